@@ -1,0 +1,35 @@
+# One folder = one target: nought_library(NAME DEPENDS ...) compiles every .cpp of the calling folder, and
+# nought_test(FOLDER ...) makes one test program of tests/FOLDER that mirrors it.
+include(GNUInstallDirs)
+
+find_program(CCACHE ccache)
+if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+endif()
+
+add_library(nought_options INTERFACE)
+target_compile_options(nought_options INTERFACE $<BUILD_INTERFACE:-Wall -Wextra -Wpedantic>)
+if(NOUGHT_SANITIZE)
+  target_compile_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE})
+endif()
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+if(NOUGHT_OPENMP)
+  find_package(OpenMP REQUIRED)
+endif()
+
+# nought_library(NAME [DEPENDS targets...] [SOURCES extra...])
+function(nought_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SOURCES" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  add_library(nought_${name} STATIC ${sources} ${ARG_SOURCES})
+  add_library(nought::${name} ALIAS nought_${name})
+  target_include_directories(nought_${name} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(nought_${name} PUBLIC ${ARG_DEPENDS} PRIVATE $<BUILD_INTERFACE:nought_options>)
+  set_target_properties(nought_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY NOUGHT_LIBRARIES nought_${name})
+endfunction()

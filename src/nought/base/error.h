@@ -1,0 +1,59 @@
+// The errors that Nought throws, and require(), which throws them.
+//
+// A message is one line that names the thing, what was found, what was expected and what to do. Library code throws;
+// only main() ends the process. Destructors never throw.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace nought {
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message) : std::runtime_error(message) {}
+};
+
+/// A value that the user wrote (a config file, a command line) is wrong or contradicts another.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+};
+/// Tensors whose shapes or dtypes do not fit together.
+class ShapeError : public Error {
+ public:
+  using Error::Error;
+};
+/// Memory or a device refused a request.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+/// A collective failed, timed out, or a peer is gone.
+class CommError : public Error {
+ public:
+  using Error::Error;
+};
+/// A file is missing, unreadable, truncated or malformed.
+class IoError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// Throws E with the formatted message.
+template <class E = Error, class... Args>
+[[noreturn]] void fail(fmt::format_string<Args...> message, Args&&... args) {
+  throw E(fmt::format(message, std::forward<Args>(args)...));
+}
+
+/// Throws E with the formatted message unless the condition holds.
+template <class E = Error, class... Args>
+void require(bool condition, fmt::format_string<Args...> message, Args&&... args) {
+  if (!condition) [[unlikely]]
+    throw E(fmt::format(message, std::forward<Args>(args)...));
+}
+
+}  // namespace nought

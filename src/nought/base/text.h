@@ -1,0 +1,26 @@
+// Text for people: sizes, counts, durations, and the nearest known name for a misspelt one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nought {
+
+/// "1.50 GiB", "12.0 MiB", "340 B".
+std::string format_bytes(int64_t bytes);
+/// "10.2M", "1.5B", "340".
+std::string format_count(double count);
+/// "1h02m", "3m05s", "12s".
+std::string format_duration(double seconds);
+
+/// The candidate with the smallest edit distance to `name`, or "" if none is near enough to be what was meant.
+std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
+/// " (did you mean \"x\"?)", or "" when no candidate is near.
+std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
+
+std::vector<std::string> split(std::string_view text, char separator);
+
+}  // namespace nought

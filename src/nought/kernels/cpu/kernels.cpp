@@ -1,0 +1,19 @@
+#include "nought/kernels/cpu/cpu.h"
+
+namespace nought {
+namespace {
+
+class CpuKernels final : public Kernels {
+ public:
+  std::string_view name() const override { return "cpu"; }
+#define NOUGHT_RUN(Op) \
+  void run(const Op& op, Stream& stream) override { stream.submit([op] { cpu::run(op); }); }
+  NOUGHT_OPERATIONS(NOUGHT_RUN)
+#undef NOUGHT_RUN
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_cpu_kernels() { return std::make_unique<CpuKernels>(); }
+
+}  // namespace nought

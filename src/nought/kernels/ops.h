@@ -1,0 +1,205 @@
+// The argument struct of every operation: what it reads, what it writes, and what it means.
+//
+// Conventions: tensors are contiguous and row-major; the last dimension is the feature dimension and all others fold
+// into `rows` (tokens). "float" means f64, f32, bf16 or f16, and one operation's tensors share it unless said
+// otherwise. Sums, norms and softmax accumulate in fp32 (f64 for f64) whatever the dtype; a result is rounded once.
+// `accumulate` adds to what the output holds instead of overwriting it. Outputs are allocated by the caller. Results
+// do not depend on the number of threads. Each struct has a reference implementation in kernels/reference.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nought/tensor/tensor.h"
+
+namespace nought {
+
+// --- matrix products ---
+
+/// c = op(a) op(b) [+ bias] [+ c]. a: [M, K], b: [K, N], c: [M, N]; with transpose_a, a is stored as [K, M], with
+/// transpose_b, b as [N, K]. Higher ranks fold to rows. a and b share a float dtype; c has theirs or f32. bias: [N],
+/// dtype of a, optional.
+struct MatMul {
+  Tensor a, b, c, bias = {};
+  bool transpose_a = false, transpose_b = false;
+  bool accumulate = false;
+};
+
+/// out[j] = sum over rows of x[i, j] [+ out[j]]: the gradient of a bias. x: [rows, n], out: [n]; out may be f32.
+struct SumRows {
+  Tensor x, out;
+  bool accumulate = false;
+};
+
+// --- element-wise ---
+
+/// out = a + b. out may be a or b.
+struct Add {
+  Tensor a, b, out;
+};
+/// x *= factor.
+struct Scale {
+  Tensor x;
+  double factor = 1;
+};
+/// x = value, for every float dtype.
+struct Fill {
+  Tensor x;
+  double value = 0;
+};
+/// y = x converted to y's float dtype (round to nearest even).
+struct Cast {
+  Tensor x, y;
+};
+/// into += x, where the two may have different float dtypes; the sum is rounded once.
+struct AddTo {
+  Tensor x, into;
+};
+/// out = inputs[0] + inputs[1] + ..., in that order, accumulated in fp32 (f64 for f64; exact for integers) and rounded
+/// once. All of one dtype and size, integers too. out may be one of the inputs. Runs on the calling thread alone.
+struct SumTensors {
+  std::vector<Tensor> inputs;
+  Tensor out;
+};
+
+// --- activations ---
+
+enum class Activation : uint8_t { gelu_erf, gelu_tanh, silu };
+
+/// y = activation(x).
+struct Activate {
+  Tensor x, y;
+  Activation activation = Activation::gelu_tanh;
+};
+/// dx = dy * activation'(x). dx may be dy.
+struct ActivateBackward {
+  Tensor x, dy, dx;
+  Activation activation = Activation::gelu_tanh;
+};
+/// y = activation(gate) * up, with gate_up: [rows, 2F] = [gate | up] per row, y: [rows, F]. silu is SwiGLU.
+struct GatedActivate {
+  Tensor gate_up, y;
+  Activation activation = Activation::silu;
+};
+/// d_gate_up: [rows, 2F] from dy: [rows, F].
+struct GatedActivateBackward {
+  Tensor gate_up, dy, d_gate_up;
+  Activation activation = Activation::silu;
+};
+
+// --- norms ---
+
+/// y = x * rstd * (weight + weight_offset), rstd = 1 / sqrt(mean(x^2) + eps). x, y: [rows, n], weight: [n],
+/// rstd: [rows] f32 (f64 for f64). arXiv 1910.07467; offset 1 is Gemma's.
+struct RmsNorm {
+  Tensor x, weight, y, rstd;
+  double eps = 1e-6;
+  double weight_offset = 0;
+};
+/// dx [+=] and d_weight [+=]. d_weight has weight's dtype or f32.
+struct RmsNormBackward {
+  Tensor x, weight, rstd, dy, dx, d_weight;
+  double weight_offset = 0;
+  bool accumulate_x = false, accumulate_weight = false;
+};
+/// y = (x - mean) * rstd * weight + bias. mean, rstd: [rows] f32 (f64 for f64). arXiv 1607.06450.
+struct LayerNorm {
+  Tensor x, weight, bias, y, mean, rstd;
+  double eps = 1e-5;
+};
+struct LayerNormBackward {
+  Tensor x, weight, mean, rstd, dy, dx, d_weight, d_bias;
+  bool accumulate_x = false, accumulate_weight = false;
+};
+
+// --- embedding and positions ---
+
+/// out[t] [+]= table[ids[t]]. table: [V, H] float, ids: [tokens] i32, out: [tokens, H]. Error if an id is not in [0, V).
+struct Embedding {
+  Tensor table, ids, out;
+  bool accumulate = false;
+};
+/// d_table[ids[t]] += d_out[t], added in order of t in fp32 and rounded once per row. Without accumulate, all other
+/// rows become 0. d_table has d_out's dtype or f32.
+struct EmbeddingBackward {
+  Tensor d_out, ids, d_table;
+  bool accumulate = false;
+};
+
+/// Where the heads of each token lie in a wider row: element (token, head, i) is base[offset + token * token_stride +
+/// head * head_dim + i], base seen flat. So q, k and v may be parts of one packed projection, or rows of a cache.
+struct Heads {
+  Tensor base;
+  int64_t offset = 0;
+  int64_t token_stride = 0;
+};
+
+/// Rotary embedding in place (arXiv 2104.09864) on the first rotary_dim elements of each head. Pairs are (i, i + r/2),
+/// or (2i, 2i+1) when interleaved. cos, sin: [max_positions, rotary_dim / 2] f32 (f64 for f64); positions: [tokens]
+/// i32. `inverse` rotates back: the gradient.
+struct Rope {
+  Heads x;
+  Tensor cos, sin, positions;
+  int64_t num_heads = 0, head_dim = 0, rotary_dim = 0;
+  bool interleaved = false, inverse = false;
+};
+
+// --- attention ---
+
+/// out[b, i, h] = sum_j softmax_j(scale * q_i . k_j) v_j over the visible j. q: batch * q_length tokens of num_heads heads,
+/// k, v: batch * k_length tokens of num_kv_heads heads (query head h reads kv head h / (num_heads / num_kv_heads)).
+/// Query i sits at position k_length - q_length + i; causal: j <= that position; window > 0: and j > position - window.
+/// out: [batch * q_length, num_heads * head_dim]; lse: [batch, num_heads, q_length] f32 (f64 for f64), the log of the sum
+/// of exponentials. Streaming softmax in blocks (arXiv 2205.14135): no T x T matrix in memory.
+struct AttentionShape {
+  int64_t batch = 0, q_length = 0, k_length = 0;
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  double scale = 1;
+  bool causal = true;
+  int64_t window = 0;
+};
+struct Attention {
+  AttentionShape shape;
+  Heads q, k, v;
+  Tensor out, lse;
+};
+/// Overwrites dq, dk, dv (laid out by Heads) from d_out; recomputes the probabilities from q, k and lse.
+struct AttentionBackward {
+  AttentionShape shape;
+  Heads q, k, v;
+  Tensor out, lse, d_out;
+  Heads dq, dk, dv;
+};
+
+// --- loss ---
+
+/// loss[i] = logsumexp(logits[i]) - logits[i, target[i]], 0 where target is ignore_index. logits: [n, V] float,
+/// targets: [n] i32, loss: [n] f32 (f64 for f64). With `gradient`, logits become (softmax - onehot) * gradient_scale
+/// (0 where ignored). Error if a target is neither ignore_index nor in [0, V).
+struct CrossEntropy {
+  Tensor logits, targets, loss;
+  bool gradient = false;
+  double gradient_scale = 1;
+  int32_t ignore_index = -100;
+};
+
+// --- optimizer ---
+
+/// One pass of Adam (arXiv 1412.6980) or, with decoupled decay, AdamW (arXiv 1711.05101), as torch.optim computes it:
+/// g = gradient * gradient_scale; [p *= 1 - lr * weight_decay | g += weight_decay * p]; m, v updated;
+/// p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps). parameter, exp_avg, exp_avg_sq: f32 of one size; gradient: any float;
+/// parameter_copy (optional): the parameter rounded to its 16-bit dtype.
+struct Adam {
+  Tensor parameter, exp_avg, exp_avg_sq, gradient, parameter_copy = {};
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double bias1 = 1, bias2 = 1;  // 1 - beta^step
+  double gradient_scale = 1;
+  bool decoupled_decay = true;
+};
+
+/// out[0] = sum of x[i]^2 (f64), in fixed blocks of 65536 elements so that the result is the same on any number of threads.
+struct SumSquares {
+  Tensor x, out;
+};
+
+}  // namespace nought

@@ -1,0 +1,179 @@
+#include "nought/tensor/memory.h"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <cstdlib>
+
+#include "nought/base/error.h"
+#include "nought/base/math.h"
+#include "nought/base/text.h"
+
+namespace nought {
+
+std::string_view name_of(Category category) {
+  switch (category) {
+    case Category::parameters: return "parameters";
+    case Category::gradients: return "gradients";
+    case Category::optimizer: return "optimizer";
+    case Category::activations: return "activations";
+    case Category::communication: return "communication";
+    case Category::workspace: return "workspace";
+    case Category::kv_cache: return "kv_cache";
+  }
+  return "?";
+}
+
+std::string_view name_of(Pool pool) {
+  switch (pool) {
+    case Pool::device: return "device";
+    case Pool::host: return "host";
+    case Pool::file: return "file";
+  }
+  return "?";
+}
+
+// --- MemoryLedger ---
+
+void MemoryLedger::add(Category category, Pool pool, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  Book& book = books_[static_cast<size_t>(pool)];
+  Account& account = book.accounts[static_cast<size_t>(category)];
+  account.current += bytes;
+  account.peak = std::max(account.peak, account.current);
+  book.current += bytes;
+  if (book.current > book.peak) {
+    book.peak = book.current;
+    for (Account& each : book.accounts) each.at_peak = each.current;
+  }
+}
+
+void MemoryLedger::remove(Category category, Pool pool, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  Book& book = books_[static_cast<size_t>(pool)];
+  book.accounts[static_cast<size_t>(category)].current -= bytes;
+  book.current -= bytes;
+}
+
+int64_t MemoryLedger::current(Category category, Pool pool) const {
+  std::lock_guard lock(mutex_);
+  return books_[static_cast<size_t>(pool)].accounts[static_cast<size_t>(category)].current;
+}
+int64_t MemoryLedger::peak(Category category, Pool pool) const {
+  std::lock_guard lock(mutex_);
+  return books_[static_cast<size_t>(pool)].accounts[static_cast<size_t>(category)].peak;
+}
+int64_t MemoryLedger::at_peak(Category category, Pool pool) const {
+  std::lock_guard lock(mutex_);
+  return books_[static_cast<size_t>(pool)].accounts[static_cast<size_t>(category)].at_peak;
+}
+int64_t MemoryLedger::current_total(Pool pool) const {
+  std::lock_guard lock(mutex_);
+  return books_[static_cast<size_t>(pool)].current;
+}
+int64_t MemoryLedger::peak_total(Pool pool) const {
+  std::lock_guard lock(mutex_);
+  return books_[static_cast<size_t>(pool)].peak;
+}
+
+void MemoryLedger::reset_peaks() {
+  std::lock_guard lock(mutex_);
+  for (Book& book : books_) {
+    book.peak = book.current;
+    for (Account& account : book.accounts) account.peak = account.at_peak = account.current;
+  }
+}
+
+std::string MemoryLedger::table() const {
+  std::lock_guard lock(mutex_);
+  std::string text = fmt::format("{:<8} {:<14} {:>12} {:>12} {:>14}\n", "pool", "category", "now", "peak", "at total peak");
+  for (int p = 0; p < kNumPools; ++p) {
+    const Book& book = books_[static_cast<size_t>(p)];
+    if (book.peak == 0) continue;
+    const std::string_view pool = name_of(static_cast<Pool>(p));
+    for (int c = 0; c < kNumCategories; ++c) {
+      const Account& account = book.accounts[static_cast<size_t>(c)];
+      if (account.peak == 0) continue;
+      text += fmt::format("{:<8} {:<14} {:>12} {:>12} {:>14}\n", pool, name_of(static_cast<Category>(c)),
+                          format_bytes(account.current), format_bytes(account.peak), format_bytes(account.at_peak));
+    }
+    text += fmt::format("{:<8} {:<14} {:>12} {:>12} {:>14}\n", pool, "total", format_bytes(book.current),
+                        format_bytes(book.peak), format_bytes(book.peak));
+  }
+  return text;
+}
+
+// --- Buffer ---
+
+Buffer::Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t size_class, Category category,
+               Pool pool)
+    : memory_(std::move(memory)), data_(data), bytes_(bytes), size_class_(size_class), category_(category),
+      pool_(pool) {
+  memory_->ledger_.add(category_, pool_, bytes_);
+}
+
+Buffer::~Buffer() {
+  memory_->ledger_.remove(category_, pool_, bytes_);
+  memory_->release(data_, size_class_);
+}
+
+// --- Memory ---
+
+namespace {
+
+constexpr size_t kHugePage = size_t{2} << 20;
+
+/// Requests are served from classes with at most 1/8 of waste, so that blocks of nearby sizes replace each other.
+size_t size_class_of(int64_t bytes) {
+  auto size = static_cast<size_t>(round_up(std::max<int64_t>(bytes, 64), 64));
+  if (size <= 512) return size;
+  const size_t step = std::bit_floor(size) / 8;
+  return (size + step - 1) / step * step;
+}
+
+void* system_allocate(size_t bytes) {
+  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
+  void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  if (data && alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults; a hint only
+  return data;
+}
+
+}  // namespace
+
+Memory::~Memory() {
+  for (auto& [size_class, blocks] : free_)
+    for (void* block : blocks) std::free(block);
+}
+
+std::shared_ptr<Buffer> Memory::allocate(int64_t bytes, Category category, Pool pool) {
+  require<DeviceError>(bytes >= 0, "cannot allocate {} bytes", bytes);
+  const size_t size_class = size_class_of(bytes);
+  void* data = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    auto& blocks = free_[size_class];
+    if (!blocks.empty()) {
+      data = blocks.back();
+      blocks.pop_back();
+    } else {
+      ++system_allocations_;
+    }
+  }
+  if (!data) data = system_allocate(size_class);
+  if (!data)
+    fail<DeviceError>("out of memory: {} for {} were refused by the system; alive on this rank:\n{}",
+                      format_bytes(bytes), name_of(category), ledger_.table());
+  return std::make_shared<Buffer>(shared_from_this(), data, round_up(bytes, 64), size_class, category, pool);
+}
+
+void Memory::release(void* data, size_t size_class) {
+  std::lock_guard lock(mutex_);
+  free_[size_class].push_back(data);
+}
+
+int64_t Memory::system_allocations() const {
+  std::lock_guard lock(mutex_);
+  return system_allocations_;
+}
+
+}  // namespace nought

@@ -1,0 +1,43 @@
+#include "nought/base/text.h"
+
+#include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+#include "nought/base/math.h"
+
+namespace nought {
+namespace {
+
+TEST(Text, nearest_name_finds_typing_errors_and_refuses_other_words) {
+  const std::vector<std::string> names{"learning_rate", "warmup_steps", "stage"};
+  EXPECT_EQ(nearest_name("learnig_rate", names), "learning_rate");
+  EXPECT_EQ(nearest_name("stge", names), "stage");
+  EXPECT_EQ(nearest_name("dropout", names), "");
+  EXPECT_EQ(did_you_mean("warmup_step", names), " (did you mean \"warmup_steps\"?)");
+}
+
+TEST(Text, sizes_counts_and_durations_read_well) {
+  EXPECT_EQ(format_bytes(340), "340 B");
+  EXPECT_EQ(format_bytes(1536), "1.50 KiB");
+  EXPECT_EQ(format_bytes(int64_t{12} << 20), "12.0 MiB");
+  EXPECT_EQ(format_count(10.2e6), "10.2M");
+  EXPECT_EQ(format_duration(185), "3m05s");
+}
+
+TEST(Math, intervals_meet_or_do_not) {
+  EXPECT_EQ(intersect({0, 10}, {5, 20}), (Interval{5, 10}));
+  EXPECT_TRUE(intersect({0, 5}, {5, 9}).empty());
+  EXPECT_EQ(round_up(13, 8), 16);
+}
+
+TEST(Error, require_throws_the_named_type_with_the_formatted_message) {
+  try {
+    require<ConfigError>(false, "tokens must be < {}, got {}", 256, 300);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "tokens must be < 256, got 300");
+  }
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,106 @@
+#include "nought/tensor/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "nought/tensor/random.h"
+#include "nought/tensor/stream.h"
+
+namespace nought {
+namespace {
+
+TEST(DType, every_f16_code_survives_a_round_trip) {
+  for (uint32_t code = 0; code < 65536; ++code) {
+    f16_t h;
+    h.bits = static_cast<uint16_t>(code);
+    const float value = h;
+    if (std::isnan(value)) continue;
+    EXPECT_EQ(f16_t(value).bits, h.bits) << code;
+  }
+}
+
+TEST(DType, f16_rounds_to_nearest_even_at_every_midpoint) {
+  for (uint32_t code = 0; code + 1 <= 0x7BFF; ++code) {  // all finite neighbours
+    f16_t low, high;
+    low.bits = static_cast<uint16_t>(code), high.bits = static_cast<uint16_t>(code + 1);
+    const float middle = (static_cast<float>(low) + static_cast<float>(high)) / 2;
+    EXPECT_EQ(f16_t(middle).bits, code % 2 == 0 ? low.bits : high.bits) << code;
+    EXPECT_EQ(f16_t(std::nextafter(middle, 0.0f)).bits, low.bits) << code;
+    EXPECT_EQ(f16_t(std::nextafter(middle, 1e9f)).bits, high.bits) << code;
+  }
+  EXPECT_EQ(f16_t(65519.0f).bits, 0x7BFF);
+  EXPECT_EQ(f16_t(65520.0f).bits, 0x7C00);
+}
+
+TEST(DType, bf16_rounds_to_nearest_even_and_keeps_nan) {
+  EXPECT_EQ(bf16_t(1.00390625f).bits, 0x3F80);  // the midpoint of 1 and 1 + 2^-7 goes to the even one
+  EXPECT_EQ(bf16_t(1.01171875f).bits, 0x3F82);
+  EXPECT_TRUE(std::isnan(static_cast<float>(bf16_t(std::nanf("")))));
+  EXPECT_TRUE(std::isinf(static_cast<float>(bf16_t(3.4e38f))));
+}
+
+TEST(Ledger, counts_what_is_alive_by_category_and_remembers_the_peak) {
+  auto memory = Memory::create();
+  {
+    Tensor a = Tensor::empty(*memory, {1024}, DType::f32, Category::parameters);
+    {
+      Tensor b = Tensor::empty(*memory, {100}, DType::bf16, Category::activations);
+      EXPECT_EQ(memory->ledger().current(Category::activations), 256);  // 200 bytes, rounded up to 64
+    }
+    EXPECT_EQ(memory->ledger().current_total(), 4096);
+  }
+  EXPECT_EQ(memory->ledger().current_total(), 0);
+  EXPECT_EQ(memory->ledger().peak_total(), 4096 + 256);
+  EXPECT_EQ(memory->ledger().at_peak(Category::parameters), 4096);
+}
+
+TEST(Memory, reuses_freed_blocks) {
+  auto memory = Memory::create();
+  for (int i = 0; i < 10; ++i) Tensor::empty(*memory, {1000 + i}, DType::f32, Category::workspace);
+  EXPECT_EQ(memory->system_allocations(), 1);
+}
+
+TEST(Tensor, views_share_bytes_and_stay_inside) {
+  auto memory = Memory::create();
+  const std::array<float, 6> values{0, 1, 2, 3, 4, 5};
+  Tensor t = Tensor::of<float>(*memory, {3, 2}, values);
+  EXPECT_EQ(t.slice(1, 3).to_vector<float>(), (std::vector<float>{2, 3, 4, 5}));
+  t.flat(2, 4).data<float>()[0] = 9;
+  EXPECT_EQ(t.data<float>()[2], 9);
+  EXPECT_THROW(t.flat(3, 7), ShapeError);
+  EXPECT_THROW(t.data<double>(), ShapeError);
+  EXPECT_THROW(t.reshape({4}), ShapeError);
+  EXPECT_FALSE(t.slice(0, 1).unique());
+}
+
+TEST(Stream, worker_runs_in_order_and_events_carry_failures) {
+  Stream stream(Stream::Kind::worker, "test");
+  std::vector<int> order;
+  Event first = stream.submit([&] { order.push_back(1); });
+  Event bad = stream.submit([&] { fail<CommError>("broken"); });
+  Event last = stream.submit([&] { order.push_back(2); });
+  last.wait();
+  first.wait();
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+  EXPECT_THROW(bad.wait(), CommError);
+}
+
+TEST(Random, philox_matches_the_published_vectors) {  // Random123, kat_vectors, philox4x32-10
+  EXPECT_EQ(philox(0, 0), (Philox{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox(~0ull, ~0ull, ~0ull), (Philox{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Random, normal_values_have_mean_zero_and_variance_one) {
+  double sum = 0, squares = 0;
+  constexpr int kCount = 200000;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    const double x = normal_at(42, i);
+    sum += x, squares += x * x;
+  }
+  EXPECT_NEAR(sum / kCount, 0, 0.01);
+  EXPECT_NEAR(squares / kCount, 1, 0.01);
+}
+
+}  // namespace
+}  // namespace nought
