@@ -1,0 +1,87 @@
+// RunPlan: a run's configuration after validation, with every value resolved and the reason of each.
+//
+// Design goals: whoever runs a plan reads plain numbers; "auto", defaults, aliases and conflicts between RUN.json and
+// a ds_config.json are settled here, once (transformers' and DeepSpeed's rules). Non-goals: reading the model's or the
+// data's files, allocating anything.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "nought/optim/schedule.h"
+#include "nought/tensor/dtype.h"
+
+namespace nought::train {
+
+struct RunConfig;
+
+struct DataPlan {
+  std::vector<std::string> files;  // globs, relative to the current directory
+  std::string tokenizer = "bytes";
+  int64_t seq_length = 0;
+  double validation_fraction = 0;  // of the tokens, kept out of training; 0 = none
+};
+
+struct OptimizerPlan {
+  double lr = 0;  // the peak; the rate of an update is optim::learning_rate(plan.schedule, updates_made)
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decoupled_decay = true;  // AdamW; false = Adam, whose decay is added to the gradient
+};
+
+/// One resolved value, as `nought check` prints it.
+struct Resolved {
+  std::string key;     // "optimizer.lr"
+  std::string value;   // "0.001"
+  std::string reason;  // "deepspeed: auto <- training.learning_rate"
+};
+
+struct RunPlan {
+  std::string model_dir;        // a Hugging Face folder; empty if the model is written inline
+  nlohmann::json model_config;  // the inline config.json; null if model_dir is given
+  DataPlan data;
+
+  int world_size = 1;
+  int64_t micro_batch = 1;   // sequences per rank and forward
+  int64_t accumulation = 1;  // micro-batches per update
+  int64_t train_batch = 1;   // = micro_batch x accumulation x world_size
+
+  DType dtype = DType::f32;  // of computation; master weights and moments are f32
+  int zero_stage = 0;
+  bool overlap_comm = false;
+  bool recompute = false;  // of every block in the backward pass
+
+  OptimizerPlan optimizer;
+  optim::Schedule schedule;
+  double gradient_clipping = 1.0;  // largest global norm; 0 = off
+
+  int64_t max_steps = 0;    // updates; 0 = by epochs, call with_steps_per_epoch() once the data is known
+  double num_epochs = 0;    // used while max_steps is 0
+  double warmup_ratio = 0;  // used while max_steps is 0 and warmup_steps is 0
+  uint64_t seed = 42;
+  int64_t logging_steps = 10;
+  int64_t save_steps = 500;      // 0 = only at the end
+  int64_t save_total_limit = 0;  // 0 = keep all checkpoints
+  std::string output_dir;
+
+  std::vector<Resolved> resolved;
+  std::vector<std::string> warnings;
+};
+
+/// Settles every value of the run. ConfigError, one line naming the places and the values, where they contradict.
+RunPlan resolve(const RunConfig& config, int world_size);
+
+/// The plan with max_steps, and whatever depends on it (the schedule's length and warmup), filled in from the number
+/// of updates in one epoch; unchanged if max_steps was given.
+RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch);
+
+/// The table of `nought check`: key, value, reason, then the warnings.
+std::string explain(const RunPlan& plan);
+
+}  // namespace nought::train

@@ -1,0 +1,123 @@
+#include "nought/optim/schedule.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+
+namespace nought::optim {
+namespace {
+
+Schedule hugging_face(ScheduleType type) {
+  return {.type = type, .peak_lr = 1e-3, .warmup_steps = 4, .total_steps = 12};
+}
+
+Schedule deepspeed(ScheduleType type, WarmupShape shape) {
+  return {.type = type, .peak_lr = 1e-2, .warmup_steps = 8, .total_steps = 16, .warmup_shape = shape, .min_lr = 1e-3};
+}
+
+TEST(Schedule, constant_is_the_peak_from_the_first_update) {
+  const Schedule s = hugging_face(ScheduleType::constant);
+  EXPECT_EQ(learning_rate(s, 0), 1e-3);
+  EXPECT_EQ(learning_rate(s, 1000), 1e-3);
+}
+
+TEST(Schedule, hugging_face_warmup_starts_at_zero_and_rises_by_equal_steps) {
+  for (ScheduleType type : {ScheduleType::constant_with_warmup, ScheduleType::linear, ScheduleType::cosine}) {
+    const Schedule s = hugging_face(type);
+    EXPECT_EQ(learning_rate(s, 0), 0.0);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 1), 0.25e-3);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 3), 0.75e-3);
+    EXPECT_DOUBLE_EQ(learning_rate(s, 4), 1e-3);
+  }
+}
+
+TEST(Schedule, constant_with_warmup_stays_at_the_peak) {
+  EXPECT_EQ(learning_rate(hugging_face(ScheduleType::constant_with_warmup), 500), 1e-3);
+}
+
+TEST(Schedule, linear_reaches_zero_at_the_end_and_stays_there) {
+  const Schedule s = hugging_face(ScheduleType::linear);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 6), 0.75e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 11), 0.125e-3);
+  EXPECT_EQ(learning_rate(s, 12), 0.0);
+  EXPECT_EQ(learning_rate(s, 20), 0.0);
+}
+
+TEST(Schedule, cosine_follows_half_a_period_and_stays_at_zero) {
+  const Schedule s = hugging_face(ScheduleType::cosine);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 6), 1e-3 * (0.5 + std::sqrt(2.0) / 4));  // a quarter of the way: cos(pi / 4)
+  EXPECT_DOUBLE_EQ(learning_rate(s, 8), 0.5e-3);
+  EXPECT_NEAR(learning_rate(s, 12), 0.0, 1e-18);
+  EXPECT_NEAR(learning_rate(s, 20), 0.0, 1e-18);
+}
+
+TEST(Schedule, without_warmup_the_first_update_has_the_peak) {
+  Schedule s = hugging_face(ScheduleType::linear);
+  s.warmup_steps = 0;
+  EXPECT_EQ(learning_rate(s, 0), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 3), 0.75e-3);
+}
+
+// warmup_num_steps 8: log(i + 1) / log(8) is 0, 1/3, 2/3, 1 at i = 0, 1, 3, 7; update k runs at iteration k - 1.
+TEST(Schedule, warmup_lr_rises_with_the_logarithm_one_update_behind) {
+  const Schedule s = deepspeed(ScheduleType::warmup_lr, WarmupShape::log);
+  EXPECT_EQ(learning_rate(s, 0), 1e-3);
+  EXPECT_EQ(learning_rate(s, 1), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 2), 4e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 4), 7e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 8), 1e-2);
+  EXPECT_EQ(learning_rate(s, 9), 1e-2);
+  EXPECT_EQ(learning_rate(s, 999), 1e-2);
+}
+
+TEST(Schedule, warmup_lr_rises_linearly_when_asked) {
+  const Schedule s = deepspeed(ScheduleType::warmup_lr, WarmupShape::linear);
+  EXPECT_EQ(learning_rate(s, 0), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 3), 1e-3 + 9e-3 * 2 / 8);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 8), 1e-3 + 9e-3 * 7 / 8);
+  EXPECT_EQ(learning_rate(s, 9), 1e-2);
+}
+
+TEST(Schedule, a_deepspeed_warmup_lasts_at_least_two_iterations) {
+  Schedule s = deepspeed(ScheduleType::warmup_lr, WarmupShape::log);
+  s.warmup_steps = 0;
+  EXPECT_EQ(learning_rate(s, 1), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 2), 1e-2);  // log(2) / log(2)
+}
+
+TEST(Schedule, warmup_decay_lr_falls_to_the_minimum_at_the_end) {
+  const Schedule s = deepspeed(ScheduleType::warmup_decay_lr, WarmupShape::log);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 2), 4e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 9), 1e-2);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 13), 1e-3 + 9e-3 * 4 / 8);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 17), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 40), 1e-3);
+}
+
+TEST(Schedule, warmup_cosine_lr_goes_from_its_warmup_ratio_to_its_cosine_ratio) {
+  Schedule s = deepspeed(ScheduleType::warmup_cosine_lr, WarmupShape::linear);
+  s.warmup_min_ratio = 0.2;
+  s.cos_min_ratio = 0.1;
+  EXPECT_EQ(learning_rate(s, 0), 0.0);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 1), 1e-2 * 0.2);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 5), 1e-2 * (0.2 + 0.8 * 4 / 8));
+  EXPECT_DOUBLE_EQ(learning_rate(s, 12), 1e-2 * (0.1 + 0.9 * 0.5));  // iteration 11: half of the 8 decay steps
+  EXPECT_NEAR(learning_rate(s, 16), 1e-2 * 0.1, 1e-15);              // iteration 15: all of them
+  EXPECT_NEAR(learning_rate(s, 30), 1e-2 * 0.1, 1e-15);
+}
+
+TEST(Schedule, a_negative_update_index_is_refused) {
+  EXPECT_THROW(learning_rate(hugging_face(ScheduleType::linear), -1), Error);
+}
+
+TEST(Schedule, names_are_those_of_the_two_libraries) {
+  EXPECT_EQ(name_of(ScheduleType::constant_with_warmup), "constant_with_warmup");
+  EXPECT_EQ(name_of(ScheduleType::warmup_decay_lr), "WarmupDecayLR");
+  EXPECT_FALSE(needs_total_steps(ScheduleType::warmup_lr));
+  EXPECT_TRUE(needs_total_steps(ScheduleType::cosine));
+}
+
+}  // namespace
+}  // namespace nought::optim
