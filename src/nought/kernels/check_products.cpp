@@ -1,0 +1,86 @@
+#include "nought/kernels/check_products.h"
+
+namespace nought {
+namespace {
+
+struct Matrix {
+  int64_t rows = 0, columns = 0;
+};
+
+Matrix fold(const Tensor& x, const char* name) {
+  require<ShapeError>(x.defined() && x.rank() >= 1, "MatMul needs {} as a matrix, got {}", name,
+                      x.defined() ? x.str() : "nothing");
+  Matrix matrix{1, x.dim(-1)};
+  for (int axis = 0; axis + 1 < x.rank(); ++axis) matrix.rows *= x.dim(axis);
+  return matrix;
+}
+
+void require_tensor(const Tensor& x, int64_t numel, DType dtype, const char* name) {
+  require<ShapeError>(x.defined(), "Attention needs {}", name);
+  require<ShapeError>(x.numel() == numel && x.dtype() == dtype, "Attention needs {} with {} elements of {}, got {}",
+                      name, numel, name_of(dtype), x.str());
+}
+
+void require_heads(const Heads& x, int64_t tokens, int64_t width, DType dtype, const char* name) {
+  require<ShapeError>(x.base.defined(), "Attention needs {}", name);
+  require<ShapeError>(x.base.dtype() == dtype, "Attention needs {} in {}, got {}", name, name_of(dtype), x.base.str());
+  if (tokens == 0) return;
+  require<ShapeError>(x.token_stride >= width, "{} has rows of {} elements {} apart: they overlap", name, width,
+                      x.token_stride);
+  const int64_t last = x.offset + (tokens - 1) * x.token_stride + width;
+  require<ShapeError>(x.offset >= 0 && last <= x.base.numel(), "{} reaches elements [{}, {}) of {}", name, x.offset,
+                      last, x.base.str());
+}
+
+/// What the forward and the backward operation share.
+template <class Op>
+void check_common(const Op& op) {
+  const AttentionShape& s = op.shape;
+  require<ShapeError>(s.num_heads > 0 && s.num_kv_heads > 0 && s.num_heads % s.num_kv_heads == 0,
+                      "{} query heads cannot share {} key/value heads evenly", s.num_heads, s.num_kv_heads);
+  require<ShapeError>(s.head_dim > 0 && s.batch >= 0 && s.q_length >= 0 && s.k_length >= 0 && s.window >= 0,
+                      "Attention got head_dim {}, batch {}, q_length {}, k_length {}, window {}", s.head_dim, s.batch,
+                      s.q_length, s.k_length, s.window);
+  const DType dtype = op.out.dtype();
+  require<ShapeError>(is_float(dtype), "Attention needs a floating-point dtype, got {}", name_of(dtype));
+  require_heads(op.q, s.batch * s.q_length, s.num_heads * s.head_dim, dtype, "q");
+  require_heads(op.k, s.batch * s.k_length, s.num_kv_heads * s.head_dim, dtype, "k");
+  require_heads(op.v, s.batch * s.k_length, s.num_kv_heads * s.head_dim, dtype, "v");
+  require_tensor(op.out, s.batch * s.q_length * s.num_heads * s.head_dim, dtype, "out");
+  require_tensor(op.lse, s.batch * s.num_heads * s.q_length, dtype == DType::f64 ? DType::f64 : DType::f32, "lse");
+}
+
+}  // namespace
+
+MatMulSizes check(const MatMul& op) {
+  const Matrix a = fold(op.a, "a"), b = fold(op.b, "b"), c = fold(op.c, "c");
+  const MatMulSizes sizes{op.transpose_a ? a.columns : a.rows, op.transpose_b ? b.rows : b.columns,
+                          op.transpose_a ? a.rows : a.columns};
+  const int64_t b_k = op.transpose_b ? b.columns : b.rows;
+  require<ShapeError>(b_k == sizes.k && c.rows == sizes.m && c.columns == sizes.n,
+                      "MatMul cannot multiply {}{} by {}{} into {}", op.a.str(), op.transpose_a ? "^T" : "", op.b.str(),
+                      op.transpose_b ? "^T" : "", op.c.str());
+  const DType dtype = op.a.dtype();
+  require<ShapeError>(is_float(dtype) && op.b.dtype() == dtype,
+                      "MatMul needs a and b of one float dtype, got {} and {}", op.a.str(), op.b.str());
+  require<ShapeError>(op.c.dtype() == dtype || op.c.dtype() == DType::f32, "MatMul of {} writes {} or f32, not {}",
+                      name_of(dtype), name_of(dtype), op.c.str());
+  require<ShapeError>(!op.bias || (op.bias.numel() == sizes.n && op.bias.dtype() == dtype),
+                      "MatMul needs a bias of {} elements of {}, got {}", sizes.n, name_of(dtype),
+                      op.bias ? op.bias.str() : "");
+  return sizes;
+}
+
+void check(const Attention& op) { check_common(op); }
+
+void check(const AttentionBackward& op) {
+  check_common(op);
+  const AttentionShape& s = op.shape;
+  const DType dtype = op.out.dtype();
+  require_tensor(op.d_out, op.out.numel(), dtype, "d_out");
+  require_heads(op.dq, s.batch * s.q_length, s.num_heads * s.head_dim, dtype, "dq");
+  require_heads(op.dk, s.batch * s.k_length, s.num_kv_heads * s.head_dim, dtype, "dk");
+  require_heads(op.dv, s.batch * s.k_length, s.num_kv_heads * s.head_dim, dtype, "dv");
+}
+
+}  // namespace nought

@@ -1,0 +1,31 @@
+// Checks the arguments of the matrix products and of attention, once for every backend.
+#pragma once
+
+#include <algorithm>
+
+#include "nought/base/math.h"
+#include "nought/kernels/ops.h"
+
+namespace nought {
+
+/// c: [m, n] = op(a): [m, k] times op(b): [k, n].
+struct MatMulSizes {
+  int64_t m = 0, n = 0, k = 0;
+};
+
+/// The sizes of a product; ShapeError if its tensors do not fit together.
+MatMulSizes check(const MatMul& op);
+
+/// ShapeError unless all tensors of the operation fit its AttentionShape.
+void check(const Attention& op);
+void check(const AttentionBackward& op);
+
+/// The keys that query i sees; may be empty.
+inline Interval visible_keys(const AttentionShape& s, int64_t i) {
+  const int64_t position = s.k_length - s.q_length + i;
+  const int64_t begin = s.window > 0 ? position - s.window + 1 : 0;
+  const int64_t end = s.causal ? position + 1 : s.k_length;
+  return {std::clamp<int64_t>(begin, 0, s.k_length), std::clamp<int64_t>(end, 0, s.k_length)};
+}
+
+}  // namespace nought
