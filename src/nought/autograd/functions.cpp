@@ -1,0 +1,236 @@
+#include "nought/autograd/functions.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace nought {
+
+namespace {
+
+DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+/// The tensor itself if nobody else holds it, otherwise a copy that may be overwritten.
+Tensor writable(const Context& context, Tensor tensor) {
+  if (tensor.unique()) return tensor;
+  Tensor own = context.empty(tensor.shape(), tensor.dtype());
+  copy(tensor, own);
+  return own;
+}
+
+/// The last dimension replaced.
+Shape with_features(const Tensor& x, int64_t features) { return {x.rows(), features}; }
+
+}  // namespace
+
+Var linear(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, WeightLayout layout) {
+  const Context& context = tape.context();
+  const bool out_in = layout == WeightLayout::out_in;
+  const int64_t features = weight.shape()[out_in ? 0 : 1];
+  Tensor y = context.empty(with_features(x.value, features), x.value.dtype());
+  context.run(MatMul{.a = x.value,
+                     .b = weight.value(),
+                     .c = y,
+                     .bias = bias.defined() ? bias.value() : Tensor{},
+                     .transpose_b = out_in});
+  return tape.record(y, [x, weight, bias, out_in](Gradients& gradients, const Tensor& dy) {
+    const Context& context = gradients.context();
+    if (GradSink dw = weight.gradient()) {
+      const Tensor &a = out_in ? dy : x.value, &b = out_in ? x.value : dy;
+      context.run(MatMul{.a = a, .b = b, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
+    }
+    if (bias.defined())
+      if (GradSink db = bias.gradient()) context.run(SumRows{dy, db.into, db.accumulate});
+    if (GradSink dx = gradients.sink(x))
+      context.run(MatMul{
+          .a = dy, .b = weight.value(), .c = dx.into, .transpose_b = !out_in, .accumulate = dx.accumulate});
+  });
+}
+
+Var embedding(Tape& tape, const Tensor& ids, const ParameterView& table) {
+  const Context& context = tape.context();
+  const Tensor values = table.value();
+  Tensor y = context.empty({ids.numel(), values.dim(1)}, values.dtype());
+  context.run(Embedding{.table = values, .ids = ids, .out = y});
+  return tape.record(y, [ids, table](Gradients& gradients, const Tensor& dy) {
+    if (GradSink d = table.gradient()) gradients.context().run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
+  });
+}
+
+Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const ParameterView& table) {
+  tape.context().run(Embedding{.table = table.value(), .ids = ids, .out = x.value, .accumulate = true});
+  return tape.record(x.value, [x, ids, table](Gradients& gradients, Tensor dy) {
+    if (GradSink d = table.gradient()) gradients.context().run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
+    gradients.give(x, std::move(dy));
+  });
+}
+
+Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps) {
+  const Context& context = tape.context();
+  Tensor y = context.empty(x.value.shape(), x.value.dtype());
+  Tensor rstd = context.empty({x.value.rows()}, statistics_dtype(x.value.dtype()));
+  context.run(RmsNorm{.x = x.value, .weight = weight.value(), .y = y, .rstd = rstd, .eps = eps});
+  return tape.record(y, [x, weight, rstd](Gradients& gradients, const Tensor& dy) {
+    const GradSink dx = gradients.sink(x), dw = weight.gradient();
+    gradients.context().run(RmsNormBackward{.x = x.value,
+                                            .weight = weight.value(),
+                                            .rstd = rstd,
+                                            .dy = dy,
+                                            .dx = dx.into,
+                                            .d_weight = dw.into,
+                                            .accumulate_x = dx.accumulate,
+                                            .accumulate_weight = dw.accumulate});
+  });
+}
+
+Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, double eps) {
+  const Context& context = tape.context();
+  Tensor y = context.empty(x.value.shape(), x.value.dtype());
+  Tensor mean = context.empty({x.value.rows()}, statistics_dtype(x.value.dtype()));
+  Tensor rstd = context.empty({x.value.rows()}, statistics_dtype(x.value.dtype()));
+  context.run(LayerNorm{x.value, weight.value(), bias.value(), y, mean, rstd, eps});
+  return tape.record(y, [x, weight, bias, mean, rstd](Gradients& gradients, const Tensor& dy) {
+    const GradSink dx = gradients.sink(x), dw = weight.gradient(), db = bias.gradient();
+    gradients.context().run(LayerNormBackward{.x = x.value,
+                                              .weight = weight.value(),
+                                              .mean = mean,
+                                              .rstd = rstd,
+                                              .dy = dy,
+                                              .dx = dx.into,
+                                              .d_weight = dw.into,
+                                              .d_bias = db.into,
+                                              .accumulate_x = dx.accumulate,
+                                              .accumulate_weight = dw.accumulate});
+  });
+}
+
+Var add(Tape& tape, const Var& a, const Var& b) {
+  Tensor sum = tape.context().empty(a.value.shape(), a.value.dtype());
+  tape.context().run(Add{.a = a.value, .b = b.value, .out = sum});
+  // Only the slots are kept: the summands themselves are not needed.
+  return tape.record(sum, [a = Var{{}, a.slot}, b = Var{{}, b.slot}](Gradients& gradients, Tensor d_sum) {
+    gradients.give(a, d_sum);
+    gradients.give(b, std::move(d_sum));
+  });
+}
+
+Var activate(Tape& tape, const Var& x, Activation activation) {
+  Tensor y = tape.context().empty(x.value.shape(), x.value.dtype());
+  tape.context().run(Activate{x.value, y, activation});
+  return tape.record(y, [x, activation](Gradients& gradients, Tensor dy) {
+    dy = writable(gradients.context(), std::move(dy));
+    gradients.context().run(ActivateBackward{.x = x.value, .dy = dy, .dx = dy, .activation = activation});
+    gradients.give(x, std::move(dy));
+  });
+}
+
+Var gated_activate(Tape& tape, const Var& gate_up, Activation activation) {
+  Tensor y = tape.context().empty(with_features(gate_up.value, gate_up.value.dim(-1) / 2), gate_up.value.dtype());
+  tape.context().run(GatedActivate{gate_up.value, y, activation});
+  return tape.record(y, [gate_up, activation](Gradients& gradients, const Tensor& dy) {
+    Tensor d = gradients.context().empty(gate_up.value.shape(), gate_up.value.dtype());
+    gradients.context().run(GatedActivateBackward{gate_up.value, dy, d, activation});
+    gradients.give(gate_up, std::move(d));
+  });
+}
+
+Var rope(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables& tables, const Tensor& positions) {
+  const auto rotate = [heads, tables, positions](const Context& context, const Tensor& packed, bool inverse) {
+    // q and k heads lie side by side: one call rotates both.
+    context.run(Rope{.x = heads.q(packed),
+                     .cos = tables.cos,
+                     .sin = tables.sin,
+                     .positions = positions,
+                     .num_heads = heads.num_heads + heads.num_kv_heads,
+                     .head_dim = heads.head_dim,
+                     .rotary_dim = tables.rotary_dim,
+                     .interleaved = tables.interleaved,
+                     .inverse = inverse});
+  };
+  rotate(tape.context(), qkv.value, false);
+  return tape.record(qkv.value, [qkv = Var{{}, qkv.slot}, rotate](Gradients& gradients, Tensor d) {
+    d = writable(gradients.context(), std::move(d));
+    rotate(gradients.context(), d, true);
+    gradients.give(qkv, std::move(d));
+  });
+}
+
+Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options) {
+  const Context& context = tape.context();
+  const AttentionShape shape{.batch = options.batch,
+                             .q_length = options.length,
+                             .k_length = options.length,
+                             .num_heads = heads.num_heads,
+                             .num_kv_heads = heads.num_kv_heads,
+                             .head_dim = heads.head_dim,
+                             .scale = options.scale,
+                             .causal = options.causal,
+                             .window = options.window};
+  Tensor out = context.empty(with_features(qkv.value, heads.num_heads * heads.head_dim), qkv.value.dtype());
+  Tensor lse =
+      context.empty({options.batch, heads.num_heads, options.length}, statistics_dtype(qkv.value.dtype()));
+  context.run(
+      Attention{.shape = shape, .q = heads.q(qkv.value), .k = heads.k(qkv.value), .v = heads.v(qkv.value), .out = out,
+                .lse = lse});
+  return tape.record(out, [qkv, heads, shape, out, lse](Gradients& gradients, const Tensor& d_out) {
+    Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
+    gradients.context().run(AttentionBackward{.shape = shape,
+                                              .q = heads.q(qkv.value),
+                                              .k = heads.k(qkv.value),
+                                              .v = heads.v(qkv.value),
+                                              .out = out,
+                                              .lse = lse,
+                                              .d_out = d_out,
+                                              .dq = heads.q(d),
+                                              .dk = heads.k(d),
+                                              .dv = heads.v(d)});
+    gradients.give(qkv, std::move(d));
+  });
+}
+
+namespace {
+
+/// Logits of one chunk stay below this: small enough for the last-level cache, large enough for a full-speed product.
+constexpr int64_t kLogitBytes = int64_t{16} << 20;
+
+
+}  // namespace
+
+Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, const Tensor& targets,
+                       double gradient_scale) {
+  const Context& context = tape.context();
+  const DType dtype = x.value.dtype();
+  const Tensor table = weight.value();
+  const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
+  require<ShapeError>(targets.numel() == tokens, "{} tokens but {} targets", tokens, targets.numel());
+  const int64_t rows = std::clamp<int64_t>(kLogitBytes / (vocabulary * size_of(dtype)), 1, std::max<int64_t>(tokens, 1));
+  const bool recording = tape.recording();
+
+  const Tensor flat_x = x.value.reshape({tokens, hidden});
+  Tensor dx = recording && x.requires_grad() ? context.empty({tokens, hidden}, dtype) : Tensor{};
+  Tensor losses = context.empty({tokens}, statistics_dtype(dtype), Category::workspace);
+  Tensor logits = context.empty({rows, vocabulary}, dtype, Category::workspace);
+  for (int64_t begin = 0; begin < tokens; begin += rows) {
+    const int64_t end = std::min(begin + rows, tokens);
+    const Tensor chunk = flat_x.slice(begin, end), scores = logits.slice(0, end - begin);
+    context.run(MatMul{.a = chunk, .b = table, .c = scores, .transpose_b = true});
+    context.run(CrossEntropy{.logits = scores,
+                             .targets = targets.flat(begin, end),
+                             .loss = losses.flat(begin, end),
+                             .gradient = recording,
+                             .gradient_scale = gradient_scale});
+    if (!recording) continue;
+    if (GradSink dw = weight.gradient())
+      context.run(MatMul{.a = scores, .b = chunk, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
+    if (dx) context.run(MatMul{.a = scores, .b = table, .c = dx.slice(begin, end)});
+  }
+  const std::vector<double> values = losses.to_vector<double>();
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  const Tensor total = Tensor::of<double>(*context.memory, {1}, std::span(&sum, 1));
+  return tape.record(total, [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor& seed) {
+    require(seed.item() == 1, "the gradients of cross_entropy_head were formed with its gradient_scale; backward must "
+                              "start from it with seed 1, got {}", seed.item());
+    gradients.give(x, dx);
+  });
+}
+
+}  // namespace nought

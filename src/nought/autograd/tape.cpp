@@ -1,0 +1,108 @@
+#include "nought/autograd/tape.h"
+
+namespace nought {
+
+void Gradients::give(const Var& input, Tensor gradient) {
+  if (!input.requires_grad()) return;
+  Tensor& held = slots_[static_cast<size_t>(input.slot)];
+  if (!held) {
+    held = std::move(gradient);
+  } else if (held.unique()) {
+    context_.run(AddTo{.x = gradient, .into = held});
+  } else if (gradient.unique()) {
+    context_.run(AddTo{.x = held, .into = gradient});
+    held = std::move(gradient);
+  } else {
+    Tensor sum = context_.empty(held.shape(), held.dtype());
+    context_.run(Add{.a = held, .b = gradient, .out = sum});
+    held = std::move(sum);
+  }
+}
+
+GradSink Gradients::sink(const Var& input) {
+  if (!input.requires_grad()) return {};
+  Tensor& held = slots_[static_cast<size_t>(input.slot)];
+  if (!held) {
+    held = context_.empty(input.value.shape(), input.value.dtype());
+    return {held, false};
+  }
+  if (!held.unique()) {  // another branch still reads it
+    Tensor own = context_.empty(held.shape(), held.dtype());
+    copy(held, own);
+    held = std::move(own);
+  }
+  return {held, true};
+}
+
+Var Tape::input(Tensor value) {
+  gradients_.slots_.emplace_back();
+  return {std::move(value), static_cast<int>(gradients_.slots_.size()) - 1};
+}
+
+Var Tape::record(Tensor value, Backward backward) {
+  if (!recording_) return constant(std::move(value));
+  Var out = input(std::move(value));
+  nodes_.push_back({std::move(backward), out.slot});
+  return out;
+}
+
+void Tape::enter(Unit& unit) {
+  unit.store().before_forward(unit);
+  if (recording_)
+    nodes_.push_back({[&unit](Gradients&, const Tensor&) { unit.store().after_backward(unit); }, Var::kConstant});
+}
+
+void Tape::leave(Unit& unit) {
+  unit.store().after_forward(unit);
+  if (recording_)
+    nodes_.push_back({[&unit](Gradients&, const Tensor&) { unit.store().before_backward(unit); }, Var::kConstant});
+}
+
+Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, bool recompute) {
+  if (recompute && recording_) return recompute_unit(unit, x, body);
+  enter(unit);
+  Var y = body(*this, x);
+  leave(unit);
+  return y;
+}
+
+Var Tape::recompute_unit(Unit& unit, const Var& x, const Body& body) {
+  unit.store().before_forward(unit);
+  Tape forward(context_, false);
+  Tensor value = body(forward, constant(x.value)).value;
+  unit.store().after_forward(unit);
+  return record(value, [&unit, x, body](Gradients& gradients, Tensor d_out) {
+    unit.store().before_backward(unit);
+    Tape replay(gradients.context());
+    const Var again = replay.input(x.value);
+    const Var y = body(replay, again);
+    replay.backward(y, std::move(d_out));
+    unit.store().after_backward(unit);
+    gradients.give(x, replay.gradient(again));
+  });
+}
+
+void Tape::backward(const Var& root, Tensor seed) {
+  require(recording_ && root.requires_grad(), "backward() needs a value that was recorded");
+  if (!seed) {
+    seed = context_.empty(root.value.shape(), root.value.dtype());
+    context_.run(Fill{.x = seed, .value = 1});
+  }
+  gradients_.slots_[static_cast<size_t>(root.slot)] = std::move(seed);
+  while (!nodes_.empty()) {
+    Node node = std::move(nodes_.back());
+    nodes_.pop_back();
+    if (node.slot == Var::kConstant) {
+      node.backward(gradients_, {});
+    } else if (Tensor d_out = std::exchange(gradients_.slots_[static_cast<size_t>(node.slot)], {})) {
+      node.backward(gradients_, std::move(d_out));
+    }
+  }
+}
+
+Tensor Tape::gradient(const Var& input) const {
+  require(input.requires_grad(), "a constant has no gradient");
+  return gradients_.slots_[static_cast<size_t>(input.slot)];
+}
+
+}  // namespace nought

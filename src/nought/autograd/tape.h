@@ -1,0 +1,92 @@
+// Tape: the linear record of one forward pass, which eats itself on the way back.
+//
+// Design goals: gradients are final when a node has run, and the node and what it saved are gone; autograd knows nothing
+// of ZeRO (Units announce themselves by effect nodes), nothing of layers.
+// Non-goals: higher derivatives, branching graphs with several roots, saving gathered parameters (nodes save
+// ParameterViews).
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "nought/autograd/unit.h"
+#include "nought/kernels/kernels.h"
+
+namespace nought {
+
+class Tape;
+
+/// A value on a tape. Without a slot it is a constant: nobody asks for its gradient.
+struct Var {
+  static constexpr int kConstant = -1;
+  Tensor value;
+  int slot = kConstant;
+  bool requires_grad() const { return slot != kConstant; }
+};
+
+/// The gradients that flow during a backward walk; nodes give to their inputs through it.
+class Gradients {
+ public:
+  explicit Gradients(const Context& context) : context_(context) {}
+  const Context& context() const { return context_; }
+
+  /// Adds a finished gradient. The tensor may be kept, and overwritten later if it is not shared.
+  void give(const Var& input, Tensor gradient);
+  /// A place for a kernel to write input's gradient to, or an undefined one if the input is a constant.
+  GradSink sink(const Var& input);
+
+ private:
+  friend class Tape;
+  const Context& context_;
+  std::vector<Tensor> slots_;
+};
+
+class Tape {
+ public:
+  /// With recording off, operations compute values and save nothing: for evaluation and generation.
+  explicit Tape(const Context& context, bool recording = true)
+      : context_(context), recording_(recording), gradients_(context) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  const Context& context() const { return context_; }
+  bool recording() const { return recording_; }
+
+  /// A value whose gradient is wanted; read it with gradient() after backward().
+  Var input(Tensor value);
+  static Var constant(Tensor value) { return {std::move(value), Var::kConstant}; }
+
+  /// Given the gradient of its output, gives gradients to its inputs and parameters. Captures what it needs.
+  using Backward = std::function<void(Gradients&, Tensor d_out)>;
+  /// The result of an operation. `backward` is dropped when not recording.
+  Var record(Tensor value, Backward backward);
+
+  /// Brackets a Unit's operations: leases its parameters forward, and on the way back leases them again and reports
+  /// that its gradients are final.
+  void enter(Unit& unit);
+  void leave(Unit& unit);
+
+  using Body = std::function<Var(Tape&, const Var&)>;
+  /// Runs `body` as the work of a Unit: y = body(x). With recompute, only x is saved, and the backward walk runs the body
+  /// again (arXiv 1604.06174); one lease serves the replay and its backward.
+  Var run_unit(Unit& unit, const Var& x, const Body& body, bool recompute = false);
+
+  /// Walks back from `root`, whose gradient is `seed` (ones if undefined). Consumes the tape.
+  void backward(const Var& root, Tensor seed = {});
+  /// After backward(): the gradient of an input; undefined if nothing depended on it.
+  Tensor gradient(const Var& input) const;
+
+ private:
+  struct Node {
+    Backward backward;
+    int slot;  // of the output; kConstant for effects
+  };
+  Var recompute_unit(Unit& unit, const Var& x, const Body& body);
+
+  const Context& context_;
+  bool recording_;
+  std::vector<Node> nodes_;
+  Gradients gradients_;
+};
+
+}  // namespace nought
