@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs the Debian packages of deps/apt.txt. Does nothing, at once, when all are there.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+fail() {
+  echo "install-deps: error: $*" >&2
+  exit 1
+}
+
+if ! { command -v dpkg-query && command -v apt-get; } >/dev/null; then
+  fail "this is not a Debian system; install what deps/apt.txt lists by its means, then build with cmake --preset release"
+fi
+
+missing=()
+while read -r package _; do
+  [[ -z $package || $package == \#* ]] && continue
+  status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
+  [[ $status == "install ok installed" ]] || missing+=("$package")
+done <"$root/deps/apt.txt"
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  command -v sudo >/dev/null || fail "missing packages, and neither root nor sudo to install them: ${missing[*]}"
+  as_root=(sudo)
+  [[ -t 0 ]] || as_root=(sudo -n) # nobody is there to type a password
+  "${as_root[@]}" true || fail "missing packages, and sudo refused to install them: ${missing[*]}"
+fi
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+
+echo "install-deps: installing ${missing[*]}"
+"${apt[@]}" update </dev/null
+"${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null ||
+  fail "apt-get could not install: ${missing[*]}"

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The first mile: installs, builds, trains a small Llama on the C++ headers of this machine with two processes, generates.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+"$root/scripts/build.sh" release
+
+cd "$root"
+nought=build/release/bin/nought
+out=out/quickstart
+"$nought" train examples/quickstart.json --ranks 2 --set training.output_dir="$out"
+"$nought" generate "$out" --prompt '#include <' --max-new-tokens 400 --temperature 0.7 --top-k 40 --seed 1
