@@ -18,6 +18,8 @@ endif()
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(hwy REQUIRED)  # here, as static libraries pass it on to all folders
+find_package(MPI REQUIRED COMPONENTS C)
 if(NOUGHT_OPENMP)
   find_package(OpenMP REQUIRED)
 endif()
