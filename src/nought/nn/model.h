@@ -1,0 +1,38 @@
+// Model: Units in the order of the forward pass, and a loss. What a user writes to train a network of their own.
+//
+// Declare Units and parameters in the constructor; compute in loss() by running each Unit through the tape. The store
+// of the parameters, their gathering, reduction and update are none of the model's business.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nought/autograd/functions.h"
+
+namespace nought {
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  /// The summed cross-entropy of a batch, f64 [1]; its backward forms gradients times gradient_scale.
+  /// ids, targets: [batch, length] i32; target -100 is ignored.
+  virtual Var loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) = 0;
+
+  const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
+  int64_t parameter_count() const {
+    int64_t count = 0;
+    for (const auto& unit : units_) count += unit->numel();
+    return count;
+  }
+
+ protected:
+  /// Units run forward in the order in which they are made.
+  Unit& add_unit(std::string name) { return *units_.emplace_back(std::make_unique<Unit>(std::move(name))); }
+
+ private:
+  std::vector<std::unique_ptr<Unit>> units_;
+};
+
+}  // namespace nought
