@@ -1,0 +1,237 @@
+#include "nought/kernels/check.h"
+
+#include <string_view>
+
+namespace nought {
+namespace {
+
+/// An argument of an operation and the names to blame it by.
+struct Argument {
+  std::string_view op, name;
+  const Tensor& tensor;
+};
+
+void check_defined(const Argument& a) { require<ShapeError>(a.tensor.defined(), "{}: {} is undefined", a.op, a.name); }
+
+void check_float(const Argument& a) {
+  check_defined(a);
+  require<ShapeError>(is_float(a.tensor.dtype()), "{}: {} is {}, expected a floating-point dtype", a.op, a.name,
+                      a.tensor.str());
+}
+
+void check_dtype(const Argument& a, DType dtype) {
+  check_defined(a);
+  require<ShapeError>(a.tensor.dtype() == dtype, "{}: {} is {}, expected dtype {}", a.op, a.name, a.tensor.str(),
+                      name_of(dtype));
+}
+
+void check_size(const Argument& a, int64_t numel) {
+  require<ShapeError>(a.tensor.numel() == numel, "{}: {} is {} with {} elements, expected {}", a.op, a.name,
+                      a.tensor.str(), a.tensor.numel(), numel);
+}
+
+void check(const Argument& a, DType dtype, int64_t numel) {
+  check_dtype(a, dtype);
+  check_size(a, numel);
+}
+
+/// Same dtype and number of elements as `model`.
+void check_like(const Argument& a, const Tensor& model) { check(a, model.dtype(), model.numel()); }
+
+/// A gradient that may be kept wider than what it is the gradient of.
+void check_gradient(const Argument& a, DType dtype, int64_t numel) {
+  check_defined(a);
+  require<ShapeError>(a.tensor.dtype() == dtype || a.tensor.dtype() == DType::f32, "{}: {} is {}, expected {} or f32",
+                      a.op, a.name, a.tensor.str(), name_of(dtype));
+  check_size(a, numel);
+}
+
+void check_matrix(const Argument& a) {
+  check_float(a);
+  require<ShapeError>(a.tensor.rank() >= 1 && a.tensor.dim(-1) > 0, "{}: {} is {}, expected [rows, n] with n > 0", a.op,
+                      a.name, a.tensor.str());
+}
+
+/// Statistics of rows are kept in the type that sums run in.
+DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+
+void check_statistics(const Argument& a, const Tensor& x) { check(a, statistics_dtype(x.dtype()), x.rows()); }
+
+void check_ids(std::string_view op, const Tensor& ids, int64_t table_rows, std::string_view what) {
+  const int32_t* id = ids.data<int32_t>();
+  for (int64_t t = 0; t < ids.numel(); ++t) {
+    require(id[t] >= 0 && id[t] < table_rows, "{}: {} {} at position {} is outside [0, {})", op, what, id[t], t,
+            table_rows);
+  }
+}
+
+void check_gated(std::string_view op, const Tensor& gate_up, const Tensor& y, std::string_view y_name) {
+  check_matrix({op, "gate_up", gate_up});
+  require<ShapeError>(gate_up.dim(-1) % 2 == 0, "{}: gate_up is {}, expected an even last dimension [gate | up]", op,
+                      gate_up.str());
+  check({op, y_name, y}, gate_up.dtype(), gate_up.numel() / 2);
+}
+
+}  // namespace
+
+void check(const SumRows& op) {
+  check_matrix({"SumRows", "x", op.x});
+  check_gradient({"SumRows", "out", op.out}, op.x.dtype(), op.x.dim(-1));
+}
+
+void check(const Add& op) {
+  check_float({"Add", "a", op.a});
+  check_like({"Add", "b", op.b}, op.a);
+  check_like({"Add", "out", op.out}, op.a);
+}
+
+void check(const Scale& op) { check_float({"Scale", "x", op.x}); }
+
+void check(const Fill& op) { check_float({"Fill", "x", op.x}); }
+
+void check(const Cast& op) {
+  check_float({"Cast", "x", op.x});
+  check_float({"Cast", "y", op.y});
+  check_size({"Cast", "y", op.y}, op.x.numel());
+}
+
+void check(const AddTo& op) {
+  check_float({"AddTo", "x", op.x});
+  check_float({"AddTo", "into", op.into});
+  check_size({"AddTo", "into", op.into}, op.x.numel());
+}
+
+void check(const SumTensors& op) {
+  require<ShapeError>(!op.inputs.empty(), "SumTensors: no inputs, expected at least one");
+  check_defined({"SumTensors", "out", op.out});
+  for (const Tensor& input : op.inputs) check_like({"SumTensors", "an input", input}, op.out);
+}
+
+void check(const Activate& op) {
+  check_float({"Activate", "x", op.x});
+  check_like({"Activate", "y", op.y}, op.x);
+}
+
+void check(const ActivateBackward& op) {
+  check_float({"ActivateBackward", "x", op.x});
+  check_like({"ActivateBackward", "dy", op.dy}, op.x);
+  check_like({"ActivateBackward", "dx", op.dx}, op.x);
+}
+
+void check(const GatedActivate& op) { check_gated("GatedActivate", op.gate_up, op.y, "y"); }
+
+void check(const GatedActivateBackward& op) {
+  check_gated("GatedActivateBackward", op.gate_up, op.dy, "dy");
+  check_like({"GatedActivateBackward", "d_gate_up", op.d_gate_up}, op.gate_up);
+}
+
+void check(const RmsNorm& op) {
+  check_matrix({"RmsNorm", "x", op.x});
+  check({"RmsNorm", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
+  check_like({"RmsNorm", "y", op.y}, op.x);
+  check_statistics({"RmsNorm", "rstd", op.rstd}, op.x);
+}
+
+void check(const RmsNormBackward& op) {
+  check_matrix({"RmsNormBackward", "x", op.x});
+  check({"RmsNormBackward", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
+  check_statistics({"RmsNormBackward", "rstd", op.rstd}, op.x);
+  check_like({"RmsNormBackward", "dy", op.dy}, op.x);
+  check_like({"RmsNormBackward", "dx", op.dx}, op.x);
+  check_gradient({"RmsNormBackward", "d_weight", op.d_weight}, op.x.dtype(), op.x.dim(-1));
+}
+
+void check(const LayerNorm& op) {
+  check_matrix({"LayerNorm", "x", op.x});
+  check({"LayerNorm", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
+  check({"LayerNorm", "bias", op.bias}, op.x.dtype(), op.x.dim(-1));
+  check_like({"LayerNorm", "y", op.y}, op.x);
+  check_statistics({"LayerNorm", "mean", op.mean}, op.x);
+  check_statistics({"LayerNorm", "rstd", op.rstd}, op.x);
+}
+
+void check(const LayerNormBackward& op) {
+  check_matrix({"LayerNormBackward", "x", op.x});
+  check({"LayerNormBackward", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
+  check_statistics({"LayerNormBackward", "mean", op.mean}, op.x);
+  check_statistics({"LayerNormBackward", "rstd", op.rstd}, op.x);
+  check_like({"LayerNormBackward", "dy", op.dy}, op.x);
+  check_like({"LayerNormBackward", "dx", op.dx}, op.x);
+  check_gradient({"LayerNormBackward", "d_weight", op.d_weight}, op.x.dtype(), op.x.dim(-1));
+  check_gradient({"LayerNormBackward", "d_bias", op.d_bias}, op.x.dtype(), op.x.dim(-1));
+}
+
+void check(const Embedding& op) {
+  check_matrix({"Embedding", "table", op.table});
+  check_dtype({"Embedding", "ids", op.ids}, DType::i32);
+  check({"Embedding", "out", op.out}, op.table.dtype(), op.ids.numel() * op.table.dim(-1));
+  check_ids("Embedding", op.ids, op.table.rows(), "id");
+}
+
+void check(const EmbeddingBackward& op) {
+  check_matrix({"EmbeddingBackward", "d_out", op.d_out});
+  check_dtype({"EmbeddingBackward", "ids", op.ids}, DType::i32);
+  check_size({"EmbeddingBackward", "ids", op.ids}, op.d_out.rows());
+  check_matrix({"EmbeddingBackward", "d_table", op.d_table});
+  require<ShapeError>(op.d_table.dim(-1) == op.d_out.dim(-1), "EmbeddingBackward: d_table is {}, expected rows of {}",
+                      op.d_table.str(), op.d_out.dim(-1));
+  check_gradient({"EmbeddingBackward", "d_table", op.d_table}, op.d_out.dtype(), op.d_table.numel());
+  check_ids("EmbeddingBackward", op.ids, op.d_table.rows(), "id");
+}
+
+void check(const Rope& op) {
+  const Tensor& base = op.x.base;
+  check_float({"Rope", "x", base});
+  require<ShapeError>(op.rotary_dim > 0 && op.rotary_dim % 2 == 0 && op.rotary_dim <= op.head_dim,
+                      "Rope: rotary_dim is {}, expected an even number in [2, head_dim = {}]", op.rotary_dim,
+                      op.head_dim);
+  for (const Argument& table : {Argument{"Rope", "cos", op.cos}, Argument{"Rope", "sin", op.sin}}) {
+    check_dtype(table, statistics_dtype(base.dtype()));
+    require<ShapeError>(table.tensor.rank() >= 1 && table.tensor.dim(-1) == op.rotary_dim / 2,
+                        "Rope: {} is {}, expected [max_positions, {}]", table.name, table.tensor.str(),
+                        op.rotary_dim / 2);
+  }
+  check_size({"Rope", "sin", op.sin}, op.cos.numel());
+  check_dtype({"Rope", "positions", op.positions}, DType::i32);
+  const int64_t tokens = op.positions.numel(), width = op.num_heads * op.head_dim;
+  if (tokens == 0) return;
+  require<ShapeError>(tokens == 1 || op.x.token_stride >= width,
+                      "Rope: token_stride is {}, expected at least {} (= {} heads of {}): tokens would overlap",
+                      op.x.token_stride, width, op.num_heads, op.head_dim);
+  const int64_t end = op.x.offset + (tokens - 1) * op.x.token_stride + width;
+  require<ShapeError>(op.x.offset >= 0 && end <= base.numel(),
+                      "Rope: the heads of {} tokens end at element {} of {}, which has {}", tokens, end, base.str(),
+                      base.numel());
+  check_ids("Rope", op.positions, op.cos.rows(), "position");
+}
+
+void check(const CrossEntropy& op) {
+  check_matrix({"CrossEntropy", "logits", op.logits});
+  check({"CrossEntropy", "targets", op.targets}, DType::i32, op.logits.rows());
+  check_statistics({"CrossEntropy", "loss", op.loss}, op.logits);
+  const int32_t* target = op.targets.data<int32_t>();
+  const int64_t vocab = op.logits.dim(-1);
+  for (int64_t i = 0; i < op.targets.numel(); ++i) {
+    require(target[i] == op.ignore_index || (target[i] >= 0 && target[i] < vocab),
+            "CrossEntropy: target {} at position {} is neither in [0, {}) nor the ignored {}", target[i], i, vocab,
+            op.ignore_index);
+  }
+}
+
+void check(const Adam& op) {
+  check_dtype({"Adam", "parameter", op.parameter}, DType::f32);
+  check_like({"Adam", "exp_avg", op.exp_avg}, op.parameter);
+  check_like({"Adam", "exp_avg_sq", op.exp_avg_sq}, op.parameter);
+  check_float({"Adam", "gradient", op.gradient});
+  check_size({"Adam", "gradient", op.gradient}, op.parameter.numel());
+  if (!op.parameter_copy) return;
+  check_float({"Adam", "parameter_copy", op.parameter_copy});
+  check_size({"Adam", "parameter_copy", op.parameter_copy}, op.parameter.numel());
+}
+
+void check(const SumSquares& op) {
+  check_float({"SumSquares", "x", op.x});
+  check({"SumSquares", "out", op.out}, DType::f64, 1);
+}
+
+}  // namespace nought
