@@ -1,0 +1,57 @@
+#include "nought/train/engine.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace nought {
+
+StepResult Engine::accumulate(std::span<const MicroBatch> micro_batches, int64_t total_targets) {
+  require(!micro_batches.empty() && total_targets > 0, "a step needs at least one target");
+  const Context& context = model_.context();
+  double loss_sum = 0;
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    model_.begin_micro_batch(i + 1 == micro_batches.size());
+    Tape tape(context);
+    const Var loss = model_.model().loss(tape, micro_batches[i].ids, micro_batches[i].targets,
+                                         1.0 / static_cast<double>(total_targets));
+    loss_sum += loss.value.item();
+    tape.backward(loss);
+  }
+  std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
+  sum_over_ranks(sums);
+  const StepResult result{.loss = sums[1] / static_cast<double>(total_targets), .grad_norm = std::sqrt(sums[0])};
+  require(std::isfinite(result.loss), "the loss is {}: the weights are those of the step before; lower the learning "
+                                      "rate or look at the data", result.loss);
+  require(std::isfinite(result.grad_norm), "the gradient norm is {} (loss {}): the weights are those of the step "
+                                           "before; lower the learning rate or look at the data",
+          result.grad_norm, result.loss);
+  return result;
+}
+
+StepResult Engine::step(std::span<const MicroBatch> micro_batches, int64_t total_targets, double lr, double max_norm) {
+  const StepResult result = accumulate(micro_batches, total_targets);
+  const double scale = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
+  model_.update(lr, scale);
+  return result;
+}
+
+double Engine::evaluate(std::span<const MicroBatch> micro_batches, int64_t total_targets) {
+  double loss_sum = 0;
+  for (const MicroBatch& batch : micro_batches) {
+    Tape tape(model_.context(), /*recording=*/false);
+    loss_sum += model_.model().loss(tape, batch.ids, batch.targets, 1).value.item();
+  }
+  sum_over_ranks(std::span(&loss_sum, 1));
+  return loss_sum / static_cast<double>(total_targets);
+}
+
+void Engine::sum_over_ranks(std::span<double> values) {
+  if (model_.ranks().size() == 1) return;
+  const Tensor sums = Tensor::of<double>(*model_.context().memory, {static_cast<int64_t>(values.size())}, values,
+                                         Category::communication);
+  model_.ranks().all_reduce(sums).wait();
+  std::copy_n(sums.data<double>(), values.size(), values.begin());
+}
+
+}  // namespace nought

@@ -1,0 +1,21 @@
+// Policy: what is sharded over the data-parallel ranks. A ZeRO stage is a name for three of them (arXiv 1910.02054).
+#pragma once
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+struct Policy {
+  bool shard_optimizer = false;   // stage 1: master weights and moments
+  bool shard_gradients = false;   // stage 2: and gradients
+  bool shard_parameters = false;  // stage 3: and parameters
+
+  static Policy stage(int stage) {
+    require<ConfigError>(0 <= stage && stage <= 3, "zero_optimization.stage must be 0, 1, 2 or 3, got {}", stage);
+    return {stage >= 1, stage >= 2, stage >= 3};
+  }
+  /// A group of one has nothing to shard, and then nothing moves.
+  Policy for_ranks(int ranks) const { return ranks == 1 ? Policy{} : *this; }
+};
+
+}  // namespace nought

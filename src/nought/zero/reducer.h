@@ -1,0 +1,71 @@
+// Reducer: where gradients are written, and how they become the sum over all ranks.
+//
+// Without gradient sharding every Unit has one whole buffer for the accumulation, reduced once, when its last backward
+// of the step ends. With it, a Unit's whole gradients live only during its own backward and while the reduce-scatter of
+// it is under way; what stays is the shard. All policies reduce the same intervals in the same order of ranks.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "nought/comm/communicator.h"
+#include "nought/zero/partition.h"
+#include "nought/zero/policy.h"
+
+namespace nought {
+
+class Reducer {
+ public:
+  Reducer(const Context& context, Communicator& ranks, Policy policy, DType dtype, bool overlap,
+          const std::vector<std::unique_ptr<Unit>>& units);
+
+  /// Announces the next micro-batch; on the last one of a step, Units without gradient sharding are reduced as well.
+  void begin_micro_batch(bool last);
+  /// Where parameters [first, last] of a Unit write their gradient.
+  GradSink sink(size_t unit, size_t first, size_t last);
+  /// The Unit's gradients are final for this micro-batch: reduces them if it is time.
+  void finish(size_t unit);
+
+  /// Waits until every reduction of this step is done.
+  void settle();
+  /// This rank's interval of the summed gradients; after settle().
+  Tensor owned(size_t unit) const;
+  /// The summed gradients that the optimizer of this policy reads: the whole buffer at stage 0, else owned().
+  Tensor reduced(size_t unit) const;
+  /// Ends the step: the next micro-batch starts from nothing.
+  void reset();
+
+ private:
+  struct State {
+    Partition partition;
+    std::vector<Interval> ranges;  // of the parameters
+    std::string name;
+    Tensor whole;               // permanent, or while the Unit's backward runs
+    Tensor shard;               // permanent, with gradient sharding
+    std::vector<bool> written;  // parameters whose gradient has begun
+    bool shard_begun = false;
+    Event reduction;
+  };
+  /// A reduce-scatter under way; `sum` is added to the shard when it is done (undefined: it went there directly).
+  struct Flight {
+    size_t unit;
+    Event event;
+    Tensor sum;
+  };
+  void clear_unwritten(State& state);
+  void reduce_whole(State& state);
+  void reduce_to_shard(size_t unit);
+  void land_oldest();
+
+  const Context& context_;
+  Communicator& ranks_;
+  Policy policy_;
+  DType dtype_;
+  bool overlap_;
+  bool last_micro_batch_ = true;
+  std::vector<State> states_;
+  std::deque<Flight> flights_;
+};
+
+}  // namespace nought

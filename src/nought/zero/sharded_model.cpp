@@ -1,0 +1,113 @@
+#include "nought/zero/sharded_model.h"
+
+#include <algorithm>
+
+namespace nought {
+
+namespace {
+
+ShardedModel::Options for_ranks(ShardedModel::Options options, int ranks) {
+  options.policy = options.policy.for_ranks(ranks);
+  return options;
+}
+
+}  // namespace
+
+ShardedModel::ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options)
+    : context_(context), ranks_(ranks), model_(model), options_(for_ranks(options, ranks.size())),
+      residency_(context, ranks, options_.policy, options_.dtype, model.units()) {
+  for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
+  if (!options_.training) return;
+  reducer_.emplace(context_, ranks_, options_.policy, options_.gradient_dtype, options_.overlap, model_.units());
+  optimizer_.emplace(context_, ranks_, options_.policy, options_.dtype, options_.adam, model_.units(), residency_,
+                     *reducer_);
+}
+
+ShardedModel::~ShardedModel() {
+  for (const auto& unit : model_.units()) unit->attach(nullptr, 0);
+}
+
+void ShardedModel::load(const StateSource& source, int64_t updates) {
+  if (optimizer_) {
+    optimizer_->load(source, updates);
+    residency_.exchange_updates();
+    residency_.settle();
+    return;
+  }
+  for (size_t unit = 0; unit < model_.units().size(); ++unit) {
+    const Partition& partition = residency_.partition(unit);
+    const Interval kept = residency_.sharded() ? partition.owned(ranks_.rank()) : Interval{0, partition.padded()};
+    for (const Piece& piece : pieces_in(*model_.units()[unit], kept)) {
+      const int64_t begin = piece.in_unit.begin - kept.begin;
+      source.fill(StateKind::master, model_.units()[unit]->parameters()[piece.parameter], piece.in_parameter,
+                  residency_.stored(unit).flat(begin, begin + piece.in_unit.size()));
+    }
+  }
+}
+
+void ShardedModel::begin_micro_batch(bool last) {
+  if (reducer_) reducer_->begin_micro_batch(last);
+}
+
+double ShardedModel::finish_gradients() {
+  reducer_->settle();
+  return optimizer_->owned_sum_squares();
+}
+
+void ShardedModel::update(double lr, double gradient_scale) {
+  residency_.settle();
+  optimizer_->update(lr, gradient_scale);
+  residency_.exchange_updates();
+  if (!options_.overlap) residency_.settle();
+  reducer_->reset();
+}
+
+void ShardedModel::discard_gradients() {
+  reducer_->settle();
+  reducer_->reset();
+}
+
+Tensor ShardedModel::gather_gradients(size_t unit) {
+  const Partition& partition = residency_.partition(unit);
+  Tensor whole = context_.empty({partition.padded()}, options_.gradient_dtype, Category::workspace);
+  ranks_.all_gather(reducer_->owned(unit), whole).wait();
+  return whole.flat(0, partition.size());
+}
+
+void ShardedModel::settle() {
+  if (reducer_) reducer_->settle();
+  residency_.settle();
+}
+
+void ShardedModel::lease(const Unit& unit) {
+  residency_.lease(unit.index());
+  for (const Unit* other : unit.borrowed()) residency_.lease(other->index());
+}
+
+void ShardedModel::release(const Unit& unit) {
+  residency_.release(unit.index());
+  for (const Unit* other : unit.borrowed()) residency_.release(other->index());
+}
+
+void ShardedModel::before_forward(Unit& unit) {
+  lease(unit);
+  if (options_.overlap && unit.index() + 1 < model_.units().size()) residency_.prefetch(unit.index() + 1);
+}
+
+void ShardedModel::after_forward(Unit& unit) { release(unit); }
+
+void ShardedModel::before_backward(Unit& unit) {
+  lease(unit);
+  if (options_.overlap && unit.index() > 0) residency_.prefetch(unit.index() - 1);
+}
+
+void ShardedModel::after_backward(Unit& unit) {
+  release(unit);
+  if (reducer_) reducer_->finish(unit.index());
+}
+
+GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {
+  return reducer_ ? reducer_->sink(unit.index(), first, last) : GradSink{};
+}
+
+}  // namespace nought

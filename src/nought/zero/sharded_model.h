@@ -1,0 +1,80 @@
+// ShardedModel: a Model's parameters, gradients and optimizer states over the data-parallel ranks, at any ZeRO stage.
+//
+// It is the UnitStore of the model's Units: the tape's four events become leases, prefetches, releases and reductions
+// here. The rest of training sees load, begin_micro_batch, reduce, update.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "nought/nn/model.h"
+#include "nought/zero/sharded_optimizer.h"
+
+namespace nought {
+
+class ShardedModel final : public UnitStore {
+ public:
+  struct Options {
+    Policy policy;
+    DType dtype = DType::f32;           // of parameters and activations
+    DType gradient_dtype = DType::f32;  // of accumulation and reduction
+    bool overlap = true;                // of communication with computation: changes time, never bits
+    bool training = true;               // false: parameters only
+    AdamOptions adam;
+  };
+  ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
+  ~ShardedModel() override;
+
+  /// Fills all states from `source`, as after `updates` updates. Every rank reads only what it keeps.
+  void load(const StateSource& source, int64_t updates = 0);
+
+  /// Before each forward of a step; `last` at the accumulation boundary.
+  void begin_micro_batch(bool last);
+  /// After the last backward: waits for the reductions. The global norm of the gradients is the square root of the sum
+  /// of this value over the ranks.
+  double finish_gradients();
+  /// One optimizer update, and the exchange of the parameters; gradients start anew.
+  void update(double lr, double gradient_scale);
+  /// Forgets the gradients without an update.
+  void discard_gradients();
+
+  /// The summed gradients of a Unit ([numel]), gathered on every rank; between finish_gradients() and update().
+  Tensor gather_gradients(size_t unit);
+  /// Calls f with the whole parameters of a Unit ([numel], in the parameters' dtype). All ranks call it together.
+  template <class F>
+  void with_parameters(size_t unit, F&& f) {
+    residency_.lease(unit);
+    f(residency_.whole(unit).flat(0, residency_.partition(unit).size()));
+    residency_.release(unit);
+  }
+
+  Model& model() const { return model_; }
+  Communicator& ranks() const { return ranks_; }
+  const Context& context() const { return context_; }
+  const Options& options() const { return options_; }
+  ShardedOptimizer& optimizer() { return *optimizer_; }
+  const Residency& residency() const { return residency_; }
+  /// Waits for everything in flight.
+  void settle();
+
+  void before_forward(Unit& unit) override;
+  void after_forward(Unit& unit) override;
+  void before_backward(Unit& unit) override;
+  void after_backward(Unit& unit) override;
+  Tensor values(const Unit& unit) override { return residency_.whole(unit.index()); }
+  GradSink gradient(const Unit& unit, size_t first, size_t last) override;
+
+ private:
+  void lease(const Unit& unit);
+  void release(const Unit& unit);
+
+  const Context& context_;
+  Communicator& ranks_;
+  Model& model_;
+  Options options_;
+  Residency residency_;
+  std::optional<Reducer> reducer_;
+  std::optional<ShardedOptimizer> optimizer_;
+};
+
+}  // namespace nought
