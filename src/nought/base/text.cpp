@@ -32,8 +32,6 @@ std::string format_duration(double seconds) {
   return fmt::format("{}s", total);
 }
 
-namespace {
-
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -48,8 +46,6 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row.back();
 }
-
-}  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   std::string best;

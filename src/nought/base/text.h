@@ -16,6 +16,8 @@ std::string format_count(double count);
 /// "1h02m", "3m05s", "12s".
 std::string format_duration(double seconds);
 
+/// How many single-character insertions, deletions and substitutions turn `a` into `b`.
+size_t edit_distance(std::string_view a, std::string_view b);
 /// The candidate with the smallest edit distance to `name`, or "" if none is near enough to be what was meant.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 /// " (did you mean \"x\"?)", or "" when no candidate is near.

@@ -1,0 +1,72 @@
+// ModelConfig: what a decoder is made of, read from a Hugging Face config.json and written back as one.
+//
+// Design goals: one struct with options for all families, so that the decoder never asks which family it is; defaults
+// are those of transformers; an option that would change the result and is not supported is refused by its name.
+// Non-goals: weights and their names (decoder.h), encoder models, quantised checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "nought/nn/layers.h"
+
+namespace nought {
+
+enum class PositionKind : uint8_t { rope, learned };
+enum class MlpKind : uint8_t { gated, plain };
+
+struct ModelConfig {
+  std::string family;  // Hugging Face's model_type
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;  // num_heads * head_dim need not be hidden_size
+  int64_t max_positions = 0;
+
+  NormKind norm = NormKind::rms;
+  double norm_eps = 1e-6;
+  PositionKind positions = PositionKind::rope;
+  double rope_theta = 10000;
+  int64_t rotary_dim = 0;  // 0 without rope
+  MlpKind mlp = MlpKind::gated;
+  Activation activation = Activation::silu;
+  double attention_scale = 1;
+
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool tie_word_embeddings = false;
+  WeightLayout weight_layout = WeightLayout::out_in;
+  bool fused_qkv = false;  // q, k and v are one tensor of the checkpoint, [q | k | v] along out
+
+  double initializer_range = 0.02;
+  /// Projections that end in the residual stream start with initializer_range times this.
+  double residual_initializer_scale = 1;
+
+  std::optional<int64_t> bos_token_id;
+  std::vector<int64_t> eos_token_ids;
+  /// What the config asks for and will not happen, one line each, for the user to read.
+  std::vector<std::string> notes;
+
+  /// Reads a config.json; `source` names it in errors. ConfigError.
+  static ModelConfig from_json(const nlohmann::json& json, const std::string& source = "config.json");
+  /// Reads DIR/config.json. IoError, ConfigError.
+  static ModelConfig from_folder(const std::filesystem::path& folder);
+  /// The model_types that from_json knows.
+  static const std::vector<std::string>& families();
+
+  /// A config.json that transformers loads, for weights of the given dtype.
+  nlohmann::ordered_json to_hf_json(DType dtype) const;
+  /// Tied weights count once.
+  int64_t parameter_count() const;
+};
+
+}  // namespace nought

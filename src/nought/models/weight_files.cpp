@@ -1,0 +1,123 @@
+#include <fstream>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "nought/base/text.h"
+#include "nought/models/safetensors.h"
+
+namespace nought {
+
+namespace {
+
+constexpr std::string_view kSingleFile = "model.safetensors";
+constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+
+nlohmann::json weight_map_of(const std::filesystem::path& index_file) {
+  std::ifstream stream(index_file);
+  require<IoError>(stream.good(), "{}: cannot open", index_file.string());
+  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  require<IoError>(!json.is_discarded(), "{}: not valid JSON", index_file.string());
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  require<IoError>(json.is_object() && map != json.end() && map->is_object(), "{}: has no \"weight_map\" object",
+                   index_file.string());
+  return *map;
+}
+
+// Why a folder has no safetensors, where that can be told.
+std::string hint_for(const std::filesystem::path& folder) {
+  for (std::string_view name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (std::filesystem::exists(folder / name)) return fmt::format("; {} must be converted to safetensors first", name);
+  }
+  return "";
+}
+
+}  // namespace
+
+WeightFiles::WeightFiles(const std::filesystem::path& path) : path_(path) {
+  std::error_code ignored;
+  require<IoError>(std::filesystem::exists(path, ignored), "{}: no such model folder", path.string());
+  if (!std::filesystem::is_directory(path, ignored)) {
+    open_single(path);
+  } else if (std::filesystem::exists(path / kSingleFile, ignored)) {
+    open_single(path / kSingleFile);
+  } else {
+    require<IoError>(std::filesystem::exists(path / kIndexFile, ignored), "{}: holds neither {} nor {}{}",
+                     path.string(), kSingleFile, kIndexFile, hint_for(path));
+    open_index(path / kIndexFile);
+  }
+}
+
+void WeightFiles::open_single(const std::filesystem::path& file) {
+  files_.emplace_back(file);
+  for (const std::string& name : files_[0].names()) owner_.emplace(name, 0);
+}
+
+void WeightFiles::open_index(const std::filesystem::path& index_file) {
+  const nlohmann::json weight_map = weight_map_of(index_file);
+  std::map<std::string, size_t> opened;      // shard -> position in files_
+  std::vector<std::set<std::string>> names;  // of each shard
+  for (const auto& [tensor, value] : weight_map.items()) {
+    require<IoError>(value.is_string(), "{}: tensor \"{}\" is mapped to {}, expected a file name", index_file.string(),
+                     tensor, value.type_name());
+    const auto shard = value.get<std::string>();
+    require<IoError>(!shard.empty() && shard != ".." && shard.find('/') == std::string::npos,
+                     "{}: tensor \"{}\" is mapped to \"{}\", expected the name of a file in the same folder",
+                     index_file.string(), tensor, shard);
+    auto found = opened.find(shard);
+    if (found == opened.end()) {
+      const std::filesystem::path file = index_file.parent_path() / shard;
+      require<IoError>(std::filesystem::exists(file), "{}: the shard is missing; {} maps tensor \"{}\" to it",
+                       file.string(), index_file.filename().string(), tensor);
+      files_.emplace_back(file);
+      const std::vector<std::string> held = files_.back().names();
+      names.emplace_back(held.begin(), held.end());
+      found = opened.emplace(shard, files_.size() - 1).first;
+    }
+    require<IoError>(names[found->second].contains(tensor), "{}: tensor \"{}\" is not in it, though {} says so",
+                     files_[found->second].path().string(), tensor, index_file.filename().string());
+    owner_.emplace(tensor, found->second);
+  }
+}
+
+std::vector<TensorEntry> WeightFiles::entries() const {
+  std::vector<TensorEntry> all;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    for (const TensorEntry& entry : files_[i].entries()) {
+      const auto owner = owner_.find(entry.name);
+      if (owner != owner_.end() && owner->second == i) all.push_back(entry);
+    }
+  }
+  return all;
+}
+
+const TensorEntry* WeightFiles::find(std::string_view name) const {
+  if (const auto owner = owner_.find(name); owner != owner_.end()) return files_[owner->second].find(name);
+  return nullptr;
+}
+
+const SafetensorsFile& WeightFiles::file_of(std::string_view name) const {
+  if (const auto owner = owner_.find(name); owner != owner_.end()) return files_[owner->second];
+  std::vector<std::string> names;
+  for (const auto& [tensor, file] : owner_) names.push_back(tensor);
+  fail<IoError>("{}: no tensor \"{}\" among the {} of the model{}", path_.string(), name, names.size(),
+                did_you_mean(name, names));
+}
+
+const TensorEntry& WeightFiles::at(std::string_view name) const { return file_of(name).at(name); }
+
+void WeightFiles::read(std::string_view name, Interval elements, const Tensor& destination) const {
+  file_of(name).read(name, elements, destination);
+}
+
+Tensor WeightFiles::load(std::string_view name, Memory& memory, Category category) const {
+  return file_of(name).load(name, memory, category);
+}
+
+int64_t WeightFiles::bytes_read() const {
+  int64_t total = 0;
+  for (const SafetensorsFile& file : files_) total += file.bytes_read();
+  return total;
+}
+
+}  // namespace nought
