@@ -1,0 +1,222 @@
+#include "nought/base/json.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "nought/base/error.h"
+#include "nought/base/text.h"
+
+namespace nought {
+
+namespace {
+
+/// Overwrites comments and trailing commas with blanks, so that lines and columns stay true.
+class Blanker {
+ public:
+  explicit Blanker(std::string_view text) : text_(text) {}
+
+  std::string run() {
+    while (at_ < text_.size()) step();
+    return std::move(text_);
+  }
+
+ private:
+  void step() {
+    const char c = text_[at_];
+    if (c == '"') return skip_string();
+    if (c == '#' || starts_with("//")) return blank_until("\n", 0);
+    if (starts_with("/*")) return blank_until("*/", 2);
+    if (c == ',' && follows_value_) {
+      comma_ = at_;
+    } else if ((c == '}' || c == ']') && comma_ != std::string::npos) {
+      text_[comma_] = ' ';
+    }
+    if (!is_space(c)) see(c);
+    ++at_;
+  }
+
+  /// Only a comma between a value and a closing bracket is a trailing one: "[,]" stays an error.
+  void see(char c) {
+    follows_value_ = std::string_view("[{:,").find(c) == std::string_view::npos;
+    if (c != ',') comma_ = std::string::npos;
+  }
+
+  void skip_string() {
+    see('"');
+    for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_)
+      if (text_[at_] == '\\') ++at_;
+    ++at_;
+  }
+
+  /// An unclosed comment is left to the parser, which names its place.
+  void blank_until(std::string_view end, size_t extra) {
+    const size_t found = text_.find(end, at_ + extra);
+    if (found == std::string::npos && extra > 0) {
+      at_ = text_.size();
+      return;
+    }
+    const size_t stop = found == std::string::npos ? text_.size() : found + extra;
+    for (; at_ < stop; ++at_)
+      if (text_[at_] != '\n') text_[at_] = ' ';
+  }
+
+  bool starts_with(std::string_view prefix) const { return text_.compare(at_, prefix.size(), prefix) == 0; }
+  static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+
+  std::string text_;
+  size_t at_ = 0;
+  size_t comma_ = std::string::npos;  // a comma after a value that only blanks have followed so far
+  bool follows_value_ = false;
+};
+
+/// Follows the parser through the objects and refuses a key that its object already has.
+class DuplicateKeys {
+ public:
+  explicit DuplicateKeys(std::string_view name) : name_(name) {}
+
+  void see(Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) {
+      objects_.emplace_back();
+    } else if (event == Json::parse_event_t::object_end) {
+      objects_.pop_back();
+    } else if (event == Json::parse_event_t::key) {
+      Object& object = objects_.back();
+      object.key = parsed.get<std::string>();
+      if (!object.seen.insert(object.key).second) fail<ConfigError>("{}: {}: the key is given twice", name_, path());
+    }
+  }
+
+ private:
+  struct Object {
+    std::set<std::string> seen;
+    std::string key;
+  };
+
+  std::string path() const {
+    std::string path;
+    for (const Object& object : objects_) path = join_path(path, object.key);
+    return path;
+  }
+
+  std::string_view name_;
+  std::vector<Object> objects_;
+};
+
+/// "line 3, column 5: syntax error ..." of the parser's message becomes "NAME:3:5: syntax error ...".
+[[noreturn]] void fail_at(std::string_view name, std::string_view text, const Json::parse_error& error) {
+  const size_t end = std::min(text.size(), error.byte > 0 ? error.byte - 1 : 0);
+  const std::string_view before = text.substr(0, end);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const size_t line_start = before.rfind('\n');
+  const size_t column = before.size() - (line_start == std::string_view::npos ? 0 : line_start + 1) + 1;
+
+  std::string_view what = error.what();
+  if (const size_t at = what.find("syntax error"); at != std::string_view::npos) what.remove_prefix(at);
+  fail<ConfigError>("{}:{}:{}: {}", name, line, column, what);
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view name) {
+  const std::string blanked = Blanker(text).run();
+  DuplicateKeys duplicates(name);
+  const Json::parser_callback_t watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    duplicates.see(event, parsed);
+    return true;
+  };
+  try {
+    return Json::parse(blanked, watch);
+  } catch (const Json::parse_error& error) {
+    fail_at(name, blanked, error);
+  } catch (const Json::exception& error) {
+    fail<ConfigError>("{}: {}", name, error.what());
+  }
+}
+
+Json read_json_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  const bool readable = file && !std::filesystem::is_directory(path);
+  if (readable) text << file.rdbuf();
+  require<IoError>(readable && !file.bad(), "{}: the file cannot be read; does it exist?", path);
+  return parse_json(text.str(), path);
+}
+
+std::string describe_json(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::string:
+      return fmt::format("the string {}", value.dump());
+    case Json::value_t::boolean:
+    case Json::value_t::null:
+      return value.dump();
+    case Json::value_t::array:
+      return value.size() <= 8 ? fmt::format("the list {}", value.dump()) : "a list";
+    case Json::value_t::object:
+      return "an object";
+    default:
+      return fmt::format("the number {}", value.dump());
+  }
+}
+
+std::string join_path(std::string_view path, std::string_view key) {
+  return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
+}
+
+void Origins::add_file(const std::string& path, const std::string& file) { sources_[path] = file; }
+
+void Origins::add_override(const std::string& path) { sources_[path] = ""; }
+
+std::pair<std::string_view, const std::string*> Origins::find(std::string_view path) const {
+  for (std::string_view prefix = path;;) {
+    if (const auto it = sources_.find(prefix); it != sources_.end()) return {prefix, &it->second};
+    const size_t dot = prefix.rfind('.');
+    if (dot == std::string_view::npos) return {"", nullptr};
+    prefix = prefix.substr(0, dot);
+  }
+}
+
+std::string Origins::place(std::string_view path) const {
+  const auto [prefix, source] = find(path);
+  if (source == nullptr) return path.empty() ? file_ : fmt::format("{}: {}", file_, path);
+  if (source->empty()) return fmt::format("--set {}", path);
+  const std::string_view inside = path.substr(std::min(path.size(), prefix.size() + 1));
+  return inside.empty() ? *source : fmt::format("{}: {}", *source, inside);
+}
+
+bool Origins::is_override(std::string_view path) const {
+  const std::string* source = find(path).second;
+  return source != nullptr && source->empty();
+}
+
+Override parse_override(std::string_view text) {
+  const size_t equals = text.find('=');
+  require<ConfigError>(equals != std::string_view::npos && equals > 0,
+                       "--set {}: expected key=value, for instance --set training.max_steps=5", text);
+  Override result{std::string(text.substr(0, equals)), Json()};
+  for (const std::string& key : split(result.path, '.'))
+    require<ConfigError>(!key.empty(), "--set {}: the key \"{}\" has an empty part", text, result.path);
+  const std::string_view value = text.substr(equals + 1);
+  result.value = Json::accept(value) ? parse_json(value, fmt::format("--set {}", result.path)) : Json(value);
+  return result;
+}
+
+void apply_override(Json& root, const Override& override) {
+  Json* at = &root;
+  std::string path;
+  for (const std::string& key : split(override.path, '.')) {
+    if (at->is_null()) *at = Json::object();
+    require<ConfigError>(at->is_object(), "--set {}: {} is {}, so it has no key \"{}\"", override.path,
+                         path.empty() ? "the configuration" : path, describe_json(*at), key);
+    at = &(*at)[key];
+    path = join_path(path, key);
+  }
+  *at = override.value;
+}
+
+}  // namespace nought

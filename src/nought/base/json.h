@@ -1,0 +1,62 @@
+// JSON as people write it: files and text with comments and trailing commas, and messages that name the place.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+namespace nought {
+
+using Json = nlohmann::json;
+
+/// Parses JSON with // /* */ and # comments and trailing commas. `name` stands before "line:column" in messages.
+/// ConfigError for malformed text and for a key given twice in one object.
+Json parse_json(std::string_view text, std::string_view name);
+
+/// parse_json of a file; IoError if it cannot be read.
+Json read_json_file(const std::string& path);
+
+/// What a value is, for messages: "the string \"abc\"", "the number 3", "true", "a list", "null".
+std::string describe_json(const Json& value);
+
+/// The path of a key inside a path: "a" + "b" = "a.b"; "" + "b" = "b".
+std::string join_path(std::string_view path, std::string_view key);
+
+/// Where each value of a config was written: a file, a file that one section was read from, or the command line.
+class Origins {
+ public:
+  explicit Origins(std::string file = "the configuration") : file_(std::move(file)) {}
+
+  /// Everything at and below `path` was read from its own file, in which paths start at `path`.
+  void add_file(const std::string& path, const std::string& file);
+  /// Everything at and below `path` was given by --set.
+  void add_override(const std::string& path);
+
+  /// "RUN.json: training.seed", "ds.json: zero_optimization.stage" or "--set training.seed".
+  std::string place(std::string_view path) const;
+  bool is_override(std::string_view path) const;
+
+ private:
+  /// The source that covers `path` and the part of the path that it covers; null = the main file.
+  std::pair<std::string_view, const std::string*> find(std::string_view path) const;
+
+  std::string file_;
+  std::map<std::string, std::string, std::less<>> sources_;  // path -> file, "" = --set; the longest path counts
+};
+
+/// One `--set a.b=c`.
+struct Override {
+  std::string path;
+  Json value;
+};
+
+/// Splits "a.b=c"; c is JSON if it parses as JSON, else a string. ConfigError without '=' or with an empty key.
+Override parse_override(std::string_view text);
+
+/// Writes the value into `root`, creating objects on the way. ConfigError if the way leads through something else.
+void apply_override(Json& root, const Override& override);
+
+}  // namespace nought
