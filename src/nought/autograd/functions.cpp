@@ -41,8 +41,8 @@ Var linear(Tape& tape, const Var& x, const ParameterView& weight, const Paramete
     if (bias.defined())
       if (GradSink db = bias.gradient()) context.run(SumRows{dy, db.into, db.accumulate});
     if (GradSink dx = gradients.sink(x))
-      context.run(MatMul{
-          .a = dy, .b = weight.value(), .c = dx.into, .transpose_b = !out_in, .accumulate = dx.accumulate});
+      context.run(
+          MatMul{.a = dy, .b = weight.value(), .c = dx.into, .transpose_b = !out_in, .accumulate = dx.accumulate});
   });
 }
 
@@ -166,11 +166,13 @@ Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const Attent
                              .causal = options.causal,
                              .window = options.window};
   Tensor out = context.empty(with_features(qkv.value, heads.num_heads * heads.head_dim), qkv.value.dtype());
-  Tensor lse =
-      context.empty({options.batch, heads.num_heads, options.length}, statistics_dtype(qkv.value.dtype()));
-  context.run(
-      Attention{.shape = shape, .q = heads.q(qkv.value), .k = heads.k(qkv.value), .v = heads.v(qkv.value), .out = out,
-                .lse = lse});
+  Tensor lse = context.empty({options.batch, heads.num_heads, options.length}, statistics_dtype(qkv.value.dtype()));
+  context.run(Attention{.shape = shape,
+                        .q = heads.q(qkv.value),
+                        .k = heads.k(qkv.value),
+                        .v = heads.v(qkv.value),
+                        .out = out,
+                        .lse = lse});
   return tape.record(out, [qkv, heads, shape, out, lse](Gradients& gradients, const Tensor& d_out) {
     Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
     gradients.context().run(AttentionBackward{.shape = shape,
@@ -192,7 +194,6 @@ namespace {
 /// Logits of one chunk stay below this: small enough for the last-level cache, large enough for a full-speed product.
 constexpr int64_t kLogitBytes = int64_t{16} << 20;
 
-
 }  // namespace
 
 Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, const Tensor& targets,
@@ -202,7 +203,8 @@ Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, co
   const Tensor table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
   require<ShapeError>(targets.numel() == tokens, "{} tokens but {} targets", tokens, targets.numel());
-  const int64_t rows = std::clamp<int64_t>(kLogitBytes / (vocabulary * size_of(dtype)), 1, std::max<int64_t>(tokens, 1));
+  const int64_t rows =
+      std::clamp<int64_t>(kLogitBytes / (vocabulary * size_of(dtype)), 1, std::max<int64_t>(tokens, 1));
   const bool recording = tape.recording();
 
   const Tensor flat_x = x.value.reshape({tokens, hidden});
@@ -227,8 +229,10 @@ Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, co
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   const Tensor total = Tensor::of<double>(*context.memory, {1}, std::span(&sum, 1));
   return tape.record(total, [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor& seed) {
-    require(seed.item() == 1, "the gradients of cross_entropy_head were formed with its gradient_scale; backward must "
-                              "start from it with seed 1, got {}", seed.item());
+    require(seed.item() == 1,
+            "the gradients of cross_entropy_head were formed with its gradient_scale; backward must "
+            "start from it with seed 1, got {}",
+            seed.item());
     gradients.give(x, dx);
   });
 }

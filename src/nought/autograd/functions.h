@@ -1,7 +1,7 @@
 // The differentiable operations: one function each, which runs the forward kernel and records the backward one.
 //
-// Shapes: activations are [tokens, features]. Functions marked "in place" overwrite their input, whose producer does not
-// need it for its own backward.
+// Shapes: activations are [tokens, features]. Functions marked "in place" overwrite their input, whose producer does
+// not need it for its own backward.
 #pragma once
 
 #include "nought/autograd/tape.h"

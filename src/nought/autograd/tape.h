@@ -1,9 +1,8 @@
 // Tape: the linear record of one forward pass, which eats itself on the way back.
 //
-// Design goals: gradients are final when a node has run, and the node and what it saved are gone; autograd knows nothing
-// of ZeRO (Units announce themselves by effect nodes), nothing of layers.
-// Non-goals: higher derivatives, branching graphs with several roots, saving gathered parameters (nodes save
-// ParameterViews).
+// Design goals: gradients are final when a node has run, and the node and what it saved are gone; autograd knows
+// nothing of ZeRO (Units announce themselves by effect nodes), nothing of layers. Non-goals: higher derivatives,
+// branching graphs with several roots, saving gathered parameters (nodes save ParameterViews).
 #pragma once
 
 #include <functional>
@@ -67,8 +66,8 @@ class Tape {
   void leave(Unit& unit);
 
   using Body = std::function<Var(Tape&, const Var&)>;
-  /// Runs `body` as the work of a Unit: y = body(x). With recompute, only x is saved, and the backward walk runs the body
-  /// again (arXiv 1604.06174); one lease serves the replay and its backward.
+  /// Runs `body` as the work of a Unit: y = body(x). With recompute, only x is saved, and the backward walk runs the
+  /// body again (arXiv 1604.06174); one lease serves the replay and its backward.
   Var run_unit(Unit& unit, const Var& x, const Body& body, bool recompute = false);
 
   /// Walks back from `root`, whose gradient is `seed` (ones if undefined). Consumes the tape.

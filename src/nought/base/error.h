@@ -4,11 +4,11 @@
 // only main() ends the process. Destructors never throw.
 #pragma once
 
-#include <fmt/core.h>
-
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <fmt/core.h>
 
 namespace nought {
 

@@ -36,7 +36,10 @@ Var Norm::operator()(Tape& tape, const Var& x) const {
 }
 
 SelfAttention::SelfAttention(Unit& unit, const Options& options)
-    : heads_(options.heads), scale_(options.scale), window_(options.window), qkv_(unit, options.qkv),
+    : heads_(options.heads),
+      scale_(options.scale),
+      window_(options.window),
+      qkv_(unit, options.qkv),
       out_(unit, options.out) {}
 
 Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,

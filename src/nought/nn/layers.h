@@ -14,8 +14,8 @@ class Linear {
  public:
   struct Options {
     int64_t in = 0;
-    std::vector<int64_t> out;         // one per name
-    std::vector<std::string> names;   // "...q_proj"; ".weight" and ".bias" are added
+    std::vector<int64_t> out;        // one per name
+    std::vector<std::string> names;  // "...q_proj"; ".weight" and ".bias" are added
     bool bias = false;
     WeightLayout layout = WeightLayout::out_in;
     double std = 0.02;

@@ -16,25 +16,36 @@ enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
-    case DType::i64: return 8;
+    case DType::i64:
+      return 8;
     case DType::f32:
-    case DType::i32: return 4;
+    case DType::i32:
+      return 4;
     case DType::bf16:
-    case DType::f16: return 2;
-    case DType::u8: return 1;
+    case DType::f16:
+      return 2;
+    case DType::u8:
+      return 1;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::f64: return "f64";
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::f16: return "f16";
-    case DType::i64: return "i64";
-    case DType::i32: return "i32";
-    case DType::u8: return "u8";
+    case DType::f64:
+      return "f64";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::f16:
+      return "f16";
+    case DType::i64:
+      return "i64";
+    case DType::i32:
+      return "i32";
+    case DType::u8:
+      return "u8";
   }
   return "?";
 }
@@ -101,13 +112,34 @@ struct f16_t {
 
 template <class T>
 struct dtype_of;
-template <> struct dtype_of<double> { static constexpr DType value = DType::f64; };
-template <> struct dtype_of<float> { static constexpr DType value = DType::f32; };
-template <> struct dtype_of<bf16_t> { static constexpr DType value = DType::bf16; };
-template <> struct dtype_of<f16_t> { static constexpr DType value = DType::f16; };
-template <> struct dtype_of<int64_t> { static constexpr DType value = DType::i64; };
-template <> struct dtype_of<int32_t> { static constexpr DType value = DType::i32; };
-template <> struct dtype_of<uint8_t> { static constexpr DType value = DType::u8; };
+template <>
+struct dtype_of<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct dtype_of<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct dtype_of<bf16_t> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct dtype_of<f16_t> {
+  static constexpr DType value = DType::f16;
+};
+template <>
+struct dtype_of<int64_t> {
+  static constexpr DType value = DType::i64;
+};
+template <>
+struct dtype_of<int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct dtype_of<uint8_t> {
+  static constexpr DType value = DType::u8;
+};
 template <class T>
 inline constexpr DType dtype_of_v = dtype_of<T>::value;
 
@@ -120,11 +152,16 @@ struct TypeTag {
 template <class F>
 decltype(auto) visit_float(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::f64: return f(TypeTag<double>{});
-    case DType::f32: return f(TypeTag<float>{});
-    case DType::bf16: return f(TypeTag<bf16_t>{});
-    case DType::f16: return f(TypeTag<f16_t>{});
-    default: fail<ShapeError>("expected a floating-point dtype, got {}", name_of(dtype));
+    case DType::f64:
+      return f(TypeTag<double>{});
+    case DType::f32:
+      return f(TypeTag<float>{});
+    case DType::bf16:
+      return f(TypeTag<bf16_t>{});
+    case DType::f16:
+      return f(TypeTag<f16_t>{});
+    default:
+      fail<ShapeError>("expected a floating-point dtype, got {}", name_of(dtype));
   }
 }
 
@@ -132,10 +169,14 @@ decltype(auto) visit_float(DType dtype, F&& f) {
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {
-    case DType::i64: return f(TypeTag<int64_t>{});
-    case DType::i32: return f(TypeTag<int32_t>{});
-    case DType::u8: return f(TypeTag<uint8_t>{});
-    default: return visit_float(dtype, std::forward<F>(f));
+    case DType::i64:
+      return f(TypeTag<int64_t>{});
+    case DType::i32:
+      return f(TypeTag<int32_t>{});
+    case DType::u8:
+      return f(TypeTag<uint8_t>{});
+    default:
+      return visit_float(dtype, std::forward<F>(f));
   }
 }
 

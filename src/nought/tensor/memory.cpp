@@ -1,9 +1,9 @@
 #include "nought/tensor/memory.h"
 
-#include <sys/mman.h>
-
 #include <bit>
 #include <cstdlib>
+
+#include <sys/mman.h>
 
 #include "nought/base/error.h"
 #include "nought/base/math.h"
@@ -13,22 +13,32 @@ namespace nought {
 
 std::string_view name_of(Category category) {
   switch (category) {
-    case Category::parameters: return "parameters";
-    case Category::gradients: return "gradients";
-    case Category::optimizer: return "optimizer";
-    case Category::activations: return "activations";
-    case Category::communication: return "communication";
-    case Category::workspace: return "workspace";
-    case Category::kv_cache: return "kv_cache";
+    case Category::parameters:
+      return "parameters";
+    case Category::gradients:
+      return "gradients";
+    case Category::optimizer:
+      return "optimizer";
+    case Category::activations:
+      return "activations";
+    case Category::communication:
+      return "communication";
+    case Category::workspace:
+      return "workspace";
+    case Category::kv_cache:
+      return "kv_cache";
   }
   return "?";
 }
 
 std::string_view name_of(Pool pool) {
   switch (pool) {
-    case Pool::device: return "device";
-    case Pool::host: return "host";
-    case Pool::file: return "file";
+    case Pool::device:
+      return "device";
+    case Pool::host:
+      return "host";
+    case Pool::file:
+      return "file";
   }
   return "?";
 }
@@ -86,7 +96,8 @@ void MemoryLedger::reset_peaks() {
 
 std::string MemoryLedger::table() const {
   std::lock_guard lock(mutex_);
-  std::string text = fmt::format("{:<8} {:<14} {:>12} {:>12} {:>14}\n", "pool", "category", "now", "peak", "at total peak");
+  std::string text =
+      fmt::format("{:<8} {:<14} {:>12} {:>12} {:>14}\n", "pool", "category", "now", "peak", "at total peak");
   for (int p = 0; p < kNumPools; ++p) {
     const Book& book = books_[static_cast<size_t>(p)];
     if (book.peak == 0) continue;
@@ -107,7 +118,11 @@ std::string MemoryLedger::table() const {
 
 Buffer::Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t size_class, Category category,
                Pool pool)
-    : memory_(std::move(memory)), data_(data), bytes_(bytes), size_class_(size_class), category_(category),
+    : memory_(std::move(memory)),
+      data_(data),
+      bytes_(bytes),
+      size_class_(size_class),
+      category_(category),
       pool_(pool) {
   memory_->ledger_.add(category_, pool_, bytes_);
 }

@@ -50,9 +50,7 @@ Tensor Tensor::reinterpret(DType dtype) const {
   return Tensor(buffer_, byte_offset_, {bytes() / size_of(dtype)}, dtype);
 }
 
-std::string Tensor::str() const {
-  return defined() ? fmt::format("{}{}", name_of(dtype_), shape_.str()) : "undefined";
-}
+std::string Tensor::str() const { return defined() ? fmt::format("{}{}", name_of(dtype_), shape_.str()) : "undefined"; }
 
 void copy(const Tensor& from, const Tensor& to) {
   require<ShapeError>(from.dtype() == to.dtype() && from.numel() == to.numel(), "cannot copy {} to {}", from.str(),

@@ -21,10 +21,13 @@ StepResult Engine::accumulate(std::span<const MicroBatch> micro_batches, int64_t
   std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
   sum_over_ranks(sums);
   const StepResult result{.loss = sums[1] / static_cast<double>(total_targets), .grad_norm = std::sqrt(sums[0])};
-  require(std::isfinite(result.loss), "the loss is {}: the weights are those of the step before; lower the learning "
-                                      "rate or look at the data", result.loss);
-  require(std::isfinite(result.grad_norm), "the gradient norm is {} (loss {}): the weights are those of the step "
-                                           "before; lower the learning rate or look at the data",
+  require(std::isfinite(result.loss),
+          "the loss is {}: the weights are those of the step before; lower the learning "
+          "rate or look at the data",
+          result.loss);
+  require(std::isfinite(result.grad_norm),
+          "the gradient norm is {} (loss {}): the weights are those of the step "
+          "before; lower the learning rate or look at the data",
           result.grad_norm, result.loss);
   return result;
 }

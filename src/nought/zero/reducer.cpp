@@ -102,9 +102,7 @@ Tensor Reducer::owned(size_t unit) const {
   return state.whole.flat(own.begin, own.end);
 }
 
-Tensor Reducer::reduced(size_t unit) const {
-  return policy_.shard_optimizer ? owned(unit) : states_[unit].whole;
-}
+Tensor Reducer::reduced(size_t unit) const { return policy_.shard_optimizer ? owned(unit) : states_[unit].whole; }
 
 void Reducer::reset() {
   for (State& state : states_) {

@@ -14,7 +14,10 @@ ShardedModel::Options for_ranks(ShardedModel::Options options, int ranks) {
 }  // namespace
 
 ShardedModel::ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options)
-    : context_(context), ranks_(ranks), model_(model), options_(for_ranks(options, ranks.size())),
+    : context_(context),
+      ranks_(ranks),
+      model_(model),
+      options_(for_ranks(options, ranks.size())),
       residency_(context, ranks, options_.policy, options_.dtype, model.units()) {
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
   if (!options_.training) return;

@@ -7,7 +7,12 @@ namespace nought {
 ShardedOptimizer::ShardedOptimizer(const Context& context, Communicator& ranks, Policy policy, DType dtype,
                                    AdamOptions options, const std::vector<std::unique_ptr<Unit>>& units,
                                    Residency& residency, Reducer& reducer)
-    : context_(context), ranks_(ranks), policy_(policy), options_(options), units_(units), reducer_(reducer),
+    : context_(context),
+      ranks_(ranks),
+      policy_(policy),
+      options_(options),
+      units_(units),
+      reducer_(reducer),
       residency_(residency) {
   require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
   for (size_t unit = 0; unit < units_.size(); ++unit) {
@@ -67,9 +72,12 @@ void ShardedOptimizer::update(double lr, double gradient_scale) {
 Tensor ShardedOptimizer::state(size_t unit, StateKind kind) const {
   const State& state = states_[unit];
   switch (kind) {
-    case StateKind::master: return state.master;
-    case StateKind::exp_avg: return state.exp_avg;
-    case StateKind::exp_avg_sq: return state.exp_avg_sq;
+    case StateKind::master:
+      return state.master;
+    case StateKind::exp_avg:
+      return state.exp_avg;
+    case StateKind::exp_avg_sq:
+      return state.exp_avg_sq;
   }
   return {};
 }

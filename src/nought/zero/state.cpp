@@ -10,8 +10,10 @@ void InitialState::fill(StateKind kind, const Parameter& parameter, Interval int
   const auto value_at = [&](int64_t index) -> float {
     if (kind != StateKind::master) return 0;
     switch (parameter.init.kind) {
-      case Init::Kind::zeros: return 0;
-      case Init::Kind::ones: return 1;
+      case Init::Kind::zeros:
+        return 0;
+      case Init::Kind::ones:
+        return 1;
       case Init::Kind::normal:
         return static_cast<float>(parameter.init.std * normal_at(key, static_cast<uint64_t>(index)));
     }

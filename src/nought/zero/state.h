@@ -14,9 +14,12 @@ enum class StateKind : uint8_t { master, exp_avg, exp_avg_sq };
 inline constexpr std::array kStateKinds{StateKind::master, StateKind::exp_avg, StateKind::exp_avg_sq};
 constexpr std::string_view name_of(StateKind kind) {
   switch (kind) {
-    case StateKind::master: return "master";
-    case StateKind::exp_avg: return "exp_avg";
-    case StateKind::exp_avg_sq: return "exp_avg_sq";
+    case StateKind::master:
+      return "master";
+    case StateKind::exp_avg:
+      return "exp_avg";
+    case StateKind::exp_avg_sq:
+      return "exp_avg_sq";
   }
   return "?";
 }

@@ -1,0 +1,58 @@
+// Decoder: the one decoder-only transformer, built from a ModelConfig; families differ in options, not in code.
+//
+// Its Units are the embedding, each block, and the head (final norm and output projection, which a tied model borrows
+// from the embedding).
+#pragma once
+
+#include <optional>
+
+#include "nought/models/config.h"
+#include "nought/nn/model.h"
+
+namespace nought {
+
+/// The keys and values of every layer for one sequence of at most `capacity` tokens.
+struct DecoderCache {
+  std::vector<KvCache> layers;
+  int64_t length() const { return layers.empty() ? 0 : layers.front().length; }
+};
+
+class Decoder final : public Model {
+ public:
+  /// With recompute, each block saves only its input and runs again in the backward pass.
+  explicit Decoder(const ModelConfig& config, bool recompute = false);
+
+  Var loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) override;
+  /// The logits of every token, [batch * length, vocabulary]. ids: [batch, length] i32.
+  Tensor logits(const Context& context, const Tensor& ids);
+  /// The logits after the last of `ids` ([1, count] i32), [1, vocabulary], given what the cache holds; adds ids to it.
+  Tensor next_logits(const Context& context, const Tensor& ids, DecoderCache& cache);
+  DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype) const;
+
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  struct Block {
+    Unit* unit = nullptr;
+    Norm attention_norm, mlp_norm;
+    SelfAttention attention;
+    Mlp mlp;
+  };
+  Block make_block(int64_t index);
+  PackedHeads heads() const { return {config_.num_heads, config_.num_kv_heads, config_.head_dim}; }
+  /// The hidden states before the final norm, [batch * length, hidden].
+  Var hidden(Tape& tape, const Tensor& ids, DecoderCache* cache);
+  Var run_block(Tape& tape, const Block& block, const Var& x, const Sequences& sequences, KvCache* cache) const;
+  const RopeTables* rope_tables(const Context& context, int64_t positions, DType dtype);
+
+  ModelConfig config_;
+  bool recompute_;
+  Unit* embedding_;
+  ParameterView tokens_, positions_, head_weight_;
+  std::vector<Block> blocks_;
+  Unit* head_;
+  Norm final_norm_;
+  std::optional<RopeTables> rope_;
+};
+
+}  // namespace nought

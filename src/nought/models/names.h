@@ -1,0 +1,35 @@
+// The Hugging Face names of a decoder's weights, by family: the only place that knows them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nought/models/config.h"
+
+namespace nought {
+
+struct WeightNames {
+  std::string token_embedding, position_embedding, final_norm, head;  // ".weight" is added to those that need it
+
+  struct Layer {
+    std::string attention_norm, mlp_norm;
+    std::vector<std::string> qkv;  // one name if fused
+    std::string attention_out;
+    std::vector<std::string> up;  // gate and up, or one
+    std::string down;
+  };
+  Layer layer(int64_t index) const;
+
+  static WeightNames of(const ModelConfig& config);
+
+ private:
+  std::string family_;
+};
+
+/// The name under which older or bare checkpoints keep the same tensor ("transformer.h.0..." is "h.0..." in the hub's
+/// gpt2); "" if there is none.
+std::string alternative_name(const std::string& name);
+/// True for tensors of old checkpoints that hold no weights (attention masks, rotary frequencies).
+bool is_buffer_name(const std::string& name);
+
+}  // namespace nought

@@ -1,0 +1,243 @@
+#include "nought/train/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+#include <xxhash.h>
+
+#include "nought/models/safetensors_writer.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kFormat = "nought-checkpoint-1";
+constexpr std::string_view kPrefix = "checkpoint-";
+/// A block is the unit of a checksum: 4 MiB of fp32.
+constexpr int64_t kBlockElements = int64_t{1} << 20;
+
+std::string xxh3_of(std::span<const std::byte> bytes) {
+  return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
+}
+
+std::span<const std::byte> bytes_of(const Tensor& tensor) {
+  return {tensor.raw(), static_cast<size_t>(tensor.bytes())};
+}
+
+/// One flat block of one state, as it goes to a file.
+struct OwnedBlock {
+  StateKind kind;
+  const Parameter* parameter;
+  Interval interval;  // of the parameter
+  Tensor values;
+  std::string tensor_name() const {
+    return fmt::format("{}/{}[{}:{}]", name_of(kind), parameter->name, interval.begin, interval.end);
+  }
+};
+
+std::vector<OwnedBlock> owned_blocks(ShardedModel& model) {
+  std::vector<OwnedBlock> blocks;
+  const auto& units = model.model().units();
+  for (size_t i = 0; i < units.size(); ++i) {
+    const Interval own = model.residency().partition(i).owned(model.ranks().rank());
+    for (StateKind kind : kStateKinds) {
+      const Tensor state = model.optimizer().owned(i, kind);
+      for (const Piece& piece : pieces_in(*units[i], own))
+        for (int64_t at = 0; at < piece.in_parameter.size(); at += kBlockElements) {
+          const int64_t count = std::min(kBlockElements, piece.in_parameter.size() - at);
+          const int64_t begin = piece.in_unit.begin - own.begin + at, from = piece.in_parameter.begin + at;
+          blocks.push_back(
+              {kind, &units[i]->parameters()[piece.parameter], {from, from + count}, state.flat(begin, begin + count)});
+        }
+    }
+  }
+  return blocks;
+}
+
+std::string rank_file(int rank, std::string_view extension) { return fmt::format("rank-{:05}.{}", rank, extension); }
+
+/// Writes this rank's blocks, and their entries of the manifest beside them.
+void write_rank(ShardedModel& model, const fs::path& folder) {
+  const int rank = model.ranks().rank();
+  const std::vector<OwnedBlock> blocks = owned_blocks(model);
+  std::vector<TensorSpec> specs;
+  for (const OwnedBlock& block : blocks) specs.push_back({block.tensor_name(), DType::f32, {block.interval.size()}});
+  SafetensorsWriter writer(folder / rank_file(rank, "safetensors"), specs);
+  nlohmann::json entries = nlohmann::json::array();
+  for (const OwnedBlock& block : blocks) {
+    writer.write(block.tensor_name(), block.values);
+    entries.push_back({{"state", name_of(block.kind)},
+                       {"parameter", block.parameter->name},
+                       {"shape", std::vector<int64_t>(block.parameter->shape.begin(), block.parameter->shape.end())},
+                       {"file", rank_file(rank, "safetensors")},
+                       {"tensor", block.tensor_name()},
+                       {"begin", block.interval.begin},
+                       {"end", block.interval.end},
+                       {"xxh3", xxh3_of(bytes_of(block.values))}});
+  }
+  writer.finish();
+  write_text_atomically(folder / rank_file(rank, "json"), entries.dump());
+}
+
+nlohmann::json read_json(const fs::path& path) {
+  std::ifstream stream(path);
+  require<IoError>(stream.good(), "cannot read {}", path.string());
+  nlohmann::json json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  require<IoError>(!json.is_discarded(), "{} is not JSON: the checkpoint is damaged, resume from an earlier one",
+                   path.string());
+  return json;
+}
+
+/// Rank 0, when all ranks have written: the ranks' entries become one manifest.
+void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
+  nlohmann::json manifest{{"format", kFormat},
+                          {"step", info.step},
+                          {"world_size", info.world_size},
+                          {"zero_stage", info.zero_stage},
+                          {"run", info.run},
+                          {"blocks", nlohmann::json::array()}};
+  for (int rank = 0; rank < info.world_size; ++rank) {
+    const fs::path part = folder / rank_file(rank, "json");
+    for (nlohmann::json& entry : read_json(part)) manifest["blocks"].push_back(std::move(entry));
+    fs::remove(part);
+  }
+  write_text_atomically(folder / "manifest.json", manifest.dump(1));
+}
+
+/// Gives the finished folder its name; one that was there (a run resumed before it) steps aside first.
+void publish(const fs::path& partial, const fs::path& final_path) {
+  const fs::path old = final_path.string() + ".old";
+  fs::remove_all(old);
+  if (fs::exists(final_path)) fs::rename(final_path, old);
+  fs::rename(partial, final_path);
+  fs::remove_all(old);
+}
+
+/// The step in "checkpoint-STEP", or nothing.
+std::optional<int64_t> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
+}
+
+/// Turns the errors of the file system into one line of ours.
+template <class F>
+void with_io_errors(const fs::path& path, F&& f) {
+  try {
+    f();
+  } catch (const fs::filesystem_error& error) {
+    fail<IoError>("cannot write {}: {}", path.string(), error.code().message());
+  }
+}
+
+}  // namespace
+
+fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder) {
+  const fs::path path = folder / fmt::format("{}{}", kPrefix, info.step), partial = path.string() + ".partial";
+  const bool first = model.ranks().rank() == 0;
+  model.settle();
+  if (first) with_io_errors(partial, [&] { fs::remove_all(partial), fs::create_directories(partial); });
+  model.ranks().barrier().wait();
+  write_rank(model, partial);
+  model.ranks().barrier().wait();
+  if (first) {
+    with_io_errors(path, [&] {
+      write_manifest(info, partial);
+      publish(partial, path);
+    });
+  }
+  model.ranks().barrier().wait();
+  return path;
+}
+
+std::vector<fs::path> list_checkpoints(const fs::path& folder) {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (const auto step = step_of(entry.path()); step && fs::exists(entry.path() / "manifest.json"))
+      found.emplace_back(*step, entry.path());
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> paths;
+  for (auto& [step, path] : found) paths.push_back(path);
+  return paths;
+}
+
+void remove_old_checkpoints(const fs::path& folder, int64_t keep) {
+  if (keep <= 0) return;
+  const std::vector<fs::path> paths = list_checkpoints(folder);
+  for (int64_t i = 0; i + keep < static_cast<int64_t>(paths.size()); ++i) {
+    const fs::path& path = paths[static_cast<size_t>(i)];
+    with_io_errors(path, [&] {
+      fs::remove(path / "manifest.json");  // from here on nobody takes it for a checkpoint
+      fs::remove_all(path);
+    });
+  }
+}
+
+Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
+  const nlohmann::json manifest = read_json(path_ / "manifest.json");
+  try {
+    require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path_.string(),
+                     manifest.at("format").dump(), kFormat);
+    info_ = {manifest.at("step"), manifest.at("world_size"), manifest.at("zero_stage"), manifest.at("run")};
+    std::map<std::string, Shape> shapes;
+    for (const nlohmann::json& entry : manifest.at("blocks")) {
+      const std::string parameter = entry.at("parameter");
+      Shape shape;
+      for (int64_t extent : entry.at("shape")) shape.push_back(extent);
+      shapes[parameter] = shape;
+      blocks_[entry.at("state").get<std::string>() + "/" + parameter].push_back(
+          {entry.at("file"), entry.at("tensor"), {entry.at("begin"), entry.at("end")}, entry.at("xxh3")});
+    }
+    for (const auto& unit : model.units())
+      for (const Parameter& parameter : unit->parameters()) {
+        const auto found = shapes.find(parameter.name);
+        require<IoError>(found != shapes.end(), "{} does not hold parameter {}: it belongs to another model",
+                         path_.string(), parameter.name);
+        require<IoError>(found->second == parameter.shape, "{}: parameter {} has shape {}, the model has {}",
+                         path_.string(), parameter.name, found->second.str(), parameter.shape.str());
+      }
+  } catch (const nlohmann::json::exception& error) {
+    fail<IoError>("{}/manifest.json is damaged ({}): resume from an earlier checkpoint", path_.string(), error.what());
+  }
+  for (auto& [key, blocks] : blocks_) {
+    std::sort(blocks.begin(), blocks.end(),
+              [](const Block& a, const Block& b) { return a.interval.begin < b.interval.begin; });
+    for (const Block& block : blocks)
+      if (!files_.contains(block.file)) files_.emplace(block.file, SafetensorsFile(path_ / block.file));
+  }
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters())
+      for (StateKind kind : kStateKinds)
+        check_coverage(fmt::format("{}/{}", name_of(kind), parameter.name), parameter.range.size());
+}
+
+void Checkpoint::check_coverage(const std::string& key, int64_t numel) const {
+  int64_t covered = 0;
+  if (const auto found = blocks_.find(key); found != blocks_.end())
+    for (const Block& block : found->second) covered = block.interval.begin == covered ? block.interval.end : -1;
+  require<IoError>(covered == numel, "{}: the manifest does not cover {}: resume from an earlier checkpoint",
+                   path_.string(), key);
+}
+
+void Checkpoint::fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const {
+  for (const Block& block : blocks_.at(fmt::format("{}/{}", name_of(kind), parameter.name))) {
+    const Interval common = intersect(block.interval, interval);
+    if (common.empty()) continue;
+    const SafetensorsFile& file = files_.at(block.file);
+    require<IoError>(xxh3_of(file.raw(file.at(block.tensor))) == block.xxh3,
+                     "{}: block {} is damaged (its checksum differs): resume from an earlier checkpoint",
+                     file.path().string(), block.tensor);
+    const int64_t from = common.begin - block.interval.begin;
+    file.read(block.tensor, {from, from + common.size()},
+              destination.flat(common.begin - interval.begin, common.end - interval.begin));
+  }
+}
+
+}  // namespace nought

@@ -1,0 +1,62 @@
+// Checkpoints without a topology: each rank writes the intervals that it owns; loading reads the intervals that the new
+// layout needs, whatever stage or number of ranks wrote them.
+//
+// A checkpoint is a folder checkpoint-STEP: rank-R.safetensors with flat fp32 blocks, and manifest.json, which maps
+// each parameter and state to (file, tensor, interval, xxh3). It is written aside, fsynced and renamed: it exists whole
+// or not at all. A damaged block is an IoError when it is read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "nought/models/safetensors.h"
+#include "nought/zero/sharded_model.h"
+
+namespace nought {
+
+/// What the run was when it saved; resuming compares it with what it is now.
+struct CheckpointInfo {
+  int64_t step = 0;  // optimizer updates made
+  int world_size = 1;
+  int zero_stage = 0;
+  nlohmann::json run;  // seed, train_batch and the like, by name
+};
+
+/// Saves to folder/checkpoint-STEP. Collective. Returns its path.
+std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info,
+                                      const std::filesystem::path& folder);
+
+/// The checkpoint-STEP folders that are complete, ascending by step.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
+/// Removes all but the last `keep` checkpoints (0: none). Call it on one rank.
+void remove_old_checkpoints(const std::filesystem::path& folder, int64_t keep);
+
+class Checkpoint final : public StateSource {
+ public:
+  /// Reads the manifest and compares it with the model: IoError if a parameter is missing or has another shape.
+  Checkpoint(const std::filesystem::path& path, const Model& model);
+
+  const CheckpointInfo& info() const { return info_; }
+  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
+
+ private:
+  struct Block {
+    std::string file, tensor;
+    Interval interval;  // of the flattened parameter
+    std::string xxh3;
+  };
+  void check_coverage(const std::string& key, int64_t numel) const;
+
+  std::filesystem::path path_;
+  CheckpointInfo info_;
+  std::map<std::string, std::vector<Block>> blocks_;  // "master/NAME" -> ascending by interval
+  std::map<std::string, SafetensorsFile> files_;
+};
+
+}  // namespace nought

@@ -1,0 +1,61 @@
+#include "nought/train/hf_folder.h"
+
+#include <optional>
+#include <unordered_set>
+
+#include <nlohmann/json.hpp>
+
+#include "nought/models/names.h"
+#include "nought/models/safetensors_writer.h"
+
+namespace nought {
+
+HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : files_(folder) {
+  std::unordered_set<std::string> used;
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const std::string other = alternative_name(parameter.name);
+      const std::string& name =
+          !files_.contains(parameter.name) && !other.empty() && files_.contains(other) ? other : parameter.name;
+      const TensorEntry& entry = files_.at(name);
+      require<IoError>(entry.shape == parameter.shape, "{}: tensor {} has shape {}, config.json asks for {}",
+                       files_.file_of(name).path().string(), name, entry.shape.str(), parameter.shape.str());
+      stored_name_[parameter.name] = name;
+      used.insert(name);
+    }
+  for (const TensorEntry& entry : files_.entries())
+    if (!used.contains(entry.name) && !is_buffer_name(entry.name)) unused_.push_back(entry.name);
+}
+
+void HfWeights::fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const {
+  if (kind == StateKind::master) {
+    files_.read(stored_name_.at(parameter.name), interval, destination);
+  } else {
+    zero(destination);
+  }
+}
+
+void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std::filesystem::path& folder) {
+  const DType dtype = model.options().dtype;
+  const auto& units = model.model().units();
+  std::optional<HfFolderWriter> writer;
+  if (model.ranks().rank() == 0) {
+    std::vector<TensorSpec> tensors;
+    for (const auto& unit : units)
+      for (const Parameter& parameter : unit->parameters()) tensors.push_back({parameter.name, dtype, parameter.shape});
+    writer.emplace(folder, tensors);
+  }
+  for (size_t i = 0; i < units.size(); ++i)
+    model.with_parameters(i, [&](const Tensor& whole) {
+      if (!writer) return;
+      for (const Parameter& parameter : units[i]->parameters())
+        writer->write(parameter.name, whole.flat(parameter.range.begin, parameter.range.end));
+    });
+  if (writer) {
+    writer->finish();
+    write_text_atomically(folder / "config.json", config.to_hf_json(dtype).dump(2) + "\n");
+  }
+  model.ranks().barrier().wait();  // when anyone returns, the folder is there
+}
+
+}  // namespace nought

@@ -1,0 +1,33 @@
+// Weights from and to a Hugging Face folder, sharded: every rank reads what it keeps, and rank 0 writes Unit by Unit.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "nought/models/config.h"
+#include "nought/models/safetensors.h"
+#include "nought/zero/sharded_model.h"
+
+namespace nought {
+
+/// The weights of a folder as the start of a run. Checks at once that every parameter is there with its shape; IoError.
+class HfWeights final : public StateSource {
+ public:
+  HfWeights(const std::filesystem::path& folder, const Model& model);
+  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
+  /// Tensors of the files that the model has no use for (masks and the like left out).
+  const std::vector<std::string>& unused() const { return unused_; }
+
+ private:
+  WeightFiles files_;
+  std::unordered_map<std::string, std::string> stored_name_;  // parameter -> tensor in the files
+  std::vector<std::string> unused_;
+};
+
+/// Writes config.json and the weights in the parameters' dtype, so that transformers and `nought generate` load them.
+/// Collective: all ranks call it; rank 0 writes. Never holds more than one whole Unit.
+void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std::filesystem::path& folder);
+
+}  // namespace nought
