@@ -1,10 +1,9 @@
 // Communicator: the collectives between a group of ranks, asynchronous and in a fixed order of additions.
 //
-// Design goals: every collective returns an Event; reductions add in rank order 0..N-1 with fp32 accumulation (exact for
-// integers), so that a result is the same on every backend and every run; each call is bounded by a timeout and names
-// itself when it fails; bytes sent are counted; a group of one costs nothing.
-// Non-goals: matching collectives issued in different orders. Every rank issues the same calls in the same order, from
-// one thread.
+// Design goals: every collective returns an Event; reductions add in rank order 0..N-1 with fp32 accumulation (exact
+// for integers), so that a result is the same on every backend and every run; each call is bounded by a timeout and
+// names itself when it fails; bytes sent are counted; a group of one costs nothing. Non-goals: matching collectives
+// issued in different orders. Every rank issues the same calls in the same order, from one thread.
 //
 // Tensors are captured by the Event and must not be written until it is done. Collectives of one communicator run in
 // order on its communication stream.
@@ -24,14 +23,27 @@
 namespace nought {
 
 enum class Collective : uint8_t {
-  broadcast, reduce, all_reduce, gather, all_gather, scatter, reduce_scatter, all_to_all, send, recv, barrier
+  broadcast,
+  reduce,
+  all_reduce,
+  gather,
+  all_gather,
+  scatter,
+  reduce_scatter,
+  all_to_all,
+  send,
+  recv,
+  barrier
 };
 inline constexpr int kNumCollectives = 11;
 std::string_view name_of(Collective collective);
 
 enum class ReduceOp : uint8_t { sum, max, min };
 
-/// What this rank sent, by collective: payload bytes that left for other ranks, elements, and number of calls.
+/// What this rank sent, by collective: payload bytes that left for other ranks, elements, and number of calls. For a
+/// group of N: all_gather and reduce_scatter (N-1) shards, all_reduce both of them, all_to_all (N-1)/N of the tensor,
+/// gather its part (except root), reduce a reduce-scatter and a gather, scatter and broadcast (N-1) parts on root alone
+/// (a broadcast's tree spreads that load over the ranks, the sum is the same), send the tensor.
 struct Traffic {
   struct Count {
     int64_t bytes = 0, elements = 0, calls = 0;
@@ -63,15 +75,18 @@ class Communicator {
   virtual Event all_gather(Tensor shard, Tensor full) = 0;
   /// out = this rank's part of root's in ([N * out.numel()], ignored elsewhere).
   virtual Event scatter(Tensor in, Tensor out, int root) = 0;
-  /// shard = this rank's part of the reduction of all full ([N * shard.numel()]). shard may be this rank's part of full.
+  /// shard = this rank's part of the reduction of all full ([N * shard.numel()]). shard may be this rank's part of
+  /// full.
   virtual Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op = ReduceOp::sum) = 0;
-  /// Part r of in goes to rank r; out holds what each rank sent here. in and out: equal sizes divisible by N.
+  /// Part r of in goes to rank r; out holds what each rank sent here. in and out: equal sizes divisible by N, apart.
   virtual Event all_to_all(Tensor in, Tensor out) = 0;
+  /// To another rank. Never waits for the receiver: the tensor is copied, and may be written when the Event is done.
   virtual Event send(Tensor tensor, int destination, int tag = 0) = 0;
   virtual Event recv(Tensor tensor, int source, int tag = 0) = 0;
   virtual Event barrier() = 0;
 
-  /// The ranks with the same color form a new group, ordered by (key, rank). Blocking; all ranks call it.
+  /// The ranks with the same color (>= 0) form a new group, ordered by (key, rank). Blocking; all ranks call it. A
+  /// group of one runs inline, not on the communication stream: wait for what it reads.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   /// Sent by this communicator so far (completed collectives). Waits for what is in flight.

@@ -1,0 +1,35 @@
+#include "nought/comm/stream_communicator.h"
+
+namespace nought {
+namespace {
+
+/// A group of one: every collective is a copy, or nothing.
+class SelfTransport final : public Transport {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  std::string_view backend() const override { return "self"; }
+
+  void broadcast(const Call&, const Tensor&, int) override {}
+  void reduce(const Call&, const Tensor& in, const Tensor& out, int, ReduceOp) override { copy(in, out); }
+  void all_reduce(const Call&, const Tensor&, ReduceOp) override {}
+  void gather(const Call&, const Tensor& in, const Tensor& out, int) override { copy(in, out); }
+  void all_gather(const Call&, const Tensor& shard, const Tensor& full) override { copy(shard, full); }
+  void scatter(const Call&, const Tensor& in, const Tensor& out, int) override { copy(in, out); }
+  void reduce_scatter(const Call&, const Tensor& full, const Tensor& shard, ReduceOp) override { copy(full, shard); }
+  void all_to_all(const Call&, const Tensor& in, const Tensor& out) override { copy(in, out); }
+  // The StreamCommunicator has refused every peer: a group of one has none.
+  void send(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }
+  void recv(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }
+  void barrier(const Call&) override {}
+  std::unique_ptr<Transport> split(const Call&, int, int) override { return std::make_unique<SelfTransport>(); }
+  void cancel() override {}
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_self_communicator() {
+  return std::make_unique<StreamCommunicator>(std::make_unique<SelfTransport>(), std::make_shared<Stream>());
+}
+
+}  // namespace nought

@@ -1,0 +1,172 @@
+#include "nought/comm/stream_communicator.h"
+
+#include <exception>
+
+#include "nought/base/text.h"
+
+namespace nought {
+
+std::string Call::str() const {
+  if (bytes == 0) return fmt::format("{} in group of {}", name, size);
+  return fmt::format("{} of {} {} in group of {}", name, format_bytes(bytes), name_of(dtype), size);
+}
+
+void Call::fail_timeout() const {
+  const double seconds = std::chrono::duration<double>(timeout).count();
+  fail<CommError>(
+      "{} timed out after {} on rank {}; a peer is gone, slower than the timeout, or issued other collectives", str(),
+      seconds < 10 ? fmt::format("{:.3g}s", seconds) : format_duration(seconds), rank);
+}
+
+StreamCommunicator::StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream)
+    : transport_(std::move(transport)), stream_(std::move(stream)), exceptions_at_birth_(std::uncaught_exceptions()) {}
+
+StreamCommunicator::~StreamCommunicator() {
+  if (std::uncaught_exceptions() > exceptions_at_birth_) transport_->cancel();
+  // The transport goes where it worked: freeing an MPI communicator is a call to MPI.
+  stream_->submit([this] { transport_.reset(); }).wait();
+}
+
+Event StreamCommunicator::enqueue(Call call, Body body) {
+  call.rank = rank();
+  call.size = size();
+  call.timeout = timeout_;
+  return stream_->submit([call, body = std::move(body)]() mutable {
+    call.deadline = std::chrono::steady_clock::now() + call.timeout;
+    body(call);
+  });
+}
+
+Event StreamCommunicator::submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
+  const Call call{.name = name_of(collective), .bytes = payload.bytes(), .dtype = payload.dtype()};
+  const int64_t element = size_of(payload.dtype());
+  return enqueue(call, [this, collective, element, elements_sent, body = std::move(body)](const Call& running) {
+    body(running);
+    Traffic::Count& count = traffic_.counts[static_cast<size_t>(collective)];
+    count.bytes += elements_sent * element;
+    count.elements += elements_sent;
+    count.calls += 1;
+  });
+}
+
+void StreamCommunicator::check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const {
+  require<ShapeError>(whole.defined() && part.defined(), "{} needs two tensors, got {} and {}", name_of(collective),
+                      whole.str(), part.str());
+  require<ShapeError>(whole.dtype() == part.dtype() && whole.numel() == parts * part.numel(),
+                      "{} in group of {}: {} must have the dtype and {} times the elements of {}", name_of(collective),
+                      size(), whole.str(), parts, part.str());
+}
+
+void StreamCommunicator::check_rank(Collective collective, std::string_view role, int rank) const {
+  require<CommError>(0 <= rank && rank < size(), "{}: {} {} is not a rank of a group of {}", name_of(collective), role,
+                     rank, size());
+}
+
+void StreamCommunicator::check_peer(Collective collective, int peer, int tag) const {
+  check_rank(collective, "peer", peer);
+  require<CommError>(peer != rank(), "{}: rank {} is itself; copy() moves data within a rank", name_of(collective),
+                     peer);
+  require<CommError>(0 <= tag && tag < 32767, "{}: tag {} is not in [0, 32767)", name_of(collective), tag);
+}
+
+Event StreamCommunicator::broadcast(Tensor tensor, int root) {
+  check_rank(Collective::broadcast, "root", root);
+  check_parts(Collective::broadcast, tensor, tensor, 1);
+  const int64_t sent = rank() == root ? peers() * tensor.numel() : 0;
+  return submit(Collective::broadcast, tensor, sent,
+                [this, tensor, root](const Call& call) { transport_->broadcast(call, tensor, root); });
+}
+
+Event StreamCommunicator::reduce(Tensor in, Tensor out, int root, ReduceOp op) {
+  check_rank(Collective::reduce, "root", root);
+  check_parts(Collective::reduce, in, rank() == root ? out : in, 1);
+  const int64_t own = part_of(in.numel(), rank(), size()).size();
+  const int64_t sent = in.numel() - own + (rank() == root ? 0 : own);
+  return submit(Collective::reduce, in, sent,
+                [this, in, out, root, op](const Call& call) { transport_->reduce(call, in, out, root, op); });
+}
+
+Event StreamCommunicator::all_reduce(Tensor tensor, ReduceOp op) {
+  check_parts(Collective::all_reduce, tensor, tensor, 1);
+  const int64_t own = part_of(tensor.numel(), rank(), size()).size();
+  const int64_t sent = tensor.numel() - own + peers() * own;
+  return submit(Collective::all_reduce, tensor, sent,
+                [this, tensor, op](const Call& call) { transport_->all_reduce(call, tensor, op); });
+}
+
+Event StreamCommunicator::gather(Tensor in, Tensor out, int root) {
+  check_rank(Collective::gather, "root", root);
+  check_parts(Collective::gather, rank() == root ? out : in, in, rank() == root ? size() : 1);
+  const int64_t sent = rank() == root ? 0 : in.numel();
+  return submit(Collective::gather, in, sent,
+                [this, in, out, root](const Call& call) { transport_->gather(call, in, out, root); });
+}
+
+Event StreamCommunicator::all_gather(Tensor shard, Tensor full) {
+  check_parts(Collective::all_gather, full, shard, size());
+  return submit(Collective::all_gather, full, peers() * shard.numel(),
+                [this, shard, full](const Call& call) { transport_->all_gather(call, shard, full); });
+}
+
+Event StreamCommunicator::scatter(Tensor in, Tensor out, int root) {
+  check_rank(Collective::scatter, "root", root);
+  check_parts(Collective::scatter, rank() == root ? in : out, out, rank() == root ? size() : 1);
+  const int64_t sent = rank() == root ? peers() * out.numel() : 0;
+  return submit(Collective::scatter, out, sent,
+                [this, in, out, root](const Call& call) { transport_->scatter(call, in, out, root); });
+}
+
+Event StreamCommunicator::reduce_scatter(Tensor full, Tensor shard, ReduceOp op) {
+  check_parts(Collective::reduce_scatter, full, shard, size());
+  return submit(Collective::reduce_scatter, full, peers() * shard.numel(),
+                [this, full, shard, op](const Call& call) { transport_->reduce_scatter(call, full, shard, op); });
+}
+
+Event StreamCommunicator::all_to_all(Tensor in, Tensor out) {
+  check_parts(Collective::all_to_all, in, out, 1);
+  require<ShapeError>(in.numel() % size() == 0, "all_to_all: {} does not divide into {} parts", in.str(), size());
+  require<ShapeError>(in.numel() == 0 || in.raw() != out.raw(), "all_to_all: in and out must be two tensors");
+  return submit(Collective::all_to_all, in, in.numel() / size() * peers(),
+                [this, in, out](const Call& call) { transport_->all_to_all(call, in, out); });
+}
+
+Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
+  check_peer(Collective::send, destination, tag);
+  check_parts(Collective::send, tensor, tensor, 1);
+  return submit(Collective::send, tensor, tensor.numel(), [this, tensor, destination, tag](const Call& call) {
+    transport_->send(call, tensor, destination, tag);
+  });
+}
+
+Event StreamCommunicator::recv(Tensor tensor, int source, int tag) {
+  check_peer(Collective::recv, source, tag);
+  check_parts(Collective::recv, tensor, tensor, 1);
+  return submit(Collective::recv, tensor, 0,
+                [this, tensor, source, tag](const Call& call) { transport_->recv(call, tensor, source, tag); });
+}
+
+Event StreamCommunicator::barrier() {
+  return submit(Collective::barrier, Tensor(), 0, [this](const Call& call) { transport_->barrier(call); });
+}
+
+std::unique_ptr<Communicator> StreamCommunicator::split(int color, int key) {
+  require<CommError>(color >= 0, "split: color {} is negative", color);
+  std::unique_ptr<Transport> group;
+  enqueue({.name = "split"}, [&](const Call& call) {
+    group = transport_->split(call, color, key);
+    // A group of one needs no transport, and the backend's is freed on its own stream.
+    if (group->size() == 1) group.reset();
+  }).wait();
+  if (!group) return make_self_communicator();
+  auto communicator = std::make_unique<StreamCommunicator>(std::move(group), stream_);
+  communicator->set_timeout(timeout_);
+  return communicator;
+}
+
+Traffic StreamCommunicator::traffic() {
+  Traffic copy;
+  stream_->submit([&] { copy = traffic_; }).wait();
+  return copy;
+}
+
+}  // namespace nought

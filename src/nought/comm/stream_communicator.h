@@ -1,0 +1,55 @@
+// StreamCommunicator: a Communicator made of a Transport and the stream that its calls run on, in order.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "nought/comm/transport.h"
+
+namespace nought {
+
+class StreamCommunicator final : public Communicator {
+ public:
+  /// The stream may be shared with other communicators of this rank.
+  StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream);
+  /// Waits for what is in flight, unless an exception is: then it is cancelled.
+  ~StreamCommunicator() override;
+
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  std::string_view backend() const override { return transport_->backend(); }
+
+  Event broadcast(Tensor tensor, int root) override;
+  Event reduce(Tensor in, Tensor out, int root, ReduceOp op) override;
+  Event all_reduce(Tensor tensor, ReduceOp op) override;
+  Event gather(Tensor in, Tensor out, int root) override;
+  Event all_gather(Tensor shard, Tensor full) override;
+  Event scatter(Tensor in, Tensor out, int root) override;
+  Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op) override;
+  Event all_to_all(Tensor in, Tensor out) override;
+  Event send(Tensor tensor, int destination, int tag) override;
+  Event recv(Tensor tensor, int source, int tag) override;
+  Event barrier() override;
+  std::unique_ptr<Communicator> split(int color, int key) override;
+
+  Traffic traffic() override;
+  void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+
+ private:
+  using Body = std::function<void(const Call&)>;
+  Event submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body);
+  Event enqueue(Call call, Body body);
+  /// `whole` must be defined and hold `parts` times the elements of `part`, of one dtype.
+  void check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const;
+  void check_rank(Collective collective, std::string_view role, int rank) const;
+  void check_peer(Collective collective, int peer, int tag) const;
+  int64_t peers() const { return size() - 1; }
+
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<Stream> stream_;
+  std::chrono::milliseconds timeout_ = std::chrono::minutes(10);
+  int exceptions_at_birth_;
+  Traffic traffic_;  // touched on the stream only
+};
+
+}  // namespace nought

@@ -1,0 +1,209 @@
+#include "nought/comm/thread.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "nought/comm/reduction.h"
+#include "nought/comm/stream_communicator.h"
+#include "nought/comm/thread_group.h"
+
+namespace nought {
+namespace {
+
+class ThreadTransport final : public Transport {
+ public:
+  ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank, Context context)
+      : group_(std::move(group)), rank_(rank), context_(std::move(context)), reduction_(context_.kernels) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+  std::string_view backend() const override { return "thread"; }
+
+  void broadcast(const Call& call, const Tensor& tensor, int root) override {
+    round({.call = &call, .in = &tensor, .root = root}, [&] { copy(in(root), tensor); });
+  }
+
+  /// Every rank reduces its part straight into root's tensor.
+  void reduce(const Call& call, const Tensor& input, const Tensor& output, int root, ReduceOp op) override {
+    round({.call = &call, .in = &input, .out = &output, .root = root},
+          [&] { reduce_part(part_of(*group_->slot(root).out, rank_, size()), op); });
+  }
+
+  /// Nobody else reads or writes this rank's part of any tensor, so it is reduced in place and handed to all.
+  void all_reduce(const Call& call, const Tensor& tensor, ReduceOp op) override {
+    round({.call = &call, .in = &tensor}, [&] {
+      const Tensor own = part_of(tensor, rank_, size());
+      reduce_part(own, op);
+      for (int peer = 0; peer < size(); ++peer) copy(own, part_of(in(peer), rank_, size()));
+    });
+  }
+
+  void gather(const Call& call, const Tensor& input, const Tensor& output, int root) override {
+    round({.call = &call, .in = &input, .out = &output, .root = root},
+          [&] { copy(input, part_of(*group_->slot(root).out, rank_, size())); });
+  }
+
+  void all_gather(const Call& call, const Tensor& shard, const Tensor& full) override {
+    round({.call = &call, .in = &shard}, [&] {
+      for (int peer = 0; peer < size(); ++peer) copy(in(peer), part_of(full, peer, size()));
+    });
+  }
+
+  void scatter(const Call& call, const Tensor& input, const Tensor& output, int root) override {
+    round({.call = &call, .in = &input, .root = root}, [&] { copy(part_of(in(root), rank_, size()), output); });
+  }
+
+  void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) override {
+    round({.call = &call, .in = &full}, [&] { reduce_part(shard, op); });
+  }
+
+  void all_to_all(const Call& call, const Tensor& input, const Tensor& output) override {
+    round({.call = &call, .in = &input}, [&] {
+      for (int peer = 0; peer < size(); ++peer) copy(part_of(in(peer), rank_, size()), part_of(output, peer, size()));
+    });
+  }
+
+  void send(const Call&, const Tensor& tensor, int destination, int tag) override {
+    Tensor message = context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
+    copy(tensor, message);
+    group_->post(rank_, destination, tag, std::move(message));
+  }
+
+  void recv(const Call& call, const Tensor& tensor, int source, int tag) override {
+    const Tensor message = group_->take(call, source, rank_, tag);
+    require<CommError>(message.dtype() == tensor.dtype() && message.numel() == tensor.numel(),
+                       "{} on rank {}: rank {} sent {} where {} was expected", call.str(), rank_, source, message.str(),
+                       tensor.str());
+    copy(message, tensor);
+  }
+
+  void barrier(const Call& call) override {
+    round({.call = &call}, [] {});
+  }
+
+  std::unique_ptr<Transport> split(const Call& call, int color, int key) override {
+    std::shared_ptr<ThreadGroup> group;
+    std::vector<int> members;  // ranks of this group, in the order of the new one
+    round({.call = &call, .color = color, .key = key}, [&] {
+      for (int peer = 0; peer < size(); ++peer) {
+        if (group_->slot(peer).color == color) members.push_back(peer);
+      }
+      std::stable_sort(members.begin(), members.end(),
+                       [&](int a, int b) { return group_->slot(a).key < group_->slot(b).key; });
+      group = group_->subgroup(color, members);
+    });
+    const auto mine = std::find(members.begin(), members.end(), rank_);
+    return std::make_unique<ThreadTransport>(group, static_cast<int>(mine - members.begin()), context_);
+  }
+
+  void cancel() override {
+    group_->world().fail_rank(group_->world_rank(rank_), "an exception ended its communicator");
+  }
+
+ private:
+  template <class Work>
+  void round(const ThreadGroup::Slot& slot, Work work) {
+    group_->meet(rank_, slot);
+    try {
+      work();
+    } catch (const std::exception& error) {
+      group_->world().fail_rank(group_->world_rank(rank_), error.what());
+      group_->leave();
+      throw;
+    }
+    group_->leave();
+  }
+
+  const Tensor& in(int peer) const { return *group_->slot(peer).in; }
+
+  void reduce_part(const Tensor& out, ReduceOp op) {
+    std::vector<Tensor> inputs;
+    for (int peer = 0; peer < size(); ++peer) inputs.push_back(part_of(in(peer), rank_, size()));
+    reduction_.run(std::move(inputs), out, op);
+  }
+
+  std::shared_ptr<ThreadGroup> group_;
+  int rank_;
+  Context context_;
+  Reduction reduction_;
+};
+
+std::vector<Context> fresh_contexts(int size) {
+  std::vector<Context> contexts;
+  for (int rank = 0; rank < size; ++rank) contexts.push_back(Context::reference());
+  return contexts;
+}
+
+std::vector<std::unique_ptr<Communicator>> make_communicators(const std::shared_ptr<ThreadWorld>& world,
+                                                              const std::vector<Context>& contexts) {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < world->size(); ++rank) ranks.push_back(rank);
+  const auto group = std::make_shared<ThreadGroup>(world, ranks);
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (int rank : ranks) {
+    auto stream = std::make_shared<Stream>(Stream::Kind::worker, fmt::format("comm {}", rank));
+    stream->submit(use_one_openmp_thread);
+    auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[static_cast<size_t>(rank)]);
+    communicators.push_back(std::make_unique<StreamCommunicator>(std::move(transport), std::move(stream)));
+  }
+  return communicators;
+}
+
+/// Rethrows the lowest rank's failure; one that only reports a peer's failure gives way to a cause.
+void rethrow_first(const std::vector<std::exception_ptr>& failures) {
+  std::exception_ptr consequence;
+  for (const std::exception_ptr& failure : failures) {
+    if (!failure) continue;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const PeerError&) {
+      if (!consequence) consequence = failure;
+    }
+  }
+  if (consequence) std::rethrow_exception(consequence);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_thread_communicators(const std::vector<Context>& contexts) {
+  require<CommError>(!contexts.empty(), "a group of ranks needs at least one rank");
+  return make_communicators(std::make_shared<ThreadWorld>(static_cast<int>(contexts.size())), contexts);
+}
+
+std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size) {
+  return make_thread_communicators(fresh_contexts(size));
+}
+
+void run_ranks(int size, const std::function<void(Communicator&)>& body) {
+  run_ranks(size, [&](Communicator& communicator, const Context&) { body(communicator); });
+}
+
+void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body) {
+  require<CommError>(size > 0, "cannot run {} ranks: at least one is needed", size);
+  const auto world = std::make_shared<ThreadWorld>(size);
+  const std::vector<Context> contexts = fresh_contexts(size);
+  const auto communicators = make_communicators(world, contexts);
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(size));
+  const auto run_rank = [&](int rank) {
+    const auto i = static_cast<size_t>(rank);
+    use_one_openmp_thread();
+    try {
+      body(*communicators[i], contexts[i]);
+      communicators[i]->traffic();  // a rank has ended when its last collective has
+    } catch (const std::exception& error) {
+      failures[i] = std::current_exception();
+      world->fail_rank(rank, error.what());
+    } catch (...) {
+      failures[i] = std::current_exception();
+      world->fail_rank(rank, "an unknown exception");
+    }
+    world->finish_rank(rank);
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(run_rank, rank);
+  for (std::thread& thread : threads) thread.join();
+  rethrow_first(failures);
+}
+
+}  // namespace nought

@@ -1,0 +1,86 @@
+// ThreadGroup: where the ranks of a thread communicator meet, see each other's tensors, and leave together.
+//
+// A collective is one round: publish, meet(), work on the peers' memory without waiting, leave(). A failure breaks the
+// whole world: who waits or comes later gets a PeerError. Nobody leaves a round while a peer may still read its memory.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "nought/comm/transport.h"
+
+namespace nought {
+
+/// What all groups of one set of thread ranks share: a lock (rounds are rare and short) and the first failure.
+class ThreadWorld {
+ public:
+  explicit ThreadWorld(int size) : finished_(static_cast<size_t>(size), false) {}
+  int size() const { return static_cast<int>(finished_.size()); }
+
+  /// Rank failed: all ranks that wait in a collective, or come to one, are told why. The first failure is kept.
+  void fail_rank(int rank, std::string_view why);
+  /// Rank will come to no further collective.
+  void finish_rank(int rank);
+
+ private:
+  friend class ThreadGroup;
+  void note_failure(int rank, std::string_view why);  // under mutex_
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string failure_;  // empty: none
+  std::vector<bool> finished_;
+};
+
+class ThreadGroup {
+ public:
+  /// What a rank shows its peers for one round. The tensors live until leave() returns.
+  struct Slot {
+    bool present = false;
+    const Call* call = nullptr;
+    const Tensor* in = nullptr;
+    const Tensor* out = nullptr;
+    int root = 0;
+    int color = 0, key = 0;
+  };
+
+  ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> world_ranks);
+  int size() const { return static_cast<int>(world_ranks_.size()); }
+  ThreadWorld& world() { return *world_; }
+  int world_rank(int rank) const { return world_ranks_[static_cast<size_t>(rank)]; }
+
+  /// Publishes the slot, waits for all ranks, and checks that they issued the same call.
+  void meet(int rank, const Slot& slot);
+  /// What rank published in this round; between meet() and leave().
+  const Slot& slot(int rank) const { return slots_[static_cast<size_t>(rank)]; }
+  /// Waits until all ranks are done with each other's memory. Never fails: between meet() and leave() nobody waits.
+  void leave();
+
+  void post(int source, int destination, int tag, Tensor message);
+  Tensor take(const Call& call, int source, int destination, int tag);
+
+  /// The group of this color, the same for all its ranks; between meet() and leave() of a split.
+  std::shared_ptr<ThreadGroup> subgroup(int color, const std::vector<int>& ranks);
+
+ private:
+  void require_whole(const Call& call) const;
+  /// A rank that ended without coming to this round, or -1.
+  int missing_rank() const;
+  void check_same_call() const;
+
+  std::shared_ptr<ThreadWorld> world_;
+  std::vector<int> world_ranks_;
+  std::vector<Slot> slots_;
+  int arrived_ = 0, working_ = 0;
+  uint64_t round_ = 0;
+  std::map<int, std::shared_ptr<ThreadGroup>> subgroups_;
+  std::map<std::tuple<int, int, int>, std::deque<Tensor>> mail_;  // by source, destination, tag
+};
+
+}  // namespace nought

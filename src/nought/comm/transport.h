@@ -1,0 +1,69 @@
+// Transport: how a backend moves bytes, once the arguments were checked and the call's turn on the stream has come.
+//
+// Design goals: a backend implements the movement only; checks, order, timeouts' bookkeeping and traffic counters are
+// the StreamCommunicator's, once for all backends.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "nought/base/math.h"
+#include "nought/comm/communicator.h"
+
+namespace nought {
+
+/// One collective on its way: what its error messages say, and until when it may wait.
+struct Call {
+  std::string_view name;
+  int64_t bytes = 0;
+  DType dtype = DType::u8;
+  int rank = 0, size = 1;
+  std::chrono::milliseconds timeout{};
+  std::chrono::steady_clock::time_point deadline{};
+
+  /// "all_gather of 12.0 MiB f32 in group of 4"
+  std::string str() const;
+  [[noreturn]] void fail_timeout() const;
+};
+
+/// Rank r's interval when n elements are cut into `size` nearly equal parts; the last ones may be shorter or empty.
+constexpr Interval part_of(int64_t n, int rank, int size) {
+  const int64_t part = ceil_div(n, size);
+  return intersect({rank * part, (rank + 1) * part}, {0, n});
+}
+
+/// The view of rank r's part of n elements.
+inline Tensor part_of(const Tensor& tensor, int rank, int size) {
+  const Interval part = part_of(tensor.numel(), rank, size);
+  return part.empty() ? tensor.flat(0, 0) : tensor.flat(part.begin, part.end);
+}
+
+/// Arguments as in Communicator. All calls come from the communication stream; each blocks until it is done.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual std::string_view backend() const = 0;
+
+  virtual void broadcast(const Call& call, const Tensor& tensor, int root) = 0;
+  virtual void reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op) = 0;
+  virtual void all_reduce(const Call& call, const Tensor& tensor, ReduceOp op) = 0;
+  virtual void gather(const Call& call, const Tensor& in, const Tensor& out, int root) = 0;
+  virtual void all_gather(const Call& call, const Tensor& shard, const Tensor& full) = 0;
+  virtual void scatter(const Call& call, const Tensor& in, const Tensor& out, int root) = 0;
+  virtual void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) = 0;
+  virtual void all_to_all(const Call& call, const Tensor& in, const Tensor& out) = 0;
+  virtual void send(const Call& call, const Tensor& tensor, int destination, int tag) = 0;
+  virtual void recv(const Call& call, const Tensor& tensor, int source, int tag) = 0;
+  virtual void barrier(const Call& call) = 0;
+  virtual std::unique_ptr<Transport> split(const Call& call, int color, int key) = 0;
+
+  /// The owner is going down with an exception: calls in flight and later ones must fail soon instead of waiting.
+  /// Called from the owner's thread.
+  virtual void cancel() = 0;
+};
+
+}  // namespace nought

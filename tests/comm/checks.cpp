@@ -1,0 +1,252 @@
+#include "comm/checks.h"
+
+#include "comm/values.h"
+
+namespace nought {
+namespace {
+
+/// The checks of one dtype and length. `ranks` are the ranks whose values the members hold, in group order.
+template <class T>
+class Check {
+ public:
+  Check(Communicator& communicator, const Context& context, int64_t length)
+      : group_(communicator), context_(context), n_(length), rank_(communicator.rank()), size_(communicator.size()) {}
+
+  void run() {
+    for (int root : {0, size_ - 1}) {
+      broadcast(root);
+      gather(root);
+      scatter(root);
+      reduce(root, ReduceOp::sum);
+    }
+    reduce(size_ / 2, ReduceOp::min);
+    for (ReduceOp op : {ReduceOp::sum, ReduceOp::max, ReduceOp::min}) {
+      all_reduce(op);
+      reduce_scatter(op, /*in_place=*/false);
+    }
+    reduce_scatter(ReduceOp::sum, /*in_place=*/true);
+    all_gather(/*in_place=*/false);
+    all_gather(/*in_place=*/true);
+    all_to_all();
+    group_.barrier().wait();
+  }
+
+ private:
+  std::vector<T> values(int rank, int64_t n) const { return values_of<T>(rank, n); }
+  Tensor tensor(const std::vector<T>& values) const { return tensor_of(context_, values); }
+  Tensor empty(int64_t n) const { return context_.zeros({n}, dtype_of_v<T>); }
+  std::vector<T> all_values(int64_t n) const {
+    std::vector<T> all;
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::vector<T> part = values(rank, n);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+
+  void broadcast(int root) {
+    const Tensor x = tensor(values(rank_, n_));
+    group_.broadcast(x, root).wait();
+    expect_same("broadcast", x, values(root, n_));
+  }
+
+  void gather(int root) {
+    const Tensor in = tensor(values(rank_, n_));
+    const Tensor out = rank_ == root ? empty(n_ * size_) : Tensor();
+    group_.gather(in, out, root).wait();
+    if (rank_ == root) expect_same("gather", out, all_values(n_));
+  }
+
+  void scatter(int root) {
+    const std::vector<T> whole = values(root, n_ * size_);
+    const Tensor in = rank_ == root ? tensor(whole) : Tensor();
+    const Tensor out = empty(n_);
+    group_.scatter(in, out, root).wait();
+    expect_same("scatter", out, part_of(whole, rank_, n_));
+  }
+
+  void reduce(int root, ReduceOp op) {
+    const std::vector<T> mine = values(rank_, n_);
+    const Tensor in = tensor(mine);
+    const Tensor out = rank_ == root ? empty(n_) : Tensor();
+    group_.reduce(in, out, root, op).wait();
+    if (rank_ == root) expect_same("reduce", out, reduced_of<T>(all_ranks(size_), n_, op));
+    expect_same("input of reduce", in, mine);
+  }
+
+  void all_reduce(ReduceOp op) {
+    const Tensor x = tensor(values(rank_, n_));
+    group_.all_reduce(x, op).wait();
+    expect_same("all_reduce", x, reduced_of<T>(all_ranks(size_), n_, op));
+  }
+
+  void reduce_scatter(ReduceOp op, bool in_place) {
+    const Tensor full = tensor(values(rank_, n_ * size_));
+    const Tensor shard = in_place ? full.flat(rank_ * n_, (rank_ + 1) * n_) : empty(n_);
+    group_.reduce_scatter(full, shard, op).wait();
+    expect_same(in_place ? "reduce_scatter in place" : "reduce_scatter", shard,
+                part_of(reduced_of<T>(all_ranks(size_), n_ * size_, op), rank_, n_));
+  }
+
+  void all_gather(bool in_place) {
+    const Tensor full = empty(n_ * size_);
+    const Tensor mine = tensor(values(rank_, n_));
+    const Tensor shard = in_place ? full.flat(rank_ * n_, (rank_ + 1) * n_) : mine;
+    if (in_place) copy(mine, shard);
+    group_.all_gather(shard, full).wait();
+    expect_same(in_place ? "all_gather in place" : "all_gather", full, all_values(n_));
+  }
+
+  void all_to_all() {
+    const Tensor in = tensor(values(rank_, n_ * size_));
+    const Tensor out = empty(n_ * size_);
+    group_.all_to_all(in, out).wait();
+    std::vector<T> expected;
+    for (int rank = 0; rank < size_; ++rank) {
+      const std::vector<T> part = part_of(values(rank, n_ * size_), rank_, n_);
+      expected.insert(expected.end(), part.begin(), part.end());
+    }
+    expect_same("all_to_all", out, expected);
+  }
+
+  Communicator& group_;
+  const Context& context_;
+  int64_t n_;
+  int rank_, size_;
+};
+
+}  // namespace
+
+void check_collectives(Communicator& communicator, const Context& context) {
+  constexpr DType kDTypes[] = {DType::f32, DType::bf16, DType::f16, DType::f64, DType::i32, DType::i64, DType::u8};
+  for (DType dtype : kDTypes) {
+    visit_dtype(dtype, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      for (int64_t length : {0, 1, 3, 17, 1000, 4099}) Check<T>(communicator, context, length).run();
+    });
+  }
+  // Longer than one segment of the reductions (shorter in larger groups: there the segments are), and of odd length.
+  const int64_t length = communicator.size() <= 4 ? 300001 : 70001;
+  Check<float>(communicator, context, length).run();
+  Check<bf16_t>(communicator, context, length).run();
+}
+
+void check_overlap(Communicator& communicator, const Context& context) {
+  const int rank = communicator.rank(), size = communicator.size();
+  constexpr int64_t kLength = 20011;
+  std::vector<Tensor> sums, gathered;
+  std::vector<Event> events;
+  for (int i = 0; i < 8; ++i) {
+    sums.push_back(tensor_of(context, values_of<float>(rank, kLength + i)));
+    events.push_back(communicator.all_reduce(sums.back()));
+    gathered.push_back(context.zeros({(kLength + i) * size}, DType::f32));
+    // Its input is freed here, before the collective ran: the Event must keep it alive.
+    events.push_back(communicator.all_gather(tensor_of(context, values_of<float>(rank, kLength + i)), gathered.back()));
+  }
+  for (size_t i = events.size(); i-- > 0;) events[i].wait();
+  for (int64_t i = 0; i < 8; ++i) {
+    const auto index = static_cast<size_t>(i);
+    expect_same("overlapped all_reduce", sums[index], reduced_of<float>(all_ranks(size), kLength + i, ReduceOp::sum));
+    for (int peer = 0; peer < size; ++peer) {
+      expect_same("overlapped all_gather", gathered[index].flat(peer * (kLength + i), (peer + 1) * (kLength + i)),
+                  values_of<float>(peer, kLength + i));
+    }
+  }
+}
+
+void check_split(Communicator& communicator, const Context& context) {
+  const int rank = communicator.rank(), size = communicator.size();
+  const auto check_sum = [&](Communicator& group, const std::vector<int>& members) {
+    require(group.size() == static_cast<int>(members.size()) && members[static_cast<size_t>(group.rank())] == rank,
+            "rank {} of {} became rank {} of {}", rank, size, group.rank(), group.size());
+    const Tensor x = tensor_of(context, values_of<bf16_t>(rank, 1237));
+    group.all_reduce(x).wait();
+    expect_same("all_reduce in a subgroup", x, reduced_of<bf16_t>(members, 1237, ReduceOp::sum));
+  };
+  std::vector<int> parity, reversed, quarter;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer % 2 == rank % 2) parity.push_back(peer);
+    if (peer % 2 == rank % 2 && (peer / 2) % 2 == (rank / 2) % 2) quarter.push_back(peer);
+    reversed.insert(reversed.begin(), peer);
+  }
+  const auto by_parity = communicator.split(rank % 2, 0);
+  const auto backwards = communicator.split(0, -rank);
+  const auto by_quarter = by_parity->split((rank / 2) % 2, 0);
+  const auto alone = communicator.split(rank, 0);
+  check_sum(*by_parity, parity);
+  check_sum(*backwards, reversed);
+  check_sum(*by_quarter, quarter);
+  check_sum(*alone, {rank});
+  check_sum(communicator, all_ranks(size));
+}
+
+void check_send_recv(Communicator& communicator, const Context& context) {
+  const int rank = communicator.rank(), size = communicator.size();
+  if (size == 1) return;
+  const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  constexpr int64_t kLengths[] = {5, 700001};  // one that a network buffers, one that it does not
+  for (int64_t length : kLengths) {
+    const Tensor first = tensor_of(context, values_of<float>(rank, length));
+    const Tensor second = tensor_of(context, values_of<int32_t>(rank, length));
+    communicator.send(first, next, 1).wait();
+    zero(first);  // the message was copied
+    communicator.send(second, next, 2);
+    const Tensor got_first = context.zeros({length}, DType::f32), got_second = context.zeros({length}, DType::i32);
+    const Event late = communicator.recv(got_second, previous, 2);
+    communicator.recv(got_first, previous, 1).wait();
+    late.wait();
+    expect_same("recv of tag 1", got_first, values_of<float>(previous, length));
+    expect_same("recv of tag 2", got_second, values_of<int32_t>(previous, length));
+  }
+}
+
+void check_traffic(Communicator& communicator, const Context& context) {
+  const int64_t rank = communicator.rank(), size = communicator.size();
+  const int64_t part = 1024, whole = part * size;  // divisible: the formulas are exact
+  const Tensor full = context.zeros({whole}, DType::bf16), other = context.zeros({whole}, DType::bf16);
+  const Tensor shard = context.zeros({part}, DType::bf16);
+  const Traffic before = communicator.traffic();
+  communicator.all_gather(shard, full);
+  communicator.reduce_scatter(full, shard);
+  communicator.all_reduce(full);
+  communicator.all_to_all(full, other);
+  communicator.broadcast(full, 0);
+  communicator.gather(shard, full, 0);
+  communicator.scatter(full, shard, 0);
+  communicator.reduce(full, other, 0);
+  const Traffic after = communicator.traffic();
+  int64_t total = 0;
+  const auto expect = [&](Collective collective, int64_t elements) {
+    const int64_t sent = after[collective].elements - before[collective].elements;
+    const int64_t bytes = after[collective].bytes - before[collective].bytes;
+    require(sent == elements && bytes == 2 * elements && after[collective].calls == before[collective].calls + 1,
+            "{} on rank {} of {} counted {} elements and {} bytes, expected {} elements", name_of(collective), rank,
+            size, sent, bytes, elements);
+    total += elements;
+  };
+  expect(Collective::all_gather, (size - 1) * part);
+  expect(Collective::reduce_scatter, (size - 1) * part);
+  expect(Collective::all_reduce, 2 * (size - 1) * part);
+  expect(Collective::all_to_all, (size - 1) * part);
+  expect(Collective::broadcast, rank == 0 ? (size - 1) * whole : 0);
+  expect(Collective::gather, rank == 0 ? 0 : part);
+  expect(Collective::scatter, rank == 0 ? (size - 1) * part : 0);
+  expect(Collective::reduce, rank == 0 ? (size - 1) * part : whole);
+  require(after.total_elements() - before.total_elements() == total, "the total counts {} elements, expected {}",
+          after.total_elements() - before.total_elements(), total);
+}
+
+void check_workspace(Communicator& communicator, const Context& context) {
+  const Tensor x = context.zeros({6 << 20}, DType::f32, Category::gradients);  // 24 MiB
+  MemoryLedger& ledger = context.memory->ledger();
+  ledger.reset_peaks();
+  communicator.all_reduce(x).wait();
+  communicator.reduce(x, x, 0).wait();
+  communicator.traffic();  // waits for what the communication thread still holds
+  require(ledger.current(Category::communication) == 0, "{} bytes of communication buffers are left",
+          ledger.current(Category::communication));
+  require(ledger.peak(Category::communication) <= 8 << 20, "communication buffers of {} bytes for a tensor of {}",
+          ledger.peak(Category::communication), x.bytes());
+}
+
+}  // namespace nought
