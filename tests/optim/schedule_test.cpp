@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought::optim {
+namespace nought {
 namespace {
 
 Schedule hugging_face(ScheduleType type) {
@@ -120,4 +120,4 @@ TEST(Schedule, names_are_those_of_the_two_libraries) {
 }
 
 }  // namespace
-}  // namespace nought::optim
+}  // namespace nought

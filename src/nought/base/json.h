@@ -28,7 +28,8 @@ std::string join_path(std::string_view path, std::string_view key);
 /// Where each value of a config was written: a file, a file that one section was read from, or the command line.
 class Origins {
  public:
-  explicit Origins(std::string file = "the configuration") : file_(std::move(file)) {}
+  Origins() = default;
+  explicit Origins(std::string file) : file_(std::move(file)) {}
 
   /// Everything at and below `path` was read from its own file, in which paths start at `path`.
   void add_file(const std::string& path, const std::string& file);
@@ -43,7 +44,7 @@ class Origins {
   /// The source that covers `path` and the part of the path that it covers; null = the main file.
   std::pair<std::string_view, const std::string*> find(std::string_view path) const;
 
-  std::string file_;
+  std::string file_ = "the configuration";
   std::map<std::string, std::string, std::less<>> sources_;  // path -> file, "" = --set; the longest path counts
 };
 

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought::optim {
+namespace nought {
 
 namespace {
 
@@ -69,4 +69,4 @@ double learning_rate(const Schedule& schedule, int64_t updates_made) {
                                      : schedule.peak_lr * hugging_face_factor(schedule, updates_made);
 }
 
-}  // namespace nought::optim
+}  // namespace nought

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-namespace nought::optim {
+namespace nought {
 
 enum class ScheduleType {
   constant,              // Hugging Face: always the peak
@@ -61,4 +61,4 @@ struct Schedule {
 /// the first update has the schedule's lowest rate (min_lr; 0 for WarmupCosineLR), and so has WarmupLR's second.
 double learning_rate(const Schedule& schedule, int64_t updates_made);
 
-}  // namespace nought::optim
+}  // namespace nought

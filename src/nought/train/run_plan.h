@@ -15,7 +15,7 @@
 #include "nought/optim/schedule.h"
 #include "nought/tensor/dtype.h"
 
-namespace nought::train {
+namespace nought {
 
 struct RunConfig;
 
@@ -27,7 +27,7 @@ struct DataPlan {
 };
 
 struct OptimizerPlan {
-  double lr = 0;  // the peak; the rate of an update is optim::learning_rate(plan.schedule, updates_made)
+  double lr = 0;  // the peak; the rate of an update is learning_rate(plan.schedule, updates_made)
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -58,7 +58,7 @@ struct RunPlan {
   bool recompute = false;  // of every block in the backward pass
 
   OptimizerPlan optimizer;
-  optim::Schedule schedule;
+  Schedule schedule;
   double gradient_clipping = 1.0;  // largest global norm; 0 = off
 
   int64_t max_steps = 0;    // updates; 0 = by epochs, call with_steps_per_epoch() once the data is known
@@ -84,4 +84,4 @@ RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch);
 /// The table of `nought check`: key, value, reason, then the warnings.
 std::string explain(const RunPlan& plan);
 
-}  // namespace nought::train
+}  // namespace nought
