@@ -11,6 +11,7 @@ namespace nought {
 /// c: [m, n] = op(a): [m, k] times op(b): [k, n].
 struct MatMulSizes {
   int64_t m = 0, n = 0, k = 0;
+  friend bool operator==(const MatMulSizes&, const MatMulSizes&) = default;
 };
 
 /// The sizes of a product; ShapeError if its tensors do not fit together.

@@ -1,5 +1,6 @@
 // Matrix products by oneDNN, which picks AMX, AVX-512 or AVX2 itself. Its brgemm kernels take every layout that
 // training uses (y = x W^T, dx = dy W, dW = dy^T x) at nearly the same speed, so transposes are only strides.
+#include <exception>
 #include <unordered_map>
 
 #include <dnnl.hpp>
@@ -18,15 +19,12 @@ namespace {
 /// Everything that oneDNN compiles into a kernel.
 struct Plan {
   MatMulSizes sizes;
+  int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one stored row to the next
   DType inputs = DType::f32, output = DType::f32;
   bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
   int threads = 1;
 
-  friend bool operator==(const Plan& a, const Plan& b) {
-    return a.sizes.m == b.sizes.m && a.sizes.n == b.sizes.n && a.sizes.k == b.sizes.k && a.inputs == b.inputs &&
-           a.output == b.output && a.transpose_a == b.transpose_a && a.transpose_b == b.transpose_b &&
-           a.accumulate == b.accumulate && a.bias == b.bias && a.threads == b.threads;
-  }
+  friend bool operator==(const Plan& a, const Plan& b) = default;
 };
 
 struct PlanHash {
@@ -36,6 +34,7 @@ struct PlanHash {
     };
     uint64_t hash = mix(mix(mix(1, plan.sizes.m), plan.sizes.n), plan.sizes.k);
     hash = mix(hash, static_cast<int64_t>(plan.inputs) * 8 + static_cast<int64_t>(plan.output));
+    hash = mix(mix(mix(hash, plan.lda), plan.ldb), plan.ldc);
     hash = mix(hash, plan.transpose_a | plan.transpose_b << 1 | plan.accumulate << 2 | plan.bias << 3);
     return static_cast<size_t>(mix(hash, plan.threads) >> 16);
   }
@@ -58,8 +57,10 @@ dnnl::memory::data_type to_dnnl(DType dtype) {
   return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, bool transposed) {
-  return {{rows, columns}, to_dnnl(dtype), transposed ? dnnl::memory::dims{1, rows} : dnnl::memory::dims{columns, 1}};
+/// [rows, columns], stored with `leading` elements from row to row, or, transposed, from column to column.
+dnnl::memory::desc matrix(int64_t rows, int64_t columns, DType dtype, int64_t leading, bool transposed = false) {
+  const dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, leading} : dnnl::memory::dims{leading, 1};
+  return {{rows, columns}, to_dnnl(dtype), strides};
 }
 
 struct Operands {
@@ -78,10 +79,12 @@ class Product {
       sum.append_sum(1.0f);
       attributes.set_post_ops(sum);
     }
-    const auto a = matrix(m, k, plan.inputs, plan.transpose_a), b = matrix(k, n, plan.inputs, plan.transpose_b);
-    const auto c = matrix(m, n, plan.output, false);
+    const auto a = matrix(m, k, plan.inputs, plan.lda, plan.transpose_a);
+    const auto b = matrix(k, n, plan.inputs, plan.ldb, plan.transpose_b);
+    const auto bias = matrix(1, n, plan.inputs, n);
+    const auto c = matrix(m, n, plan.output, plan.ldc);
     using Desc = dnnl::matmul::desc;
-    const Desc desc = plan.bias ? Desc(a, b, matrix(1, n, plan.inputs, false), c) : Desc(a, b, c);
+    const Desc desc = plan.bias ? Desc(a, b, bias, c) : Desc(a, b, c);
     const dnnl::matmul::primitive_desc compiled(desc, attributes, engine());
     primitive_ = dnnl::matmul(compiled);
     scratch_bytes_ = static_cast<int64_t>(compiled.scratchpad_desc().get_size());
@@ -89,9 +92,7 @@ class Product {
       arguments_.emplace(argument, dnnl::memory(memory, engine(), nullptr));
     }
     arguments_.emplace(DNNL_ARG_SCRATCHPAD, dnnl::memory(compiled.scratchpad_desc(), engine(), nullptr));
-    if (plan.bias) {
-      arguments_.emplace(DNNL_ARG_BIAS, dnnl::memory(matrix(1, n, plan.inputs, false), engine(), nullptr));
-    }
+    if (plan.bias) arguments_.emplace(DNNL_ARG_BIAS, dnnl::memory(bias, engine(), nullptr));
   }
 
   void run(const Operands& operands) {
@@ -122,7 +123,7 @@ Product& compile(const Plan& plan) {
   return products.emplace(plan, Product(plan)).first->second;
 }
 
-void multiply(const Plan& plan, const Operands& operands) {
+void run_product(const Plan& plan, const Operands& operands) {
   try {
     compile(plan).run(operands);
   } catch (const dnnl::error& error) {
@@ -131,12 +132,90 @@ void multiply(const Plan& plan, const Operands& operands) {
   }
 }
 
-/// Whether oneDNN multiplies this dtype on this machine; others are widened to f32 first.
-bool multiplies(DType dtype) {
-  constexpr auto kNeeded = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);
-  static const bool has_bf16 = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
-  return dtype == DType::f32 || (dtype == DType::bf16 && has_bf16);
+bool has_isa(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
+
+// --- the same bits for any number of threads ---
+//
+// oneDNN 2.6 may let threads share a sum over k. Its AVX-512 kernels do so for a transposed a and k >= 2048
+// (brgemm_matmul_utils.cpp), so such a product is run as shorter ones, one after the other. Older instruction sets go
+// to kernels that do so by many rules, so c is cut into slices of a fixed width, each one thread's.
+
+constexpr int64_t kSharedSum = 2048;
+constexpr int64_t kChunk = 1024;
+constexpr int64_t kSliceWidth = 128;
+
+bool has_avx512() {
+  static const bool has = has_isa(dnnl::cpu_isa::avx512_core);
+  return has;
+}
+
+bool needs_chunks(const Plan& plan) { return has_avx512() && plan.transpose_a && plan.sizes.k >= kSharedSum; }
+
+void* advance(void* data, int64_t elements, DType dtype) {
+  return static_cast<std::byte*>(data) + elements * size_of(dtype);
+}
+
+/// c must be f32, so that the partial sums are not rounded.
+void run_chunks(const Plan& whole, const Operands& operands) {
+  Plan plan = whole;
+  Operands part = operands;
+  for (int64_t begin = 0; begin < whole.sizes.k; begin += kChunk) {
+    plan.sizes.k = std::min(kChunk, whole.sizes.k - begin);
+    part.a = advance(operands.a, begin * whole.lda, whole.inputs);
+    part.b = advance(operands.b, begin * (whole.transpose_b ? 1 : whole.ldb), whole.inputs);
+    run_product(plan, part);
+    plan.accumulate = true;
+    plan.bias = false;
+    part.bias = nullptr;
+  }
+}
+
+void run_slice(const Plan& whole, const Operands& operands, int64_t begin, bool by_rows) {
+  Plan plan = whole;
+  Operands part = operands;
+  plan.threads = 1;
+  (by_rows ? plan.sizes.m : plan.sizes.n) = std::min(kSliceWidth, (by_rows ? plan.sizes.m : plan.sizes.n) - begin);
+  part.c = advance(operands.c, begin * (by_rows ? whole.ldc : 1), whole.output);
+  if (by_rows) {
+    part.a = advance(operands.a, begin * (whole.transpose_a ? 1 : whole.lda), whole.inputs);
+  } else {
+    part.b = advance(operands.b, begin * (whole.transpose_b ? whole.ldb : 1), whole.inputs);
+    if (whole.bias) part.bias = advance(operands.bias, begin, whole.inputs);
+  }
+  run_product(plan, part);
+}
+
+void run_slices(const Plan& plan, const Operands& operands) {
+  const bool by_rows = plan.sizes.m >= plan.sizes.n;
+  const int64_t extent = by_rows ? plan.sizes.m : plan.sizes.n;
+  std::exception_ptr error;
+#pragma omp parallel for schedule(static, 1)
+  for (int64_t begin = 0; begin < extent; begin += kSliceWidth) {
+    try {
+#ifdef _OPENMP
+      omp_set_num_threads(1);  // for this task only: oneDNN plans for as many
+#endif
+      run_slice(plan, operands, begin, by_rows);
+    } catch (...) {
+#pragma omp critical(nought_matmul_error)
+      error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void multiply(const Plan& plan, const Operands& operands) {
+  if (!has_avx512()) return run_slices(plan, operands);
+  needs_chunks(plan) ? run_chunks(plan, operands) : run_product(plan, operands);
+}
+
+// --- dtypes that oneDNN cannot take as they are ---
+
+/// Whether oneDNN multiplies this dtype on this machine; others are widened to f32 first.
+bool multiplies(DType dtype) { return dtype == DType::f32 || (dtype == DType::bf16 && has_avx512()); }
 
 void widen(const Tensor& from, float* to) {
   visit_float(from.dtype(), [&](auto tag) {
@@ -157,22 +236,28 @@ void narrow(const float* from, const Tensor& to) {
   });
 }
 
-/// Runs a product of a dtype that oneDNN cannot multiply here through copies in f32; c is rounded once.
+/// Runs a product through f32 copies: of the inputs if oneDNN does not multiply them, and of c, which is rounded once.
 void multiply_widened(const MatMul& op, Plan plan) {
   const auto [m, n, k] = plan.sizes;
-  const bool narrow_c = plan.output != DType::f32;
-  const Scratch scratch((m * k + k * n + n + (narrow_c ? m * n : 0)) * size_of(DType::f32));
-  float* a = scratch.data<float>();
-  float* b = a + m * k;
-  float* bias = b + k * n;
-  float* c = narrow_c ? bias + n : op.c.data<float>();
-  widen(op.a, a);
-  widen(op.b, b);
-  if (op.bias) widen(op.bias, bias);
-  if (narrow_c && op.accumulate) widen(op.c, c);
-  plan.inputs = plan.output = DType::f32;
-  multiply(plan, {a, b, op.bias ? bias : nullptr, c});
-  if (narrow_c) narrow(c, op.c);
+  const bool widen_inputs = !multiplies(plan.inputs), widen_c = plan.output != DType::f32;
+  const Scratch scratch(((widen_inputs ? m * k + k * n + n : 0) + (widen_c ? m * n : 0)) * size_of(DType::f32));
+  float* free = scratch.data<float>();
+  const auto widened = [&](const Tensor& x, bool read) {
+    float* copy = std::exchange(free, free + x.numel());
+    if (read) widen(x, copy);
+    return copy;
+  };
+  Operands operands{op.a.raw(), op.b.raw(), op.bias.raw(), op.c.raw()};
+  if (widen_inputs) {
+    operands = {widened(op.a, true), widened(op.b, true), op.bias ? widened(op.bias, true) : nullptr, operands.c};
+    plan.inputs = DType::f32;
+  }
+  if (widen_c) {
+    operands.c = widened(op.c, op.accumulate);
+    plan.output = DType::f32;
+  }
+  multiply(plan, operands);
+  if (widen_c) narrow(static_cast<const float*>(operands.c), op.c);
 }
 
 }  // namespace
@@ -182,6 +267,9 @@ void run(const MatMul& op) {
   if (sizes.m == 0 || sizes.n == 0) return;
   if (op.a.dtype() == DType::f64 || sizes.k == 0) return reference::run(op);
   const Plan plan{.sizes = sizes,
+                  .lda = op.transpose_a ? sizes.m : sizes.k,
+                  .ldb = op.transpose_b ? sizes.k : sizes.n,
+                  .ldc = sizes.n,
                   .inputs = op.a.dtype(),
                   .output = op.c.dtype(),
                   .transpose_a = op.transpose_a,
@@ -189,7 +277,8 @@ void run(const MatMul& op) {
                   .accumulate = op.accumulate,
                   .bias = op.bias.defined(),
                   .threads = team_size()};
-  if (!multiplies(plan.inputs)) return multiply_widened(op, plan);
+  const bool rounds_between_chunks = needs_chunks(plan) && plan.output != DType::f32;
+  if (!multiplies(plan.inputs) || rounds_between_chunks) return multiply_widened(op, plan);
   multiply(plan, {op.a.raw(), op.b.raw(), op.bias.raw(), op.c.raw()});
 }
 
