@@ -1,0 +1,82 @@
+#include <limits>
+
+#include "nought/kernels/check.h"
+#include "nought/kernels/cpu/cpu.h"
+#include "nought/kernels/cpu/parallel.h"
+#include "nought/kernels/cpu/targets.h"
+#include "nought/kernels/reference/reference.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "nought/kernels/cpu/loss.cpp"
+#include <hwy/foreach_target.h>
+
+#include "nought/kernels/cpu/math-inl.h"
+#include "nought/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nought::cpu::HWY_NAMESPACE {
+
+/// The loss of one row of logits: [n], which becomes its gradient if asked. A row fits the second-level cache, so of
+/// the three passes only the first reads memory.
+template <class T>
+HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n, int32_t target) {
+  const F32 d;
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();  // the logit of a lane that is not there
+  Lanes4<F32> maxima(d, kLowest), sums(d, 0);
+  reduce(d, 0, n, maxima, [=](int64_t i, auto access, auto& largest) HWY_ATTR {
+    largest = hn::Max(largest, access.load(d, logits + i, kLowest));
+  });
+  const float max = maxima.max(d);
+  const auto largest = hn::Set(d, max);
+  reduce(d, 0, n, sums, [=](int64_t i, auto access, auto& sum) HWY_ATTR {
+    sum = hn::Add(sum, exp(d, hn::Sub(access.load(d, logits + i, kLowest), largest)));
+  });
+  const float sum = sums.sum(d), at_target = float{logits[target]} - max;
+  if (op.gradient) {
+    const float gradient_scale = static_cast<float>(op.gradient_scale);
+    const auto factor = hn::Set(d, gradient_scale / sum);
+    sweep(d, 0, n, [=](int64_t i, auto access) HWY_ATTR {
+      const auto weight = exp(d, hn::Sub(access.load(d, logits + i, kLowest), largest));
+      access.store(d, hn::Mul(weight, factor), logits + i);
+    });
+    logits[target] = T((std::exp(at_target) / sum - 1) * gradient_scale);
+  }
+  return std::log(sum) - at_target;
+}
+
+void cross_entropy(const CrossEntropy& op, Interval rows) {
+  visit(op.logits.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const int64_t n = op.logits.dim(-1);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      T* logits = op.logits.data<T>() + row * n;
+      const int32_t target = op.targets.data<int32_t>()[row];
+      float& loss = op.loss.data<float>()[row];
+      if (target != op.ignore_index) {
+        loss = cross_entropy_row(op, logits, n, target);
+      } else {
+        loss = 0;
+        if (op.gradient) std::fill(logits, logits + n, T{});
+      }
+    }
+  });
+}
+
+}  // namespace nought::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace nought::cpu {
+
+HWY_EXPORT(cross_entropy);
+
+void run(const CrossEntropy& op) {
+  if (op.logits.dtype() == DType::f64) return reference::run(op);
+  check(op);
+  parallel_rows(op.logits.rows(), op.logits.dim(-1), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(cross_entropy)(op, {begin, end});
+  });
+}
+
+}  // namespace nought::cpu
+#endif

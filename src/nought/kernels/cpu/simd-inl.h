@@ -1,0 +1,200 @@
+// Vectors of fp32 loaded from and stored to any of the CPU dtypes, and loops over them: compiled once per target.
+//
+// A 16-bit float is widened on load and rounded to nearest even on store (Highway 1.0.3 truncates to bf16, and without
+// F16C also to f16). The last, partial vector of a range goes through the same arithmetic as the others, so a result
+// does not depend on where a range ends; bytes outside of the range are neither read nor written.
+#if defined(NOUGHT_KERNELS_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef NOUGHT_KERNELS_CPU_SIMD_INL_H_
+#undef NOUGHT_KERNELS_CPU_SIMD_INL_H_
+#else
+#define NOUGHT_KERNELS_CPU_SIMD_INL_H_
+#endif
+
+#include <cstring>
+#include <type_traits>
+
+#include <hwy/highway.h>
+
+#include "nought/tensor/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nought::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using F32 = hn::ScalableTag<float>;
+
+// --- whole vectors ---
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const float* from) {
+  return hn::LoadU(d, from);
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, float* to) {
+  hn::StoreU(v, d, to);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const bf16_t* from) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from)));
+  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+}
+
+template <class D>
+HWY_INLINE void store(D /*d*/, hn::Vec<D> v, bf16_t* to) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
+  const auto bits = hn::BitCast(d32, v);
+  const auto upper = hn::ShiftRight<16>(bits);
+  const auto is_odd = hn::And(upper, hn::Set(d32, 1));
+  const auto nearest_even = hn::ShiftRight<16>(hn::Add(bits, hn::Add(is_odd, hn::Set(d32, 0x7FFF))));
+  const auto quiet_nan = hn::Or(upper, hn::Set(d32, 0x40));
+  const auto is_nan = hn::RebindMask(d32, hn::Ne(v, v));
+  hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet_nan, nearest_even)), d16,
+             reinterpret_cast<uint16_t*>(to));
+}
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL  // the sets that have F16C
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const f16_t* from) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<hwy::float16_t, D> df16;
+  return hn::PromoteTo(d, hn::BitCast(df16, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from))));
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, f16_t* to) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<hwy::float16_t, D> df16;
+  hn::StoreU(hn::BitCast(d16, hn::DemoteTo(df16, v)), d16, reinterpret_cast<uint16_t*>(to));
+}
+
+#else
+
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const f16_t* from) {
+  HWY_ALIGN float lanes[hn::MaxLanes(D())];
+  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = from[i];
+  return hn::Load(d, lanes);
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, f16_t* to) {
+  HWY_ALIGN float lanes[hn::MaxLanes(D())];
+  hn::Store(v, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) to[i] = f16_t(lanes[i]);
+}
+
+#endif
+
+// --- whole and partial vectors behind one interface ---
+
+/// Access to all lanes of a vector.
+struct Whole {
+  template <class D, class T>
+  HWY_INLINE hn::Vec<D> load(D d, const T* from, float /*padding*/ = 0) const {
+    return HWY_NAMESPACE::load(d, from);
+  }
+  template <class D, class T>
+  HWY_INLINE void store(D d, hn::Vec<D> v, T* to) const {
+    HWY_NAMESPACE::store(d, v, to);
+  }
+  /// v with 0 in the lanes that are not accessed.
+  template <class D>
+  HWY_INLINE hn::Vec<D> only(D /*d*/, hn::Vec<D> v) const {
+    return v;
+  }
+  template <class D>
+  HWY_INLINE size_t lanes(D d) const {
+    return hn::Lanes(d);
+  }
+};
+
+/// Access to the first `count` lanes, the others being `padding`.
+struct Partial {
+  size_t count;
+
+  template <class D, class T>
+  HWY_INLINE hn::Vec<D> load(D d, const T* from, float padding = 0) const {
+    HWY_ALIGN T lanes[hn::MaxLanes(D())];
+    for (size_t i = count; i < hn::Lanes(d); ++i) lanes[i] = T(padding);
+    std::memcpy(lanes, from, count * sizeof(T));
+    return HWY_NAMESPACE::load(d, lanes);
+  }
+  template <class D, class T>
+  HWY_INLINE void store(D d, hn::Vec<D> v, T* to) const {
+    HWY_ALIGN T lanes[hn::MaxLanes(D())];
+    HWY_NAMESPACE::store(d, v, lanes);
+    std::memcpy(to, lanes, count * sizeof(T));
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> v) const {
+    return hn::IfThenElseZero(hn::FirstN(d, count), v);
+  }
+  template <class D>
+  HWY_INLINE size_t lanes(D /*d*/) const {
+    return count;
+  }
+};
+
+/// Calls body(i, access) for every vector that starts at element i of [begin, end).
+template <class D, class Body>
+HWY_INLINE void sweep(D d, int64_t begin, int64_t end, const Body& body) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = begin;
+  for (; i + lanes <= end; i += lanes) body(i, Whole{});
+  if (i < end) body(i, Partial{static_cast<size_t>(end - i)});
+}
+
+/// Four running vectors, so that a reduction does not wait for the latency of each addition.
+template <class D>
+struct Lanes4 {
+  hn::Vec<D> part0, part1, part2, part3;
+
+  HWY_INLINE Lanes4(D d, hn::TFromD<D> value) : part0(hn::Set(d, value)), part1(part0), part2(part0), part3(part0) {}
+  HWY_INLINE hn::TFromD<D> sum(D d) const {
+    return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(part0, part1), hn::Add(part2, part3))));
+  }
+  HWY_INLINE hn::TFromD<D> max(D d) const {
+    return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(part0, part1), hn::Max(part2, part3))));
+  }
+};
+
+/// Calls body(i, access, running) over [begin, end), where the running vector alternates among those of `parts`.
+template <class D, class Body>
+HWY_INLINE void reduce(D d, int64_t begin, int64_t end, Lanes4<D>& parts, const Body& body) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = begin;
+  for (; i + 4 * lanes <= end; i += 4 * lanes) {
+    body(i, Whole{}, parts.part0);
+    body(i + lanes, Whole{}, parts.part1);
+    body(i + 2 * lanes, Whole{}, parts.part2);
+    body(i + 3 * lanes, Whole{}, parts.part3);
+  }
+  for (; i + lanes <= end; i += lanes) body(i, Whole{}, parts.part0);
+  if (i < end) body(i, Partial{static_cast<size_t>(end - i)}, parts.part1);
+}
+
+/// Calls f(TypeTag<T>{}) with the C++ type of a dtype that the CPU kernels compute in themselves.
+template <class F>
+HWY_INLINE void visit(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(TypeTag<float>{});
+    case DType::bf16:
+      return f(TypeTag<bf16_t>{});
+    case DType::f16:
+      return f(TypeTag<f16_t>{});
+    default:
+      return;  // f64 went to the reference, integers failed their check
+  }
+}
+
+}  // namespace nought::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

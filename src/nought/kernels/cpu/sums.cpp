@@ -1,0 +1,153 @@
+#include <vector>
+
+#include "nought/kernels/check.h"
+#include "nought/kernels/cpu/cpu.h"
+#include "nought/kernels/cpu/partials.h"
+#include "nought/kernels/cpu/targets.h"
+#include "nought/kernels/reference/reference.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "nought/kernels/cpu/sums.cpp"
+#include <hwy/foreach_target.h>
+
+#include "nought/kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace nought::cpu::HWY_NAMESPACE {
+
+/// sums[j] = the sum of x[i, j] over `rows`. Four rows at a time: the sums are read and written a quarter as often.
+void sum_chunk(const Tensor& x_tensor, Interval rows, float* sums) {
+  visit(x_tensor.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const F32 d;
+    const int64_t n = x_tensor.dim(-1);
+    const T* x = x_tensor.data<T>();
+    std::fill(sums, sums + n, 0.0f);
+    int64_t row = rows.begin;
+    for (; row + 4 <= rows.end; row += 4) {
+      const T* x0 = x + row * n;
+      sweep(d, 0, n, [=](int64_t j, auto access) HWY_ATTR {
+        const auto first = hn::Add(access.load(d, x0 + j), access.load(d, x0 + n + j));
+        const auto second = hn::Add(access.load(d, x0 + 2 * n + j), access.load(d, x0 + 3 * n + j));
+        access.store(d, hn::Add(access.load(d, sums + j), hn::Add(first, second)), sums + j);
+      });
+    }
+    for (; row < rows.end; ++row) {
+      const T* x0 = x + row * n;
+      sweep(d, 0, n, [=](int64_t j, auto access) HWY_ATTR {
+        access.store(d, hn::Add(access.load(d, sums + j), access.load(d, x0 + j)), sums + j);
+      });
+    }
+  });
+}
+
+/// out[j] [+]= partials[0][j] + partials[1][j] + ... for j in `columns`. partials: [count, n].
+void combine_columns(const float* partials, int64_t count, const Tensor& out_tensor, bool accumulate,
+                     Interval columns) {
+  visit(out_tensor.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const F32 d;
+    const int64_t n = out_tensor.numel();
+    T* out = out_tensor.data<T>();
+    sweep(d, columns.begin, columns.end, [=](int64_t j, auto access) HWY_ATTR {
+      auto sum = hn::Zero(d);
+      for (int64_t i = 0; i < count; ++i) sum = hn::Add(sum, access.load(d, partials + i * n + j));
+      if (accumulate) sum = hn::Add(access.load(d, out + j), sum);
+      access.store(d, sum, out + j);
+    });
+  });
+}
+
+void sum_tensors(const SumTensors& op) {
+  visit(op.out.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const F32 d;
+    std::vector<const T*> inputs;
+    for (const Tensor& input : op.inputs) inputs.push_back(input.data<T>());
+    const T* const* first = inputs.data();
+    T* out = op.out.data<T>();
+    sweep(d, 0, op.out.numel(), [=, count = inputs.size()](int64_t i, auto access) HWY_ATTR {
+      auto sum = access.load(d, first[0] + i);
+      for (size_t k = 1; k < count; ++k) sum = hn::Add(sum, access.load(d, first[k] + i));
+      access.store(d, sum, out + i);
+    });
+  });
+}
+
+/// The sum of x[i]^2 over the interval, in f64: a square of fp32 may overflow fp32.
+double sum_squares(const Tensor& x_tensor, Interval range) {
+  double sum = 0;
+  visit(x_tensor.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const hn::ScalableTag<double> d64;
+    const hn::Rebind<float, decltype(d64)> d;
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    const T* x = x_tensor.data<T>();
+    auto even = hn::Zero(d64), odd = hn::Zero(d64);
+    int64_t i = range.begin;
+    for (; i + 2 * lanes <= range.end; i += 2 * lanes) {
+      const auto a = hn::PromoteTo(d64, load(d, x + i)), b = hn::PromoteTo(d64, load(d, x + i + lanes));
+      even = hn::MulAdd(a, a, even);
+      odd = hn::MulAdd(b, b, odd);
+    }
+    sum = hn::GetLane(hn::SumOfLanes(d64, hn::Add(even, odd)));
+    for (; i < range.end; ++i) sum += static_cast<double>(float{x[i]}) * static_cast<double>(float{x[i]});
+  });
+  return sum;
+}
+
+}  // namespace nought::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace nought::cpu {
+
+HWY_EXPORT(sum_chunk);
+HWY_EXPORT(combine_columns);
+HWY_EXPORT(sum_tensors);
+HWY_EXPORT(sum_squares);
+
+void Partials::combine(const Tensor& out, bool accumulate) const {
+  parallel_for(n_, chunks_.count, 64, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(combine_columns)(row(0), chunks_.count, out, accumulate, {begin, end});
+  });
+}
+
+void run(const SumRows& op) {
+  if (op.x.dtype() == DType::f64) return reference::run(op);
+  check(op);
+  const int64_t n = op.x.dim(-1);
+  const Partials partials(op.x.rows(), n);
+  parallel_rows(partials.chunks().count, partials.chunks().chunk * n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      HWY_DYNAMIC_DISPATCH(sum_chunk)(op.x, partials.chunks()[i], partials.row(i));
+    }
+  });
+  partials.combine(op.out, op.accumulate);
+}
+
+void run(const SumTensors& op) {
+  if (op.out.dtype() == DType::f64 || !is_float(op.out.dtype())) return reference::run(op);
+  check(op);
+  HWY_DYNAMIC_DISPATCH(sum_tensors)(op);
+}
+
+void run(const SumSquares& op) {
+  if (op.x.dtype() == DType::f64) return reference::run(op);
+  check(op);
+  constexpr int64_t kBlock = 65536;
+  const int64_t n = op.x.numel(), blocks = ceil_div(n, kBlock);
+  std::vector<double> sums(static_cast<size_t>(blocks));
+  parallel_rows(blocks, kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Interval block{i * kBlock, std::min(n, (i + 1) * kBlock)};
+      sums[static_cast<size_t>(i)] = HWY_DYNAMIC_DISPATCH(sum_squares)(op.x, block);
+    }
+  });
+  double total = 0;
+  for (double sum : sums) total += sum;
+  *op.out.data<double>() = total;
+}
+
+}  // namespace nought::cpu
+#endif
