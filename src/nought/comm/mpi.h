@@ -1,0 +1,60 @@
+// Ranks as processes: joins the job that mpirun or srun started, and ends it.
+//
+// Design goals: every MPI call of the process, from initialisation to the end, runs on one communication thread, so
+// that MPI needs no locks (MPI_THREAD_FUNNELED); a wait gives the core back to the compute thread that usually shares
+// it; a rank that fails ends all ranks, and nothing waits for ever.
+// Non-goals: more than one MpiWorld in the life of a process (MPI can be initialised once).
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nought/comm/communicator.h"
+
+namespace nought {
+
+/// True if a launcher (mpirun, or srun with a PMI) started this process as a rank of a job.
+bool launched_by_mpi();
+
+/// How a wait polls: it spins for `spin` after the last progress, then sleeps `nap` between two polls. A nap of zero
+/// spins for ever: faster where each rank has a core for communication alone.
+struct MpiOptions {
+  std::chrono::microseconds spin{50};
+  std::chrono::microseconds nap{20};
+};
+
+class MpiWorld {
+ public:
+  /// Joins the job. Communication buffers come from the context's memory, sums from its kernels.
+  explicit MpiWorld(const Context& context, const MpiOptions& options = {});
+  /// Waits for all ranks and leaves MPI. After a failed collective, or with an exception in flight, it leaves MPI as it
+  /// is, because the peers will not come: then call abort().
+  ~MpiWorld();
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+
+  /// All ranks. Lives as long as this object, and so must its subgroups end before.
+  Communicator& world() { return *world_; }
+
+  /// This rank among those of its host.
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  /// The host of each rank.
+  const std::vector<std::string>& host_names() const { return host_names_; }
+
+  /// Ends all ranks with this exit code, from any thread and whatever state MPI is in. Flush your output first. Works
+  /// after the MpiWorld was destroyed by an exception too; without MPI it ends this process.
+  [[noreturn]] static void abort(int code);
+
+ private:
+  void join(const Context& context, const MpiOptions& options);
+
+  std::unique_ptr<Communicator> world_;
+  int local_rank_ = 0, local_size_ = 1;
+  std::vector<std::string> host_names_;
+  int exceptions_at_birth_;
+};
+
+}  // namespace nought

@@ -1,0 +1,214 @@
+#include "nought/comm/mpi_engine.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "nought/comm/reduction.h"
+
+namespace nought {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+
+// MPI counts in int; a longer message goes in several of these.
+constexpr int64_t kLongestMessage = int64_t{1} << 30;
+// A poll that takes longer than this has moved bytes.
+constexpr microseconds kPollWithProgress{10};
+constexpr std::chrono::seconds kAbortPatience{5};
+
+/// Calls f(data, bytes) for each message that the tensor is cut into.
+template <class F>
+void for_each_message(const Tensor& tensor, F f) {
+  for (int64_t begin = 0; begin < tensor.bytes(); begin += kLongestMessage) {
+    f(tensor.raw() + begin, static_cast<int>(std::min(kLongestMessage, tensor.bytes() - begin)));
+  }
+}
+
+/// Spins after progress, then naps.
+class Backoff {
+ public:
+  explicit Backoff(const MpiOptions& options) : options_(options), last_progress_(Clock::now()) {}
+
+  /// After a poll that began at `poll_begin` and did not complete.
+  void pause(Clock::time_point poll_begin, Clock::time_point now) {
+    if (now - poll_begin > kPollWithProgress) last_progress_ = now;
+    if (options_.nap.count() > 0 && now - last_progress_ > options_.spin) std::this_thread::sleep_for(options_.nap);
+  }
+
+ private:
+  MpiOptions options_;
+  Clock::time_point last_progress_;
+};
+
+}  // namespace
+
+void check_mpi(int code, std::string_view what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  fail<CommError>("{} failed: {}", what, std::string_view(text, static_cast<size_t>(length)));
+}
+
+void MpiRequests::add(MPI_Request request) {
+  requests_.push_back(request);
+  expected_.push_back(-1);
+}
+
+void MpiRequests::send(const Tensor& tensor, int peer, int tag, MPI_Comm group) {
+  for_each_message(tensor, [&](std::byte* data, int bytes) {
+    MPI_Request request;
+    check_mpi(MPI_Isend(data, bytes, MPI_BYTE, peer, tag, group, &request), "MPI_Isend");
+    add(request);
+  });
+}
+
+void MpiRequests::receive(const Tensor& tensor, int peer, int tag, MPI_Comm group) {
+  for_each_message(tensor, [&](std::byte* data, int bytes) {
+    MPI_Request request;
+    check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, group, &request), "MPI_Irecv");
+    add(request);
+    expected_.back() = bytes;
+  });
+}
+
+bool MpiRequests::test() {
+  std::vector<MPI_Status> statuses(requests_.size());
+  int done = 0;
+  const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses.data());
+  if (code == MPI_ERR_IN_STATUS) {
+    for (const MPI_Status& status : statuses) {
+      if (status.MPI_ERROR != MPI_ERR_PENDING) check_mpi(status.MPI_ERROR, "a message");
+    }
+  }
+  check_mpi(code, "MPI_Testall");
+  if (!done) return false;
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    if (expected_[i] < 0) continue;
+    int bytes = 0;
+    MPI_Get_count(&statuses[i], MPI_BYTE, &bytes);
+    require<CommError>(bytes == expected_[i],
+                       "rank {} sent {} bytes where {} were expected: ranks must issue the same calls",
+                       statuses[i].MPI_SOURCE, bytes, expected_[i]);
+  }
+  requests_.clear();
+  expected_.clear();
+  return true;
+}
+
+MpiEngine& MpiEngine::instance() {
+  static MpiEngine* engine = new MpiEngine;
+  return *engine;
+}
+
+MpiEngine::MpiEngine() : stream_(std::make_shared<Stream>(Stream::Kind::worker, "mpi")) {}
+
+void MpiEngine::initialize(const MpiOptions& options) {
+  int before = 0, provided = 0;
+  MPI_Initialized(&before);
+  require<CommError>(!before, "MPI was initialised before: a process can join a job once");
+  thread_ = std::this_thread::get_id();
+  options_ = options;
+  use_one_openmp_thread();
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // ns: naps of 20 us would otherwise take 70
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  initialized_ = true;
+  require<CommError>(provided >= MPI_THREAD_FUNNELED, "this MPI library does not work in programs with threads");
+  check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &farewell_), "MPI_Comm_dup");
+}
+
+void MpiEngine::finalize() {
+  if (!usable()) return;
+  Call call{.name = "the last barrier", .timeout = std::chrono::minutes(10)};
+  check_mpi(MPI_Comm_rank(farewell_, &call.rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(farewell_, &call.size), "MPI_Comm_size");
+  call.deadline = Clock::now() + call.timeout;
+  flush(call);
+  MpiRequests requests;
+  MPI_Request request;
+  check_mpi(MPI_Ibarrier(farewell_, &request), "MPI_Ibarrier");
+  requests.add(request);
+  wait(call, requests);
+  check_mpi(MPI_Comm_free(&farewell_), "MPI_Comm_free");
+  initialized_ = false;
+  check_mpi(MPI_Finalize(), "MPI_Finalize");
+}
+
+void MpiEngine::check_usable(const Call& call) const {
+  require<CommError>(usable(), "{} cannot run on rank {}: an earlier call failed on this rank", call.str(), call.rank);
+}
+
+void MpiEngine::wait(const Call& call, MpiRequests& requests) {
+  check_usable(call);
+  Backoff backoff(options_);
+  try {
+    while (true) {
+      const Clock::time_point begin = Clock::now();
+      if (requests.test()) return;
+      const Clock::time_point now = Clock::now();
+      if (abort_code_ != kNoAbort) end_ranks();
+      check_usable(call);
+      if (now > call.deadline) call.fail_timeout();
+      backoff.pause(begin, now);
+    }
+  } catch (...) {
+    cancel();
+    throw;
+  }
+}
+
+void MpiEngine::post(const Call& call, const Tensor& message, int destination, int tag, MPI_Comm group) {
+  check_usable(call);
+  posted_.push_back({call, message, {}});
+  posted_.back().requests.send(message, destination, tag, group);
+  if (!draining_) {
+    draining_ = true;
+    drain();
+  }
+}
+
+void MpiEngine::drop_sent() {
+  posted_.remove_if([](Posted& posted) { return posted.requests.test(); });
+}
+
+void MpiEngine::drain() {
+  // A message that does not go is not this task's failure to report: nobody waits for it. flush() reports it.
+  if (abort_code_ != kNoAbort) end_ranks();
+  if (usable()) drop_sent();
+  draining_ = usable() && !posted_.empty();
+  if (!draining_) return;
+  // Behind what was submitted meanwhile; a nap, since an idle thread shall not spin for as long as a peer computes.
+  stream_->submit([this] {
+    std::this_thread::sleep_for(std::max(options_.nap, microseconds(20)));
+    drain();
+  });
+}
+
+void MpiEngine::flush(const Call& call) {
+  for (Posted& posted : posted_) {
+    Call running = posted.call;
+    running.deadline = call.deadline;
+    wait(running, posted.requests);
+  }
+  posted_.clear();
+}
+
+void MpiEngine::end_ranks() { MPI_Abort(MPI_COMM_WORLD, abort_code_); }
+
+void MpiEngine::abort(int code) {
+  if (initialized_) {
+    abort_code_ = code;
+    if (std::this_thread::get_id() == thread_) end_ranks();
+    // Whatever the communication thread does next sees the code: a wait that polls, or, if it is idle, this task.
+    stream_->submit([this] { end_ranks(); });
+    std::this_thread::sleep_for(kAbortPatience);
+  }
+  _exit(code);
+}
+
+}  // namespace nought

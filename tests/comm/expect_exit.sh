@@ -1,0 +1,11 @@
+#!/bin/sh
+# expect_exit.sh CODE COMMAND...: succeeds if the command ends with this exit code within a minute.
+expected=$1
+shift
+timeout 60 "$@"
+code=$?
+if [ "$code" -ne "$expected" ]; then
+  echo "exit code $code, expected $expected: $*" >&2
+  exit 1
+fi
+echo "ended with $code, as expected"
