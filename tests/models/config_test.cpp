@@ -1,0 +1,183 @@
+#include "nought/models/config.h"
+
+#include <fstream>
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/models/safetensors.h"
+
+namespace nought {
+namespace {
+
+using nlohmann::json;
+using test::message_of;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::filesystem::path golden(std::string_view name) { return std::filesystem::path(NOUGHT_GOLDEN_DIR) / name; }
+
+json with(const std::string& family, const json& changes) {
+  json config{{"model_type", family}};
+  config.update(changes);
+  return config;
+}
+
+ModelConfig read(const std::string& family, const json& changes) {
+  return ModelConfig::from_json(with(family, changes));
+}
+
+std::string refusal(const std::string& family, const json& changes) {
+  return message_of<ConfigError>([&] { read(family, changes); });
+}
+
+TEST(ModelConfig, golden_configs_count_the_parameters_of_their_weights) {
+  for (const char* name :
+       {"open/llama", "open/llama_gqa", "open/gpt2", "open/gpt2_untied", "loader/llama_gqa_bf16_sharded"}) {
+    const ModelConfig config = ModelConfig::from_folder(golden(name));
+    int64_t elements = 0;
+    for (const TensorEntry& entry : WeightFiles(golden(name)).entries()) elements += entry.shape.numel();
+    EXPECT_EQ(config.parameter_count(), elements) << name;
+    EXPECT_THAT(config.notes, IsEmpty()) << name;
+  }
+}
+
+TEST(ModelConfig, llama_defaults_are_those_of_transformers) {
+  const ModelConfig config = read("llama", json::object());
+  EXPECT_EQ(config.parameter_count(), 6738415616);  // Llama 7B
+  EXPECT_EQ(config.head_dim, 128);
+  EXPECT_EQ(config.num_kv_heads, 32);
+  EXPECT_EQ(config.max_positions, 2048);
+  EXPECT_EQ(config.rotary_dim, 128);
+  EXPECT_EQ(config.rope_theta, 10000);
+  EXPECT_EQ(config.norm, NormKind::rms);
+  EXPECT_EQ(config.norm_eps, 1e-6);
+  EXPECT_EQ(config.activation, Activation::silu);
+  EXPECT_EQ(config.weight_layout, WeightLayout::out_in);
+  EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_FALSE(config.qkv_bias || config.output_bias || config.mlp_bias || config.fused_qkv);
+  EXPECT_NEAR(config.attention_scale, 0.08838834764831845, 1e-15);
+  EXPECT_EQ(config.residual_initializer_scale, 1);
+}
+
+TEST(ModelConfig, gpt2_defaults_are_those_of_transformers_without_dropout) {
+  const ModelConfig config = read("gpt2", json::object());
+  EXPECT_EQ(config.parameter_count(), 124439808);  // GPT-2 small
+  EXPECT_EQ(config.intermediate_size, 3072);
+  EXPECT_EQ(config.rotary_dim, 0);
+  EXPECT_EQ(config.positions, PositionKind::learned);
+  EXPECT_EQ(config.norm, NormKind::layer);
+  EXPECT_EQ(config.norm_eps, 1e-5);
+  EXPECT_EQ(config.mlp, MlpKind::plain);
+  EXPECT_EQ(config.activation, Activation::gelu_tanh);
+  EXPECT_EQ(config.weight_layout, WeightLayout::in_out);
+  EXPECT_TRUE(config.tie_word_embeddings && config.qkv_bias && config.output_bias && config.mlp_bias &&
+              config.fused_qkv);
+  EXPECT_NEAR(config.residual_initializer_scale, 0.2041241452319315, 1e-15);
+  EXPECT_THAT(config.notes, IsEmpty());
+}
+
+TEST(ModelConfig, options_reach_their_fields) {
+  const ModelConfig llama = read("llama", {{"attention_bias", true},
+                                           {"mlp_bias", true},
+                                           {"hidden_act", "gelu"},
+                                           {"eos_token_id", {2, 5}},
+                                           {"head_dim", nullptr},
+                                           {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}}}});
+  EXPECT_TRUE(llama.qkv_bias && llama.output_bias && llama.mlp_bias);
+  EXPECT_EQ(llama.activation, Activation::gelu_erf);
+  EXPECT_EQ(llama.rope_theta, 5e5);
+  EXPECT_THAT(llama.eos_token_ids, ElementsAre(2, 5));
+  const ModelConfig gpt2 = read("gpt2", {{"hidden_size", 96},
+                                         {"n_head", 6},
+                                         {"n_inner", 100},
+                                         {"scale_attn_weights", false},
+                                         {"activation_function", "gelu"}});
+  EXPECT_EQ(gpt2.head_dim, 16);
+  EXPECT_EQ(gpt2.intermediate_size, 100);
+  EXPECT_EQ(gpt2.attention_scale, 1);
+  EXPECT_EQ(gpt2.activation, Activation::gelu_erf);
+}
+
+TEST(ModelConfig, what_would_change_the_result_is_refused_by_name) {
+  EXPECT_THAT(refusal("lama", json::object()), HasSubstr("known are gpt2, llama (did you mean \"llama\"?)"));
+  EXPECT_THAT(message_of<ConfigError>([] { ModelConfig::from_json(json::object()); }), HasSubstr("no model_type"));
+  EXPECT_THAT(message_of<ConfigError>([] { ModelConfig::from_json(json::array()); }), HasSubstr("expected an object"));
+  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}), HasSubstr("\"llama3\""));
+  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}), HasSubstr("\"linear\""));
+  EXPECT_THAT(refusal("llama", {{"rope_parameters", {{"rope_type", "yarn"}}}}), HasSubstr("rope_parameters"));
+  EXPECT_THAT(refusal("llama", {{"partial_rotary_factor", 0.5}}), HasSubstr("partial_rotary_factor is 0.5"));
+  EXPECT_THAT(refusal("llama", {{"pretraining_tp", 2}}), HasSubstr("pretraining_tp is 2"));
+  EXPECT_THAT(refusal("llama", {{"hidden_act", "relu"}}), HasSubstr("hidden_act is \"relu\""));
+  EXPECT_THAT(refusal("llama", {{"hidden_size", 100}}), HasSubstr("not divisible by 32 heads"));
+  EXPECT_THAT(refusal("llama", {{"num_key_value_heads", 5}}), HasSubstr("not a multiple of num_key_value_heads 5"));
+  EXPECT_THAT(refusal("llama", {{"head_dim", 7}}), HasSubstr("even"));
+  EXPECT_THAT(refusal("llama", {{"quantization_config", {{"bits", 4}}}}), HasSubstr("quantization_config"));
+  EXPECT_THAT(refusal("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}), HasSubstr("scale_attn_by_inverse"));
+  EXPECT_THAT(refusal("gpt2", {{"add_cross_attention", true}}), HasSubstr("add_cross_attention"));
+  EXPECT_THAT(refusal("gpt2", {{"n_embd", 64}, {"hidden_size", 96}}), HasSubstr("n_embd and hidden_size"));
+}
+
+TEST(ModelConfig, values_of_a_wrong_type_or_range_are_refused) {
+  EXPECT_THAT(refusal("llama", {{"hidden_size", "4096"}}), HasSubstr("hidden_size is \"4096\", expected an integer"));
+  EXPECT_THAT(refusal("llama", {{"hidden_size", 4096.5}}), HasSubstr("expected an integer"));
+  EXPECT_THAT(refusal("llama", {{"num_hidden_layers", 0}}), HasSubstr("num_hidden_layers is 0, expected 1 to"));
+  EXPECT_THAT(refusal("llama", {{"vocab_size", int64_t{1} << 60}}), HasSubstr("vocab_size"));
+  EXPECT_THAT(refusal("llama", {{"rms_norm_eps", -1}}), HasSubstr("rms_norm_eps is -1"));
+  EXPECT_THAT(refusal("llama", {{"rms_norm_eps", "1e-5"}}), HasSubstr("expected a number"));
+  EXPECT_THAT(refusal("llama", {{"rope_theta", 0}}), HasSubstr("rope_theta"));
+  EXPECT_THAT(refusal("llama", {{"mlp_bias", 1}}), HasSubstr("expected true or false"));
+  EXPECT_THAT(refusal("llama", {{"eos_token_id", "</s>"}}), HasSubstr("expected an id"));
+}
+
+TEST(ModelConfig, a_misspelt_key_is_an_error_and_a_foreign_one_a_note) {
+  EXPECT_THAT(refusal("llama", {{"num_hidden_layer", 2}}), HasSubstr("did you mean \"num_hidden_layers\"?"));
+  EXPECT_THAT(refusal("gpt2", {{"n_embed", 64}}), HasSubstr("did you mean \"n_embd\"?"));
+  EXPECT_THAT(read("llama", {{"sliding_window_pattern", 4}}).notes,
+              ElementsAre("sliding_window_pattern is not a key of llama: not used"));
+}
+
+TEST(ModelConfig, dropout_is_noted_not_applied) {
+  EXPECT_THAT(read("gpt2", {{"attn_pdrop", 0.1}, {"resid_pdrop", 0.0}}).notes,
+              ElementsAre("attn_pdrop is 0.1: dropout is not applied"));
+  EXPECT_THAT(read("llama", {{"attention_dropout", 0.25}}).notes, ElementsAre(HasSubstr("attention_dropout is 0.25")));
+}
+
+TEST(ModelConfig, a_written_config_reads_back_the_same) {
+  for (const char* name : {"open/llama", "open/llama_gqa", "open/gpt2", "open/gpt2_untied"}) {
+    const ModelConfig config = ModelConfig::from_folder(golden(name));
+    const std::string text = config.to_hf_json(DType::bf16).dump();
+    const ModelConfig again = ModelConfig::from_json(json::parse(text));
+    EXPECT_EQ(again.to_hf_json(DType::bf16).dump(), text);
+    EXPECT_EQ(again.parameter_count(), config.parameter_count());
+    EXPECT_EQ(again.norm_eps, config.norm_eps);
+    EXPECT_EQ(again.rope_theta, config.rope_theta);
+    EXPECT_EQ(again.attention_scale, config.attention_scale);
+    EXPECT_EQ(again.activation, config.activation);
+    EXPECT_THAT(again.notes, IsEmpty());
+
+    // What transformers wrote and what is written here agree on every key that both have.
+    json original;
+    std::ifstream(golden(name) / "config.json") >> original;
+    const json written = json::parse(text);
+    for (const auto& [key, value] : written.items()) {
+      if (original.contains(key) && !original[key].is_null()) {
+        EXPECT_EQ(original[key], value) << name << " " << key;
+      }
+    }
+    EXPECT_TRUE(original.contains("architectures"));
+  }
+}
+
+TEST(ModelConfig, a_folder_without_a_readable_config_is_an_io_error) {
+  test::TempFolder folder;
+  EXPECT_THAT(message_of<IoError>([&] { ModelConfig::from_folder(folder.path()); }), HasSubstr("config.json"));
+  folder.write("config.json", "{");
+  EXPECT_THAT(message_of<IoError>([&] { ModelConfig::from_folder(folder.path()); }), HasSubstr("not valid JSON"));
+}
+
+}  // namespace
+}  // namespace nought
