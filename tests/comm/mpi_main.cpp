@@ -65,11 +65,11 @@ void run_timeout(MpiWorld& world, const Context& context) {
     fail("nobody ended this rank");
   }
   const auto begin = Clock::now();
+  const int64_t shard = (1 << 20) / group.size();
   group.set_timeout(std::chrono::milliseconds(300));
   std::string message;
   try {
-    group.reduce_scatter(context.zeros({1 << 20}, DType::f32), context.zeros({(1 << 20) / group.size()}, DType::f32))
-        .wait();
+    group.reduce_scatter(context.zeros({shard * group.size()}, DType::f32), context.zeros({shard}, DType::f32)).wait();
   } catch (const CommError& error) {
     message = error.what();
   }
