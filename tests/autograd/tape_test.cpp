@@ -1,0 +1,121 @@
+#include "nought/autograd/tape.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "local_store.h"
+#include "nought/autograd/functions.h"
+
+namespace nought {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::LocalStore;
+
+struct TwoUnits final : Model {
+  TwoUnits() {
+    for (const char* name : {"a", "b"}) {
+      Unit& unit = add_unit(name);
+      weights.push_back(unit.add(std::string(name) + ".w", {8, 8}, Init::zeros()));
+    }
+  }
+  Var run(Tape& tape, const Var& x, bool recompute) const {
+    Var y = x;
+    for (const ParameterView& weight : weights)
+      y = tape.run_unit(
+          weight.unit(), y,
+          [&weight](Tape& inner, const Var& in) {
+            return add(inner, in, activate(inner, linear(inner, in, weight, {}, WeightLayout::out_in), Activation::silu));
+          },
+          recompute);
+    return y;
+  }
+  Var loss(Tape&, const Tensor&, const Tensor&, double) override { return {}; }
+  std::vector<ParameterView> weights;
+};
+
+Tensor input(const Context& context) {
+  Tensor x = context.empty({4, 8}, DType::f32);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(normal_at(1, static_cast<uint64_t>(i)));
+  return x;
+}
+
+TEST(Tape, units_announce_their_work_and_the_walk_back_meets_leave_first) {
+  const Context context = Context::reference();
+  TwoUnits model;
+  LocalStore store(context, model.units(), DType::f32);
+  Tape tape(context);
+  const Var y = model.run(tape, tape.input(input(context)), false);
+  tape.backward(y);
+  EXPECT_THAT(store.events,
+              ElementsAre("before_forward a", "after_forward a", "before_forward b", "after_forward b",
+                          "before_backward b", "after_backward b", "before_backward a", "after_backward a"));
+}
+
+TEST(Tape, recomputed_units_announce_the_same_and_give_the_same_bits) {
+  const Context context = Context::reference();
+  std::vector<float> results[2];
+  std::vector<std::string> events[2];
+  for (const bool recompute : {false, true}) {
+    TwoUnits model;
+    LocalStore store(context, model.units(), DType::f32);
+    Tape tape(context);
+    const Var x = tape.input(input(context));
+    tape.backward(model.run(tape, x, recompute));
+    for (const Tensor& t : {tape.gradient(x), store.flat_gradients(0), store.flat_gradients(1)})
+      for (float value : t.to_vector<float>()) results[recompute].push_back(value);
+    events[recompute] = store.events;
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(events[0], events[1]);
+}
+
+TEST(Tape, activations_are_freed_as_the_walk_goes) {
+  const Context context = Context::reference();
+  TwoUnits model;
+  LocalStore store(context, model.units(), DType::f32);
+  MemoryLedger& ledger = context.memory->ledger();
+  Tape tape(context);
+  const Var x = tape.input(input(context));
+  {
+    const Var y = model.run(tape, x, false);
+    tape.backward(y);
+  }
+  const int64_t tensor = 4 * 8 * 4;
+  EXPECT_EQ(ledger.current(Category::activations), 2 * tensor);  // x and its gradient
+}
+
+TEST(Tape, without_recording_nothing_is_kept) {
+  const Context context = Context::reference();
+  TwoUnits model;
+  LocalStore store(context, model.units(), DType::f32);
+  Tape tape(context, false);
+  {
+    const Var y = model.run(tape, Tape::constant(input(context)), false);
+    EXPECT_FALSE(y.requires_grad());
+    EXPECT_THROW(tape.backward(y), Error);
+  }
+  EXPECT_EQ(context.memory->ledger().current(Category::activations), 0);
+}
+
+TEST(Unit, a_parameter_without_storage_says_so) {
+  Unit unit("lonely");
+  const ParameterView weight = unit.add("w", {2}, Init::zeros());
+  EXPECT_THROW(weight.value(), Error);
+}
+
+TEST(Unit, joined_parameters_are_one_tensor) {
+  const Context context = Context::reference();
+  Unit unit("u");
+  const ParameterView q = unit.add("q", {2, 3}, Init::zeros()), k = unit.add("k", {1, 3}, Init::zeros());
+  const ParameterView both = unit.join(q, k, {3, 3});
+  LocalStore store(context, unit, DType::f32);
+  EXPECT_EQ(both.value().raw(), q.value().raw());
+  EXPECT_EQ(both.value().data<float>()[6], k.value().data<float>()[0]);
+  EXPECT_THROW(unit.join(q, k, {4, 3}), ShapeError);
+}
+
+}  // namespace
+}  // namespace nought
