@@ -31,6 +31,15 @@ class Check {
     group_.barrier().wait();
   }
 
+  /// Once what cuts a long tensor.
+  void run_long() {
+    broadcast(0);
+    reduce(0, ReduceOp::sum);
+    all_reduce(ReduceOp::sum);
+    reduce_scatter(ReduceOp::sum, /*in_place=*/true);
+    all_gather(/*in_place=*/false);
+  }
+
  private:
   std::vector<T> values(int rank, int64_t n) const { return values_of<T>(rank, n); }
   Tensor tensor(const std::vector<T>& values) const { return tensor_of(context_, values); }
@@ -127,8 +136,7 @@ void check_collectives(Communicator& communicator, const Context& context) {
   }
   // Longer than one segment of the reductions (shorter in larger groups: there the segments are), and of odd length.
   const int64_t length = communicator.size() <= 4 ? 300001 : 70001;
-  Check<float>(communicator, context, length).run();
-  Check<bf16_t>(communicator, context, length).run();
+  Check<float>(communicator, context, length).run_long();
 }
 
 void check_overlap(Communicator& communicator, const Context& context) {
@@ -184,7 +192,7 @@ void check_send_recv(Communicator& communicator, const Context& context) {
   const int rank = communicator.rank(), size = communicator.size();
   if (size == 1) return;
   const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
-  constexpr int64_t kLengths[] = {5, 700001};  // one that a network buffers, one that it does not
+  constexpr int64_t kLengths[] = {5, 300001};  // one that a network buffers, one that it does not
   for (int64_t length : kLengths) {
     const Tensor first = tensor_of(context, values_of<float>(rank, length));
     const Tensor second = tensor_of(context, values_of<int32_t>(rank, length));
