@@ -1,0 +1,56 @@
+// How attention is cut into tasks for threads, and into panels and blocks within a task.
+//
+// The query heads that share a key/value head are rows of one matrix: row r is query r / group of head r % group of the
+// group. So rows near each other see nearly the same keys, and a key block is converted once for all of them. Blocks
+// and panels start at multiples of their sizes, so that no result depends on the number of threads.
+#pragma once
+
+#include "nought/kernels/check_products.h"
+
+namespace nought::cpu {
+
+/// Rows or keys of one tile of scores.
+inline constexpr int64_t kAttentionBlock = 64;
+/// Rows that share a converted key block.
+inline constexpr int64_t kAttentionPanel = 512;
+
+/// The rows of one key/value head of one batch element.
+struct AttentionRows {
+  AttentionShape shape;
+  int64_t batch = 0, kv_head = 0;
+
+  int64_t group() const { return shape.num_heads / shape.num_kv_heads; }
+  int64_t count() const { return group() * shape.q_length; }
+  int64_t query(int64_t row) const { return row / group(); }
+  int64_t head(int64_t row) const { return kv_head * group() + row % group(); }
+  /// The query's token among those of all batch elements.
+  int64_t token(int64_t row) const { return batch * shape.q_length + query(row); }
+  int64_t key_token(int64_t key) const { return batch * shape.k_length + key; }
+  /// Where the row's log of the sum of exponentials lies.
+  int64_t lse(int64_t row) const { return (batch * shape.num_heads + head(row)) * shape.q_length + query(row); }
+
+  Interval panel(int64_t index) const {
+    return intersect({index * kAttentionPanel, (index + 1) * kAttentionPanel}, {0, count()});
+  }
+  int64_t num_panels() const { return ceil_div(count(), kAttentionPanel); }
+  /// The keys that at least one of the rows sees: both ends grow with the position of a query.
+  Interval keys(Interval rows) const {
+    return {visible_keys(shape, query(rows.begin)).begin, visible_keys(shape, query(rows.end - 1)).end};
+  }
+  /// The keys of [block, block + kAttentionBlock) that a row sees, counted from the block's start.
+  Interval keys_in_block(int64_t row, int64_t block) const {
+    const Interval keys = intersect(visible_keys(shape, query(row)), {block, block + kAttentionBlock});
+    return {keys.begin - block, keys.end - block};
+  }
+};
+
+/// Calls body(block) with [begin, end) of every aligned block that meets the range, cut to `limit`.
+template <class Body>
+void for_each_block(Interval range, int64_t limit, const Body& body) {
+  if (range.empty()) return;
+  for (int64_t i = range.begin / kAttentionBlock * kAttentionBlock; i < range.end; i += kAttentionBlock) {
+    body(Interval{i, std::min(i + kAttentionBlock, limit)});
+  }
+}
+
+}  // namespace nought::cpu

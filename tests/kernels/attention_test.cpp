@@ -1,0 +1,257 @@
+#include <string>
+#include <vector>
+
+#include "helpers.h"
+
+#include "nought/kernels/cpu/cpu.h"
+
+namespace nought {
+namespace {
+
+using namespace testing;
+
+/// One attention problem with q, k and v in one packed row per token, as a fused projection leaves them.
+struct Problem {
+  AttentionShape shape;
+  Tensor qkv, out, lse, d_out, d_qkv;
+
+  Problem(Memory& memory, const AttentionShape& problem_shape, DType dtype) : shape(problem_shape) {
+    const AttentionShape& s = shape;
+    const DType statistics = dtype == DType::f64 ? DType::f64 : DType::f32;
+    qkv = random_tensor(memory, {tokens(), width()}, dtype, 1);
+    d_qkv = random_tensor(memory, {tokens(), width()}, dtype, 2);
+    out = random_tensor(memory, {s.batch * s.q_length, s.num_heads * s.head_dim}, dtype, 3);
+    d_out = random_tensor(memory, out.shape(), dtype, 4);
+    lse = random_tensor(memory, {s.batch, s.num_heads, s.q_length}, statistics, 5);
+  }
+  /// The same inputs in f64.
+  Problem exact(Memory& memory) const {
+    Problem copy = *this;
+    for (Tensor* x : {&copy.qkv, &copy.out, &copy.lse, &copy.d_out, &copy.d_qkv})
+      *x = converted(memory, *x, DType::f64);
+    return copy;
+  }
+
+  int64_t tokens() const { return shape.batch * std::max(shape.q_length, shape.k_length); }
+  int64_t width() const { return (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim + 3; }
+  Heads heads(const Tensor& base, int64_t first_head) const { return {base, first_head * shape.head_dim + 1, width()}; }
+  Attention forward() const {
+    const int64_t h = shape.num_heads, kv = shape.num_kv_heads;
+    return {shape, heads(qkv, 0), heads(qkv, h), heads(qkv, h + kv), out, lse};
+  }
+  AttentionBackward backward() const {
+    const int64_t h = shape.num_heads, kv = shape.num_kv_heads;
+    return {shape, heads(qkv, 0), heads(qkv, h),   heads(qkv, h + kv), out,
+            lse,   d_out,         heads(d_qkv, 0), heads(d_qkv, h),    heads(d_qkv, h + kv)};
+  }
+  std::string str() const {
+    const AttentionShape& s = shape;
+    return fmt::format("{} batch {}, {} queries of {} heads, {} keys of {} heads, head_dim {}, window {}{}",
+                       name_of(out.dtype()), s.batch, s.q_length, s.num_heads, s.k_length, s.num_kv_heads, s.head_dim,
+                       s.window, s.causal ? ", causal" : "");
+  }
+};
+
+class AttentionTest : public ::testing::Test {
+ protected:
+  /// Forward and backward agree with the f64 result but for fp32 arithmetic and one rounding.
+  void expect_agreement(const AttentionShape& shape, DType dtype) const {
+    const Problem problem(*memory_, shape, dtype);
+    SCOPED_TRACE(problem.str());
+    Problem oracle = problem.exact(*memory_);
+    cpu::run(problem.forward());
+    reference::run(oracle.forward());
+    const double noise = 1e-5;
+    expect_rounded(problem.out, oracle.out, noise);
+    expect_close(problem.lse, oracle.lse, 1e-5, noise);
+
+    oracle.out = converted(*memory_, problem.out, DType::f64);  // backward reads the rounded output
+    cpu::run(problem.backward());
+    reference::run(oracle.backward());
+    const double largest = largest_magnitude(oracle.d_qkv);
+    expect_rounded(problem.d_qkv, oracle.d_qkv, 1e-5 * largest);
+  }
+  static double largest_magnitude(const Tensor& x) {
+    double largest = 1;
+    for (const double value : x.to_vector<double>()) largest = std::max(largest, std::abs(value));
+    return largest;
+  }
+  std::shared_ptr<Memory> memory_ = Memory::create();
+};
+
+AttentionShape self_attention(int64_t length, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+  return {.batch = 2,
+          .q_length = length,
+          .k_length = length,
+          .num_heads = heads,
+          .num_kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .scale = 1 / std::sqrt(static_cast<double>(head_dim))};
+}
+
+TEST_F(AttentionTest, cpu_agrees_with_exact_attention_for_all_lengths_and_head_dims) {
+  constexpr int64_t kGroups[][2] = {{2, 2}, {2, 1}, {4, 1}, {3, 1}};  // heads, key/value heads
+  size_t turn = 0;
+  for (const int64_t length : {1, 5, 24, 37, 64, 100, 129}) {
+    for (const int64_t head_dim : {8, 10, 12, 16, 64, 80, 128}) {
+      const auto& [heads, kv_heads] = kGroups[turn % 4];
+      expect_agreement(self_attention(length, heads, kv_heads, head_dim), kCpuDTypes[turn % 3]);
+      ++turn;
+    }
+  }
+}
+
+TEST_F(AttentionTest, cpu_agrees_for_every_group_dtype_and_mask) {
+  for (const DType dtype : kCpuDTypes) {
+    for (const int64_t kv_heads : {6, 3, 2, 1}) {
+      for (const int64_t window : {0, 1, 20}) {
+        for (const bool causal : {true, false}) {
+          AttentionShape shape = self_attention(75, 6, kv_heads, 12);
+          shape.window = window;
+          shape.causal = causal;
+          expect_agreement(shape, dtype);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTest, queries_sit_at_the_end_of_the_keys) {
+  for (const auto& [q_length, k_length] :
+       {std::pair<int64_t, int64_t>{1, 1}, {1, 100}, {3, 64}, {37, 129}, {70, 200}}) {
+    for (const int64_t window : {0, 33, 64}) {
+      AttentionShape shape = self_attention(q_length, 4, 2, 16);
+      shape.k_length = k_length;
+      shape.window = window;
+      expect_agreement(shape, DType::f32);
+      expect_agreement(shape, DType::bf16);
+    }
+  }
+}
+
+TEST_F(AttentionTest, more_queries_than_keys_attend_without_a_mask) {
+  AttentionShape shape = self_attention(70, 2, 1, 24);
+  shape.k_length = 9;
+  shape.causal = false;
+  expect_agreement(shape, DType::f32);
+}
+
+TEST_F(AttentionTest, a_long_group_spans_several_panels) { expect_agreement(self_attention(300, 4, 1, 8), DType::f32); }
+
+TEST_F(AttentionTest, every_instruction_set_agrees_with_exact_attention) {
+  for_each_instruction_set([&] {
+    for (const DType dtype : kCpuDTypes) expect_agreement(self_attention(70, 4, 2, 37), dtype);
+  });
+}
+
+TEST_F(AttentionTest, a_query_that_sees_nothing_yields_zero_and_no_gradient) {
+  AttentionShape shape = self_attention(4, 1, 1, 8);
+  shape.k_length = 2;  // the first two queries come before all keys
+  const Problem problem(*memory_, shape, DType::f32);
+  for (const bool on_cpu : {false, true}) {
+    on_cpu ? cpu::run(problem.forward()) : reference::run(problem.forward());
+    on_cpu ? cpu::run(problem.backward()) : reference::run(problem.backward());
+    for (int64_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(problem.lse.data<float>()[i], -std::numeric_limits<float>::infinity());
+      for (int64_t j = 0; j < 8; ++j) {
+        EXPECT_EQ(problem.out.data<float>()[i * 8 + j], 0);
+        EXPECT_EQ(problem.d_qkv.data<float>()[1 + i * problem.width() + j], 0);
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTest, scores_far_apart_stay_finite) {
+  AttentionShape shape = self_attention(100, 2, 2, 16);
+  shape.scale = 300;
+  const Problem problem(*memory_, shape, DType::f32), oracle = problem.exact(*memory_);
+  cpu::run(problem.forward());
+  reference::run(oracle.forward());
+  expect_close(problem.out, oracle.out, 0, 2e-2);  // a score of thousands carries an fp32 error of about 1e-3
+  expect_close(problem.lse, oracle.lse, 1e-5, 0);
+}
+
+TEST_F(AttentionTest, a_nan_is_not_hidden) {
+  const Problem problem(*memory_, self_attention(5, 1, 1, 8), DType::f32);
+  problem.qkv.data<float>()[1] = std::numeric_limits<float>::quiet_NaN();  // the first query's first element
+  cpu::run(problem.forward());
+  EXPECT_TRUE(std::isnan(problem.out.data<float>()[0]));
+  EXPECT_FALSE(std::isnan(problem.out.data<float>()[8]));
+}
+
+TEST_F(AttentionTest, nothing_outside_of_the_heads_is_written) {
+  const Problem problem(*memory_, self_attention(9, 2, 1, 10), DType::bf16);
+  const Tensor before = cloned(*memory_, problem.d_qkv);
+  cpu::run(problem.forward());
+  cpu::run(problem.backward());
+  for (int64_t token = 0; token < problem.tokens(); ++token) {
+    for (const int64_t gap : {int64_t{0}, problem.width() - 2, problem.width() - 1}) {
+      const int64_t at = token * problem.width() + gap;
+      EXPECT_EQ(problem.d_qkv.data<bf16_t>()[at].bits, before.data<bf16_t>()[at].bits);
+    }
+  }
+}
+
+TEST_F(AttentionTest, the_number_of_threads_changes_no_bit) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    AttentionShape shape = self_attention(333, 4, 2, 40);
+    shape.window = 150;
+    std::vector<Problem> problems;
+    for (const int threads : {1, 2, 4}) {
+      const ThreadCount guard(threads);
+      problems.emplace_back(*memory_, shape, dtype);
+      cpu::run(problems.back().forward());
+      cpu::run(problems.back().backward());
+      expect_same_bits(problems.back().out, problems.front().out);
+      expect_same_bits(problems.back().lse, problems.front().lse);
+      expect_same_bits(problems.back().d_qkv, problems.front().d_qkv);
+    }
+  }
+}
+
+TEST_F(AttentionTest, reference_gradients_are_those_of_central_differences) {
+  for (const bool causal : {true, false}) {
+    AttentionShape shape = self_attention(5, 4, 2, 3);
+    shape.k_length = 7;
+    shape.window = 4;
+    shape.causal = causal;
+    const Problem problem(*memory_, shape, DType::f64);
+    zero(problem.d_qkv);
+    reference::run(problem.forward());
+    reference::run(problem.backward());
+    const auto loss = [&] {
+      reference::run(problem.forward());
+      return dot(problem.out, problem.d_out);
+    };
+    EXPECT_LT(gradient_error(problem.qkv, problem.d_qkv, loss), 1e-7);
+  }
+}
+
+TEST_F(AttentionTest, f64_runs_the_reference) {
+  const Problem ours(*memory_, self_attention(6, 2, 1, 4), DType::f64), oracle = ours.exact(*memory_);
+  cpu::run(ours.forward());
+  cpu::run(ours.backward());
+  reference::run(oracle.forward());
+  reference::run(oracle.backward());
+  expect_same_bits(ours.out, oracle.out);
+  expect_same_bits(ours.d_qkv, oracle.d_qkv);
+}
+
+TEST_F(AttentionTest, tensors_that_do_not_fit_are_errors) {
+  const Problem problem(*memory_, self_attention(6, 4, 2, 8), DType::f32);
+  Attention op = problem.forward();
+  op.shape.num_kv_heads = 3;
+  EXPECT_THROW(cpu::run(op), ShapeError);
+  op = problem.forward();
+  op.v.offset += problem.width();
+  EXPECT_THROW(cpu::run(op), ShapeError);
+  op = problem.forward();
+  op.lse = op.out;
+  EXPECT_THROW(reference::run(op), ShapeError);
+  AttentionBackward backward = problem.backward();
+  backward.dq.token_stride = 1;
+  EXPECT_THROW(cpu::run(backward), ShapeError);
+}
+
+}  // namespace
+}  // namespace nought
