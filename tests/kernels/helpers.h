@@ -128,7 +128,7 @@ class ThreadCount {
 inline void for_each_instruction_set(const std::function<void()>& body) {
   for (const int64_t target : {HWY_SCALAR | HWY_EMU128, HWY_SSE4, HWY_AVX2, HWY_AVX3}) {
     if ((hwy::SupportedTargets() & target) == 0) continue;
-    SCOPED_TRACE(hwy::TargetName(target & -target));
+    SCOPED_TRACE(hwy::TargetName(target & HWY_SCALAR ? HWY_SCALAR : target));
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     body();
@@ -164,5 +164,23 @@ inline double dot(const Tensor& a, const Tensor& b) {
   for (size_t i = 0; i < va.size(); ++i) sum += va[i] * vb[i];
   return sum;
 }
+
+/// Memory, and short names for the tensors that a test makes in it.
+class KernelTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Memory> memory_ = Memory::create();
+
+  Tensor random(Shape shape, DType dtype, uint64_t seed, double scale = 1) {
+    return random_tensor(*memory_, shape, dtype, seed, scale);
+  }
+  Tensor empty(Shape shape, DType dtype) { return Tensor::empty(*memory_, shape, dtype, Category::activations); }
+  template <class T>
+  Tensor of(const std::vector<T>& values) {
+    return Tensor::of<T>(*memory_, {static_cast<int64_t>(values.size())}, values);
+  }
+  /// The same values in f64: the operand of an oracle.
+  Tensor wide(const Tensor& x) { return converted(*memory_, x, DType::f64); }
+  Tensor clone(const Tensor& x) { return cloned(*memory_, x); }
+};
 
 }  // namespace nought::testing

@@ -1,0 +1,115 @@
+#include "kernels/helpers.h"
+
+#include "nought/kernels/cpu/cpu.h"
+
+namespace nought {
+namespace {
+
+using namespace testing;
+
+class Loss : public KernelTest {
+ protected:
+  CrossEntropy make(int64_t rows, int64_t vocab, DType dtype, bool gradient) {
+    Tensor targets = random_ids(*memory_, {rows}, vocab, 1);
+    if (rows > 2) targets.data<int32_t>()[2] = -100;
+    return {.logits = random({rows, vocab}, dtype, 2, 3),
+            .targets = targets,
+            .loss = empty({rows}, dtype == DType::f64 ? DType::f64 : DType::f32),
+            .gradient = gradient,
+            .gradient_scale = 0.25};
+  }
+};
+
+TEST_F(Loss, of_equal_logits_is_the_log_of_the_vocabulary) {
+  CrossEntropy op = make(4, 50, DType::f64, true);
+  reference::run(Fill{.x = op.logits, .value = 1e4});  // large: exp() of it would overflow
+  reference::run(op);
+  for (int64_t i : {0, 1, 3}) EXPECT_NEAR(op.loss.data<double>()[i], std::log(50.0), 1e-12);
+  EXPECT_EQ(op.loss.data<double>()[2], 0);
+  EXPECT_EQ(dot(op.logits.slice(2, 3), op.logits.slice(2, 3)), 0);
+}
+
+TEST_F(Loss, and_its_gradient_are_rounded_once) {
+  for_each_instruction_set([&] {
+    for (DType dtype : kCpuDTypes) {
+      for (bool gradient : {false, true}) {
+        for (int64_t rows : {1, 3, 17}) {
+          for (int64_t vocab : {1, 3, 7, 17, 31, 33, 64, 100, 257, 1003, 5003}) {
+            CrossEntropy op = make(rows, vocab, dtype, gradient), expected = op;
+            expected.logits = wide(op.logits), expected.loss = empty({rows}, DType::f64);
+            cpu::run(op);
+            reference::run(expected);
+            expect_close(op.loss, expected.loss, 1e-6, 2e-6);
+            expect_rounded(op.logits, expected.logits, 2e-7);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_F(Loss, gradient_matches_central_differences) {
+  CrossEntropy op = make(5, 11, DType::f64, true);
+  Tensor x = clone(op.logits);
+  reference::run(op);
+  CrossEntropy forward = op;
+  forward.gradient = false, forward.logits = x;
+  const auto loss = [&] {
+    reference::run(forward);
+    double sum = 0;
+    for (double value : forward.loss.span<double>()) sum += 0.25 * value;
+    return sum;
+  };
+  EXPECT_LE(gradient_error(x, op.logits, loss), 1e-6);
+}
+
+TEST_F(Loss, survives_huge_logits_and_keeps_nan) {
+  for_each_instruction_set([&] {
+    for (DType dtype : kCpuDTypes) {
+      CrossEntropy op = make(2, 40, dtype, true);
+      Tensor large = converted(*memory_, of<float>({3e4f}), dtype);
+      copy(large, op.logits.flat(7, 8));
+      op.targets.data<int32_t>()[0] = 7;
+      copy(converted(*memory_, of<float>({std::nanf("")}), dtype), op.logits.flat(40 + 39, 40 + 40));
+      cpu::run(op);
+      EXPECT_EQ(op.loss.data<float>()[0], 0);
+      EXPECT_EQ(dot(op.logits.slice(0, 1), op.logits.slice(0, 1)), 0);
+      EXPECT_TRUE(std::isnan(op.loss.data<float>()[1]));
+      EXPECT_TRUE(std::isnan(dot(op.logits.slice(1, 2), op.logits.slice(1, 2))));
+    }
+  });
+}
+
+TEST_F(Loss, does_not_depend_on_the_number_of_threads) {
+  Tensor first, first_loss;
+  for (int threads : {1, 2, 4}) {
+    ThreadCount guard(threads);
+    CrossEntropy op = make(33, 2001, DType::bf16, true);
+    cpu::run(op);
+    if (!first) first = op.logits, first_loss = op.loss;
+    expect_same_bits(op.logits, first);
+    expect_same_bits(op.loss, first_loss);
+  }
+}
+
+TEST_F(Loss, a_target_out_of_range_is_named_with_its_place) {
+  for (int32_t bad : {40, -1}) {
+    CrossEntropy op = make(5, 40, DType::f32, true);
+    Tensor before = clone(op.logits);
+    op.targets.data<int32_t>()[3] = bad;
+    try {
+      cpu::run(op);
+      FAIL() << "target " << bad << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), fmt::format("CrossEntropy: target {} at position 3 is neither in [0, 40) nor the "
+                                             "ignored -100",
+                                             bad)
+                                     .c_str());
+    }
+    expect_same_bits(op.logits, before);
+    EXPECT_THROW(reference::run(op), Error);
+  }
+}
+
+}  // namespace
+}  // namespace nought
