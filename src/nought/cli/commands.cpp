@@ -1,0 +1,66 @@
+#include "nought/cli/commands.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "nought/base/text.h"
+
+namespace nought {
+
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
+                      const std::vector<std::string>& examples) {
+  CLI::App* command = app.add_subcommand(name, description);
+  command->footer(fmt::format("\nExamples:\n  {}", fmt::join(examples, "\n  ")));
+  return command;
+}
+
+void add_commands(CLI::App& app, Invocation& invocation) { add_info(app, invocation); }
+
+namespace {
+
+bool looks_like_option(const std::string& text) { return text.size() > 1 && text[0] == '-'; }
+
+std::vector<std::string> option_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(fmt::format("--{}", name));
+    for (const std::string& name : option->get_snames()) names.push_back(fmt::format("-{}", name));
+  }
+  return names;
+}
+
+std::vector<std::string> command_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  return names;
+}
+
+std::string unknown_option(const std::string& argument, const CLI::App& command) {
+  const std::string name = argument.substr(0, argument.find('='));
+  return fmt::format("unknown option {}{}", name, did_you_mean(name, option_names(command)));
+}
+
+}  // namespace
+
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  const std::string help =
+      fmt::format("; see `{}`", chosen.empty() ? "nought --help" : "nought " + command.get_name() + " --help");
+  const std::vector<std::string> extras = app.remaining(true);
+  if (chosen.empty() && !extras.empty() && !looks_like_option(extras.front())) {
+    return fmt::format("unknown command {}{}{}", extras.front(), did_you_mean(extras.front(), command_names(app)),
+                       help);
+  }
+  // A misspelt option is the cause of whatever else is missing, so it is named first.
+  const auto option = std::find_if(extras.begin(), extras.end(), looks_like_option);
+  if (option != extras.end()) return unknown_option(*option, command) + help;
+  if (!extras.empty()) return fmt::format("unexpected argument {}{}", extras.front(), help);
+  std::string message = error.what();
+  std::replace(message.begin(), message.end(), '\n', ' ');
+  return message + help;
+}
+
+}  // namespace nought

@@ -1,0 +1,32 @@
+// The subcommands: each adds itself to the command line and says what is to be done when it was chosen.
+//
+// To add one: a file src/nought/cli/NAME.cpp with add_NAME(), its line here and in commands.cpp.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+namespace nought {
+
+/// One run of the program: what was typed (without the program's name), and what the chosen subcommand makes of it.
+struct Invocation {
+  std::vector<std::string> arguments;
+  std::function<int()> action;  // returns the exit code; set by the chosen subcommand's callback
+};
+
+/// A subcommand with its description and its examples, one per line, which --help shows at the end.
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
+                      const std::vector<std::string>& examples);
+
+/// Adds every subcommand.
+void add_commands(CLI::App& app, Invocation& invocation);
+
+void add_info(CLI::App& app, Invocation& invocation);
+
+/// One line for a command line that could not be parsed, with the nearest known option or command.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
+
+}  // namespace nought

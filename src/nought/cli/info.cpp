@@ -1,0 +1,167 @@
+// nought info: what this build contains and what it finds on this machine.
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include <dnnl.h>
+#include <fmt/format.h>
+#include <hwy/highway.h>
+#define OMPI_SKIP_MPICXX 1  // the C interface alone
+#include <mpi.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+#include "nought/base/text.h"
+#include "nought/cli/commands.h"
+#include "nought/cli/launch_job.h"
+#include "nought/cli/launch_mpirun.h"
+
+namespace nought {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The first value of a "key : value" line in a file of /proc; "" if there is none.
+std::string proc_value(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1) != key) continue;
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+int64_t memory_bytes(std::string_view key) {
+  return std::strtoll(proc_value("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
+}
+
+std::vector<std::string> cpu_features() {
+  const std::vector<std::string> flags = split(proc_value("/proc/cpuinfo", "flags"), ' ');
+  const std::set<std::string> present(flags.begin(), flags.end());
+  std::vector<std::string> features;
+  for (const char* feature : {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+                              "amx_tile", "amx_bf16", "amx_int8"})
+    if (present.count(feature) > 0) features.emplace_back(feature);
+  return features;
+}
+
+/// The best of the instruction sets that Highway compiles the kernels for and this CPU has.
+std::string highway_target() { return hwy::TargetName(hwy::SupportedAndGeneratedTargets().front()); }
+
+std::string onednn_isa() {
+  switch (dnnl_get_effective_cpu_isa()) {
+    case dnnl_cpu_isa_avx512_core_amx:
+      return "AVX-512 and AMX (bf16 and int8 tiles)";
+    case dnnl_cpu_isa_avx512_core_bf16:
+      return "AVX-512 with bf16";
+    case dnnl_cpu_isa_avx512_core_vnni:
+      return "AVX-512 with VNNI";
+    case dnnl_cpu_isa_avx512_core:
+      return "AVX-512";
+    case dnnl_cpu_isa_avx2_vnni:
+      return "AVX2 with VNNI";
+    case dnnl_cpu_isa_avx2:
+      return "AVX2";
+    case dnnl_cpu_isa_avx:
+      return "AVX";
+    case dnnl_cpu_isa_sse41:
+      return "SSE4.1";
+    default:
+      return "generic";
+  }
+}
+
+std::string compiler() {
+#if defined(__clang__)
+  return "clang++ " __clang_version__;
+#else
+  return "g++ " __VERSION__;
+#endif
+}
+
+/// "Open MPI v4.1.4, package: ..." without the package.
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);  // may be called before MPI_Init
+  const std::string version(text.data());
+  return version.substr(0, version.find_first_of(",\n"));
+}
+
+std::string mpirun_path() {
+  try {
+    return find_mpirun();
+  } catch (const ConfigError&) {
+    return "";
+  }
+}
+
+Json collect() {
+  const dnnl_version_t* dnnl = dnnl_version();
+  const Cores cores = find_cores();
+  Json info;
+  info["version"] = NOUGHT_VERSION;
+  info["compiler"] = compiler();
+  info["build_type"] = NOUGHT_BUILD_TYPE;
+  info["sanitizers"] = NOUGHT_SANITIZED;
+  info["cpu"] = {{"model", proc_value("/proc/cpuinfo", "model name")},
+                 {"features", cpu_features()},
+                 {"highway_target", highway_target()}};
+  info["cores"] = {{"machine", cores.machine}, {"usable", cores.usable}};
+  info["threads_per_rank"] = threads_per_rank();
+  info["memory"] = {{"total_bytes", memory_bytes("MemTotal")}, {"available_bytes", memory_bytes("MemAvailable")}};
+  info["mpi"] = {{"library", mpi_library()}, {"mpirun", mpirun_path()}};
+  info["onednn"] = {{"version", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)}, {"isa", onednn_isa()}};
+  info["backends"] = {{"communicators", {"self", "thread", "mpi"}}, {"devices", {"cpu"}}};
+  return info;
+}
+
+std::string join(const Json& names) { return fmt::format("{}", fmt::join(names.get<std::vector<std::string>>(), " ")); }
+
+std::string to_text(const Json& info) {
+  std::string text = fmt::format("nought {}\n", info["version"].get<std::string>());
+  auto line = [&](std::string_view name, const std::string& value) {
+    text += fmt::format("  {:<15}{}\n", name, value.empty() ? "not found" : value);
+  };
+  auto string = [&](const char* pointer) { return info.at(Json::json_pointer(pointer)).get<std::string>(); };
+  auto bytes = [&](const char* pointer) { return format_bytes(info.at(Json::json_pointer(pointer)).get<int64_t>()); };
+
+  const std::string sanitizers = string("/sanitizers");
+  line("compiler", string("/compiler"));
+  line("build type", string("/build_type") + (sanitizers.empty() ? "" : " with sanitizers " + sanitizers));
+  line("CPU", string("/cpu/model"));
+  line("CPU features", join(info["cpu"]["features"]));
+  line("Highway target", string("/cpu/highway_target"));
+  line("oneDNN", fmt::format("{}, {}", string("/onednn/version"), string("/onednn/isa")));
+  line("cores",
+       fmt::format("{} usable of {}", info["cores"]["usable"].get<int>(), info["cores"]["machine"].get<int>()));
+  line("threads", fmt::format("{} per rank, for one rank", info["threads_per_rank"].get<int>()));
+  line("memory", fmt::format("{} available of {}", bytes("/memory/available_bytes"), bytes("/memory/total_bytes")));
+  line("MPI", string("/mpi/library"));
+  line("mpirun", string("/mpi/mpirun"));
+  line("communicators", join(info["backends"]["communicators"]));
+  line("devices", join(info["backends"]["devices"]));
+  return text;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(app, "info", "Shows this build and this machine: CPU features, threads, memory, MPI",
+                                  {"nought info", "nought info --json"});
+  const auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "Print one JSON object");
+  command->callback([&invocation, json] {
+    invocation.action = [json] {
+      const Json info = collect();
+      fmt::print("{}", *json ? info.dump(2) + "\n" : to_text(info));
+      return 0;
+    };
+  });
+}
+
+}  // namespace nought

@@ -1,0 +1,86 @@
+#include "nought/cli/launch.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+#include "nought/cli/failure.h"
+#include "nought/cli/launch_mpirun.h"
+#include "nought/comm/mpi.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace nought {
+
+namespace {
+
+std::string own_program() {
+  std::array<char, 4096> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  require<IoError>(length > 0, "cannot find this program's own file: {}", std::strerror(errno));
+  return path.data();
+}
+
+void check_options(const LaunchOptions& options, const std::optional<JobPlace>& place) {
+  if (options.ranks) {
+    require<ConfigError>(*options.ranks >= 1, "--ranks must be at least 1, got {}", *options.ranks);
+    require<ConfigError>(*options.ranks <= std::numeric_limits<int>::max(), "--ranks {} is too large", *options.ranks);
+    require<ConfigError>(!place || *options.ranks == place->size,
+                         "--ranks is {}, but the job that this process belongs to has {} ranks; leave out --ranks",
+                         *options.ranks, place ? place->size : 0);
+  }
+  require<IoError>(options.hostfile.empty() || access(options.hostfile.c_str(), R_OK) == 0, "--hostfile {}: {}",
+                   options.hostfile, std::strerror(errno));
+}
+
+void use_threads([[maybe_unused]] int threads) {
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+#endif
+}
+
+void run_in_job(const RankBody& body) {
+  try {
+    const Context context = Context::cpu();
+    MpiWorld world(context);
+    body(world.world(), context);
+  } catch (...) {
+    print_error(describe(std::current_exception()));
+    MpiWorld::abort(1);
+  }
+}
+
+}  // namespace
+
+void add_launch_options(CLI::App& command, LaunchOptions& options) {
+  command.add_option("--ranks", options.ranks, "Processes to run as, on this machine unless --hostfile is given")
+      ->type_name("N");
+  command.add_option("--hostfile", options.hostfile, "Machines to run on, one \"host slots=N\" per line, for mpirun")
+      ->type_name("FILE");
+}
+
+int launch(const Invocation& invocation, const LaunchOptions& options, const std::function<void()>& validate,
+           const RankBody& body) {
+  const std::optional<JobPlace> place = place_in_job();
+  check_options(options, place);
+  const bool starts_ranks = !place && (options.ranks.value_or(1) > 1 || !options.hostfile.empty());
+  if (!place) validate();
+  if (starts_ranks)
+    return run_mpirun(
+        {static_cast<int>(options.ranks.value_or(0)), options.hostfile, own_program(), invocation.arguments});
+  use_threads(threads_per_rank());
+  if (place && place->size > 1) {
+    run_in_job(body);
+  } else {
+    body(*make_self_communicator(), Context::cpu());
+  }
+  return 0;
+}
+
+}  // namespace nought

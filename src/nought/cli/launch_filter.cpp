@@ -1,0 +1,82 @@
+#include "nought/cli/launch_filter.h"
+
+#include <algorithm>
+
+#include "nought/base/text.h"
+
+namespace nought {
+
+namespace {
+
+constexpr size_t kRulerLength = 70;
+
+bool only_dashes(std::string_view text) { return text.find_first_not_of('-') == std::string_view::npos; }
+
+bool starts_with(std::string_view text, std::string_view prefix) { return text.substr(0, prefix.size()) == prefix; }
+
+/// What mpirun says after each failure, whatever its cause.
+bool says_nothing(std::string_view banner) {
+  return starts_with(banner, "Primary job") || starts_with(banner, "An internal error") ||
+         starts_with(banner, "MPI_ABORT") || starts_with(banner, "mpirun detected that one or more processes");
+}
+
+/// The first paragraph without its line breaks and indents.
+std::string first_paragraph(const std::string& banner) {
+  std::string text;
+  for (const std::string& line : split(banner, '\n')) {
+    const size_t begin = line.find_first_not_of(' ');
+    if (begin == std::string::npos) {
+      if (text.empty()) continue;
+      break;
+    }
+    text += (text.empty() ? "" : " ") + line.substr(begin);
+  }
+  return text;
+}
+
+}  // namespace
+
+void MpirunFilter::end_line(std::string& out) {
+  const bool ruler = line_.size() >= kRulerLength && only_dashes(line_);
+  if (ruler && in_banner_) banners_.push_back(std::move(banner_)), banner_.clear();
+  if (ruler) {
+    in_banner_ = !in_banner_;
+  } else if (in_banner_ && !starts_with(line_, "nought: ")) {
+    banner_ += line_ + '\n';
+  } else {
+    saw_error_ = saw_error_ || starts_with(line_, "nought: error:");
+    out += line_.substr(passed_) + '\n';
+  }
+  line_.clear();
+  passed_ = 0;
+}
+
+std::string MpirunFilter::feed(std::string_view bytes) {
+  std::string out;
+  for (char c : bytes) {
+    if (c == '\n') {
+      end_line(out);
+      continue;
+    }
+    line_ += c;
+    if (in_banner_ || (passed_ == 0 && only_dashes(line_))) continue;
+    out += line_.substr(passed_);
+    passed_ = line_.size();
+  }
+  return out;
+}
+
+std::string MpirunFilter::finish() {
+  std::string rest = banner_ + line_.substr(passed_);
+  banner_.clear();
+  line_.clear();
+  passed_ = 0;
+  return rest;
+}
+
+std::string MpirunFilter::reason() const {
+  const auto telling = std::find_if(banners_.begin(), banners_.end(), [](const auto& b) { return !says_nothing(b); });
+  return telling == banners_.end() ? "" : first_paragraph(*telling);
+}
+
+}  // namespace nought

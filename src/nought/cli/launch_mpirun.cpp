@@ -1,0 +1,209 @@
+#include "nought/cli/launch_mpirun.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+#include "nought/base/text.h"
+#include "nought/cli/failure.h"
+#include "nought/cli/launch_filter.h"
+
+namespace nought {
+
+namespace {
+
+constexpr std::chrono::seconds kGrace{10};  // what mpirun gets to end its ranks after a signal
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) { require<IoError>(fd >= 0, "the launcher: {}", std::strerror(errno)); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  ~FileDescriptor() { close(fd_); }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> result;
+  for (std::string& string : strings) result.push_back(string.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+void write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;  // nobody reads our stderr any more
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+/// The signals that end a job. While one of these objects lives they are read from fd() instead of ending this process.
+class EndingSignals {
+ public:
+  EndingSignals() {
+    sigemptyset(&set_);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, &before_);
+    fd_.emplace(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  EndingSignals(const EndingSignals&) = delete;
+  EndingSignals& operator=(const EndingSignals&) = delete;
+  ~EndingSignals() { restore(); }
+  void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  int fd() const { return fd_->get(); }
+  /// The next one that has arrived, or 0.
+  int take() const {
+    signalfd_siginfo info{};
+    return read(fd(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+  }
+
+ private:
+  sigset_t set_, before_;
+  std::optional<FileDescriptor> fd_;
+};
+
+/// In a process group of its own, so that Ctrl-C reaches it once, through us; and it ends with us whatever ends us.
+pid_t start(MpirunCommand command, int stderr_fd, const EndingSignals& signals) {
+  const std::vector<char*> arguments = pointers(command.arguments), environment = pointers(command.environment);
+  const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const pid_t parent = getpid(), child = fork();
+  require<DeviceError>(child >= 0, "cannot start mpirun: {}", std::strerror(errno));
+  if (child != 0) return child;
+  signals.restore();
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  dup2(null.get(), STDIN_FILENO);
+  dup2(stderr_fd, STDERR_FILENO);
+  execve(arguments[0], arguments.data(), environment.data());
+  _exit(127);
+}
+
+/// Waits for the child while its stderr flows through the filter; returns its wait status and what signal ended it
+/// early.
+struct Ending {
+  int status = 0;
+  int signal = 0;
+};
+
+Ending attend(pid_t child, int pipe, const EndingSignals& signals, MpirunFilter& filter) {
+  Ending ending;
+  auto deadline = std::chrono::steady_clock::time_point::max();
+  std::array<char, 4096> bytes;
+  for (bool exited = false;;) {
+    std::array<pollfd, 2> events{pollfd{pipe, POLLIN, 0}, pollfd{signals.fd(), POLLIN, 0}};
+    poll(events.data(), events.size(), exited ? 0 : 100);
+    ssize_t count = 0;
+    if (events[0].revents & POLLIN) count = read(pipe, bytes.data(), bytes.size());
+    if (count > 0) write_all(STDERR_FILENO, filter.feed({bytes.data(), static_cast<size_t>(count)}));
+    if (const int signal = signals.take(); signal != 0 && !exited) {
+      if (ending.signal == 0) deadline = std::chrono::steady_clock::now() + kGrace;
+      ending.signal = signal;
+      kill(child, signal);
+    }
+    if (!exited && std::chrono::steady_clock::now() > deadline) kill(-child, SIGKILL);
+    if (exited && count <= 0) return ending;
+    if (!exited) exited = waitpid(child, &ending.status, WNOHANG) == child;
+  }
+}
+
+bool user_set(const std::string& name) { return std::getenv(name.c_str()) != nullptr; }
+
+}  // namespace
+
+MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, const Cores& cores, bool in_allocation) {
+  const bool one_machine = job.hostfile.empty() && !in_allocation;
+  MpirunCommand command{{mpirun}, {}};
+  auto add = [&](std::initializer_list<std::string> arguments) {
+    command.arguments.insert(command.arguments.end(), arguments);
+  };
+  auto set_default = [&](const std::string& name, const std::string& value) {
+    if (!user_set(name)) command.environment.push_back(name + "=" + value);
+  };
+
+  if (job.ranks > 0) add({"-n", std::to_string(job.ranks)});
+  if (!job.hostfile.empty()) add({"--hostfile", job.hostfile});
+  if (one_machine && job.ranks <= cores.usable) {
+    add({"--map-by", fmt::format("slot:PE={}", cores.usable / job.ranks), "--bind-to", "core"});
+  } else {
+    add({"--bind-to", "none"});
+  }
+  if (one_machine && job.ranks > cores.usable) add({"--oversubscribe"});
+  if (one_machine) {
+    set_default("OMP_NUM_THREADS", std::to_string(std::max(1, cores.usable / job.ranks)));
+    set_default("OMPI_MCA_pml", "ob1");  // shared memory alone: no network devices are looked for
+    set_default("OMPI_MCA_btl", "self,vader");
+  }
+  if (user_set("OMP_NUM_THREADS")) add({"-x", "OMP_NUM_THREADS"});
+  add({"-x", kTerminalVariable, job.program});
+  command.arguments.insert(command.arguments.end(), job.arguments.begin(), job.arguments.end());
+
+  set_default(kTerminalVariable, isatty(STDOUT_FILENO) == 1 ? "1" : "0");
+  // Containers run as root; mpirun refuses that unless both are set.
+  set_default("OMPI_ALLOW_RUN_AS_ROOT", "1");
+  set_default("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+  set_default("OMPI_MCA_mpi_yield_when_idle", "1");  // a rank that waits leaves the core to those that compute
+  set_default("OMPI_MCA_orte_base_help_aggregate", "0");
+  return command;
+}
+
+std::string find_mpirun() {
+  const char* path = std::getenv("PATH");
+  for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/mpirun";
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  fail<ConfigError>(
+      "several ranks are started by mpirun, which is not in PATH; install Open MPI (Debian: apt install openmpi-bin), "
+      "or "
+      "leave out --ranks");
+}
+
+int run_mpirun(const MpirunJob& job) {
+  const bool in_allocation = user_set("SLURM_JOB_ID") || user_set("PBS_JOBID") || user_set("LSB_JOBID");
+  MpirunCommand command = mpirun_command(find_mpirun(), job, find_cores(), in_allocation);
+  for (char** variable = environ; *variable != nullptr; ++variable) command.environment.emplace_back(*variable);
+
+  const EndingSignals signals;
+  std::array<int, 2> ends{};
+  require<IoError>(pipe2(ends.data(), O_CLOEXEC) == 0, "the launcher: {}", std::strerror(errno));
+  const FileDescriptor read_end(ends[0]);
+  std::optional<FileDescriptor> write_end(ends[1]);
+  const pid_t child = start(std::move(command), write_end->get(), signals);
+  write_end.reset();
+
+  MpirunFilter filter;
+  const Ending ending = attend(child, read_end.get(), signals, filter);
+  write_all(STDERR_FILENO, filter.finish());
+  if (ending.signal != 0) {
+    print_error(fmt::format("stopped by signal {} ({})", ending.signal, strsignal(ending.signal)));
+    return 128 + ending.signal;
+  }
+  const int code = WIFEXITED(ending.status) ? WEXITSTATUS(ending.status) : 128 + WTERMSIG(ending.status);
+  if (code != 0 && !filter.saw_error()) {
+    const std::string reason = filter.reason();
+    print_error(reason.empty() ? fmt::format("the ranks ended with exit code {} and no message", code) : reason);
+  }
+  return code;
+}
+
+}  // namespace nought

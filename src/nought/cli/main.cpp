@@ -1,0 +1,53 @@
+// The program: parses the command line, runs the chosen subcommand, and turns every failure into one line and an exit
+// code: 1 for an error, 2 for a command line that makes no sense.
+#include <exception>
+
+#include <fmt/core.h>
+
+#include "nought/cli/commands.h"
+#include "nought/cli/failure.h"
+
+namespace {
+
+constexpr int kUsageError = 2;
+
+const char* const kFooter =
+    "\nExamples:\n"
+    "  nought train examples/quickstart.json --ranks 2\n"
+    "  nought info\n"
+    "  nought train --help";
+
+int run(int argc, char** argv) {
+  nought::Invocation invocation{{argv + 1, argv + argc}, {}};
+  CLI::App app("Trains, fine-tunes and serves language models with zero redundancy.", "nought");
+  app.set_version_flag("--version", "nought " NOUGHT_VERSION);
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  nought::add_commands(app, invocation);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    nought::print_error(nought::usage_message(app, error));
+    return kUsageError;
+  }
+  if (!invocation.action) {
+    nought::print_error("no command given; see `nought --help`");
+    return kUsageError;
+  }
+  return invocation.action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  nought::catch_failures_of_threads();
+  try {
+    return run(argc, argv);
+  } catch (...) {
+    nought::print_error(nought::describe(std::current_exception()));
+    return 1;
+  }
+}

@@ -1,0 +1,57 @@
+#include "nought/cli/launch_filter.h"
+
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+const std::string kRuler = std::string(74, '-') + "\n";
+
+std::string filtered(MpirunFilter& filter, const std::string& text, size_t piece) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); i += piece) out += filter.feed(text.substr(i, piece));
+  return out + filter.finish();
+}
+
+TEST(MpirunFilter, banners_vanish_and_lines_of_ranks_stay_however_the_bytes_are_cut) {
+  const std::string text = "loading\n" + kRuler + "Primary job  terminated normally, but\nbla\n" + kRuler +
+                           "nought: error: the file is missing\n--- not a ruler\n\n" + kRuler +
+                           "mpirun noticed that process rank 1\n\n  exited.\n" + kRuler + "done";
+  for (size_t piece : {1, 2, 7, 1000}) {
+    MpirunFilter filter;
+    EXPECT_EQ(filtered(filter, text, piece), "loading\nnought: error: the file is missing\n--- not a ruler\n\ndone");
+    EXPECT_TRUE(filter.saw_error());
+  }
+}
+
+TEST(MpirunFilter, the_reason_is_the_first_banner_that_says_one) {
+  MpirunFilter filter;
+  filtered(filter,
+           kRuler + "Primary job  terminated\n" + kRuler + kRuler + "There are not enough slots\n  available.\n\n" +
+               "Either request fewer\n" + kRuler,
+           5);
+  EXPECT_EQ(filter.reason(), "There are not enough slots available.");
+  EXPECT_FALSE(filter.saw_error());
+}
+
+TEST(MpirunFilter, half_a_line_is_passed_on_at_once) {
+  MpirunFilter filter;
+  EXPECT_EQ(filter.feed("step 3"), "step 3");
+  EXPECT_EQ(filter.feed(" of 9\rstep 4\n-"), " of 9\rstep 4\n");
+  EXPECT_EQ(filter.feed("5"), "-5");
+}
+
+TEST(MpirunFilter, an_error_inside_of_a_banner_is_passed_on) {
+  MpirunFilter filter;
+  EXPECT_EQ(filtered(filter, kRuler + "MPI_ABORT was\nnought: error: full\ninvoked\n" + kRuler, 3),
+            "nought: error: full\n");
+  EXPECT_TRUE(filter.saw_error());
+}
+
+TEST(MpirunFilter, a_banner_without_an_end_is_not_lost) {
+  MpirunFilter filter;
+  EXPECT_EQ(filtered(filter, kRuler + "There is\nmore", 4), "There is\nmore");
+}
+
+}  // namespace
+}  // namespace nought

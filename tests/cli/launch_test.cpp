@@ -1,0 +1,170 @@
+#include "nought/cli/launch.h"
+
+#include "cli/run_program.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/cli/launch_mpirun.h"
+
+namespace nought {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Ended run_ranks_program(const std::string& arguments, const std::string& environment = "",
+                        const std::string& limit = "60") {
+  return run_program("env -u OMP_NUM_THREADS " + environment + " " RANKS_PROGRAM " " + arguments, limit);
+}
+
+/// Exactly one line on stderr, which holds the text.
+void expect_one_error(const Ended& ended, const std::string& text) {
+  EXPECT_EQ(ended.error_lines(), 1) << ended.err;
+  EXPECT_THAT(ended.err, StartsWith("nought: error: "));
+  EXPECT_THAT(ended.err, HasSubstr(text));
+}
+
+TEST(DivideCores, ranks_share_the_cores_and_have_one_at_least) {
+  EXPECT_EQ(divide_cores({8, 8}, 1), 8);
+  EXPECT_EQ(divide_cores({8, 8}, 3), 2);
+  EXPECT_EQ(divide_cores({2, 2}, 4), 1);
+}
+
+TEST(DivideCores, a_bound_rank_uses_what_it_is_bound_to) {
+  EXPECT_EQ(divide_cores({8, 4}, 2), 4);
+  EXPECT_EQ(divide_cores({8, 1}, 2), 1);
+  EXPECT_EQ(divide_cores({8, 6}, 1), 6);
+}
+
+TEST(MpirunCommand, each_rank_is_bound_to_its_share_of_the_cores) {
+  const MpirunCommand command = mpirun_command(
+      "/bin/mpirun", {.ranks = 3, .hostfile = "", .program = "/bin/nought", .arguments = {"train", "a b"}}, {8, 8},
+      false);
+  EXPECT_THAT(command.arguments, ElementsAre("/bin/mpirun", "-n", "3", "--map-by", "slot:PE=2", "--bind-to", "core",
+                                             "-x", kTerminalVariable, "/bin/nought", "train", "a b"));
+  EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=2"));
+}
+
+TEST(MpirunCommand, more_ranks_than_cores_share_them_unbound) {
+  const MpirunCommand command =
+      mpirun_command("mpirun", {.ranks = 4, .hostfile = "", .program = "nought", .arguments = {}}, {2, 2}, false);
+  EXPECT_THAT(command.arguments, IsSupersetOf({"--oversubscribe", "none"}));
+  EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=1"));
+}
+
+TEST(MpirunCommand, several_machines_divide_their_cores_themselves) {
+  const MpirunCommand command =
+      mpirun_command("mpirun", {.ranks = 0, .hostfile = "hosts", .program = "nought", .arguments = {}}, {2, 2}, false);
+  EXPECT_THAT(command.arguments, IsSupersetOf({"--hostfile", "hosts", "none"}));
+  EXPECT_THAT(command.arguments, Not(Contains("-n")));
+  EXPECT_THAT(command.arguments, Not(Contains("--oversubscribe")));
+  EXPECT_THAT(command.environment, Not(Contains(StartsWith("OMP_NUM_THREADS"))));
+}
+
+TEST(Launch, one_rank_needs_no_mpirun) {
+  for (const char* ranks : {"", "--ranks 1"}) {
+    const Ended ended = run_ranks_program(std::string("sum ") + ranks, "PATH=/nowhere");
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_THAT(ended.out, StartsWith("rank 0 of 1 on self: sum 1, "));
+  }
+}
+
+TEST(Launch, ranks_compute_together) {
+  for (int ranks : {2, 3}) {
+    const Ended ended = run_ranks_program(fmt::format("sum --ranks {}", ranks));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.err, "");
+    for (int rank = 0; rank < ranks; ++rank)
+      EXPECT_THAT(ended.out,
+                  HasSubstr(fmt::format("rank {} of {} on mpi: sum {}, ", rank, ranks, ranks * (ranks + 1) / 2)));
+    EXPECT_THAT(ended.out, HasSubstr("terminal false"));
+  }
+}
+
+TEST(Launch, threads_of_the_user_are_kept) {
+  EXPECT_THAT(run_ranks_program("sum --ranks 2", "OMP_NUM_THREADS=3").out,
+              HasSubstr("rank 1 of 2 on mpi: sum 3, 3 threads"));
+  EXPECT_THAT(run_ranks_program("sum", "OMP_NUM_THREADS=3").out, HasSubstr("on self: sum 1, 3 threads"));
+}
+
+TEST(Launch, joins_a_job_of_mpirun) {
+  const std::string job =
+      "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe -n 2 ";
+  const Ended joined = run_program(job + RANKS_PROGRAM " sum");
+  EXPECT_EQ(joined.exit_code, 0) << joined.err;
+  EXPECT_THAT(joined.out, HasSubstr("rank 1 of 2 on mpi: sum 3, "));
+  const Ended mismatch = run_program(job + RANKS_PROGRAM " sum --ranks 3");
+  EXPECT_NE(mismatch.exit_code, 0);
+  expect_one_error(mismatch, "--ranks is 3, but the job that this process belongs to has 2 ranks");
+}
+
+TEST(Launch, impossible_numbers_of_ranks_are_refused) {
+  for (const char* ranks : {"0", "-2"}) {
+    const Ended ended = run_ranks_program(std::string("sum --ranks ") + ranks);
+    EXPECT_EQ(ended.exit_code, 1);
+    expect_one_error(ended, std::string("--ranks must be at least 1, got ") + ranks);
+  }
+}
+
+TEST(Launch, invalid_input_is_reported_once_before_any_rank_exists) {
+  const Ended ended = run_ranks_program("invalid --ranks 2", "PATH=/nowhere");
+  EXPECT_EQ(ended.exit_code, 1);
+  expect_one_error(ended, "this input is invalid");
+}
+
+TEST(Launch, a_missing_mpirun_says_how_to_install_it) {
+  const Ended ended = run_ranks_program("sum --ranks 2", "PATH=/nowhere");
+  EXPECT_EQ(ended.exit_code, 1);
+  expect_one_error(ended, "apt install openmpi-bin");
+}
+
+TEST(Launch, a_missing_host_file_is_named) {
+  const Ended ended = run_ranks_program("sum --ranks 2 --hostfile /nowhere/hosts");
+  EXPECT_EQ(ended.exit_code, 1);
+  expect_one_error(ended, "/nowhere/hosts");
+}
+
+TEST(Launch, a_host_file_places_the_ranks) {
+  const std::string path = (std::filesystem::temp_directory_path() / fmt::format("nought-hosts-{}", getpid())).string();
+  std::ofstream(path) << "localhost slots=2\n";
+  const Ended ended = run_ranks_program("sum --hostfile " + path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 1 of 2 on mpi: sum 3, "));
+}
+
+TEST(Launch, a_common_error_is_printed_once) {
+  const Ended ended = run_ranks_program("all_fail --ranks 3");
+  EXPECT_EQ(ended.exit_code, 1);
+  expect_one_error(ended, "nought: error: weights.safetensors is missing");
+}
+
+TEST(Launch, a_failing_rank_signs_its_error_and_ends_the_others) {
+  const Ended ended = run_ranks_program("last_fails --ranks 3");
+  EXPECT_EQ(ended.exit_code, 1);
+  expect_one_error(ended, "nought: error: [rank 2] the disk of this rank is full");
+}
+
+TEST(Launch, a_rank_that_vanishes_ends_the_job_with_one_line) {
+  const Ended exited = run_ranks_program("last_exits --ranks 2");
+  EXPECT_EQ(exited.exit_code, 3);
+  EXPECT_THAT(exited.err, HasSubstr("nought: error: "));
+  const Ended killed = run_ranks_program("last_killed --ranks 2");
+  EXPECT_NE(killed.exit_code, 0);
+  expect_one_error(killed, "rank 1");
+  EXPECT_THAT(killed.err, HasSubstr("signal 9 (Killed)"));
+}
+
+TEST(Launch, a_signal_ends_every_rank) {
+  for (int ranks : {1, 2}) {
+    const Ended ended = run_ranks_program(fmt::format("sleep --ranks {}", ranks), "", "--preserve-status -s TERM 2");
+    EXPECT_EQ(ended.exit_code, 143) << ended.err;  // 137: they had to be killed
+  }
+}
+
+}  // namespace
+}  // namespace nought
