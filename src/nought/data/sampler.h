@@ -1,0 +1,84 @@
+// Which sample goes where: a function of (seed, step, micro-step, rank), so that a run resumes from its step alone.
+//
+// Training draws the samples of epoch e in the order of a permutation made from (seed, e), epoch after epoch, without
+// a gap: a batch may hold the last samples of one epoch and the first of the next. Position p of that endless order
+// belongs to step p / train_batch; within a step, micro-steps take consecutive blocks, within a micro-step ranks do.
+// So a step sees the same samples in the same order under every layout of the same train_batch.
+#pragma once
+
+#include <cstdint>
+
+#include "nought/data/dataset.h"
+#include "nought/tensor/tensor.h"
+
+namespace nought {
+
+/// A permutation of [0, size) that needs no table: a Feistel network over the next power of four, applied again while
+/// it leaves the range (cycle walking).
+class Permutation {
+ public:
+  Permutation(uint64_t size, uint64_t key);
+  /// Where `index` goes; index < size.
+  uint64_t operator()(uint64_t index) const;
+
+ private:
+  uint64_t encrypt(uint64_t value) const;
+
+  uint64_t size_, key_;
+  int half_bits_ = 4;
+};
+
+/// How a batch is spread: `micro_batch` sequences per rank and forward, `accumulation` forwards per step.
+struct BatchLayout {
+  int64_t micro_batch = 1;
+  int64_t accumulation = 1;
+  int world_size = 1;
+  int rank = 0;
+
+  int64_t train_batch() const { return micro_batch * accumulation * world_size; }
+};
+
+/// input_ids, targets: [micro_batch, seq_length] i32; target -100 is ignored.
+struct Batch {
+  Tensor input_ids, targets;
+};
+
+class TrainSampler {
+ public:
+  /// ConfigError if the data has fewer samples than one step takes. With shuffle false, samples come in their order.
+  TrainSampler(TokenDataset dataset, BatchLayout layout, uint64_t seed, bool shuffle = true);
+
+  /// Steps that it takes to see all samples `epochs` times; the last one may begin another epoch.
+  int64_t steps_for(double epochs) const;
+  /// The sample in row `row` of a micro-batch of this rank.
+  int64_t sample_at(int64_t step, int64_t micro_step, int64_t row) const;
+  Batch batch(int64_t step, int64_t micro_step, Memory& memory) const;
+  /// Targets of a whole step over all ranks.
+  int64_t targets_per_step() const { return layout_.train_batch() * dataset_.seq_length(); }
+  const TokenDataset& dataset() const { return dataset_; }
+
+ private:
+  TokenDataset dataset_;
+  BatchLayout layout_;
+  uint64_t seed_;
+  bool shuffle_;
+};
+
+/// Every sample once, in order. All ranks have the same number of batches; rows beyond the data have ignored targets.
+class EvaluationSampler {
+ public:
+  /// accumulation is not used.
+  EvaluationSampler(TokenDataset dataset, BatchLayout layout);
+
+  int64_t num_batches() const;
+  Batch batch(int64_t index, Memory& memory) const;
+  /// Targets that count, of all batches over all ranks.
+  int64_t num_targets() const { return dataset_.num_samples() * dataset_.seq_length(); }
+  const TokenDataset& dataset() const { return dataset_; }
+
+ private:
+  TokenDataset dataset_;
+  BatchLayout layout_;
+};
+
+}  // namespace nought

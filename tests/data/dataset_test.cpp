@@ -1,0 +1,133 @@
+#include "nought/data/dataset.h"
+
+#include <numeric>
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+
+namespace nought {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TokenDataset counting(int64_t tokens, int64_t seq_length, int64_t vocab_size = 1 << 20) {
+  std::vector<int32_t> ids(static_cast<size_t>(tokens));
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto array = std::make_shared<TokenArray>(vocab_size);
+  array->append(ids);
+  return TokenDataset(array, {0, tokens}, seq_length);
+}
+
+std::pair<std::vector<int32_t>, std::vector<int32_t>> sample(const TokenDataset& dataset, int64_t index) {
+  std::vector<int32_t> inputs(static_cast<size_t>(dataset.seq_length())), targets = inputs;
+  dataset.sample(index, inputs, targets);
+  return {inputs, targets};
+}
+
+TEST(Tokenizer, bytes_go_there_and_back) {
+  const auto tokenizer = make_tokenizer("bytes");
+  const std::string text = "gr\xc3\xbc\xc3\x9f dich\n";
+  const std::vector<int32_t> ids = tokenizer->encode(text);
+  EXPECT_EQ(ids.size(), text.size());
+  EXPECT_EQ(ids[2], 0xc3);
+  EXPECT_EQ(tokenizer->decode(ids), text);
+  EXPECT_THAT(message_of<ConfigError>([&] { tokenizer->decode(std::vector<int32_t>{300}); }), HasSubstr("300"));
+}
+
+TEST(Tokenizer, a_model_must_have_all_its_ids) {
+  const auto tokenizer = make_tokenizer("bytes");
+  tokenizer->check_fits(256);
+  EXPECT_THAT(message_of<ConfigError>([&] { tokenizer->check_fits(255); }), HasSubstr("needs at least 256"));
+  EXPECT_THAT(message_of<ConfigError>([] { make_tokenizer("byte"); }), HasSubstr("did you mean \"bytes\"?"));
+}
+
+TEST(TokenDataset, targets_are_the_inputs_shifted_and_none_is_a_target_twice) {
+  const TokenDataset dataset = counting(17, 4);
+  ASSERT_EQ(dataset.num_samples(), 4);
+  int32_t next = 1;
+  for (int64_t i = 0; i < 4; ++i) {
+    const auto [inputs, targets] = sample(dataset, i);
+    for (size_t t = 0; t < 4; ++t) {
+      EXPECT_EQ(targets[t], next++);
+      EXPECT_EQ(inputs[t], targets[t] - 1);
+    }
+  }
+  EXPECT_EQ(counting(16, 4).num_samples(), 3);  // the last window lacks one token
+  EXPECT_EQ(counting(0, 4).num_samples(), 0);
+  EXPECT_EQ(counting(1, 1).num_samples(), 0);
+}
+
+TEST(TokenDataset, tokens_are_kept_in_the_narrowest_type) {
+  for (auto [vocab_size, bytes] : {std::pair<int64_t, int64_t>{256, 1}, {257, 2}, {65536, 2}, {65537, 4}}) {
+    TokenArray array(vocab_size);
+    array.append(std::vector<int32_t>{0, static_cast<int32_t>(vocab_size - 1)});
+    EXPECT_EQ(array.bytes(), 2 * bytes) << vocab_size;
+    std::vector<int32_t> back(2);
+    array.read(0, back);
+    EXPECT_THAT(back, ElementsAre(0, static_cast<int32_t>(vocab_size - 1)));
+  }
+}
+
+TEST(TokenDataset, documents_follow_each_other_with_a_separator) {
+  TempFolder folder;
+  const std::vector<std::filesystem::path> files{folder.write("1", "ab"), folder.write("2", ""),
+                                                 folder.write("3", "c")};
+  const TokenDataset dataset = TokenDataset::from_files(files, *make_tokenizer("bytes"), 5);
+  EXPECT_EQ(dataset.num_tokens(), 6);
+  EXPECT_THAT(sample(dataset, 0).first, ElementsAre('a', 'b', 0, 0, 'c'));
+  EXPECT_THAT(sample(dataset, 0).second, ElementsAre('b', 0, 0, 'c', 0));
+}
+
+TEST(TokenDataset, a_document_longer_than_a_block_is_read_whole) {
+  TempFolder folder;
+  std::string text(2'500'000, 'x');
+  text[1 << 20] = 'y';
+  const std::vector<std::filesystem::path> files{folder.write("1", text)};
+  const TokenDataset dataset = TokenDataset::from_files(files, *make_tokenizer("bytes"), 1 << 20);
+  EXPECT_EQ(dataset.num_tokens(), 2'500'001);
+  EXPECT_EQ(sample(dataset, 1).first[0], 'y');
+}
+
+TEST(TokenDataset, the_tail_is_kept_out_of_training) {
+  const TokenDataset dataset = counting(41, 4);  // 10 samples
+  const auto [train, tail] = dataset.split_tail(0.3);
+  EXPECT_EQ(train.num_samples(), 7);
+  EXPECT_EQ(tail.num_samples(), 3);
+  EXPECT_EQ(sample(train, 6).second.back(), 28);
+  EXPECT_EQ(sample(tail, 0).second.front(), 29);
+  EXPECT_EQ(sample(tail, 2).second.back(), 40);
+  const auto [all, none] = dataset.split_tail(0);
+  EXPECT_EQ(all.num_samples(), 10);
+  EXPECT_EQ(none.num_samples(), 0);
+  EXPECT_THAT(message_of<ConfigError>([&] { dataset.split_tail(1); }), HasSubstr("[0, 1)"));
+  EXPECT_THAT(message_of<ConfigError>([&] { dataset.split_tail(0.01); }), HasSubstr("less than one"));
+}
+
+TEST(TokenDataset, too_few_samples_for_a_batch_are_an_error_with_the_numbers) {
+  const TokenDataset dataset = counting(41, 4);
+  dataset.require_batch(10);
+  EXPECT_THAT(message_of<ConfigError>([&] { dataset.require_batch(11); }),
+              HasSubstr("41 tokens, 10 samples of 4; one batch needs 11 samples, that is 45 tokens"));
+  EXPECT_THAT(message_of<ConfigError>([&] { counting(4, 0); }), HasSubstr("seq_length"));
+}
+
+TEST(TokenDataset, the_fingerprint_sees_every_token) {
+  const auto print = [](std::vector<int32_t> ids) {
+    const auto array = std::make_shared<TokenArray>(256);
+    array->append(ids);
+    return TokenDataset(array, {0, array->size()}, 2).fingerprint();
+  };
+  EXPECT_EQ(print({1, 2, 3}), print({1, 2, 3}));
+  EXPECT_NE(print({1, 2, 3}), print({1, 2, 4}));
+  EXPECT_NE(print({1, 2, 3}), print({2, 1, 3}));
+  EXPECT_NE(print({1, 2, 3}), print({1, 2, 3, 0}));
+}
+
+}  // namespace
+}  // namespace nought
