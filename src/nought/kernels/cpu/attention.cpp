@@ -79,17 +79,18 @@ void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
     transpose(keys.data<float>(), block.size(), s.head_dim, width, keys_transposed.data<float>());
     load_keys(rows, op.v, block, width, values.data<float>());
     for_each_block(panel, panel.end, [&](Interval part) HWY_ATTR {
-      if (intersect(rows.keys(part), block).empty()) return;
+      const Interval seen = rows.keys_from(block.begin, part);
+      if (seen.empty()) return;
       const int64_t first = part.begin - panel.begin;
       float* tile = scores.data<float>();
       multiply({all.queries + first * width, width, 1}, {keys_transposed.data<float>(), kAttentionBlock}, s.head_dim,
-               {tile, kAttentionBlock}, part.size(), block.size(), false);
+               {tile, kAttentionBlock}, part.size(), seen.size(), false);
       for (int64_t i = 0; i < part.size(); ++i) {
-        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), padded(block.size()),
-                       tile + i * kAttentionBlock, all, first + i);
+        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), padded(seen.size()), tile + i * kAttentionBlock,
+                       all, first + i);
       }
-      multiply({tile, kAttentionBlock, 1}, {values.data<float>(), width}, block.size(),
-               {all.out + first * width, width}, part.size(), s.head_dim, true);
+      multiply({tile, kAttentionBlock, 1}, {values.data<float>(), width}, seen.size(), {all.out + first * width, width},
+               part.size(), s.head_dim, true);
     });
   });
 

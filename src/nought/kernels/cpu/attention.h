@@ -37,6 +37,11 @@ struct AttentionRows {
   Interval keys(Interval rows) const {
     return {visible_keys(shape, query(rows.begin)).begin, visible_keys(shape, query(rows.end - 1)).end};
   }
+  /// The keys of the block from its start to the last that one of the rows sees; empty if they see none of the block.
+  Interval keys_from(int64_t block, Interval rows) const {
+    const Interval seen = intersect(keys(rows), {block, block + kAttentionBlock});
+    return seen.empty() ? seen : Interval{block, seen.end};
+  }
   /// The keys of [block, block + kAttentionBlock) that a row sees, counted from the block's start.
   Interval keys_in_block(int64_t row, int64_t block) const {
     const Interval keys = intersect(visible_keys(shape, query(row)), {block, block + kAttentionBlock});

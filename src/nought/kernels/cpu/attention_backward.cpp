@@ -65,23 +65,24 @@ inline void load_panel(const AttentionBackward& op, const AttentionRows& rows, I
   }
 }
 
-/// Adds what the rows `part` and the keys `block` give each other. `first` is the part's place in the panel.
-inline void attend_block_backward(const AttentionRows& rows, Interval part, int64_t first, Interval block,
-                                  int64_t width, const Panel& panel, const KeyBlock& keys, const ScoreTiles& tiles) {
+/// Adds what the rows `part` and the keys `seen` of one block give each other. `first` is the part's place in the
+/// panel.
+inline void attend_block_backward(const AttentionRows& rows, Interval part, int64_t first, Interval seen, int64_t width,
+                                  const Panel& panel, const KeyBlock& keys, const ScoreTiles& tiles) {
   const int64_t head_dim = rows.shape.head_dim, stride = kAttentionBlock;
   const Tile queries{panel.queries + first * width, width}, d_out{panel.d_out + first * width, width};
   multiply({queries.data, width, 1}, {keys.keys_transposed, stride}, head_dim, {tiles.probabilities, stride},
-           part.size(), block.size(), false);
+           part.size(), seen.size(), false);
   multiply({d_out.data, width, 1}, {keys.values_transposed, stride}, head_dim, {tiles.d_scores, stride}, part.size(),
-           block.size(), false);
+           seen.size(), false);
   for (int64_t i = 0; i < part.size(); ++i) {
-    softmax_backward(rows.keys_in_block(part.begin + i, block.begin), padded(block.size()), panel.lse[first + i],
+    softmax_backward(rows.keys_in_block(part.begin + i, seen.begin), padded(seen.size()), panel.lse[first + i],
                      panel.delta[first + i], tiles.probabilities + i * stride, tiles.d_scores + i * stride);
   }
-  multiply({tiles.probabilities, 1, stride}, d_out, part.size(), {keys.dv, width}, block.size(), head_dim, true);
-  multiply({tiles.d_scores, 1, stride}, queries, part.size(), {keys.dk, width}, block.size(), head_dim, true);
-  multiply({tiles.d_scores, stride, 1}, {keys.keys, width}, block.size(), {panel.dq + first * width, width},
-           part.size(), head_dim, true);
+  multiply({tiles.probabilities, 1, stride}, d_out, part.size(), {keys.dv, width}, seen.size(), head_dim, true);
+  multiply({tiles.d_scores, 1, stride}, queries, part.size(), {keys.dk, width}, seen.size(), head_dim, true);
+  multiply({tiles.d_scores, stride, 1}, {keys.keys, width}, seen.size(), {panel.dq + first * width, width}, part.size(),
+           head_dim, true);
 }
 
 /// All rows of one key/value head. dk and dv sum over its panels in order, dq over the key blocks in order.
@@ -116,8 +117,9 @@ void attend_backward(const AttentionBackward& op, const AttentionRows& rows) {
       const KeyBlock keys{block_rows, keys_transposed, values_transposed, dk + block.begin * width,
                           dv + block.begin * width};
       for_each_block(range, range.end, [&](Interval part) HWY_ATTR {
-        if (intersect(rows.keys(part), block).empty()) return;
-        attend_block_backward(rows, part, part.begin - range.begin, block, width, panel, keys, tiles);
+        const Interval seen = rows.keys_from(block.begin, part);
+        if (seen.empty()) return;
+        attend_block_backward(rows, part, part.begin - range.begin, seen, width, panel, keys, tiles);
       });
     });
     for (int64_t row = range.begin; row < range.end; ++row) {

@@ -165,7 +165,7 @@ void run_chunks(const Plan& whole, const Operands& operands) {
   for (int64_t begin = 0; begin < whole.sizes.k; begin += kChunk) {
     plan.sizes.k = std::min(kChunk, whole.sizes.k - begin);
     part.a = advance(operands.a, begin * whole.lda, whole.inputs);
-    part.b = advance(operands.b, begin * (whole.transpose_b ? 1 : whole.ldb), whole.inputs);
+    part.b = advance(operands.b, begin * whole.ldb, whole.inputs);
     run_product(plan, part);
     plan.accumulate = true;
     plan.bias = false;
@@ -209,7 +209,9 @@ void run_slices(const Plan& plan, const Operands& operands) {
 
 void multiply(const Plan& plan, const Operands& operands) {
   if (!has_avx512()) return run_slices(plan, operands);
-  needs_chunks(plan) ? run_chunks(plan, operands) : run_product(plan, operands);
+  if (!needs_chunks(plan)) return run_product(plan, operands);
+  // A chunk of a transposed b has gaps, which the AVX-512 kernels do not take; training never transposes both.
+  plan.transpose_b ? run_slices(plan, operands) : run_chunks(plan, operands);
 }
 
 // --- dtypes that oneDNN cannot take as they are ---
