@@ -81,8 +81,8 @@ TEST(Override, a_malformed_one_is_an_error_that_shows_it) {
 
 TEST(Override, creates_objects_on_its_way_and_refuses_to_enter_anything_else) {
   Json root = parse_json(R"({"a": {"b": 1}, "model": "folder"})", "f");
-  apply_override(root, parse_override("a.b=2"));
-  apply_override(root, parse_override("a.c.d=3"));
+  EXPECT_EQ(apply_override(root, parse_override("a.b=2")), "a.b");
+  EXPECT_EQ(apply_override(root, parse_override("a.c.d=3")), "a.c");
   EXPECT_EQ(root, parse_json(R"({"a": {"b": 2, "c": {"d": 3}}, "model": "folder"})", "f"));
   EXPECT_EQ(message_of([&] { apply_override(root, parse_override("model.hidden_size=8")); }),
             "--set model.hidden_size: model is the string \"folder\", so it has no key \"hidden_size\"");
@@ -100,6 +100,8 @@ TEST(Origins, the_nearest_source_names_the_place) {
   EXPECT_EQ(origins.place("deepspeed.zero_optimization.stage"), "--set deepspeed.zero_optimization.stage");
   EXPECT_TRUE(origins.is_override("deepspeed.zero_optimization.stage"));
   EXPECT_FALSE(origins.is_override("deepspeed.fp16"));
+  origins.add_file("deepspeed", "other.json");
+  EXPECT_EQ(origins.place("deepspeed.zero_optimization.stage"), "other.json: zero_optimization.stage");
 }
 
 }  // namespace

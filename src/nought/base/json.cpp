@@ -168,9 +168,14 @@ std::string join_path(std::string_view path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
 }
 
-void Origins::add_file(const std::string& path, const std::string& file) { sources_[path] = file; }
+void Origins::add_file(const std::string& path, const std::string& file) { replace(path, file); }
 
-void Origins::add_override(const std::string& path) { sources_[path] = ""; }
+void Origins::add_override(const std::string& path) { replace(path, ""); }
+
+void Origins::replace(const std::string& path, const std::string& file) {
+  std::erase_if(sources_, [&](const auto& source) { return source.first.starts_with(path + "."); });
+  sources_[path] = file;
+}
 
 std::pair<std::string_view, const std::string*> Origins::find(std::string_view path) const {
   for (std::string_view prefix = path;;) {
@@ -206,17 +211,19 @@ Override parse_override(std::string_view text) {
   return result;
 }
 
-void apply_override(Json& root, const Override& override) {
+std::string apply_override(Json& root, const Override& override) {
   Json* at = &root;
-  std::string path;
+  std::string path, created;
   for (const std::string& key : split(override.path, '.')) {
     if (at->is_null()) *at = Json::object();
     require<ConfigError>(at->is_object(), "--set {}: {} is {}, so it has no key \"{}\"", override.path,
                          path.empty() ? "the configuration" : path, describe_json(*at), key);
-    at = &(*at)[key];
     path = join_path(path, key);
+    if (created.empty() && !at->contains(key)) created = path;
+    at = &(*at)[key];
   }
   *at = override.value;
+  return created.empty() ? path : created;
 }
 
 }  // namespace nought

@@ -41,6 +41,7 @@ class Origins {
   bool is_override(std::string_view path) const;
 
  private:
+  void replace(const std::string& path, const std::string& file);
   /// The source that covers `path` and the part of the path that it covers; null = the main file.
   std::pair<std::string_view, const std::string*> find(std::string_view path) const;
 
@@ -57,7 +58,8 @@ struct Override {
 /// Splits "a.b=c"; c is JSON if it parses as JSON, else a string. ConfigError without '=' or with an empty key.
 Override parse_override(std::string_view text);
 
-/// Writes the value into `root`, creating objects on the way. ConfigError if the way leads through something else.
-void apply_override(Json& root, const Override& override);
+/// Writes the value into `root`, creating objects on the way; gives the path of the outermost key that was not there
+/// before (or the whole path). ConfigError if the way leads through something other than an object.
+std::string apply_override(Json& root, const Override& override);
 
 }  // namespace nought

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nought/optim/adam_options.h"
 #include "nought/optim/schedule.h"
 #include "nought/tensor/dtype.h"
 
@@ -26,18 +27,9 @@ struct DataPlan {
   double validation_fraction = 0;  // of the tokens, kept out of training; 0 = none
 };
 
-struct OptimizerPlan {
-  double lr = 0;  // the peak; the rate of an update is learning_rate(plan.schedule, updates_made)
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double weight_decay = 0;
-  bool decoupled_decay = true;  // AdamW; false = Adam, whose decay is added to the gradient
-};
-
 /// One resolved value, as `nought check` prints it.
 struct Resolved {
-  std::string key;     // "optimizer.lr"
+  std::string key;     // "learning_rate"
   std::string value;   // "0.001"
   std::string reason;  // "deepspeed: auto <- training.learning_rate"
 };
@@ -57,13 +49,13 @@ struct RunPlan {
   bool overlap_comm = false;
   bool recompute = false;  // of every block in the backward pass
 
-  OptimizerPlan optimizer;
-  Schedule schedule;
+  AdamOptions adam;
+  Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update
   double gradient_clipping = 1.0;  // largest global norm; 0 = off
 
   int64_t max_steps = 0;    // updates; 0 = by epochs, call with_steps_per_epoch() once the data is known
   double num_epochs = 0;    // used while max_steps is 0
-  double warmup_ratio = 0;  // used while max_steps is 0 and warmup_steps is 0
+  double warmup_ratio = 0;  // of all updates; decides the warmup where max_steps is 0 and this is not
   uint64_t seed = 42;
   int64_t logging_steps = 10;
   int64_t save_steps = 500;      // 0 = only at the end
@@ -80,6 +72,9 @@ RunPlan resolve(const RunConfig& config, int world_size);
 /// The plan with max_steps, and whatever depends on it (the schedule's length and warmup), filled in from the number
 /// of updates in one epoch; unchanged if max_steps was given.
 RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch);
+
+/// ConfigError if something is missing that only training needs: a model, data, or the length of a sequence.
+void require_trainable(const RunPlan& plan);
 
 /// The table of `nought check`: key, value, reason, then the warnings.
 std::string explain(const RunPlan& plan);

@@ -1,0 +1,278 @@
+// Everything that resolve() settles but the length of the run and its schedule (resolve_schedule.cpp).
+#include <cmath>
+
+#include <fmt/ranges.h>
+
+#include "nought/train/resolver.h"
+
+namespace nought {
+
+namespace {
+
+constexpr int64_t kLargestCount = 1'000'000;  // of ranks, sequences and micro-batches: their product fits an int64
+
+template <class T>
+Auto<T> as_auto(const Setting<T>& setting) {
+  return {setting.value, setting.given ? Auto<T>::State::given : Auto<T>::State::unset};
+}
+
+void require_count(const Candidate<int64_t>& count) {
+  require<ConfigError>(1 <= count.value && count.value <= kLargestCount, "{}: expected 1 to {}, got {}", count.place,
+                       kLargestCount, count.value);
+}
+
+void require_finite_at_least_zero(const Candidate<double>& number) {
+  require<ConfigError>(std::isfinite(number.value) && number.value >= 0, "{}: expected a finite number >= 0, got {}",
+                       number.place, number.value);
+}
+
+void require_fraction(const Candidate<double>& number) {
+  require<ConfigError>(0 <= number.value && number.value < 1, "{}: expected a number in [0, 1), got {}", number.place,
+                       number.value);
+}
+
+/// The first of the keys that an inline config.json has as an integer; families name them differently.
+int64_t model_number(const Json& model, std::initializer_list<const char*> keys) {
+  if (!model.is_object()) return 0;
+  for (const char* key : keys)
+    if (const auto it = model.find(key); it != model.end() && it->is_number_integer()) return it->get<int64_t>();
+  return 0;
+}
+
+}  // namespace
+
+Resolver::Resolver(const RunConfig& config, int world_size) : config_(config), origins_(config.origins) {
+  require<ConfigError>(1 <= world_size && world_size <= kLargestCount, "world size: expected 1 to {} ranks, got {}",
+                       kLargestCount, world_size);
+  plan_.world_size = world_size;
+  ds_ = read_ds_config(config.deepspeed, origins_, plan_.warnings);
+}
+
+RunPlan Resolver::run() {
+  resolve_model();
+  resolve_data();
+  resolve_batch();
+  resolve_precision();
+  resolve_zero();
+  resolve_optimizer();
+  resolve_length();
+  resolve_schedule();
+  resolve_output();
+  explain_automatic_buckets();
+  return std::move(plan_);
+}
+
+void Resolver::resolve_model() {
+  if (config_.model.is_null()) return;
+  const std::string reason = origins_.is_override("model") ? "--set model" : "model";
+  if (config_.model.is_string()) {
+    plan_.model_dir = config_.model.get<std::string>();
+    require<ConfigError>(!plan_.model_dir.empty(), "{}: expected a folder's path, found \"\"", origins_.place("model"));
+    plan_.resolved.push_back({"model", plan_.model_dir, reason});
+  } else {
+    plan_.model_config = config_.model;
+    const std::string family = config_.model.value("model_type", Json("?")).dump();
+    plan_.resolved.push_back({"model", fmt::format("inline, model_type {}", family), reason});
+  }
+}
+
+void Resolver::resolve_data() {
+  const DataConfig& data = config_.data;
+  plan_.data.files = data.files;
+  if (!data.files.empty())
+    plan_.resolved.push_back({"data.files", fmt::format("{}", fmt::join(data.files, ", ")), "data.files"});
+  plan_.data.tokenizer = note("data.tokenizer", section_value("data.tokenizer", data.tokenizer));
+
+  auto length = section_value("data.seq_length", data.seq_length);
+  if (!length.given) {
+    length.value = model_number(config_.model, {"max_position_embeddings", "n_positions"});
+    length.reason = "the model's number of positions";
+  }
+  if (length.given || length.value > 0) {
+    require_count(length);
+    plan_.data.seq_length = note("data.seq_length", length);
+  }
+  const auto fraction = section_value("data.validation_fraction", data.validation_fraction);
+  require_fraction(fraction);
+  plan_.data.validation_fraction = note("data.validation_fraction", fraction);
+}
+
+void Resolver::resolve_batch() {
+  const TrainingConfig& t = config_.training;
+  const auto one = [&](const std::string& key, const Auto<int64_t>& ds, const Candidate<int64_t>& argument) {
+    std::optional<Candidate<int64_t>> result = merge(key, ds, argument);
+    if (!result->given) result.reset();
+    if (result) require_count(*result);
+    return result;
+  };
+  const auto micro = one("train_micro_batch_size_per_gpu", ds_.train_micro_batch_size_per_gpu,
+                         training("per_device_train_batch_size", t.per_device_train_batch_size));
+  const auto steps = one("gradient_accumulation_steps", ds_.gradient_accumulation_steps,
+                         training("gradient_accumulation_steps", t.gradient_accumulation_steps));
+  if (ds_.train_batch_size.given()) {
+    const auto total = deepspeed("train_batch_size", ds_.train_batch_size.value);
+    require_at_least<int64_t>(total, 1);
+    derive_batch_from_total(total, micro, steps);
+  } else {
+    derive_batch_without_total(micro, steps);
+  }
+}
+
+void Resolver::derive_batch_without_total(std::optional<Candidate<int64_t>> micro,
+                                          std::optional<Candidate<int64_t>> steps) {
+  const TrainingConfig& t = config_.training;
+  if (!micro && ds_.gradient_accumulation_steps.given() && !ds_.train_batch_size.automatic())
+    fail<ConfigError>("{}: alone it does not give the batch; add train_micro_batch_size_per_gpu or train_batch_size",
+                      steps->place);
+  if (!micro) micro = training("per_device_train_batch_size", t.per_device_train_batch_size);
+  if (!steps) steps = training("gradient_accumulation_steps", t.gradient_accumulation_steps);
+  const char* product = "micro_batch x accumulation x world_size";
+  set_batch(*micro, *steps, ds_.train_batch_size.automatic() ? fmt::format("deepspeed: auto <- {}", product) : product);
+}
+
+void Resolver::derive_batch_from_total(const Candidate<int64_t>& total, const std::optional<Candidate<int64_t>>& micro,
+                                       const std::optional<Candidate<int64_t>>& steps) {
+  const int64_t world = plan_.world_size;
+  const char* micro_name = "train_micro_batch_size_per_gpu";
+  const char* steps_name = "gradient_accumulation_steps";
+  if (micro && steps) {
+    const int64_t product = micro->value * steps->value * world;
+    require<ConfigError>(total.value == product, "{}: train_batch_size {} != {} {} x {} {} x world size {} = {}",
+                         total.place, total.value, micro_name, micro->value, steps_name, steps->value, world, product);
+    return set_batch(*micro, *steps, total.reason);
+  }
+  const int64_t known = micro ? micro->value : steps ? steps->value : 1;
+  const char* known_name = micro ? micro_name : steps_name;
+  require<ConfigError>(total.value % (known * world) == 0,
+                       "{}: train_batch_size {} is not divisible by {} {} x world size {} = {}", total.place,
+                       total.value, known_name, known, world, known * world);
+  Candidate<int64_t> derived{total.value / (known * world), true, total.place, ""};
+  require_count(derived);
+  derived.reason = fmt::format("train_batch_size / ({} x world_size)", micro ? "micro_batch" : "accumulation");
+  const Candidate<int64_t> one{1, false, "", "train_batch_size is given alone"};
+  set_batch(micro ? *micro : derived, micro ? derived : steps ? *steps : one, total.reason);
+}
+
+void Resolver::set_batch(const Candidate<int64_t>& micro, const Candidate<int64_t>& steps,
+                         const std::string& total_reason) {
+  const int64_t total = micro.value * steps.value * plan_.world_size;
+  plan_.resolved.push_back({"world_size", fmt::format("{}", plan_.world_size), "the number of ranks"});
+  plan_.micro_batch = note("micro_batch", micro);
+  plan_.accumulation = note("accumulation", steps);
+  plan_.train_batch = note("train_batch", Candidate<int64_t>{total, true, "", total_reason});
+}
+
+void Resolver::resolve_precision() {
+  const auto bf16 = merge("bf16.enabled", ds_.bf16.enabled, training("bf16", config_.training.bf16));
+  const auto fp16 = merge("fp16.enabled", ds_.fp16.enabled, training("fp16", config_.training.fp16));
+  require<ConfigError>(!bf16.value || !fp16.value, "{} and {} are both true; choose one", bf16.place, fp16.place);
+  require<ConfigError>(!fp16.value, "{} = true is not supported: there is no loss scaling; use bf16", fp16.place);
+  plan_.dtype = bf16.value ? DType::bf16 : DType::f32;
+  plan_.resolved.push_back({"dtype", std::string(name_of(plan_.dtype)), bf16.reason});
+}
+
+void Resolver::resolve_zero() {
+  const DsZero& zero = ds_.zero_optimization;
+  const auto stage = section_value("deepspeed.zero_optimization.stage", zero.stage);
+  require<ConfigError>(0 <= stage.value && stage.value <= 3, "{}: expected 0, 1, 2 or 3, got {}", stage.place,
+                       stage.value);
+  plan_.zero_stage = note("zero_stage", stage);
+
+  Candidate<bool> overlap{stage.value == 3, false, "",
+                          stage.value == 3 ? "default at stage 3" : "default below stage 3"};
+  if (zero.overlap_comm.given()) overlap = deepspeed("zero_optimization.overlap_comm", zero.overlap_comm.value);
+  plan_.overlap_comm = note("overlap_comm", overlap);
+  plan_.recompute = note("recompute", training("gradient_checkpointing", config_.training.gradient_checkpointing));
+}
+
+void Resolver::resolve_optimizer() {
+  const TrainingConfig& t = config_.training;
+  const DsOptimizerParams& params = ds_.optimizer.params;
+  const bool in_deepspeed = ds_.optimizer.type.given;
+  const auto number = [&](const std::string& key, const Auto<double>& ds, const Candidate<double>& argument,
+                          double fallback) {
+    return merge("optimizer.params." + key, ds, argument, in_deepspeed ? std::optional(fallback) : std::nullopt);
+  };
+
+  const auto lr = number("lr", params.lr, training("learning_rate", t.learning_rate), 1e-3);
+  require_finite_at_least_zero(lr);
+  plan_.schedule.peak_lr = note("learning_rate", lr);
+
+  const Auto<std::vector<double>>& betas = params.betas;
+  require<ConfigError>(!betas.given() || betas.value.size() == 2, "{}: expected two numbers, found {}",
+                       origins_.place("deepspeed.optimizer.params.betas"), betas.value.size());
+  const auto beta = [&](size_t i, const Candidate<double>& argument, double fallback) {
+    const auto state = static_cast<Auto<double>::State>(betas.state);
+    const auto result = number("betas", {betas.given() ? betas.value[i] : 0.0, state}, argument, fallback);
+    require_fraction(result);
+    return result;
+  };
+  plan_.adam.beta1 = note("beta1", beta(0, training("adam_beta1", t.adam_beta1), 0.9));
+  plan_.adam.beta2 = note("beta2", beta(1, training("adam_beta2", t.adam_beta2), 0.999));
+
+  const auto eps = number("eps", params.eps, training("adam_epsilon", t.adam_epsilon), 1e-8);
+  require<ConfigError>(std::isfinite(eps.value) && eps.value > 0, "{}: expected a finite number > 0, got {}", eps.place,
+                       eps.value);
+  plan_.adam.eps = note("eps", eps);
+  const auto decay = number("weight_decay", params.weight_decay, training("weight_decay", t.weight_decay), 0.0);
+  require_finite_at_least_zero(decay);
+  plan_.adam.weight_decay = note("weight_decay", decay);
+
+  Candidate<bool> decoupled{true, false, "", "AdamW"};
+  if (in_deepspeed && ds_.optimizer.type.value == "Adam")
+    decoupled = section_value("deepspeed.optimizer.params.adam_w_mode", params.adam_w_mode);
+  const auto optim = training("optim", t.optim);
+  require<ConfigError>(decoupled.value || !optim.given, "{} = false contradicts {}, which is AdamW; remove one",
+                       decoupled.place, optim.place);
+  plan_.adam.decoupled_decay = note("decoupled_decay", decoupled);
+
+  const auto clipping = merge("gradient_clipping", ds_.gradient_clipping, training("max_grad_norm", t.max_grad_norm));
+  require_finite_at_least_zero(clipping);
+  plan_.gradient_clipping = note("gradient_clipping", clipping);
+}
+
+void Resolver::resolve_output() {
+  const TrainingConfig& t = config_.training;
+  const auto seed = merge("seed", as_auto(ds_.seed), training("seed", t.seed));
+  require_at_least<int64_t>(seed, 0);
+  plan_.seed = static_cast<uint64_t>(note("seed", seed));
+
+  auto logging = training("logging_steps", t.logging_steps);
+  if (ds_.steps_per_print.given && !logging.given)
+    logging = deepspeed("steps_per_print", ds_.steps_per_print.value);
+  else if (ds_.steps_per_print.given && ds_.steps_per_print.value != logging.value)
+    warn(fmt::format("{} = {} has no effect: {} = {} is given", origins_.place("deepspeed.steps_per_print"),
+                     ds_.steps_per_print.value, logging.place, logging.value));
+  require_at_least<int64_t>(logging, 1);
+  plan_.logging_steps = note("logging_steps", logging);
+
+  const auto save = training("save_steps", t.save_steps);
+  require_at_least<int64_t>(save, 0);
+  plan_.save_steps = note("save_steps", save);
+  const auto limit = training("save_total_limit", t.save_total_limit);
+  require_at_least<int64_t>(limit, 0);
+  plan_.save_total_limit = note("save_total_limit", limit);
+  const auto folder = training("output_dir", t.output_dir);
+  require<ConfigError>(!folder.value.empty(), "{}: expected a folder's path, found \"\"", folder.place);
+  plan_.output_dir = note("output_dir", folder);
+}
+
+/// transformers fills these three from the hidden size; the numbers are shown though Units make them idle.
+void Resolver::explain_automatic_buckets() {
+  const Json& section = config_.deepspeed;
+  const Json zero = section.is_object() ? section.value("zero_optimization", Json()) : Json();
+  if (!zero.is_object()) return;
+  const auto hidden = static_cast<double>(model_number(config_.model, {"hidden_size", "n_embd"}));
+  const auto explain = [&](const char* key, double value, const char* formula) {
+    if (zero.value(key, Json()) != "auto") return;
+    plan_.resolved.push_back({key, hidden > 0 ? fmt::format("{:.0f}", value) : formula,
+                              fmt::format("deepspeed: auto <- {}; without effect, Units are what moves", formula)});
+  };
+  explain("reduce_bucket_size", hidden * hidden, "hidden_size^2");
+  explain("stage3_prefetch_bucket_size", 0.9 * hidden * hidden, "0.9 x hidden_size^2");
+  explain("stage3_param_persistence_threshold", 10 * hidden, "10 x hidden_size");
+}
+
+RunPlan resolve(const RunConfig& config, int world_size) { return Resolver(config, world_size).run(); }
+
+}  // namespace nought
