@@ -83,7 +83,7 @@ TEST_F(Activations, keep_fp32_accuracy_over_the_whole_line) {
       cpu::run(Activate{.x = input, .y = y, .activation = activation});
       reference::run(Activate{.x = wide(input), .y = expected, .activation = activation});
       const bool in_exponent = activation == Activation::gelu_tanh || !fused;
-      expect_close(y, expected, in_exponent ? 3e-5 : 6e-7, 1e-37);
+      expect_close(y, expected, in_exponent ? 3e-5 : 6e-7, 1e-36);
     }
   });
 }

@@ -8,24 +8,53 @@
 
 #include <numbers>
 
-#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
 
 #include "nought/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
-/// e^x for x <= 88; a NaN stays one (Highway's own Exp makes it 0).
+/// e^x = mantissa * scale, scale a power of two.
+template <class V>
+struct Exponential {
+  V mantissa, scale;
+};
+
+/// e^x for x in [-87, 88] with a relative error near 1e-7; 1 for 0. Fewer operations than Highway's own, which takes
+/// care of subnormal results and loses NaN: here a NaN x gives a NaN mantissa.
+///
+/// x = n ln 2 + r; n lands in the last bits of `shifted`, biased as an exponent is. The mantissa is 1 + r + r^2 q(r), q
+/// the minimax polynomial of degree 4 for |r| <= ln 2 / 2.
 template <class D, class V>
-HWY_INLINE V exp(D d, V x) {
-  return hn::IfThenElse(hn::Eq(x, x), hn::Exp(d, x), x);
+HWY_INLINE Exponential<V> exponential(D d, V x) {
+  const V bias = hn::Set(d, 12582912.0f + 127.0f);  // 1.5 * 2^23: the unit of its last place is 1
+  const V shifted = hn::MulAdd(x, hn::Set(d, std::numbers::log2e_v<float>), bias);
+  const V n = hn::Sub(shifted, bias);
+  const V upper = hn::Set(d, 0.693145752f),
+          lower = hn::Set(d, 1.42860677e-6f);  // ln 2 in two parts; n * upper is exact
+  const V r = hn::NegMulAdd(n, lower, hn::NegMulAdd(n, upper, x));
+  V q = hn::Set(d, 0.001381454007f);
+  for (float c : {0.008368745108f, 0.04166839079f, 0.166665204f, 0.4999999343f, 1.0f, 1.0f}) {
+    q = hn::MulAdd(q, r, hn::Set(d, c));
+  }
+  const hn::RebindToUnsigned<D> bits;
+  return {q, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)))};
 }
 
-/// 1 / (1 + e^-x). The exponent is held below the point where e^-x would overflow.
+/// e^x for x <= 88: 0 below -87, NaN for NaN.
+template <class D, class V>
+HWY_INLINE V exp(D d, V x) {
+  const auto [mantissa, scale] = exponential(d, x);
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(mantissa, scale));
+}
+
+/// 1 / (1 + e^-x); some number in [0, 1] for NaN.
 template <class D, class V>
 HWY_INLINE V sigmoid(D d, V x) {
-  const V one = hn::Set(d, 1.0f);
-  return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Min(hn::Neg(x), hn::Set(d, 88.0f)))));
+  const V limit = hn::Set(d, 87.0f);
+  const auto [mantissa, scale] = exponential(d, hn::Max(hn::Min(hn::Neg(x), limit), hn::Neg(limit)));
+  return hn::Div(hn::Set(d, 1.0f), hn::MulAdd(mantissa, scale, hn::Set(d, 1.0f)));
 }
 
 /// The cumulative distribution function of the standard normal distribution, and its density.
@@ -39,21 +68,20 @@ struct Normal {
 /// rounding). So the relative error stays near 4e-7 in the left tail too, where 1 + erf would cancel.
 template <class D, class V>
 HWY_INLINE Normal<V> normal(D d, V x) {
-  constexpr float kScale = 0.27f;
-  constexpr float kCoefficients[] = {0.1077227585f,   0.1075070932f, 0.1020635491f,  0.07107758252f, 0.1100542173f,
-                                     -0.07234456237f, 0.1724360972f, -0.1277225574f, 0.02920583342f};
-  const V magnitude = hn::Abs(x);
-  const V t = hn::Div(hn::Set(d, 1.0f), hn::MulAdd(magnitude, hn::Set(d, kScale), hn::Set(d, 1.0f)));
-  V p = hn::Set(d, kCoefficients[8]);
-  for (int i = 7; i >= 0; --i) p = hn::MulAdd(p, t, hn::Set(d, kCoefficients[i]));
+  const V one = hn::Set(d, 1.0f), magnitude = hn::Min(hn::Abs(x), hn::Set(d, 16.0f));
+  const V t = hn::Div(one, hn::MulAdd(magnitude, hn::Set(d, 0.27f), one));
+  V p = hn::Set(d, 0.02920583342f);
+  for (float c : {-0.1277225574f, 0.1724360972f, -0.07234456237f, 0.1100542173f, 0.07107758252f, 0.1020635491f,
+                  0.1075070932f, 0.1077227585f}) {
+    p = hn::MulAdd(p, t, hn::Set(d, c));
+  }
   // e^(-x^2/2), with what rounding x^2 lost (known where multiply-add is one operation) put back to first order.
-  const V half = hn::Set(d, 0.5f), square = hn::Mul(x, x), lost = hn::MulSub(x, x, square);
-  const V raw = hn::Exp(d, hn::Neg(hn::Mul(half, hn::Min(square, hn::Set(d, 256.0f)))));
-  const V decay = hn::IfThenElse(hn::Lt(square, hn::Set(d, 256.0f)), hn::NegMulAdd(raw, hn::Mul(half, lost), raw), raw);
+  const V half = hn::Set(d, 0.5f), square = hn::Mul(magnitude, magnitude);
+  const V lost = hn::Mul(half, hn::MulSub(magnitude, magnitude, square));
+  const V rough = exp(d, hn::Neg(hn::Mul(half, square))), decay = hn::NegMulAdd(rough, lost, rough);
   const V left = hn::Mul(decay, hn::Mul(t, p));
   const float inv_sqrt_2pi = std::numbers::inv_sqrtpi_v<float> / std::numbers::sqrt2_v<float>;
-  return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), left, hn::Sub(hn::Set(d, 1.0f), left)),
-          hn::Mul(decay, hn::Set(d, inv_sqrt_2pi))};
+  return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), left, hn::Sub(one, left)), hn::Mul(decay, hn::Set(d, inv_sqrt_2pi))};
 }
 
 }  // namespace nought::cpu::HWY_NAMESPACE
