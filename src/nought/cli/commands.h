@@ -24,6 +24,10 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
 /// Adds every subcommand.
 void add_commands(CLI::App& app, Invocation& invocation);
 
+void add_train(CLI::App& app, Invocation& invocation);
+void add_check(CLI::App& app, Invocation& invocation);
+void add_probe(CLI::App& app, Invocation& invocation);
+void add_generate(CLI::App& app, Invocation& invocation);
 void add_info(CLI::App& app, Invocation& invocation);
 
 /// One line for a command line that could not be parsed, with the nearest known option or command.

@@ -15,7 +15,7 @@ constexpr std::string_view kNoOffload = "offloading is not available; use device
 constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectives (ZeRO++) are not available";
 constexpr std::string_view kMics = "sharding within sub-groups (MiCS) is not available";
 constexpr std::string_view kNoFiles = "nothing is offloaded to files";
-constexpr std::string_view kMasters = "master weights and moments are fp32, gradients are reduced in fp32";
+constexpr std::string_view kMasters = "master weights and moments are always fp32";
 constexpr std::string_view kMetricsOnly = "metrics are written to metrics.jsonl in training.output_dir only";
 constexpr std::string_view kGated = "";
 

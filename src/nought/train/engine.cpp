@@ -6,14 +6,14 @@
 
 namespace nought {
 
-StepResult Engine::accumulate(std::span<const MicroBatch> micro_batches, int64_t total_targets) {
+StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t total_targets) {
   require(!micro_batches.empty() && total_targets > 0, "a step needs at least one target");
   const Context& context = model_.context();
   double loss_sum = 0;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
-    const Var loss = model_.model().loss(tape, micro_batches[i].ids, micro_batches[i].targets,
+    const Var loss = model_.model().loss(tape, micro_batches[i].input_ids, micro_batches[i].targets,
                                          1.0 / static_cast<double>(total_targets));
     loss_sum += loss.value.item();
     tape.backward(loss);
@@ -32,18 +32,18 @@ StepResult Engine::accumulate(std::span<const MicroBatch> micro_batches, int64_t
   return result;
 }
 
-StepResult Engine::step(std::span<const MicroBatch> micro_batches, int64_t total_targets, double lr, double max_norm) {
+StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm) {
   const StepResult result = accumulate(micro_batches, total_targets);
   const double scale = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
   model_.update(lr, scale);
   return result;
 }
 
-double Engine::evaluate(std::span<const MicroBatch> micro_batches, int64_t total_targets) {
+double Engine::evaluate(std::span<const Batch> micro_batches, int64_t total_targets) {
   double loss_sum = 0;
-  for (const MicroBatch& batch : micro_batches) {
+  for (const Batch& batch : micro_batches) {
     Tape tape(model_.context(), /*recording=*/false);
-    loss_sum += model_.model().loss(tape, batch.ids, batch.targets, 1).value.item();
+    loss_sum += model_.model().loss(tape, batch.input_ids, batch.targets, 1).value.item();
   }
   sum_over_ranks(std::span(&loss_sum, 1));
   return loss_sum / static_cast<double>(total_targets);

@@ -3,15 +3,10 @@
 
 #include <span>
 
+#include "nought/data/sampler.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
-
-/// One forward's worth of tokens on one rank. ids, targets: [batch, length] i32; targets are shifted already, -100 is
-/// ignored.
-struct MicroBatch {
-  Tensor ids, targets;
-};
 
 struct StepResult {
   double loss = 0;       // mean over all targets of all ranks and micro-batches
@@ -24,11 +19,11 @@ class Engine {
 
   /// Forward and backward of the step's micro-batches; afterwards the gradients of the mean loss are reduced.
   /// total_targets: how many targets count, over all ranks. Error if the loss or the norm is not finite.
-  StepResult accumulate(std::span<const MicroBatch> micro_batches, int64_t total_targets);
+  StepResult accumulate(std::span<const Batch> micro_batches, int64_t total_targets);
   /// accumulate(), clipping by the global norm (0: off, as torch.nn.utils.clip_grad_norm_), and the update.
-  StepResult step(std::span<const MicroBatch> micro_batches, int64_t total_targets, double lr, double max_norm);
+  StepResult step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm);
   /// The mean loss without gradients.
-  double evaluate(std::span<const MicroBatch> micro_batches, int64_t total_targets);
+  double evaluate(std::span<const Batch> micro_batches, int64_t total_targets);
 
  private:
   /// Sums f64 values over the ranks, in rank order.

@@ -17,6 +17,8 @@ class HfWeights final : public StateSource {
  public:
   HfWeights(const std::filesystem::path& folder, const Model& model);
   void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
+  /// Of the stored weights: that of the first parameter.
+  DType dtype() const { return dtype_; }
   /// Tensors of the files that the model has no use for (masks and the like left out).
   const std::vector<std::string>& unused() const { return unused_; }
 
@@ -24,6 +26,7 @@ class HfWeights final : public StateSource {
   WeightFiles files_;
   std::unordered_map<std::string, std::string> stored_name_;  // parameter -> tensor in the files
   std::vector<std::string> unused_;
+  DType dtype_ = DType::f32;
 };
 
 /// Writes config.json and the weights in the parameters' dtype, so that transformers and `nought generate` load them.

@@ -15,12 +15,12 @@ namespace nought {
 class ShardedModel final : public UnitStore {
  public:
   struct Options {
-    Policy policy;
+    Policy policy = {};
     DType dtype = DType::f32;           // of parameters and activations
     DType gradient_dtype = DType::f32;  // of accumulation and reduction
     bool overlap = true;                // of communication with computation: changes time, never bits
     bool training = true;               // false: parameters only
-    AdamOptions adam;
+    AdamOptions adam = {};
   };
   ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
   ~ShardedModel() override;

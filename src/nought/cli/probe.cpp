@@ -1,0 +1,86 @@
+// nought probe: logits, loss and gradients of given tokens, in any layout, for comparison with other engines.
+#include "nought/train/probe.h"
+
+#include <filesystem>
+#include <memory>
+
+#include "nought/cli/commands.h"
+#include "nought/cli/launch.h"
+#include "nought/models/safetensors_writer.h"
+#include "nought/train/hf_folder.h"
+#include "nought/train/run_config.h"
+#include "nought/train/run_plan.h"
+
+namespace nought {
+
+namespace {
+
+struct ProbeOptions {
+  std::string model_dir, run_file, input, output;
+  std::vector<std::string> overrides;
+  LaunchOptions launch;
+  bool gradients = false;
+
+  RunPlan plan(int world_size) const { return resolve(load_run_config(run_file, overrides), world_size); }
+};
+
+void validate_probe(const ProbeOptions& options) {
+  options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
+  const Decoder decoder(ModelConfig::from_folder(options.model_dir));
+  HfWeights(options.model_dir, decoder);
+  const Context context = Context::cpu();
+  read_probe_input(context, options.input, decoder.config().vocab_size);
+  const std::filesystem::path folder = std::filesystem::absolute(options.output).parent_path();
+  require<IoError>(std::filesystem::is_directory(folder), "--output {}: {} is not a folder", options.output,
+                   folder.string());
+}
+
+void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
+  const RunPlan plan = options.plan(world.size());
+  Decoder decoder(ModelConfig::from_folder(options.model_dir), plan.recompute);
+  ShardedModel model(context, world, decoder,
+                     {.policy = Policy::stage(plan.zero_stage),
+                      .dtype = plan.dtype,
+                      .gradient_dtype = plan.dtype,
+                      .overlap = plan.overlap_comm,
+                      .adam = plan.adam});
+  model.load(HfWeights(options.model_dir, decoder));
+  const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
+  const ProbeOutput output = probe(model, decoder, input, options.gradients);
+  if (world.rank() != 0) return;
+  save_safetensors(options.output, output);
+  fmt::print("loss {}  logits {}  {} tensors in {}\n", output.back().second.item(),
+             output[output.size() - 2].second.shape().str(), output.size(), options.output);
+}
+
+}  // namespace
+
+void add_probe(CLI::App& app, Invocation& invocation) {
+  CLI::App* command =
+      add_command(app, "probe", "Writes logits, loss and gradients of given tokens",
+                  {"nought probe MODEL_DIR --input batch.safetensors --output out.safetensors --grads",
+                   "nought probe MODEL_DIR --input batch.safetensors --output out.safetensors --ranks 2 \\",
+                   "    --set deepspeed.zero_optimization.stage=3"});
+  const auto options = std::make_shared<ProbeOptions>();
+  command->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder: config.json and safetensors")
+      ->required();
+  command->add_option("RUN.json", options->run_file,
+                      "A run whose layout and precision to use (default: fp32, stage 0)");
+  command->add_option("--input", options->input, "safetensors with input_ids and labels, [batch, length]")->required();
+  command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
+  command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
+  command->add_option("--set", options->overrides, "Override a value of RUN.json, for instance training.bf16=true")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  add_launch_options(*command, options->launch);
+  command->callback([&invocation, options] {
+    invocation.action = [&invocation, options] {
+      return launch(
+          invocation, options->launch, [&] { validate_probe(*options); },
+          [&](Communicator& world, const Context& context) { probe_rank(*options, world, context); });
+    };
+  });
+}
+
+}  // namespace nought

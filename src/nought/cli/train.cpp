@@ -1,0 +1,97 @@
+// nought train and nought check: a run from RUN.json, and what it would be.
+#include <memory>
+
+#include <unistd.h>
+
+#include "nought/cli/commands.h"
+#include "nought/cli/launch.h"
+#include "nought/observe/metrics.h"
+#include "nought/observe/progress.h"
+#include "nought/train/run_config.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+
+namespace {
+
+struct TrainOptions {
+  std::string run_file;
+  std::vector<std::string> overrides;
+  LaunchOptions launch;
+  bool resume = false, overwrite = false;
+
+  StartMode mode() const { return resume ? StartMode::resume : overwrite ? StartMode::overwrite : StartMode::fresh; }
+  RunPlan plan(int world_size) const { return resolve(load_run_config(run_file, overrides), world_size); }
+};
+
+void add_run_options(CLI::App& command, TrainOptions& options) {
+  command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections")->required();
+  command.add_option("--set", options.overrides, "Override a value, for instance training.max_steps=5")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+}
+
+void train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
+  const RunPlan plan = options.plan(world.size());
+  const bool first = world.rank() == 0;
+  if (first) validate_run(plan, options.mode());
+  world.barrier().wait();
+  MetricsWriter metrics(plan.output_dir);
+  ProgressPrinter progress(stdout, isatty(STDOUT_FILENO) == 1, plan.logging_steps);
+  if (first)
+    for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
+  Trainer(plan, options.mode(), world, context, {&metrics, &progress}).run();
+}
+
+int run_train(const Invocation& invocation, const TrainOptions& options) {
+  require<ConfigError>(!(options.resume && options.overwrite),
+                       "--resume continues a run and --overwrite removes it: give one of them");
+  const auto validate = [&] {
+    const int64_t ranks = options.launch.ranks.value_or(1);
+    validate_run(options.plan(static_cast<int>(ranks)), options.mode());
+  };
+  return launch(invocation, options.launch, validate,
+                [&](Communicator& world, const Context& context) { train_rank(options, world, context); });
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(app, "train", "Trains a model as RUN.json says",
+                                  {"nought train examples/quickstart.json --ranks 2",
+                                   "nought train run.json --set training.max_steps=5 --set training.bf16=true",
+                                   "nought train run.json --ranks 4 --resume"});
+  const auto options = std::make_shared<TrainOptions>();
+  add_run_options(*command, *options);
+  add_launch_options(*command, options->launch);
+  command->add_flag("--resume", options->resume, "Continue the last checkpoint of training.output_dir");
+  command->add_flag("--overwrite", options->overwrite,
+                    "Remove the checkpoints of an earlier run in training.output_dir");
+  command->callback([&invocation, options] {
+    invocation.action = [&invocation, options] { return run_train(invocation, *options); };
+  });
+}
+
+void add_check(CLI::App& app, Invocation& invocation) {
+  CLI::App* command =
+      add_command(app, "check", "Prints every resolved value of RUN.json and its reason; allocates nothing",
+                  {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
+  const auto options = std::make_shared<TrainOptions>();
+  add_run_options(*command, *options);
+  command->add_option("--ranks", options->launch.ranks, "Processes that the run would have")->type_name("N");
+  command->callback([&invocation, options] {
+    invocation.action = [options] {
+      const int64_t ranks = options->launch.ranks.value_or(1);
+      require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
+      const RunPlan plan = options->plan(static_cast<int>(ranks));
+      fmt::print("{}", explain(plan));
+      const ModelConfig model = model_config_of(plan);
+      fmt::print("model: {}, {} parameters\n", model.family, model.parameter_count());
+      for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
+      return 0;
+    };
+  });
+}
+
+}  // namespace nought

@@ -1,0 +1,19 @@
+// How many floating-point operations a token costs in training.
+#pragma once
+
+#include "nought/models/config.h"
+
+namespace nought {
+
+/// 6 Psi + 6 L h s: forward and backward of all matrix products, causal attention (half of the PaLM convention's
+/// 12 L h s, arXiv 2204.02311). Psi counts what is multiplied: no embedding look-ups, the head once, h = heads x
+/// head_dim.
+inline double training_flops_per_token(const ModelConfig& config, int64_t seq_length) {
+  const int64_t lookups = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
+  const int64_t positions = config.positions == PositionKind::learned ? config.max_positions * config.hidden_size : 0;
+  const auto multiplied = static_cast<double>(config.parameter_count() - lookups - positions);
+  const auto attended = static_cast<double>(config.num_layers * config.num_heads * config.head_dim * seq_length);
+  return 6 * multiplied + 6 * attended;
+}
+
+}  // namespace nought

@@ -1,0 +1,37 @@
+#include "nought/observe/metrics.h"
+
+#include <nlohmann/json.hpp>
+
+#include "nought/base/error.h"
+#include "nought/models/atomic_file.h"
+
+namespace nought {
+
+void MetricsWriter::on_start(const RunSummary& summary) {
+  std::string kept;
+  if (summary.first_step > 0) {
+    std::ifstream earlier(path_);
+    for (std::string line; std::getline(earlier, line);) {
+      const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      // Steps after the checkpoint are made again; a line that was cut off by a crash is one of them.
+      if (json.is_object() && json.value("step", summary.max_steps + 1) <= summary.first_step) kept += line + "\n";
+    }
+  }
+  write_text_atomically(path_, kept);
+  file_.open(path_, std::ios::app);
+  require<IoError>(file_.good(), "cannot write {}", path_.string());
+}
+
+void MetricsWriter::on_step(const StepReport& report) {
+  const nlohmann::ordered_json line{{"step", report.step},
+                                    {"loss", report.loss},
+                                    {"grad_norm", report.grad_norm},
+                                    {"lr", report.lr},
+                                    {"tokens_per_second", report.tokens_per_second},
+                                    {"mfu", report.mfu},
+                                    {"bytes_sent", report.bytes_sent}};
+  file_ << line.dump() << '\n' << std::flush;
+  require<IoError>(file_.good(), "cannot write {}: is the disk full?", path_.string());
+}
+
+}  // namespace nought

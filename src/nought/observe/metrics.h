@@ -1,0 +1,22 @@
+// metrics.jsonl: one JSON object per step, whose floats read back to the same bits.
+#pragma once
+
+#include <fstream>
+
+#include "nought/train/observer.h"
+
+namespace nought {
+
+class MetricsWriter final : public TrainObserver {
+ public:
+  /// Opens folder/metrics.jsonl when the run starts; a resumed run keeps the lines of the steps before it. IoError.
+  explicit MetricsWriter(std::filesystem::path folder) : path_(std::move(folder) / "metrics.jsonl") {}
+  void on_start(const RunSummary& summary) override;
+  void on_step(const StepReport& report) override;
+
+ private:
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+}  // namespace nought

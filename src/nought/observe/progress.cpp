@@ -1,0 +1,85 @@
+#include "nought/observe/progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "nought/base/error.h"
+#include "nought/base/text.h"
+
+namespace nought {
+
+namespace {
+constexpr size_t kRecentSteps = 20;
+}  // namespace
+
+void ProgressPrinter::print(const std::string& line) {
+  // A live line is wiped first: what stays is printed on a clean one.
+  fmt::print(out_, "{}{}\n", line_open_ ? "\r\x1b[K" : "", line);
+  line_open_ = false;
+  std::fflush(out_);
+}
+
+void ProgressPrinter::on_start(const RunSummary& summary) {
+  max_steps_ = summary.max_steps;
+  first_step_ = summary.first_step;
+  for (const std::string& note : summary.notes) print("note: " + note);
+  print(fmt::format("model   {} with {} parameters in {}, from {}", summary.family,
+                    format_count(static_cast<double>(summary.parameters)), summary.dtype, summary.start));
+  print(fmt::format("data    {} tokens, {} samples; {} tokens per step",
+                    format_count(static_cast<double>(summary.train_tokens)), summary.samples, summary.tokens_per_step));
+  print(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
+                    summary.zero_stage));
+  print(
+      fmt::format("speed   {}FLOP per token (6 Psi + 6 L h s); matrix products run at {}FLOP/s here, which is 100% MFU",
+                  format_count(summary.flops_per_token), format_count(summary.peak_flops)));
+  if (first_step_ > 0) print(fmt::format("resume  after step {}", first_step_));
+}
+
+void ProgressPrinter::on_step(const StepReport& report) {
+  trained_seconds_ += report.seconds;
+  recent_seconds_.push_back(report.seconds);
+  if (recent_seconds_.size() > kRecentSteps) recent_seconds_.pop_front();
+  const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1;
+  if (!stays && !live_) return;
+  const double mean = std::accumulate(recent_seconds_.begin(), recent_seconds_.end(), 0.0) /
+                      static_cast<double>(recent_seconds_.size());
+  const std::string line = fmt::format(
+      "step {:>5}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tok/s  MFU {:4.1f}%  ETA {}", report.step,
+      max_steps_, report.loss, report.grad_norm, report.lr, format_count(std::round(report.tokens_per_second)),
+      100 * report.mfu, format_duration(mean * static_cast<double>(max_steps_ - report.step)));
+  if (stays) {
+    print(line);
+  } else {
+    fmt::print(out_, "\r\x1b[K{}", line);
+    line_open_ = true;
+    std::fflush(out_);
+  }
+}
+
+void ProgressPrinter::on_checkpoint(const std::filesystem::path& path) { print("saved   " + path.string()); }
+
+void ProgressPrinter::on_validation(double loss) {
+  print(fmt::format("validation loss {:.4f} ({:.3f} bits per token)", loss, loss / std::log(2.0)));
+}
+
+void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) {
+  print(fmt::format("wrote   {} (Hugging Face config.json and safetensors)", exported.string()));
+  print(fmt::format("trained {} steps in {}", max_steps_ - first_step_, format_duration(trained_seconds_)));
+  print("\npeak memory by category" + memory_table(memory));
+}
+
+std::string memory_table(const std::vector<RankMemory>& memory) {
+  std::string table = fmt::format("\n{:<16}", "");
+  for (size_t rank = 0; rank < memory.size(); ++rank) table += fmt::format("{:>12}", fmt::format("rank {}", rank));
+  for (size_t c = 0; c < kNumCategories; ++c) {
+    if (std::all_of(memory.begin(), memory.end(), [c](const RankMemory& each) { return each.peak[c] == 0; })) continue;
+    table += fmt::format("\n{:<16}", name_of(static_cast<Category>(c)));
+    for (const RankMemory& each : memory) table += fmt::format("{:>12}", format_bytes(each.peak[c]));
+  }
+  table += fmt::format("\n{:<16}", "all at once");
+  for (const RankMemory& each : memory) table += fmt::format("{:>12}", format_bytes(each.peak_total));
+  return table;
+}
+
+}  // namespace nought

@@ -1,0 +1,54 @@
+// What a training run tells while it goes: metrics files, progress lines and reports listen here, on rank 0.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "nought/tensor/memory.h"
+
+namespace nought {
+
+/// What is known before the first step.
+struct RunSummary {
+  std::string family;  // "llama"
+  std::string start;   // "random weights from seed 1", "out/checkpoint-20"
+  int64_t parameters = 0;
+  int64_t train_tokens = 0, samples = 0;
+  int world_size = 1, zero_stage = 0;
+  std::string dtype;
+  int64_t first_step = 0, max_steps = 0;  // updates made before, and in the end
+  int64_t tokens_per_step = 0;
+  double flops_per_token = 0;  // 6 Psi + 6 L h s, the head counted once
+  double peak_flops = 0;       // measured: matrix products of all ranks together, per second
+  std::vector<std::string> notes;
+};
+
+struct StepReport {
+  int64_t step = 0;  // 1 for the first update
+  double loss = 0, grad_norm = 0, lr = 0;
+  double seconds = 0;
+  double tokens_per_second = 0;  // of all ranks
+  double mfu = 0;                // flops_per_token * tokens_per_second / peak_flops
+  int64_t bytes_sent = 0;        // by rank 0 in this step, over all collectives
+};
+
+/// Bytes of one rank, by category.
+struct RankMemory {
+  std::array<int64_t, kNumCategories> peak{}, at_peak{};
+  int64_t peak_total = 0;
+};
+
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void on_start(const RunSummary&) {}
+  virtual void on_step(const StepReport&) {}
+  virtual void on_checkpoint(const std::filesystem::path&) {}
+  virtual void on_validation(double /*loss*/) {}
+  virtual void on_finish(const std::vector<RankMemory>&, const std::filesystem::path& /*exported*/) {}
+};
+
+}  // namespace nought

@@ -1,0 +1,33 @@
+// Probe: one forward, and backward, of given tokens in any layout: what `nought probe` writes and golden tests compare.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "nought/models/decoder.h"
+#include "nought/train/engine.h"
+
+namespace nought {
+
+/// Token ids and labels as Hugging Face has them: labels are not shifted yet, -100 is ignored. Both [batch, length]
+/// i64.
+struct ProbeInput {
+  Tensor ids, labels;
+};
+/// Reads input_ids and, if present, labels (default: input_ids) from a safetensors file; checks ranges. IoError.
+ProbeInput read_probe_input(const Context& context, const std::string& path, int64_t vocab_size);
+
+/// Named tensors, all f32: "logits" [batch, length, vocab], "loss" [], and with `gradients` "grad.<parameter>".
+using ProbeOutput = std::vector<std::pair<std::string, Tensor>>;
+
+/// Runs the rows of the batch spread over the ranks. Collective; the output is on rank 0, empty elsewhere.
+ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients);
+
+/// This rank's rows of the batch, as training sees them: targets shifted. A rank without rows gets one that counts for
+/// nothing.
+Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks);
+/// How many targets count in the whole batch.
+int64_t count_targets(const ProbeInput& input);
+
+}  // namespace nought

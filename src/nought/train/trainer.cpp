@@ -1,0 +1,188 @@
+#include "nought/train/trainer.h"
+
+#include <chrono>
+
+#include "nought/data/files.h"
+#include "nought/models/flops.h"
+#include "nought/train/hf_folder.h"
+#include "nought/train/matmul_rate.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+TokenDataset read_data(const RunPlan& plan, const Tokenizer& tokenizer) {
+  return TokenDataset::from_files(expand_globs(plan.data.files), tokenizer, plan.data.seq_length);
+}
+
+BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
+  return {plan.micro_batch, plan.accumulation, ranks.size(), ranks.rank()};
+}
+
+ShardedModel::Options sharding_of(const RunPlan& plan) {
+  return {.policy = Policy::stage(plan.zero_stage),
+          .dtype = plan.dtype,
+          .gradient_dtype = plan.dtype,
+          .overlap = plan.overlap_comm,
+          .adam = plan.adam};
+}
+
+/// What must be the same for a resumed run to continue as if it had never stopped.
+nlohmann::json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
+  return {{"seed", plan.seed},
+          {"train_batch", plan.train_batch},
+          {"seq_length", plan.data.seq_length},
+          {"dtype", name_of(plan.dtype)},
+          {"data", fmt::format("{:016x}", data.fingerprint())}};
+}
+
+}  // namespace
+
+Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const Context& context,
+                 std::vector<TrainObserver*> observers)
+    : plan_(plan),
+      mode_(mode),
+      ranks_(ranks),
+      context_(context),
+      observers_(std::move(observers)),
+      tokenizer_(make_tokenizer(plan.data.tokenizer)),
+      data_(read_data(plan, *tokenizer_).split_tail(plan.data.validation_fraction)),
+      sampler_(data_.first, batch_layout(plan, ranks), plan.seed),
+      decoder_(model_config_of(plan), plan.recompute),
+      model_(context, ranks, decoder_, sharding_of(plan)) {
+  plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
+  tokenizer_->check_fits(decoder_.config().vocab_size);
+  load();
+}
+
+void Trainer::load() {
+  const fs::path folder = plan_.output_dir;
+  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
+  if (mode_ == StartMode::resume) {
+    require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
+    const Checkpoint checkpoint(checkpoints.back(), decoder_);
+    const nlohmann::json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
+    for (const auto& [key, value] : now.items())
+      if (!then.contains(key) || then[key] != value)
+        notes_.push_back(
+            fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
+                        "had never stopped",
+                        key, value.dump(), then.value(key, nlohmann::json()).dump()));
+    model_.load(checkpoint, checkpoint.info().step);
+    start_ = checkpoints.back().string();
+    return;
+  }
+  ranks_.barrier().wait();  // every rank has looked at the folder before rank 0 clears it
+  if (ranks_.rank() == 0 && mode_ == StartMode::overwrite)
+    for (const fs::path& checkpoint : checkpoints) fs::remove_all(checkpoint);
+  if (plan_.model_dir.empty()) {
+    model_.load(InitialState(plan_.seed));
+    start_ = fmt::format("random weights from seed {}", plan_.seed);
+    return;
+  }
+  const HfWeights weights(plan_.model_dir, decoder_);
+  model_.load(weights);
+  start_ = plan_.model_dir;
+  for (const std::string& name : weights.unused())
+    notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
+}
+
+RunSummary Trainer::summary(double peak_flops) const {
+  RunSummary summary{.family = decoder_.config().family,
+                     .start = start_,
+                     .parameters = decoder_.parameter_count(),
+                     .train_tokens = sampler_.dataset().num_tokens(),
+                     .samples = sampler_.dataset().num_samples(),
+                     .world_size = ranks_.size(),
+                     .zero_stage = plan_.zero_stage,
+                     .dtype = std::string(name_of(plan_.dtype)),
+                     .max_steps = plan_.max_steps,
+                     .tokens_per_step = sampler_.targets_per_step(),
+                     .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length),
+                     .peak_flops = peak_flops,
+                     .notes = decoder_.config().notes};
+  summary.notes.insert(summary.notes.end(), notes_.begin(), notes_.end());
+  return summary;
+}
+
+void Trainer::run() {
+  const double peak_flops = measure_matmul_rate(ranks_, context_, plan_.dtype);
+  RunSummary start = summary(peak_flops);
+  start.first_step = steps_made();
+  tell([&](TrainObserver& observer) { observer.on_start(start); });
+
+  Engine engine(model_);
+  int64_t saved = start.first_step == 0 ? -1 : start.first_step;
+  while (steps_made() < plan_.max_steps) {
+    const StepReport report = step(engine, start.flops_per_token, peak_flops);
+    tell([&](TrainObserver& observer) { observer.on_step(report); });
+    if (plan_.save_steps > 0 && report.step % plan_.save_steps == 0) save(), saved = report.step;
+  }
+  if (saved != steps_made()) save();
+  validate(engine);
+  export_hf_folder(model_, decoder_.config(), plan_.output_dir);
+  const std::vector<RankMemory> memory = gather_memory();
+  tell([&](TrainObserver& observer) { observer.on_finish(memory, plan_.output_dir); });
+}
+
+StepReport Trainer::step(Engine& engine, double flops_per_token, double peak_flops) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t bytes_before = ranks_.traffic().total_bytes(), made = steps_made();
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
+  StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made)};
+  const StepResult result = engine.step(batches, sampler_.targets_per_step(), report.lr, plan_.gradient_clipping);
+  report.loss = result.loss;
+  report.grad_norm = result.grad_norm;
+  report.bytes_sent = ranks_.traffic().total_bytes() - bytes_before;
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;
+  report.mfu = flops_per_token * report.tokens_per_second / peak_flops;
+  return report;
+}
+
+void Trainer::save() {
+  const CheckpointInfo info{.step = steps_made(),
+                            .world_size = ranks_.size(),
+                            .zero_stage = plan_.zero_stage,
+                            .run = fingerprint_of(plan_, sampler_.dataset())};
+  const fs::path path = save_checkpoint(model_, info, plan_.output_dir);
+  if (ranks_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
+  tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
+}
+
+void Trainer::validate(Engine& engine) {
+  if (data_.second.num_samples() == 0) return;
+  const EvaluationSampler sampler(data_.second, batch_layout(plan_, ranks_));
+  double loss = 0;  // each batch adds its part of the mean over all targets
+  for (int64_t i = 0; i < sampler.num_batches(); ++i) {
+    const Batch batch = sampler.batch(i, *context_.memory);
+    loss += engine.evaluate(std::span(&batch, 1), sampler.num_targets());
+  }
+  tell([&](TrainObserver& observer) { observer.on_validation(loss); });
+}
+
+std::vector<RankMemory> Trainer::gather_memory() {
+  constexpr int64_t kWidth = 2 * kNumCategories + 1;
+  const MemoryLedger& ledger = context_.memory->ledger();
+  std::vector<int64_t> mine;
+  for (int c = 0; c < kNumCategories; ++c) mine.push_back(ledger.peak(static_cast<Category>(c)));
+  for (int c = 0; c < kNumCategories; ++c) mine.push_back(ledger.at_peak(static_cast<Category>(c)));
+  mine.push_back(ledger.peak_total());
+  const Tensor all = context_.empty({ranks_.size() * kWidth}, DType::i64, Category::workspace);
+  ranks_.gather(Tensor::of<int64_t>(*context_.memory, {kWidth}, mine, Category::workspace), all, 0).wait();
+  std::vector<RankMemory> memory;
+  if (ranks_.rank() != 0) return memory;
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    const int64_t* row = all.data<int64_t>() + rank * kWidth;
+    RankMemory& each = memory.emplace_back();
+    std::copy_n(row, kNumCategories, each.peak.begin());
+    std::copy_n(row + kNumCategories, kNumCategories, each.at_peak.begin());
+    each.peak_total = row[2 * kNumCategories];
+  }
+  return memory;
+}
+
+}  // namespace nought

@@ -1,0 +1,65 @@
+// Trainer: a run from its plan: model, weights or checkpoint, data, the loop of steps, checkpoints, export.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "nought/models/decoder.h"
+#include "nought/train/checkpoint.h"
+#include "nought/train/engine.h"
+#include "nought/train/observer.h"
+#include "nought/train/run_plan.h"
+
+namespace nought {
+
+enum class StartMode : uint8_t {
+  fresh,      // the output folder must hold no checkpoints
+  overwrite,  // checkpoints and metrics of an earlier run are removed
+  resume      // continue the last checkpoint of the output folder
+};
+
+/// The model's config of a plan: inline, or of its folder.
+ModelConfig model_config_of(const RunPlan& plan);
+/// Finds out what would stop a run, without allocating anything: the model and its weight files, the data files, the
+/// output folder, the checkpoint. Throws what the run would throw.
+void validate_run(const RunPlan& plan, StartMode mode);
+
+class Trainer {
+ public:
+  /// Builds and loads everything. Collective. Observers are called on rank 0 only.
+  Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const Context& context,
+          std::vector<TrainObserver*> observers);
+  /// Runs to max_steps, saves, exports. Collective.
+  void run();
+
+  int64_t steps_made() { return model_.optimizer().updates(); }
+
+ private:
+  void load();
+  RunSummary summary(double peak_flops) const;
+  StepReport step(Engine& engine, double flops_per_token, double peak_flops);
+  void save();
+  void validate(Engine& engine);
+  std::vector<RankMemory> gather_memory();
+  template <class F>
+  void tell(F&& f) {
+    if (ranks_.rank() == 0)
+      for (TrainObserver* observer : observers_) f(*observer);
+  }
+
+  RunPlan plan_;
+  StartMode mode_;
+  Communicator& ranks_;
+  const Context& context_;
+  std::vector<TrainObserver*> observers_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::pair<TokenDataset, TokenDataset> data_;  // to train on, and to validate with
+  TrainSampler sampler_;
+  Decoder decoder_;
+  ShardedModel model_;
+  std::string start_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace nought

@@ -1,0 +1,56 @@
+// What would stop a run, found before it starts: one process reads headers and names, and allocates nothing.
+#include <unistd.h>
+
+#include "nought/data/files.h"
+#include "nought/train/hf_folder.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void check_output_folder(const fs::path& folder, StartMode mode) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  require<IoError>(!error, "cannot create training.output_dir {}: {}", folder.string(), error.message());
+  require<IoError>(fs::is_directory(folder), "training.output_dir {} is not a folder", folder.string());
+  const fs::path trial = folder / ".writable";
+  std::FILE* file = std::fopen(trial.c_str(), "w");
+  require<IoError>(file != nullptr, "training.output_dir {} is not writable: {}", folder.string(),
+                   std::error_code(errno, std::generic_category()).message());
+  std::fclose(file);
+  fs::remove(trial, error);
+
+  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
+  if (mode == StartMode::fresh)
+    require<ConfigError>(checkpoints.empty(),
+                         "{} is there from an earlier run: --resume continues it, --overwrite removes it, or choose "
+                         "another training.output_dir",
+                         checkpoints.empty() ? "" : checkpoints.back().string());
+  if (mode == StartMode::resume)
+    require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
+}
+
+}  // namespace
+
+ModelConfig model_config_of(const RunPlan& plan) {
+  return plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
+                                : ModelConfig::from_folder(plan.model_dir);
+}
+
+void validate_run(const RunPlan& plan, StartMode mode) {
+  require_trainable(plan);
+  const Decoder decoder(model_config_of(plan));
+  make_tokenizer(plan.data.tokenizer)->check_fits(decoder.config().vocab_size);
+  expand_globs(plan.data.files);
+  check_output_folder(plan.output_dir, mode);
+  if (mode == StartMode::resume) {
+    Checkpoint(list_checkpoints(plan.output_dir).back(), decoder);
+  } else if (!plan.model_dir.empty()) {
+    HfWeights(plan.model_dir, decoder);
+  }
+}
+
+}  // namespace nought

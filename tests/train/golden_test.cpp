@@ -1,0 +1,160 @@
+// What Nought computes is what Hugging Face computes: logits, loss, every gradient and five AdamW steps, in any layout.
+#include <gtest/gtest.h>
+
+#include "golden.h"
+#include "nought/comm/thread.h"
+#include "nought/train/hf_folder.h"
+#include "nought/train/probe.h"
+
+namespace nought {
+namespace {
+
+using testing::golden_folder;
+
+struct Layout {
+  int ranks = 1, stage = 0;
+};
+
+/// A decoder of a golden folder on one rank of a layout.
+struct Loaded {
+  Loaded(Communicator& ranks, const std::string& folder, int stage, AdamOptions adam = {}, Context on = Context::cpu())
+      : context(std::move(on)), decoder(ModelConfig::from_folder(folder)),
+        model(context, ranks, decoder, {.policy = Policy::stage(stage), .adam = adam}) {
+    model.load(HfWeights(folder, decoder));
+  }
+  Context context;
+  Decoder decoder;
+  ShardedModel model;
+};
+
+void expect_golden(const ProbeOutput& output, const std::string& golden) {
+  const Context context = Context::reference();
+  const SafetensorsFile expected(golden);
+  for (const auto& [name, tensor] : output) {
+    const Tensor want = expected.load(name, *context.memory);
+    if (name == "logits") {
+      EXPECT_LE(testing::difference(tensor, want).max_abs, 5e-5);
+    } else if (name == "loss") {
+      EXPECT_NEAR(tensor.item(), want.item(), 5e-6);
+    } else {
+      testing::expect_gradient_close(name, tensor, want, 5e-5);
+    }
+  }
+}
+
+class Golden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Golden, logits_loss_and_gradients_agree_at_every_stage_and_rank_count) {
+  const std::string folder = golden_folder(GetParam());
+  for (const Layout layout : std::vector<Layout>{{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {4, 0}, {4, 1}, {4, 2}, {4, 3}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, stage {}", layout.ranks, layout.stage));
+    run_ranks(layout.ranks, [&](Communicator& ranks) {
+      Loaded loaded(ranks, folder, layout.stage);
+      const ProbeInput input = read_probe_input(loaded.context, folder + "/golden.safetensors",
+                                                loaded.decoder.config().vocab_size);
+      const ProbeOutput output = probe(loaded.model, loaded.decoder, input, true);
+      if (ranks.rank() != 0) return;
+      EXPECT_EQ(output.size(), SafetensorsFile(folder + "/golden.safetensors").entries().size() - 2);
+      expect_golden(output, folder + "/golden.safetensors");
+    });
+  }
+}
+
+TEST_P(Golden, the_reference_kernels_agree_too) {
+  const std::string folder = golden_folder(GetParam());
+  const auto self = make_self_communicator();
+  Loaded loaded(*self, folder, 0, {}, Context::reference());
+  const ProbeInput input =
+      read_probe_input(loaded.context, folder + "/golden.safetensors", loaded.decoder.config().vocab_size);
+  expect_golden(probe(loaded.model, loaded.decoder, input, true), folder + "/golden.safetensors");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Golden,
+                         ::testing::Values("open/llama", "open/llama_gqa", "open/gpt2", "open/gpt2_untied",
+                                           "loader/llama_gqa_bf16_sharded", "loader/gpt2_hub_names"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '/', '_');
+                           return name;
+                         });
+
+/// The golden batch with its first row once more, all of whose labels are ignored but some: three rows.
+TEST(Probe, three_rows_over_two_and_four_ranks_equal_one_rank) {
+  const std::string folder = golden_folder("open/llama_gqa");
+  const auto run = [&](int count, int stage) {
+    ProbeOutput result;
+    run_ranks(count, [&](Communicator& ranks) {
+      Loaded loaded(ranks, folder, stage);
+      const ProbeInput two = read_probe_input(loaded.context, folder + "/golden.safetensors", 256);
+      ProbeInput three{loaded.context.empty({3, 24}, DType::i64), loaded.context.empty({3, 24}, DType::i64)};
+      for (int64_t i = 0; i < 72; ++i) {
+        three.ids.data<int64_t>()[i] = two.ids.data<int64_t>()[i % 48];
+        three.labels.data<int64_t>()[i] = i % 5 == 3 ? -100 : two.labels.data<int64_t>()[i % 48];
+      }
+      ProbeOutput output = probe(loaded.model, loaded.decoder, three, true);
+      if (ranks.rank() == 0) result = std::move(output);
+    });
+    return result;
+  };
+  const ProbeOutput one = run(1, 0);
+  for (const Layout layout : std::vector<Layout>{{2, 0}, {2, 1}, {2, 2}, {2, 3}, {4, 3}}) {
+    const ProbeOutput other = run(layout.ranks, layout.stage);
+    ASSERT_EQ(other.size(), one.size());
+    for (size_t i = 0; i < one.size(); ++i)
+      EXPECT_LE(testing::difference(other[i].second, one[i].second).relative_l2, 1e-5)
+          << one[i].first << " at " << layout.ranks << " ranks, stage " << layout.stage;
+  }
+}
+
+class GoldenTraining : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenTraining, five_adamw_steps_follow_torch) {
+  const std::string folder = golden_folder(GetParam());
+  for (const Layout layout : std::vector<Layout>{{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {4, 2}, {4, 3}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, stage {}", layout.ranks, layout.stage));
+    run_ranks(layout.ranks, [&](Communicator& ranks) {
+      Loaded loaded(ranks, folder, layout.stage,
+                  {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay_all = true});
+      const ProbeInput input = read_probe_input(loaded.context, folder + "/golden.safetensors", 256);
+      const Batch rows = probe_rows(loaded.context, input, ranks.rank(), ranks.size());
+      const SafetensorsFile golden(folder + "/golden_train.safetensors");
+      const auto load = [&](const std::string& name) { return golden.load(name, *loaded.context.memory); };
+      const std::vector<double> losses = load("loss").to_vector<double>(), norms = load("grad_norm").to_vector<double>();
+      const auto expect_parameters = [&](const std::string& prefix) {
+        const auto& units = loaded.decoder.units();
+        for (size_t i = 0; i < units.size(); ++i)
+          loaded.model.with_parameters(i, [&](const Tensor& whole) {
+            for (const Parameter& parameter : units[i]->parameters()) {
+              const Tensor want = load(prefix + parameter.name);
+              const Tensor have = whole.flat(parameter.range.begin, parameter.range.end);
+              if (!testing::is_gpt2_attention_bias(parameter.name)) {
+                EXPECT_LE(testing::difference(have, want).max_abs, 1e-4) << parameter.name;
+                continue;
+              }
+              const int64_t third = have.numel() / 3;  // q, k, v; Adam normalises the noise of the key part
+              for (int64_t part = 0; part < 3; ++part)
+                EXPECT_LE(testing::difference(have.flat(part * third, (part + 1) * third),
+                                              want.flat(part * third, (part + 1) * third)).max_abs,
+                          part == 1 ? 5e-3 : 1e-4)
+                    << parameter.name << " part " << part;
+            }
+          });
+      };
+      Engine engine(loaded.model);
+      for (size_t step = 0; step < 5; ++step) {
+        const StepResult result = engine.step(std::span(&rows, 1), count_targets(input), 1e-3, 1.0);
+        EXPECT_NEAR(result.loss, losses[step], 1e-5) << step;
+        EXPECT_NEAR(result.grad_norm, norms[step], 1e-5 * norms[step]) << step;
+        if (step == 0) expect_parameters("param_step1.");
+      }
+      expect_parameters("param.");
+      EXPECT_NEAR(engine.evaluate(std::span(&rows, 1), count_targets(input)), load("loss_after").item(), 1e-5);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenTraining, ::testing::Values("open/llama", "open/gpt2"),
+                         [](const auto& info) { return std::string(info.param).substr(5); });
+
+}  // namespace
+}  // namespace nought
