@@ -89,7 +89,7 @@ class Communicator {
   /// group of one runs inline, not on the communication stream: wait for what it reads.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// Sent by this communicator so far (completed collectives). Waits for what is in flight.
+  /// Sent by the collectives issued so far, those in flight included.
   virtual Traffic traffic() = 0;
   /// What each collective may take before it fails with CommError; default 10 minutes.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;

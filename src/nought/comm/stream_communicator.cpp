@@ -39,14 +39,11 @@ Event StreamCommunicator::enqueue(Call call, Body body) {
 
 Event StreamCommunicator::submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
   const Call call{.name = name_of(collective), .bytes = payload.bytes(), .dtype = payload.dtype()};
-  const int64_t element = size_of(payload.dtype());
-  return enqueue(call, [this, collective, element, elements_sent, body = std::move(body)](const Call& running) {
-    body(running);
-    Traffic::Count& count = traffic_.counts[static_cast<size_t>(collective)];
-    count.bytes += elements_sent * element;
-    count.elements += elements_sent;
-    count.calls += 1;
-  });
+  Traffic::Count& count = traffic_.counts[static_cast<size_t>(collective)];
+  count.bytes += elements_sent * size_of(payload.dtype());
+  count.elements += elements_sent;
+  count.calls += 1;
+  return enqueue(call, std::move(body));
 }
 
 void StreamCommunicator::check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const {
@@ -161,12 +158,6 @@ std::unique_ptr<Communicator> StreamCommunicator::split(int color, int key) {
   auto communicator = std::make_unique<StreamCommunicator>(std::move(group), stream_);
   communicator->set_timeout(timeout_);
   return communicator;
-}
-
-Traffic StreamCommunicator::traffic() {
-  Traffic copy;
-  stream_->submit([&] { copy = traffic_; }).wait();
-  return copy;
 }
 
 }  // namespace nought

@@ -32,7 +32,7 @@ class StreamCommunicator final : public Communicator {
   Event barrier() override;
   std::unique_ptr<Communicator> split(int color, int key) override;
 
-  Traffic traffic() override;
+  Traffic traffic() override { return traffic_; }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
 
  private:

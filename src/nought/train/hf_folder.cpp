@@ -50,7 +50,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
     model.with_parameters(i, [&](const Tensor& whole) {
       if (!writer) return;
       for (const Parameter& parameter : units[i]->parameters())
-        writer->write(parameter.name, whole.flat(parameter.range.begin, parameter.range.end));
+        writer->write(parameter.name, whole.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape));
     });
   if (writer) {
     writer->finish();

@@ -1,0 +1,56 @@
+// The golden folders of tests/golden, and comparisons by the rules of its README.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "nought/models/safetensors.h"
+
+namespace nought::testing {
+
+inline std::string golden_folder(const std::string& name) { return std::string(NOUGHT_GOLDEN_DIR) + "/" + name; }
+
+struct Difference {
+  double max_abs = 0;      // max |actual - expected|
+  double relative_l2 = 0;  // |actual - expected| / |expected|
+  double norm = 0;         // |expected|
+};
+
+inline Difference difference(const Tensor& actual, const Tensor& expected) {
+  EXPECT_EQ(actual.numel(), expected.numel());
+  const std::vector<double> a = actual.to_vector<double>(), e = expected.to_vector<double>();
+  Difference d;
+  double squares = 0, norm = 0;
+  for (size_t i = 0; i < std::min(a.size(), e.size()); ++i) {
+    const double delta = a[i] - e[i];
+    d.max_abs = std::isnan(delta) ? INFINITY : std::max(d.max_abs, std::abs(delta));
+    squares += delta * delta, norm += e[i] * e[i];
+  }
+  d.norm = std::sqrt(norm);
+  d.relative_l2 = std::sqrt(squares) / d.norm;
+  return d;
+}
+
+/// GPT-2's key bias: its true gradient is 0, what is stored is rounding noise.
+inline bool is_gpt2_attention_bias(const std::string& name) { return name.ends_with("attn.c_attn.bias"); }
+
+/// Relative L2 of at most `limit`; the noise of GPT-2's key bias, and gradients that vanish, by absolute difference.
+inline void expect_gradient_close(const std::string& name, const Tensor& actual, const Tensor& expected, double limit) {
+  const Difference d = difference(actual, expected);
+  if (d.norm < 1e-6) {
+    EXPECT_LE(d.max_abs, 1e-7) << name;
+  } else {
+    EXPECT_LE(d.relative_l2, limit) << name;
+  }
+  if (is_gpt2_attention_bias(name)) {
+    const int64_t third = actual.numel() / 3;
+    EXPECT_LE(difference(actual.flat(third, 2 * third), expected.flat(0, expected.numel()).flat(third, 2 * third)).max_abs,
+              1e-7)
+        << name << " (key part)";
+  }
+}
+
+}  // namespace nought::testing
