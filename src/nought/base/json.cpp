@@ -121,6 +121,14 @@ class DuplicateKeys {
   fail<ConfigError>("{}:{}:{}: {}", name, line, column, what);
 }
 
+bool is_utf8(std::string_view text) {
+  try {
+    return !Json(text).dump().empty();
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view name) {
@@ -135,7 +143,8 @@ Json parse_json(std::string_view text, std::string_view name) {
   } catch (const Json::parse_error& error) {
     fail_at(name, blanked, error);
   } catch (const Json::exception& error) {
-    fail<ConfigError>("{}: {}", name, error.what());
+    const std::string_view what = error.what();  // "[json.exception.out_of_range.406] number overflow ..."
+    fail<ConfigError>("{}: {}", name, what.substr(what.find("] ") + 2));
   }
 }
 
@@ -207,6 +216,7 @@ Override parse_override(std::string_view text) {
   for (const std::string& key : split(result.path, '.'))
     require<ConfigError>(!key.empty(), "--set {}: the key \"{}\" has an empty part", text, result.path);
   const std::string_view value = text.substr(equals + 1);
+  require<ConfigError>(is_utf8(value), "--set {}: the value is not valid UTF-8", result.path);
   result.value = Json::accept(value) ? parse_json(value, fmt::format("--set {}", result.path)) : Json(value);
   return result;
 }
