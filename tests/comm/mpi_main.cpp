@@ -128,7 +128,7 @@ const std::map<std::string, Case> kCases{{"checks", run_checks},   {"throw", run
 void run_case(const std::string& name) {
   const auto found = kCases.find(name);
   require<ConfigError>(found != kCases.end(), "no case is called \"{}\"", name);
-  const Context context = Context::reference();
+  const Context context = Context::cpu();
   MpiOptions options;
   if (name == "speed_spin") options.nap = std::chrono::microseconds(0);
   MpiWorld world(context, options);

@@ -49,7 +49,7 @@ class StreamCommunicator final : public Communicator {
   std::shared_ptr<Stream> stream_;
   std::chrono::milliseconds timeout_ = std::chrono::minutes(10);
   int exceptions_at_birth_;
-  Traffic traffic_;  // touched on the stream only
+  Traffic traffic_;
 };
 
 }  // namespace nought

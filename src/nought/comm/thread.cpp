@@ -131,7 +131,7 @@ class ThreadTransport final : public Transport {
 
 std::vector<Context> fresh_contexts(int size) {
   std::vector<Context> contexts;
-  for (int rank = 0; rank < size; ++rank) contexts.push_back(Context::reference());
+  for (int rank = 0; rank < size; ++rank) contexts.push_back(Context::cpu());
   return contexts;
 }
 

@@ -17,7 +17,7 @@ class PeerError : public CommError {
 
 /// One communicator per context, by rank; each is used by one thread and works on a communication thread of its own.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(const std::vector<Context>& contexts);
-/// The same with fresh memory and kernels for each rank.
+/// The same with fresh memory and the CPU kernels for each rank.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size);
 
 /// Runs `body` once per rank, each on a thread of its own with one OpenMP thread, and joins them. When a rank throws,
