@@ -1,7 +1,9 @@
 // Matrix products by oneDNN, which picks AMX, AVX-512 or AVX2 itself. Its brgemm kernels take every layout that
 // training uses (y = x W^T, dx = dy W, dW = dy^T x) at nearly the same speed, so transposes are only strides.
+#include <algorithm>
 #include <exception>
 #include <unordered_map>
+#include <utility>
 
 #include <dnnl.hpp>
 
@@ -142,6 +144,7 @@ bool has_isa(dnnl::cpu_isa isa) {
 // oneDNN 2.6 may let threads share a sum over k. Its AVX-512 kernels do so for a transposed a and k >= 2048
 // (brgemm_matmul_utils.cpp), so such a product is run as shorter ones, one after the other. Older instruction sets go
 // to kernels that do so by many rules, so c is cut into slices of a fixed width, each one thread's.
+// Not covered: AMX with 16 or more threads per rank, where oneDNN may share any bf16 sum of k > 1024.
 
 constexpr int64_t kSharedSum = 2048;
 constexpr int64_t kChunk = 1024;
