@@ -133,6 +133,20 @@ TEST_F(Elementwise, results_do_not_depend_on_the_number_of_threads) {
   }
 }
 
+TEST_F(Elementwise, nothing_outside_of_a_view_is_written) {
+  for_each_instruction_set([&] {
+    for (DType dtype : kCpuDTypes) {
+      for (int64_t n : kSizes) {
+        Tensor whole = random({n + 10}, dtype, 6), before = clone(whole), view = whole.flat(5, n + 5);
+        cpu::run(Add{.a = random({n}, dtype, 7), .b = view, .out = view});
+        cpu::run(Cast{.x = random({n}, DType::f32, 8), .y = view});
+        expect_same_bits(whole.flat(0, 5), before.flat(0, 5));
+        expect_same_bits(whole.flat(n + 5, n + 10), before.flat(n + 5, n + 10));
+      }
+    }
+  });
+}
+
 TEST_F(Elementwise, tensors_that_do_not_fit_are_refused) {
   Tensor a = random({4}, DType::f32, 1), b = random({5}, DType::f32, 1), c = random({4}, DType::bf16, 1);
   Tensor ids = random_ids(*memory_, {4}, 10, 1);
