@@ -42,9 +42,9 @@ TEST_F(Optimizer, first_step_moves_by_the_learning_rate) {  // bias correction m
   }
 }
 
-TEST_F(Optimizer, three_steps_match_torch) {
-  // torch.optim.AdamW and Adam, p = 1, gradients 0.5, -1, 2, lr 0.1, betas (0.9, 0.99), eps 1e-3, decay 0.1, by the
-  // published recurrence in double precision.
+TEST_F(Optimizer, three_steps_follow_the_published_recurrence) {
+  // p = 1, gradients 0.5, -1, 2, lr 0.1, betas (0.9, 0.99), eps 1e-3, decay 0.1,
+  // in double precision.
   for (bool decoupled : {true, false}) {
     double p = 1, m = 0, v = 0;
     Adam op{.parameter = of<float>({1}),
