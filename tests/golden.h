@@ -1,11 +1,11 @@
 // The golden folders of tests/golden, and comparisons by the rules of its README.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "nought/models/safetensors.h"
 
@@ -47,8 +47,9 @@ inline void expect_gradient_close(const std::string& name, const Tensor& actual,
   }
   if (is_gpt2_attention_bias(name)) {
     const int64_t third = actual.numel() / 3;
-    EXPECT_LE(difference(actual.flat(third, 2 * third), expected.flat(0, expected.numel()).flat(third, 2 * third)).max_abs,
-              1e-7)
+    EXPECT_LE(
+        difference(actual.flat(third, 2 * third), expected.flat(0, expected.numel()).flat(third, 2 * third)).max_abs,
+        1e-7)
         << name << " (key part)";
   }
 }

@@ -1,11 +1,10 @@
 #include "nought/autograd/functions.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <numeric>
 
 #include "local_store.h"
+#include <gtest/gtest.h>
 
 namespace nought {
 namespace {
@@ -206,8 +205,7 @@ TEST(Functions, a_scaled_seed_of_the_head_is_refused) {
   const ParameterView weight = unit.add("w", {7, 5}, Init::zeros());
   LocalStore store(context, unit, DType::f64);
   Tape tape(context);
-  const Var loss =
-      cross_entropy_head(tape, tape.input(random(context, {1, 5}, 7)), weight, integers(context, {2}), 1);
+  const Var loss = cross_entropy_head(tape, tape.input(random(context, {1, 5}, 7)), weight, integers(context, {2}), 1);
   Tensor seed = context.empty({1}, DType::f64);
   seed.data<double>()[0] = 2;
   EXPECT_THROW(tape.backward(loss, seed), Error);

@@ -1,11 +1,11 @@
 #include "nought/autograd/tape.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
 
 #include "local_store.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "nought/autograd/functions.h"
 
 namespace nought {
@@ -27,7 +27,8 @@ struct TwoUnits final : Model {
       y = tape.run_unit(
           weight.unit(), y,
           [&weight](Tape& inner, const Var& in) {
-            return add(inner, in, activate(inner, linear(inner, in, weight, {}, WeightLayout::out_in), Activation::silu));
+            return add(inner, in,
+                       activate(inner, linear(inner, in, weight, {}, WeightLayout::out_in), Activation::silu));
           },
           recompute);
     return y;
@@ -38,7 +39,8 @@ struct TwoUnits final : Model {
 
 Tensor input(const Context& context) {
   Tensor x = context.empty({4, 8}, DType::f32);
-  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(normal_at(1, static_cast<uint64_t>(i)));
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<float>()[i] = static_cast<float>(normal_at(1, static_cast<uint64_t>(i)));
   return x;
 }
 

@@ -1,7 +1,8 @@
 // What Nought computes is what Hugging Face computes: logits, loss, every gradient and five AdamW steps, in any layout.
+#include "golden.h"
+
 #include <gtest/gtest.h>
 
-#include "golden.h"
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/probe.h"
@@ -18,7 +19,8 @@ struct Layout {
 /// A decoder of a golden folder on one rank of a layout.
 struct Loaded {
   Loaded(Communicator& ranks, const std::string& folder, int stage, AdamOptions adam = {}, Context on = Context::cpu())
-      : context(std::move(on)), decoder(ModelConfig::from_folder(folder)),
+      : context(std::move(on)),
+        decoder(ModelConfig::from_folder(folder)),
         model(context, ranks, decoder, {.policy = Policy::stage(stage), .adam = adam}) {
     model.load(HfWeights(folder, decoder));
   }
@@ -46,12 +48,13 @@ class Golden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, logits_loss_and_gradients_agree_at_every_stage_and_rank_count) {
   const std::string folder = golden_folder(GetParam());
-  for (const Layout layout : std::vector<Layout>{{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {4, 0}, {4, 1}, {4, 2}, {4, 3}}) {
+  for (const Layout layout :
+       std::vector<Layout>{{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {4, 0}, {4, 1}, {4, 2}, {4, 3}}) {
     SCOPED_TRACE(fmt::format("{} ranks, stage {}", layout.ranks, layout.stage));
     run_ranks(layout.ranks, [&](Communicator& ranks) {
       Loaded loaded(ranks, folder, layout.stage);
-      const ProbeInput input = read_probe_input(loaded.context, folder + "/golden.safetensors",
-                                                loaded.decoder.config().vocab_size);
+      const ProbeInput input =
+          read_probe_input(loaded.context, folder + "/golden.safetensors", loaded.decoder.config().vocab_size);
       const ProbeOutput output = probe(loaded.model, loaded.decoder, input, true);
       if (ranks.rank() != 0) return;
       EXPECT_EQ(output.size(), SafetensorsFile(folder + "/golden.safetensors").entries().size() - 2);
@@ -114,12 +117,13 @@ TEST_P(GoldenTraining, five_adamw_steps_follow_torch) {
     SCOPED_TRACE(fmt::format("{} ranks, stage {}", layout.ranks, layout.stage));
     run_ranks(layout.ranks, [&](Communicator& ranks) {
       Loaded loaded(ranks, folder, layout.stage,
-                  {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay_all = true});
+                    {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay_all = true});
       const ProbeInput input = read_probe_input(loaded.context, folder + "/golden.safetensors", 256);
       const Batch rows = probe_rows(loaded.context, input, ranks.rank(), ranks.size());
       const SafetensorsFile golden(folder + "/golden_train.safetensors");
       const auto load = [&](const std::string& name) { return golden.load(name, *loaded.context.memory); };
-      const std::vector<double> losses = load("loss").to_vector<double>(), norms = load("grad_norm").to_vector<double>();
+      const std::vector<double> losses = load("loss").to_vector<double>(),
+                                norms = load("grad_norm").to_vector<double>();
       const auto expect_parameters = [&](const std::string& prefix) {
         const auto& units = loaded.decoder.units();
         for (size_t i = 0; i < units.size(); ++i)
@@ -134,7 +138,8 @@ TEST_P(GoldenTraining, five_adamw_steps_follow_torch) {
               const int64_t third = have.numel() / 3;  // q, k, v; Adam normalises the noise of the key part
               for (int64_t part = 0; part < 3; ++part)
                 EXPECT_LE(testing::difference(have.flat(part * third, (part + 1) * third),
-                                              want.flat(part * third, (part + 1) * third)).max_abs,
+                                              want.flat(part * third, (part + 1) * third))
+                              .max_abs,
                           part == 1 ? 5e-3 : 1e-4)
                     << parameter.name << " part " << part;
             }

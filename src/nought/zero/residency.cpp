@@ -51,7 +51,7 @@ Tensor Residency::owned(size_t unit) const {
 }
 
 void Residency::exchange_updates() {
-  if (policy_.shard_parameters || ranks_.size() == 1) return;
+  if (policy_.shard_parameters || !policy_.shard_optimizer) return;  // shards, or everyone updated everything
   for (size_t unit = 0; unit < states_.size(); ++unit)
     states_[unit].arrival = ranks_.all_gather(owned(unit), states_[unit].stored);
 }

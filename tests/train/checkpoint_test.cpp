@@ -1,0 +1,145 @@
+#include "nought/train/checkpoint.h"
+
+#include <fstream>
+
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/train/hf_folder.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TempFolder;
+
+struct Losses final : TrainObserver {
+  void on_step(const StepReport& report) override { losses.push_back(report.loss); }
+  std::vector<double> losses;
+};
+
+RunPlan plan_for(const fs::path& folder, int stage, DType dtype) {
+  std::ofstream(folder / "text.txt") << [] {
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += fmt::format("line {} of a text that repeats itself.\n", i % 23);
+    return text;
+  }();
+  RunPlan plan;
+  plan.model_config = {{"model_type", "llama"},        {"vocab_size", 256},      {"hidden_size", 32},
+                       {"intermediate_size", 48},      {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+                       {"max_position_embeddings", 32}};
+  plan.data.files = {(folder / "text.txt").string()};
+  plan.data.seq_length = 16;
+  plan.micro_batch = 2;
+  plan.zero_stage = stage;
+  plan.dtype = dtype;
+  plan.overlap_comm = true;
+  plan.max_steps = 12;
+  plan.schedule = {.type = ScheduleType::cosine, .peak_lr = 3e-3, .warmup_steps = 2, .total_steps = 12};
+  plan.save_steps = 5;
+  plan.seed = 9;
+  plan.output_dir = (folder / "out").string();
+  return plan;
+}
+
+std::vector<double> run(RunPlan plan, StartMode mode, int ranks) {
+  std::vector<double> losses;
+  run_ranks(ranks, [&](Communicator& world, const Context& context) {
+    RunPlan mine = plan;
+    mine.train_batch = mine.micro_batch * ranks;
+    Losses observer;
+    Trainer(mine, mode, world, context, {&observer}).run();
+    if (world.rank() == 0) losses = observer.losses;
+  });
+  return losses;
+}
+
+TEST(Checkpoint, a_resumed_run_continues_bit_for_bit_at_any_stage) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    TempFolder folder;
+    const std::vector<double> whole = run(plan_for(folder.path(), 2, dtype), StartMode::fresh, 2);
+    ASSERT_EQ(whole.size(), 12u);
+    for (const int stage : {0, 1, 2, 3}) {
+      // As if the run had died after step 10.
+      fs::remove_all(folder.path() / "out" / "checkpoint-12");
+      const std::vector<double> rest = run(plan_for(folder.path(), stage, dtype), StartMode::resume, 2);
+      EXPECT_EQ(rest, std::vector<double>(whole.begin() + 10, whole.end())) << "stage " << stage;
+    }
+  }
+}
+
+TEST(Checkpoint, resumes_with_another_number_of_ranks) {
+  TempFolder folder;
+  RunPlan plan = plan_for(folder.path(), 3, DType::f32);
+  const std::vector<double> whole = run(plan, StartMode::fresh, 4);
+  fs::remove_all(folder.path() / "out" / "checkpoint-12");
+  plan.micro_batch = 8;  // the same train_batch on one rank
+  const std::vector<double> rest = run(plan, StartMode::resume, 1);
+  ASSERT_EQ(rest.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(rest[i], whole[10 + i], 1e-5);
+}
+
+TEST(Checkpoint, keeps_the_last_ones_and_refuses_to_mix_runs) {
+  TempFolder folder;
+  RunPlan plan = plan_for(folder.path(), 1, DType::f32);
+  plan.save_steps = 3;
+  plan.save_total_limit = 2;
+  run(plan, StartMode::fresh, 1);
+  const auto kept = list_checkpoints(plan.output_dir);
+  ASSERT_EQ(kept.size(), 2u);
+  EXPECT_EQ(kept[0].filename(), "checkpoint-9");
+  EXPECT_EQ(kept[1].filename(), "checkpoint-12");
+  EXPECT_THROW(validate_run(plan, StartMode::fresh), ConfigError);
+  run(plan, StartMode::overwrite, 1);
+  EXPECT_EQ(list_checkpoints(plan.output_dir).size(), 2u);
+}
+
+TEST(Checkpoint, a_damaged_block_and_a_missing_manifest_are_found) {
+  TempFolder folder;
+  const RunPlan plan = plan_for(folder.path(), 2, DType::f32);
+  run(plan, StartMode::fresh, 2);
+  const fs::path last = list_checkpoints(plan.output_dir).back(), file = last / "rank-00001.safetensors";
+  {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(-5, std::ios::end);
+    stream.put('\x55');
+  }
+  EXPECT_THROW(run(plan, StartMode::resume, 2), IoError);
+  fs::remove(last / "manifest.json");
+  EXPECT_NE(list_checkpoints(plan.output_dir).back(), last) << "without a manifest it is no checkpoint";
+}
+
+TEST(Checkpoint, the_checkpoint_of_another_model_is_refused) {
+  TempFolder folder;
+  RunPlan plan = plan_for(folder.path(), 0, DType::f32);
+  run(plan, StartMode::fresh, 1);
+  plan.model_config["hidden_size"] = 64;
+  EXPECT_THROW(validate_run(plan, StartMode::resume), IoError);
+}
+
+TEST(HfFolder, an_exported_model_loads_again_with_the_same_values) {
+  TempFolder folder;
+  const RunPlan plan = plan_for(folder.path(), 3, DType::bf16);
+  run(plan, StartMode::fresh, 2);
+  const auto self = make_self_communicator();
+  const Context context = Context::cpu();
+  Decoder decoder(ModelConfig::from_folder(plan.output_dir));
+  const HfWeights weights(plan.output_dir, decoder);
+  EXPECT_EQ(weights.dtype(), DType::bf16);
+  EXPECT_TRUE(weights.unused().empty());
+  const Checkpoint checkpoint(list_checkpoints(plan.output_dir).back(), decoder);
+  for (const auto& unit : decoder.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const Shape flat{parameter.shape.numel()};
+      const Tensor exported = context.empty(flat, DType::f32), master = context.empty(flat, DType::f32);
+      weights.fill(StateKind::master, parameter, {0, flat[0]}, exported);
+      checkpoint.fill(StateKind::master, parameter, {0, flat[0]}, master);
+      for (int64_t i = 0; i < flat[0]; ++i)
+        ASSERT_EQ(exported.data<float>()[i], static_cast<float>(bf16_t(master.data<float>()[i]))) << parameter.name;
+    }
+}
+
+}  // namespace
+}  // namespace nought

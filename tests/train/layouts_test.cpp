@@ -1,0 +1,261 @@
+// Layout never changes the result: stages, rank counts, accumulation, recompute and overlap walk the same path; what
+// each holds and sends is what the formulas say.
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/models/decoder.h"
+#include "nought/tensor/random.h"
+#include "nought/train/engine.h"
+
+namespace nought {
+namespace {
+
+constexpr int64_t kRows = 4, kLength = 16, kVocabulary = 96;
+
+struct Layout {
+  int ranks = 1, stage = 0;
+  DType dtype = DType::f32;
+  int accumulation = 1;
+  bool recompute = false, overlap = true, tied = false;
+  int steps = 30;
+
+  std::string str() const {
+    return fmt::format("{} ranks, stage {}, {}, accumulation {}", ranks, stage, name_of(dtype), accumulation);
+  }
+};
+
+ModelConfig tiny_llama(bool tied) {
+  return ModelConfig::from_json({{"model_type", "llama"},
+                                 {"vocab_size", kVocabulary},
+                                 {"hidden_size", 48},
+                                 {"intermediate_size", 80},
+                                 {"num_hidden_layers", 3},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"max_position_embeddings", 64},
+                                 {"tie_word_embeddings", tied}});
+}
+
+/// Rows [begin, end) of the batch of a step: a noisy sequence that can be learned.
+Batch rows_of(const Context& context, int step, int64_t begin, int64_t end) {
+  const Shape shape{end - begin, kLength};
+  Batch batch{context.empty(shape, DType::i32), context.empty(shape, DType::i32)};
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t t = 0; t < kLength; ++t) {
+      const auto token = [&](int64_t i) {
+        const uint32_t noise = philox(7, static_cast<uint64_t>(step * kRows + row), static_cast<uint64_t>(i))[0];
+        return static_cast<int32_t>((i * 5 + row + (noise % 4 == 0 ? noise % 17 : 0)) % kVocabulary);
+      };
+      const int64_t at = (row - begin) * kLength + t;
+      batch.input_ids.data<int32_t>()[at] = token(t);
+      batch.targets.data<int32_t>()[at] = token(t + 1);
+    }
+  return batch;
+}
+
+struct Result {
+  std::vector<double> losses, norms;
+  std::vector<float> weights;
+};
+
+/// Calls body(model, engine) on every rank of a layout.
+template <class Body>
+void with_model(const Layout& layout, Body body) {
+  run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
+    Decoder decoder(tiny_llama(layout.tied), layout.recompute);
+    ShardedModel model(context, ranks, decoder,
+                       {.policy = Policy::stage(layout.stage),
+                        .dtype = layout.dtype,
+                        .gradient_dtype = layout.dtype,
+                        .overlap = layout.overlap,
+                        .adam = {.weight_decay = 0.1}});
+    model.load(InitialState(3));
+    Engine engine(model);
+    body(model, engine);
+  });
+}
+
+StepResult take_step(const Layout& layout, ShardedModel& model, Engine& engine, int step) {
+  const int rank = model.ranks().rank();
+  const int64_t rows = kRows / (layout.ranks * layout.accumulation);
+  std::vector<Batch> batches;
+  for (int micro = 0; micro < layout.accumulation; ++micro) {
+    const int64_t begin = (micro * layout.ranks + rank) * rows;
+    batches.push_back(rows_of(model.context(), step, begin, begin + rows));
+  }
+  return engine.step(batches, kRows * kLength, 2e-3, 1.0);
+}
+
+Result train(const Layout& layout) {
+  Result result;
+  with_model(layout, [&](ShardedModel& model, Engine& engine) {
+    Result mine;
+    for (int step = 0; step < layout.steps; ++step) {
+      const StepResult each = take_step(layout, model, engine, step);
+      mine.losses.push_back(each.loss), mine.norms.push_back(each.grad_norm);
+    }
+    for (size_t unit = 0; unit < model.model().units().size(); ++unit)
+      model.with_parameters(unit, [&](const Tensor& whole) {
+        for (float value : whole.to_vector<float>()) mine.weights.push_back(value);
+      });
+    if (model.ranks().rank() == 0) result = std::move(mine);
+  });
+  return result;
+}
+
+void expect_same_bits(const Result& a, const Result& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.norms, b.norms);
+  EXPECT_EQ(a.weights, b.weights);
+}
+
+void expect_losses_within(const Result& a, const Result& b, double tolerance) {
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  for (size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], tolerance) << "step " << i;
+}
+
+TEST(Layouts, zero_stages_agree_bit_for_bit_and_rank_counts_within_rounding) {
+  const Result one = train({.ranks = 1, .stage = 0});
+  EXPECT_LT(one.losses.back(), one.losses.front() - 1) << "the model does not learn, so the test says little";
+  for (const int ranks : {1, 2, 4}) {
+    const Result first = train({.ranks = ranks, .stage = 0});
+    for (const int stage : {1, 2, 3}) {
+      const Layout layout{.ranks = ranks, .stage = stage};
+      SCOPED_TRACE(layout.str());
+      expect_same_bits(train(layout), first);
+    }
+    expect_losses_within(first, one, 1e-5);
+  }
+}
+
+TEST(Layouts, zero_stages_agree_bit_for_bit_in_bf16_and_with_tied_embeddings) {
+  for (const int ranks : {2, 3, 4}) {
+    if (kRows % ranks != 0) continue;
+    for (const bool tied : {false, true}) {
+      const Result first = train({.ranks = ranks, .stage = 0, .dtype = DType::bf16, .tied = tied, .steps = 12});
+      for (const int stage : {1, 2, 3}) {
+        const Layout layout{.ranks = ranks, .stage = stage, .dtype = DType::bf16, .tied = tied, .steps = 12};
+        SCOPED_TRACE(layout.str());
+        expect_same_bits(train(layout), first);
+      }
+    }
+  }
+}
+
+TEST(Layouts, with_accumulation_stages_0_and_1_agree_and_2_and_3_agree) {
+  for (const int ranks : {1, 2}) {
+    Result results[4];
+    for (const int stage : {0, 1, 2, 3}) results[stage] = train({.ranks = ranks, .stage = stage, .accumulation = 2});
+    expect_same_bits(results[0], results[1]);
+    expect_same_bits(results[2], results[3]);
+    expect_losses_within(results[0], results[2], 1e-5);
+  }
+}
+
+TEST(Layouts, four_micro_batches_of_one_equal_one_of_four) {
+  const Result whole = train({.ranks = 1, .accumulation = 1});
+  expect_losses_within(train({.ranks = 1, .accumulation = 4}), whole, 1e-5);
+  expect_losses_within(train({.ranks = 2, .stage = 2, .accumulation = 2}), whole, 1e-5);
+}
+
+TEST(Layouts, recompute_changes_no_bit) {
+  for (const Layout base :
+       {Layout{.ranks = 1}, Layout{.ranks = 2, .stage = 3}, Layout{.ranks = 2, .stage = 2, .dtype = DType::bf16}}) {
+    Layout recomputed = base;
+    recomputed.recompute = true;
+    SCOPED_TRACE(base.str());
+    expect_same_bits(train(recomputed), train(base));
+  }
+}
+
+TEST(Layouts, overlap_changes_no_bit) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const Layout base{.ranks = 2, .stage = stage, .accumulation = 2, .steps = 8};
+    Layout blocking = base;
+    blocking.overlap = false;
+    SCOPED_TRACE(base.str());
+    expect_same_bits(train(blocking), train(base));
+  }
+}
+
+/// Psi padded to equal shards, Unit by Unit: what the partition really lays out.
+int64_t padded_parameters(const Model& model, int ranks) {
+  int64_t padded = 0;
+  for (const auto& unit : model.units()) padded += Partition(unit->numel(), ranks).padded();
+  return padded;
+}
+
+TEST(Memory, model_states_take_what_the_formulas_say) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const int ranks : {1, 2, 4})
+      for (const int stage : {0, 1, 2, 3})
+        with_model({.ranks = ranks, .stage = stage, .dtype = dtype}, [&](ShardedModel& model, Engine&) {
+          model.settle();
+          const MemoryLedger& ledger = model.context().memory->ledger();
+          const int64_t psi = padded_parameters(model.model(), ranks), element = size_of(dtype);
+          EXPECT_LE(psi - model.model().parameter_count(),
+                    static_cast<int64_t>(model.model().units().size()) * ranks * Partition::kAlignment);
+          // 16-bit training keeps 12 bytes of fp32 master and moments per parameter; f32 is its own master.
+          const int64_t states = dtype == DType::f32 ? 8 : 12;
+          const auto shard = [&](int from_stage) { return stage >= from_stage ? psi / ranks : psi; };
+          EXPECT_EQ(ledger.current(Category::optimizer), states * shard(1)) << stage;
+          EXPECT_EQ(ledger.current(Category::gradients), element * shard(2)) << stage;
+          EXPECT_EQ(ledger.current(Category::parameters), element * shard(3)) << stage;
+        });
+}
+
+TEST(Memory, sharded_gradients_and_parameters_are_whole_for_two_units_at_most) {
+  with_model({.ranks = 2, .stage = 3}, [&](ShardedModel& model, Engine& engine) {
+    int64_t largest = 0;
+    for (const auto& unit : model.model().units())
+      largest = std::max(largest, Partition(unit->numel(), 2).padded() * 4);
+    take_step({.ranks = 2, .stage = 3}, model, engine, 0);
+    model.settle();
+    const MemoryLedger& ledger = model.context().memory->ledger();
+    const int64_t shards = padded_parameters(model.model(), 2) * 4 / 2;
+    EXPECT_LE(ledger.peak(Category::parameters), shards + 2 * largest);
+    EXPECT_LE(ledger.peak(Category::gradients), shards + 2 * largest);
+  });
+}
+
+TEST(Traffic, a_step_sends_two_or_three_times_the_parameters) {
+  for (const int ranks : {1, 2, 4})
+    for (const int stage : {0, 1, 2, 3}) {
+      const Layout layout{.ranks = ranks, .stage = stage};
+      SCOPED_TRACE(layout.str());
+      with_model(layout, [&](ShardedModel& model, Engine& engine) {
+        take_step(layout, model, engine, 0);
+        const Traffic before = model.ranks().traffic();
+        take_step(layout, model, engine, 1);
+        const Traffic after = model.ranks().traffic();
+        const auto sent = [&](Collective collective) {
+          return after[collective].elements - before[collective].elements;
+        };
+        const int64_t once = padded_parameters(model.model(), ranks) * (ranks - 1) / ranks;
+        EXPECT_EQ(sent(Collective::reduce_scatter), once);
+        EXPECT_EQ(sent(Collective::all_gather), stage == 3 ? 2 * once : once);
+        // All that is left are the loss and the norm.
+        EXPECT_LE(after.total_elements() - before.total_elements() - (stage == 3 ? 3 : 2) * once, 2 * ranks);
+      });
+    }
+}
+
+TEST(Traffic, accumulation_reduces_once_without_gradient_sharding_and_every_time_with_it) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const Layout layout{.ranks = 2, .stage = stage, .accumulation = 2};
+    with_model(layout, [&](ShardedModel& model, Engine& engine) {
+      const Traffic before = model.ranks().traffic();
+      take_step(layout, model, engine, 0);
+      const int64_t sent =
+          model.ranks().traffic()[Collective::reduce_scatter].elements - before[Collective::reduce_scatter].elements;
+      EXPECT_EQ(sent, padded_parameters(model.model(), 2) / 2 * (stage >= 2 ? 2 : 1)) << stage;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace nought
