@@ -1,5 +1,5 @@
-// The checks of a Communicator between real processes: test_comm_mpi CASE, started by mpirun. Prints one line that
-// begins with "ok" on rank 0, and leaves with 0, when all is well.
+// The checks of a Communicator between real processes: test_comm_mpi CASE [SPIN NAP (us)], started by mpirun. Prints
+// one line that begins with "ok" on rank 0, and leaves with 0, when all is well.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -121,16 +121,13 @@ void run_speed(MpiWorld& world, const Context& context) {
 }
 
 using Case = void (*)(MpiWorld&, const Context&);
-const std::map<std::string, Case> kCases{{"checks", run_checks},   {"throw", run_throw},     {"die", run_die},
-                                         {"abort", run_abort},     {"timeout", run_timeout}, {"speed", run_speed},
-                                         {"speed_spin", run_speed}};
+const std::map<std::string, Case> kCases{{"checks", run_checks}, {"throw", run_throw},     {"die", run_die},
+                                         {"abort", run_abort},   {"timeout", run_timeout}, {"speed", run_speed}};
 
-void run_case(const std::string& name) {
+void run_case(const std::string& name, const MpiOptions& options) {
   const auto found = kCases.find(name);
   require<ConfigError>(found != kCases.end(), "no case is called \"{}\"", name);
   const Context context = Context::cpu();
-  MpiOptions options;
-  if (name == "speed_spin") options.nap = std::chrono::microseconds(0);
   MpiWorld world(context, options);
   found->second(world, context);
   world.world().barrier().wait();
@@ -142,7 +139,12 @@ void run_case(const std::string& name) {
 
 int main(int argc, char** argv) {
   try {
-    nought::run_case(argc == 2 ? argv[1] : "checks");
+    nought::MpiOptions options;
+    if (argc == 4) {
+      options.spin = std::chrono::microseconds(std::stoi(argv[2]));
+      options.nap = std::chrono::microseconds(std::stoi(argv[3]));
+    }
+    nought::run_case(argc > 1 ? argv[1] : "checks", options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "test_comm_mpi: %s\n", error.what());
     nought::MpiWorld::abort(3);
