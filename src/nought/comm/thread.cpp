@@ -135,17 +135,28 @@ std::vector<Context> fresh_contexts(int size) {
   return contexts;
 }
 
+using Streams = std::vector<std::shared_ptr<Stream>>;
+
+Streams make_streams(size_t size) {
+  Streams streams;
+  for (size_t rank = 0; rank < size; ++rank) {
+    streams.push_back(std::make_shared<Stream>(Stream::Kind::worker, fmt::format("comm {}", rank)));
+    streams.back()->submit(use_one_openmp_thread);
+  }
+  return streams;
+}
+
 std::vector<std::unique_ptr<Communicator>> make_communicators(const std::shared_ptr<ThreadWorld>& world,
-                                                              const std::vector<Context>& contexts) {
+                                                              const std::vector<Context>& contexts,
+                                                              const Streams& streams) {
   std::vector<int> ranks;
   for (int rank = 0; rank < world->size(); ++rank) ranks.push_back(rank);
   const auto group = std::make_shared<ThreadGroup>(world, ranks);
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank : ranks) {
-    auto stream = std::make_shared<Stream>(Stream::Kind::worker, fmt::format("comm {}", rank));
-    stream->submit(use_one_openmp_thread);
-    auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[static_cast<size_t>(rank)]);
-    communicators.push_back(std::make_unique<StreamCommunicator>(std::move(transport), std::move(stream)));
+    const auto i = static_cast<size_t>(rank);
+    auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[i]);
+    communicators.push_back(std::make_unique<StreamCommunicator>(std::move(transport), streams[i]));
   }
   return communicators;
 }
@@ -168,7 +179,8 @@ void rethrow_first(const std::vector<std::exception_ptr>& failures) {
 
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(const std::vector<Context>& contexts) {
   require<CommError>(!contexts.empty(), "a group of ranks needs at least one rank");
-  return make_communicators(std::make_shared<ThreadWorld>(static_cast<int>(contexts.size())), contexts);
+  const auto world = std::make_shared<ThreadWorld>(static_cast<int>(contexts.size()));
+  return make_communicators(world, contexts, make_streams(contexts.size()));
 }
 
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size) {
@@ -183,14 +195,15 @@ void run_ranks(int size, const std::function<void(Communicator&, const Context&)
   require<CommError>(size > 0, "cannot run {} ranks: at least one is needed", size);
   const auto world = std::make_shared<ThreadWorld>(size);
   const std::vector<Context> contexts = fresh_contexts(size);
-  const auto communicators = make_communicators(world, contexts);
+  const Streams streams = make_streams(contexts.size());
+  const auto communicators = make_communicators(world, contexts, streams);
   std::vector<std::exception_ptr> failures(static_cast<size_t>(size));
   const auto run_rank = [&](int rank) {
     const auto i = static_cast<size_t>(rank);
     use_one_openmp_thread();
     try {
       body(*communicators[i], contexts[i]);
-      communicators[i]->traffic();  // a rank has ended when its last collective has
+      streams[i]->synchronize();  // a rank has ended when its last collective has
     } catch (const std::exception& error) {
       failures[i] = std::current_exception();
       world->fail_rank(rank, error.what());
