@@ -1,0 +1,220 @@
+// Whole runs as a user makes them: processes started by the program itself, equal results at every layout, and bad
+// input that ends in one line.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "golden.h"
+#include "run_program.h"
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/kernels/kernels.h"
+#include "nought/models/safetensors_writer.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TempFolder;
+
+const std::string kProgram = NOUGHT_PROGRAM;
+
+/// A small run over a text of its own, in `folder`.
+void write_run(const TempFolder& folder) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += fmt::format("for (int i = {}; i < {}; ++i) sum += table[i];\n", i % 7, i % 31);
+  folder.write("text.txt", text);
+  folder.write("run.json",
+               nlohmann::json{
+                   {"model",
+                    {{"model_type", "llama"},
+                     {"vocab_size", 256},
+                     {"hidden_size", 48},
+                     {"intermediate_size", 64},
+                     {"num_hidden_layers", 2},
+                     {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2},
+                     {"max_position_embeddings", 64}}},
+                   {"data", {{"files", {(folder / "text.txt").string()}}, {"tokenizer", "bytes"}, {"seq_length", 32}}},
+                   {"training",
+                    {{"max_steps", 6},
+                     {"per_device_train_batch_size", 2},
+                     {"learning_rate", 3e-3},
+                     {"seed", 1},
+                     {"logging_steps", 1},
+                     {"save_steps", 4},
+                     {"output_dir", (folder / "out").string()}}},
+                   {"deepspeed", {{"zero_optimization", {{"stage", 2}}}}}}
+                   .dump());
+}
+
+std::string train_command(const TempFolder& folder, const std::string& more) {
+  return fmt::format("{} train {} {}", kProgram, (folder / "run.json").string(), more);
+}
+
+std::vector<nlohmann::json> metrics_of(const TempFolder& folder) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(folder / "out/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+std::vector<double> losses_of(const TempFolder& folder) {
+  std::vector<double> losses;
+  for (const nlohmann::json& line : metrics_of(folder)) losses.push_back(line.at("loss"));
+  return losses;
+}
+
+TEST(Runs, processes_agree_bit_for_bit_at_every_stage) {
+  TempFolder folder;
+  write_run(folder);
+  std::vector<double> first;
+  for (const int stage : {0, 1, 2, 3}) {
+    const Ended run = run_program(
+        train_command(folder, fmt::format("--ranks 2 --overwrite --set deepspeed.zero_optimization.stage={}", stage)));
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_NE(run.out.find("peak memory"), std::string::npos);
+    const std::vector<double> losses = losses_of(folder);
+    ASSERT_EQ(losses.size(), 6u);
+    if (stage == 0) first = losses;
+    EXPECT_EQ(losses, first) << "stage " << stage;
+  }
+}
+
+TEST(Runs, metrics_have_every_field_of_every_step) {
+  TempFolder folder;
+  write_run(folder);
+  ASSERT_EQ(run_program(train_command(folder, "")).exit_code, 0);
+  const auto lines = metrics_of(folder);
+  ASSERT_EQ(lines.size(), 6u);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i].at("step"), i + 1);
+    for (const char* field : {"loss", "grad_norm", "lr", "tokens_per_second", "mfu", "bytes_sent"})
+      EXPECT_TRUE(lines[i].at(field).is_number()) << field;
+  }
+}
+
+TEST(Runs, an_interrupted_run_resumes_bit_for_bit_at_another_stage) {
+  TempFolder folder;
+  write_run(folder);
+  ASSERT_EQ(run_program(train_command(folder, "--ranks 2")).exit_code, 0);
+  const std::vector<double> whole = losses_of(folder);
+  fs::remove_all(folder / "out/checkpoint-6");  // as if it had died after step 4
+  const Ended resumed =
+      run_program(train_command(folder, "--ranks 2 --resume --set deepspeed.zero_optimization.stage=3"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(losses_of(folder), whole);
+}
+
+TEST(Runs, a_trained_model_generates_and_the_same_seed_gives_the_same_text) {
+  TempFolder folder;
+  write_run(folder);
+  ASSERT_EQ(run_program(train_command(folder, "")).exit_code, 0);
+  const std::string command =
+      fmt::format("{} generate {} --prompt 'for (' --max-new-tokens 20 --seed 3", kProgram, (folder / "out").string());
+  const Ended once = run_program(command), again = run_program(command);
+  EXPECT_EQ(once.exit_code, 0) << once.err;
+  EXPECT_EQ(once.out.substr(0, 5), "for (");
+  EXPECT_EQ(once.out, again.out);
+}
+
+TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
+  TempFolder folder;
+  const std::string model = testing::golden_folder("open/gpt2"), out = (folder / "out.safetensors").string();
+  const Ended run =
+      run_program(fmt::format("{} probe {} --input {}/golden.safetensors --output {} --grads --ranks 2 --set "
+                              "deepspeed.zero_optimization.stage=3",
+                              kProgram, model, model, out));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Context context = Context::reference();
+  const SafetensorsFile actual(out), expected(model + "/golden.safetensors");
+  EXPECT_EQ(actual.entries().size() + 2, expected.entries().size());
+  for (const TensorEntry& entry : actual.entries()) {
+    const Tensor have = actual.load(entry.name, *context.memory), want = expected.load(entry.name, *context.memory);
+    EXPECT_EQ(have.shape(), want.shape()) << entry.name;
+    if (entry.name == "logits") {
+      EXPECT_LE(testing::difference(have, want).max_abs, 5e-5);
+    } else if (entry.name == "loss") {
+      EXPECT_NEAR(have.item(), want.item(), 5e-6);
+    } else {
+      testing::expect_gradient_close(entry.name, have, want, 5e-5);
+    }
+  }
+}
+
+/// The command fails with one line on stderr that contains every one of the words.
+void expect_one_line(const std::string& command, const std::vector<std::string>& words) {
+  const Ended run = run_program(command);
+  EXPECT_NE(run.exit_code, 0) << command;
+  EXPECT_NE(run.exit_code, 124) << command << " hangs";
+  EXPECT_LT(run.exit_code, 128) << command << " dies of a signal";
+  EXPECT_EQ(run.error_lines(), 1) << run.err;
+  for (const std::string& word : words) EXPECT_NE(run.err.find(word), std::string::npos) << word << " in: " << run.err;
+}
+
+TEST(BadInput, ends_in_one_line_that_names_the_place) {
+  TempFolder folder;
+  write_run(folder);
+  const auto expect_train = [&](const std::string& more, const std::vector<std::string>& words) {
+    expect_one_line(train_command(folder, more), words);
+  };
+  expect_train("--ranks 0", {"--ranks", "0"});
+  expect_train("--ranks 2 --set training.learnig_rate=1", {"learnig_rate", "learning_rate"});
+  expect_train("--set deepspeed.zero_optimisation.stage=1", {"zero_optimisation", "zero_optimization"});
+  expect_train(
+      "--ranks 2 --set deepspeed.train_batch_size=30 --set deepspeed.train_micro_batch_size_per_gpu=4 "
+      "--set deepspeed.gradient_accumulation_steps=2",
+      {"30", "16"});
+  expect_train("--set deepspeed.zero_optimization.stage=4", {"stage", "4"});
+  expect_train("--set data.files=[\\\"/nowhere/**\\\"]", {"/nowhere/**"});
+  expect_train("--set training.output_dir=/proc/nought", {"/proc/nought"});
+  expect_train("--resume", {"resume"});
+  expect_train("--set model.num_attention_heads=5", {"num_attention_heads"});
+  expect_train("--ranks 2 --set model.vocab_size=100", {"vocab", "256"});
+  expect_train("--set training.max_steps=none", {"max_steps"});
+  folder.write("empty.txt", "");
+  expect_train(fmt::format("--set data.files=[\\\"{}\\\"]", (folder / "empty.txt").string()), {"data"});
+  expect_one_line(kProgram + " train /nowhere/run.json", {"/nowhere/run.json"});
+}
+
+TEST(BadInput, damaged_models_and_batches_end_in_one_line) {
+  TempFolder folder;
+  const std::string golden = testing::golden_folder("open/llama");
+  const auto probe = [&](const std::string& model, const std::string& input) {
+    return fmt::format("{} probe {} --input {} --output {} --ranks 2", kProgram, model, input,
+                       (folder / "out.safetensors").string());
+  };
+  const auto copy_model = [&](const std::string& name) {
+    fs::create_directories(folder / name);
+    for (const char* file : {"config.json", "model.safetensors"})
+      fs::copy_file(golden + "/" + file, folder / name / file, fs::copy_options::overwrite_existing);
+    return (folder / name).string();
+  };
+  const std::string input = golden + "/golden.safetensors";
+
+  const std::string missing = copy_model("missing");
+  fs::remove(missing + "/model.safetensors");
+  expect_one_line(probe(missing, input), {"model.safetensors"});
+  const std::string truncated = copy_model("truncated");
+  fs::resize_file(truncated + "/model.safetensors", 5000);
+  expect_one_line(probe(truncated, input), {"model.safetensors"});
+  const std::string garbage = copy_model("garbage");
+  std::ofstream(garbage + "/model.safetensors") << std::string(4096, 'x');
+  expect_one_line(probe(garbage, input), {"model.safetensors"});
+  const std::string shape = copy_model("shape");
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(shape + "/config.json"));
+  config["intermediate_size"] = 128;
+  std::ofstream(shape + "/config.json") << config.dump();
+  expect_one_line(probe(shape, input), {"gate_proj", "128"});
+
+  const Context context = Context::reference();
+  const std::vector<int64_t> ids{1, 2, 256, 3};
+  save_safetensors(folder / "batch.safetensors", {{"input_ids", Tensor::of<int64_t>(*context.memory, {1, 4}, ids)}});
+  expect_one_line(probe(golden, (folder / "batch.safetensors").string()), {"input_ids", "256"});
+  expect_one_line(probe(golden, "/nowhere.safetensors"), {"/nowhere.safetensors"});
+}
+
+}  // namespace
+}  // namespace nought
