@@ -65,6 +65,20 @@ void check_ids(std::string_view op, const Tensor& ids, int64_t table_rows, std::
   }
 }
 
+void check_heads(std::string_view op, const Heads& x, int64_t tokens, int64_t num_heads, int64_t head_dim) {
+  if (tokens == 0) return;
+  const int64_t width = x.width(num_heads, head_dim);
+  require<ShapeError>(num_heads > 0 && head_dim > 0 && x.stride(head_dim) >= head_dim,
+                      "{}: {} heads of {}, {} apart, overlap", op, num_heads, head_dim, x.stride(head_dim));
+  require<ShapeError>(tokens == 1 || x.token_stride >= width,
+                      "{}: token_stride is {}, expected at least {} ({} heads of {}): tokens would overlap", op,
+                      x.token_stride, width, num_heads, head_dim);
+  const int64_t end = x.offset + (tokens - 1) * x.token_stride + width;
+  require<ShapeError>(x.offset >= 0 && end <= x.base.numel(),
+                      "{}: the heads of {} tokens end at element {} of {}, which has {}", op, tokens, end, x.base.str(),
+                      x.base.numel());
+}
+
 void check_gated(std::string_view op, const Tensor& gate_up, const Tensor& y, std::string_view y_name) {
   check_matrix({op, "gate_up", gate_up});
   require<ShapeError>(gate_up.dim(-1) % 2 == 0, "{}: gate_up is {}, expected an even last dimension [gate | up]", op,
@@ -179,6 +193,20 @@ void check(const EmbeddingBackward& op) {
   check_ids("EmbeddingBackward", op.ids, op.d_table.rows(), "id");
 }
 
+void check(const CopyHeads& op) {
+  check_float({"CopyHeads", "from", op.from.base});
+  check_dtype({"CopyHeads", "to", op.to.base}, op.from.base.dtype());
+  check_heads("CopyHeads", op.from, op.tokens, op.broadcast ? 1 : op.num_heads, op.head_dim);
+  check_heads("CopyHeads", op.to, op.tokens, op.num_heads, op.head_dim);
+}
+
+void check(const SumHeads& op) {
+  check_float({"SumHeads", "from", op.from.base});
+  check_dtype({"SumHeads", "to", op.to.base}, op.from.base.dtype());
+  check_heads("SumHeads", op.from, op.tokens, op.num_heads, op.head_dim);
+  check_heads("SumHeads", op.to, op.tokens, 1, op.head_dim);
+}
+
 void check(const Rope& op) {
   const Tensor& base = op.x.base;
   check_float({"Rope", "x", base});
@@ -193,15 +221,7 @@ void check(const Rope& op) {
   }
   check_size({"Rope", "sin", op.sin}, op.cos.numel());
   check_dtype({"Rope", "positions", op.positions}, DType::i32);
-  const int64_t tokens = op.positions.numel(), width = op.num_heads * op.head_dim;
-  if (tokens == 0) return;
-  require<ShapeError>(tokens == 1 || op.x.token_stride >= width,
-                      "Rope: token_stride is {}, expected at least {} (= {} heads of {}): tokens would overlap",
-                      op.x.token_stride, width, op.num_heads, op.head_dim);
-  const int64_t end = op.x.offset + (tokens - 1) * op.x.token_stride + width;
-  require<ShapeError>(op.x.offset >= 0 && end <= base.numel(),
-                      "Rope: the heads of {} tokens end at element {} of {}, which has {}", tokens, end, base.str(),
-                      base.numel());
+  check_heads("Rope", op.x, op.positions.numel(), op.num_heads, op.head_dim);
   check_ids("Rope", op.positions, op.cos.rows(), "position");
 }
 

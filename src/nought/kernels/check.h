@@ -25,6 +25,8 @@ void check(const LayerNorm& op);
 void check(const LayerNormBackward& op);
 void check(const Embedding& op);
 void check(const EmbeddingBackward& op);
+void check(const CopyHeads& op);
+void check(const SumHeads& op);
 void check(const Rope& op);
 void check(const CrossEntropy& op);
 void check(const Adam& op);

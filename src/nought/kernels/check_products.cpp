@@ -21,12 +21,13 @@ void require_tensor(const Tensor& x, int64_t numel, DType dtype, const char* nam
                       name, numel, name_of(dtype), x.str());
 }
 
-void require_heads(const Heads& x, int64_t tokens, int64_t width, DType dtype, const char* name) {
+void require_heads(const Heads& x, int64_t tokens, int64_t num_heads, int64_t head_dim, DType dtype, const char* name) {
   require<ShapeError>(x.base.defined(), "Attention needs {}", name);
   require<ShapeError>(x.base.dtype() == dtype, "Attention needs {} in {}, got {}", name, name_of(dtype), x.base.str());
   if (tokens == 0) return;
-  require<ShapeError>(x.token_stride >= width, "{} has rows of {} elements {} apart: they overlap", name, width,
-                      x.token_stride);
+  const int64_t width = x.width(num_heads, head_dim);
+  require<ShapeError>(x.token_stride >= width && x.stride(head_dim) >= head_dim,
+                      "{} has rows of {} elements {} apart: they overlap", name, width, x.token_stride);
   const int64_t last = x.offset + (tokens - 1) * x.token_stride + width;
   require<ShapeError>(x.offset >= 0 && last <= x.base.numel(), "{} reaches elements [{}, {}) of {}", name, x.offset,
                       last, x.base.str());
@@ -43,9 +44,9 @@ void check_common(const Op& op) {
                       s.q_length, s.k_length, s.window);
   const DType dtype = op.out.dtype();
   require<ShapeError>(is_float(dtype), "Attention needs a floating-point dtype, got {}", name_of(dtype));
-  require_heads(op.q, s.batch * s.q_length, s.num_heads * s.head_dim, dtype, "q");
-  require_heads(op.k, s.batch * s.k_length, s.num_kv_heads * s.head_dim, dtype, "k");
-  require_heads(op.v, s.batch * s.k_length, s.num_kv_heads * s.head_dim, dtype, "v");
+  require_heads(op.q, s.batch * s.q_length, s.num_heads, s.head_dim, dtype, "q");
+  require_heads(op.k, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "k");
+  require_heads(op.v, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "v");
   require_tensor(op.out, s.batch * s.q_length * s.num_heads * s.head_dim, dtype, "out");
   require_tensor(op.lse, s.batch * s.num_heads * s.q_length, dtype == DType::f64 ? DType::f64 : DType::f32, "lse");
 }
@@ -78,9 +79,9 @@ void check(const AttentionBackward& op) {
   const AttentionShape& s = op.shape;
   const DType dtype = op.out.dtype();
   require_tensor(op.d_out, op.out.numel(), dtype, "d_out");
-  require_heads(op.dq, s.batch * s.q_length, s.num_heads * s.head_dim, dtype, "dq");
-  require_heads(op.dk, s.batch * s.k_length, s.num_kv_heads * s.head_dim, dtype, "dk");
-  require_heads(op.dv, s.batch * s.k_length, s.num_kv_heads * s.head_dim, dtype, "dv");
+  require_heads(op.dq, s.batch * s.q_length, s.num_heads, s.head_dim, dtype, "dq");
+  require_heads(op.dk, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "dk");
+  require_heads(op.dv, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "dv");
 }
 
 }  // namespace nought

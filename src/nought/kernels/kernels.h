@@ -9,10 +9,13 @@
 #include "nought/tensor/stream.h"
 
 // Every operation of ops.h, once: interfaces, backends and traces are generated from this list.
+// clang-format off
 #define NOUGHT_OPERATIONS(X)                                                                                      \
   X(MatMul) X(SumRows) X(Add) X(Scale) X(Fill) X(Cast) X(AddTo) X(SumTensors) X(Activate) X(ActivateBackward)     \
   X(GatedActivate) X(GatedActivateBackward) X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)       \
-  X(Embedding) X(EmbeddingBackward) X(Rope) X(Attention) X(AttentionBackward) X(CrossEntropy) X(Adam) X(SumSquares)
+  X(Embedding) X(EmbeddingBackward) X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward)            \
+  X(CrossEntropy) X(Adam) X(SumSquares)
+// clang-format on
 
 namespace nought {
 

@@ -114,7 +114,8 @@ struct LayerNormBackward {
 
 // --- embedding and positions ---
 
-/// out[t] [+]= table[ids[t]]. table: [V, H] float, ids: [tokens] i32, out: [tokens, H]. Error if an id is not in [0, V).
+/// out[t] [+]= table[ids[t]]. table: [V, H] float, ids: [tokens] i32, out: [tokens, H]. Error if an id is not in [0,
+/// V).
 struct Embedding {
   Tensor table, ids, out;
   bool accumulate = false;
@@ -127,11 +128,32 @@ struct EmbeddingBackward {
 };
 
 /// Where the heads of each token lie in a wider row: element (token, head, i) is base[offset + token * token_stride +
-/// head * head_dim + i], base seen flat. So q, k and v may be parts of one packed projection, or rows of a cache.
+/// head * head_stride + i], base seen flat. So q, k and v may be parts of one packed projection, or rows of a cache.
 struct Heads {
   Tensor base;
   int64_t offset = 0;
   int64_t token_stride = 0;
+  int64_t head_stride = 0;  // 0: head_dim, the heads of a token lie side by side
+
+  int64_t stride(int64_t head_dim) const { return head_stride > 0 ? head_stride : head_dim; }
+  int64_t at(int64_t token, int64_t head, int64_t head_dim) const {
+    return offset + token * token_stride + head * stride(head_dim);
+  }
+  /// From the first element of a token's heads to the end of its last head.
+  int64_t width(int64_t num_heads, int64_t head_dim) const { return (num_heads - 1) * stride(head_dim) + head_dim; }
+};
+
+/// to[t, h] [+]= from[t, h] for num_heads heads of each token. With `broadcast`, `from` has one head: to[t, h] [+]=
+/// from[t].
+struct CopyHeads {
+  Heads from, to;
+  int64_t tokens = 0, num_heads = 0, head_dim = 0;
+  bool broadcast = false, accumulate = false;
+};
+/// to[t] = sum over h of from[t, h], added in order of h: the gradient of a broadcast. `to` has one head.
+struct SumHeads {
+  Heads from, to;
+  int64_t tokens = 0, num_heads = 0, head_dim = 0;
 };
 
 /// Rotary embedding in place (arXiv 2104.09864) on the first rotary_dim elements of each head. Pairs are (i, i + r/2),
@@ -146,11 +168,11 @@ struct Rope {
 
 // --- attention ---
 
-/// out[b, i, h] = sum_j softmax_j(scale * q_i . k_j) v_j over the visible j. q: batch * q_length tokens of num_heads heads,
-/// k, v: batch * k_length tokens of num_kv_heads heads (query head h reads kv head h / (num_heads / num_kv_heads)).
-/// Query i sits at position k_length - q_length + i; causal: j <= that position; window > 0: and j > position - window.
-/// out: [batch * q_length, num_heads * head_dim]; lse: [batch, num_heads, q_length] f32 (f64 for f64), the log of the sum
-/// of exponentials. Streaming softmax in blocks (arXiv 2205.14135): no T x T matrix in memory.
+/// out[b, i, h] = sum_j softmax_j(scale * q_i . k_j) v_j over the visible j. q: batch * q_length tokens of num_heads
+/// heads, k, v: batch * k_length tokens of num_kv_heads heads (query head h reads kv head h / (num_heads /
+/// num_kv_heads)). Query i sits at position k_length - q_length + i; causal: j <= that position; window > 0: and j >
+/// position - window. out: [batch * q_length, num_heads * head_dim]; lse: [batch, num_heads, q_length] f32 (f64 for
+/// f64), the log of the sum of exponentials. Streaming softmax in blocks (arXiv 2205.14135): no T x T matrix in memory.
 struct AttentionShape {
   int64_t batch = 0, q_length = 0, k_length = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
@@ -187,8 +209,8 @@ struct CrossEntropy {
 
 /// One pass of Adam (arXiv 1412.6980) or, with decoupled decay, AdamW (arXiv 1711.05101), as torch.optim computes it:
 /// g = gradient * gradient_scale; [p *= 1 - lr * weight_decay | g += weight_decay * p]; m, v updated;
-/// p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps). parameter, exp_avg, exp_avg_sq: f32 of one size; gradient: any float;
-/// parameter_copy (optional): the parameter rounded to its 16-bit dtype.
+/// p -= lr / bias1 * m / (sqrt(v) / sqrt(bias2) + eps). parameter, exp_avg, exp_avg_sq: f32 of one size; gradient: any
+/// float; parameter_copy (optional): the parameter rounded to its 16-bit dtype.
 struct Adam {
   Tensor parameter, exp_avg, exp_avg_sq, gradient, parameter_copy = {};
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
@@ -197,7 +219,8 @@ struct Adam {
   bool decoupled_decay = true;
 };
 
-/// out[0] = sum of x[i]^2 (f64), in fixed blocks of 65536 elements so that the result is the same on any number of threads.
+/// out[0] = sum of x[i]^2 (f64), in fixed blocks of 65536 elements so that the result is the same on any number of
+/// threads.
 struct SumSquares {
   Tensor x, out;
 };

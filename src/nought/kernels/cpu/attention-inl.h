@@ -24,7 +24,7 @@ inline int64_t padded(int64_t n) { return round_up(n, std::max<int64_t>(4, lanes
 
 /// to[0, padded) = factor * the head's elements, then zeros.
 inline void load_row(const Heads& x, int64_t token, int64_t head, int64_t head_dim, float factor, float* to) {
-  const int64_t at = x.offset + token * x.token_stride + head * head_dim;
+  const int64_t at = x.at(token, head, head_dim);
   visit(x.base.dtype(), [=, &x](auto tag) HWY_ATTR {
     const F32 d;
     const auto* from = x.base.data<typename decltype(tag)::type>() + at;
@@ -36,7 +36,7 @@ inline void load_row(const Heads& x, int64_t token, int64_t head, int64_t head_d
 
 /// The head's elements = factor * from.
 inline void store_row(const Heads& x, int64_t token, int64_t head, int64_t head_dim, float factor, const float* from) {
-  const int64_t at = x.offset + token * x.token_stride + head * head_dim;
+  const int64_t at = x.at(token, head, head_dim);
   visit(x.base.dtype(), [=, &x](auto tag) HWY_ATTR {
     const F32 d;
     auto* to = x.base.data<typename decltype(tag)::type>() + at;

@@ -60,7 +60,7 @@ void rope(const Rope& op, Interval tokens) {
       const int64_t position = op.positions.data<int32_t>()[token];
       const float *cos = op.cos.data<float>() + position * pairs, *sin = op.sin.data<float>() + position * pairs;
       T* x = op.x.base.data<T>() + op.x.offset + token * op.x.token_stride;
-      for (int64_t head = 0; head < op.num_heads; ++head, x += op.head_dim) {
+      for (int64_t head = 0; head < op.num_heads; ++head, x += op.x.stride(op.head_dim)) {
         if (op.interleaved) {
           rotate_neighbours(x, pairs, cos, sin, direction);
         } else {

@@ -9,7 +9,7 @@ namespace {
 /// The head_dim elements of one head of one token.
 template <class T>
 T* at(const Heads& heads, int64_t token, int64_t head, int64_t head_dim) {
-  return heads.base.data<T>() + heads.offset + token * heads.token_stride + head * head_dim;
+  return heads.base.data<T>() + heads.at(token, head, head_dim);
 }
 
 template <class Sum, class A, class B>

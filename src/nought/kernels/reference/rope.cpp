@@ -13,7 +13,7 @@ void run(const Rope& op) {
       const int64_t position = op.positions.data<int32_t>()[token];
       const Real *cos = op.cos.data<Real>() + position * pairs, *sin = op.sin.data<Real>() + position * pairs;
       for (int64_t head = 0; head < op.num_heads; ++head) {
-        T* x = op.x.base.data<T>() + op.x.offset + token * op.x.token_stride + head * op.head_dim;
+        T* x = op.x.base.data<T>() + op.x.at(token, head, op.head_dim);
         for (int64_t i = 0; i < pairs; ++i) {
           T &first = op.interleaved ? x[2 * i] : x[i], &second = op.interleaved ? x[2 * i + 1] : x[i + pairs];
           const Real a{first}, b{second}, s = op.inverse ? -sin[i] : sin[i];
