@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "nought/base/math.h"
+
 namespace nought {
 namespace {
 
@@ -238,16 +240,75 @@ void check(const CrossEntropy& op) {
   }
 }
 
+namespace {
+
+/// What all optimizers share: f32 parameters, any float gradient, and an optional 16-bit copy, of one size.
+template <class Op>
+void check_update(std::string_view name, const Op& op) {
+  check_dtype({name, "parameter", op.parameter}, DType::f32);
+  if constexpr (requires { op.gradient; }) {
+    check_float({name, "gradient", op.gradient});
+    check_size({name, "gradient", op.gradient}, op.parameter.numel());
+  }
+  if constexpr (requires { op.parameter_copy; }) {
+    if (!op.parameter_copy) return;
+    check_float({name, "parameter_copy", op.parameter_copy});
+    check_size({name, "parameter_copy", op.parameter_copy}, op.parameter.numel());
+  }
+}
+
+template <class Op>
+void check_code(std::string_view name, const Op& op) {
+  check_dtype({name, "x", op.x}, DType::f32);
+  require<ShapeError>(op.block > 0, "{}: block is {}, expected > 0", name, op.block);
+  check({name, "codes", op.codes}, DType::u8, op.x.numel());
+  check({name, "scales", op.scales}, DType::f32, ceil_div(op.x.numel(), op.block));
+}
+
+}  // namespace
+
 void check(const Adam& op) {
-  check_dtype({"Adam", "parameter", op.parameter}, DType::f32);
+  check_update("Adam", op);
   check_like({"Adam", "exp_avg", op.exp_avg}, op.parameter);
   check_like({"Adam", "exp_avg_sq", op.exp_avg_sq}, op.parameter);
-  check_float({"Adam", "gradient", op.gradient});
-  check_size({"Adam", "gradient", op.gradient}, op.parameter.numel());
-  if (!op.parameter_copy) return;
-  check_float({"Adam", "parameter_copy", op.parameter_copy});
-  check_size({"Adam", "parameter_copy", op.parameter_copy}, op.parameter.numel());
 }
+
+void check(const Sgd& op) {
+  check_update("Sgd", op);
+  if (op.momentum_buffer) check_like({"Sgd", "momentum_buffer", op.momentum_buffer}, op.parameter);
+}
+
+void check(const Adagrad& op) {
+  check_update("Adagrad", op);
+  check_like({"Adagrad", "sum", op.sum}, op.parameter);
+}
+
+void check(const Lion& op) {
+  check_update("Lion", op);
+  check_like({"Lion", "exp_avg", op.exp_avg}, op.parameter);
+}
+
+void check(const LambDirection& op) {
+  check_update("LambDirection", op);
+  check_like({"LambDirection", "exp_avg", op.exp_avg}, op.parameter);
+  check_like({"LambDirection", "exp_avg_sq", op.exp_avg_sq}, op.parameter);
+  check_like({"LambDirection", "direction", op.direction}, op.parameter);
+}
+
+void check(const MomentumDirection& op) {
+  check_dtype({"MomentumDirection", "momentum_buffer", op.momentum_buffer}, DType::f32);
+  check_float({"MomentumDirection", "gradient", op.gradient});
+  check_size({"MomentumDirection", "gradient", op.gradient}, op.momentum_buffer.numel());
+  check_like({"MomentumDirection", "direction", op.direction}, op.momentum_buffer);
+}
+
+void check(const ApplyDirection& op) {
+  check_update("ApplyDirection", op);
+  check_like({"ApplyDirection", "direction", op.direction}, op.parameter);
+}
+
+void check(const Quantize8& op) { check_code("Quantize8", op); }
+void check(const Dequantize8& op) { check_code("Dequantize8", op); }
 
 void check(const SumSquares& op) {
   check_float({"SumSquares", "x", op.x});

@@ -30,6 +30,14 @@ void check(const SumHeads& op);
 void check(const Rope& op);
 void check(const CrossEntropy& op);
 void check(const Adam& op);
+void check(const Sgd& op);
+void check(const Adagrad& op);
+void check(const Lion& op);
+void check(const LambDirection& op);
+void check(const MomentumDirection& op);
+void check(const ApplyDirection& op);
+void check(const Quantize8& op);
+void check(const Dequantize8& op);
 void check(const SumSquares& op);
 
 }  // namespace nought

@@ -219,6 +219,72 @@ struct Adam {
   bool decoupled_decay = true;
 };
 
+/// SGD as torch.optim.SGD computes it: g = gradient * gradient_scale + weight_decay * p; with a momentum_buffer b:
+/// b = momentum * b + (1 - dampening) * g (the first step: b = g), and g becomes b, or g + momentum * b with nesterov;
+/// p -= lr * g. momentum_buffer: f32, undefined without momentum.
+struct Sgd {
+  Tensor parameter, momentum_buffer, gradient, parameter_copy = {};
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
+  double gradient_scale = 1;
+  bool nesterov = false, first = false;
+};
+
+/// Adagrad as torch.optim.Adagrad computes it: g = gradient * gradient_scale + weight_decay * p; sum += g^2;
+/// p -= lr * g / (sqrt(sum) + eps). sum: f32.
+struct Adagrad {
+  Tensor parameter, sum, gradient, parameter_copy = {};
+  double lr = 1e-2, eps = 1e-10, weight_decay = 0;
+  double gradient_scale = 1;
+};
+
+/// Lion (arXiv 2302.06675): p *= 1 - lr * weight_decay; p -= lr * sign(beta1 * m + (1 - beta1) * g);
+/// m = beta2 * m + (1 - beta2) * g. exp_avg (m): f32.
+struct Lion {
+  Tensor parameter, exp_avg, gradient, parameter_copy = {};
+  double lr = 1e-4, beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
+  double gradient_scale = 1;
+};
+
+/// Lamb's direction before its trust ratio (arXiv 1904.00962): m, v updated as in Adam;
+/// direction = m / bias1 / (sqrt(v / bias2) + eps) + weight_decay * p. direction: f32.
+struct LambDirection {
+  Tensor parameter, exp_avg, exp_avg_sq, gradient, direction;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
+  double bias1 = 1, bias2 = 1;  // 1 - beta^step, or 1 without bias correction
+  double gradient_scale = 1;
+};
+
+/// Muon's direction before it is orthogonalised: b = momentum * b + (1 - momentum) * g; direction = b, or with
+/// nesterov momentum * b + (1 - momentum) * g. momentum_buffer (b), direction: f32.
+struct MomentumDirection {
+  Tensor momentum_buffer, gradient, direction;
+  double momentum = 0.95, gradient_scale = 1;
+  bool nesterov = true;
+};
+
+/// p = keep * p - step * direction, all f32. parameter_copy as in Adam.
+struct ApplyDirection {
+  Tensor parameter, direction, parameter_copy = {};
+  double step = 1e-3, keep = 1;
+};
+
+/// Block-wise dynamic 8-bit codes (arXiv 2110.02861; the two maps are in kernels/dynamic_code.h): in each block of
+/// `block` elements, scale = the element of largest magnitude, sign included, and codes = the nearest values of the map
+/// to x / scale. So the largest element is exact, and quantizing what was dequantized changes nothing. x: [n] f32,
+/// codes: [n] u8, scales: [ceil(n / block)] f32. For the unsigned map x >= 0, and what is not 0 gets no code of 0: a
+/// second moment of 0 under a first one that is not would make a step without bounds.
+struct Quantize8 {
+  Tensor x, codes, scales;
+  int64_t block = 256;
+  bool is_signed = true;
+};
+/// x = map[codes] * scale of the block.
+struct Dequantize8 {
+  Tensor codes, scales, x;
+  int64_t block = 256;
+  bool is_signed = true;
+};
+
 /// out[0] = sum of x[i]^2 (f64), in fixed blocks of 65536 elements so that the result is the same on any number of
 /// threads.
 struct SumSquares {

@@ -1,0 +1,192 @@
+// Every optimizer's kernel follows its reference on each instruction set, and does not depend on the number of threads.
+#include "kernels/helpers.h"
+
+#include "nought/kernels/cpu/cpu.h"
+
+namespace nought {
+namespace {
+
+using namespace testing;
+
+/// Calls f with the address of every tensor of an operation.
+template <class F>
+void each_tensor(Sgd& op, F f) {
+  f(op.parameter), f(op.momentum_buffer), f(op.parameter_copy);
+}
+template <class F>
+void each_tensor(Adagrad& op, F f) {
+  f(op.parameter), f(op.sum), f(op.parameter_copy);
+}
+template <class F>
+void each_tensor(Lion& op, F f) {
+  f(op.parameter), f(op.exp_avg), f(op.parameter_copy);
+}
+template <class F>
+void each_tensor(LambDirection& op, F f) {
+  f(op.parameter), f(op.exp_avg), f(op.exp_avg_sq), f(op.direction);
+}
+template <class F>
+void each_tensor(MomentumDirection& op, F f) {
+  f(op.momentum_buffer), f(op.direction);
+}
+template <class F>
+void each_tensor(ApplyDirection& op, F f) {
+  f(op.parameter), f(op.parameter_copy);
+}
+
+class Updates : public KernelTest {
+ protected:
+  Tensor state(int64_t n, uint64_t seed) { return random({n}, DType::f32, seed, 0.1); }
+  Tensor squares(int64_t n) {
+    Tensor x = state(n, 3);
+    for (float& value : x.span<float>()) value *= value;
+    return x;
+  }
+  Tensor gradient(int64_t n, DType dtype) { return random({n}, dtype, 4); }
+
+  template <class Op>
+  Op copied(Op op) {
+    each_tensor(op, [&](Tensor& tensor) {
+      if (tensor) tensor = clone(tensor);
+    });
+    return op;
+  }
+
+  /// make(n, gradient dtype, copy dtype) against the reference; `noise` allows for fp32 arithmetic.
+  template <class Make>
+  void expect_follows_the_reference(const Make& make, double noise = 1e-6) {
+    for_each_instruction_set([&] {
+      for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+        for (const DType narrow : {DType::bf16, DType::f16})
+          for (const int64_t n : {1, 3, 17, 257, 2049, 5000}) {
+            auto op = make(n, dtype, narrow);
+            auto expected = copied(op);
+            cpu::run(op);
+            reference::run(expected);
+            std::vector<Tensor> wanted;
+            each_tensor(expected, [&](Tensor& tensor) { wanted.push_back(tensor); });
+            size_t i = 0;
+            each_tensor(op, [&](Tensor& tensor) {
+              const Tensor& want = wanted[i++];
+              if (tensor && tensor.dtype() == DType::f32) expect_close(tensor, want, noise, noise);
+            });
+            if constexpr (requires { op.parameter_copy; }) {
+              expect_same_bits(op.parameter_copy, converted(*memory_, op.parameter, narrow));
+            }
+          }
+    });
+    auto one = make(100003, DType::bf16, DType::bf16);
+    auto four = copied(one);
+    {
+      ThreadCount guard(1);
+      cpu::run(one);
+    }
+    ThreadCount guard(4);
+    cpu::run(four);
+    std::vector<Tensor> first;
+    each_tensor(one, [&](Tensor& tensor) { first.push_back(tensor); });
+    size_t i = 0;
+    each_tensor(four, [&](Tensor& tensor) {
+      if (tensor) expect_same_bits(tensor, first[i]);
+      ++i;
+    });
+  }
+};
+
+TEST_F(Updates, sgd_follows_its_reference) {
+  for (const bool momentum : {false, true})
+    for (const bool first : {false, true})
+      for (const bool nesterov : {false, true})
+        expect_follows_the_reference([&](int64_t n, DType dtype, DType narrow) {
+          return Sgd{.parameter = state(n, 1),
+                     .momentum_buffer = momentum ? state(n, 2) : Tensor{},
+                     .gradient = gradient(n, dtype),
+                     .parameter_copy = empty({n}, narrow),
+                     .lr = 0.1,
+                     .momentum = 0.9,
+                     .dampening = nesterov ? 0 : 0.2,
+                     .weight_decay = 0.01,
+                     .gradient_scale = 0.5,
+                     .nesterov = nesterov,
+                     .first = first};
+        });
+}
+
+TEST_F(Updates, adagrad_follows_its_reference) {
+  expect_follows_the_reference([&](int64_t n, DType dtype, DType narrow) {
+    return Adagrad{.parameter = state(n, 1),
+                   .sum = squares(n),
+                   .gradient = gradient(n, dtype),
+                   .parameter_copy = empty({n}, narrow),
+                   .weight_decay = 0.01,
+                   .gradient_scale = 0.5};
+  });
+}
+
+TEST_F(Updates, lion_follows_its_reference) {
+  expect_follows_the_reference([&](int64_t n, DType dtype, DType narrow) {
+    return Lion{.parameter = state(n, 1),
+                .exp_avg = state(n, 2),
+                .gradient = gradient(n, dtype),
+                .parameter_copy = empty({n}, narrow),
+                .lr = 1e-2,
+                .weight_decay = 0.1,
+                .gradient_scale = 0.5};
+  });
+}
+
+TEST_F(Updates, a_lion_without_gradient_and_momentum_does_not_move) {
+  const Lion op{.parameter = of<float>({2}), .exp_avg = of<float>({0}), .gradient = of<float>({0}), .lr = 1};
+  cpu::run(op);
+  EXPECT_EQ(op.parameter.item(), 2);
+}
+
+TEST_F(Updates, lamb_direction_follows_its_reference) {
+  expect_follows_the_reference(
+      [&](int64_t n, DType dtype, DType) {
+        return LambDirection{.parameter = state(n, 1),
+                             .exp_avg = state(n, 2),
+                             .exp_avg_sq = squares(n),
+                             .gradient = gradient(n, dtype),
+                             .direction = empty({n}, DType::f32),
+                             .weight_decay = 0.01,
+                             .bias1 = 0.2,
+                             .bias2 = 0.01,
+                             .gradient_scale = 0.5};
+      },
+      3e-6);
+}
+
+TEST_F(Updates, momentum_direction_follows_its_reference) {
+  for (const bool nesterov : {false, true})
+    expect_follows_the_reference([&](int64_t n, DType dtype, DType) {
+      return MomentumDirection{.momentum_buffer = state(n, 1),
+                               .gradient = gradient(n, dtype),
+                               .direction = empty({n}, DType::f32),
+                               .gradient_scale = 0.5,
+                               .nesterov = nesterov};
+    });
+}
+
+TEST_F(Updates, apply_direction_follows_its_reference) {
+  expect_follows_the_reference([&](int64_t n, DType, DType narrow) {
+    return ApplyDirection{.parameter = state(n, 1),
+                          .direction = state(n, 2),
+                          .parameter_copy = empty({n}, narrow),
+                          .step = 0.3,
+                          .keep = 0.99};
+  });
+}
+
+TEST_F(Updates, tensors_that_do_not_fit_are_refused) {
+  const Tensor x = state(10, 1), shorter = state(9, 2);
+  EXPECT_THROW(cpu::run(Sgd{.parameter = x, .momentum_buffer = shorter, .gradient = x}), ShapeError);
+  EXPECT_THROW(cpu::run(Adagrad{.parameter = x, .sum = shorter, .gradient = x}), ShapeError);
+  EXPECT_THROW(cpu::run(Lion{.parameter = x, .exp_avg = x, .gradient = shorter}), ShapeError);
+  EXPECT_THROW(cpu::run(ApplyDirection{.parameter = x, .direction = shorter}), ShapeError);
+  EXPECT_THROW(cpu::run(Quantize8{.x = x, .codes = empty({10}, DType::u8), .scales = empty({2}, DType::f32)}),
+               ShapeError);
+}
+
+}  // namespace
+}  // namespace nought
