@@ -14,49 +14,68 @@ using namespace testing;
 struct Problem {
   AttentionShape shape;
   Tensor qkv, out, lse, d_out, d_qkv;
+  Tensor sinks, d_sinks;  // undefined without sinks
 
-  Problem(Memory& memory, const AttentionShape& problem_shape, DType dtype) : shape(problem_shape) {
+  Problem(Memory& memory, const AttentionShape& problem_shape, DType dtype, bool with_sinks = false)
+      : shape(problem_shape) {
     const AttentionShape& s = shape;
     const DType statistics = dtype == DType::f64 ? DType::f64 : DType::f32;
     qkv = random_tensor(memory, {tokens(), width()}, dtype, 1);
     d_qkv = random_tensor(memory, {tokens(), width()}, dtype, 2);
-    out = random_tensor(memory, {s.batch * s.q_length, s.num_heads * s.head_dim}, dtype, 3);
+    out = random_tensor(memory, {s.batch * s.q_length, s.num_heads * s.value_dim()}, dtype, 3);
     d_out = random_tensor(memory, out.shape(), dtype, 4);
     lse = random_tensor(memory, {s.batch, s.num_heads, s.q_length}, statistics, 5);
+    if (!with_sinks) return;
+    sinks = random_tensor(memory, {s.num_heads}, dtype, 6, 2);
+    d_sinks = random_tensor(memory, {s.num_heads}, statistics, 7);
   }
   /// The same inputs in f64.
   Problem exact(Memory& memory) const {
     Problem copy = *this;
-    for (Tensor* x : {&copy.qkv, &copy.out, &copy.lse, &copy.d_out, &copy.d_qkv})
-      *x = converted(memory, *x, DType::f64);
+    for (Tensor* x : {&copy.qkv, &copy.out, &copy.lse, &copy.d_out, &copy.d_qkv, &copy.sinks, &copy.d_sinks})
+      if (*x) *x = converted(memory, *x, DType::f64);
     return copy;
   }
 
   int64_t tokens() const { return shape.batch * std::max(shape.q_length, shape.k_length); }
-  int64_t width() const { return (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim + 3; }
+  int64_t width() const {
+    return (shape.num_heads + shape.num_kv_heads) * shape.head_dim + shape.num_kv_heads * shape.value_dim() + 3;
+  }
   Heads heads(const Tensor& base, int64_t first_head) const { return {base, first_head * shape.head_dim + 1, width()}; }
   Attention forward() const {
     const int64_t h = shape.num_heads, kv = shape.num_kv_heads;
-    return {shape, heads(qkv, 0), heads(qkv, h), heads(qkv, h + kv), out, lse};
+    return {shape, heads(qkv, 0), heads(qkv, h), heads(qkv, h + kv), out, lse, sinks};
   }
   AttentionBackward backward() const {
     const int64_t h = shape.num_heads, kv = shape.num_kv_heads;
-    return {shape, heads(qkv, 0), heads(qkv, h),   heads(qkv, h + kv), out,
-            lse,   d_out,         heads(d_qkv, 0), heads(d_qkv, h),    heads(d_qkv, h + kv)};
+    return {.shape = shape,
+            .q = heads(qkv, 0),
+            .k = heads(qkv, h),
+            .v = heads(qkv, h + kv),
+            .out = out,
+            .lse = lse,
+            .d_out = d_out,
+            .dq = heads(d_qkv, 0),
+            .dk = heads(d_qkv, h),
+            .dv = heads(d_qkv, h + kv),
+            .sinks = sinks,
+            .d_sinks = d_sinks};
   }
   std::string str() const {
     const AttentionShape& s = shape;
-    return fmt::format("{} batch {}, {} queries of {} heads, {} keys of {} heads, head_dim {}, window {}{}",
-                       name_of(out.dtype()), s.batch, s.q_length, s.num_heads, s.k_length, s.num_kv_heads, s.head_dim,
-                       s.window, s.causal ? ", causal" : "");
+    return fmt::format(
+        "{} batch {}, {} queries of {} heads, {} keys of {} heads, head_dim {}, value_dim {}, window {}, "
+        "softcap {}{}{}",
+        name_of(out.dtype()), s.batch, s.q_length, s.num_heads, s.k_length, s.num_kv_heads, s.head_dim, s.value_dim(),
+        s.window, s.softcap, s.causal ? ", causal" : "", sinks ? ", sinks" : "");
   }
 };
 
 class AttentionTest : public ::testing::Test {
  protected:
   /// Forward and backward agree with the f64 result but for fp32 arithmetic and one rounding.
-  void expect_agreement(const AttentionShape& shape, DType dtype) const {
-    const Problem problem(*memory_, shape, dtype);
+  void expect_agreement(const AttentionShape& shape, DType dtype, bool with_sinks = false) const {
+    const Problem problem(*memory_, shape, dtype, with_sinks);
     SCOPED_TRACE(problem.str());
     Problem oracle = problem.exact(*memory_);
     cpu::run(problem.forward());
@@ -70,6 +89,9 @@ class AttentionTest : public ::testing::Test {
     reference::run(oracle.backward());
     const double largest = largest_magnitude(oracle.d_qkv);
     expect_rounded(problem.d_qkv, oracle.d_qkv, 1e-5 * largest);
+    if (with_sinks) {
+      expect_rounded(problem.d_sinks, oracle.d_sinks, 1e-5 * largest_magnitude(oracle.d_sinks));
+    }
   }
   static double largest_magnitude(const Tensor& x) {
     double largest = 1;
@@ -138,10 +160,74 @@ TEST_F(AttentionTest, more_queries_than_keys_attend_without_a_mask) {
 
 TEST_F(AttentionTest, a_long_group_spans_several_panels) { expect_agreement(self_attention(300, 4, 1, 8), DType::f32); }
 
+TEST_F(AttentionTest, values_may_be_narrower_or_wider_than_keys) {
+  for (const auto& [head_dim, v_head_dim] : {std::pair<int64_t, int64_t>{24, 16}, {16, 24}, {192, 128}, {7, 3}}) {
+    AttentionShape shape = self_attention(75, 4, 2, head_dim);
+    shape.v_head_dim = v_head_dim;
+    for (const DType dtype : kCpuDTypes) expect_agreement(shape, dtype);
+  }
+}
+
+TEST_F(AttentionTest, capped_scores_and_sinks_agree_for_every_dtype_and_mask) {
+  for (const DType dtype : kCpuDTypes) {
+    for (const double softcap : {0.0, 0.5, 30.0}) {
+      for (const bool with_sinks : {false, true}) {
+        for (const int64_t window : {0, 20}) {
+          AttentionShape shape = self_attention(75, 4, 2, 12);
+          shape.softcap = softcap;
+          shape.window = window;
+          shape.scale *= 4;  // so that scores reach the cap
+          expect_agreement(shape, dtype, with_sinks);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionTest, a_sink_over_several_panels_and_batches_sums_all_its_rows) {
+  expect_agreement(self_attention(300, 4, 1, 8), DType::f32, /*with_sinks=*/true);
+}
+
 TEST_F(AttentionTest, every_instruction_set_agrees_with_exact_attention) {
   for_each_instruction_set([&] {
-    for (const DType dtype : kCpuDTypes) expect_agreement(self_attention(70, 4, 2, 37), dtype);
+    for (const DType dtype : kCpuDTypes) {
+      AttentionShape shape = self_attention(70, 4, 2, 37);
+      expect_agreement(shape, dtype);
+      shape.softcap = 2;
+      shape.v_head_dim = 13;
+      expect_agreement(shape, dtype, /*with_sinks=*/true);
+    }
   });
+}
+
+TEST_F(AttentionTest, a_query_that_sees_only_its_sink_yields_zero) {
+  AttentionShape shape = self_attention(4, 1, 1, 8);
+  shape.k_length = 2;
+  const Problem problem(*memory_, shape, DType::f32, /*with_sinks=*/true);
+  for (const bool on_cpu : {false, true}) {
+    on_cpu ? cpu::run(problem.forward()) : reference::run(problem.forward());
+    for (int64_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(problem.lse.data<float>()[i], problem.sinks.data<float>()[0]);
+      for (int64_t j = 0; j < 8; ++j) EXPECT_EQ(problem.out.data<float>()[i * 8 + j], 0);
+    }
+  }
+}
+
+TEST_F(AttentionTest, gradients_of_sinks_can_be_added) {
+  const Problem problem(*memory_, self_attention(9, 4, 2, 8), DType::bf16, /*with_sinks=*/true);
+  const Tensor before = cloned(*memory_, problem.d_sinks);
+  for (const auto run : {static_cast<void (*)(const AttentionBackward&)>(cpu::run),
+                         static_cast<void (*)(const AttentionBackward&)>(reference::run)}) {
+    cpu::run(problem.forward());
+    AttentionBackward backward = problem.backward();
+    run(backward);
+    const Tensor once = cloned(*memory_, problem.d_sinks);
+    copy(before, problem.d_sinks);
+    backward.accumulate_sinks = true;
+    run(backward);
+    for (int64_t h = 0; h < 4; ++h)
+      EXPECT_NEAR(problem.d_sinks.data<float>()[h], before.data<float>()[h] + once.data<float>()[h], 1e-6);
+  }
 }
 
 TEST_F(AttentionTest, a_query_that_sees_nothing_yields_zero_and_no_gradient) {
@@ -199,12 +285,13 @@ TEST_F(AttentionTest, the_number_of_threads_changes_no_bit) {
     std::vector<Problem> problems;
     for (const int threads : {1, 2, 4}) {
       const ThreadCount guard(threads);
-      problems.emplace_back(*memory_, shape, dtype);
+      problems.emplace_back(*memory_, shape, dtype, /*with_sinks=*/true);
       cpu::run(problems.back().forward());
       cpu::run(problems.back().backward());
       expect_same_bits(problems.back().out, problems.front().out);
       expect_same_bits(problems.back().lse, problems.front().lse);
       expect_same_bits(problems.back().d_qkv, problems.front().d_qkv);
+      expect_same_bits(problems.back().d_sinks, problems.front().d_sinks);
     }
   }
 }
@@ -215,15 +302,22 @@ TEST_F(AttentionTest, reference_gradients_are_those_of_central_differences) {
     shape.k_length = 7;
     shape.window = 4;
     shape.causal = causal;
-    const Problem problem(*memory_, shape, DType::f64);
-    zero(problem.d_qkv);
-    reference::run(problem.forward());
-    reference::run(problem.backward());
-    const auto loss = [&] {
+    for (const bool with_sinks : {false, true}) {
+      shape.softcap = with_sinks ? 1.5 : 0;
+      shape.v_head_dim = with_sinks ? 2 : 0;
+      const Problem problem(*memory_, shape, DType::f64, with_sinks);
+      zero(problem.d_qkv);
       reference::run(problem.forward());
-      return dot(problem.out, problem.d_out);
-    };
-    EXPECT_LT(gradient_error(problem.qkv, problem.d_qkv, loss), 1e-7);
+      reference::run(problem.backward());
+      const auto loss = [&] {
+        reference::run(problem.forward());
+        return dot(problem.out, problem.d_out);
+      };
+      EXPECT_LT(gradient_error(problem.qkv, problem.d_qkv, loss), 1e-7);
+      if (with_sinks) {
+        EXPECT_LT(gradient_error(problem.sinks, problem.d_sinks, loss), 1e-7);
+      }
+    }
   }
 }
 
@@ -248,6 +342,12 @@ TEST_F(AttentionTest, tensors_that_do_not_fit_are_errors) {
   op = problem.forward();
   op.lse = op.out;
   EXPECT_THROW(reference::run(op), ShapeError);
+  op = problem.forward();
+  op.shape.v_head_dim = 9;
+  EXPECT_THROW(cpu::run(op), ShapeError);
+  op = problem.forward();
+  op.sinks = op.lse;
+  EXPECT_THROW(cpu::run(op), ShapeError);
   AttentionBackward backward = problem.backward();
   backward.dq.token_stride = 1;
   EXPECT_THROW(cpu::run(backward), ShapeError);

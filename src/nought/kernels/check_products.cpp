@@ -1,5 +1,7 @@
 #include "nought/kernels/check_products.h"
 
+#include <cmath>
+
 namespace nought {
 namespace {
 
@@ -39,6 +41,9 @@ void check_common(const Op& op) {
   const AttentionShape& s = op.shape;
   require<ShapeError>(s.num_heads > 0 && s.num_kv_heads > 0 && s.num_heads % s.num_kv_heads == 0,
                       "{} query heads cannot share {} key/value heads evenly", s.num_heads, s.num_kv_heads);
+  require<ShapeError>(std::isfinite(s.softcap) && s.softcap >= 0 && s.v_head_dim >= 0,
+                      "Attention got softcap {}, v_head_dim {}: both must be 0 (off) or positive", s.softcap,
+                      s.v_head_dim);
   require<ShapeError>(s.head_dim > 0 && s.batch >= 0 && s.q_length >= 0 && s.k_length >= 0 && s.window >= 0,
                       "Attention got head_dim {}, batch {}, q_length {}, k_length {}, window {}", s.head_dim, s.batch,
                       s.q_length, s.k_length, s.window);
@@ -46,8 +51,9 @@ void check_common(const Op& op) {
   require<ShapeError>(is_float(dtype), "Attention needs a floating-point dtype, got {}", name_of(dtype));
   require_heads(op.q, s.batch * s.q_length, s.num_heads, s.head_dim, dtype, "q");
   require_heads(op.k, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "k");
-  require_heads(op.v, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "v");
-  require_tensor(op.out, s.batch * s.q_length * s.num_heads * s.head_dim, dtype, "out");
+  require_heads(op.v, s.batch * s.k_length, s.num_kv_heads, s.value_dim(), dtype, "v");
+  require_tensor(op.out, s.batch * s.q_length * s.num_heads * s.value_dim(), dtype, "out");
+  if (op.sinks) require_tensor(op.sinks, s.num_heads, dtype, "sinks");
   require_tensor(op.lse, s.batch * s.num_heads * s.q_length, dtype == DType::f64 ? DType::f64 : DType::f32, "lse");
 }
 
@@ -81,7 +87,10 @@ void check(const AttentionBackward& op) {
   require_tensor(op.d_out, op.out.numel(), dtype, "d_out");
   require_heads(op.dq, s.batch * s.q_length, s.num_heads, s.head_dim, dtype, "dq");
   require_heads(op.dk, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "dk");
-  require_heads(op.dv, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "dv");
+  require_heads(op.dv, s.batch * s.k_length, s.num_kv_heads, s.value_dim(), dtype, "dv");
+  if (!op.d_sinks) return;
+  require<ShapeError>(op.sinks.defined(), "Attention needs sinks to form d_sinks");
+  require_tensor(op.d_sinks, s.num_heads, op.d_sinks.dtype() == DType::f32 ? DType::f32 : dtype, "d_sinks");
 }
 
 }  // namespace nought

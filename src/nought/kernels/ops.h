@@ -171,26 +171,38 @@ struct Rope {
 /// out[b, i, h] = sum_j softmax_j(scale * q_i . k_j) v_j over the visible j. q: batch * q_length tokens of num_heads
 /// heads, k, v: batch * k_length tokens of num_kv_heads heads (query head h reads kv head h / (num_heads /
 /// num_kv_heads)). Query i sits at position k_length - q_length + i; causal: j <= that position; window > 0: and j >
-/// position - window. out: [batch * q_length, num_heads * head_dim]; lse: [batch, num_heads, q_length] f32 (f64 for
+/// position - window. out: [batch * q_length, num_heads * value_dim()]; lse: [batch, num_heads, q_length] f32 (f64 for
 /// f64), the log of the sum of exponentials. Streaming softmax in blocks (arXiv 2205.14135): no T x T matrix in memory.
+///
+/// softcap c > 0: scores become c * tanh(score / c) before the mask. sinks: [num_heads], dtype of out, optional: a
+/// score per query head that takes part in the softmax (and in lse) and has no value, so that a head may attend to
+/// nothing.
 struct AttentionShape {
   int64_t batch = 0, q_length = 0, k_length = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   double scale = 1;
   bool causal = true;
   int64_t window = 0;
+  double softcap = 0;
+  int64_t v_head_dim = 0;  // 0: head_dim
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
 struct Attention {
   AttentionShape shape;
   Heads q, k, v;
   Tensor out, lse;
+  Tensor sinks = {};
 };
-/// Overwrites dq, dk, dv (laid out by Heads) from d_out; recomputes the probabilities from q, k and lse.
+/// Overwrites dq, dk, dv (laid out by Heads) from d_out; recomputes the probabilities from q, k and lse. d_sinks [+=]:
+/// [num_heads], dtype of out or f32, or undefined if nobody wants it.
 struct AttentionBackward {
   AttentionShape shape;
   Heads q, k, v;
   Tensor out, lse, d_out;
   Heads dq, dk, dv;
+  Tensor sinks = {}, d_sinks = {};
+  bool accumulate_sinks = false;
 };
 
 // --- loss ---

@@ -47,9 +47,10 @@ inline void store_row(const Heads& x, int64_t token, int64_t head, int64_t head_
 }
 
 /// One block of keys or values as fp32 rows; rows up to a multiple of four become zero.
-inline void load_keys(const AttentionRows& rows, const Heads& x, Interval keys, int64_t width, float* to) {
+inline void load_keys(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval keys, float* to) {
+  const int64_t width = padded(head_dim);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
-    load_row(x, rows.key_token(j), rows.kv_head, rows.shape.head_dim, 1, to + (j - keys.begin) * width);
+    load_row(x, rows.key_token(j), rows.kv_head, head_dim, 1, to + (j - keys.begin) * width);
   }
   std::fill(to + keys.size() * width, to + round_up(keys.size(), 4) * width, 0.0f);
 }
@@ -73,6 +74,14 @@ inline float dot_rows(const float* a, const float* b, int64_t width) {
   auto sum = hn::Zero(d);
   for (int64_t i = 0; i < width; i += lanes()) sum = hn::MulAdd(hn::Load(d, a + i), hn::Load(d, b + i), sum);
   return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// scores = cap * tanh(scores / cap).
+inline void cap_scores(float cap, int64_t columns, float* scores) {
+  const F32 d;
+  const auto limit = hn::Set(d, cap), inverse = hn::Set(d, 1 / cap);
+  for (int64_t j = 0; j < columns; j += lanes())
+    hn::Store(hn::Mul(limit, tanh(d, hn::Mul(hn::Load(d, scores + j), inverse))), d, scores + j);
 }
 
 /// 1 bits for the columns of the vector at `column` that lie in `range`.

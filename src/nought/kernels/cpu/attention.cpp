@@ -21,10 +21,10 @@ namespace nought::cpu::HWY_NAMESPACE {
 /// What a panel of rows has gathered so far.
 struct Gathered {
   const float* queries;  // [rows, width], times the scale
-  float* out;            // [rows, width]: sum of exp(score - largest) * value
+  float* out;            // [rows, v_width]: sum of exp(score - largest) * value
   float* largest;        // [rows]
   float* total;          // [rows]: sum of exp(score - largest)
-  int64_t width;
+  int64_t width, v_width;
 };
 
 /// Turns a row of scores into exp(score - largest) where visible and 0 elsewhere, and rescales what was gathered
@@ -49,35 +49,48 @@ inline void stream_softmax(Interval visible, int64_t columns, float* scores, con
     sum = hn::Add(sum, weight);
   }
   const float rescale = before == largest ? 1.0f : std::exp(before - largest);
-  if (rescale != 1.0f) scale_row(rescale, all.width, all.out + row * all.width);
+  if (rescale != 1.0f) scale_row(rescale, all.v_width, all.out + row * all.v_width);
   all.largest[row] = largest;
   all.total[row] = all.total[row] * rescale + hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+/// What a row has gathered before its first key: nothing, or its head's sink.
+void start_softmax(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
+  std::fill(all.largest, all.largest + panel.size(), -std::numeric_limits<float>::infinity());
+  std::fill(all.total, all.total + panel.size(), op.sinks ? 1.0f : 0.0f);
+  if (!op.sinks) return;
+  for (int64_t row = panel.begin; row < panel.end; ++row)
+    all.largest[row - panel.begin] = element(op.sinks, rows.head(row));
 }
 
 /// One panel of rows: softmax(scale * q k^T) v.
 void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
   const AttentionShape& s = op.shape;
-  const int64_t width = padded(s.head_dim), height = round_up(panel.size(), 4);
+  const int64_t width = padded(s.head_dim), v_width = padded(s.value_dim()), height = round_up(panel.size(), 4);
   const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
-  const Scratch queries(floats(height * width)), out(floats(height * width)), statistics(floats(2 * height));
+  const Scratch queries(floats(height * width)), out(floats(height * v_width)), statistics(floats(2 * height));
   const Scratch keys(floats(kAttentionBlock * width)), keys_transposed(floats(s.head_dim * kAttentionBlock));
-  const Scratch values(floats(kAttentionBlock * width)), scores(floats(kAttentionBlock * kAttentionBlock));
-  const Gathered all{queries.data<float>(), out.data<float>(), statistics.data<float>(),
-                     statistics.data<float>() + height, width};
+  const Scratch values(floats(kAttentionBlock * v_width)), scores(floats(kAttentionBlock * kAttentionBlock));
+  const Gathered all{queries.data<float>(),
+                     out.data<float>(),
+                     statistics.data<float>(),
+                     statistics.data<float>() + height,
+                     width,
+                     v_width};
+  const auto softcap = static_cast<float>(s.softcap);
 
   std::fill(queries.data<float>(), queries.data<float>() + height * width, 0.0f);
-  std::fill(all.out, all.out + height * width, 0.0f);
-  std::fill(all.largest, all.largest + height, -std::numeric_limits<float>::infinity());
-  std::fill(all.total, all.total + height, 0.0f);
+  std::fill(all.out, all.out + height * v_width, 0.0f);
+  start_softmax(op, rows, panel, all);
   for (int64_t row = panel.begin; row < panel.end; ++row) {
     load_row(op.q, rows.token(row), rows.head(row), s.head_dim, static_cast<float>(s.scale),
              queries.data<float>() + (row - panel.begin) * width);
   }
 
   for_each_block(rows.keys(panel), s.k_length, [&](Interval block) HWY_ATTR {
-    load_keys(rows, op.k, block, width, keys.data<float>());
+    load_keys(rows, op.k, s.head_dim, block, keys.data<float>());
     transpose(keys.data<float>(), block.size(), s.head_dim, width, keys_transposed.data<float>());
-    load_keys(rows, op.v, block, width, values.data<float>());
+    load_keys(rows, op.v, s.value_dim(), block, values.data<float>());
     for_each_block(panel, panel.end, [&](Interval part) HWY_ATTR {
       const Interval seen = rows.keys_from(block.begin, part);
       if (seen.empty()) return;
@@ -86,20 +99,22 @@ void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
       multiply({all.queries + first * width, width, 1}, {keys_transposed.data<float>(), kAttentionBlock}, s.head_dim,
                {tile, kAttentionBlock}, part.size(), seen.size(), false);
       for (int64_t i = 0; i < part.size(); ++i) {
+        if (softcap > 0) cap_scores(softcap, padded(seen.size()), tile + i * kAttentionBlock);
         stream_softmax(rows.keys_in_block(part.begin + i, block.begin), padded(seen.size()), tile + i * kAttentionBlock,
                        all, first + i);
       }
-      multiply({tile, kAttentionBlock, 1}, {values.data<float>(), width}, seen.size(), {all.out + first * width, width},
-               part.size(), s.head_dim, true);
+      multiply({tile, kAttentionBlock, 1}, {values.data<float>(), v_width}, seen.size(),
+               {all.out + first * v_width, v_width}, part.size(), s.value_dim(), true);
     });
   });
 
-  const Heads result{op.out, 0, s.num_heads * s.head_dim};
+  const Heads result{op.out, 0, s.num_heads * s.value_dim()};
   float* lse = op.lse.data<float>();
   for (int64_t row = panel.begin; row < panel.end; ++row) {
     const int64_t i = row - panel.begin;
-    const float total = all.total[i];  // 0 if the row sees no key: its result is 0, its lse -infinity
-    store_row(result, rows.token(row), rows.head(row), s.head_dim, total == 0 ? 0 : 1 / total, all.out + i * width);
+    const float total = all.total[i];  // 0 if the row sees nothing: its result is 0, its lse -infinity
+    store_row(result, rows.token(row), rows.head(row), s.value_dim(), total == 0 ? 0 : 1 / total,
+              all.out + i * v_width);
     lse[rows.lse(row)] = all.largest[i] + std::log(total);
   }
 }

@@ -49,6 +49,13 @@ struct AttentionRows {
   }
 };
 
+/// One element of a float tensor: for a handful of values, such as one per head.
+inline float element(const Tensor& x, int64_t i) {
+  float value = 0;
+  visit_float(x.dtype(), [&](auto tag) { value = static_cast<float>(x.data<typename decltype(tag)::type>()[i]); });
+  return value;
+}
+
 /// Calls body(block) with [begin, end) of every aligned block that meets the range, cut to `limit`.
 template <class Body>
 void for_each_block(Interval range, int64_t limit, const Body& body) {

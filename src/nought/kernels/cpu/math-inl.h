@@ -57,6 +57,21 @@ HWY_INLINE V sigmoid(D d, V x) {
   return hn::Div(hn::Set(d, 1.0f), hn::MulAdd(mantissa, scale, hn::Set(d, 1.0f)));
 }
 
+/// tanh(x) with a relative error near 2e-7; NaN for NaN.
+///
+/// Near 0, where 1 - e^(-2x) would cancel, the first terms of its series.
+template <class D, class V>
+HWY_INLINE V tanh(D d, V x) {
+  const V one = hn::Set(d, 1.0f), magnitude = hn::Abs(x), square = hn::Mul(x, x);
+  const V decay = exp(d, hn::Mul(hn::Set(d, -2.0f), magnitude));
+  const V far = hn::CopySign(hn::Div(hn::Sub(one, decay), hn::Add(one, decay)), x);
+  V series = hn::Set(d, -1382.0f / 155925.0f);
+  for (float c : {62.0f / 2835.0f, -17.0f / 315.0f, 2.0f / 15.0f, -1.0f / 3.0f})
+    series = hn::MulAdd(series, square, hn::Set(d, c));
+  const V near = hn::MulAdd(hn::Mul(series, square), x, x);
+  return hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0.35f)), near, far);
+}
+
 /// The cumulative distribution function of the standard normal distribution, and its density.
 template <class V>
 struct Normal {

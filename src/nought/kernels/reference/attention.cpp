@@ -30,58 +30,95 @@ void store(const std::vector<Sum>& x, T* y) {
   for (size_t i = 0; i < x.size(); ++i) y[i] = static_cast<T>(x[i]);
 }
 
+/// A score before the mask, and its derivative by the plain score.
+template <class Sum>
+struct Score {
+  Sum value, slope;
+};
+
+template <class Sum, class T>
+Score<Sum> score(const AttentionShape& s, const T* q, const T* k) {
+  const Sum plain = static_cast<Sum>(s.scale) * dot<Sum>(q, k, s.head_dim);
+  if (s.softcap == 0) return {plain, 1};
+  const Sum t = std::tanh(plain / static_cast<Sum>(s.softcap));
+  return {static_cast<Sum>(s.softcap) * t, 1 - t * t};
+}
+
 /// One query of one head: a row of scores, its softmax, and the weighted sum of the values.
 template <class T>
 void attend(const Attention& op, int64_t b, int64_t h, int64_t i) {
   using Sum = accumulator_t<T>;
   const AttentionShape& s = op.shape;
-  const int64_t d = s.head_dim, kv_head = h / (s.num_heads / s.num_kv_heads), first_key = b * s.k_length;
+  const int64_t d = s.head_dim, v_dim = s.value_dim(), kv_head = h / (s.num_heads / s.num_kv_heads);
+  const int64_t first_key = b * s.k_length;
   const Interval keys = visible_keys(s, i);
   const T* q = at<T>(op.q, b * s.q_length + i, h, d);
 
   std::vector<Sum> scores;
-  Sum largest = -std::numeric_limits<Sum>::infinity();
+  const Sum sink = op.sinks ? static_cast<Sum>(op.sinks.data<T>()[h]) : -std::numeric_limits<Sum>::infinity();
+  Sum largest = sink;
   for (int64_t j = keys.begin; j < keys.end; ++j) {
-    scores.push_back(static_cast<Sum>(s.scale) * dot<Sum>(q, at<T>(op.k, first_key + j, kv_head, d), d));
+    scores.push_back(score<Sum>(s, q, at<T>(op.k, first_key + j, kv_head, d)).value);
     largest = std::max(largest, scores.back());
   }
-  Sum total = 0;
+  Sum total = op.sinks ? std::exp(sink - largest) : Sum{0};
   for (Sum& score : scores) total += score = std::exp(score - largest);
-  std::vector<Sum> out(static_cast<size_t>(d));
+  std::vector<Sum> out(static_cast<size_t>(v_dim));
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     const Sum probability = scores[static_cast<size_t>(j - keys.begin)] / total;
-    add_scaled(probability, at<T>(op.v, first_key + j, kv_head, d), out);
+    add_scaled(probability, at<T>(op.v, first_key + j, kv_head, v_dim), out);
   }
-  store(out, op.out.data<T>() + ((b * s.q_length + i) * s.num_heads + h) * d);
-  // A query that sees nothing yields 0 and log(0) = -infinity.
+  store(out, op.out.data<T>() + ((b * s.q_length + i) * s.num_heads + h) * v_dim);
+  // A query that sees nothing yields 0 and log(0) = -infinity, or the sink.
   op.lse.data<Sum>()[(b * s.num_heads + h) * s.q_length + i] = keys.empty() ? largest : largest + std::log(total);
 }
 
-/// Adds to dk and dv what one query of head h sends to the keys that it sees, and writes its dq.
+/// The gradients that all queries of a key/value head add to: rows of dk and dv, and one number per query head.
+template <class Sum>
+struct SharedGradients {
+  std::vector<std::vector<Sum>> dk, dv;  // [k_length, head_dim]
+  std::vector<Sum>& d_sinks;             // [num_heads]
+};
+
+/// Adds to the shared gradients what one query of head h sends to the keys that it sees, and writes its dq.
 template <class T>
 void attend_backward(const AttentionBackward& op, int64_t b, int64_t h, int64_t i,
-                     std::vector<std::vector<accumulator_t<T>>>& dk, std::vector<std::vector<accumulator_t<T>>>& dv) {
+                     SharedGradients<accumulator_t<T>>& shared) {
   using Sum = accumulator_t<T>;
   const AttentionShape& s = op.shape;
-  const int64_t d = s.head_dim, kv_head = h / (s.num_heads / s.num_kv_heads), first_key = b * s.k_length;
-  const int64_t query = b * s.q_length + i, row = (query * s.num_heads + h) * d;
+  const int64_t d = s.head_dim, v_dim = s.value_dim(), kv_head = h / (s.num_heads / s.num_kv_heads);
+  const int64_t first_key = b * s.k_length, query = b * s.q_length + i, row = (query * s.num_heads + h) * v_dim;
   const T* q = at<T>(op.q, query, h, d);
   const T* d_out = op.d_out.data<T>() + row;
   const Sum lse = op.lse.data<Sum>()[(b * s.num_heads + h) * s.q_length + i];
-  const Sum delta = dot<Sum>(d_out, op.out.data<T>() + row, d);
+  const Sum delta = dot<Sum>(d_out, op.out.data<T>() + row, v_dim);
+  if (op.sinks)
+    shared.d_sinks[static_cast<size_t>(h)] -= std::exp(static_cast<Sum>(op.sinks.data<T>()[h]) - lse) * delta;
 
   std::vector<Sum> dq(static_cast<size_t>(d));
   const Interval keys = visible_keys(s, i);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     const T* k = at<T>(op.k, first_key + j, kv_head, d);
-    const T* v = at<T>(op.v, first_key + j, kv_head, d);
-    const Sum probability = std::exp(static_cast<Sum>(s.scale) * dot<Sum>(q, k, d) - lse);
-    const Sum d_score = probability * (dot<Sum>(d_out, v, d) - delta) * static_cast<Sum>(s.scale);
-    add_scaled(probability, d_out, dv[static_cast<size_t>(j)]);
-    add_scaled(d_score, q, dk[static_cast<size_t>(j)]);
+    const T* v = at<T>(op.v, first_key + j, kv_head, v_dim);
+    const auto [value, slope] = score<Sum>(s, q, k);
+    const Sum probability = std::exp(value - lse);
+    const Sum d_score = probability * (dot<Sum>(d_out, v, v_dim) - delta) * slope * static_cast<Sum>(s.scale);
+    add_scaled(probability, d_out, shared.dv[static_cast<size_t>(j)]);
+    add_scaled(d_score, q, shared.dk[static_cast<size_t>(j)]);
     add_scaled(d_score, k, dq);
   }
   store(dq, at<T>(op.dq, query, h, d));
+}
+
+/// d_sinks [+=] the sums.
+template <class Sum>
+void write_sinks(const AttentionBackward& op, const std::vector<Sum>& sums) {
+  visit_float(op.d_sinks.dtype(), [&](auto tag) {
+    using G = typename decltype(tag)::type;
+    G* out = op.d_sinks.data<G>();
+    for (size_t h = 0; h < sums.size(); ++h)
+      out[h] = static_cast<G>(op.accumulate_sinks ? static_cast<Sum>(out[h]) + sums[h] : sums[h]);
+  });
 }
 
 }  // namespace
@@ -104,20 +141,23 @@ void run(const AttentionBackward& op) {
   const int64_t group = s.num_heads / s.num_kv_heads;
   visit_float(op.out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    using Rows = std::vector<std::vector<accumulator_t<T>>>;
-    const std::vector<accumulator_t<T>> zeros(static_cast<size_t>(s.head_dim));
+    using Sum = accumulator_t<T>;
+    const auto keys = static_cast<size_t>(s.k_length);
+    const std::vector<Sum> zeros(static_cast<size_t>(s.head_dim)), v_zeros(static_cast<size_t>(s.value_dim()));
+    std::vector<Sum> d_sinks(static_cast<size_t>(s.num_heads));
     for (int64_t b = 0; b < s.batch; ++b) {
       for (int64_t kv_head = 0; kv_head < s.num_kv_heads; ++kv_head) {
-        Rows dk(static_cast<size_t>(s.k_length), zeros), dv = dk;  // [k_length, head_dim]
+        SharedGradients<Sum> shared{{keys, zeros}, {keys, v_zeros}, d_sinks};
         for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
-          for (int64_t i = 0; i < s.q_length; ++i) attend_backward<T>(op, b, h, i, dk, dv);
+          for (int64_t i = 0; i < s.q_length; ++i) attend_backward<T>(op, b, h, i, shared);
         }
         for (int64_t j = 0; j < s.k_length; ++j) {
-          store(dk[static_cast<size_t>(j)], at<T>(op.dk, b * s.k_length + j, kv_head, s.head_dim));
-          store(dv[static_cast<size_t>(j)], at<T>(op.dv, b * s.k_length + j, kv_head, s.head_dim));
+          store(shared.dk[static_cast<size_t>(j)], at<T>(op.dk, b * s.k_length + j, kv_head, s.head_dim));
+          store(shared.dv[static_cast<size_t>(j)], at<T>(op.dv, b * s.k_length + j, kv_head, s.value_dim()));
         }
       }
     }
+    if (op.d_sinks) write_sinks(op, d_sinks);
   });
 }
 
