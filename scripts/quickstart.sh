@@ -8,5 +8,5 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 nought=build/release/bin/nought
 out=out/quickstart
-"$nought" train examples/quickstart.json --ranks 2 --set training.output_dir="$out"
+"$nought" train examples/quickstart.json --ranks 2 --overwrite --set training.output_dir="$out"
 "$nought" generate "$out" --prompt '#include <' --max-new-tokens 400 --temperature 0.7 --top-k 40 --seed 1

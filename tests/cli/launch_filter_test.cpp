@@ -34,6 +34,14 @@ TEST(MpirunFilter, the_reason_is_the_first_banner_that_says_one) {
   EXPECT_FALSE(filter.saw_error());
 }
 
+TEST(MpirunFilter, log_lines_of_daemons_vanish_and_other_brackets_stay) {
+  MpirunFilter filter;
+  const std::string log =
+      "[vm:03850] [[25588,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file x.c\n";
+  EXPECT_EQ(filtered(filter, "nought: error: full\n" + log + "[rank 1] speaks\n" + log, 3),
+            "nought: error: full\n[rank 1] speaks\n");
+}
+
 TEST(MpirunFilter, half_a_line_is_passed_on_at_once) {
   MpirunFilter filter;
   EXPECT_EQ(filter.feed("step 3"), "step 3");

@@ -20,6 +20,12 @@ bool says_nothing(std::string_view banner) {
          starts_with(banner, "MPI_ABORT") || starts_with(banner, "mpirun detected that one or more processes");
 }
 
+/// A line by which mpirun's daemons log that they lost each other, as they may while a job ends:
+/// "[host:123] [[25588,0],0] ORTE_ERROR_LOG: ...".
+bool is_daemon_log(std::string_view line) {
+  return starts_with(line, "[") && line.find("] ORTE_ERROR_LOG: ") != std::string_view::npos;
+}
+
 /// The first paragraph without its line breaks and indents.
 std::string first_paragraph(const std::string& banner) {
   std::string text;
@@ -29,7 +35,8 @@ std::string first_paragraph(const std::string& banner) {
       if (text.empty()) continue;
       break;
     }
-    text += (text.empty() ? "" : " ") + line.substr(begin);
+    if (!text.empty()) text += ' ';
+    text.append(line, begin);
   }
   return text;
 }
@@ -41,6 +48,8 @@ void MpirunFilter::end_line(std::string& out) {
   if (ruler && in_banner_) banners_.push_back(std::move(banner_)), banner_.clear();
   if (ruler) {
     in_banner_ = !in_banner_;
+  } else if (is_daemon_log(line_)) {
+    banners_.push_back(line_);  // told only if nothing else explains the end
   } else if (in_banner_ && !starts_with(line_, "nought: ")) {
     banner_ += line_ + '\n';
   } else {
@@ -59,7 +68,8 @@ std::string MpirunFilter::feed(std::string_view bytes) {
       continue;
     }
     line_ += c;
-    if (in_banner_ || (passed_ == 0 && only_dashes(line_))) continue;
+    // What may become a ruler or a daemon's line waits for its end.
+    if (in_banner_ || (passed_ == 0 && (only_dashes(line_) || line_[0] == '['))) continue;
     out += line_.substr(passed_);
     passed_ = line_.size();
   }

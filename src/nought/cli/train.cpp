@@ -1,10 +1,9 @@
 // nought train and nought check: a run from RUN.json, and what it would be.
 #include <memory>
 
-#include <unistd.h>
-
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
+#include "nought/cli/launch_job.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/progress.h"
 #include "nought/train/run_config.h"
@@ -38,7 +37,7 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
   if (first) validate_run(plan, options.mode());
   world.barrier().wait();
   MetricsWriter metrics(plan.output_dir);
-  ProgressPrinter progress(stdout, isatty(STDOUT_FILENO) == 1, plan.logging_steps);
+  ProgressPrinter progress(stdout, stdout_is_terminal(), plan.logging_steps);
   if (first)
     for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
   Trainer(plan, options.mode(), world, context, {&metrics, &progress}).run();
