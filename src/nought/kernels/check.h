@@ -19,6 +19,8 @@ void check(const Activate& op);
 void check(const ActivateBackward& op);
 void check(const GatedActivate& op);
 void check(const GatedActivateBackward& op);
+void check(const Softcap& op);
+void check(const SoftcapBackward& op);
 void check(const RmsNorm& op);
 void check(const RmsNormBackward& op);
 void check(const LayerNorm& op);

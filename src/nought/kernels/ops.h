@@ -87,6 +87,17 @@ struct GatedActivateBackward {
   Activation activation = Activation::silu;
 };
 
+/// x = cap * tanh(x / cap): scores and logits that stay within (-cap, cap).
+struct Softcap {
+  Tensor x;
+  double cap = 1;
+};
+/// d *= 1 - (y / cap)^2, with y what Softcap made.
+struct SoftcapBackward {
+  Tensor y, d;
+  double cap = 1;
+};
+
 // --- norms ---
 
 /// y = x * rstd * (weight + weight_offset), rstd = 1 / sqrt(mean(x^2) + eps). x, y: [rows, n], weight: [n],
@@ -203,6 +214,74 @@ struct AttentionBackward {
   Heads dq, dk, dv;
   Tensor sinks = {}, d_sinks = {};
   bool accumulate_sinks = false;
+};
+
+// --- mixtures of experts ---
+
+/// What the scores of experts are: softmax or sigmoid of the logits of all experts, or a softmax of the chosen ones.
+enum class RouterScores : uint8_t { softmax, sigmoid, chosen_softmax };
+/// How good a group of experts is: its best score, or the sum of its two best.
+enum class GroupScore : uint8_t { best, best_two };
+
+/// How a token chooses top_k of its experts, and what weights they get. Of equal scores, the lower index is chosen.
+struct RouterRule {
+  int64_t top_k = 2;
+  RouterScores scores = RouterScores::softmax;
+  /// With num_groups > 1, the experts outside of the kept_groups best groups count as 0 in the choice (arXiv
+  /// 2405.04434).
+  int64_t num_groups = 1, kept_groups = 1;
+  GroupScore group_score = GroupScore::best;
+  bool normalise = false;  // weights are divided by their sum
+  double scaling = 1;      // and multiplied by this at last
+};
+
+/// Chooses the experts of each token and their weights, best first. logits: [tokens, experts] f32 or f64; choice_bias:
+/// [experts] float, optional, added to the scores for the choice alone (arXiv 2408.15664); experts: [tokens, top_k]
+/// i32; weights: [tokens, top_k], dtype of logits; probability_sums: [experts] f64, the sum over tokens of
+/// softmax(logits).
+struct Route {
+  RouterRule rule;
+  Tensor logits, choice_bias, experts, weights, probability_sums;
+};
+/// d_logits from d_weights; the choice has no gradient. d_probabilities: [experts], dtype of logits, optional: the
+/// gradient of softmax(logits), the same for every token, as a function of the probability_sums has.
+struct RouteBackward {
+  RouterRule rule;
+  Tensor logits, experts, d_weights, d_logits;
+  Tensor d_probabilities = {};
+};
+
+/// out[i] = x[index[i]], or zeros where index[i] is -1. x: [n, H] float, index: [rows] i32, out: [rows, H].
+struct GatherRows {
+  Tensor x, index, out;
+};
+/// out[t] [+]= sum over s of weights[t, s] * x[index[t, s]], added in order of s in fp32; index -1 gives nothing.
+/// x: [n, H] float, index: [tokens, k] i32, out: [tokens, H]; weights: [tokens, k] f32 (f64 for f64), ones if
+/// undefined.
+struct CombineRows {
+  Tensor x, index, out, weights = {};
+  bool accumulate = false;
+};
+/// y[i] = factors[i] * x[i]. x, y: [rows, n] float, y may be x; factors: [rows] f32 (f64 for f64).
+struct ScaleRows {
+  Tensor x, factors, y;
+};
+/// out[i] [+]= a[i] . b[i]. a, b: [rows, n] float; out: [rows] f32 (f64 for f64).
+struct DotRows {
+  Tensor a, b, out;
+  bool accumulate = false;
+};
+
+/// y = (clamp(up, -limit, limit) + 1) * g * sigmoid(alpha * g), g = min(gate, limit): gpt_oss's SwiGLU. gate_up: [rows,
+/// 2F] with gate and up in turn, y: [rows, F].
+struct ClampedSwiglu {
+  Tensor gate_up, y;
+  double limit = 7, alpha = 1.702;
+};
+/// A clamped value has no gradient.
+struct ClampedSwigluBackward {
+  Tensor gate_up, dy, d_gate_up;
+  double limit = 7, alpha = 1.702;
 };
 
 // --- loss ---
