@@ -3,24 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nought/autograd/detail.h"
+
 namespace nought {
 
-namespace {
-
-DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
-/// The tensor itself if nobody else holds it, otherwise a copy that may be overwritten.
-Tensor writable(const Context& context, Tensor tensor) {
-  if (tensor.unique()) return tensor;
-  Tensor own = context.empty(tensor.shape(), tensor.dtype());
-  copy(tensor, own);
-  return own;
-}
-
-/// The last dimension replaced.
-Shape with_features(const Tensor& x, int64_t features) { return {x.rows(), features}; }
-
-}  // namespace
+using detail::statistics_dtype;
+using detail::with_features;
+using detail::writable;
 
 Var linear(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, WeightLayout layout) {
   const Context& context = tape.context();
@@ -64,12 +53,13 @@ Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const ParameterVi
   });
 }
 
-Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps) {
+Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, double weight_offset) {
   const Context& context = tape.context();
   Tensor y = context.empty(x.value.shape(), x.value.dtype());
   Tensor rstd = context.empty({x.value.rows()}, statistics_dtype(x.value.dtype()));
-  context.run(RmsNorm{.x = x.value, .weight = weight.value(), .y = y, .rstd = rstd, .eps = eps});
-  return tape.record(y, [x, weight, rstd](Gradients& gradients, const Tensor& dy) {
+  context.run(RmsNorm{
+      .x = x.value, .weight = weight.value(), .y = y, .rstd = rstd, .eps = eps, .weight_offset = weight_offset});
+  return tape.record(y, [x, weight, rstd, weight_offset](Gradients& gradients, const Tensor& dy) {
     const GradSink dx = gradients.sink(x), dw = weight.gradient();
     gradients.context().run(RmsNormBackward{.x = x.value,
                                             .weight = weight.value(),
@@ -77,6 +67,7 @@ Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps) 
                                             .dy = dy,
                                             .dx = dx.into,
                                             .d_weight = dw.into,
+                                            .weight_offset = weight_offset,
                                             .accumulate_x = dx.accumulate,
                                             .accumulate_weight = dw.accumulate});
   });
@@ -113,6 +104,15 @@ Var add(Tape& tape, const Var& a, const Var& b) {
   });
 }
 
+Var scale(Tape& tape, const Var& x, double factor) {
+  tape.context().run(Scale{.x = x.value, .factor = factor});
+  return tape.record(x.value, [x = Var{{}, x.slot}, factor](Gradients& gradients, Tensor d) {
+    d = writable(gradients.context(), std::move(d));
+    gradients.context().run(Scale{.x = d, .factor = factor});
+    gradients.give(x, std::move(d));
+  });
+}
+
 Var activate(Tape& tape, const Var& x, Activation activation) {
   Tensor y = tape.context().empty(x.value.shape(), x.value.dtype());
   tape.context().run(Activate{x.value, y, activation});
@@ -133,62 +133,6 @@ Var gated_activate(Tape& tape, const Var& gate_up, Activation activation) {
   });
 }
 
-Var rope(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables& tables, const Tensor& positions) {
-  const auto rotate = [heads, tables, positions](const Context& context, const Tensor& packed, bool inverse) {
-    // q and k heads lie side by side: one call rotates both.
-    context.run(Rope{.x = heads.q(packed),
-                     .cos = tables.cos,
-                     .sin = tables.sin,
-                     .positions = positions,
-                     .num_heads = heads.num_heads + heads.num_kv_heads,
-                     .head_dim = heads.head_dim,
-                     .rotary_dim = tables.rotary_dim,
-                     .interleaved = tables.interleaved,
-                     .inverse = inverse});
-  };
-  rotate(tape.context(), qkv.value, false);
-  return tape.record(qkv.value, [qkv = Var{{}, qkv.slot}, rotate](Gradients& gradients, Tensor d) {
-    d = writable(gradients.context(), std::move(d));
-    rotate(gradients.context(), d, true);
-    gradients.give(qkv, std::move(d));
-  });
-}
-
-Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options) {
-  const Context& context = tape.context();
-  const AttentionShape shape{.batch = options.batch,
-                             .q_length = options.length,
-                             .k_length = options.length,
-                             .num_heads = heads.num_heads,
-                             .num_kv_heads = heads.num_kv_heads,
-                             .head_dim = heads.head_dim,
-                             .scale = options.scale,
-                             .causal = options.causal,
-                             .window = options.window};
-  Tensor out = context.empty(with_features(qkv.value, heads.num_heads * heads.head_dim), qkv.value.dtype());
-  Tensor lse = context.empty({options.batch, heads.num_heads, options.length}, statistics_dtype(qkv.value.dtype()));
-  context.run(Attention{.shape = shape,
-                        .q = heads.q(qkv.value),
-                        .k = heads.k(qkv.value),
-                        .v = heads.v(qkv.value),
-                        .out = out,
-                        .lse = lse});
-  return tape.record(out, [qkv, heads, shape, out, lse](Gradients& gradients, const Tensor& d_out) {
-    Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
-    gradients.context().run(AttentionBackward{.shape = shape,
-                                              .q = heads.q(qkv.value),
-                                              .k = heads.k(qkv.value),
-                                              .v = heads.v(qkv.value),
-                                              .out = out,
-                                              .lse = lse,
-                                              .d_out = d_out,
-                                              .dq = heads.q(d),
-                                              .dk = heads.k(d),
-                                              .dv = heads.v(d)});
-    gradients.give(qkv, std::move(d));
-  });
-}
-
 namespace {
 
 /// Logits of one chunk stay below this: small enough for the last-level cache, large enough for a full-speed product.
@@ -197,7 +141,7 @@ constexpr int64_t kLogitBytes = int64_t{16} << 20;
 }  // namespace
 
 Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, const Tensor& targets,
-                       double gradient_scale) {
+                       double gradient_scale, double softcap) {
   const Context& context = tape.context();
   const DType dtype = x.value.dtype();
   const Tensor table = weight.value();
@@ -211,16 +155,21 @@ Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, co
   Tensor dx = recording && x.requires_grad() ? context.empty({tokens, hidden}, dtype) : Tensor{};
   Tensor losses = context.empty({tokens}, statistics_dtype(dtype), Category::workspace);
   Tensor logits = context.empty({rows, vocabulary}, dtype, Category::workspace);
+  Tensor capped = recording && softcap > 0 ? context.empty(logits.shape(), dtype, Category::workspace) : Tensor{};
   for (int64_t begin = 0; begin < tokens; begin += rows) {
     const int64_t end = std::min(begin + rows, tokens);
     const Tensor chunk = flat_x.slice(begin, end), scores = logits.slice(0, end - begin);
     context.run(MatMul{.a = chunk, .b = table, .c = scores, .transpose_b = true});
+    if (softcap > 0) context.run(Softcap{.x = scores, .cap = softcap});
+    const Tensor outputs = capped ? capped.slice(0, end - begin) : Tensor{};
+    if (outputs) copy(scores, outputs);
     context.run(CrossEntropy{.logits = scores,
                              .targets = targets.flat(begin, end),
                              .loss = losses.flat(begin, end),
                              .gradient = recording,
                              .gradient_scale = gradient_scale});
     if (!recording) continue;
+    if (outputs) context.run(SoftcapBackward{.y = outputs, .d = scores, .cap = softcap});
     if (GradSink dw = weight.gradient())
       context.run(MatMul{.a = scores, .b = chunk, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
     if (dx) context.run(MatMul{.a = scores, .b = table, .c = dx.slice(begin, end)});

@@ -19,6 +19,10 @@ namespace nought {
 
 enum class PositionKind : uint8_t { rope, learned };
 enum class MlpKind : uint8_t { gated, plain };
+/// Where a branch is normalised: its input, its input and its output, or its output alone.
+enum class NormPlacement : uint8_t { pre, pre_and_post, post };
+/// How a checkpoint keeps q, k and v: three tensors, one [q | k | v] along out, or one [q k v] for each head in turn.
+enum class QkvPacking : uint8_t { separate, fused, interleaved };
 
 struct ModelConfig {
   std::string family;  // Hugging Face's model_type
@@ -33,19 +37,30 @@ struct ModelConfig {
 
   NormKind norm = NormKind::rms;
   double norm_eps = 1e-6;
+  double norm_weight_offset = 0;
+  NormPlacement norm_placement = NormPlacement::pre;
+  /// Attention and MLP both read the block's input, each through its own norm.
+  bool parallel_residual = false;
+
   PositionKind positions = PositionKind::rope;
-  double rope_theta = 10000;
-  int64_t rotary_dim = 0;  // 0 without rope
+  RopeOptions rope;                       // rotary_dim 0 without rope
+  std::optional<RopeOptions> local_rope;  // of layers with a window, where they differ
   MlpKind mlp = MlpKind::gated;
   Activation activation = Activation::silu;
   double attention_scale = 1;
+  double attention_softcap = 0;  // 0: none
+  std::vector<int64_t> windows;  // of each layer; 0: all earlier tokens are seen
+  QkNorm qk_norm = QkNorm::none;
+  double embedding_scale = 1;
+  double logit_softcap = 0;  // 0: none
 
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
   bool tie_word_embeddings = false;
   WeightLayout weight_layout = WeightLayout::out_in;
-  bool fused_qkv = false;  // q, k and v are one tensor of the checkpoint, [q | k | v] along out
+  QkvPacking qkv_packing = QkvPacking::separate;
+  bool fused_gate_up = false;  // gate and up are one tensor of the checkpoint
 
   double initializer_range = 0.02;
   /// Projections that end in the residual stream start with initializer_range times this.
@@ -55,6 +70,8 @@ struct ModelConfig {
   std::vector<int64_t> eos_token_ids;
   /// What the config asks for and will not happen, one line each, for the user to read.
   std::vector<std::string> notes;
+
+  bool operator==(const ModelConfig&) const = default;
 
   /// Reads a config.json; `source` names it in errors. ConfigError.
   static ModelConfig from_json(const nlohmann::json& json, const std::string& source = "config.json");
@@ -67,6 +84,8 @@ struct ModelConfig {
   nlohmann::ordered_json to_hf_json(DType dtype) const;
   /// Tied weights count once.
   int64_t parameter_count() const;
+  /// The window that all layers share, or that all which have one share; 0 if none has.
+  int64_t window() const;
 };
 
 }  // namespace nought

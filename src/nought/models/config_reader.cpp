@@ -20,6 +20,11 @@ const nlohmann::json* ConfigReader::value(const std::string& key) {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool ConfigReader::has(const std::string& key) {
+  known_.insert(key);
+  return json_.contains(key);
+}
+
 std::optional<int64_t> ConfigReader::integer(const std::string& key) {
   const nlohmann::json* found = value(key);
   if (!found) return std::nullopt;

@@ -20,6 +20,8 @@ class ConfigReader {
   const std::string& source() const { return source_; }
   /// The value of a key, or nullptr if it is absent or null.
   const nlohmann::json* value(const std::string& key);
+  /// Whether a key is there at all, null or not.
+  bool has(const std::string& key);
   std::optional<int64_t> integer(const std::string& key);
   std::optional<double> number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);

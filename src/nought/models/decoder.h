@@ -14,6 +14,7 @@ namespace nought {
 /// The keys and values of every layer for one sequence of at most `capacity` tokens.
 struct DecoderCache {
   std::vector<KvCache> layers;
+  std::vector<int32_t> ids;  // the tokens held
   int64_t length() const { return layers.empty() ? 0 : layers.front().length; }
 };
 
@@ -34,16 +35,26 @@ class Decoder final : public Model {
  private:
   struct Block {
     Unit* unit = nullptr;
-    Norm attention_norm, mlp_norm;
+    Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
     SelfAttention attention;
     Mlp mlp;
+    bool local = false;  // rotates by the tables of layers with a window
+  };
+  /// Tables of one RopeOptions for sequences of up to so many tokens.
+  struct Positions {
+    std::optional<RopeTables> tables;
+    bool beyond_switch = false;
   };
   Block make_block(int64_t index);
-  PackedHeads heads() const { return {config_.num_heads, config_.num_kv_heads, config_.head_dim}; }
+  PackedHeads heads() const;
+  Norm::Options norm_options() const;
   /// The hidden states before the final norm, [batch * length, hidden].
   Var hidden(Tape& tape, const Tensor& ids, DecoderCache* cache);
   Var run_block(Tape& tape, const Block& block, const Var& x, const Sequences& sequences, KvCache* cache) const;
-  const RopeTables* rope_tables(const Context& context, int64_t positions, DType dtype);
+  /// The logits of hidden states, as the loss sees them too.
+  Tensor head_logits(Tape& tape, const Var& hidden);
+  void prepare_positions(Positions& positions, const RopeOptions& options, const Context& context, int64_t length,
+                         DType dtype) const;
 
   ModelConfig config_;
   bool recompute_;
@@ -52,7 +63,7 @@ class Decoder final : public Model {
   std::vector<Block> blocks_;
   Unit* head_;
   Norm final_norm_;
-  std::optional<RopeTables> rope_;
+  Positions rope_, local_rope_;
 };
 
 }  // namespace nought

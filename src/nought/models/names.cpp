@@ -7,36 +7,73 @@ namespace nought {
 WeightNames WeightNames::of(const ModelConfig& config) {
   WeightNames names;
   names.family_ = config.family;
+  names.norm_placement_ = config.norm_placement;
+  names.head = "lm_head";
   if (config.family == "gpt2") {
     names.token_embedding = "transformer.wte";
     names.position_embedding = "transformer.wpe";
     names.final_norm = "transformer.ln_f";
+  } else if (config.family == "gpt_neox") {
+    names.token_embedding = "gpt_neox.embed_in";
+    names.final_norm = "gpt_neox.final_layer_norm";
+    names.head = "embed_out";
   } else {
     names.token_embedding = "model.embed_tokens";
     names.final_norm = "model.norm";
   }
-  names.head = "lm_head";
   return names;
 }
 
 WeightNames::Layer WeightNames::layer(int64_t index) const {
+  if (family_ == "gpt2") return gpt2_layer(index);
+  if (family_ == "gpt_neox") return gpt_neox_layer(index);
+  return llama_layer(index);
+}
+
+WeightNames::Layer WeightNames::gpt2_layer(int64_t index) const {
+  const std::string prefix = fmt::format("transformer.h.{}.", index);
   Layer layer;
-  if (family_ == "gpt2") {
-    const std::string prefix = fmt::format("transformer.h.{}.", index);
-    layer.attention_norm = prefix + "ln_1";
-    layer.qkv = {prefix + "attn.c_attn"};
-    layer.attention_out = prefix + "attn.c_proj";
-    layer.mlp_norm = prefix + "ln_2";
-    layer.up = {prefix + "mlp.c_fc"};
-    layer.down = prefix + "mlp.c_proj";
-  } else {
-    const std::string prefix = fmt::format("model.layers.{}.", index);
-    layer.attention_norm = prefix + "input_layernorm";
-    layer.qkv = {prefix + "self_attn.q_proj", prefix + "self_attn.k_proj", prefix + "self_attn.v_proj"};
-    layer.attention_out = prefix + "self_attn.o_proj";
-    layer.mlp_norm = prefix + "post_attention_layernorm";
-    layer.up = {prefix + "mlp.gate_proj", prefix + "mlp.up_proj"};
-    layer.down = prefix + "mlp.down_proj";
+  layer.attention_norm = prefix + "ln_1";
+  layer.qkv = {prefix + "attn.c_attn"};
+  layer.attention_out = prefix + "attn.c_proj";
+  layer.mlp_norm = prefix + "ln_2";
+  layer.up = {prefix + "mlp.c_fc"};
+  layer.down = prefix + "mlp.c_proj";
+  return layer;
+}
+
+WeightNames::Layer WeightNames::gpt_neox_layer(int64_t index) const {
+  const std::string prefix = fmt::format("gpt_neox.layers.{}.", index);
+  Layer layer;
+  layer.attention_norm = prefix + "input_layernorm";
+  layer.qkv = {prefix + "attention.query_key_value"};
+  layer.attention_out = prefix + "attention.dense";
+  layer.mlp_norm = prefix + "post_attention_layernorm";
+  layer.up = {prefix + "mlp.dense_h_to_4h"};
+  layer.down = prefix + "mlp.dense_4h_to_h";
+  return layer;
+}
+
+WeightNames::Layer WeightNames::llama_layer(int64_t index) const {
+  const std::string prefix = fmt::format("model.layers.{}.", index);
+  const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
+  Layer layer;
+  layer.attention_norm = prefix + "input_layernorm";
+  layer.mlp_norm = prefix + "post_attention_layernorm";
+  if (norm_placement_ != NormPlacement::pre) {
+    layer.attention_post_norm = prefix + "post_attention_layernorm";
+    layer.mlp_norm = prefix + "pre_feedforward_layernorm";
+    layer.mlp_post_norm = prefix + "post_feedforward_layernorm";
+  }
+  layer.qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"};
+  layer.q_norm = attention + "q_norm";
+  layer.k_norm = attention + "k_norm";
+  layer.attention_out = attention + "o_proj";
+  layer.up = {mlp + "gate_proj", mlp + "up_proj"};
+  layer.down = mlp + "down_proj";
+  if (family_ == "phi3") {
+    layer.qkv = {attention + "qkv_proj"};
+    layer.up = {mlp + "gate_up_proj"};
   }
   return layer;
 }
@@ -47,7 +84,8 @@ std::string alternative_name(const std::string& name) {
 }
 
 bool is_buffer_name(const std::string& name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".attention.bias") ||
+         name.ends_with(".attention.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
 
 }  // namespace nought

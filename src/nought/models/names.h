@@ -1,4 +1,5 @@
-// The Hugging Face names of a decoder's weights, by family: the only place that knows them.
+// The Hugging Face names of a decoder's weights, by family: the only place, with config_families.h, that knows
+// families.
 #pragma once
 
 #include <string>
@@ -12,8 +13,9 @@ struct WeightNames {
   std::string token_embedding, position_embedding, final_norm, head;  // ".weight" is added to those that need it
 
   struct Layer {
-    std::string attention_norm, mlp_norm;
+    std::string attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
     std::vector<std::string> qkv;  // one name if fused
+    std::string q_norm, k_norm;
     std::string attention_out;
     std::vector<std::string> up;  // gate and up, or one
     std::string down;
@@ -23,7 +25,12 @@ struct WeightNames {
   static WeightNames of(const ModelConfig& config);
 
  private:
+  Layer gpt2_layer(int64_t index) const;
+  Layer gpt_neox_layer(int64_t index) const;
+  Layer llama_layer(int64_t index) const;
+
   std::string family_;
+  NormPlacement norm_placement_ = NormPlacement::pre;
 };
 
 /// The name under which older or bare checkpoints keep the same tensor ("transformer.h.0..." is "h.0..." in the hub's

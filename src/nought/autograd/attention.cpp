@@ -1,0 +1,159 @@
+#include "nought/autograd/attention.h"
+
+#include <array>
+
+#include "nought/autograd/detail.h"
+
+namespace nought {
+
+using detail::statistics_dtype;
+using detail::with_features;
+using detail::writable;
+
+namespace {
+
+void rotate(const Context& context, const Tensor& packed, const PackedHeads& heads, const RopeTables& tables,
+            const Tensor& positions, bool inverse) {
+  const auto run = [&](Heads x, int64_t count) {
+    x.head_stride = x.stride(heads.head_dim);
+    x.offset += heads.rope_offset;
+    context.run(Rope{.x = x,
+                     .cos = tables.cos,
+                     .sin = tables.sin,
+                     .positions = positions,
+                     .num_heads = count,
+                     .head_dim = heads.head_dim - heads.rope_offset,
+                     .rotary_dim = tables.rotary_dim,
+                     .interleaved = tables.interleaved,
+                     .inverse = inverse});
+  };
+  if (heads.interleaved) {
+    run(heads.q(packed), heads.num_heads);
+    run(heads.k(packed), heads.num_kv_heads);
+  } else {  // q and k heads lie side by side: one call rotates both
+    run(heads.q(packed), heads.num_heads + heads.num_kv_heads);
+  }
+}
+
+}  // namespace
+
+Var rope(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables& tables, const Tensor& positions) {
+  rotate(tape.context(), qkv.value, heads, tables, positions, false);
+  return tape.record(qkv.value, [qkv = Var{{}, qkv.slot}, heads, tables, positions](Gradients& gradients, Tensor d) {
+    d = writable(gradients.context(), std::move(d));
+    rotate(gradients.context(), d, heads, tables, positions, true);
+    gradients.give(qkv, std::move(d));
+  });
+}
+
+namespace {
+
+/// The queries or the keys of a packed projection: where they lie, the weight that scales them, how they form rows.
+struct NormedPart {
+  Heads (PackedHeads::*of)(const Tensor&) const;
+  int64_t num_heads;
+  ParameterView weight;
+  Shape rows;                // as a tensor of their own
+  Tensor x = {}, rstd = {};  // what backward needs
+};
+
+/// Copies between the packed projection and a part's own tensor, where its heads lie side by side.
+void move_part(const Context& context, const PackedHeads& heads, const NormedPart& part, const Tensor& packed,
+               const Tensor& own, bool into_packed) {
+  const Heads inside = (heads.*part.of)(packed), outside{own, 0, part.num_heads * heads.head_dim};
+  context.run(CopyHeads{.from = into_packed ? outside : inside,
+                        .to = into_packed ? inside : outside,
+                        .tokens = packed.rows(),
+                        .num_heads = part.num_heads,
+                        .head_dim = heads.head_dim});
+}
+
+Tensor gather_part(const Context& context, const PackedHeads& heads, const NormedPart& part, const Tensor& packed) {
+  Tensor own = context.empty(part.rows, packed.dtype());
+  move_part(context, heads, part, packed, own, /*into_packed=*/false);
+  return own;
+}
+
+}  // namespace
+
+Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadNorms& norms) {
+  const Context& context = tape.context();
+  const int64_t tokens = qkv.value.rows();
+  const auto rows = [&](int64_t count) {
+    return norms.per_head ? Shape{tokens * count, heads.head_dim} : Shape{tokens, count * heads.head_dim};
+  };
+  std::array<NormedPart, 2> parts{
+      NormedPart{&PackedHeads::q, heads.num_heads, norms.q_weight, rows(heads.num_heads)},
+      NormedPart{&PackedHeads::k, heads.num_kv_heads, norms.k_weight, rows(heads.num_kv_heads)}};
+  for (NormedPart& part : parts) {
+    part.x = gather_part(context, heads, part, qkv.value);
+    part.rstd = context.empty({part.rows[0]}, statistics_dtype(qkv.value.dtype()));
+    Tensor y = context.empty(part.rows, qkv.value.dtype());
+    context.run(RmsNorm{.x = part.x,
+                        .weight = part.weight.value(),
+                        .y = y,
+                        .rstd = part.rstd,
+                        .eps = norms.eps,
+                        .weight_offset = norms.weight_offset});
+    move_part(context, heads, part, qkv.value, y, /*into_packed=*/true);
+  }
+  return tape.record(
+      qkv.value, [qkv = Var{{}, qkv.slot}, heads, parts, offset = norms.weight_offset](Gradients& gradients, Tensor d) {
+        const Context& context = gradients.context();
+        d = writable(context, std::move(d));
+        for (const NormedPart& part : parts) {
+          const Tensor dy = gather_part(context, heads, part, d);
+          Tensor dx = context.empty(part.rows, d.dtype());
+          const GradSink dw = part.weight.gradient();
+          context.run(RmsNormBackward{.x = part.x,
+                                      .weight = part.weight.value(),
+                                      .rstd = part.rstd,
+                                      .dy = dy,
+                                      .dx = dx,
+                                      .d_weight = dw.into,
+                                      .weight_offset = offset,
+                                      .accumulate_weight = dw.accumulate});
+          move_part(context, heads, part, d, dx, /*into_packed=*/true);
+        }
+        gradients.give(qkv, std::move(d));
+      });
+}
+
+Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options) {
+  const Context& context = tape.context();
+  const AttentionShape shape{.batch = options.batch,
+                             .q_length = options.length,
+                             .k_length = options.length,
+                             .num_heads = heads.num_heads,
+                             .num_kv_heads = heads.num_kv_heads,
+                             .head_dim = heads.head_dim,
+                             .scale = options.scale,
+                             .causal = options.causal,
+                             .window = options.window,
+                             .softcap = options.softcap,
+                             .v_head_dim = heads.v_head_dim};
+  Tensor out = context.empty(with_features(qkv.value, heads.out_width()), qkv.value.dtype());
+  Tensor lse = context.empty({options.batch, heads.num_heads, options.length}, statistics_dtype(qkv.value.dtype()));
+  context.run(Attention{.shape = shape,
+                        .q = heads.q(qkv.value),
+                        .k = heads.k(qkv.value),
+                        .v = heads.v(qkv.value),
+                        .out = out,
+                        .lse = lse});
+  return tape.record(out, [qkv, heads, shape, out, lse](Gradients& gradients, const Tensor& d_out) {
+    Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
+    gradients.context().run(AttentionBackward{.shape = shape,
+                                              .q = heads.q(qkv.value),
+                                              .k = heads.k(qkv.value),
+                                              .v = heads.v(qkv.value),
+                                              .out = out,
+                                              .lse = lse,
+                                              .d_out = d_out,
+                                              .dq = heads.q(d),
+                                              .dk = heads.k(d),
+                                              .dv = heads.v(d)});
+    gradients.give(qkv, std::move(d));
+  });
+}
+
+}  // namespace nought

@@ -1,0 +1,63 @@
+// The differentiable functions of attention: they work on one packed tensor of queries, keys and values.
+#pragma once
+
+#include "nought/autograd/tape.h"
+
+namespace nought {
+
+/// The layout of a packed projection, [tokens, width]: [q | k | v], or with `interleaved` [q k v] for each head in turn
+/// (then there are as many key/value heads as query heads).
+struct PackedHeads {
+  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t v_head_dim = 0;   // 0: head_dim
+  int64_t rope_offset = 0;  // where the rotated elements of a head begin
+  bool interleaved = false;
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
+  int64_t width() const { return (num_heads + num_kv_heads) * head_dim + num_kv_heads * value_dim(); }
+  /// Of the output of attention.
+  int64_t out_width() const { return num_heads * value_dim(); }
+
+  Heads q(const Tensor& qkv) const { return {qkv, 0, width(), head_stride()}; }
+  Heads k(const Tensor& qkv) const {
+    return {qkv, interleaved ? head_dim : num_heads * head_dim, width(), head_stride()};
+  }
+  Heads v(const Tensor& qkv) const {
+    return {qkv, interleaved ? 2 * head_dim : (num_heads + num_kv_heads) * head_dim, width(), head_stride()};
+  }
+
+ private:
+  int64_t head_stride() const { return interleaved ? 2 * head_dim + value_dim() : 0; }
+};
+
+/// Tables of cos and sin, [max_positions, rotary_dim / 2].
+struct RopeTables {
+  Tensor cos, sin;
+  int64_t rotary_dim = 0;
+  bool interleaved = false;
+};
+
+/// Rotates q and k of a packed projection. positions: [tokens] i32. In place.
+Var rope(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables& tables, const Tensor& positions);
+
+/// How queries and keys are normalised: each head by itself, or all heads of a token as one vector.
+struct HeadNorms {
+  ParameterView q_weight, k_weight;  // [head_dim], or [num_heads * head_dim] and [num_kv_heads * head_dim]
+  double eps = 1e-6;
+  double weight_offset = 0;
+  bool per_head = true;
+};
+/// RMS norm of q and k of a packed projection. In place.
+Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadNorms& norms);
+
+/// Self-attention over batch sequences of `length` tokens -> [tokens, heads.out_width()].
+struct AttentionOptions {
+  int64_t batch = 0, length = 0;
+  double scale = 1;
+  bool causal = true;
+  int64_t window = 0;
+  double softcap = 0;
+};
+Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options);
+
+}  // namespace nought

@@ -1,0 +1,149 @@
+#include "nought/models/config_common.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "nought/base/text.h"
+
+namespace nought {
+
+namespace {
+
+constexpr std::pair<const char*, Activation> kActivations[] = {
+    // The first name of each is the one that is written.
+    {"silu", Activation::silu},           {"swish", Activation::silu},
+    {"gelu", Activation::gelu_erf},       {"gelu_python", Activation::gelu_erf},
+    {"gelu_new", Activation::gelu_tanh},  {"gelu_pytorch_tanh", Activation::gelu_tanh},
+    {"gelu_fast", Activation::gelu_tanh}, {"gelu_accurate", Activation::gelu_tanh}};
+
+constexpr const char* kSliding = "sliding_attention";
+constexpr const char* kFull = "full_attention";
+
+}  // namespace
+
+Activation read_activation(ConfigReader& reader, const std::string& key, const std::string& otherwise) {
+  const std::string name = reader.text(key).value_or(otherwise);
+  std::string known;
+  for (const auto& [candidate, activation] : kActivations) {
+    if (name == candidate) return activation;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", candidate);
+  }
+  fail<ConfigError>("{}: {} is \"{}\", supported are {}", reader.source(), key, name, known);
+}
+
+std::string activation_name(Activation activation) {
+  for (const auto& [name, candidate] : kActivations) {
+    if (candidate == activation) return name;
+  }
+  return "silu";
+}
+
+int64_t even_share(ConfigReader& reader, const ModelConfig& config) {
+  require<ConfigError>(config.hidden_size % config.num_heads == 0,
+                       "{}: the hidden size {} is not divisible by {} heads; set head_dim or change one of them",
+                       reader.source(), config.hidden_size, config.num_heads);
+  return config.hidden_size / config.num_heads;
+}
+
+void note_dropout(ConfigReader& reader, ModelConfig& config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const double probability = reader.non_negative(key, 0);
+    if (probability > 0) config.notes.push_back(fmt::format("{} is {}: dropout is not applied", key, probability));
+  }
+}
+
+void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults) {
+  config.vocab_size = reader.size("vocab_size", defaults.vocab_size, kMaxRows);
+  config.hidden_size = reader.size("hidden_size", defaults.hidden_size, kMaxWidth);
+  config.intermediate_size = reader.size("intermediate_size", defaults.intermediate_size, kMaxWidth);
+  config.num_layers = reader.size("num_hidden_layers", defaults.num_layers, kMaxLayers);
+  config.num_heads = reader.size("num_attention_heads", defaults.num_heads, kMaxWidth);
+  // Null means as many as query heads, as it does to transformers; an absent key means the family's default.
+  const int64_t kv_heads =
+      reader.has("num_key_value_heads") || defaults.num_kv_heads == 0 ? config.num_heads : defaults.num_kv_heads;
+  config.num_kv_heads = reader.size("num_key_value_heads", kv_heads, kMaxWidth);
+  const bool shared = !reader.value("head_dim") && (defaults.head_dim == 0 || reader.has("head_dim"));
+  config.head_dim = shared ? even_share(reader, config) : reader.size("head_dim", defaults.head_dim, kMaxWidth);
+  config.max_positions = reader.size("max_position_embeddings", defaults.max_positions, kMaxRows);
+  require<ConfigError>(config.num_heads % config.num_kv_heads == 0,
+                       "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", reader.source(),
+                       config.num_heads, config.num_kv_heads);
+
+  config.norm = NormKind::rms;
+  config.norm_eps = reader.non_negative("rms_norm_eps", defaults.norm_eps);
+  config.mlp = MlpKind::gated;
+  config.activation = read_activation(reader, defaults.activation_key, defaults.activation);
+  config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(defaults.tied);
+  config.initializer_range = reader.non_negative("initializer_range", 0.02);
+  set_windows(config, 0);
+  read_rope(reader, config, defaults.rope_theta);
+
+  note_dropout(reader, config, {"attention_dropout"});
+  if (const auto pad = reader.integer("pad_token_id")) {
+    config.notes.push_back(fmt::format("pad_token_id is {}: its embedding is trained like any other's", *pad));
+  }
+}
+
+void write_llama_like(const ModelConfig& config, nlohmann::ordered_json& json, const char* activation_key) {
+  json.update({{"hidden_size", config.hidden_size},
+               {"intermediate_size", config.intermediate_size},
+               {"num_hidden_layers", config.num_layers},
+               {"num_attention_heads", config.num_heads},
+               {"num_key_value_heads", config.num_kv_heads},
+               {"head_dim", config.head_dim},
+               {"max_position_embeddings", config.max_positions},
+               {activation_key, activation_name(config.activation)},
+               {"rms_norm_eps", config.norm_eps},
+               {"pad_token_id", nullptr},
+               {"attention_dropout", 0.0}});
+  write_rope(config, json);
+}
+
+int64_t read_window(ConfigReader& reader, int64_t otherwise) {
+  if (!reader.has("sliding_window")) return otherwise;
+  return reader.value("sliding_window") ? reader.size("sliding_window", 1, kMaxRows) : 0;
+}
+
+void set_windows(ModelConfig& config, int64_t window) {
+  config.windows.assign(static_cast<size_t>(config.num_layers), window);
+}
+
+void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
+                      int64_t argument) {
+  const nlohmann::json* types = reader.value("layer_types");
+  require<ConfigError>(!types || (types->is_array() && static_cast<int64_t>(types->size()) == config.num_layers),
+                       "{}: layer_types must be a list of {} entries, one for each layer", reader.source(),
+                       config.num_layers);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    bool sliding = slides(i, argument);
+    if (types) {
+      const nlohmann::json& type = (*types)[static_cast<size_t>(i)];
+      require<ConfigError>(type == kSliding || type == kFull, "{}: layer_types[{}] is {}, supported are {} and {}",
+                           reader.source(), i, type.dump(), kSliding, kFull);
+      sliding = type == kSliding;
+    }
+    require<ConfigError>(!(types && sliding) || window > 0, "{}: layer_types[{}] is {}, but there is no sliding_window",
+                         reader.source(), i, kSliding);
+    config.windows[static_cast<size_t>(i)] = sliding ? window : 0;
+  }
+}
+
+void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& json) {
+  json["sliding_window"] = size_or_null(config.window());
+  json["layer_types"] = nlohmann::ordered_json::array();
+  for (const int64_t window : config.windows) json["layer_types"].push_back(window > 0 ? kSliding : kFull);
+}
+
+nlohmann::ordered_json number_or_null(double number) {
+  return number == 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(number);
+}
+
+nlohmann::ordered_json size_or_null(int64_t number) {
+  return number == 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(number);
+}
+
+}  // namespace nought

@@ -1,0 +1,60 @@
+// What the readers and writers of the families share: sizes, activations, positions and windows.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "nought/models/config.h"
+#include "nought/models/config_reader.h"
+
+namespace nought {
+
+// Beyond these a config is damaged; below them no count of bytes or parameters overflows.
+inline constexpr int64_t kMaxWidth = int64_t{1} << 22;
+inline constexpr int64_t kMaxLayers = int64_t{1} << 14;
+inline constexpr int64_t kMaxRows = int64_t{1} << 30;  // of an embedding
+
+/// The defaults of a llama-like family in transformers 4.57.
+struct LlamaDefaults {
+  int64_t vocab_size, hidden_size, intermediate_size, num_layers, num_heads;
+  int64_t num_kv_heads;  // 0: num_heads
+  int64_t head_dim;      // 0: hidden_size / num_heads
+  int64_t max_positions;
+  double norm_eps = 1e-6;
+  double rope_theta = 10000;
+  bool tied = false;
+  const char* activation_key = "hidden_act";
+  const char* activation = "silu";
+};
+/// Sizes, norm, activation, tying and rope under the names that llama and those after it share.
+void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults);
+void write_llama_like(const ModelConfig& config, nlohmann::ordered_json& json,
+                      const char* activation_key = "hidden_act");
+
+Activation read_activation(ConfigReader& reader, const std::string& key, const std::string& otherwise);
+std::string activation_name(Activation activation);
+/// hidden_size / num_heads; ConfigError if that is not whole.
+int64_t even_share(ConfigReader& reader, const ModelConfig& config);
+void note_dropout(ConfigReader& reader, ModelConfig& config, std::initializer_list<const char*> keys);
+
+/// rope_theta and rope_scaling of transformers 4, or rope_parameters of 5, which holds both; partial_rotary_factor.
+void read_rope(ConfigReader& reader, ModelConfig& config, double default_theta);
+/// One set of rope parameters of transformers 5.
+RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, const nlohmann::json& parameters,
+                                 const std::string& name, RopeOptions rope);
+/// The part of each head that is rotated, such that transformers computes rotary_dim from it.
+double rotary_fraction(const ModelConfig& config);
+void write_rope(const ModelConfig& config, nlohmann::ordered_json& json);
+
+/// The value of sliding_window: `otherwise` if the key is absent, 0 if it is null.
+int64_t read_window(ConfigReader& reader, int64_t otherwise);
+/// Every layer has a window.
+void set_windows(ModelConfig& config, int64_t window);
+/// layer_types says which layers slide; without it, `slides(layer)` does.
+void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
+                      int64_t argument);
+void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& json);
+/// The number, or null for 0.
+nlohmann::ordered_json number_or_null(double number);
+nlohmann::ordered_json size_or_null(int64_t number);
+
+}  // namespace nought

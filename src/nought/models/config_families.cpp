@@ -1,0 +1,328 @@
+#include "nought/models/config_families.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "nought/base/text.h"
+#include "nought/models/config_common.h"
+
+namespace nought {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// --- llama, mistral, olmo2 ---
+
+void read_llama(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {32000, 4096, 11008, 32, 32, 0, 0, 2048});
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.mlp_bias = reader.boolean("mlp_bias").value_or(false);
+  reader.only("pretraining_tp", 1, "split products are not reproduced");
+}
+
+void write_llama(const ModelConfig& config, Json& json) {
+  write_llama_like(config, json);
+  json["attention_bias"] = config.qkv_bias;
+  json["mlp_bias"] = config.mlp_bias;
+}
+
+void read_mistral(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {32000, 4096, 14336, 32, 32, 8, 0, 131072});
+  set_windows(config, read_window(reader, 4096));
+}
+
+void write_windowed(const ModelConfig& config, Json& json) {
+  write_llama_like(config, json);
+  json["sliding_window"] = size_or_null(config.window());
+}
+
+void read_olmo2(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {50304, 4096, 11008, 32, 32, 0, 0, 2048, 1e-5});
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.norm_placement = NormPlacement::post;
+  config.qk_norm = QkNorm::whole;
+}
+
+void write_biased(const ModelConfig& config, Json& json) {
+  write_llama_like(config, json);
+  json["attention_bias"] = config.qkv_bias;
+}
+
+// --- qwen2, qwen3 ---
+
+/// Layers from max_window_layers on slide, if use_sliding_window.
+void read_qwen_windows(ConfigReader& reader, ModelConfig& config) {
+  const bool used = reader.boolean("use_sliding_window").value_or(false);
+  const int64_t window = read_window(reader, 4096), first = reader.integer("max_window_layers").value_or(28);
+  read_layer_types(
+      reader, config, used ? window : 0, [](int64_t layer, int64_t from) { return layer >= from; }, first);
+}
+
+void write_qwen_windows(const ModelConfig& config, Json& json) {
+  write_layer_types(config, json);
+  json["use_sliding_window"] = config.window() > 0;
+}
+
+void read_qwen2(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {151936, 4096, 22016, 32, 32, 32, 0, 32768});
+  config.qkv_bias = true;
+  read_qwen_windows(reader, config);
+}
+
+void write_qwen2(const ModelConfig& config, Json& json) {
+  write_llama_like(config, json);
+  write_qwen_windows(config, json);
+}
+
+void read_qwen3(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {151936, 4096, 22016, 32, 32, 32, 128, 32768});
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.qk_norm = QkNorm::per_head;
+  read_qwen_windows(reader, config);
+}
+
+void write_qwen3(const ModelConfig& config, Json& json) {
+  write_biased(config, json);
+  write_qwen_windows(config, json);
+}
+
+// --- gemma ---
+
+/// 1 + w norms and embeddings scaled by the root of their size.
+void read_gemma_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults) {
+  read_llama_like(reader, config, defaults);
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  config.norm_weight_offset = 1;
+  config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
+}
+
+void read_gemma(ConfigReader& reader, ModelConfig& config) {
+  const bool newer = reader.value("hidden_activation");  // wins over the older key where both are
+  read_gemma_like(reader, config,
+                  {256000, 3072, 24576, 28, 16, 16, 256, 8192, 1e-6, 10000, true,
+                   newer ? "hidden_activation" : "hidden_act", "gelu_pytorch_tanh"});
+  reader.ignore({"hidden_act"});
+  if (!newer && reader.text("hidden_act") == "gelu")
+    config.notes.push_back(
+        "hidden_act is gelu: computed with erf, as transformers does; the first gemma checkpoints meant "
+        "gelu_pytorch_tanh");
+}
+
+void write_gemma(const ModelConfig& config, Json& json) { write_biased(config, json); }
+
+/// What gemma2 added and gemma3 kept.
+void read_gemma2_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults, int64_t pattern) {
+  read_gemma_like(reader, config, defaults);
+  config.norm_placement = NormPlacement::pre_and_post;
+  config.attention_scale = 1 / std::sqrt(reader.number("query_pre_attn_scalar").value_or(256));
+  require<ConfigError>(std::isfinite(config.attention_scale) && config.attention_scale > 0,
+                       "{}: query_pre_attn_scalar must be a positive number", reader.source());
+  // Every pattern-th layer sees everything.
+  read_layer_types(
+      reader, config, read_window(reader, 4096),
+      [](int64_t layer, int64_t period) { return (layer + 1) % period != 0; }, pattern);
+}
+
+double read_softcap(ConfigReader& reader, const char* key, double otherwise) {
+  return reader.value(key) ? reader.non_negative(key, 0) : reader.has(key) ? 0 : otherwise;
+}
+
+void read_gemma2(ConfigReader& reader, ModelConfig& config) {
+  read_gemma2_like(
+      reader, config,
+      {256000, 2304, 9216, 26, 8, 4, 256, 8192, 1e-6, 10000, true, "hidden_activation", "gelu_pytorch_tanh"}, 2);
+  config.attention_softcap = read_softcap(reader, "attn_logit_softcapping", 50);
+  config.logit_softcap = read_softcap(reader, "final_logit_softcapping", 30);
+  reader.ignore({"hidden_act", "cache_implementation"});
+}
+
+void read_gemma3(ConfigReader& reader, ModelConfig& config) {
+  const int64_t pattern =
+      reader.size("sliding_window_pattern", reader.size("_sliding_window_pattern", 6, kMaxLayers), kMaxLayers);
+  read_gemma2_like(
+      reader, config,
+      {262208, 2304, 9216, 26, 8, 4, 256, 131072, 1e-6, 1e6, true, "hidden_activation", "gelu_pytorch_tanh"}, pattern);
+  config.qk_norm = QkNorm::per_head;
+  config.logit_softcap = read_softcap(reader, "final_logit_softcapping", 0);
+  if (!config.local_rope)
+    config.local_rope = RopeOptions{.theta = reader.number("rope_local_base_freq").value_or(10000),
+                                    .rotary_dim = config.rope.rotary_dim};
+  reader.only("attn_logit_softcapping", nullptr, "gemma3's attention is not capped");
+  reader.only("use_bidirectional_attention", false, "attention is causal");
+  reader.ignore({"hidden_act", "cache_implementation", "rope_local_base_freq"});
+}
+
+void write_gemma2(const ModelConfig& config, Json& json) {
+  write_llama_like(config, json, "hidden_activation");
+  write_layer_types(config, json);
+  json["attention_bias"] = config.qkv_bias;
+  const double scalar = 1 / (config.attention_scale * config.attention_scale);  // a whole number but for rounding
+  json["query_pre_attn_scalar"] = std::abs(scalar - std::round(scalar)) < 1e-9 * scalar ? std::round(scalar) : scalar;
+  json["attn_logit_softcapping"] = number_or_null(config.attention_softcap);
+  json["final_logit_softcapping"] = number_or_null(config.logit_softcap);
+}
+
+void write_gemma3(const ModelConfig& config, Json& json) {
+  write_gemma2(config, json);
+  if (config.local_rope) json["rope_local_base_freq"] = config.local_rope->theta;
+}
+
+// --- phi3 ---
+
+void read_phi3(ConfigReader& reader, ModelConfig& config) {
+  read_llama_like(reader, config, {32064, 3072, 8192, 32, 32, 0, 0, 4096, 1e-5});
+  config.qkv_packing = QkvPacking::fused;
+  config.fused_gate_up = true;
+  set_windows(config, read_window(reader, 0));
+  reader.ignore({"original_max_position_embeddings"});
+  note_dropout(reader, config, {"embd_pdrop", "resid_pdrop"});
+}
+
+void write_phi3(const ModelConfig& config, Json& json) {
+  write_windowed(config, json);
+  if (config.rope.kind == RopeKind::plain) json["original_max_position_embeddings"] = config.max_positions;
+  json["embd_pdrop"] = 0.0;
+  json["resid_pdrop"] = 0.0;
+}
+
+// --- gpt_neox ---
+
+// Defaults: GPTNeoXConfig of transformers 4.57.
+void read_gpt_neox(ConfigReader& reader, ModelConfig& config) {
+  config.vocab_size = reader.size("vocab_size", 50432, kMaxRows);
+  config.hidden_size = reader.size("hidden_size", 6144, kMaxWidth);
+  config.intermediate_size = reader.size("intermediate_size", 24576, kMaxWidth);
+  config.num_layers = reader.size("num_hidden_layers", 44, kMaxLayers);
+  config.num_heads = config.num_kv_heads = reader.size("num_attention_heads", 64, kMaxWidth);
+  config.head_dim = even_share(reader, config);
+  config.max_positions = reader.size("max_position_embeddings", 2048, kMaxRows);
+
+  config.norm = NormKind::layer;
+  config.norm_eps = reader.non_negative("layer_norm_eps", 1e-5);
+  config.parallel_residual = reader.boolean("use_parallel_residual").value_or(true);
+  config.mlp = MlpKind::plain;
+  config.activation = read_activation(reader, "hidden_act", "gelu");
+  config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
+  config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(true);
+  config.mlp_bias = true;
+  config.qkv_packing = QkvPacking::interleaved;
+  config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(false);
+  config.initializer_range = reader.non_negative("initializer_range", 0.02);
+  set_windows(config, 0);
+  // The older names of the fraction and the base; transformers 4.57 writes both.
+  nlohmann::json rope{
+      {"rope_theta", reader.number("rotary_emb_base").value_or(reader.number("rope_theta").value_or(10000))},
+      {"partial_rotary_factor",
+       reader.number("rotary_pct").value_or(reader.number("partial_rotary_factor").value_or(0.25))}};
+  for (const char* key : {"rope_scaling", "rope_parameters"})
+    if (const nlohmann::json* found = reader.value(key)) rope[key] = *found;
+  ConfigReader rope_reader(rope, reader.source());
+  read_rope(rope_reader, config, 10000);
+
+  reader.ignore({"classifier_dropout", "pad_token_id"});
+  note_dropout(reader, config, {"attention_dropout", "hidden_dropout"});
+}
+
+void write_gpt_neox(const ModelConfig& config, Json& json) {
+  json.update({{"hidden_size", config.hidden_size},
+               {"intermediate_size", config.intermediate_size},
+               {"num_hidden_layers", config.num_layers},
+               {"num_attention_heads", config.num_heads},
+               {"max_position_embeddings", config.max_positions},
+               {"hidden_act", activation_name(config.activation)},
+               {"layer_norm_eps", config.norm_eps},
+               {"use_parallel_residual", config.parallel_residual},
+               {"attention_bias", config.qkv_bias},
+               {"attention_dropout", 0.0},
+               {"hidden_dropout", 0.0}});
+  write_rope(config, json);
+  json["rotary_emb_base"] = config.rope.theta;
+  json["rotary_pct"] = rotary_fraction(config);
+}
+
+// --- gpt2 ---
+
+// GPT-2's names and the aliases that transformers maps to them: either is read, both must agree.
+int64_t aliased_size(ConfigReader& reader, const std::string& name, const std::string& alias, int64_t otherwise,
+                     int64_t most) {
+  const int64_t by_alias = reader.size(alias, reader.size(name, otherwise, most), most);
+  require<ConfigError>(!reader.value(name) || by_alias == reader.size(name, otherwise, most),
+                       "{}: {} and {} name the same size and differ", reader.source(), name, alias);
+  return by_alias;
+}
+
+// Defaults: GPT2Config of transformers 4.57, but for the dropouts, which are 0.
+void read_gpt2(ConfigReader& reader, ModelConfig& config) {
+  config.vocab_size = reader.size("vocab_size", 50257, kMaxRows);
+  config.hidden_size = aliased_size(reader, "n_embd", "hidden_size", 768, kMaxWidth);
+  config.num_layers = aliased_size(reader, "n_layer", "num_hidden_layers", 12, kMaxLayers);
+  config.num_heads = config.num_kv_heads = aliased_size(reader, "n_head", "num_attention_heads", 12, kMaxWidth);
+  config.max_positions = aliased_size(reader, "n_positions", "max_position_embeddings", 1024, kMaxRows);
+  config.intermediate_size = reader.size("n_inner", 4 * config.hidden_size, 4 * kMaxWidth);
+  config.head_dim = even_share(reader, config);
+
+  config.norm = NormKind::layer;
+  config.norm_eps = reader.non_negative("layer_norm_epsilon", 1e-5);
+  config.positions = PositionKind::learned;
+  config.mlp = MlpKind::plain;
+  config.activation = read_activation(reader, "activation_function", "gelu_new");
+  const bool scaled = reader.boolean("scale_attn_weights").value_or(true);
+  config.attention_scale = scaled ? 1 / std::sqrt(static_cast<double>(config.head_dim)) : 1;
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(true);
+  config.weight_layout = WeightLayout::in_out;
+  config.qkv_packing = QkvPacking::fused;
+  config.initializer_range = reader.non_negative("initializer_range", 0.02);
+  config.residual_initializer_scale = 1 / std::sqrt(2.0 * static_cast<double>(config.num_layers));
+  set_windows(config, 0);
+
+  reader.only("scale_attn_by_inverse_layer_idx", false, "every layer scales its scores alike");
+  // reorder_and_upcast_attn keeps scores in fp32, which holds here always; n_ctx is an old twin of n_positions.
+  reader.ignore({"reorder_and_upcast_attn", "n_ctx", "pad_token_id", "summary_activation", "summary_first_dropout",
+                 "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+  note_dropout(reader, config, {"attn_pdrop", "embd_pdrop", "resid_pdrop"});
+}
+
+void write_gpt2(const ModelConfig& config, Json& json) {
+  // transformers' own defaults drop out a tenth; nothing was dropped here.
+  json.update({{"n_embd", config.hidden_size},
+               {"n_inner", config.intermediate_size},
+               {"n_layer", config.num_layers},
+               {"n_head", config.num_heads},
+               {"n_positions", config.max_positions},
+               {"activation_function", activation_name(config.activation)},
+               {"layer_norm_epsilon", config.norm_eps},
+               {"scale_attn_weights", config.head_dim == 1 || config.attention_scale != 1},
+               {"attn_pdrop", 0.0},
+               {"embd_pdrop", 0.0},
+               {"resid_pdrop", 0.0}});
+}
+
+constexpr Family kFamilies[] = {{"gemma", "GemmaForCausalLM", read_gemma, write_gemma},
+                                {"gemma2", "Gemma2ForCausalLM", read_gemma2, write_gemma2},
+                                {"gemma3_text", "Gemma3ForCausalLM", read_gemma3, write_gemma3},
+                                {"gpt2", "GPT2LMHeadModel", read_gpt2, write_gpt2},
+                                {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox, write_gpt_neox},
+                                {"llama", "LlamaForCausalLM", read_llama, write_llama},
+                                {"mistral", "MistralForCausalLM", read_mistral, write_windowed},
+                                {"olmo2", "Olmo2ForCausalLM", read_olmo2, write_biased},
+                                {"phi3", "Phi3ForCausalLM", read_phi3, write_phi3},
+                                {"qwen2", "Qwen2ForCausalLM", read_qwen2, write_qwen2},
+                                {"qwen3", "Qwen3ForCausalLM", read_qwen3, write_qwen3}};
+
+}  // namespace
+
+std::span<const Family> all_families() { return kFamilies; }
+
+const Family& family_named(const std::string& source, const std::string& name) {
+  for (const Family& family : kFamilies) {
+    if (name == family.name) return family;
+  }
+  const std::vector<std::string>& known = ModelConfig::families();
+  fail<ConfigError>("{}: model_type \"{}\" is not supported, known are {}{}", source, name, fmt::join(known, ", "),
+                    did_you_mean(name, known));
+}
+
+}  // namespace nought

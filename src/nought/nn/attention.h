@@ -1,0 +1,54 @@
+// SelfAttention: projections to queries, keys and values, positions, attention, and the projection back.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "nought/nn/linear.h"
+
+namespace nought {
+
+/// What the tokens of a batch have in common for attention: `batch` sequences of `length` tokens and their positions.
+struct Sequences {
+  int64_t batch = 0, length = 0;
+  Tensor positions;  // [batch * length] i32
+};
+
+/// The keys and values of one sequence, kept between calls: generation reads them instead of computing them again.
+struct KvCache {
+  Tensor k, v;         // [capacity, num_kv_heads * head_dim], [capacity, num_kv_heads * value_dim]
+  int64_t length = 0;  // tokens held
+};
+
+/// Whether queries and keys are normalised before they are rotated: each head, or all heads of a token as one vector.
+enum class QkNorm : uint8_t { none, per_head, whole };
+
+class SelfAttention {
+ public:
+  struct Options {
+    PackedHeads heads;
+    double scale = 1;
+    int64_t window = 0;
+    double softcap = 0;
+    Linear::Options qkv, out;
+    QkNorm qk_norm = QkNorm::none;
+    std::string q_norm, k_norm;  // ".weight" is added
+    double norm_eps = 1e-6, norm_weight_offset = 0;
+  };
+  SelfAttention() = default;
+  SelfAttention(Unit& unit, const Options& options);
+  /// tables may be null: no rotation. cache may be null; with one, batch must be 1 and nothing is recorded.
+  Var operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables, KvCache* cache) const;
+
+ private:
+  Tensor attend_cached(Tape& tape, const Tensor& qkv, int64_t length, KvCache& cache) const;
+
+  PackedHeads heads_;
+  double scale_ = 1;
+  int64_t window_ = 0;
+  double softcap_ = 0;
+  Linear qkv_, out_;
+  std::optional<HeadNorms> norms_;
+};
+
+}  // namespace nought

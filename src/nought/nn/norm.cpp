@@ -1,0 +1,21 @@
+#include "nought/nn/norm.h"
+
+namespace nought {
+
+Norm::Norm(Unit& unit, const std::string& name, const Options& options) : options_(options) {
+  const bool layer = options.kind == NormKind::layer;
+  require<ShapeError>(!layer || options.weight_offset == 0, "{}: a layer norm has no weight offset", name);
+  require<ShapeError>(options.weight_offset == 0 || options.weight_offset == 1,
+                      "{}: a norm's weight_offset is 0 or 1, got {}", name, options.weight_offset);
+  weight_ = unit.add(name + ".weight", {options.features}, options.weight_offset == 1 ? Init::zeros() : Init::ones(),
+                     /*decay=*/false);
+  if (layer) bias_ = unit.add(name + ".bias", {options.features}, Init::zeros(), /*decay=*/false);
+}
+
+Var Norm::operator()(Tape& tape, const Var& x) const {
+  if (!weight_.defined()) return x;
+  return options_.kind == NormKind::rms ? rms_norm(tape, x, weight_, options_.eps, options_.weight_offset)
+                                        : layer_norm(tape, x, weight_, bias_, options_.eps);
+}
+
+}  // namespace nought

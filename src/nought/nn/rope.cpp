@@ -1,0 +1,106 @@
+#include "nought/nn/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace nought {
+
+namespace {
+
+constexpr double kTurn = 2 * std::numbers::pi;
+
+/// Wavelengths that the original length holds often keep their frequency, those that it holds rarely are stretched,
+/// and between the two it is blended.
+double llama3_frequency(const RopeOptions& options, double frequency) {
+  const double turns = static_cast<double>(options.original_max_positions) * frequency / kTurn;
+  if (turns < options.low_freq_factor) return frequency / options.factor;
+  if (turns > options.high_freq_factor) return frequency;
+  const double smooth = (turns - options.low_freq_factor) / (options.high_freq_factor - options.low_freq_factor);
+  return (1 - smooth) * frequency / options.factor + smooth * frequency;
+}
+
+/// The dimension whose wavelength fits `turns` times into the original length.
+double yarn_dimension(const RopeOptions& options, double turns) {
+  return static_cast<double>(options.rotary_dim) *
+         std::log(static_cast<double>(options.original_max_positions) / (turns * kTurn)) /
+         (2 * std::log(options.theta));
+}
+
+/// How far pair i is stretched: 0 up to the dimension of beta_fast, 1 from that of beta_slow on.
+double yarn_ramp(const RopeOptions& options, int64_t i) {
+  double low = yarn_dimension(options, options.beta_fast), high = yarn_dimension(options, options.beta_slow);
+  if (options.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, static_cast<double>(options.rotary_dim - 1));
+  if (low == high) high += 0.001;
+  return std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+}
+
+}  // namespace
+
+double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * std::log(factor) + 1; }
+
+std::vector<double> RopeOptions::frequencies(int64_t length) const {
+  std::vector<double> all(static_cast<size_t>(rotary_dim / 2));
+  for (size_t i = 0; i < all.size(); ++i) {
+    double& frequency = all[i];
+    frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
+    switch (kind) {
+      case RopeKind::plain:
+        break;
+      case RopeKind::linear:
+        frequency /= factor;
+        break;
+      case RopeKind::llama3:
+        frequency = llama3_frequency(*this, frequency);
+        break;
+      case RopeKind::yarn: {
+        const double ramp = yarn_ramp(*this, static_cast<int64_t>(i));
+        frequency = frequency / factor * ramp + frequency * (1 - ramp);
+        break;
+      }
+      case RopeKind::longrope:
+        frequency /= (length > original_max_positions ? long_factors : short_factors)[i];
+        break;
+    }
+  }
+  return all;
+}
+
+double RopeOptions::table_scale() const {
+  if (kind != RopeKind::yarn && kind != RopeKind::longrope) return 1;
+  if (attention_factor) return *attention_factor;
+  if (kind == RopeKind::longrope)
+    return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(original_max_positions)));
+  if (mscale.value_or(0) != 0 && mscale_all_dim.value_or(0) != 0)
+    return yarn_mscale(factor, *mscale) / yarn_mscale(factor, *mscale_all_dim);
+  return yarn_mscale(factor, 1);
+}
+
+RopeTables make_rope_tables(const Context& context, int64_t positions, int64_t length, const RopeOptions& options,
+                            DType dtype) {
+  require<ShapeError>(options.rotary_dim > 0 && options.rotary_dim % 2 == 0,
+                      "RoPE rotates pairs: rotary_dim must be even, got {}", options.rotary_dim);
+  const DType table_dtype = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const int64_t half = options.rotary_dim / 2;
+  RopeTables tables{.cos = context.empty({positions, half}, table_dtype, Category::workspace),
+                    .sin = context.empty({positions, half}, table_dtype, Category::workspace),
+                    .rotary_dim = options.rotary_dim,
+                    .interleaved = options.interleaved};
+  const std::vector<double> frequencies = options.frequencies(length);
+  const double scale = options.table_scale();
+  visit_float(table_dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T *cos = tables.cos.data<T>(), *sin = tables.sin.data<T>();
+    for (int64_t i = 0; i < half; ++i) {
+      for (int64_t p = 0; p < positions; ++p) {
+        const double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
+        cos[p * half + i] = T(scale * std::cos(angle));
+        sin[p * half + i] = T(scale * std::sin(angle));
+      }
+    }
+  });
+  return tables;
+}
+
+}  // namespace nought

@@ -1,0 +1,47 @@
+// Rotary positions (arXiv 2104.09864): the frequencies of every scaling that models are trained with, and their tables.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "nought/autograd/attention.h"
+
+namespace nought {
+
+/// plain; linear (arXiv 2306.15595); llama3, which bends the low frequencies alone; yarn (arXiv 2309.00071); longrope
+/// (arXiv 2402.13753), whose factors depend on the length of the sequence.
+enum class RopeKind : uint8_t { plain, linear, llama3, yarn, longrope };
+
+struct RopeOptions {
+  RopeKind kind = RopeKind::plain;
+  double theta = 10000;
+  int64_t rotary_dim = 0;    // 0: no rotation
+  bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
+
+  double factor = 1;                   // linear, llama3, yarn; longrope: max_positions / original_max_positions
+  int64_t original_max_positions = 0;  // llama3, yarn, longrope: the length before it was extended
+  double low_freq_factor = 1, high_freq_factor = 4;           // llama3
+  double beta_fast = 32, beta_slow = 1;                       // yarn
+  std::optional<double> mscale = {}, mscale_all_dim = {};     // yarn
+  bool truncate = true;                                       // yarn: the ramp's ends are whole dimensions
+  std::optional<double> attention_factor = {};                // yarn, longrope: instead of what follows from the factor
+  std::vector<double> short_factors = {}, long_factors = {};  // longrope, [rotary_dim / 2]
+
+  bool operator==(const RopeOptions&) const = default;
+
+  /// The radians per position of each pair, for sequences of `length` tokens. [rotary_dim / 2].
+  std::vector<double> frequencies(int64_t length) const;
+  /// What cos and sin are multiplied by.
+  double table_scale() const;
+  /// Sequences of at most this many tokens rotate alike, and longer ones alike. 0: all do.
+  int64_t switch_length() const { return kind == RopeKind::longrope ? original_max_positions : 0; }
+};
+
+/// YaRN's growth of attention's temperature: 0.1 mscale ln(factor) + 1.
+double yarn_mscale(double factor, double mscale);
+
+/// Tables of `positions` rows for sequences of `length` tokens, computed in f64 and rounded once.
+RopeTables make_rope_tables(const Context& context, int64_t positions, int64_t length, const RopeOptions& options,
+                            DType dtype);
+
+}  // namespace nought
