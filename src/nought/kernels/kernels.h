@@ -12,7 +12,7 @@
 // clang-format off
 #define NOUGHT_OPERATIONS(X)                                                                                      \
   X(MatMul) X(SumRows) X(Add) X(Scale) X(Fill) X(Cast) X(AddTo) X(SumTensors) X(Activate) X(ActivateBackward)     \
-  X(GatedActivate) X(GatedActivateBackward) X(Softcap) X(SoftcapBackward) X(Softcap) X(SoftcapBackward) X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)       \
+  X(GatedActivate) X(GatedActivateBackward) X(Softcap) X(SoftcapBackward) X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)       \
   X(Embedding) X(EmbeddingBackward) X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward)            \
   X(Route) X(RouteBackward) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows) X(ClampedSwiglu)                \
   X(ClampedSwigluBackward)                                                                                        \

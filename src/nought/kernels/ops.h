@@ -98,17 +98,6 @@ struct SoftcapBackward {
   double cap = 1;
 };
 
-/// x = cap * tanh(x / cap): scores and logits that stay within (-cap, cap).
-struct Softcap {
-  Tensor x;
-  double cap = 1;
-};
-/// d *= 1 - (y / cap)^2, with y what Softcap made.
-struct SoftcapBackward {
-  Tensor y, d;
-  double cap = 1;
-};
-
 // --- norms ---
 
 /// y = x * rstd * (weight + weight_offset), rstd = 1 / sqrt(mean(x^2) + eps). x, y: [rows, n], weight: [n],
