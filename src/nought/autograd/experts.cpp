@@ -1,0 +1,188 @@
+// run_experts(): the products of all experts over tokens sorted by expert, and their gradients.
+//
+// Forward keeps the gate_up products alone: gathered rows and activations are formed again on the way back, and the
+// gradient of a routing weight needs no expert's output, since d_out . (W a) = (W^T d_out) . a.
+#include "nought/autograd/detail.h"
+#include "nought/autograd/moe.h"
+
+namespace nought {
+namespace {
+
+/// One expert's part of a tensor of all experts, [E, ...].
+Tensor part_of(const Tensor& all, size_t expert) {
+  const auto e = static_cast<int64_t>(expert);
+  if (all.rank() == 2) return all.flat(e * all.dim(1), (e + 1) * all.dim(1));
+  return all.slice(e, e + 1).reshape({all.dim(1), all.dim(2)});
+}
+
+Tensor optional_value(const ParameterView& parameter) { return parameter.defined() ? parameter.value() : Tensor{}; }
+
+/// c[block] = a[block] W_e (+ bias_e) for every expert's block of rows; W_e^T instead with transpose.
+void multiply_blocks(const Context& context, const ExpertRows& rows, const Tensor& a, const Tensor& weights,
+                     bool transpose, const Tensor& bias, const Tensor& c) {
+  for (size_t e = 0; e < rows.blocks.size(); ++e) {
+    const auto [begin, end] = rows.blocks[e];
+    if (begin == end) continue;
+    context.run(MatMul{.a = a.slice(begin, end),
+                       .b = part_of(weights, e),
+                       .c = c.slice(begin, end),
+                       .bias = bias ? part_of(bias, e) : Tensor{},
+                       .transpose_b = transpose});
+  }
+}
+
+/// The gradient of each expert's weight from its block of inputs x and of output gradients dy; 0 without tokens.
+void weight_gradients(const Context& context, const ExpertRows& rows, const Tensor& x, const Tensor& dy, bool out_in,
+                      const GradSink& sink) {
+  if (!sink) return;
+  for (size_t e = 0; e < rows.blocks.size(); ++e) {
+    const auto [begin, end] = rows.blocks[e];
+    const Tensor into = part_of(sink.into, e);
+    if (begin == end) {
+      if (!sink.accumulate) zero(into);
+      continue;
+    }
+    const Tensor x_rows = x.slice(begin, end), dy_rows = dy.slice(begin, end);
+    context.run(MatMul{.a = out_in ? dy_rows : x_rows,
+                       .b = out_in ? x_rows : dy_rows,
+                       .c = into,
+                       .transpose_a = true,
+                       .accumulate = sink.accumulate});
+  }
+}
+
+void bias_gradients(const Context& context, const ExpertRows& rows, const Tensor& dy, const ParameterView& bias) {
+  if (!bias.defined()) return;
+  const GradSink sink = bias.gradient();
+  if (!sink) return;
+  for (size_t e = 0; e < rows.blocks.size(); ++e) {
+    const auto [begin, end] = rows.blocks[e];
+    const Tensor into = part_of(sink.into, e);
+    if (begin < end) {
+      context.run(SumRows{.x = dy.slice(begin, end), .out = into, .accumulate = sink.accumulate});
+    } else if (!sink.accumulate) {
+      zero(into);
+    }
+  }
+}
+
+Tensor activate(const Context& context, const ExpertActivation& activation, const Tensor& gate_up) {
+  Tensor y = context.empty({gate_up.dim(0), gate_up.dim(1) / 2}, gate_up.dtype(), Category::workspace);
+  if (activation.clamped) {
+    context.run(ClampedSwiglu{.gate_up = gate_up, .y = y, .limit = activation.limit, .alpha = activation.alpha});
+  } else {
+    context.run(GatedActivate{.gate_up = gate_up, .y = y, .activation = activation.activation});
+  }
+  return y;
+}
+
+Tensor activate_backward(const Context& context, const ExpertActivation& activation, const Tensor& gate_up,
+                         const Tensor& dy) {
+  Tensor d = context.empty(gate_up.shape(), gate_up.dtype(), Category::workspace);
+  if (activation.clamped) {
+    context.run(ClampedSwigluBackward{
+        .gate_up = gate_up, .dy = dy, .d_gate_up = d, .limit = activation.limit, .alpha = activation.alpha});
+  } else {
+    context.run(
+        GatedActivateBackward{.gate_up = gate_up, .dy = dy, .d_gate_up = d, .activation = activation.activation});
+  }
+  return d;
+}
+
+Tensor gather(const Context& context, const Tensor& x, const Tensor& index) {
+  Tensor out = context.empty({index.numel(), x.dim(-1)}, x.dtype(), Category::workspace);
+  context.run(GatherRows{.x = x, .index = index, .out = out});
+  return out;
+}
+
+/// The weight of each row: [rows].
+Tensor row_weights(const Context& context, const Tensor& weights, const ExpertRows& rows) {
+  return gather(context, weights.reshape({weights.numel(), 1}), rows.pair);
+}
+
+/// What backward keeps of forward.
+struct Experts {
+  Var x, weights;
+  ExpertRows rows;
+  ExpertWeights parameters;
+  ExpertActivation activation;
+  Tensor gate_up;  // [rows, 2F]
+};
+
+/// d_weights of the routing, from the gradients of the activations (before they are weighted) and of the rows.
+void give_routing_gradient(Gradients& gradients, const Experts& saved, const Tensor& activated,
+                           const Tensor& d_activated, const Tensor& d_rows) {
+  const GradSink sink = gradients.sink(saved.weights);
+  if (!sink) return;
+  const Context& context = gradients.context();
+  const Tensor d = context.empty({saved.rows.rows(), 1}, saved.weights.value.dtype(), Category::workspace);
+  context.run(DotRows{.a = d_activated, .b = activated, .out = d});
+  if (const Tensor bias = optional_value(saved.parameters.down_bias)) {
+    for (size_t e = 0; e < saved.rows.blocks.size(); ++e) {
+      const auto [begin, end] = saved.rows.blocks[e];
+      if (begin == end) continue;
+      context.run(MatMul{.a = d_rows.slice(begin, end),
+                         .b = part_of(bias, e).reshape({1, bias.dim(1)}),
+                         .c = d.slice(begin, end),
+                         .transpose_b = true,
+                         .accumulate = true});
+    }
+  }
+  const Tensor pairs = sink.into.reshape({sink.into.numel(), 1});
+  context.run(
+      CombineRows{.x = d, .index = saved.rows.row.reshape(pairs.shape()), .out = pairs, .accumulate = sink.accumulate});
+}
+
+void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_out) {
+  const Context& context = gradients.context();
+  const ExpertRows& rows = saved.rows;
+  const ExpertWeights& parameters = saved.parameters;
+  const DType dtype = d_out.dtype();
+  const int64_t hidden = d_out.dim(-1), width = saved.gate_up.dim(1) / 2;
+
+  const Tensor d_rows = gather(context, d_out, rows.token);  // [rows, H]
+  const Tensor activated = activate(context, saved.activation, saved.gate_up);
+  const Tensor d_activated = context.empty({rows.rows(), width}, dtype, Category::workspace);
+  multiply_blocks(context, rows, d_rows, parameters.down.value(), !parameters.out_in, {}, d_activated);
+  give_routing_gradient(gradients, saved, activated, d_activated, d_rows);
+
+  const Tensor weights = row_weights(context, saved.weights.value, rows);
+  context.run(ScaleRows{.x = d_rows, .factors = weights, .y = d_rows});
+  context.run(ScaleRows{.x = d_activated, .factors = weights, .y = d_activated});
+  weight_gradients(context, rows, activated, d_rows, parameters.out_in, parameters.down.gradient());
+  bias_gradients(context, rows, d_rows, parameters.down_bias);
+
+  const Tensor d_gate_up = activate_backward(context, saved.activation, saved.gate_up, d_activated);
+  const Tensor x_rows = gather(context, saved.x.value, rows.token);
+  weight_gradients(context, rows, x_rows, d_gate_up, parameters.out_in, parameters.gate_up.gradient());
+  bias_gradients(context, rows, d_gate_up, parameters.gate_up_bias);
+  if (const GradSink dx = gradients.sink(saved.x)) {
+    const Tensor dx_rows = context.empty({rows.rows(), hidden}, dtype, Category::workspace);
+    multiply_blocks(context, rows, d_gate_up, parameters.gate_up.value(), !parameters.out_in, {}, dx_rows);
+    context.run(CombineRows{.x = dx_rows, .index = rows.row, .out = dx.into, .accumulate = dx.accumulate});
+  }
+}
+
+}  // namespace
+
+Var run_experts(Tape& tape, const Var& x, const Var& weights, const ExpertRows& rows, const ExpertWeights& experts,
+                const ExpertActivation& activation) {
+  const Context& context = tape.context();
+  const DType dtype = x.value.dtype();
+  const int64_t hidden = x.value.dim(-1), width = experts.gate_up.shape()[experts.out_in ? 1 : 2];
+  Tensor gate_up = context.empty({rows.rows(), width}, dtype);
+  {
+    const Tensor x_rows = gather(context, x.value, rows.token);
+    multiply_blocks(context, rows, x_rows, experts.gate_up.value(), experts.out_in,
+                    optional_value(experts.gate_up_bias), gate_up);
+  }
+  const Tensor y = context.empty({rows.rows(), hidden}, dtype, Category::workspace);
+  multiply_blocks(context, rows, activate(context, activation, gate_up), experts.down.value(), experts.out_in,
+                  optional_value(experts.down_bias), y);
+  Tensor out = context.empty({x.value.rows(), hidden}, dtype);
+  context.run(CombineRows{.x = y, .index = rows.row, .out = out, .weights = weights.value});
+  return tape.record(out, [saved = Experts{x, weights, rows, experts, activation, gate_up}](
+                              Gradients& gradients, const Tensor& d_out) { run_backward(gradients, saved, d_out); });
+}
+
+}  // namespace nought

@@ -1,0 +1,236 @@
+#include "nought/autograd/moe.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "nought/autograd/detail.h"
+
+namespace nought {
+
+using detail::statistics_dtype;
+
+RouterLog::Totals RouterLog::totals() const {
+  Totals totals;
+  for (const Layer& layer : layers_) {
+    totals.load.resize(std::max(totals.load.size(), layer.load.size()));
+    totals.probability_sums.resize(totals.load.size());
+    for (size_t e = 0; e < layer.load.size(); ++e) {
+      totals.load[e] += static_cast<double>(layer.load[e]);
+      totals.probability_sums[e] += layer.probability_sums[e];
+    }
+    totals.tokens += static_cast<double>(layer.tokens);
+  }
+  return totals;
+}
+
+double RouterLog::auxiliary_loss() const {
+  const Totals all = totals();
+  if (all.tokens == 0) return 0;
+  const double products =
+      std::inner_product(all.load.begin(), all.load.end(), all.probability_sums.begin(), 0.0) / all.tokens;
+  return static_cast<double>(all.load.size()) * products / all.tokens;
+}
+
+std::vector<double> RouterLog::probability_gradients() const {
+  if (auxiliary_scale_ == 0) return {};
+  Totals all = totals();
+  const double factor = auxiliary_scale_ * static_cast<double>(all.load.size()) / (all.tokens * all.tokens);
+  for (double& load : all.load) load *= factor;
+  return all.load;
+}
+
+namespace {
+
+/// Rows of x that are widened to fp32 at a time.
+constexpr int64_t kRouterRows = 1024;
+
+/// `x` itself if it has the dtype, else a converted copy.
+Tensor in_dtype(const Context& context, const Tensor& x, DType dtype) {
+  if (!x || x.dtype() == dtype) return x;
+  Tensor y = context.empty(x.shape(), dtype, Category::workspace);
+  context.run(Cast{.x = x, .y = y});
+  return y;
+}
+
+/// Writes or adds a gradient of any float dtype to where it belongs.
+void write(const Context& context, const Tensor& gradient, const GradSink& sink) {
+  if (sink.accumulate) {
+    context.run(AddTo{.x = gradient, .into = sink.into});
+  } else {
+    context.run(Cast{.x = gradient, .y = sink.into});
+  }
+}
+
+void zero_gradient(const ParameterView& parameter) {
+  if (!parameter.defined()) return;
+  if (const GradSink sink = parameter.gradient(); sink && !sink.accumulate) zero(sink.into);
+}
+
+/// Calls body(begin, end) for runs of rows.
+template <class Body>
+void for_each_run(int64_t rows, const Body& body) {
+  for (int64_t begin = 0; begin < rows; begin += kRouterRows) body(begin, std::min(begin + kRouterRows, rows));
+}
+
+void router_backward(Gradients& gradients, const Var& x, const ParameterView& weight, const ParameterView& bias,
+                     const Tensor& d_logits) {
+  const Context& context = gradients.context();
+  const DType wide = d_logits.dtype();
+  const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1);
+  const Tensor flat = x.value.reshape({tokens, hidden}), table = in_dtype(context, weight.value(), wide);
+  const GradSink dw = weight.gradient(), dx = gradients.sink(x);
+  const Tensor dw_wide = dw ? context.zeros(weight.shape(), wide, Category::workspace) : Tensor{};
+  const Tensor flat_dx = dx ? dx.into.reshape({tokens, hidden}) : Tensor{};
+  for_each_run(tokens, [&](int64_t begin, int64_t end) {
+    const Tensor d = d_logits.slice(begin, end);
+    if (dw) {
+      const Tensor rows = in_dtype(context, flat.slice(begin, end), wide);
+      context.run(MatMul{.a = d, .b = rows, .c = dw_wide, .transpose_a = true, .accumulate = true});
+    }
+    if (!dx) return;
+    const Tensor rows = context.empty({end - begin, hidden}, wide, Category::workspace);
+    context.run(MatMul{.a = d, .b = table, .c = rows});
+    write(context, rows, {flat_dx.slice(begin, end), dx.accumulate});
+  });
+  if (dw) write(context, dw_wide, dw);
+  if (!bias.defined()) return;
+  if (const GradSink db = bias.gradient()) {
+    const Tensor sums = context.empty(bias.shape(), wide, Category::workspace);
+    context.run(SumRows{.x = d_logits, .out = sums});
+    write(context, sums, db);
+  }
+}
+
+}  // namespace
+
+Var router_logits(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias) {
+  const Context& context = tape.context();
+  const int64_t tokens = x.value.rows();
+  const DType wide = statistics_dtype(x.value.dtype());
+  const Tensor flat = x.value.reshape({tokens, x.value.dim(-1)}), table = in_dtype(context, weight.value(), wide);
+  const Tensor shift = bias.defined() ? in_dtype(context, bias.value(), wide) : Tensor{};
+  Tensor logits = context.empty({tokens, weight.shape()[0]}, wide);
+  for_each_run(tokens, [&](int64_t begin, int64_t end) {
+    context.run(MatMul{.a = in_dtype(context, flat.slice(begin, end), wide),
+                       .b = table,
+                       .c = logits.slice(begin, end),
+                       .bias = shift,
+                       .transpose_b = true});
+  });
+  return tape.record(logits, [x, weight, bias](Gradients& gradients, const Tensor& d_logits) {
+    router_backward(gradients, x, weight, bias, d_logits);
+  });
+}
+
+Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
+              const std::shared_ptr<RouterLog>& log, int64_t layer) {
+  const Context& context = tape.context();
+  const int64_t tokens = logits.value.dim(0), num_experts = logits.value.dim(1);
+  Tensor experts = context.empty({tokens, rule.top_k}, DType::i32);
+  Tensor weights = context.empty({tokens, rule.top_k}, logits.value.dtype());
+  const Tensor sums = context.empty({num_experts}, DType::f64, Category::workspace);
+  context.run(Route{.rule = rule,
+                    .logits = logits.value,
+                    .choice_bias = choice_bias.defined() ? choice_bias.value() : Tensor{},
+                    .experts = experts,
+                    .weights = weights,
+                    .probability_sums = sums});
+  if (log) {
+    RouterLog::Layer& record = log->layer(layer);
+    record.tokens = tokens;
+    record.probability_sums = sums.to_vector<double>();
+    record.load.assign(static_cast<size_t>(num_experts), 0);
+    for (const int32_t e : experts.span<int32_t>()) ++record.load[static_cast<size_t>(e)];
+  }
+  const Var out =
+      tape.record(weights, [logits, rule, choice_bias, experts, log](Gradients& gradients, const Tensor& d_weights) {
+        const Context& context = gradients.context();
+        zero_gradient(choice_bias);
+        Tensor d_probabilities;
+        if (const auto values = log ? log->probability_gradients() : std::vector<double>{}; !values.empty()) {
+          const auto count = static_cast<int64_t>(values.size());
+          d_probabilities = in_dtype(context, Tensor::of<double>(*context.memory, {count}, values, Category::workspace),
+                                     logits.value.dtype());
+        }
+        Tensor d_logits = context.empty(logits.value.shape(), logits.value.dtype());
+        context.run(RouteBackward{.rule = rule,
+                                  .logits = logits.value,
+                                  .experts = experts,
+                                  .d_weights = d_weights,
+                                  .d_logits = d_logits,
+                                  .d_probabilities = d_probabilities});
+        gradients.give(logits, std::move(d_logits));
+      });
+  return {experts, out};
+}
+
+Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double tokens,
+                       double coefficient, double gradient_scale) {
+  const double total = loss.value.item() + tokens * coefficient * log->auxiliary_loss();
+  const Tensor sum = Tensor::of<double>(*tape.context().memory, {1}, std::span(&total, 1));
+  return tape.record(sum, [loss = Var{{}, loss.slot}, log, scale = tokens * coefficient * gradient_scale](
+                              Gradients& gradients, Tensor seed) {
+    log->set_auxiliary_scale(scale);  // first of all nodes: the routers' backward reads it
+    gradients.give(loss, std::move(seed));
+  });
+}
+
+namespace {
+
+/// At most 1/16 more rows than tokens, and at most 16 sizes from one power of two to the next.
+int64_t padded_rows(int64_t tokens) {
+  if (tokens == 0) return 0;
+  return round_up(tokens,
+                  std::max<int64_t>(8, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens))) / 16));
+}
+
+}  // namespace
+
+ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_t num_experts, int64_t capacity) {
+  const int64_t tokens = experts.dim(0), top_k = experts.dim(1);
+  const int32_t* expert = experts.data<int32_t>();
+  std::vector<int64_t> count(static_cast<size_t>(num_experts));
+  for (int64_t pair = 0; pair < tokens * top_k; ++pair) ++count[static_cast<size_t>(expert[pair])];
+  ExpertRows rows;
+  std::vector<int64_t> next, end;
+  for (const int64_t chosen : count) {
+    const int64_t taken = capacity > 0 ? std::min(chosen, capacity) : chosen, begin = rows.rows();
+    rows.dropped += chosen - taken;
+    rows.blocks.push_back({begin, begin + padded_rows(taken)});
+    next.push_back(begin);
+    end.push_back(begin + taken);
+  }
+  rows.row = context.empty({tokens, top_k}, DType::i32);
+  rows.token = context.empty({rows.rows()}, DType::i32);
+  rows.pair = context.empty({rows.rows()}, DType::i32);
+  std::fill_n(rows.token.data<int32_t>(), rows.rows(), -1);
+  std::fill_n(rows.pair.data<int32_t>(), rows.rows(), -1);
+  for (int64_t k = 0; k < top_k; ++k) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t pair = t * top_k + k;
+      const auto e = static_cast<size_t>(expert[pair]);
+      const int64_t row = next[e] < end[e] ? next[e]++ : -1;
+      rows.row.data<int32_t>()[pair] = static_cast<int32_t>(row);
+      if (row < 0) continue;
+      rows.token.data<int32_t>()[row] = static_cast<int32_t>(t);
+      rows.pair.data<int32_t>()[row] = static_cast<int32_t>(pair);
+    }
+  }
+  return rows;
+}
+
+Var scale_rows(Tape& tape, const Var& y, const Var& weights) {
+  Tensor out = tape.context().empty(y.value.shape(), y.value.dtype());
+  tape.context().run(ScaleRows{.x = y.value, .factors = weights.value, .y = out});
+  return tape.record(out, [y, weights](Gradients& gradients, Tensor d_out) {
+    const Context& context = gradients.context();
+    if (const GradSink d = gradients.sink(weights))
+      context.run(DotRows{.a = d_out, .b = y.value, .out = d.into, .accumulate = d.accumulate});
+    d_out = detail::writable(context, std::move(d_out));
+    context.run(ScaleRows{.x = d_out, .factors = weights.value, .y = d_out});
+    gradients.give(y, std::move(d_out));
+  });
+}
+
+}  // namespace nought

@@ -1,0 +1,95 @@
+// The differentiable functions of mixtures of experts: routing, the experts, and the loss that balances them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "nought/autograd/tape.h"
+
+namespace nought {
+
+/// What the routers of one forward pass chose, layer by layer: for the auxiliary loss and for metrics. A layer that is
+/// computed again (recomputation) writes the same numbers again.
+class RouterLog {
+ public:
+  struct Layer {
+    std::vector<int64_t> load;             // tokens that chose each expert, dropped ones included
+    std::vector<double> probability_sums;  // over tokens, of softmax(logits)
+    int64_t tokens = 0;
+    int64_t dropped = 0;  // choices beyond the expert's capacity
+  };
+  explicit RouterLog(int64_t num_layers) : layers_(static_cast<size_t>(num_layers)) {}
+
+  const std::vector<Layer>& layers() const { return layers_; }
+  Layer& layer(int64_t index) { return layers_.at(static_cast<size_t>(index)); }
+
+  /// E * sum over experts of (mean choices of the expert) * (mean probability of the expert), the means over all tokens
+  /// of all layers (arXiv 2101.03961, as Hugging Face's Mixtral computes it): top_k when balanced.
+  double auxiliary_loss() const;
+  /// The gradient of auxiliary_loss() * auxiliary_scale by each probability of any token; the choices are constants.
+  /// Empty if the scale is 0.
+  std::vector<double> probability_gradients() const;
+  void set_auxiliary_scale(double scale) { auxiliary_scale_ = scale; }
+
+ private:
+  struct Totals {
+    std::vector<double> load, probability_sums;
+    double tokens = 0;
+  };
+  Totals totals() const;
+
+  std::vector<Layer> layers_;
+  double auxiliary_scale_ = 0;
+};
+
+/// x W^T + b in fp32 (f64 for f64): [tokens, experts]. x: [tokens, hidden], weight: [experts, hidden], bias: [experts]
+/// or undefined. Both directions multiply fp32 values: a router's choice hangs on small differences.
+Var router_logits(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias);
+
+/// The experts that tokens chose, and the weights of the choices as a value that has a gradient.
+struct Routing {
+  Tensor experts;  // [tokens, top_k] i32
+  Var weights;     // [tokens, top_k] f32
+};
+/// choice_bias may be undefined; its gradient is 0. `log` may be null. Whatever the log's auxiliary scale is when the
+/// backward walk comes here is added to the gradient of the logits.
+Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
+              const std::shared_ptr<RouterLog>& log, int64_t layer);
+
+/// loss + tokens * coefficient * (the log's auxiliary loss): both are sums over tokens. gradient_scale is that of the
+/// loss. Call it after all layers ran. On several ranks each adds the auxiliary loss of its own tokens.
+Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double tokens,
+                       double coefficient, double gradient_scale);
+
+/// The rows of tokens sorted by expert: each expert's rows are one contiguous block, padded to a size that few other
+/// blocks have (so that few products are compiled).
+struct ExpertRows {
+  Tensor token, pair;            // [rows] i32: the token, and the place in [tokens * top_k]; -1 for padding
+  Tensor row;                    // [tokens, top_k] i32; -1 for a dropped choice
+  std::vector<Interval> blocks;  // of each expert
+  int64_t dropped = 0;
+  int64_t rows() const { return blocks.empty() ? 0 : blocks.back().end; }
+};
+/// A counting sort by expert, then place among the token's choices, then token. capacity 0: unlimited.
+ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_t num_experts, int64_t capacity);
+
+/// The weights of all experts. out_in: gate_up [E, 2F, H], down [E, H, F]; in_out: [E, H, 2F] and [E, F, H]. Biases,
+/// [E, 2F] and [E, H], may be undefined.
+struct ExpertWeights {
+  ParameterView gate_up = {}, down = {}, gate_up_bias = {}, down_bias = {};
+  bool out_in = true;
+};
+/// activation(gate) * up with [gate | up] per row, or ClampedSwiglu, which has gate and up in turn.
+struct ExpertActivation {
+  Activation activation = Activation::silu;
+  bool clamped = false;
+  double limit = 7, alpha = 1.702;  // if clamped
+};
+/// out[t] = sum over the token's choices of weight * expert(x[t]): [tokens, hidden]. Saves x and the gate_up products.
+Var run_experts(Tape& tape, const Var& x, const Var& weights, const ExpertRows& rows, const ExpertWeights& experts,
+                const ExpertActivation& activation);
+
+/// y[t] * weights[t]. weights: [tokens, 1], f32 (f64 for f64).
+Var scale_rows(Tape& tape, const Var& y, const Var& weights);
+
+}  // namespace nought

@@ -1,0 +1,68 @@
+// Moe: a mixture of experts in place of an MLP: a router, experts that each token uses a few of, and shared ones.
+//
+// Design goals: tokens are sorted by expert, so that each expert is one matrix product; the logits and weights of the
+// router are fp32 whatever the dtype; what is saved for backward does not grow with the number of experts.
+// Non-goals: experts on several ranks (every rank computes its own tokens with all experts).
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "nought/autograd/moe.h"
+#include "nought/nn/mlp.h"
+
+namespace nought {
+
+/// How a checkpoint keeps the weights of the experts.
+enum class ExpertStorage : uint8_t {
+  separate,  // PREFIX.N.GATE.weight and .UP.weight: [F, H], PREFIX.N.DOWN.weight: [H, F]
+  fused,     // PREFIX.gate_up_proj: [E, H, 2F] (gate and up in turn), PREFIX.down_proj: [E, F, H], and ..._bias
+};
+
+class Moe {
+ public:
+  struct Options {
+    int64_t hidden = 0;        // H
+    int64_t intermediate = 0;  // F, of one expert
+    int64_t num_experts = 0;   // E
+    RouterRule rule;
+
+    std::string router;  // ".weight" [E, H] is added, and with router_bias ".bias" [E]
+    bool router_bias = false;
+    std::string choice_bias;  // the full name of [E] values that steer the choice and are not trained; "": none
+
+    std::string experts;  // PREFIX above
+    ExpertStorage storage = ExpertStorage::separate;
+    std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+    ExpertActivation activation;
+
+    std::optional<Mlp::Options> shared;  // an MLP that every token passes
+    std::string shared_gate;             // its result is multiplied by sigmoid(x . NAME.weight); "": it is not
+
+    /// With drop_tokens an expert takes at most ceil(capacity_factor * tokens * top_k / num_experts) tokens; those that
+    /// come later, in order of (place among the token's choices, token), skip it. Weights are not renormalised.
+    double capacity_factor = 0;
+    bool drop_tokens = false;
+
+    double std = 0.02, residual_std = 0.02;  // of all weights, and of those that end in the residual stream
+  };
+  Moe() = default;
+  /// Declares the parameters. The choice bias takes no part in weight decay and always gets the gradient 0.
+  Moe(Unit& unit, const Options& options);
+
+  /// x, result: [tokens, hidden]. `log` may be null; `layer` is this layer's place among the log's layers.
+  Var operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, int64_t layer) const;
+
+ private:
+  Var shared_expert(Tape& tape, const Var& x) const;
+
+  RouterRule rule_;
+  int64_t num_experts_ = 0;
+  double capacity_factor_ = 0;  // 0: no token is dropped
+  ParameterView router_, router_bias_, choice_bias_, shared_gate_;
+  ExpertWeights experts_;
+  ExpertActivation activation_;
+  std::optional<Mlp> shared_;
+};
+
+}  // namespace nought
