@@ -9,4 +9,5 @@ cd "$root"
 nought=build/release/bin/nought
 out=out/quickstart
 "$nought" train examples/quickstart.json --ranks 2 --overwrite --set training.output_dir="$out"
-"$nought" generate "$out" --prompt '#include <' --max-new-tokens 400 --temperature 0.7 --top-k 40 --seed 1
+echo
+"$nought" generate "$out" --prompt $'template<typename _Tp>\n' --max-new-tokens 400 --temperature 0.6 --seed 1

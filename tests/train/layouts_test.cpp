@@ -2,6 +2,7 @@
 // each holds and sends is what the formulas say.
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -180,6 +181,14 @@ TEST(Layouts, overlap_changes_no_bit) {
     SCOPED_TRACE(base.str());
     expect_same_bits(train(blocking), train(base));
   }
+}
+
+TEST(Precision, bf16_with_fp32_masters_follows_fp32_within_one_percent) {
+  const Result full = train({.ranks = 2, .stage = 2}), half = train({.ranks = 2, .stage = 2, .dtype = DType::bf16});
+  const auto end = [](const Result& result) {  // the mean of the last ten steps
+    return std::accumulate(result.losses.end() - 10, result.losses.end(), 0.0) / 10;
+  };
+  EXPECT_NEAR(end(half), end(full), 0.01 * end(full));
 }
 
 /// Psi padded to equal shards, Unit by Unit: what the partition really lays out.

@@ -25,6 +25,13 @@ std::string format_count(double count) {
   return unit == 0 ? fmt::format("{:g}", count) : fmt::format("{:.{}f}{}", count, count < 10 ? 2 : 1, kUnits[unit]);
 }
 
+std::string format_rate(double value, std::string_view unit) {
+  static constexpr std::array kPrefixes{"", "k", "M", "G", "T", "P", "E"};
+  size_t prefix = 0;
+  while (std::abs(value) >= 999.5 && prefix + 1 < kPrefixes.size()) value /= 1000.0, ++prefix;
+  return fmt::format("{:.3g} {}{}", value, kPrefixes[prefix], unit);
+}
+
 std::string format_duration(double seconds) {
   const auto total = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
   if (total >= 3600) return fmt::format("{}h{:02}m", total / 3600, total / 60 % 60);

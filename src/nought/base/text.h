@@ -13,6 +13,8 @@ namespace nought {
 std::string format_bytes(int64_t bytes);
 /// "10.2M", "1.5B", "340".
 std::string format_count(double count);
+/// With the prefixes of units: format_rate(434e9, "FLOP/s") is "434 GFLOP/s".
+std::string format_rate(double value, std::string_view unit);
 /// "1h02m", "3m05s", "12s".
 std::string format_duration(double seconds);
 

@@ -63,6 +63,7 @@ void run_generate(Options& options, Communicator& self, const Context& context) 
                        }).size();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print("\n");
+  std::fflush(stdout);
   fmt::print(stderr, "[{} tokens in {:.1f} s, {:.0f} tokens/s]\n", count, seconds,
              static_cast<double>(count) / seconds);
 }

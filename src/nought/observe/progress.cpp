@@ -30,9 +30,8 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
                     format_count(static_cast<double>(summary.train_tokens)), summary.samples, summary.tokens_per_step));
   print(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
                     summary.zero_stage));
-  print(
-      fmt::format("speed   {}FLOP per token (6 Psi + 6 L h s); matrix products run at {}FLOP/s here, which is 100% MFU",
-                  format_count(summary.flops_per_token), format_count(summary.peak_flops)));
+  print(fmt::format("speed   {} per token (6 Psi + 6 L h s); matrix products run at {} here, which is 100% MFU",
+                    format_rate(summary.flops_per_token, "FLOP"), format_rate(summary.peak_flops, "FLOP/s")));
   if (first_step_ > 0) print(fmt::format("resume  after step {}", first_step_));
 }
 
