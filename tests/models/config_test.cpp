@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,9 +15,9 @@ namespace {
 
 using nlohmann::json;
 using test::message_of;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 std::filesystem::path golden(std::string_view name) { return std::filesystem::path(NOUGHT_GOLDEN_DIR) / name; }
 
@@ -35,8 +36,7 @@ std::string refusal(const std::string& family, const json& changes) {
 }
 
 TEST(ModelConfig, golden_configs_count_the_parameters_of_their_weights) {
-  for (const char* name :
-       {"open/llama", "open/llama_gqa", "open/gpt2", "open/gpt2_untied", "loader/llama_gqa_bf16_sharded"}) {
+  for (const char* name : testing::kGoldenFamilies) {
     const ModelConfig config = ModelConfig::from_folder(golden(name));
     int64_t elements = 0;
     for (const TensorEntry& entry : WeightFiles(golden(name)).entries()) elements += entry.shape.numel();
@@ -51,14 +51,15 @@ TEST(ModelConfig, llama_defaults_are_those_of_transformers) {
   EXPECT_EQ(config.head_dim, 128);
   EXPECT_EQ(config.num_kv_heads, 32);
   EXPECT_EQ(config.max_positions, 2048);
-  EXPECT_EQ(config.rotary_dim, 128);
-  EXPECT_EQ(config.rope_theta, 10000);
+  EXPECT_EQ(config.rope.rotary_dim, 128);
+  EXPECT_EQ(config.rope.theta, 10000);
   EXPECT_EQ(config.norm, NormKind::rms);
   EXPECT_EQ(config.norm_eps, 1e-6);
   EXPECT_EQ(config.activation, Activation::silu);
   EXPECT_EQ(config.weight_layout, WeightLayout::out_in);
   EXPECT_FALSE(config.tie_word_embeddings);
-  EXPECT_FALSE(config.qkv_bias || config.output_bias || config.mlp_bias || config.fused_qkv);
+  EXPECT_EQ(config.qkv_packing, QkvPacking::separate);
+  EXPECT_FALSE(config.qkv_bias || config.output_bias || config.mlp_bias);
   EXPECT_NEAR(config.attention_scale, 0.08838834764831845, 1e-15);
   EXPECT_EQ(config.residual_initializer_scale, 1);
 }
@@ -67,15 +68,15 @@ TEST(ModelConfig, gpt2_defaults_are_those_of_transformers_without_dropout) {
   const ModelConfig config = read("gpt2", json::object());
   EXPECT_EQ(config.parameter_count(), 124439808);  // GPT-2 small
   EXPECT_EQ(config.intermediate_size, 3072);
-  EXPECT_EQ(config.rotary_dim, 0);
+  EXPECT_EQ(config.rope.rotary_dim, 0);
   EXPECT_EQ(config.positions, PositionKind::learned);
   EXPECT_EQ(config.norm, NormKind::layer);
   EXPECT_EQ(config.norm_eps, 1e-5);
   EXPECT_EQ(config.mlp, MlpKind::plain);
   EXPECT_EQ(config.activation, Activation::gelu_tanh);
   EXPECT_EQ(config.weight_layout, WeightLayout::in_out);
-  EXPECT_TRUE(config.tie_word_embeddings && config.qkv_bias && config.output_bias && config.mlp_bias &&
-              config.fused_qkv);
+  EXPECT_EQ(config.qkv_packing, QkvPacking::fused);
+  EXPECT_TRUE(config.tie_word_embeddings && config.qkv_bias && config.output_bias && config.mlp_bias);
   EXPECT_NEAR(config.residual_initializer_scale, 0.2041241452319315, 1e-15);
   EXPECT_THAT(config.notes, IsEmpty());
 }
@@ -89,7 +90,7 @@ TEST(ModelConfig, options_reach_their_fields) {
                                            {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}}}});
   EXPECT_TRUE(llama.qkv_bias && llama.output_bias && llama.mlp_bias);
   EXPECT_EQ(llama.activation, Activation::gelu_erf);
-  EXPECT_EQ(llama.rope_theta, 5e5);
+  EXPECT_EQ(llama.rope.theta, 5e5);
   EXPECT_THAT(llama.eos_token_ids, ElementsAre(2, 5));
   const ModelConfig gpt2 = read("gpt2", {{"hidden_size", 96},
                                          {"n_head", 6},
@@ -103,13 +104,24 @@ TEST(ModelConfig, options_reach_their_fields) {
 }
 
 TEST(ModelConfig, what_would_change_the_result_is_refused_by_name) {
-  EXPECT_THAT(refusal("lama", json::object()), HasSubstr("known are gpt2, llama (did you mean \"llama\"?)"));
+  EXPECT_THAT(refusal("lama", json::object()), HasSubstr("(did you mean \"llama\"?)"));
   EXPECT_THAT(message_of<ConfigError>([] { ModelConfig::from_json(json::object()); }), HasSubstr("no model_type"));
   EXPECT_THAT(message_of<ConfigError>([] { ModelConfig::from_json(json::array()); }), HasSubstr("expected an object"));
-  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}), HasSubstr("\"llama3\""));
-  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}}), HasSubstr("\"linear\""));
+  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}),
+              HasSubstr("\"dynamic\""));
+  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}),
+              HasSubstr("low_freq_factor is missing"));
   EXPECT_THAT(refusal("llama", {{"rope_parameters", {{"rope_type", "yarn"}}}}), HasSubstr("rope_parameters"));
-  EXPECT_THAT(refusal("llama", {{"partial_rotary_factor", 0.5}}), HasSubstr("partial_rotary_factor is 0.5"));
+  EXPECT_THAT(refusal("llama", {{"partial_rotary_factor", 1.5}}), HasSubstr("partial_rotary_factor is 1.5"));
+  EXPECT_THAT(refusal("phi3", {{"rope_scaling", {{"type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1}}}}}),
+              HasSubstr("a list of 48 numbers"));
+  EXPECT_THAT(refusal("gemma3_text", {{"attn_logit_softcapping", 50}}), HasSubstr("attn_logit_softcapping is 50"));
+  EXPECT_THAT(refusal("gemma3_text", {{"use_bidirectional_attention", true}}), HasSubstr("use_bidirectional"));
+  EXPECT_THAT(refusal("qwen2", {{"layer_types", {"full_attention"}}}), HasSubstr("a list of 32 entries"));
+  EXPECT_THAT(refusal("qwen2", {{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}),
+              HasSubstr("layer_types[0] is \"linear_attention\""));
+  EXPECT_THAT(refusal("qwen2", {{"num_hidden_layers", 1}, {"layer_types", {"sliding_attention"}}}),
+              HasSubstr("no sliding_window"));
   EXPECT_THAT(refusal("llama", {{"pretraining_tp", 2}}), HasSubstr("pretraining_tp is 2"));
   EXPECT_THAT(refusal("llama", {{"hidden_act", "relu"}}), HasSubstr("hidden_act is \"relu\""));
   EXPECT_THAT(refusal("llama", {{"hidden_size", 100}}), HasSubstr("not divisible by 32 heads"));
@@ -147,17 +159,11 @@ TEST(ModelConfig, dropout_is_noted_not_applied) {
 }
 
 TEST(ModelConfig, a_written_config_reads_back_the_same) {
-  for (const char* name : {"open/llama", "open/llama_gqa", "open/gpt2", "open/gpt2_untied"}) {
+  for (const char* name : testing::kGoldenFamilies) {
+    SCOPED_TRACE(name);
     const ModelConfig config = ModelConfig::from_folder(golden(name));
     const std::string text = config.to_hf_json(DType::bf16).dump();
-    const ModelConfig again = ModelConfig::from_json(json::parse(text));
-    EXPECT_EQ(again.to_hf_json(DType::bf16).dump(), text);
-    EXPECT_EQ(again.parameter_count(), config.parameter_count());
-    EXPECT_EQ(again.norm_eps, config.norm_eps);
-    EXPECT_EQ(again.rope_theta, config.rope_theta);
-    EXPECT_EQ(again.attention_scale, config.attention_scale);
-    EXPECT_EQ(again.activation, config.activation);
-    EXPECT_THAT(again.notes, IsEmpty());
+    EXPECT_EQ(ModelConfig::from_json(json::parse(text)), config) << text;
 
     // What transformers wrote and what is written here agree on every key that both have.
     json original;
@@ -165,11 +171,84 @@ TEST(ModelConfig, a_written_config_reads_back_the_same) {
     const json written = json::parse(text);
     for (const auto& [key, value] : written.items()) {
       if (original.contains(key) && !original[key].is_null()) {
-        EXPECT_EQ(original[key], value) << name << " " << key;
+        EXPECT_EQ(original[key], value) << key;
       }
     }
     EXPECT_TRUE(original.contains("architectures"));
   }
+}
+
+TEST(ModelConfig, the_defaults_of_every_family_are_written_and_read_back) {
+  for (const std::string& family : ModelConfig::families()) {
+    SCOPED_TRACE(family);
+    ModelConfig config = read(family, json::object());
+    config.notes.clear();
+    EXPECT_EQ(ModelConfig::from_json(json::parse(config.to_hf_json(DType::f32).dump())), config);
+  }
+}
+
+TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
+  EXPECT_EQ(read("mistral", json::object()).parameter_count(), 7241732096);    // Mistral 7B
+  EXPECT_EQ(read("gemma", json::object()).parameter_count(), 8537680896);      // Gemma 7B
+  EXPECT_EQ(read("gemma2", json::object()).parameter_count(), 2614341888);     // Gemma 2 2B
+  EXPECT_EQ(read("phi3", json::object()).parameter_count(), 3821079552);       // Phi-3 mini
+  EXPECT_EQ(read("gpt_neox", json::object()).parameter_count(), 20554567680);  // GPT-NeoX 20B
+}
+
+TEST(ModelConfig, windows_follow_the_rules_of_their_family) {
+  const auto windows = [](const std::string& family, json changes) {
+    changes["num_hidden_layers"] = 4;
+    return read(family, changes).windows;
+  };
+  EXPECT_THAT(windows("mistral", json::object()), ElementsAre(4096, 4096, 4096, 4096));
+  EXPECT_THAT(windows("mistral", {{"sliding_window", nullptr}}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(windows("phi3", json::object()), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(windows("phi3", {{"sliding_window", 9}}), ElementsAre(9, 9, 9, 9));
+  EXPECT_THAT(windows("qwen2", {{"sliding_window", 9}, {"max_window_layers", 1}}), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(windows("qwen2", {{"sliding_window", 9}, {"max_window_layers", 1}, {"use_sliding_window", true}}),
+              ElementsAre(0, 9, 9, 9));
+  EXPECT_THAT(windows("gemma2", {{"sliding_window", 7}}), ElementsAre(7, 0, 7, 0));
+  EXPECT_THAT(windows("gemma3_text", {{"sliding_window", 7}, {"sliding_window_pattern", 3}}), ElementsAre(7, 7, 0, 7));
+}
+
+TEST(ModelConfig, a_head_is_tied_by_default_where_transformers_says_so) {
+  for (const std::string& family : ModelConfig::families()) {
+    const bool tied = family == "gpt2" || family.starts_with("gemma");
+    EXPECT_EQ(read(family, json::object()).tie_word_embeddings, tied) << family;
+    EXPECT_EQ(read(family, {{"tie_word_embeddings", !tied}}).tie_word_embeddings, !tied) << family;
+  }
+}
+
+TEST(ModelConfig, rope_parameters_of_transformers_5_mean_what_the_keys_of_4_mean) {
+  const json yarn{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
+  json both = yarn;
+  both["rope_theta"] = 5e5;
+  EXPECT_EQ(read("llama", {{"rope_parameters", both}}), read("llama", {{"rope_scaling", yarn}, {"rope_theta", 5e5}}));
+  json legacy = yarn;
+  legacy["type"] = "yarn";
+  legacy.erase("rope_type");
+  EXPECT_EQ(read("llama", {{"rope_scaling", legacy}}), read("llama", {{"rope_scaling", yarn}}));
+  EXPECT_EQ(read("gemma3_text", {{"rope_parameters",
+                                  {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+                                   {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e3}}}}}}),
+            read("gemma3_text",
+                 {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}, {"rope_local_base_freq", 1e3}}));
+  EXPECT_EQ(read("gpt_neox", {{"rotary_pct", 0.5}, {"rotary_emb_base", 25000}}),
+            read("gpt_neox", {{"partial_rotary_factor", 0.5}, {"rope_theta", 25000}}));
+}
+
+TEST(ModelConfig, phi3_reads_longrope_under_its_older_names_and_its_default_length) {
+  const std::vector<double> ones(48, 1.0), twos(48, 2.0);
+  const auto longrope = [&](const char* type) {
+    return read("phi3", {{"max_position_embeddings", 131072},
+                         {"rope_scaling", {{"type", type}, {"short_factor", ones}, {"long_factor", twos}}}});
+  };
+  const ModelConfig config = longrope("longrope");
+  EXPECT_EQ(config.rope.kind, RopeKind::longrope);
+  EXPECT_EQ(config.rope.original_max_positions, 4096);
+  EXPECT_EQ(config.rope.factor, 32);
+  EXPECT_EQ(config, longrope("su"));
+  EXPECT_EQ(config, longrope("yarn"));
 }
 
 TEST(ModelConfig, a_folder_without_a_readable_config_is_an_io_error) {

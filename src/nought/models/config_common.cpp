@@ -14,10 +14,14 @@ namespace {
 
 constexpr std::pair<const char*, Activation> kActivations[] = {
     // The first name of each is the one that is written.
-    {"silu", Activation::silu},           {"swish", Activation::silu},
-    {"gelu", Activation::gelu_erf},       {"gelu_python", Activation::gelu_erf},
-    {"gelu_new", Activation::gelu_tanh},  {"gelu_pytorch_tanh", Activation::gelu_tanh},
-    {"gelu_fast", Activation::gelu_tanh}, {"gelu_accurate", Activation::gelu_tanh}};
+    {"silu", Activation::silu},
+    {"swish", Activation::silu},
+    {"gelu", Activation::gelu_erf},
+    {"gelu_python", Activation::gelu_erf},
+    {"gelu_pytorch_tanh", Activation::gelu_tanh},
+    {"gelu_new", Activation::gelu_tanh},
+    {"gelu_fast", Activation::gelu_tanh},
+    {"gelu_accurate", Activation::gelu_tanh}};
 
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kFull = "full_attention";

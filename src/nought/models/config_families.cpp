@@ -286,13 +286,14 @@ void read_gpt2(ConfigReader& reader, ModelConfig& config) {
 }
 
 void write_gpt2(const ModelConfig& config, Json& json) {
+  const bool tanh = config.activation == Activation::gelu_tanh;  // GPT-2's own name for it
   // transformers' own defaults drop out a tenth; nothing was dropped here.
   json.update({{"n_embd", config.hidden_size},
                {"n_inner", config.intermediate_size},
                {"n_layer", config.num_layers},
                {"n_head", config.num_heads},
                {"n_positions", config.max_positions},
-               {"activation_function", activation_name(config.activation)},
+               {"activation_function", tanh ? "gelu_new" : activation_name(config.activation)},
                {"layer_norm_epsilon", config.norm_eps},
                {"scale_attn_weights", config.head_dim == 1 || config.attention_scale != 1},
                {"attn_pdrop", 0.0},
