@@ -57,7 +57,7 @@ int main() {
   double first = 0, last = 0;
   run_ranks(kRanks, [&](Communicator& ranks, const Context& context) {  // one thread each; under mpirun: MpiWorld
     NextByte network;
-    ShardedModel model(context, ranks, network, {.policy = Policy::stage(3), .adam = {.weight_decay = 0.01}});
+    ShardedModel model(context, ranks, network, {.policy = Policy::stage(3), .optimizer = {.weight_decay = 0.01}});
     model.load(InitialState(/*seed=*/1));
 
     // Every rank trains on its half of the text.

@@ -14,10 +14,19 @@ namespace nought::testing {
 inline std::string golden_folder(const std::string& name) { return std::string(NOUGHT_GOLDEN_DIR) + "/" + name; }
 
 /// Every folder of tests/golden/open: one or more for each family.
-inline constexpr const char* kGoldenFamilies[] = {
-    "open/gemma", "open/gemma2", "open/gemma3_text",   "open/gpt2",         "open/gpt2_untied", "open/gpt_neox",
-    "open/llama", "open/llama3", "open/llama_gqa",     "open/llama_linear", "open/llama_yarn",  "open/mistral",
-    "open/olmo2", "open/phi3",   "open/phi3_longrope", "open/qwen2",        "open/qwen2_swa",   "open/qwen3"};
+inline constexpr const char* kGoldenFamilies[] = {"open/deepseek_v2",   "open/deepseek_v2_lite",
+                                                  "open/deepseek_v3",   "open/deepseek_v3_yarn",
+                                                  "open/gemma",         "open/gemma2",
+                                                  "open/gemma3_text",   "open/gpt2",
+                                                  "open/gpt2_untied",   "open/gpt_neox",
+                                                  "open/gpt_oss",       "open/llama",
+                                                  "open/llama3",        "open/llama_gqa",
+                                                  "open/llama_linear",  "open/llama_yarn",
+                                                  "open/mistral",       "open/mixtral",
+                                                  "open/olmo2",         "open/phi3",
+                                                  "open/phi3_longrope", "open/qwen2",
+                                                  "open/qwen2_moe",     "open/qwen2_swa",
+                                                  "open/qwen3",         "open/qwen3_moe"};
 
 struct Difference {
   double max_abs = 0;      // max |actual - expected|

@@ -41,5 +41,14 @@ TEST(Error, require_throws_the_named_type_with_the_formatted_message) {
   }
 }
 
+TEST(Text, sizes_are_read_in_powers_of_1000_and_of_1024) {
+  EXPECT_EQ(parse_bytes("2GiB", "budget"), int64_t{2} << 30);
+  EXPECT_EQ(parse_bytes("1.5 MiB", "budget"), 3 << 19);
+  EXPECT_EQ(parse_bytes("80GB", "budget"), 80'000'000'000);
+  EXPECT_EQ(parse_bytes("4096", "budget"), 4096);
+  for (const char* wrong : {"", "GiB", "2 gigs", "-1GiB", "nan", "1e30"})
+    EXPECT_THROW(parse_bytes(wrong, "budget"), ConfigError) << wrong;
+}
+
 }  // namespace
 }  // namespace nought

@@ -84,6 +84,25 @@ TEST(TokenDataset, documents_follow_each_other_with_a_separator) {
   EXPECT_THAT(sample(dataset, 0).second, ElementsAre('b', 0, 0, 'c', 0));
 }
 
+TEST(TokenDataset, tells_where_documents_begin_in_a_sample) {
+  TempFolder folder;
+  const std::vector<std::filesystem::path> files{folder.write("1", "ab"), folder.write("2", "cde"),
+                                                 folder.write("3", "f")};
+  const TokenDataset dataset = TokenDataset::from_files(files, *make_tokenizer("bytes"), 4);  // ab0 cde0 f0
+  EXPECT_THAT(dataset.document_starts(0), ElementsAre(0, 3));
+  EXPECT_THAT(dataset.document_starts(1), ElementsAre(0, 3));
+}
+
+TEST(TokenDataset, separate_documents_predict_nothing_of_each_other) {
+  TempFolder folder;
+  const DataSource source{{folder.write("1", "ab"), folder.write("2", "cde"), folder.write("3", "f")}, 0};
+  const TokenDataset dataset = TokenDataset::from_sources(std::span(&source, 1), *make_tokenizer("bytes"),
+                                                          {.seq_length = 4, .separate_documents = true});
+  EXPECT_THAT(sample(dataset, 0).second, ElementsAre('b', 0, kIgnoredTarget, 'd'));
+  EXPECT_THAT(sample(dataset, 1).second, ElementsAre('e', 0, kIgnoredTarget, 0));
+  EXPECT_EQ(dataset.num_targets(0), 3);
+}
+
 TEST(TokenDataset, a_document_longer_than_a_block_is_read_whole) {
   TempFolder folder;
   std::string text(2'500'000, 'x');

@@ -1,6 +1,7 @@
 #include "nought/data/sampler.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <set>
 
@@ -139,6 +140,86 @@ TEST(TrainSampler, too_little_data_and_impossible_layouts_are_refused) {
               HasSubstr("rank 2 is not in [0, 2)"));
   EXPECT_THAT(test::message_of<ConfigError>([] { TrainSampler(samples(7), {.micro_batch = 0}, 0); }),
               HasSubstr("must be positive"));
+}
+
+// Sources of 10, 40 and 50 samples of 2 tokens; the tokens of source s are 's'.
+TokenDataset mixture(const test::TempFolder& folder, std::vector<double> weights) {
+  std::vector<DataSource> sources;
+  for (size_t s = 0; s < 3; ++s) {
+    const std::string letter(1, static_cast<char>('a' + s));
+    std::string text;
+    while (text.size() < std::array{20u, 80u, 100u}[s]) text += letter;
+    sources.push_back({{folder.write(letter, text)}, weights.empty() ? 0 : weights[s]});
+  }
+  return TokenDataset::from_sources(sources, *make_tokenizer("bytes"), {.seq_length = 2});
+}
+
+// How often each sample of the dataset comes in `steps` steps of one sample.
+std::vector<int> counts(const TokenDataset& data, int64_t steps) {
+  std::vector<int> result(static_cast<size_t>(data.num_samples()), 0);
+  const TrainSampler sampler(data, {}, 9);
+  for (int64_t step = 0; step < steps; ++step) ++result[static_cast<size_t>(sampler.sample_at(step, 0, 0))];
+  return result;
+}
+
+TEST(TrainSampler, mixes_sources_by_weight_and_shows_all_of_a_source_before_any_again) {
+  const test::TempFolder folder;
+  const TokenDataset data = mixture(folder, {5, 3, 2});
+  ASSERT_EQ(data.num_samples(), 100);
+  const std::vector<int> epoch = counts(data, 100);
+  EXPECT_EQ(std::accumulate(epoch.begin(), epoch.begin() + 10, 0), 50);
+  EXPECT_EQ(std::accumulate(epoch.begin() + 10, epoch.begin() + 50, 0), 30);
+  EXPECT_EQ(std::accumulate(epoch.begin() + 50, epoch.end(), 0), 20);
+  for (size_t i = 0; i < 10; ++i) EXPECT_EQ(epoch[i], 5);
+  const std::vector<int> four = counts(data, 400);  // 50, 120 = 3 x 40 and 80 draws
+  for (size_t i = 10; i < 50; ++i) EXPECT_EQ(four[i], 3);
+  for (size_t i = 50; i < 100; ++i) EXPECT_LE(four[i], 2);
+}
+
+TEST(TrainSampler, a_source_of_no_weight_is_left_out) {
+  const test::TempFolder folder;
+  const std::vector<int> epoch = counts(mixture(folder, {1, 0, 1}), 100);
+  EXPECT_EQ(std::accumulate(epoch.begin() + 10, epoch.begin() + 50, 0), 0);
+  EXPECT_EQ(std::accumulate(epoch.begin(), epoch.begin() + 10, 0), 50);
+}
+
+TEST(TrainSampler, sources_without_weights_are_seen_whole) {
+  const test::TempFolder folder;
+  for (const int count : counts(mixture(folder, {}), 100)) EXPECT_EQ(count, 1);
+}
+
+TEST(TrainSampler, a_mixture_is_the_same_in_every_layout_and_orders_are_mixed) {
+  const test::TempFolder folder;
+  const TokenDataset data = mixture(folder, {5, 3, 2});
+  EXPECT_EQ(step_samples(data, {.micro_batch = 8}, 3, 5),
+            step_samples(data, {.micro_batch = 2, .accumulation = 2, .world_size = 2}, 3, 5));
+  const auto first = step_samples(data, {.micro_batch = 10}, 3, 0);
+  EXPECT_GT(std::count_if(first.begin(), first.end(), [](int64_t i) { return i >= 10; }), 0);
+  EXPECT_GT(std::count_if(first.begin(), first.end(), [](int64_t i) { return i < 10; }), 0);
+}
+
+TEST(TrainSampler, a_step_counts_the_targets_that_are_not_ignored_over_all_ranks) {
+  const test::TempFolder folder;
+  auto memory = Memory::create();
+  std::vector<std::filesystem::path> files;
+  for (const char* text : {"ab", "cde", "f", "ghij", "klm"}) files.push_back(folder.write(text, text));
+  const DataSource source{files, 0};
+  const TokenDataset data = TokenDataset::from_sources(std::span(&source, 1), *make_tokenizer("bytes"),
+                                                       {.seq_length = 2, .separate_documents = true});
+  for (int64_t step = 0; step < 5; ++step) {
+    int64_t counted = 0;
+    for (int rank = 0; rank < 2; ++rank) {
+      const TrainSampler sampler(data, {.micro_batch = 2, .world_size = 2, .rank = rank}, 3);
+      EXPECT_EQ(sampler.targets_per_step(), 8);
+      const Batch batch = sampler.batch(step, 0, *memory);
+      for (const int32_t target : batch.targets.to_vector<int32_t>()) counted += target != kIgnoredTarget;
+      EXPECT_EQ(batch.document_starts.size(), 2u);
+      EXPECT_EQ(batch.document_starts[0][0], 0);
+      if (rank == 1) {
+        EXPECT_EQ(sampler.targets_in_step(step), counted);
+      }
+    }
+  }
 }
 
 TEST(EvaluationSampler, ranks_share_every_sample_once_in_equally_many_batches) {

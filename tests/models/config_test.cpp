@@ -168,6 +168,9 @@ TEST(ModelConfig, a_written_config_reads_back_the_same) {
     // What transformers wrote and what is written here agree on every key that both have.
     json original;
     std::ifstream(golden(name) / "config.json") >> original;
+    // "type" is the older name of "rope_type"; some files hold both.
+    if (original.value("rope_scaling", json()).contains("rope_type"))
+      original["rope_scaling"].erase("type");
     const json written = json::parse(text);
     for (const auto& [key, value] : written.items()) {
       if (original.contains(key) && !original[key].is_null()) {
@@ -192,7 +195,28 @@ TEST(ModelConfig, released_models_have_the_parameters_that_their_cards_name) {
   EXPECT_EQ(read("gemma", json::object()).parameter_count(), 8537680896);      // Gemma 7B
   EXPECT_EQ(read("gemma2", json::object()).parameter_count(), 2614341888);     // Gemma 2 2B
   EXPECT_EQ(read("phi3", json::object()).parameter_count(), 3821079552);       // Phi-3 mini
+  EXPECT_EQ(read("mixtral", json::object()).parameter_count(), 46702792704);   // Mixtral 8x7B
   EXPECT_EQ(read("gpt_neox", json::object()).parameter_count(), 20554567680);  // GPT-NeoX 20B
+}
+
+TEST(ModelConfig, experts_and_latent_attention_reach_their_fields) {
+  const ModelConfig qwen =
+      read("qwen2_moe", {{"num_hidden_layers", 4}, {"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}});
+  EXPECT_EQ(qwen.experts->layers, (std::vector<bool>{false, true, false, false}));
+  EXPECT_TRUE(qwen.experts->shared_gate);
+  EXPECT_FALSE(qwen.experts->auxiliary_loss);
+  EXPECT_TRUE(read("mixtral", {{"output_router_logits", true}}).experts->auxiliary_loss);
+  const ModelConfig deepseek = read("deepseek_v3", {{"num_hidden_layers", 4}});
+  EXPECT_EQ(deepseek.experts->layers, (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(deepseek.head_dim, 192);
+  EXPECT_EQ(deepseek.rope.rotary_dim, 64);
+  EXPECT_TRUE(deepseek.rope.interleaved);
+  EXPECT_FALSE(read("deepseek_v3", {{"num_hidden_layers", 4}, {"rope_interleave", false}}).rope.interleaved);
+  EXPECT_EQ(read("deepseek_v2", {{"q_lora_rank", nullptr}}).latent->q_rank, 0);
+  EXPECT_THAT(refusal("mixtral", {{"num_experts_per_tok", 9}}), HasSubstr("more than the 8 experts"));
+  EXPECT_THAT(refusal("deepseek_v2", {{"topk_method", "noaux_tc"}}), HasSubstr("topk_method"));
+  EXPECT_THAT(refusal("deepseek_v3", {{"n_group", 7}}), HasSubstr("7 groups of 256"));
+  EXPECT_THAT(refusal("gpt_oss", {{"output_router_logits", true}}), HasSubstr("output_router_logits"));
 }
 
 TEST(ModelConfig, windows_follow_the_rules_of_their_family) {

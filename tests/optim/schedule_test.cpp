@@ -108,6 +108,63 @@ TEST(Schedule, warmup_cosine_lr_goes_from_its_warmup_ratio_to_its_cosine_ratio) 
   EXPECT_NEAR(learning_rate(s, 30), 1e-2 * 0.1, 1e-15);
 }
 
+TEST(Schedule, cosine_with_restarts_starts_again_at_the_peak) {
+  Schedule s = hugging_face(ScheduleType::cosine_with_restarts);
+  s.num_cycles = 2;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 2), 0.5e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 6), 0.5e-3);  // half of the first cycle of 4 updates
+  EXPECT_DOUBLE_EQ(learning_rate(s, 8), 1e-3);
+  EXPECT_EQ(learning_rate(s, 12), 0.0);
+}
+
+TEST(Schedule, polynomial_falls_to_its_end_and_stays_there) {
+  Schedule s = hugging_face(ScheduleType::polynomial);
+  s.power = 2, s.end_lr = 1e-4;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 4), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 8), 1e-4 + 9e-4 * 0.25);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 12), 1e-4);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 40), 1e-4);
+}
+
+TEST(Schedule, inverse_sqrt_falls_from_the_end_of_the_warmup) {
+  Schedule s = hugging_face(ScheduleType::inverse_sqrt);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 4), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 16), 0.5e-3);
+  s.timescale = 12;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 40), 0.5e-3);  // 1 / sqrt((40 + 12 - 4) / 12)
+  s.timescale = 0, s.warmup_steps = 0;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 30000), 0.5e-3);
+}
+
+TEST(Schedule, lr_range_test_rises_in_a_line_or_by_stairs) {
+  Schedule s{.type = ScheduleType::lr_range_test, .min_lr = 1e-3, .range = {.step_size = 10, .step_rate = 2}};
+  EXPECT_DOUBLE_EQ(learning_rate(s, 0), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 5), 1e-3 * 2);
+  s.range.staircase = true;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 9), 1e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 10), 1e-3 * 3);
+}
+
+TEST(Schedule, one_cycle_rises_falls_and_decays_while_the_momentum_does_the_opposite) {
+  Schedule s{
+      .type = ScheduleType::one_cycle, .peak_lr = 1e-2, .min_lr = 2e-3, .cycle = {.first_steps = 4, .second_steps = 8}};
+  s.cycle.decay_steps = 5, s.cycle.decay_lr_rate = 1;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 0), 2e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 2), 6e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 4), 1e-2);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 8), 6e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 12), 2e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 17), 1e-3);  // iteration 16 is five updates after the cycle: 2e-3 / (1 + 1)
+  EXPECT_DOUBLE_EQ(cycled_betas(s, 0).beta1, 0.8);
+  EXPECT_DOUBLE_EQ(cycled_betas(s, 2).beta1, 0.85);
+  EXPECT_DOUBLE_EQ(cycled_betas(s, 4).beta1, 0.8);
+  EXPECT_DOUBLE_EQ(cycled_betas(s, 30).beta1, 0.9);
+  EXPECT_EQ(cycled_betas(s, 30).beta2, 0.99);
+  s.cycle.first_stairs = 2;
+  EXPECT_DOUBLE_EQ(learning_rate(s, 1), 2e-3);
+  EXPECT_DOUBLE_EQ(learning_rate(s, 3), 6e-3);
+}
+
 TEST(Schedule, a_negative_update_index_is_refused) {
   EXPECT_THROW(learning_rate(hugging_face(ScheduleType::linear), -1), Error);
 }

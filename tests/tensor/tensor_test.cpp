@@ -74,6 +74,26 @@ TEST(Tensor, views_share_bytes_and_stay_inside) {
   EXPECT_FALSE(t.slice(0, 1).unique());
 }
 
+TEST(Memory, virtual_memory_is_counted_and_costs_nothing) {
+  auto memory = Memory::create_virtual();
+  constexpr int64_t kElements = int64_t{1} << 38;  // a terabyte of fp32
+  const Tensor huge = Tensor::zeros(*memory, {kElements}, DType::f32, Category::parameters);
+  EXPECT_EQ(memory->ledger().current(Category::parameters), 4 * kElements);
+  copy(huge.flat(0, kElements / 2), huge.flat(kElements / 2, kElements));
+  huge.data<float>()[kElements - 1] = 3;  // a few values may be kept
+  EXPECT_EQ(huge.flat(kElements - 1, kElements).item(), 3);
+}
+
+TEST(Memory, a_budget_refuses_what_exceeds_it_and_nothing_else) {
+  auto memory = Memory::create();
+  memory->set_limit(1024);
+  const auto held = memory->allocate(1000, Category::gradients);  // counted as 1024
+  EXPECT_THROW(memory->allocate(1, Category::activations), MemoryLimitError);
+  EXPECT_NO_THROW(memory->allocate(1 << 20, Category::optimizer, Pool::host)) << "the budget is of the device";
+  memory->set_limit(0);
+  EXPECT_NO_THROW(memory->allocate(1, Category::activations));
+}
+
 TEST(Stream, worker_runs_in_order_and_events_carry_failures) {
   Stream stream(Stream::Kind::worker, "test");
   std::vector<int> order;

@@ -70,6 +70,37 @@ TEST(Checkpoint, a_resumed_run_continues_bit_for_bit_at_any_stage) {
   }
 }
 
+TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_another) {
+  const std::vector<OptimizerOptions> all{{.method = SgdOptions{.momentum = 0.9}},
+                                          {.method = LionOptions{}},
+                                          {.method = LambOptions{}},
+                                          {.method = MuonOptions{}},
+                                          {.method = AdagradOptions{}},
+                                          {.state_block = 256}};
+  for (const OptimizerOptions& options : all) {
+    TempFolder folder;
+    const auto plan = [&](int stage) {
+      RunPlan each = plan_for(folder.path(), stage, DType::bf16);
+      each.optimizer = options;
+      return each;
+    };
+    const std::vector<double> whole = run(plan(2), StartMode::fresh, 2);
+    ASSERT_EQ(whole.size(), 12u);
+    for (const int stage : {0, 3}) {
+      fs::remove_all(folder.path() / "out" / "checkpoint-12");
+      const std::vector<double> rest = run(plan(stage), StartMode::resume, 2);
+      EXPECT_EQ(rest, std::vector<double>(whole.begin() + 10, whole.end())) << "stage " << stage;
+    }
+    RunPlan other = plan(1);
+    other.max_steps = 14;
+    other.optimizer.method = SgdOptions{.momentum = 0.5};
+    other.optimizer.state_block = 0;
+    if (!std::holds_alternative<SgdOptions>(options.method)) {
+      EXPECT_THROW(run(other, StartMode::resume, 1), IoError);
+    }
+  }
+}
+
 TEST(Checkpoint, resumes_with_another_number_of_ranks) {
   TempFolder folder;
   RunPlan plan = plan_for(folder.path(), 3, DType::f32);

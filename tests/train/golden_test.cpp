@@ -18,10 +18,14 @@ struct Layout {
 
 /// A decoder of a golden folder on one rank of a layout.
 struct Loaded {
-  Loaded(Communicator& ranks, const std::string& folder, int stage, AdamOptions adam = {}, Context on = Context::cpu())
+  Loaded(Communicator& ranks, const std::string& folder, int stage, const OptimizerOptions& optimizer = {},
+         Context on = Context::cpu())
+      : Loaded(ranks, folder, ModelConfig::from_folder(folder), stage, optimizer, std::move(on)) {}
+  Loaded(Communicator& ranks, const std::string& folder, const ModelConfig& config, int stage,
+         const OptimizerOptions& optimizer = {}, Context on = Context::cpu(), bool recompute = false)
       : context(std::move(on)),
-        decoder(ModelConfig::from_folder(folder)),
-        model(context, ranks, decoder, {.policy = Policy::stage(stage), .adam = adam}) {
+        decoder(config, recompute),
+        model(context, ranks, decoder, {.policy = Policy::stage(stage), .optimizer = optimizer}) {
     model.load(HfWeights(folder, decoder));
   }
   Context context;
@@ -44,23 +48,31 @@ void expect_golden(const ProbeOutput& output, const std::string& golden) {
   }
 }
 
-class Golden : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(Golden, logits_loss_and_gradients_agree_at_every_stage_and_rank_count) {
-  const std::string folder = golden_folder(GetParam());
-  for (const Layout layout :
-       std::vector<Layout>{{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {4, 0}, {4, 1}, {4, 2}, {4, 3}}) {
+void expect_golden_at(const std::string& folder, const std::vector<Layout>& layouts) {
+  const std::string golden = folder + "/golden.safetensors";
+  for (const Layout layout : layouts) {
     SCOPED_TRACE(fmt::format("{} ranks, stage {}", layout.ranks, layout.stage));
     run_ranks(layout.ranks, [&](Communicator& ranks) {
       Loaded loaded(ranks, folder, layout.stage);
-      const ProbeInput input =
-          read_probe_input(loaded.context, folder + "/golden.safetensors", loaded.decoder.config().vocab_size);
+      const ProbeInput input = read_probe_input(loaded.context, golden, loaded.decoder.config().vocab_size);
       const ProbeOutput output = probe(loaded.model, loaded.decoder, input, true);
       if (ranks.rank() != 0) return;
-      EXPECT_EQ(output.size(), SafetensorsFile(folder + "/golden.safetensors").entries().size() - 2);
-      expect_golden(output, folder + "/golden.safetensors");
+      EXPECT_EQ(output.size(), SafetensorsFile(golden).entries().size() - 2);
+      expect_golden(output, golden);
     });
   }
+}
+
+class GoldenLayouts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenLayouts, logits_loss_and_gradients_agree_at_every_stage_and_rank_count) {
+  expect_golden_at(golden_folder(GetParam()), {{1, 0}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {4, 0}, {4, 1}, {4, 2}, {4, 3}});
+}
+
+class Golden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Golden, logits_loss_and_gradients_agree_on_one_rank_and_sharded) {
+  expect_golden_at(golden_folder(GetParam()), {{1, 0}, {2, 3}});
 }
 
 TEST_P(Golden, the_reference_kernels_agree_too) {
@@ -72,14 +84,52 @@ TEST_P(Golden, the_reference_kernels_agree_too) {
   expect_golden(probe(loaded.model, loaded.decoder, input, true), folder + "/golden.safetensors");
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Golden,
+TEST_P(Golden, blocks_that_are_computed_again_give_the_same_bits) {
+  const std::string folder = golden_folder(GetParam());
+  const auto run = [&](bool recompute) {
+    const auto self = make_self_communicator();
+    Loaded loaded(*self, folder, ModelConfig::from_folder(folder), 0, {}, Context::cpu(), recompute);
+    const ProbeInput input =
+        read_probe_input(loaded.context, folder + "/golden.safetensors", loaded.decoder.config().vocab_size);
+    ProbeOutput output = probe(loaded.model, loaded.decoder, input, true);
+    std::vector<std::vector<float>> values;
+    for (const auto& [name, tensor] : output) values.push_back(tensor.to_vector<float>());
+    return values;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+/// Step by step from a cache, across windows and the length at which longrope changes, as without one.
+TEST_P(Golden, logits_with_a_cache_equal_those_without) {
+  const std::string folder = golden_folder(GetParam());
+  const auto self = make_self_communicator();
+  Loaded loaded(*self, folder, 0);
+  const ProbeInput input =
+      read_probe_input(loaded.context, folder + "/golden.safetensors", loaded.decoder.config().vocab_size);
+  const Tensor ids = probe_rows(loaded.context, input, 0, 1).input_ids.slice(0, 1);  // [1, length]
+  const int64_t length = ids.dim(1), vocab = loaded.decoder.config().vocab_size, prompt = 5;
+  DecoderCache cache = loaded.decoder.make_cache(loaded.context, length, DType::f32);
+  for (int64_t held = 0; held < length;) {
+    const int64_t count = held == 0 ? prompt : 1;
+    const Tensor next =
+        loaded.decoder.next_logits(loaded.context, ids.flat(held, held + count).reshape({1, count}), cache);
+    held += count;
+    const Tensor all = loaded.decoder.logits(loaded.context, ids.flat(0, held).reshape({1, held}));
+    EXPECT_LE(testing::difference(next, all.flat((held - 1) * vocab, held * vocab)).max_abs, 1e-4) << held;
+  }
+}
+
+std::string test_name(const ::testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenLayouts,
                          ::testing::Values("open/llama", "open/llama_gqa", "open/gpt2", "open/gpt2_untied",
                                            "loader/llama_gqa_bf16_sharded", "loader/gpt2_hub_names"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '/', '_');
-                           return name;
-                         });
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(testing::kGoldenFamilies), test_name);
 
 /// The golden batch with its first row once more, all of whose labels are ignored but some: three rows.
 TEST(Probe, three_rows_over_two_and_four_ranks_equal_one_rank) {
@@ -117,7 +167,7 @@ TEST_P(GoldenTraining, five_adamw_steps_follow_torch) {
     SCOPED_TRACE(fmt::format("{} ranks, stage {}", layout.ranks, layout.stage));
     run_ranks(layout.ranks, [&](Communicator& ranks) {
       Loaded loaded(ranks, folder, layout.stage,
-                    {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .decay_all = true});
+                    {.method = AdamOptions{.beta1 = 0.9, .beta2 = 0.95}, .weight_decay = 0.1, .decay_all = true});
       const ProbeInput input = read_probe_input(loaded.context, folder + "/golden.safetensors", 256);
       const Batch rows = probe_rows(loaded.context, input, ranks.rank(), ranks.size());
       const SafetensorsFile golden(folder + "/golden_train.safetensors");

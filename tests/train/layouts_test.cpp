@@ -73,7 +73,7 @@ void with_model(const Layout& layout, Body body) {
                         .dtype = layout.dtype,
                         .gradient_dtype = layout.dtype,
                         .overlap = layout.overlap,
-                        .adam = {.weight_decay = 0.1}});
+                        .optimizer = {.weight_decay = 0.1}});
     model.load(InitialState(3));
     Engine engine(model);
     body(model, engine);

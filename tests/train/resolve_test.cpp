@@ -37,6 +37,8 @@ std::string value_of(const RunPlan& plan, std::string_view key) {
   return "(no such row)";
 }
 
+AdamOptions adam_of(const RunPlan& plan) { return std::get<AdamOptions>(plan.optimizer.method); }
+
 constexpr const char* kIssueExample = R"({
   "model": {"model_type": "llama", "vocab_size": 256, "hidden_size": 256, "intermediate_size": 704,
             "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 512},
@@ -65,7 +67,7 @@ TEST(Resolve, the_example_run_becomes_plain_numbers_with_their_reasons) {
   EXPECT_EQ(plan.schedule.total_steps, 30);
   EXPECT_EQ(plan.max_steps, 30);
   EXPECT_EQ(plan.gradient_clipping, 1.0);
-  EXPECT_TRUE(plan.adam.decoupled_decay);
+  EXPECT_TRUE(adam_of(plan).decoupled_decay);
   EXPECT_EQ(plan.seed, 1u);
   EXPECT_EQ(plan.save_total_limit, 0);
   EXPECT_EQ(reason_of(plan, "micro_batch"), "deepspeed: auto <- training.per_device_train_batch_size");
@@ -120,10 +122,10 @@ TEST(Resolve, a_typical_zero2_file_with_auto_everywhere_is_filled_from_the_train
   EXPECT_EQ(plan.schedule.min_lr, 0.0);
   EXPECT_EQ(plan.schedule.peak_lr, 2e-4);
   EXPECT_EQ(plan.schedule.warmup_steps, 25);
-  EXPECT_EQ(plan.adam.beta1, 0.9);
-  EXPECT_EQ(plan.adam.beta2, 0.95);
-  EXPECT_EQ(plan.adam.eps, 1e-6);
-  EXPECT_EQ(plan.adam.weight_decay, 0.1);
+  EXPECT_EQ(adam_of(plan).beta1, 0.9);
+  EXPECT_EQ(adam_of(plan).beta2, 0.95);
+  EXPECT_EQ(adam_of(plan).eps, 1e-6);
+  EXPECT_EQ(plan.optimizer.weight_decay, 0.1);
   EXPECT_EQ(plan.gradient_clipping, 0.5);
   EXPECT_EQ(plan.logging_steps, 5);
   EXPECT_EQ(value_of(plan, "reduce_bucket_size"), "4096");
@@ -166,7 +168,7 @@ TEST(Resolve, deepspeeds_defaults_count_for_an_optimizer_named_there) {
   const RunPlan plan = plan_of(R"({"deepspeed": {"optimizer": {"type": "Adam"}}})");
   EXPECT_EQ(plan.schedule.peak_lr, 1e-3);
   EXPECT_EQ(reason_of(plan, "learning_rate"), "DeepSpeed's default of optimizer.params.lr");
-  EXPECT_TRUE(plan.adam.decoupled_decay);
+  EXPECT_TRUE(adam_of(plan).decoupled_decay);
 }
 
 TEST(Resolve, adam_decays_through_the_gradient_only_when_adam_w_mode_is_off) {
@@ -174,8 +176,8 @@ TEST(Resolve, adam_decays_through_the_gradient_only_when_adam_w_mode_is_off) {
   const auto with = [&](const std::string& type) {
     return std::string(text).replace(std::string(text).find('%'), 1, type);
   };
-  EXPECT_FALSE(plan_of(with("Adam")).adam.decoupled_decay);
-  EXPECT_TRUE(plan_of(with("AdamW")).adam.decoupled_decay);
+  EXPECT_FALSE(adam_of(plan_of(with("Adam"))).decoupled_decay);
+  EXPECT_TRUE(adam_of(plan_of(with("AdamW"))).decoupled_decay);
   EXPECT_THAT(error_of(with("Adam"), 1, {"training.optim=adamw_torch"}), HasSubstr("contradicts --set training.optim"));
 }
 
@@ -378,6 +380,68 @@ TEST(Explain, is_an_aligned_table_of_key_value_and_reason_and_then_the_warnings)
   plan.resolved = {{"a", "1", "default"}, {"long_key", "0.001", "RUN"}};
   plan.warnings = {"mind the gap"};
   EXPECT_EQ(explain(plan), "a         1      default\nlong_key  0.001  RUN\nwarning: mind the gap\n");
+}
+
+TEST(Resolve, deepspeed_optimizers_become_methods_with_their_parameters) {
+  const auto plan_with = [](const std::string& type, const std::string& params) {
+    return plan_of(fmt::format(R"({{"deepspeed": {{"optimizer": {{"type": "{}", "params": {}}}}}}})", type, params));
+  };
+  const auto sgd = std::get<SgdOptions>(plan_with("SGD", R"({"momentum": 0.9, "nesterov": true})").optimizer.method);
+  EXPECT_EQ(sgd.momentum, 0.9);
+  EXPECT_TRUE(sgd.nesterov);
+  const auto lamb = std::get<LambOptions>(plan_with("Lamb", R"({"max_coeff": 5, "min_coeff": 0.1})").optimizer.method);
+  EXPECT_EQ(lamb.max_coeff, 5);
+  EXPECT_EQ(lamb.min_coeff, 0.1);
+  EXPECT_EQ(std::get<LionOptions>(plan_with("Lion", "{}").optimizer.method).beta2, 0.99);
+  EXPECT_EQ(std::get<AdagradOptions>(plan_with("Adagrad", "{}").optimizer.method).eps, 1e-10);
+  const auto muon =
+      std::get<MuonOptions>(plan_with("Muon", R"({"lr": 0.001, "muon_lr": 0.02, "momentum": 0.9})").optimizer.method);
+  EXPECT_DOUBLE_EQ(muon.lr_scale, 20);
+  EXPECT_EQ(muon.others_lr_scale, 1);
+  EXPECT_EQ(muon.momentum, 0.9);
+}
+
+TEST(Resolve, training_names_optimizers_their_arguments_and_groups) {
+  const RunPlan plan = plan_of(R"({"training": {"optim": "sgd", "optim_args": "momentum=0.9, nesterov=True",
+    "weight_decay_all": true, "parameter_groups": [{"pattern": "embed", "lr_scale": 0.1, "weight_decay": 0}]}})");
+  EXPECT_EQ(std::get<SgdOptions>(plan.optimizer.method).momentum, 0.9);
+  EXPECT_TRUE(std::get<SgdOptions>(plan.optimizer.method).nesterov);
+  EXPECT_TRUE(plan.optimizer.decay_all);
+  ASSERT_EQ(plan.optimizer.groups.size(), 1u);
+  EXPECT_EQ(plan.optimizer.groups[0].weight_decay, 0);
+  EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit"}})").optimizer.state_block, 256);
+  EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit", "optim_args": "block_size=2048"}})").optimizer.state_block,
+            2048);
+}
+
+TEST(Resolve, bad_optimizer_values_are_one_line_errors) {
+  const auto training = [](const std::string& text) { return error_of("{\"training\": {" + text + "}}"); };
+  EXPECT_THAT(training(R"("optim_args": "momentum=0.9")"), HasSubstr("this optimizer has no parameter momentum"));
+  EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "momentum")"), HasSubstr("expected key=value pairs"));
+  EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "momentun=1")"), HasSubstr("did you mean"));
+  EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "nesterov=true")"), HasSubstr("nesterov needs a momentum"));
+  EXPECT_THAT(training(R"("parameter_groups": [{"pattern": "("}])"), HasSubstr("is not a regular expression"));
+  EXPECT_THAT(training(R"("parameter_groups": [{"lr_scale": 2}])"), HasSubstr("expected a pattern"));
+  EXPECT_THAT(training(R"("lr_scheduler_kwargs": {"power": 2})"), HasSubstr("linear has no such parameter"));
+  EXPECT_THAT(error_of(R"({"training": {"optim": "sgd"}, "deepspeed": {"optimizer": {"type": "Lion"}}})"),
+              HasSubstr("contradicts"));
+}
+
+TEST(Resolve, deepspeed_range_test_and_one_cycle_have_their_own_parameters) {
+  const auto with = [](const std::string& type, const std::string& params) {
+    return fmt::format(R"({{"deepspeed": {{"scheduler": {{"type": "{}", "params": {}}}}}}})", type, params);
+  };
+  const RunPlan range =
+      plan_of(with("LRRangeTest", R"({"lr_range_test_step_size": 5, "lr_range_test_staircase": true})"));
+  EXPECT_EQ(range.schedule.type, ScheduleType::lr_range_test);
+  EXPECT_EQ(range.schedule.range.step_size, 5);
+  EXPECT_TRUE(range.schedule.range.staircase);
+  const RunPlan cycle = plan_of(with("OneCycle", R"({"cycle_min_lr": 0.001, "cycle_max_lr": 0.01})"));
+  EXPECT_EQ(cycle.schedule.peak_lr, 0.01);
+  EXPECT_EQ(cycle.schedule.cycle.second_steps, 2000);
+  EXPECT_TRUE(cycle.optimizer.momentum_cycle.has_value());
+  EXPECT_THAT(error_of(with("OneCycle", "{}")), HasSubstr("needs cycle_min_lr"));
+  EXPECT_THAT(error_of(with("WarmupLR", R"({"cycle_min_lr": 1})")), HasSubstr("has no parameter cycle_min_lr"));
 }
 
 }  // namespace

@@ -125,8 +125,8 @@ TEST(RunConfig, wrong_types_and_choices_are_errors_that_say_what_is_expected) {
   EXPECT_EQ(error_of(R"({"training": {"bf16": "yes"}})"),
             "RUN.json: training.bf16: expected true or false, found the string \"yes\"");
   EXPECT_EQ(error_of(R"({"training": {"lr_scheduler_type": "cosin"}})"),
-            "RUN.json: training.lr_scheduler_type: expected one of linear, cosine, constant, constant_with_warmup, "
-            "found the string \"cosin\" (did you mean \"cosine\"?)");
+            "RUN.json: training.lr_scheduler_type: expected one of linear, cosine, cosine_with_restarts, polynomial, "
+            "inverse_sqrt, constant, constant_with_warmup, found the string \"cosin\" (did you mean \"cosine\"?)");
   EXPECT_THAT(error_of(R"({"training": {"optim": "adafactor"}})"), HasSubstr("expected one of adamw_torch"));
   EXPECT_EQ(error_of(R"({"model": 3})"), "RUN.json: model: expected a folder's path or an object, found the number 3");
   EXPECT_EQ(error_of("3"), "RUN.json: expected an object, found the number 3");

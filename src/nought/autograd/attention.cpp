@@ -119,6 +119,74 @@ Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadN
       });
 }
 
+namespace {
+
+/// One piece of a packed latent projection: copied there, and its gradient back.
+struct LatentPiece {
+  Heads source, packed;
+  int64_t head_dim;
+  bool shared = false;  // by all heads
+};
+
+/// q, each head's own part of k, the shared part of k, and v, in that order. Heads with undefined bases say where.
+std::array<LatentPiece, 4> latent_pieces(const PackedHeads& heads) {
+  const int64_t own = heads.rope_offset, shared = heads.head_dim - own, v = heads.value_dim();
+  const int64_t kv_stride = own + v, kv_width = heads.num_heads * kv_stride;
+  const auto beyond = [&](Heads x, int64_t elements) {
+    x.head_stride = x.stride(heads.head_dim);
+    x.offset += elements;
+    return x;
+  };
+  return {LatentPiece{{{}, 0, heads.num_heads * heads.head_dim}, heads.q({}), heads.head_dim},
+          LatentPiece{{{}, 0, kv_width, kv_stride}, beyond(heads.k({}), 0), own},
+          LatentPiece{{{}, 0, shared}, beyond(heads.k({}), own), shared, /*shared=*/true},
+          LatentPiece{{{}, own, kv_width, kv_stride}, heads.v({}), v}};
+}
+
+Heads on(Heads heads, const Tensor& base) {
+  heads.base = base;
+  return heads;
+}
+
+}  // namespace
+
+Var pack_latent(Tape& tape, const Var& q, const Var& kv, const Var& shared_key, const PackedHeads& heads) {
+  const Context& context = tape.context();
+  require<ShapeError>(heads.num_heads == heads.num_kv_heads && !heads.interleaved,
+                      "latent attention has as many keys as queries, side by side");
+  const int64_t tokens = q.value.rows();
+  Tensor packed = context.empty({tokens, heads.width()}, q.value.dtype());
+  const auto pieces = latent_pieces(heads);
+  const std::array<const Var*, 4> sources{&q, &kv, &shared_key, &kv};
+  for (size_t i = 0; i < pieces.size(); ++i)
+    context.run(CopyHeads{.from = on(pieces[i].source, sources[i]->value),
+                          .to = on(pieces[i].packed, packed),
+                          .tokens = tokens,
+                          .num_heads = heads.num_heads,
+                          .head_dim = pieces[i].head_dim,
+                          .broadcast = pieces[i].shared});
+  return tape.record(packed, [q, kv, shared_key, heads, tokens](Gradients& gradients, const Tensor& d) {
+    const Context& context = gradients.context();
+    const auto pieces = latent_pieces(heads);
+    const auto give = [&](const Var& input, std::initializer_list<size_t> indices) {
+      Tensor own = context.empty(input.value.shape(), d.dtype());
+      for (const size_t i : indices) {
+        const Heads from = on(pieces[i].packed, d), to = on(pieces[i].source, own);
+        if (pieces[i].shared) {
+          context.run(SumHeads{from, to, tokens, heads.num_heads, pieces[i].head_dim});
+        } else {
+          context.run(CopyHeads{
+              .from = from, .to = to, .tokens = tokens, .num_heads = heads.num_heads, .head_dim = pieces[i].head_dim});
+        }
+      }
+      gradients.give(input, std::move(own));
+    };
+    give(q, {0});
+    give(kv, {1, 3});
+    give(shared_key, {2});
+  });
+}
+
 Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options) {
   const Context& context = tape.context();
   const AttentionShape shape{.batch = options.batch,
@@ -139,21 +207,27 @@ Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const Attent
                         .k = heads.k(qkv.value),
                         .v = heads.v(qkv.value),
                         .out = out,
-                        .lse = lse});
-  return tape.record(out, [qkv, heads, shape, out, lse](Gradients& gradients, const Tensor& d_out) {
-    Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
-    gradients.context().run(AttentionBackward{.shape = shape,
-                                              .q = heads.q(qkv.value),
-                                              .k = heads.k(qkv.value),
-                                              .v = heads.v(qkv.value),
-                                              .out = out,
-                                              .lse = lse,
-                                              .d_out = d_out,
-                                              .dq = heads.q(d),
-                                              .dk = heads.k(d),
-                                              .dv = heads.v(d)});
-    gradients.give(qkv, std::move(d));
-  });
+                        .lse = lse,
+                        .sinks = options.sinks.defined() ? options.sinks.value() : Tensor{}});
+  return tape.record(out,
+                     [qkv, heads, shape, out, lse, sinks = options.sinks](Gradients& gradients, const Tensor& d_out) {
+                       Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
+                       const GradSink d_sinks = sinks.defined() ? sinks.gradient() : GradSink{};
+                       gradients.context().run(AttentionBackward{.shape = shape,
+                                                                 .q = heads.q(qkv.value),
+                                                                 .k = heads.k(qkv.value),
+                                                                 .v = heads.v(qkv.value),
+                                                                 .out = out,
+                                                                 .lse = lse,
+                                                                 .d_out = d_out,
+                                                                 .dq = heads.q(d),
+                                                                 .dk = heads.k(d),
+                                                                 .dv = heads.v(d),
+                                                                 .sinks = sinks.defined() ? sinks.value() : Tensor{},
+                                                                 .d_sinks = d_sinks.into,
+                                                                 .accumulate_sinks = d_sinks.accumulate});
+                       gradients.give(qkv, std::move(d));
+                     });
 }
 
 }  // namespace nought

@@ -42,13 +42,18 @@ Var rope(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables&
 
 /// How queries and keys are normalised: each head by itself, or all heads of a token as one vector.
 struct HeadNorms {
-  ParameterView q_weight, k_weight;  // [head_dim], or [num_heads * head_dim] and [num_kv_heads * head_dim]
+  ParameterView q_weight = {}, k_weight = {};  // [head_dim], or [num_heads * head_dim] and [num_kv_heads * head_dim]
   double eps = 1e-6;
   double weight_offset = 0;
   bool per_head = true;
 };
 /// RMS norm of q and k of a packed projection. In place.
 Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadNorms& norms);
+
+/// Packs the projections of multi-head latent attention (arXiv 2405.04434) as [q | k | v]: k of a head is its own part,
+/// then the rotated part that all heads share. q: [tokens, num_heads * head_dim]; kv: [tokens, num_heads * (rope_offset
+/// + v_head_dim)], each head's [own part of k | v]; shared_key: [tokens, head_dim - rope_offset].
+Var pack_latent(Tape& tape, const Var& q, const Var& kv, const Var& shared_key, const PackedHeads& heads);
 
 /// Self-attention over batch sequences of `length` tokens -> [tokens, heads.out_width()].
 struct AttentionOptions {
@@ -57,6 +62,7 @@ struct AttentionOptions {
   bool causal = true;
   int64_t window = 0;
   double softcap = 0;
+  ParameterView sinks = {};  // [num_heads]: a score of each head that has no value
 };
 Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options);
 

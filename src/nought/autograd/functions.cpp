@@ -113,6 +113,27 @@ Var scale(Tape& tape, const Var& x, double factor) {
   });
 }
 
+Var columns(Tape& tape, const Var& x, int64_t begin, int64_t end) {
+  const Context& context = tape.context();
+  const int64_t width = x.value.dim(-1), tokens = x.value.rows(), count = end - begin;
+  require<ShapeError>(0 <= begin && begin < end && end <= width, "columns [{}, {}) of {}", begin, end, x.value.str());
+  Tensor y = context.empty({tokens, count}, x.value.dtype());
+  context.run(CopyHeads{
+      .from = {x.value, begin, width}, .to = {y, 0, count}, .tokens = tokens, .num_heads = 1, .head_dim = count});
+  // Only the shape of x is needed.
+  return tape.record(y, [x, begin, width, tokens, count](Gradients& gradients, const Tensor& dy) {
+    const GradSink dx = gradients.sink(x);
+    if (!dx) return;
+    if (!dx.accumulate) zero(dx.into);
+    gradients.context().run(CopyHeads{.from = {dy, 0, count},
+                                      .to = {dx.into, begin, width},
+                                      .tokens = tokens,
+                                      .num_heads = 1,
+                                      .head_dim = count,
+                                      .accumulate = true});
+  });
+}
+
 Var activate(Tape& tape, const Var& x, Activation activation) {
   Tensor y = tape.context().empty(x.value.shape(), x.value.dtype());
   tape.context().run(Activate{x.value, y, activation});

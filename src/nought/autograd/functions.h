@@ -27,6 +27,8 @@ Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const Para
 Var add(Tape& tape, const Var& a, const Var& b);
 /// x times a constant. In place.
 Var scale(Tape& tape, const Var& x, double factor);
+/// Columns [begin, end) of x, as a tensor of its own.
+Var columns(Tape& tape, const Var& x, int64_t begin, int64_t end);
 Var activate(Tape& tape, const Var& x, Activation activation);
 /// gate_up: [tokens, 2F] = [gate | up] -> activation(gate) * up: [tokens, F].
 Var gated_activate(Tape& tape, const Var& gate_up, Activation activation);

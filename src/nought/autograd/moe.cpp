@@ -10,34 +10,41 @@ namespace nought {
 
 using detail::statistics_dtype;
 
-RouterLog::Totals RouterLog::totals() const {
-  Totals totals;
-  for (const Layer& layer : layers_) {
-    totals.load.resize(std::max(totals.load.size(), layer.load.size()));
-    totals.probability_sums.resize(totals.load.size());
-    for (size_t e = 0; e < layer.load.size(); ++e) {
-      totals.load[e] += static_cast<double>(layer.load[e]);
-      totals.probability_sums[e] += layer.probability_sums[e];
+void RouterLog::finish(int64_t targets, UnitStore& ranks) {
+  const size_t experts = layers_.empty() ? 0 : layers_.front().load.size();
+  std::vector<double> sums(2 * experts + 2);  // choices and probabilities of each expert, tokens, targets
+  if (targets > 0) {
+    for (const Layer& layer : layers_) {
+      for (size_t e = 0; e < experts; ++e) {
+        sums[e] += static_cast<double>(layer.load.at(e));
+        sums[experts + e] += layer.probability_sums.at(e);
+      }
+      sums[2 * experts] += static_cast<double>(layer.tokens);
     }
-    totals.tokens += static_cast<double>(layer.tokens);
+    sums[2 * experts + 1] = static_cast<double>(targets);
   }
-  return totals;
+  ranks.sum_over_ranks(sums);
+  const auto middle = sums.begin() + static_cast<std::ptrdiff_t>(experts);
+  totals_ = {{sums.begin(), middle},
+             {middle, middle + static_cast<std::ptrdiff_t>(experts)},
+             sums[2 * experts],
+             sums[2 * experts + 1],
+             targets > 0};
 }
 
 double RouterLog::auxiliary_loss() const {
-  const Totals all = totals();
-  if (all.tokens == 0) return 0;
+  if (totals_.tokens == 0) return 0;
   const double products =
-      std::inner_product(all.load.begin(), all.load.end(), all.probability_sums.begin(), 0.0) / all.tokens;
-  return static_cast<double>(all.load.size()) * products / all.tokens;
+      std::inner_product(totals_.load.begin(), totals_.load.end(), totals_.probability_sums.begin(), 0.0);
+  return static_cast<double>(totals_.load.size()) * products / (totals_.tokens * totals_.tokens);
 }
 
 std::vector<double> RouterLog::probability_gradients() const {
-  if (auxiliary_scale_ == 0) return {};
-  Totals all = totals();
-  const double factor = auxiliary_scale_ * static_cast<double>(all.load.size()) / (all.tokens * all.tokens);
-  for (double& load : all.load) load *= factor;
-  return all.load;
+  if (auxiliary_scale_ == 0 || !totals_.counted) return {};
+  std::vector<double> gradients = totals_.load;
+  const double factor = auxiliary_scale_ * static_cast<double>(gradients.size()) / (totals_.tokens * totals_.tokens);
+  for (double& load : gradients) load *= factor;
+  return gradients;
 }
 
 namespace {
@@ -165,11 +172,15 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
   return {experts, out};
 }
 
-Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double tokens,
-                       double coefficient, double gradient_scale) {
-  const double total = loss.value.item() + tokens * coefficient * log->auxiliary_loss();
+Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, const Tensor& targets,
+                       double coefficient, double gradient_scale, UnitStore& ranks) {
+  constexpr int32_t kIgnored = -100;
+  const auto ids = targets.span<int32_t>();
+  const int64_t counted = std::count_if(ids.begin(), ids.end(), [](int32_t id) { return id != kIgnored; });
+  log->finish(counted, ranks);
+  const double total = loss.value.item() + static_cast<double>(counted) * coefficient * log->auxiliary_loss();
   const Tensor sum = Tensor::of<double>(*tape.context().memory, {1}, std::span(&total, 1));
-  return tape.record(sum, [loss = Var{{}, loss.slot}, log, scale = tokens * coefficient * gradient_scale](
+  return tape.record(sum, [loss = Var{{}, loss.slot}, log, scale = log->targets() * coefficient * gradient_scale](
                               Gradients& gradients, Tensor seed) {
     log->set_auxiliary_scale(scale);  // first of all nodes: the routers' backward reads it
     gradients.give(loss, std::move(seed));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "nought/autograd/tape.h"
@@ -23,22 +24,30 @@ class RouterLog {
   const std::vector<Layer>& layers() const { return layers_; }
   Layer& layer(int64_t index) { return layers_.at(static_cast<size_t>(index)); }
 
+  /// Ends the forward pass: adds up all layers, over the ranks that share the batch. targets: how many of this rank's
+  /// tokens count; a batch in which none does is no part of the means.
+  void finish(int64_t targets, UnitStore& ranks);
   /// E * sum over experts of (mean choices of the expert) * (mean probability of the expert), the means over all tokens
-  /// of all layers (arXiv 2101.03961, as Hugging Face's Mixtral computes it): top_k when balanced.
+  /// of all layers and ranks (arXiv 2101.03961, as Hugging Face's Mixtral computes it): top_k when balanced.
   double auxiliary_loss() const;
-  /// The gradient of auxiliary_loss() * auxiliary_scale by each probability of any token; the choices are constants.
-  /// Empty if the scale is 0.
-  std::vector<double> probability_gradients() const;
+  /// The targets of all ranks.
+  double targets() const { return totals_.targets; }
+
+  /// From here on, routers that are walked back add the gradient of auxiliary_loss() * scale.
   void set_auxiliary_scale(double scale) { auxiliary_scale_ = scale; }
+  /// The gradient of auxiliary_loss() * scale by each probability of any of this rank's tokens; the choices are
+  /// constants. Empty if it is 0.
+  std::vector<double> probability_gradients() const;
 
  private:
   struct Totals {
     std::vector<double> load, probability_sums;
-    double tokens = 0;
+    double tokens = 0, targets = 0;
+    bool counted = false;  // this rank's batch is part of them
   };
-  Totals totals() const;
 
   std::vector<Layer> layers_;
+  Totals totals_;
   double auxiliary_scale_ = 0;
 };
 
@@ -56,10 +65,11 @@ struct Routing {
 Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
               const std::shared_ptr<RouterLog>& log, int64_t layer);
 
-/// loss + tokens * coefficient * (the log's auxiliary loss): both are sums over tokens. gradient_scale is that of the
-/// loss. Call it after all layers ran. On several ranks each adds the auxiliary loss of its own tokens.
-Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double tokens,
-                       double coefficient, double gradient_scale);
+/// loss + (targets that are not -100) * coefficient * (the auxiliary loss): a sum over targets, as the loss is, so that
+/// their mean over all ranks is the mean loss + coefficient * auxiliary loss. gradient_scale is that of the loss. Call
+/// it after all layers ran; finishes the log. All ranks call it together.
+Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, const Tensor& targets,
+                       double coefficient, double gradient_scale, UnitStore& ranks);
 
 /// The rows of tokens sorted by expert: each expert's rows are one contiguous block, padded to a size that few other
 /// blocks have (so that few products are compiled).
@@ -84,6 +94,8 @@ struct ExpertActivation {
   Activation activation = Activation::silu;
   bool clamped = false;
   double limit = 7, alpha = 1.702;  // if clamped
+
+  bool operator==(const ExpertActivation&) const = default;
 };
 /// out[t] = sum over the token's choices of weight * expert(x[t]): [tokens, hidden]. Saves x and the gate_up products.
 Var run_experts(Tape& tape, const Var& x, const Var& weights, const ExpertRows& rows, const ExpertWeights& experts,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,8 @@ class UnitStore {
   virtual Tensor values(const Unit& unit) = 0;
   /// The sink for parameters [first, last] of the Unit, as a rank-1 tensor.
   virtual GradSink gradient(const Unit& unit, size_t first, size_t last) = 0;
+  /// Adds up values over the ranks that share a batch, for losses that are not sums over tokens. All ranks call it.
+  virtual void sum_over_ranks(std::span<double> /*values*/) {}
 };
 
 class Unit {

@@ -1,11 +1,15 @@
 #include "nought/base/text.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "nought/base/error.h"
 
 namespace nought {
 
@@ -16,6 +20,31 @@ std::string format_bytes(int64_t bytes) {
   while (std::abs(value) >= 1024.0 && unit + 1 < kUnits.size()) value /= 1024.0, ++unit;
   if (unit == 0) return fmt::format("{} B", bytes);
   return fmt::format("{:.{}f} {}", value, value < 10 ? 2 : 1, kUnits[unit]);
+}
+
+int64_t parse_bytes(std::string_view text, std::string_view name) {
+  static constexpr std::array<std::pair<std::string_view, double>, 12> kUnits{{{"", 1},
+                                                                               {"B", 1},
+                                                                               {"KB", 1e3},
+                                                                               {"MB", 1e6},
+                                                                               {"GB", 1e9},
+                                                                               {"TB", 1e12},
+                                                                               {"PB", 1e15},
+                                                                               {"KiB", 0x1p10},
+                                                                               {"MiB", 0x1p20},
+                                                                               {"GiB", 0x1p30},
+                                                                               {"TiB", 0x1p40},
+                                                                               {"PiB", 0x1p50}}};
+  const std::string copy(text);
+  char* end = nullptr;
+  const double number = std::strtod(copy.c_str(), &end);
+  std::string_view unit = end;
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  const auto* found = std::find_if(kUnits.begin(), kUnits.end(), [&](const auto& each) { return each.first == unit; });
+  const bool known = end != copy.c_str() && found != kUnits.end();
+  require<ConfigError>(known && number >= 0 && number * found->second < 9e18,
+                       "{}: expected a size such as \"2GiB\" or \"512 MiB\", found \"{}\"", name, text);
+  return static_cast<int64_t>(number * found->second);
 }
 
 std::string format_count(double count) {

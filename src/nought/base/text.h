@@ -11,6 +11,9 @@ namespace nought {
 
 /// "1.50 GiB", "12.0 MiB", "340 B".
 std::string format_bytes(int64_t bytes);
+/// The bytes in "2GiB", "512 MiB", "1.5e9", "80GB" (KB to PB are powers of 1000, KiB to PiB of 1024); ConfigError with
+/// `name` for anything else.
+int64_t parse_bytes(std::string_view text, std::string_view name);
 /// "10.2M", "1.5B", "340".
 std::string format_count(double count);
 /// With the prefixes of units: format_rate(434e9, "FLOP/s") is "434 GFLOP/s".

@@ -18,6 +18,7 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
 void add_commands(CLI::App& app, Invocation& invocation) {
   add_train(app, invocation);
   add_check(app, invocation);
+  add_plan(app, invocation);
   add_probe(app, invocation);
   add_generate(app, invocation);
   add_info(app, invocation);

@@ -26,6 +26,7 @@ void add_commands(CLI::App& app, Invocation& invocation);
 
 void add_train(CLI::App& app, Invocation& invocation);
 void add_check(CLI::App& app, Invocation& invocation);
+void add_plan(CLI::App& app, Invocation& invocation);
 void add_probe(CLI::App& app, Invocation& invocation);
 void add_generate(CLI::App& app, Invocation& invocation);
 void add_info(CLI::App& app, Invocation& invocation);

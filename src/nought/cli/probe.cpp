@@ -43,7 +43,7 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
                       .dtype = plan.dtype,
                       .gradient_dtype = plan.dtype,
                       .overlap = plan.overlap_comm,
-                      .adam = plan.adam});
+                      .optimizer = plan.optimizer});
   model.load(HfWeights(options.model_dir, decoder));
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
   const ProbeOutput output = probe(model, decoder, input, options.gradients);

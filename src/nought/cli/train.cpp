@@ -6,6 +6,7 @@
 #include "nought/cli/launch_job.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/progress.h"
+#include "nought/plan/advice.h"
 #include "nought/train/run_config.h"
 #include "nought/train/trainer.h"
 
@@ -37,10 +38,16 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
   if (first) validate_run(plan, options.mode());
   world.barrier().wait();
   MetricsWriter metrics(plan.output_dir);
-  ProgressPrinter progress(stdout, stdout_is_terminal(), plan.logging_steps);
+  const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
+  ProgressPrinter progress(stdout, stdout_is_terminal(), plan.logging_steps, prediction.memory);
   if (first)
     for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
-  Trainer(plan, options.mode(), world, context, {&metrics, &progress}).run();
+  context.memory->set_limit(plan.device_memory);
+  try {
+    Trainer(plan, options.mode(), world, context, {&metrics, &progress}).run();
+  } catch (const MemoryLimitError& refusal) {
+    throw MemoryLimitError(explain_refusal(refusal, plan));
+  }
 }
 
 int run_train(const Invocation& invocation, const TrainOptions& options) {

@@ -1,5 +1,7 @@
 #include "nought/comm/mpi_transport.h"
 
+#include "nought/comm/mpi_buffers.h"
+
 namespace nought {
 namespace {
 
@@ -7,12 +9,6 @@ namespace {
 // send and recv have the others.
 constexpr int kCollectiveTag = 0;
 constexpr int tag_of(int user_tag) { return user_tag + 1; }
-
-// All buffers of a reduction together, and the largest one: a segment shall still be in the cache when it is added.
-constexpr int64_t kWorkspaceBytes = 4 << 20;
-constexpr int64_t kLongestSegmentBytes = 1 << 20;
-constexpr int64_t kShortestSegmentBytes = 16 << 10;
-constexpr int kSlots = 2;
 
 /// The part of the tensor that a segment of its indices covers; parts may be shorter than others.
 Tensor segment_of(const Tensor& tensor, Interval segment) {
@@ -113,14 +109,9 @@ void MpiTransport::all_to_all(const Call& call, const Tensor& in, const Tensor& 
   engine_.wait(call, requests);
 }
 
-int64_t MpiTransport::segment_length(DType dtype) const {
-  const int64_t share = kWorkspaceBytes / (kSlots * (size_ - 1));
-  return std::clamp(share, kShortestSegmentBytes, kLongestSegmentBytes) / 64 * 64 / size_of(dtype);
-}
-
 std::vector<MpiTransport::Slot> MpiTransport::make_slots(const Tensor& full) const {
-  const int64_t length = std::min(segment_length(full.dtype()), part(full, rank_).numel());
-  std::vector<Slot> slots(kSlots);
+  const int64_t length = std::min(reduction_segment(full.dtype(), size_), part(full, rank_).numel());
+  std::vector<Slot> slots(kReductionSlots);
   for (Slot& slot : slots) {
     for (int peer = 0; peer < size_; ++peer) {
       slot.buffers.push_back(peer == rank_ ? Tensor()
@@ -155,15 +146,15 @@ void MpiTransport::add_segment(Slot& slot, const Tensor& full, Interval segment,
 
 void MpiTransport::reduce_parts(const Call& call, const Tensor& full, const Tensor& own, ReduceOp op) {
   std::vector<Slot> slots = make_slots(full);
-  const int64_t length = segment_length(full.dtype());
+  const int64_t length = reduction_segment(full.dtype(), size_);
   const int64_t count = ceil_div(part(full, 0).numel(), length);  // the first part is the longest
   const auto segment = [&](int64_t i) { return Interval{i * length, (i + 1) * length}; };
-  const auto slot = [&](int64_t i) -> Slot& { return slots[static_cast<size_t>(i % kSlots)]; };
-  for (int64_t i = 0; i < std::min<int64_t>(count, kSlots); ++i) post_segment(slot(i), full, segment(i));
+  const auto slot = [&](int64_t i) -> Slot& { return slots[static_cast<size_t>(i % kReductionSlots)]; };
+  for (int64_t i = 0; i < std::min<int64_t>(count, kReductionSlots); ++i) post_segment(slot(i), full, segment(i));
   for (int64_t i = 0; i < count; ++i) {
     engine_.wait(call, slot(i).requests);
     add_segment(slot(i), full, segment(i), own, op);
-    if (i + kSlots < count) post_segment(slot(i), full, segment(i + kSlots));
+    if (i + kReductionSlots < count) post_segment(slot(i), full, segment(i + kReductionSlots));
   }
 }
 
@@ -177,7 +168,7 @@ void MpiTransport::all_reduce(const Call& call, const Tensor& tensor, ReduceOp o
 }
 
 void MpiTransport::reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op) {
-  const int64_t block_length = segment_length(in.dtype()) * size_;  // so that a part is one segment
+  const int64_t block_length = reduction_segment(in.dtype(), size_) * size_;  // so that a part is one segment
   for (int64_t begin = 0; begin < in.numel(); begin += block_length) {
     const int64_t end = std::min(in.numel(), begin + block_length);
     const Tensor block = in.flat(begin, end);

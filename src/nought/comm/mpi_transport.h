@@ -41,8 +41,6 @@ class MpiTransport final : public Transport {
   };
 
   Tensor part(const Tensor& tensor, int rank) const { return part_of(tensor, rank, size_); }
-  /// Elements of a segment; the same on all ranks.
-  int64_t segment_length(DType dtype) const;
   std::vector<Slot> make_slots(const Tensor& full) const;
   void post_segment(Slot& slot, const Tensor& full, Interval segment);
   void add_segment(Slot& slot, const Tensor& full, Interval segment, const Tensor& out, ReduceOp op);

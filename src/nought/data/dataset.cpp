@@ -2,114 +2,203 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "nought/base/error.h"
 #include "nought/data/files.h"
+#include "nought/data/token_file.h"
 #include "nought/tensor/random.h"
 
 namespace nought {
 
+namespace fs = std::filesystem;
+
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 20;  // bytes encoded, and tokens hashed, at a time
+constexpr size_t kBlock = size_t{1} << 20;  // bytes encoded at a time
+
+void append_text(const fs::path& file, const Tokenizer& tokenizer, TokenArray& tokens) {
+  const std::string text = read_text(file);
+  tokens.begin_document();
+  std::vector<int32_t> ids;
+  if (!tokenizer.cuts_anywhere()) {
+    tokenizer.encode_document(text, ids);
+    return tokens.append(ids);
+  }
+  for (size_t begin = 0; begin < text.size(); begin += kBlock) {
+    ids.clear();
+    tokenizer.encode(std::string_view(text).substr(begin, kBlock), ids);
+    tokens.append(ids);
+  }
+  tokens.append(std::vector<int32_t>{tokenizer.separator()});
+}
+
+std::shared_ptr<const TokenStore> map_tokens(const fs::path& file, const Tokenizer& tokenizer) {
+  auto tokens = std::make_shared<TokenFile>(file);
+  require<ConfigError>(tokens->header().tokenizer == tokenizer.fingerprint(),
+                       "{}: was written with another tokenizer, of {} tokens, than data.tokenizer \"{}\", of {}: name "
+                       "the tokenizer that it was written with",
+                       file.string(), tokens->header().vocab_size, tokenizer.name(), tokenizer.vocab_size());
+  return tokens;
+}
+
+std::shared_ptr<const TokenStore> read_files(std::span<const fs::path> files, const Tokenizer& tokenizer) {
+  std::vector<std::shared_ptr<const TokenStore>> stores;
+  std::shared_ptr<TokenArray> text;  // of neighbouring text files
+  for (const fs::path& file : files) {
+    if (file.extension() == kTokenFileExtension) {
+      stores.push_back(map_tokens(file, tokenizer));
+      text.reset();
+      continue;
+    }
+    if (!text) stores.push_back(text = std::make_shared<TokenArray>(tokenizer.vocab_size()));
+    append_text(file, tokenizer, *text);
+  }
+  if (stores.size() == 1) return stores.front();
+  return std::make_shared<JoinedTokens>(std::move(stores));
+}
 
 }  // namespace
 
-TokenArray::TokenArray(int64_t vocab_size) {
-  if (vocab_size <= 256) {
-    values_ = std::vector<uint8_t>();
-  } else if (vocab_size <= 65536) {
-    values_ = std::vector<uint16_t>();
-  } else {
-    values_ = std::vector<int32_t>();
+TokenDataset::TokenDataset(const DatasetOptions& options) : options_(options) {
+  require<ConfigError>(options.seq_length > 0, "seq_length must be positive, got {}", options.seq_length);
+}
+
+TokenDataset::TokenDataset(std::shared_ptr<const TokenStore> tokens, Interval range, int64_t seq_length)
+    : TokenDataset(DatasetOptions{.seq_length = seq_length}) {
+  parts_.push_back({std::move(tokens), range, 0});
+}
+
+TokenDataset TokenDataset::from_files(std::span<const fs::path> files, const Tokenizer& tokenizer, int64_t seq_length) {
+  const DataSource source{{files.begin(), files.end()}, 0};
+  return from_sources(std::span(&source, 1), tokenizer, {.seq_length = seq_length});
+}
+
+TokenDataset TokenDataset::from_sources(std::span<const DataSource> sources, const Tokenizer& tokenizer,
+                                        const DatasetOptions& options) {
+  TokenDataset dataset(options);
+  for (const DataSource& source : sources) {
+    require<ConfigError>(std::isfinite(source.weight) && source.weight >= 0, "the weight {} of data is not positive",
+                         source.weight);
+    auto tokens = read_files(source.files, tokenizer);
+    const Interval range{0, tokens->size()};
+    dataset.parts_.push_back({std::move(tokens), range, source.weight});
   }
+  return dataset;
 }
 
-void TokenArray::append(std::span<const int32_t> tokens) {
-  std::visit(
-      [&](auto& values) {
-        using T = typename std::decay_t<decltype(values)>::value_type;
-        for (int32_t token : tokens) values.push_back(static_cast<T>(token));
-      },
-      values_);
+int64_t TokenDataset::num_samples(const Part& part) const {
+  return std::max<int64_t>(part.range.size() - 1, 0) / options_.seq_length;
 }
 
-int64_t TokenArray::size() const {
-  return std::visit([](const auto& values) { return static_cast<int64_t>(values.size()); }, values_);
+int64_t TokenDataset::num_tokens() const {
+  return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
+                         [](int64_t sum, const Part& part) { return sum + part.range.size(); });
 }
 
-int64_t TokenArray::bytes() const {
-  return std::visit([](const auto& values) { return static_cast<int64_t>(values.size() * sizeof(values[0])); },
-                    values_);
+int64_t TokenDataset::num_samples() const {
+  return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
+                         [&](int64_t sum, const Part& part) { return sum + num_samples(part); });
 }
 
-void TokenArray::read(int64_t begin, std::span<int32_t> out) const {
-  require<Error>(0 <= begin && begin + static_cast<int64_t>(out.size()) <= size(), "tokens [{}, {}) leave {}", begin,
-                 begin + static_cast<int64_t>(out.size()), size());
-  std::visit([&](const auto& values) { std::copy_n(values.begin() + begin, out.size(), out.begin()); }, values_);
-}
-
-TokenDataset::TokenDataset(std::shared_ptr<const TokenArray> tokens, Interval range, int64_t seq_length)
-    : tokens_(std::move(tokens)), range_(range), seq_length_(seq_length) {
-  require<ConfigError>(seq_length > 0, "seq_length must be positive, got {}", seq_length);
-}
-
-TokenDataset TokenDataset::from_files(std::span<const std::filesystem::path> files, const Tokenizer& tokenizer,
-                                      int64_t seq_length) {
-  const auto tokens = std::make_shared<TokenArray>(tokenizer.vocab_size());
-  std::vector<int32_t> ids;
-  for (const std::filesystem::path& file : files) {
-    const std::string text = read_text(file);
-    const size_t block = tokenizer.cuts_anywhere() ? kBlock : std::max<size_t>(text.size(), 1);
-    for (size_t begin = 0; begin < text.size(); begin += block) {
-      ids.clear();
-      tokenizer.encode(std::string_view(text).substr(begin, block), ids);
-      tokens->append(ids);
-    }
-    tokens->append(std::vector<int32_t>{tokenizer.separator()});
+TokenDataset::Window TokenDataset::window(int64_t index) const {
+  int64_t within = index;
+  for (const Part& part : parts_) {
+    if (within >= 0 && within < num_samples(part)) return {&part, part.range.begin + within * options_.seq_length};
+    within -= num_samples(part);
   }
-  return TokenDataset(tokens, {0, tokens->size()}, seq_length);
+  fail<Error>("sample {} is not among the {} of the data", index, num_samples());
 }
-
-int64_t TokenDataset::num_samples() const { return std::max<int64_t>(num_tokens() - 1, 0) / seq_length_; }
 
 void TokenDataset::sample(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const {
-  require<Error>(0 <= index && index < num_samples(), "sample {} is not among the {} of the data", index,
-                 num_samples());
-  const auto length = static_cast<size_t>(seq_length_);
+  const Window from = window(index);
+  const auto length = static_cast<size_t>(options_.seq_length);
   require<Error>(inputs.size() == length && targets.size() == length, "a sample has {} tokens, room is for {} and {}",
                  length, inputs.size(), targets.size());
-  const int64_t begin = range_.begin + index * seq_length_;
-  tokens_->read(begin, inputs);
-  tokens_->read(begin + 1, targets);
+  from.part->tokens->read(from.begin, inputs);
+  from.part->tokens->read(from.begin + 1, targets);
+  if (all_targets_count()) return;
+  const std::vector<uint8_t> mask = target_mask(from);
+  for (size_t i = 0; i < length; ++i) {
+    if (!mask[i]) targets[i] = kIgnoredTarget;
+  }
+}
+
+std::vector<uint8_t> TokenDataset::target_mask(const Window& from) const {
+  std::vector<uint8_t> mask(static_cast<size_t>(options_.seq_length), 1);
+  from.part->tokens->read_mask(from.begin + 1, mask);
+  if (!options_.separate_documents) return mask;
+  std::vector<int64_t> starts;
+  from.part->tokens->document_starts({from.begin + 1, from.begin + 1 + options_.seq_length}, starts);
+  for (const int64_t start : starts) mask[static_cast<size_t>(start - from.begin - 1)] = 0;
+  return mask;
+}
+
+std::vector<int32_t> TokenDataset::document_starts(int64_t index) const {
+  const Window from = window(index);
+  std::vector<int64_t> positions;
+  from.part->tokens->document_starts({from.begin + 1, from.begin + options_.seq_length}, positions);
+  std::vector<int32_t> starts{0};
+  for (const int64_t position : positions) starts.push_back(static_cast<int32_t>(position - from.begin));
+  return starts;
+}
+
+int64_t TokenDataset::num_targets(int64_t index) const {
+  if (all_targets_count()) return options_.seq_length;
+  const std::vector<uint8_t> mask = target_mask(window(index));
+  return std::count(mask.begin(), mask.end(), uint8_t{1});
+}
+
+bool TokenDataset::all_targets_count() const {
+  return !options_.separate_documents &&
+         std::none_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.tokens->has_mask(); });
+}
+
+std::vector<TokenDataset::Share> TokenDataset::shares() const {
+  double sum = 0;
+  for (const Part& part : parts_) sum += part.weight;
+  std::vector<Share> shares;
+  for (const Part& part : parts_) {
+    const auto samples = static_cast<double>(num_samples(part));
+    const double by_size = samples / static_cast<double>(std::max<int64_t>(num_samples(), 1));
+    shares.push_back({num_samples(part), sum > 0 ? part.weight / sum : by_size});
+  }
+  return shares;
 }
 
 std::pair<TokenDataset, TokenDataset> TokenDataset::split_tail(double fraction) const {
   require<ConfigError>(fraction >= 0 && fraction < 1, "validation_fraction must be in [0, 1), got {}", fraction);
-  const auto samples = static_cast<int64_t>(std::round(fraction * static_cast<double>(num_samples())));
-  require<ConfigError>(fraction == 0 || samples > 0,
+  std::pair<TokenDataset, TokenDataset> result(*this, *this);
+  int64_t kept_out = 0;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Interval range = parts_[i].range;
+    const int64_t samples = num_samples(parts_[i]);
+    const auto tail = static_cast<int64_t>(std::round(fraction * static_cast<double>(samples)));
+    const int64_t cut = range.begin + (samples - tail) * options_.seq_length;
+    // The token at the cut is the last target before it and the first input behind it.
+    result.first.parts_[i].range.end = tail > 0 ? cut + 1 : range.end;
+    result.second.parts_[i].range.begin = tail > 0 ? cut : range.end;
+    kept_out += tail;
+  }
+  require<ConfigError>(fraction == 0 || kept_out > 0,
                        "validation_fraction {} of {} samples is less than one; use more data or a larger fraction",
                        fraction, num_samples());
-  const int64_t cut = range_.begin + (num_samples() - samples) * seq_length_;
-  // The token at the cut is the last target before it and the first input behind it.
-  return {TokenDataset(tokens_, {range_.begin, samples > 0 ? cut + 1 : range_.end}, seq_length_),
-          TokenDataset(tokens_, {samples > 0 ? cut : range_.end, range_.end}, seq_length_)};
+  return result;
 }
 
 void TokenDataset::require_batch(int64_t samples) const {
   require<ConfigError>(num_samples() >= samples,
                        "the data has {} tokens, {} samples of {}; one batch needs {} samples, that is {} tokens: add "
                        "data, or lower seq_length or the batch size",
-                       num_tokens(), num_samples(), seq_length_, samples, samples * seq_length_ + 1);
+                       num_tokens(), num_samples(), seq_length(), samples, samples * seq_length() + 1);
 }
 
 uint64_t TokenDataset::fingerprint() const {
-  uint64_t hash = static_cast<uint64_t>(num_tokens());
-  std::vector<int32_t> block;
-  for (int64_t begin = range_.begin; begin < range_.end; begin += static_cast<int64_t>(block.size())) {
-    block.resize(std::min(kBlock, static_cast<size_t>(range_.end - begin)));
-    tokens_->read(begin, block);
-    hash = stable_hash({reinterpret_cast<const char*>(block.data()), block.size() * sizeof(block[0])}, hash);
+  if (parts_.size() == 1 && parts_[0].weight == 0) return parts_[0].tokens->fingerprint(parts_[0].range);
+  uint64_t hash = parts_.size();
+  for (const Part& part : parts_) {
+    const std::pair<uint64_t, double> key{part.tokens->fingerprint(part.range), part.weight};
+    hash = stable_hash({reinterpret_cast<const char*>(&key), sizeof(key)}, hash);
   }
   return hash;
 }

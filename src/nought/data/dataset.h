@@ -1,53 +1,69 @@
-// TokenDataset: all documents as one array of tokens, cut into samples of seq_length inputs and their targets.
+// TokenDataset: documents as arrays of tokens, cut into samples of seq_length inputs and their targets.
 //
-// A separator follows each document. Sample i reads seq_length + 1 tokens from token i * seq_length on: the inputs are
-// the first seq_length, the targets the last, so targets are shifted already and no token is a target twice. A window
-// may hold the end of one document and the start of the next. The last tokens that fill no window are not used.
-// Non-goals: data larger than the memory; every rank holds all tokens, one to four bytes each.
+// A separator follows each document of text. Sample i reads seq_length + 1 tokens from token i * seq_length on: the
+// inputs are the first seq_length, the targets the last, so targets are shifted already and no token is a target twice.
+// A window may hold the end of one document and the start of the next. The last tokens that fill no window are not
+// used. Tokens that a mask excludes, and, with separate_documents, targets whose input is of another document, are
+// ignored targets. Several sources have their samples one behind the other; their weights are the sampler's business.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "nought/base/math.h"
+#include "nought/data/token_store.h"
 #include "nought/data/tokenizer.h"
 
 namespace nought {
 
-/// Tokens in the narrowest type that holds the vocabulary.
-class TokenArray {
- public:
-  explicit TokenArray(int64_t vocab_size);
-  void append(std::span<const int32_t> tokens);
-  int64_t size() const;
-  int64_t bytes() const;
-  /// Copies tokens [begin, begin + out.size()).
-  void read(int64_t begin, std::span<int32_t> out) const;
+inline constexpr int32_t kIgnoredTarget = -100;
 
- private:
-  std::variant<std::vector<uint8_t>, std::vector<uint16_t>, std::vector<int32_t>> values_;
+/// Files that are one part of a mixture.
+struct DataSource {
+  std::vector<std::filesystem::path> files;  // text, which is encoded, or .tokens files
+  double weight = 0;                         // how much of training it is; 0 for all sources: as much as they hold
+};
+
+struct DatasetOptions {
+  int64_t seq_length = 0;
+  bool separate_documents = false;  // no target is predicted from another document
 };
 
 class TokenDataset {
  public:
-  TokenDataset(std::shared_ptr<const TokenArray> tokens, Interval range, int64_t seq_length);
-  /// Reads and encodes the files, in the given order. IoError, ConfigError.
+  TokenDataset(std::shared_ptr<const TokenStore> tokens, Interval range, int64_t seq_length);
+  /// Reads text files and encodes them, maps token files; in the given order. IoError, ConfigError.
   static TokenDataset from_files(std::span<const std::filesystem::path> files, const Tokenizer& tokenizer,
                                  int64_t seq_length);
+  static TokenDataset from_sources(std::span<const DataSource> sources, const Tokenizer& tokenizer,
+                                   const DatasetOptions& options);
 
-  int64_t num_tokens() const { return range_.size(); }
+  int64_t num_tokens() const;
   int64_t num_samples() const;
-  int64_t seq_length() const { return seq_length_; }
+  int64_t seq_length() const { return options_.seq_length; }
   /// inputs, targets: [seq_length].
   void sample(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const;
+  /// Where in a sample's inputs documents begin: rising, the first is always 0.
+  std::vector<int32_t> document_starts(int64_t index) const;
+  /// How many targets of a sample are not ignored.
+  int64_t num_targets(int64_t index) const;
+  /// True if no target is ignored in any sample.
+  bool all_targets_count() const;
 
-  /// The dataset without its last tokens, and these: fraction in [0, 1) of them, in whole samples. No token is a target
-  /// in both.
+  /// How many samples each source has, and its share of training: positive, with sum 1.
+  struct Share {
+    int64_t num_samples;
+    double weight;
+  };
+  std::vector<Share> shares() const;
+
+  /// The dataset without the last tokens of its sources, and these: fraction in [0, 1) of them, in whole samples. No
+  /// token is a target in both.
   std::pair<TokenDataset, TokenDataset> split_tail(double fraction) const;
   /// ConfigError unless there are enough samples for one batch.
   void require_batch(int64_t samples) const;
@@ -55,9 +71,24 @@ class TokenDataset {
   uint64_t fingerprint() const;
 
  private:
-  std::shared_ptr<const TokenArray> tokens_;
-  Interval range_;
-  int64_t seq_length_;
+  struct Part {
+    std::shared_ptr<const TokenStore> tokens;
+    Interval range;
+    double weight = 0;
+  };
+  /// A sample's tokens: seq_length + 1 from `begin` on.
+  struct Window {
+    const Part* part;
+    int64_t begin;
+  };
+  explicit TokenDataset(const DatasetOptions& options);
+  int64_t num_samples(const Part& part) const;
+  Window window(int64_t index) const;
+  /// Marks the targets that are ignored: 0, else 1.
+  std::vector<uint8_t> target_mask(const Window& window) const;
+
+  DatasetOptions options_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace nought

@@ -90,7 +90,7 @@ std::vector<fs::path> expand_globs(std::span<const std::string> patterns) {
   return {found.begin(), found.end()};
 }
 
-std::string read_text(const fs::path& file) {
+std::string read_bytes(const fs::path& file) {
   std::error_code error;
   const auto size = fs::file_size(file, error);
   require<IoError>(!error, "{}: cannot read: {}", file.string(), error.message());
@@ -100,6 +100,11 @@ std::string read_text(const fs::path& file) {
   stream.read(text.data(), static_cast<std::streamsize>(size));
   require<IoError>(static_cast<uintmax_t>(stream.gcount()) == size, "{}: cannot read: only {} of {} bytes came",
                    file.string(), stream.gcount(), size);
+  return text;
+}
+
+std::string read_text(const fs::path& file) {
+  std::string text = read_bytes(file);
   const size_t zero = text.find('\0');
   require<IoError>(zero == std::string::npos, "{}: byte 0 at offset {}: expected text, this is a binary file",
                    file.string(), zero);

@@ -16,6 +16,8 @@ std::vector<std::filesystem::path> expand_glob(const std::string& pattern);
 /// The union of several patterns, sorted by path, each file once.
 std::vector<std::filesystem::path> expand_globs(std::span<const std::string> patterns);
 
+/// All bytes of a file. IoError if it cannot be read.
+std::string read_bytes(const std::filesystem::path& file);
 /// All bytes of a text file. IoError if it cannot be read, or holds a byte 0 and so is no text.
 std::string read_text(const std::filesystem::path& file);
 

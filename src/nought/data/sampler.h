@@ -4,9 +4,14 @@
 // a gap: a batch may hold the last samples of one epoch and the first of the next. Position p of that endless order
 // belongs to step p / train_batch; within a step, micro-steps take consecutive blocks, within a micro-step ranks do.
 // So a step sees the same samples in the same order under every layout of the same train_batch.
+//
+// Of several sources with weights, an epoch draws from each its share of as many samples as all of them hold. A source
+// gives its own samples in the order of a permutation of its own, all of them before any comes again, so one with a
+// large weight is seen several times in an epoch, and one with a small weight is not seen whole.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "nought/data/dataset.h"
 #include "nought/tensor/tensor.h"
@@ -38,10 +43,14 @@ struct BatchLayout {
   int64_t train_batch() const { return micro_batch * accumulation * world_size; }
 };
 
-/// input_ids, targets: [micro_batch, seq_length] i32; target -100 is ignored.
+/// input_ids, targets: [micro_batch, seq_length] i32; target -100 is ignored. document_starts: for each row, where in
+/// it documents begin, rising, the first always 0; none for a batch that was not drawn from documents.
 struct Batch {
   Tensor input_ids, targets;
+  std::vector<std::vector<int32_t>> document_starts = {};
 };
+/// A batch with undefined contents.
+Batch empty_batch(int64_t micro_batch, int64_t seq_length, Memory& memory);
 
 class TrainSampler {
  public:
@@ -53,15 +62,22 @@ class TrainSampler {
   /// The sample in row `row` of a micro-batch of this rank.
   int64_t sample_at(int64_t step, int64_t micro_step, int64_t row) const;
   Batch batch(int64_t step, int64_t micro_step, Memory& memory) const;
-  /// Targets of a whole step over all ranks.
+  /// Targets of a whole step over all ranks, ignored ones among them.
   int64_t targets_per_step() const { return layout_.train_batch() * dataset_.seq_length(); }
+  /// Those of them that are not ignored, at least 1: what a step's loss is the mean over.
+  int64_t targets_in_step(int64_t step) const;
   const TokenDataset& dataset() const { return dataset_; }
 
  private:
+  /// The sample at a position of the endless order.
+  int64_t sample_of(int64_t position) const;
+
   TokenDataset dataset_;
   BatchLayout layout_;
   uint64_t seed_;
   bool shuffle_;
+  std::vector<TokenDataset::Share> shares_;
+  std::vector<int64_t> draws_;  // from each source in an epoch
 };
 
 /// Every sample once, in order. All ranks have the same number of batches; rows beyond the data have ignored targets.
@@ -72,8 +88,8 @@ class EvaluationSampler {
 
   int64_t num_batches() const;
   Batch batch(int64_t index, Memory& memory) const;
-  /// Targets that count, of all batches over all ranks.
-  int64_t num_targets() const { return dataset_.num_samples() * dataset_.seq_length(); }
+  /// Targets that are not ignored, of all batches over all ranks.
+  int64_t num_targets() const;
   const TokenDataset& dataset() const { return dataset_; }
 
  private:

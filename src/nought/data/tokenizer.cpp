@@ -1,12 +1,18 @@
 #include "nought/data/tokenizer.h"
 
+#include <algorithm>
 #include <array>
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
+#include "nought/data/files.h"
+#include "nought/data/tokenizer_files.h"
+#include "nought/data/unicode.h"
 #include "nought/tensor/random.h"
 
 namespace nought {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -16,10 +22,6 @@ class ByteTokenizer final : public Tokenizer {
 
   std::string_view name() const override { return "bytes"; }
   int64_t vocab_size() const override { return kVocabSize; }
-  void encode(std::string_view text, std::vector<int32_t>& ids) const override {
-    ids.reserve(ids.size() + text.size());
-    for (char c : text) ids.push_back(static_cast<uint8_t>(c));
-  }
   std::string decode(std::span<const int32_t> ids) const override {
     std::string text;
     text.reserve(ids.size());
@@ -31,11 +33,45 @@ class ByteTokenizer final : public Tokenizer {
     return text;
   }
   int32_t separator() const override { return 0; }
+  std::optional<int32_t> find(std::string_view token) const override {
+    return token.size() == 1 ? std::optional<int32_t>(static_cast<uint8_t>(token[0])) : std::nullopt;
+  }
   bool cuts_anywhere() const override { return true; }
   uint64_t fingerprint() const override { return stable_hash("bytes"); }
+
+ private:
+  void append(std::string_view text, EncodeOptions, std::vector<int32_t>& ids) const override {
+    ids.reserve(ids.size() + text.size());
+    for (char c : text) ids.push_back(static_cast<uint8_t>(c));
+  }
 };
 
+std::unique_ptr<Tokenizer> read_folder(const fs::path& folder) {
+  std::error_code error;
+  const auto holds = [&](const char* name) { return fs::is_regular_file(folder / name, error); };
+  if (holds("tokenizer.json")) return read_tokenizer_json(folder / "tokenizer.json");
+  if (holds("vocab.json")) return read_vocab_and_merges(folder / "vocab.json");
+  if (holds("tokenizer.model")) return read_sentencepiece(folder / "tokenizer.model");
+  fail<IoError>("{}: has no tokenizer.json, no vocab.json with merges.txt, and no tokenizer.model", folder.string());
+}
+
+std::unique_ptr<Tokenizer> read_file(const fs::path& file) {
+  if (file.extension() == ".tiktoken") return read_tiktoken(file);
+  if (file.extension() == ".model") return read_sentencepiece(file);
+  const bool json = file.extension() == ".json";
+  if (json && file.stem().string().find("vocab") != std::string::npos) return read_vocab_and_merges(file);
+  if (json) return read_tokenizer_json(file);
+  fail<ConfigError>("{}: expected tokenizer.json, vocab.json, a .tiktoken or a .model file", file.string());
+}
+
 }  // namespace
+
+void Tokenizer::encode_document(std::string_view text, std::vector<int32_t>& ids) const {
+  ids.insert(ids.end(), prefix().begin(), prefix().end());
+  append(text, {}, ids);
+  ids.insert(ids.end(), suffix().begin(), suffix().end());
+  if (suffix().empty() || suffix().back() != separator()) ids.push_back(separator());
+}
 
 void Tokenizer::check_fits(int64_t model_vocab_size) const {
   require<ConfigError>(model_vocab_size >= vocab_size(),
@@ -43,10 +79,30 @@ void Tokenizer::check_fits(int64_t model_vocab_size) const {
                        vocab_size());
 }
 
+std::string StreamDecoder::push(int32_t id) {
+  ids_.push_back(id);
+  const std::string text = tokenizer_.decode(ids_);
+  if (incomplete_utf8_tail(text) > 0) return "";
+  std::string fresh = text.substr(std::min(shown_, text.size()));
+  // The last id stays as context: what it looks like at the start of a text is known from then on.
+  ids_.assign(1, id);
+  shown_ = tokenizer_.decode(ids_).size();
+  return fresh;
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
+  std::error_code error;
+  if (fs::is_directory(name, error)) return read_folder(name);
+  if (fs::is_regular_file(name, error)) return read_file(name);
   const std::array<std::string, 1> known{"bytes"};
-  fail<ConfigError>("the tokenizer \"{}\" is not known, expected \"bytes\"{}", name, did_you_mean(name, known));
+  fail<ConfigError>("the tokenizer \"{}\" is neither \"bytes\" nor a file or folder{}", name,
+                    did_you_mean(name, known));
+}
+
+void identify(const fs::path& file, std::string_view bytes, TextPipeline& pipeline) {
+  pipeline.name = file.string();
+  pipeline.fingerprint = stable_hash(bytes);
 }
 
 }  // namespace nought

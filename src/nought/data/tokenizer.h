@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,34 +12,71 @@
 
 namespace nought {
 
+struct EncodeOptions {
+  /// Markers spelt out in the text, like <|endoftext|>, become their ids. Off, they are text like any other, so that
+  /// data cannot forge them.
+  bool specials = false;
+  /// False if the text continues another: some tokenizers mark only the first word.
+  bool at_start = true;
+};
+
+/// Thread safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
   virtual std::string_view name() const = 0;
+  /// One more than the largest id.
   virtual int64_t vocab_size() const = 0;
-  /// Appends the ids of `text`.
-  virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  /// ConfigError for an id that the tokenizer does not have.
+  /// The bytes of the tokens, markers spelt out. ConfigError for an id that the tokenizer does not have.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
-  /// The id that ends a document.
+  /// The id that ends a document. ConfigError if the tokenizer's files name none.
   virtual int32_t separator() const = 0;
+  /// The ids that the tokenizer puts before every text (a beginning-of-text marker), and after it.
+  virtual std::span<const int32_t> prefix() const { return {}; }
+  virtual std::span<const int32_t> suffix() const { return {}; }
+  /// The id of a token as it is spelt, markers first.
+  virtual std::optional<int32_t> find(std::string_view token) const = 0;
   /// True if text may be encoded piece by piece, cut anywhere.
-  virtual bool cuts_anywhere() const = 0;
+  virtual bool cuts_anywhere() const { return false; }
   /// Differs between tokenizers that give any text different ids.
   virtual uint64_t fingerprint() const = 0;
 
-  std::vector<int32_t> encode(std::string_view text) const {
+  /// Appends the ids of `text`, without prefix() and suffix(). Bytes that are not UTF-8 become the tokens of these
+  /// bytes where the tokenizer has them.
+  void encode(std::string_view text, std::vector<int32_t>& ids, EncodeOptions options = {}) const {
+    append(text, options, ids);
+  }
+  std::vector<int32_t> encode(std::string_view text, EncodeOptions options = {}) const {
     std::vector<int32_t> ids;
-    encode(text, ids);
+    append(text, options, ids);
     return ids;
   }
+  /// Appends a whole document: prefix(), the text, suffix(), and separator() unless that was the last of them.
+  void encode_document(std::string_view text, std::vector<int32_t>& ids) const;
   /// ConfigError if a model with that vocabulary lacks some of the ids.
   void check_fits(int64_t model_vocab_size) const;
+
+ private:
+  virtual void append(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const = 0;
 };
 
-/// "bytes": each byte is its own id, 0 to 255, and byte 0 ends a document (text does not contain it). ConfigError for
-/// an unknown name.
+/// Decodes ids as they come: gives whole characters, and what earlier ids make of later ones.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  /// The text that is certain after this id; "" while a character is incomplete.
+  std::string push(int32_t id);
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::vector<int32_t> ids_;  // since the last whole text, after `shown_` of an earlier one as context
+  size_t shown_ = 0;
+};
+
+/// "bytes" (each byte is its own id, 0 to 255, and byte 0 ends a document: text does not contain it), or a path:
+/// a Hugging Face folder, tokenizer.json, vocab.json with merges.txt beside it, a .tiktoken file of r50k, cl100k or
+/// o200k, or SentencePiece's .model. ConfigError and IoError name the file.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 
 }  // namespace nought

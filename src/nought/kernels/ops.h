@@ -233,6 +233,8 @@ struct RouterRule {
   GroupScore group_score = GroupScore::best;
   bool normalise = false;  // weights are divided by their sum
   double scaling = 1;      // and multiplied by this at last
+
+  bool operator==(const RouterRule&) const = default;
 };
 
 /// Chooses the experts of each token and their weights, best first. logits: [tokens, experts] f32 or f64; choice_bias:

@@ -24,6 +24,38 @@ enum class NormPlacement : uint8_t { pre, pre_and_post, post };
 /// How a checkpoint keeps q, k and v: three tensors, one [q | k | v] along out, or one [q k v] for each head in turn.
 enum class QkvPacking : uint8_t { separate, fused, interleaved };
 
+/// Multi-head latent attention: queries, keys and values come from narrow latent vectors (arXiv 2405.04434).
+struct LatentConfig {
+  int64_t q_rank = 0;  // 0: queries do not
+  int64_t kv_rank = 0;
+  int64_t own_dim = 0, shared_dim = 0;  // the parts of a head of q and k: its own, and the rotated one
+  int64_t value_dim = 0;
+  bool down_bias = false;
+
+  bool operator==(const LatentConfig&) const = default;
+};
+
+/// Mixtures of experts in place of MLPs.
+struct ExpertsConfig {
+  int64_t num_experts = 0;
+  int64_t intermediate_size = 0;  // of one expert
+  RouterRule rule;
+  bool router_bias = false;
+  bool choice_bias = false;  // values that steer the choice and are not trained
+  ExpertStorage storage = ExpertStorage::separate;
+  ExpertActivation activation;
+  int64_t shared_intermediate_size = 0;  // of the MLP that every token passes; 0: none
+  bool shared_gate = false;
+  bool auxiliary_loss = false;  // the loss includes auxiliary_coefficient * (how unbalanced the experts are)
+  double auxiliary_coefficient = 0;
+  /// With drop_tokens an expert takes at most ceil(capacity_factor * its even share) tokens of a batch.
+  double capacity_factor = 0;
+  bool drop_tokens = false;
+  std::vector<bool> layers;  // which layers have experts; the others have an MLP
+
+  bool operator==(const ExpertsConfig&) const = default;
+};
+
 struct ModelConfig {
   std::string family;  // Hugging Face's model_type
   int64_t vocab_size = 0;
@@ -51,6 +83,9 @@ struct ModelConfig {
   double attention_softcap = 0;  // 0: none
   std::vector<int64_t> windows;  // of each layer; 0: all earlier tokens are seen
   QkNorm qk_norm = QkNorm::none;
+  bool attention_sinks = false;
+  std::optional<LatentConfig> latent;
+  std::optional<ExpertsConfig> experts;
   double embedding_scale = 1;
   double logit_softcap = 0;  // 0: none
 
@@ -86,6 +121,7 @@ struct ModelConfig {
   int64_t parameter_count() const;
   /// The window that all layers share, or that all which have one share; 0 if none has.
   int64_t window() const;
+  bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
 };
 
 }  // namespace nought

@@ -69,8 +69,10 @@ void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefau
   const int64_t kv_heads =
       reader.has("num_key_value_heads") || defaults.num_kv_heads == 0 ? config.num_heads : defaults.num_kv_heads;
   config.num_kv_heads = reader.size("num_key_value_heads", kv_heads, kMaxWidth);
-  const bool shared = !reader.value("head_dim") && (defaults.head_dim == 0 || reader.has("head_dim"));
-  config.head_dim = shared ? even_share(reader, config) : reader.size("head_dim", defaults.head_dim, kMaxWidth);
+  const bool shared =
+      !reader.value(defaults.head_dim_key) && (defaults.head_dim == 0 || reader.has(defaults.head_dim_key));
+  config.head_dim =
+      shared ? even_share(reader, config) : reader.size(defaults.head_dim_key, defaults.head_dim, kMaxWidth);
   config.max_positions = reader.size("max_position_embeddings", defaults.max_positions, kMaxRows);
   require<ConfigError>(config.num_heads % config.num_kv_heads == 0,
                        "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", reader.source(),

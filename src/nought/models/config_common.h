@@ -24,6 +24,7 @@ struct LlamaDefaults {
   bool tied = false;
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
+  const char* head_dim_key = "head_dim";
 };
 /// Sizes, norm, activation, tying and rope under the names that llama and those after it share.
 void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults);

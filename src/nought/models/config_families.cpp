@@ -1,6 +1,8 @@
 #include "nought/models/config_families.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -315,10 +317,21 @@ constexpr Family kFamilies[] = {{"gemma", "GemmaForCausalLM", read_gemma, write_
 
 }  // namespace
 
-std::span<const Family> all_families() { return kFamilies; }
+std::span<const Family> dense_families() { return kFamilies; }
+
+const std::vector<Family>& all_families() {
+  static const std::vector<Family> all = [] {
+    std::vector<Family> families(dense_families().begin(), dense_families().end());
+    families.insert(families.end(), expert_families().begin(), expert_families().end());
+    std::sort(families.begin(), families.end(),
+              [](const Family& a, const Family& b) { return std::string_view(a.name) < b.name; });
+    return families;
+  }();
+  return all;
+}
 
 const Family& family_named(const std::string& source, const std::string& name) {
-  for (const Family& family : kFamilies) {
+  for (const Family& family : all_families()) {
     if (name == family.name) return family;
   }
   const std::vector<std::string>& known = ModelConfig::families();

@@ -18,8 +18,10 @@ struct Family {
   void (*write)(const ModelConfig&, nlohmann::ordered_json&);
 };
 
-/// In alphabetical order.
-std::span<const Family> all_families();
+std::span<const Family> dense_families();
+std::span<const Family> expert_families();
+/// Both, in alphabetical order.
+const std::vector<Family>& all_families();
 /// ConfigError with the nearest known name if there is none.
 const Family& family_named(const std::string& source, const std::string& name);
 

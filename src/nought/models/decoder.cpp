@@ -25,73 +25,6 @@ Decoder::Decoder(const ModelConfig& config, bool recompute) : config_(config), r
   }
 }
 
-PackedHeads Decoder::heads() const {
-  return {.num_heads = config_.num_heads,
-          .num_kv_heads = config_.num_kv_heads,
-          .head_dim = config_.head_dim,
-          .interleaved = config_.qkv_packing == QkvPacking::interleaved};
-}
-
-Norm::Options Decoder::norm_options() const {
-  return {.kind = config_.norm,
-          .features = config_.hidden_size,
-          .eps = config_.norm_eps,
-          .weight_offset = config_.norm_weight_offset};
-}
-
-Decoder::Block Decoder::make_block(int64_t index) {
-  Block block;
-  block.unit = &add_unit(fmt::format("block.{}", index));
-  Unit& unit = *block.unit;
-  const WeightNames::Layer names = WeightNames::of(config_).layer(index);
-  const int64_t hidden = config_.hidden_size, ffn = config_.intermediate_size;
-  const int64_t q = config_.num_heads * config_.head_dim, kv = config_.num_kv_heads * config_.head_dim;
-  const double std = config_.initializer_range, residual_std = std * config_.residual_initializer_scale;
-  const auto linear = [&](int64_t in, std::vector<int64_t> out, std::vector<std::string> weight, bool bias,
-                          double deviation) {
-    return Linear::Options{.in = in,
-                           .out = std::move(out),
-                           .names = std::move(weight),
-                           .bias = bias,
-                           .layout = config_.weight_layout,
-                           .std = deviation};
-  };
-  const bool pre = config_.norm_placement != NormPlacement::post, post = config_.norm_placement != NormPlacement::pre;
-  const auto norm = [&](bool used, const std::string& name) {
-    return used ? Norm(unit, name, norm_options()) : Norm();
-  };
-  const bool separate = config_.qkv_packing == QkvPacking::separate;
-  const int64_t window = config_.windows[static_cast<size_t>(index)];
-  block.local = window > 0 && config_.local_rope;
-
-  block.attention_norm = norm(pre, names.attention_norm);
-  block.attention =
-      SelfAttention(unit, {.heads = heads(),
-                           .scale = config_.attention_scale,
-                           .window = window,
-                           .softcap = config_.attention_softcap,
-                           .qkv = linear(hidden, separate ? std::vector{q, kv, kv} : std::vector{q + 2 * kv}, names.qkv,
-                                         config_.qkv_bias, std),
-                           .out = linear(q, {hidden}, {names.attention_out}, config_.output_bias, residual_std),
-                           .qk_norm = config_.qk_norm,
-                           .q_norm = names.q_norm,
-                           .k_norm = names.k_norm,
-                           .norm_eps = config_.norm_eps,
-                           .norm_weight_offset = config_.norm_weight_offset});
-  block.attention_post_norm = norm(post, names.attention_post_norm);
-  block.mlp_norm = norm(pre, names.mlp_norm);
-  const bool gated = config_.mlp == MlpKind::gated;
-  const std::vector<int64_t> up = !gated                  ? std::vector{ffn}
-                                  : config_.fused_gate_up ? std::vector{2 * ffn}
-                                                          : std::vector{ffn, ffn};
-  block.mlp = Mlp(unit, {.gated = gated,
-                         .activation = config_.activation,
-                         .up = linear(hidden, up, names.up, config_.mlp_bias, std),
-                         .down = linear(ffn, {hidden}, {names.down}, config_.mlp_bias, residual_std)});
-  block.mlp_post_norm = norm(post, names.mlp_post_norm);
-  return block;
-}
-
 void Decoder::prepare_positions(Positions& positions, const RopeOptions& options, const Context& context,
                                 int64_t length, DType dtype) const {
   const int64_t limit = options.switch_length();
@@ -105,12 +38,13 @@ Var Decoder::run_block(Tape& tape, const Block& block, const Var& x, const Seque
   return tape.run_unit(
       *block.unit, x,
       // By value: a recomputed block runs again after this call returned.
-      [&block, sequences, cache, tables = (block.local ? local_rope_ : rope_).tables,
+      [&block, sequences, cache, log = router_log_, tables = (block.local ? local_rope_ : rope_).tables,
        parallel = config_.parallel_residual](Tape& inner, const Var& in) {
         const Var branch =
             block.attention(inner, block.attention_norm(inner, in), sequences, tables ? &*tables : nullptr, cache);
         const Var attended = add(inner, in, block.attention_post_norm(inner, branch));
-        const Var mlp = block.mlp(inner, block.mlp_norm(inner, parallel ? in : attended));
+        const Var mlp_in = block.mlp_norm(inner, parallel ? in : attended);
+        const Var mlp = block.experts ? (*block.experts)(inner, mlp_in, log, block.router) : block.mlp(inner, mlp_in);
         return add(inner, attended, block.mlp_post_norm(inner, mlp));
       },
       recompute_);
@@ -142,11 +76,15 @@ Var Decoder::hidden(Tape& tape, const Tensor& ids, DecoderCache* cache) {
 }
 
 Var Decoder::loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) {
+  router_log_ = num_routers_ > 0 ? std::make_shared<RouterLog>(num_routers_) : nullptr;
   const Var x = hidden(tape, ids, nullptr);
-  return tape.run_unit(*head_, x, [&](Tape& inner, const Var& in) {
+  const Var loss = tape.run_unit(*head_, x, [&](Tape& inner, const Var& in) {
     return cross_entropy_head(inner, final_norm_(inner, in), head_weight_, targets, gradient_scale,
                               config_.logit_softcap);
   });
+  if (!config_.experts || !config_.experts->auxiliary_loss || !router_log_) return loss;
+  return add_auxiliary_loss(tape, loss, router_log_, targets, config_.experts->auxiliary_coefficient, gradient_scale,
+                            embedding_->store());
 }
 
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
@@ -181,10 +119,10 @@ Tensor Decoder::next_logits(const Context& context, const Tensor& ids, DecoderCa
 
 DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype) const {
   DecoderCache cache;
-  const Shape shape{capacity, config_.num_kv_heads * config_.head_dim};
+  const PackedHeads packed = heads();
+  const Shape k{capacity, packed.num_kv_heads * packed.head_dim}, v{capacity, packed.num_kv_heads * packed.value_dim()};
   for (int64_t i = 0; i < config_.num_layers; ++i)
-    cache.layers.push_back(
-        {context.empty(shape, dtype, Category::kv_cache), context.empty(shape, dtype, Category::kv_cache)});
+    cache.layers.push_back({context.empty(k, dtype, Category::kv_cache), context.empty(v, dtype, Category::kv_cache)});
   return cache;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "nought/models/config.h"
+#include "nought/models/names.h"
 #include "nought/nn/model.h"
 
 namespace nought {
@@ -31,6 +32,8 @@ class Decoder final : public Model {
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype) const;
 
   const ModelConfig& config() const { return config_; }
+  /// What the routers of the last loss() chose; null without experts.
+  const std::shared_ptr<RouterLog>& router_log() const { return router_log_; }
 
  private:
   struct Block {
@@ -38,7 +41,9 @@ class Decoder final : public Model {
     Norm attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
     SelfAttention attention;
     Mlp mlp;
-    bool local = false;  // rotates by the tables of layers with a window
+    std::optional<Moe> experts;  // instead of mlp
+    int64_t router = 0;          // its place in the log of routers
+    bool local = false;          // rotates by the tables of layers with a window
   };
   /// Tables of one RopeOptions for sequences of up to so many tokens.
   struct Positions {
@@ -46,6 +51,13 @@ class Decoder final : public Model {
     bool beyond_switch = false;
   };
   Block make_block(int64_t index);
+  Linear::Options linear_options(int64_t in, std::vector<int64_t> out, std::vector<std::string> names, bool bias,
+                                 double std) const;
+  SelfAttention::Options attention_options(const WeightNames::Layer& names, int64_t index) const;
+  LatentProjection::Options latent_options(const WeightNames::Layer& names) const;
+  Mlp::Options mlp_options(int64_t width, std::vector<std::string> up, std::string down, bool bias) const;
+  Moe::Options expert_options(const WeightNames::Layer& names) const;
+  double residual_std() const { return config_.initializer_range * config_.residual_initializer_scale; }
   PackedHeads heads() const;
   Norm::Options norm_options() const;
   /// The hidden states before the final norm, [batch * length, hidden].
@@ -64,6 +76,8 @@ class Decoder final : public Model {
   Unit* head_;
   Norm final_norm_;
   Positions rope_, local_rope_;
+  int64_t num_routers_ = 0;
+  std::shared_ptr<RouterLog> router_log_;
 };
 
 }  // namespace nought

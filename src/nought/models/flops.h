@@ -7,13 +7,19 @@ namespace nought {
 
 /// 6 Psi + 6 L h s: forward and backward of all matrix products, causal attention (half of the PaLM convention's
 /// 12 L h s, arXiv 2204.02311). Psi counts what is multiplied: no embedding look-ups, the head once, h = heads x
-/// head_dim.
-inline double training_flops_per_token(const ModelConfig& config, int64_t seq_length) {
+/// head_dim. With causal = false, the PaLM convention itself.
+inline double training_flops_per_token(const ModelConfig& config, int64_t seq_length, bool causal = true) {
   const int64_t lookups = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
   const int64_t positions = config.positions == PositionKind::learned ? config.max_positions * config.hidden_size : 0;
-  const auto multiplied = static_cast<double>(config.parameter_count() - lookups - positions);
+  int64_t idle = 0;  // experts that a token does not pass
+  if (config.experts) {
+    const int64_t expert = 3 * config.hidden_size * config.experts->intermediate_size;
+    for (const bool sparse : config.experts->layers)
+      if (sparse) idle += (config.experts->num_experts - config.experts->rule.top_k) * expert;
+  }
+  const auto multiplied = static_cast<double>(config.parameter_count() - lookups - positions - idle);
   const auto attended = static_cast<double>(config.num_layers * config.num_heads * config.head_dim * seq_length);
-  return 6 * multiplied + 6 * attended;
+  return 6 * multiplied + (causal ? 6 : 12) * attended;
 }
 
 }  // namespace nought

@@ -8,6 +8,7 @@ WeightNames WeightNames::of(const ModelConfig& config) {
   WeightNames names;
   names.family_ = config.family;
   names.norm_placement_ = config.norm_placement;
+  names.has_q_latent_ = config.latent && config.latent->q_rank > 0;
   names.head = "lm_head";
   if (config.family == "gpt2") {
     names.token_embedding = "transformer.wte";
@@ -71,12 +72,35 @@ WeightNames::Layer WeightNames::llama_layer(int64_t index) const {
   layer.attention_out = attention + "o_proj";
   layer.up = {mlp + "gate_proj", mlp + "up_proj"};
   layer.down = mlp + "down_proj";
+  layer.sinks = attention + "sinks";
+  layer.q_down = attention + "q_a_proj";
+  layer.q_latent_norm = attention + "q_a_layernorm";
+  layer.q_up = attention + (has_q_latent_ ? "q_b_proj" : "q_proj");
+  layer.kv_down = attention + "kv_a_proj_with_mqa";
+  layer.kv_latent_norm = attention + "kv_a_layernorm";
+  layer.kv_up = attention + "kv_b_proj";
+  add_experts(layer, prefix);
   if (family_ == "phi3") {
     layer.qkv = {attention + "qkv_proj"};
     layer.up = {mlp + "gate_up_proj"};
   }
   return layer;
 }
+
+void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
+  const bool mixtral = family_ == "mixtral";
+  const std::string mlp = prefix + (mixtral ? "block_sparse_moe." : "mlp.");
+  layer.router = mlp + (family_ == "gpt_oss" ? "router" : "gate");
+  layer.choice_bias = mlp + "gate.e_score_correction_bias";
+  layer.experts = mlp + "experts";
+  layer.expert_gate = mixtral ? "w1" : "gate_proj";
+  layer.expert_up = mixtral ? "w3" : "up_proj";
+  layer.expert_down = mixtral ? "w2" : "down_proj";
+  layer.shared_expert = mlp + (family_ == "qwen2_moe" ? "shared_expert." : "shared_experts.");
+  layer.shared_gate = mlp + "shared_expert_gate";
+}
+
+bool is_untrained_name(const std::string& name) { return name.ends_with(".e_score_correction_bias"); }
 
 std::string alternative_name(const std::string& name) {
   constexpr std::string_view kPrefix = "transformer.";

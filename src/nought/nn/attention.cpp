@@ -3,12 +3,15 @@
 namespace nought {
 
 SelfAttention::SelfAttention(Unit& unit, const Options& options)
-    : heads_(options.heads),
-      scale_(options.scale),
-      window_(options.window),
-      softcap_(options.softcap),
-      qkv_(unit, options.qkv),
-      out_(unit, options.out) {
+    : heads_(options.heads), scale_(options.scale), window_(options.window), softcap_(options.softcap) {
+  if (options.latent) {
+    latent_.emplace(unit, *options.latent);
+  } else {
+    qkv_ = Linear(unit, options.qkv);
+  }
+  out_ = Linear(unit, options.out);
+  if (!options.sinks.empty())
+    sinks_ = unit.add(options.sinks, {heads_.num_heads}, Init::normal(options.sink_std), /*decay=*/false);
   require<ShapeError>(!heads_.interleaved || heads_.num_heads == heads_.num_kv_heads,
                       "interleaved projections need as many key/value heads as query heads, got {} and {}",
                       heads_.num_kv_heads, heads_.num_heads);
@@ -28,7 +31,7 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
 
 Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
                               KvCache* cache) const {
-  Var qkv = qkv_(tape, x);
+  Var qkv = latent_ ? (*latent_)(tape, x, heads_) : qkv_(tape, x);
   if (norms_) qkv = norm_heads(tape, qkv, heads_, *norms_);
   if (tables) qkv = rope(tape, qkv, heads_, *tables, sequences.positions);
   if (cache) {
@@ -40,7 +43,8 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
                                  .scale = scale_,
                                  .causal = true,
                                  .window = window_,
-                                 .softcap = softcap_};
+                                 .softcap = softcap_,
+                                 .sinks = sinks_};
   return out_(tape, attention(tape, qkv, heads_, options));
 }
 
@@ -80,7 +84,8 @@ Tensor SelfAttention::attend_cached(Tape& tape, const Tensor& qkv, int64_t lengt
                         .k = heads_of(cache.k, 0, heads_.head_dim),
                         .v = heads_of(cache.v, 0, heads_.value_dim()),
                         .out = out,
-                        .lse = lse});
+                        .lse = lse,
+                        .sinks = sinks_.defined() ? sinks_.value() : Tensor{}});
   return out;
 }
 

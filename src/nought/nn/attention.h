@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "nought/nn/latent.h"
 #include "nought/nn/linear.h"
 
 namespace nought {
@@ -31,6 +32,9 @@ class SelfAttention {
     int64_t window = 0;
     double softcap = 0;
     Linear::Options qkv, out;
+    std::optional<LatentProjection::Options> latent;  // instead of qkv
+    std::string sinks;                                // the full name of the scores without a value; "": none
+    double sink_std = 0.02;
     QkNorm qk_norm = QkNorm::none;
     std::string q_norm, k_norm;  // ".weight" is added
     double norm_eps = 1e-6, norm_weight_offset = 0;
@@ -48,6 +52,8 @@ class SelfAttention {
   int64_t window_ = 0;
   double softcap_ = 0;
   Linear qkv_, out_;
+  std::optional<LatentProjection> latent_;
+  ParameterView sinks_;
   std::optional<HeadNorms> norms_;
 };
 

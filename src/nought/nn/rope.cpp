@@ -87,6 +87,7 @@ RopeTables make_rope_tables(const Context& context, int64_t positions, int64_t l
                     .sin = context.empty({positions, half}, table_dtype, Category::workspace),
                     .rotary_dim = options.rotary_dim,
                     .interleaved = options.interleaved};
+  if (context.memory->is_virtual()) return tables;
   const std::vector<double> frequencies = options.frequencies(length);
   const double scale = options.table_scale();
   visit_float(table_dtype, [&](auto tag) {

@@ -6,6 +6,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
+#include "nought/plan/table.h"
 
 namespace nought {
 
@@ -65,20 +66,7 @@ void ProgressPrinter::on_validation(double loss) {
 void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) {
   print(fmt::format("wrote   {} (Hugging Face config.json and safetensors)", exported.string()));
   print(fmt::format("trained {} steps in {}", max_steps_ - first_step_, format_duration(trained_seconds_)));
-  print("\npeak memory by category" + memory_table(memory));
-}
-
-std::string memory_table(const std::vector<RankMemory>& memory) {
-  std::string table = fmt::format("\n{:<16}", "");
-  for (size_t rank = 0; rank < memory.size(); ++rank) table += fmt::format("{:>12}", fmt::format("rank {}", rank));
-  for (size_t c = 0; c < kNumCategories; ++c) {
-    if (std::all_of(memory.begin(), memory.end(), [c](const RankMemory& each) { return each.peak[c] == 0; })) continue;
-    table += fmt::format("\n{:<16}", name_of(static_cast<Category>(c)));
-    for (const RankMemory& each : memory) table += fmt::format("{:>12}", format_bytes(each.peak[c]));
-  }
-  table += fmt::format("\n{:<16}", "all at once");
-  for (const RankMemory& each : memory) table += fmt::format("{:>12}", format_bytes(each.peak_total));
-  return table;
+  print("\npeak memory by category\n" + memory_table(predicted_, memory));
 }
 
 }  // namespace nought

@@ -14,8 +14,9 @@ namespace nought {
 
 class ProgressPrinter final : public TrainObserver {
  public:
-  ProgressPrinter(std::FILE* out, bool live, int64_t logging_steps)
-      : out_(out), live_(live), logging_steps_(logging_steps) {}
+  /// predicted: what every rank should hold, shown beside what it held.
+  ProgressPrinter(std::FILE* out, bool live, int64_t logging_steps, const RankMemory& predicted)
+      : out_(out), live_(live), logging_steps_(logging_steps), predicted_(predicted) {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
   void on_checkpoint(const std::filesystem::path& path) override;
@@ -29,13 +30,11 @@ class ProgressPrinter final : public TrainObserver {
   std::FILE* out_;
   bool live_;
   int64_t logging_steps_;
+  RankMemory predicted_;
   int64_t max_steps_ = 0, first_step_ = 0;
   bool line_open_ = false;             // a live line without its newline
   std::deque<double> recent_seconds_;  // of the last steps: the ETA follows the machine
   double trained_seconds_ = 0;
 };
-
-/// The table of the peaks by category, one column per rank; the bottom line is the largest sum at one moment.
-std::string memory_table(const std::vector<RankMemory>& memory);
 
 }  // namespace nought

@@ -23,11 +23,53 @@ double hugging_face_factor(const Schedule& s, int64_t step) {
   if (step < s.warmup_steps) return ratio(step, s.warmup_steps);
   if (s.type == ScheduleType::constant_with_warmup) return 1.0;
   if (s.type == ScheduleType::linear) return std::max(0.0, ratio(s.total_steps - step, s.total_steps - s.warmup_steps));
-  return half_cosine(ratio(step - s.warmup_steps, s.total_steps - s.warmup_steps));
+  if (s.type == ScheduleType::inverse_sqrt) {
+    const int64_t timescale = s.timescale > 0 ? s.timescale : s.warmup_steps > 0 ? s.warmup_steps : 10000;
+    return 1.0 / std::sqrt(ratio(step + timescale - s.warmup_steps, timescale));
+  }
+  const double progress = ratio(step - s.warmup_steps, s.total_steps - s.warmup_steps);
+  if (s.type == ScheduleType::polynomial) {
+    const double end = s.peak_lr > 0 ? s.end_lr / s.peak_lr : 0;
+    return step > s.total_steps ? end : end + (1 - end) * std::pow(std::max(0.0, 1 - progress), s.power);
+  }
+  if (s.type == ScheduleType::cosine_with_restarts) {
+    const double cycles = static_cast<double>(s.num_cycles) * progress;
+    return progress >= 1 ? 0.0 : half_cosine(cycles - std::floor(cycles));
+  }
+  return half_cosine(progress);
+}
+
+double range_test_rate(const Schedule& s, int64_t iteration) {
+  const double interval = ratio(iteration + 1, s.range.step_size);
+  return s.min_lr * (1 + s.range.step_rate * (s.range.staircase ? std::floor(interval) : interval));
+}
+
+/// How far up the cycle is, in [0, 1], at `step` updates after its start.
+double cycle_height(const Cycle& c, int64_t step) {
+  const int64_t at = step % (c.first_steps + c.second_steps);
+  const bool rising = at <= c.first_steps;
+  const int64_t position = rising ? at : c.first_steps + c.second_steps - at;
+  const int64_t length = rising ? c.first_steps : c.second_steps;
+  const int64_t stairs = rising ? c.first_stairs : c.second_stairs;
+  return stairs > 0 ? ratio(position * stairs / length, stairs) : ratio(position, length);
+}
+
+/// 1 + rate * the updates since the end of the cycle, counted in decay_steps; 1 without a decay.
+double decay_divisor(const Cycle& c, double rate, int64_t iteration) {
+  return c.decay_steps == 0 ? 1 : 1 + rate * ratio(iteration - c.first_steps - c.second_steps + 1, c.decay_steps);
+}
+
+bool in_cycle(const Cycle& c, int64_t iteration) { return iteration < c.first_steps + c.second_steps; }
+
+double one_cycle_rate(const Schedule& s, int64_t iteration) {
+  if (!in_cycle(s.cycle, iteration)) return s.min_lr / decay_divisor(s.cycle, s.cycle.decay_lr_rate, iteration);
+  return s.min_lr + (s.peak_lr - s.min_lr) * cycle_height(s.cycle, iteration + 1);
 }
 
 /// deepspeed/runtime/lr_schedules.py: the rate at `iteration`, which is -1 before the schedule was first stepped.
 double deepspeed_rate(const Schedule& s, int64_t iteration) {
+  if (s.type == ScheduleType::lr_range_test) return range_test_rate(s, iteration);
+  if (s.type == ScheduleType::one_cycle) return one_cycle_rate(s, iteration);
   const bool cosine = s.type == ScheduleType::warmup_cosine_lr;
   if (iteration < 0) return cosine ? 0.0 : s.min_lr;
 
@@ -59,14 +101,32 @@ std::string_view name_of(ScheduleType type) {
 bool is_deepspeed(ScheduleType type) { return type >= ScheduleType::warmup_lr; }
 
 bool needs_total_steps(ScheduleType type) {
-  return type == ScheduleType::linear || type == ScheduleType::cosine || type == ScheduleType::warmup_decay_lr ||
-         type == ScheduleType::warmup_cosine_lr;
+  switch (type) {
+    case ScheduleType::linear:
+    case ScheduleType::cosine:
+    case ScheduleType::cosine_with_restarts:
+    case ScheduleType::polynomial:
+    case ScheduleType::warmup_decay_lr:
+    case ScheduleType::warmup_cosine_lr:
+      return true;
+    default:
+      return false;
+  }
 }
 
 double learning_rate(const Schedule& schedule, int64_t updates_made) {
   require(updates_made >= 0, "updates_made must be >= 0, got {}", updates_made);
   return is_deepspeed(schedule.type) ? deepspeed_rate(schedule, updates_made - 1)
                                      : schedule.peak_lr * hugging_face_factor(schedule, updates_made);
+}
+
+Betas cycled_betas(const Schedule& schedule, int64_t updates_made) {
+  constexpr double kBeta2 = 0.99;
+  const Cycle& c = schedule.cycle;
+  const int64_t iteration = updates_made - 1;
+  if (iteration < 0) return {c.min_momentum, kBeta2};
+  if (!in_cycle(c, iteration)) return {c.max_momentum * decay_divisor(c, c.decay_momentum_rate, iteration), kBeta2};
+  return {c.max_momentum - (c.max_momentum - c.min_momentum) * cycle_height(c, iteration + 1), kBeta2};
 }
 
 }  // namespace nought

@@ -16,19 +16,29 @@ enum class ScheduleType {
   constant_with_warmup,  // Hugging Face: ramp, then the peak
   linear,                // Hugging Face: ramp, then a straight line to 0 at total_steps
   cosine,                // Hugging Face: ramp, then half a cosine to 0 at total_steps
+  cosine_with_restarts,  // Hugging Face: ramp, then num_cycles half cosines, each from the peak to 0
+  polynomial,            // Hugging Face: ramp, then (steps left)^power to end_lr at total_steps
+  inverse_sqrt,          // Hugging Face: ramp, then 1 / sqrt(step)
   warmup_lr,             // DeepSpeed WarmupLR: ramp from min_lr, then the peak
   warmup_decay_lr,       // DeepSpeed WarmupDecayLR: ramp from min_lr, then a straight line to min_lr at total_steps
   warmup_cosine_lr,      // DeepSpeed WarmupCosineLR: ramp from warmup_min_ratio, then half a cosine to cos_min_ratio
+  lr_range_test,         // DeepSpeed LRRangeTest: from min_lr upwards without end
+  one_cycle,             // DeepSpeed OneCycle: from min_lr to the peak and back, then a decay
 };
 
-inline constexpr std::array<std::pair<ScheduleType, std::string_view>, 7> kScheduleNames{{
+inline constexpr std::array<std::pair<ScheduleType, std::string_view>, 12> kScheduleNames{{
     {ScheduleType::constant, "constant"},
     {ScheduleType::constant_with_warmup, "constant_with_warmup"},
     {ScheduleType::linear, "linear"},
     {ScheduleType::cosine, "cosine"},
+    {ScheduleType::cosine_with_restarts, "cosine_with_restarts"},
+    {ScheduleType::polynomial, "polynomial"},
+    {ScheduleType::inverse_sqrt, "inverse_sqrt"},
     {ScheduleType::warmup_lr, "WarmupLR"},
     {ScheduleType::warmup_decay_lr, "WarmupDecayLR"},
     {ScheduleType::warmup_cosine_lr, "WarmupCosineLR"},
+    {ScheduleType::lr_range_test, "LRRangeTest"},
+    {ScheduleType::one_cycle, "OneCycle"},
 }};
 
 std::string_view name_of(ScheduleType type);
@@ -40,17 +50,43 @@ bool needs_total_steps(ScheduleType type);
 /// The shape of DeepSpeed's ramp: log(i + 1) / log(warmup_steps), or i / warmup_steps.
 enum class WarmupShape { log, linear };
 
+/// LRRangeTest: min_lr * (1 + rate * updates / size); the quotient rounded down where it is a staircase.
+struct RangeTest {
+  int64_t step_size = 2000;
+  double step_rate = 1;
+  bool staircase = false;
+};
+
+/// OneCycle: up in first_steps updates, down in second_steps, by stairs where their number is not 0; then min_lr /
+/// (1 + decay_lr_rate * updates / decay_steps). The momentum goes the other way.
+struct Cycle {
+  int64_t first_steps = 2000, second_steps = 2000;
+  int64_t first_stairs = 0, second_stairs = 0;
+  int64_t decay_steps = 0;  // 0 = no decay
+  double decay_lr_rate = 0;
+  bool cycle_momentum = true;
+  double min_momentum = 0.8, max_momentum = 0.9, decay_momentum_rate = 0;
+};
+
 struct Schedule {
   ScheduleType type = ScheduleType::linear;
   double peak_lr = 5e-5;
   int64_t warmup_steps = 0;
   int64_t total_steps = 0;  // updates of the whole run; where needs_total_steps
 
+  // Hugging Face's schedules only.
+  int64_t num_cycles = 1;  // cosine_with_restarts
+  double power = 1;        // polynomial
+  double end_lr = 1e-7;    // polynomial
+  int64_t timescale = 0;   // inverse_sqrt; 0 = warmup_steps, or 10000 without a warmup
+
   // DeepSpeed's schedules only.
   WarmupShape warmup_shape = WarmupShape::log;
-  double min_lr = 0;            // WarmupLR, WarmupDecayLR
+  double min_lr = 0;            // WarmupLR, WarmupDecayLR, LRRangeTest, OneCycle
   double warmup_min_ratio = 0;  // WarmupCosineLR, as a fraction of the peak
   double cos_min_ratio = 1e-4;  // WarmupCosineLR, as a fraction of the peak
+  RangeTest range = {};         // LRRangeTest
+  Cycle cycle = {};             // OneCycle, whose peak is peak_lr
 };
 
 /// The learning rate of the update that comes after `updates_made` updates (so 0 for the first one). Skipped updates
@@ -60,5 +96,13 @@ struct Schedule {
 /// DeepSpeed steps its schedule after each update, starting at iteration -1, so update k runs at iteration k - 1:
 /// the first update has the schedule's lowest rate (min_lr; 0 for WarmupCosineLR), and so has WarmupLR's second.
 double learning_rate(const Schedule& schedule, int64_t updates_made);
+
+struct Betas {
+  double beta1 = 0.9, beta2 = 0.999;
+};
+/// Adam's betas in the update after `updates_made` updates of a OneCycle schedule with cycle_momentum: the first goes
+/// from max_momentum to min_momentum and back while the rate rises and falls, the second is 0.99. The very first update
+/// has min_momentum (DeepSpeed's OneCycle starts its optimizer so).
+Betas cycled_betas(const Schedule& schedule, int64_t updates_made);
 
 }  // namespace nought

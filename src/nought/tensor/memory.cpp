@@ -1,11 +1,11 @@
 #include "nought/tensor/memory.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 
 #include <sys/mman.h>
 
-#include "nought/base/error.h"
 #include "nought/base/math.h"
 #include "nought/base/text.h"
 
@@ -123,14 +123,11 @@ Buffer::Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t
       bytes_(bytes),
       size_class_(size_class),
       category_(category),
-      pool_(pool) {
-  memory_->ledger_.add(category_, pool_, bytes_);
-}
+      pool_(pool) {}
 
-Buffer::~Buffer() {
-  memory_->ledger_.remove(category_, pool_, bytes_);
-  memory_->release(data_, size_class_);
-}
+Buffer::~Buffer() { memory_->release(*this); }
+
+bool Buffer::is_virtual() const { return memory_->is_virtual(); }
 
 // --- Memory ---
 
@@ -153,6 +150,12 @@ void* system_allocate(size_t bytes) {
   return data;
 }
 
+void* system_reserve(size_t bytes) {
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1,
+                    /*offset=*/0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
 }  // namespace
 
 Memory::~Memory() {
@@ -162,28 +165,73 @@ Memory::~Memory() {
 
 std::shared_ptr<Buffer> Memory::allocate(int64_t bytes, Category category, Pool pool) {
   require<DeviceError>(bytes >= 0, "cannot allocate {} bytes", bytes);
+  const int64_t counted = round_up(bytes, 64);
   const size_t size_class = size_class_of(bytes);
   void* data = nullptr;
   {
     std::lock_guard lock(mutex_);
-    auto& blocks = free_[size_class];
-    if (!blocks.empty()) {
-      data = blocks.back();
-      blocks.pop_back();
-    } else {
-      ++system_allocations_;
+    const bool on_device = pool == Pool::device;
+    if (on_device && limit_ > 0 && ledger_.current_total(pool) + counted > limit_) refuse(bytes, category);
+    data = take_block(size_class);
+    if (data) {
+      ledger_.add(category, pool, counted);
+      if (on_device) ++alive_[{counted, category}];
     }
   }
-  if (!data) data = system_allocate(size_class);
   if (!data)
     fail<DeviceError>("out of memory: {} for {} were refused by the system; alive on this rank:\n{}",
                       format_bytes(bytes), name_of(category), ledger_.table());
-  return std::make_shared<Buffer>(shared_from_this(), data, round_up(bytes, 64), size_class, category, pool);
+  return std::make_shared<Buffer>(shared_from_this(), data, counted, size_class, category, pool);
 }
 
-void Memory::release(void* data, size_t size_class) {
+void* Memory::take_block(size_t size_class) {
+  if (virtual_) return system_reserve(size_class);
+  auto& blocks = free_[size_class];
+  if (blocks.empty()) {
+    ++system_allocations_;
+    return system_allocate(size_class);
+  }
+  void* data = blocks.back();
+  blocks.pop_back();
+  return data;
+}
+
+void Memory::release(const Buffer& buffer) {
   std::lock_guard lock(mutex_);
-  free_[size_class].push_back(data);
+  ledger_.remove(buffer.category_, buffer.pool_, buffer.bytes_);
+  if (buffer.pool_ == Pool::device) {
+    const auto alive = alive_.find({buffer.bytes_, buffer.category_});
+    if (--alive->second == 0) alive_.erase(alive);
+  }
+  if (virtual_) {
+    munmap(buffer.data_, buffer.size_class_);
+  } else {
+    free_[buffer.size_class_].push_back(buffer.data_);
+  }
+}
+
+void Memory::set_limit(int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  limit_ = bytes;
+}
+
+void Memory::refuse(int64_t bytes, Category category) const {
+  fail<MemoryLimitError>("the memory budget of {} does not hold another {} for {}: {} are in use\n{}largest: {}",
+                         format_bytes(limit_), format_bytes(bytes), name_of(category),
+                         format_bytes(ledger_.current_total()), ledger_.table(), largest_buffers());
+}
+
+std::string Memory::largest_buffers() const {
+  constexpr size_t kShown = 6;
+  std::vector<std::pair<std::pair<int64_t, Category>, int64_t>> groups(alive_.begin(), alive_.end());
+  std::sort(groups.begin(), groups.end(),
+            [](const auto& a, const auto& b) { return a.first.first * a.second > b.first.first * b.second; });
+  std::string text;
+  for (size_t i = 0; i < std::min(groups.size(), kShown); ++i) {
+    const auto& [key, count] = groups[i];
+    text += fmt::format("{}{} x {} {}", i == 0 ? "" : ", ", count, format_bytes(key.first), name_of(key.second));
+  }
+  return text;
 }
 
 int64_t Memory::system_allocations() const {

@@ -7,12 +7,16 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
+
+#include "nought/base/error.h"
 
 namespace nought {
 
@@ -56,6 +60,12 @@ class MemoryLedger {
   std::array<Book, kNumPools> books_;
 };
 
+/// An allocation would exceed the budget that was set for the pool. The message shows what is alive.
+class MemoryLimitError : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 class Memory;
 
 /// A block of bytes, 64-byte aligned, owned until the last reference goes; then it returns to its Memory.
@@ -70,8 +80,11 @@ class Buffer {
   int64_t bytes() const { return bytes_; }
   Category category() const { return category_; }
   Pool pool() const { return pool_; }
+  /// True if nothing worth keeping is in it: see Memory::create_virtual().
+  bool is_virtual() const;
 
  private:
+  friend class Memory;
   std::shared_ptr<Memory> memory_;
   void* data_;
   int64_t bytes_;
@@ -83,7 +96,10 @@ class Buffer {
 /// The allocator of one rank. Thread safe: communication and I/O workers free buffers too.
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
-  static std::shared_ptr<Memory> create() { return std::shared_ptr<Memory>(new Memory); }
+  static std::shared_ptr<Memory> create() { return std::shared_ptr<Memory>(new Memory(false)); }
+  /// Hands out address space that costs nothing until it is touched, so that a program can be run for its ledger alone:
+  /// kernels that compute nothing, zero() and copy() leave it alone, a few values may be written and read as usual.
+  static std::shared_ptr<Memory> create_virtual() { return std::shared_ptr<Memory>(new Memory(true)); }
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -93,16 +109,26 @@ class Memory : public std::enable_shared_from_this<Memory> {
 
   MemoryLedger& ledger() { return ledger_; }
   const MemoryLedger& ledger() const { return ledger_; }
+  bool is_virtual() const { return virtual_; }
+  /// Refuses, with MemoryLimitError, what would bring the device pool above `bytes`; 0 = no limit.
+  void set_limit(int64_t bytes);
   /// How often the system was asked for memory: constant in a steady state.
   int64_t system_allocations() const;
 
  private:
-  Memory() = default;
+  explicit Memory(bool is_virtual) : virtual_(is_virtual) {}
   friend class Buffer;
-  void release(void* data, size_t size_class);
+  void release(const Buffer& buffer);
+  void* take_block(size_t size_class);
+  [[noreturn]] void refuse(int64_t bytes, Category category) const;
+  /// "4 x 512.0 MiB activations, ...": the buffers that take most together.
+  std::string largest_buffers() const;
 
+  const bool virtual_;
   MemoryLedger ledger_;
   mutable std::mutex mutex_;
+  int64_t limit_ = 0;
+  std::map<std::pair<int64_t, Category>, int64_t> alive_;  // buffers of the device pool by size and category
   std::unordered_map<size_t, std::vector<void*>> free_;
   int64_t system_allocations_ = 0;
 };

@@ -55,11 +55,13 @@ std::string Tensor::str() const { return defined() ? fmt::format("{}{}", name_of
 void copy(const Tensor& from, const Tensor& to) {
   require<ShapeError>(from.dtype() == to.dtype() && from.numel() == to.numel(), "cannot copy {} to {}", from.str(),
                       to.str());
-  if (from.raw() != to.raw() && from.bytes() > 0) std::memcpy(to.raw(), from.raw(), static_cast<size_t>(from.bytes()));
+  if (from.bytes() == 0 || from.raw() == to.raw() || to.buffer()->is_virtual()) return;
+  std::memcpy(to.raw(), from.raw(), static_cast<size_t>(from.bytes()));
 }
 
 void zero(const Tensor& tensor) {
-  if (tensor.bytes() > 0) std::memset(tensor.raw(), 0, static_cast<size_t>(tensor.bytes()));
+  if (tensor.bytes() > 0 && !tensor.buffer()->is_virtual())
+    std::memset(tensor.raw(), 0, static_cast<size_t>(tensor.bytes()));
 }
 
 }  // namespace nought

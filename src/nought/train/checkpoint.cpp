@@ -29,31 +29,31 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
 
 /// One flat block of one state, as it goes to a file.
 struct OwnedBlock {
-  StateKind kind;
+  size_t unit;
+  ShardedOptimizer::OwnedState state;
   const Parameter* parameter;
-  Interval interval;  // of the parameter
-  Tensor values;
+  Interval in_piece;
+
+  /// Of the parameter.
+  Interval interval() const {
+    const int64_t begin = state.piece.in_parameter.begin;
+    return {begin + in_piece.begin, begin + in_piece.end};
+  }
   std::string tensor_name() const {
-    return fmt::format("{}/{}[{}:{}]", name_of(kind), parameter->name, interval.begin, interval.end);
+    return fmt::format("{}/{}[{}:{}]", name_of(state.kind), parameter->name, interval().begin, interval().end);
   }
 };
 
 std::vector<OwnedBlock> owned_blocks(ShardedModel& model) {
   std::vector<OwnedBlock> blocks;
   const auto& units = model.model().units();
-  for (size_t i = 0; i < units.size(); ++i) {
-    const Interval own = model.residency().partition(i).owned(model.ranks().rank());
-    for (StateKind kind : kStateKinds) {
-      const Tensor state = model.optimizer().owned(i, kind);
-      for (const Piece& piece : pieces_in(*units[i], own))
-        for (int64_t at = 0; at < piece.in_parameter.size(); at += kBlockElements) {
-          const int64_t count = std::min(kBlockElements, piece.in_parameter.size() - at);
-          const int64_t begin = piece.in_unit.begin - own.begin + at, from = piece.in_parameter.begin + at;
-          blocks.push_back(
-              {kind, &units[i]->parameters()[piece.parameter], {from, from + count}, state.flat(begin, begin + count)});
-        }
+  for (size_t i = 0; i < units.size(); ++i)
+    for (const ShardedOptimizer::OwnedState& state : model.optimizer().owned(i)) {
+      const int64_t size = state.piece.in_parameter.size();
+      for (int64_t at = 0; at < size; at += kBlockElements)
+        blocks.push_back(
+            {i, state, &units[i]->parameters()[state.piece.parameter], {at, std::min(size, at + kBlockElements)}});
     }
-  }
   return blocks;
 }
 
@@ -64,19 +64,21 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
   const int rank = model.ranks().rank();
   const std::vector<OwnedBlock> blocks = owned_blocks(model);
   std::vector<TensorSpec> specs;
-  for (const OwnedBlock& block : blocks) specs.push_back({block.tensor_name(), DType::f32, {block.interval.size()}});
+  for (const OwnedBlock& block : blocks) specs.push_back({block.tensor_name(), DType::f32, {block.in_piece.size()}});
   SafetensorsWriter writer(folder / rank_file(rank, "safetensors"), specs);
   nlohmann::json entries = nlohmann::json::array();
   for (const OwnedBlock& block : blocks) {
-    writer.write(block.tensor_name(), block.values);
-    entries.push_back({{"state", name_of(block.kind)},
+    const Tensor piece = model.optimizer().values(block.unit, block.state);
+    const Tensor values = piece.flat(block.in_piece.begin, block.in_piece.end);
+    writer.write(block.tensor_name(), values);
+    entries.push_back({{"state", name_of(block.state.kind)},
                        {"parameter", block.parameter->name},
                        {"shape", std::vector<int64_t>(block.parameter->shape.begin(), block.parameter->shape.end())},
                        {"file", rank_file(rank, "safetensors")},
                        {"tensor", block.tensor_name()},
-                       {"begin", block.interval.begin},
-                       {"end", block.interval.end},
-                       {"xxh3", xxh3_of(bytes_of(block.values))}});
+                       {"begin", block.interval().begin},
+                       {"end", block.interval().end},
+                       {"xxh3", xxh3_of(bytes_of(values))}});
   }
   writer.finish();
   write_text_atomically(folder / rank_file(rank, "json"), entries.dump());
@@ -182,11 +184,11 @@ void remove_old_checkpoints(const fs::path& folder, int64_t keep) {
 
 Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
   const nlohmann::json manifest = read_json(path_ / "manifest.json");
+  std::map<std::string, Shape> shapes;
   try {
     require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path_.string(),
                      manifest.at("format").dump(), kFormat);
     info_ = {manifest.at("step"), manifest.at("world_size"), manifest.at("zero_stage"), manifest.at("run")};
-    std::map<std::string, Shape> shapes;
     for (const nlohmann::json& entry : manifest.at("blocks")) {
       const std::string parameter = entry.at("parameter");
       Shape shape;
@@ -212,10 +214,11 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
     for (const Block& block : blocks)
       if (!files_.contains(block.file)) files_.emplace(block.file, SafetensorsFile(path_ / block.file));
   }
+  // Which states there are besides the master depends on the optimizer that wrote them; what there is must be whole.
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters())
-      for (StateKind kind : kStateKinds)
-        check_coverage(fmt::format("{}/{}", name_of(kind), parameter.name), parameter.range.size());
+      check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name), parameter.range.size());
+  for (const auto& [key, blocks] : blocks_) check_coverage(key, shapes.at(key.substr(key.find('/') + 1)).numel());
 }
 
 void Checkpoint::check_coverage(const std::string& key, int64_t numel) const {
@@ -227,7 +230,13 @@ void Checkpoint::check_coverage(const std::string& key, int64_t numel) const {
 }
 
 void Checkpoint::fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const {
-  for (const Block& block : blocks_.at(fmt::format("{}/{}", name_of(kind), parameter.name))) {
+  const auto found = blocks_.find(fmt::format("{}/{}", name_of(kind), parameter.name));
+  require<IoError>(
+      found != blocks_.end(),
+      "{} holds no {} of {}: another optimizer wrote it; resume with that one, or start a new run from the "
+      "exported weights",
+      path_.string(), name_of(kind), parameter.name);
+  for (const Block& block : found->second) {
     const Interval common = intersect(block.interval, interval);
     if (common.empty()) continue;
     const SafetensorsFile& file = files_.at(block.file);

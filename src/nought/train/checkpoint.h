@@ -1,7 +1,8 @@
 // Checkpoints without a topology: each rank writes the intervals that it owns; loading reads the intervals that the new
 // layout needs, whatever stage or number of ranks wrote them.
 //
-// A checkpoint is a folder checkpoint-STEP: rank-R.safetensors with flat fp32 blocks, and manifest.json, which maps
+// A checkpoint is a folder checkpoint-STEP: rank-R.safetensors with flat fp32 blocks of the states that the
+// optimizer has (8-bit states are decoded, which loses nothing), and manifest.json, which maps
 // each parameter and state to (file, tensor, interval, xxh3). It is written aside, fsynced and renamed: it exists whole
 // or not at all. A damaged block is an IoError when it is read.
 #pragma once

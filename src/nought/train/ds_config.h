@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "nought/base/visit.h"
-#include "nought/optim/schedule.h"
+#include "nought/train/run_config.h"
 
 namespace nought {
 
@@ -31,6 +31,7 @@ struct DsOptimizerParams {
   Auto<double> weight_decay;
   Setting<bool> adam_w_mode{true};
   Setting<bool> torch_adam{false};
+  OptimizerArgs args;
 
   template <class V>
   void visit(V& v) {
@@ -40,6 +41,7 @@ struct DsOptimizerParams {
     v("weight_decay", weight_decay, "auto <- training.weight_decay");
     v("adam_w_mode", adam_w_mode, "Adam only: decoupled weight decay, as AdamW has it always");
     v("torch_adam", torch_adam, "selects an implementation in DeepSpeed; the arithmetic is the same");
+    args.visit(v);
   }
 };
 
@@ -49,7 +51,7 @@ struct DsOptimizer {
 
   template <class V>
   void visit(V& v) {
-    v("type", type, "Adam or AdamW");
+    v("type", type, "Adam, AdamW, Adagrad, Lamb, Lion, Muon or SGD");
     v("params", params, "the optimizer's parameters");
   }
 };
@@ -62,6 +64,22 @@ struct DsSchedulerParams {
   Auto<int64_t> total_num_steps;
   Setting<double> warmup_min_ratio{0.0};
   Setting<double> cos_min_ratio{1e-4};
+  Setting<double> lr_range_test_min_lr{1e-3};
+  Setting<int64_t> lr_range_test_step_size{int64_t{2000}};
+  Setting<double> lr_range_test_step_rate{1.0};
+  Setting<bool> lr_range_test_staircase{false};
+  Setting<double> cycle_min_lr;
+  Setting<double> cycle_max_lr;
+  Setting<double> decay_lr_rate{0.0};
+  Setting<int64_t> cycle_first_step_size{int64_t{2000}};
+  Setting<int64_t> cycle_second_step_size;
+  Setting<int64_t> cycle_first_stair_count{int64_t{0}};
+  Setting<int64_t> cycle_second_stair_count;
+  Setting<int64_t> decay_step_size{int64_t{0}};
+  Setting<bool> cycle_momentum{true};
+  Setting<double> cycle_min_mom{0.8};
+  Setting<double> cycle_max_mom{0.9};
+  Setting<double> decay_mom_rate{0.0};
 
   template <class V>
   void visit(V& v) {
@@ -72,6 +90,22 @@ struct DsSchedulerParams {
     v("total_num_steps", total_num_steps, "WarmupDecayLR, WarmupCosineLR: length of the run; auto <- computed");
     v("warmup_min_ratio", warmup_min_ratio, "WarmupCosineLR: start of the ramp, as a fraction of optimizer.params.lr");
     v("cos_min_ratio", cos_min_ratio, "WarmupCosineLR: end of the cosine, as a fraction of optimizer.params.lr");
+    v("lr_range_test_min_lr", lr_range_test_min_lr, "LRRangeTest: the first rate");
+    v("lr_range_test_step_size", lr_range_test_step_size, "LRRangeTest: updates in which the rate rises by one step");
+    v("lr_range_test_step_rate", lr_range_test_step_rate, "LRRangeTest: height of a step, in first rates");
+    v("lr_range_test_staircase", lr_range_test_staircase, "LRRangeTest: by stairs rather than in a line");
+    v("cycle_min_lr", cycle_min_lr, "OneCycle: rate at both ends of the cycle");
+    v("cycle_max_lr", cycle_max_lr, "OneCycle: rate at its peak");
+    v("decay_lr_rate", decay_lr_rate, "OneCycle: decay of the rate after the cycle");
+    v("cycle_first_step_size", cycle_first_step_size, "OneCycle: updates up to the peak");
+    v("cycle_second_step_size", cycle_second_step_size, "OneCycle: updates down; default: as many as up");
+    v("cycle_first_stair_count", cycle_first_stair_count, "OneCycle: stairs up; 0 = a line");
+    v("cycle_second_stair_count", cycle_second_stair_count, "OneCycle: stairs down; default: as many as up");
+    v("decay_step_size", decay_step_size, "OneCycle: updates of one step of the decay; 0 = no decay");
+    v("cycle_momentum", cycle_momentum, "OneCycle: move Adam's first beta the other way, with 0.99 as the second");
+    v("cycle_min_mom", cycle_min_mom, "OneCycle: first beta at the peak");
+    v("cycle_max_mom", cycle_max_mom, "OneCycle: first beta at both ends");
+    v("decay_mom_rate", decay_mom_rate, "OneCycle: change of the first beta after the cycle");
   }
 };
 
@@ -81,7 +115,7 @@ struct DsScheduler {
 
   template <class V>
   void visit(V& v) {
-    v("type", type, "WarmupLR, WarmupDecayLR or WarmupCosineLR");
+    v("type", type, "WarmupLR, WarmupDecayLR, WarmupCosineLR, LRRangeTest or OneCycle");
     v("params", params, "the schedule's parameters");
   }
 };

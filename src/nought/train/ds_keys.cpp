@@ -22,11 +22,10 @@ constexpr std::string_view kGated = "";
 constexpr auto kRules = std::to_array<KeyRule>({
     // optimizer, scheduler
     {"optimizer.legacy_fusion", "false", no_effect, "the update is always one pass"},
-    {"optimizer.params.bias_correction", "true", refused, "AdamW always corrects its bias"},
     {"optimizer.params.amsgrad", "false", refused, "AMSGrad is not available"},
     {"optimizer.params.fused", "false | true", no_effect, "the update is always one pass"},
     {"zero_allow_untested_optimizer", "false | true", no_effect, "every optimizer here works at every stage"},
-    {"zero_force_ds_cpu_optimizer", "true | false", no_effect, "there is one AdamW per kernel backend"},
+    {"zero_force_ds_cpu_optimizer", "true | false", no_effect, "there is one optimizer of each kind per kernel backend"},
 
     // precision
     {"fp16.auto_cast", "false", gated, kGated},

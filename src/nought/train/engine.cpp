@@ -19,7 +19,7 @@ StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t tota
     tape.backward(loss);
   }
   std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
-  sum_over_ranks(sums);
+  model_.sum_over_ranks(sums);
   const StepResult result{.loss = sums[1] / static_cast<double>(total_targets), .grad_norm = std::sqrt(sums[0])};
   require(std::isfinite(result.loss),
           "the loss is {}: the weights are those of the step before; lower the learning "
@@ -45,16 +45,8 @@ double Engine::evaluate(std::span<const Batch> micro_batches, int64_t total_targ
     Tape tape(model_.context(), /*recording=*/false);
     loss_sum += model_.model().loss(tape, batch.input_ids, batch.targets, 1).value.item();
   }
-  sum_over_ranks(std::span(&loss_sum, 1));
+  model_.sum_over_ranks(std::span(&loss_sum, 1));
   return loss_sum / static_cast<double>(total_targets);
-}
-
-void Engine::sum_over_ranks(std::span<double> values) {
-  if (model_.ranks().size() == 1) return;
-  const Tensor sums = Tensor::of<double>(*model_.context().memory, {static_cast<int64_t>(values.size())}, values,
-                                         Category::communication);
-  model_.ranks().all_reduce(sums).wait();
-  std::copy_n(sums.data<double>(), values.size(), values.begin());
 }
 
 }  // namespace nought

@@ -26,9 +26,6 @@ class Engine {
   double evaluate(std::span<const Batch> micro_batches, int64_t total_targets);
 
  private:
-  /// Sums f64 values over the ranks, in rank order.
-  void sum_over_ranks(std::span<double> values);
-
   ShardedModel& model_;
 };
 

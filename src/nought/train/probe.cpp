@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/models/names.h"
 #include "nought/models/safetensors.h"
 
 namespace nought {
@@ -107,7 +108,7 @@ ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input
     for (size_t i = 0; i < units.size(); ++i) {
       const Tensor flat = model.gather_gradients(i);
       for (const Parameter& parameter : units[i]->parameters())
-        if (first)
+        if (first && !is_untrained_name(parameter.name))
           output.emplace_back(
               "grad." + parameter.name,
               as_f32(context, flat.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape)));

@@ -1,6 +1,5 @@
-// Everything that resolve() settles but the length of the run and its schedule (resolve_schedule.cpp).
-#include <cmath>
-
+// Everything that resolve() settles but the optimizer (resolve_optimizer.cpp), the length of the run
+// and its schedule (resolve_schedule.cpp).
 #include <fmt/ranges.h>
 
 #include "nought/train/resolver.h"
@@ -19,16 +18,6 @@ Auto<T> as_auto(const Setting<T>& setting) {
 void require_count(const Candidate<int64_t>& count) {
   require<ConfigError>(1 <= count.value && count.value <= kLargestCount, "{}: expected 1 to {}, got {}", count.place,
                        kLargestCount, count.value);
-}
-
-void require_finite_at_least_zero(const Candidate<double>& number) {
-  require<ConfigError>(std::isfinite(number.value) && number.value >= 0, "{}: expected a finite number >= 0, got {}",
-                       number.place, number.value);
-}
-
-void require_fraction(const Candidate<double>& number) {
-  require<ConfigError>(0 <= number.value && number.value < 1, "{}: expected a number in [0, 1), got {}", number.place,
-                       number.value);
 }
 
 /// The first of the keys that an inline config.json has as an integer; families name them differently.
@@ -185,52 +174,6 @@ void Resolver::resolve_zero() {
   plan_.recompute = note("recompute", training("gradient_checkpointing", config_.training.gradient_checkpointing));
 }
 
-void Resolver::resolve_optimizer() {
-  const TrainingConfig& t = config_.training;
-  const DsOptimizerParams& params = ds_.optimizer.params;
-  const bool in_deepspeed = ds_.optimizer.type.given;
-  const auto number = [&](const std::string& key, const Auto<double>& ds, const Candidate<double>& argument,
-                          double fallback) {
-    return merge("optimizer.params." + key, ds, argument, in_deepspeed ? std::optional(fallback) : std::nullopt);
-  };
-
-  const auto lr = number("lr", params.lr, training("learning_rate", t.learning_rate), 1e-3);
-  require_finite_at_least_zero(lr);
-  plan_.schedule.peak_lr = note("learning_rate", lr);
-
-  const Auto<std::vector<double>>& betas = params.betas;
-  require<ConfigError>(!betas.given() || betas.value.size() == 2, "{}: expected two numbers, found {}",
-                       origins_.place("deepspeed.optimizer.params.betas"), betas.value.size());
-  const auto beta = [&](size_t i, const Candidate<double>& argument, double fallback) {
-    const auto state = static_cast<Auto<double>::State>(betas.state);
-    const auto result = number("betas", {betas.given() ? betas.value[i] : 0.0, state}, argument, fallback);
-    require_fraction(result);
-    return result;
-  };
-  plan_.adam.beta1 = note("beta1", beta(0, training("adam_beta1", t.adam_beta1), 0.9));
-  plan_.adam.beta2 = note("beta2", beta(1, training("adam_beta2", t.adam_beta2), 0.999));
-
-  const auto eps = number("eps", params.eps, training("adam_epsilon", t.adam_epsilon), 1e-8);
-  require<ConfigError>(std::isfinite(eps.value) && eps.value > 0, "{}: expected a finite number > 0, got {}", eps.place,
-                       eps.value);
-  plan_.adam.eps = note("eps", eps);
-  const auto decay = number("weight_decay", params.weight_decay, training("weight_decay", t.weight_decay), 0.0);
-  require_finite_at_least_zero(decay);
-  plan_.adam.weight_decay = note("weight_decay", decay);
-
-  Candidate<bool> decoupled{true, false, "", "AdamW"};
-  if (in_deepspeed && ds_.optimizer.type.value == "Adam")
-    decoupled = section_value("deepspeed.optimizer.params.adam_w_mode", params.adam_w_mode);
-  const auto optim = training("optim", t.optim);
-  require<ConfigError>(decoupled.value || !optim.given, "{} = false contradicts {}, which is AdamW; remove one",
-                       decoupled.place, optim.place);
-  plan_.adam.decoupled_decay = note("decoupled_decay", decoupled);
-
-  const auto clipping = merge("gradient_clipping", ds_.gradient_clipping, training("max_grad_norm", t.max_grad_norm));
-  require_finite_at_least_zero(clipping);
-  plan_.gradient_clipping = note("gradient_clipping", clipping);
-}
-
 void Resolver::resolve_output() {
   const TrainingConfig& t = config_.training;
   const auto seed = merge("seed", as_auto(ds_.seed), training("seed", t.seed));
@@ -252,6 +195,8 @@ void Resolver::resolve_output() {
   const auto limit = training("save_total_limit", t.save_total_limit);
   require_at_least<int64_t>(limit, 0);
   plan_.save_total_limit = note("save_total_limit", limit);
+  const auto budget = training("device_memory", t.device_memory);
+  if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
   const auto folder = training("output_dir", t.output_dir);
   require<ConfigError>(!folder.value.empty(), "{}: expected a folder's path, found \"\"", folder.place);
   plan_.output_dir = note("output_dir", folder);

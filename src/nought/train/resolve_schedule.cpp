@@ -20,6 +20,7 @@ ScheduleType deepspeed_type(const std::string& name) {
 ScheduleType counterpart(ScheduleType deepspeed) {
   if (deepspeed == ScheduleType::warmup_decay_lr) return ScheduleType::linear;
   if (deepspeed == ScheduleType::warmup_cosine_lr) return ScheduleType::cosine;
+  if (deepspeed == ScheduleType::lr_range_test || deepspeed == ScheduleType::one_cycle) return deepspeed;
   return ScheduleType::constant_with_warmup;
 }
 
@@ -100,6 +101,28 @@ void Resolver::use_hugging_face_schedule() {
   schedule.warmup_steps = note("schedule.warmup_steps", warmup);
   if (needs_total_steps(type.value))
     schedule.total_steps = note("schedule.total_steps", Candidate<int64_t>{plan_.max_steps, false, "", "max_steps"});
+  use_schedule_arguments();
+}
+
+void Resolver::use_schedule_arguments() {
+  Schedule& schedule = plan_.schedule;
+  const SchedulerArgs& args = config_.training.lr_scheduler_kwargs;
+  const auto take = [&](const char* key, const auto& setting, ScheduleType owner, auto& into) {
+    const auto value = training(std::string("lr_scheduler_kwargs.") + key, setting);
+    if (!setting.given) return;
+    require<ConfigError>(schedule.type == owner, "{}: {} has no such parameter, only {}", value.place,
+                         name_of(schedule.type), name_of(owner));
+    require<ConfigError>(value.value > 0 && std::isfinite(static_cast<double>(value.value)),
+                         "{}: expected a finite number > 0, got {}", value.place, value.value);
+    into = note(std::string("schedule.") + key, value);
+  };
+  take("num_cycles", args.num_cycles, ScheduleType::cosine_with_restarts, schedule.num_cycles);
+  take("power", args.power, ScheduleType::polynomial, schedule.power);
+  take("lr_end", args.lr_end, ScheduleType::polynomial, schedule.end_lr);
+  take("timescale", args.timescale, ScheduleType::inverse_sqrt, schedule.timescale);
+  require<ConfigError>(schedule.type != ScheduleType::polynomial || schedule.end_lr < schedule.peak_lr,
+                       "training.lr_scheduler_kwargs.lr_end {} must be below learning_rate {}", schedule.end_lr,
+                       schedule.peak_lr);
 }
 
 /// DeepSpeed would hand a foreign parameter to the schedule's constructor and fail there.
@@ -110,9 +133,28 @@ void Resolver::require_parameters_of(ScheduleType type) const {
                          name_of(type), key);
   };
   const auto present = [](const auto& value) { return value.given() || value.automatic(); };
-  const bool cosine = type == ScheduleType::warmup_cosine_lr;
-  refuse(cosine && present(p.warmup_min_lr), "warmup_min_lr");
-  refuse(cosine && present(p.warmup_max_lr), "warmup_max_lr");
+  const bool cosine = type == ScheduleType::warmup_cosine_lr, range = type == ScheduleType::lr_range_test;
+  const bool cycle = type == ScheduleType::one_cycle, ramp = !cosine && !range && !cycle;
+  refuse(!ramp && present(p.warmup_min_lr), "warmup_min_lr");
+  refuse(!ramp && present(p.warmup_max_lr), "warmup_max_lr");
+  refuse(!ramp && !cosine && present(p.warmup_num_steps), "warmup_num_steps");
+  refuse(!ramp && !cosine && p.warmup_type.given, "warmup_type");
+  refuse(!range && p.lr_range_test_min_lr.given, "lr_range_test_min_lr");
+  refuse(!range && p.lr_range_test_step_size.given, "lr_range_test_step_size");
+  refuse(!range && p.lr_range_test_step_rate.given, "lr_range_test_step_rate");
+  refuse(!range && p.lr_range_test_staircase.given, "lr_range_test_staircase");
+  refuse(!cycle && p.cycle_min_lr.given, "cycle_min_lr");
+  refuse(!cycle && p.cycle_max_lr.given, "cycle_max_lr");
+  refuse(!cycle && p.decay_lr_rate.given, "decay_lr_rate");
+  refuse(!cycle && p.cycle_first_step_size.given, "cycle_first_step_size");
+  refuse(!cycle && p.cycle_second_step_size.given, "cycle_second_step_size");
+  refuse(!cycle && p.cycle_first_stair_count.given, "cycle_first_stair_count");
+  refuse(!cycle && p.cycle_second_stair_count.given, "cycle_second_stair_count");
+  refuse(!cycle && p.decay_step_size.given, "decay_step_size");
+  refuse(!cycle && p.cycle_momentum.given, "cycle_momentum");
+  refuse(!cycle && p.cycle_min_mom.given, "cycle_min_mom");
+  refuse(!cycle && p.cycle_max_mom.given, "cycle_max_mom");
+  refuse(!cycle && p.decay_mom_rate.given, "decay_mom_rate");
   refuse(!cosine && p.warmup_min_ratio.given, "warmup_min_ratio");
   refuse(!cosine && p.cos_min_ratio.given, "cos_min_ratio");
   refuse(!needs_total_steps(type) && present(p.total_num_steps), "total_num_steps");
@@ -130,6 +172,8 @@ void Resolver::use_deepspeed_schedule() {
                        name_of(schedule.type), asked.place, name_of(asked.value));
   plan_.resolved.push_back({"schedule", std::string(name_of(schedule.type)), "deepspeed: scheduler.type"});
 
+  if (schedule.type == ScheduleType::lr_range_test) return use_range_test();
+  if (schedule.type == ScheduleType::one_cycle) return use_one_cycle();
   const auto number = [&](const std::string& key, const Candidate<double>& candidate) {
     require<ConfigError>(std::isfinite(candidate.value) && candidate.value >= 0,
                          "{}: expected a finite number >= 0, got {}", candidate.place, candidate.value);
@@ -151,6 +195,48 @@ void Resolver::use_deepspeed_schedule() {
   schedule.warmup_shape = shape.value;
   plan_.resolved.push_back({"schedule.warmup_type", shape.value == WarmupShape::log ? "log" : "linear", shape.reason});
   use_deepspeed_lengths(p);
+}
+
+void Resolver::use_range_test() {
+  const DsSchedulerParams& p = ds_.scheduler.params;
+  const auto value = [&](const std::string& key, const auto& setting, double least) {
+    return scheduler_value(key, setting, least);
+  };
+  plan_.schedule.min_lr = value("lr_range_test_min_lr", p.lr_range_test_min_lr, 0);
+  plan_.schedule.range = {.step_size = value("lr_range_test_step_size", p.lr_range_test_step_size, 1),
+                          .step_rate = value("lr_range_test_step_rate", p.lr_range_test_step_rate, 0),
+                          .staircase = p.lr_range_test_staircase.value};
+}
+
+void Resolver::use_one_cycle() {
+  const DsSchedulerParams& p = ds_.scheduler.params;
+  const std::string place = origins_.place("deepspeed.scheduler.params");
+  require<ConfigError>(p.cycle_min_lr.given && p.cycle_max_lr.given, "{}: OneCycle needs cycle_min_lr and cycle_max_lr",
+                       place);
+  const auto value = [&](const std::string& key, const auto& setting, double least) {
+    return scheduler_value(key, setting, least);
+  };
+  plan_.schedule.min_lr = value("cycle_min_lr", p.cycle_min_lr, 0);
+  plan_.schedule.peak_lr = value("cycle_max_lr", p.cycle_max_lr, 0);
+  Cycle cycle{.first_steps = value("cycle_first_step_size", p.cycle_first_step_size, 1),
+              .first_stairs = value("cycle_first_stair_count", p.cycle_first_stair_count, 0),
+              .decay_steps = value("decay_step_size", p.decay_step_size, 0),
+              .decay_lr_rate = value("decay_lr_rate", p.decay_lr_rate, 0),
+              .cycle_momentum = p.cycle_momentum.value,
+              .min_momentum = value("cycle_min_mom", p.cycle_min_mom, 0),
+              .max_momentum = value("cycle_max_mom", p.cycle_max_mom, 0),
+              .decay_momentum_rate = value("decay_mom_rate", p.decay_mom_rate, 0)};
+  cycle.second_steps =
+      p.cycle_second_step_size.given ? value("cycle_second_step_size", p.cycle_second_step_size, 1) : cycle.first_steps;
+  cycle.second_stairs = p.cycle_second_stair_count.given
+                            ? value("cycle_second_stair_count", p.cycle_second_stair_count, 0)
+                            : cycle.first_stairs;
+  require<ConfigError>(cycle.min_momentum < 1 && cycle.max_momentum < 1,
+                       "{}: cycle_min_mom and cycle_max_mom must be below 1", place);
+  require<ConfigError>(!cycle.cycle_momentum || cycle.decay_steps == 0 || cycle.decay_momentum_rate == 0,
+                       "{}: decay_mom_rate raises the momentum without end, to 1 and above; leave it 0", place);
+  plan_.schedule.cycle = cycle;
+  if (cycle.cycle_momentum) plan_.optimizer.momentum_cycle = plan_.schedule;
 }
 
 void Resolver::use_deepspeed_lengths(const DsSchedulerParams& params) {

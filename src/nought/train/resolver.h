@@ -4,8 +4,10 @@
 // was given is an error which names both; where only one of the two is given, it counts.
 #pragma once
 
+#include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/core.h>
 
@@ -37,6 +39,10 @@ class Resolver {
   void resolve_precision();
   void resolve_zero();
   void resolve_optimizer();
+  void resolve_clipping();
+  Method resolve_method();
+  std::pair<double, double> resolve_betas(double fallback2);
+  void resolve_parameter_groups();
   void resolve_length();
   void resolve_schedule();
   void resolve_output();
@@ -48,6 +54,9 @@ class Resolver {
   void set_batch(const Candidate<int64_t>& micro, const Candidate<int64_t>& steps, const std::string& total_reason);
   void use_hugging_face_schedule();
   void use_deepspeed_schedule();
+  void use_schedule_arguments();
+  void use_range_test();
+  void use_one_cycle();
   void use_deepspeed_lengths(const DsSchedulerParams& params);
   void require_parameters_of(ScheduleType type) const;
   Candidate<int64_t> warmup_of_training() const;
@@ -106,6 +115,24 @@ class Resolver {
   static void require_at_least(const Candidate<T>& candidate, T least) {
     require<ConfigError>(candidate.value >= least, "{}: expected at least {}, got {}", candidate.place, least,
                          candidate.value);
+  }
+
+  /// A number of DeepSpeed's scheduler section, checked and noted.
+  template <class T>
+  T scheduler_value(const std::string& key, const Setting<T>& setting, double least) {
+    const auto candidate = section_value("deepspeed.scheduler.params." + key, setting);
+    const auto number = static_cast<double>(candidate.value);
+    require<ConfigError>(std::isfinite(number) && number >= least, "{}: expected a finite number >= {}, got {}",
+                         candidate.place, least, candidate.value);
+    return note("schedule." + key, candidate);
+  }
+  static void require_finite_at_least_zero(const Candidate<double>& number) {
+    require<ConfigError>(std::isfinite(number.value) && number.value >= 0, "{}: expected a finite number >= 0, got {}",
+                         number.place, number.value);
+  }
+  static void require_fraction(const Candidate<double>& number) {
+    require<ConfigError>(0 <= number.value && number.value < 1, "{}: expected a number in [0, 1), got {}", number.place,
+                         number.value);
   }
 
   void warn(std::string message) { plan_.warnings.push_back(std::move(message)); }

@@ -21,25 +21,106 @@ namespace nought {
 /// The schedules that training.lr_scheduler_type may name; DeepSpeed's own are named in its scheduler section.
 template <>
 struct EnumNames<ScheduleType> {
-  static constexpr std::array<std::pair<ScheduleType, std::string_view>, 4> value{{
+  static constexpr std::array<std::pair<ScheduleType, std::string_view>, 7> value{{
       {ScheduleType::linear, "linear"},
       {ScheduleType::cosine, "cosine"},
+      {ScheduleType::cosine_with_restarts, "cosine_with_restarts"},
+      {ScheduleType::polynomial, "polynomial"},
+      {ScheduleType::inverse_sqrt, "inverse_sqrt"},
       {ScheduleType::constant, "constant"},
       {ScheduleType::constant_with_warmup, "constant_with_warmup"},
   }};
 };
 
-/// Names that Hugging Face gives to implementations of AdamW; they differ in speed there, here they are one.
-enum class OptimizerName { adamw_torch, adamw_torch_fused, adamw_hf, adamw_apex_fused };
+/// Hugging Face's names of optimizers, and Lamb and Muon beside them. Several are implementations of AdamW that differ
+/// in speed there; here they are one.
+enum class OptimizerName {
+  adamw_torch,
+  adamw_torch_fused,
+  adamw_hf,
+  adamw_apex_fused,
+  adamw_8bit,
+  adamw_bnb_8bit,
+  sgd,
+  adagrad,
+  lion_32bit,
+  lion_8bit,
+  lamb,
+  muon,
+};
 
 template <>
 struct EnumNames<OptimizerName> {
-  static constexpr std::array<std::pair<OptimizerName, std::string_view>, 4> value{{
+  static constexpr std::array<std::pair<OptimizerName, std::string_view>, 12> value{{
       {OptimizerName::adamw_torch, "adamw_torch"},
       {OptimizerName::adamw_torch_fused, "adamw_torch_fused"},
       {OptimizerName::adamw_hf, "adamw_hf"},
       {OptimizerName::adamw_apex_fused, "adamw_apex_fused"},
+      {OptimizerName::adamw_8bit, "adamw_8bit"},
+      {OptimizerName::adamw_bnb_8bit, "adamw_bnb_8bit"},
+      {OptimizerName::sgd, "sgd"},
+      {OptimizerName::adagrad, "adagrad"},
+      {OptimizerName::lion_32bit, "lion_32bit"},
+      {OptimizerName::lion_8bit, "lion_8bit"},
+      {OptimizerName::lamb, "lamb"},
+      {OptimizerName::muon, "muon"},
   }};
+};
+
+/// Parameters that only some optimizers have: in training.optim_args and in DeepSpeed's optimizer.params.
+struct OptimizerArgs {
+  Setting<double> momentum;
+  Setting<double> dampening{0.0};
+  Setting<bool> nesterov{false};
+  Setting<double> max_coeff{10.0};
+  Setting<double> min_coeff{0.01};
+  Setting<bool> bias_correction{true};
+  Setting<double> muon_lr;
+  Setting<double> adam_lr;
+  Setting<int64_t> block_size{256};
+
+  template <class V>
+  void visit(V& v) {
+    v("momentum", momentum, "SGD (default 0), Muon (default 0.95)");
+    v("dampening", dampening, "SGD: the momentum takes 1 - dampening of the gradient");
+    v("nesterov", nesterov, "SGD: look ahead along the momentum");
+    v("max_coeff", max_coeff, "Lamb: largest trust ratio");
+    v("min_coeff", min_coeff, "Lamb: smallest trust ratio");
+    v("bias_correction", bias_correction, "Lamb: correct the moments of the first updates; Adam always does");
+    v("muon_lr", muon_lr, "Muon: rate of the blocks' matrices; default lr");
+    v("adam_lr", adam_lr, "Muon: rate of all other parameters, which have AdamW; default lr");
+    v("block_size", block_size, "8-bit optimizers: elements that share a scale");
+  }
+};
+
+/// Parameters whose name contains a match of the pattern; the first group that matches counts.
+struct ParameterGroupConfig {
+  std::string pattern;
+  Setting<double> lr_scale{1.0};
+  Setting<double> weight_decay;
+
+  template <class V>
+  void visit(V& v) {
+    v("pattern", pattern, "a regular expression (ECMAScript), searched for in the parameter's name");
+    v("lr_scale", lr_scale, "factor on the learning rate");
+    v("weight_decay", weight_decay, "in place of training.weight_decay, also for norms and biases");
+  }
+};
+
+/// transformers' lr_scheduler_kwargs.
+struct SchedulerArgs {
+  Setting<int64_t> num_cycles{int64_t{1}};
+  Setting<double> power{1.0};
+  Setting<double> lr_end{1e-7};
+  Setting<int64_t> timescale;
+
+  template <class V>
+  void visit(V& v) {
+    v("num_cycles", num_cycles, "cosine_with_restarts: how often the cosine starts");
+    v("power", power, "polynomial: its exponent");
+    v("lr_end", lr_end, "polynomial: the last rate");
+    v("timescale", timescale, "inverse_sqrt; default: warmup_steps, or 10000 without a warmup");
+  }
 };
 
 struct DataConfig {
@@ -69,7 +150,11 @@ struct TrainingConfig {
   Setting<double> adam_epsilon{1e-8};
   Setting<double> max_grad_norm{1.0};
   Setting<OptimizerName> optim{OptimizerName::adamw_torch};
+  Setting<std::string> optim_args;
+  Setting<std::vector<ParameterGroupConfig>> parameter_groups;
+  Setting<bool> weight_decay_all{false};
   Setting<ScheduleType> lr_scheduler_type{ScheduleType::linear};
+  SchedulerArgs lr_scheduler_kwargs;
   Setting<int64_t> warmup_steps{0};
   Setting<double> warmup_ratio{0.0};
   Setting<bool> bf16{false};
@@ -79,6 +164,7 @@ struct TrainingConfig {
   Setting<int64_t> logging_steps{10};
   Setting<int64_t> save_steps{500};
   Setting<int64_t> save_total_limit;
+  Setting<std::string> device_memory;
   Setting<std::string> output_dir{"out"};
 
   template <class V>
@@ -88,13 +174,19 @@ struct TrainingConfig {
     v("per_device_train_batch_size", per_device_train_batch_size, "sequences per rank and forward");
     v("gradient_accumulation_steps", gradient_accumulation_steps, "micro-batches per update");
     v("learning_rate", learning_rate, "the schedule's peak");
-    v("weight_decay", weight_decay, "AdamW's decay of weights; norms and biases have none");
+    v("weight_decay", weight_decay, "decay of weights; norms and biases have none");
     v("adam_beta1", adam_beta1, "decay of the first moment");
     v("adam_beta2", adam_beta2, "decay of the second moment");
     v("adam_epsilon", adam_epsilon, "added to the root of the second moment");
     v("max_grad_norm", max_grad_norm, "largest global norm of the gradients; 0 = no clipping");
-    v("optim", optim, "all of them are AdamW");
+    v("optim", optim,
+      "the optimizer; names that begin with adamw are one AdamW, 8bit ones keep their states in 8 bits");
+    v("optim_args", optim_args, "its own parameters, as \"momentum=0.9,nesterov=true\"");
+    v("parameter_groups", parameter_groups,
+      "a list of {pattern, lr_scale, weight_decay}: what parameters do differently");
+    v("weight_decay_all", weight_decay_all, "decay norms and biases as well");
     v("lr_scheduler_type", lr_scheduler_type, "shape of the learning rate after the warmup");
+    v("lr_scheduler_kwargs", lr_scheduler_kwargs, "");
     v("warmup_steps", warmup_steps, "updates in which the learning rate rises from 0");
     v("warmup_ratio", warmup_ratio, "the same as a part of all updates; warmup_steps goes before it");
     v("bf16", bf16, "compute in bfloat16, with fp32 master weights");
@@ -104,6 +196,7 @@ struct TrainingConfig {
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
     v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");
     v("save_total_limit", save_total_limit, "checkpoints to keep; not given or 0 = all");
+    v("device_memory", device_memory, "budget of a rank, as \"2GiB\": more is refused with what would fit; not given = none");
     v("output_dir", output_dir, "folder of checkpoints and metrics.jsonl");
   }
 };

@@ -12,8 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "nought/optim/adam_options.h"
-#include "nought/optim/schedule.h"
+#include "nought/optim/optimizer.h"
 #include "nought/tensor/dtype.h"
 
 namespace nought {
@@ -49,7 +48,7 @@ struct RunPlan {
   bool overlap_comm = false;
   bool recompute = false;  // of every block in the backward pass
 
-  AdamOptions adam;
+  OptimizerOptions optimizer;
   Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update
   double gradient_clipping = 1.0;  // largest global norm; 0 = off
 
@@ -60,6 +59,7 @@ struct RunPlan {
   int64_t logging_steps = 10;
   int64_t save_steps = 500;      // 0 = only at the end
   int64_t save_total_limit = 0;  // 0 = keep all checkpoints
+  int64_t device_memory = 0;     // bytes that a rank may hold at once; 0 = no limit
   std::string output_dir;
 
   std::vector<Resolved> resolved;

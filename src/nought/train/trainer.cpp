@@ -11,6 +11,14 @@ namespace nought {
 
 namespace fs = std::filesystem;
 
+ShardedModel::Options sharding_of(const RunPlan& plan) {
+  return {.policy = Policy::stage(plan.zero_stage),
+          .dtype = plan.dtype,
+          .gradient_dtype = plan.dtype,
+          .overlap = plan.overlap_comm,
+          .optimizer = plan.optimizer};
+}
+
 namespace {
 
 TokenDataset read_data(const RunPlan& plan, const Tokenizer& tokenizer) {
@@ -19,14 +27,6 @@ TokenDataset read_data(const RunPlan& plan, const Tokenizer& tokenizer) {
 
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
   return {plan.micro_batch, plan.accumulation, ranks.size(), ranks.rank()};
-}
-
-ShardedModel::Options sharding_of(const RunPlan& plan) {
-  return {.policy = Policy::stage(plan.zero_stage),
-          .dtype = plan.dtype,
-          .gradient_dtype = plan.dtype,
-          .overlap = plan.overlap_comm,
-          .adam = plan.adam};
 }
 
 /// What must be the same for a resumed run to continue as if it had never stopped.
@@ -108,7 +108,11 @@ RunSummary Trainer::summary(double peak_flops) const {
 }
 
 void Trainer::run() {
+  Memory& memory = *context_.memory;
+  memory.set_limit(0);  // the measurement is no part of training: neither of its budget nor of its peaks
   const double peak_flops = measure_matmul_rate(ranks_, context_, plan_.dtype);
+  memory.set_limit(plan_.device_memory);
+  memory.ledger().reset_peaks();
   RunSummary start = summary(peak_flops);
   start.first_step = steps_made();
   tell([&](TrainObserver& observer) { observer.on_start(start); });
@@ -123,8 +127,8 @@ void Trainer::run() {
   if (saved != steps_made()) save();
   validate(engine);
   export_hf_folder(model_, decoder_.config(), plan_.output_dir);
-  const std::vector<RankMemory> memory = gather_memory();
-  tell([&](TrainObserver& observer) { observer.on_finish(memory, plan_.output_dir); });
+  const std::vector<RankMemory> peaks = gather_memory();
+  tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
 }
 
 StepReport Trainer::step(Engine& engine, double flops_per_token, double peak_flops) {

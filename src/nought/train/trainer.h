@@ -21,6 +21,8 @@ enum class StartMode : uint8_t {
 
 /// The model's config of a plan: inline, or of its folder.
 ModelConfig model_config_of(const RunPlan& plan);
+/// How a plan's run shards its model.
+ShardedModel::Options sharding_of(const RunPlan& plan);
 /// Finds out what would stop a run, without allocating anything: the model and its weight files, the data files, the
 /// output folder, the checkpoint. Throws what the run would throw.
 void validate_run(const RunPlan& plan, StartMode mode);

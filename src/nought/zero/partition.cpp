@@ -14,17 +14,4 @@ std::vector<Piece> pieces_in(const Unit& unit, Interval interval) {
   return pieces;
 }
 
-std::vector<DecayRun> decay_runs(const Unit& unit, Interval interval, bool decay_all) {
-  std::vector<DecayRun> runs;
-  for (const Piece& piece : pieces_in(unit, interval)) {
-    const bool decay = decay_all || unit.parameters()[piece.parameter].decay;
-    if (!runs.empty() && runs.back().decay == decay) {
-      runs.back().in_unit.end = piece.in_unit.end;
-    } else {
-      runs.push_back({piece.in_unit, decay});
-    }
-  }
-  return runs;
-}
-
 }  // namespace nought

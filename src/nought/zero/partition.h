@@ -42,12 +42,4 @@ class Partition {
 /// The parts of parameters that lie in `interval` of the Unit's flat buffer, in order; padding belongs to none.
 std::vector<Piece> pieces_in(const Unit& unit, Interval interval);
 
-/// A stretch of the flat buffer whose parameters share the decay flag: what one optimizer call updates.
-struct DecayRun {
-  Interval in_unit;
-  bool decay = true;
-};
-/// `interval` cut where the decay flag changes; padding is left out. With decay_all, every parameter decays.
-std::vector<DecayRun> decay_runs(const Unit& unit, Interval interval, bool decay_all = false);
-
 }  // namespace nought

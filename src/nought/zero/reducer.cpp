@@ -1,6 +1,7 @@
 #include "nought/zero/reducer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace nought {
 
@@ -77,9 +78,8 @@ void Reducer::reduce_to_shard(size_t unit) {
   Tensor sum;
   if (state.shard_begun) sum = context_.empty({state.partition.shard()}, dtype_, Category::gradients);
   Event event = ranks_.reduce_scatter(state.whole, state.shard_begun ? sum : state.shard);
-  flights_.push_back({unit, event, sum});
+  flights_.push_back({unit, event, std::exchange(state.whole, {}), sum});
   state.shard_begun = true;
-  state.whole = {};  // the reduction holds the bytes until it is done
   std::fill(state.written.begin(), state.written.end(), false);
 }
 

@@ -47,11 +47,12 @@ class Reducer {
     bool shard_begun = false;
     Event reduction;
   };
-  /// A reduce-scatter under way; `sum` is added to the shard when it is done (undefined: it went there directly).
+  /// A reduce-scatter under way; `sum` is added to the shard when it is done (undefined: it went there directly). It
+  /// keeps the whole gradients until it lands, so that what is alive depends on the program alone, never on the wire.
   struct Flight {
     size_t unit;
     Event event;
-    Tensor sum;
+    Tensor whole, sum;
   };
   void clear_unwritten(State& state);
   void reduce_whole(State& state);

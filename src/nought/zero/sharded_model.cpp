@@ -22,7 +22,7 @@ ShardedModel::ShardedModel(const Context& context, Communicator& ranks, Model& m
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
   if (!options_.training) return;
   reducer_.emplace(context_, ranks_, options_.policy, options_.gradient_dtype, options_.overlap, model_.units());
-  optimizer_.emplace(context_, ranks_, options_.policy, options_.dtype, options_.adam, model_.units(), residency_,
+  optimizer_.emplace(context_, ranks_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
                      *reducer_);
 }
 
@@ -111,6 +111,14 @@ void ShardedModel::after_backward(Unit& unit) {
 
 GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {
   return reducer_ ? reducer_->sink(unit.index(), first, last) : GradSink{};
+}
+
+void ShardedModel::sum_over_ranks(std::span<double> values) {
+  if (ranks_.size() == 1) return;
+  const Tensor sums =
+      Tensor::of<double>(*context_.memory, {static_cast<int64_t>(values.size())}, values, Category::communication);
+  ranks_.all_reduce(sums).wait();
+  std::copy_n(sums.data<double>(), values.size(), values.begin());
 }
 
 }  // namespace nought

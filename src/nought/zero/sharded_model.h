@@ -20,7 +20,7 @@ class ShardedModel final : public UnitStore {
     DType gradient_dtype = DType::f32;  // of accumulation and reduction
     bool overlap = true;                // of communication with computation: changes time, never bits
     bool training = true;               // false: parameters only
-    AdamOptions adam = {};
+    OptimizerOptions optimizer = {};
   };
   ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
   ~ShardedModel() override;
@@ -63,6 +63,8 @@ class ShardedModel final : public UnitStore {
   void after_backward(Unit& unit) override;
   Tensor values(const Unit& unit) override { return residency_.whole(unit.index()); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
+  /// In rank order. Blocks.
+  void sum_over_ranks(std::span<double> values) override;
 
  private:
   void lease(const Unit& unit);

@@ -1,28 +1,46 @@
 #include "nought/zero/sharded_optimizer.h"
 
-#include <cmath>
+#include <algorithm>
+#include <map>
 
 namespace nought {
 
+namespace {
+
+/// 8-bit states are decoded, updated and encoded in stretches of about so many elements: they stay in the cache.
+constexpr int64_t kStretch = 65536;
+
+/// True for optimizers that give a direction first.
+template <class T>
+concept Directed = requires(const T& t) {
+  t.direction(std::declval<const Context&>(), std::declval<const UpdateSpan&>(), std::declval<const Tensor&>());
+};
+
+bool is_directed(const ParameterRule& rule) {
+  return std::visit([](const auto& each) { return Directed<std::decay_t<decltype(each)>>; }, rule.method);
+}
+
+}  // namespace
+
 ShardedOptimizer::ShardedOptimizer(const Context& context, Communicator& ranks, Policy policy, DType dtype,
-                                   AdamOptions options, const std::vector<std::unique_ptr<Unit>>& units,
+                                   OptimizerOptions options, const std::vector<std::unique_ptr<Unit>>& units,
                                    Residency& residency, Reducer& reducer)
     : context_(context),
       ranks_(ranks),
       policy_(policy),
-      options_(options),
+      options_(std::move(options)),
       units_(units),
       reducer_(reducer),
       residency_(residency) {
   require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
   for (size_t unit = 0; unit < units_.size(); ++unit) {
-    const Shape shape{scope(unit).size()};
-    State state;
+    UnitState state;
     state.parameter = policy_.shard_optimizer ? residency_.owned(unit) : residency_.stored(unit);
-    state.master = dtype == DType::f32 ? state.parameter : context_.zeros(shape, DType::f32, Category::optimizer);
-    state.exp_avg = context_.zeros(shape, DType::f32, Category::optimizer);
-    state.exp_avg_sq = context_.zeros(shape, DType::f32, Category::optimizer);
-    state.runs = decay_runs(*units_[unit], scope(unit), options_.decay_all);
+    state.master =
+        dtype == DType::f32 ? state.parameter : context_.zeros({scope(unit).size()}, DType::f32, Category::optimizer);
+    state.rules = rules_for(options_, *units_[unit]);
+    state.segments = segments_of(unit, state.rules);
+    allocate_states(unit, state.segments);
     states_.push_back(std::move(state));
   }
 }
@@ -30,6 +48,48 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, Communicator& ranks, 
 Interval ShardedOptimizer::scope(size_t unit) const {
   const Partition& partition = residency_.partition(unit);
   return policy_.shard_optimizer ? partition.owned(ranks_.rank()) : Interval{0, partition.padded()};
+}
+
+std::vector<ShardedOptimizer::Segment> ShardedOptimizer::segments_of(size_t unit,
+                                                                     const std::vector<ParameterRule>& rules) const {
+  std::vector<Segment> segments;
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    for (const Piece& piece : pieces_in(*units_[unit], intersect(residency_.partition(unit).owned(rank), scope(unit))))
+      segments.push_back({piece, rank, rules[piece.parameter], {}});
+  return segments;
+}
+
+/// One tensor per kind of state, cut into the segments' parts. Elements without that state take no room in it; padding
+/// does, so that shards stay equal.
+void ShardedOptimizer::allocate_states(size_t unit, std::vector<Segment>& segments) const {
+  struct Room {
+    int64_t lacking = 0, blocks = 0, used = 0, used_blocks = 0;
+    Tensor values, scales;
+  };
+  const int64_t block = options_.state_block;
+  const auto blocks_of = [&](const Segment& segment) {
+    return block > 0 ? ceil_div(segment.piece.in_unit.size(), block) : 0;
+  };
+  std::map<StateKind, Room> rooms;
+  for (const Segment& segment : segments)
+    for (const StateKind kind : segment.rule.states()) rooms[kind].blocks += blocks_of(segment);
+  for (auto& [kind, room] : rooms) {
+    for (const Segment& segment : segments) {
+      const std::vector<StateKind> kinds = segment.rule.states();
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) room.lacking += segment.piece.in_unit.size();
+    }
+    const Shape shape{scope(unit).size() - room.lacking};
+    room.values = context_.zeros(shape, block > 0 ? DType::u8 : DType::f32, Category::optimizer);
+    if (block > 0) room.scales = context_.zeros({room.blocks}, DType::f32, Category::optimizer);
+  }
+  for (Segment& segment : segments)
+    for (const StateKind kind : segment.rule.states()) {
+      Room& room = rooms[kind];
+      const int64_t begin = room.used, first = room.used_blocks;
+      room.used += segment.piece.in_unit.size(), room.used_blocks += blocks_of(segment);
+      segment.states.push_back(
+          {kind, room.values.flat(begin, room.used), block > 0 ? room.scales.flat(first, room.used_blocks) : Tensor{}});
+    }
 }
 
 double ShardedOptimizer::owned_sum_squares() {
@@ -42,64 +102,207 @@ double ShardedOptimizer::owned_sum_squares() {
   return total;
 }
 
-void ShardedOptimizer::update(double lr, double gradient_scale) {
-  ++updates_;
-  const auto step = static_cast<double>(updates_);
-  for (size_t unit = 0; unit < states_.size(); ++unit) {
-    const State& state = states_[unit];
-    const Tensor gradient = reducer_.reduced(unit);
-    const bool has_master = state.master.raw() != state.parameter.raw();
-    for (const DecayRun& run : state.runs) {
-      const int64_t begin = run.in_unit.begin - scope(unit).begin, end = run.in_unit.end - scope(unit).begin;
-      context_.run(Adam{.parameter = state.master.flat(begin, end),
-                        .exp_avg = state.exp_avg.flat(begin, end),
-                        .exp_avg_sq = state.exp_avg_sq.flat(begin, end),
-                        .gradient = gradient.flat(begin, end),
-                        .parameter_copy = has_master ? state.parameter.flat(begin, end) : Tensor{},
-                        .lr = lr,
-                        .beta1 = options_.beta1,
-                        .beta2 = options_.beta2,
-                        .eps = options_.eps,
-                        .weight_decay = run.decay ? options_.weight_decay : 0,
-                        .bias1 = 1 - std::pow(options_.beta1, step),
-                        .bias2 = 1 - std::pow(options_.beta2, step),
-                        .gradient_scale = gradient_scale,
-                        .decoupled_decay = options_.decoupled_decay});
+Tensor ShardedOptimizer::part(size_t unit, const Segment& segment, const Tensor& scoped) const {
+  const int64_t origin = scope(unit).begin;
+  return scoped.flat(segment.piece.in_unit.begin - origin, segment.piece.in_unit.end - origin);
+}
+
+void ShardedOptimizer::encode(const SegmentState& state, Interval stretch, const Tensor& x) const {
+  if (!state.scales) return copy(x, state.values.flat(stretch.begin, stretch.end));
+  const int64_t block = options_.state_block;
+  context_.run(Quantize8{.x = x,
+                         .codes = state.values.flat(stretch.begin, stretch.end),
+                         .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
+                         .block = block,
+                         .is_signed = !is_square(state.kind)});
+}
+
+void ShardedOptimizer::decode(const SegmentState& state, Interval stretch, const Tensor& x) const {
+  const int64_t block = options_.state_block;
+  context_.run(Dequantize8{.codes = state.values.flat(stretch.begin, stretch.end),
+                           .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
+                           .x = x,
+                           .block = block,
+                           .is_signed = !is_square(state.kind)});
+}
+
+template <class F>
+void ShardedOptimizer::with_states(const Segment& segment, const UpdateSpan& span, const F& f) const {
+  const int64_t numel = span.parameter.numel();
+  if (options_.state_block == 0) return f(span, Interval{0, numel});
+  const int64_t stride = round_up(kStretch, options_.state_block);
+  std::vector<Tensor> room;
+  for (size_t i = 0; i < segment.states.size(); ++i)
+    room.push_back(context_.empty({std::min(stride, numel)}, DType::f32, Category::workspace));
+  for (int64_t begin = 0; begin < numel; begin += stride) {
+    const Interval stretch{begin, std::min(numel, begin + stride)};
+    UpdateSpan each = span;
+    each.parameter = span.parameter.flat(stretch.begin, stretch.end);
+    each.gradient = span.gradient.flat(stretch.begin, stretch.end);
+    if (span.parameter_copy) each.parameter_copy = span.parameter_copy.flat(stretch.begin, stretch.end);
+    for (size_t i = 0; i < room.size(); ++i) {
+      each.states[i] = room[i].flat(0, stretch.size());
+      decode(segment.states[i], stretch, each.states[i]);
     }
+    f(each, stretch);
+    for (size_t i = 0; i < room.size(); ++i) encode(segment.states[i], stretch, each.states[i]);
   }
 }
 
-Tensor ShardedOptimizer::state(size_t unit, StateKind kind) const {
-  const State& state = states_[unit];
-  switch (kind) {
-    case StateKind::master:
-      return state.master;
-    case StateKind::exp_avg:
-      return state.exp_avg;
-    case StateKind::exp_avg_sq:
-      return state.exp_avg_sq;
+UpdateSpan ShardedOptimizer::span_of(size_t unit, const Segment& segment, double lr, double gradient_scale) const {
+  const UnitState& state = states_[unit];
+  const bool has_master = state.master.raw() != state.parameter.raw();
+  UpdateSpan span{.parameter = part(unit, segment, state.master),
+                  .gradient = part(unit, segment, reducer_.reduced(unit)),
+                  .parameter_copy = has_master ? part(unit, segment, state.parameter) : Tensor{},
+                  .states = {},
+                  .lr = lr * segment.rule.lr_scale,
+                  .weight_decay = segment.rule.weight_decay,
+                  .gradient_scale = gradient_scale,
+                  .step = updates_};
+  for (const SegmentState& each : segment.states) span.states.push_back(each.values);
+  return span;
+}
+
+void ShardedOptimizer::update(double lr, double gradient_scale) {
+  ++updates_;
+  for (size_t unit = 0; unit < states_.size(); ++unit) update_unit(unit, lr, gradient_scale);
+}
+
+void ShardedOptimizer::update_unit(size_t unit, double lr, double gradient_scale) {
+  const std::vector<Segment>& segments = states_[unit].segments;
+  const bool muon = std::holds_alternative<MuonOptions>(options_.method);
+  const bool directed = std::any_of(states_[unit].rules.begin(), states_[unit].rules.end(), is_directed);
+  Tensor whole, directions;
+  if (directed) {
+    const Interval room = muon ? Interval{0, residency_.partition(unit).padded()} : scope(unit);
+    whole = context_.empty({room.size()}, DType::f32, Category::workspace);
+    directions = whole.flat(scope(unit).begin - room.begin, scope(unit).end - room.begin);
   }
-  return {};
+  for (const Segment& segment : segments) {
+    const UpdateSpan span = span_of(unit, segment, lr, gradient_scale);
+    const Method method = options_.momentum_cycle
+                              ? with_betas(segment.rule.method, cycled_betas(*options_.momentum_cycle, updates_ - 1))
+                              : segment.rule.method;
+    with_states(segment, span, [&](const UpdateSpan& stretch, Interval where) {
+      std::visit(
+          [&](const auto& each) {
+            if constexpr (Directed<std::decay_t<decltype(each)>>) {
+              each.direction(context_, stretch, part(unit, segment, directions).flat(where.begin, where.end));
+            } else {
+              each.update(context_, stretch);
+            }
+          },
+          method);
+    });
+  }
+  if (directed && muon) apply_muon(unit, directions, whole, lr);
+  if (directed && !muon) apply_lamb(unit, directions, lr);
+}
+
+/// p -= lr * trust ratio * direction, where the ratio is of norms over the whole parameter: the ranks' sums over what
+/// they own are added in rank order, at every stage.
+void ShardedOptimizer::apply_lamb(size_t unit, const Tensor& directions, double lr) {
+  const auto& lamb = std::get<LambOptions>(options_.method);
+  const UnitState& state = states_[unit];
+  const Tensor sums =
+      context_.zeros({static_cast<int64_t>(2 * units_[unit]->parameters().size())}, DType::f64, Category::workspace);
+  const auto sum_at = [&](const Segment& segment, int64_t which) {
+    const int64_t at = 2 * static_cast<int64_t>(segment.piece.parameter) + which;
+    return sums.flat(at, at + 1);
+  };
+  for (const Segment& segment : state.segments) {
+    if (segment.rank != ranks_.rank()) continue;
+    context_.run(SumSquares{.x = part(unit, segment, state.master), .out = sum_at(segment, 0)});
+    context_.run(SumSquares{.x = part(unit, segment, directions), .out = sum_at(segment, 1)});
+  }
+  if (ranks_.size() > 1) ranks_.all_reduce(sums).wait();
+  for (const Segment& segment : state.segments) {
+    const double ratio = lamb.trust_ratio(sum_at(segment, 0).item(), sum_at(segment, 1).item());
+    apply(unit, segment, directions, lr * segment.rule.lr_scale * ratio, 1);
+  }
+}
+
+/// Gathers the Unit's directions, orthogonalises each matrix on one rank, in turns, and sends it to all; then every
+/// rank applies what lies in its scope.
+void ShardedOptimizer::apply_muon(size_t unit, const Tensor& directions, const Tensor& whole, double lr) {
+  const auto& muon = std::get<MuonOptions>(options_.method);
+  const std::vector<Parameter>& parameters = units_[unit]->parameters();
+  const std::vector<ParameterRule>& rules = states_[unit].rules;
+  if (policy_.shard_optimizer) ranks_.all_gather(directions, whole).wait();
+  std::vector<Event> arrivals;
+  size_t turn = unit;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!is_directed(rules[i])) continue;
+    const Tensor matrix = whole.flat(parameters[i].range.begin, parameters[i].range.end);
+    const int owner = static_cast<int>(turn++ % static_cast<size_t>(ranks_.size()));
+    if (owner == ranks_.rank()) muon.orthogonalize(context_, matrix.reshape(parameters[i].shape));
+    if (ranks_.size() > 1) arrivals.push_back(ranks_.broadcast(matrix, owner));
+  }
+  for (Event& arrival : arrivals) arrival.wait();
+  for (const Segment& segment : states_[unit].segments) {
+    if (!is_directed(segment.rule)) continue;
+    const double step = lr * segment.rule.lr_scale;
+    apply(unit, segment, directions, step, 1 - step * segment.rule.weight_decay);
+  }
+}
+
+void ShardedOptimizer::apply(size_t unit, const Segment& segment, const Tensor& directions, double step,
+                             double keep) const {
+  const UpdateSpan span = span_of(unit, segment, 0, 1);
+  context_.run(ApplyDirection{.parameter = span.parameter,
+                              .direction = part(unit, segment, directions),
+                              .parameter_copy = span.parameter_copy,
+                              .step = step,
+                              .keep = keep});
 }
 
 void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
   updates_ = updates;
   for (size_t unit = 0; unit < states_.size(); ++unit) {
-    for (StateKind kind : kStateKinds)
-      for (const Piece& piece : pieces_in(*units_[unit], scope(unit))) {
-        const int64_t begin = piece.in_unit.begin - scope(unit).begin;
-        source.fill(kind, units_[unit]->parameters()[piece.parameter], piece.in_parameter,
-                    state(unit, kind).flat(begin, begin + piece.in_unit.size()));
+    const UnitState& state = states_[unit];
+    for (const Segment& segment : state.segments) {
+      const Parameter& parameter = units_[unit]->parameters()[segment.piece.parameter];
+      const Interval whole = segment.piece.in_parameter;
+      source.fill(StateKind::master, parameter, whole, part(unit, segment, state.master));
+      for (const SegmentState& each : segment.states) {
+        if (!each.scales) {
+          source.fill(each.kind, parameter, whole, each.values);
+          continue;
+        }
+        const int64_t stride = round_up(kStretch, options_.state_block);
+        for (int64_t begin = 0; begin < whole.size(); begin += stride) {
+          const Interval stretch{begin, std::min(whole.size(), begin + stride)};
+          const Tensor x = context_.empty({stretch.size()}, DType::f32, Category::workspace);
+          source.fill(each.kind, parameter, {whole.begin + stretch.begin, whole.begin + stretch.end}, x);
+          encode(each, stretch, x);
+        }
       }
-    const State& each = states_[unit];
-    if (each.master.raw() != each.parameter.raw()) context_.run(Cast{.x = each.master, .y = each.parameter});
+    }
+    if (state.master.raw() != state.parameter.raw()) context_.run(Cast{.x = state.master, .y = state.parameter});
   }
 }
 
-Tensor ShardedOptimizer::owned(size_t unit, StateKind kind) const {
-  const Interval own = residency_.partition(unit).owned(ranks_.rank());
-  const int64_t begin = own.begin - scope(unit).begin;
-  return state(unit, kind).flat(begin, begin + own.size());
+std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned(size_t unit) const {
+  std::vector<OwnedState> owned;
+  const std::vector<Segment>& segments = states_[unit].segments;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (segments[i].rank != ranks_.rank()) continue;
+    owned.push_back({StateKind::master, segments[i].piece, i});
+    for (const SegmentState& state : segments[i].states) owned.push_back({state.kind, segments[i].piece, i});
+  }
+  return owned;
+}
+
+Tensor ShardedOptimizer::values(size_t unit, const OwnedState& state) const {
+  const Segment& segment = states_[unit].segments[state.segment];
+  if (state.kind == StateKind::master) return part(unit, segment, states_[unit].master);
+  const auto found = std::find_if(segment.states.begin(), segment.states.end(),
+                                  [&](const SegmentState& each) { return each.kind == state.kind; });
+  if (!found->scales) return found->values;
+  const Tensor x = context_.empty({state.piece.in_unit.size()}, DType::f32, Category::workspace);
+  decode(*found, {0, x.numel()}, x);
+  return x;
 }
 
 }  // namespace nought

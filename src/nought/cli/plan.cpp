@@ -1,0 +1,99 @@
+// nought plan: the memory, traffic and work of a run, predicted without allocating any of it.
+#include <filesystem>
+#include <memory>
+
+#include "nought/cli/commands.h"
+#include "nought/models/atomic_file.h"
+#include "nought/plan/advice.h"
+#include "nought/plan/chart.h"
+#include "nought/train/run_config.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+
+namespace {
+
+struct PlanOptions {
+  std::string run_file;
+  std::vector<std::string> overrides;
+  int64_t ranks = 1;
+  std::string stage;
+  bool json = false;
+  std::string svg;
+};
+
+/// What a model alone does not say, where the user does not either.
+constexpr std::string_view kAssumed[] = {"training.bf16=true", "training.per_device_train_batch_size=1"};
+
+/// A run of RUN.json; or of a model alone: a Hugging Face folder or its config.json.
+RunConfig load(const PlanOptions& options) {
+  const std::string& path = options.run_file;
+  Json model;
+  if (std::filesystem::is_directory(path)) {
+    model = path;
+  } else if (const Json file = read_json_file(path); file.is_object() && file.contains("model_type")) {
+    model = file;
+  } else {
+    return load_run_config(path, options.overrides);
+  }
+  std::vector<std::string> overrides(std::begin(kAssumed), std::end(kAssumed));
+  overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
+  return make_run_config({{"model", model}}, path, overrides);
+}
+
+/// The stages to show: all, or the one that --stage or the run names.
+std::vector<int> stages_of(const std::string& text, int of_run) {
+  if (text == "all") return {0, 1, 2, 3};
+  if (text.empty()) return {of_run};
+  require<ConfigError>(text.size() == 1 && '0' <= text[0] && text[0] <= '3',
+                       "--stage must be 0, 1, 2, 3 or all, got {}", text);
+  return {text[0] - '0'};
+}
+
+int run_plan(const PlanOptions& options) {
+  require<ConfigError>(1 <= options.ranks && options.ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}",
+                       options.ranks);
+  RunPlan plan = resolve(load(options), static_cast<int>(options.ranks));
+  require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
+                       "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
+                       options.run_file);
+  PlanReport report{.config = model_config_of(plan), .predictions = {}, .device_memory = plan.device_memory};
+  if (plan.data.seq_length == 0) plan.data.seq_length = report.config.max_positions;
+  const Layout layout = layout_of(plan);
+  for (const int stage : stages_of(options.stage, plan.zero_stage))
+    report.predictions.push_back(predict(report.config, layout.at_stage(stage)));
+
+  if (!options.svg.empty()) write_text_atomically(options.svg, to_svg(report));
+  if (options.json) {
+    fmt::print("{}\n", to_json(report).dump(2));
+    return 0;
+  }
+  fmt::print("{}", to_text(report));
+  const int64_t peak = report.predictions.front().memory.peak_total;
+  if (report.predictions.size() == 1 && plan.device_memory > 0 && peak > plan.device_memory)
+    fmt::print("\n{}", describe_changes(report.config, report.predictions.front().layout, plan.device_memory));
+  return 0;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(
+      app, "plan", "Predicts memory per rank, traffic and work of a run; allocates nothing",
+      {"nought plan run.json --ranks 8 --stage all", "nought plan run.json --set training.device_memory=2GiB",
+       "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192"});
+  const auto options = std::make_shared<PlanOptions>();
+  command->add_option("RUN.json", options->run_file, "A run, or a model alone: a Hugging Face folder or config.json")
+      ->required();
+  command->add_option("--set", options->overrides, "Override a value, for instance data.seq_length=8192")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--ranks", options->ranks, "Processes that the run would have")->type_name("N");
+  command->add_option("--stage", options->stage, "0 to 3, or all side by side; default: the run's")->type_name("S|all");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->add_option("--svg", options->svg, "Also draw the peaks as a bar chart")->type_name("FILE");
+  command->callback([&invocation, options] { invocation.action = [options] { return run_plan(*options); }; });
+}
+
+}  // namespace nought

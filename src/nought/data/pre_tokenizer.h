@@ -1,0 +1,45 @@
+// PreTokenizer: cuts text into the pieces that no token crosses.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nought/data/json_view.h"
+#include "nought/data/regex.h"
+
+namespace nought {
+
+/// GPT-2's pieces, which the ByteLevel pre-tokenizer uses.
+inline constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+/// Pieces of a text; those that a step changed live in `made`.
+struct Pieces {
+  std::vector<std::string_view> views;
+  std::deque<std::string> made;
+  std::vector<Regex::Match> matches;  // room for the steps to work in
+  std::vector<std::string_view> next;
+};
+
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  /// Cuts each piece further. at_start: the first piece begins the text.
+  virtual void apply(Pieces& pieces, bool at_start) const = 0;
+};
+
+struct PreTokenizers {
+  std::vector<std::unique_ptr<PreTokenizer>> steps;
+  bool byte_level = false;  // tokens are written in GPT-2's characters for bytes
+};
+
+/// Each match of the pattern and each text between matches is a piece.
+std::unique_ptr<PreTokenizer> make_split(std::string_view pattern);
+
+/// The steps of tokenizer.json's "pre_tokenizer"; none for null. ConfigError for a type that is not supported.
+PreTokenizers read_pre_tokenizers(const JsonView& json);
+
+}  // namespace nought

@@ -1,0 +1,39 @@
+// Regex: the regular expressions of tokenizers (Rust's and Oniguruma's reading of them), through PCRE2.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nought/data/pool.h"
+
+namespace nought {
+
+class Regex {
+ public:
+  /// ConfigError that names the pattern and what is wrong with it.
+  explicit Regex(std::string_view pattern);
+  ~Regex();
+  Regex(const Regex&) = delete;
+  Regex& operator=(const Regex&) = delete;
+
+  const std::string& pattern() const { return pattern_; }
+  struct Match {
+    size_t begin, end;
+  };
+  /// Every match in `text`, from left to right; empty ones are passed over. The text must be valid UTF-8. Thread safe.
+  void find_all(std::string_view text, std::vector<Match>& matches) const;
+
+ private:
+  struct State;  // what one match at a time needs
+  struct Code;
+  bool find(State& state, std::string_view text, size_t from, Match& match) const;
+
+  std::string pattern_;
+  std::unique_ptr<Code> code_;
+  mutable Pool<State> states_;
+};
+
+}  // namespace nought

@@ -1,0 +1,104 @@
+#include "nought/data/text_tokenizer.h"
+
+#include <algorithm>
+
+#include "nought/base/error.h"
+#include "nought/data/unicode.h"
+
+namespace nought {
+
+namespace {
+
+/// Calls found(match) for every added token in the text, and between(text, offset) for what lies between.
+template <class Found, class Between>
+void split_at(const AddedTokens& added, std::string_view text, bool specials, bool normalized, Found&& found,
+              Between&& between) {
+  size_t done = 0;
+  while (const auto match = added.next(text, done, specials, normalized)) {
+    if (match->begin > done) between(text.substr(done, match->begin - done), done);
+    found(*match);
+    done = match->end;
+  }
+  if (done < text.size()) between(text.substr(done), done);
+}
+
+}  // namespace
+
+TextTokenizer::TextTokenizer(TextPipeline pipeline) : pipeline_(std::move(pipeline)) {
+  vocab_size_ = pipeline_.vocabulary->size();
+  for (const AddedToken& token : pipeline_.added.all()) {
+    vocab_size_ = std::max<int64_t>(vocab_size_, token.id + 1);
+    if (static_cast<size_t>(token.id) >= added_by_id_.size()) added_by_id_.resize(static_cast<size_t>(token.id) + 1);
+    added_by_id_[static_cast<size_t>(token.id)] = token.content;
+  }
+}
+
+void TextTokenizer::append(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const {
+  while (!text.empty()) {
+    const size_t valid = valid_utf8_prefix(text);
+    if (valid > 0) append_valid(text.substr(0, valid), options, ids);
+    size_t end = valid;
+    while (end < text.size() && valid_utf8_prefix(text.substr(end, 4)) == 0) ++end;
+    if (end > valid) pipeline_.model->encode_bytes(text.substr(valid, end - valid), ids);
+    text.remove_prefix(end);
+    options.at_start = false;
+  }
+}
+
+void TextTokenizer::append_valid(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const {
+  split_at(
+      pipeline_.added, text, options.specials, false, [&](const auto& match) { ids.push_back(match.id); },
+      [&](std::string_view section, size_t offset) {
+        append_section(section, {options.specials, options.at_start && offset == 0}, ids);
+      });
+}
+
+void TextTokenizer::append_section(std::string_view section, EncodeOptions options, std::vector<int32_t>& ids) const {
+  std::string normalized;
+  if (!pipeline_.normalizers.empty()) {
+    normalized = section;
+    for (const auto& step : pipeline_.normalizers) step->apply(normalized);
+    section = normalized;
+  }
+  split_at(
+      pipeline_.added, section, options.specials, true, [&](const auto& match) { ids.push_back(match.id); },
+      [&](std::string_view text, size_t offset) { append_normalized(text, options.at_start && offset == 0, ids); });
+}
+
+void TextTokenizer::append_normalized(std::string_view text, bool at_start, std::vector<int32_t>& ids) const {
+  Pieces pieces;
+  pieces.views.push_back(text);
+  for (const auto& step : pipeline_.pre_tokenizers.steps) step->apply(pieces, at_start);
+  pipeline_.model->encode(pieces.views, ids);
+}
+
+std::string TextTokenizer::decode(std::span<const int32_t> ids) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const int32_t id : ids) {
+    const auto index = static_cast<size_t>(id);
+    if (id >= 0 && index < added_by_id_.size() && !added_by_id_[index].empty()) {
+      tokens.push_back(added_by_id_[index]);
+      continue;
+    }
+    const std::string* token = pipeline_.vocabulary->token(id);
+    require<ConfigError>(token, "the tokenizer \"{}\" has no token {}; its ids are below {}", name(), id, vocab_size());
+    tokens.push_back(*token);
+  }
+  return pipeline_.decoder.decode(std::move(tokens));
+}
+
+int32_t TextTokenizer::separator() const {
+  require<ConfigError>(pipeline_.separator.has_value(),
+                       "the tokenizer \"{}\" names no token that ends a text; add \"eos_token\" to the "
+                       "tokenizer_config.json beside it",
+                       name());
+  return *pipeline_.separator;
+}
+
+std::optional<int32_t> TextTokenizer::find(std::string_view token) const {
+  const auto added = pipeline_.added.find(token);
+  return added ? added : pipeline_.vocabulary->find(token);
+}
+
+}  // namespace nought

@@ -1,0 +1,55 @@
+// TextTokenizer: the pipeline that all vocabularies of the Hugging Face kind share: added tokens, normalizers,
+// pre-tokenizers, a piece model, a decoder. The files that fill it in are read elsewhere.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "nought/data/added_tokens.h"
+#include "nought/data/normalizer.h"
+#include "nought/data/piece_model.h"
+#include "nought/data/pre_tokenizer.h"
+#include "nought/data/token_decoder.h"
+#include "nought/data/tokenizer.h"
+#include "nought/data/vocabulary.h"
+
+namespace nought {
+
+struct TextPipeline {
+  std::string name;
+  std::unique_ptr<Vocabulary> vocabulary = std::make_unique<Vocabulary>();
+  AddedTokens added;
+  Normalizers normalizers;
+  PreTokenizers pre_tokenizers;
+  std::unique_ptr<PieceModel> model;
+  TokenDecoder decoder;
+  std::vector<int32_t> prefix, suffix;
+  std::optional<int32_t> separator;
+  uint64_t fingerprint = 0;
+};
+
+class TextTokenizer final : public Tokenizer {
+ public:
+  explicit TextTokenizer(TextPipeline pipeline);
+
+  std::string_view name() const override { return pipeline_.name; }
+  int64_t vocab_size() const override { return vocab_size_; }
+  std::string decode(std::span<const int32_t> ids) const override;
+  int32_t separator() const override;
+  std::span<const int32_t> prefix() const override { return pipeline_.prefix; }
+  std::span<const int32_t> suffix() const override { return pipeline_.suffix; }
+  std::optional<int32_t> find(std::string_view token) const override;
+  uint64_t fingerprint() const override { return pipeline_.fingerprint; }
+
+ private:
+  void append(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const override;
+  void append_valid(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const;
+  void append_section(std::string_view section, EncodeOptions options, std::vector<int32_t>& ids) const;
+  void append_normalized(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
+
+  TextPipeline pipeline_;
+  std::vector<std::string> added_by_id_;  // "" where the vocabulary decides
+  int64_t vocab_size_ = 0;
+};
+
+}  // namespace nought

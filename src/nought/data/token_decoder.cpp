@@ -1,0 +1,77 @@
+#include "nought/data/token_decoder.h"
+
+#include "nought/data/unicode.h"
+#include "nought/data/vocabulary.h"
+
+namespace nought {
+
+namespace {
+
+using Tokens = std::vector<std::string>;
+
+std::string concatenate(const Tokens& tokens) {
+  std::string text;
+  for (const std::string& token : tokens) text += token;
+  return text;
+}
+
+// Removes up to `count` times `content` from the start or the end of each token.
+void strip(Tokens& tokens, const std::string& content, int64_t start, int64_t stop) {
+  for (std::string& token : tokens) {
+    for (int64_t i = 0; i < start && token.starts_with(content); ++i) token.erase(0, content.size());
+    for (int64_t i = 0; i < stop && token.ends_with(content); ++i) token.resize(token.size() - content.size());
+  }
+}
+
+}  // namespace
+
+TokenDecoder::TokenDecoder(const JsonView& json, bool byte_level) { add(json, byte_level); }
+
+void TokenDecoder::add(const JsonView& json, bool byte_level) {
+  if (json.is_null()) return;
+  const std::string& type = json["type"].string();
+  if (type == "Sequence") {
+    for (const JsonView& step : json["decoders"].list()) add(step, byte_level);
+  } else if (type == "ByteLevel") {
+    json.check(byte_level, "the decoder ByteLevel needs the pre-tokenizer ByteLevel");
+  } else if (type == "Replace") {
+    const JsonView pattern = json["pattern"];
+    pattern["Regex"].check(pattern["Regex"].is_null(), "a decoder's Replace supports only a String");
+    steps_.emplace_back([from = pattern["String"].string(), to = json["content"].string()](Tokens& tokens) {
+      for (std::string& token : tokens) replace_all(token, from, to);
+    });
+  } else if (type == "ByteFallback") {
+    steps_.emplace_back([](Tokens& tokens) {
+      for (std::string& token : tokens)
+        if (const auto byte = byte_of_token(token)) token.assign(1, static_cast<char>(*byte));
+    });
+  } else if (type == "Fuse") {
+    steps_.emplace_back([](Tokens& tokens) { tokens = {concatenate(tokens)}; });
+  } else if (type == "Strip") {
+    const std::string content = json["content"].string();
+    json["content"].check(!content.empty(), "is empty");
+    steps_.emplace_back([content, start = json["start"].integer(), stop = json["stop"].integer()](Tokens& tokens) {
+      strip(tokens, content, start, stop);
+    });
+  } else if (type == "Metaspace") {
+    const std::string replacement = json["replacement"].string_or("\u2581");
+    const bool marked =
+        json["prepend_scheme"].string_or("always") != "never" && json["add_prefix_space"].boolean_or(true);
+    steps_.emplace_back([replacement, marked](Tokens& tokens) {
+      if (marked && !tokens.empty() && tokens[0].starts_with(replacement)) tokens[0].erase(0, replacement.size());
+      for (std::string& token : tokens) replace_all(token, replacement, " ");
+    });
+  } else {
+    json.check(false,
+               "the decoder {} is not supported; supported are ByteLevel, Replace, ByteFallback, Fuse, Strip, "
+               "Metaspace and Sequence",
+               type);
+  }
+}
+
+std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
+  for (const Step& step : steps_) step(tokens);
+  return concatenate(tokens);
+}
+
+}  // namespace nought

@@ -1,0 +1,203 @@
+#include <limits>
+
+#include "nought/base/error.h"
+#include "nought/data/files.h"
+#include "nought/data/tokenizer_files.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// In a byte-level vocabulary a token is written in characters for bytes; markers within it are not.
+std::string token_bytes(const std::string& token, bool byte_level) {
+  if (!byte_level) return token;
+  const auto bytes = characters_to_bytes(token);
+  return bytes ? *bytes : token;
+}
+
+void read_added_tokens(const JsonView& json, AddedTokens& added) {
+  if (json.is_null()) return;
+  for (const JsonView& token : json.list()) {
+    const int64_t id = token["id"].integer();
+    token["id"].check(0 <= id && id < (1 << 24), "{} is no token id", id);
+    token.refuse({"single_word"});
+    const bool special = token["special"].boolean_or(false);
+    added.add({.content = token["content"].string(),
+               .id = static_cast<int32_t>(id),
+               .special = special,
+               .strip_left = token["lstrip"].boolean_or(false),
+               .strip_right = token["rstrip"].boolean_or(false),
+               .normalized = token["normalized"].boolean_or(!special)});
+  }
+}
+
+int32_t known_token(const JsonView& place, const Vocabulary& vocabulary, const std::string& token, bool byte_level) {
+  const auto id = vocabulary.find(token_bytes(token, byte_level));
+  place.check(id.has_value(), "\"{}\" is not in the vocabulary", token);
+  return *id;
+}
+
+std::optional<int32_t> read_unknown(const JsonView& json, const Vocabulary& vocabulary, bool byte_level) {
+  if (json.is_null()) return std::nullopt;
+  return known_token(json, vocabulary, json.string(), byte_level);
+}
+
+// A merge is "left right" or ["left", "right"].
+std::pair<std::string, std::string> read_merge(const JsonView& json) {
+  if (json.is_list()) {
+    const auto pair = json.list();
+    json.check(pair.size() == 2, "expected two tokens, found {}", pair.size());
+    return {pair[0].string(), pair[1].string()};
+  }
+  const std::string& text = json.string();
+  const size_t space = text.find(' ');
+  json.check(space != std::string::npos && text.find(' ', space + 1) == std::string::npos,
+             "expected two tokens with a space between, found \"{}\"", text);
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+std::vector<Merge> read_merges(const JsonView& json, const Vocabulary& vocabulary, bool byte_level) {
+  std::vector<Merge> merges;
+  const std::vector<JsonView> list = json.list();
+  merges.reserve(list.size());
+  for (const JsonView& each : list) {
+    const auto [left, right] = read_merge(each);
+    merges.push_back({known_token(each, vocabulary, left, byte_level), known_token(each, vocabulary, right, byte_level),
+                      known_token(each, vocabulary, left + right, byte_level), static_cast<uint32_t>(merges.size())});
+  }
+  return merges;
+}
+
+void read_bpe(const JsonView& json, TextPipeline& pipeline) {
+  json.refuse({"dropout", "continuing_subword_prefix", "end_of_word_suffix"});
+  const bool byte_level = pipeline.pre_tokenizers.byte_level;
+  Vocabulary& vocabulary = *pipeline.vocabulary;
+  const JsonView vocab = json["vocab"];
+  vocab.check(vocab.is_object(), "expected an object, found {}", describe_json(vocab.json()));
+  for (const auto& [token, id] : vocab.json().items())
+    vocabulary.add(token_bytes(token, byte_level), JsonView(id, vocab.place()).integer());
+  pipeline.model = make_bpe(vocabulary, read_merges(json["merges"], vocabulary, byte_level),
+                            {.byte_level = byte_level,
+                             .ignore_merges = json["ignore_merges"].boolean_or(false),
+                             .byte_fallback = json["byte_fallback"].boolean_or(false),
+                             .fuse_unknown = json["fuse_unk"].boolean_or(false),
+                             .unknown = read_unknown(json["unk_token"], vocabulary, byte_level)});
+}
+
+void read_unigram(const JsonView& json, TextPipeline& pipeline) {
+  json.check(!pipeline.pre_tokenizers.byte_level, "a byte-level Unigram is not supported");
+  std::vector<double> scores;
+  for (const JsonView& entry : json["vocab"].list()) {
+    const auto pair = entry.list();
+    entry.check(pair.size() == 2, "expected a token and its score, found {} values", pair.size());
+    pipeline.vocabulary->add(pair[0].string(), static_cast<int64_t>(scores.size()));
+    scores.push_back(pair[1].number());
+  }
+  std::optional<int32_t> unknown;
+  if (const JsonView id = json["unk_id"]; !id.is_null()) {
+    id.check(pipeline.vocabulary->token(id.integer()), "{} is not in the vocabulary", id.integer());
+    unknown = static_cast<int32_t>(id.integer());
+  }
+  pipeline.model = make_unigram(*pipeline.vocabulary, std::move(scores),
+                                {.byte_fallback = json["byte_fallback"].boolean_or(false), .unknown = unknown});
+}
+
+void read_model(const JsonView& json, TextPipeline& pipeline) {
+  // Files of older versions leave the type of a BPE out.
+  const std::string type = json["type"].string_or(json["merges"].is_null() ? "?" : "BPE");
+  if (type == "BPE") {
+    read_bpe(json, pipeline);
+  } else if (type == "Unigram") {
+    read_unigram(json, pipeline);
+  } else {
+    json.check(false, "the model {} is not supported; supported are BPE and Unigram", type);
+  }
+}
+
+// The ids that a template puts before and after one text.
+void read_template(const JsonView& json, TextPipeline& pipeline) {
+  bool after = false;
+  for (const JsonView& item : json["single"].list()) {
+    if (!item["Sequence"].is_null()) {
+      item.check(!after, "the text is given twice");
+      after = true;
+      continue;
+    }
+    const std::string& name = item["SpecialToken"]["id"].string();
+    for (const JsonView& id : json["special_tokens"][name]["ids"].list()) {
+      const int64_t value = id.integer();
+      id.check(0 <= value && value < (1 << 24), "{} is no token id", value);
+      (after ? pipeline.suffix : pipeline.prefix).push_back(static_cast<int32_t>(value));
+    }
+  }
+}
+
+void read_post_processor(const JsonView& json, TextPipeline& pipeline) {
+  if (json.is_null()) return;
+  const std::string& type = json["type"].string();
+  if (type == "Sequence") {
+    for (const JsonView& step : json["processors"].list()) read_post_processor(step, pipeline);
+  } else if (type == "TemplateProcessing") {
+    read_template(json, pipeline);
+  } else {
+    json.check(type == "ByteLevel",  // which only moves offsets
+               "the post-processor {} is not supported; supported are TemplateProcessing, ByteLevel and Sequence",
+               type);
+  }
+}
+
+// The name of a token in tokenizer_config.json: "</s>" or {"content": "</s>", ...}.
+std::string token_name(const JsonView& json) {
+  return json.is_object() ? json["content"].string() : json.string_or("");
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> read_tokenizer_json(const fs::path& file) {
+  const std::string bytes = read_bytes(file);
+  const Json json = parse_json(bytes, file.string());
+  const JsonView root(json, file.string());
+  TextPipeline pipeline;
+  identify(file, bytes, pipeline);
+  try {
+    pipeline.normalizers = read_normalizers(root["normalizer"]);
+    pipeline.pre_tokenizers = read_pre_tokenizers(root["pre_tokenizer"]);
+    read_added_tokens(root["added_tokens"], pipeline.added);
+    read_model(root["model"], pipeline);
+    pipeline.decoder = TokenDecoder(root["decoder"], pipeline.pre_tokenizers.byte_level);
+    read_post_processor(root["post_processor"], pipeline);
+  } catch (const ConfigError& error) {  // of a pattern or a vocabulary, which do not know the file
+    const std::string message = error.what();
+    if (message.starts_with(file.string())) throw;
+    throw ConfigError(fmt::format("{}: {}", file.string(), message));
+  }
+  find_separator(file.parent_path(), pipeline);
+  return std::make_unique<TextTokenizer>(std::move(pipeline));
+}
+
+void find_separator(const fs::path& folder, TextPipeline& pipeline) {
+  const auto find = [&](const std::string& name) {
+    const auto added = pipeline.added.find(name);
+    return added ? added : pipeline.vocabulary->find(name);
+  };
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    const fs::path file = folder / name;
+    std::error_code error;
+    if (!fs::is_regular_file(file, error)) continue;
+    const Json json = read_json_file(file.string());
+    const JsonView eos = JsonView(json, file.string())["eos_token"];
+    if (eos.is_null()) continue;
+    pipeline.separator = find(token_name(eos));
+    eos.check(pipeline.separator.has_value(), "\"{}\" is not a token of {}", token_name(eos), pipeline.name);
+    return;
+  }
+  for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eot_id|>", "<|im_end|>",
+                           "<\uff5cend\u2581of\u2581sentence\uff5c>"}) {
+    pipeline.separator = find(name);
+    if (pipeline.separator) return;
+  }
+}
+
+}  // namespace nought

@@ -1,0 +1,147 @@
+// How the parameters of a decoder's blocks are declared: sizes and names of each layer from the ModelConfig.
+#include "nought/models/decoder.h"
+
+namespace nought {
+
+PackedHeads Decoder::heads() const {
+  PackedHeads heads{.num_heads = config_.num_heads,
+                    .num_kv_heads = config_.num_kv_heads,
+                    .head_dim = config_.head_dim,
+                    .interleaved = config_.qkv_packing == QkvPacking::interleaved};
+  if (config_.latent) {
+    heads.v_head_dim = config_.latent->value_dim;
+    heads.rope_offset = config_.latent->own_dim;
+  }
+  return heads;
+}
+
+Norm::Options Decoder::norm_options() const {
+  return {.kind = config_.norm,
+          .features = config_.hidden_size,
+          .eps = config_.norm_eps,
+          .weight_offset = config_.norm_weight_offset};
+}
+
+Linear::Options Decoder::linear_options(int64_t in, std::vector<int64_t> out, std::vector<std::string> names, bool bias,
+                                        double std) const {
+  return {.in = in,
+          .out = std::move(out),
+          .names = std::move(names),
+          .bias = bias,
+          .layout = config_.weight_layout,
+          .std = std};
+}
+
+SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& names, int64_t index) const {
+  const int64_t hidden = config_.hidden_size;
+  const int64_t q = config_.num_heads * config_.head_dim, kv = config_.num_kv_heads * config_.head_dim;
+  SelfAttention::Options options;
+  options.heads = heads();
+  options.scale = config_.attention_scale;
+  options.window = config_.windows[static_cast<size_t>(index)];
+  options.softcap = config_.attention_softcap;
+  if (config_.latent) {
+    options.latent = latent_options(names);
+  } else {
+    const bool separate = config_.qkv_packing == QkvPacking::separate;
+    options.qkv = linear_options(hidden, separate ? std::vector{q, kv, kv} : std::vector{q + 2 * kv}, names.qkv,
+                                 config_.qkv_bias, config_.initializer_range);
+  }
+  options.out =
+      linear_options(heads().out_width(), {hidden}, {names.attention_out}, config_.output_bias, residual_std());
+  if (config_.attention_sinks) options.sinks = names.sinks;
+  options.sink_std = config_.initializer_range;
+  options.qk_norm = config_.qk_norm;
+  options.q_norm = names.q_norm;
+  options.k_norm = names.k_norm;
+  options.norm_eps = config_.norm_eps;
+  options.norm_weight_offset = config_.norm_weight_offset;
+  return options;
+}
+
+LatentProjection::Options Decoder::latent_options(const WeightNames::Layer& names) const {
+  const LatentConfig& latent = *config_.latent;
+  const int64_t hidden = config_.hidden_size, heads = config_.num_heads;
+  const double std = config_.initializer_range;
+  LatentProjection::Options options;
+  options.q_rank = latent.q_rank;
+  options.kv_rank = latent.kv_rank;
+  if (latent.q_rank > 0)
+    options.q_down = linear_options(hidden, {latent.q_rank}, {names.q_down}, latent.down_bias, std);
+  options.q_up =
+      linear_options(latent.q_rank > 0 ? latent.q_rank : hidden, {heads * config_.head_dim}, {names.q_up}, false, std);
+  options.kv_down =
+      linear_options(hidden, {latent.kv_rank + latent.shared_dim}, {names.kv_down}, latent.down_bias, std);
+  options.kv_up =
+      linear_options(latent.kv_rank, {heads * (latent.own_dim + latent.value_dim)}, {names.kv_up}, false, std);
+  options.q_norm = names.q_latent_norm;
+  options.kv_norm = names.kv_latent_norm;
+  options.norm_eps = 1e-6;  // whatever the config's is: transformers builds these norms with their default
+  return options;
+}
+
+Mlp::Options Decoder::mlp_options(int64_t width, std::vector<std::string> up, std::string down, bool bias) const {
+  const bool gated = config_.mlp == MlpKind::gated;
+  std::vector<int64_t> out{gated ? 2 * width : width};
+  if (up.size() == 2) out = {width, width};
+  Mlp::Options options;
+  options.gated = gated;
+  options.activation = config_.activation;
+  options.up = linear_options(config_.hidden_size, out, std::move(up), bias, config_.initializer_range);
+  options.down = linear_options(width, {config_.hidden_size}, {std::move(down)}, bias, residual_std());
+  return options;
+}
+
+Moe::Options Decoder::expert_options(const WeightNames::Layer& names) const {
+  const ExpertsConfig& experts = *config_.experts;
+  Moe::Options options;
+  options.hidden = config_.hidden_size;
+  options.intermediate = experts.intermediate_size;
+  options.num_experts = experts.num_experts;
+  options.rule = experts.rule;
+  options.router = names.router;
+  options.router_bias = experts.router_bias;
+  if (experts.choice_bias) options.choice_bias = names.choice_bias;
+  options.experts = names.experts;
+  options.storage = experts.storage;
+  options.gate = names.expert_gate;
+  options.up = names.expert_up;
+  options.down = names.expert_down;
+  options.activation = experts.activation;
+  if (experts.shared_intermediate_size > 0)
+    options.shared = mlp_options(experts.shared_intermediate_size,
+                                 {names.shared_expert + "gate_proj", names.shared_expert + "up_proj"},
+                                 names.shared_expert + "down_proj", false);
+  if (experts.shared_gate) options.shared_gate = names.shared_gate;
+  options.capacity_factor = experts.capacity_factor;
+  options.drop_tokens = experts.drop_tokens;
+  options.std = config_.initializer_range;
+  options.residual_std = residual_std();
+  return options;
+}
+
+Decoder::Block Decoder::make_block(int64_t index) {
+  Block block;
+  block.unit = &add_unit(fmt::format("block.{}", index));
+  Unit& unit = *block.unit;
+  const WeightNames::Layer names = WeightNames::of(config_).layer(index);
+  const bool pre = config_.norm_placement != NormPlacement::post, post = config_.norm_placement != NormPlacement::pre;
+  const auto norm = [&](bool used, const std::string& name) {
+    return used ? Norm(unit, name, norm_options()) : Norm();
+  };
+  block.local = config_.windows[static_cast<size_t>(index)] > 0 && config_.local_rope;
+  block.attention_norm = norm(pre, names.attention_norm);
+  block.attention = SelfAttention(unit, attention_options(names, index));
+  block.attention_post_norm = norm(post, names.attention_post_norm);
+  block.mlp_norm = norm(pre, names.mlp_norm);
+  if (config_.has_experts(index)) {
+    block.experts.emplace(unit, expert_options(names));
+    block.router = num_routers_++;
+  } else {
+    block.mlp = Mlp(unit, mlp_options(config_.intermediate_size, names.up, names.down, config_.mlp_bias));
+  }
+  block.mlp_post_norm = norm(post, names.mlp_post_norm);
+  return block;
+}
+
+}  // namespace nought

@@ -1,0 +1,112 @@
+#include "nought/plan/predict.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "nought/models/decoder.h"
+#include "nought/train/engine.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+
+std::string Layout::str() const {
+  std::string text = fmt::format("stage {}, micro-batch {}", stage, micro_batch);
+  if (accumulation > 1) text += fmt::format(" x {} accumulated", accumulation);
+  return text + (recompute ? ", with recompute" : "");
+}
+
+Layout layout_of(const RunPlan& plan) {
+  return {.ranks = plan.world_size,
+          .stage = plan.zero_stage,
+          .micro_batch = plan.micro_batch,
+          .seq_length = plan.data.seq_length,
+          .accumulation = plan.accumulation,
+          .recompute = plan.recompute,
+          .sharding = sharding_of(plan)};
+}
+
+int64_t Prediction::steady_total() const { return std::accumulate(steady.begin(), steady.end(), int64_t{0}); }
+
+namespace {
+
+/// The batches of a step, as the sampler allocates them; their values are nobody's business here.
+std::vector<Batch> make_batches(const Layout& layout, Memory& memory) {
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < layout.accumulation; ++i)
+    batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, memory));
+  return batches;
+}
+
+/// Micro-batches beyond the third of a step repeat what it did: they are counted, not rehearsed.
+constexpr int64_t kRehearsed = 3;
+
+/// What has been sent and computed so far.
+struct Counters {
+  Traffic traffic;
+  double flops = 0;
+};
+
+/// a + factor * (b - c), number by number.
+Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const Counters& c) {
+  Counters result = a;
+  result.flops += static_cast<double>(factor) * (b.flops - c.flops);
+  for (size_t i = 0; i < result.traffic.counts.size(); ++i) {
+    Traffic::Count& count = result.traffic.counts[i];
+    const Traffic::Count &more = b.traffic.counts[i], &less = c.traffic.counts[i];
+    count.bytes += factor * (more.bytes - less.bytes);
+    count.elements += factor * (more.elements - less.elements);
+    count.calls += factor * (more.calls - less.calls);
+  }
+  return result;
+}
+
+void note_memory(const MemoryLedger& ledger, Prediction& prediction) {
+  for (size_t c = 0; c < kNumCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    prediction.steady[c] = ledger.current(category);
+    prediction.memory.peak[c] = ledger.peak(category);
+    prediction.memory.at_peak[c] = ledger.at_peak(category);
+  }
+  prediction.memory.peak_total = ledger.peak_total();
+}
+
+}  // namespace
+
+Prediction predict(const ModelConfig& config, const Layout& layout) {
+  Work work;
+  const Context context{Memory::create_virtual(), make_counting_kernels(work)};
+  const std::unique_ptr<Communicator> ranks = make_silent_communicator(context, 0, layout.ranks, layout.wire);
+  Decoder decoder(config, layout.recompute);
+  ShardedModel::Options options = layout.sharding;
+  options.policy = Policy::stage(layout.stage);
+  ShardedModel model(context, *ranks, decoder, options);
+  Engine engine(model);
+
+  Prediction prediction;
+  prediction.layout = layout;
+  prediction.parameters = decoder.parameter_count();
+  const auto step = [&](int64_t micro_batches) {
+    const Counters before{ranks->traffic(), work.flops};
+    const std::vector<Batch> batches = make_batches(layout, *context.memory);
+    engine.step(std::span(batches).first(static_cast<size_t>(micro_batches)), layout.tokens_per_step(), /*lr=*/0,
+                /*max_norm=*/1);
+    return extrapolate({}, 1, {ranks->traffic(), work.flops}, before);
+  };
+  const int64_t beyond = std::max<int64_t>(layout.accumulation - kRehearsed, 0);
+  const Counters shorter = step(beyond > 0 ? kRehearsed - 1 : layout.accumulation);
+  const Counters longer = step(layout.accumulation - beyond);
+  const Counters whole = extrapolate(longer, beyond, longer, shorter);
+  prediction.traffic = whole.traffic;
+  prediction.executed_flops = whole.flops;
+  model.settle();
+  note_memory(context.memory->ledger(), prediction);
+  return prediction;
+}
+
+std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout) {
+  std::vector<Prediction> predictions;
+  for (int stage = 0; stage <= 3; ++stage) predictions.push_back(predict(config, layout.at_stage(stage)));
+  return predictions;
+}
+
+}  // namespace nought

@@ -1,0 +1,54 @@
+// predict(): what a training run will hold, send and compute, before anything of it is allocated.
+//
+// Design goals: the prediction is a rehearsal, not a second model of memory: Model::loss, the tape, the ShardedModel
+// and the Engine run as they are, on kernels that compute nothing, memory that is only counted and ranks that are not
+// there. So a change to training changes its prediction with it. Non-goals: time, memory of the libraries.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nought/models/config.h"
+#include "nought/plan/rehearsal.h"
+#include "nought/train/observer.h"
+#include "nought/train/run_plan.h"
+#include "nought/zero/sharded_model.h"
+
+namespace nought {
+
+/// How a run is laid out over its ranks and in time.
+struct Layout {
+  int ranks = 1, stage = 0;
+  int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
+  bool recompute = false;
+  ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `stage`
+  Wire wire = Wire::mpi;
+
+  int64_t tokens_per_step() const { return ranks * micro_batch * accumulation * seq_length; }
+  Layout at_stage(int other) const {
+    Layout layout = *this;
+    layout.stage = other;
+    return layout;
+  }
+  /// "stage 3, micro-batch 4 x 2, recompute"
+  std::string str() const;
+};
+Layout layout_of(const RunPlan& plan);
+
+/// What one rank will do; all ranks of a data-parallel group do the same.
+struct Prediction {
+  Layout layout;
+  std::array<int64_t, kNumCategories> steady{};  // bytes between two steps, by Category
+  RankMemory memory;                             // the peaks
+  Traffic traffic;                               // sent in one step
+  int64_t parameters = 0;                        // of the whole model
+  double executed_flops = 0;                     // by this rank in one step, recomputation included
+
+  int64_t steady_total() const;
+};
+Prediction predict(const ModelConfig& config, const Layout& layout);
+
+/// The run at every stage, 0 to 3.
+std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout);
+
+}  // namespace nought

@@ -1,0 +1,105 @@
+#include "nought/plan/rehearsal.h"
+
+#include <type_traits>
+
+#include "nought/comm/mpi_buffers.h"
+#include "nought/comm/stream_communicator.h"
+
+namespace nought {
+
+namespace {
+
+class CountingKernels final : public Kernels {
+ public:
+  explicit CountingKernels(Work& work) : work_(work) {}
+  std::string_view name() const override { return "counting"; }
+#define NOUGHT_RUN(Op) \
+  void run(const Op& op, Stream&) override { count(op); }
+  NOUGHT_OPERATIONS(NOUGHT_RUN)
+#undef NOUGHT_RUN
+
+ private:
+  template <class Op>
+  void count(const Op&) {}
+  void count(const MatMul& op) {
+    const int64_t inner = op.transpose_a ? op.a.rows() : op.a.dim(-1);
+    work_.flops += 2.0 * static_cast<double>(op.c.numel()) * static_cast<double>(inner);
+  }
+  void count(const Attention& op) { work_.flops += 2 * product_of(op.shape); }
+  /// Five products: the scores again, and the gradients of scores, q, k and v.
+  void count(const AttentionBackward& op) { work_.flops += 5 * product_of(op.shape); }
+  /// Every expert gets as many tokens as any other.
+  void count(const Route& op) {
+    const int64_t experts = op.logits.dim(-1);
+    int32_t* chosen = op.experts.data<int32_t>();
+    for (int64_t i = 0; i < op.experts.numel(); ++i) chosen[i] = static_cast<int32_t>(i % experts);
+  }
+  void count(const Fill& op) {
+    if (op.x.numel() != 1) return;
+    visit_float(op.x.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      *op.x.data<T>() = static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 8, double, float>>(op.value));
+    });
+  }
+
+  /// One product of queries and keys, masked halves left out.
+  static double product_of(const AttentionShape& shape) {
+    const auto dense = static_cast<double>(shape.batch * shape.num_heads * shape.head_dim) *
+                       static_cast<double>(shape.q_length) * static_cast<double>(shape.k_length);
+    return (shape.causal ? 1.0 : 2.0) * dense;
+  }
+
+  Work& work_;
+};
+
+class SilentTransport final : public Transport {
+ public:
+  SilentTransport(const Context& context, int rank, int size, Wire wire)
+      : context_(context), rank_(rank), size_(size), wire_(wire) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  std::string_view backend() const override { return "silent"; }
+
+  void broadcast(const Call&, const Tensor&, int) override {}
+  void reduce(const Call&, const Tensor& in, const Tensor&, int, ReduceOp) override { exchange(in); }
+  void all_reduce(const Call&, const Tensor& tensor, ReduceOp) override { exchange(tensor); }
+  void gather(const Call&, const Tensor&, const Tensor&, int) override {}
+  void all_gather(const Call&, const Tensor&, const Tensor&) override {}
+  void scatter(const Call&, const Tensor&, const Tensor&, int) override {}
+  void reduce_scatter(const Call&, const Tensor& full, const Tensor&, ReduceOp) override { exchange(full); }
+  void all_to_all(const Call&, const Tensor&, const Tensor&) override {}
+  void send(const Call&, const Tensor& tensor, int, int) override {
+    context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
+  }
+  void recv(const Call&, const Tensor&, int, int) override {}
+  void barrier(const Call&) override {}
+  std::unique_ptr<Transport> split(const Call& call, int, int) override {
+    fail<CommError>("{}: ranks that are not there cannot say which group they join", call.str());
+  }
+  void cancel() override {}
+
+ private:
+  /// The buffers of a reduction, for as long as it would take.
+  void exchange(const Tensor& full) const {
+    if (wire_ == Wire::threads || size_ == 1) return;
+    const int64_t bytes = reduction_buffer_bytes(part_of(full, rank_, size_).bytes(), full.dtype(), size_);
+    context_.empty({bytes}, DType::u8, Category::communication);
+  }
+
+  const Context& context_;
+  int rank_, size_;
+  Wire wire_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_counting_kernels(Work& work) { return std::make_unique<CountingKernels>(work); }
+
+std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire) {
+  if (size == 1) return make_self_communicator();
+  return std::make_unique<StreamCommunicator>(std::make_unique<SilentTransport>(context, rank, size, wire),
+                                              std::make_shared<Stream>());
+}
+
+}  // namespace nought

@@ -1,0 +1,23 @@
+// What a rehearsal computes and talks with: kernels that compute nothing and ranks that are not there, so that the very
+// code of a training step runs for its ledger and its counters alone.
+#pragma once
+
+#include "nought/comm/communicator.h"
+
+namespace nought {
+
+/// Floating-point operations of the products and attentions that were asked for, as if they had been computed.
+struct Work {
+  double flops = 0;
+};
+
+/// Leaves every tensor as it is, but for what autograd reads back: Fill of one element, and Route, which spreads the
+/// tokens evenly. `work` outlives the kernels.
+std::unique_ptr<Kernels> make_counting_kernels(Work& work);
+
+/// Rank `rank` of `size` ranks whose messages go nowhere: traffic is counted, communication buffers are allocated as
+/// the MPI communicator does (or none, for ranks that are threads of one process).
+enum class Wire : uint8_t { mpi, threads };
+std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire);
+
+}  // namespace nought

@@ -1,0 +1,152 @@
+#include "nought/plan/table.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "nought/base/text.h"
+#include "nought/models/flops.h"
+
+namespace nought {
+
+namespace {
+
+constexpr int kNameWidth = 18, kColumnWidth = 13;
+
+/// A row of right-aligned cells after its name.
+template <class Range, class Cell>
+std::string row(std::string_view name, const Range& columns, Cell cell) {
+  std::string text = fmt::format("{:<{}}", name, kNameWidth);
+  for (const auto& column : columns) text += fmt::format("{:>{}}", cell(column), kColumnWidth);
+  return text + "\n";
+}
+
+/// A row per category in which some column holds something.
+template <class Range, class Bytes>
+std::string category_rows(const Range& columns, Bytes bytes) {
+  std::string text;
+  for (size_t c = 0; c < kNumCategories; ++c) {
+    if (std::all_of(columns.begin(), columns.end(), [&](const auto& each) { return bytes(each, c) == 0; })) continue;
+    text += row(fmt::format("  {}", name_of(static_cast<Category>(c))), columns,
+                [&](const auto& each) { return format_bytes(bytes(each, c)); });
+  }
+  return text;
+}
+
+std::string traffic_rows(const std::vector<Prediction>& predictions) {
+  std::string text;
+  for (size_t c = 0; c < kNumCollectives; ++c) {
+    if (std::all_of(predictions.begin(), predictions.end(),
+                    [&](const Prediction& each) { return each.traffic.counts[c].bytes == 0; }))
+      continue;
+    text += row(fmt::format("  {}", name_of(static_cast<Collective>(c))), predictions,
+                [&](const Prediction& each) { return format_bytes(each.traffic.counts[c].bytes); });
+  }
+  return text +
+         row("  total", predictions, [](const Prediction& each) { return format_bytes(each.traffic.total_bytes()); });
+}
+
+/// What the model costs per token, in both conventions (formulas: models/flops.h).
+struct TokenFlops {
+  double palm, causal;
+};
+TokenFlops flops_of(const PlanReport& report) {
+  const int64_t length = report.predictions.front().layout.seq_length;
+  return {training_flops_per_token(report.config, length, /*causal=*/false),
+          training_flops_per_token(report.config, length)};
+}
+
+std::string header(const PlanReport& report) {
+  const Layout& layout = report.predictions.front().layout;
+  const TokenFlops flops = flops_of(report);
+  return fmt::format(
+      "model   {} with {} parameters in {}\n"
+      "run     {} rank{}, micro-batch {} x {} accumulated, sequences of {}: {} tokens per step{}\n"
+      "FLOPs   per token {} (PaLM: 6 Psi + 12 L h s), {} (causal: 6 Psi + 6 L h s)\n\n",
+      report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
+      name_of(layout.sharding.dtype), layout.ranks, layout.ranks == 1 ? "" : "s", layout.micro_batch,
+      layout.accumulation, layout.seq_length, layout.tokens_per_step(),
+      layout.recompute ? "; blocks are recomputed" : "", format_count(flops.palm), format_count(flops.causal));
+}
+
+}  // namespace
+
+std::string memory_table(const std::vector<MemoryColumn>& columns) {
+  return row("", columns, [](const MemoryColumn& each) { return each.title; }) +
+         category_rows(columns, [](const MemoryColumn& each, size_t c) { return each.memory.peak[c]; }) +
+         row("  all at once", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.peak_total); });
+}
+
+std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured) {
+  std::vector<MemoryColumn> columns{{"predicted", predicted}};
+  for (size_t rank = 0; rank < measured.size(); ++rank)
+    columns.push_back({fmt::format("rank {}", rank), measured[rank]});
+  return memory_table(columns);
+}
+
+std::string to_text(const PlanReport& report) {
+  const std::vector<Prediction>& all = report.predictions;
+  std::vector<MemoryColumn> peaks;
+  for (const Prediction& each : all) peaks.push_back({fmt::format("stage {}", each.layout.stage), each.memory});
+  std::string text = header(report) + "peak bytes per rank\n" + memory_table(peaks);
+  if (report.device_memory > 0)
+    text += row(fmt::format("  of {}", format_bytes(report.device_memory)), all, [&](const Prediction& each) {
+      return each.memory.peak_total <= report.device_memory ? "fits" : "too much";
+    });
+  text += "\nbytes per rank between two steps\n" +
+          category_rows(all, [](const Prediction& each, size_t c) { return each.steady[c]; }) +
+          row("  total", all, [](const Prediction& each) { return format_bytes(each.steady_total()); });
+  text += "\nbytes sent per rank and step\n" + traffic_rows(all);
+  return text + "\nFLOPs per rank and step, recomputation included\n" +
+         row("  executed", all, [](const Prediction& each) { return format_count(each.executed_flops); });
+}
+
+namespace {
+
+nlohmann::ordered_json by_category(const std::array<int64_t, kNumCategories>& bytes, int64_t total) {
+  nlohmann::ordered_json json;
+  for (size_t c = 0; c < kNumCategories; ++c) json[std::string(name_of(static_cast<Category>(c)))] = bytes[c];
+  json["total"] = total;
+  return json;
+}
+
+nlohmann::ordered_json to_json(const Traffic& traffic) {
+  nlohmann::ordered_json json;
+  for (size_t c = 0; c < kNumCollectives; ++c) {
+    const Traffic::Count& count = traffic.counts[c];
+    if (count.calls == 0) continue;
+    json[std::string(name_of(static_cast<Collective>(c)))] = {
+        {"bytes", count.bytes}, {"elements", count.elements}, {"calls", count.calls}};
+  }
+  json["total_bytes"] = traffic.total_bytes();
+  return json;
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const PlanReport& report) {
+  const Layout& layout = report.predictions.front().layout;
+  const TokenFlops flops = flops_of(report);
+  nlohmann::ordered_json json{
+      {"family", report.config.family},
+      {"parameters", report.predictions.front().parameters},
+      {"dtype", name_of(layout.sharding.dtype)},
+      {"ranks", layout.ranks},
+      {"micro_batch", layout.micro_batch},
+      {"accumulation", layout.accumulation},
+      {"seq_length", layout.seq_length},
+      {"recompute", layout.recompute},
+      {"tokens_per_step", layout.tokens_per_step()},
+      {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
+      {"device_memory", report.device_memory},
+      {"stages", nlohmann::ordered_json::array()}};
+  for (const Prediction& each : report.predictions)
+    json["stages"].push_back({{"stage", each.layout.stage},
+                              {"peak", by_category(each.memory.peak, each.memory.peak_total)},
+                              {"at_peak", by_category(each.memory.at_peak, each.memory.peak_total)},
+                              {"steady", by_category(each.steady, each.steady_total())},
+                              {"sent_per_step", to_json(each.traffic)},
+                              {"executed_flops_per_step", each.executed_flops}});
+  return json;
+}
+
+}  // namespace nought

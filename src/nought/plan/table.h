@@ -1,0 +1,33 @@
+// Predictions and measurements as tables for people, and predictions as JSON for programs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "nought/plan/predict.h"
+
+namespace nought {
+
+/// One column of memory_table: the peaks of a rank, measured or predicted.
+struct MemoryColumn {
+  std::string title;
+  RankMemory memory;
+};
+/// The peaks by category, one column each; the bottom line is the largest sum at one moment.
+std::string memory_table(const std::vector<MemoryColumn>& columns);
+/// The same for the end of a run: what was predicted for every rank, then what each rank measured.
+std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured);
+
+/// A model and what is predicted of its run, at one stage or side by side at several.
+struct PlanReport {
+  ModelConfig config;
+  std::vector<Prediction> predictions;  // of layouts that differ in the stage alone; at least one
+  int64_t device_memory = 0;            // the budget of a rank; 0 = none
+};
+/// Memory between steps and at its peak, traffic of a step by collective, operations per token and per step.
+std::string to_text(const PlanReport& report);
+nlohmann::ordered_json to_json(const PlanReport& report);
+
+}  // namespace nought

@@ -1,0 +1,77 @@
+// What is proposed fits, keeps the batch, and changes least first; a budget refuses with the ledger.
+#include "nought/plan/advice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace nought {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelConfig small_model() {
+  return ModelConfig::from_json({{"model_type", "llama"},
+                                 {"vocab_size", 32000},
+                                 {"hidden_size", 1024},
+                                 {"intermediate_size", 2816},
+                                 {"num_hidden_layers", 12},
+                                 {"num_attention_heads", 16},
+                                 {"max_position_embeddings", 2048}});
+}
+
+Layout on(int ranks) {
+  return {.ranks = ranks,
+          .micro_batch = 8,
+          .seq_length = 1024,
+          .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
+}
+
+TEST(Advice, what_is_proposed_fits_and_keeps_the_batch) {
+  const Layout layout = on(4);
+  const int64_t budget = predict(small_model(), layout).memory.peak_total / 2;
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, budget);
+  ASSERT_FALSE(all.empty());
+  for (const Advice& each : all) {
+    EXPECT_LE(each.prediction.memory.peak_total, budget) << each.change;
+    EXPECT_EQ(each.prediction.layout.tokens_per_step(), layout.tokens_per_step()) << each.change;
+  }
+}
+
+TEST(Advice, the_least_intrusive_change_comes_first) {
+  const Layout layout = on(4);
+  const int64_t at_stage_1 = predict(small_model(), layout.at_stage(1)).memory.peak_total;
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, at_stage_1);
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.front().change, "zero_optimization.stage 1");
+}
+
+TEST(Advice, one_rank_has_nothing_to_shard) {
+  const Layout layout = on(1);
+  const int64_t budget = predict(small_model(), layout).memory.peak_total - 1;
+  for (const Advice& each : changes_that_fit(small_model(), layout, budget)) {
+    EXPECT_EQ(each.prediction.layout.stage, 0);
+    EXPECT_THAT(each.change, ::testing::Not(HasSubstr("stage")));
+  }
+}
+
+TEST(Advice, says_what_is_needed_at_least_when_nothing_fits) {
+  EXPECT_THAT(describe_changes(small_model(), on(1), int64_t{1} << 20), HasSubstr("the least that 1 rank can do is"));
+}
+
+TEST(Budget, a_refusal_prints_the_ledger_and_the_largest_buffers) {
+  const auto memory = Memory::create();
+  memory->set_limit(1 << 20);
+  const auto half = memory->allocate(1 << 19, Category::optimizer);
+  try {
+    memory->allocate((1 << 19) + 64, Category::activations);
+    FAIL() << "the budget was exceeded";
+  } catch (const MemoryLimitError& refusal) {
+    for (const char* part : {"budget of 1.00 MiB", "activations", "optimizer", "largest: 1 x 512.0 KiB optimizer"})
+      EXPECT_THAT(refusal.what(), HasSubstr(part));
+  }
+  EXPECT_NO_THROW(memory->allocate(1 << 19, Category::activations));
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,150 @@
+// What is predicted is what happens: peaks by category, steady state and traffic of real steps on thread ranks.
+#include <cmath>
+#include <mutex>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/models/decoder.h"
+#include "nought/plan/predict.h"
+#include "nought/train/engine.h"
+
+namespace nought {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+/// Large enough that parameters, gradients, optimizer, activations and workspace pass 1 MiB on every one of two ranks.
+ModelConfig model_of(const std::string& family) {
+  if (family == "gpt2")
+    return ModelConfig::from_json({{"model_type", "gpt2"},
+                                   {"vocab_size", 2048},
+                                   {"n_embd", 256},
+                                   {"n_layer", 3},
+                                   {"n_head", 4},
+                                   {"n_positions", 128}});
+  return ModelConfig::from_json({{"model_type", family},
+                                 {"vocab_size", 2048},
+                                 {"hidden_size", 256},
+                                 {"intermediate_size", 688},
+                                 {"num_hidden_layers", 3},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"max_position_embeddings", 128},
+                                 {"tie_word_embeddings", family == "qwen2"}});
+}
+
+struct Measurement {
+  std::array<int64_t, kNumCategories> steady{};
+  RankMemory memory;
+  Traffic traffic;
+};
+
+Measurement measure(const ModelConfig& config, const Layout& layout) {
+  Measurement result;
+  run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
+    Decoder decoder(config, layout.recompute);
+    ShardedModel::Options options = layout.sharding;
+    options.policy = Policy::stage(layout.stage);
+    ShardedModel model(context, ranks, decoder, options);
+    Engine engine(model);
+    Traffic before;
+    for (int step = 0; step < 2; ++step) {
+      before = ranks.traffic();
+      std::vector<Batch> batches;
+      for (int64_t i = 0; i < layout.accumulation; ++i) {
+        batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, *context.memory));
+        zero(batches.back().input_ids), zero(batches.back().targets);
+      }
+      engine.step(batches, layout.tokens_per_step(), 1e-3, 1);
+    }
+    model.settle();
+    if (ranks.rank() != 0) return;
+    const MemoryLedger& ledger = context.memory->ledger();
+    for (size_t c = 0; c < kNumCategories; ++c) {
+      result.steady[c] = ledger.current(static_cast<Category>(c));
+      result.memory.peak[c] = ledger.peak(static_cast<Category>(c));
+    }
+    result.memory.peak_total = ledger.peak_total();
+    const Traffic after = ranks.traffic();
+    for (size_t c = 0; c < kNumCollectives; ++c)
+      result.traffic.counts[c] = {after.counts[c].bytes - before.counts[c].bytes,
+                                  after.counts[c].elements - before.counts[c].elements,
+                                  after.counts[c].calls - before.counts[c].calls};
+  });
+  return result;
+}
+
+void expect_within_2_percent(int64_t predicted, int64_t measured, std::string_view what) {
+  if (std::max(predicted, measured) < kMiB) return;
+  EXPECT_LE(std::abs(static_cast<double>(predicted - measured)), 0.02 * static_cast<double>(measured))
+      << what << ": predicted " << predicted << ", measured " << measured;
+}
+
+void expect_agreement(const Prediction& predicted, const Measurement& measured) {
+  for (size_t c = 0; c < kNumCategories; ++c) {
+    const std::string name(name_of(static_cast<Category>(c)));
+    expect_within_2_percent(predicted.memory.peak[c], measured.memory.peak[c], "peak of " + name);
+    expect_within_2_percent(predicted.steady[c], measured.steady[c], "steady " + name);
+  }
+  expect_within_2_percent(predicted.memory.peak_total, measured.memory.peak_total, "peak of all");
+  for (size_t c = 0; c < kNumCollectives; ++c) {
+    SCOPED_TRACE(name_of(static_cast<Collective>(c)));
+    EXPECT_EQ(predicted.traffic.counts[c].bytes, measured.traffic.counts[c].bytes);
+    EXPECT_EQ(predicted.traffic.counts[c].elements, measured.traffic.counts[c].elements);
+    EXPECT_EQ(predicted.traffic.counts[c].calls, measured.traffic.counts[c].calls);
+  }
+}
+
+struct Combination {
+  std::string family;
+  int ranks, stage;
+  DType dtype;
+  bool recompute, overlap;
+  int64_t accumulation;
+};
+
+/// Stages x ranks x recompute in full; family, dtype, overlap and accumulation take turns.
+std::vector<Combination> combinations() {
+  std::vector<Combination> all;
+  const std::array<std::string, 3> families{"llama", "gpt2", "qwen2"};
+  int i = 0;
+  for (const int ranks : {1, 2, 3, 4})
+    for (const int stage : {0, 1, 2, 3})
+      for (const bool recompute : {false, true}) {
+        if (ranks == 1 && stage > 1) continue;
+        all.push_back({families[static_cast<size_t>(i % 3)], ranks, stage, (i / 2) % 2 ? DType::bf16 : DType::f32,
+                       recompute, i % 5 < 3, 1 + (i / 3) % 2});
+        ++i;
+      }
+  return all;
+}
+
+TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
+  const std::vector<Combination> all = combinations();
+  ASSERT_GE(all.size(), 24u);
+  std::array<int, kNumCategories> checked{};
+  for (const Combination& each : all) {
+    const Layout layout{.ranks = each.ranks,
+                        .stage = each.stage,
+                        .micro_batch = 2,
+                        .seq_length = 128,
+                        .accumulation = each.accumulation,
+                        .recompute = each.recompute,
+                        .sharding = {.dtype = each.dtype, .gradient_dtype = each.dtype, .overlap = each.overlap},
+                        .wire = Wire::threads};
+    SCOPED_TRACE(fmt::format("{} on {} ranks in {}, {}, overlap {}", each.family, each.ranks, name_of(each.dtype),
+                             layout.str(), each.overlap));
+    const ModelConfig config = model_of(each.family);
+    const Prediction predicted = predict(config, layout);
+    expect_agreement(predicted, measure(config, layout));
+    for (size_t c = 0; c < kNumCategories; ++c) checked[c] += predicted.memory.peak[c] >= kMiB;
+  }
+  for (const Category category :
+       {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::workspace})
+    EXPECT_GE(checked[static_cast<size_t>(category)], 20) << name_of(category) << " is too small to say anything";
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,69 @@
+// The numbers of a report are the same as text, as JSON and as a chart.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/text.h"
+#include "nought/plan/chart.h"
+
+namespace nought {
+namespace {
+
+using ::testing::HasSubstr;
+
+PlanReport report() {
+  const ModelConfig config = ModelConfig::from_json({{"model_type", "gpt2"},
+                                                     {"vocab_size", 50257},
+                                                     {"n_embd", 768},
+                                                     {"n_layer", 12},
+                                                     {"n_head", 12},
+                                                     {"n_positions", 1024}});
+  const Layout layout{.ranks = 8,
+                      .micro_batch = 4,
+                      .seq_length = 1024,
+                      .accumulation = 2,
+                      .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
+  return {config, predict_stages(config, layout), int64_t{4} << 30};
+}
+
+TEST(Table, shows_all_stages_side_by_side_with_their_peaks) {
+  const PlanReport plan = report();
+  const std::string text = to_text(plan);
+  for (const Prediction& each : plan.predictions) {
+    EXPECT_THAT(text, HasSubstr(fmt::format("stage {}", each.layout.stage)));
+    EXPECT_THAT(text, HasSubstr(format_bytes(each.memory.peak_total)));
+  }
+  for (const char* part : {"65536 tokens per step", "PaLM: 6 Psi + 12 L h s", "causal: 6 Psi + 6 L h s", "gpt2"})
+    EXPECT_THAT(text, HasSubstr(part));
+}
+
+TEST(Table, json_holds_the_exact_numbers) {
+  const PlanReport plan = report();
+  const auto json = to_json(plan);
+  ASSERT_EQ(json["stages"].size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(json["stages"][i]["peak"]["total"], plan.predictions[i].memory.peak_total);
+    EXPECT_EQ(json["stages"][i]["steady"]["optimizer"],
+              plan.predictions[i].steady[static_cast<size_t>(Category::optimizer)]);
+    EXPECT_EQ(json["stages"][i]["sent_per_step"]["total_bytes"], plan.predictions[i].traffic.total_bytes());
+  }
+  const double palm = json["flops_per_token"]["palm_6Psi_12Lhs"], causal = json["flops_per_token"]["causal_6Psi_6Lhs"];
+  EXPECT_DOUBLE_EQ(palm - causal, 6.0 * 12 * 768 * 1024);
+}
+
+TEST(Table, predicted_stands_beside_every_measured_rank) {
+  const PlanReport plan = report();
+  const RankMemory& memory = plan.predictions[0].memory;
+  const std::string text = memory_table(memory, {memory, memory});
+  EXPECT_THAT(text, HasSubstr("predicted"));
+  EXPECT_THAT(text, HasSubstr("rank 1"));
+}
+
+TEST(Chart, has_a_bar_for_every_stage_and_the_budget) {
+  const std::string svg = to_svg(report());
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg "));
+  for (const char* part : {">stage 0<", ">stage 3<", ">optimizer<", ">budget 4.00 GiB<", "</svg>"})
+    EXPECT_THAT(svg, HasSubstr(part));
+}
+
+}  // namespace
+}  // namespace nought

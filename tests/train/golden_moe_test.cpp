@@ -1,0 +1,91 @@
+// Mixtures of experts compute what Hugging Face computes when its loss includes that of the routers
+// (output_router_logits), in any layout: the loss that balances experts is one of the whole batch.
+#include <fstream>
+#include <numeric>
+
+#include "golden.h"
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/train/hf_folder.h"
+#include "nought/train/probe.h"
+
+namespace nought {
+namespace {
+
+using testing::golden_folder;
+
+/// The folder's model with the routers' loss switched on.
+ModelConfig balanced_config(const std::string& folder) {
+  nlohmann::json json = nlohmann::json::parse(std::ifstream(folder + "/config.json"));
+  json["output_router_logits"] = true;
+  return ModelConfig::from_json(json, folder);
+}
+
+struct Layout {
+  int ranks = 1, stage = 0;
+  bool recompute = false;
+};
+
+class GoldenAuxiliary : public ::testing::TestWithParam<const char*> {
+ protected:
+  /// Calls body(decoder, sharded model, input) on every rank.
+  template <class Body>
+  void on_ranks(const Layout& layout, const Body& body) const {
+    const std::string folder = golden_folder(GetParam());
+    SCOPED_TRACE(
+        fmt::format("{} ranks, stage {}{}", layout.ranks, layout.stage, layout.recompute ? ", recompute" : ""));
+    run_ranks(layout.ranks, [&](Communicator& ranks) {
+      const Context context = Context::cpu();
+      Decoder decoder(balanced_config(folder), layout.recompute);
+      ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(layout.stage)});
+      model.load(HfWeights(folder, decoder));
+      body(decoder, model, read_probe_input(context, folder + "/golden.safetensors", decoder.config().vocab_size));
+    });
+  }
+};
+
+TEST_P(GoldenAuxiliary, loss_and_gradients_agree_at_every_stage_and_rank_count) {
+  const Context context = Context::reference();
+  const SafetensorsFile golden(golden_folder(GetParam()) + "/golden_aux.safetensors");
+  // Two rows: of four ranks, two have none.
+  for (const Layout& layout :
+       {Layout{1, 0}, {1, 0, true}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {2, 3, true}, {4, 0}, {4, 3}}) {
+    on_ranks(layout, [&](Decoder& decoder, ShardedModel& model, const ProbeInput& input) {
+      const ProbeOutput output = probe(model, decoder, input, true);
+      for (const auto& [name, tensor] : output) {
+        if (name == "logits") continue;
+        const Tensor want = golden.load(name, *context.memory);
+        if (name == "loss") {
+          EXPECT_NEAR(tensor.item(), want.item(), 5e-6);
+        } else {
+          testing::expect_gradient_close(name, tensor, want, 5e-5);
+        }
+      }
+    });
+  }
+}
+
+TEST_P(GoldenAuxiliary, the_log_holds_the_auxiliary_loss_and_every_choice) {
+  const Context context = Context::reference();
+  const SafetensorsFile golden(golden_folder(GetParam()) + "/golden_aux.safetensors");
+  on_ranks({1, 0}, [&](Decoder& decoder, ShardedModel& model, const ProbeInput& input) {
+    probe(model, decoder, input, true);
+    const RouterLog& log = *decoder.router_log();
+    EXPECT_NEAR(log.auxiliary_loss(), golden.load("aux_loss", *context.memory).item(), 5e-6);
+    const ExpertsConfig& experts = *decoder.config().experts;
+    EXPECT_EQ(log.layers().size(), 2u);
+    for (const RouterLog::Layer& layer : log.layers()) {
+      EXPECT_EQ(static_cast<int64_t>(layer.load.size()), experts.num_experts);
+      EXPECT_EQ(std::accumulate(layer.load.begin(), layer.load.end(), int64_t{0}),
+                input.ids.numel() * experts.rule.top_k);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliary,
+                         ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"),
+                         [](const auto& info) { return std::string(info.param).substr(5); });
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,289 @@
+// Fifty updates of every optimizer follow an f64 reference, and are the same bits at every ZeRO stage.
+#include "nought/zero/sharded_optimizer.h"
+
+#include "zero/optimizer_reference.h"
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/tensor/random.h"
+
+namespace nought {
+namespace {
+
+using test::Numbers;
+using test::Reference;
+
+constexpr int kUpdates = 50;
+constexpr double kLr = 1e-2, kGradientScale = 0.5;
+
+/// An embedding, two blocks with wide, tall, batched and one-dimensional parameters, and a head. Sizes are odd, so that
+/// the borders of shards cut through parameters.
+std::vector<std::unique_ptr<Unit>> make_units() {
+  std::vector<std::unique_ptr<Unit>> units;
+  const Init init = Init::normal(0.5);
+  const auto add = [&](const char* name) -> Unit& { return *units.emplace_back(std::make_unique<Unit>(name)); };
+  add("embedding").add("embed.weight", {37, 12}, init);
+  for (const std::string block : {"block.0", "block.1"}) {
+    Unit& unit = add(block.c_str());
+    unit.add(block + ".norm.weight", {12}, init, /*decay=*/false);
+    unit.add(block + ".wide.weight", {12, 31}, init);
+    unit.add(block + ".tall.weight", {31, 12}, init);
+    unit.add(block + ".bias", {31}, init, /*decay=*/false);
+    unit.add(block + ".experts.weight", {2, 7, 9}, init);
+  }
+  add("head").add("head.weight", {37, 12}, init);
+  return units;
+}
+
+/// The gradient of one rank: a noisy pull towards a target, rounded so that sums over ranks are exact in any order.
+double gradient_at(const std::string& name, int64_t index, int step, int rank) {
+  const uint64_t key = stable_hash(name, static_cast<uint64_t>(step * 16 + rank));
+  const double noise = normal_at(key, static_cast<uint64_t>(index));
+  const double pull = normal_at(stable_hash(name, 99), static_cast<uint64_t>(index));
+  return std::round((noise + pull) * 1024) / 1024;
+}
+
+struct Layout {
+  int ranks = 1, stage = 0;
+  DType dtype = DType::f32;
+};
+
+/// One rank's parameters under an optimizer.
+struct Training {
+  Training(Communicator& ranks, const Context& context, const Layout& layout, const OptimizerOptions& options)
+      : ranks(ranks),
+        units(make_units()),
+        policy(Policy::stage(layout.stage).for_ranks(ranks.size())),
+        residency(context, ranks, policy, layout.dtype, units),
+        reducer(context, ranks, policy, DType::f32, true, units),
+        optimizer(context, ranks, policy, layout.dtype, options, units, residency, reducer) {
+    optimizer.load(InitialState(5), 0);
+    exchange();
+  }
+  void exchange() {
+    residency.exchange_updates();
+    residency.settle();
+  }
+  void update(int step) {
+    reducer.begin_micro_batch(true);
+    for (size_t unit = 0; unit < units.size(); ++unit) {
+      const auto& parameters = units[unit]->parameters();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        const Tensor into = reducer.sink(unit, i, i).into;
+        for (int64_t k = 0; k < into.numel(); ++k)
+          into.data<float>()[k] = static_cast<float>(gradient_at(parameters[i].name, k, step, ranks.rank()));
+      }
+      reducer.finish(unit);
+    }
+    reducer.settle();
+    residency.settle();
+    optimizer.update(kLr, kGradientScale);
+    exchange();
+    reducer.reset();
+  }
+  /// All parameters of a Unit after another, whole.
+  std::vector<float> weights() {
+    std::vector<float> all;
+    for (size_t unit = 0; unit < units.size(); ++unit) {
+      residency.lease(unit);
+      const Tensor whole = residency.whole(unit).flat(0, units[unit]->numel());
+      for (const float value : whole.to_vector<float>()) all.push_back(value);
+      residency.release(unit);
+    }
+    return all;
+  }
+
+  Communicator& ranks;
+  std::vector<std::unique_ptr<Unit>> units;
+  Policy policy;
+  Residency residency;
+  Reducer reducer;
+  ShardedOptimizer optimizer;
+};
+
+std::vector<float> train(const Layout& layout, const OptimizerOptions& options) {
+  std::vector<float> weights;
+  run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
+    Training run(ranks, context, layout, options);
+    for (int step = 0; step < kUpdates; ++step) run.update(step);
+    const std::vector<float> mine = run.weights();
+    if (ranks.rank() == 0) weights = mine;
+  });
+  return weights;
+}
+
+/// update(reference, parameter, Unit, values, gradient) fifty times for each parameter.
+template <class Update>
+Numbers follow(int ranks, double weight_decay, const Update& update) {
+  Numbers all;
+  const InitialState initial(5);
+  const Context context = Context::reference();
+  for (const auto& unit : make_units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const int64_t numel = parameter.range.size();
+      const Tensor start = context.empty({numel}, DType::f32);
+      initial.fill(StateKind::master, parameter, {0, numel}, start);
+      Numbers p = start.to_vector<double>(), g(p.size());
+      Reference reference{.lr = kLr, .decay = parameter.decay ? weight_decay : 0};
+      for (int step = 0; step < kUpdates; ++step) {
+        for (size_t i = 0; i < g.size(); ++i) {
+          g[i] = 0;
+          for (int rank = 0; rank < ranks; ++rank)
+            g[i] += kGradientScale * gradient_at(parameter.name, static_cast<int64_t>(i), step, rank);
+        }
+        update(reference, parameter, *unit, p, g);
+      }
+      all.insert(all.end(), p.begin(), p.end());
+    }
+  return all;
+}
+
+void expect_close(const std::vector<float>& actual, const Numbers& expected, double tolerance) {
+  ASSERT_EQ(actual.size(), expected.size());
+  double worst = 0;
+  for (size_t i = 0; i < actual.size(); ++i)
+    worst = std::max(worst, std::abs(double{actual[i]} - expected[i]) / (1 + std::abs(expected[i])));
+  EXPECT_LE(worst, tolerance);
+}
+
+/// The optimizer follows the reference on 1, 2 and 3 ranks, and all stages agree bit for bit, in f32 and in bf16.
+template <class Update>
+void expect_follows(const OptimizerOptions& options, const Update& update, double tolerance = 3e-6) {
+  for (const int ranks : {1, 2, 3}) {
+    const std::vector<float> first = train({.ranks = ranks, .stage = 0}, options);
+    expect_close(first, follow(ranks, options.weight_decay, update), tolerance);
+    const std::vector<float> narrow = train({.ranks = ranks, .stage = 0, .dtype = DType::bf16}, options);
+    for (const int stage : {1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{} ranks, stage {}", ranks, stage));
+      EXPECT_EQ(train({.ranks = ranks, .stage = stage}, options), first);
+      EXPECT_EQ(train({.ranks = ranks, .stage = stage, .dtype = DType::bf16}, options), narrow);
+    }
+  }
+}
+
+TEST(ShardedOptimizer, adam_and_adamw_follow_the_reference_at_every_stage) {
+  for (const bool decoupled : {true, false})
+    expect_follows(
+        {.method = AdamOptions{.decoupled_decay = decoupled}, .weight_decay = 0.1},
+        [&](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) { r.adam(p, g, decoupled); });
+}
+
+TEST(ShardedOptimizer, sgd_follows_the_reference_at_every_stage) {
+  for (const SgdOptions& sgd :
+       {SgdOptions{}, SgdOptions{.momentum = 0.9, .dampening = 0.1}, SgdOptions{.momentum = 0.9, .nesterov = true}})
+    expect_follows({.method = sgd, .weight_decay = 0.1},
+                   [&](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
+                     r.sgd(p, g, sgd.momentum, sgd.dampening, sgd.nesterov);
+                   });
+}
+
+TEST(ShardedOptimizer, adagrad_follows_the_reference_at_every_stage) {
+  expect_follows({.method = AdagradOptions{.eps = 1e-8}, .weight_decay = 0.1},
+                 [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) { r.adagrad(p, g); });
+}
+
+TEST(ShardedOptimizer, lion_follows_the_reference_at_every_stage) {
+  expect_follows({.method = LionOptions{.beta2 = 0.99}, .weight_decay = 0.1},
+                 [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
+                   r.beta2 = 0.99;
+                   r.lion(p, g);
+                 });
+}
+
+TEST(ShardedOptimizer, lamb_follows_the_reference_at_every_stage) {
+  for (const auto& [bias_correction, max_coeff] : {std::pair(true, 10.0), std::pair(false, 0.3)})
+    expect_follows(
+        {.method = LambOptions{.max_coeff = max_coeff, .bias_correction = bias_correction}, .weight_decay = 0.1},
+        [&](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
+          r.lamb(p, g, 0.01, max_coeff, bias_correction);
+        },
+        1e-5);
+}
+
+/// Eight-bit moments are coarse, so the path is near AdamW's; the bits still are the same at every stage.
+TEST(ShardedOptimizer, eight_bit_adamw_stays_near_adamw_and_is_the_same_at_every_stage) {
+  for (const int64_t block : {64, 256})
+    expect_follows(
+        {.weight_decay = 0.1, .state_block = block},
+        [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) { r.adam(p, g, true); }, 0.05);
+}
+
+TEST(ShardedOptimizer, eight_bit_states_take_one_byte_and_a_scale_per_block) {
+  for (const int64_t block : {0, 256})
+    run_ranks(1, [&](Communicator& ranks, const Context& context) {
+      const Training run(ranks, context, {}, {.state_block = block});
+      constexpr int64_t kGranularity = 64;  // of the ledger's Buffers
+      int64_t expected = 0;
+      for (const auto& unit : run.units) {
+        int64_t blocks = 0;
+        for (const Parameter& parameter : unit->parameters())
+          if (block > 0) blocks += ceil_div(parameter.range.size(), block);
+        const int64_t padded = Partition(unit->numel(), 1).padded();
+        expected += 2 * (round_up(padded * (block > 0 ? 1 : 4), kGranularity) + round_up(4 * blocks, kGranularity));
+      }
+      EXPECT_EQ(context.memory->ledger().current(Category::optimizer), expected);
+    });
+}
+
+TEST(ShardedOptimizer, sgd_without_momentum_keeps_no_state_and_muon_keeps_one_for_matrices) {
+  run_ranks(1, [&](Communicator& ranks, const Context& context) {
+    const Training sgd(ranks, context, {}, {.method = SgdOptions{}});
+    EXPECT_EQ(context.memory->ledger().current(Category::optimizer), 0);
+  });
+  run_ranks(1, [&](Communicator& ranks, const Context& context) {
+    const Training run(ranks, context, {}, {.method = MuonOptions{}});
+    for (size_t unit = 0; unit < run.units.size(); ++unit)
+      for (const auto& state : run.optimizer.owned(unit)) {
+        const Parameter& parameter = run.units[unit]->parameters()[state.piece.parameter];
+        const bool is_muon = state.kind == StateKind::momentum_buffer;
+        const bool hidden_matrix = unit != 0 && unit + 1 != run.units.size() && parameter.shape.rank() > 1;
+        if (state.kind != StateKind::master) {
+          EXPECT_EQ(is_muon, hidden_matrix) << parameter.name;
+        }
+      }
+  });
+}
+
+TEST(ShardedOptimizer, parameter_groups_scale_the_rate_and_choose_the_decay_by_name) {
+  const OptimizerOptions options{.weight_decay = 0.1,
+                                 .groups = {{.pattern = "norm|bias$", .lr_scale = 0.5, .weight_decay = 0.3},
+                                            {.pattern = "^block\\.1", .lr_scale = 2}}};
+  expect_follows(options, [](Reference& r, const Parameter& parameter, const Unit&, Numbers& p, const Numbers& g) {
+    const bool first = !parameter.decay;
+    r.lr = kLr * (first ? 0.5 : parameter.name.starts_with("block.1") ? 2 : 1);
+    if (first) r.decay = 0.3;
+    r.adam(p, g, true);
+  });
+  EXPECT_THROW(rules_for({.groups = {{.pattern = "("}}}, *make_units()[0]), ConfigError);
+}
+
+TEST(ShardedOptimizer, muon_follows_the_reference_at_every_stage_and_sees_whole_matrices) {
+  expect_follows(
+      {.method = MuonOptions{.others = {.beta2 = 0.95}}, .weight_decay = 0.1},
+      [](Reference& r, const Parameter& parameter, const Unit& unit, Numbers& p, const Numbers& g) {
+        r.beta2 = 0.95;
+        const Shape& shape = parameter.shape;
+        if (shape.rank() < 2 || unit.name() == "embedding" || unit.name() == "head") {
+          return r.adam(p, g, true);
+        }
+        if (shape.rank() == 2) {
+          return r.muon(p, g, static_cast<size_t>(shape[0]), static_cast<size_t>(shape[1]), 0.95);
+        }
+        // Experts are matrices of their own; the reference keeps one momentum for all of them.
+        const auto size = static_cast<std::ptrdiff_t>(p.size()) / 2;
+        const Numbers momentum = r.m.empty() ? Numbers(p.size()) : r.m;
+        Numbers after;
+        for (const std::ptrdiff_t begin : {std::ptrdiff_t{0}, size}) {
+          Numbers part(p.begin() + begin, p.begin() + begin + size);
+          r.m.assign(momentum.begin() + begin, momentum.begin() + begin + size);
+          r.muon(part, Numbers(g.begin() + begin, g.begin() + begin + size), 7, 9, 0.95);
+          std::copy(part.begin(), part.end(), p.begin() + begin);
+          after.insert(after.end(), r.m.begin(), r.m.end());
+        }
+        r.m = after;
+      },
+      2e-4);
+}
+
+}  // namespace
+}  // namespace nought
