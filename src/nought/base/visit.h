@@ -34,9 +34,10 @@ template <class T>
 struct Setting {
   T value{};
   bool given = false;
+  bool has_default = false;  // of its own, rather than one that the text explains
 
   Setting() = default;
-  Setting(T fallback) : value(std::move(fallback)) {}
+  Setting(T fallback) : value(std::move(fallback)), has_default(true) {}
 };
 
 /// A value that may be written as "auto": filled from elsewhere when the run is resolved.
@@ -299,6 +300,19 @@ struct Lister {
   std::string path{};
 
   template <class T>
+  void list_elements(const T&, const std::string&) {}
+  template <Struct T>
+  void list_elements(const std::vector<T>&, const std::string& at) {
+    T element{};
+    Lister inner{keys, at + "[]"};
+    element.visit(inner);
+  }
+  template <class T>
+  void list_elements(const Setting<T>& member, const std::string& at) {
+    list_elements(member.value, at);
+  }
+
+  template <class T>
   void operator()(const char* key, T& member, const char* help) {
     const std::string at = join_path(path, key);
     if constexpr (Struct<T>) {
@@ -306,11 +320,10 @@ struct Lister {
       member.visit(inner);
     } else {
       std::string fallback;
-      if constexpr (requires {
-                      { member.given } -> std::convertible_to<bool>;
-                    })
-        fallback = write(member.value).dump();
+      if constexpr (requires { member.has_default; })
+        if (member.has_default) fallback = write(member.value).dump();
       keys.push_back({at, type_name(Tag<T>()), fallback == "null" ? "" : fallback, help});
+      list_elements(member, at);
     }
   }
 };

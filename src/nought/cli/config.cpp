@@ -1,0 +1,33 @@
+// nought config: every key of RUN.json and ds_config.json, searched or as the page docs/config.md.
+#include <memory>
+
+#include <fmt/format.h>
+
+#include "nought/base/error.h"
+#include "nought/cli/commands.h"
+#include "nought/train/config_reference.h"
+
+namespace nought {
+
+void add_config(CLI::App& app, Invocation& invocation) {
+  struct Options {
+    std::string filter;
+    bool markdown = false;
+  };
+  CLI::App* command = add_command(app, "config", "Shows every key of RUN.json and ds_config.json: default, meaning",
+                                  {"nought config", "nought config scheduler", "nought config --markdown"});
+  const auto options = std::make_shared<Options>();
+  command->add_option("WORD", options->filter, "Only keys whose name or meaning contains it");
+  command->add_flag("--markdown", options->markdown, "Print docs/config.md");
+  command->callback([&invocation, options] {
+    invocation.action = [options] {
+      require<ConfigError>(options->filter.empty() || !options->markdown, "--markdown prints the whole page: no WORD");
+      const std::string text = options->markdown ? config_markdown() : config_text(options->filter);
+      require<ConfigError>(!text.empty(), "no key contains \"{}\": see `nought config`", options->filter);
+      fmt::print("{}", text);
+      return 0;
+    };
+  });
+}
+
+}  // namespace nought
