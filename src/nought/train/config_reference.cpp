@@ -163,7 +163,8 @@ std::string config_markdown() {
           "those shown.\n";
     const std::string title = section.empty() ? "RUN.json" : section;
     if (section != kDeepSpeed) text += fmt::format("\n{} {}\n", section.starts_with(kDeepSpeed) ? "###" : "##", title);
-    text += "\n" + table(entries, section);
+    text += '\n';
+    text += table(entries, section);
   }
   return text;
 }
