@@ -5,6 +5,7 @@
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/observe/metrics.h"
+#include "nought/observe/monitors.h"
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
 #include "nought/train/run_config.h"
@@ -44,7 +45,12 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
     for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
   context.memory->set_limit(plan.device_memory);
   try {
-    Trainer(plan, options.mode(), world, context, {&metrics, &progress}).run();
+    std::vector<TrainObserver*> observers{&metrics, &progress};
+    TensorBoardMonitor tensorboard(plan.tensorboard_dir, plan.train_batch);
+    CsvMonitor csv(plan.csv_dir, plan.train_batch);
+    if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);
+    if (!plan.csv_dir.empty()) observers.push_back(&csv);
+    Trainer(plan, options.mode(), world, context, observers).run();
   } catch (const MemoryLimitError& refusal) {
     throw MemoryLimitError(explain_refusal(refusal, plan));
   }

@@ -140,6 +140,20 @@ struct DsZero {
   }
 };
 
+/// tensorboard and csv_monitor.
+struct DsMonitor {
+  Setting<bool> enabled{false};
+  Setting<std::string> output_path{std::string()};
+  Setting<std::string> job_name{std::string("DeepSpeedJobName")};
+
+  template <class V>
+  void visit(V& v) {
+    v("enabled", enabled, "write loss, rate, norm and speed of every step");
+    v("output_path", output_path, "folder; default: training.output_dir");
+    v("job_name", job_name, "folder inside of it");
+  }
+};
+
 struct DsConfig {
   Auto<int64_t> train_batch_size;
   Auto<int64_t> train_micro_batch_size_per_gpu;
@@ -152,6 +166,8 @@ struct DsConfig {
   Auto<double> gradient_clipping;
   Setting<int64_t> seed;
   Setting<int64_t> steps_per_print;
+  DsMonitor tensorboard;
+  DsMonitor csv_monitor;
 
   template <class V>
   void visit(V& v) {
@@ -169,6 +185,8 @@ struct DsConfig {
     v("seed", seed, "of initial weights, data order and dropout");
     v("steps_per_print", steps_per_print,
       "updates between two lines of output, unless training.logging_steps is given");
+    v("tensorboard", tensorboard, "");
+    v("csv_monitor", csv_monitor, "");
   }
 };
 

@@ -16,7 +16,7 @@ constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectiv
 constexpr std::string_view kMics = "sharding within sub-groups (MiCS) is not available";
 constexpr std::string_view kNoFiles = "nothing is offloaded to files";
 constexpr std::string_view kMasters = "master weights and moments are always fp32";
-constexpr std::string_view kMetricsOnly = "metrics are written to metrics.jsonl in training.output_dir only";
+constexpr std::string_view kMetricsOnly = "use tensorboard, csv_monitor or metrics.jsonl in training.output_dir";
 constexpr std::string_view kGated = "";
 
 constexpr auto kRules = std::to_array<KeyRule>({
@@ -25,7 +25,8 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"optimizer.params.amsgrad", "false", refused, "AMSGrad is not available"},
     {"optimizer.params.fused", "false | true", no_effect, "the update is always one pass"},
     {"zero_allow_untested_optimizer", "false | true", no_effect, "every optimizer here works at every stage"},
-    {"zero_force_ds_cpu_optimizer", "true | false", no_effect, "there is one optimizer of each kind per kernel backend"},
+    {"zero_force_ds_cpu_optimizer", "true | false", no_effect,
+     "there is one optimizer of each kind per kernel backend"},
 
     // precision
     {"fp16.auto_cast", "false", gated, kGated},
@@ -124,12 +125,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"wall_clock_breakdown", "false", no_effect, "metrics.jsonl has the tokens/s of every step, not its phases"},
     {"memory_breakdown", "false", no_effect, "a run always prints its memory table"},
     {"dump_state", "false", no_effect, "`nought check` prints every resolved value"},
-    {"tensorboard.enabled", "false", no_effect, kMetricsOnly},
-    {"tensorboard.output_path", "\"\"", gated, kGated},
-    {"tensorboard.job_name", "\"DeepSpeedJobName\"", gated, kGated},
-    {"csv_monitor.enabled", "false", no_effect, kMetricsOnly},
-    {"csv_monitor.output_path", "\"\"", gated, kGated},
-    {"csv_monitor.job_name", "\"DeepSpeedJobName\"", gated, kGated},
     {"wandb.enabled", "false", no_effect, kMetricsOnly},
     {"wandb.group", "null", gated, kGated},
     {"wandb.team", "null", gated, kGated},

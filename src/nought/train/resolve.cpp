@@ -200,6 +200,15 @@ void Resolver::resolve_output() {
   const auto folder = training("output_dir", t.output_dir);
   require<ConfigError>(!folder.value.empty(), "{}: expected a folder's path, found \"\"", folder.place);
   plan_.output_dir = note("output_dir", folder);
+  plan_.tensorboard_dir = resolve_monitor("tensorboard", ds_.tensorboard);
+  plan_.csv_dir = resolve_monitor("csv_monitor", ds_.csv_monitor);
+}
+
+std::string Resolver::resolve_monitor(const std::string& section, const DsMonitor& monitor) {
+  if (!monitor.enabled.value) return "";
+  const std::string& path = monitor.output_path.value;
+  const std::string folder = fmt::format("{}/{}", path.empty() ? plan_.output_dir : path, monitor.job_name.value);
+  return note(section, deepspeed(section + ".output_path", folder));
 }
 
 /// transformers fills these three from the hidden size; the numbers are shown though Units make them idle.

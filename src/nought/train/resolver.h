@@ -46,6 +46,7 @@ class Resolver {
   void resolve_length();
   void resolve_schedule();
   void resolve_output();
+  std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);
   void explain_automatic_buckets();
 
   void derive_batch_without_total(std::optional<Candidate<int64_t>> micro, std::optional<Candidate<int64_t>> steps);

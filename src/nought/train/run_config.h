@@ -196,7 +196,8 @@ struct TrainingConfig {
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
     v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");
     v("save_total_limit", save_total_limit, "checkpoints to keep; not given or 0 = all");
-    v("device_memory", device_memory, "budget of a rank, as \"2GiB\": more is refused with what would fit; not given = none");
+    v("device_memory", device_memory,
+      "budget of a rank, as \"2GiB\": more is refused with what would fit; not given = none");
     v("output_dir", output_dir, "folder of checkpoints and metrics.jsonl");
   }
 };

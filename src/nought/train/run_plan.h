@@ -61,6 +61,7 @@ struct RunPlan {
   int64_t save_total_limit = 0;  // 0 = keep all checkpoints
   int64_t device_memory = 0;     // bytes that a rank may hold at once; 0 = no limit
   std::string output_dir;
+  std::string tensorboard_dir, csv_dir;  // folders of monitors; empty = none
 
   std::vector<Resolved> resolved;
   std::vector<std::string> warnings;

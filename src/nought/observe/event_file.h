@@ -1,0 +1,31 @@
+// TensorBoard's event files: scalars by tag and step that its own reader shows.
+//
+// The format: records of length, data and masked CRC-32C (TensorFlow's TFRecord), each an Event message in protobuf's
+// wire format (tensorflow/core/util/event.proto), of which a scalar needs four fields.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+namespace nought {
+
+/// CRC-32C (Castagnoli) of the bytes.
+uint32_t crc32c(std::string_view bytes);
+
+class EventFile {
+ public:
+  /// Begins a new file folder/events.out.tfevents.<time>.<host>.<process>. IoError.
+  explicit EventFile(const std::filesystem::path& folder);
+  void add_scalar(std::string_view tag, int64_t step, double value);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void add_record(std::string_view event);
+
+  std::filesystem::path path_;
+  std::ofstream file_;
+};
+
+}  // namespace nought

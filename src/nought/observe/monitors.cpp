@@ -1,0 +1,54 @@
+#include "nought/observe/monitors.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "nought/base/error.h"
+#include "nought/models/atomic_file.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+void ScalarMonitor::on_step(const StepReport& report) {
+  const int64_t samples = report.step * samples_per_step_;
+  add("Train/Samples/train_loss", samples, report.loss);
+  add("Train/Samples/lr", samples, report.lr);
+  add("Train/Samples/grad_norm", samples, report.grad_norm);
+  add("Train/Samples/tokens_per_second", samples, report.tokens_per_second);
+}
+
+void TensorBoardMonitor::on_start(const RunSummary&) { file_.emplace(folder_); }
+
+void TensorBoardMonitor::add(const std::string& tag, int64_t samples, double value) {
+  file_->add_scalar(tag, samples, value);
+}
+
+void CsvMonitor::add(const std::string& tag, int64_t samples, double value) {
+  auto it = files_.find(tag);
+  if (it == files_.end()) it = files_.emplace(tag, open(tag)).first;
+  it->second << fmt::format("{},{}\n", samples, value) << std::flush;
+  require<IoError>(it->second.good(), "cannot write {}: is the disk full?", (folder_ / tag).string());
+}
+
+std::ofstream CsvMonitor::open(const std::string& tag) const {
+  std::string name = tag;
+  std::replace(name.begin(), name.end(), '/', '_');
+  const fs::path path = folder_ / (name + ".csv");
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  std::string kept = fmt::format("step,{}\n", tag);
+  if (kept_samples_ > 0) {
+    std::ifstream earlier(path);
+    std::string line;
+    std::getline(earlier, line);  // the header
+    while (std::getline(earlier, line))
+      if (std::strtoll(line.c_str(), nullptr, 10) <= kept_samples_) kept += line + "\n";
+  }
+  write_text_atomically(path, kept);
+  std::ofstream file(path, std::ios::app);
+  require<IoError>(file.good(), "cannot write {}", path.string());
+  return file;
+}
+
+}  // namespace nought

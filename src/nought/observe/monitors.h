@@ -1,0 +1,60 @@
+// DeepSpeed's monitors: the scalars of each step in TensorBoard's event files and in one CSV file per scalar.
+//
+// The scalars have DeepSpeed's names (Train/Samples/train_loss, Train/Samples/lr) and count samples on their x axis.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "nought/observe/event_file.h"
+#include "nought/train/observer.h"
+
+namespace nought {
+
+/// Calls add(tag, samples, value) for each scalar of each step.
+class ScalarMonitor : public TrainObserver {
+ public:
+  explicit ScalarMonitor(int64_t samples_per_step) : samples_per_step_(samples_per_step) {}
+  void on_step(const StepReport& report) final;
+
+ protected:
+  virtual void add(const std::string& tag, int64_t samples, double value) = 0;
+
+ private:
+  int64_t samples_per_step_;
+};
+
+class TensorBoardMonitor final : public ScalarMonitor {
+ public:
+  /// Writes event files to `folder`, a new one for each start of a run.
+  TensorBoardMonitor(std::filesystem::path folder, int64_t samples_per_step)
+      : ScalarMonitor(samples_per_step), folder_(std::move(folder)) {}
+  void on_start(const RunSummary& summary) override;
+
+ private:
+  void add(const std::string& tag, int64_t samples, double value) override;
+
+  std::filesystem::path folder_;
+  std::optional<EventFile> file_;
+};
+
+class CsvMonitor final : public ScalarMonitor {
+ public:
+  /// Writes folder/Train_Samples_train_loss.csv and so on; a resumed run keeps the rows of the steps before it.
+  CsvMonitor(std::filesystem::path folder, int64_t samples_per_step)
+      : ScalarMonitor(samples_per_step), folder_(std::move(folder)), samples_per_step_(samples_per_step) {}
+  void on_start(const RunSummary& summary) override { kept_samples_ = summary.first_step * samples_per_step_; }
+
+ private:
+  void add(const std::string& tag, int64_t samples, double value) override;
+  std::ofstream open(const std::string& tag) const;
+
+  std::filesystem::path folder_;
+  int64_t samples_per_step_, kept_samples_ = 0;
+  std::map<std::string, std::ofstream> files_;
+};
+
+}  // namespace nought
