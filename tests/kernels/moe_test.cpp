@@ -127,8 +127,9 @@ TEST_F(MoeKernels, cpu_routes_as_the_reference_does_on_any_number_of_threads) {
 TEST_F(MoeKernels, routing_gradients_are_those_of_central_differences) {
   const Tensor logits = random({kTokens, kExperts}, DType::f64, 1, 2);
   const Tensor d_probabilities = random({kExperts}, DType::f64, 4);
-  for (const auto& [name, rule] : kRules) {
+  for (const auto& [name, named_rule] : kRules) {
     SCOPED_TRACE(name);
+    const RouterRule& rule = named_rule;  // a lambda captures no structured binding in C++20's clang 14
     const Routed routed = run_route(false, rule, logits);
     const Tensor d_weights = random(routed.weights.shape(), DType::f64, 3), d = empty(logits.shape(), DType::f64);
     reference::run(RouteBackward{rule, logits, routed.experts, d_weights, d, d_probabilities});

@@ -1,0 +1,55 @@
+#include "nought/bench/bench.h"
+
+namespace nought {
+
+std::vector<Figure> bench_attention(const Context& context, const Limits& limits, DType dtype, int samples) {
+  constexpr int64_t kHeads = 4;
+  std::vector<Figure> figures;
+  for (const int64_t dim : {64, 128}) {
+    for (const int64_t length : {1024, 2048, 4096, 8192}) {
+      const auto rows = [&] {
+        Tensor tensor = context.empty({length, kHeads * dim}, dtype);
+        context.run(Fill{.x = tensor, .value = 0.1});
+        return tensor;
+      };
+      const auto heads = [&](const Tensor& tensor) { return Heads{.base = tensor, .token_stride = kHeads * dim}; };
+      const Tensor q = rows(), k = rows(), v = rows(), out = rows(), d_out = rows(), dq = rows(), dk = rows(),
+                   dv = rows();
+      const Tensor lse = context.empty({1, kHeads, length}, DType::f32);
+      const AttentionShape shape{.batch = 1,
+                                 .q_length = length,
+                                 .k_length = length,
+                                 .num_heads = kHeads,
+                                 .num_kv_heads = kHeads,
+                                 .head_dim = dim,
+                                 .scale = 0.125};
+      const Attention forward{.shape = shape, .q = heads(q), .k = heads(k), .v = heads(v), .out = out, .lse = lse};
+      const AttentionBackward backward{.shape = shape,
+                                       .q = heads(q),
+                                       .k = heads(k),
+                                       .v = heads(v),
+                                       .out = out,
+                                       .lse = lse,
+                                       .d_out = d_out,
+                                       .dq = heads(dq),
+                                       .dk = heads(dk),
+                                       .dv = heads(dv)};
+      // Two products forward and five backward of which half is masked; the fifth recomputes the scores.
+      const double product = static_cast<double>(kHeads * dim) * static_cast<double>(length * length);
+      const auto add = [&](const char* what, double flops, auto&& run) {
+        Figure figure{.name = fmt::format("{} T {} head {}", what, length, dim),
+                      .work = flops,
+                      .unit = "FLOP",
+                      .limit_name = "matrix peak"};
+        measure(
+            figure, samples, 0.05, [&] { return limits.matrix(dtype); }, run);
+        figures.push_back(std::move(figure));
+      };
+      add("forward", 2 * product, [&] { context.run(forward); });
+      add("forward + backward", 6 * product, [&] { context.run(forward), context.run(backward); });
+    }
+  }
+  return figures;
+}
+
+}  // namespace nought

@@ -1,0 +1,54 @@
+// What `nought bench` measures: each function gives figures with the limit that was measured beside them.
+//
+// Design goals: figures are ratios to limits of the same minute on the same threads; the code that is measured is the
+// code that trains. Non-goals: absolute claims.
+#pragma once
+
+#include <functional>
+
+#include "nought/bench/report.h"
+#include "nought/comm/communicator.h"
+#include "nought/models/config.h"
+#include "nought/zero/sharded_model.h"
+
+namespace nought {
+
+/// Rates that a rank cannot exceed, measured anew at each call on its OpenMP threads.
+struct Limits {
+  std::function<double(DType)> matrix;  // FLOP/s of register-only products
+  std::function<double()> memory;       // B/s of a triad
+};
+Limits measured_limits();
+
+/// Products of a decoder's layer, forward and both backward ones, its head, and small ones: FLOP against the peak.
+std::vector<Figure> bench_products(const Context& context, const Limits& limits, DType dtype, int samples);
+
+/// Causal attention, forward and forward with backward, over lengths and head sizes: causal FLOP against the peak.
+std::vector<Figure> bench_attention(const Context& context, const Limits& limits, DType dtype, int samples);
+
+/// Updates, norms, activations, residuals and casts: bytes read and written once, against a triad.
+std::vector<Figure> bench_elementwise(const Context& context, const Limits& limits, DType dtype, int samples);
+
+/// all_reduce, reduce_scatter and all_gather of 1 MiB to 256 MiB: the bytes of the whole tensor, against a copy of as
+/// many by one core. All ranks call it; each gets the figures.
+std::vector<Figure> bench_collectives(Communicator& ranks, const Context& context, DType dtype, int samples);
+
+/// Writing and reading a file of tensors, as checkpoints do, against plain sequential writes and reads.
+std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples);
+
+/// A training step on random tokens.
+struct StepBench {
+  std::string name;  // "W1"
+  ModelConfig config = {};
+  int64_t micro_batch = 1, seq_length = 1;
+  ShardedModel::Options sharding = {};
+  bool recompute = false;
+};
+/// W1, W2 or W3 (docs/performance.md), in bf16 with AdamW. ConfigError for another name.
+StepBench named_step(const std::string& name);
+/// Tokens of all ranks per second, against the matrix peak of all ranks together by model FLOPs (causal). All ranks
+/// call it; each gets the figure.
+Figure bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
+                  int samples);
+
+}  // namespace nought

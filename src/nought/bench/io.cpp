@@ -1,0 +1,92 @@
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+#include "nought/bench/bench.h"
+#include "nought/models/safetensors_writer.h"
+
+namespace nought {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A file that is removed at last.
+class Scratch {
+ public:
+  explicit Scratch(fs::path path) : path_(std::move(path)) {}
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags) : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {
+    require<IoError>(fd_ >= 0, "cannot open {}: {}", path.string(), std::strerror(errno));
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { ::close(fd_); }
+
+  void write_all(const Tensor& tensor) const {
+    for (int64_t done = 0; done < tensor.bytes();)
+      done += progress(::write(fd_, tensor.raw() + done, static_cast<size_t>(tensor.bytes() - done)));
+    require<IoError>(::fsync(fd_) == 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
+  }
+  void read_all(const Tensor& tensor) const {
+    for (int64_t done = 0; done < tensor.bytes();)
+      done += progress(::read(fd_, tensor.raw() + done, static_cast<size_t>(tensor.bytes() - done)));
+  }
+  /// What was read or written before is not in memory any more.
+  void forget() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
+
+ private:
+  int64_t progress(ssize_t bytes) const {
+    require<IoError>(bytes > 0, "cannot read or write {}: {}", path_.string(), std::strerror(errno));
+    return bytes;
+  }
+
+  fs::path path_;
+  int fd_;
+};
+
+}  // namespace
+
+std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples) {
+  const Scratch plain(fs::path(folder) / "nought-bench.plain"), tensors(fs::path(folder) / "nought-bench.safetensors");
+  Tensor data = context.empty({bytes / 4}, DType::f32);
+  context.run(Fill{.x = data, .value = 1});
+  const auto rate = [&](double seconds) { return static_cast<double>(data.bytes()) / seconds; };
+  const auto forget = [](const fs::path& path) { Descriptor(path, O_RDONLY).forget(); };
+  Figure write{.name = "write of tensors",
+               .work = static_cast<double>(data.bytes()),
+               .unit = "B",
+               .limit_name = "plain write and fsync"};
+  Figure read{
+      .name = "read of tensors", .work = static_cast<double>(data.bytes()), .unit = "B", .limit_name = "plain read"};
+  for (int i = 0; i < samples; ++i) {
+    write.limits.values.push_back(
+        rate(seconds_of([&] { Descriptor(plain.path(), O_CREAT | O_TRUNC | O_WRONLY).write_all(data); })));
+    write.seconds.values.push_back(seconds_of([&] { save_safetensors(tensors.path(), {{"tensor", data}}); }));
+    forget(plain.path()), forget(tensors.path());
+    read.limits.values.push_back(rate(seconds_of([&] { Descriptor(plain.path(), O_RDONLY).read_all(data); })));
+    read.seconds.values.push_back(seconds_of([&] {
+      SafetensorsFile(tensors.path()).read("tensor", {0, data.numel()}, data);
+    }));
+  }
+  return {write, read};
+}
+
+}  // namespace nought

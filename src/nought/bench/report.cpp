@@ -1,0 +1,84 @@
+#include "nought/bench/report.h"
+
+#include <algorithm>
+
+#include "nought/base/error.h"
+#include "nought/base/text.h"
+
+namespace nought {
+
+double Samples::min() const { return *std::min_element(values.begin(), values.end()); }
+double Samples::max() const { return *std::max_element(values.begin(), values.end()); }
+
+double Samples::median() const {
+  require(!values.empty(), "the median of no values");
+  std::vector<double> sorted = values;
+  std::sort(sorted.begin(), sorted.end());
+  const size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+double Figure::fraction() const {
+  Samples fractions;
+  const double counted = limited_work > 0 ? limited_work : work;
+  for (size_t i = 0; i < limits.values.size(); ++i)
+    fractions.values.push_back(counted / seconds.values[i] / limits.values[i]);
+  return fractions.median();
+}
+
+namespace {
+
+/// "434 GFLOP/s", "12.1 GiB/s", "437 tokens/s"
+std::string rate_text(double rate, const std::string& unit) {
+  if (unit == "B") return format_bytes(static_cast<int64_t>(rate)) + "/s";
+  return format_rate(rate, unit + "/s");
+}
+
+/// "1.23 ms"
+std::string time_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
+}
+
+}  // namespace
+
+std::string to_table(const std::vector<Figure>& figures) {
+  std::vector<std::vector<std::string>> rows{{"", "median", "min", "max", "rate", "limit", "reached"}};
+  for (const Figure& f : figures) {
+    const bool limited = !f.limit_name.empty();
+    const std::string limit_unit = f.limited_work > 0 ? "FLOP" : f.unit;
+    rows.push_back({f.name, time_text(f.seconds.median()), time_text(f.seconds.min()), time_text(f.seconds.max()),
+                    rate_text(f.rate(), f.unit),
+                    limited ? fmt::format("{} {}", f.limit_name, rate_text(f.limits.median(), limit_unit)) : "",
+                    limited ? fmt::format("{:.0f}%", 100 * f.fraction()) : ""});
+  }
+  std::vector<size_t> widths(rows[0].size(), 0);
+  for (const auto& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line = fmt::format("{:<{}}", row[0], widths[0]);
+    for (size_t c = 1; c < row.size(); ++c) line += fmt::format("  {:>{}}", row[c], widths[c]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+nlohmann::ordered_json to_json(const std::vector<Figure>& figures) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Figure& f : figures) {
+    nlohmann::ordered_json entry{
+        {"name", f.name},
+        {"unit", f.unit},
+        {"work", f.work},
+        {"seconds", {{"median", f.seconds.median()}, {"min", f.seconds.min()}, {"max", f.seconds.max()}}},
+        {"rate", f.rate()}};
+    if (!f.limit_name.empty())
+      entry["limit"] = {{"name", f.limit_name}, {"rate", f.limits.median()}, {"fraction", f.fraction()}};
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+}  // namespace nought

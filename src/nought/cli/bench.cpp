@@ -1,0 +1,149 @@
+// nought bench: figures of this machine, each with the limit that was measured beside it.
+#include "nought/bench/bench.h"
+
+#include <memory>
+
+#include "nought/base/text.h"
+#include "nought/cli/commands.h"
+#include "nought/cli/launch.h"
+
+namespace nought {
+
+namespace {
+
+/// What all of them know.
+struct BenchOptions {
+  LaunchOptions launch;
+  int samples = 5;
+  bool json = false;
+  std::string dtype = "bf16";
+
+  DType type() const {
+    require<ConfigError>(dtype == "bf16" || dtype == "f32", "--dtype must be bf16 or f32, got {}", dtype);
+    return dtype == "bf16" ? DType::bf16 : DType::f32;
+  }
+};
+
+struct StepOptions {
+  std::string work = "W1";
+  int stage = 0;
+  bool recompute = false;
+};
+
+void print_figures(const BenchOptions& options, const std::vector<Figure>& figures, int ranks) {
+  if (options.json) {
+    fmt::print("{}\n",
+               nlohmann::ordered_json{
+                   {"ranks", ranks}, {"threads_per_rank", threads_per_rank()}, {"figures", to_json(figures)}}
+                   .dump(2));
+    return;
+  }
+  fmt::print("{} {} x {} {}, {} samples each\n", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),
+             threads_per_rank() == 1 ? "thread" : "threads", options.samples);
+  fmt::print("{}", to_table(figures));
+}
+
+using Measurement = std::function<std::vector<Figure>(Communicator&, const Context&)>;
+
+int run_bench(const Invocation& invocation, const BenchOptions& options, const Measurement& measurement) {
+  require<ConfigError>(1 <= options.samples && options.samples <= 1000, "--samples must be 1 to 1000, got {}",
+                       options.samples);
+  return launch(
+      invocation, options.launch, [] {},
+      [&](Communicator& world, const Context& context) {
+        const std::vector<Figure> figures = measurement(world, context);
+        if (world.rank() == 0) print_figures(options, figures, world.size());
+      });
+}
+
+void add_options(CLI::App& command, BenchOptions& options) {
+  command.add_option("--samples", options.samples, "Measurements of each figure, each beside one of its limit")
+      ->type_name("N");
+  command.add_flag("--json", options.json, "Print one JSON object");
+}
+
+/// A subcommand of bench whose figures are measured by `measurement`.
+CLI::App* add_bench_of(CLI::App& bench, Invocation& invocation, const std::string& name, const std::string& description,
+                       const std::shared_ptr<BenchOptions>& options, const Measurement& measurement) {
+  CLI::App* command = bench.add_subcommand(name, description);
+  add_options(*command, *options);
+  command->callback([&invocation, options, measurement] {
+    invocation.action = [&invocation, options, measurement] { return run_bench(invocation, *options, measurement); };
+  });
+  return command;
+}
+
+void add_dtype(CLI::App& command, BenchOptions& options) {
+  command.add_option("--dtype", options.dtype, "bf16 or f32")->type_name("DTYPE");
+}
+
+void add_kernels(CLI::App& bench, Invocation& invocation) {
+  using OfKernels = std::vector<Figure> (*)(const Context&, const Limits&, DType, int);
+  const auto add = [&](const std::string& name, const std::string& description, OfKernels figures) {
+    const auto options = std::make_shared<BenchOptions>();
+    CLI::App* command = add_bench_of(bench, invocation, name, description, options,
+                                     [options, figures](Communicator&, const Context& context) {
+                                       return figures(context, measured_limits(), options->type(), options->samples);
+                                     });
+    add_dtype(*command, *options);
+  };
+  add("matmul", "Products of a GPT-2 layer and head, against a register-only loop", bench_products);
+  add("attention", "Causal attention by length and head size, against a register-only loop", bench_attention);
+  add("adam", "Updates, norms, activations and other element-wise kernels, against a triad", bench_elementwise);
+}
+
+void add_step(CLI::App& bench, Invocation& invocation) {
+  const auto options = std::make_shared<BenchOptions>();
+  const auto step = std::make_shared<StepOptions>();
+  CLI::App* command = add_bench_of(
+      bench, invocation, "step", "A whole training step in bf16, against a register-only loop", options,
+      [options, step](Communicator& world, const Context& context) {
+        StepBench work = named_step(step->work);
+        require<ConfigError>(0 <= step->stage && step->stage <= 3, "--stage must be 0 to 3, got {}", step->stage);
+        work.sharding.policy = Policy::stage(step->stage);
+        work.recompute = step->recompute;
+        return std::vector{bench_step(world, context, measured_limits(), work, options->samples)};
+      });
+  add_launch_options(*command, options->launch);
+  command->add_option("WORK", step->work,
+                      "W1: GPT-2 124M, 4 x 1024 tokens per rank; W2: a Llama, 2 x 2048; W3: W1 at 4 x 64");
+  command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3")->type_name("S");
+  command->add_flag("--recompute", step->recompute, "Recompute every block in the backward pass");
+}
+
+void add_others(CLI::App& bench, Invocation& invocation) {
+  const auto collectives = std::make_shared<BenchOptions>();
+  CLI::App* command =
+      add_bench_of(bench, invocation, "collectives", "Collectives of 1 to 256 MiB, against a copy by one core",
+                   collectives, [collectives](Communicator& world, const Context& context) {
+                     return bench_collectives(world, context, collectives->type(), collectives->samples);
+                   });
+  add_launch_options(*command, collectives->launch);
+  add_dtype(*command, *collectives);
+
+  struct IoOptions {
+    std::string folder = ".", size = "256MiB";
+  };
+  const auto io = std::make_shared<BenchOptions>();
+  const auto where = std::make_shared<IoOptions>();
+  command = add_bench_of(bench, invocation, "io", "Files of tensors, against plain writes and reads", io,
+                         [io, where](Communicator&, const Context& context) {
+                           return bench_io(context, where->folder, parse_bytes(where->size, "--size"), io->samples);
+                         });
+  command->add_option("--folder", where->folder, "Where to write; what is written is removed")->type_name("DIR");
+  command->add_option("--size", where->size, "Bytes to write")->type_name("SIZE");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Invocation& invocation) {
+  CLI::App* bench = add_command(
+      app, "bench", "Measures this machine: steps, kernels, collectives, files, and their limits",
+      {"nought bench step W1 --ranks 2 --stage 2", "nought bench matmul --json", "nought bench collectives --ranks 2"});
+  bench->require_subcommand(1);
+  add_step(*bench, invocation);
+  add_kernels(*bench, invocation);
+  add_others(*bench, invocation);
+}
+
+}  // namespace nought

@@ -1,0 +1,188 @@
+#include "nought/kernels/limits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "nought/kernels/cpu/parallel.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace nought {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A loop that does `flops()` floating-point operations per round in registers.
+struct Peak {
+  std::string_view name;
+  double flops;
+  void (*run)(int64_t rounds);
+};
+
+/// The result of a loop goes here, so that no compiler drops the loop.
+thread_local volatile float g_sink;
+
+constexpr int kAccumulators = 12;
+
+void run_scalar(int64_t rounds) {
+  float sums[kAccumulators] = {};
+  const float a = 1.0F + static_cast<float>(rounds) * 1e-30F, b = 1e-20F;
+  for (int64_t i = 0; i < rounds; ++i)
+    for (float& sum : sums) sum = sum * a + b;
+  g_sink = sums[0];
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) void run_avx2(int64_t rounds) {
+  __m256 sums[kAccumulators];
+  for (__m256& sum : sums) sum = _mm256_setzero_ps();
+  const __m256 a = _mm256_set1_ps(1.0F + static_cast<float>(rounds) * 1e-30F), b = _mm256_set1_ps(1e-20F);
+  for (int64_t i = 0; i < rounds; ++i)
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(a, b, sum);
+  __m256 total = sums[0];
+  for (int i = 1; i < kAccumulators; ++i) total = _mm256_add_ps(total, sums[i]);
+  g_sink = _mm256_cvtss_f32(total);
+}
+
+__attribute__((target("avx512f"))) void run_avx512(int64_t rounds) {
+  __m512 sums[kAccumulators];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  const __m512 a = _mm512_set1_ps(1.0F + static_cast<float>(rounds) * 1e-30F), b = _mm512_set1_ps(1e-20F);
+  for (int64_t i = 0; i < rounds; ++i)
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(a, b, sum);
+  __m512 total = sums[0];
+  for (int i = 1; i < kAccumulators; ++i) total = _mm512_add_ps(total, sums[i]);
+  g_sink = _mm512_cvtss_f32(total);
+}
+
+__attribute__((target("avx512f,avx512bf16"))) void run_avx512_bf16(int64_t rounds) {
+  __m512 sums[kAccumulators];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  const __m512 wide = _mm512_set1_ps(1.0F + static_cast<float>(rounds) * 1e-30F);
+  const __m512bh a = _mm512_cvtne2ps_pbh(wide, wide), b = a;
+  for (int64_t i = 0; i < rounds; ++i)
+    for (__m512& sum : sums) sum = _mm512_dpbf16_ps(sum, a, b);
+  __m512 total = sums[0];
+  for (int i = 1; i < kAccumulators; ++i) total = _mm512_add_ps(total, sums[i]);
+  g_sink = _mm512_cvtss_f32(total);
+}
+
+/// Rows and bytes per row of the eight tiles (Intel SDM, TILE_CONFIG).
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+__attribute__((target("amx-tile,amx-bf16"))) void run_amx(int64_t rounds) {
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_zero(6);
+  _tile_zero(7);
+  for (int64_t i = 0; i < rounds; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  float result[256];
+  _tile_stored(0, result, 64);
+  _tile_release();
+  g_sink = result[0];
+}
+
+/// Whether the CPU has AMX with bf16 and the kernel lets this process use its tiles (Linux asks to be asked).
+bool may_use_amx() {
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  const bool tiles = (d >> 24 & 1) != 0, bf16 = (d >> 22 & 1) != 0;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return tiles && bf16 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
+/// The widest loop for the dtype on this CPU.
+Peak choose_peak([[maybe_unused]] DType dtype) {
+#if defined(__x86_64__)
+  if (dtype == DType::bf16) {
+    static const bool amx = may_use_amx();
+    if (amx) return {"amx", 4 * 2.0 * 16 * 16 * 32, run_amx};
+    if (__builtin_cpu_supports("avx512bf16")) return {"avx512_bf16", kAccumulators * 2.0 * 32, run_avx512_bf16};
+  }
+  if (__builtin_cpu_supports("avx512f")) return {"avx512", kAccumulators * 2.0 * 16, run_avx512};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    return {"avx2", kAccumulators * 2.0 * 8, run_avx2};
+#endif
+  return {"scalar", kAccumulators * 2.0, run_scalar};
+}
+
+int team_size() {
+#if defined(_OPENMP)
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
+/// Calls body(thread) on every thread of the team at once; seconds until the last is done.
+template <class Body>
+double seconds_of_team(const Body& body) {
+  const auto start = Clock::now();
+  [[maybe_unused]] const int threads = team_size();
+#pragma omp parallel for schedule(static, 1) num_threads(threads)
+  for (int thread = 0; thread < threads; ++thread) body(thread);
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+std::string_view matrix_peak_name(DType dtype) { return choose_peak(dtype).name; }
+
+double measure_matrix_peak(DType dtype) {
+  const Peak peak = choose_peak(dtype);
+  const auto seconds = [&](int64_t rounds) { return seconds_of_team([&](int) { peak.run(rounds); }); };
+  int64_t rounds = 1 << 12;
+  while (seconds(rounds) < 2e-3) rounds *= 2;  // and the cores leave their sleep
+  double best = 0;
+  for (int i = 0; i < 5; ++i)
+    best = std::max(best, static_cast<double>(rounds * team_size()) * peak.flops / seconds(rounds));
+  return best;
+}
+
+double measure_triad() {
+  constexpr int64_t kElements = 8 << 20;  // 64 MiB per array and thread: past any core's share of a cache
+  const int threads = team_size();
+  std::vector<std::unique_ptr<double[]>> arrays(static_cast<size_t>(threads));
+  const auto fill = [&](int thread) {
+    auto& memory = arrays[static_cast<size_t>(thread)];
+    memory = std::make_unique<double[]>(3 * kElements);  // zeroed by the thread that will use it
+  };
+  const auto triad = [&](int thread) {
+    double* a = arrays[static_cast<size_t>(thread)].get();
+    const double *b = a + kElements, *c = b + kElements;
+#pragma omp simd
+    for (int64_t i = 0; i < kElements; ++i) a[i] = b[i] + 3.0 * c[i];
+  };
+  seconds_of_team(fill);
+  double best = 0;
+  for (int i = 0; i < 3; ++i)
+    best = std::max(best, static_cast<double>(3 * kElements * threads) * sizeof(double) / seconds_of_team(triad));
+  return best;
+}
+
+}  // namespace nought

@@ -1,0 +1,56 @@
+// Benchmarks run what they say, on every rank; what they measure is not judged here.
+#include "nought/bench/bench.h"
+
+#include <atomic>
+
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+
+namespace nought {
+namespace {
+
+Limits unit_limits() {
+  return {.matrix = [](DType) { return 1.0; }, .memory = [] { return 1.0; }};
+}
+
+TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
+  StepBench bench = named_step("W1");
+  EXPECT_EQ(bench.micro_batch * bench.seq_length, 4096);
+  bench.config = ModelConfig::from_json({{"model_type", "llama"},
+                                         {"vocab_size", 64},
+                                         {"hidden_size", 16},
+                                         {"intermediate_size", 32},
+                                         {"num_hidden_layers", 1},
+                                         {"num_attention_heads", 2}});
+  bench.micro_batch = 2, bench.seq_length = 8;
+  bench.sharding.policy = Policy::stage(2);
+  std::atomic<int> ranks_done = 0;
+  run_ranks(2, [&](Communicator& ranks, const Context& context) {
+    const Figure figure = bench_step(ranks, context, unit_limits(), bench, 2);
+    EXPECT_EQ(figure.work, 2 * 2 * 8);
+    EXPECT_EQ(figure.seconds.values.size(), 2u);
+    EXPECT_EQ(figure.limits.values, (std::vector<double>{2, 2}));  // of both ranks
+    EXPECT_GT(figure.limited_work, figure.work * 6 * 64 * 16);     // the head alone
+    ++ranks_done;
+  });
+  EXPECT_EQ(ranks_done, 2);
+}
+
+TEST(Bench, works_have_names) {
+  EXPECT_EQ(named_step("W2").config.family, "llama");
+  EXPECT_EQ(named_step("W3").seq_length, 64);
+  EXPECT_THROW(named_step("W4"), ConfigError);
+}
+
+TEST(Bench, files_are_removed_after_they_were_measured) {
+  const test::TempFolder folder;
+  const std::vector<Figure> figures = bench_io(Context::cpu(), folder.path().string(), 1 << 16, 2);
+  ASSERT_EQ(figures.size(), 2u);
+  EXPECT_EQ(figures[0].work, 1 << 16);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,74 @@
+#include "nought/bench/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Samples, the_median_is_the_middle_or_between_the_two_in_the_middle) {
+  EXPECT_EQ((Samples{{3, 1, 2}}.median()), 2);
+  EXPECT_EQ((Samples{{4, 1, 2, 3}}.median()), 2.5);
+  EXPECT_EQ((Samples{{3, 1, 2}}.min()), 1);
+  EXPECT_EQ((Samples{{3, 1, 2}}.max()), 3);
+  EXPECT_ANY_THROW(Samples{}.median());
+}
+
+TEST(Figure, the_fraction_pairs_each_sample_with_the_limit_beside_it) {
+  // The machine halves its speed in the second sample: the fraction does not change.
+  const Figure figure{.name = "product",
+                      .work = 100,
+                      .unit = "FLOP",
+                      .limit_name = "peak",
+                      .seconds = {{1, 2}},
+                      .limits = {{200, 100}}};
+  EXPECT_DOUBLE_EQ(figure.fraction(), 0.5);
+  EXPECT_DOUBLE_EQ(figure.rate(), 100 / 1.5);
+}
+
+TEST(Figure, a_limit_in_other_units_takes_its_own_work) {
+  const Figure figure{.name = "step",
+                      .work = 10,
+                      .unit = "tokens",
+                      .limit_name = "peak",
+                      .seconds = {{2}},
+                      .limits = {{100}},
+                      .limited_work = 50};
+  EXPECT_DOUBLE_EQ(figure.fraction(), 0.25);
+  EXPECT_DOUBLE_EQ(figure.rate(), 5);
+}
+
+TEST(Measure, what_is_short_is_repeated_and_the_time_is_that_of_one) {
+  Figure figure{.name = "count", .work = 1, .unit = "B", .limit_name = "limit"};
+  int calls = 0, limits = 0;
+  const auto nap = [] {
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::microseconds(200)) {
+    }
+  };
+  measure(
+      figure, 3, 0.002, [&] { return ++limits, 1e9; }, [&] { ++calls, nap(); });
+  EXPECT_EQ(limits, 3);
+  EXPECT_EQ(figure.seconds.values.size(), 3u);
+  EXPECT_GE(calls, 2 + 3);
+  EXPECT_GE(figure.seconds.min(), 200e-6);
+}
+
+TEST(Report, a_table_has_a_line_per_figure_and_json_has_all_numbers) {
+  const Figure figure{.name = "AdamW",
+                      .work = 1 << 30,
+                      .unit = "B",
+                      .limit_name = "triad",
+                      .seconds = {{0.5}},
+                      .limits = {{4.0 * (1 << 30)}}};
+  EXPECT_THAT(to_table({figure}), HasSubstr("AdamW  500 ms  500 ms  500 ms  2.00 GiB/s  triad 4.00 GiB/s      50%\n"));
+  const auto json = to_json({figure});
+  EXPECT_EQ(json[0]["name"], "AdamW");
+  EXPECT_DOUBLE_EQ(json[0]["limit"]["fraction"].get<double>(), 0.5);
+  EXPECT_DOUBLE_EQ(json[0]["seconds"]["median"].get<double>(), 0.5);
+}
+
+}  // namespace
+}  // namespace nought
