@@ -108,6 +108,33 @@ TEST(Runs, an_interrupted_run_resumes_bit_for_bit_at_another_stage) {
   EXPECT_EQ(losses_of(folder), whole);
 }
 
+TEST(Runs, fp16_skips_what_overflows_says_so_and_resumes_bit_for_bit) {
+  TempFolder folder;
+  write_run(folder);
+  const std::string fp16 =
+      "--ranks 2 --set training.fp16=true --set deepspeed.fp16.initial_scale_power=26 --set "
+      "deepspeed.fp16.hysteresis=1";
+  const Ended run = run_program(train_command(folder, fp16));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.out.find("OVERFLOW at loss scale 6.71089e+07: the update is skipped (1 so far), the scale is "),
+            std::string::npos)
+      << run.out;
+  const auto scales_of = [&] {
+    std::vector<std::pair<double, bool>> scales;
+    for (const nlohmann::json& line : metrics_of(folder))
+      scales.emplace_back(line.at("loss_scale"), line.at("skipped"));
+    return scales;
+  };
+  const auto scales = scales_of();
+  EXPECT_EQ(scales.front(), std::pair(67108864.0, true));
+  EXPECT_EQ(scales[1].first, 33554432.0);
+  const std::vector<double> losses = losses_of(folder);
+  fs::remove_all(folder / "out/checkpoint-6");
+  ASSERT_EQ(run_program(train_command(folder, fp16 + " --resume")).exit_code, 0);
+  EXPECT_EQ(losses_of(folder), losses);
+  EXPECT_EQ(scales_of(), scales);
+}
+
 TEST(Runs, a_trained_model_generates_and_the_same_seed_gives_the_same_text) {
   TempFolder folder;
   write_run(folder);

@@ -261,11 +261,20 @@ TEST(Resolve, equal_values_in_both_places_and_defaults_that_differ_are_no_contra
   EXPECT_EQ(plan_of(R"({"deepspeed": {"gradient_clipping": 2, "bf16": {"enabled": true}}})").dtype, DType::bf16);
 }
 
-TEST(Resolve, fp16_is_refused_and_excludes_bf16) {
-  EXPECT_EQ(error_of(R"({"deepspeed": {"fp16": {"enabled": true}}})"),
-            "RUN.json: deepspeed.fp16.enabled = true is not supported: there is no loss scaling; use bf16");
-  EXPECT_THAT(error_of(R"({"training": {"fp16": true}, "deepspeed": {"fp16": {"enabled": "auto"}}})"),
-              HasSubstr("deepspeed.fp16.enabled = true is not supported"));
+TEST(Resolve, fp16_has_deepspeeds_loss_scale_and_excludes_bf16) {
+  const RunPlan plan = plan_of(R"({"training": {"fp16": true}, "deepspeed": {"fp16": {"enabled": "auto"}}})");
+  EXPECT_EQ(plan.dtype, DType::f16);
+  EXPECT_EQ(plan.loss_scale, LossScaleOptions());
+  const RunPlan other = plan_of(
+      R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 8, "loss_scale_window": 50,
+          "hysteresis": 1, "consecutive_hysteresis": true, "min_loss_scale": 0.5}}})");
+  EXPECT_EQ(other.loss_scale,
+            (LossScaleOptions{
+                .initial_power = 8, .window = 50, .hysteresis = 1, .consecutive_hysteresis = true, .min_scale = 0.5}));
+  EXPECT_EQ(plan_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 128}}})").loss_scale->static_scale, 128);
+  EXPECT_EQ(plan_of(R"({"deepspeed": {"fp16": {"enabled": false, "loss_scale": 128}}})").loss_scale, std::nullopt);
+  EXPECT_THAT(error_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale_window": 0}}})"),
+              HasSubstr("fp16.loss_scale_window: expected at least 1, got 0"));
   EXPECT_THAT(error_of(R"({"training": {"fp16": true, "bf16": true}})"), HasSubstr("are both true"));
 }
 

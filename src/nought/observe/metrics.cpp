@@ -23,13 +23,17 @@ void MetricsWriter::on_start(const RunSummary& summary) {
 }
 
 void MetricsWriter::on_step(const StepReport& report) {
-  const nlohmann::ordered_json line{{"step", report.step},
-                                    {"loss", report.loss},
-                                    {"grad_norm", report.grad_norm},
-                                    {"lr", report.lr},
-                                    {"tokens_per_second", report.tokens_per_second},
-                                    {"mfu", report.mfu},
-                                    {"bytes_sent", report.bytes_sent}};
+  nlohmann::ordered_json line{{"step", report.step},
+                              {"loss", report.loss},
+                              {"grad_norm", report.grad_norm},
+                              {"lr", report.lr},
+                              {"tokens_per_second", report.tokens_per_second},
+                              {"mfu", report.mfu},
+                              {"bytes_sent", report.bytes_sent}};
+  if (report.loss_scale > 0) {
+    line["loss_scale"] = report.loss_scale;
+    line["skipped"] = report.skipped;
+  }
   file_ << line.dump() << '\n' << std::flush;
   require<IoError>(file_.good(), "cannot write {}: is the disk full?", path_.string());
 }

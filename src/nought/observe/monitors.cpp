@@ -16,6 +16,7 @@ void ScalarMonitor::on_step(const StepReport& report) {
   add("Train/Samples/lr", samples, report.lr);
   add("Train/Samples/grad_norm", samples, report.grad_norm);
   add("Train/Samples/tokens_per_second", samples, report.tokens_per_second);
+  if (report.loss_scale > 0) add("Train/Samples/loss_scale", samples, report.loss_scale);
 }
 
 void TensorBoardMonitor::on_start(const RunSummary&) { file_.emplace(folder_); }

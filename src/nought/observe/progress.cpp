@@ -40,6 +40,10 @@ void ProgressPrinter::on_step(const StepReport& report) {
   trained_seconds_ += report.seconds;
   recent_seconds_.push_back(report.seconds);
   if (recent_seconds_.size() > kRecentSteps) recent_seconds_.pop_front();
+  if (report.skipped)
+    print(fmt::format(
+        "step {:>5}/{}  OVERFLOW at loss scale {:g}: the update is skipped ({} so far), the scale is {:g} now",
+        report.step, max_steps_, report.loss_scale, report.skipped_so_far, report.next_loss_scale));
   const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1;
   if (!stays && !live_) return;
   const double mean = std::accumulate(recent_seconds_.begin(), recent_seconds_.end(), 0.0) /

@@ -93,6 +93,13 @@ nlohmann::json read_json(const fs::path& path) {
   return json;
 }
 
+nlohmann::json scale_json(const LossScaler::State& state) {
+  return {{"scale", state.scale},
+          {"steps", state.steps},
+          {"last_overflow", state.last_overflow},
+          {"hysteresis", state.hysteresis}};
+}
+
 /// Rank 0, when all ranks have written: the ranks' entries become one manifest.
 void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
   nlohmann::json manifest{{"format", kFormat},
@@ -100,6 +107,8 @@ void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
                           {"world_size", info.world_size},
                           {"zero_stage", info.zero_stage},
                           {"run", info.run},
+                          {"skipped", info.skipped},
+                          {"loss_scale", scale_json(info.loss_scale)},
                           {"blocks", nlohmann::json::array()}};
   for (int rank = 0; rank < info.world_size; ++rank) {
     const fs::path part = folder / rank_file(rank, "json");
@@ -188,7 +197,13 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
   try {
     require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path_.string(),
                      manifest.at("format").dump(), kFormat);
-    info_ = {manifest.at("step"), manifest.at("world_size"), manifest.at("zero_stage"), manifest.at("run")};
+    const nlohmann::json& scale = manifest.at("loss_scale");
+    info_ = {.step = manifest.at("step"),
+             .world_size = manifest.at("world_size"),
+             .zero_stage = manifest.at("zero_stage"),
+             .run = manifest.at("run"),
+             .skipped = manifest.at("skipped"),
+             .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")}};
     for (const nlohmann::json& entry : manifest.at("blocks")) {
       const std::string parameter = entry.at("parameter");
       Shape shape;

@@ -17,16 +17,19 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/models/safetensors.h"
+#include "nought/optim/loss_scaler.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
 
 /// What the run was when it saved; resuming compares it with what it is now.
 struct CheckpointInfo {
-  int64_t step = 0;  // optimizer updates made
+  int64_t step = 0;  // of the run: updates made and skipped
   int world_size = 1;
   int zero_stage = 0;
-  nlohmann::json run;  // seed, train_batch and the like, by name
+  nlohmann::json run;   // seed, train_batch and the like, by name
+  int64_t skipped = 0;  // steps whose update was skipped
+  LossScaler::State loss_scale = {};
 };
 
 /// Saves to folder/checkpoint-STEP. Collective. Returns its path.

@@ -120,12 +120,34 @@ struct DsScheduler {
   }
 };
 
-struct DsPrecision {
+struct DsBf16 {
   Auto<bool> enabled;
 
   template <class V>
   void visit(V& v) {
-    v("enabled", enabled, "compute in this dtype; auto <- training.bf16, training.fp16");
+    v("enabled", enabled, "compute in bfloat16, with fp32 master weights; auto <- training.bf16");
+  }
+};
+
+struct DsFp16 {
+  Auto<bool> enabled;
+  Setting<double> loss_scale{0.0};
+  Setting<int> initial_scale_power{16};
+  Setting<int64_t> loss_scale_window{int64_t{1000}};
+  Setting<int64_t> hysteresis{int64_t{2}};
+  Setting<bool> consecutive_hysteresis{false};
+  Setting<double> min_loss_scale{1.0};
+
+  template <class V>
+  void visit(V& v) {
+    v("enabled", enabled,
+      "compute in half precision, with fp32 master weights and loss scaling; auto <- training.fp16");
+    v("loss_scale", loss_scale, "a constant scale; 0 = dynamic");
+    v("initial_scale_power", initial_scale_power, "the first dynamic scale is 2 to this power");
+    v("loss_scale_window", loss_scale_window, "steps without an overflow until the scale is doubled");
+    v("hysteresis", hysteresis, "overflows until the scale is halved");
+    v("consecutive_hysteresis", consecutive_hysteresis, "count only overflows in a row");
+    v("min_loss_scale", min_loss_scale, "an overflow at this scale ends the run");
   }
 };
 
@@ -160,8 +182,8 @@ struct DsConfig {
   Auto<int64_t> gradient_accumulation_steps;
   DsOptimizer optimizer;
   DsScheduler scheduler;
-  DsPrecision bf16;
-  DsPrecision fp16;
+  DsBf16 bf16;
+  DsFp16 fp16;
   DsZero zero_optimization;
   Auto<double> gradient_clipping;
   Setting<int64_t> seed;

@@ -29,13 +29,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
      "there is one optimizer of each kind per kernel backend"},
 
     // precision
-    {"fp16.auto_cast", "false", gated, kGated},
-    {"fp16.loss_scale", "0", gated, kGated},
-    {"fp16.initial_scale_power", "16", gated, kGated},
-    {"fp16.loss_scale_window", "1000", gated, kGated},
-    {"fp16.hysteresis", "2", gated, kGated},
-    {"fp16.consecutive_hysteresis", "false", gated, kGated},
-    {"fp16.min_loss_scale", "1", gated, kGated},
+    {"fp16.auto_cast", "false | true", no_effect, "tokens are integers, there is no input to cast"},
     {"fp16.fp16_master_weights_and_grads", "false", refused, kMasters},
     {"bf16.immediate_grad_update", "false | true", no_effect, "gradients are accumulated at once"},
     {"bf16.check_grad_overflow", "true", no_effect, "the gradient's norm is computed in every update"},

@@ -6,36 +6,56 @@
 
 namespace nought {
 
-StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t total_targets) {
+bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+
+namespace {
+
+void require_finite(const StepResult& result) {
+  constexpr const char* kAdvice =
+      "the weights are those of the step before; lower the learning rate or look at the data";
+  require(std::isfinite(result.loss), "the loss is {}: {}", result.loss, kAdvice);
+  require(std::isfinite(result.grad_norm), "the gradient norm is {} (loss {}): {}", result.grad_norm, result.loss,
+          kAdvice);
+}
+
+}  // namespace
+
+StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_targets) {
   require(!micro_batches.empty() && total_targets > 0, "a step needs at least one target");
   const Context& context = model_.context();
+  const auto targets = static_cast<double>(total_targets);
   double loss_sum = 0;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
-    const Var loss = model_.model().loss(tape, micro_batches[i].input_ids, micro_batches[i].targets,
-                                         1.0 / static_cast<double>(total_targets));
+    const Var loss =
+        model_.model().loss(tape, micro_batches[i].input_ids, micro_batches[i].targets, scaler_.scale() / targets);
     loss_sum += loss.value.item();
     tape.backward(loss);
   }
   std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
   model_.sum_over_ranks(sums);
-  const StepResult result{.loss = sums[1] / static_cast<double>(total_targets), .grad_norm = std::sqrt(sums[0])};
-  require(std::isfinite(result.loss),
-          "the loss is {}: the weights are those of the step before; lower the learning "
-          "rate or look at the data",
-          result.loss);
-  require(std::isfinite(result.grad_norm),
-          "the gradient norm is {} (loss {}): the weights are those of the step "
-          "before; lower the learning rate or look at the data",
-          result.grad_norm, result.loss);
+  return {.loss = sums[1] / targets, .grad_norm = std::sqrt(sums[0]) / scaler_.scale(), .loss_scale = scaler_.scale()};
+}
+
+StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t total_targets) {
+  const StepResult result = compute(micro_batches, total_targets);
+  require_finite(result);
   return result;
 }
 
 StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm) {
-  const StepResult result = accumulate(micro_batches, total_targets);
-  const double scale = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
-  model_.update(lr, scale);
+  StepResult result = compute(micro_batches, total_targets);
+  // The sums are those of all ranks, so all of them agree.
+  result.skipped = scaler_.scales() && !result.finite();
+  if (result.skipped) {
+    model_.discard_gradients();
+  } else {
+    require_finite(result);
+    const double clip = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
+    model_.update(lr, clip / result.loss_scale);
+  }
+  scaler_.update(result.skipped);
   return result;
 }
 

@@ -4,29 +4,40 @@
 #include <span>
 
 #include "nought/data/sampler.h"
+#include "nought/optim/loss_scaler.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
 
 struct StepResult {
-  double loss = 0;       // mean over all targets of all ranks and micro-batches
-  double grad_norm = 0;  // global L2 norm, before clipping
+  double loss = 0;        // mean over all targets of all ranks and micro-batches
+  double grad_norm = 0;   // global L2 norm, before clipping and without the loss scale
+  double loss_scale = 1;  // that the step was computed with
+  bool skipped = false;   // a gradient overflowed at that scale on some rank: no rank made the update
+
+  bool finite() const;
 };
 
 class Engine {
  public:
-  explicit Engine(ShardedModel& model) : model_(model) {}
+  explicit Engine(ShardedModel& model, LossScaler scaler = {}) : model_(model), scaler_(scaler) {}
 
   /// Forward and backward of the step's micro-batches; afterwards the gradients of the mean loss are reduced.
   /// total_targets: how many targets count, over all ranks. Error if the loss or the norm is not finite.
   StepResult accumulate(std::span<const Batch> micro_batches, int64_t total_targets);
-  /// accumulate(), clipping by the global norm (0: off, as torch.nn.utils.clip_grad_norm_), and the update.
+  /// The same, clipping by the global norm (0: off, as torch.nn.utils.clip_grad_norm_), and the update; with a loss
+  /// scale, what is not finite skips the update instead.
   StepResult step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm);
   /// The mean loss without gradients.
   double evaluate(std::span<const Batch> micro_batches, int64_t total_targets);
 
+  LossScaler& scaler() { return scaler_; }
+
  private:
+  StepResult compute(std::span<const Batch> micro_batches, int64_t total_targets);
+
   ShardedModel& model_;
+  LossScaler scaler_;
 };
 
 }  // namespace nought

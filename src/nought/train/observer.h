@@ -33,6 +33,10 @@ struct StepReport {
   double tokens_per_second = 0;  // of all ranks
   double mfu = 0;                // flops_per_token * tokens_per_second / peak_flops
   int64_t bytes_sent = 0;        // by rank 0 in this step, over all collectives
+  double loss_scale = 0;         // that the step was computed with; 0 without scaling
+  double next_loss_scale = 0;
+  bool skipped = false;        // a gradient overflowed: no update
+  int64_t skipped_so_far = 0;  // updates of the run that were skipped
 };
 
 /// Bytes of one rank, by category.

@@ -155,9 +155,32 @@ void Resolver::resolve_precision() {
   const auto bf16 = merge("bf16.enabled", ds_.bf16.enabled, training("bf16", config_.training.bf16));
   const auto fp16 = merge("fp16.enabled", ds_.fp16.enabled, training("fp16", config_.training.fp16));
   require<ConfigError>(!bf16.value || !fp16.value, "{} and {} are both true; choose one", bf16.place, fp16.place);
-  require<ConfigError>(!fp16.value, "{} = true is not supported: there is no loss scaling; use bf16", fp16.place);
-  plan_.dtype = bf16.value ? DType::bf16 : DType::f32;
-  plan_.resolved.push_back({"dtype", std::string(name_of(plan_.dtype)), bf16.reason});
+  plan_.dtype = bf16.value ? DType::bf16 : fp16.value ? DType::f16 : DType::f32;
+  plan_.resolved.push_back({"dtype", std::string(name_of(plan_.dtype)), fp16.value ? fp16.reason : bf16.reason});
+  if (fp16.value) resolve_loss_scale();
+}
+
+void Resolver::resolve_loss_scale() {
+  const DsFp16& fp16 = ds_.fp16;
+  const auto value = [&](const char* key, const auto& setting, auto least) {
+    const auto candidate = section_value(std::string("deepspeed.fp16.") + key, setting);
+    require_at_least<decltype(least)>(candidate, least);
+    return candidate;
+  };
+  const auto fixed = value("loss_scale", fp16.loss_scale, 0.0);
+  const auto power = value("initial_scale_power", fp16.initial_scale_power, 0);
+  const auto least = value("min_loss_scale", fp16.min_loss_scale, 0.0);
+  require<ConfigError>(power.value <= 1000, "{}: expected at most 1000, got {}", power.place, power.value);
+  plan_.loss_scale = {.static_scale = fixed.value,
+                      .initial_power = power.value,
+                      .window = value("loss_scale_window", fp16.loss_scale_window, int64_t{1}).value,
+                      .hysteresis = value("hysteresis", fp16.hysteresis, int64_t{1}).value,
+                      .consecutive_hysteresis = fp16.consecutive_hysteresis.value,
+                      .min_scale = least.value};
+  const bool dynamic = fixed.value == 0;
+  plan_.resolved.push_back({"loss_scale",
+                            dynamic ? fmt::format("dynamic, from 2^{}", power.value) : fmt::format("{:g}", fixed.value),
+                            dynamic ? power.reason : fixed.reason});
 }
 
 void Resolver::resolve_zero() {

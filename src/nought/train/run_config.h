@@ -190,7 +190,7 @@ struct TrainingConfig {
     v("warmup_steps", warmup_steps, "updates in which the learning rate rises from 0");
     v("warmup_ratio", warmup_ratio, "the same as a part of all updates; warmup_steps goes before it");
     v("bf16", bf16, "compute in bfloat16, with fp32 master weights");
-    v("fp16", fp16, "not supported: use bf16");
+    v("fp16", fp16, "compute in half precision, with fp32 master weights and loss scaling (deepspeed.fp16)");
     v("gradient_checkpointing", gradient_checkpointing, "recompute every block in the backward pass");
     v("seed", seed, "of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nought/optim/loss_scaler.h"
 #include "nought/optim/optimizer.h"
 #include "nought/tensor/dtype.h"
 
@@ -43,7 +44,8 @@ struct RunPlan {
   int64_t accumulation = 1;  // micro-batches per update
   int64_t train_batch = 1;   // = micro_batch x accumulation x world_size
 
-  DType dtype = DType::f32;  // of computation; master weights and moments are f32
+  DType dtype = DType::f32;                    // of computation; master weights and moments are f32
+  std::optional<LossScaleOptions> loss_scale;  // for fp16
   int zero_stage = 0;
   bool overlap_comm = false;
   bool recompute = false;  // of every block in the backward pass

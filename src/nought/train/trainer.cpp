@@ -51,7 +51,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const
       data_(read_data(plan, *tokenizer_).split_tail(plan.data.validation_fraction)),
       sampler_(data_.first, batch_layout(plan, ranks), plan.seed),
       decoder_(model_config_of(plan), plan.recompute),
-      model_(context, ranks, decoder_, sharding_of(plan)) {
+      model_(context, ranks, decoder_, sharding_of(plan)),
+      engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler()) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
   load();
@@ -70,7 +71,9 @@ void Trainer::load() {
             fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
                         "had never stopped",
                         key, value.dump(), then.value(key, nlohmann::json()).dump()));
-    model_.load(checkpoint, checkpoint.info().step);
+    skipped_ = checkpoint.info().skipped;
+    model_.load(checkpoint, checkpoint.info().step - skipped_);
+    if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
     start_ = checkpoints.back().string();
     return;
   }
@@ -117,29 +120,31 @@ void Trainer::run() {
   start.first_step = steps_made();
   tell([&](TrainObserver& observer) { observer.on_start(start); });
 
-  Engine engine(model_);
   int64_t saved = start.first_step == 0 ? -1 : start.first_step;
   while (steps_made() < plan_.max_steps) {
-    const StepReport report = step(engine, start.flops_per_token, peak_flops);
+    const StepReport report = step(start.flops_per_token, peak_flops);
     tell([&](TrainObserver& observer) { observer.on_step(report); });
     if (plan_.save_steps > 0 && report.step % plan_.save_steps == 0) save(), saved = report.step;
   }
   if (saved != steps_made()) save();
-  validate(engine);
+  validate();
   export_hf_folder(model_, decoder_.config(), plan_.output_dir);
   const std::vector<RankMemory> peaks = gather_memory();
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
 }
 
-StepReport Trainer::step(Engine& engine, double flops_per_token, double peak_flops) {
+StepReport Trainer::step(double flops_per_token, double peak_flops) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t bytes_before = ranks_.traffic().total_bytes(), made = steps_made();
   std::vector<Batch> batches;
   for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
-  StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made)};
-  const StepResult result = engine.step(batches, sampler_.targets_per_step(), report.lr, plan_.gradient_clipping);
+  StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - skipped_)};
+  const StepResult result = engine_.step(batches, sampler_.targets_per_step(), report.lr, plan_.gradient_clipping);
   report.loss = result.loss;
   report.grad_norm = result.grad_norm;
+  report.skipped = result.skipped;
+  report.skipped_so_far = skipped_ += result.skipped;
+  if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = ranks_.traffic().total_bytes() - bytes_before;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;
@@ -151,19 +156,21 @@ void Trainer::save() {
   const CheckpointInfo info{.step = steps_made(),
                             .world_size = ranks_.size(),
                             .zero_stage = plan_.zero_stage,
-                            .run = fingerprint_of(plan_, sampler_.dataset())};
+                            .run = fingerprint_of(plan_, sampler_.dataset()),
+                            .skipped = skipped_,
+                            .loss_scale = engine_.scaler().state()};
   const fs::path path = save_checkpoint(model_, info, plan_.output_dir);
   if (ranks_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
   tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
 }
 
-void Trainer::validate(Engine& engine) {
+void Trainer::validate() {
   if (data_.second.num_samples() == 0) return;
   const EvaluationSampler sampler(data_.second, batch_layout(plan_, ranks_));
   double loss = 0;  // each batch adds its part of the mean over all targets
   for (int64_t i = 0; i < sampler.num_batches(); ++i) {
     const Batch batch = sampler.batch(i, *context_.memory);
-    loss += engine.evaluate(std::span(&batch, 1), sampler.num_targets());
+    loss += engine_.evaluate(std::span(&batch, 1), sampler.num_targets());
   }
   tell([&](TrainObserver& observer) { observer.on_validation(loss); });
 }

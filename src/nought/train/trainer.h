@@ -35,14 +35,15 @@ class Trainer {
   /// Runs to max_steps, saves, exports. Collective.
   void run();
 
-  int64_t steps_made() { return model_.optimizer().updates(); }
+  /// Updates made and skipped: each has its own samples.
+  int64_t steps_made() { return model_.optimizer().updates() + skipped_; }
 
  private:
   void load();
   RunSummary summary(double peak_flops) const;
-  StepReport step(Engine& engine, double flops_per_token, double peak_flops);
+  StepReport step(double flops_per_token, double peak_flops);
   void save();
-  void validate(Engine& engine);
+  void validate();
   std::vector<RankMemory> gather_memory();
   template <class F>
   void tell(F&& f) {
@@ -60,6 +61,8 @@ class Trainer {
   TrainSampler sampler_;
   Decoder decoder_;
   ShardedModel model_;
+  Engine engine_;
+  int64_t skipped_ = 0;
   std::string start_;
   std::vector<std::string> notes_;
 };
