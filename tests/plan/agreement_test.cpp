@@ -103,6 +103,7 @@ struct Combination {
   DType dtype;
   bool recompute, overlap;
   int64_t accumulation;
+  DType wire;  // of gradients
 };
 
 /// Stages x ranks x recompute in full; family, dtype, overlap and accumulation take turns.
@@ -115,7 +116,10 @@ std::vector<Combination> combinations() {
       for (const bool recompute : {false, true}) {
         if (ranks == 1 && stage > 1) continue;
         all.push_back({families[static_cast<size_t>(i % 3)], ranks, stage, (i / 2) % 2 ? DType::bf16 : DType::f32,
-                       recompute, i % 5 < 3, 1 + (i / 3) % 2});
+                       recompute, i % 5 < 3, 1 + (i / 3) % 2,
+                       i % 4 == 3    ? DType::f32
+                       : (i / 2) % 2 ? DType::bf16
+                                     : DType::f32});
         ++i;
       }
   return all;
@@ -132,7 +136,10 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
                         .seq_length = 128,
                         .accumulation = each.accumulation,
                         .recompute = each.recompute,
-                        .sharding = {.dtype = each.dtype, .gradient_dtype = each.dtype, .overlap = each.overlap},
+                        .sharding = {.dtype = each.dtype,
+                                     .gradient_dtype = each.dtype,
+                                     .overlap = each.overlap,
+                                     .wire_dtype = each.wire},
                         .wire = Wire::threads};
     SCOPED_TRACE(fmt::format("{} on {} ranks in {}, {}, overlap {}", each.family, each.ranks, name_of(each.dtype),
                              layout.str(), each.overlap));

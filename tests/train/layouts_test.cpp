@@ -25,6 +25,8 @@ struct Layout {
   bool recompute = false, overlap = true, tied = false;
   int steps = 30;
   int scale_power = 16;  // of f16
+  std::optional<DType> gradients = {}, wire = {};
+  double gradient_factor = 1;
 
   std::string str() const {
     return fmt::format("{} ranks, stage {}, {}, accumulation {}", ranks, stage, name_of(dtype), accumulation);
@@ -74,12 +76,13 @@ void with_model(const Layout& layout, Body body) {
     ShardedModel model(context, ranks, decoder,
                        {.policy = Policy::stage(layout.stage),
                         .dtype = layout.dtype,
-                        .gradient_dtype = layout.dtype,
+                        .gradient_dtype = layout.gradients.value_or(layout.dtype),
                         .overlap = layout.overlap,
-                        .optimizer = {.weight_decay = 0.1}});
+                        .optimizer = {.weight_decay = 0.1},
+                        .wire_dtype = layout.wire});
     model.load(InitialState(3));
     const LossScaleOptions scaling{.initial_power = layout.scale_power, .window = 8};
-    Engine engine(model, layout.dtype == DType::f16 ? LossScaler(scaling) : LossScaler());
+    Engine engine(model, layout.dtype == DType::f16 ? LossScaler(scaling) : LossScaler(), layout.gradient_factor);
     body(model, engine);
   });
 }
@@ -159,6 +162,46 @@ TEST(Layouts, zero_stages_agree_bit_for_bit_in_fp16_and_skip_the_same_steps) {
   const Result half = train({.ranks = 2, .stage = 2, .dtype = DType::f16, .scale_power = 10});
   EXPECT_EQ(std::count_if(half.scales.begin(), half.scales.end(), [](double s) { return s < 0; }), 0);
   expect_losses_within(half, exact, 0.02);
+}
+
+TEST(Layouts, gradients_may_accumulate_and_travel_in_other_dtypes) {
+  const Result exact = train({.ranks = 4, .stage = 0});
+  struct Dtypes {
+    DType compute, sums, wire;
+  };
+  for (const Dtypes& dtypes : {Dtypes{DType::bf16, DType::f32, DType::f32},
+                               {DType::bf16, DType::f32, DType::bf16},
+                               {DType::bf16, DType::bf16, DType::f32},
+                               {DType::f32, DType::f32, DType::bf16},
+                               {DType::f16, DType::f32, DType::f32}}) {
+    for (const int accumulation : {1, 2}) {
+      Layout layout{.ranks = 2, .dtype = dtypes.compute, .accumulation = accumulation, .steps = 12, .scale_power = 10};
+      layout.gradients = dtypes.sums, layout.wire = dtypes.wire;
+      std::vector<Result> stages;
+      for (const int stage : {0, 1, 2, 3}) {
+        layout.stage = stage;
+        layout.overlap = stage % 2 == 0;
+        stages.push_back(train(layout));
+      }
+      SCOPED_TRACE(fmt::format("{}, sums {}, wire {}", layout.str(), name_of(dtypes.sums), name_of(dtypes.wire)));
+      expect_same_bits(stages[1], stages[0]);
+      expect_same_bits(stages[3], stages[2]);
+      if (accumulation == 1) {
+        expect_same_bits(stages[2], stages[0]);
+      }
+      for (size_t i = 0; i < stages[0].losses.size(); ++i) EXPECT_NEAR(stages[0].losses[i], exact.losses[i], 0.05);
+    }
+  }
+}
+
+TEST(Layouts, what_gradients_are_divided_by_before_their_sum_changes_no_more_than_rounding) {
+  const Layout layout{.ranks = 4, .stage = 2};
+  Layout power = layout, other = layout;
+  power.gradient_factor = 4;  // the ranks' own means: a power of two moves no bit
+  other.gradient_factor = 4 / 3.0;
+  const Result plain = train(layout);
+  expect_same_bits(train(power), plain);
+  expect_losses_within(train(other), plain, 1e-5);
 }
 
 TEST(Layouts, zero_stages_agree_bit_for_bit_in_bf16_and_with_tied_embeddings) {

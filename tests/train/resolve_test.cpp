@@ -278,6 +278,25 @@ TEST(Resolve, fp16_has_deepspeeds_loss_scale_and_excludes_bf16) {
   EXPECT_THAT(error_of(R"({"training": {"fp16": true, "bf16": true}})"), HasSubstr("are both true"));
 }
 
+TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {
+  const RunPlan plain = plan_of(R"({"training": {"bf16": true}})", 4);
+  EXPECT_EQ(plain.gradient_dtype, DType::bf16);
+  EXPECT_EQ(plain.wire_dtype, DType::bf16);
+  EXPECT_EQ(plain.gradient_factor, 1);
+  const RunPlan chosen =
+      plan_of(R"({"training": {"bf16": true}, "deepspeed": {"data_types": {"grad_accum_dtype": "fp32"},
+      "communication_data_type": "bfloat16", "prescale_gradients": false, "gradient_predivide_factor": 2}})",
+              4);
+  EXPECT_EQ(chosen.gradient_dtype, DType::f32);
+  EXPECT_EQ(chosen.wire_dtype, DType::bf16);
+  EXPECT_EQ(chosen.gradient_factor, 2);
+  EXPECT_EQ(
+      plan_of(R"({"deepspeed": {"prescale_gradients": true, "gradient_predivide_factor": 2}})", 4).gradient_factor, 1);
+  EXPECT_THAT(error_of(R"({"training": {"bf16": true}, "deepspeed": {"data_types": {"grad_accum_dtype": "fp16"}}})"),
+              HasSubstr("gradients accumulate in fp32 or in the dtype of computation, which is bf16"));
+  EXPECT_THAT(error_of(R"({"deepspeed": {"communication_data_type": "int8"}})"), HasSubstr("expected one of fp32"));
+}
+
 // Ranges.
 
 TEST(Resolve, a_value_out_of_range_is_an_error_that_names_its_place) {

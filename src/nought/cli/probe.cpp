@@ -41,7 +41,7 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   ShardedModel model(context, world, decoder,
                      {.policy = Policy::stage(plan.zero_stage),
                       .dtype = plan.dtype,
-                      .gradient_dtype = plan.dtype,
+                      .gradient_dtype = plan.gradient_dtype,
                       .overlap = plan.overlap_comm,
                       .optimizer = plan.optimizer});
   model.load(HfWeights(options.model_dir, decoder));

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/tensor/dtype.h"
 #include "nought/train/run_config.h"
 
 namespace nought {
@@ -151,6 +152,29 @@ struct DsFp16 {
   }
 };
 
+/// A dtype by one of the names that DeepSpeed's users write: "fp32", "bf16", "float16".
+template <>
+struct EnumNames<DType> {
+  static constexpr std::array<std::pair<DType, std::string_view>, 8> value{{{DType::f32, "fp32"},
+                                                                            {DType::bf16, "bf16"},
+                                                                            {DType::f16, "fp16"},
+                                                                            {DType::f32, "float32"},
+                                                                            {DType::bf16, "bfloat16"},
+                                                                            {DType::f16, "float16"},
+                                                                            {DType::f32, "float"},
+                                                                            {DType::f16, "half"}}};
+};
+
+struct DsDataTypes {
+  Setting<DType> grad_accum_dtype;
+
+  template <class V>
+  void visit(V& v) {
+    v("grad_accum_dtype", grad_accum_dtype,
+      "in which gradients accumulate over micro-batches: fp32, or the dtype of computation, which is the default");
+  }
+};
+
 struct DsZero {
   Setting<int> stage{0};
   Auto<bool> overlap_comm;
@@ -186,6 +210,10 @@ struct DsConfig {
   DsFp16 fp16;
   DsZero zero_optimization;
   Auto<double> gradient_clipping;
+  DsDataTypes data_types;
+  Setting<DType> communication_data_type;
+  Setting<bool> prescale_gradients{false};
+  Setting<double> gradient_predivide_factor{1.0};
   Setting<int64_t> seed;
   Setting<int64_t> steps_per_print;
   DsMonitor tensorboard;
@@ -204,6 +232,13 @@ struct DsConfig {
     v("fp16", fp16, "");
     v("zero_optimization", zero_optimization, "");
     v("gradient_clipping", gradient_clipping, "largest global norm, 0 = off; auto <- training.max_grad_norm");
+    v("data_types", data_types, "");
+    v("communication_data_type", communication_data_type,
+      "of gradients on their way between ranks, sums are taken in fp32; default: that of their accumulation");
+    v("prescale_gradients", prescale_gradients,
+      "divide gradients by the number of ranks before they are summed; done too where neither key is given");
+    v("gradient_predivide_factor", gradient_predivide_factor,
+      "without prescale_gradients: divide by this before the sum, and by ranks / this after it");
     v("seed", seed, "of initial weights, data order and dropout");
     v("steps_per_print", steps_per_print,
       "updates between two lines of output, unless training.logging_steps is given");

@@ -35,11 +35,9 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"bf16.check_grad_overflow", "true", no_effect, "the gradient's norm is computed in every update"},
     {"bf16.bf16_master_weights_and_grads", "false", refused, kMasters},
     {"bf16.bf16_optimizer_states", "false", refused, kMasters},
-    {"data_types.grad_accum_dtype", "null", refused, "the dtype of accumulation can not be chosen"},
-    {"data_types.param_dtype", "null", refused, "the dtype of parameters follows bf16.enabled"},
-    {"data_types.buffer_dtype", "null", refused, "the dtype of buffers can not be chosen"},
-    {"communication_data_type", "null", refused, "the dtype of communication can not be chosen"},
-    {"fp32_allreduce", "false", refused, "the dtype of communication can not be chosen"},
+    {"data_types.param_dtype", "null", refused, "the dtype of parameters follows bf16.enabled and fp16.enabled"},
+    {"data_types.buffer_dtype", "null", refused, "a model has no buffers, rotary tables and statistics are fp32"},
+    {"fp32_allreduce", "false", refused, "write communication_data_type = \"fp32\""},
     {"amp.enabled", "false | \"auto\"", refused, "Apex is not available; use bf16"},
     {"amp.opt_level", "\"O1\" | \"auto\"", gated, kGated},
     {"torch_autocast.enabled", "false", refused, "use bf16"},
@@ -108,8 +106,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"aio.use_gds", "false", no_effect, kNoFiles},
 
     // training and communication scalars
-    {"prescale_gradients", "false", refused, "gradients are averaged after the reduction"},
-    {"gradient_predivide_factor", "1.0", refused, "gradients are averaged after the reduction"},
     {"gradient_allreduce_op", "\"mean\"", refused, "gradients are averaged"},
     {"seq_parallel_communication_data_type", "\"fp32\"", no_effect, "there is no sequence parallelism"},
     {"sparse_gradients", "false", no_effect, "the embedding's gradient is dense"},

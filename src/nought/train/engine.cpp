@@ -24,18 +24,18 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
   require(!micro_batches.empty() && total_targets > 0, "a step needs at least one target");
   const Context& context = model_.context();
   const auto targets = static_cast<double>(total_targets);
+  const double factor = scaler_.scale() * gradient_factor_;
   double loss_sum = 0;
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
-    const Var loss =
-        model_.model().loss(tape, micro_batches[i].input_ids, micro_batches[i].targets, scaler_.scale() / targets);
+    const Var loss = model_.model().loss(tape, micro_batches[i].input_ids, micro_batches[i].targets, factor / targets);
     loss_sum += loss.value.item();
     tape.backward(loss);
   }
   std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
   model_.sum_over_ranks(sums);
-  return {.loss = sums[1] / targets, .grad_norm = std::sqrt(sums[0]) / scaler_.scale(), .loss_scale = scaler_.scale()};
+  return {.loss = sums[1] / targets, .grad_norm = std::sqrt(sums[0]) / factor, .loss_scale = scaler_.scale()};
 }
 
 StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t total_targets) {
@@ -53,7 +53,7 @@ StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targ
   } else {
     require_finite(result);
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
-    model_.update(lr, clip / result.loss_scale);
+    model_.update(lr, clip / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);
   return result;

@@ -20,7 +20,11 @@ struct StepResult {
 
 class Engine {
  public:
-  explicit Engine(ShardedModel& model, LossScaler scaler = {}) : model_(model), scaler_(scaler) {}
+  /// gradient_factor: on gradients from the loss to the update, so that sums over ranks are formed larger or smaller
+  /// than those of the mean; 1 keeps the mean's, the number of ranks those of the ranks' own means (DeepSpeed's
+  /// prescale_gradients and gradient_predivide_factor choose). Like the loss scale it is divided out again.
+  explicit Engine(ShardedModel& model, LossScaler scaler = {}, double gradient_factor = 1)
+      : model_(model), scaler_(scaler), gradient_factor_(gradient_factor) {}
 
   /// Forward and backward of the step's micro-batches; afterwards the gradients of the mean loss are reduced.
   /// total_targets: how many targets count, over all ranks. Error if the loss or the norm is not finite.
@@ -38,6 +42,7 @@ class Engine {
 
   ShardedModel& model_;
   LossScaler scaler_;
+  double gradient_factor_;
 };
 
 }  // namespace nought

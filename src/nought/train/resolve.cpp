@@ -158,6 +158,33 @@ void Resolver::resolve_precision() {
   plan_.dtype = bf16.value ? DType::bf16 : fp16.value ? DType::f16 : DType::f32;
   plan_.resolved.push_back({"dtype", std::string(name_of(plan_.dtype)), fp16.value ? fp16.reason : bf16.reason});
   if (fp16.value) resolve_loss_scale();
+  resolve_gradients();
+}
+
+void Resolver::resolve_gradients() {
+  const auto choose = [&](const char* name, const std::string& key, const Setting<DType>& setting, DType fallback,
+                          const char* reason) {
+    auto choice = section_value("deepspeed." + key, setting);
+    if (!choice.given) choice = {fallback, false, choice.place, reason};
+    plan_.resolved.push_back({name, std::string(name_of(choice.value)), choice.reason});
+    return choice;
+  };
+  const auto sums = choose("gradient_dtype", "data_types.grad_accum_dtype", ds_.data_types.grad_accum_dtype,
+                           plan_.dtype, "default: the dtype of computation");
+  require<ConfigError>(sums.value == DType::f32 || sums.value == plan_.dtype,
+                       "{} = \"{}\": gradients accumulate in fp32 or in the dtype of computation, which is {}",
+                       sums.place, name_of(sums.value), name_of(plan_.dtype));
+  plan_.gradient_dtype = sums.value;
+  plan_.wire_dtype = choose("communication_dtype", "communication_data_type", ds_.communication_data_type, sums.value,
+                            "default: the gradients' dtype")
+                         .value;
+  const auto prescale = section_value("deepspeed.prescale_gradients", ds_.prescale_gradients);
+  const auto divisor = section_value("deepspeed.gradient_predivide_factor", ds_.gradient_predivide_factor);
+  require<ConfigError>(divisor.value > 0, "{}: expected more than 0, got {}", divisor.place, divisor.value);
+  if ((prescale.given || divisor.given) && !prescale.value) {
+    plan_.gradient_factor = plan_.world_size / divisor.value;
+    plan_.resolved.push_back({"gradient_predivide_factor", fmt::format("{:g}", divisor.value), divisor.reason});
+  }
 }
 
 void Resolver::resolve_loss_scale() {

@@ -38,6 +38,7 @@ class Resolver {
   void resolve_batch();
   void resolve_precision();
   void resolve_loss_scale();
+  void resolve_gradients();
   void resolve_zero();
   void resolve_optimizer();
   void resolve_clipping();

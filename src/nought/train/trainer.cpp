@@ -14,9 +14,10 @@ namespace fs = std::filesystem;
 ShardedModel::Options sharding_of(const RunPlan& plan) {
   return {.policy = Policy::stage(plan.zero_stage),
           .dtype = plan.dtype,
-          .gradient_dtype = plan.dtype,
+          .gradient_dtype = plan.gradient_dtype,
           .overlap = plan.overlap_comm,
-          .optimizer = plan.optimizer};
+          .optimizer = plan.optimizer,
+          .wire_dtype = plan.wire_dtype};
 }
 
 namespace {
@@ -52,7 +53,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const
       sampler_(data_.first, batch_layout(plan, ranks), plan.seed),
       decoder_(model_config_of(plan), plan.recompute),
       model_(context, ranks, decoder_, sharding_of(plan)),
-      engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler()) {
+      engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
   load();

@@ -10,9 +10,9 @@ namespace {
 constexpr size_t kFlights = 1;
 }  // namespace
 
-Reducer::Reducer(const Context& context, Communicator& ranks, Policy policy, DType dtype, bool overlap,
+Reducer::Reducer(const Context& context, Communicator& ranks, Policy policy, DType dtype, DType wire, bool overlap,
                  const std::vector<std::unique_ptr<Unit>>& units)
-    : context_(context), ranks_(ranks), policy_(policy), dtype_(dtype), overlap_(overlap) {
+    : context_(context), ranks_(ranks), policy_(policy), dtype_(dtype), wire_(wire), overlap_(overlap) {
   for (const auto& unit : units) {
     State state;
     state.partition = Partition(unit->numel(), ranks_.size());
@@ -65,29 +65,55 @@ void Reducer::finish(size_t unit) {
   if (!overlap_) settle();
 }
 
+Tensor Reducer::to_wire(const Tensor& whole) const {
+  if (wire_ == dtype_) return whole;
+  const Tensor sent = context_.empty(whole.shape(), wire_, Category::communication);
+  context_.run(Cast{.x = whole, .y = sent});
+  return sent;
+}
+
 void Reducer::reduce_whole(State& state) {
   if (ranks_.size() == 1) return;
   const Interval own = state.partition.owned(ranks_.rank());
-  const Tensor mine = state.whole.flat(own.begin, own.end);
-  state.reduction = ranks_.reduce_scatter(state.whole, mine);
-  if (!policy_.shard_optimizer) state.reduction = ranks_.all_gather(mine, state.whole);
+  const Tensor sent = to_wire(state.whole), mine = sent.flat(own.begin, own.end);
+  Event event = ranks_.reduce_scatter(sent, mine);
+  if (!policy_.shard_optimizer) event = ranks_.all_gather(mine, sent);
+  if (wire_ == dtype_) {
+    state.reduction = event;
+  } else if (policy_.shard_optimizer) {
+    send({.event = event, .whole = sent, .from = mine, .into = state.whole.flat(own.begin, own.end)});
+  } else {
+    send({.event = event, .whole = sent, .from = sent, .into = state.whole});
+  }
 }
 
 void Reducer::reduce_to_shard(size_t unit) {
   State& state = states_[unit];
-  Tensor sum;
-  if (state.shard_begun) sum = context_.empty({state.partition.shard()}, dtype_, Category::gradients);
-  Event event = ranks_.reduce_scatter(state.whole, state.shard_begun ? sum : state.shard);
-  flights_.push_back({unit, event, std::exchange(state.whole, {}), sum});
+  const Tensor sent = to_wire(std::exchange(state.whole, {}));
+  const bool direct = !state.shard_begun && wire_ == dtype_;
+  const Tensor sum = direct ? state.shard : context_.empty({state.partition.shard()}, wire_, Category::gradients);
+  const Event event = ranks_.reduce_scatter(sent, sum);
+  send({.event = event, .whole = sent, .from = direct ? Tensor{} : sum, .into = state.shard, .add = state.shard_begun});
   state.shard_begun = true;
   std::fill(state.written.begin(), state.written.end(), false);
 }
 
+void Reducer::send(Flight flight) {
+  flights_.push_back(std::move(flight));
+  // Gradients that became a copy for the wire free their own buffer at once: bound the copies here.
+  while (wire_ != dtype_ && flights_.size() > kFlights + 1) land_oldest();
+}
+
 void Reducer::land_oldest() {
-  Flight flight = std::move(flights_.front());
+  const Flight flight = std::move(flights_.front());
   flights_.pop_front();
   flight.event.wait();
-  if (flight.sum) context_.run(AddTo{.x = flight.sum, .into = states_[flight.unit].shard});
+  if (!flight.from) return;
+  if (flight.add) {
+    context_.run(AddTo{.x = flight.from, .into = flight.into});
+  } else {
+    context_.run(Cast{.x = flight.from, .y = flight.into});
+  }
 }
 
 void Reducer::settle() {

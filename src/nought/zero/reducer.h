@@ -3,6 +3,9 @@
 // Without gradient sharding every Unit has one whole buffer for the accumulation, reduced once, when its last backward
 // of the step ends. With it, a Unit's whole gradients live only during its own backward and while the reduce-scatter of
 // it is under way; what stays is the shard. All policies reduce the same intervals in the same order of ranks.
+//
+// Gradients accumulate in one dtype and may travel in another: then a Unit's are rounded to it before they are sent,
+// the sum is taken in fp32 and rounded once, and what arrives is converted back.
 #pragma once
 
 #include <deque>
@@ -17,7 +20,7 @@ namespace nought {
 
 class Reducer {
  public:
-  Reducer(const Context& context, Communicator& ranks, Policy policy, DType dtype, bool overlap,
+  Reducer(const Context& context, Communicator& ranks, Policy policy, DType dtype, DType wire, bool overlap,
           const std::vector<std::unique_ptr<Unit>>& units);
 
   /// Announces the next micro-batch; on the last one of a step, Units without gradient sharding are reduced as well.
@@ -47,22 +50,26 @@ class Reducer {
     bool shard_begun = false;
     Event reduction;
   };
-  /// A reduce-scatter under way; `sum` is added to the shard when it is done (undefined: it went there directly). It
-  /// keeps the whole gradients until it lands, so that what is alive depends on the program alone, never on the wire.
+  /// A reduction under way; `from` is added to `into`, or converted to it, when it is done (undefined: the sum went
+  /// there directly). It keeps the whole gradients until it lands, so that what is alive depends on the program alone,
+  /// never on the wire.
   struct Flight {
-    size_t unit;
     Event event;
-    Tensor whole, sum;
+    Tensor whole, from, into;
+    bool add = false;
   };
   void clear_unwritten(State& state);
   void reduce_whole(State& state);
   void reduce_to_shard(size_t unit);
+  /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
+  Tensor to_wire(const Tensor& whole) const;
+  void send(Flight flight);
   void land_oldest();
 
   const Context& context_;
   Communicator& ranks_;
   Policy policy_;
-  DType dtype_;
+  DType dtype_, wire_;
   bool overlap_;
   bool last_micro_batch_ = true;
   std::vector<State> states_;

@@ -21,7 +21,8 @@ ShardedModel::ShardedModel(const Context& context, Communicator& ranks, Model& m
       residency_(context, ranks, options_.policy, options_.dtype, model.units()) {
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
   if (!options_.training) return;
-  reducer_.emplace(context_, ranks_, options_.policy, options_.gradient_dtype, options_.overlap, model_.units());
+  reducer_.emplace(context_, ranks_, options_.policy, options_.gradient_dtype,
+                   options_.wire_dtype.value_or(options_.gradient_dtype), options_.overlap, model_.units());
   optimizer_.emplace(context_, ranks_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
                      *reducer_);
 }

@@ -17,10 +17,11 @@ class ShardedModel final : public UnitStore {
   struct Options {
     Policy policy = {};
     DType dtype = DType::f32;           // of parameters and activations
-    DType gradient_dtype = DType::f32;  // of accumulation and reduction
+    DType gradient_dtype = DType::f32;  // of accumulation: f32, or that of the parameters
     bool overlap = true;                // of communication with computation: changes time, never bits
     bool training = true;               // false: parameters only
     OptimizerOptions optimizer = {};
+    std::optional<DType> wire_dtype = {};  // of gradients on their way between ranks; not given: gradient_dtype
   };
   ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
   ~ShardedModel() override;
