@@ -30,10 +30,9 @@ void MetricsWriter::on_step(const StepReport& report) {
                               {"tokens_per_second", report.tokens_per_second},
                               {"mfu", report.mfu},
                               {"bytes_sent", report.bytes_sent}};
-  if (report.loss_scale > 0) {
-    line["loss_scale"] = report.loss_scale;
-    line["skipped"] = report.skipped;
-  }
+  if (report.loss_scale > 0) line["loss_scale"] = report.loss_scale;
+  line["skipped"] = report.skipped;
+  if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
   file_ << line.dump() << '\n' << std::flush;
   require<IoError>(file_.good(), "cannot write {}: is the disk full?", path_.string());
 }

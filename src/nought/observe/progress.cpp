@@ -40,7 +40,9 @@ void ProgressPrinter::on_step(const StepReport& report) {
   trained_seconds_ += report.seconds;
   recent_seconds_.push_back(report.seconds);
   if (recent_seconds_.size() > kRecentSteps) recent_seconds_.pop_front();
-  if (report.skipped)
+  if (!report.nonfinite.empty())
+    print(fmt::format("{}: the update is skipped ({} so far)", report.nonfinite, report.skipped_so_far));
+  else if (report.skipped)
     print(fmt::format(
         "step {:>5}/{}  OVERFLOW at loss scale {:g}: the update is skipped ({} so far), the scale is {:g} now",
         report.step, max_steps_, report.loss_scale, report.skipped_so_far, report.next_loss_scale));

@@ -21,6 +21,9 @@ struct LossScaleOptions {
   bool operator==(const LossScaleOptions&) const = default;
 };
 
+/// What to do when a loss or a gradient is not finite and no loss scale is there to blame.
+enum class OnNonfinite : uint8_t { stop, skip };
+
 class LossScaler {
  public:
   /// What has to be kept for a run to go on as if it had never stopped.

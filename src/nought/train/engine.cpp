@@ -4,21 +4,18 @@
 #include <array>
 #include <cmath>
 
+#include "nought/train/locate.h"
+
 namespace nought {
 
 bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
-namespace {
-
-void require_finite(const StepResult& result) {
-  constexpr const char* kAdvice =
-      "the weights are those of the step before; lower the learning rate or look at the data";
-  require(std::isfinite(result.loss), "the loss is {}: {}", result.loss, kAdvice);
-  require(std::isfinite(result.grad_norm), "the gradient norm is {} (loss {}): {}", result.grad_norm, result.loss,
-          kAdvice);
+std::string Engine::explain(const StepResult& result, std::span<const Batch> micro_batches, int64_t total_targets) {
+  const int64_t step = model_.optimizer().updates() + skipped_ + 1;
+  const double scale = result.loss_scale * gradient_factor_ / static_cast<double>(total_targets);
+  return fmt::format("step {}: the loss is {} and the gradient norm {}; first found at {}", step, result.loss,
+                     result.grad_norm, locate_nonfinite(model_, micro_batches, scale));
 }
-
-}  // namespace
 
 StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_targets) {
   require(!micro_batches.empty() && total_targets > 0, "a step needs at least one target");
@@ -40,18 +37,25 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
 
 StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t total_targets) {
   const StepResult result = compute(micro_batches, total_targets);
-  require_finite(result);
+  if (!result.finite()) fail<Error>("{}", explain(result, micro_batches, total_targets));
   return result;
 }
 
 StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm) {
   StepResult result = compute(micro_batches, total_targets);
-  // The sums are those of all ranks, so all of them agree.
-  result.skipped = scaler_.scales() && !result.finite();
+  result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
+  if (result.skipped && !scaler_.scales()) {
+    result.nonfinite = explain(result, micro_batches, total_targets);
+    if (on_nonfinite_ == OnNonfinite::stop)
+      fail<Error>(
+          "{}: the weights are those of the step before; lower the learning rate, look at the data, or skip such "
+          "steps with training.on_nonfinite = \"skip\"",
+          result.nonfinite);
+  }
   if (result.skipped) {
     model_.discard_gradients();
+    ++skipped_;
   } else {
-    require_finite(result);
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
     model_.update(lr, clip / (result.loss_scale * gradient_factor_));
   }

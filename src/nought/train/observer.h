@@ -35,8 +35,9 @@ struct StepReport {
   int64_t bytes_sent = 0;        // by rank 0 in this step, over all collectives
   double loss_scale = 0;         // that the step was computed with; 0 without scaling
   double next_loss_scale = 0;
-  bool skipped = false;        // a gradient overflowed: no update
+  bool skipped = false;        // a gradient overflowed, or something was not finite: no update
   int64_t skipped_so_far = 0;  // updates of the run that were skipped
+  std::string nonfinite = {};  // what was found where, unless the loss scale is to blame
 };
 
 /// Bytes of one rank, by category.

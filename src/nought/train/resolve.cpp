@@ -245,6 +245,7 @@ void Resolver::resolve_output() {
   const auto limit = training("save_total_limit", t.save_total_limit);
   require_at_least<int64_t>(limit, 0);
   plan_.save_total_limit = note("save_total_limit", limit);
+  plan_.on_nonfinite = t.on_nonfinite.value;
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
   const auto folder = training("output_dir", t.output_dir);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/optim/loss_scaler.h"
 #include "nought/optim/schedule.h"
 
 namespace nought {
@@ -65,6 +66,12 @@ struct EnumNames<OptimizerName> {
       {OptimizerName::lamb, "lamb"},
       {OptimizerName::muon, "muon"},
   }};
+};
+
+template <>
+struct EnumNames<OnNonfinite> {
+  static constexpr std::array<std::pair<OnNonfinite, std::string_view>, 2> value{
+      {{OnNonfinite::stop, "stop"}, {OnNonfinite::skip, "skip"}}};
 };
 
 /// Parameters that only some optimizers have: in training.optim_args and in DeepSpeed's optimizer.params.
@@ -164,6 +171,7 @@ struct TrainingConfig {
   Setting<int64_t> logging_steps{10};
   Setting<int64_t> save_steps{500};
   Setting<int64_t> save_total_limit;
+  Setting<OnNonfinite> on_nonfinite{OnNonfinite::stop};
   Setting<std::string> device_memory;
   Setting<std::string> output_dir{"out"};
 
@@ -196,6 +204,9 @@ struct TrainingConfig {
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
     v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");
     v("save_total_limit", save_total_limit, "checkpoints to keep; not given or 0 = all");
+    v("on_nonfinite", on_nonfinite,
+      "a loss or gradient that is not finite: name its place and stop, or skip the update (with fp16 the loss scale "
+      "decides)");
     v("device_memory", device_memory,
       "budget of a rank, as \"2GiB\": more is refused with what would fit; not given = none");
     v("output_dir", output_dir, "folder of checkpoints and metrics.jsonl");

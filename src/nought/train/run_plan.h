@@ -48,7 +48,8 @@ struct RunPlan {
   std::optional<LossScaleOptions> loss_scale;  // for fp16
   DType gradient_dtype = DType::f32;           // of accumulation
   DType wire_dtype = DType::f32;               // of gradients on their way between ranks
-  double gradient_factor = 1;                  // on gradients while they are reduced, see Engine
+  OnNonfinite on_nonfinite = OnNonfinite::stop;
+  double gradient_factor = 1;  // on gradients while they are reduced, see Engine
   int zero_stage = 0;
   bool overlap_comm = false;
   bool recompute = false;  // of every block in the backward pass

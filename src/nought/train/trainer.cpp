@@ -53,7 +53,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const
       sampler_(data_.first, batch_layout(plan, ranks), plan.seed),
       decoder_(model_config_of(plan), plan.recompute),
       model_(context, ranks, decoder_, sharding_of(plan)),
-      engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor) {
+      engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
+              plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
   load();
@@ -72,8 +73,8 @@ void Trainer::load() {
             fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
                         "had never stopped",
                         key, value.dump(), then.value(key, nlohmann::json()).dump()));
-    skipped_ = checkpoint.info().skipped;
-    model_.load(checkpoint, checkpoint.info().step - skipped_);
+    engine_.set_skipped(checkpoint.info().skipped);
+    model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
     start_ = checkpoints.back().string();
     return;
@@ -139,12 +140,13 @@ StepReport Trainer::step(double flops_per_token, double peak_flops) {
   const int64_t bytes_before = ranks_.traffic().total_bytes(), made = steps_made();
   std::vector<Batch> batches;
   for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
-  StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - skipped_)};
+  StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const StepResult result = engine_.step(batches, sampler_.targets_per_step(), report.lr, plan_.gradient_clipping);
   report.loss = result.loss;
   report.grad_norm = result.grad_norm;
   report.skipped = result.skipped;
-  report.skipped_so_far = skipped_ += result.skipped;
+  report.skipped_so_far = engine_.skipped();
+  report.nonfinite = result.nonfinite;
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = ranks_.traffic().total_bytes() - bytes_before;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -158,7 +160,7 @@ void Trainer::save() {
                             .world_size = ranks_.size(),
                             .zero_stage = plan_.zero_stage,
                             .run = fingerprint_of(plan_, sampler_.dataset()),
-                            .skipped = skipped_,
+                            .skipped = engine_.skipped(),
                             .loss_scale = engine_.scaler().state()};
   const fs::path path = save_checkpoint(model_, info, plan_.output_dir);
   if (ranks_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);

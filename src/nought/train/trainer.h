@@ -36,7 +36,7 @@ class Trainer {
   void run();
 
   /// Updates made and skipped: each has its own samples.
-  int64_t steps_made() { return model_.optimizer().updates() + skipped_; }
+  int64_t steps_made() { return model_.optimizer().updates() + engine_.skipped(); }
 
  private:
   void load();
@@ -62,7 +62,6 @@ class Trainer {
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
-  int64_t skipped_ = 0;
   std::string start_;
   std::vector<std::string> notes_;
 };

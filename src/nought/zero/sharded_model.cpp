@@ -93,7 +93,13 @@ void ShardedModel::release(const Unit& unit) {
   for (const Unit* other : unit.borrowed()) residency_.release(other->index());
 }
 
+std::string ShardedModel::at_work() const {
+  return fmt::format("{}, {}", unit_at_work_ == nullptr ? "before the first Unit" : unit_at_work_->name(),
+                     walking_back_ ? "backward" : "forward");
+}
+
 void ShardedModel::before_forward(Unit& unit) {
+  unit_at_work_ = &unit, walking_back_ = false;
   lease(unit);
   if (options_.overlap && unit.index() + 1 < model_.units().size()) residency_.prefetch(unit.index() + 1);
 }
@@ -101,6 +107,7 @@ void ShardedModel::before_forward(Unit& unit) {
 void ShardedModel::after_forward(Unit& unit) { release(unit); }
 
 void ShardedModel::before_backward(Unit& unit) {
+  unit_at_work_ = &unit, walking_back_ = true;
   lease(unit);
   if (options_.overlap && unit.index() > 0) residency_.prefetch(unit.index() - 1);
 }

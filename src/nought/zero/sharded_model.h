@@ -57,6 +57,8 @@ class ShardedModel final : public UnitStore {
   const Residency& residency() const { return residency_; }
   /// Waits for everything in flight.
   void settle();
+  /// What is being computed: "block.3, backward".
+  std::string at_work() const;
 
   void before_forward(Unit& unit) override;
   void after_forward(Unit& unit) override;
@@ -78,6 +80,8 @@ class ShardedModel final : public UnitStore {
   Residency residency_;
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
+  const Unit* unit_at_work_ = nullptr;
+  bool walking_back_ = false;
 };
 
 }  // namespace nought

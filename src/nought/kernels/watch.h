@@ -1,0 +1,19 @@
+// Kernels that hand the result of every operation to a watcher: to find where a value first went wrong.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "nought/kernels/kernels.h"
+
+namespace nought {
+
+/// "AttentionBackward", "dq", and the values: a part of a wider row comes as one tensor per token.
+using Watcher = std::function<void(std::string_view operation, std::string_view result, const Tensor& values)>;
+
+/// Runs `inner`, then `watcher` for each floating-point result of what a forward or backward pass computes. The updates
+/// of optimizers are not watched.
+std::unique_ptr<Kernels> make_watching_kernels(std::shared_ptr<Kernels> inner, Watcher watcher);
+
+}  // namespace nought

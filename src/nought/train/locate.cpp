@@ -1,0 +1,108 @@
+#include "nought/train/locate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "nought/autograd/tape.h"
+#include "nought/kernels/watch.h"
+
+namespace nought {
+
+namespace {
+
+/// "holds 3 nan and 1 inf", or nothing.
+std::string nonfinite_in(const Tensor& values) {
+  int64_t nan = 0, inf = 0;
+  visit_float(values.dtype(), [&](auto tag) {
+    for (const auto value : values.span<typename decltype(tag)::type>()) {
+      const auto wide = static_cast<double>(value);
+      nan += std::isnan(wide), inf += std::isinf(wide);
+    }
+  });
+  if (nan + inf == 0) return "";
+  if (nan == 0 || inf == 0) return fmt::format("holds {} {}", nan + inf, nan > 0 ? "nan" : "inf");
+  return fmt::format("holds {} nan and {} inf", nan, inf);
+}
+
+/// The first parameter with such a value; every rank sees the same.
+std::string bad_parameter(ShardedModel& model) {
+  std::string found;
+  const auto& units = model.model().units();
+  for (size_t i = 0; i < units.size(); ++i)
+    model.with_parameters(i, [&](const Tensor& whole) {
+      for (const Parameter& parameter : units[i]->parameters()) {
+        if (!found.empty()) return;
+        const std::string what = nonfinite_in(whole.flat(parameter.range.begin, parameter.range.end));
+        if (!what.empty()) found = fmt::format("parameter {} {} before the step", parameter.name, what);
+      }
+    });
+  return found;
+}
+
+/// The first result with such a value that this rank computes.
+std::string bad_result(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale) {
+  std::string found;
+  const Context& context = model.context();
+  const Context watched{
+      context.memory,
+      make_watching_kernels(context.kernels,
+                            [&](std::string_view operation, std::string_view result, const Tensor& values) {
+                              if (!found.empty()) return;
+                              const std::string what = nonfinite_in(values);
+                              if (!what.empty())
+                                found = fmt::format("{}, {}: {} {} {} {}", model.at_work(), operation, result,
+                                                    values.shape().str(), name_of(values.dtype()), what);
+                            }),
+      context.stream};
+  // What was found ends nothing here: the other ranks count on this one's part in the collectives.
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    model.begin_micro_batch(i + 1 == micro_batches.size());
+    Tape tape(watched);
+    tape.backward(model.model().loss(tape, micro_batches[i].input_ids, micro_batches[i].targets, gradient_scale));
+  }
+  return found;
+}
+
+/// The first Unit whose sum of gradients over the ranks, or over micro-batches, has such a value.
+std::string bad_sum(ShardedModel& model) {
+  const auto& units = model.model().units();
+  std::string found;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const std::string what = nonfinite_in(model.gather_gradients(i));
+    if (found.empty() && !what.empty())
+      found = fmt::format("the gradients of {} summed over ranks and micro-batches: {} {}", units[i]->name(),
+                          name_of(model.options().gradient_dtype), what);
+  }
+  return found;
+}
+
+/// The text of the first rank that has one, with its number; the same on every rank.
+std::string first_of_ranks(ShardedModel& model, const std::string& mine) {
+  constexpr int64_t kLength = 512;
+  const Context& context = model.context();
+  Communicator& ranks = model.ranks();
+  const Tensor text = context.empty({kLength}, DType::u8, Category::communication);
+  const Tensor all = context.empty({kLength * ranks.size()}, DType::u8, Category::communication);
+  std::fill_n(text.data<uint8_t>(), kLength, uint8_t{0});
+  std::copy_n(mine.begin(), std::min<size_t>(mine.size(), kLength - 1), text.data<uint8_t>());
+  ranks.all_gather(text, all).wait();
+  for (int rank = 0; rank < ranks.size(); ++rank) {
+    const auto* bytes = reinterpret_cast<const char*>(all.data<uint8_t>()) + rank * kLength;
+    if (*bytes != 0) return fmt::format("rank {}: {}", rank, bytes);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string locate_nonfinite(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale) {
+  model.discard_gradients();
+  if (std::string parameter = bad_parameter(model); !parameter.empty()) return parameter;
+  std::string found = first_of_ranks(model, bad_result(model, micro_batches, gradient_scale));
+  model.finish_gradients();
+  if (found.empty()) found = bad_sum(model);
+  model.discard_gradients();
+  return found.empty() ? "no value of the step when it was repeated" : found;
+}
+
+}  // namespace nought
