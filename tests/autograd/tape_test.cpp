@@ -21,7 +21,7 @@ struct TwoUnits final : Model {
       weights.push_back(unit.add(std::string(name) + ".w", {8, 8}, Init::zeros()));
     }
   }
-  Var run(Tape& tape, const Var& x, bool recompute) const {
+  Var run(Tape& tape, const Var& x, Recompute recompute) const {
     Var y = x;
     for (const ParameterView& weight : weights)
       y = tape.run_unit(
@@ -49,7 +49,7 @@ TEST(Tape, units_announce_their_work_and_the_walk_back_meets_leave_first) {
   TwoUnits model;
   LocalStore store(context, model.units(), DType::f32);
   Tape tape(context);
-  const Var y = model.run(tape, tape.input(input(context)), false);
+  const Var y = model.run(tape, tape.input(input(context)), Recompute::none);
   tape.backward(y);
   EXPECT_THAT(store.events,
               ElementsAre("before_forward a", "after_forward a", "before_forward b", "after_forward b",
@@ -60,15 +60,16 @@ TEST(Tape, recomputed_units_announce_the_same_and_give_the_same_bits) {
   const Context context = Context::reference();
   std::vector<float> results[2];
   std::vector<std::string> events[2];
-  for (const bool recompute : {false, true}) {
+  int run = 0;
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     TwoUnits model;
     LocalStore store(context, model.units(), DType::f32);
     Tape tape(context);
     const Var x = tape.input(input(context));
     tape.backward(model.run(tape, x, recompute));
     for (const Tensor& t : {tape.gradient(x), store.flat_gradients(0), store.flat_gradients(1)})
-      for (float value : t.to_vector<float>()) results[recompute].push_back(value);
-    events[recompute] = store.events;
+      for (float value : t.to_vector<float>()) results[run].push_back(value);
+    events[run++] = store.events;
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(events[0], events[1]);
@@ -82,7 +83,7 @@ TEST(Tape, activations_are_freed_as_the_walk_goes) {
   Tape tape(context);
   const Var x = tape.input(input(context));
   {
-    const Var y = model.run(tape, x, false);
+    const Var y = model.run(tape, x, Recompute::none);
     tape.backward(y);
   }
   const int64_t tensor = 4 * 8 * 4;
@@ -95,7 +96,7 @@ TEST(Tape, without_recording_nothing_is_kept) {
   LocalStore store(context, model.units(), DType::f32);
   Tape tape(context, false);
   {
-    const Var y = model.run(tape, Tape::constant(input(context)), false);
+    const Var y = model.run(tape, Tape::constant(input(context)), Recompute::none);
     EXPECT_FALSE(y.requires_grad());
     EXPECT_THROW(tape.backward(y), Error);
   }

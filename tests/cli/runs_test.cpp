@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "golden.h"
 #include "run_program.h"
@@ -133,6 +134,55 @@ TEST(Runs, fp16_skips_what_overflows_says_so_and_resumes_bit_for_bit) {
   ASSERT_EQ(run_program(train_command(folder, fp16 + " --resume")).exit_code, 0);
   EXPECT_EQ(losses_of(folder), losses);
   EXPECT_EQ(scales_of(), scales);
+}
+
+/// The --set options that a line "would fit: A and B, which takes ..." asks for.
+std::string options_of(const std::string& advice) {
+  std::string options, part;
+  std::istringstream words(advice);
+  for (std::string word; words >> word;) {
+    std::string value;
+    if (word == "zero_optimization.stage" && words >> value)
+      options += " --set deepspeed.zero_optimization.stage=" + value;
+    else if (word == "training.recompute" && words >> value)
+      options += " --set training.recompute=" + value;
+    else if (word == "micro-batch" && words >> value)
+      options += " --set training.per_device_train_batch_size=" + value;
+    else if (word == "accumulation" && words >> value)
+      options += " --set training.gradient_accumulation_steps=" + value;
+  }
+  return options;
+}
+
+TEST(Runs, a_budget_that_is_too_small_ends_every_rank_with_what_would_fit_and_that_runs) {
+  for (const int ranks : {1, 2, 4}) {
+    TempFolder folder;
+    write_run(folder);
+    const std::string base = fmt::format(
+        "--ranks {} --overwrite --set deepspeed.zero_optimization.stage=0 --set training.max_steps=2 --set "
+        "training.per_device_train_batch_size=8 --set training.device_memory=",
+        ranks);
+    // Just below what the run takes.
+    const Ended free = run_program(train_command(folder, base + "1GiB"));
+    ASSERT_EQ(free.exit_code, 0) << free.err;
+    const Ended plan =
+        run_program(fmt::format("{} plan {} --json {}", kProgram, (folder / "run.json").string(),
+                                base.substr(0, base.rfind(" --set")).replace(base.find(" --overwrite"), 12, "")));
+    ASSERT_EQ(plan.exit_code, 0) << plan.err;
+    const int64_t peak = nlohmann::json::parse(plan.out)["stages"][0]["peak"]["total"];
+    const std::string tight = base + std::to_string(peak - 1024) + "B";
+    const Ended refused = run_program(train_command(folder, tight));
+    EXPECT_NE(refused.exit_code, 0);
+    for (const char* text : {"budget of", "optimizer", "activations", "largest:", "would fit: "})
+      EXPECT_NE(refused.err.find(text), std::string::npos) << text << " in " << refused.err;
+    EXPECT_EQ(refused.err.find("budget of"), refused.err.rfind("budget of")) << "said once: " << refused.err;
+    const size_t begin = refused.err.find("would fit: "), end = refused.err.find(", which", begin);
+    ASSERT_NE(end, std::string::npos) << refused.err;
+    const std::string change = options_of(refused.err.substr(begin, end - begin));
+    ASSERT_FALSE(change.empty()) << refused.err;
+    const Ended fits = run_program(train_command(folder, tight + change));
+    EXPECT_EQ(fits.exit_code, 0) << change << "\n" << fits.err;
+  }
 }
 
 TEST(Runs, a_trained_model_generates_and_the_same_seed_gives_the_same_text) {

@@ -169,8 +169,7 @@ TEST(ModelConfig, a_written_config_reads_back_the_same) {
     json original;
     std::ifstream(golden(name) / "config.json") >> original;
     // "type" is the older name of "rope_type"; some files hold both.
-    if (original.value("rope_scaling", json()).contains("rope_type"))
-      original["rope_scaling"].erase("type");
+    if (original.value("rope_scaling", json()).contains("rope_type")) original["rope_scaling"].erase("type");
     const json written = json::parse(text);
     for (const auto& [key, value] : written.items()) {
       if (original.contains(key) && !original[key].is_null()) {

@@ -101,7 +101,8 @@ struct Combination {
   std::string family;
   int ranks, stage;
   DType dtype;
-  bool recompute, overlap;
+  Recompute recompute;
+  bool overlap;
   int64_t accumulation;
   DType wire;  // of gradients
 };
@@ -113,7 +114,7 @@ std::vector<Combination> combinations() {
   int i = 0;
   for (const int ranks : {1, 2, 3, 4})
     for (const int stage : {0, 1, 2, 3})
-      for (const bool recompute : {false, true}) {
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         if (ranks == 1 && stage > 1) continue;
         all.push_back({families[static_cast<size_t>(i % 3)], ranks, stage, (i / 2) % 2 ? DType::bf16 : DType::f32,
                        recompute, i % 5 < 3, 1 + (i / 3) % 2,

@@ -1,8 +1,8 @@
 #include "nought/tensor/tensor.h"
 
-#include <gtest/gtest.h>
-
 #include <array>
+
+#include <gtest/gtest.h>
 
 #include "nought/tensor/random.h"
 #include "nought/tensor/stream.h"

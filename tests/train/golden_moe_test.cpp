@@ -24,7 +24,7 @@ ModelConfig balanced_config(const std::string& folder) {
 
 struct Layout {
   int ranks = 1, stage = 0;
-  bool recompute = false;
+  Recompute recompute = Recompute::none;
 };
 
 class GoldenAuxiliary : public ::testing::TestWithParam<const char*> {
@@ -33,8 +33,8 @@ class GoldenAuxiliary : public ::testing::TestWithParam<const char*> {
   template <class Body>
   void on_ranks(const Layout& layout, const Body& body) const {
     const std::string folder = golden_folder(GetParam());
-    SCOPED_TRACE(
-        fmt::format("{} ranks, stage {}{}", layout.ranks, layout.stage, layout.recompute ? ", recompute" : ""));
+    SCOPED_TRACE(fmt::format("{} ranks, stage {}{}", layout.ranks, layout.stage,
+                             layout.recompute == Recompute::none ? "" : ", recompute"));
     run_ranks(layout.ranks, [&](Communicator& ranks) {
       const Context context = Context::cpu();
       Decoder decoder(balanced_config(folder), layout.recompute);
@@ -49,8 +49,15 @@ TEST_P(GoldenAuxiliary, loss_and_gradients_agree_at_every_stage_and_rank_count) 
   const Context context = Context::reference();
   const SafetensorsFile golden(golden_folder(GetParam()) + "/golden_aux.safetensors");
   // Two rows: of four ranks, two have none.
-  for (const Layout& layout :
-       {Layout{1, 0}, {1, 0, true}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {2, 3, true}, {4, 0}, {4, 3}}) {
+  for (const Layout& layout : {Layout{1, 0},
+                               {1, 0, Recompute::full},
+                               {2, 0},
+                               {2, 1},
+                               {2, 2},
+                               {2, 3},
+                               {2, 3, Recompute::selective},
+                               {4, 0},
+                               {4, 3}}) {
     on_ranks(layout, [&](Decoder& decoder, ShardedModel& model, const ProbeInput& input) {
       const ProbeOutput output = probe(model, decoder, input, true);
       for (const auto& [name, tensor] : output) {

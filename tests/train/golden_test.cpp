@@ -22,7 +22,7 @@ struct Loaded {
          Context on = Context::cpu())
       : Loaded(ranks, folder, ModelConfig::from_folder(folder), stage, optimizer, std::move(on)) {}
   Loaded(Communicator& ranks, const std::string& folder, const ModelConfig& config, int stage,
-         const OptimizerOptions& optimizer = {}, Context on = Context::cpu(), bool recompute = false)
+         const OptimizerOptions& optimizer = {}, Context on = Context::cpu(), Recompute recompute = Recompute::none)
       : context(std::move(on)),
         decoder(config, recompute),
         model(context, ranks, decoder, {.policy = Policy::stage(stage), .optimizer = optimizer}) {
@@ -86,7 +86,7 @@ TEST_P(Golden, the_reference_kernels_agree_too) {
 
 TEST_P(Golden, blocks_that_are_computed_again_give_the_same_bits) {
   const std::string folder = golden_folder(GetParam());
-  const auto run = [&](bool recompute) {
+  const auto run = [&](Recompute recompute) {
     const auto self = make_self_communicator();
     Loaded loaded(*self, folder, ModelConfig::from_folder(folder), 0, {}, Context::cpu(), recompute);
     const ProbeInput input =
@@ -96,7 +96,8 @@ TEST_P(Golden, blocks_that_are_computed_again_give_the_same_bits) {
     for (const auto& [name, tensor] : output) values.push_back(tensor.to_vector<float>());
     return values;
   };
-  EXPECT_EQ(run(true), run(false));
+  EXPECT_EQ(run(Recompute::full), run(Recompute::none));
+  EXPECT_EQ(run(Recompute::selective), run(Recompute::none));
 }
 
 /// Step by step from a cache, across windows and the length at which longrope changes, as without one.

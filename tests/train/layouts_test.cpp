@@ -22,7 +22,8 @@ struct Layout {
   int ranks = 1, stage = 0;
   DType dtype = DType::f32;
   int accumulation = 1;
-  bool recompute = false, overlap = true, tied = false;
+  Recompute recompute = Recompute::none;
+  bool overlap = true, tied = false;
   int steps = 30;
   int scale_power = 16;  // of f16
   std::optional<DType> gradients = {}, wire = {};
@@ -238,9 +239,11 @@ TEST(Layouts, recompute_changes_no_bit) {
   for (const Layout base :
        {Layout{.ranks = 1}, Layout{.ranks = 2, .stage = 3}, Layout{.ranks = 2, .stage = 2, .dtype = DType::bf16}}) {
     Layout recomputed = base;
-    recomputed.recompute = true;
-    SCOPED_TRACE(base.str());
-    expect_same_bits(train(recomputed), train(base));
+    for (const Recompute mode : {Recompute::selective, Recompute::full}) {
+      recomputed.recompute = mode;
+      SCOPED_TRACE(base.str());
+      expect_same_bits(train(recomputed), train(base));
+    }
   }
 }
 

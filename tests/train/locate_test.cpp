@@ -67,7 +67,7 @@ class OneBadWeight final : public StateSource {
 
 /// What each rank says of a step; `poison` gives rank 1's context.
 template <class Poison>
-std::vector<std::string> messages_of(int stage, bool recompute, const StateSource& source, Poison poison) {
+std::vector<std::string> messages_of(int stage, Recompute recompute, const StateSource& source, Poison poison) {
   std::vector<std::string> messages(kRanks);
   run_ranks(kRanks, [&](Communicator& ranks, const Context& plain) {
     const Context context = ranks.rank() == 1 ? poison(plain) : plain;
@@ -87,7 +87,7 @@ std::vector<std::string> messages_of(int stage, bool recompute, const StateSourc
 
 TEST(Locate, an_activation_on_one_rank_is_named_alike_on_every_rank_at_every_stage) {
   for (const int stage : {0, 1, 2, 3})
-    for (const bool recompute : {false, true}) {
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       const auto messages = messages_of(stage, recompute, InitialState(3),
                                         [](const Context& context) { return poisoned(context, "GatedActivate", "y"); });
       EXPECT_EQ(messages[0], messages[1]);
@@ -100,7 +100,7 @@ TEST(Locate, an_activation_on_one_rank_is_named_alike_on_every_rank_at_every_sta
 
 TEST(Locate, a_gradient_is_named_with_the_backward_pass) {
   for (const int stage : {0, 3}) {
-    const auto messages = messages_of(stage, false, InitialState(3), [](const Context& context) {
+    const auto messages = messages_of(stage, Recompute::none, InitialState(3), [](const Context& context) {
       return poisoned(context, "RmsNormBackward", "d_weight");
     });
     // The walk back meets the last norm first.
@@ -112,7 +112,8 @@ TEST(Locate, a_gradient_is_named_with_the_backward_pass) {
 TEST(Locate, a_parameter_is_named_before_anything_that_it_spoils) {
   const std::string name = "model.layers.1.mlp.up_proj.weight";
   for (const int stage : {0, 3}) {
-    const auto messages = messages_of(stage, false, OneBadWeight(name), [](const Context& context) { return context; });
+    const auto messages =
+        messages_of(stage, Recompute::none, OneBadWeight(name), [](const Context& context) { return context; });
     EXPECT_THAT(messages, Each(HasSubstr("first found at parameter " + name + " holds 1 nan before the step")));
   }
 }

@@ -297,6 +297,17 @@ TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {
   EXPECT_THAT(error_of(R"({"deepspeed": {"communication_data_type": "int8"}})"), HasSubstr("expected one of fp32"));
 }
 
+TEST(Resolve, recompute_has_two_names_that_must_agree) {
+  EXPECT_EQ(plan_of(R"({"training": {"gradient_checkpointing": true}})").recompute, Recompute::full);
+  EXPECT_EQ(plan_of(R"({"training": {"recompute": "selective"}})").recompute, Recompute::selective);
+  EXPECT_EQ(plan_of(R"({"training": {"recompute": "full", "gradient_checkpointing": true}})").recompute,
+            Recompute::full);
+  EXPECT_EQ(
+      error_of(R"({"training": {"recompute": "selective", "gradient_checkpointing": true}})"),
+      "RUN.json: training.gradient_checkpointing = true contradicts RUN.json: training.recompute = \"selective\": "
+      "give one of them");
+}
+
 // Ranges.
 
 TEST(Resolve, a_value_out_of_range_is_an_error_that_names_its_place) {

@@ -21,10 +21,10 @@ Var linear(Tape& tape, const Var& x, const ParameterView& weight, const Paramete
                      .c = y,
                      .bias = bias.defined() ? bias.value() : Tensor{},
                      .transpose_b = out_in});
-  return tape.record(y, [x, weight, bias, out_in](Gradients& gradients, const Tensor& dy) {
+  return tape.record(y, [x = Saved(x), weight, bias, out_in](Gradients& gradients, const Tensor& dy) {
     const Context& context = gradients.context();
     if (GradSink dw = weight.gradient()) {
-      const Tensor &a = out_in ? dy : x.value, &b = out_in ? x.value : dy;
+      const Tensor value = x.value(context), &a = out_in ? dy : value, &b = out_in ? value : dy;
       context.run(MatMul{.a = a, .b = b, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
     }
     if (bias.defined())
@@ -53,45 +53,74 @@ Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const ParameterVi
   });
 }
 
+namespace {
+
+/// y and rstd of x. The weight is read when this runs: later, when it is leased again, for a second computation.
+struct RmsNormed {
+  Tensor y, rstd;
+
+  RmsNormed(const Context& context, const Tensor& x, const ParameterView& weight, double eps, double weight_offset)
+      : y(context.empty(x.shape(), x.dtype())), rstd(context.empty({x.rows()}, statistics_dtype(x.dtype()))) {
+    context.run(
+        RmsNorm{.x = x, .weight = weight.value(), .y = y, .rstd = rstd, .eps = eps, .weight_offset = weight_offset});
+  }
+};
+
+struct LayerNormed {
+  Tensor y, mean, rstd;
+
+  LayerNormed(const Context& context, const Tensor& x, const ParameterView& weight, const ParameterView& bias,
+              double eps)
+      : y(context.empty(x.shape(), x.dtype())),
+        mean(context.empty({x.rows()}, statistics_dtype(x.dtype()))),
+        rstd(context.empty({x.rows()}, statistics_dtype(x.dtype()))) {
+    context.run(LayerNorm{x, weight.value(), bias.value(), y, mean, rstd, eps});
+  }
+};
+
+}  // namespace
+
 Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, double weight_offset) {
-  const Context& context = tape.context();
-  Tensor y = context.empty(x.value.shape(), x.value.dtype());
-  Tensor rstd = context.empty({x.value.rows()}, statistics_dtype(x.value.dtype()));
-  context.run(RmsNorm{
-      .x = x.value, .weight = weight.value(), .y = y, .rstd = rstd, .eps = eps, .weight_offset = weight_offset});
-  return tape.record(y, [x, weight, rstd, weight_offset](Gradients& gradients, const Tensor& dy) {
-    const GradSink dx = gradients.sink(x), dw = weight.gradient();
-    gradients.context().run(RmsNormBackward{.x = x.value,
-                                            .weight = weight.value(),
-                                            .rstd = rstd,
-                                            .dy = dy,
-                                            .dx = dx.into,
-                                            .d_weight = dw.into,
-                                            .weight_offset = weight_offset,
-                                            .accumulate_x = dx.accumulate,
-                                            .accumulate_weight = dw.accumulate});
-  });
+  const RmsNormed normed(tape.context(), x.value, weight, eps, weight_offset);
+  return tape.record_cheap(
+      normed.y,
+      [x, weight, rstd = normed.rstd, weight_offset](Gradients& gradients, const Tensor& dy) {
+        const GradSink dx = gradients.sink(x), dw = weight.gradient();
+        gradients.context().run(RmsNormBackward{.x = x.value,
+                                                .weight = weight.value(),
+                                                .rstd = rstd,
+                                                .dy = dy,
+                                                .dx = dx.into,
+                                                .d_weight = dw.into,
+                                                .weight_offset = weight_offset,
+                                                .accumulate_x = dx.accumulate,
+                                                .accumulate_weight = dw.accumulate});
+      },
+      [x = x.value, weight, eps, weight_offset](const Context& context) {
+        return RmsNormed(context, x, weight, eps, weight_offset).y;
+      });
 }
 
 Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, double eps) {
-  const Context& context = tape.context();
-  Tensor y = context.empty(x.value.shape(), x.value.dtype());
-  Tensor mean = context.empty({x.value.rows()}, statistics_dtype(x.value.dtype()));
-  Tensor rstd = context.empty({x.value.rows()}, statistics_dtype(x.value.dtype()));
-  context.run(LayerNorm{x.value, weight.value(), bias.value(), y, mean, rstd, eps});
-  return tape.record(y, [x, weight, bias, mean, rstd](Gradients& gradients, const Tensor& dy) {
-    const GradSink dx = gradients.sink(x), dw = weight.gradient(), db = bias.gradient();
-    gradients.context().run(LayerNormBackward{.x = x.value,
-                                              .weight = weight.value(),
-                                              .mean = mean,
-                                              .rstd = rstd,
-                                              .dy = dy,
-                                              .dx = dx.into,
-                                              .d_weight = dw.into,
-                                              .d_bias = db.into,
-                                              .accumulate_x = dx.accumulate,
-                                              .accumulate_weight = dw.accumulate});
-  });
+  const LayerNormed normed(tape.context(), x.value, weight, bias, eps);
+  return tape.record_cheap(
+      normed.y,
+      [x, weight, bias, mean = normed.mean, rstd = normed.rstd](Gradients& gradients, const Tensor& dy) {
+        const GradSink dx = gradients.sink(x), dw = weight.gradient(), db = bias.gradient();
+        gradients.context().run(LayerNormBackward{.x = x.value,
+                                                  .weight = weight.value(),
+                                                  .mean = mean,
+                                                  .rstd = rstd,
+                                                  .dy = dy,
+                                                  .dx = dx.into,
+                                                  .d_weight = dw.into,
+                                                  .d_bias = db.into,
+                                                  .accumulate_x = dx.accumulate,
+                                                  .accumulate_weight = dw.accumulate});
+      },
+      [x = x.value, weight, bias, eps](const Context& context) {
+        return LayerNormed(context, x, weight, bias, eps).y;
+      });
 }
 
 Var add(Tape& tape, const Var& a, const Var& b) {
@@ -134,24 +163,42 @@ Var columns(Tape& tape, const Var& x, int64_t begin, int64_t end) {
   });
 }
 
+namespace {
+
+Tensor activated(const Context& context, const Tensor& x, Activation activation) {
+  Tensor y = context.empty(x.shape(), x.dtype());
+  context.run(Activate{x, y, activation});
+  return y;
+}
+
+Tensor gated_activated(const Context& context, const Tensor& gate_up, Activation activation) {
+  Tensor y = context.empty(with_features(gate_up, gate_up.dim(-1) / 2), gate_up.dtype());
+  context.run(GatedActivate{gate_up, y, activation});
+  return y;
+}
+
+}  // namespace
+
 Var activate(Tape& tape, const Var& x, Activation activation) {
-  Tensor y = tape.context().empty(x.value.shape(), x.value.dtype());
-  tape.context().run(Activate{x.value, y, activation});
-  return tape.record(y, [x, activation](Gradients& gradients, Tensor dy) {
-    dy = writable(gradients.context(), std::move(dy));
-    gradients.context().run(ActivateBackward{.x = x.value, .dy = dy, .dx = dy, .activation = activation});
-    gradients.give(x, std::move(dy));
-  });
+  return tape.record_cheap(
+      activated(tape.context(), x.value, activation),
+      [x, activation](Gradients& gradients, Tensor dy) {
+        dy = writable(gradients.context(), std::move(dy));
+        gradients.context().run(ActivateBackward{.x = x.value, .dy = dy, .dx = dy, .activation = activation});
+        gradients.give(x, std::move(dy));
+      },
+      [x = x.value, activation](const Context& context) { return activated(context, x, activation); });
 }
 
 Var gated_activate(Tape& tape, const Var& gate_up, Activation activation) {
-  Tensor y = tape.context().empty(with_features(gate_up.value, gate_up.value.dim(-1) / 2), gate_up.value.dtype());
-  tape.context().run(GatedActivate{gate_up.value, y, activation});
-  return tape.record(y, [gate_up, activation](Gradients& gradients, const Tensor& dy) {
-    Tensor d = gradients.context().empty(gate_up.value.shape(), gate_up.value.dtype());
-    gradients.context().run(GatedActivateBackward{gate_up.value, dy, d, activation});
-    gradients.give(gate_up, std::move(d));
-  });
+  return tape.record_cheap(
+      gated_activated(tape.context(), gate_up.value, activation),
+      [gate_up, activation](Gradients& gradients, const Tensor& dy) {
+        Tensor d = gradients.context().empty(gate_up.value.shape(), gate_up.value.dtype());
+        gradients.context().run(GatedActivateBackward{gate_up.value, dy, d, activation});
+        gradients.give(gate_up, std::move(d));
+      },
+      [x = gate_up.value, activation](const Context& context) { return gated_activated(context, x, activation); });
 }
 
 namespace {

@@ -19,11 +19,11 @@ void Gradients::give(const Var& input, Tensor gradient) {
   }
 }
 
-GradSink Gradients::sink(const Var& input) {
-  if (!input.requires_grad()) return {};
-  Tensor& held = slots_[static_cast<size_t>(input.slot)];
+GradSink Gradients::sink(int slot, const Shape& shape, DType dtype) {
+  if (slot == Var::kConstant) return {};
+  Tensor& held = slots_[static_cast<size_t>(slot)];
   if (!held) {
-    held = context_.empty(input.value.shape(), input.value.dtype());
+    held = context_.empty(shape, dtype);
     return {held, false};
   }
   if (!held.unique()) {  // another branch still reads it
@@ -46,6 +46,12 @@ Var Tape::record(Tensor value, Backward backward) {
   return out;
 }
 
+Var Tape::record_cheap(Tensor value, Backward backward, std::function<Tensor(const Context&)> again) {
+  Var out = record(std::move(value), std::move(backward));
+  if (recording_ && selective_) out.again = std::move(again);
+  return out;
+}
+
 void Tape::enter(Unit& unit) {
   unit.store().before_forward(unit);
   if (recording_)
@@ -58,10 +64,13 @@ void Tape::leave(Unit& unit) {
     nodes_.push_back({[&unit](Gradients&, const Tensor&) { unit.store().before_backward(unit); }, Var::kConstant});
 }
 
-Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, bool recompute) {
-  if (recompute && recording_) return recompute_unit(unit, x, body);
+Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute) {
+  if (recompute == Recompute::full && recording_) return recompute_unit(unit, x, body);
   enter(unit);
+  selective_ = recompute == Recompute::selective;
   Var y = body(*this, x);
+  selective_ = false;
+  y.again = {};  // beyond the Unit its parameters are not leased
   leave(unit);
   return y;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "nought/autograd/unit.h"
@@ -15,12 +16,41 @@ namespace nought {
 
 class Tape;
 
+/// What is computed a second time in the backward pass rather than kept: nothing; results that are cheap to compute and
+/// large to store (norms and activations in front of a product; attention never stores its scores); everything but a
+/// Unit's input (arXiv 1604.06174, 2205.05198). The same operations on the same inputs: no bit differs.
+enum class Recompute : uint8_t { none, selective, full };
+constexpr std::string_view name_of(Recompute recompute) {
+  return recompute == Recompute::none ? "none" : recompute == Recompute::selective ? "selective" : "full";
+}
+
 /// A value on a tape. Without a slot it is a constant: nobody asks for its gradient.
 struct Var {
   static constexpr int kConstant = -1;
   Tensor value;
   int slot = kConstant;
+  std::function<Tensor(const Context&)> again = {};  // computes the value once more, while the Unit is leased
   bool requires_grad() const { return slot != kConstant; }
+};
+
+/// What a node keeps of an input for its backward: the value, or how to compute it again.
+class Saved {
+ public:
+  explicit Saved(const Var& x)
+      : slot(x.slot),
+        shape(x.value.shape()),
+        dtype(x.value.dtype()),
+        value_(x.again ? Tensor{} : x.value),
+        again_(x.again) {}
+  Tensor value(const Context& context) const { return again_ ? again_(context) : value_; }
+
+  int slot;
+  Shape shape;
+  DType dtype;
+
+ private:
+  Tensor value_;
+  std::function<Tensor(const Context&)> again_;
 };
 
 /// The gradients that flow during a backward walk; nodes give to their inputs through it.
@@ -32,9 +62,12 @@ class Gradients {
   /// Adds a finished gradient. The tensor may be kept, and overwritten later if it is not shared.
   void give(const Var& input, Tensor gradient);
   /// A place for a kernel to write input's gradient to, or an undefined one if the input is a constant.
-  GradSink sink(const Var& input);
+  GradSink sink(const Var& input) { return sink(input.slot, input.value.shape(), input.value.dtype()); }
+  GradSink sink(const Saved& input) { return sink(input.slot, input.shape, input.dtype); }
 
  private:
+  GradSink sink(int slot, const Shape& shape, DType dtype);
+
   friend class Tape;
   const Context& context_;
   std::vector<Tensor> slots_;
@@ -59,6 +92,8 @@ class Tape {
   using Backward = std::function<void(Gradients&, Tensor d_out)>;
   /// The result of an operation. `backward` is dropped when not recording.
   Var record(Tensor value, Backward backward);
+  /// The same for a result that is cheap to compute `again` from what the node saves anyway.
+  Var record_cheap(Tensor value, Backward backward, std::function<Tensor(const Context&)> again);
 
   /// Brackets a Unit's operations: leases its parameters forward, and on the way back leases them again and reports
   /// that its gradients are final.
@@ -66,9 +101,9 @@ class Tape {
   void leave(Unit& unit);
 
   using Body = std::function<Var(Tape&, const Var&)>;
-  /// Runs `body` as the work of a Unit: y = body(x). With recompute, only x is saved, and the backward walk runs the
-  /// body again (arXiv 1604.06174); one lease serves the replay and its backward.
-  Var run_unit(Unit& unit, const Var& x, const Body& body, bool recompute = false);
+  /// Runs `body` as the work of a Unit: y = body(x). With full recompute, only x is saved, and the backward walk runs
+  /// the body again; one lease serves the replay and its backward.
+  Var run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute = Recompute::none);
 
   /// Walks back from `root`, whose gradient is `seed` (ones if undefined). Consumes the tape.
   void backward(const Var& root, Tensor seed = {});
@@ -84,6 +119,7 @@ class Tape {
 
   const Context& context_;
   bool recording_;
+  bool selective_ = false;  // cheap results are computed again
   std::vector<Node> nodes_;
   Gradients gradients_;
 };

@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "nought/autograd/tape.h"
 #include "nought/bench/report.h"
 #include "nought/comm/communicator.h"
 #include "nought/models/config.h"
@@ -42,7 +43,7 @@ struct StepBench {
   ModelConfig config = {};
   int64_t micro_batch = 1, seq_length = 1;
   ShardedModel::Options sharding = {};
-  bool recompute = false;
+  Recompute recompute = Recompute::none;
 };
 /// W1, W2 or W3 (docs/performance.md), in bf16 with AdamW. ConfigError for another name.
 StepBench named_step(const std::string& name);

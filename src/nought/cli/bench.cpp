@@ -24,10 +24,16 @@ struct BenchOptions {
   }
 };
 
+Recompute recompute_of(const std::string& name) {
+  for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full})
+    if (name == name_of(mode)) return mode;
+  fail<ConfigError>("--recompute must be none, selective or full, got {}", name);
+}
+
 struct StepOptions {
   std::string work = "W1";
   int stage = 0;
-  bool recompute = false;
+  std::string recompute = "none";
 };
 
 void print_figures(const BenchOptions& options, const std::vector<Figure>& figures, int ranks) {
@@ -101,14 +107,14 @@ void add_step(CLI::App& bench, Invocation& invocation) {
         StepBench work = named_step(step->work);
         require<ConfigError>(0 <= step->stage && step->stage <= 3, "--stage must be 0 to 3, got {}", step->stage);
         work.sharding.policy = Policy::stage(step->stage);
-        work.recompute = step->recompute;
+        work.recompute = recompute_of(step->recompute);
         return std::vector{bench_step(world, context, measured_limits(), work, options->samples)};
       });
   add_launch_options(*command, options->launch);
   command->add_option("WORK", step->work,
                       "W1: GPT-2 124M, 4 x 1024 tokens per rank; W2: a Llama, 2 x 2048; W3: W1 at 4 x 64");
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3")->type_name("S");
-  command->add_flag("--recompute", step->recompute, "Recompute every block in the backward pass");
+  command->add_option("--recompute", step->recompute, "none, selective or full")->type_name("MODE");
 }
 
 void add_others(CLI::App& bench, Invocation& invocation) {

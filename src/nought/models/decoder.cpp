@@ -6,7 +6,7 @@
 
 namespace nought {
 
-Decoder::Decoder(const ModelConfig& config, bool recompute) : config_(config), recompute_(recompute) {
+Decoder::Decoder(const ModelConfig& config, Recompute recompute) : config_(config), recompute_(recompute) {
   const WeightNames names = WeightNames::of(config_);
   const Init init = Init::normal(config_.initializer_range);
   embedding_ = &add_unit("embedding");

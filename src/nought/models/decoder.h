@@ -22,7 +22,7 @@ struct DecoderCache {
 class Decoder final : public Model {
  public:
   /// With recompute, each block saves only its input and runs again in the backward pass.
-  explicit Decoder(const ModelConfig& config, bool recompute = false);
+  explicit Decoder(const ModelConfig& config, Recompute recompute = Recompute::none);
 
   Var loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) override;
   /// The logits of every token, [batch * length, vocabulary]. ids: [batch, length] i32.
@@ -69,7 +69,7 @@ class Decoder final : public Model {
                          DType dtype) const;
 
   ModelConfig config_;
-  bool recompute_;
+  Recompute recompute_;
   Unit* embedding_;
   ParameterView tokens_, positions_, head_weight_;
   std::vector<Block> blocks_;

@@ -14,13 +14,18 @@ namespace {
 constexpr size_t kMostAdvice = 3;
 
 /// A layout that keeps the batch, and how much it is changed: stages up to 2 cost nothing but their name, stage 3 half
-/// as much traffic again, smaller products some speed, recomputation a third of the computation.
+/// as much traffic again, smaller products some speed, recomputation a few percent of the computation or a third of it.
 struct Candidate {
   int stages = 0, halvings = 0;
-  bool recompute = false;
+  int recompute = 0;  // steps up from the layout's
   Layout layout;
 
-  int cost() const { return stages + (layout.stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings + (recompute ? 4 : 0); }
+  int cost() const {
+    return stages + (layout.stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings +
+           (recompute == 0                        ? 0
+            : layout.recompute == Recompute::full ? 4
+                                                  : 1);
+  }
   bool contains(const Candidate& other) const {
     return stages >= other.stages && halvings >= other.halvings && recompute >= other.recompute;
   }
@@ -30,10 +35,11 @@ std::vector<Candidate> candidates(const Layout& layout) {
   std::vector<Candidate> all;
   const int last_stage = layout.ranks > 1 ? 3 : layout.stage;
   for (int stage = layout.stage; stage <= last_stage; ++stage)
-    for (int recompute = layout.recompute; recompute <= 1; ++recompute)
+    for (int recompute = 0; recompute <= static_cast<int>(Recompute::full) - static_cast<int>(layout.recompute);
+         ++recompute)
       for (int halvings = 0; halvings == 0 || layout.micro_batch % (int64_t{1} << halvings) == 0; ++halvings) {
-        Candidate each{stage - layout.stage, halvings, recompute > layout.recompute, layout.at_stage(stage)};
-        each.layout.recompute = recompute != 0;
+        Candidate each{stage - layout.stage, halvings, recompute, layout.at_stage(stage)};
+        each.layout.recompute = static_cast<Recompute>(static_cast<int>(layout.recompute) + recompute);
         each.layout.micro_batch >>= halvings;
         each.layout.accumulation <<= halvings;
         if (each.cost() > 0) all.push_back(each);
@@ -46,7 +52,7 @@ std::string describe(const Candidate& candidate) {
   std::vector<std::string> parts;
   const Layout& layout = candidate.layout;
   if (candidate.stages > 0) parts.push_back(fmt::format("zero_optimization.stage {}", layout.stage));
-  if (candidate.recompute) parts.push_back("training.gradient_checkpointing true");
+  if (candidate.recompute > 0) parts.push_back(fmt::format("training.recompute {}", name_of(layout.recompute)));
   if (candidate.halvings > 0)
     parts.push_back(fmt::format("micro-batch {} with accumulation {}", layout.micro_batch, layout.accumulation));
   return fmt::format("{}", fmt::join(parts, " and "));

@@ -9,7 +9,7 @@
 namespace nought {
 
 struct Advice {
-  std::string change;     // "zero_optimization.stage 2 and training.gradient_checkpointing true"
+  std::string change;     // "zero_optimization.stage 2 and training.recompute full"
   Prediction prediction;  // with the change made
 };
 

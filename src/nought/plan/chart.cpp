@@ -67,7 +67,10 @@ class Chart {
                    fmt::format("{} with {} parameters in {}, {} ranks, micro-batch {} of {} tokens{}",
                                report_.config.family, format_count(static_cast<double>(first.parameters)),
                                name_of(first.layout.sharding.dtype), first.layout.ranks, first.layout.micro_batch,
-                               first.layout.seq_length, first.layout.recompute ? ", recomputed" : ""));
+                               first.layout.seq_length,
+                               first.layout.recompute == Recompute::none
+                                   ? ""
+                                   : fmt::format(", {} recompute", name_of(first.layout.recompute))));
   }
 
   std::string grid() const {

@@ -12,7 +12,7 @@ namespace nought {
 std::string Layout::str() const {
   std::string text = fmt::format("stage {}, micro-batch {}", stage, micro_batch);
   if (accumulation > 1) text += fmt::format(" x {} accumulated", accumulation);
-  return text + (recompute ? ", with recompute" : "");
+  return recompute == Recompute::none ? text : fmt::format("{}, with {} recompute", text, name_of(recompute));
 }
 
 Layout layout_of(const RunPlan& plan) {

@@ -20,7 +20,7 @@ namespace nought {
 struct Layout {
   int ranks = 1, stage = 0;
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
-  bool recompute = false;
+  Recompute recompute = Recompute::none;
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `stage`
   Wire wire = Wire::mpi;
 

@@ -65,7 +65,8 @@ std::string header(const PlanReport& report) {
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
       name_of(layout.sharding.dtype), layout.ranks, layout.ranks == 1 ? "" : "s", layout.micro_batch,
       layout.accumulation, layout.seq_length, layout.tokens_per_step(),
-      layout.recompute ? "; blocks are recomputed" : "", format_count(flops.palm), format_count(flops.causal));
+      layout.recompute == Recompute::none ? "" : fmt::format("; {} recompute", name_of(layout.recompute)),
+      format_count(flops.palm), format_count(flops.causal));
 }
 
 }  // namespace
@@ -134,7 +135,7 @@ nlohmann::ordered_json to_json(const PlanReport& report) {
       {"micro_batch", layout.micro_batch},
       {"accumulation", layout.accumulation},
       {"seq_length", layout.seq_length},
-      {"recompute", layout.recompute},
+      {"recompute", name_of(layout.recompute)},
       {"tokens_per_step", layout.tokens_per_step()},
       {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
       {"device_memory", report.device_memory},

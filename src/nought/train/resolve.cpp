@@ -221,7 +221,19 @@ void Resolver::resolve_zero() {
                           stage.value == 3 ? "default at stage 3" : "default below stage 3"};
   if (zero.overlap_comm.given()) overlap = deepspeed("zero_optimization.overlap_comm", zero.overlap_comm.value);
   plan_.overlap_comm = note("overlap_comm", overlap);
-  plan_.recompute = note("recompute", training("gradient_checkpointing", config_.training.gradient_checkpointing));
+  resolve_recompute();
+}
+
+void Resolver::resolve_recompute() {
+  auto mode = training("recompute", config_.training.recompute);
+  const auto whole = training("gradient_checkpointing", config_.training.gradient_checkpointing);
+  require<ConfigError>(!mode.given || !whole.given || whole.value == (mode.value == Recompute::full),
+                       "{} = {} contradicts {} = \"{}\": give one of them", whole.place, whole.value, mode.place,
+                       name_of(mode.value));
+  if (!mode.given && whole.given)
+    mode = {whole.value ? Recompute::full : Recompute::none, true, whole.place, whole.reason};
+  plan_.recompute = mode.value;
+  plan_.resolved.push_back({"recompute", std::string(name_of(mode.value)), mode.reason});
 }
 
 void Resolver::resolve_output() {

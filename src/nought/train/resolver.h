@@ -40,6 +40,7 @@ class Resolver {
   void resolve_loss_scale();
   void resolve_gradients();
   void resolve_zero();
+  void resolve_recompute();
   void resolve_optimizer();
   void resolve_clipping();
   Method resolve_method();

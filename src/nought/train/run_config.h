@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "nought/autograd/tape.h"
 #include "nought/base/visit.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/schedule.h"
@@ -66,6 +67,12 @@ struct EnumNames<OptimizerName> {
       {OptimizerName::lamb, "lamb"},
       {OptimizerName::muon, "muon"},
   }};
+};
+
+template <>
+struct EnumNames<Recompute> {
+  static constexpr std::array<std::pair<Recompute, std::string_view>, 3> value{
+      {{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}}};
 };
 
 template <>
@@ -167,6 +174,7 @@ struct TrainingConfig {
   Setting<bool> bf16{false};
   Setting<bool> fp16{false};
   Setting<bool> gradient_checkpointing{false};
+  Setting<Recompute> recompute{Recompute::none};
   Setting<int64_t> seed{42};
   Setting<int64_t> logging_steps{10};
   Setting<int64_t> save_steps{500};
@@ -199,7 +207,9 @@ struct TrainingConfig {
     v("warmup_ratio", warmup_ratio, "the same as a part of all updates; warmup_steps goes before it");
     v("bf16", bf16, "compute in bfloat16, with fp32 master weights");
     v("fp16", fp16, "compute in half precision, with fp32 master weights and loss scaling (deepspeed.fp16)");
-    v("gradient_checkpointing", gradient_checkpointing, "recompute every block in the backward pass");
+    v("gradient_checkpointing", gradient_checkpointing, "the same as recompute = full");
+    v("recompute", recompute,
+      "in the backward pass: nothing, norms and activations (cheap, no product twice), or every block whole");
     v("seed", seed, "of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
     v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nought/autograd/tape.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/optimizer.h"
 #include "nought/tensor/dtype.h"
@@ -52,7 +53,7 @@ struct RunPlan {
   double gradient_factor = 1;  // on gradients while they are reduced, see Engine
   int zero_stage = 0;
   bool overlap_comm = false;
-  bool recompute = false;  // of every block in the backward pass
+  Recompute recompute = Recompute::none;  // of blocks in the backward pass
 
   OptimizerOptions optimizer;
   Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update
