@@ -197,6 +197,35 @@ TEST(Runs, a_trained_model_generates_and_the_same_seed_gives_the_same_text) {
   EXPECT_EQ(once.out, again.out);
 }
 
+TEST(Runs, a_model_keeps_the_tokenizer_that_it_was_trained_with) {
+  TempFolder folder;
+  write_run(folder);
+  fs::create_directories(folder / "words");
+  fs::copy_file(fs::path(NOUGHT_GOLDEN_DIR) / "tokenizer/r50k_base.tokenizer.json", folder / "words/tokenizer.json");
+  const std::string small = "--set model.vocab_size=50304 --set training.max_steps=2 --set data.seq_length=8 ";
+  const Ended first = run_program(train_command(folder, small + "--set data.tokenizer=" + (folder / "words").string()));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
+
+  const std::string generate = fmt::format("{} generate {} --prompt 'for (int' --max-new-tokens 3 --temperature 0",
+                                           kProgram, (folder / "out").string());
+  const Ended text = run_program(generate), ids = run_program(generate + " --tokenizer bytes");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_EQ(text.out.substr(0, 8), "for (int");
+  EXPECT_NE(ids.exit_code, 0) << "tokens beyond 255 are no bytes";
+
+  // From that folder on nothing needs to be said of the tokenizer.
+  fs::rename(folder / "out", folder / "model");
+  const std::string from =
+      fmt::format("--set model={} --set data.seq_length=8 --set training.max_steps=2", (folder / "model").string());
+  nlohmann::json run = nlohmann::json::parse(std::ifstream(folder / "run.json"));
+  run["data"].erase("tokenizer");
+  folder.write("run.json", run.dump());
+  const Ended again = run_program(train_command(folder, from));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
+}
+
 TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
   TempFolder folder;
   const std::string model = testing::golden_folder("open/gpt2"), out = (folder / "out.safetensors").string();

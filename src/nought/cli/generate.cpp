@@ -16,7 +16,7 @@ namespace nought {
 namespace {
 
 struct Options {
-  std::string model_dir, prompt, ids, tokenizer = "bytes";
+  std::string model_dir, prompt, ids, tokenizer;
   GenerateOptions generate;
 };
 
@@ -39,11 +39,14 @@ void run_generate(Options& options, Communicator& self, const Context& context) 
   ShardedModel model(context, self, decoder, {.dtype = weights.dtype(), .training = false});
   model.load(weights);
 
-  const auto tokenizer = make_tokenizer(options.tokenizer);
+  const std::string own = holds_tokenizer(options.model_dir) ? options.model_dir : "bytes";
+  const auto tokenizer = make_tokenizer(options.tokenizer.empty() ? own : options.tokenizer);
+  StreamDecoder stream(*tokenizer);
   std::vector<int32_t> prompt;
   if (options.ids.empty()) {
     tokenizer->check_fits(decoder.config().vocab_size);
-    prompt = tokenizer->encode(options.prompt);
+    prompt.assign(tokenizer->prefix().begin(), tokenizer->prefix().end());
+    tokenizer->encode(options.prompt, prompt);
     options.generate.stop_ids = {tokenizer->separator()};
     fmt::print("{}", options.prompt);
   } else {
@@ -55,7 +58,7 @@ void run_generate(Options& options, Communicator& self, const Context& context) 
   const auto begin = std::chrono::steady_clock::now();
   const size_t count = generate(decoder, context, weights.dtype(), prompt, options.generate, [&](int32_t token) {
                          if (options.ids.empty()) {
-                           fmt::print("{}", tokenizer->decode(std::span(&token, 1)));
+                           fmt::print("{}", stream.push(token));
                          } else {
                            fmt::print(",{}", token);
                          }
@@ -80,7 +83,8 @@ void add_generate(CLI::App& app, Invocation& invocation) {
   command->add_option("--prompt", options->prompt, "Text to continue")->type_name("TEXT");
   command->add_option("--ids", options->ids, "Token ids to continue, for models of other tokenizers")
       ->type_name("ID,ID,...");
-  command->add_option("--tokenizer", options->tokenizer, "Of the prompt: bytes")->capture_default_str();
+  command->add_option("--tokenizer", options->tokenizer,
+                      "As data.tokenizer of a run; default: the folder's own, else bytes");
   command->add_option("--max-new-tokens", options->generate.max_new_tokens, "Stop after so many")
       ->capture_default_str();
   command->add_option("--temperature", sampling.temperature, "0 always takes the likeliest token")

@@ -46,6 +46,9 @@ class ByteTokenizer final : public Tokenizer {
   }
 };
 
+/// Each makes a folder one of a tokenizer; the first that is there is read.
+constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.json", "tokenizer.model"};
+
 std::unique_ptr<Tokenizer> read_folder(const fs::path& folder) {
   std::error_code error;
   const auto holds = [&](const char* name) { return fs::is_regular_file(folder / name, error); };
@@ -98,6 +101,27 @@ std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   const std::array<std::string, 1> known{"bytes"};
   fail<ConfigError>("the tokenizer \"{}\" is neither \"bytes\" nor a file or folder{}", name,
                     did_you_mean(name, known));
+}
+
+bool holds_tokenizer(const fs::path& folder) {
+  std::error_code error;
+  return std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles),
+                     [&](const char* name) { return fs::is_regular_file(folder / name, error); });
+}
+
+void copy_tokenizer(const std::string& name, const fs::path& to) {
+  std::error_code error;
+  const fs::path folder = fs::is_directory(name, error) ? fs::path(name) : fs::path(name).parent_path();
+  if (name == "bytes" || !holds_tokenizer(folder) || fs::equivalent(folder, to, error)) return;
+  const auto copy = [&](const char* file) {
+    if (!fs::is_regular_file(folder / file, error)) return;
+    fs::copy_file(folder / file, to / file, fs::copy_options::overwrite_existing, error);
+    require<IoError>(!error, "cannot copy {} to {}: {}", (folder / file).string(), to.string(), error.message());
+  };
+  for (const char* file : kTokenizerFiles) copy(file);
+  for (const char* file : {"merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "chat_template.jinja", "generation_config.json"})
+    copy(file);
 }
 
 void identify(const fs::path& file, std::string_view bytes, TextPipeline& pipeline) {

@@ -79,4 +79,10 @@ class StreamDecoder {
 /// o200k, or SentencePiece's .model. ConfigError and IoError name the file.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
 
+/// True if make_tokenizer reads this folder.
+bool holds_tokenizer(const std::filesystem::path& folder);
+/// Copies a tokenizer's files, those that say how a chat is written included, so that `to` holds it as `name` does.
+/// Nothing for "bytes" and for files that are no folder's. IoError.
+void copy_tokenizer(const std::string& name, const std::filesystem::path& to);
+
 }  // namespace nought

@@ -70,7 +70,12 @@ void Resolver::resolve_data() {
   plan_.data.files = data.files;
   if (!data.files.empty())
     plan_.resolved.push_back({"data.files", fmt::format("{}", fmt::join(data.files, ", ")), "data.files"});
-  plan_.data.tokenizer = note("data.tokenizer", section_value("data.tokenizer", data.tokenizer));
+  auto tokenizer = section_value("data.tokenizer", data.tokenizer);
+  if (!tokenizer.given) {
+    tokenizer.value = plan_.model_dir.empty() ? "bytes" : plan_.model_dir;
+    tokenizer.reason = plan_.model_dir.empty() ? "default for an inline model" : "the model's folder";
+  }
+  plan_.data.tokenizer = note("data.tokenizer", tokenizer);
 
   auto length = section_value("data.seq_length", data.seq_length);
   if (!length.given) {

@@ -139,14 +139,16 @@ struct SchedulerArgs {
 
 struct DataConfig {
   std::vector<std::string> files;
-  Setting<std::string> tokenizer{"bytes"};
+  Setting<std::string> tokenizer;
   Setting<int64_t> seq_length;
   Setting<double> validation_fraction{0.0};
 
   template <class V>
   void visit(V& v) {
     v("files", files, "text files: paths, or globs where ** crosses folders");
-    v("tokenizer", tokenizer, "bytes, or the path of a tokenizer");
+    v("tokenizer", tokenizer,
+      "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
+      "model's folder, and bytes for an inline model");
     v("seq_length", seq_length, "tokens per sequence; default: an inline model's max_position_embeddings");
     v("validation_fraction", validation_fraction, "part of the tokens that is kept out of training");
   }

@@ -131,6 +131,7 @@ void Trainer::run() {
   if (saved != steps_made()) save();
   validate();
   export_hf_folder(model_, decoder_.config(), plan_.output_dir);
+  if (ranks_.rank() == 0) copy_tokenizer(plan_.data.tokenizer, plan_.output_dir);
   const std::vector<RankMemory> peaks = gather_memory();
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
 }
