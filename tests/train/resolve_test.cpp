@@ -60,7 +60,7 @@ TEST(Resolve, the_example_run_becomes_plain_numbers_with_their_reasons) {
   EXPECT_EQ(plan.train_batch, 16);
   EXPECT_EQ(plan.dtype, DType::bf16);
   EXPECT_EQ(plan.zero_stage, 2);
-  EXPECT_FALSE(plan.overlap_comm);
+  EXPECT_TRUE(plan.overlap_comm);  // the default at every stage
   EXPECT_EQ(plan.schedule.type, ScheduleType::cosine);
   EXPECT_EQ(plan.schedule.peak_lr, 1e-3);
   EXPECT_EQ(plan.schedule.warmup_steps, 5);

@@ -182,7 +182,8 @@ struct DsZero {
   template <class V>
   void visit(V& v) {
     v("stage", stage, "0: nothing is sharded; 1: optimizer; 2: and gradients; 3: and parameters");
-    v("overlap_comm", overlap_comm, "communicate while computing; default true at stage 3, else false");
+    v("overlap_comm", overlap_comm,
+      "communicate while computing, which moves no bit; default true at every stage (DeepSpeed: at stage 3)");
   }
 };
 

@@ -222,8 +222,7 @@ void Resolver::resolve_zero() {
                        stage.value);
   plan_.zero_stage = note("zero_stage", stage);
 
-  Candidate<bool> overlap{stage.value == 3, false, "",
-                          stage.value == 3 ? "default at stage 3" : "default below stage 3"};
+  Candidate<bool> overlap{true, false, "", "default"};
   if (zero.overlap_comm.given()) overlap = deepspeed("zero_optimization.overlap_comm", zero.overlap_comm.value);
   plan_.overlap_comm = note("overlap_comm", overlap);
   resolve_recompute();
