@@ -22,7 +22,7 @@ PlanReport report() {
                       .seq_length = 1024,
                       .accumulation = 2,
                       .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
-  return {config, predict_stages(config, layout), int64_t{4} << 30};
+  return {config, predict_stages(config, layout), predict_recompute(config, layout.at_stage(2)), int64_t{4} << 30};
 }
 
 TEST(Table, shows_all_stages_side_by_side_with_their_peaks) {
@@ -34,6 +34,8 @@ TEST(Table, shows_all_stages_side_by_side_with_their_peaks) {
   }
   for (const char* part : {"65536 tokens per step", "PaLM: 6 Psi + 12 L h s", "causal: 6 Psi + 6 L h s", "gpt2"})
     EXPECT_THAT(text, HasSubstr(part));
+  for (const Prediction& each : plan.recompute)
+    EXPECT_THAT(text, HasSubstr(format_bytes(each.memory.peak[static_cast<size_t>(Category::activations)])));
 }
 
 TEST(Table, json_holds_the_exact_numbers) {

@@ -22,7 +22,7 @@ struct Layout {
   int ranks = 1, stage = 0;
   DType dtype = DType::f32;
   int accumulation = 1;
-  Recompute recompute = Recompute::none;
+  RecomputeOptions recompute = {};
   bool overlap = true, tied = false;
   int steps = 30;
   int scale_power = 16;  // of f16
@@ -239,10 +239,19 @@ TEST(Layouts, recompute_changes_no_bit) {
   for (const Layout base :
        {Layout{.ranks = 1}, Layout{.ranks = 2, .stage = 3}, Layout{.ranks = 2, .stage = 2, .dtype = DType::bf16}}) {
     Layout recomputed = base;
-    for (const Recompute mode : {Recompute::selective, Recompute::full}) {
-      recomputed.recompute = mode;
-      SCOPED_TRACE(base.str());
-      expect_same_bits(train(recomputed), train(base));
+    std::vector<RecomputeOptions> ways{Recompute::selective, Recompute::full};
+    for (const int64_t checkpoints : {1, 2})  // of three blocks
+      for (const Pool pool : {Pool::device, Pool::host}) {
+        ways.emplace_back(Recompute::full);
+        ways.back().checkpoints = checkpoints;
+        ways.back().pool = pool;
+        ways.back().contiguous = (checkpoints == 1) == (pool == Pool::host);
+      }
+    const Result plain = train(base);
+    for (const RecomputeOptions& way : ways) {
+      recomputed.recompute = way;
+      SCOPED_TRACE(fmt::format("{}, {}", base.str(), way.str()));
+      expect_same_bits(train(recomputed), plain);
     }
   }
 }

@@ -297,10 +297,24 @@ TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {
   EXPECT_THAT(error_of(R"({"deepspeed": {"communication_data_type": "int8"}})"), HasSubstr("expected one of fp32"));
 }
 
+TEST(Resolve, checkpoints_are_those_of_deepspeed_where_recompute_is_full) {
+  const char* section =
+      R"("deepspeed": {"activation_checkpointing": {"number_checkpoints": 4, "cpu_checkpointing": true,
+                       "contiguous_memory_optimization": true}}})";
+  const RunPlan full = plan_of(R"({"training": {"recompute": "full"}, )" + std::string(section));
+  EXPECT_EQ(full.recompute.checkpoints, 4);
+  EXPECT_EQ(full.recompute.pool, Pool::host);
+  EXPECT_TRUE(full.recompute.contiguous);
+  const RunPlan none = plan_of("{" + std::string(section));
+  EXPECT_EQ(none.recompute, RecomputeOptions());
+  EXPECT_EQ(none.warnings.size(), 3u);
+  EXPECT_NE(none.warnings[0].find("number_checkpoints has no effect: recompute is none"), std::string::npos);
+}
+
 TEST(Resolve, recompute_has_two_names_that_must_agree) {
-  EXPECT_EQ(plan_of(R"({"training": {"gradient_checkpointing": true}})").recompute, Recompute::full);
-  EXPECT_EQ(plan_of(R"({"training": {"recompute": "selective"}})").recompute, Recompute::selective);
-  EXPECT_EQ(plan_of(R"({"training": {"recompute": "full", "gradient_checkpointing": true}})").recompute,
+  EXPECT_EQ(plan_of(R"({"training": {"gradient_checkpointing": true}})").recompute.mode, Recompute::full);
+  EXPECT_EQ(plan_of(R"({"training": {"recompute": "selective"}})").recompute.mode, Recompute::selective);
+  EXPECT_EQ(plan_of(R"({"training": {"recompute": "full", "gradient_checkpointing": true}})").recompute.mode,
             Recompute::full);
   EXPECT_EQ(
       error_of(R"({"training": {"recompute": "selective", "gradient_checkpointing": true}})"),

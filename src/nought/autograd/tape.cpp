@@ -52,20 +52,23 @@ Var Tape::record_cheap(Tensor value, Backward backward, std::function<Tensor(con
   return out;
 }
 
+void Tape::announce(void (*event)(Unit&), Unit& unit) {
+  if (recording_) nodes_.push_back({[event, &unit](Gradients&, const Tensor&) { event(unit); }, Var::kConstant});
+}
+
 void Tape::enter(Unit& unit) {
   unit.store().before_forward(unit);
-  if (recording_)
-    nodes_.push_back({[&unit](Gradients&, const Tensor&) { unit.store().after_backward(unit); }, Var::kConstant});
+  announce([](Unit& each) { each.store().after_backward(each); }, unit);
 }
 
 void Tape::leave(Unit& unit) {
   unit.store().after_forward(unit);
-  if (recording_)
-    nodes_.push_back({[&unit](Gradients&, const Tensor&) { unit.store().before_backward(unit); }, Var::kConstant});
+  announce([](Unit& each) { each.store().before_backward(each); }, unit);
 }
 
 Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute) {
-  if (recompute == Recompute::full && recording_) return recompute_unit(unit, x, body);
+  if (recompute == Recompute::full && recording_)
+    return run_checkpoint({{&unit, body}}, x, [value = x.value](const Context&) { return value; });
   enter(unit);
   selective_ = recompute == Recompute::selective;
   Var y = body(*this, x);
@@ -75,18 +78,20 @@ Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompu
   return y;
 }
 
-Var Tape::recompute_unit(Unit& unit, const Var& x, const Body& body) {
-  unit.store().before_forward(unit);
+Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInputs::Kept kept) {
   Tape forward(context_, false);
-  Tensor value = body(forward, constant(x.value)).value;
-  unit.store().after_forward(unit);
-  return record(value, [&unit, x, body](Gradients& gradients, Tensor d_out) {
-    unit.store().before_backward(unit);
+  Var y = constant(x.value);
+  for (const Section& section : sections) y = forward.run_unit(*section.unit, y, section.body);
+  return record(std::move(y.value), [x = Var{{}, x.slot}, sections = std::move(sections), kept = std::move(kept)](
+                                        Gradients& gradients, Tensor d_out) {
     Tape replay(gradients.context());
-    const Var again = replay.input(x.value);
-    const Var y = body(replay, again);
-    replay.backward(y, std::move(d_out));
-    unit.store().after_backward(unit);
+    const Var again = replay.input(kept(gradients.context()));
+    const auto& [unit, body] = sections.back();
+    Var in = again;
+    for (size_t i = 0; i + 1 < sections.size(); ++i) in = replay.run_unit(*sections[i].unit, in, sections[i].body);
+    unit->store().before_backward(*unit);
+    replay.announce([](Unit& last) { last.store().after_backward(last); }, *unit);
+    replay.backward(body(replay, in), std::move(d_out));
     gradients.give(x, replay.gradient(again));
   });
 }

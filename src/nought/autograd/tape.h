@@ -9,20 +9,13 @@
 #include <string_view>
 #include <vector>
 
+#include "nought/autograd/recompute.h"
 #include "nought/autograd/unit.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
 
 class Tape;
-
-/// What is computed a second time in the backward pass rather than kept: nothing; results that are cheap to compute and
-/// large to store (norms and activations in front of a product; attention never stores its scores); everything but a
-/// Unit's input (arXiv 1604.06174, 2205.05198). The same operations on the same inputs: no bit differs.
-enum class Recompute : uint8_t { none, selective, full };
-constexpr std::string_view name_of(Recompute recompute) {
-  return recompute == Recompute::none ? "none" : recompute == Recompute::selective ? "selective" : "full";
-}
 
 /// A value on a tape. Without a slot it is a constant: nobody asks for its gradient.
 struct Var {
@@ -101,9 +94,16 @@ class Tape {
   void leave(Unit& unit);
 
   using Body = std::function<Var(Tape&, const Var&)>;
-  /// Runs `body` as the work of a Unit: y = body(x). With full recompute, only x is saved, and the backward walk runs
-  /// the body again; one lease serves the replay and its backward.
+  /// Runs `body` as the work of a Unit: y = body(x). With full recompute it is a checkpoint of its own.
   Var run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute = Recompute::none);
+
+  struct Section {
+    Unit* unit = nullptr;
+    Body body;
+  };
+  /// Runs Units one after another, saving what `kept` gives back, x: the backward walk runs them again. One lease
+  /// serves the replay and the backward of the last; the others are leased once more.
+  Var run_checkpoint(std::vector<Section> sections, const Var& x, SavedInputs::Kept kept);
 
   /// Walks back from `root`, whose gradient is `seed` (ones if undefined). Consumes the tape.
   void backward(const Var& root, Tensor seed = {});
@@ -111,12 +111,13 @@ class Tape {
   Tensor gradient(const Var& input) const;
 
  private:
+  /// Leaves an effect for the walk back.
+  void announce(void (*event)(Unit&), Unit& unit);
+
   struct Node {
     Backward backward;
     int slot;  // of the output; kConstant for effects
   };
-  Var recompute_unit(Unit& unit, const Var& x, const Body& body);
-
   const Context& context_;
   bool recording_;
   bool selective_ = false;  // cheap results are computed again

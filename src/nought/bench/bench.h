@@ -43,7 +43,7 @@ struct StepBench {
   ModelConfig config = {};
   int64_t micro_batch = 1, seq_length = 1;
   ShardedModel::Options sharding = {};
-  Recompute recompute = Recompute::none;
+  RecomputeOptions recompute = {};
 };
 /// W1, W2 or W3 (docs/performance.md), in bf16 with AdamW. ConfigError for another name.
 StepBench named_step(const std::string& name);

@@ -57,11 +57,12 @@ int run_plan(const PlanOptions& options) {
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
-  PlanReport report{.config = model_config_of(plan), .predictions = {}, .device_memory = plan.device_memory};
+  PlanReport report{.config = model_config_of(plan), .device_memory = plan.device_memory};
   if (plan.data.seq_length == 0) plan.data.seq_length = report.config.max_positions;
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
     report.predictions.push_back(predict(report.config, layout.at_stage(stage)));
+  report.recompute = predict_recompute(report.config, report.predictions.front().layout);
 
   if (!options.svg.empty()) write_text_atomically(options.svg, to_svg(report));
   if (options.json) {

@@ -6,7 +6,8 @@
 
 namespace nought {
 
-Decoder::Decoder(const ModelConfig& config, Recompute recompute) : config_(config), recompute_(recompute) {
+Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute)
+    : config_(config), recompute_(recompute), saved_inputs_(recompute) {
   const WeightNames names = WeightNames::of(config_);
   const Init init = Init::normal(config_.initializer_range);
   embedding_ = &add_unit("embedding");
@@ -34,20 +35,38 @@ void Decoder::prepare_positions(Positions& positions, const RopeOptions& options
   positions.beyond_switch = beyond;
 }
 
-Var Decoder::run_block(Tape& tape, const Block& block, const Var& x, const Sequences& sequences, KvCache* cache) const {
-  return tape.run_unit(
-      *block.unit, x,
-      // By value: a recomputed block runs again after this call returned.
-      [&block, sequences, cache, log = router_log_, tables = (block.local ? local_rope_ : rope_).tables,
-       parallel = config_.parallel_residual](Tape& inner, const Var& in) {
-        const Var branch =
-            block.attention(inner, block.attention_norm(inner, in), sequences, tables ? &*tables : nullptr, cache);
-        const Var attended = add(inner, in, block.attention_post_norm(inner, branch));
-        const Var mlp_in = block.mlp_norm(inner, parallel ? in : attended);
-        const Var mlp = block.experts ? (*block.experts)(inner, mlp_in, log, block.router) : block.mlp(inner, mlp_in);
-        return add(inner, attended, block.mlp_post_norm(inner, mlp));
-      },
-      recompute_);
+Tape::Section Decoder::section_of(const Block& block, const Sequences& sequences, KvCache* cache) const {
+  // By value: a recomputed block runs again after the forward pass returned.
+  return {block.unit, [&block, sequences, cache, log = router_log_, tables = (block.local ? local_rope_ : rope_).tables,
+                       parallel = config_.parallel_residual](Tape& inner, const Var& in) {
+            const Var branch =
+                block.attention(inner, block.attention_norm(inner, in), sequences, tables ? &*tables : nullptr, cache);
+            const Var attended = add(inner, in, block.attention_post_norm(inner, branch));
+            const Var mlp_in = block.mlp_norm(inner, parallel ? in : attended);
+            const Var mlp =
+                block.experts ? (*block.experts)(inner, mlp_in, log, block.router) : block.mlp(inner, mlp_in);
+            return add(inner, attended, block.mlp_post_norm(inner, mlp));
+          }};
+}
+
+Var Decoder::run_blocks(Tape& tape, Var x, const Sequences& sequences, DecoderCache* cache) {
+  const size_t count = blocks_.size();
+  const auto section = [&](size_t i) { return section_of(blocks_[i], sequences, cache ? &cache->layers[i] : nullptr); };
+  if (recompute_.mode != Recompute::full || !tape.recording()) {
+    for (size_t i = 0; i < count; ++i) {
+      const auto [unit, body] = section(i);
+      x = tape.run_unit(*unit, x, body, recompute_.mode);
+    }
+    return x;
+  }
+  const auto stride = static_cast<size_t>(recompute_.units_per_checkpoint(config_.num_layers));
+  saved_inputs_.begin(tape.context(), static_cast<int64_t>(ceil_div(count, stride)), x.value);
+  for (size_t begin = 0; begin < count; begin += stride) {
+    std::vector<Tape::Section> sections;
+    for (size_t i = begin; i < std::min(begin + stride, count); ++i) sections.push_back(section(i));
+    x = tape.run_checkpoint(std::move(sections), x, saved_inputs_.keep(tape.context(), x.value));
+  }
+  return x;
 }
 
 Var Decoder::hidden(Tape& tape, const Tensor& ids, DecoderCache* cache) {
@@ -70,9 +89,7 @@ Var Decoder::hidden(Tape& tape, const Tensor& ids, DecoderCache* cache) {
   const DType dtype = x.value.dtype();
   if (config_.positions == PositionKind::rope) prepare_positions(rope_, config_.rope, context, start + length, dtype);
   if (config_.local_rope) prepare_positions(local_rope_, *config_.local_rope, context, start + length, dtype);
-  for (size_t i = 0; i < blocks_.size(); ++i)
-    x = run_block(tape, blocks_[i], x, sequences, cache ? &cache->layers[i] : nullptr);
-  return x;
+  return run_blocks(tape, std::move(x), sequences, cache);
 }
 
 Var Decoder::loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) {

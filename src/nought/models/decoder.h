@@ -21,8 +21,8 @@ struct DecoderCache {
 
 class Decoder final : public Model {
  public:
-  /// With recompute, each block saves only its input and runs again in the backward pass.
-  explicit Decoder(const ModelConfig& config, Recompute recompute = Recompute::none);
+  /// recompute: of blocks in the backward pass.
+  explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {});
 
   Var loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) override;
   /// The logits of every token, [batch * length, vocabulary]. ids: [batch, length] i32.
@@ -62,14 +62,17 @@ class Decoder final : public Model {
   Norm::Options norm_options() const;
   /// The hidden states before the final norm, [batch * length, hidden].
   Var hidden(Tape& tape, const Tensor& ids, DecoderCache* cache);
-  Var run_block(Tape& tape, const Block& block, const Var& x, const Sequences& sequences, KvCache* cache) const;
+  Tape::Section section_of(const Block& block, const Sequences& sequences, KvCache* cache) const;
+  /// All blocks; with full recompute, in checkpoints.
+  Var run_blocks(Tape& tape, Var x, const Sequences& sequences, DecoderCache* cache);
   /// The logits of hidden states, as the loss sees them too.
   Tensor head_logits(Tape& tape, const Var& hidden);
   void prepare_positions(Positions& positions, const RopeOptions& options, const Context& context, int64_t length,
                          DType dtype) const;
 
   ModelConfig config_;
-  Recompute recompute_;
+  RecomputeOptions recompute_;
+  SavedInputs saved_inputs_;
   Unit* embedding_;
   ParameterView tokens_, positions_, head_weight_;
   std::vector<Block> blocks_;

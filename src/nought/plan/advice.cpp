@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kMostAdvice = 3;
 
 /// A layout that keeps the batch, and how much it is changed: stages up to 2 cost nothing but their name, stage 3 half
-/// as much traffic again, smaller products some speed, recomputation a few percent of the computation or a third of it.
+/// as much traffic again, smaller products some speed, recomputation a few percent of the computation or a third of it,
+/// and saved inputs on the host a copy each way.
 struct Candidate {
   int stages = 0, halvings = 0;
   int recompute = 0;  // steps up from the layout's
@@ -22,24 +23,40 @@ struct Candidate {
 
   int cost() const {
     return stages + (layout.stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings +
-           (recompute == 0                        ? 0
-            : layout.recompute == Recompute::full ? 4
-                                                  : 1);
+           (recompute == 0                                  ? 0
+            : layout.recompute.mode == Recompute::selective ? 1
+            : layout.recompute.pool == Pool::device         ? 4
+                                                            : 5);
   }
   bool contains(const Candidate& other) const {
     return stages >= other.stages && halvings >= other.halvings && recompute >= other.recompute;
   }
 };
 
+/// What saves more activations, step by step; each is a change from the one before it.
+std::vector<RecomputeOptions> recompute_steps(const RecomputeOptions& from) {
+  std::vector<RecomputeOptions> steps{from};
+  for (const Recompute mode : {Recompute::selective, Recompute::full}) {
+    if (mode <= from.mode) continue;
+    steps.push_back(from);
+    steps.back().mode = mode;
+  }
+  if (from.pool == Pool::device) {
+    steps.push_back(steps.back());
+    steps.back().pool = Pool::host;
+  }
+  return steps;
+}
+
 std::vector<Candidate> candidates(const Layout& layout) {
   std::vector<Candidate> all;
   const int last_stage = layout.ranks > 1 ? 3 : layout.stage;
+  const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
   for (int stage = layout.stage; stage <= last_stage; ++stage)
-    for (int recompute = 0; recompute <= static_cast<int>(Recompute::full) - static_cast<int>(layout.recompute);
-         ++recompute)
+    for (size_t recompute = 0; recompute < steps.size(); ++recompute)
       for (int halvings = 0; halvings == 0 || layout.micro_batch % (int64_t{1} << halvings) == 0; ++halvings) {
-        Candidate each{stage - layout.stage, halvings, recompute, layout.at_stage(stage)};
-        each.layout.recompute = static_cast<Recompute>(static_cast<int>(layout.recompute) + recompute);
+        Candidate each{stage - layout.stage, halvings, static_cast<int>(recompute), layout.at_stage(stage)};
+        each.layout.recompute = steps[recompute];
         each.layout.micro_batch >>= halvings;
         each.layout.accumulation <<= halvings;
         if (each.cost() > 0) all.push_back(each);
@@ -52,7 +69,9 @@ std::string describe(const Candidate& candidate) {
   std::vector<std::string> parts;
   const Layout& layout = candidate.layout;
   if (candidate.stages > 0) parts.push_back(fmt::format("zero_optimization.stage {}", layout.stage));
-  if (candidate.recompute > 0) parts.push_back(fmt::format("training.recompute {}", name_of(layout.recompute)));
+  if (candidate.recompute > 0) parts.push_back(fmt::format("training.recompute {}", name_of(layout.recompute.mode)));
+  if (candidate.recompute > 0 && layout.recompute.pool == Pool::host)
+    parts.push_back("activation_checkpointing.cpu_checkpointing true");
   if (candidate.halvings > 0)
     parts.push_back(fmt::format("micro-batch {} with accumulation {}", layout.micro_batch, layout.accumulation));
   return fmt::format("{}", fmt::join(parts, " and "));

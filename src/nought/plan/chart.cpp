@@ -68,9 +68,9 @@ class Chart {
                                report_.config.family, format_count(static_cast<double>(first.parameters)),
                                name_of(first.layout.sharding.dtype), first.layout.ranks, first.layout.micro_batch,
                                first.layout.seq_length,
-                               first.layout.recompute == Recompute::none
+                               first.layout.recompute.mode == Recompute::none
                                    ? ""
-                                   : fmt::format(", {} recompute", name_of(first.layout.recompute))));
+                                   : fmt::format(", {}", first.layout.recompute.str())));
   }
 
   std::string grid() const {

@@ -12,7 +12,7 @@ namespace nought {
 std::string Layout::str() const {
   std::string text = fmt::format("stage {}, micro-batch {}", stage, micro_batch);
   if (accumulation > 1) text += fmt::format(" x {} accumulated", accumulation);
-  return recompute == Recompute::none ? text : fmt::format("{}, with {} recompute", text, name_of(recompute));
+  return recompute.mode == Recompute::none ? text : fmt::format("{}, with {}", text, recompute.str());
 }
 
 Layout layout_of(const RunPlan& plan) {
@@ -61,13 +61,8 @@ Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const
 }
 
 void note_memory(const MemoryLedger& ledger, Prediction& prediction) {
-  for (size_t c = 0; c < kNumCategories; ++c) {
-    const auto category = static_cast<Category>(c);
-    prediction.steady[c] = ledger.current(category);
-    prediction.memory.peak[c] = ledger.peak(category);
-    prediction.memory.at_peak[c] = ledger.at_peak(category);
-  }
-  prediction.memory.peak_total = ledger.peak_total();
+  for (size_t c = 0; c < kNumCategories; ++c) prediction.steady[c] = ledger.current(static_cast<Category>(c));
+  prediction.memory = peaks_of(ledger);
 }
 
 }  // namespace
@@ -101,6 +96,16 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   model.settle();
   note_memory(context.memory->ledger(), prediction);
   return prediction;
+}
+
+std::vector<Prediction> predict_recompute(const ModelConfig& config, const Layout& layout) {
+  std::vector<Prediction> predictions;
+  for (const Recompute mode : {Recompute::none, Recompute::selective, Recompute::full}) {
+    Layout each = layout;
+    each.recompute.mode = mode;
+    predictions.push_back(predict(config, each));
+  }
+  return predictions;
 }
 
 std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout) {

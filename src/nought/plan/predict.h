@@ -20,7 +20,7 @@ namespace nought {
 struct Layout {
   int ranks = 1, stage = 0;
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
-  Recompute recompute = Recompute::none;
+  RecomputeOptions recompute = {};
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `stage`
   Wire wire = Wire::mpi;
 
@@ -50,5 +50,7 @@ Prediction predict(const ModelConfig& config, const Layout& layout);
 
 /// The run at every stage, 0 to 3.
 std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout);
+/// The run with no, selective and full recompute.
+std::vector<Prediction> predict_recompute(const ModelConfig& config, const Layout& layout);
 
 }  // namespace nought

@@ -65,16 +65,31 @@ std::string header(const PlanReport& report) {
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
       name_of(layout.sharding.dtype), layout.ranks, layout.ranks == 1 ? "" : "s", layout.micro_batch,
       layout.accumulation, layout.seq_length, layout.tokens_per_step(),
-      layout.recompute == Recompute::none ? "" : fmt::format("; {} recompute", name_of(layout.recompute)),
+      layout.recompute.mode == Recompute::none ? "" : fmt::format("; {}", layout.recompute.str()),
       format_count(flops.palm), format_count(flops.causal));
+}
+
+/// What recomputation does to the peak, at one stage.
+std::string recompute_rows(const std::vector<Prediction>& modes) {
+  const auto activations = static_cast<size_t>(Category::activations);
+  return fmt::format("\npeak bytes per rank by recompute, at stage {}\n", modes.front().layout.stage) +
+         row("", modes, [](const Prediction& each) { return name_of(each.layout.recompute.mode); }) +
+         row("  activations", modes,
+             [&](const Prediction& each) { return format_bytes(each.memory.peak[activations]); }) +
+         row("  all at once", modes, [](const Prediction& each) { return format_bytes(each.memory.peak_total); }) +
+         row("  FLOPs", modes, [](const Prediction& each) { return format_count(each.executed_flops); });
 }
 
 }  // namespace
 
 std::string memory_table(const std::vector<MemoryColumn>& columns) {
-  return row("", columns, [](const MemoryColumn& each) { return each.title; }) +
-         category_rows(columns, [](const MemoryColumn& each, size_t c) { return each.memory.peak[c]; }) +
-         row("  all at once", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.peak_total); });
+  std::string text =
+      row("", columns, [](const MemoryColumn& each) { return each.title; }) +
+      category_rows(columns, [](const MemoryColumn& each, size_t c) { return each.memory.peak[c]; }) +
+      row("  all at once", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.peak_total); });
+  if (std::any_of(columns.begin(), columns.end(), [](const MemoryColumn& each) { return each.memory.host_peak > 0; }))
+    text += row("  on the host", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.host_peak); });
+  return text;
 }
 
 std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured) {
@@ -93,6 +108,7 @@ std::string to_text(const PlanReport& report) {
     text += row(fmt::format("  of {}", format_bytes(report.device_memory)), all, [&](const Prediction& each) {
       return each.memory.peak_total <= report.device_memory ? "fits" : "too much";
     });
+  if (!report.recompute.empty()) text += recompute_rows(report.recompute);
   text += "\nbytes per rank between two steps\n" +
           category_rows(all, [](const Prediction& each, size_t c) { return each.steady[c]; }) +
           row("  total", all, [](const Prediction& each) { return format_bytes(each.steady_total()); });
@@ -135,7 +151,7 @@ nlohmann::ordered_json to_json(const PlanReport& report) {
       {"micro_batch", layout.micro_batch},
       {"accumulation", layout.accumulation},
       {"seq_length", layout.seq_length},
-      {"recompute", name_of(layout.recompute)},
+      {"recompute", name_of(layout.recompute.mode)},
       {"tokens_per_step", layout.tokens_per_step()},
       {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
       {"device_memory", report.device_memory},
@@ -144,9 +160,15 @@ nlohmann::ordered_json to_json(const PlanReport& report) {
     json["stages"].push_back({{"stage", each.layout.stage},
                               {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                               {"at_peak", by_category(each.memory.at_peak, each.memory.peak_total)},
+                              {"host_peak", each.memory.host_peak},
                               {"steady", by_category(each.steady, each.steady_total())},
                               {"sent_per_step", to_json(each.traffic)},
                               {"executed_flops_per_step", each.executed_flops}});
+  for (const Prediction& each : report.recompute)
+    json["recompute_modes"].push_back({{"recompute", name_of(each.layout.recompute.mode)},
+                                       {"stage", each.layout.stage},
+                                       {"peak", by_category(each.memory.peak, each.memory.peak_total)},
+                                       {"executed_flops_per_step", each.executed_flops}});
   return json;
 }
 

@@ -23,8 +23,9 @@ std::string memory_table(const RankMemory& predicted, const std::vector<RankMemo
 /// A model and what is predicted of its run, at one stage or side by side at several.
 struct PlanReport {
   ModelConfig config;
-  std::vector<Prediction> predictions;  // of layouts that differ in the stage alone; at least one
-  int64_t device_memory = 0;            // the budget of a rank; 0 = none
+  std::vector<Prediction> predictions = {};  // of layouts that differ in the stage alone; at least one
+  std::vector<Prediction> recompute = {};    // of layouts that differ in what is recomputed alone; may be empty
+  int64_t device_memory = 0;                 // the budget of a rank; 0 = none
 };
 /// Memory between steps and at its peak, traffic of a step by collective, operations per token and per step.
 std::string to_text(const PlanReport& report);

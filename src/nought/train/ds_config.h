@@ -187,6 +187,22 @@ struct DsZero {
   }
 };
 
+struct DsActivationCheckpointing {
+  Setting<int64_t> number_checkpoints;
+  Setting<bool> cpu_checkpointing{false};
+  Setting<bool> contiguous_memory_optimization{false};
+
+  template <class V>
+  void visit(V& v) {
+    v("number_checkpoints", number_checkpoints,
+      "with full recompute: how many inputs are kept; so many blocks in a row run again from each; default: every "
+      "block's");
+    v("cpu_checkpointing", cpu_checkpointing, "with full recompute: keep these inputs in the host pool");
+    v("contiguous_memory_optimization", contiguous_memory_optimization,
+      "with full recompute: keep these inputs in one block that is allocated once");
+  }
+};
+
 /// tensorboard and csv_monitor.
 struct DsMonitor {
   Setting<bool> enabled{false};
@@ -212,6 +228,7 @@ struct DsConfig {
   DsZero zero_optimization;
   Auto<double> gradient_clipping;
   DsDataTypes data_types;
+  DsActivationCheckpointing activation_checkpointing;
   Setting<DType> communication_data_type;
   Setting<bool> prescale_gradients{false};
   Setting<double> gradient_predivide_factor{1.0};
@@ -234,6 +251,7 @@ struct DsConfig {
     v("zero_optimization", zero_optimization, "");
     v("gradient_clipping", gradient_clipping, "largest global norm, 0 = off; auto <- training.max_grad_norm");
     v("data_types", data_types, "");
+    v("activation_checkpointing", activation_checkpointing, "");
     v("communication_data_type", communication_data_type,
       "of gradients on their way between ranks, sums are taken in fp32; default: that of their accumulation");
     v("prescale_gradients", prescale_gradients,

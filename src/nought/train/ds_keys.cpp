@@ -91,10 +91,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
 
     // activation_checkpointing, aio
     {"activation_checkpointing.partition_activations", "false", refused, "it needs tensor parallelism"},
-    {"activation_checkpointing.cpu_checkpointing", "false", refused, "activations can not be offloaded"},
-    {"activation_checkpointing.contiguous_memory_optimization", "false", refused, "it is not available"},
-    {"activation_checkpointing.number_checkpoints", "null", refused,
-     "every block is a checkpoint; use training.recompute"},
     {"activation_checkpointing.synchronize_checkpoint_boundary", "false", no_effect, "a stream runs in order"},
     {"activation_checkpointing.profile", "false", no_effect, "recomputation is not timed apart"},
     {"aio.block_size", "1048576", no_effect, kNoFiles},

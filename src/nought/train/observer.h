@@ -44,7 +44,9 @@ struct StepReport {
 struct RankMemory {
   std::array<int64_t, kNumCategories> peak{}, at_peak{};
   int64_t peak_total = 0;
+  int64_t host_peak = 0;  // of the host pool; all else is of the device's
 };
+RankMemory peaks_of(const MemoryLedger& ledger);
 
 class TrainObserver {
  public:

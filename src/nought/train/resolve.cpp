@@ -238,6 +238,31 @@ void Resolver::resolve_recompute() {
     mode = {whole.value ? Recompute::full : Recompute::none, true, whole.place, whole.reason};
   plan_.recompute = mode.value;
   plan_.resolved.push_back({"recompute", std::string(name_of(mode.value)), mode.reason});
+  resolve_checkpoints();
+}
+
+/// DeepSpeed's section says how to checkpoint, not whether: a model's code, or the Trainer's argument, says that.
+void Resolver::resolve_checkpoints() {
+  const DsActivationCheckpointing& section = ds_.activation_checkpointing;
+  const std::string path = "activation_checkpointing.";
+  const auto used = [&](const char* key, bool given) {
+    if (!given) return false;
+    if (plan_.recompute.mode == Recompute::full) return true;
+    warn(fmt::format("{} has no effect: recompute is {}; write training.recompute = \"full\"",
+                     origins_.place("deepspeed." + path + key), name_of(plan_.recompute.mode)));
+    return false;
+  };
+  if (used("number_checkpoints", section.number_checkpoints.given)) {
+    const auto count = deepspeed(path + "number_checkpoints", section.number_checkpoints.value);
+    require_at_least<int64_t>(count, 1);
+    plan_.recompute.checkpoints = note("number_checkpoints", count);
+  }
+  if (used("cpu_checkpointing", section.cpu_checkpointing.value)) {
+    plan_.recompute.pool = Pool::host;
+    note("cpu_checkpointing", deepspeed(path + "cpu_checkpointing", true));
+  }
+  if (used("contiguous_memory_optimization", section.contiguous_memory_optimization.value))
+    plan_.recompute.contiguous = note("contiguous_memory", deepspeed(path + "contiguous_memory_optimization", true));
 }
 
 void Resolver::resolve_output() {

@@ -53,7 +53,7 @@ struct RunPlan {
   double gradient_factor = 1;  // on gradients while they are reduced, see Engine
   int zero_stage = 0;
   bool overlap_comm = false;
-  Recompute recompute = Recompute::none;  // of blocks in the backward pass
+  RecomputeOptions recompute = {};  // of blocks in the backward pass
 
   OptimizerOptions optimizer;
   Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update

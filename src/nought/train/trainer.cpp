@@ -1,6 +1,8 @@
 #include "nought/train/trainer.h"
 
 #include <chrono>
+#include <cstring>
+#include <type_traits>
 
 #include "nought/data/files.h"
 #include "nought/models/flops.h"
@@ -180,23 +182,16 @@ void Trainer::validate() {
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {
-  constexpr int64_t kWidth = 2 * kNumCategories + 1;
-  const MemoryLedger& ledger = context_.memory->ledger();
-  std::vector<int64_t> mine;
-  for (int c = 0; c < kNumCategories; ++c) mine.push_back(ledger.peak(static_cast<Category>(c)));
-  for (int c = 0; c < kNumCategories; ++c) mine.push_back(ledger.at_peak(static_cast<Category>(c)));
-  mine.push_back(ledger.peak_total());
+  // Ranks are processes of one program: the struct travels as it is.
+  static_assert(std::is_trivially_copyable_v<RankMemory> && sizeof(RankMemory) % sizeof(int64_t) == 0);
+  constexpr int64_t kWidth = sizeof(RankMemory) / sizeof(int64_t);
+  const RankMemory mine = peaks_of(context_.memory->ledger());
+  const Tensor sent = context_.empty({kWidth}, DType::i64, Category::workspace);
   const Tensor all = context_.empty({ranks_.size() * kWidth}, DType::i64, Category::workspace);
-  ranks_.gather(Tensor::of<int64_t>(*context_.memory, {kWidth}, mine, Category::workspace), all, 0).wait();
-  std::vector<RankMemory> memory;
-  if (ranks_.rank() != 0) return memory;
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    const int64_t* row = all.data<int64_t>() + rank * kWidth;
-    RankMemory& each = memory.emplace_back();
-    std::copy_n(row, kNumCategories, each.peak.begin());
-    std::copy_n(row + kNumCategories, kNumCategories, each.at_peak.begin());
-    each.peak_total = row[2 * kNumCategories];
-  }
+  std::memcpy(sent.raw(), &mine, sizeof mine);
+  ranks_.gather(sent, all, 0).wait();
+  std::vector<RankMemory> memory(ranks_.rank() == 0 ? static_cast<size_t>(ranks_.size()) : 0);
+  if (!memory.empty()) std::memcpy(memory.data(), all.raw(), memory.size() * sizeof(RankMemory));
   return memory;
 }
 

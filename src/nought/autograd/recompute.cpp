@@ -1,0 +1,40 @@
+#include "nought/autograd/recompute.h"
+
+namespace nought {
+
+std::string RecomputeOptions::str() const {
+  if (mode == Recompute::none) return {};
+  std::string text = fmt::format("{} recompute", name_of(mode));
+  if (checkpoints > 0) text += fmt::format(", {} checkpoint{}", checkpoints, checkpoints == 1 ? "" : "s");
+  if (pool == Pool::host) text += ", inputs on the host";
+  if (contiguous) text += ", contiguous";
+  return text;
+}
+
+void SavedInputs::begin(const Context& context, int64_t count, const Tensor& x) {
+  used_ = 0;
+  if (!options_.contiguous || (room_ && room_.dtype() == x.dtype() && room_.numel() >= count * x.numel())) return;
+  room_ = {};  // before the larger one is asked for
+  room_ = Tensor::empty(*context.memory, {count * x.numel()}, x.dtype(), Category::activations, options_.pool);
+}
+
+SavedInputs::Kept SavedInputs::keep(const Context& context, const Tensor& x) {
+  if (!options_.contiguous && options_.pool == Pool::device) return [x](const Context&) { return x; };
+  Tensor kept;
+  if (options_.contiguous) {
+    require((used_ + 1) * x.numel() <= room_.numel(), "more inputs are kept than begin() was told");
+    kept = room_.flat(used_ * x.numel(), (used_ + 1) * x.numel()).reshape(x.shape());
+    ++used_;
+  } else {
+    kept = Tensor::empty(*context.memory, x.shape(), x.dtype(), Category::activations, options_.pool);
+  }
+  copy(x, kept);
+  if (options_.pool == Pool::device) return [kept](const Context&) { return kept; };
+  return [kept](const Context& on) {
+    const Tensor back = on.empty(kept.shape(), kept.dtype());
+    copy(kept, back);
+    return back;
+  };
+}
+
+}  // namespace nought

@@ -1,0 +1,16 @@
+#include "nought/train/observer.h"
+
+namespace nought {
+
+RankMemory peaks_of(const MemoryLedger& ledger) {
+  RankMemory memory;
+  for (size_t c = 0; c < kNumCategories; ++c) {
+    memory.peak[c] = ledger.peak(static_cast<Category>(c));
+    memory.at_peak[c] = ledger.at_peak(static_cast<Category>(c));
+  }
+  memory.peak_total = ledger.peak_total();
+  memory.host_peak = ledger.peak_total(Pool::host);
+  return memory;
+}
+
+}  // namespace nought
