@@ -97,6 +97,24 @@ TEST(Runs, metrics_have_every_field_of_every_step) {
   }
 }
 
+TEST(Runs, a_checkpoint_converts_to_what_the_run_exports) {
+  TempFolder folder;
+  write_run(folder);
+  ASSERT_EQ(run_program(train_command(folder, "--ranks 2 --set training.max_shard_size=30KB")).exit_code, 0);
+  EXPECT_TRUE(fs::exists(folder / "out/model.safetensors.index.json"));
+  const Ended converted = run_program(fmt::format("{} convert {} {} --max-shard-size 30KB", kProgram,
+                                                  (folder / "out/checkpoint-6").string(), (folder / "x").string()));
+  ASSERT_EQ(converted.exit_code, 0) << converted.err;
+  for (const auto& file : fs::directory_iterator(folder / "x"))
+    EXPECT_EQ(test::read_bytes(file.path()), test::read_bytes(folder / "out" / file.path().filename().string()));
+  EXPECT_EQ(run_program(fmt::format("{} generate {} --ids 1,2 --max-new-tokens 3", kProgram, (folder / "x").string()))
+                .exit_code,
+            0);
+  const Ended wrong = run_program(fmt::format("{0} convert {1} {1} --dtype bf17", kProgram, (folder / "x").string()));
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_EQ(wrong.error_lines(), 1) << wrong.err;
+}
+
 TEST(Runs, an_interrupted_run_resumes_bit_for_bit_at_another_stage) {
   TempFolder folder;
   write_run(folder);

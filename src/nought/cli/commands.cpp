@@ -22,6 +22,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_probe(app, invocation);
   add_generate(app, invocation);
   add_config(app, invocation);
+  add_convert(app, invocation);
   add_bench(app, invocation);
   add_info(app, invocation);
 }

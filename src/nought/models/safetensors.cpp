@@ -25,8 +25,9 @@ static_assert(std::endian::native == std::endian::little, "safetensors are littl
 
 namespace {
 
-constexpr int64_t kMaxHeader = 100'000'000;  // the format's own limit
-constexpr int kMaxDepth = 4;                 // tensor -> shape -> number needs three
+constexpr int64_t kMaxHeader = 100'000'000;          // the format's own limit
+constexpr int64_t kReleaseBytes = int64_t{8} << 20;  // read before their pages are handed back
+constexpr int kMaxDepth = 4;                         // tensor -> shape -> number needs three
 
 struct FileDType {
   std::string_view name;
@@ -271,13 +272,26 @@ void SafetensorsFile::read(std::string_view name, Interval elements, const Tenso
                       name, entry.shape.str());
   require<ShapeError>(destination.numel() == elements.size(), "{}: {} elements of tensor \"{}\" do not fill {}",
                       path_.string(), elements.size(), name, destination.str());
-  const std::byte* source = raw(entry).data() + elements.begin * size_of(entry.dtype);
-  try {
-    convert_elements(entry.dtype, source, destination.dtype(), destination.raw(), elements.size());
-  } catch (const ShapeError& error) {
-    fail<IoError>("{}: tensor \"{}\": {}", path_.string(), name, error.what());
+  const int64_t size = size_of(entry.dtype), block = kReleaseBytes / size;
+  for (int64_t begin = elements.begin; begin < elements.end; begin += block) {
+    const int64_t end = std::min(elements.end, begin + block);
+    const Interval bytes{entry.bytes.begin + begin * size, entry.bytes.begin + end * size};
+    try {
+      convert_elements(entry.dtype, data().data() + bytes.begin, destination.dtype(),
+                       destination.raw() + (begin - elements.begin) * size_of(destination.dtype()), end - begin);
+    } catch (const ShapeError& error) {
+      fail<IoError>("{}: tensor \"{}\": {}", path_.string(), name, error.what());
+    }
+    release(bytes);
   }
-  *bytes_read_ += elements.size() * size_of(entry.dtype);
+  *bytes_read_ += elements.size() * size;
+}
+
+void SafetensorsFile::release(Interval bytes) const {
+  static const auto page = static_cast<int64_t>(::sysconf(_SC_PAGESIZE));
+  const int64_t begin = (data_begin_ + bytes.begin) / page * page, end = round_up(data_begin_ + bytes.end, page);
+  // The system keeps them in its cache; a page that is shared with a neighbour is mapped again when it is touched.
+  ::madvise(const_cast<std::byte*>(mapping_->bytes.data()) + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
 }
 
 Tensor SafetensorsFile::load(std::string_view name, Memory& memory, Category category) const {

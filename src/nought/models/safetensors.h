@@ -47,10 +47,12 @@ class SafetensorsFile {
   /// As find(), but a missing tensor is an IoError with the nearest name.
   const TensorEntry& at(std::string_view name) const;
 
-  /// The bytes of a tensor as they lie in the file; not counted in bytes_read().
+  /// The bytes of a tensor as they lie in the file; not counted in bytes_read(). They stay mapped until release().
   std::span<const std::byte> raw(const TensorEntry& entry) const;
+  void release(const TensorEntry& entry) const { release(entry.bytes); }
   /// Reads the given elements of the flattened tensor into `destination` (of as many elements, any shape), converted to
-  /// its dtype: any float to any float, integers to integers that hold them.
+  /// its dtype: any float to any float, integers to integers that hold them. Pages are handed back as they are read, so
+  /// that a process that reads a large file does not come to hold it.
   void read(std::string_view name, Interval elements, const Tensor& destination) const;
   /// A new tensor that holds all of `name`, in the file's dtype.
   Tensor load(std::string_view name, Memory& memory, Category category = Category::parameters) const;
@@ -60,6 +62,7 @@ class SafetensorsFile {
  private:
   struct Mapping;
   std::span<const std::byte> data() const;
+  void release(Interval bytes) const;
   void parse(std::string_view header);
   void check_layout();
 
@@ -72,6 +75,9 @@ class SafetensorsFile {
   std::unordered_map<std::string, std::string> unsupported_;  // tensor -> dtype, kept out of entries()
   std::shared_ptr<std::atomic<int64_t>> bytes_read_ = std::make_shared<std::atomic<int64_t>>(0);
 };
+
+/// True for a folder that WeightFiles reads.
+bool holds_weights(const std::filesystem::path& folder);
 
 /// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names.
 class WeightFiles {

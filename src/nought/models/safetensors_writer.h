@@ -16,6 +16,7 @@
 #include "nought/base/math.h"
 #include "nought/models/atomic_file.h"
 #include "nought/models/safetensors.h"
+#include "nought/models/weight_sink.h"
 #include "nought/tensor/tensor.h"
 
 namespace nought {
@@ -57,7 +58,7 @@ void save_safetensors(const std::filesystem::path& path, const std::vector<std::
 
 /// The weights of a model folder: model.safetensors, or numbered shards with an index when they take more than
 /// `max_shard_bytes` (a tensor larger than that has a shard to itself).
-class HfFolderWriter {
+class HfFolderWriter final : public WeightSink {
  public:
   static constexpr int64_t kDefaultShardBytes = 5'000'000'000;  // Hugging Face's default
 
@@ -65,10 +66,10 @@ class HfFolderWriter {
   HfFolderWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors,
                  int64_t max_shard_bytes = kDefaultShardBytes);
 
-  void write(std::string_view name, Interval elements, const Tensor& source);
+  void write(std::string_view name, Interval elements, const Tensor& source) override;
   void write(std::string_view name, const Tensor& source);
   /// Finishes every shard, then the index, then removes weight files of an earlier save that would shadow them.
-  void finish();
+  void finish() override;
   int num_shards() const { return static_cast<int>(shards_.size()); }
 
  private:

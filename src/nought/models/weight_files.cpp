@@ -34,6 +34,12 @@ std::string hint_for(const std::filesystem::path& folder) {
 
 }  // namespace
 
+bool holds_weights(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  return std::filesystem::exists(folder / kSingleFile, ignored) ||
+         std::filesystem::exists(folder / kIndexFile, ignored);
+}
+
 WeightFiles::WeightFiles(const std::filesystem::path& path) : path_(path) {
   std::error_code ignored;
   require<IoError>(std::filesystem::exists(path, ignored), "{}: no such model folder", path.string());

@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::string_view kFormat = "nought-checkpoint-1";
 constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kManifest = "manifest.json";
 /// A block is the unit of a checksum: 4 MiB of fp32.
 constexpr int64_t kBlockElements = int64_t{1} << 20;
 
@@ -115,7 +116,7 @@ void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
     for (nlohmann::json& entry : read_json(part)) manifest["blocks"].push_back(std::move(entry));
     fs::remove(part);
   }
-  write_text_atomically(folder / "manifest.json", manifest.dump(1));
+  write_text_atomically(folder / kManifest, manifest.dump(1));
 }
 
 /// Gives the finished folder its name; one that was there (a run resumed before it) steps aside first.
@@ -149,7 +150,13 @@ void with_io_errors(const fs::path& path, F&& f) {
 
 }  // namespace
 
-fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder) {
+bool is_checkpoint(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path / kManifest, ignored);
+}
+
+fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder,
+                         const std::function<void(const fs::path&)>& add_beside) {
   const fs::path path = folder / fmt::format("{}{}", kPrefix, info.step), partial = path.string() + ".partial";
   const bool first = model.ranks().rank() == 0;
   model.settle();
@@ -159,6 +166,7 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
   model.ranks().barrier().wait();
   if (first) {
     with_io_errors(path, [&] {
+      if (add_beside) add_beside(partial);
       write_manifest(info, partial);
       publish(partial, path);
     });
@@ -171,7 +179,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) {
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (const auto step = step_of(entry.path()); step && fs::exists(entry.path() / "manifest.json"))
+    if (const auto step = step_of(entry.path()); step && is_checkpoint(entry.path()))
       found.emplace_back(*step, entry.path());
   std::sort(found.begin(), found.end());
   std::vector<fs::path> paths;
@@ -185,14 +193,14 @@ void remove_old_checkpoints(const fs::path& folder, int64_t keep) {
   for (int64_t i = 0; i + keep < static_cast<int64_t>(paths.size()); ++i) {
     const fs::path& path = paths[static_cast<size_t>(i)];
     with_io_errors(path, [&] {
-      fs::remove(path / "manifest.json");  // from here on nobody takes it for a checkpoint
+      fs::remove(path / kManifest);  // from here on nobody takes it for a checkpoint
       fs::remove_all(path);
     });
   }
 }
 
 Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
-  const nlohmann::json manifest = read_json(path_ / "manifest.json");
+  const nlohmann::json manifest = read_json(path_ / kManifest);
   std::map<std::string, Shape> shapes;
   try {
     require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path_.string(),
@@ -255,12 +263,14 @@ void Checkpoint::fill(StateKind kind, const Parameter& parameter, Interval inter
     const Interval common = intersect(block.interval, interval);
     if (common.empty()) continue;
     const SafetensorsFile& file = files_.at(block.file);
-    require<IoError>(xxh3_of(file.raw(file.at(block.tensor))) == block.xxh3,
+    const TensorEntry& entry = file.at(block.tensor);
+    require<IoError>(xxh3_of(file.raw(entry)) == block.xxh3,
                      "{}: block {} is damaged (its checksum differs): resume from an earlier checkpoint",
                      file.path().string(), block.tensor);
     const int64_t from = common.begin - block.interval.begin;
     file.read(block.tensor, {from, from + common.size()},
               destination.flat(common.begin - interval.begin, common.end - interval.begin));
+    file.release(entry);
   }
 }
 

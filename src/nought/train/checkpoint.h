@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -27,14 +28,19 @@ struct CheckpointInfo {
   int64_t step = 0;  // of the run: updates made and skipped
   int world_size = 1;
   int zero_stage = 0;
-  nlohmann::json run;   // seed, train_batch and the like, by name
-  int64_t skipped = 0;  // steps whose update was skipped
+  nlohmann::json run = {};  // seed, train_batch and the like, by name
+  int64_t skipped = 0;      // steps whose update was skipped
   LossScaler::State loss_scale = {};
 };
 
-/// Saves to folder/checkpoint-STEP. Collective. Returns its path.
+/// Saves to folder/checkpoint-STEP. Collective. Returns its path. `add_beside` may put further files (the model's
+/// config.json, its tokenizer) into the folder before it gets its name; rank 0 calls it.
 std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info,
-                                      const std::filesystem::path& folder);
+                                      const std::filesystem::path& folder,
+                                      const std::function<void(const std::filesystem::path&)>& add_beside = {});
+
+/// True for a complete checkpoint-STEP folder.
+bool is_checkpoint(const std::filesystem::path& path);
 
 /// The checkpoint-STEP folders that are complete, ascending by step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);

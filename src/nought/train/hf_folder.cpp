@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nought/data/tokenizer.h"
 #include "nought/models/names.h"
-#include "nought/models/safetensors_writer.h"
 
 namespace nought {
 
@@ -36,25 +36,37 @@ void HfWeights::fill(StateKind kind, const Parameter& parameter, Interval interv
   }
 }
 
-void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std::filesystem::path& folder) {
+std::vector<TensorSpec> weight_specs(const Model& model, const std::function<DType(const Parameter&)>& dtype_of) {
+  std::vector<TensorSpec> specs;
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters())
+      specs.push_back({parameter.name, dtype_of(parameter), parameter.shape});
+  return specs;
+}
+
+void export_beside_weights(const ModelConfig& config, DType dtype, const std::string& tokenizer,
+                           const std::filesystem::path& folder) {
+  write_text_atomically(folder / "config.json", config.to_hf_json(dtype).dump(2) + "\n");
+  copy_tokenizer(tokenizer, folder);
+}
+
+void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std::string& tokenizer,
+                      const std::filesystem::path& folder, int64_t max_shard_bytes) {
   const DType dtype = model.options().dtype;
   const auto& units = model.model().units();
   std::optional<HfFolderWriter> writer;
-  if (model.ranks().rank() == 0) {
-    std::vector<TensorSpec> tensors;
-    for (const auto& unit : units)
-      for (const Parameter& parameter : unit->parameters()) tensors.push_back({parameter.name, dtype, parameter.shape});
-    writer.emplace(folder, tensors);
-  }
+  if (model.ranks().rank() == 0)
+    writer.emplace(folder, weight_specs(model.model(), [&](const Parameter&) { return dtype; }), max_shard_bytes);
   for (size_t i = 0; i < units.size(); ++i)
     model.with_parameters(i, [&](const Tensor& whole) {
       if (!writer) return;
       for (const Parameter& parameter : units[i]->parameters())
-        writer->write(parameter.name, whole.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape));
+        writer->write(parameter.name, {0, parameter.shape.numel()},
+                      whole.flat(parameter.range.begin, parameter.range.end));
     });
   if (writer) {
     writer->finish();
-    write_text_atomically(folder / "config.json", config.to_hf_json(dtype).dump(2) + "\n");
+    export_beside_weights(config, dtype, tokenizer, folder);
   }
   model.ranks().barrier().wait();  // when anyone returns, the folder is there
 }

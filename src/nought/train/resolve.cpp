@@ -289,6 +289,9 @@ void Resolver::resolve_output() {
   plan_.on_nonfinite = t.on_nonfinite.value;
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
+  const auto shard = training("max_shard_size", t.max_shard_size);
+  plan_.max_shard_bytes = parse_bytes(note("max_shard_size", shard), shard.place);
+  require<ConfigError>(plan_.max_shard_bytes > 0, "{}: a file of 0 bytes holds no weights", shard.place);
   const auto folder = training("output_dir", t.output_dir);
   require<ConfigError>(!folder.value.empty(), "{}: expected a folder's path, found \"\"", folder.place);
   plan_.output_dir = note("output_dir", folder);

@@ -183,6 +183,7 @@ struct TrainingConfig {
   Setting<int64_t> save_total_limit;
   Setting<OnNonfinite> on_nonfinite{OnNonfinite::stop};
   Setting<std::string> device_memory;
+  Setting<std::string> max_shard_size{"5GB"};
   Setting<std::string> output_dir{"out"};
 
   template <class V>
@@ -221,6 +222,7 @@ struct TrainingConfig {
       "decides)");
     v("device_memory", device_memory,
       "budget of a rank, as \"2GiB\": more is refused with what would fit; not given = none");
+    v("max_shard_size", max_shard_size, "largest file of the exported weights, as \"5GB\"");
     v("output_dir", output_dir, "folder of checkpoints and metrics.jsonl");
   }
 };

@@ -67,6 +67,7 @@ struct RunPlan {
   int64_t save_steps = 500;      // 0 = only at the end
   int64_t save_total_limit = 0;  // 0 = keep all checkpoints
   int64_t device_memory = 0;     // bytes that a rank may hold at once; 0 = no limit
+  int64_t max_shard_bytes = 5'000'000'000;  // of a file of the exported weights
   std::string output_dir;
   std::string tensorboard_dir, csv_dir;  // folders of monitors; empty = none
 

@@ -132,8 +132,7 @@ void Trainer::run() {
   }
   if (saved != steps_made()) save();
   validate();
-  export_hf_folder(model_, decoder_.config(), plan_.output_dir);
-  if (ranks_.rank() == 0) copy_tokenizer(plan_.data.tokenizer, plan_.output_dir);
+  export_hf_folder(model_, decoder_.config(), plan_.data.tokenizer, plan_.output_dir, plan_.max_shard_bytes);
   const std::vector<RankMemory> peaks = gather_memory();
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
 }
@@ -165,7 +164,9 @@ void Trainer::save() {
                             .run = fingerprint_of(plan_, sampler_.dataset()),
                             .skipped = engine_.skipped(),
                             .loss_scale = engine_.scaler().state()};
-  const fs::path path = save_checkpoint(model_, info, plan_.output_dir);
+  const fs::path path = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
+    export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
+  });
   if (ranks_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
   tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
 }

@@ -1,0 +1,56 @@
+#include "nought/train/convert.h"
+
+#include <algorithm>
+
+namespace nought {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kBlockBytes = int64_t{16} << 20;
+
+/// The dtype that most of the weights have: what config.json says of all.
+DType dtype_of_most(const std::vector<TensorSpec>& specs) {
+  std::map<DType, int64_t> elements;
+  for (const TensorSpec& spec : specs) elements[spec.dtype] += spec.shape.numel();
+  const auto most = std::max_element(elements.begin(), elements.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == elements.end() ? DType::f32 : most->first;
+}
+
+}  // namespace
+
+void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory) {
+  // One buffer for all: blocks of their own sizes would each stay in the pool.
+  const Tensor bytes = Tensor::empty(memory, {kBlockBytes}, DType::u8, Category::workspace);
+  for (const auto& unit : source.model().units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const Tensor buffer = bytes.reinterpret(source.dtype_of(parameter));
+      const int64_t numel = parameter.shape.numel();
+      for (int64_t begin = 0; begin < numel; begin += buffer.numel()) {
+        const Interval block{begin, std::min(numel, begin + buffer.numel())};
+        const Tensor values = buffer.flat(0, block.size());
+        source.weights().fill(StateKind::master, parameter, block, values);
+        sink.write(parameter.name, block, values);
+      }
+    }
+}
+
+ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, const ConvertOptions& options,
+                            Memory& memory) {
+  std::error_code ignored;
+  require<ConfigError>(!fs::equivalent(source.folder(), folder, ignored),
+                       "{} is the folder that is read: give another one to write to", folder.string());
+  const std::vector<TensorSpec> specs = weight_specs(
+      source.model(), [&](const Parameter& parameter) { return options.dtype.value_or(source.dtype_of(parameter)); });
+  HfFolderWriter writer(folder, specs, options.max_shard_bytes);
+  copy_weights(source, writer, memory);
+  writer.finish();
+  export_beside_weights(source.config(), dtype_of_most(specs), source.folder().string(), folder);
+  ConvertReport report{.tensors = static_cast<int64_t>(specs.size()), .files = writer.num_shards()};
+  for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
+  return report;
+}
+
+}  // namespace nought

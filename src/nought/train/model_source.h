@@ -1,0 +1,43 @@
+// ModelSource: a model on disk, whatever wrote it: a Hugging Face folder, a checkpoint of any number of ranks, or the
+// output folder of a run (its exported weights; before there are any, its last checkpoint).
+//
+// Design goals: one place that knows what a path may be; config, weights and tokenizer come from the same place.
+// Non-goals: the states of an optimizer (Trainer resumes from a Checkpoint).
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nought/models/decoder.h"
+#include "nought/train/checkpoint.h"
+#include "nought/train/hf_folder.h"
+
+namespace nought {
+
+class ModelSource {
+ public:
+  /// Reads the config and all headers, and checks that every parameter is there with its shape. IoError, ConfigError.
+  explicit ModelSource(const std::filesystem::path& path);
+
+  /// The folder that holds the config and the weights, and the tokenizer if there is one.
+  const std::filesystem::path& folder() const { return folder_; }
+  const ModelConfig& config() const { return model_.config(); }
+  /// Names and shapes; it has no storage.
+  const Decoder& model() const { return model_; }
+  const StateSource& weights() const { return *weights_; }
+  bool is_checkpoint() const { return hf_ == nullptr; }
+  /// In which the weights are stored: a checkpoint holds fp32 masters.
+  DType dtype_of(const Parameter& parameter) const { return hf_ ? hf_->dtype_of(parameter) : DType::f32; }
+  /// Tensors of the files that the model has no use for.
+  std::vector<std::string> unused() const { return hf_ ? hf_->unused() : std::vector<std::string>{}; }
+
+ private:
+  std::filesystem::path folder_;
+  Decoder model_;
+  std::unique_ptr<StateSource> weights_;
+  const HfWeights* hf_ = nullptr;  // weights_, unless they are a checkpoint's
+};
+
+}  // namespace nought

@@ -1,0 +1,147 @@
+// Whatever a model is read from and written as, its weights are the same bytes under Hugging Face's names.
+#include "nought/train/convert.h"
+
+#include <fstream>
+
+#include "golden.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/models/names.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using test::TempFolder;
+using testing::golden_folder;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+std::string bytes_of(const WeightFiles& files, const std::string& name) {
+  const auto raw = files.file_of(name).raw(files.at(name));
+  return {reinterpret_cast<const char*>(raw.data()), raw.size()};
+}
+
+/// Every tensor of `before` that is no buffer is in `after`, in the same dtype, shape and bytes, and nothing else is.
+void expect_same_tensors(const fs::path& before, const fs::path& after) {
+  const WeightFiles source(before), target(after);
+  size_t weights = 0;
+  for (const TensorEntry& entry : source.entries()) {
+    if (is_buffer_name(entry.name)) continue;
+    ++weights;
+    const std::string name = target.contains(entry.name) ? entry.name : "transformer." + entry.name;
+    EXPECT_EQ(target.at(name).dtype, entry.dtype) << name;
+    EXPECT_EQ(target.at(name).shape, entry.shape) << name;
+    EXPECT_EQ(bytes_of(target, name), bytes_of(source, entry.name)) << name;
+  }
+  EXPECT_THAT(target.entries(), SizeIs(weights));
+}
+
+class Convert : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Convert, a_folder_comes_out_byte_for_byte_and_loads_again) {
+  TempFolder folder;
+  const auto memory = Memory::create();
+  const ModelSource source(golden_folder(GetParam()));
+  convert_to_hf(source, folder / "whole", {}, *memory);
+  expect_same_tensors(source.folder(), folder / "whole");
+  const ConvertReport report =
+      convert_to_hf(ModelSource(folder / "whole"), folder / "shards", {.max_shard_bytes = 40'000}, *memory);
+  EXPECT_GT(report.files, 1);
+  EXPECT_TRUE(fs::exists(folder / "shards/model.safetensors.index.json"));
+  expect_same_tensors(source.folder(), folder / "shards");
+  ModelConfig again = ModelSource(folder / "shards").config();
+  again.notes = source.config().notes;
+  EXPECT_EQ(again, source.config());
+}
+
+std::vector<std::string> all_folders() {
+  std::vector<std::string> all(std::begin(testing::kGoldenFamilies), std::end(testing::kGoldenFamilies));
+  all.insert(all.end(), {"loader/llama_gqa_bf16_sharded", "loader/gpt2_hub_names"});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Convert, ::testing::ValuesIn(all_folders()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+});
+
+TEST(Convert, a_dtype_is_rounded_to_once_and_written_into_the_config) {
+  TempFolder folder;
+  const auto memory = Memory::create();
+  const ModelSource source(golden_folder("open/llama_gqa"));
+  convert_to_hf(source, folder / "x", {.dtype = DType::bf16}, *memory);
+  const WeightFiles before(source.folder()), after(folder / "x");
+  for (const TensorEntry& entry : before.entries()) {
+    const Tensor exact = before.load(entry.name, *memory), rounded = after.load(entry.name, *memory);
+    ASSERT_EQ(rounded.dtype(), DType::bf16);
+    for (int64_t i = 0; i < exact.numel(); ++i)
+      ASSERT_EQ(rounded.data<bf16_t>()[i].bits, bf16_t(exact.data<float>()[i]).bits) << entry.name;
+  }
+  std::ifstream config(folder / "x/config.json");
+  EXPECT_EQ(nlohmann::json::parse(config).at("torch_dtype"), "bfloat16");
+}
+
+/// zero_to_fp32: the shards of any number of ranks, at any stage, are one model.
+TEST(Convert, a_checkpoint_of_any_world_size_becomes_the_weights_that_it_was_saved_from) {
+  const std::string golden = golden_folder("open/mixtral");
+  for (const auto& [ranks, stage] : std::vector<std::pair<int, int>>{{1, 0}, {2, 1}, {3, 3}, {4, 2}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, stage {}", ranks, stage));
+    TempFolder folder;
+    run_ranks(ranks, [&, stage = stage](Communicator& world, const Context& context) {
+      Decoder decoder(ModelConfig::from_folder(golden));
+      ShardedModel model(context, world, decoder, {.policy = Policy::stage(stage), .dtype = DType::bf16});
+      model.load(HfWeights(golden, decoder));
+      save_checkpoint(
+          model, {.step = 7, .world_size = world.size(), .zero_stage = stage}, folder.path(),
+          [&](const fs::path& path) { export_beside_weights(decoder.config(), DType::bf16, "bytes", path); });
+    });
+    const auto memory = Memory::create();
+    const ModelSource source(folder.path());  // a run's output folder: its last checkpoint
+    EXPECT_TRUE(source.is_checkpoint());
+    EXPECT_EQ(source.folder(), folder / "checkpoint-7");
+    convert_to_hf(source, folder / "model", {.max_shard_bytes = 100'000}, *memory);
+    expect_same_tensors(golden, folder / "model");
+  }
+}
+
+TEST(Convert, memory_is_one_block_and_the_files_pages_are_handed_back) {
+  TempFolder folder;
+  const auto memory = Memory::create();
+  nlohmann::json config{{"model_type", "llama"},       {"vocab_size", 60000},    {"hidden_size", 256},
+                        {"intermediate_size", 512},    {"num_hidden_layers", 1}, {"num_attention_heads", 4},
+                        {"tie_word_embeddings", false}};
+  folder.write("in/config.json", config.dump());
+  {
+    const Decoder decoder(ModelConfig::from_folder(folder / "in"));
+    HfFolderWriter writer(folder / "in", weight_specs(decoder, [](const Parameter&) { return DType::f32; }));
+    const auto aside = Memory::create();
+    for (const auto& unit : decoder.units())
+      for (const Parameter& parameter : unit->parameters())
+        writer.write(parameter.name, Tensor::zeros(*aside, parameter.shape, DType::f32, Category::parameters));
+    writer.finish();
+  }
+  const ConvertReport report = convert_to_hf(ModelSource(folder / "in"), folder / "out", {}, *memory);
+  EXPECT_GT(report.bytes, 120'000'000);
+  EXPECT_LE(memory->ledger().peak_total(), int64_t{16} << 20);
+}
+
+TEST(Convert, says_what_it_cannot_read_and_never_writes_over_its_source) {
+  TempFolder folder;
+  const auto memory = Memory::create();
+  const ModelSource source(golden_folder("open/gpt2"));
+  EXPECT_THAT(message_of<ConfigError>([&] { convert_to_hf(source, source.folder() / ".", {}, *memory); }),
+              HasSubstr("the folder that is read"));
+  EXPECT_THAT(message_of<IoError>([&] { ModelSource{folder / "none"}; }), HasSubstr("found nothing"));
+  folder.write("empty/config.json", "{}");
+  EXPECT_THAT(message_of<ConfigError>([&] { ModelSource{folder / "empty"}; }), HasSubstr("model_type"));
+}
+
+}  // namespace
+}  // namespace nought
