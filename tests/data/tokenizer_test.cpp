@@ -162,6 +162,20 @@ TEST(Tokenizer, streams_whole_characters) {
       all += part;
     }
     EXPECT_EQ(all, text);
+    EXPECT_EQ(stream.finish(), "");
+  }
+}
+
+TEST(Tokenizer, a_stream_that_ends_within_a_character_gives_its_bytes) {
+  for (const std::string& name : {golden_file("r50k_base.tiktoken"), std::string("bytes")}) {
+    const auto tokenizer = make_tokenizer(name);
+    const std::string text = "ab\u4e2d";
+    StreamDecoder stream(*tokenizer);
+    std::string all;
+    for (const int32_t id : tokenizer->encode(text.substr(0, 4))) all += stream.push(id);
+    EXPECT_EQ(all, "ab");
+    EXPECT_EQ(all + stream.finish(), text.substr(0, 4));
+    EXPECT_EQ(stream.finish(), "");
   }
 }
 

@@ -30,7 +30,7 @@ RunPlan plan_for(const fs::path& folder, int stage, DType dtype) {
   plan.model_config = {{"model_type", "llama"},        {"vocab_size", 256},      {"hidden_size", 32},
                        {"intermediate_size", 48},      {"num_hidden_layers", 2}, {"num_attention_heads", 4},
                        {"max_position_embeddings", 32}};
-  plan.data.files = {(folder / "text.txt").string()};
+  plan.data.sources = {{{(folder / "text.txt").string()}}};
   plan.data.seq_length = 16;
   plan.micro_batch = 2;
   plan.zero_stage = stage;

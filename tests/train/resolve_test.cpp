@@ -53,7 +53,8 @@ TEST(Resolve, the_example_run_becomes_plain_numbers_with_their_reasons) {
   require_trainable(plan);
   EXPECT_EQ(plan.model_config["hidden_size"], 256);
   EXPECT_EQ(plan.model_dir, "");
-  EXPECT_THAT(plan.data.files, ElementsAre("/usr/include/c++/**"));
+  ASSERT_EQ(plan.data.sources.size(), 1u);
+  EXPECT_THAT(plan.data.sources[0].files, ElementsAre("/usr/include/c++/**"));
   EXPECT_EQ(plan.data.seq_length, 256);
   EXPECT_EQ(plan.micro_batch, 4);
   EXPECT_EQ(plan.accumulation, 2);

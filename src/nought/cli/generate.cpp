@@ -64,6 +64,7 @@ void run_generate(Options& options, Communicator& self, const Context& context) 
                          }
                          std::fflush(stdout);
                        }).size();
+  fmt::print("{}", stream.finish());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print("\n");
   std::fflush(stdout);

@@ -60,6 +60,11 @@ std::shared_ptr<const TokenStore> read_files(std::span<const fs::path> files, co
 
 }  // namespace
 
+void check_token_files(std::span<const fs::path> files, const Tokenizer& tokenizer) {
+  for (const fs::path& file : files)
+    if (file.extension() == kTokenFileExtension) map_tokens(file, tokenizer);
+}
+
 TokenDataset::TokenDataset(const DatasetOptions& options) : options_(options) {
   require<ConfigError>(options.seq_length > 0, "seq_length must be positive, got {}", options.seq_length);
 }

@@ -34,6 +34,9 @@ struct DatasetOptions {
   bool separate_documents = false;  // no target is predicted from another document
 };
 
+/// Maps those of the files that are token files. IoError, and ConfigError if another tokenizer wrote one.
+void check_token_files(std::span<const std::filesystem::path> files, const Tokenizer& tokenizer);
+
 class TokenDataset {
  public:
   TokenDataset(std::shared_ptr<const TokenStore> tokens, Interval range, int64_t seq_length);

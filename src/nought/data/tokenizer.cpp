@@ -93,6 +93,14 @@ std::string StreamDecoder::push(int32_t id) {
   return fresh;
 }
 
+std::string StreamDecoder::finish() {
+  const std::string text = tokenizer_.decode(ids_);
+  const std::string rest = text.substr(std::min(shown_, text.size()));
+  ids_.clear();
+  shown_ = 0;
+  return rest;
+}
+
 std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
   std::error_code error;

@@ -67,11 +67,13 @@ class StreamDecoder {
   explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   /// The text that is certain after this id; "" while a character is incomplete.
   std::string push(int32_t id);
+  /// What is left when no id follows: the bytes of a character that was never completed.
+  std::string finish();
 
  private:
   const Tokenizer& tokenizer_;
   std::vector<int32_t> ids_;  // since the last whole text, after `shown_` of an earlier one as context
-  size_t shown_ = 0;
+  size_t shown_ = 0;          // bytes of what ids_ decode to
 };
 
 /// "bytes" (each byte is its own id, 0 to 255, and byte 0 ends a document: text does not contain it), or a path:

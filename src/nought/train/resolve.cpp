@@ -66,10 +66,8 @@ void Resolver::resolve_model() {
 }
 
 void Resolver::resolve_data() {
+  resolve_sources();
   const DataConfig& data = config_.data;
-  plan_.data.files = data.files;
-  if (!data.files.empty())
-    plan_.resolved.push_back({"data.files", fmt::format("{}", fmt::join(data.files, ", ")), "data.files"});
   auto tokenizer = section_value("data.tokenizer", data.tokenizer);
   if (!tokenizer.given) {
     tokenizer.value = plan_.model_dir.empty() ? "bytes" : plan_.model_dir;
@@ -89,6 +87,34 @@ void Resolver::resolve_data() {
   const auto fraction = section_value("data.validation_fraction", data.validation_fraction);
   require_fraction(fraction);
   plan_.data.validation_fraction = note("data.validation_fraction", fraction);
+  require<ConfigError>(fraction.value == 0 || data.validation_files.empty(),
+                       "{} = {} and data.validation_files are both given: choose one", fraction.place, fraction.value);
+  plan_.data.validation_files = data.validation_files;
+  plan_.data.separate_documents =
+      note("data.separate_documents", section_value("data.separate_documents", data.separate_documents));
+}
+
+void Resolver::resolve_sources() {
+  const DataConfig& data = config_.data;
+  require<ConfigError>(data.files.empty() || data.sources.empty(),
+                       "{} and data.sources are both given: write the files as one of the sources",
+                       origins_.place("data.files"));
+  const auto add = [&](const std::string& key, const std::vector<std::string>& files, double weight) {
+    plan_.data.sources.push_back({files, weight});
+    const std::string share = weight > 0 ? fmt::format("{} x ", weight) : "";
+    plan_.resolved.push_back({key, share + fmt::format("{}", fmt::join(files, ", ")), key});
+  };
+  if (!data.files.empty()) add("data.files", data.files, 0);
+  for (size_t i = 0; i < data.sources.size(); ++i) {
+    const SourceConfig& source = data.sources[i];
+    const std::string key = fmt::format("data.sources[{}]", i), place = origins_.place(key);
+    require<ConfigError>(!source.files.empty(), "{}.files is empty: expected a list of paths or globs", place);
+    require<ConfigError>(source.weight.given == data.sources[0].weight.given,
+                         "{}: give all of data.sources a weight, or none", place);
+    require<ConfigError>(!source.weight.given || (std::isfinite(source.weight.value) && source.weight.value > 0),
+                         "{}.weight: expected a finite number > 0, got {}", place, source.weight.value);
+    add(key, source.files, source.weight.value);
+  }
 }
 
 void Resolver::resolve_batch() {

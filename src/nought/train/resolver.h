@@ -35,6 +35,7 @@ class Resolver {
  private:
   void resolve_model();
   void resolve_data();
+  void resolve_sources();
   void resolve_batch();
   void resolve_precision();
   void resolve_loss_scale();

@@ -137,20 +137,39 @@ struct SchedulerArgs {
   }
 };
 
-struct DataConfig {
+/// Files that are one part of a mixture.
+struct SourceConfig {
   std::vector<std::string> files;
-  Setting<std::string> tokenizer;
-  Setting<int64_t> seq_length;
-  Setting<double> validation_fraction{0.0};
+  Setting<double> weight;
 
   template <class V>
   void visit(V& v) {
-    v("files", files, "text files: paths, or globs where ** crosses folders");
+    v("files", files, "as data.files");
+    v("weight", weight, "its share of training, over the sum of all weights; none for any source: as much as it holds");
+  }
+};
+
+struct DataConfig {
+  std::vector<std::string> files;
+  std::vector<SourceConfig> sources;
+  std::vector<std::string> validation_files;
+  Setting<std::string> tokenizer;
+  Setting<int64_t> seq_length;
+  Setting<double> validation_fraction{0.0};
+  Setting<bool> separate_documents{false};
+
+  template <class V>
+  void visit(V& v) {
+    v("files", files, "text files and token files: paths, or globs where ** crosses folders");
+    v("sources", sources, "in place of files, a mixture: a list of {files, weight}");
+    v("validation_files", validation_files, "files to validate with, in place of validation_fraction");
     v("tokenizer", tokenizer,
       "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
       "model's folder, and bytes for an inline model");
     v("seq_length", seq_length, "tokens per sequence; default: an inline model's max_position_embeddings");
-    v("validation_fraction", validation_fraction, "part of the tokens that is kept out of training");
+    v("validation_fraction", validation_fraction,
+      "part of the tokens that is kept out of training, from the end of each source");
+    v("separate_documents", separate_documents, "no target is predicted from another document");
   }
 };
 

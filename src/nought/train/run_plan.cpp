@@ -9,7 +9,7 @@ namespace nought {
 void require_trainable(const RunPlan& plan) {
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "model is missing: expected a Hugging Face folder or the content of its config.json");
-  require<ConfigError>(!plan.data.files.empty(), "data.files is empty: expected a list of paths or globs");
+  require<ConfigError>(!plan.data.sources.empty(), "data.files is empty: expected a list of paths or globs");
   require<ConfigError>(plan.data.seq_length > 0, "data.seq_length is missing: expected the tokens per sequence");
 }
 

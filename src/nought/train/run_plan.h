@@ -21,11 +21,19 @@ namespace nought {
 
 struct RunConfig;
 
-struct DataPlan {
+/// Files that are one part of a mixture.
+struct SourcePlan {
   std::vector<std::string> files;  // globs, relative to the current directory
+  double weight = 0;               // of all sources, or 0 of all: as much as they hold
+};
+
+struct DataPlan {
+  std::vector<SourcePlan> sources;
+  std::vector<std::string> validation_files;  // globs
   std::string tokenizer = "bytes";
   int64_t seq_length = 0;
   double validation_fraction = 0;  // of the tokens, kept out of training; 0 = none
+  bool separate_documents = false;
 };
 
 /// One resolved value, as `nought check` prints it.

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <type_traits>
 
-#include "nought/data/files.h"
 #include "nought/models/flops.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/matmul_rate.h"
@@ -24,10 +23,6 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
 
 namespace {
 
-TokenDataset read_data(const RunPlan& plan, const Tokenizer& tokenizer) {
-  return TokenDataset::from_files(expand_globs(plan.data.files), tokenizer, plan.data.seq_length);
-}
-
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
   return {plan.micro_batch, plan.accumulation, ranks.size(), ranks.rank()};
 }
@@ -37,6 +32,7 @@ nlohmann::json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
   return {{"seed", plan.seed},
           {"train_batch", plan.train_batch},
           {"seq_length", plan.data.seq_length},
+          {"separate_documents", plan.data.separate_documents},
           {"dtype", name_of(plan.dtype)},
           {"data", fmt::format("{:016x}", data.fingerprint())}};
 }
@@ -51,8 +47,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const
       context_(context),
       observers_(std::move(observers)),
       tokenizer_(make_tokenizer(plan.data.tokenizer)),
-      data_(read_data(plan, *tokenizer_).split_tail(plan.data.validation_fraction)),
-      sampler_(data_.first, batch_layout(plan, ranks), plan.seed),
+      data_(open_data(plan.data, *tokenizer_)),
+      sampler_(data_.training, batch_layout(plan, ranks), plan.seed),
       decoder_(model_config_of(plan), plan.recompute),
       model_(context, ranks, decoder_, sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
@@ -143,7 +139,7 @@ StepReport Trainer::step(double flops_per_token, double peak_flops) {
   std::vector<Batch> batches;
   for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
-  const StepResult result = engine_.step(batches, sampler_.targets_per_step(), report.lr, plan_.gradient_clipping);
+  const StepResult result = engine_.step(batches, sampler_.targets_in_step(made), report.lr, plan_.gradient_clipping);
   report.loss = result.loss;
   report.grad_norm = result.grad_norm;
   report.skipped = result.skipped;
@@ -172,8 +168,8 @@ void Trainer::save() {
 }
 
 void Trainer::validate() {
-  if (data_.second.num_samples() == 0) return;
-  const EvaluationSampler sampler(data_.second, batch_layout(plan_, ranks_));
+  if (!data_.validation) return;
+  const EvaluationSampler sampler(*data_.validation, batch_layout(plan_, ranks_));
   double loss = 0;  // each batch adds its part of the mean over all targets
   for (int64_t i = 0; i < sampler.num_batches(); ++i) {
     const Batch batch = sampler.batch(i, *context_.memory);

@@ -9,6 +9,7 @@
 #include "nought/train/checkpoint.h"
 #include "nought/train/engine.h"
 #include "nought/train/observer.h"
+#include "nought/train/run_data.h"
 #include "nought/train/run_plan.h"
 
 namespace nought {
@@ -57,7 +58,7 @@ class Trainer {
   const Context& context_;
   std::vector<TrainObserver*> observers_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::pair<TokenDataset, TokenDataset> data_;  // to train on, and to validate with
+  RunData data_;
   TrainSampler sampler_;
   Decoder decoder_;
   ShardedModel model_;

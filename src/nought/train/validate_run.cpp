@@ -1,8 +1,8 @@
 // What would stop a run, found before it starts: one process reads headers and names, and allocates nothing.
 #include <unistd.h>
 
-#include "nought/data/files.h"
 #include "nought/train/hf_folder.h"
+#include "nought/train/run_data.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -43,8 +43,9 @@ ModelConfig model_config_of(const RunPlan& plan) {
 void validate_run(const RunPlan& plan, StartMode mode) {
   require_trainable(plan);
   const Decoder decoder(model_config_of(plan));
-  make_tokenizer(plan.data.tokenizer)->check_fits(decoder.config().vocab_size);
-  expand_globs(plan.data.files);
+  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
+  tokenizer->check_fits(decoder.config().vocab_size);
+  check_data(plan.data, *tokenizer);
   check_output_folder(plan.output_dir, mode);
   if (mode == StartMode::resume) {
     Checkpoint(list_checkpoints(plan.output_dir).back(), decoder);

@@ -1,0 +1,147 @@
+#include "nought/train/run_data.h"
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/data/token_file.h"
+#include "nought/train/run_config.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+using testing::HasSubstr;
+
+std::string some_text(int seed) {
+  std::string text;
+  for (int i = 0; i < 90; ++i) text += fmt::format("line {} of text {}.\n", (i * seed) % 23, seed);
+  return text;
+}
+
+/// A text's tokens as a file; targets[i] tells if token i is one, all without.
+std::string write_tokens(const TempFolder& folder, const std::string& name, const std::string& text,
+                         const std::vector<uint8_t>& targets = {}) {
+  const auto bytes = make_tokenizer("bytes");
+  TokenFileWriter writer(bytes->vocab_size(), bytes->fingerprint());
+  std::vector<int32_t> ids;
+  bytes->encode_document(text, ids);
+  writer.add(ids, targets);
+  writer.write(folder / name);
+  return (folder / name).string();
+}
+
+nlohmann::json run_of(const TempFolder& folder, nlohmann::json data) {
+  data["seq_length"] = 16;
+  return {{"model",
+           {{"model_type", "llama"},
+            {"vocab_size", 256},
+            {"hidden_size", 32},
+            {"intermediate_size", 48},
+            {"num_hidden_layers", 2},
+            {"num_attention_heads", 4}}},
+          {"data", data},
+          {"training",
+           {{"max_steps", 6},
+            {"learning_rate", 3e-3},
+            {"per_device_train_batch_size", 4},
+            {"output_dir", (folder / "out").string()}}}};
+}
+
+RunPlan plan_of(const nlohmann::json& run, int ranks = 1) { return resolve(make_run_config(run, "RUN.json"), ranks); }
+
+std::string error_of(const TempFolder& folder, const nlohmann::json& data) {
+  return message_of<ConfigError>([&] { plan_of(run_of(folder, data)); });
+}
+
+struct Losses final : TrainObserver {
+  void on_step(const StepReport& report) override { training.push_back(report.loss); }
+  std::vector<double> training;
+};
+
+std::vector<double> train(const nlohmann::json& run, int ranks = 1, StartMode mode = StartMode::overwrite) {
+  Losses losses;
+  run_ranks(ranks, [&](Communicator& world, const Context& context) {
+    Trainer(plan_of(run, world.size()), mode, world, context, {&losses}).run();
+  });
+  return losses.training;
+}
+
+TEST(RunData, a_token_file_trains_as_the_text_that_it_was_made_from) {
+  const TempFolder folder;
+  const std::string text = folder.write("a.txt", some_text(3)), tokens = write_tokens(folder, "a.tokens", some_text(3));
+  EXPECT_EQ(train(run_of(folder, {{"files", {text}}})), train(run_of(folder, {{"files", {tokens}}})));
+}
+
+TEST(RunData, a_mixture_takes_its_weights_from_the_run) {
+  const TempFolder folder;
+  const std::string a = folder.write("a.txt", some_text(3)), b = write_tokens(folder, "b.tokens", some_text(5));
+  const RunPlan plan =
+      plan_of(run_of(folder, {{"sources", {{{"files", {a}}, {"weight", 3}}, {{"files", {b}}, {"weight", 1}}}}}));
+  const auto tokenizer = make_tokenizer("bytes");
+  const RunData data = open_data(plan.data, *tokenizer);
+  ASSERT_EQ(data.training.shares().size(), 2u);
+  EXPECT_EQ(data.training.shares()[0].weight, 0.75);
+  EXPECT_EQ(data.training.shares()[1].weight, 0.25);
+  EXPECT_FALSE(data.validation);
+}
+
+TEST(RunData, validation_is_a_split_or_files_of_its_own) {
+  const TempFolder folder;
+  const std::string a = folder.write("a.txt", some_text(3)), b = folder.write("b.txt", some_text(5));
+  const auto tokenizer = make_tokenizer("bytes");
+  const auto open = [&](const nlohmann::json& data) {
+    return open_data(plan_of(run_of(folder, data)).data, *tokenizer);
+  };
+  const RunData whole = open({{"files", {a}}}), own = open({{"files", {a}}, {"validation_files", {b}}});
+  EXPECT_EQ(own.training.fingerprint(), whole.training.fingerprint());
+  EXPECT_EQ(own.validation->fingerprint(), open({{"files", {b}}}).training.fingerprint());
+  const RunData split = open({{"files", {a}}, {"validation_fraction", 0.25}});
+  EXPECT_EQ(split.training.num_samples() + split.validation->num_samples(), whole.training.num_samples());
+}
+
+TEST(RunData, what_contradicts_itself_is_refused) {
+  const TempFolder folder;
+  const nlohmann::json one{{"files", {"a"}}}, weighted{{"files", {"a"}}, {"weight", 1}};
+  EXPECT_THAT(error_of(folder, {{"files", {"a"}}, {"sources", {one}}}), HasSubstr("both given"));
+  EXPECT_THAT(error_of(folder, {{"sources", {one, weighted}}}), HasSubstr("sources[1]: give all"));
+  EXPECT_THAT(error_of(folder, {{"sources", {{{"files", {"a"}}, {"weight", -1}}}}}), HasSubstr("got -1"));
+  EXPECT_THAT(error_of(folder, {{"sources", {{{"weight", 1}}}}}), HasSubstr("sources[0].files is empty"));
+  EXPECT_THAT(error_of(folder, {{"files", {"a"}}, {"validation_files", {"b"}}, {"validation_fraction", 0.1}}),
+              HasSubstr("choose one"));
+}
+
+TEST(RunData, a_token_file_of_another_tokenizer_is_refused_before_the_run) {
+  const TempFolder folder;
+  TokenFileWriter writer(300, 7);
+  writer.add(std::vector<int32_t>{1, 2, 3});
+  writer.write(folder / "other.tokens");
+  const RunPlan plan = plan_of(run_of(folder, {{"files", {(folder / "other.tokens").string()}}}));
+  EXPECT_THAT(message_of<ConfigError>([&] { validate_run(plan, StartMode::fresh); }), HasSubstr("another tokenizer"));
+}
+
+// The mask leaves 1 of 3 tokens as targets, so that ranks hold different numbers of them.
+TEST(RunData, masked_targets_count_once_in_every_layout_and_a_resume_goes_on) {
+  const TempFolder folder;
+  std::vector<uint8_t> targets(some_text(3).size() + 1);
+  for (size_t i = 0; i < targets.size(); ++i) targets[i] = i / 40 % 3 == 0;
+  const std::string masked = write_tokens(folder, "a.tokens", some_text(3), targets);
+  nlohmann::json run = run_of(folder, {{"files", {masked}}, {"separate_documents", true}});
+  const std::vector<double> one = train(run);
+  EXPECT_NE(one, train(run_of(folder, {{"files", {write_tokens(folder, "b.tokens", some_text(3))}}})));
+  run["training"]["per_device_train_batch_size"] = 2;
+  run["deepspeed"]["zero_optimization"]["stage"] = 3;
+  run["training"]["save_steps"] = 3;
+  const std::vector<double> two = train(run, 2);
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5) << "step " << i;
+  std::filesystem::remove_all(folder / "out/checkpoint-6");
+  const std::vector<double> rest = train(run, 2, StartMode::resume);
+  EXPECT_EQ(rest, std::vector<double>(two.begin() + 3, two.end()));
+}
+
+}  // namespace
+}  // namespace nought
