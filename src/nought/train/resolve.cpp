@@ -87,16 +87,17 @@ void Resolver::resolve_data() {
   const auto fraction = section_value("data.validation_fraction", data.validation_fraction);
   require_fraction(fraction);
   plan_.data.validation_fraction = note("data.validation_fraction", fraction);
-  require<ConfigError>(fraction.value == 0 || data.validation_files.empty(),
+  require<ConfigError>(fraction.value == 0 || data.validation_files.value.empty(),
                        "{} = {} and data.validation_files are both given: choose one", fraction.place, fraction.value);
-  plan_.data.validation_files = data.validation_files;
+  plan_.data.validation_files = data.validation_files.value;
   plan_.data.separate_documents =
       note("data.separate_documents", section_value("data.separate_documents", data.separate_documents));
 }
 
 void Resolver::resolve_sources() {
   const DataConfig& data = config_.data;
-  require<ConfigError>(data.files.empty() || data.sources.empty(),
+  const std::vector<SourceConfig>& sources = data.sources.value;
+  require<ConfigError>(data.files.empty() || sources.empty(),
                        "{} and data.sources are both given: write the files as one of the sources",
                        origins_.place("data.files"));
   const auto add = [&](const std::string& key, const std::vector<std::string>& files, double weight) {
@@ -105,11 +106,11 @@ void Resolver::resolve_sources() {
     plan_.resolved.push_back({key, share + fmt::format("{}", fmt::join(files, ", ")), key});
   };
   if (!data.files.empty()) add("data.files", data.files, 0);
-  for (size_t i = 0; i < data.sources.size(); ++i) {
-    const SourceConfig& source = data.sources[i];
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const SourceConfig& source = sources[i];
     const std::string key = fmt::format("data.sources[{}]", i), place = origins_.place(key);
     require<ConfigError>(!source.files.empty(), "{}.files is empty: expected a list of paths or globs", place);
-    require<ConfigError>(source.weight.given == data.sources[0].weight.given,
+    require<ConfigError>(source.weight.given == sources[0].weight.given,
                          "{}: give all of data.sources a weight, or none", place);
     require<ConfigError>(!source.weight.given || (std::isfinite(source.weight.value) && source.weight.value > 0),
                          "{}.weight: expected a finite number > 0, got {}", place, source.weight.value);

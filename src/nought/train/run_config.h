@@ -151,8 +151,8 @@ struct SourceConfig {
 
 struct DataConfig {
   std::vector<std::string> files;
-  std::vector<SourceConfig> sources;
-  std::vector<std::string> validation_files;
+  Setting<std::vector<SourceConfig>> sources;
+  Setting<std::vector<std::string>> validation_files;
   Setting<std::string> tokenizer;
   Setting<int64_t> seq_length;
   Setting<double> validation_fraction{0.0};
