@@ -44,6 +44,18 @@ TEST(Bench, works_have_names) {
   EXPECT_THROW(named_step("W4"), ConfigError);
 }
 
+TEST(Bench, collectives_in_bf16_stand_beside_as_many_elements_in_f32) {
+  run_ranks(2, [&](Communicator& ranks, const Context& context) {
+    const std::vector<Figure> figures = bench_collectives(ranks, context, DType::bf16, 1, {1});
+    ASSERT_EQ(figures.size(), 3u);
+    for (const Figure& figure : figures) {
+      EXPECT_EQ(figure.work, 1 << 20);
+      EXPECT_EQ(figure.limit_name, "as f32");
+      EXPECT_EQ(figure.limits.values.size(), 1u);
+    }
+  });
+}
+
 TEST(Bench, files_are_removed_after_they_were_measured) {
   const test::TempFolder folder;
   const std::vector<Figure> figures = bench_io(Context::cpu(), folder.path().string(), 1 << 16, 2);

@@ -1,5 +1,6 @@
-// The checks of a Communicator between real processes: test_comm_mpi CASE [SPIN NAP (us)], started by mpirun. Prints
-// one line that begins with "ok" on rank 0, and leaves with 0, when all is well.
+// The checks of a Communicator between real processes: test_comm_mpi CASE [OPTION=N]..., started by mpirun. Prints
+// one line that begins with "ok" on rank 0, and leaves with 0, when all is well. Options are fields of MpiOptions: spin
+// and nap (us), windows (0 or 1), ranks_per_host.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -124,6 +125,24 @@ using Case = void (*)(MpiWorld&, const Context&);
 const std::map<std::string, Case> kCases{{"checks", run_checks}, {"throw", run_throw},     {"die", run_die},
                                          {"abort", run_abort},   {"timeout", run_timeout}, {"speed", run_speed}};
 
+void set_option(MpiOptions& options, const std::string& text) {
+  const size_t equals = text.find('=');
+  require<ConfigError>(equals != std::string::npos, "\"{}\" is not OPTION=N", text);
+  const std::string name = text.substr(0, equals);
+  const int value = std::stoi(text.substr(equals + 1));
+  if (name == "spin") {
+    options.spin = std::chrono::microseconds(value);
+  } else if (name == "nap") {
+    options.nap = std::chrono::microseconds(value);
+  } else if (name == "windows") {
+    options.shared_windows = value != 0;
+  } else if (name == "ranks_per_host") {
+    options.ranks_per_host = value;
+  } else {
+    fail<ConfigError>("no option is called \"{}\"", name);
+  }
+}
+
 void run_case(const std::string& name, const MpiOptions& options) {
   const auto found = kCases.find(name);
   require<ConfigError>(found != kCases.end(), "no case is called \"{}\"", name);
@@ -140,10 +159,7 @@ void run_case(const std::string& name, const MpiOptions& options) {
 int main(int argc, char** argv) {
   try {
     nought::MpiOptions options;
-    if (argc == 4) {
-      options.spin = std::chrono::microseconds(std::stoi(argv[2]));
-      options.nap = std::chrono::microseconds(std::stoi(argv[3]));
-    }
+    for (int i = 2; i < argc; ++i) nought::set_option(options, argv[i]);
     nought::run_case(argc > 1 ? argv[1] : "checks", options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "test_comm_mpi: %s\n", error.what());

@@ -1,6 +1,7 @@
 #include "nought/tensor/tensor.h"
 
 #include <array>
+#include <cstdlib>
 
 #include <gtest/gtest.h>
 
@@ -53,6 +54,21 @@ TEST(Ledger, counts_what_is_alive_by_category_and_remembers_the_peak) {
   EXPECT_EQ(memory->ledger().current_total(), 0);
   EXPECT_EQ(memory->ledger().peak_total(), 4096 + 256);
   EXPECT_EQ(memory->ledger().at_peak(Category::parameters), 4096);
+}
+
+TEST(Memory, counts_what_it_adopted_and_gives_it_back_to_its_owner) {
+  const auto memory = Memory::create();
+  const std::shared_ptr<void> block(std::malloc(4096), [](void* data) { std::free(data); });
+  {
+    const Tensor tensor(memory->adopt(block, 4096, Category::communication), 0, {1024}, DType::f32);
+    EXPECT_EQ(tensor.raw(), block.get());
+    EXPECT_EQ(block.use_count(), 2);
+    EXPECT_EQ(memory->ledger().current(Category::communication), 4096);
+  }
+  EXPECT_EQ(block.use_count(), 1);
+  EXPECT_EQ(memory->ledger().current_total(), 0);
+  memory->set_limit(4095);
+  EXPECT_THROW(memory->adopt(block, 4096, Category::communication), MemoryLimitError);
 }
 
 TEST(Memory, reuses_freed_blocks) {

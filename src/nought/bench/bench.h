@@ -30,9 +30,11 @@ std::vector<Figure> bench_attention(const Context& context, const Limits& limits
 /// Updates, norms, activations, residuals and casts: bytes read and written once, against a triad.
 std::vector<Figure> bench_elementwise(const Context& context, const Limits& limits, DType dtype, int samples);
 
-/// all_reduce, reduce_scatter and all_gather of 1 MiB to 256 MiB: the bytes of the whole tensor, against a copy of as
-/// many by one core. All ranks call it; each gets the figures.
-std::vector<Figure> bench_collectives(Communicator& ranks, const Context& context, DType dtype, int samples);
+/// all_reduce, reduce_scatter and all_gather of tensors of so many MiB: the bytes of the whole tensor, against MPI's
+/// own collective in f32 (when the ranks are processes), else against as many elements in f32. All ranks call it; each
+/// gets the figures.
+std::vector<Figure> bench_collectives(Communicator& ranks, const Context& context, DType dtype, int samples,
+                                      const std::vector<int64_t>& mebibytes = {1, 4, 16, 64, 256});
 
 /// Writing and reading a file of tensors, as checkpoints do, against plain sequential writes and reads.
 std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples);

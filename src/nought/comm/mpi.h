@@ -23,6 +23,10 @@ bool launched_by_mpi();
 struct MpiOptions {
   std::chrono::microseconds spin{50};
   std::chrono::microseconds nap{20};
+  /// Ranks of one host hand each other what they can through shared memory, not through MPI.
+  bool shared_windows = true;
+  /// Treats that many ranks of a host as if they had it for themselves: for tests. 0: all.
+  int ranks_per_host = 0;
 };
 
 class MpiWorld {
@@ -55,6 +59,14 @@ class MpiWorld {
   int local_rank_ = 0, local_size_ = 1;
   std::vector<std::string> host_names_;
   int exceptions_at_birth_;
+};
+
+/// The MPI library's own collectives on all ranks, for comparisons: f32, in an order of additions of its choice,
+/// without deadlines. Only while an MpiWorld lives; the tensors are at most 2^31 - 1 elements long.
+struct MpiOwn {
+  static Event all_reduce(Tensor tensor);
+  static Event reduce_scatter(Tensor full, Tensor shard);
+  static Event all_gather(Tensor shard, Tensor full);
 };
 
 }  // namespace nought

@@ -28,23 +28,19 @@ void for_each_message(const Tensor& tensor, F f) {
   }
 }
 
-/// Spins after progress, then naps.
-class Backoff {
- public:
-  explicit Backoff(const MpiOptions& options) : options_(options), last_progress_(Clock::now()) {}
-
-  /// After a poll that began at `poll_begin` and did not complete.
-  void pause(Clock::time_point poll_begin, Clock::time_point now) {
-    if (now - poll_begin > kPollWithProgress) last_progress_ = now;
-    if (options_.nap.count() > 0 && now - last_progress_ > options_.spin) std::this_thread::sleep_for(options_.nap);
-  }
-
- private:
-  MpiOptions options_;
-  Clock::time_point last_progress_;
-};
-
 }  // namespace
+
+Clock::time_point Pause::after_poll() {
+  const Clock::time_point end = now();
+  if (end - poll_begin_ > kPollWithProgress) last_progress_ = end;
+  if (options_.nap.count() > 0 && end - last_progress_ > options_.spin) {
+    std::this_thread::sleep_for(options_.nap);
+    poll_begin_ = now();
+  } else {
+    poll_begin_ = end;
+  }
+  return end;
+}
 
 void check_mpi(int code, std::string_view what) {
   if (code == MPI_SUCCESS) return;
@@ -143,23 +139,15 @@ void MpiEngine::check_usable(const Call& call) const {
   require<CommError>(usable(), "{} cannot run on rank {}: an earlier call failed on this rank", call.str(), call.rank);
 }
 
-void MpiEngine::wait(const Call& call, MpiRequests& requests) {
+void MpiEngine::progress() {
+  int found = 0;  // nothing is ever sent in that group; any call to MPI lets messages get on
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, farewell_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
+}
+
+void MpiEngine::pause_or_fail(const Call& call, Pause& pause) {
+  if (abort_code_ != kNoAbort) end_ranks();
   check_usable(call);
-  Backoff backoff(options_);
-  try {
-    while (true) {
-      const Clock::time_point begin = Clock::now();
-      if (requests.test()) return;
-      const Clock::time_point now = Clock::now();
-      if (abort_code_ != kNoAbort) end_ranks();
-      check_usable(call);
-      if (now > call.deadline) call.fail_timeout();
-      backoff.pause(begin, now);
-    }
-  } catch (...) {
-    cancel();
-    throw;
-  }
+  if (pause.after_poll() > call.deadline) call.fail_timeout();
 }
 
 void MpiEngine::post(const Call& call, const Tensor& message, int destination, int tag, MPI_Comm group) {

@@ -31,6 +31,19 @@ class MpiRequests {
   std::vector<int> expected_;  // bytes to receive, or -1
 };
 
+/// What a wait does between two polls: it spins after progress, then naps.
+class Pause {
+ public:
+  explicit Pause(const MpiOptions& options) : options_(options), last_progress_(now()), poll_begin_(last_progress_) {}
+  /// After a poll that did not complete, begun when the last call returned. Returns the time.
+  std::chrono::steady_clock::time_point after_poll();
+
+ private:
+  static std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
+  MpiOptions options_;
+  std::chrono::steady_clock::time_point last_progress_, poll_begin_;
+};
+
 /// One per process, for ever: abort() may be called when everything else is gone.
 class MpiEngine {
  public:
@@ -43,9 +56,32 @@ class MpiEngine {
   /// Meets all ranks, then ends MPI; does nothing after a failure.
   void finalize();
 
-  /// Polls until the requests are complete. CommError when the deadline passes or the engine was cancelled; after that
-  /// every call fails: the ranks no longer agree on what comes next.
-  void wait(const Call& call, MpiRequests& requests);
+  /// Polls until ready() is true. CommError when the deadline passes or the engine was cancelled; after that every call
+  /// fails: the ranks no longer agree on what comes next.
+  template <class Ready>
+  void wait_until(const Call& call, Ready&& ready) {
+    check_usable(call);
+    try {
+      Pause pause(options_);
+      while (!ready()) pause_or_fail(call, pause);
+    } catch (...) {
+      cancel();
+      throw;
+    }
+  }
+  void wait(const Call& call, MpiRequests& requests) {
+    wait_until(call, [&] { return requests.test(); });
+  }
+  /// The same for what MPI knows nothing of, with `messages` of this rank under way: they must get on meanwhile, lest
+  /// ranks wait for each other in turn.
+  template <class Ready>
+  void wait_beside_messages(const Call& call, bool messages, Ready&& ready) {
+    wait_until(call, [&] {
+      if (ready()) return true;
+      if (messages || !posted_.empty()) progress();
+      return false;
+    });
+  }
   /// Sends a message that nobody waits for, and keeps it until it has gone.
   void post(const Call& call, const Tensor& message, int destination, int tag, MPI_Comm group);
   /// Waits until all posted messages have gone.
@@ -63,6 +99,8 @@ class MpiEngine {
   };
   MpiEngine();
   void check_usable(const Call& call) const;
+  void progress();
+  void pause_or_fail(const Call& call, Pause& pause);
   void end_ranks();
   /// Drops the messages that have gone, and comes again while some have not.
   void drain();

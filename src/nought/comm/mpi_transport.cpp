@@ -1,6 +1,6 @@
 #include "nought/comm/mpi_transport.h"
 
-#include "nought/comm/mpi_buffers.h"
+#include <map>
 
 namespace nought {
 namespace {
@@ -18,11 +18,44 @@ Tensor segment_of(const Tensor& tensor, Interval segment) {
 
 }  // namespace
 
-MpiTransport::MpiTransport(MpiEngine& engine, MPI_Comm group, const Context& context)
-    : engine_(engine), group_(group), context_(context), reduction_(context.kernels) {
+MpiTransport::MpiTransport(MpiEngine& engine, MPI_Comm group, const Context& context,
+                           std::shared_ptr<const Neighbours> neighbours)
+    : engine_(engine),
+      group_(group),
+      context_(context),
+      reduction_(context.kernels),
+      neighbours_(std::move(neighbours)) {
   check_mpi(MPI_Comm_set_errhandler(group_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
+  window_ranks_.assign(static_cast<size_t>(size_), -1);
+  if (neighbours_->slot_bytes > 0) place_ranks(*neighbours_);
+  for (int step = 1; step < size_; ++step) {
+    const int peer = (rank_ + step) % size_;
+    all_peers_.push_back(peer);
+    (is_local(peer) ? local_peers_ : remote_peers_).push_back(peer);
+  }
+}
+
+void MpiTransport::place_ranks(const Neighbours& neighbours) {
+  std::vector<int> ranks(static_cast<size_t>(size_)), world_ranks(static_cast<size_t>(size_));
+  for (int rank = 0; rank < size_; ++rank) ranks[static_cast<size_t>(rank)] = rank;
+  MPI_Group members, world;
+  check_mpi(MPI_Comm_group(group_, &members), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
+  check_mpi(MPI_Group_translate_ranks(members, size_, ranks.data(), world, world_ranks.data()),
+            "MPI_Group_translate_ranks");
+  MPI_Group_free(&members), MPI_Group_free(&world);
+  const auto host_of = [&](int rank) {
+    return neighbours.host[static_cast<size_t>(world_ranks[static_cast<size_t>(rank)])];
+  };
+  std::map<int, int> ranks_of_host;
+  for (const int rank : ranks) {
+    most_local_peers_ = std::max(most_local_peers_, ranks_of_host[host_of(rank)]++);
+    if (host_of(rank) == host_of(rank_))
+      window_ranks_[static_cast<size_t>(rank)] =
+          neighbours.window_rank[static_cast<size_t>(world_ranks[static_cast<size_t>(rank)])];
+  }
 }
 
 MpiTransport::~MpiTransport() {
@@ -40,7 +73,67 @@ MpiTransport::~MpiTransport() {
   }
 }
 
+void MpiTransport::send_chunk(const Call& call, const std::vector<SharedWindows::Piece>& pieces) {
+  if (local_peers_.empty()) return;
+  engine_.wait_beside_messages(call, !remote_peers_.empty(), [&] { return neighbours_->windows->try_send(pieces); });
+}
+
+Tensor MpiTransport::receive_chunk(const Call& call, int from, DType dtype, int64_t numel) {
+  Tensor chunk;
+  engine_.wait_beside_messages(call, !remote_peers_.empty(), [&] {
+    chunk = neighbours_->windows->try_receive(window_rank(from), dtype, numel);
+    return chunk.defined();
+  });
+  return chunk;
+}
+
+void MpiTransport::copy_chunk(const Call& call, int from, const Tensor& to) {
+  if (to.numel() == 0) return;
+  copy(receive_chunk(call, from, to.dtype(), to.numel()), to);
+  neighbours_->windows->release(window_rank(from));
+}
+
+void MpiTransport::exchange(const Call& call, int tensors_sent, const std::vector<Outgoing>& outgoing,
+                            const std::vector<Incoming>& incoming) {
+  MpiRequests requests;
+  std::vector<SharedWindows::Piece> pieces;
+  int64_t longest = 0;
+  for (const Incoming& in : incoming) {
+    if (!is_local(in.from)) requests.receive(in.tensor, in.from, kCollectiveTag, group_);
+    longest = std::max(longest, in.tensor.bytes());
+  }
+  for (const Outgoing& out : outgoing) {
+    pieces.emplace_back();
+    for (const int peer : out.to) {
+      if (is_local(peer)) pieces.back().readers.push_back(window_rank(peer));
+      if (!is_local(peer)) requests.send(out.tensor, peer, kCollectiveTag, group_);
+    }
+    longest = std::max(longest, out.tensor.bytes());
+  }
+  const int64_t chunk_bytes = neighbours_->windows
+                                  ? neighbours_->windows->slot_bytes() / std::max(tensors_sent, 1) / 64 * 64
+                                  : kLongestSegmentBytes;  // of what is kept, while messages are under way
+  for (int64_t begin = 0; begin < longest; begin += chunk_bytes) {
+    const auto chunk_of = [&](const Tensor& tensor) {
+      const int64_t size = size_of(tensor.dtype());
+      return segment_of(tensor, {begin / size, (begin + chunk_bytes) / size});
+    };
+    for (size_t i = 0; i < outgoing.size(); ++i) {
+      pieces[i].data = chunk_of(outgoing[i].tensor);
+      if (outgoing[i].kept.defined()) copy(pieces[i].data, chunk_of(outgoing[i].kept));
+    }
+    send_chunk(call, pieces);
+    for (const Incoming& in : incoming)
+      if (is_local(in.from)) copy_chunk(call, in.from, chunk_of(in.tensor));
+  }
+  engine_.wait(call, requests);
+}
+
 void MpiTransport::broadcast(const Call& call, const Tensor& tensor, int root) {
+  if (remote_peers_.empty()) {
+    if (rank_ == root) return exchange(call, 1, {{.tensor = tensor, .to = local_peers_}}, {});
+    return exchange(call, 1, {}, {{.tensor = tensor, .from = root}});
+  }
   constexpr int64_t kLongest = int64_t{1} << 30;  // MPI counts in int
   MpiRequests requests;
   for (int64_t begin = 0; begin < tensor.bytes(); begin += kLongest) {
@@ -53,138 +146,138 @@ void MpiTransport::broadcast(const Call& call, const Tensor& tensor, int root) {
 }
 
 void MpiTransport::gather(const Call& call, const Tensor& in, const Tensor& out, int root) {
-  MpiRequests requests;
-  if (rank_ == root) {
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer != root) requests.receive(part(out, peer), peer, kCollectiveTag, group_);
-    }
-    copy(in, part(out, root));
-  } else {
-    requests.send(in, root, kCollectiveTag, group_);
-  }
-  engine_.wait(call, requests);
+  if (rank_ != root) return exchange(call, 1, {{.tensor = in, .to = {root}}}, {});
+  std::vector<Incoming> incoming;
+  for (const int peer : all_peers_) incoming.push_back({part(out, peer), peer});
+  exchange(call, 1, {{.tensor = in, .to = {}, .kept = part(out, root)}}, incoming);
 }
 
 void MpiTransport::scatter(const Call& call, const Tensor& in, const Tensor& out, int root) {
-  MpiRequests requests;
-  if (rank_ == root) {
-    for (int peer = 0; peer < size_; ++peer) {
-      if (peer != root) requests.send(part(in, peer), peer, kCollectiveTag, group_);
-    }
-    copy(part(in, root), out);
-  } else {
-    requests.receive(out, root, kCollectiveTag, group_);
-  }
-  engine_.wait(call, requests);
-}
-
-void MpiTransport::gather_parts(const Call& call, const Tensor& full) {
-  MpiRequests requests;
-  for (int step = 1; step < size_; ++step) {  // each rank begins with another peer, so that none is flooded
-    const int source = (rank_ + size_ - step) % size_;
-    requests.receive(part(full, source), source, kCollectiveTag, group_);
-  }
-  for (int step = 1; step < size_; ++step) {
-    requests.send(part(full, rank_), (rank_ + step) % size_, kCollectiveTag, group_);
-  }
-  engine_.wait(call, requests);
+  if (rank_ != root) return exchange(call, most_local_peers_, {}, {{.tensor = out, .from = root}});
+  std::vector<Outgoing> outgoing{{.tensor = part(in, root), .to = {}, .kept = out}};
+  for (const int peer : all_peers_) outgoing.push_back({.tensor = part(in, peer), .to = {peer}});
+  exchange(call, most_local_peers_, outgoing, {});
 }
 
 void MpiTransport::all_gather(const Call& call, const Tensor& shard, const Tensor& full) {
-  copy(shard, part(full, rank_));
-  gather_parts(call, full);
+  std::vector<Incoming> incoming;
+  for (const int peer : all_peers_) incoming.push_back({part(full, peer), peer});
+  exchange(call, 1, {{.tensor = shard, .to = all_peers_, .kept = part(full, rank_)}}, incoming);
 }
 
 void MpiTransport::all_to_all(const Call& call, const Tensor& in, const Tensor& out) {
-  MpiRequests requests;
-  for (int step = 1; step < size_; ++step) {
-    const int source = (rank_ + size_ - step) % size_;
-    requests.receive(part(out, source), source, kCollectiveTag, group_);
+  std::vector<Outgoing> outgoing{{.tensor = part(in, rank_), .to = {}, .kept = part(out, rank_)}};
+  std::vector<Incoming> incoming;
+  for (const int peer : all_peers_) {
+    outgoing.push_back({.tensor = part(in, peer), .to = {peer}});
+    incoming.push_back({part(out, peer), peer});
   }
-  for (int step = 1; step < size_; ++step) {
-    const int destination = (rank_ + step) % size_;
-    requests.send(part(in, destination), destination, kCollectiveTag, group_);
-  }
-  copy(part(in, rank_), part(out, rank_));
-  engine_.wait(call, requests);
+  exchange(call, most_local_peers_, outgoing, incoming);
+}
+
+int64_t MpiTransport::segment_length(DType dtype) const {
+  const int64_t length = reduction_segment(dtype, size_);
+  if (most_local_peers_ == 0) return length;
+  return std::min(length, window_segment(dtype, neighbours_->slot_bytes, most_local_peers_));
 }
 
 std::vector<MpiTransport::Slot> MpiTransport::make_slots(const Tensor& full) const {
-  const int64_t length = std::min(reduction_segment(full.dtype(), size_), part(full, rank_).numel());
+  const int64_t length = std::min(segment_length(full.dtype()), part(full, rank_).numel());
   std::vector<Slot> slots(kReductionSlots);
   for (Slot& slot : slots) {
-    for (int peer = 0; peer < size_; ++peer) {
-      slot.buffers.push_back(peer == rank_ ? Tensor()
-                                           : context_.empty({length}, full.dtype(), Category::communication));
-    }
+    slot.buffers.resize(static_cast<size_t>(size_));
+    for (const int peer : remote_peers_)
+      slot.buffers[static_cast<size_t>(peer)] = context_.empty({length}, full.dtype(), Category::communication);
   }
   return slots;
 }
 
-void MpiTransport::post_segment(Slot& slot, const Tensor& full, Interval segment) {
+void MpiTransport::send_segment(const Call& call, Slot& slot, const Tensor& full, Interval segment) {
   const int64_t mine = segment_of(part(full, rank_), segment).numel();
-  for (int step = 1; step < size_; ++step) {
-    const int source = (rank_ + size_ - step) % size_;
-    const Tensor& buffer = slot.buffers[static_cast<size_t>(source)];
-    slot.requests.receive(buffer.flat(0, mine), source, kCollectiveTag, group_);
+  for (const int peer : remote_peers_) {
+    const Tensor& buffer = slot.buffers[static_cast<size_t>(peer)];
+    slot.requests.receive(buffer.flat(0, mine), peer, kCollectiveTag, group_);
+    slot.requests.send(segment_of(part(full, peer), segment), peer, kCollectiveTag, group_);
   }
-  for (int step = 1; step < size_; ++step) {
-    const int destination = (rank_ + step) % size_;
-    slot.requests.send(segment_of(part(full, destination), segment), destination, kCollectiveTag, group_);
-  }
+  std::vector<SharedWindows::Piece> pieces;
+  for (const int peer : local_peers_) pieces.push_back({segment_of(part(full, peer), segment), {window_rank(peer)}});
+  send_chunk(call, pieces);
 }
 
-void MpiTransport::add_segment(Slot& slot, const Tensor& full, Interval segment, const Tensor& own, ReduceOp op) {
+void MpiTransport::add_segment(const Call& call, Slot& slot, const Tensor& full, Interval segment, const Tensor& own,
+                               ReduceOp op) {
+  engine_.wait(call, slot.requests);
   const Tensor out = segment_of(own, segment);
+  if (out.numel() == 0) return;
   std::vector<Tensor> inputs;
   for (int peer = 0; peer < size_; ++peer) {
-    inputs.push_back(peer == rank_ ? segment_of(part(full, rank_), segment)
-                                   : slot.buffers[static_cast<size_t>(peer)].flat(0, out.numel()));
+    if (peer == rank_) {
+      inputs.push_back(segment_of(part(full, rank_), segment));
+    } else if (is_local(peer)) {
+      inputs.push_back(receive_chunk(call, peer, out.dtype(), out.numel()));
+    } else {
+      inputs.push_back(slot.buffers[static_cast<size_t>(peer)].flat(0, out.numel()));
+    }
   }
   reduction_.run(std::move(inputs), out, op);
+  for (const int peer : local_peers_) neighbours_->windows->release(window_rank(peer));
 }
 
-void MpiTransport::reduce_parts(const Call& call, const Tensor& full, const Tensor& own, ReduceOp op) {
+void MpiTransport::spread_segment(const Call& call, const Tensor& full, Interval segment) {
+  SharedWindows::Piece piece{segment_of(part(full, rank_), segment), {}};
+  for (const int peer : local_peers_) piece.readers.push_back(window_rank(peer));
+  send_chunk(call, {piece});
+}
+
+void MpiTransport::collect_segment(const Call& call, const Tensor& full, Interval segment) {
+  for (const int peer : local_peers_) copy_chunk(call, peer, segment_of(part(full, peer), segment));
+}
+
+void MpiTransport::reduce_parts(const Call& call, const Tensor& full, const Tensor& own, ReduceOp op, bool spread) {
   std::vector<Slot> slots = make_slots(full);
-  const int64_t length = reduction_segment(full.dtype(), size_);
+  const int64_t length = segment_length(full.dtype());
   const int64_t count = ceil_div(part(full, 0).numel(), length);  // the first part is the longest
   const auto segment = [&](int64_t i) { return Interval{i * length, (i + 1) * length}; };
   const auto slot = [&](int64_t i) -> Slot& { return slots[static_cast<size_t>(i % kReductionSlots)]; };
-  for (int64_t i = 0; i < std::min<int64_t>(count, kReductionSlots); ++i) post_segment(slot(i), full, segment(i));
+  for (int64_t i = 0; i < std::min<int64_t>(count, kReductionSlots); ++i) send_segment(call, slot(i), full, segment(i));
   for (int64_t i = 0; i < count; ++i) {
-    engine_.wait(call, slot(i).requests);
-    add_segment(slot(i), full, segment(i), own, op);
-    if (i + kReductionSlots < count) post_segment(slot(i), full, segment(i + kReductionSlots));
+    add_segment(call, slot(i), full, segment(i), own, op);
+    if (spread) spread_segment(call, full, segment(i));
+    if (i + kReductionSlots < count) send_segment(call, slot(i), full, segment(i + kReductionSlots));
+    // One behind: the peers have had time to add it.
+    if (spread && i > 0) collect_segment(call, full, segment(i - 1));
   }
+  if (spread && count > 0) collect_segment(call, full, segment(count - 1));
 }
 
 void MpiTransport::reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) {
-  reduce_parts(call, full, shard, op);
+  reduce_parts(call, full, shard, op, /*spread=*/false);
 }
 
 void MpiTransport::all_reduce(const Call& call, const Tensor& tensor, ReduceOp op) {
-  reduce_parts(call, tensor, part(tensor, rank_), op);
-  gather_parts(call, tensor);
+  reduce_parts(call, tensor, part(tensor, rank_), op, /*spread=*/true);
+  if (remote_peers_.empty()) return;
+  std::vector<Incoming> incoming;
+  for (const int peer : remote_peers_) incoming.push_back({part(tensor, peer), peer});
+  exchange(call, 1, {{.tensor = part(tensor, rank_), .to = remote_peers_}}, incoming);
 }
 
 void MpiTransport::reduce(const Call& call, const Tensor& in, const Tensor& out, int root, ReduceOp op) {
-  const int64_t block_length = reduction_segment(in.dtype(), size_) * size_;  // so that a part is one segment
+  const int64_t block_length = segment_length(in.dtype()) * size_;  // so that a part is one segment
   for (int64_t begin = 0; begin < in.numel(); begin += block_length) {
     const int64_t end = std::min(in.numel(), begin + block_length);
     const Tensor block = in.flat(begin, end);
     const Tensor result = rank_ == root ? out.flat(begin, end) : Tensor();
     const Tensor own = rank_ == root ? part(result, rank_)
                                      : context_.empty(part(block, rank_).shape(), in.dtype(), Category::communication);
-    reduce_parts(call, block, own, op);
-    MpiRequests requests;
+    reduce_parts(call, block, own, op, /*spread=*/false);
     if (rank_ == root) {
-      for (int peer = 0; peer < size_; ++peer) {
-        if (peer != root) requests.receive(part(result, peer), peer, kCollectiveTag, group_);
-      }
+      std::vector<Incoming> incoming;
+      for (const int peer : all_peers_) incoming.push_back({part(result, peer), peer});
+      exchange(call, 1, {}, incoming);
     } else {
-      requests.send(own, root, kCollectiveTag, group_);
+      exchange(call, 1, {{.tensor = own, .to = {root}}}, {});
     }
-    engine_.wait(call, requests);
   }
 }
 
@@ -212,7 +305,7 @@ std::unique_ptr<Transport> MpiTransport::split(const Call& call, int color, int 
   barrier(call);  // MPI_Comm_split cannot be given up: it begins when all ranks are there
   MPI_Comm group;
   check_mpi(MPI_Comm_split(group_, color, key, &group), "MPI_Comm_split");
-  return std::make_unique<MpiTransport>(engine_, group, context_);
+  return std::make_unique<MpiTransport>(engine_, group, context_, neighbours_);
 }
 
 }  // namespace nought

@@ -1,18 +1,30 @@
-// MpiTransport: the collectives of one MPI group as non-blocking messages between processes.
+// MpiTransport: the collectives of one MPI group: through shared windows between ranks of one host, as non-blocking
+// messages between hosts.
 //
-// Reductions are direct exchanges: each rank sends part j to rank j, which adds what it receives in rank order. Parts
-// travel in segments through two sets of small buffers: one is received while the other is added.
+// Reductions are direct exchanges: each rank sends part j to rank j, which adds what it gets in rank order. Parts
+// travel in segments: some are on their way while one is added. What ranks of the host sent is added where it lies, in
+// their windows; what came from other hosts is added from small buffers.
 #pragma once
 
 #include "nought/comm/mpi_engine.h"
 #include "nought/comm/reduction.h"
+#include "nought/comm/shared_windows.h"
 
 namespace nought {
+
+/// Where the ranks of the job are, by rank of MPI_COMM_WORLD, and the windows of this rank's host. Without windows
+/// (null), all messages are MPI's.
+struct Neighbours {
+  std::shared_ptr<SharedWindows> windows;
+  int64_t slot_bytes = 0;             // the least of any host's windows; the same on all ranks
+  std::vector<int> host = {};         // a number of its own for each host
+  std::vector<int> window_rank = {};  // among the ranks of its host
+};
 
 class MpiTransport final : public Transport {
  public:
   /// Takes the group over, and frees it.
-  MpiTransport(MpiEngine& engine, MPI_Comm group, const Context& context);
+  MpiTransport(MpiEngine& engine, MPI_Comm group, const Context& context, std::shared_ptr<const Neighbours> neighbours);
   ~MpiTransport() override;
 
   int rank() const override { return rank_; }
@@ -34,26 +46,57 @@ class MpiTransport final : public Transport {
   void cancel() override { engine_.cancel(); }
 
  private:
-  /// What one segment of a reduction is received into, and the messages that fill it.
+  /// A tensor that goes to some ranks and, if `kept` is defined, to this one.
+  struct Outgoing {
+    Tensor tensor;
+    std::vector<int> to;
+    Tensor kept = {};
+  };
+  struct Incoming {
+    Tensor tensor;
+    int from = 0;
+  };
+  /// What one segment of a reduction is received into from other hosts, and the messages that fill it.
   struct Slot {
     MpiRequests requests;
-    std::vector<Tensor> buffers;  // by rank; this rank's own stays undefined
+    std::vector<Tensor> buffers;  // by rank; undefined for ranks of this host
   };
 
+  void place_ranks(const Neighbours& neighbours);
   Tensor part(const Tensor& tensor, int rank) const { return part_of(tensor, rank, size_); }
+  bool is_local(int rank) const { return window_ranks_[static_cast<size_t>(rank)] >= 0; }
+  int window_rank(int rank) const { return window_ranks_[static_cast<size_t>(rank)]; }
+
+  /// Blocks until all that is received is here and all that is sent may be overwritten. No rank of the group sends more
+  /// than `tensors_sent` different tensors to ranks of its host.
+  void exchange(const Call& call, int tensors_sent, const std::vector<Outgoing>& outgoing,
+                const std::vector<Incoming>& incoming);
+  void send_chunk(const Call& call, const std::vector<SharedWindows::Piece>& pieces);
+  /// Its view of the window, to be released.
+  Tensor receive_chunk(const Call& call, int from, DType dtype, int64_t numel);
+  void copy_chunk(const Call& call, int from, const Tensor& to);
+
+  int64_t segment_length(DType dtype) const;
   std::vector<Slot> make_slots(const Tensor& full) const;
-  void post_segment(Slot& slot, const Tensor& full, Interval segment);
-  void add_segment(Slot& slot, const Tensor& full, Interval segment, const Tensor& out, ReduceOp op);
-  /// own (this rank's part, by part_of) = the reduction of all full.
-  void reduce_parts(const Call& call, const Tensor& full, const Tensor& own, ReduceOp op);
-  /// Every rank's part of full, from it to all; in place.
-  void gather_parts(const Call& call, const Tensor& full);
+  void send_segment(const Call& call, Slot& slot, const Tensor& full, Interval segment);
+  void add_segment(const Call& call, Slot& slot, const Tensor& full, Interval segment, const Tensor& own, ReduceOp op);
+  /// The ranks of the host get this rank's segment of full, and this rank one of theirs.
+  void spread_segment(const Call& call, const Tensor& full, Interval segment);
+  void collect_segment(const Call& call, const Tensor& full, Interval segment);
+  /// own (this rank's part, by part_of) = the reduction of all full. With `spread` own lies in full, and the parts of
+  /// the host's other ranks get their results too.
+  void reduce_parts(const Call& call, const Tensor& full, const Tensor& own, ReduceOp op, bool spread);
 
   MpiEngine& engine_;
   MPI_Comm group_;
   Context context_;
   Reduction reduction_;
   int rank_ = 0, size_ = 1;
+  std::shared_ptr<const Neighbours> neighbours_;
+  std::vector<int> window_ranks_;  // by rank of the group, -1 on other hosts and for all without windows
+  // Ranks of the group, the next one first, so that none is flooded.
+  std::vector<int> all_peers_, local_peers_, remote_peers_;
+  int most_local_peers_ = 0;  // of any rank of the group
 };
 
 }  // namespace nought

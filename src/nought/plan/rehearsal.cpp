@@ -2,8 +2,8 @@
 
 #include <type_traits>
 
-#include "nought/comm/mpi_buffers.h"
 #include "nought/comm/stream_communicator.h"
+#include "nought/comm/window_sizes.h"
 
 namespace nought {
 
@@ -54,20 +54,21 @@ class CountingKernels final : public Kernels {
 
 class SilentTransport final : public Transport {
  public:
-  SilentTransport(const Context& context, int rank, int size, Wire wire)
-      : context_(context), rank_(rank), size_(size), wire_(wire) {}
+  SilentTransport(const Context& context, int rank, int size, Wire wire) : context_(context), rank_(rank), size_(size) {
+    if (wire == Wire::mpi) windows_ = context.empty({windows_bytes(size)}, DType::u8, Category::communication);
+  }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string_view backend() const override { return "silent"; }
 
   void broadcast(const Call&, const Tensor&, int) override {}
-  void reduce(const Call&, const Tensor& in, const Tensor&, int, ReduceOp) override { exchange(in); }
-  void all_reduce(const Call&, const Tensor& tensor, ReduceOp) override { exchange(tensor); }
+  void reduce(const Call&, const Tensor&, const Tensor&, int, ReduceOp) override {}
+  void all_reduce(const Call&, const Tensor&, ReduceOp) override {}
   void gather(const Call&, const Tensor&, const Tensor&, int) override {}
   void all_gather(const Call&, const Tensor&, const Tensor&) override {}
   void scatter(const Call&, const Tensor&, const Tensor&, int) override {}
-  void reduce_scatter(const Call&, const Tensor& full, const Tensor&, ReduceOp) override { exchange(full); }
+  void reduce_scatter(const Call&, const Tensor&, const Tensor&, ReduceOp) override {}
   void all_to_all(const Call&, const Tensor&, const Tensor&) override {}
   void send(const Call&, const Tensor& tensor, int, int) override {
     context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
@@ -80,16 +81,9 @@ class SilentTransport final : public Transport {
   void cancel() override {}
 
  private:
-  /// The buffers of a reduction, for as long as it would take.
-  void exchange(const Tensor& full) const {
-    if (wire_ == Wire::threads || size_ == 1) return;
-    const int64_t bytes = reduction_buffer_bytes(part_of(full, rank_, size_).bytes(), full.dtype(), size_);
-    context_.empty({bytes}, DType::u8, Category::communication);
-  }
-
   const Context& context_;
   int rank_, size_;
-  Wire wire_;
+  Tensor windows_;
 };
 
 }  // namespace

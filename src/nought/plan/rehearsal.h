@@ -15,8 +15,8 @@ struct Work {
 /// tokens evenly. `work` outlives the kernels.
 std::unique_ptr<Kernels> make_counting_kernels(Work& work);
 
-/// Rank `rank` of `size` ranks whose messages go nowhere: traffic is counted, communication buffers are allocated as
-/// the MPI communicator does (or none, for ranks that are threads of one process).
+/// Rank `rank` of `size` ranks whose messages go nowhere: traffic is counted, and what the MPI communicator shares
+/// between the ranks of one host is allocated (nothing for ranks that are threads of one process).
 enum class Wire : uint8_t { mpi, threads };
 std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire);
 

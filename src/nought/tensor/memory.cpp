@@ -117,13 +117,14 @@ std::string MemoryLedger::table() const {
 // --- Buffer ---
 
 Buffer::Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t size_class, Category category,
-               Pool pool)
+               Pool pool, std::shared_ptr<void> owner)
     : memory_(std::move(memory)),
       data_(data),
       bytes_(bytes),
       size_class_(size_class),
       category_(category),
-      pool_(pool) {}
+      pool_(pool),
+      owner_(std::move(owner)) {}
 
 Buffer::~Buffer() { memory_->release(*this); }
 
@@ -170,18 +171,35 @@ std::shared_ptr<Buffer> Memory::allocate(int64_t bytes, Category category, Pool 
   void* data = nullptr;
   {
     std::lock_guard lock(mutex_);
-    const bool on_device = pool == Pool::device;
-    if (on_device && limit_ > 0 && ledger_.current_total(pool) + counted > limit_) refuse(bytes, category);
+    require_room(counted, category, pool);
     data = take_block(size_class);
-    if (data) {
-      ledger_.add(category, pool, counted);
-      if (on_device) ++alive_[{counted, category}];
-    }
+    if (data) book(counted, category, pool);
   }
   if (!data)
     fail<DeviceError>("out of memory: {} for {} were refused by the system; alive on this rank:\n{}",
                       format_bytes(bytes), name_of(category), ledger_.table());
   return std::make_shared<Buffer>(shared_from_this(), data, counted, size_class, category, pool);
+}
+
+std::shared_ptr<Buffer> Memory::adopt(std::shared_ptr<void> owner, int64_t bytes, Category category, Pool pool) {
+  const int64_t counted = round_up(bytes, 64);
+  {
+    std::lock_guard lock(mutex_);
+    require_room(counted, category, pool);
+    book(counted, category, pool);
+  }
+  void* data = owner.get();
+  return std::make_shared<Buffer>(shared_from_this(), data, counted, /*size_class=*/0, category, pool,
+                                  std::move(owner));
+}
+
+void Memory::require_room(int64_t bytes, Category category, Pool pool) const {
+  if (pool == Pool::device && limit_ > 0 && ledger_.current_total(pool) + bytes > limit_) refuse(bytes, category);
+}
+
+void Memory::book(int64_t bytes, Category category, Pool pool) {
+  ledger_.add(category, pool, bytes);
+  if (pool == Pool::device) ++alive_[{bytes, category}];
 }
 
 void* Memory::take_block(size_t size_class) {
@@ -203,6 +221,7 @@ void Memory::release(const Buffer& buffer) {
     const auto alive = alive_.find({buffer.bytes_, buffer.category_});
     if (--alive->second == 0) alive_.erase(alive);
   }
+  if (buffer.owner_) return;
   if (virtual_) {
     munmap(buffer.data_, buffer.size_class_);
   } else {

@@ -71,7 +71,9 @@ class Memory;
 /// A block of bytes, 64-byte aligned, owned until the last reference goes; then it returns to its Memory.
 class Buffer {
  public:
-  Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t size_class, Category category, Pool pool);
+  /// Of a block that the Memory allocated, or, with an `owner`, of one that it adopted.
+  Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t size_class, Category category, Pool pool,
+         std::shared_ptr<void> owner = nullptr);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -91,6 +93,7 @@ class Buffer {
   size_t size_class_;
   Category category_;
   Pool pool_;
+  std::shared_ptr<void> owner_;  // of an adopted block
 };
 
 /// The allocator of one rank. Thread safe: communication and I/O workers free buffers too.
@@ -107,6 +110,11 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// A block of at least `bytes` bytes (counted rounded up to 64), contents undefined. DeviceError when refused.
   std::shared_ptr<Buffer> allocate(int64_t bytes, Category category, Pool pool = Pool::device);
 
+  /// A block that somebody else made, such as one that processes share: it is counted as if it were allocated, and
+  /// `owner`, whose get() is its address, goes with the last reference. DeviceError when refused.
+  std::shared_ptr<Buffer> adopt(std::shared_ptr<void> owner, int64_t bytes, Category category,
+                                Pool pool = Pool::device);
+
   MemoryLedger& ledger() { return ledger_; }
   const MemoryLedger& ledger() const { return ledger_; }
   bool is_virtual() const { return virtual_; }
@@ -119,6 +127,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   explicit Memory(bool is_virtual) : virtual_(is_virtual) {}
   friend class Buffer;
   void release(const Buffer& buffer);
+  /// Under mutex_: refuses what the budget does not hold, and books the rest.
+  void require_room(int64_t bytes, Category category, Pool pool) const;
+  void book(int64_t bytes, Category category, Pool pool);
   void* take_block(size_t size_class);
   [[noreturn]] void refuse(int64_t bytes, Category category) const;
   /// "4 x 512.0 MiB activations, ...": the buffers that take most together.

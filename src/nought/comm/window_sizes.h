@@ -1,0 +1,59 @@
+// How much memory the collectives between processes take, and how tensors are cut for it: shared by the MPI transport,
+// which takes it, and plan/, which says so.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "nought/base/math.h"
+#include "nought/tensor/dtype.h"
+
+namespace nought {
+
+// --- Inside a host: windows that its ranks share (SharedWindows) ---
+
+/// Chunks of one window: some are read while others are filled.
+inline constexpr int kWindowSlots = 8;
+// All windows of a host together, within the limits of a slot. A chunk shall still be in the cache of the core that
+// filled it when another reads it.
+inline constexpr int64_t kWindowsBytes = 4 << 20;
+inline constexpr int64_t kLongestSlotBytes = 256 << 10;
+inline constexpr int64_t kShortestSlotBytes = 32 << 10;
+
+constexpr int64_t window_slot_bytes(int local_ranks) {
+  return std::clamp(kWindowsBytes / (kWindowSlots * local_ranks) / 4096 * 4096, kShortestSlotBytes, kLongestSlotBytes);
+}
+
+/// What a window needs to be read by: one mailbox of two cache lines and a ring of chunks for each rank.
+inline constexpr int64_t kMailboxBytes = 256;
+
+constexpr int64_t window_bytes(int local_ranks) {
+  return round_up(local_ranks * kMailboxBytes, 4096) + kWindowSlots * window_slot_bytes(local_ranks);
+}
+
+/// Bytes of all windows of a host. Every rank maps them all, and counts them.
+constexpr int64_t windows_bytes(int local_ranks) {
+  return local_ranks > 1 ? local_ranks * window_bytes(local_ranks) : 0;
+}
+
+// --- Between hosts: buffers that messages are received into ---
+
+// All buffers of a reduction together, and the largest one: a segment shall still be in the cache when it is added.
+inline constexpr int64_t kReductionBytes = 4 << 20;
+inline constexpr int64_t kLongestSegmentBytes = 1 << 20;
+inline constexpr int64_t kShortestSegmentBytes = 16 << 10;
+/// One set of buffers is received while the other is added.
+inline constexpr int kReductionSlots = 2;
+
+/// Elements of a segment of a reduction in a group of `ranks` > 1; the same on all ranks.
+constexpr int64_t reduction_segment(DType dtype, int ranks) {
+  const int64_t share = kReductionBytes / (kReductionSlots * (ranks - 1));
+  return std::clamp(share, kShortestSegmentBytes, kLongestSegmentBytes) / 64 * 64 / size_of(dtype);
+}
+
+/// Elements of a segment when the pieces for `local_peers` > 0 ranks of the host share a slot.
+constexpr int64_t window_segment(DType dtype, int64_t slot_bytes, int local_peers) {
+  return slot_bytes / local_peers / 64 * 64 / size_of(dtype);
+}
+
+}  // namespace nought
