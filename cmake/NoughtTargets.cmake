@@ -15,6 +15,10 @@ if(NOUGHT_SANITIZE)
   target_link_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE})
 endif()
 
+if(NOUGHT_FUZZ)
+  target_compile_options(nought_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

@@ -1,6 +1,9 @@
 #include "nought/models/safetensors.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "support/temp_folder.h"
@@ -217,6 +220,73 @@ TEST(Safetensors, a_double_rounds_once_to_sixteen_bits) {
   Tensor rounded = Tensor::empty(*memory, {2}, DType::bf16, Category::parameters);
   SafetensorsFile(folder / "x.safetensors").read("d", {0, 2}, rounded);
   EXPECT_EQ(rounded.to_vector<float>(), (std::vector<float>{1.0078125f, -1.0078125f}));
+}
+
+// OCP 8-bit Floating Point Specification 1.0, tables 1 and 2.
+double value_of(int exponent_bits, int mantissa_bits, int code) {
+  const int bias = (1 << (exponent_bits - 1)) - 1, exponent = (code & 0x7F) >> mantissa_bits;
+  const double fraction = std::ldexp(code & ((1 << mantissa_bits) - 1), -mantissa_bits), sign = code < 128 ? 1 : -1;
+  return sign * (exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias));
+}
+
+TEST(Safetensors, eight_bit_floats_are_read_exactly_into_every_float_dtype) {
+  TempFolder folder;
+  auto memory = Memory::create();
+  std::string bytes = file_of(
+      R"({"e4m3":{"dtype":"F8_E4M3","shape":[16,16],"data_offsets":[0,256]},"e5m2":{"dtype":"F8_E5M2","shape":[256],"data_offsets":[256,512]}})",
+      512);
+  for (size_t i = 0; i < 512; ++i) bytes[bytes.size() - 512 + i] = static_cast<char>(i % 256);
+  const SafetensorsFile file(folder.write("x.safetensors", bytes));
+  EXPECT_EQ(file.at("e4m3").dtype, DType::bf16);
+  for (DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    const Tensor e4m3 = Tensor::empty(*memory, {256}, dtype, Category::workspace);
+    const Tensor e5m2 = Tensor::empty(*memory, {255}, dtype, Category::workspace);
+    file.read("e4m3", {0, 256}, e4m3);
+    file.read("e5m2", {1, 256}, e5m2);
+    const std::vector<double> four = e4m3.to_vector<double>(), five = e5m2.to_vector<double>();
+    for (int code = 0; code < 256; ++code) {
+      const double x = four[static_cast<size_t>(code)];
+      (code & 0x7F) == 0x7F ? EXPECT_TRUE(std::isnan(x)) : EXPECT_EQ(x, value_of(4, 3, code)) << code;
+      if (code == 0) continue;
+      const double y = five[static_cast<size_t>(code - 1)];
+      const int low = code & 0x7F;
+      if (low < 0x7C) {
+        EXPECT_EQ(y, value_of(5, 2, code)) << code;
+      } else {
+        low == 0x7C ? EXPECT_EQ(y, code < 128 ? INFINITY : -INFINITY) : EXPECT_TRUE(std::isnan(y));
+      }
+    }
+  }
+  EXPECT_EQ(file.bytes_read(), 4 * (256 + 255));
+  EXPECT_EQ(file.load("e5m2", *memory).dtype(), DType::bf16);
+  const Tensor ids = Tensor::empty(*memory, {256}, DType::i32, Category::workspace);
+  EXPECT_THAT(message_of<IoError>([&] { file.read("e4m3", {0, 256}, ids); }), HasSubstr("do not convert to i32"));
+}
+
+/// Of the pages of a file that this process maps: how many bytes it holds.
+int64_t resident_bytes(const std::filesystem::path& file) {
+  std::ifstream maps("/proc/self/smaps");
+  int64_t total = 0;
+  bool ours = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find('-') < line.find(' ')) ours = line.ends_with(file.string());
+    if (ours && line.starts_with("Rss:")) total += 1024 * std::stoll(line.substr(4));
+  }
+  return total;
+}
+
+TEST(Safetensors, a_file_that_was_read_is_not_held_in_memory) {
+  TempFolder folder;
+  auto memory = Memory::create();
+  const int64_t numel = 12 << 20;
+  save_safetensors(folder / "x.safetensors",
+                   {{"w", Tensor::zeros(*memory, {numel}, DType::bf16, Category::parameters)}});
+  const SafetensorsFile file(folder / "x.safetensors");
+  const std::span<const std::byte> raw = file.raw(file.at("w"));
+  EXPECT_EQ(std::count(raw.begin(), raw.end(), std::byte{0}), 2 * numel);
+  EXPECT_GT(resident_bytes(file.path()), 2 * numel) << "the measure sees what is mapped";
+  file.load("w", *memory);
+  EXPECT_LT(resident_bytes(file.path()), int64_t{1} << 20);
 }
 
 TEST(Safetensors, shards_and_their_index_read_as_one_model) {

@@ -1,6 +1,8 @@
 #include "nought/models/convert.h"
 
+#include <array>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -69,6 +71,27 @@ void convert_elements(DType from, const std::byte* source, DType to, std::byte* 
         for (int64_t i = 0; i < count; ++i) store(target, i, convert_float<To>(load<From>(source, i)));
       }
     });
+  });
+}
+
+bf16_t decode(Float8 format, uint8_t code) {
+  f16_t half;
+  half.bits = static_cast<uint16_t>(code << 8);
+  if (format == Float8::e5m2) return bf16_t(half);
+  // E4M3's 7 bits below the sign, at binary16's place, are off by the biases' difference, 15 - 7.
+  if ((code & 0x7F) == 0x7F) return bf16_t(std::numeric_limits<float>::quiet_NaN());
+  half.bits = static_cast<uint16_t>((code & 0x80) << 8 | (code & 0x7F) << 7);
+  return bf16_t(static_cast<float>(half) * 0x1p8f);
+}
+
+void convert_elements(Float8 from, const std::byte* source, DType to, std::byte* target, int64_t count) {
+  require<ShapeError>(is_float(to), "8-bit floats do not convert to {}", name_of(to));
+  std::array<bf16_t, 256> values;
+  for (size_t code = 0; code < values.size(); ++code) values[code] = decode(from, static_cast<uint8_t>(code));
+  visit_float(to, [&](auto tag) {
+    using To = typename decltype(tag)::type;
+    for (int64_t i = 0; i < count; ++i)
+      store(target, i, convert_float<To>(static_cast<float>(values[std::to_integer<size_t>(source[i])])));
   });
 }
 

@@ -33,13 +33,25 @@ struct FileDType {
   std::string_view name;
   int64_t size;
   std::optional<DType> dtype;  // none: known to the format, not to Nought
+  std::optional<Float8> packed = {};
 };
-constexpr FileDType kFileDTypes[] = {
-    {"F64", 8, DType::f64},   {"F32", 4, DType::f32},       {"BF16", 2, DType::bf16},     {"F16", 2, DType::f16},
-    {"I64", 8, DType::i64},   {"I32", 4, DType::i32},       {"U8", 1, DType::u8},         {"BOOL", 1, std::nullopt},
-    {"I8", 1, std::nullopt},  {"I16", 2, std::nullopt},     {"U16", 2, std::nullopt},     {"U32", 4, std::nullopt},
-    {"U64", 8, std::nullopt}, {"F8_E4M3", 1, std::nullopt}, {"F8_E5M2", 1, std::nullopt}, {"F8_E8M0", 1, std::nullopt},
-    {"C64", 8, std::nullopt}};
+constexpr FileDType kFileDTypes[] = {{"F64", 8, DType::f64},
+                                     {"F32", 4, DType::f32},
+                                     {"BF16", 2, DType::bf16},
+                                     {"F16", 2, DType::f16},
+                                     {"I64", 8, DType::i64},
+                                     {"I32", 4, DType::i32},
+                                     {"U8", 1, DType::u8},
+                                     {"BOOL", 1, std::nullopt},
+                                     {"I8", 1, std::nullopt},
+                                     {"I16", 2, std::nullopt},
+                                     {"U16", 2, std::nullopt},
+                                     {"U32", 4, std::nullopt},
+                                     {"U64", 8, std::nullopt},
+                                     {"F8_E4M3", 1, DType::bf16, Float8::e4m3},
+                                     {"F8_E5M2", 1, DType::bf16, Float8::e5m2},
+                                     {"F8_E8M0", 1, std::nullopt},
+                                     {"C64", 8, std::nullopt}};
 
 const FileDType* find_dtype(std::string_view name) {
   for (const FileDType& known : kFileDTypes) {
@@ -132,7 +144,7 @@ Interval parse_offsets(const std::string& where, const nlohmann::json& descripti
 
 std::string_view safetensors_name(DType dtype) {
   for (const FileDType& known : kFileDTypes) {
-    if (known.dtype == dtype) return known.name;
+    if (known.dtype == dtype && !known.packed) return known.name;
   }
   return "?";
 }
@@ -204,7 +216,7 @@ void SafetensorsFile::parse(std::string_view header) {
     const FileDType* known = find_dtype(dtype->get_ref<const std::string&>());
     require<IoError>(known != nullptr, "{} has the unknown dtype \"{}\", known are {}", where,
                      excerpt(dtype->get_ref<const std::string&>()), known_dtypes());
-    TensorEntry entry{name, known->dtype.value_or(DType::u8), parse_shape(where, description), {}};
+    TensorEntry entry{name, known->dtype.value_or(DType::u8), parse_shape(where, description), {}, known->packed};
     entry.bytes = parse_offsets(where, description, static_cast<int64_t>(data().size()));
     const std::optional<int64_t> bytes = bytes_of(entry.shape, known->size);
     require<IoError>(bytes.has_value(), "{} has the absurd shape {}", where, entry.shape.str());
@@ -272,13 +284,15 @@ void SafetensorsFile::read(std::string_view name, Interval elements, const Tenso
                       name, entry.shape.str());
   require<ShapeError>(destination.numel() == elements.size(), "{}: {} elements of tensor \"{}\" do not fill {}",
                       path_.string(), elements.size(), name, destination.str());
-  const int64_t size = size_of(entry.dtype), block = kReleaseBytes / size;
+  const int64_t size = entry.element_size(), block = kReleaseBytes / size;
   for (int64_t begin = elements.begin; begin < elements.end; begin += block) {
     const int64_t end = std::min(elements.end, begin + block);
     const Interval bytes{entry.bytes.begin + begin * size, entry.bytes.begin + end * size};
+    const std::byte* source = data().data() + bytes.begin;
+    std::byte* target = destination.raw() + (begin - elements.begin) * size_of(destination.dtype());
     try {
-      convert_elements(entry.dtype, data().data() + bytes.begin, destination.dtype(),
-                       destination.raw() + (begin - elements.begin) * size_of(destination.dtype()), end - begin);
+      if (entry.packed) convert_elements(*entry.packed, source, destination.dtype(), target, end - begin);
+      if (!entry.packed) convert_elements(entry.dtype, source, destination.dtype(), target, end - begin);
     } catch (const ShapeError& error) {
       fail<IoError>("{}: tensor \"{}\": {}", path_.string(), name, error.what());
     }

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "nought/base/math.h"
+#include "nought/models/convert.h"
 #include "nought/tensor/tensor.h"
 
 namespace nought {
@@ -28,7 +30,10 @@ struct TensorEntry {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
-  Interval bytes;  // within the data that follows the header
+  Interval bytes;                     // within the data that follows the header
+  std::optional<Float8> packed = {};  // the file keeps 8-bit floats, of which `dtype` holds every value
+
+  int64_t element_size() const { return packed ? 1 : size_of(dtype); }
 };
 
 class SafetensorsFile {
@@ -42,7 +47,7 @@ class SafetensorsFile {
   const std::vector<TensorEntry>& entries() const { return entries_; }
   /// The names of all tensors, those of an unsupported dtype included.
   std::vector<std::string> names() const;
-  /// nullptr if there is no such tensor; IoError if its dtype is one that Nought does not compute with (BOOL, F8_E4M3).
+  /// nullptr if there is no such tensor; IoError if its dtype is one that Nought does not compute with (BOOL, I16).
   const TensorEntry* find(std::string_view name) const;
   /// As find(), but a missing tensor is an IoError with the nearest name.
   const TensorEntry& at(std::string_view name) const;
@@ -54,7 +59,7 @@ class SafetensorsFile {
   /// its dtype: any float to any float, integers to integers that hold them. Pages are handed back as they are read, so
   /// that a process that reads a large file does not come to hold it.
   void read(std::string_view name, Interval elements, const Tensor& destination) const;
-  /// A new tensor that holds all of `name`, in the file's dtype.
+  /// A new tensor that holds all of `name`, in the entry's dtype.
   Tensor load(std::string_view name, Memory& memory, Category category = Category::parameters) const;
   /// How many bytes of the file read() and load() have touched.
   int64_t bytes_read() const { return bytes_read_->load(); }

@@ -27,21 +27,6 @@ std::string header_of(const std::vector<TensorEntry>& entries) {
   return text;
 }
 
-// Adds an interval to a set of disjoint ones; false if they overlap.
-bool insert_disjoint(std::vector<Interval>& set, Interval added) {
-  if (added.empty()) return true;
-  const auto next = std::lower_bound(set.begin(), set.end(), added.begin,
-                                     [](const Interval& a, int64_t begin) { return a.end < begin; });
-  // `next` ends at or behind the new interval's begin: it may touch it on the left, overlap it, or lie to the right.
-  auto right = next;
-  if (right != set.end() && right->end == added.begin) ++right;
-  if (right != set.end() && right->begin < added.end) return false;
-  if (right != next) added.begin = next->begin;
-  if (right != set.end() && right->begin == added.end) added.end = (right++)->end;
-  set.insert(set.erase(next, right), added);
-  return true;
-}
-
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, const std::vector<TensorSpec>& tensors) {
@@ -82,7 +67,7 @@ void SafetensorsWriter::write(std::string_view name, Interval elements, const Te
                       elements.end, name, entry.shape.str());
   require<ShapeError>(source.numel() == elements.size(), "{}: {} does not fill elements [{}, {}) of tensor \"{}\"",
                       file_->path().string(), source.str(), elements.begin, elements.end, name);
-  require<IoError>(insert_disjoint(slot.written, elements), "{}: elements [{}, {}) of tensor \"{}\" are written twice",
+  require<IoError>(slot.written.add(elements), "{}: elements [{}, {}) of tensor \"{}\" are written twice",
                    file_->path().string(), elements.begin, elements.end, name);
   const int64_t to_size = size_of(entry.dtype), from_size = size_of(source.dtype());
   const int64_t offset = data_begin_ + entry.bytes.begin + elements.begin * to_size;
@@ -108,12 +93,9 @@ void SafetensorsWriter::write(std::string_view name, const Tensor& source) {
 
 void SafetensorsWriter::finish() {
   for (const Slot& slot : slots_) {
-    const Interval whole{0, slot.entry.shape.numel()};
-    const bool complete = whole.empty() || (slot.written.size() == 1 && slot.written[0] == whole);
-    int64_t written = 0;
-    for (const Interval& part : slot.written) written += part.size();
-    require<IoError>(complete, "{}: only {} of {} elements of tensor \"{}\" were written", file_->path().string(),
-                     written, whole.size(), slot.entry.name);
+    const int64_t numel = slot.entry.shape.numel();
+    require<IoError>(slot.written.size() == numel, "{}: only {} of {} elements of tensor \"{}\" were written",
+                     file_->path().string(), slot.written.size(), numel, slot.entry.name);
   }
   file_->commit();
 }

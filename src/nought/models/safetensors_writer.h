@@ -15,6 +15,7 @@
 
 #include "nought/base/math.h"
 #include "nought/models/atomic_file.h"
+#include "nought/models/coverage.h"
 #include "nought/models/safetensors.h"
 #include "nought/models/weight_sink.h"
 #include "nought/tensor/tensor.h"
@@ -45,7 +46,7 @@ class SafetensorsWriter {
  private:
   struct Slot {
     TensorEntry entry;
-    std::vector<Interval> written = {};  // disjoint, ascending, not touching
+    Coverage written = {};
   };
   std::vector<Slot> slots_;
   std::map<std::string, size_t, std::less<>> index_;

@@ -1,0 +1,113 @@
+#include "targets.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "nought/data/tokenizer_files.h"
+#include "nought/models/config.h"
+#include "nought/models/safetensors.h"
+
+namespace nought::fuzz {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void give_up(const char* what, const char* detail) {
+  std::fprintf(stderr, "%s: %s\n", what, detail);
+  std::abort();
+}
+
+/// A file of these bytes in memory, under a path.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::span<const std::byte> bytes) : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
+    if (descriptor_ < 0 || ::write(descriptor_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+      give_up("memfd", std::strerror(errno));
+  }
+  ~MemoryFile() { ::close(descriptor_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  fs::path path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+/// f() succeeds, or refuses with an error of ours, which is one line.
+template <class F>
+void accept_or_refuse(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    if (std::strchr(error.what(), '\n') != nullptr) give_up("an error of more than one line", error.what());
+  }
+}
+
+}  // namespace
+
+void read_safetensors(std::span<const std::byte> bytes) {
+  const MemoryFile file(bytes);
+  static const auto memory = Memory::create();
+  accept_or_refuse([&] {
+    const SafetensorsFile opened(file.path());
+    for (const TensorEntry& entry : opened.entries()) opened.load(entry.name, *memory);
+    for (const std::string& name : opened.names()) {
+      const TensorEntry* entry = opened.find(name);  // throws for a dtype that is not supported
+      const int64_t numel = entry->shape.numel();
+      const DType other = is_float(entry->dtype) ? DType::f32 : DType::i64;
+      opened.read(name, {numel / 2, numel}, Tensor::empty(*memory, {numel - numel / 2}, other, Category::workspace));
+    }
+  });
+}
+
+void read_weight_index(std::span<const std::byte> bytes) {
+  static const fs::path folder = [] {
+    std::string name = (fs::temp_directory_path() / "nought_fuzz_XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) give_up("mkdtemp", std::strerror(errno));
+    const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+    const uint64_t length = header.size();
+    std::ofstream shard(fs::path(name) / "s.safetensors", std::ios::binary);
+    shard.write(reinterpret_cast<const char*>(&length), sizeof(length)) << header << "12345678";
+    return name;
+  }();
+  std::ofstream(folder / "model.safetensors.index.json", std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  accept_or_refuse([&] {
+    const WeightFiles files(folder);
+    static const auto memory = Memory::create();
+    for (const TensorEntry& entry : files.entries()) files.load(entry.name, *memory);
+  });
+}
+
+void read_model_config(std::span<const std::byte> bytes) {
+  const char* text = reinterpret_cast<const char*>(bytes.data());
+  const nlohmann::json json = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+  if (json.is_discarded()) return;
+  accept_or_refuse([&] {
+    ModelConfig config = ModelConfig::from_json(json);
+    ModelConfig again = ModelConfig::from_json(config.to_hf_json(DType::f32));
+    config.notes.clear(), again.notes.clear();
+    if (again != config) give_up("the config changes when it is written and read", json.dump().c_str());
+  });
+}
+
+void read_tokenizer(std::span<const std::byte> bytes) {
+  const MemoryFile file(bytes);
+  accept_or_refuse([&] {
+    const auto tokenizer = read_tokenizer_json(file.path());
+    const std::vector<int32_t> ids = tokenizer->encode("The 1st caf\xc3\xa9\n\n  isn't \xff <s>", {.specials = true});
+    for (const int32_t id : ids)
+      if (id < 0 || id >= tokenizer->vocab_size()) give_up("tokenizer", "an id outside of the vocabulary");
+    tokenizer->decode(ids);
+  });
+}
+
+}  // namespace nought::fuzz

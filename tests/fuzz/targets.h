@@ -1,0 +1,31 @@
+// The readers of files from elsewhere, each as a function of nothing but bytes, for libFuzzer and for the replay of the
+// corpus.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+namespace nought::fuzz {
+
+struct Target {
+  std::string_view name;  // of its folder in tests/fuzz/corpus
+  /// Reads the bytes as a file. They are accepted, or refused with one line; anything else ends the process.
+  void (*run)(std::span<const std::byte> bytes);
+};
+
+/// safetensors: every tensor that the header promises can be read.
+void read_safetensors(std::span<const std::byte> bytes);
+/// model.safetensors.index.json, of a folder that holds one shard.
+void read_weight_index(std::span<const std::byte> bytes);
+/// config.json: what is accepted is written and read again as the same.
+void read_model_config(std::span<const std::byte> bytes);
+/// tokenizer.json: what is accepted encodes and decodes.
+void read_tokenizer(std::span<const std::byte> bytes);
+
+inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
+                                      {"weight_index", read_weight_index},
+                                      {"model_config", read_model_config},
+                                      {"tokenizer", read_tokenizer}};
+
+}  // namespace nought::fuzz
