@@ -1,4 +1,4 @@
-// nought convert: writes the weights of a folder or checkpoint as other files.
+// nought convert: writes the weights of a folder or checkpoint as other files, for Hugging Face or llama.cpp.
 #include "nought/train/convert.h"
 
 #include <array>
@@ -15,13 +15,42 @@ namespace nought {
 namespace {
 
 struct Options {
-  std::string source, target, dtype, max_shard_size = "5GB";
+  std::string source, target, format, dtype, outtype, max_shard_size;
+
+  bool gguf() const { return format == "gguf" || (format.empty() && target.ends_with(".gguf")); }
 };
 
 DType parse_dtype(const std::string& text) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
     if (name_of(dtype) == text) return dtype;
   fail<ConfigError>("--dtype must be f32, f16 or bf16, got {}", text);
+}
+
+GgufType parse_outtype(const std::string& text) {
+  for (const GgufType type : {GgufType::f32, GgufType::f16, GgufType::bf16, GgufType::q8_0})
+    if (name_of(type) == text) return type;
+  fail<ConfigError>("--outtype must be f32, f16, bf16 or q8_0, got {}", text);
+}
+
+/// An option of one format says nothing to the other.
+void check_options(const Options& options) {
+  require<ConfigError>(options.format.empty() || options.format == "safetensors" || options.format == "gguf",
+                       "--format must be safetensors or gguf, got {}", options.format);
+  require<ConfigError>(!options.gguf() || (options.dtype.empty() && options.max_shard_size.empty()),
+                       "--dtype and --max-shard-size are for safetensors; the format is gguf, which has --outtype");
+  require<ConfigError>(options.gguf() || options.outtype.empty(),
+                       "--outtype is for --format gguf; the format is safetensors, which has --dtype");
+}
+
+ConvertReport write(const Options& options, const ModelSource& source, Memory& memory) {
+  if (options.gguf())
+    return convert_to_gguf(source, options.target, parse_outtype(options.outtype.empty() ? "f16" : options.outtype),
+                           memory);
+  ConvertOptions convert;
+  if (!options.dtype.empty()) convert.dtype = parse_dtype(options.dtype);
+  if (!options.max_shard_size.empty())
+    convert.max_shard_bytes = parse_bytes(options.max_shard_size, "--max-shard-size");
+  return convert_to_hf(source, options.target, convert, memory);
 }
 
 /// Of this process, pages of mapped files included.
@@ -33,13 +62,13 @@ int64_t peak_resident_bytes() {
 
 int run_convert(const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
-  ConvertOptions convert{.max_shard_bytes = parse_bytes(options.max_shard_size, "--max-shard-size")};
-  if (!options.dtype.empty()) convert.dtype = parse_dtype(options.dtype);
+  check_options(options);
   const ModelSource source(options.source);
   for (const std::string& name : source.unused())
     fmt::print(stderr, "{}: the model has no use for tensor {}, it is left out\n", options.source, name);
   const auto memory = Memory::create();
-  const ConvertReport report = convert_to_hf(source, options.target, convert, *memory);
+  const ConvertReport report = write(options, source, *memory);
+  for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", note);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fmt::print("{}: {} tensors, {} in {} file{} from {} ({:.1f} s, at most {} of memory)\n", options.target,
              report.tensors, format_bytes(report.bytes), report.files, report.files == 1 ? "" : "s",
@@ -57,9 +86,12 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<Options>();
   command->add_option("SOURCE", options->source, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
-  command->add_option("OUT", options->target, "The folder to write")->required();
-  command->add_option("--dtype", options->dtype, "f32, f16 or bf16; default: as they are (a checkpoint holds f32)");
-  command->add_option("--max-shard-size", options->max_shard_size, "Largest file of weights")->capture_default_str();
+  command->add_option("OUT", options->target, "The folder to write, or the .gguf file")->required();
+  command->add_option("--format", options->format, "safetensors or gguf; default: by the name of OUT");
+  command->add_option("--dtype", options->dtype,
+                      "Of safetensors: f32, f16 or bf16; default: as they are (a checkpoint holds f32)");
+  command->add_option("--max-shard-size", options->max_shard_size, "Largest safetensors file; default: 5GB");
+  command->add_option("--outtype", options->outtype, "Of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
   command->callback([&invocation, options] { invocation.action = [options] { return run_convert(*options); }; });
 }
 

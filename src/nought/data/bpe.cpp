@@ -156,7 +156,7 @@ class Bpe final : public PieceModel {
   BpeOptions options_;
   Fallback fallback_;
   PairTable pairs_;
-  mutable Pool<Scratch> scratch_;
+  mutable ScratchPool<Scratch> scratch_;
 };
 
 }  // namespace

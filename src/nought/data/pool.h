@@ -1,4 +1,4 @@
-// Pool: scratch objects that threads borrow, so that a const object can keep state for reuse without a global.
+// ScratchPool: scratch objects that threads borrow, so that a const object can keep state for reuse without a global.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 namespace nought {
 
 template <class T>
-class Pool {
+class ScratchPool {
  public:
   /// A borrowed object; it goes back when this ends.
   class Loan {
    public:
-    Loan(Pool& pool, std::unique_ptr<T> object) : pool_(pool), object_(std::move(object)) {}
+    Loan(ScratchPool& pool, std::unique_ptr<T> object) : pool_(pool), object_(std::move(object)) {}
     ~Loan() { pool_.give(std::move(object_)); }
     Loan(const Loan&) = delete;
     Loan& operator=(const Loan&) = delete;
@@ -22,7 +22,7 @@ class Pool {
     T* operator->() const { return object_.get(); }
 
    private:
-    Pool& pool_;
+    ScratchPool& pool_;
     std::unique_ptr<T> object_;
   };
 

@@ -33,7 +33,7 @@ class Regex {
 
   std::string pattern_;
   std::unique_ptr<Code> code_;
-  mutable Pool<State> states_;
+  mutable ScratchPool<State> states_;
 };
 
 }  // namespace nought

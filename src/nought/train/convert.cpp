@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "nought/data/gguf_tokenizer.h"
+#include "nought/data/tokenizer.h"
+
 namespace nought {
 
 namespace {
@@ -50,6 +53,23 @@ ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, c
   export_beside_weights(source.config(), dtype_of_most(specs), source.folder().string(), folder);
   ConvertReport report{.tensors = static_cast<int64_t>(specs.size()), .files = writer.num_shards()};
   for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
+  return report;
+}
+
+ConvertReport convert_to_gguf(const ModelSource& source, const fs::path& file, GgufType type, Memory& memory) {
+  ConvertReport report{.files = 1};
+  const std::string folder = holds_tokenizer(source.folder())    ? source.folder().string()
+                             : source.config().vocab_size == 256 ? "bytes"
+                                                                 : "";
+  const GgufMetadata tokenizer = gguf_tokenizer(folder, source.config(), report.notes);
+  const fs::path path = fs::absolute(source.folder()).lexically_normal();
+  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  GgufModelWriter writer(file, source.model(), type, name, tokenizer);
+  copy_weights(source, writer, memory);
+  writer.finish();
+  report.notes.insert(report.notes.end(), writer.notes().begin(), writer.notes().end());
+  report.tensors = static_cast<int64_t>(writer.tensors().size());
+  for (const GgufTensor& tensor : writer.tensors()) report.bytes += tensor.bytes();
   return report;
 }
 

@@ -8,7 +8,9 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "nought/models/gguf_model.h"
 #include "nought/train/model_source.h"
 
 namespace nought {
@@ -22,8 +24,9 @@ struct ConvertOptions {
 
 struct ConvertReport {
   int64_t tensors = 0;
-  int64_t bytes = 0;  // of weights
-  int files = 0;      // of weights
+  int64_t bytes = 0;                    // of weights
+  int files = 0;                        // of weights
+  std::vector<std::string> notes = {};  // what the reader of the files computes otherwise
 };
 
 /// Streams every parameter of `source` into `sink`, at most 16 MiB at a time.
@@ -33,5 +36,9 @@ void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory);
 /// tokenizer. ConfigError if `folder` is the source's own.
 ConvertReport convert_to_hf(const ModelSource& source, const std::filesystem::path& folder,
                             const ConvertOptions& options, Memory& memory);
+
+/// Writes `source` as one GGUF file, matrices in the given type (see GgufModelWriter), with its tokenizer.
+ConvertReport convert_to_gguf(const ModelSource& source, const std::filesystem::path& file, GgufType type,
+                              Memory& memory);
 
 }  // namespace nought

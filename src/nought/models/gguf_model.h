@@ -1,0 +1,55 @@
+// GgufModelWriter: a model of the llama-like families as llama.cpp reads it: its architecture, names and layouts.
+//
+// Design goals: what llama.cpp computes from the file is what Nought computes; what it cannot express is refused or
+// said. The facts (keys, tensor names, the order of rotated rows) are those of llama.cpp's convert_hf_to_gguf.py and
+// src/llama-arch.cpp. Non-goals: gpt2, gpt_neox, deepseek and gpt_oss; quantisation finer than q8_0.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nought/models/decoder.h"
+#include "nought/models/gguf_writer.h"
+#include "nought/models/weight_sink.h"
+
+namespace nought {
+
+class GgufModelWriter final : public WeightSink {
+ public:
+  /// `type` is that of matrices; norms, biases and routers are f32, and rows that q8_0 cannot hold are f16. `name` is
+  /// shown to users; `tokenizer` is its metadata. ConfigError for a model that llama.cpp has no place for.
+  GgufModelWriter(std::filesystem::path path, const Decoder& model, GgufType type, const std::string& name,
+                  const GgufMetadata& tokenizer);
+
+  void write(std::string_view name, Interval elements, const Tensor& source) override;
+  void finish() override;
+
+  const std::vector<GgufTensor>& tensors() const { return writer_->tensors(); }
+  /// Where llama.cpp computes something else than this model, one line each.
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  /// Where a parameter's elements go, and how they change: (x + offset) * factor.
+  struct Place {
+    size_t tensor = 0;
+    int64_t first = 0;  // element of the tensor
+    int64_t row = 1;    // elements
+    int64_t head = 0;   // rows of a head whose halves llama.cpp wants in turn; 0: as they are
+    float offset = 0, factor = 1;
+  };
+  void place_parameters(const Decoder& model, GgufType type);
+  void place(const Parameter& parameter, const std::string& target, int64_t expert, int64_t experts, GgufType type);
+  void add_rope_factors();
+
+  ModelConfig config_;
+  std::vector<std::string> notes_;
+  std::vector<GgufTensor> tensors_;
+  std::map<std::string, size_t> tensor_of_;
+  std::map<std::string, Place, std::less<>> places_;
+  std::vector<std::pair<size_t, std::vector<float>>> rope_factors_;
+  std::optional<GgufWriter> writer_;
+};
+
+}  // namespace nought

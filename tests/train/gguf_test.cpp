@@ -1,0 +1,267 @@
+// What a GGUF file holds, by a reader of its own: llama.cpp's names, orders and keys, and the source's values.
+#include <filesystem>
+
+#include "golden.h"
+#include "models/gguf_reader.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/data/tokenizer.h"
+#include "nought/train/convert.h"
+
+namespace nought {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+using ::testing::ElementsAre;
+using testing::GgufFile;
+using testing::golden_folder;
+using ::testing::HasSubstr;
+
+struct Exported {
+  GgufFile file;
+  ConvertReport report;
+};
+
+Exported export_gguf(const std::filesystem::path& folder, GgufType type) {
+  TempFolder target;
+  const auto memory = Memory::create();
+  ConvertReport report = convert_to_gguf(ModelSource(folder), target / "x.gguf", type, *memory);
+  return {GgufFile(test::read_bytes(target / "x.gguf")), report};
+}
+
+std::vector<double> source_of(const std::string& folder, const std::string& name) {
+  const auto memory = Memory::create();
+  return WeightFiles(folder).load(name, *memory).to_vector<double>();
+}
+
+/// The element-wise distance is at most half a step of what the type can hold.
+void expect_near(const std::vector<double>& actual, const std::vector<double>& expected, const std::string& name,
+                 double relative, const std::vector<double>& steps) {
+  ASSERT_EQ(actual.size(), expected.size()) << name;
+  for (size_t i = 0; i < actual.size(); ++i)
+    ASSERT_LE(std::abs(actual[i] - expected[i]),
+              steps[i] / 2 * (1 + 1e-6) + relative * std::abs(expected[i]) + 1e-7 * (relative > 0))
+        << name << "[" << i << "]";
+}
+
+/// Rows of [heads, 2, head_dim / 2] become [heads, head_dim / 2, 2].
+std::vector<double> rotated_in_pairs(const std::vector<double>& x, size_t head_dim, size_t row) {
+  std::vector<double> y(x.size());
+  for (size_t i = 0; i < x.size() / row; ++i) {
+    const size_t head = i / head_dim, half = i % head_dim / (head_dim / 2), j = i % (head_dim / 2);
+    for (size_t k = 0; k < row; ++k) y[(head * head_dim + 2 * j + half) * row + k] = x[i * row + k];
+  }
+  return y;
+}
+
+struct Case {
+  GgufType type;
+  uint32_t number;
+  double relative;  // half a unit in the last place
+};
+
+TEST(Gguf, every_type_of_llama_holds_the_sources_values_with_the_rotated_rows_in_pairs) {
+  const std::string folder = golden_folder("open/llama_gqa");
+  const ModelConfig config = ModelConfig::from_folder(folder);
+  const auto hidden = static_cast<size_t>(config.hidden_size), head_dim = static_cast<size_t>(config.head_dim);
+  for (const Case& each : {Case{GgufType::f32, 0, 0}, Case{GgufType::f16, 1, 0x1p-11}, Case{GgufType::bf16, 30, 0x1p-9},
+                           Case{GgufType::q8_0, 8, 0}}) {
+    SCOPED_TRACE(name_of(each.type));
+    const GgufFile file = export_gguf(folder, each.type).file;
+    const std::string layer = "model.layers.1.", block = "blk.1.";
+    for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+             {"model.embed_tokens.weight", "token_embd.weight"},
+             {"model.norm.weight", "output_norm.weight"},
+             {layer + "input_layernorm.weight", block + "attn_norm.weight"},
+             {layer + "post_attention_layernorm.weight", block + "ffn_norm.weight"},
+             {layer + "self_attn.q_proj.weight", block + "attn_q.weight"},
+             {layer + "self_attn.k_proj.weight", block + "attn_k.weight"},
+             {layer + "self_attn.v_proj.weight", block + "attn_v.weight"},
+             {layer + "self_attn.o_proj.weight", block + "attn_output.weight"},
+             {layer + "mlp.gate_proj.weight", block + "ffn_gate.weight"},
+             {layer + "mlp.up_proj.weight", block + "ffn_up.weight"},
+             {layer + "mlp.down_proj.weight", block + "ffn_down.weight"}}) {
+      std::vector<double> want = source_of(folder, from), steps;
+      if (to.ends_with("attn_q.weight") || to.ends_with("attn_k.weight"))
+        want = rotated_in_pairs(want, head_dim, hidden);
+      const std::vector<double> have = file.read(to, &steps);
+      const bool norm = to.ends_with("norm.weight");
+      const auto& tensor = file.tensors.at(to);
+      EXPECT_EQ(tensor.type, norm ? 0 : each.number) << to;
+      expect_near(have, want, to, norm ? 0 : each.relative, steps);
+    }
+    EXPECT_THAT(file.tensors.at("blk.0.ffn_down.weight").dims,
+                ElementsAre(static_cast<uint64_t>(config.intermediate_size), hidden))
+        << "innermost first";
+    EXPECT_FALSE(file.tensors.contains("output.weight")) << "tied";
+    EXPECT_EQ(file.tensors.size(), 2 + 9 * static_cast<size_t>(config.num_layers));
+  }
+}
+
+TEST(Gguf, keys_say_what_the_model_is) {
+  const GgufFile file = export_gguf(golden_folder("open/llama_gqa"), GgufType::q8_0).file;
+  const ModelConfig config = ModelConfig::from_folder(golden_folder("open/llama_gqa"));
+  EXPECT_EQ(file.string("general.architecture"), "llama");
+  EXPECT_EQ(file.string("general.name"), "llama_gqa");
+  EXPECT_EQ(file.number("general.file_type"), 7);
+  EXPECT_EQ(file.number("general.quantization_version"), 2);
+  EXPECT_EQ(file.number("llama.block_count"), config.num_layers);
+  EXPECT_EQ(file.number("llama.embedding_length"), config.hidden_size);
+  EXPECT_EQ(file.number("llama.feed_forward_length"), config.intermediate_size);
+  EXPECT_EQ(file.number("llama.attention.head_count"), config.num_heads);
+  EXPECT_EQ(file.number("llama.attention.head_count_kv"), config.num_kv_heads);
+  EXPECT_EQ(file.number("llama.attention.key_length"), config.head_dim);
+  EXPECT_EQ(file.number("llama.rope.dimension_count"), config.head_dim);
+  EXPECT_EQ(file.number("llama.rope.freq_base"), 500000);
+  EXPECT_EQ(file.number("llama.context_length"), config.max_positions);
+  EXPECT_FLOAT_EQ(static_cast<float>(file.number("llama.attention.layer_norm_rms_epsilon")),
+                  static_cast<float>(config.norm_eps));
+  EXPECT_EQ(file.values.at("llama.block_count").type, 4u) << "uint32";
+  EXPECT_EQ(file.values.at("llama.rope.freq_base").type, 6u) << "float32";
+}
+
+TEST(Gguf, rotary_scalings_become_llama_cpps) {
+  const GgufFile linear = export_gguf(golden_folder("open/llama_linear"), GgufType::f32).file;
+  EXPECT_EQ(linear.string("llama.rope.scaling.type"), "linear");
+  EXPECT_TRUE(linear.tensors.contains("blk.0.attn_q.bias"));
+  const GgufFile yarn = export_gguf(golden_folder("open/llama_yarn"), GgufType::f32).file;
+  EXPECT_EQ(yarn.string("llama.rope.scaling.type"), "yarn");
+  EXPECT_GT(yarn.number("llama.rope.scaling.original_context_length"), 0);
+  const GgufFile llama3 = export_gguf(golden_folder("open/llama3"), GgufType::f32).file;
+  const std::vector<double> factors = llama3.read("rope_freqs.weight");
+  EXPECT_EQ(factors.front(), 1) << "the highest frequency stays";
+  EXPECT_GT(factors.back(), 1);
+  const GgufFile longrope = export_gguf(golden_folder("open/phi3_longrope"), GgufType::f32).file;
+  EXPECT_EQ(longrope.read("rope_factors_long.weight").size(), longrope.read("rope_factors_short.weight").size());
+}
+
+TEST(Gguf, experts_are_stacked_and_norms_have_their_one) {
+  const std::string mixtral = golden_folder("open/mixtral");
+  const GgufFile file = export_gguf(mixtral, GgufType::f32).file;
+  std::vector<double> stacked;
+  for (int expert = 0; expert < static_cast<int>(file.number("llama.expert_count")); ++expert) {
+    const std::vector<double> one =
+        source_of(mixtral, fmt::format("model.layers.0.block_sparse_moe.experts.{}.w2.weight", expert));
+    stacked.insert(stacked.end(), one.begin(), one.end());
+  }
+  EXPECT_EQ(file.read("blk.0.ffn_down_exps.weight"), stacked);
+  EXPECT_EQ(file.read("blk.0.ffn_gate_inp.weight"), source_of(mixtral, "model.layers.0.block_sparse_moe.gate.weight"));
+
+  const std::string gemma = golden_folder("open/gemma2");
+  const GgufFile normed = export_gguf(gemma, GgufType::q8_0).file;
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{{"input_layernorm", "attn_norm"},
+                                                        {"post_attention_layernorm", "post_attention_norm"},
+                                                        {"pre_feedforward_layernorm", "ffn_norm"},
+                                                        {"post_feedforward_layernorm", "post_ffw_norm"}}) {
+    std::vector<double> want = source_of(gemma, "model.layers.0." + from + ".weight");
+    for (double& x : want) x = static_cast<float>(x) + 1.0f;
+    EXPECT_EQ(normed.read("blk.0." + to + ".weight"), want) << to;
+  }
+  EXPECT_GT(normed.number("gemma2.attn_logit_softcapping"), 0);
+  EXPECT_GT(normed.number("gemma2.attention.sliding_window"), 0);
+}
+
+class GgufFamilies : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GgufFamilies, have_a_place_for_every_parameter) {
+  const std::string folder = golden_folder("open/" + GetParam());
+  const GgufFile file = export_gguf(folder, GgufType::q8_0).file;
+  const ModelConfig config = ModelConfig::from_folder(folder);
+  const std::string architecture = file.string("general.architecture");
+  EXPECT_EQ(file.number(architecture + ".block_count"), config.num_layers);
+  uint64_t elements = 0;
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.starts_with("rope_")) continue;
+    uint64_t count = 1;
+    for (const uint64_t dim : tensor.dims) count *= dim;
+    elements += count;
+  }
+  EXPECT_EQ(elements, static_cast<uint64_t>(config.parameter_count()));
+  EXPECT_TRUE(file.tensors.contains("token_embd.weight"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, GgufFamilies,
+                         ::testing::Values("llama", "llama3", "llama_yarn", "mistral", "mixtral", "qwen2", "qwen2_swa",
+                                           "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi3",
+                                           "phi3_longrope", "olmo2"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Gguf, other_families_are_refused_by_name) {
+  for (const char* family : {"open/gpt2", "open/deepseek_v3", "open/gpt_oss", "open/gpt_neox"})
+    EXPECT_THAT(message_of<ConfigError>([&] { export_gguf(golden_folder(family), GgufType::f16); }),
+                HasSubstr("cannot be exported as GGUF; llama, mistral, "));
+}
+
+/// A small llama with this tokenizer.json beside it.
+std::filesystem::path model_with(const TempFolder& folder, const std::string& tokenizer, int64_t vocab_size) {
+  nlohmann::json config = nlohmann::json::parse(test::read_bytes(golden_folder("open/llama") + "/config.json"));
+  config["vocab_size"] = vocab_size;
+  folder.write("m/config.json", config.dump());
+  folder.write("m/tokenizer.json", tokenizer);
+  const auto memory = Memory::create();
+  const Decoder decoder(ModelConfig::from_folder(folder / "m"));
+  HfFolderWriter writer(folder / "m", weight_specs(decoder, [](const Parameter&) { return DType::f32; }));
+  for (const auto& unit : decoder.units())
+    for (const Parameter& parameter : unit->parameters())
+      writer.write(parameter.name, Tensor::zeros(*memory, parameter.shape, DType::f32, Category::parameters));
+  writer.finish();
+  return folder / "m";
+}
+
+TEST(Gguf, a_byte_level_tokenizer_keeps_its_tokens_merges_and_markers) {
+  TempFolder folder;
+  const std::string r50k = test::read_bytes(std::string(NOUGHT_GOLDEN_DIR) + "/tokenizer/r50k_base.tokenizer.json");
+  const nlohmann::json json = nlohmann::json::parse(r50k);
+  const Exported exported = export_gguf(model_with(folder, r50k, 50260), GgufType::f16);
+  const GgufFile& file = exported.file;
+  EXPECT_EQ(file.string("tokenizer.ggml.model"), "gpt2");
+  EXPECT_EQ(file.string("tokenizer.ggml.pre"), "gpt-2");
+  const std::vector<std::string>& tokens = file.values.at("tokenizer.ggml.tokens").texts;
+  ASSERT_EQ(tokens.size(), 50260u) << "as many as the model has";
+  for (const auto& [token, id] : json["model"]["vocab"].items()) ASSERT_EQ(tokens[id.get<size_t>()], token);
+  EXPECT_EQ(tokens[50256], "<|endoftext|>");
+  EXPECT_EQ(tokens[50259], "[PAD50259]");
+  const std::vector<double>& types = file.values.at("tokenizer.ggml.token_type").numbers;
+  EXPECT_EQ(types[0], 1);
+  EXPECT_EQ(types[50256], 3) << "a marker";
+  EXPECT_EQ(types[50259], 5) << "unused";
+  EXPECT_EQ(file.values.at("tokenizer.ggml.merges").texts.size(), json["model"]["merges"].size());
+}
+
+TEST(Gguf, a_sentencepiece_tokenizer_keeps_the_order_of_its_merges_as_scores) {
+  TempFolder folder;
+  const std::string json = R"({"added_tokens":[{"id":1,"content":"<s>","special":true}],
+    "normalizer":{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},
+      {"type":"Replace","pattern":{"String":" "},"content":"▁"}]},
+    "post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},
+      {"Sequence":{"id":"A","type_id":0}}],"special_tokens":{"<s>":{"id":"<s>","ids":[1]}}},
+    "model":{"type":"BPE","byte_fallback":true,"unk_token":"<unk>","merges":["a b","▁ ab"],
+      "vocab":{"<unk>":0,"<s>":1,"<0x41>":2,"a":3,"b":4,"▁":5,"ab":6,"▁ab":7}}})";
+  const GgufFile file = export_gguf(model_with(folder, json, 8), GgufType::f16).file;
+  EXPECT_EQ(file.string("tokenizer.ggml.model"), "llama");
+  EXPECT_THAT(file.values.at("tokenizer.ggml.tokens").texts,
+              ElementsAre("<unk>", "<s>", "<0x41>", "a", "b", "▁", "ab", "▁ab"));
+  EXPECT_THAT(file.values.at("tokenizer.ggml.token_type").numbers, ElementsAre(2, 3, 6, 1, 1, 1, 1, 1));
+  const std::vector<double>& scores = file.values.at("tokenizer.ggml.scores").numbers;
+  EXPECT_GT(scores[6], scores[7]);
+  EXPECT_GT(scores[7], scores[3]);
+  EXPECT_EQ(file.number("tokenizer.ggml.add_space_prefix"), 1);
+  EXPECT_EQ(file.number("tokenizer.ggml.bos_token_id"), 1);
+  EXPECT_EQ(file.number("tokenizer.ggml.add_bos_token"), 1);
+}
+
+TEST(Gguf, a_model_without_a_vocabulary_says_so) {
+  TempFolder folder;
+  const Exported exported =
+      export_gguf(model_with(folder, R"({"model":{"type":"Unigram","vocab":[["<unk>",0],["a",-1]],"unk_id":0}})", 7),
+                  GgufType::f16);
+  EXPECT_EQ(exported.file.string("tokenizer.ggml.model"), "no_vocab");
+  EXPECT_THAT(exported.report.notes, ElementsAre(HasSubstr("has no vocabulary")));
+}
+
+}  // namespace
+}  // namespace nought
