@@ -246,14 +246,20 @@ TEST(Safetensors, eight_bit_floats_are_read_exactly_into_every_float_dtype) {
     const std::vector<double> four = e4m3.to_vector<double>(), five = e5m2.to_vector<double>();
     for (int code = 0; code < 256; ++code) {
       const double x = four[static_cast<size_t>(code)];
-      (code & 0x7F) == 0x7F ? EXPECT_TRUE(std::isnan(x)) : EXPECT_EQ(x, value_of(4, 3, code)) << code;
+      if ((code & 0x7F) == 0x7F) {
+        EXPECT_TRUE(std::isnan(x)) << code;
+      } else {
+        EXPECT_EQ(x, value_of(4, 3, code)) << code;
+      }
       if (code == 0) continue;
       const double y = five[static_cast<size_t>(code - 1)];
       const int low = code & 0x7F;
       if (low < 0x7C) {
         EXPECT_EQ(y, value_of(5, 2, code)) << code;
+      } else if (low == 0x7C) {
+        EXPECT_EQ(y, code < 128 ? INFINITY : -INFINITY);
       } else {
-        low == 0x7C ? EXPECT_EQ(y, code < 128 ? INFINITY : -INFINITY) : EXPECT_TRUE(std::isnan(y));
+        EXPECT_TRUE(std::isnan(y)) << code;
       }
     }
   }

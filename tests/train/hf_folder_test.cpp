@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/models/decoder.h"
 
 namespace nought {
 namespace {

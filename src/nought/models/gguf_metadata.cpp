@@ -115,13 +115,11 @@ class Writer {
       return;
     }
     count("attention.sliding_window", config_.window());
-    for (size_t i = 0; i < config_.windows.size(); ++i) {
-      const bool whole = (static_cast<int64_t>(i) + 1) % architecture_.window_period == 0;
-      if ((config_.windows[i] == 0) == whole) continue;
-      notes_.push_back(fmt::format("llama.cpp's {} has a window in all layers but every {}th, this model in others",
-                                   architecture_.name, architecture_.window_period));
-      return;
-    }
+    const int64_t period = window_period();
+    if (period == architecture_.window_period) return;  // what is taken for granted, by older versions too
+    if (period > 0) return count("attention.sliding_window_pattern", period);
+    notes_.push_back(fmt::format("llama.cpp's {} has a window in all layers but every {}th, this model in others",
+                                 architecture_.name, architecture_.window_period));
   }
 
   void add_rope() {
@@ -136,14 +134,18 @@ class Writer {
                              (rope.kind != RopeKind::longrope || architecture_.longrope),
                          "GGUF: llama.cpp's {} does not read this model's rotary scaling (rope_type)",
                          architecture_.name);
-    if (rope.kind == RopeKind::linear) scaling("linear", rope.factor);
-    if (rope.kind == RopeKind::longrope) {
-      scaling("longrope", rope.factor);
+    if (rope.kind == RopeKind::linear) {
+      put(prefixed("rope.scaling.type"), std::string("linear"));
+      number("rope.scaling.factor", rope.factor);
+    }
+    if (rope.kind == RopeKind::longrope) {  // a factor would stretch the frequencies once more
+      put(prefixed("rope.scaling.type"), std::string("longrope"));
       count("rope.scaling.original_context_length", rope.original_max_positions);
       number("rope.scaling.attn_factor", rope.table_scale());
     }
     if (rope.kind == RopeKind::yarn) {
-      scaling("yarn", rope.factor);
+      put(prefixed("rope.scaling.type"), std::string("yarn"));
+      number("rope.scaling.factor", rope.factor);
       count("rope.scaling.original_context_length", rope.original_max_positions);
       number("rope.scaling.yarn_beta_fast", rope.beta_fast);
       number("rope.scaling.yarn_beta_slow", rope.beta_slow);
@@ -156,9 +158,15 @@ class Writer {
 
  private:
   std::string prefixed(const std::string& key) const { return fmt::format("{}.{}", architecture_.name, key); }
-  void scaling(const std::string& type, double factor) {
-    put(prefixed("rope.scaling.type"), type);
-    number("rope.scaling.factor", factor);
+  /// Every so many layers one sees everything, and the others have a window; 0: it is not that regular.
+  int64_t window_period() const {
+    const std::vector<int64_t>& windows = config_.windows;
+    const int64_t period = std::find(windows.begin(), windows.end(), 0) - windows.begin() + 1;
+    // Without a layer that sees everything, any period beyond their number will do.
+    if (period > static_cast<int64_t>(windows.size())) return std::max(period, architecture_.window_period);
+    for (int64_t i = 0; i < static_cast<int64_t>(windows.size()); ++i)
+      if ((windows[static_cast<size_t>(i)] == 0) != ((i + 1) % period == 0)) return 0;
+    return period;
   }
 
   const ModelConfig& config_;
