@@ -61,10 +61,11 @@ std::string one(const std::string& body) { return R"({"a":{)" + body + "}}"; }
 INSTANTIATE_TEST_SUITE_P(
     Safetensors, DamagedHeader,
     testing::Values(
-        Damage{"not_json", R"({"a":)", 0, "not JSON"}, Damage{"empty_header", "", 0, "does not begin with '{'"},
-        Damage{"array", "[1]", 0, "does not begin with '{'"}, Damage{"trailing_garbage", kGood + "}", 16, "not JSON"},
+        Damage{"not_json", R"({"a":)", 0, "not valid JSON"}, Damage{"empty_header", "", 0, "does not begin with '{'"},
+        Damage{"array", "[1]", 0, "does not begin with '{'"},
+        Damage{"trailing_garbage", kGood + "}", 16, "not valid JSON"},
         Damage{"deep_nesting", R"({"a":)" + std::string(100000, '[') + std::string(100000, ']') + "}", 0, "nests"},
-        Damage{"invalid_utf8", "{\"\xff\":1}", 0, "not JSON"},
+        Damage{"invalid_utf8", "{\"\xff\":1}", 0, "not valid JSON"},
         Damage{"tensor_is_number", R"({"a":3})", 0, "expected an object"},
         Damage{"no_dtype", one(R"("shape":[2,2],"data_offsets":[0,16])"), 16, "no \"dtype\""},
         Damage{"dtype_is_number", one(R"("dtype":1,"shape":[2,2],"data_offsets":[0,16])"), 16, "no \"dtype\""},
@@ -328,6 +329,7 @@ TEST(Safetensors, a_folder_without_all_its_weights_says_what_is_missing) {
   EXPECT_THAT(with_index(R"({"weight_map":{"a":"../s.safetensors"}})"), HasSubstr("in the same folder"));
   EXPECT_THAT(with_index(R"({"weight_map":{"a":"t.safetensors"}})"), HasSubstr("t.safetensors: the shard is missing"));
   EXPECT_THAT(with_index(R"({"weight_map":{"b":"s.safetensors"}})"), HasSubstr("\"b\" is not in it"));
+  EXPECT_THAT(with_index(R"({"weight_map":{"a":"s.safetensors","a":"t.safetensors"}})"), HasSubstr("\"a\" twice"));
   EXPECT_EQ(with_index(R"({"weight_map":{"a":"s.safetensors"}})"), "");
 }
 

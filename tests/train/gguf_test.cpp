@@ -136,6 +136,27 @@ TEST(Gguf, rotary_scalings_become_llama_cpps) {
   EXPECT_GT(factors.back(), 1);
   const GgufFile longrope = export_gguf(golden_folder("open/phi3_longrope"), GgufType::f32).file;
   EXPECT_EQ(longrope.read("rope_factors_long.weight").size(), longrope.read("rope_factors_short.weight").size());
+  EXPECT_FALSE(longrope.values.contains("phi3.rope.scaling.factor")) << "llama.cpp would stretch twice";
+}
+
+TEST(Gguf, windows_that_llama_cpp_cannot_see_are_said) {
+  const Exported mistral = export_gguf(golden_folder("open/mistral"), GgufType::f32);
+  EXPECT_THAT(mistral.report.notes, ::testing::Contains(HasSubstr("ignores the sliding window")));
+  const Exported gemma = export_gguf(golden_folder("open/gemma3_text"), GgufType::f32);
+  EXPECT_EQ(gemma.file.number("gemma3.attention.sliding_window_pattern"), 2) << "six are taken for granted";
+  EXPECT_EQ(gemma.file.number("gemma3.rope.freq_base_swa"), 100);
+  EXPECT_THAT(gemma.report.notes, ::testing::Not(::testing::Contains(HasSubstr("window"))));
+}
+
+TEST(Gguf, a_scale_of_attention_that_is_not_by_head_dim_goes_into_the_queries) {
+  const std::string folder = golden_folder("open/gemma2");
+  const ModelConfig config = ModelConfig::from_folder(folder);
+  const double factor = config.attention_scale * std::sqrt(static_cast<double>(config.head_dim));
+  ASSERT_GT(std::abs(factor - 1), 0.01);
+  const GgufFile file = export_gguf(folder, GgufType::f32).file;
+  std::vector<double> want = source_of(folder, "model.layers.0.self_attn.q_proj.weight");
+  for (double& x : want) x = static_cast<float>(x) * static_cast<float>(factor);
+  EXPECT_EQ(file.read("blk.0.attn_q.weight"), want);
 }
 
 TEST(Gguf, experts_are_stacked_and_norms_have_their_one) {

@@ -68,6 +68,13 @@ std::string format_duration(double seconds) {
   return fmt::format("{}s", total);
 }
 
+std::string one_line(std::string_view text) {
+  std::string line(text);
+  for (char& c : line)
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = ' ';
+  return line;
+}
+
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});

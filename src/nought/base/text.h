@@ -21,6 +21,9 @@ std::string format_rate(double value, std::string_view unit);
 /// "1h02m", "3m05s", "12s".
 std::string format_duration(double seconds);
 
+/// The text with a space for every control character: for messages, which are one line, that quote what a file holds.
+std::string one_line(std::string_view text);
+
 /// How many single-character insertions, deletions and substitutions turn `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b);
 /// The candidate with the smallest edit distance to `name`, or "" if none is near enough to be what was meant.

@@ -1,9 +1,9 @@
 #include <sentencepiece_processor.h>
 
 #include "nought/base/error.h"
+#include "nought/base/text.h"
 #include "nought/data/files.h"
 #include "nought/data/tokenizer_files.h"
-#include "nought/data/unicode.h"
 #include "nought/tensor/random.h"
 
 namespace nought {
@@ -50,10 +50,6 @@ class SentencePieceTokenizer final : public Tokenizer {
   uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  static std::string one_line(std::string text) {
-    replace_all(text, "\n", " ");
-    return text;
-  }
   void append(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const override {
     size_t done = 0;
     while (const auto match = options.specials ? markers_.next(text, done, true, false) : std::nullopt) {

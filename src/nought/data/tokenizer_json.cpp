@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "nought/base/error.h"
+#include "nought/base/text.h"
 #include "nought/data/files.h"
 #include "nought/data/tokenizer_files.h"
 
@@ -169,9 +170,8 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const fs::path& file) {
     pipeline.decoder = TokenDecoder(root["decoder"], pipeline.pre_tokenizers.byte_level);
     read_post_processor(root["post_processor"], pipeline);
   } catch (const ConfigError& error) {  // of a pattern or a vocabulary, which do not know the file
-    const std::string message = error.what();
-    if (message.starts_with(file.string())) throw;
-    throw ConfigError(fmt::format("{}: {}", file.string(), message));
+    const std::string message = one_line(error.what());
+    throw ConfigError(message.starts_with(file.string()) ? message : fmt::format("{}: {}", file.string(), message));
   }
   find_separator(file.parent_path(), pipeline);
   return std::make_unique<TextTokenizer>(std::move(pipeline));

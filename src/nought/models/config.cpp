@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "nought/base/text.h"
 #include "nought/models/config_families.h"
 #include "nought/models/config_reader.h"
 #include "nought/models/decoder.h"
@@ -116,7 +117,7 @@ const std::vector<std::string>& ModelConfig::families() {
   return names;
 }
 
-ModelConfig ModelConfig::from_json(const nlohmann::json& json, const std::string& source) {
+ModelConfig ModelConfig::from_json(const nlohmann::json& json, const std::string& source) try {
   ConfigReader reader(json, source);
   ModelConfig config;
   const auto family = reader.text("model_type");
@@ -128,6 +129,8 @@ ModelConfig ModelConfig::from_json(const nlohmann::json& json, const std::string
     config.notes.push_back(fmt::format("{} is not a key of {}: not used", key, config.family));
   }
   return config;
+} catch (const ConfigError& error) {  // which may quote the file
+  throw ConfigError(one_line(error.what()));
 }
 
 ModelConfig ModelConfig::from_folder(const std::filesystem::path& folder) {

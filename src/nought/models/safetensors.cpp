@@ -6,7 +6,6 @@
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -18,6 +17,7 @@
 
 #include "nought/base/text.h"
 #include "nought/models/convert.h"
+#include "nought/models/strict_json.h"
 
 namespace nought {
 
@@ -66,34 +66,6 @@ std::string known_dtypes() {
     if (known.dtype) names += fmt::format("{}{}", names.empty() ? "" : ", ", known.name);
   }
   return names;
-}
-
-// A damaged header can hold anything: what is quoted from it is one short printable line.
-std::string excerpt(std::string_view text) {
-  constexpr size_t kLongest = 80;
-  std::string line;
-  for (char c : text.substr(0, kLongest)) line += c >= ' ' && c < 127 ? c : '?';
-  return text.size() > kLongest ? line + "..." : line;
-}
-
-// Parses and refuses what the JSON library would let pass: duplicate keys, and nesting that only an attack has.
-nlohmann::json parse_header(const std::string& file, std::string_view header) {
-  std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    using Event = nlohmann::json::parse_event_t;
-    require<IoError>(depth <= kMaxDepth, "{}: the header nests deeper than {} levels", file, kMaxDepth);
-    if (event == Event::object_start) keys.resize(static_cast<size_t>(depth)), keys.emplace_back();
-    if (event == Event::key) {
-      require<IoError>(keys[static_cast<size_t>(depth) - 1].insert(value.get<std::string>()).second,
-                       "{}: the header holds \"{}\" twice", file, excerpt(value.get<std::string>()));
-    }
-    return true;
-  };
-  try {
-    return nlohmann::json::parse(header, check);
-  } catch (const nlohmann::json::exception& error) {
-    fail<IoError>("{}: the header is not JSON: {}", file, excerpt(error.what()));
-  }
 }
 
 // A count or offset of the header; nullopt if it is no integer in [0, 2^63).
@@ -199,7 +171,7 @@ std::span<const std::byte> SafetensorsFile::data() const {
 void SafetensorsFile::parse(std::string_view header) {
   const std::string file = path_.string();
   require<IoError>(header.starts_with('{'), "{}: the header does not begin with '{{': not a safetensors file", file);
-  const nlohmann::json json = parse_header(file, header);
+  const nlohmann::json json = parse_strictly(file, "the header", header, kMaxDepth);
   for (const auto& [name, description] : json.items()) {
     const std::string where = fmt::format("{}: tensor \"{}\"", file, excerpt(name));
     require<IoError>(description.is_object(), "{} is described by {}, expected an object", where,
@@ -260,7 +232,7 @@ const TensorEntry* SafetensorsFile::find(std::string_view name) const {
   const std::string key(name);
   if (const auto found = index_.find(key); found != index_.end()) return &entries_[found->second];
   if (const auto found = unsupported_.find(key); found != unsupported_.end()) {
-    fail<IoError>("{}: tensor \"{}\" has dtype {}, supported are {}", path_.string(), key, found->second,
+    fail<IoError>("{}: tensor \"{}\" has dtype {}, supported are {}", path_.string(), excerpt(key), found->second,
                   known_dtypes());
   }
   return nullptr;
@@ -269,7 +241,8 @@ const TensorEntry* SafetensorsFile::find(std::string_view name) const {
 const TensorEntry& SafetensorsFile::at(std::string_view name) const {
   if (const TensorEntry* entry = find(name)) return *entry;
   const std::vector<std::string> all = names();
-  fail<IoError>("{}: no tensor \"{}\" among its {}{}", path_.string(), name, all.size(), did_you_mean(name, all));
+  fail<IoError>("{}: no tensor \"{}\" among its {}{}", path_.string(), excerpt(name), all.size(),
+                did_you_mean(name, all));
 }
 
 std::span<const std::byte> SafetensorsFile::raw(const TensorEntry& entry) const {
@@ -281,9 +254,9 @@ void SafetensorsFile::read(std::string_view name, Interval elements, const Tenso
   const int64_t total = entry.shape.numel();
   require<ShapeError>(0 <= elements.begin && elements.begin <= elements.end && elements.end <= total,
                       "{}: elements [{}, {}) leave tensor \"{}\" {}", path_.string(), elements.begin, elements.end,
-                      name, entry.shape.str());
+                      excerpt(name), entry.shape.str());
   require<ShapeError>(destination.numel() == elements.size(), "{}: {} elements of tensor \"{}\" do not fill {}",
-                      path_.string(), elements.size(), name, destination.str());
+                      path_.string(), elements.size(), excerpt(name), destination.str());
   const int64_t size = entry.element_size(), block = kReleaseBytes / size;
   for (int64_t begin = elements.begin; begin < elements.end; begin += block) {
     const int64_t end = std::min(elements.end, begin + block);
@@ -294,7 +267,7 @@ void SafetensorsFile::read(std::string_view name, Interval elements, const Tenso
       if (entry.packed) convert_elements(*entry.packed, source, destination.dtype(), target, end - begin);
       if (!entry.packed) convert_elements(entry.dtype, source, destination.dtype(), target, end - begin);
     } catch (const ShapeError& error) {
-      fail<IoError>("{}: tensor \"{}\": {}", path_.string(), name, error.what());
+      fail<IoError>("{}: tensor \"{}\": {}", path_.string(), excerpt(name), error.what());
     }
     release(bytes);
   }

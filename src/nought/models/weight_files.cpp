@@ -5,19 +5,22 @@
 
 #include "nought/base/text.h"
 #include "nought/models/safetensors.h"
+#include "nought/models/strict_json.h"
 
 namespace nought {
 
 namespace {
 
 constexpr std::string_view kSingleFile = "model.safetensors";
+constexpr std::string_view kNotInNames("/\n\r\0", 4);
+constexpr int kMaxDepth = 8;  // the metadata is anybody's
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
 nlohmann::json weight_map_of(const std::filesystem::path& index_file) {
   std::ifstream stream(index_file);
   require<IoError>(stream.good(), "{}: cannot open", index_file.string());
-  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
-  require<IoError>(!json.is_discarded(), "{}: not valid JSON", index_file.string());
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  const nlohmann::json json = parse_strictly(index_file.string(), "the index", text, kMaxDepth);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   require<IoError>(json.is_object() && map != json.end() && map->is_object(), "{}: has no \"weight_map\" object",
                    index_file.string());
@@ -65,23 +68,24 @@ void WeightFiles::open_index(const std::filesystem::path& index_file) {
   std::vector<std::set<std::string>> names;  // of each shard
   for (const auto& [tensor, value] : weight_map.items()) {
     require<IoError>(value.is_string(), "{}: tensor \"{}\" is mapped to {}, expected a file name", index_file.string(),
-                     tensor, value.type_name());
+                     excerpt(tensor), value.type_name());
     const auto shard = value.get<std::string>();
-    require<IoError>(!shard.empty() && shard != ".." && shard.find('/') == std::string::npos,
+    require<IoError>(!shard.empty() && shard != ".." && shard.find_first_of(kNotInNames) == std::string::npos,
                      "{}: tensor \"{}\" is mapped to \"{}\", expected the name of a file in the same folder",
-                     index_file.string(), tensor, shard);
+                     index_file.string(), excerpt(tensor), excerpt(shard));
     auto found = opened.find(shard);
     if (found == opened.end()) {
       const std::filesystem::path file = index_file.parent_path() / shard;
-      require<IoError>(std::filesystem::exists(file), "{}: the shard is missing; {} maps tensor \"{}\" to it",
-                       file.string(), index_file.filename().string(), tensor);
+      std::error_code ignored;
+      require<IoError>(std::filesystem::exists(file, ignored), "{}: the shard is missing; {} maps tensor \"{}\" to it",
+                       file.string(), index_file.filename().string(), excerpt(tensor));
       files_.emplace_back(file);
       const std::vector<std::string> held = files_.back().names();
       names.emplace_back(held.begin(), held.end());
       found = opened.emplace(shard, files_.size() - 1).first;
     }
     require<IoError>(names[found->second].contains(tensor), "{}: tensor \"{}\" is not in it, though {} says so",
-                     files_[found->second].path().string(), tensor, index_file.filename().string());
+                     files_[found->second].path().string(), excerpt(tensor), index_file.filename().string());
     owner_.emplace(tensor, found->second);
   }
 }
@@ -106,7 +110,7 @@ const SafetensorsFile& WeightFiles::file_of(std::string_view name) const {
   if (const auto owner = owner_.find(name); owner != owner_.end()) return files_[owner->second];
   std::vector<std::string> names;
   for (const auto& [tensor, file] : owner_) names.push_back(tensor);
-  fail<IoError>("{}: no tensor \"{}\" among the {} of the model{}", path_.string(), name, names.size(),
+  fail<IoError>("{}: no tensor \"{}\" among the {} of the model{}", path_.string(), excerpt(name), names.size(),
                 did_you_mean(name, names));
 }
 
