@@ -55,6 +55,14 @@ struct Auto {
 template <class E>
 struct EnumNames;
 
+/// The name of a value of an enum with EnumNames.
+template <class E>
+constexpr std::string_view enum_name(E value) {
+  for (const auto& [known, name] : EnumNames<E>::value)
+    if (known == value) return name;
+  return "?";
+}
+
 /// One key of a config struct, for help and documentation.
 struct KeyInfo {
   std::string path;      // "training.max_steps"

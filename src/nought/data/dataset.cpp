@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "nought/base/error.h"
-#include "nought/data/files.h"
+#include "nought/data/corpus.h"
 #include "nought/data/token_file.h"
 #include "nought/tensor/random.h"
 
@@ -15,22 +15,19 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr size_t kBlock = size_t{1} << 20;  // bytes encoded at a time
-
 void append_text(const fs::path& file, const Tokenizer& tokenizer, TokenArray& tokens) {
-  const std::string text = read_text(file);
-  tokens.begin_document();
-  std::vector<int32_t> ids;
-  if (!tokenizer.cuts_anywhere()) {
-    tokenizer.encode_document(text, ids);
-    return tokens.append(ids);
+  CorpusReader reader({file}, {}, cut_point_of(tokenizer));
+  while (const auto portion = reader.next()) {
+    const EncodedPortion encoded = encode_portion(*portion, {}, tokenizer);
+    std::span<const int32_t> rest(encoded.ids);
+    for (const size_t start : encoded.starts) {
+      const size_t before = start - (encoded.ids.size() - rest.size());
+      tokens.append(rest.first(before));
+      tokens.begin_document();
+      rest = rest.subspan(before);
+    }
+    tokens.append(rest);
   }
-  for (size_t begin = 0; begin < text.size(); begin += kBlock) {
-    ids.clear();
-    tokenizer.encode(std::string_view(text).substr(begin, kBlock), ids);
-    tokens.append(ids);
-  }
-  tokens.append(std::vector<int32_t>{tokenizer.separator()});
 }
 
 std::shared_ptr<const TokenStore> map_tokens(const fs::path& file, const Tokenizer& tokenizer) {
@@ -93,7 +90,8 @@ TokenDataset TokenDataset::from_sources(std::span<const DataSource> sources, con
 }
 
 int64_t TokenDataset::num_samples(const Part& part) const {
-  return std::max<int64_t>(part.range.size() - 1, 0) / options_.seq_length;
+  const int64_t targets = std::max<int64_t>(part.range.size() - 1, 0);
+  return options_.keep_remainder ? ceil_div(targets, options_.seq_length) : targets / options_.seq_length;
 }
 
 int64_t TokenDataset::num_tokens() const {
@@ -109,7 +107,10 @@ int64_t TokenDataset::num_samples() const {
 TokenDataset::Window TokenDataset::window(int64_t index) const {
   int64_t within = index;
   for (const Part& part : parts_) {
-    if (within >= 0 && within < num_samples(part)) return {&part, part.range.begin + within * options_.seq_length};
+    if (within >= 0 && within < num_samples(part)) {
+      const int64_t begin = part.range.begin + within * options_.seq_length;
+      return {&part, begin, std::min(options_.seq_length, part.range.end - 1 - begin)};
+    }
     within -= num_samples(part);
   }
   fail<Error>("sample {} is not among the {} of the data", index, num_samples());
@@ -120,21 +121,24 @@ void TokenDataset::sample(int64_t index, std::span<int32_t> inputs, std::span<in
   const auto length = static_cast<size_t>(options_.seq_length);
   require<Error>(inputs.size() == length && targets.size() == length, "a sample has {} tokens, room is for {} and {}",
                  length, inputs.size(), targets.size());
-  from.part->tokens->read(from.begin, inputs);
-  from.part->tokens->read(from.begin + 1, targets);
-  if (all_targets_count()) return;
+  const auto held = static_cast<size_t>(from.length);
+  from.part->tokens->read(from.begin, inputs.first(held));
+  from.part->tokens->read(from.begin + 1, targets.first(held));
+  std::fill(inputs.begin() + from.length, inputs.end(), 0);
+  std::fill(targets.begin() + from.length, targets.end(), kIgnoredTarget);
+  if (nothing_is_masked()) return;
   const std::vector<uint8_t> mask = target_mask(from);
-  for (size_t i = 0; i < length; ++i) {
+  for (size_t i = 0; i < held; ++i) {
     if (!mask[i]) targets[i] = kIgnoredTarget;
   }
 }
 
 std::vector<uint8_t> TokenDataset::target_mask(const Window& from) const {
-  std::vector<uint8_t> mask(static_cast<size_t>(options_.seq_length), 1);
+  std::vector<uint8_t> mask(static_cast<size_t>(from.length), 1);
   from.part->tokens->read_mask(from.begin + 1, mask);
   if (!options_.separate_documents) return mask;
   std::vector<int64_t> starts;
-  from.part->tokens->document_starts({from.begin + 1, from.begin + 1 + options_.seq_length}, starts);
+  from.part->tokens->document_starts({from.begin + 1, from.begin + 1 + from.length}, starts);
   for (const int64_t start : starts) mask[static_cast<size_t>(start - from.begin - 1)] = 0;
   return mask;
 }
@@ -142,22 +146,25 @@ std::vector<uint8_t> TokenDataset::target_mask(const Window& from) const {
 std::vector<int32_t> TokenDataset::document_starts(int64_t index) const {
   const Window from = window(index);
   std::vector<int64_t> positions;
-  from.part->tokens->document_starts({from.begin + 1, from.begin + options_.seq_length}, positions);
+  from.part->tokens->document_starts({from.begin + 1, from.begin + from.length}, positions);
   std::vector<int32_t> starts{0};
   for (const int64_t position : positions) starts.push_back(static_cast<int32_t>(position - from.begin));
   return starts;
 }
 
 int64_t TokenDataset::num_targets(int64_t index) const {
-  if (all_targets_count()) return options_.seq_length;
-  const std::vector<uint8_t> mask = target_mask(window(index));
+  const Window from = window(index);
+  if (nothing_is_masked()) return from.length;
+  const std::vector<uint8_t> mask = target_mask(from);
   return std::count(mask.begin(), mask.end(), uint8_t{1});
 }
 
-bool TokenDataset::all_targets_count() const {
+bool TokenDataset::nothing_is_masked() const {
   return !options_.separate_documents &&
          std::none_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.tokens->has_mask(); });
 }
+
+bool TokenDataset::all_targets_count() const { return nothing_is_masked() && !options_.keep_remainder; }
 
 std::vector<TokenDataset::Share> TokenDataset::shares() const {
   double sum = 0;
@@ -189,6 +196,12 @@ std::pair<TokenDataset, TokenDataset> TokenDataset::split_tail(double fraction) 
                        "validation_fraction {} of {} samples is less than one; use more data or a larger fraction",
                        fraction, num_samples());
   return result;
+}
+
+TokenDataset TokenDataset::with_remainder() const {
+  TokenDataset whole = *this;
+  whole.options_.keep_remainder = true;
+  return whole;
 }
 
 void TokenDataset::require_batch(int64_t samples) const {

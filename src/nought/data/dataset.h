@@ -25,13 +25,14 @@ inline constexpr int32_t kIgnoredTarget = -100;
 
 /// Files that are one part of a mixture.
 struct DataSource {
-  std::vector<std::filesystem::path> files;  // text, which is encoded, or .tokens files
+  std::vector<std::filesystem::path> files;  // .tokens files; others are encoded, of .jsonl files the field "text"
   double weight = 0;                         // how much of training it is; 0 for all sources: as much as they hold
 };
 
 struct DatasetOptions {
   int64_t seq_length = 0;
   bool separate_documents = false;  // no target is predicted from another document
+  bool keep_remainder = false;      // the last tokens of a source, too few for a sample, are a padded one
 };
 
 /// Maps those of the files that are token files. IoError, and ConfigError if another tokenizer wrote one.
@@ -53,7 +54,7 @@ class TokenDataset {
   void sample(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const;
   /// Where in a sample's inputs documents begin: rising, the first is always 0.
   std::vector<int32_t> document_starts(int64_t index) const;
-  /// How many targets of a sample are not ignored.
+  /// How many targets of a sample are not ignored; padding is.
   int64_t num_targets(int64_t index) const;
   /// True if no target is ignored in any sample.
   bool all_targets_count() const;
@@ -68,6 +69,8 @@ class TokenDataset {
   /// The dataset without the last tokens of its sources, and these: fraction in [0, 1) of them, in whole samples. No
   /// token is a target in both.
   std::pair<TokenDataset, TokenDataset> split_tail(double fraction) const;
+  /// The same with keep_remainder, so that every token but a source's first is a target once.
+  TokenDataset with_remainder() const;
   /// ConfigError unless there are enough samples for one batch.
   void require_batch(int64_t samples) const;
   /// Differs if any token does: a resumed run checks that it reads the same data.
@@ -79,15 +82,16 @@ class TokenDataset {
     Interval range;
     double weight = 0;
   };
-  /// A sample's tokens: seq_length + 1 from `begin` on.
+  /// A sample's tokens: length + 1 from `begin` on.
   struct Window {
     const Part* part;
-    int64_t begin;
+    int64_t begin, length;
   };
   explicit TokenDataset(const DatasetOptions& options);
   int64_t num_samples(const Part& part) const;
   Window window(int64_t index) const;
-  /// Marks the targets that are ignored: 0, else 1.
+  bool nothing_is_masked() const;
+  /// Marks the targets of a window that are ignored: 0, else 1.
   std::vector<uint8_t> target_mask(const Window& window) const;
 
   DatasetOptions options_;

@@ -1,5 +1,6 @@
 #include "nought/data/pre_tokenizer.h"
 
+#include <algorithm>
 #include <array>
 
 #include "nought/data/unicode.h"
@@ -40,6 +41,12 @@ class Split final : public PreTokenizer {
  public:
   Split(std::string_view pattern, Behavior behavior, bool invert)
       : pattern_(pattern), behavior_(behavior), invert_(invert) {}
+
+  bool cuts_between_lines() const override {
+    constexpr std::array kKnown{kGpt2Pattern, kCl100kPattern, kO200kPattern, kQwen2Pattern};
+    return behavior_ == Behavior::isolated &&
+           std::find(kKnown.begin(), kKnown.end(), pattern_.pattern()) != kKnown.end();
+  }
 
   void apply(Pieces& pieces, bool) const override {
     pieces.next.clear();
@@ -209,6 +216,15 @@ void add_pre_tokenizers(const JsonView& json, PreTokenizers& result) {
 }
 
 }  // namespace
+
+size_t cut_between_lines(std::string_view text, size_t from) {
+  const auto is_printable = [](char c) { return c > ' ' && c <= '~'; };
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  for (size_t newline = text.find('\n', std::max<size_t>(from, 2) - 1); newline < text.size() - 1;
+       newline = text.find('\n', newline + 1))
+    if (is_printable(text[newline - 1]) && is_letter(text[newline + 1])) return newline + 1;
+  return std::string_view::npos;
+}
 
 std::unique_ptr<PreTokenizer> make_split(std::string_view pattern) {
   return std::make_unique<Split>(pattern, Behavior::isolated, false);

@@ -21,6 +21,14 @@ inline constexpr std::string_view kCl100kPattern =
 inline constexpr std::string_view kO200kPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+/// Those of OpenAI's cl100k, which Llama 3 has too, of o200k, and of Qwen 2.
+inline constexpr std::string_view kCl100kPattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kO200kPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 /// Pieces of a text; those that a step changed live in `made`.
 struct Pieces {
   std::vector<std::string_view> views;
@@ -34,7 +42,13 @@ class PreTokenizer {
   virtual ~PreTokenizer() = default;
   /// Cuts each piece further. at_start: the first piece begins the text.
   virtual void apply(Pieces& pieces, bool at_start) const = 0;
+  /// True if a text may be cut as cut_between_lines() cuts it: the pieces are the same.
+  virtual bool cuts_between_lines() const { return false; }
 };
+
+/// The first place at or behind `from` between a line that ends in a printable ASCII character and one that begins with
+/// an ASCII letter; npos if there is none. The patterns above have a piece end there, whatever surrounds it.
+size_t cut_between_lines(std::string_view text, size_t from);
 
 struct PreTokenizers {
   std::vector<std::unique_ptr<PreTokenizer>> steps;

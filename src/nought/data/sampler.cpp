@@ -134,7 +134,7 @@ Batch TrainSampler::batch(int64_t step, int64_t micro_step, Memory& memory) cons
 }
 
 EvaluationSampler::EvaluationSampler(TokenDataset dataset, BatchLayout layout)
-    : dataset_(std::move(dataset)), layout_(layout) {
+    : dataset_(dataset.with_remainder()), layout_(layout) {
   check(layout);
 }
 

@@ -80,7 +80,8 @@ class TrainSampler {
   std::vector<int64_t> draws_;  // from each source in an epoch
 };
 
-/// Every sample once, in order. All ranks have the same number of batches; rows beyond the data have ignored targets.
+/// Every sample once, in order, the remainders of sources too, so that every target counts once. All ranks have the
+/// same number of batches; rows beyond the data have ignored targets.
 class EvaluationSampler {
  public:
   /// accumulation is not used.

@@ -31,6 +31,25 @@ TextTokenizer::TextTokenizer(TextPipeline pipeline) : pipeline_(std::move(pipeli
     if (static_cast<size_t>(token.id) >= added_by_id_.size()) added_by_id_.resize(static_cast<size_t>(token.id) + 1);
     added_by_id_[static_cast<size_t>(token.id)] = token.content;
   }
+  const auto crosses_lines = [](const AddedToken& token) {
+    return token.strip_left || token.strip_right || token.content.find('\n') != std::string::npos;
+  };
+  const std::vector<AddedToken>& added = pipeline_.added.all();
+  cuts_between_lines_ = pipeline_.normalizers.empty() && !pipeline_.pre_tokenizers.steps.empty() &&
+                        pipeline_.pre_tokenizers.steps.front()->cuts_between_lines() &&
+                        std::none_of(added.begin(), added.end(), crosses_lines);
+}
+
+int64_t TextTokenizer::text_bytes(int32_t id) const {
+  const std::vector<AddedToken>& added = pipeline_.added.all();
+  const auto is_marker = [&](const AddedToken& token) { return token.id == id && token.special; };
+  if (id == pipeline_.separator || std::any_of(added.begin(), added.end(), is_marker)) return 0;
+  const bool known = added_by_id(id) || pipeline_.vocabulary->token(id);
+  return known ? lengthens_by(id) : 0;
+}
+
+size_t TextTokenizer::cut_point(std::string_view text, size_t from) const {
+  return cuts_between_lines_ ? cut_between_lines(text, from) : std::string_view::npos;
 }
 
 void TextTokenizer::append(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const {
@@ -72,16 +91,18 @@ void TextTokenizer::append_normalized(std::string_view text, bool at_start, std:
   pipeline_.model->encode(pieces.views, ids);
 }
 
+const std::string* TextTokenizer::added_by_id(int32_t id) const {
+  const auto index = static_cast<size_t>(id);
+  const bool added = id >= 0 && index < added_by_id_.size() && !added_by_id_[index].empty();
+  return added ? &added_by_id_[index] : nullptr;
+}
+
 std::string TextTokenizer::decode(std::span<const int32_t> ids) const {
   std::vector<std::string> tokens;
   tokens.reserve(ids.size());
   for (const int32_t id : ids) {
-    const auto index = static_cast<size_t>(id);
-    if (id >= 0 && index < added_by_id_.size() && !added_by_id_[index].empty()) {
-      tokens.push_back(added_by_id_[index]);
-      continue;
-    }
-    const std::string* token = pipeline_.vocabulary->token(id);
+    const std::string* token = added_by_id(id);
+    if (!token) token = pipeline_.vocabulary->token(id);
     require<ConfigError>(token, "the tokenizer \"{}\" has no token {}; its ids are below {}", name(), id, vocab_size());
     tokens.push_back(*token);
   }

@@ -39,10 +39,14 @@ class TextTokenizer final : public Tokenizer {
   std::span<const int32_t> prefix() const override { return pipeline_.prefix; }
   std::span<const int32_t> suffix() const override { return pipeline_.suffix; }
   std::optional<int32_t> find(std::string_view token) const override;
+  int64_t text_bytes(int32_t id) const override;
+  size_t cut_point(std::string_view text, size_t from) const override;
   uint64_t fingerprint() const override { return pipeline_.fingerprint; }
 
  private:
   void append(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const override;
+  /// The spelling of an added token; null for an id that is none.
+  const std::string* added_by_id(int32_t id) const;
   void append_valid(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const;
   void append_section(std::string_view section, EncodeOptions options, std::vector<int32_t>& ids) const;
   void append_normalized(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
@@ -50,6 +54,7 @@ class TextTokenizer final : public Tokenizer {
   TextPipeline pipeline_;
   std::vector<std::string> added_by_id_;  // "" where the vocabulary decides
   int64_t vocab_size_ = 0;
+  bool cuts_between_lines_ = false;
 };
 
 }  // namespace nought

@@ -41,10 +41,17 @@ void append_bytes(std::string& bytes, std::span<const T> values) {
 }  // namespace
 
 void TokenFileWriter::add(std::span<const int32_t> tokens, std::span<const uint8_t> targets) {
+  constexpr std::array<size_t, 1> kOne{0};
+  append(tokens, targets, tokens.empty() ? std::span<const size_t>() : kOne);
+}
+
+void TokenFileWriter::append(std::span<const int32_t> tokens, std::span<const uint8_t> targets,
+                             std::span<const size_t> starts) {
   require<Error>(targets.empty() || targets.size() == tokens.size(), "{} tokens with a mask of {}", tokens.size(),
                  targets.size());
-  if (tokens.empty()) return;
-  starts_.push_back(tokens_.size());
+  require<Error>(tokens.empty() || !tokens_.empty() || (!starts.empty() && starts[0] == 0),
+                 "tokens that continue no document");
+  for (const size_t start : starts) starts_.push_back(tokens_.size() + start);
   for (size_t i = 0; i < tokens.size(); ++i) {
     const size_t position = tokens_.size() + i;
     if (position % 8 == 0) mask_.push_back(0);

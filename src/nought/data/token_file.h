@@ -43,6 +43,8 @@ class TokenFileWriter {
   void add(std::span<const int32_t> tokens) { add(tokens, {}); }
   /// targets: 1 or 0 for each token, or none if all are targets.
   void add(std::span<const int32_t> tokens, std::span<const uint8_t> targets);
+  /// The same for tokens in which documents begin at `starts`; those before the first continue the last document.
+  void append(std::span<const int32_t> tokens, std::span<const uint8_t> targets, std::span<const size_t> starts);
   /// Writes the file, which appears whole or not at all. Error for a token outside the vocabulary.
   void write(const std::filesystem::path& file) const;
 

@@ -36,7 +36,8 @@ class ByteTokenizer final : public Tokenizer {
   std::optional<int32_t> find(std::string_view token) const override {
     return token.size() == 1 ? std::optional<int32_t>(static_cast<uint8_t>(token[0])) : std::nullopt;
   }
-  bool cuts_anywhere() const override { return true; }
+  int64_t text_bytes(int32_t id) const override { return id == separator() ? 0 : 1; }
+  size_t cut_point(std::string_view, size_t from) const override { return from; }
   uint64_t fingerprint() const override { return stable_hash("bytes"); }
 
  private:
@@ -70,8 +71,16 @@ std::unique_ptr<Tokenizer> read_file(const fs::path& file) {
 }  // namespace
 
 void Tokenizer::encode_document(std::string_view text, std::vector<int32_t>& ids) const {
-  ids.insert(ids.end(), prefix().begin(), prefix().end());
+  begin_document(ids);
   append(text, {}, ids);
+  end_document(ids);
+}
+
+void Tokenizer::begin_document(std::vector<int32_t>& ids) const {
+  ids.insert(ids.end(), prefix().begin(), prefix().end());
+}
+
+void Tokenizer::end_document(std::vector<int32_t>& ids) const {
   ids.insert(ids.end(), suffix().begin(), suffix().end());
   if (suffix().empty() || suffix().back() != separator()) ids.push_back(separator());
 }
@@ -80,6 +89,11 @@ void Tokenizer::check_fits(int64_t model_vocab_size) const {
   require<ConfigError>(model_vocab_size >= vocab_size(),
                        "the model's vocab_size is {}, the tokenizer \"{}\" needs at least {}", model_vocab_size, name(),
                        vocab_size());
+}
+
+int64_t Tokenizer::lengthens_by(int32_t id) const {
+  const std::array<int32_t, 2> twice{id, id};
+  return static_cast<int64_t>(decode(twice).size() - decode(std::span(twice).first(1)).size());
 }
 
 std::string StreamDecoder::push(int32_t id) {

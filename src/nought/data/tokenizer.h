@@ -37,8 +37,11 @@ class Tokenizer {
   virtual std::span<const int32_t> suffix() const { return {}; }
   /// The id of a token as it is spelt, markers first.
   virtual std::optional<int32_t> find(std::string_view token) const = 0;
-  /// True if text may be encoded piece by piece, cut anywhere.
-  virtual bool cuts_anywhere() const { return false; }
+  /// How many bytes of text an id stands for behind other text; 0 for markers, and for ids that no token has.
+  virtual int64_t text_bytes(int32_t id) const = 0;
+  /// The first place at or behind `from` where valid UTF-8 may be cut, so that its parts, the second one with at_start
+  /// = false, have the ids of the whole; npos if none is known.
+  virtual size_t cut_point(std::string_view /*text*/, size_t /*from*/) const { return std::string_view::npos; }
   /// Differs between tokenizers that give any text different ids.
   virtual uint64_t fingerprint() const = 0;
 
@@ -54,8 +57,15 @@ class Tokenizer {
   }
   /// Appends a whole document: prefix(), the text, suffix(), and separator() unless that was the last of them.
   void encode_document(std::string_view text, std::vector<int32_t>& ids) const;
+  /// What encode_document puts before and after the text.
+  void begin_document(std::vector<int32_t>& ids) const;
+  void end_document(std::vector<int32_t>& ids) const;
   /// ConfigError if a model with that vocabulary lacks some of the ids.
   void check_fits(int64_t model_vocab_size) const;
+
+ protected:
+  /// By how much an id lengthens what it decodes to: the first word of a text may lack its space.
+  int64_t lengthens_by(int32_t id) const;
 
  private:
   virtual void append(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const = 0;

@@ -1,0 +1,73 @@
+// ChatTemplate: a conversation to tokens in one of the usual notations, and which of the tokens an assistant wrote.
+//
+// The notations are those of the models that brought them: ChatML (Qwen), Llama 3, Mistral (v3: <s>[INST] text[/INST]
+// answer</s>), Zephyr, Gemma. What a marker means is never read out of a message: text that spells a marker is text.
+// Mistral and Gemma have no place for a system message: it goes before the first user message, an empty line between.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nought/base/visit.h"
+#include "nought/data/tokenizer.h"
+
+namespace nought {
+
+enum class ChatFormat { chatml, llama3, mistral, zephyr, gemma };
+
+template <>
+struct EnumNames<ChatFormat> {
+  static constexpr std::array<std::pair<ChatFormat, std::string_view>, 5> value{{
+      {ChatFormat::chatml, "chatml"},
+      {ChatFormat::llama3, "llama3"},
+      {ChatFormat::mistral, "mistral"},
+      {ChatFormat::zephyr, "zephyr"},
+      {ChatFormat::gemma, "gemma"},
+  }};
+};
+
+/// The notation of that name. ConfigError with the nearest one.
+ChatFormat chat_format(std::string_view name);
+/// The notation whose markers a tokenizer has. ConfigError if it has none: then the user has to name one.
+ChatFormat chat_format_of(const Tokenizer& tokenizer);
+
+struct ChatMessage {
+  std::string role;  // "system", "user" or "assistant"
+  std::string content;
+};
+
+class ChatTemplate {
+ public:
+  /// `tokenizer` must outlive this. Markers that are no token of it are written as text.
+  ChatTemplate(ChatFormat format, const Tokenizer& tokenizer) : format_(format), tokenizer_(tokenizer) {}
+
+  struct Tokens {
+    std::vector<int32_t> ids;
+    std::vector<uint8_t> targets;  // 1: of an assistant's message, or the marker that ends it
+  };
+  /// A whole conversation, to train on. ConfigError for roles that the notation cannot say, or in this order.
+  Tokens conversation(std::span<const ChatMessage> messages) const;
+  /// A conversation up to where the assistant's answer begins.
+  std::vector<int32_t> prompt(std::span<const ChatMessage> messages) const;
+  /// What ends an answer: a token, or else the text that stands for the marker.
+  std::vector<int32_t> stop_ids() const;
+  /// Markers that are written as text because the tokenizer has no token for them.
+  std::vector<std::string> missing_markers() const;
+
+ private:
+  class Writer;
+  bool folds_system() const { return format_ == ChatFormat::mistral || format_ == ChatFormat::gemma; }
+  std::vector<ChatMessage> prepared(std::span<const ChatMessage> messages) const;
+  void open(Writer& writer, const std::string& role) const;
+  void close(Writer& writer, bool assistant) const;
+  Tokens write(std::span<const ChatMessage> messages, bool answer) const;
+
+  ChatFormat format_;
+  const Tokenizer& tokenizer_;
+};
+
+}  // namespace nought

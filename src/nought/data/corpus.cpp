@@ -1,0 +1,214 @@
+#include "nought/data/corpus.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+CorpusReader::CorpusReader(std::vector<fs::path> files, CorpusOptions options, CutPoint cut_point, CorpusPlace place)
+    : files_(std::move(files)), options_(std::move(options)), cut_point_(std::move(cut_point)), place_(place) {}
+
+CorpusFormat CorpusReader::format_of(const fs::path& file) const {
+  if (options_.format) return *options_.format;
+  const fs::path extension = file.extension();
+  return extension == ".jsonl" || extension == ".ndjson" ? CorpusFormat::jsonl : CorpusFormat::text;
+}
+
+size_t CorpusReader::end_of_lines(std::string_view text, size_t begin) const {
+  const size_t newline = text.find('\n', begin + options_.portion_bytes - 1);
+  return newline == std::string_view::npos ? text.size() : newline + 1;
+}
+
+size_t CorpusReader::end_of_text(std::string_view text, size_t begin, bool& ends_document) const {
+  const size_t least = begin + options_.portion_bytes;
+  ends_document = true;
+  if (least >= text.size()) return text.size();
+  const std::string& separator = options_.separator;
+  size_t cut = std::min(cut_point_(text, least), text.size());
+  if (!separator.empty()) {
+    // One that reaches `least` or begins before the cut ends the portion: it must not be cut itself.
+    const size_t from = std::max(begin, least - std::min(least, separator.size() - 1));
+    const size_t found = text.substr(0, std::min(text.size(), cut + separator.size() - 1)).find(separator, from);
+    if (found != std::string_view::npos) return found + separator.size();
+  }
+  ends_document = cut == text.size();
+  return cut;
+}
+
+std::optional<Portion> CorpusReader::next() {
+  while (place_.input < files_.size()) {
+    const fs::path& path = files_[place_.input];
+    if (!file_) file_ = std::make_shared<MappedFile>(path);
+    const std::string_view text = file_->bytes();
+    require<IoError>(place_.offset <= text.size(), "{}: has become shorter, {} bytes", path.string(), text.size());
+    if (place_.offset == text.size()) {
+      file_.reset();
+      place_ = {place_.input + 1, 0, 0};
+      continue;
+    }
+    Portion portion;
+    portion.file = file_;
+    portion.name = path.string();
+    portion.format = format_of(path);
+    portion.begin = place_;
+    portion.begins_document = !within_document_;
+    const bool lines = portion.format != CorpusFormat::text;
+    const size_t end =
+        lines ? end_of_lines(text, place_.offset) : end_of_text(text, place_.offset, portion.ends_document);
+    portion.bytes = text.substr(place_.offset, end - place_.offset);
+    place_.offset = end;
+    if (lines) place_.line += std::count(portion.bytes.begin(), portion.bytes.end(), '\n');
+    within_document_ = !portion.ends_document;
+    portion.end = place_;
+    return portion;
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+void visit_text(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor) {
+  const size_t zero = portion.bytes.find('\0');
+  require<IoError>(zero == std::string_view::npos, "{}: byte 0 at offset {}: expected text, this is a binary file",
+                   portion.name, portion.begin.offset + zero);
+  std::string_view rest = portion.bytes;
+  bool begins = portion.begins_document;
+  while (true) {
+    const size_t end = options.separator.empty() ? std::string_view::npos : rest.find(options.separator);
+    const bool separated = end != std::string_view::npos;
+    const std::string_view text = rest.substr(0, end);
+    if (!begins || !text.empty()) visitor.text(text, begins, separated || portion.ends_document);
+    if (!separated) return;
+    rest.remove_prefix(end + options.separator.size());
+    if (rest.empty()) return;  // the next portion begins with the next document
+    begins = true;
+  }
+}
+
+void visit_line(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
+  Json json;
+  try {
+    json = Json::parse(line);
+  } catch (const Json::parse_error& error) {
+    fail<ConfigError>("column {}: is no JSON: \"{}\"", error.byte, line.substr(0, 40));
+  }
+  if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(json));
+  require<ConfigError>(json.is_object(), "expected an object with the field \"{}\", found {}", name,
+                       describe_json(json));
+  const auto field = json.find(name);
+  require<ConfigError>(field != json.end(), "has no field \"{}\"; --field names the one with the text", name);
+  require<ConfigError>(field->is_string(), "the field \"{}\" holds {}, expected a string", name, describe_json(*field));
+  const auto& text = field->get_ref<const std::string&>();
+  if (!text.empty()) visitor.text(text, true, true);
+}
+
+/// Collects the tokens of documents.
+class Encoder final : public CorpusVisitor {
+ public:
+  Encoder(const CorpusOptions& options, const Tokenizer& tokenizer, EncodedPortion& out)
+      : tokenizer_(tokenizer), template_(options.chat, tokenizer), out_(out) {}
+
+  void text(std::string_view text, bool begins, bool ends) override {
+    if (begins) out_.starts.push_back(out_.ids.size()), tokenizer_.begin_document(out_.ids);
+    tokenizer_.encode(text, out_.ids, {.at_start = begins});
+    if (ends) tokenizer_.end_document(out_.ids);
+  }
+  void conversation(std::span<const ChatMessage> messages) override {
+    const ChatTemplate::Tokens tokens = template_.conversation(messages);
+    out_.starts.push_back(out_.ids.size());
+    out_.ids.insert(out_.ids.end(), tokens.ids.begin(), tokens.ids.end());
+    out_.targets.insert(out_.targets.end(), tokens.targets.begin(), tokens.targets.end());
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  ChatTemplate template_;
+  EncodedPortion& out_;
+};
+
+}  // namespace
+
+void visit_documents(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor) {
+  if (portion.format == CorpusFormat::text) return visit_text(portion, options, visitor);
+  int64_t number = portion.begin.line;
+  for (size_t begin = 0; begin < portion.bytes.size();) {
+    ++number;
+    const size_t end = std::min(portion.bytes.find('\n', begin), portion.bytes.size());
+    const std::string_view line = portion.bytes.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    try {
+      visit_line(line, portion.format, options.field, visitor);
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}:{}: {}", portion.name, number, error.what()));
+    }
+  }
+}
+
+EncodedPortion encode_portion(const Portion& portion, const CorpusOptions& options, const Tokenizer& tokenizer) {
+  EncodedPortion out;
+  out.ids.reserve(portion.bytes.size() / 3);
+  Encoder encoder(options, tokenizer, out);
+  visit_documents(portion, options, encoder);
+  return out;
+}
+
+CutPoint cut_point_of(const Tokenizer& tokenizer) {
+  return [&tokenizer](std::string_view text, size_t from) { return tokenizer.cut_point(text, from); };
+}
+
+namespace {
+
+/// A message's text: a string, or parts {"type": "text", "text": ...}.
+std::string content_of(const Json& value, size_t number) {
+  if (value.is_string()) return value.get<std::string>();
+  std::string text;
+  const bool parts = value.is_array() && std::all_of(value.begin(), value.end(), [&](const Json& part) {
+                       const bool is_text = part.is_object() && part.value("type", Json()) == "text" &&
+                                            part.contains("text") && part["text"].is_string();
+                       if (is_text) text += part["text"].get_ref<const std::string&>();
+                       return is_text;
+                     });
+  require<ConfigError>(parts, "the content of message {} is {}, expected a string", number, describe_json(value));
+  return text;
+}
+
+std::string plain_role(const std::string& role) {
+  if (role == "human") return "user";
+  return role == "gpt" || role == "model" || role == "bot" ? "assistant" : role;
+}
+
+}  // namespace
+
+std::vector<ChatMessage> read_conversation(const Json& json) {
+  const bool named = json.is_object() && json.contains("messages");
+  const Json* list = &json;
+  if (json.is_object()) {
+    const auto found = json.find(named ? "messages" : "conversations");
+    require<ConfigError>(found != json.end(), "has neither \"messages\" nor \"conversations\"");
+    list = &*found;
+  }
+  require<ConfigError>(list->is_array(), "expected a list of messages, found {}", describe_json(*list));
+  std::vector<ChatMessage> messages;
+  for (const Json& message : *list) {
+    const size_t number = messages.size() + 1;
+    require<ConfigError>(message.is_object(), "message {} is {}, expected an object", number, describe_json(message));
+    const bool share = message.contains("from") && !message.contains("role");
+    const auto field = [&](const char* name) {
+      const auto found = message.find(name);
+      require<ConfigError>(found != message.end(), "message {} has no \"{}\"", number, name);
+      return *found;
+    };
+    const Json role = field(share ? "from" : "role");
+    require<ConfigError>(role.is_string(), "the role of message {} is {}, expected a string", number,
+                         describe_json(role));
+    messages.push_back({plain_role(role.get<std::string>()), content_of(field(share ? "value" : "content"), number)});
+  }
+  return messages;
+}
+
+}  // namespace nought

@@ -1,0 +1,116 @@
+#include "nought/data/chat_template.h"
+
+#include "byte_level.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using test::byte_level_tokenizer;
+using test::message_of;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::vector<ChatMessage> kTalk{
+    {"system", "Be kind."}, {"user", " Hi? "}, {"assistant", "Hello!"}, {"user", "Bye."}, {"assistant", "So long."}};
+
+/// The conversation as its tokens spell it, what is a target in braces.
+std::string marked(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::vector<ChatMessage>& messages) {
+  const ChatTemplate::Tokens tokens = chat.conversation(messages);
+  EXPECT_EQ(tokens.ids.size(), tokens.targets.size());
+  std::string text;
+  bool open = false;
+  for (size_t i = 0; i < tokens.ids.size(); ++i) {
+    const bool target = tokens.targets[i] != 0;
+    if (target != open) text += target ? "{" : "}";
+    open = target;
+    text += tokenizer.decode(std::span(&tokens.ids[i], 1));
+  }
+  return open ? text + "}" : text;
+}
+
+struct Case {
+  ChatFormat format;
+  std::vector<std::string> markers;
+  std::string conversation, prompt;  // of kTalk, and of its first two messages
+};
+
+// As the models' own chat templates render them.
+const std::vector<Case> kCases{
+    {ChatFormat::chatml,
+     {"<|im_start|>", "<|im_end|>"},
+     "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n Hi? <|im_end|>\n<|im_start|>assistant\n"
+     "{Hello!<|im_end|>}\n<|im_start|>user\nBye.<|im_end|>\n<|im_start|>assistant\n{So long.<|im_end|>}\n",
+     "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n Hi? <|im_end|>\n<|im_start|>assistant\n"},
+    {ChatFormat::llama3,
+     {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>"
+     "<|start_header_id|>user<|end_header_id|>\n\nHi?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+     "{Hello!<|eot_id|>}<|start_header_id|>user<|end_header_id|>\n\nBye.<|eot_id|>"
+     "<|start_header_id|>assistant<|end_header_id|>\n\n{So long.<|eot_id|>}",
+     "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>"
+     "<|start_header_id|>user<|end_header_id|>\n\nHi?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
+    {ChatFormat::mistral,
+     {"<s>", "[INST]", "[/INST]", "</s>"},
+     "<s>[INST] Be kind.\n\nHi?[/INST]{ Hello!</s>}[INST] Bye.[/INST]{ So long.</s>}",
+     "<s>[INST] Be kind.\n\nHi?[/INST]"},
+    {ChatFormat::zephyr,
+     {"<s>", "</s>"},
+     "<|system|>\nBe kind.</s>\n<|user|>\n Hi? </s>\n<|assistant|>\n{Hello!</s>}\n<|user|>\nBye.</s>\n"
+     "<|assistant|>\n{So long.</s>}\n",
+     "<|system|>\nBe kind.</s>\n<|user|>\n Hi? </s>\n<|assistant|>\n"},
+    {ChatFormat::gemma,
+     {"<bos>", "<start_of_turn>", "<end_of_turn>", "<eos>"},
+     "<bos><start_of_turn>user\nBe kind.\n\nHi?<end_of_turn>\n<start_of_turn>model\n{Hello!<end_of_turn>}\n"
+     "<start_of_turn>user\nBye.<end_of_turn>\n<start_of_turn>model\n{So long.<end_of_turn>}\n",
+     "<bos><start_of_turn>user\nBe kind.\n\nHi?<end_of_turn>\n<start_of_turn>model\n"},
+};
+
+TEST(ChatTemplate, writes_as_the_models_own_templates_do_and_targets_what_the_assistant_says) {
+  for (const Case& each : kCases) {
+    const TempFolder folder;
+    const auto tokenizer = byte_level_tokenizer(folder, each.markers);
+    const ChatTemplate chat(each.format, *tokenizer);
+    EXPECT_EQ(marked(chat, *tokenizer, kTalk), each.conversation);
+    EXPECT_EQ(tokenizer->decode(chat.prompt(std::span(kTalk).first(2))), each.prompt);
+    EXPECT_TRUE(chat.missing_markers().empty());
+    if (each.format != ChatFormat::zephyr) {
+      EXPECT_EQ(chat_format_of(*tokenizer), each.format);
+    }
+  }
+}
+
+TEST(ChatTemplate, markers_are_tokens_and_a_message_cannot_forge_them) {
+  const TempFolder folder;
+  const auto tokenizer = byte_level_tokenizer(folder, {"<|im_start|>", "<|im_end|>"});
+  const ChatTemplate chat(ChatFormat::chatml, *tokenizer);
+  const std::vector<int32_t> ids = chat.prompt(std::vector<ChatMessage>{{"user", "<|im_end|>"}});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 256), 2);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 257), 1);
+  EXPECT_THAT(chat.stop_ids(), ElementsAre(257));
+}
+
+TEST(ChatTemplate, markers_that_a_tokenizer_lacks_are_written_as_text) {
+  const auto bytes = make_tokenizer("bytes");
+  const ChatTemplate chat(ChatFormat::chatml, *bytes);
+  EXPECT_EQ(bytes->decode(chat.prompt(std::span(kTalk).first(2))), kCases[0].prompt);
+  EXPECT_THAT(chat.missing_markers(), ElementsAre("<|im_start|>", "<|im_end|>"));
+  EXPECT_THAT(message_of<ConfigError>([&] { chat_format_of(*bytes); }), HasSubstr("no markers of a known"));
+}
+
+TEST(ChatTemplate, what_a_notation_cannot_say_is_refused) {
+  const auto bytes = make_tokenizer("bytes");
+  const auto refusal = [&](ChatFormat format, const std::vector<ChatMessage>& messages) {
+    return message_of<ConfigError>([&] { ChatTemplate(format, *bytes).conversation(messages); });
+  };
+  EXPECT_THAT(refusal(ChatFormat::chatml, {{"usr", "x"}}), HasSubstr("message 1 has the role \"usr\""));
+  EXPECT_THAT(refusal(ChatFormat::gemma, {{"user", "x"}, {"user", "y"}}), HasSubstr("message 2 is the user's"));
+  EXPECT_THAT(refusal(ChatFormat::mistral, {{"user", "x"}, {"system", "y"}}), HasSubstr("only as the first"));
+  EXPECT_THAT(refusal(ChatFormat::zephyr, {}), HasSubstr("without messages"));
+  EXPECT_THAT(message_of<ConfigError>([] { chat_format("chatlm"); }), HasSubstr("did you mean \"chatml\"?"));
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,308 @@
+#include "nought/data/tokenize.h"
+
+#include <map>
+
+#include "byte_level.h"
+#include "golden_tokens.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/data/ordered_map.h"
+#include "nought/data/token_file.h"
+#include "nought/data/token_folder.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::golden_file;
+using test::message_of;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string prose(int sentences, int seed) {
+  const std::array words{"the",     "river", "runs", "under", "an",    "old",
+                         "bridge,", "where", "7",    "boats", "don't", "wait"};
+  std::string text;
+  uint64_t state = static_cast<uint64_t>(seed) * 7919 + 1;
+  for (int i = 0; i < sentences; ++i) {
+    for (int w = 0; w < 9; ++w) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      text += std::string(words[state >> 33 & 0x7]) + " " + words[(state >> 40) % words.size()] + " ";
+    }
+    text.back() = '.';
+    text += i % 5 == 0 ? "\n\n" : "\n";
+  }
+  return text;
+}
+
+TokenizeOptions options_for(const TempFolder& folder, std::vector<fs::path> inputs) {
+  TokenizeOptions options;
+  options.inputs = std::move(inputs);
+  options.output = folder / "out";
+  options.corpus.portion_bytes = 500;
+  options.file_tokens = 2000;
+  return options;
+}
+
+TokenizeProgress run(const TokenizeOptions& options, const Tokenizer& tokenizer) {
+  return tokenize(options, tokenizer, [](const TokenizeProgress&) {});
+}
+
+/// The bytes of every file of the folder.
+std::map<std::string, std::string> bytes_of(const fs::path& folder) {
+  std::map<std::string, std::string> bytes;
+  for (const auto& entry : fs::directory_iterator(folder))
+    bytes[entry.path().filename()] = test::read_bytes(entry.path());
+  return bytes;
+}
+
+struct Documents {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> targets;
+  int64_t count = 0;
+};
+
+Documents documents_in(const fs::path& folder) {
+  Documents all;
+  for (const fs::path& path : expand_data_files(std::array{folder.string()})) {
+    const TokenFile file(path);
+    std::vector<int32_t> ids(static_cast<size_t>(file.size()));
+    std::vector<uint8_t> targets(ids.size());
+    file.read(0, ids), file.read_mask(0, targets);
+    all.ids.insert(all.ids.end(), ids.begin(), ids.end());
+    all.targets.insert(all.targets.end(), targets.begin(), targets.end());
+    all.count += file.num_documents();
+  }
+  return all;
+}
+
+std::vector<fs::path> prose_files(const TempFolder& folder, int files) {
+  std::vector<fs::path> paths;
+  for (int i = 0; i < files; ++i) paths.push_back(folder.write(fmt::format("in/{}.txt", i), prose(40 + 60 * i, i)));
+  return paths;
+}
+
+TEST(Tokenize, the_tokens_are_those_of_whole_documents_wherever_portions_are_cut) {
+  const TempFolder folder;
+  for (const std::string& name : {golden_file("r50k_base.tiktoken"), golden_file("cl100k_base.tiktoken"),
+                                  golden_file("o200k_base.tiktoken"), std::string("bytes")}) {
+    const auto tokenizer = make_tokenizer(name);
+    TokenizeOptions options = options_for(folder, prose_files(folder, 3));
+    options.overwrite = true;
+    const TokenizeProgress progress = run(options, *tokenizer);
+    std::vector<int32_t> whole;
+    for (const fs::path& input : options.inputs) tokenizer->encode_document(test::read_bytes(input), whole);
+    const Documents documents = documents_in(options.output);
+    EXPECT_EQ(documents.ids, whole) << name;
+    EXPECT_EQ(documents.count, 3);
+    EXPECT_EQ(progress.documents, 3);
+    EXPECT_EQ(progress.tokens, static_cast<int64_t>(whole.size()));
+    EXPECT_GE(progress.files, 2);
+  }
+}
+
+TEST(Tokenize, the_bytes_are_the_same_on_any_number_of_threads) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer(golden_file("r50k_base.tiktoken"));
+  TokenizeOptions options = options_for(folder, prose_files(folder, 4));
+  std::map<std::string, std::string> first;
+  for (const int threads : {1, 2, 5}) {
+    options.threads = threads;
+    options.overwrite = true;
+    run(options, *tokenizer);
+    if (first.empty()) first = bytes_of(options.output);
+    EXPECT_EQ(bytes_of(options.output), first) << threads << " threads";
+  }
+}
+
+TEST(Tokenize, a_run_that_was_killed_anywhere_goes_on_to_the_same_bytes) {
+  struct Killed {};
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  TokenizeOptions options = options_for(folder, prose_files(folder, 4));
+  options.threads = 2;
+  run(options, *tokenizer);
+  const auto whole = bytes_of(options.output);
+  for (int64_t stop = 1; stop < 60; stop += 7) {
+    options.overwrite = true;
+    int64_t portions = 0;
+    const auto kill = [&](const TokenizeProgress&) {
+      if (++portions == stop) throw Killed();
+    };
+    try {
+      tokenize(options, *tokenizer, kill);
+    } catch (const Killed&) {
+    }
+    options.overwrite = false;
+    const TokenizeProgress rest = run(options, *tokenizer);
+    EXPECT_EQ(bytes_of(options.output), whole) << "killed after " << stop;
+    EXPECT_EQ(rest.bytes, rest.total_bytes);
+    if (stop > 30) {
+      EXPECT_GT(rest.kept_bytes, 0) << "killed after " << stop;
+    }
+  }
+  const TokenizeProgress again = run(options, *tokenizer);
+  EXPECT_EQ(again.kept_bytes, again.total_bytes);
+  EXPECT_EQ(bytes_of(options.output), whole);
+}
+
+TEST(Tokenize, what_a_folder_holds_is_not_mixed_with_something_else) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const std::vector<fs::path> inputs = prose_files(folder, 2);
+  TokenizeOptions options = options_for(folder, inputs);
+  run(options, *tokenizer);
+  const auto refusal = [&] { return message_of<ConfigError>([&] { run(options, *tokenizer); }); };
+  options.file_tokens = 300;
+  EXPECT_THAT(refusal(), HasSubstr("other options: --overwrite"));
+  options = options_for(folder, {inputs[0]});
+  EXPECT_THAT(refusal(), HasSubstr("other input files"));
+  options = options_for(folder, inputs);
+  std::string changed = test::read_bytes(inputs[0]);
+  changed[10] = '!';
+  folder.write("in/0.txt", changed);
+  EXPECT_THAT(refusal(), HasSubstr("changed since"));
+  options.overwrite = true;
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST(Tokenize, an_incomplete_folder_is_no_data) {
+  const TempFolder folder;
+  write_token_index(folder.path(), {});
+  EXPECT_THAT(message_of<ConfigError>([&] { expand_data_files(std::array{folder.path().string()}); }),
+              HasSubstr("is not complete: run the same `nought tokenize` again"));
+}
+
+TEST(Tokenize, a_separator_ends_a_document_and_is_no_part_of_it) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  std::string text;
+  std::vector<int32_t> expected;
+  for (int i = 0; i < 80; ++i) {
+    const std::string story = prose(1 + i % 7, i);
+    text += (i > 0 ? "<|end|>" : "") + story;
+    tokenizer->encode_document(story, expected);
+  }
+  for (const std::string ending : {"", "<|end|>", "<|end|><|end|>"}) {
+    TokenizeOptions options = options_for(folder, {folder.write("stories.txt", text + ending)});
+    options.corpus.separator = "<|end|>";
+    options.overwrite = true;
+    EXPECT_EQ(run(options, *tokenizer).documents, 80);
+    EXPECT_EQ(documents_in(options.output).ids, expected);
+  }
+}
+
+TEST(Tokenize, json_lines_give_the_field_of_each_line) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const fs::path input =
+      folder.write("a.jsonl", "{\"body\": \"one\", \"n\": 1}\n\n{\"body\": \"tw\\u00f6\"}\r\n{\"body\": \"\"}");
+  TokenizeOptions options = options_for(folder, {input});
+  options.corpus.field = "body";
+  EXPECT_EQ(run(options, *tokenizer).documents, 2);
+  std::vector<int32_t> expected;
+  tokenizer->encode_document("one", expected), tokenizer->encode_document("tw\u00f6", expected);
+  EXPECT_EQ(documents_in(options.output).ids, expected);
+}
+
+TEST(Tokenize, conversations_have_the_masks_of_their_template) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const fs::path input = folder.write(
+      "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": [{"type": "text", "text": "Yo"}]}]})"
+      "\n"
+      R"({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]})");
+  TokenizeOptions options = options_for(folder, {input});
+  options.corpus.format = CorpusFormat::chat;
+  const TokenizeProgress progress = run(options, *tokenizer);
+  const std::vector<ChatMessage> talk{{"user", "Hi"}, {"assistant", "Yo"}};
+  const ChatTemplate::Tokens once = ChatTemplate(ChatFormat::chatml, *tokenizer).conversation(talk);
+  Documents twice;
+  for (int i = 0; i < 2; ++i) {
+    twice.ids.insert(twice.ids.end(), once.ids.begin(), once.ids.end());
+    twice.targets.insert(twice.targets.end(), once.targets.begin(), once.targets.end());
+  }
+  const Documents documents = documents_in(options.output);
+  EXPECT_EQ(documents.ids, twice.ids);
+  EXPECT_EQ(documents.targets, twice.targets);
+  EXPECT_EQ(progress.targets, 2 * static_cast<int64_t>(std::string("Yo<|im_end|>").size()));
+}
+
+TEST(Tokenize, a_bad_line_is_named_and_once_mended_the_run_goes_on) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  std::string lines;
+  for (int i = 0; i < 400; ++i) lines += nlohmann::json{{"text", prose(1, i)}}.dump() + "\n";
+  const std::string before = lines;
+  for (const auto& [bad, message] : std::map<std::string, std::string>{
+           {"{\"text\": 3}", "a.jsonl:401: the field \"text\" holds the number 3, expected a string"},
+           {"{\"txt\": \"x\"}", "a.jsonl:401: has no field \"text\""},
+           {"{\"text\": \"x\"", "a.jsonl:401: column 13: is no JSON"},
+           {"[]", "a.jsonl:401: expected an object"},
+           {"{\"text\": \"\xff\"}", "a.jsonl:401: column"}}) {
+    TokenizeOptions options = options_for(folder, {folder.write("a.jsonl", before + bad + "\n{}\n" + before)});
+    options.threads = 3;
+    options.overwrite = true;
+    EXPECT_THAT(message_of<ConfigError>([&] { run(options, *tokenizer); }), HasSubstr(message));
+    folder.write("a.jsonl", before + before);
+    options.overwrite = false;
+    EXPECT_GT(run(options, *tokenizer).kept_bytes, 0);
+  }
+}
+
+TEST(Tokenize, bad_conversations_and_binary_files_are_named) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const auto refusal = [&](const std::string& line) {
+    TokenizeOptions options = options_for(folder, {folder.write("c.jsonl", line)});
+    options.corpus.format = CorpusFormat::chat;
+    options.overwrite = true;
+    return message_of<ConfigError>([&] { run(options, *tokenizer); });
+  };
+  EXPECT_THAT(refusal("{}"), HasSubstr("c.jsonl:1: has neither \"messages\" nor \"conversations\""));
+  EXPECT_THAT(refusal(R"({"messages": 3})"), HasSubstr("expected a list of messages, found the number 3"));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user"}]})"), HasSubstr("message 1 has no \"content\""));
+  EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": null}]})"), HasSubstr("is null, expected a string"));
+  EXPECT_THAT(refusal(R"({"messages": []})"), HasSubstr("without messages"));
+  TokenizeOptions options = options_for(folder, {folder.write("b.txt", std::string("ab\0c", 4))});
+  options.overwrite = true;
+  EXPECT_THAT(message_of<IoError>([&] { run(options, *tokenizer); }), HasSubstr("b.txt: byte 0 at offset 2"));
+  options.inputs = {folder.write("empty.txt", "")};
+  EXPECT_THAT(message_of<ConfigError>([&] { run(options, *tokenizer); }), HasSubstr("the input has no text"));
+}
+
+TEST(OrderedMap, uses_in_order_and_throws_the_first_failure_of_that_order) {
+  for (const int threads : {1, 4}) {
+    int made = 0;
+    std::vector<int> used;
+    const auto next = [&]() -> std::optional<int> {
+      if (made == 100) throw std::runtime_error("next");
+      return made++;
+    };
+    const auto map = [&](int broken) {
+      made = 0, used.clear();
+      return message_of<std::runtime_error>([&] {
+        ordered_map(
+            threads, next,
+            [&](int i) {
+              if (i == broken || i == broken + 1) throw std::runtime_error(std::to_string(i));
+              return 2 * i;
+            },
+            [&](int i, int twice) {
+              EXPECT_EQ(twice, 2 * i);
+              used.push_back(i);
+            });
+      });
+    };
+    EXPECT_EQ(map(50), "50");
+    EXPECT_EQ(used.size(), 50u);
+    EXPECT_EQ(map(1000), "next");
+    EXPECT_EQ(used.size(), 100u);
+  }
+}
+
+}  // namespace
+}  // namespace nought
