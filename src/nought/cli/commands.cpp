@@ -20,6 +20,8 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_check(app, invocation);
   add_plan(app, invocation);
   add_probe(app, invocation);
+  add_tokenize(app, invocation);
+  add_eval(app, invocation);
   add_generate(app, invocation);
   add_config(app, invocation);
   add_convert(app, invocation);

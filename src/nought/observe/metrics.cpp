@@ -33,7 +33,22 @@ void MetricsWriter::on_step(const StepReport& report) {
   if (report.loss_scale > 0) line["loss_scale"] = report.loss_scale;
   line["skipped"] = report.skipped;
   if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
-  file_ << line.dump() << '\n' << std::flush;
+  write(line.dump());
+}
+
+void MetricsWriter::on_validation(int64_t step, const Evaluation& evaluation) {
+  nlohmann::ordered_json line{{"step", step},
+                              {"eval_loss", evaluation.loss},
+                              {"eval_perplexity", evaluation.perplexity()},
+                              {"eval_bits_per_token", evaluation.bits_per_token()}};
+  if (evaluation.text_bytes > 0) line["eval_bits_per_byte"] = evaluation.bits_per_byte();
+  line["eval_targets"] = evaluation.targets;
+  line["eval_seconds"] = evaluation.seconds;
+  write(line.dump());
+}
+
+void MetricsWriter::write(const std::string& line) {
+  file_ << line << '\n' << std::flush;
   require<IoError>(file_.good(), "cannot write {}: is the disk full?", path_.string());
 }
 

@@ -1,4 +1,4 @@
-// metrics.jsonl: one JSON object per step, whose floats read back to the same bits.
+// metrics.jsonl: one JSON object per step and per validation, whose floats read back to the same bits.
 #pragma once
 
 #include <fstream>
@@ -13,8 +13,11 @@ class MetricsWriter final : public TrainObserver {
   explicit MetricsWriter(std::filesystem::path folder) : path_(std::move(folder) / "metrics.jsonl") {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
+  void on_validation(int64_t step, const Evaluation& evaluation) override;
 
  private:
+  void write(const std::string& line);
+
   std::filesystem::path path_;
   std::ofstream file_;
 };

@@ -19,6 +19,13 @@ void ScalarMonitor::on_step(const StepReport& report) {
   if (report.loss_scale > 0) add("Train/Samples/loss_scale", samples, report.loss_scale);
 }
 
+void ScalarMonitor::on_validation(int64_t step, const Evaluation& evaluation) {
+  const int64_t samples = step * samples_per_step_;
+  add("Eval/Samples/eval_loss", samples, evaluation.loss);
+  add("Eval/Samples/bits_per_token", samples, evaluation.bits_per_token());
+  if (evaluation.text_bytes > 0) add("Eval/Samples/bits_per_byte", samples, evaluation.bits_per_byte());
+}
+
 void TensorBoardMonitor::on_start(const RunSummary&) { file_.emplace(folder_); }
 
 void TensorBoardMonitor::add(const std::string& tag, int64_t samples, double value) {

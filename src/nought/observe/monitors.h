@@ -19,6 +19,7 @@ class ScalarMonitor : public TrainObserver {
  public:
   explicit ScalarMonitor(int64_t samples_per_step) : samples_per_step_(samples_per_step) {}
   void on_step(const StepReport& report) final;
+  void on_validation(int64_t step, const Evaluation& evaluation) final;
 
  protected:
   virtual void add(const std::string& tag, int64_t samples, double value) = 0;

@@ -14,26 +14,20 @@ namespace {
 constexpr size_t kRecentSteps = 20;
 }  // namespace
 
-void ProgressPrinter::print(const std::string& line) {
-  // A live line is wiped first: what stays is printed on a clean one.
-  fmt::print(out_, "{}{}\n", line_open_ ? "\r\x1b[K" : "", line);
-  line_open_ = false;
-  std::fflush(out_);
-}
-
 void ProgressPrinter::on_start(const RunSummary& summary) {
   max_steps_ = summary.max_steps;
   first_step_ = summary.first_step;
-  for (const std::string& note : summary.notes) print("note: " + note);
-  print(fmt::format("model   {} with {} parameters in {}, from {}", summary.family,
-                    format_count(static_cast<double>(summary.parameters)), summary.dtype, summary.start));
-  print(fmt::format("data    {} tokens, {} samples; {} tokens per step",
-                    format_count(static_cast<double>(summary.train_tokens)), summary.samples, summary.tokens_per_step));
-  print(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
-                    summary.zero_stage));
-  print(fmt::format("speed   {} per token (6 Psi + 6 L h s); matrix products run at {} here, which is 100% MFU",
-                    format_rate(summary.flops_per_token, "FLOP"), format_rate(summary.peak_flops, "FLOP/s")));
-  if (first_step_ > 0) print(fmt::format("resume  after step {}", first_step_));
+  for (const std::string& note : summary.notes) line_.print("note: " + note);
+  line_.print(fmt::format("model   {} with {} parameters in {}, from {}", summary.family,
+                          format_count(static_cast<double>(summary.parameters)), summary.dtype, summary.start));
+  line_.print(fmt::format("data    {} tokens, {} samples; {} tokens per step",
+                          format_count(static_cast<double>(summary.train_tokens)), summary.samples,
+                          summary.tokens_per_step));
+  line_.print(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
+                          summary.zero_stage));
+  line_.print(fmt::format("speed   {} per token (6 Psi + 6 L h s); matrix products run at {} here, which is 100% MFU",
+                          format_rate(summary.flops_per_token, "FLOP"), format_rate(summary.peak_flops, "FLOP/s")));
+  if (first_step_ > 0) line_.print(fmt::format("resume  after step {}", first_step_));
 }
 
 void ProgressPrinter::on_step(const StepReport& report) {
@@ -41,38 +35,40 @@ void ProgressPrinter::on_step(const StepReport& report) {
   recent_seconds_.push_back(report.seconds);
   if (recent_seconds_.size() > kRecentSteps) recent_seconds_.pop_front();
   if (!report.nonfinite.empty())
-    print(fmt::format("{}: the update is skipped ({} so far)", report.nonfinite, report.skipped_so_far));
+    line_.print(fmt::format("{}: the update is skipped ({} so far)", report.nonfinite, report.skipped_so_far));
   else if (report.skipped)
-    print(fmt::format(
+    line_.print(fmt::format(
         "step {:>5}/{}  OVERFLOW at loss scale {:g}: the update is skipped ({} so far), the scale is {:g} now",
         report.step, max_steps_, report.loss_scale, report.skipped_so_far, report.next_loss_scale));
   const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1;
-  if (!stays && !live_) return;
+  if (!stays && !line_.live()) return;
   const double mean = std::accumulate(recent_seconds_.begin(), recent_seconds_.end(), 0.0) /
                       static_cast<double>(recent_seconds_.size());
   const std::string line = fmt::format(
       "step {:>5}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tok/s  MFU {:4.1f}%  ETA {}", report.step,
       max_steps_, report.loss, report.grad_norm, report.lr, format_count(std::round(report.tokens_per_second)),
       100 * report.mfu, format_duration(mean * static_cast<double>(max_steps_ - report.step)));
-  if (stays) {
-    print(line);
-  } else {
-    fmt::print(out_, "\r\x1b[K{}", line);
-    line_open_ = true;
-    std::fflush(out_);
-  }
+  stays ? line_.print(line) : line_.show(line);
 }
 
-void ProgressPrinter::on_checkpoint(const std::filesystem::path& path) { print("saved   " + path.string()); }
+void ProgressPrinter::on_checkpoint(const std::filesystem::path& path) { line_.print("saved   " + path.string()); }
 
-void ProgressPrinter::on_validation(double loss) {
-  print(fmt::format("validation loss {:.4f} ({:.3f} bits per token)", loss, loss / std::log(2.0)));
+void ProgressPrinter::on_validation(int64_t step, const Evaluation& evaluation) {
+  line_.print(fmt::format("step {:>5}/{}  validation loss {:.4f}  {}", step, max_steps_, evaluation.loss,
+                          describe(evaluation)));
+}
+
+std::string describe(const Evaluation& evaluation) {
+  std::string text =
+      fmt::format("perplexity {:.4g}  {:.4f} bits per token", evaluation.perplexity(), evaluation.bits_per_token());
+  if (evaluation.text_bytes > 0) text += fmt::format("  {:.4f} bits per byte", evaluation.bits_per_byte());
+  return text;
 }
 
 void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) {
-  print(fmt::format("wrote   {} (Hugging Face config.json and safetensors)", exported.string()));
-  print(fmt::format("trained {} steps in {}", max_steps_ - first_step_, format_duration(trained_seconds_)));
-  print("\npeak memory by category\n" + memory_table(predicted_, memory));
+  line_.print(fmt::format("wrote   {} (Hugging Face config.json and safetensors)", exported.string()));
+  line_.print(fmt::format("trained {} steps in {}", max_steps_ - first_step_, format_duration(trained_seconds_)));
+  line_.print("\npeak memory by category\n" + memory_table(predicted_, memory));
 }
 
 }  // namespace nought

@@ -8,31 +8,30 @@
 #include <cstdio>
 #include <deque>
 
+#include "nought/observe/live_line.h"
 #include "nought/train/observer.h"
 
 namespace nought {
+
+/// "perplexity 12.3  3.6211 bits per token  0.9011 bits per byte".
+std::string describe(const Evaluation& evaluation);
 
 class ProgressPrinter final : public TrainObserver {
  public:
   /// predicted: what every rank should hold, shown beside what it held.
   ProgressPrinter(std::FILE* out, bool live, int64_t logging_steps, const RankMemory& predicted)
-      : out_(out), live_(live), logging_steps_(logging_steps), predicted_(predicted) {}
+      : line_(out, live), logging_steps_(logging_steps), predicted_(predicted) {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
   void on_checkpoint(const std::filesystem::path& path) override;
-  void on_validation(double loss) override;
+  void on_validation(int64_t step, const Evaluation& evaluation) override;
   void on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) override;
 
  private:
-  /// A line that stays.
-  void print(const std::string& line);
-
-  std::FILE* out_;
-  bool live_;
+  LiveLine line_;
   int64_t logging_steps_;
   RankMemory predicted_;
   int64_t max_steps_ = 0, first_step_ = 0;
-  bool line_open_ = false;             // a live line without its newline
   std::deque<double> recent_seconds_;  // of the last steps: the ETA follows the machine
   double trained_seconds_ = 0;
 };

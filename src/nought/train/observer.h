@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nought/tensor/memory.h"
+#include "nought/train/evaluation.h"
 
 namespace nought {
 
@@ -54,7 +55,8 @@ class TrainObserver {
   virtual void on_start(const RunSummary&) {}
   virtual void on_step(const StepReport&) {}
   virtual void on_checkpoint(const std::filesystem::path&) {}
-  virtual void on_validation(double /*loss*/) {}
+  /// After `step` updates.
+  virtual void on_validation(int64_t /*step*/, const Evaluation&) {}
   virtual void on_finish(const std::vector<RankMemory>&, const std::filesystem::path& /*exported*/) {}
 };
 

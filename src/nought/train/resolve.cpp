@@ -307,6 +307,8 @@ void Resolver::resolve_output() {
   require_at_least<int64_t>(logging, 1);
   plan_.logging_steps = note("logging_steps", logging);
 
+  resolve_evaluation();
+
   const auto save = training("save_steps", t.save_steps);
   require_at_least<int64_t>(save, 0);
   plan_.save_steps = note("save_steps", save);
@@ -324,6 +326,26 @@ void Resolver::resolve_output() {
   plan_.output_dir = note("output_dir", folder);
   plan_.tensorboard_dir = resolve_monitor("tensorboard", ds_.tensorboard);
   plan_.csv_dir = resolve_monitor("csv_monitor", ds_.csv_monitor);
+}
+
+void Resolver::resolve_evaluation() {
+  const TrainingConfig& t = config_.training;
+  const auto strategy = training("eval_strategy", t.eval_strategy);
+  plan_.eval_strategy = strategy.value;
+  plan_.resolved.push_back({"eval_strategy", std::string(enum_name(strategy.value)), strategy.reason});
+  require<ConfigError>(
+      strategy.value == EvalStrategy::no || plan_.data.validation_fraction > 0 || !plan_.data.validation_files.empty(),
+      "{} = \"{}\" needs data to validate with: give data.validation_fraction or "
+      "data.validation_files",
+      strategy.place, enum_name(strategy.value));
+  auto steps = training("eval_steps", t.eval_steps);
+  if (!steps.given) steps = {plan_.logging_steps, false, "", "logging_steps"};
+  require_at_least<int64_t>(steps, 1);
+  if (strategy.value == EvalStrategy::steps) plan_.eval_steps = note("eval_steps", steps);
+  auto rows = training("per_device_eval_batch_size", t.per_device_eval_batch_size);
+  if (!rows.given) rows = {plan_.micro_batch, false, "", "micro_batch"};
+  require_count(rows);
+  plan_.eval_micro_batch = note("eval_micro_batch", rows);
 }
 
 std::string Resolver::resolve_monitor(const std::string& section, const DsMonitor& monitor) {

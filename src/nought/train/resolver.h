@@ -50,6 +50,7 @@ class Resolver {
   void resolve_parameter_groups();
   void resolve_length();
   void resolve_schedule();
+  void resolve_evaluation();
   void resolve_output();
   std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);
   void explain_automatic_buckets();

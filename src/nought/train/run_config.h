@@ -17,6 +17,7 @@
 #include "nought/base/visit.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/schedule.h"
+#include "nought/train/run_plan.h"
 
 namespace nought {
 
@@ -79,6 +80,12 @@ template <>
 struct EnumNames<OnNonfinite> {
   static constexpr std::array<std::pair<OnNonfinite, std::string_view>, 2> value{
       {{OnNonfinite::stop, "stop"}, {OnNonfinite::skip, "skip"}}};
+};
+
+template <>
+struct EnumNames<EvalStrategy> {
+  static constexpr std::array<std::pair<EvalStrategy, std::string_view>, 3> value{
+      {{EvalStrategy::no, "no"}, {EvalStrategy::steps, "steps"}, {EvalStrategy::epoch, "epoch"}}};
 };
 
 /// Parameters that only some optimizers have: in training.optim_args and in DeepSpeed's optimizer.params.
@@ -160,7 +167,10 @@ struct DataConfig {
 
   template <class V>
   void visit(V& v) {
-    v("files", files, "text files and token files: paths, or globs where ** crosses folders");
+    v("files", files,
+      "text, .jsonl files (their field \"text\"), token files and folders of `nought tokenize`: paths, or globs where "
+      "** "
+      "crosses folders");
     v("sources", sources, "in place of files, a mixture: a list of {files, weight}");
     v("validation_files", validation_files, "files to validate with, in place of validation_fraction");
     v("tokenizer", tokenizer,
@@ -198,6 +208,9 @@ struct TrainingConfig {
   Setting<Recompute> recompute{Recompute::none};
   Setting<int64_t> seed{42};
   Setting<int64_t> logging_steps{10};
+  Setting<EvalStrategy> eval_strategy{EvalStrategy::no};
+  Setting<int64_t> eval_steps;
+  Setting<int64_t> per_device_eval_batch_size;
   Setting<int64_t> save_steps{500};
   Setting<int64_t> save_total_limit;
   Setting<OnNonfinite> on_nonfinite{OnNonfinite::stop};
@@ -234,6 +247,11 @@ struct TrainingConfig {
       "in the backward pass: nothing, norms and activations (cheap, no product twice), or every block whole");
     v("seed", seed, "of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
+    v("eval_strategy", eval_strategy,
+      "validate in the course of training: no, every eval_steps, or every epoch; at its end in any case");
+    v("eval_steps", eval_steps, "updates between two validations; default: logging_steps");
+    v("per_device_eval_batch_size", per_device_eval_batch_size,
+      "sequences per rank and forward of a validation; default: as in training (Hugging Face: 8)");
     v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");
     v("save_total_limit", save_total_limit, "checkpoints to keep; not given or 0 = all");
     v("on_nonfinite", on_nonfinite,

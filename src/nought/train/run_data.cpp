@@ -1,6 +1,6 @@
 #include "nought/train/run_data.h"
 
-#include "nought/data/files.h"
+#include "nought/data/token_folder.h"
 
 namespace nought {
 
@@ -8,13 +8,13 @@ namespace {
 
 std::vector<DataSource> training_sources(const DataPlan& plan) {
   std::vector<DataSource> sources;
-  for (const SourcePlan& source : plan.sources) sources.push_back({expand_globs(source.files), source.weight});
+  for (const SourcePlan& source : plan.sources) sources.push_back({expand_data_files(source.files), source.weight});
   return sources;
 }
 
 std::vector<DataSource> validation_sources(const DataPlan& plan) {
   if (plan.validation_files.empty()) return {};
-  return {{expand_globs(plan.validation_files), 0}};
+  return {{expand_data_files(plan.validation_files), 0}};
 }
 
 }  // namespace

@@ -36,6 +36,9 @@ struct DataPlan {
   bool separate_documents = false;
 };
 
+/// When a run validates before its end.
+enum class EvalStrategy : uint8_t { no, steps, epoch };
+
 /// One resolved value, as `nought check` prints it.
 struct Resolved {
   std::string key;     // "learning_rate"
@@ -72,6 +75,9 @@ struct RunPlan {
   double warmup_ratio = 0;  // of all updates; decides the warmup where max_steps is 0 and this is not
   uint64_t seed = 42;
   int64_t logging_steps = 10;
+  EvalStrategy eval_strategy = EvalStrategy::no;
+  int64_t eval_steps = 10;       // updates between validations, with EvalStrategy::steps
+  int64_t eval_micro_batch = 1;  // sequences per rank and forward of a validation
   int64_t save_steps = 500;      // 0 = only at the end
   int64_t save_total_limit = 0;  // 0 = keep all checkpoints
   int64_t device_memory = 0;     // bytes that a rank may hold at once; 0 = no limit

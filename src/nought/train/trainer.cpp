@@ -120,14 +120,15 @@ void Trainer::run() {
   start.first_step = steps_made();
   tell([&](TrainObserver& observer) { observer.on_start(start); });
 
-  int64_t saved = start.first_step == 0 ? -1 : start.first_step;
+  int64_t saved = start.first_step == 0 ? -1 : start.first_step, validated = -1;
   while (steps_made() < plan_.max_steps) {
     const StepReport report = step(start.flops_per_token, peak_flops);
     tell([&](TrainObserver& observer) { observer.on_step(report); });
+    if (validates_after(report.step)) validate(), validated = report.step;
     if (plan_.save_steps > 0 && report.step % plan_.save_steps == 0) save(), saved = report.step;
   }
   if (saved != steps_made()) save();
-  validate();
+  if (validated != steps_made()) validate();
   export_hf_folder(model_, decoder_.config(), plan_.data.tokenizer, plan_.output_dir, plan_.max_shard_bytes);
   const std::vector<RankMemory> peaks = gather_memory();
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
@@ -167,15 +168,24 @@ void Trainer::save() {
   tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
 }
 
+bool Trainer::validates_after(int64_t step) const {
+  switch (plan_.eval_strategy) {
+    case EvalStrategy::no:
+      return false;
+    case EvalStrategy::steps:
+      return step % plan_.eval_steps == 0;
+    case EvalStrategy::epoch: {
+      const int64_t samples = sampler_.dataset().num_samples();
+      return step * plan_.train_batch / samples > (step - 1) * plan_.train_batch / samples;
+    }
+  }
+  return false;
+}
+
 void Trainer::validate() {
   if (!data_.validation) return;
-  const EvaluationSampler sampler(*data_.validation, batch_layout(plan_, ranks_));
-  double loss = 0;  // each batch adds its part of the mean over all targets
-  for (int64_t i = 0; i < sampler.num_batches(); ++i) {
-    const Batch batch = sampler.batch(i, *context_.memory);
-    loss += engine_.evaluate(std::span(&batch, 1), sampler.num_targets());
-  }
-  tell([&](TrainObserver& observer) { observer.on_validation(loss); });
+  const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.eval_micro_batch);
+  tell([&](TrainObserver& observer) { observer.on_validation(steps_made(), result); });
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {

@@ -44,6 +44,7 @@ class Trainer {
   RunSummary summary(double peak_flops) const;
   StepReport step(double flops_per_token, double peak_flops);
   void save();
+  bool validates_after(int64_t step) const;
   void validate();
   std::vector<RankMemory> gather_memory();
   template <class F>

@@ -1,0 +1,132 @@
+// nought eval: how well a model predicts some text: loss, perplexity, bits per byte.
+#include <memory>
+
+#include "nought/base/text.h"
+#include "nought/cli/commands.h"
+#include "nought/cli/launch.h"
+#include "nought/observe/progress.h"
+#include "nought/train/evaluation.h"
+#include "nought/train/hf_folder.h"
+#include "nought/train/run_config.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+
+namespace {
+
+constexpr int64_t kLongestDefault = 2048;  // tokens per sequence of models that would take more
+
+struct EvalOptions {
+  std::string model_dir, run_file, tokenizer;
+  std::vector<std::string> files, overrides;
+  std::optional<int64_t> seq_length, batch_size;
+  LaunchOptions launch;
+  bool json = false;
+
+  /// The run of RUN.json, or an empty one, of this model and these files.
+  RunPlan plan(int world_size) const {
+    Json run = run_file.empty() ? Json::object() : read_json_file(run_file);
+    require<ConfigError>(run.is_object(), "{}: expected an object, found {}", run_file, describe_json(run));
+    const bool own_tokenizer = tokenizer.empty() && holds_tokenizer(model_dir);
+    run["model"] = model_dir;
+    Json& data = run["data"];
+    if (data.is_null()) data = Json::object();
+    if (!files.empty()) data.erase("sources"), data.erase("validation_fraction"), data.erase("validation_files");
+    if (!files.empty()) data["files"] = files;
+    if (!tokenizer.empty() || own_tokenizer) data["tokenizer"] = own_tokenizer ? model_dir : tokenizer;
+    if (!own_tokenizer && !data.contains("tokenizer")) data["tokenizer"] = "bytes";
+    if (seq_length) data["seq_length"] = *seq_length;
+    if (batch_size) run["training"]["per_device_eval_batch_size"] = *batch_size;
+    RunPlan plan =
+        resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides), world_size);
+    require<ConfigError>(!plan.data.sources.empty(),
+                         "no data to evaluate with: --data FILE, or a RUN.json that has it");
+    if (plan.data.seq_length == 0)
+      plan.data.seq_length = std::min(model_config_of(plan).max_positions, kLongestDefault);
+    return plan;
+  }
+};
+
+void validate_eval(const EvalOptions& options) {
+  const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
+  const Decoder decoder(model_config_of(plan));
+  HfWeights(options.model_dir, decoder);
+  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
+  tokenizer->check_fits(decoder.config().vocab_size);
+  check_data(plan.data, *tokenizer);
+}
+
+void print(const Evaluation& result, const EvalOptions& options, const RunPlan& plan) {
+  if (options.json) {
+    const nlohmann::ordered_json json{{"loss", result.loss},
+                                      {"perplexity", result.perplexity()},
+                                      {"bits_per_token", result.bits_per_token()},
+                                      {"bits_per_byte", result.bits_per_byte()},
+                                      {"targets", result.targets},
+                                      {"text_bytes", result.text_bytes},
+                                      {"seconds", result.seconds}};
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  fmt::print("loss {:.6f}  {}\n", result.loss, describe(result));
+  fmt::print("{} targets, {} of text, in sequences of {}: {:.1f} s, {}\n", result.targets,
+             format_bytes(result.text_bytes), plan.data.seq_length, result.seconds,
+             format_rate(static_cast<double>(result.targets) / result.seconds, "tokens/s"));
+}
+
+void eval_rank(const EvalOptions& options, Communicator& world, const Context& context) {
+  const RunPlan plan = options.plan(world.size());
+  if (world.rank() == 0) validate_eval(options);
+  world.barrier().wait();
+  Decoder decoder(model_config_of(plan));
+  ShardedModel::Options sharding = sharding_of(plan);
+  sharding.training = false;
+  ShardedModel model(context, world, decoder, sharding);
+  model.load(HfWeights(options.model_dir, decoder));
+  Engine engine(model);
+  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
+  const RunData data = open_data(plan.data, *tokenizer);
+  const Evaluation result =
+      evaluate(engine, model, data.validation ? *data.validation : data.training, *tokenizer, plan.eval_micro_batch);
+  if (world.rank() == 0) print(result, options, plan);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(
+      app, "eval", "Measures how well a model predicts text: loss, perplexity, bits per byte",
+      {"nought eval out/quickstart --data 'book/*.txt'", "nought eval MODEL_DIR --data corpus.tokens --ranks 2",
+       "nought eval out run.json      (the validation data of that run)",
+       "nought eval MODEL_DIR --data book.txt --ranks 4 --set deepspeed.zero_optimization.stage=3"});
+  const auto options = std::make_shared<EvalOptions>();
+  command->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, or the output_dir of a run")->required();
+  command->add_option("RUN.json", options->run_file,
+                      "A run whose data, layout and precision to use (default: fp32, stage 0)");
+  command->add_option("--data", options->files, "As data.files of a run, in place of the run's data")
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--tokenizer", options->tokenizer, "As data.tokenizer; default: the folder's own, else bytes")
+      ->type_name("NAME");
+  command
+      ->add_option("--seq-length", options->seq_length,
+                   fmt::format("Tokens per sequence; default: the model's, at most {}", kLongestDefault))
+      ->type_name("N");
+  command->add_option("--batch-size", options->batch_size, "Sequences per rank and forward")->type_name("N");
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->add_option("--set", options->overrides, "Override a value of RUN.json, for instance training.bf16=true")
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+  add_launch_options(*command, options->launch);
+  command->callback([&invocation, options] {
+    invocation.action = [&invocation, options] {
+      return launch(
+          invocation, options->launch, [&] { validate_eval(*options); },
+          [&](Communicator& world, const Context& context) { eval_rank(*options, world, context); });
+    };
+  });
+}
+
+}  // namespace nought

@@ -1,0 +1,210 @@
+// nought tokenize: text to a folder of token files, which a run reads without encoding anything again.
+#include "nought/data/tokenize.h"
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+
+#include "nought/base/text.h"
+#include "nought/cli/commands.h"
+#include "nought/cli/launch_job.h"
+#include "nought/data/bpe_trainer.h"
+#include "nought/data/files.h"
+#include "nought/models/atomic_file.h"
+#include "nought/observe/live_line.h"
+
+namespace nought {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> inputs;
+  std::string tokenizer, output, format, separator, chat_template;
+  TokenizeOptions tokenize;
+  bool train_bpe = false;
+  std::optional<int64_t> vocab_size;
+  std::vector<std::string> markers{"<|endoftext|>"};
+  std::string pattern = "gpt2";
+};
+
+/// The text that "\n", "\t" and "\\" spell.
+std::string unescaped(const std::string& text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
+    const char meant = next == 'n' ? '\n' : next == 't' ? '\t' : next == '\\' ? '\\' : '\0';
+    plain += meant ? meant : text[i];
+    if (meant) ++i;
+  }
+  return plain;
+}
+
+std::optional<CorpusFormat> format_of(const Options& options) {
+  if (options.format.empty()) return options.chat_template.empty() ? std::nullopt : std::optional(CorpusFormat::chat);
+  for (const auto& [format, name] : EnumNames<CorpusFormat>::value)
+    if (name == options.format) return format;
+  fail<ConfigError>("--format {}: expected text, jsonl or chat", options.format);
+}
+
+/// A bar for work whose size is known, redrawn a few times a second.
+class Progress {
+ public:
+  void show(int64_t done, int64_t total, int64_t kept, const std::string& what, std::string_view unit) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - shown_ < std::chrono::milliseconds(100)) return;
+    shown_ = now;
+    const double rate = static_cast<double>(done - kept) / std::chrono::duration<double>(now - begin_).count();
+    constexpr int kWidth = 30;
+    const double part = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(total, 1));
+    const auto full = static_cast<size_t>(part * kWidth);
+    line_.show(fmt::format("[{}{}] {:5.1f}% {}  {}  ETA {}", std::string(full, '#'), std::string(kWidth - full, ' '),
+                           100 * part, what, format_rate(rate, unit),
+                           rate > 0 ? format_duration(static_cast<double>(total - done) / rate) : "?"));
+  }
+  void restart() { begin_ = std::chrono::steady_clock::now(); }
+  void print(const std::string& line) { line_.print(line); }
+  void clear() { line_.clear(); }
+
+ private:
+  LiveLine line_{stdout, stdout_is_terminal()};
+  std::chrono::steady_clock::time_point shown_, begin_ = std::chrono::steady_clock::now();
+};
+
+void print_summary(const TokenizeProgress& progress, const Options& options, Progress& line) {
+  const std::string targets =
+      progress.targets == progress.tokens
+          ? ""
+          : fmt::format(" ({} of them targets)", format_count(static_cast<double>(progress.targets)));
+  line.print(fmt::format("{}: {} tokens{} of {} documents in {} file{}", options.output,
+                         format_count(static_cast<double>(progress.tokens)), targets, progress.documents,
+                         progress.files, progress.files == 1 ? "" : "s"));
+  const int64_t made = progress.total_bytes - progress.kept_bytes;
+  if (progress.kept_bytes > 0)
+    line.print(fmt::format("{} of {} were there already", format_bytes(progress.kept_bytes),
+                           format_bytes(progress.total_bytes)));
+  if (made > 0)
+    line.print(fmt::format("{} in {:.1f} s: {} on {} thread{}", format_bytes(made), progress.seconds,
+                           format_rate(static_cast<double>(made) / progress.seconds, "B/s"), options.tokenize.threads,
+                           options.tokenize.threads == 1 ? "" : "s"));
+}
+
+void encode_files(Options& options, Progress& line) {
+  CorpusOptions& corpus = options.tokenize.corpus;
+  const auto tokenizer = make_tokenizer(options.tokenizer);
+  if (corpus.format == CorpusFormat::chat) {
+    corpus.chat = options.chat_template.empty() ? chat_format_of(*tokenizer) : chat_format(options.chat_template);
+    for (const std::string& marker : ChatTemplate(corpus.chat, *tokenizer).missing_markers())
+      line.print(fmt::format("note: the tokenizer has no token {}: it is written as text", marker));
+  }
+  const auto show = [&](const TokenizeProgress& progress) {
+    const std::string what = fmt::format("of {}  {} tokens", format_bytes(progress.total_bytes),
+                                         format_count(static_cast<double>(progress.tokens)));
+    line.show(progress.bytes, progress.total_bytes, progress.kept_bytes, what, "B/s");
+  };
+  print_summary(tokenize(options.tokenize, *tokenizer, show), options, line);
+}
+
+WordPattern pattern_of(const std::string& text) {
+  for (const auto& [pattern, name] : EnumNames<WordPattern>::value)
+    if (name == text) return pattern;
+  fail<ConfigError>("--pattern {}: expected gpt2, cl100k, o200k or qwen2", text);
+}
+
+/// Trains a vocabulary and writes it as Hugging Face has it.
+void train_tokenizer(const Options& options, Progress& line) {
+  const std::filesystem::path folder = options.output, file = folder / "tokenizer.json";
+  require<ConfigError>(options.tokenize.overwrite || !std::filesystem::exists(file),
+                       "{}: is there already: --overwrite replaces it", file.string());
+  const WordPattern pattern = pattern_of(options.pattern);
+  int64_t total = 0;
+  for (const auto& input : options.tokenize.inputs) total += static_cast<int64_t>(std::filesystem::file_size(input));
+  const WordCounts words =
+      count_words(options.tokenize.inputs, options.tokenize.corpus, pattern, options.tokenize.threads,
+                  [&](int64_t bytes) { line.show(bytes, total, 0, "of " + format_bytes(total) + " read", "B/s"); });
+  line.restart();
+  const BpeTraining training{.vocab_size = options.vocab_size.value_or(0), .markers = options.markers};
+  const TrainedBpe bpe = train_bpe(words, training, [&](int64_t merges) {
+    line.show(merges, training.vocab_size, 0, fmt::format("{} merges", merges), "merges/s");
+  });
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  require<IoError>(!error, "cannot create --output {}: {}", folder.string(), error.message());
+  write_text_atomically(file, tokenizer_json_of(bpe, training, pattern).dump(2) + "\n");
+  const nlohmann::ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                      {"eos_token", options.markers.front()},
+                                      {"clean_up_tokenization_spaces", false}};
+  write_text_atomically(folder / "tokenizer_config.json", config.dump(2) + "\n");
+  const auto trained = make_tokenizer(folder.string());
+  line.print(fmt::format("{}: {} tokens, {} of them merges, from {} different words in {}", file.string(),
+                         trained->vocab_size(), bpe.merges.size(), words.size(), format_bytes(total)));
+  if (trained->vocab_size() < training.vocab_size)
+    line.print(fmt::format("note: the text gives no {} tokens: no pair of neighbours is left that occurs twice",
+                           training.vocab_size));
+}
+
+int run_tokenize(Options& options) {
+  require<ConfigError>(options.tokenize.threads >= 1, "--threads must be at least 1, got {}", options.tokenize.threads);
+  require<ConfigError>(options.tokenize.file_tokens >= 1, "--file-tokens must be at least 1, got {}",
+                       options.tokenize.file_tokens);
+  require<ConfigError>(options.train_bpe != !options.tokenizer.empty(),
+                       "give --tokenizer, to encode with it, or --train-bpe, to make one");
+  require<ConfigError>(options.train_bpe == options.vocab_size.has_value(), "--train-bpe and --vocab-size go together");
+  options.tokenize.corpus.format = format_of(options);
+  options.tokenize.corpus.separator = unescaped(options.separator);
+  options.tokenize.inputs = expand_globs(options.inputs);
+  options.tokenize.output = options.output;
+  Progress line;
+  try {
+    options.train_bpe ? train_tokenizer(options, line) : encode_files(options, line);
+  } catch (...) {
+    line.clear();
+    throw;
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(
+      app, "tokenize", "Turns text into token files, which training maps into memory",
+      {"nought tokenize 'corpus/**/*.txt' --tokenizer MODEL_DIR --output corpus.tokens",
+       "nought tokenize stories.txt --separator '<|endoftext|>' --tokenizer tokenizer.json --output stories",
+       "nought tokenize web.jsonl --field content --tokenizer r50k_base.tiktoken --output web",
+       "nought tokenize chats.jsonl --chat-template chatml --tokenizer MODEL_DIR --output chats",
+       "nought tokenize 'corpus/**/*.txt' --train-bpe --vocab-size 32000 --output tokenizer"});
+  const auto options = std::make_shared<Options>();
+  options->tokenize.threads = threads_per_rank();
+  command->add_option("INPUT", options->inputs, "Files or globs: text, .jsonl, or conversations")->required();
+  command->add_option("--tokenizer", options->tokenizer, "As data.tokenizer of a run");
+  command->add_option("--output", options->output, "Folder to write: one of data.files of a run, or the new tokenizer")
+      ->required();
+  command->add_option("--format", options->format, "text, jsonl or chat; default: by the file's name")
+      ->type_name("FORMAT");
+  command->add_option("--field", options->tokenize.corpus.field, "jsonl: the field that holds the text")
+      ->capture_default_str();
+  command->add_option("--separator", options->separator, "text: what stands between documents; default: a file is one")
+      ->type_name("TEXT");
+  command
+      ->add_option("--chat-template", options->chat_template,
+                   "chat: chatml, llama3, mistral, zephyr or gemma; default: by the tokenizer's markers")
+      ->type_name("NAME");
+  command->add_option("--threads", options->tokenize.threads, "Threads that encode; the result is the same")
+      ->type_name("N");
+  command->add_option("--file-tokens", options->tokenize.file_tokens, "Tokens of one file of the folder")
+      ->capture_default_str();
+  command->add_flag("--train-bpe", options->train_bpe,
+                    "Make a byte-level BPE tokenizer of the text, in place of tokens");
+  command->add_option("--vocab-size", options->vocab_size, "Tokens of the new tokenizer")->type_name("N");
+  command->add_option("--marker", options->markers, "Its tokens that are no text; the first ends a document")
+      ->type_name("TOKEN")
+      ->expected(1)
+      ->take_all()
+      ->capture_default_str();
+  command->add_option("--pattern", options->pattern, "How it cuts text into words: gpt2, cl100k, o200k or qwen2")
+      ->capture_default_str();
+  command->add_flag("--overwrite", options->tokenize.overwrite, "Replace what the folder holds");
+  command->callback([&invocation, options] { invocation.action = [options] { return run_tokenize(*options); }; });
+}
+
+}  // namespace nought
