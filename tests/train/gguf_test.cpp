@@ -119,6 +119,8 @@ TEST(Gguf, keys_say_what_the_model_is) {
   EXPECT_EQ(file.number("llama.context_length"), config.max_positions);
   EXPECT_FLOAT_EQ(static_cast<float>(file.number("llama.attention.layer_norm_rms_epsilon")),
                   static_cast<float>(config.norm_eps));
+  EXPECT_EQ(file.string("tokenizer.ggml.model"), "gpt2") << "256 tokens and no tokenizer: each byte is one";
+  EXPECT_EQ(file.values.at("tokenizer.ggml.tokens").texts.size(), 256u);
   EXPECT_EQ(file.values.at("llama.block_count").type, 4u) << "uint32";
   EXPECT_EQ(file.values.at("llama.rope.freq_base").type, 6u) << "float32";
 }
