@@ -30,13 +30,14 @@ class NextByte final : public Model {
     head_ = head.add("head.weight", {256, kHidden}, Init::normal(0.1));
   }
 
-  Var loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) override {
-    Var x = tape.run_unit(table_.unit(), Var{}, [&](Tape& t, const Var&) { return embedding(t, ids, table_); });
+  Var loss(Tape& tape, const Batch& batch, double gradient_scale) override {
+    Var x =
+        tape.run_unit(table_.unit(), Var{}, [&](Tape& t, const Var&) { return embedding(t, batch.input_ids, table_); });
     for (const Block& block : blocks_)
       x = tape.run_unit(*block.unit, x,
                         [&](Tape& t, const Var& in) { return add(t, in, block.mlp(t, block.norm(t, in))); });
     return tape.run_unit(head_.unit(), x, [&](Tape& t, const Var& in) {
-      return cross_entropy_head(t, in, head_, targets, gradient_scale);
+      return cross_entropy_head(t, in, head_, batch.targets, gradient_scale);
     });
   }
 

@@ -41,7 +41,7 @@ void expect_gradients(const PackedHeads& heads, bool normed, bool per_head, cons
   }).run();
 }
 
-constexpr AttentionOptions kOptions{.batch = 2, .length = 5, .scale = 0.4};
+const AttentionOptions kOptions{.batch = 2, .length = 5, .scale = 0.4};
 
 TEST(AttentionFunctions, rope_and_attention_have_the_right_gradients) {
   for (const int64_t window : {0, 2}) {

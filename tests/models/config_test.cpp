@@ -1,6 +1,7 @@
 #include "nought/models/config.h"
 
 #include <fstream>
+#include <map>
 
 #include "golden.h"
 #include "support/temp_folder.h"
@@ -15,6 +16,7 @@ namespace {
 
 using nlohmann::json;
 using test::message_of;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -131,6 +133,51 @@ TEST(ModelConfig, what_would_change_the_result_is_refused_by_name) {
   EXPECT_THAT(refusal("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}), HasSubstr("scale_attn_by_inverse"));
   EXPECT_THAT(refusal("gpt2", {{"add_cross_attention", true}}), HasSubstr("add_cross_attention"));
   EXPECT_THAT(refusal("gpt2", {{"n_embd", 64}, {"hidden_size", 96}}), HasSubstr("n_embd and hidden_size"));
+}
+
+TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
+  for (const std::string& family : ModelConfig::families()) {
+    SCOPED_TRACE(family);
+    EXPECT_THAT(refusal(family + "_next", json::object()),
+                AllOf(HasSubstr("model_type \"" + family + "_next\" is not supported"), HasSubstr(family)));
+    EXPECT_THAT(refusal(family, {{"quantization_config", {{"bits", 4}}}}), HasSubstr("quantization_config"));
+    EXPECT_THAT(refusal(family, {{"is_encoder_decoder", true}}), HasSubstr("is_encoder_decoder is true"));
+    EXPECT_THAT(refusal(family, {{"vocab_sizes", 100}}), HasSubstr("did you mean \"vocab_size\"?"));
+    if (family != "gpt2") {
+      EXPECT_THAT(refusal(family, {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}),
+                  HasSubstr("\"dynamic\" is not supported"));
+    }
+    const std::string activation = family == "gpt2"              ? "activation_function"
+                                   : family.starts_with("gemma") ? "hidden_activation"
+                                                                 : "hidden_act";
+    if (family != "gpt_oss") {  // whose activation is its own
+      EXPECT_THAT(refusal(family, {{activation, "relu"}}), HasSubstr(activation + " is \"relu\""));
+    }
+  }
+  // One option of each that only it has, or that it alone restricts.
+  const std::map<std::string, std::pair<json, const char*>> own{
+      {"deepseek_v2", {{{"scoring_func", "sigmoid"}}, "scoring_func is \"sigmoid\""}},
+      {"deepseek_v3", {{{"moe_layer_freq", 2}}, "moe_layer_freq is 2"}},
+      {"gemma", {{{"num_attention_heads", 15}, {"num_key_value_heads", 4}}, "num_key_value_heads 4"}},
+      {"gemma2", {{{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar"}},
+      {"gemma3_text", {{{"final_logit_softcapping", "x"}}, "final_logit_softcapping"}},
+      {"gpt2", {{{"scale_attn_by_inverse_layer_idx", true}}, "scale_attn_by_inverse_layer_idx is true"}},
+      {"gpt_neox", {{{"rotary_pct", 2}}, "partial_rotary_factor is 2"}},
+      {"gpt_oss", {{{"swiglu_limit", 5.0}}, "swiglu_limit is 5"}},
+      {"llama", {{{"pretraining_tp", 2}}, "pretraining_tp is 2"}},
+      {"mistral", {{{"sliding_window", "all"}}, "sliding_window is \"all\""}},
+      {"mixtral", {{{"num_experts_per_tok", 9}}, "more than the 8 experts"}},
+      {"olmo2", {{{"rms_norm_eps", -1}}, "rms_norm_eps is -1"}},
+      {"phi3", {{{"partial_rotary_factor", 0}}, "partial_rotary_factor is 0"}},
+      {"qwen2", {{{"num_hidden_layers", 1}, {"layer_types", {"linear_attention"}}}, "linear_attention"}},
+      {"qwen2_moe", {{{"decoder_sparse_step", 0}}, "decoder_sparse_step is 0"}},
+      {"qwen3", {{{"num_hidden_layers", 1}, {"layer_types", {"chunked_attention"}}}, "chunked_attention"}},
+      {"qwen3_moe", {{{"num_experts_per_tok", 1000}}, "more than the 128 experts"}},
+  };
+  for (const std::string& family : ModelConfig::families()) {
+    ASSERT_TRUE(own.contains(family)) << "say what " << family << " refuses";
+    EXPECT_THAT(refusal(family, own.at(family).first), HasSubstr(own.at(family).second)) << family;
+  }
 }
 
 TEST(ModelConfig, values_of_a_wrong_type_or_range_are_refused) {

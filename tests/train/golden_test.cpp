@@ -1,6 +1,7 @@
 // What Nought computes is what Hugging Face computes: logits, loss, every gradient and five AdamW steps, in any layout.
 #include "golden.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -112,12 +113,47 @@ TEST_P(Golden, logits_with_a_cache_equal_those_without) {
   DecoderCache cache = loaded.decoder.make_cache(loaded.context, length, DType::f32);
   for (int64_t held = 0; held < length;) {
     const int64_t count = held == 0 ? prompt : 1;
-    const Tensor next =
-        loaded.decoder.next_logits(loaded.context, ids.flat(held, held + count).reshape({1, count}), cache);
+    const NextTokens fed{0, ids.flat(held, held + count).span<int32_t>()};
+    const Tensor next = loaded.decoder.next_logits(loaded.context, std::span(&fed, 1), cache);
     held += count;
-    const Tensor all = loaded.decoder.logits(loaded.context, ids.flat(0, held).reshape({1, held}));
+    const Tensor all = loaded.decoder.logits(loaded.context, {ids.flat(0, held).reshape({1, held}), {}});
     EXPECT_LE(testing::difference(next, all.flat((held - 1) * vocab, held * vocab)).max_abs, 1e-4) << held;
   }
+}
+
+/// Several sequences in one cache that are of different lengths, fed a few tokens at a time and not all at once.
+TEST_P(Golden, logits_of_a_batch_with_a_cache_equal_those_without) {
+  const std::string folder = golden_folder(GetParam());
+  const auto self = make_self_communicator();
+  Loaded loaded(*self, folder, 0);
+  const ProbeInput input =
+      read_probe_input(loaded.context, folder + "/golden.safetensors", loaded.decoder.config().vocab_size);
+  const Tensor ids = probe_rows(loaded.context, input, 0, 1).input_ids;  // [2, length]
+  const int64_t length = ids.dim(1);
+  const std::vector<Interval> ranges{{0, length}, {length, length + 15}, {length + 3, 2 * length}};
+  DecoderCache cache = loaded.decoder.make_cache(loaded.context, length, DType::f32, 3);
+  std::vector<int64_t> held(ranges.size());
+  for (int64_t step = 0; step < length; ++step) {
+    std::vector<NextTokens> next;
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      const int64_t left = ranges[i].size() - held[i], count = std::min(left, 1 + (step + static_cast<int64_t>(i)) % 3);
+      if (count == 0 || step % 4 == static_cast<int64_t>(i)) continue;
+      const int64_t begin = ranges[i].begin + held[i];
+      next.push_back({static_cast<int64_t>(i), ids.flat(begin, begin + count).span<int32_t>()});
+      held[i] += count;
+    }
+    if (next.empty()) continue;
+    const Tensor logits = loaded.decoder.next_logits(loaded.context, next, cache);
+    for (size_t n = 0; n < next.size(); ++n) {
+      const auto sequence = static_cast<size_t>(next[n].sequence);
+      const int64_t begin = ranges[sequence].begin, count = held[sequence], row = static_cast<int64_t>(n);
+      const Tensor all =
+          loaded.decoder.logits(loaded.context, {ids.flat(begin, begin + count).reshape({1, count}), {}});
+      EXPECT_LE(testing::difference(logits.slice(row, row + 1), all.slice(count - 1, count)).max_abs, 1e-4)
+          << "sequence " << sequence << " of " << count;
+    }
+  }
+  EXPECT_THAT(held, ::testing::ElementsAre(length, 15, length - 3));
 }
 
 std::string test_name(const ::testing::TestParamInfo<const char*>& info) {

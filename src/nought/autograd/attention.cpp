@@ -199,9 +199,10 @@ Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const Attent
                              .causal = options.causal,
                              .window = options.window,
                              .softcap = options.softcap,
-                             .v_head_dim = heads.v_head_dim};
+                             .v_head_dim = heads.v_head_dim,
+                             .spans = options.spans};
   Tensor out = context.empty(with_features(qkv.value, heads.out_width()), qkv.value.dtype());
-  Tensor lse = context.empty({options.batch, heads.num_heads, options.length}, statistics_dtype(qkv.value.dtype()));
+  Tensor lse = context.empty({heads.num_heads, shape.q_tokens()}, statistics_dtype(qkv.value.dtype()));
   context.run(Attention{.shape = shape,
                         .q = heads.q(qkv.value),
                         .k = heads.k(qkv.value),

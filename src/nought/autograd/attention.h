@@ -35,6 +35,7 @@ struct RopeTables {
   Tensor cos, sin;
   int64_t rotary_dim = 0;
   bool interleaved = false;
+  int64_t long_begin = 0;  // the first row of those for long sequences; 0: all rotate alike
 };
 
 /// Rotates q and k of a packed projection. positions: [tokens] i32. In place.
@@ -55,7 +56,8 @@ Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadN
 /// + v_head_dim)], each head's [own part of k | v]; shared_key: [tokens, head_dim - rope_offset].
 Var pack_latent(Tape& tape, const Var& q, const Var& kv, const Var& shared_key, const PackedHeads& heads);
 
-/// Self-attention over batch sequences of `length` tokens -> [tokens, heads.out_width()].
+/// Self-attention over batch sequences of `length` tokens, or over spans, whose keys are their queries' tokens
+/// -> [tokens, heads.out_width()].
 struct AttentionOptions {
   int64_t batch = 0, length = 0;
   double scale = 1;
@@ -63,6 +65,7 @@ struct AttentionOptions {
   int64_t window = 0;
   double softcap = 0;
   ParameterView sinks = {};  // [num_heads]: a score of each head that has no value
+  std::vector<AttentionSpan> spans = {};
 };
 Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options);
 

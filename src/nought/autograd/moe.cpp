@@ -47,6 +47,43 @@ std::vector<double> RouterLog::probability_gradients() const {
   return gradients;
 }
 
+void RouterLoads::add(const RouterLog& log) {
+  chosen.resize(log.layers().size());
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    const RouterLog::Layer& layer = log.layers()[i];
+    chosen[i].resize(layer.load.size());
+    std::transform(layer.load.begin(), layer.load.end(), chosen[i].begin(), chosen[i].begin(),
+                   [](int64_t more, double sum) { return sum + static_cast<double>(more); });
+    dropped += static_cast<double>(layer.dropped);
+  }
+}
+
+void RouterLoads::sum_over(UnitStore& ranks) {
+  std::vector<double> sums{dropped};
+  for (const std::vector<double>& layer : chosen) sums.insert(sums.end(), layer.begin(), layer.end());
+  ranks.sum_over_ranks(sums);
+  auto next = sums.cbegin();
+  dropped = *next++;
+  for (std::vector<double>& layer : chosen)
+    for (double& load : layer) load = *next++;
+}
+
+double RouterLoads::choices() const {
+  double sum = 0;
+  for (const std::vector<double>& layer : chosen) sum = std::accumulate(layer.begin(), layer.end(), sum);
+  return sum;
+}
+
+double RouterLoads::imbalance() const {
+  double worst = 1;
+  for (const std::vector<double>& layer : chosen) {
+    const double sum = std::accumulate(layer.begin(), layer.end(), 0.0);
+    if (sum > 0)
+      worst = std::max(worst, *std::max_element(layer.begin(), layer.end()) * static_cast<double>(layer.size()) / sum);
+  }
+  return worst;
+}
+
 namespace {
 
 /// Rows of x that are widened to fp32 at a time.

@@ -51,6 +51,21 @@ class RouterLog {
   double auxiliary_scale_ = 0;
 };
 
+/// What routers chose over several forward passes: for metrics.
+struct RouterLoads {
+  std::vector<std::vector<double>> chosen;  // of each layer, the tokens that chose each expert, dropped ones included
+  double dropped = 0;                       // choices beyond an expert's capacity, of all layers
+
+  void add(const RouterLog& log);
+  /// Adds up those of all ranks. Collective.
+  void sum_over(UnitStore& ranks);
+  bool empty() const { return chosen.empty(); }
+  /// Choices of all layers.
+  double choices() const;
+  /// The choices of the busiest expert of any layer over those of an expert when all have as many; 1 is balanced.
+  double imbalance() const;
+};
+
 /// x W^T + b in fp32 (f64 for f64): [tokens, experts]. x: [tokens, hidden], weight: [experts, hidden], bias: [experts]
 /// or undefined. Both directions multiply fp32 values: a router's choice hangs on small differences.
 Var router_logits(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias);

@@ -18,10 +18,9 @@
 #include "nought/base/math.h"
 #include "nought/data/token_store.h"
 #include "nought/data/tokenizer.h"
+#include "nought/nn/batch.h"
 
 namespace nought {
-
-inline constexpr int32_t kIgnoredTarget = -100;
 
 /// Files that are one part of a mixture.
 struct DataSource {
@@ -31,7 +30,7 @@ struct DataSource {
 
 struct DatasetOptions {
   int64_t seq_length = 0;
-  bool separate_documents = false;  // no target is predicted from another document
+  bool separate_documents = false;  // no target is predicted from another document, no token sees one
   bool keep_remainder = false;      // the last tokens of a source, too few for a sample, are a padded one
 };
 
@@ -50,6 +49,7 @@ class TokenDataset {
   int64_t num_tokens() const;
   int64_t num_samples() const;
   int64_t seq_length() const { return options_.seq_length; }
+  bool separates_documents() const { return options_.separate_documents; }
   /// inputs, targets: [seq_length].
   void sample(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const;
   /// Where in a sample's inputs documents begin: rising, the first is always 0.

@@ -128,7 +128,7 @@ Batch TrainSampler::batch(int64_t step, int64_t micro_step, Memory& memory) cons
   for (int64_t row = 0; row < layout_.micro_batch; ++row) {
     const int64_t sample = sample_at(step, micro_step, row);
     dataset_.sample(sample, row_of(batch.input_ids, row), row_of(batch.targets, row));
-    batch.document_starts.push_back(dataset_.document_starts(sample));
+    if (dataset_.separates_documents()) batch.document_starts.push_back(dataset_.document_starts(sample));
   }
   return batch;
 }
@@ -155,11 +155,12 @@ Batch EvaluationSampler::batch(int64_t index, Memory& memory) const {
   for (int64_t row = 0; row < layout_.micro_batch; ++row) {
     const int64_t sample = (index * layout_.world_size + layout_.rank) * layout_.micro_batch + row;
     const std::span<int32_t> inputs = row_of(batch.input_ids, row), targets = row_of(batch.targets, row);
-    if (sample < dataset_.num_samples()) {
+    const bool is_sample = sample < dataset_.num_samples();
+    if (dataset_.separates_documents())
+      batch.document_starts.push_back(is_sample ? dataset_.document_starts(sample) : std::vector<int32_t>{0});
+    if (is_sample) {
       dataset_.sample(sample, inputs, targets);
-      batch.document_starts.push_back(dataset_.document_starts(sample));
     } else {
-      batch.document_starts.push_back({0});
       std::fill(inputs.begin(), inputs.end(), 0);
       std::fill(targets.begin(), targets.end(), kIgnoredTarget);
     }

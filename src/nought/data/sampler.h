@@ -43,13 +43,7 @@ struct BatchLayout {
   int64_t train_batch() const { return micro_batch * accumulation * world_size; }
 };
 
-/// input_ids, targets: [micro_batch, seq_length] i32; target -100 is ignored. document_starts: for each row, where in
-/// it documents begin, rising, the first always 0; none for a batch that was not drawn from documents.
-struct Batch {
-  Tensor input_ids, targets;
-  std::vector<std::vector<int32_t>> document_starts = {};
-};
-/// A batch with undefined contents.
+/// A batch with undefined contents: [micro_batch, seq_length].
 Batch empty_batch(int64_t micro_batch, int64_t seq_length, Memory& memory);
 
 class TrainSampler {

@@ -14,8 +14,8 @@ std::vector<int32_t> generate(Decoder& decoder, const Context& context, DType dt
   DecoderCache cache = decoder.make_cache(context, length + options.max_new_tokens, dtype);
   std::vector<int32_t> produced, next(prompt.begin(), prompt.end());
   while (static_cast<int64_t>(produced.size()) < options.max_new_tokens) {
-    const Tensor ids = Tensor::of<int32_t>(*context.memory, {1, static_cast<int64_t>(next.size())}, next);
-    const std::vector<float> logits = decoder.next_logits(context, ids, cache).to_vector<float>();
+    const NextTokens fed{0, next};
+    const std::vector<float> logits = decoder.next_logits(context, std::span(&fed, 1), cache).to_vector<float>();
     const auto token = static_cast<int32_t>(sample_token(logits, options.sampling, produced.size()));
     if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) break;
     produced.push_back(token);

@@ -35,6 +35,17 @@ void require_heads(const Heads& x, int64_t tokens, int64_t num_heads, int64_t he
                       last, x.base.str());
 }
 
+void check_spans(const AttentionShape& s) {
+  int64_t query = 0;
+  for (const AttentionSpan& span : s.spans) {
+    require<ShapeError>(span.q_length >= 0 && span.k_begin >= 0 && span.k_length >= 0 && span.q_begin == query,
+                        "Attention got a sequence of {} queries from token {} and {} keys from token {}, expected its "
+                        "queries at {}",
+                        span.q_length, span.q_begin, span.k_length, span.k_begin, query);
+    query += span.q_length;
+  }
+}
+
 /// What the forward and the backward operation share.
 template <class Op>
 void check_common(const Op& op) {
@@ -49,15 +60,22 @@ void check_common(const Op& op) {
                       s.q_length, s.k_length, s.window);
   const DType dtype = op.out.dtype();
   require<ShapeError>(is_float(dtype), "Attention needs a floating-point dtype, got {}", name_of(dtype));
-  require_heads(op.q, s.batch * s.q_length, s.num_heads, s.head_dim, dtype, "q");
-  require_heads(op.k, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "k");
-  require_heads(op.v, s.batch * s.k_length, s.num_kv_heads, s.value_dim(), dtype, "v");
-  require_tensor(op.out, s.batch * s.q_length * s.num_heads * s.value_dim(), dtype, "out");
+  check_spans(s);
+  require_heads(op.q, s.q_tokens(), s.num_heads, s.head_dim, dtype, "q");
+  require_heads(op.k, s.k_tokens(), s.num_kv_heads, s.head_dim, dtype, "k");
+  require_heads(op.v, s.k_tokens(), s.num_kv_heads, s.value_dim(), dtype, "v");
+  require_tensor(op.out, s.q_tokens() * s.num_heads * s.value_dim(), dtype, "out");
   if (op.sinks) require_tensor(op.sinks, s.num_heads, dtype, "sinks");
-  require_tensor(op.lse, s.batch * s.num_heads * s.q_length, dtype == DType::f64 ? DType::f64 : DType::f32, "lse");
+  require_tensor(op.lse, s.q_tokens() * s.num_heads, dtype == DType::f64 ? DType::f64 : DType::f32, "lse");
 }
 
 }  // namespace
+
+int64_t AttentionShape::k_tokens() const {
+  int64_t end = spans.empty() ? batch * k_length : 0;
+  for (const AttentionSpan& span : spans) end = std::max(end, span.k_begin + span.k_length);
+  return end;
+}
 
 MatMulSizes check(const MatMul& op) {
   const Matrix a = fold(op.a, "a"), b = fold(op.b, "b"), c = fold(op.c, "c");
@@ -84,10 +102,16 @@ void check(const AttentionBackward& op) {
   check_common(op);
   const AttentionShape& s = op.shape;
   const DType dtype = op.out.dtype();
+  int64_t key = 0;
+  for (const AttentionSpan& span : s.spans) {
+    require<ShapeError>(span.k_begin == key, "Attention got the keys of a sequence at token {}, its gradients need {}",
+                        span.k_begin, key);
+    key += span.k_length;
+  }
   require_tensor(op.d_out, op.out.numel(), dtype, "d_out");
-  require_heads(op.dq, s.batch * s.q_length, s.num_heads, s.head_dim, dtype, "dq");
-  require_heads(op.dk, s.batch * s.k_length, s.num_kv_heads, s.head_dim, dtype, "dk");
-  require_heads(op.dv, s.batch * s.k_length, s.num_kv_heads, s.value_dim(), dtype, "dv");
+  require_heads(op.dq, s.q_tokens(), s.num_heads, s.head_dim, dtype, "dq");
+  require_heads(op.dk, s.k_tokens(), s.num_kv_heads, s.head_dim, dtype, "dk");
+  require_heads(op.dv, s.k_tokens(), s.num_kv_heads, s.value_dim(), dtype, "dv");
   if (!op.d_sinks) return;
   require<ShapeError>(op.sinks.defined(), "Attention needs sinks to form d_sinks");
   require_tensor(op.d_sinks, s.num_heads, op.d_sinks.dtype() == DType::f32 ? DType::f32 : dtype, "d_sinks");

@@ -21,12 +21,12 @@ MatMulSizes check(const MatMul& op);
 void check(const Attention& op);
 void check(const AttentionBackward& op);
 
-/// The keys that query i sees; may be empty.
-inline Interval visible_keys(const AttentionShape& s, int64_t i) {
-  const int64_t position = s.k_length - s.q_length + i;
+/// The keys that query i of a sequence sees; may be empty.
+inline Interval visible_keys(const AttentionShape& s, const AttentionSpan& span, int64_t i) {
+  const int64_t position = span.k_length - span.q_length + i;
   const int64_t begin = s.window > 0 ? position - s.window + 1 : 0;
-  const int64_t end = s.causal ? position + 1 : s.k_length;
-  return {std::clamp<int64_t>(begin, 0, s.k_length), std::clamp<int64_t>(end, 0, s.k_length)};
+  const int64_t end = s.causal ? position + 1 : span.k_length;
+  return {std::clamp<int64_t>(begin, 0, span.k_length), std::clamp<int64_t>(end, 0, span.k_length)};
 }
 
 }  // namespace nought

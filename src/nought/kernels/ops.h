@@ -179,11 +179,21 @@ struct Rope {
 
 // --- attention ---
 
+/// Where one sequence lies: its queries among the tokens of q, its keys and values among those of k and v.
+struct AttentionSpan {
+  int64_t q_begin = 0, q_length = 0, k_begin = 0, k_length = 0;
+};
+
 /// out[b, i, h] = sum_j softmax_j(scale * q_i . k_j) v_j over the visible j. q: batch * q_length tokens of num_heads
 /// heads, k, v: batch * k_length tokens of num_kv_heads heads (query head h reads kv head h / (num_heads /
 /// num_kv_heads)). Query i sits at position k_length - q_length + i; causal: j <= that position; window > 0: and j >
 /// position - window. out: [batch * q_length, num_heads * value_dim()]; lse: [batch, num_heads, q_length] f32 (f64 for
 /// f64), the log of the sum of exponentials. Streaming softmax in blocks (arXiv 2205.14135): no T x T matrix in memory.
+///
+/// Sequences of different lengths, or with keys elsewhere, are given as spans in place of batch, q_length and k_length:
+/// documents that were packed into a row, or sequences that each have a part of a cache. Nothing is computed between
+/// sequences, and a sequence gets the same bits beside whatever others. Queries of the spans lie one behind the other
+/// from token 0 on, and for the backward operation their keys too; lse: [num_heads, q_length] of each in turn.
 ///
 /// softcap c > 0: scores become c * tanh(score / c) before the mask. sinks: [num_heads], dtype of out, optional: a
 /// score per query head that takes part in the softmax (and in lse) and has no value, so that a head may attend to
@@ -196,8 +206,17 @@ struct AttentionShape {
   int64_t window = 0;
   double softcap = 0;
   int64_t v_head_dim = 0;  // 0: head_dim
+  std::vector<AttentionSpan> spans = {};
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
+  int64_t num_sequences() const { return spans.empty() ? batch : static_cast<int64_t>(spans.size()); }
+  AttentionSpan span(int64_t index) const {
+    return spans.empty() ? AttentionSpan{index * q_length, q_length, index * k_length, k_length}
+                         : spans[static_cast<size_t>(index)];
+  }
+  int64_t q_tokens() const { return spans.empty() ? batch * q_length : spans.back().q_begin + spans.back().q_length; }
+  /// Up to the end of the last sequence's keys.
+  int64_t k_tokens() const;
 };
 struct Attention {
   AttentionShape shape;

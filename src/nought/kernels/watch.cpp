@@ -61,9 +61,9 @@ class WatchingKernels final : public Kernels {
   void results(const Attention& op) { see("out", op.out); }
   void results(const AttentionBackward& op) {
     const AttentionShape& s = op.shape;
-    see("dq", op.dq, s.batch * s.q_length, s.num_heads, s.head_dim);
-    see("dk", op.dk, s.batch * s.k_length, s.num_kv_heads, s.head_dim);
-    see("dv", op.dv, s.batch * s.k_length, s.num_kv_heads, s.value_dim());
+    see("dq", op.dq, s.q_tokens(), s.num_heads, s.head_dim);
+    see("dk", op.dk, s.k_tokens(), s.num_kv_heads, s.head_dim);
+    see("dv", op.dv, s.k_tokens(), s.num_kv_heads, s.value_dim());
     see("d_sinks", op.d_sinks);
   }
   void results(const Route& op) { see("weights", op.weights); }

@@ -1,13 +1,47 @@
 #include "nought/models/decoder.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "nought/models/names.h"
 
 namespace nought {
 
+namespace {
+
+/// Each document of each row; ShapeError unless the batch has the shapes that Batch says.
+std::vector<AttentionSpan> spans_of(const Batch& batch) {
+  const Tensor& ids = batch.input_ids;
+  require<ShapeError>(ids.defined() && ids.rank() == 2 && ids.dtype() == DType::i32,
+                      "token ids must be i32 [batch, length], got {}", ids.defined() ? ids.str() : "nothing");
+  const int64_t rows = ids.dim(0), length = ids.dim(1);
+  const auto& documents = batch.document_starts;
+  require<ShapeError>(documents.empty() || documents.size() == static_cast<size_t>(rows),
+                      "a batch of {} rows has the documents of {}", rows, documents.size());
+  std::vector<AttentionSpan> spans;
+  const auto add = [&](int64_t row, int64_t begin, int64_t end) {
+    require<ShapeError>(begin < end && end <= length, "row {} has a document in [{}, {}) of {} tokens", row, begin, end,
+                        length);
+    spans.push_back({row * length + begin, end - begin, row * length + begin, end - begin});
+  };
+  for (int64_t row = 0; row < rows; ++row) {
+    if (documents.empty()) {
+      add(row, 0, length);
+      continue;
+    }
+    const std::vector<int32_t>& starts = documents[static_cast<size_t>(row)];
+    require<ShapeError>(!starts.empty() && starts.front() == 0, "row {}: the first document must begin at 0", row);
+    for (size_t i = 0; i < starts.size(); ++i) add(row, starts[i], i + 1 < starts.size() ? starts[i + 1] : length);
+  }
+  return spans;
+}
+
+}  // namespace
+
 Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute)
     : config_(config), recompute_(recompute), saved_inputs_(recompute) {
+  require(!config_.local_rope || (config_.rope.switch_length() == 0 && config_.local_rope->switch_length() == 0),
+          "layers with rotary positions of their own cannot have ones that depend on the length of the sequence");
   const WeightNames names = WeightNames::of(config_);
   const Init init = Init::normal(config_.initializer_range);
   embedding_ = &add_unit("embedding");
@@ -26,18 +60,9 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute)
   }
 }
 
-void Decoder::prepare_positions(Positions& positions, const RopeOptions& options, const Context& context,
-                                int64_t length, DType dtype) const {
-  const int64_t limit = options.switch_length();
-  const bool beyond = limit > 0 && length > limit;
-  if (positions.tables && positions.tables->cos.dim(0) >= length && positions.beyond_switch == beyond) return;
-  positions.tables = make_rope_tables(context, round_up(length, 128), length, options, dtype);
-  positions.beyond_switch = beyond;
-}
-
-Tape::Section Decoder::section_of(const Block& block, const Sequences& sequences, KvCache* cache) const {
+Tape::Section Decoder::section_of(const Block& block, const Sequences& sequences, const KvCache* cache) const {
   // By value: a recomputed block runs again after the forward pass returned.
-  return {block.unit, [&block, sequences, cache, log = router_log_, tables = (block.local ? local_rope_ : rope_).tables,
+  return {block.unit, [&block, sequences, cache, log = router_log_, tables = block.local ? local_rope_ : rope_,
                        parallel = config_.parallel_residual](Tape& inner, const Var& in) {
             const Var branch =
                 block.attention(inner, block.attention_norm(inner, in), sequences, tables ? &*tables : nullptr, cache);
@@ -49,7 +74,7 @@ Tape::Section Decoder::section_of(const Block& block, const Sequences& sequences
           }};
 }
 
-Var Decoder::run_blocks(Tape& tape, Var x, const Sequences& sequences, DecoderCache* cache) {
+Var Decoder::run_blocks(Tape& tape, Var x, const Sequences& sequences, const DecoderCache* cache) {
   const size_t count = blocks_.size();
   const auto section = [&](size_t i) { return section_of(blocks_[i], sequences, cache ? &cache->layers[i] : nullptr); };
   if (recompute_.mode != Recompute::full || !tape.recording()) {
@@ -69,39 +94,50 @@ Var Decoder::run_blocks(Tape& tape, Var x, const Sequences& sequences, DecoderCa
   return x;
 }
 
-Var Decoder::hidden(Tape& tape, const Tensor& ids, DecoderCache* cache) {
-  require<ShapeError>(ids.rank() == 2 && ids.dtype() == DType::i32, "token ids must be i32 [batch, length], got {}",
-                      ids.str());
-  const int64_t batch = ids.dim(0), length = ids.dim(1), start = cache ? cache->length() : 0;
-  require(config_.positions != PositionKind::learned || start + length <= config_.max_positions,
-          "a sequence of {} tokens exceeds the {} positions that the model has learned", start + length,
+void Decoder::set_positions(const Sequences& sequences) const {
+  const int64_t limit = config_.rope.switch_length(), long_begin = rope_ && limit > 0 ? rope_->long_begin : 0;
+  int32_t* position = sequences.positions.data<int32_t>();
+  for (const AttentionSpan& span : sequences.spans) {
+    const int64_t first = span.k_length - span.q_length + (span.k_length > limit ? long_begin : 0);
+    std::iota(position + span.q_begin, position + span.q_begin + span.q_length, static_cast<int32_t>(first));
+  }
+}
+
+Var Decoder::hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> spans, const DecoderCache* cache) {
+  int64_t longest = 0;
+  for (const AttentionSpan& span : spans) longest = std::max(longest, span.k_length);
+  require(config_.positions != PositionKind::learned || longest <= config_.max_positions,
+          "a sequence of {} tokens exceeds the {} positions that the model has learned", longest,
           config_.max_positions);
   const Context& context = tape.context();
-  Sequences sequences{batch, length, context.empty({batch * length}, DType::i32)};
-  int32_t* position = sequences.positions.data<int32_t>();
-  for (int64_t i = 0; i < batch * length; ++i) position[i] = static_cast<int32_t>(start + i % length);
+  const Sequences sequences{std::move(spans), context.empty({ids.numel()}, DType::i32)};
+  set_positions(sequences);
 
   Var x = tape.run_unit(*embedding_, Var{}, [&](Tape& inner, const Var&) {
     Var y = embedding(inner, ids, tokens_);
     if (config_.embedding_scale != 1) y = scale(inner, y, config_.embedding_scale);
     return positions_.defined() ? add_embedding(inner, y, sequences.positions, positions_) : y;
   });
-  const DType dtype = x.value.dtype();
-  if (config_.positions == PositionKind::rope) prepare_positions(rope_, config_.rope, context, start + length, dtype);
-  if (config_.local_rope) prepare_positions(local_rope_, *config_.local_rope, context, start + length, dtype);
+  const auto prepare = [&](std::optional<RopeTables>& tables, const RopeOptions& options) {
+    const int64_t rows = !tables ? 0 : tables->long_begin > 0 ? tables->long_begin : tables->cos.dim(0);
+    if (rows < longest) tables = make_rope_tables(context, round_up(longest, 128), options, x.value.dtype());
+  };
+  if (config_.positions == PositionKind::rope) prepare(rope_, config_.rope), set_positions(sequences);
+  if (config_.local_rope) prepare(local_rope_, *config_.local_rope);
   return run_blocks(tape, std::move(x), sequences, cache);
 }
 
-Var Decoder::loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) {
+Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   router_log_ = num_routers_ > 0 ? std::make_shared<RouterLog>(num_routers_) : nullptr;
-  const Var x = hidden(tape, ids, nullptr);
+  const Var x = hidden(tape, batch.input_ids, spans_of(batch), nullptr);
   const Var loss = tape.run_unit(*head_, x, [&](Tape& inner, const Var& in) {
-    return cross_entropy_head(inner, final_norm_(inner, in), head_weight_, targets, gradient_scale,
+    return cross_entropy_head(inner, final_norm_(inner, in), head_weight_, batch.targets, gradient_scale,
                               config_.logit_softcap);
   });
+  if (router_log_) router_loads_.add(*router_log_);
   if (!config_.experts || !config_.experts->auxiliary_loss || !router_log_) return loss;
-  return add_auxiliary_loss(tape, loss, router_log_, targets, config_.experts->auxiliary_coefficient, gradient_scale,
-                            embedding_->store());
+  return add_auxiliary_loss(tape, loss, router_log_, batch.targets, config_.experts->auxiliary_coefficient,
+                            gradient_scale, embedding_->store());
 }
 
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
@@ -115,31 +151,52 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
   return logits;
 }
 
-Tensor Decoder::logits(const Context& context, const Tensor& ids) {
+Tensor Decoder::logits(const Context& context, const Batch& batch) {
   Tape tape(context, /*recording=*/false);
-  return head_logits(tape, hidden(tape, ids, nullptr));
+  return head_logits(tape, hidden(tape, batch.input_ids, spans_of(batch), nullptr));
 }
 
-Tensor Decoder::next_logits(const Context& context, const Tensor& ids, DecoderCache& cache) {
+Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
   Tape tape(context, /*recording=*/false);
-  const int64_t limit = config_.rope.switch_length(), held = cache.length();
-  cache.ids.insert(cache.ids.end(), ids.data<int32_t>(), ids.data<int32_t>() + ids.numel());
-  Tensor fed = ids;
-  if (held > 0 && held <= limit && held + ids.numel() > limit) {
-    // All keys rotate otherwise from here on: they are computed again.
-    for (KvCache& layer : cache.layers) layer.length = 0;
-    fed = Tensor::of<int32_t>(*context.memory, {1, static_cast<int64_t>(cache.ids.size())}, cache.ids);
+  const int64_t limit = config_.rope.switch_length();
+  std::vector<int32_t> fed, last;  // all tokens, and where the last ones are among them
+  std::vector<AttentionSpan> spans;
+  for (const NextTokens& each : next) {
+    std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(each.sequence));
+    const auto held = static_cast<int64_t>(ids.size()), length = held + static_cast<int64_t>(each.ids.size());
+    require(!each.ids.empty() && length <= cache.capacity,
+            "the KV cache holds {} tokens of a sequence, {} and {} more are needed", cache.capacity, held,
+            each.ids.size());
+    ids.insert(ids.end(), each.ids.begin(), each.ids.end());
+    // Beyond the limit all keys rotate otherwise: they are computed again.
+    const int64_t from = held <= limit && length > limit ? 0 : held, begin = static_cast<int64_t>(fed.size());
+    fed.insert(fed.end(), ids.begin() + from, ids.end());
+    last.push_back(static_cast<int32_t>(fed.size()) - 1);
+    spans.push_back({begin, length - from, each.sequence * cache.capacity, length});
   }
-  const Tensor states = hidden(tape, fed, &cache).value;
-  return head_logits(tape, Tape::constant(states.slice(states.dim(0) - 1, states.dim(0))));
+  const Tensor tokens = Tensor::of<int32_t>(*context.memory, {static_cast<int64_t>(fed.size())}, fed);
+  const Tensor states = hidden(tape, tokens, std::move(spans), &cache).value;
+  const Tensor ends = context.empty({static_cast<int64_t>(last.size()), config_.hidden_size}, states.dtype());
+  context.run(GatherRows{.x = states, .index = Tensor::of<int32_t>(*context.memory, {ends.dim(0)}, last), .out = ends});
+  return head_logits(tape, Tape::constant(ends));
 }
 
-DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype) const {
-  DecoderCache cache;
+int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const {
+  std::vector<int32_t>& ids = cache.ids.at(static_cast<size_t>(sequence));
+  const int64_t limit = config_.rope.switch_length(), held = static_cast<int64_t>(ids.size());
+  const int64_t kept = limit > 0 && held > limit && count <= limit ? 0 : std::min(count, held);
+  ids.resize(static_cast<size_t>(kept));
+  return kept;
+}
+
+DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences) const {
+  DecoderCache cache{{}, capacity, std::vector<std::vector<int32_t>>(static_cast<size_t>(sequences))};
   const PackedHeads packed = heads();
-  const Shape k{capacity, packed.num_kv_heads * packed.head_dim}, v{capacity, packed.num_kv_heads * packed.value_dim()};
+  const auto rows = [&](int64_t head_dim) {
+    return context.empty({sequences * capacity, packed.num_kv_heads * head_dim}, dtype, Category::kv_cache);
+  };
   for (int64_t i = 0; i < config_.num_layers; ++i)
-    cache.layers.push_back({context.empty(k, dtype, Category::kv_cache), context.empty(v, dtype, Category::kv_cache)});
+    cache.layers.push_back({rows(packed.head_dim), rows(packed.value_dim())});
   return cache;
 }
 

@@ -5,6 +5,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "nought/models/config.h"
 #include "nought/models/names.h"
@@ -12,11 +15,18 @@
 
 namespace nought {
 
-/// The keys and values of every layer for one sequence of at most `capacity` tokens.
+/// The keys and values of every layer for sequences of at most `capacity` tokens: sequence s has the rows from
+/// s * capacity on.
 struct DecoderCache {
   std::vector<KvCache> layers;
-  std::vector<int32_t> ids;  // the tokens held
-  int64_t length() const { return layers.empty() ? 0 : layers.front().length; }
+  int64_t capacity = 0;
+  std::vector<std::vector<int32_t>> ids;  // of each sequence, the tokens held
+};
+
+/// The tokens that one sequence of a cache goes on with.
+struct NextTokens {
+  int64_t sequence = 0;
+  std::span<const int32_t> ids;
 };
 
 class Decoder final : public Model {
@@ -24,16 +34,22 @@ class Decoder final : public Model {
   /// recompute: of blocks in the backward pass.
   explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {});
 
-  Var loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) override;
-  /// The logits of every token, [batch * length, vocabulary]. ids: [batch, length] i32.
-  Tensor logits(const Context& context, const Tensor& ids);
-  /// The logits after the last of `ids` ([1, count] i32), [1, vocabulary], given what the cache holds; adds ids to it.
-  Tensor next_logits(const Context& context, const Tensor& ids, DecoderCache& cache);
-  DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype) const;
+  Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
+  /// The logits of every token of the batch, [rows * length, vocabulary]. Targets are not used.
+  Tensor logits(const Context& context, const Batch& batch);
+  /// The logits after the last token of each of several sequences, [next, vocabulary], given what the cache holds; adds
+  /// the tokens to it. A sequence gets the logits that it would get alone, but for the rounding of larger products.
+  Tensor next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
+  /// Forgets what the cache holds of a sequence beyond its first `count` tokens; returns how many are left, fewer where
+  /// a shorter sequence would have rotated its keys otherwise.
+  int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
+  DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
 
   const ModelConfig& config() const { return config_; }
   /// What the routers of the last loss() chose; null without experts.
   const std::shared_ptr<RouterLog>& router_log() const { return router_log_; }
+  /// What they chose in every loss() since this was last called.
+  RouterLoads take_router_loads() { return std::exchange(router_loads_, {}); }
 
  private:
   struct Block {
@@ -45,11 +61,6 @@ class Decoder final : public Model {
     int64_t router = 0;          // its place in the log of routers
     bool local = false;          // rotates by the tables of layers with a window
   };
-  /// Tables of one RopeOptions for sequences of up to so many tokens.
-  struct Positions {
-    std::optional<RopeTables> tables;
-    bool beyond_switch = false;
-  };
   Block make_block(int64_t index);
   Linear::Options linear_options(int64_t in, std::vector<int64_t> out, std::vector<std::string> names, bool bias,
                                  double std) const;
@@ -60,15 +71,15 @@ class Decoder final : public Model {
   double residual_std() const { return config_.initializer_range * config_.residual_initializer_scale; }
   PackedHeads heads() const;
   Norm::Options norm_options() const;
-  /// The hidden states before the final norm, [batch * length, hidden].
-  Var hidden(Tape& tape, const Tensor& ids, DecoderCache* cache);
-  Tape::Section section_of(const Block& block, const Sequences& sequences, KvCache* cache) const;
+  /// The hidden states before the final norm, [tokens, hidden]. ids: [tokens] i32, those of the spans.
+  Var hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> spans, const DecoderCache* cache);
+  /// Where tokens sit in their sequences: rows of the learned positions, or of the tables of rope_.
+  void set_positions(const Sequences& sequences) const;
+  Tape::Section section_of(const Block& block, const Sequences& sequences, const KvCache* cache) const;
   /// All blocks; with full recompute, in checkpoints.
-  Var run_blocks(Tape& tape, Var x, const Sequences& sequences, DecoderCache* cache);
+  Var run_blocks(Tape& tape, Var x, const Sequences& sequences, const DecoderCache* cache);
   /// The logits of hidden states, as the loss sees them too.
   Tensor head_logits(Tape& tape, const Var& hidden);
-  void prepare_positions(Positions& positions, const RopeOptions& options, const Context& context, int64_t length,
-                         DType dtype) const;
 
   ModelConfig config_;
   RecomputeOptions recompute_;
@@ -78,9 +89,10 @@ class Decoder final : public Model {
   std::vector<Block> blocks_;
   Unit* head_;
   Norm final_norm_;
-  Positions rope_, local_rope_;
+  std::optional<RopeTables> rope_, local_rope_;  // for sequences of up to so many tokens
   int64_t num_routers_ = 0;
   std::shared_ptr<RouterLog> router_log_;
+  RouterLoads router_loads_;
 };
 
 }  // namespace nought

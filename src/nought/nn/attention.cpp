@@ -30,59 +30,52 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
 }
 
 Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
-                              KvCache* cache) const {
+                              const KvCache* cache) const {
   Var qkv = latent_ ? (*latent_)(tape, x, heads_) : qkv_(tape, x);
   if (norms_) qkv = norm_heads(tape, qkv, heads_, *norms_);
   if (tables) qkv = rope(tape, qkv, heads_, *tables, sequences.positions);
   if (cache) {
-    require(!tape.recording() && sequences.batch == 1, "a KV cache serves one sequence, without recording");
-    return out_(tape, Tape::constant(attend_cached(tape, qkv.value, sequences.length, *cache)));
+    require(!tape.recording(), "a KV cache serves generation: it records nothing");
+    return out_(tape, Tape::constant(attend_cached(tape.context(), qkv.value, sequences, *cache)));
   }
-  const AttentionOptions options{.batch = sequences.batch,
-                                 .length = sequences.length,
-                                 .scale = scale_,
+  const AttentionOptions options{.scale = scale_,
                                  .causal = true,
                                  .window = window_,
                                  .softcap = softcap_,
-                                 .sinks = sinks_};
+                                 .sinks = sinks_,
+                                 .spans = sequences.spans};
   return out_(tape, attention(tape, qkv, heads_, options));
 }
 
-Tensor SelfAttention::attend_cached(Tape& tape, const Tensor& qkv, int64_t length, KvCache& cache) const {
-  const Context& context = tape.context();
-  require(cache.length + length <= cache.k.dim(0), "the KV cache holds {} tokens, {} are needed", cache.k.dim(0),
-          cache.length + length);
-  const auto heads_of = [&](const Tensor& held, int64_t first_token, int64_t head_dim) {
-    const int64_t width = heads_.num_kv_heads * head_dim;
-    return Heads{held, first_token * width, width};
+Tensor SelfAttention::attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,
+                                    const KvCache& cache) const {
+  const auto held = [&](const Tensor& all, int64_t head_dim) { return Heads{all, 0, heads_.num_kv_heads * head_dim}; };
+  const auto append = [&](const AttentionSpan& span, Heads from, Heads to, int64_t head_dim) {
+    from.offset += span.q_begin * from.token_stride;
+    to.offset += (span.k_begin + span.k_length - span.q_length) * to.token_stride;
+    context.run(CopyHeads{
+        .from = from, .to = to, .tokens = span.q_length, .num_heads = heads_.num_kv_heads, .head_dim = head_dim});
   };
-  const auto append = [&](const Heads& from, const Tensor& held, int64_t head_dim) {
-    context.run(CopyHeads{.from = from,
-                          .to = heads_of(held, cache.length, head_dim),
-                          .tokens = length,
-                          .num_heads = heads_.num_kv_heads,
-                          .head_dim = head_dim});
-  };
-  append(heads_.k(qkv), cache.k, heads_.head_dim);
-  append(heads_.v(qkv), cache.v, heads_.value_dim());
-  cache.length += length;
-  const AttentionShape shape{.batch = 1,
-                             .q_length = length,
-                             .k_length = cache.length,
-                             .num_heads = heads_.num_heads,
+  const Heads k = held(cache.k, heads_.head_dim), v = held(cache.v, heads_.value_dim());
+  for (const AttentionSpan& span : sequences.spans) {
+    append(span, heads_.k(qkv), k, heads_.head_dim);
+    append(span, heads_.v(qkv), v, heads_.value_dim());
+  }
+  const AttentionShape shape{.num_heads = heads_.num_heads,
                              .num_kv_heads = heads_.num_kv_heads,
                              .head_dim = heads_.head_dim,
                              .scale = scale_,
                              .causal = true,
                              .window = window_,
                              .softcap = softcap_,
-                             .v_head_dim = heads_.v_head_dim};
-  Tensor out = context.empty({length, heads_.out_width()}, qkv.dtype());
-  Tensor lse = context.empty({1, heads_.num_heads, length}, qkv.dtype() == DType::f64 ? DType::f64 : DType::f32);
+                             .v_head_dim = heads_.v_head_dim,
+                             .spans = sequences.spans};
+  Tensor out = context.empty({qkv.rows(), heads_.out_width()}, qkv.dtype());
+  Tensor lse = context.empty({heads_.num_heads, qkv.rows()}, qkv.dtype() == DType::f64 ? DType::f64 : DType::f32);
   context.run(Attention{.shape = shape,
                         .q = heads_.q(qkv),
-                        .k = heads_of(cache.k, 0, heads_.head_dim),
-                        .v = heads_of(cache.v, 0, heads_.value_dim()),
+                        .k = k,
+                        .v = v,
                         .out = out,
                         .lse = lse,
                         .sinks = sinks_.defined() ? sinks_.value() : Tensor{}});

@@ -9,16 +9,16 @@
 
 namespace nought {
 
-/// What the tokens of a batch have in common for attention: `batch` sequences of `length` tokens and their positions.
+/// The sequences that the tokens of a batch form, one behind the other. A span's queries are its tokens; its keys are
+/// the same, or with a cache all that lies in the cache from k_begin on when the span's own have joined.
 struct Sequences {
-  int64_t batch = 0, length = 0;
-  Tensor positions;  // [batch * length] i32
+  std::vector<AttentionSpan> spans;
+  Tensor positions;  // [tokens] i32
 };
 
-/// The keys and values of one sequence, kept between calls: generation reads them instead of computing them again.
+/// The keys and values of sequences, kept between calls: generation reads them instead of computing them again.
 struct KvCache {
-  Tensor k, v;         // [capacity, num_kv_heads * head_dim], [capacity, num_kv_heads * value_dim]
-  int64_t length = 0;  // tokens held
+  Tensor k, v;  // [tokens, num_kv_heads * head_dim], [tokens, num_kv_heads * value_dim]
 };
 
 /// Whether queries and keys are normalised before they are rotated: each head, or all heads of a token as one vector.
@@ -41,11 +41,14 @@ class SelfAttention {
   };
   SelfAttention() = default;
   SelfAttention(Unit& unit, const Options& options);
-  /// tables may be null: no rotation. cache may be null; with one, batch must be 1 and nothing is recorded.
-  Var operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables, KvCache* cache) const;
+  /// tables may be null: no rotation. cache may be null; with one, nothing is recorded.
+  Var operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
+                 const KvCache* cache) const;
 
  private:
-  Tensor attend_cached(Tape& tape, const Tensor& qkv, int64_t length, KvCache& cache) const;
+  /// Adds the keys and values of the tokens to the cache, and attends to what it holds.
+  Tensor attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,
+                       const KvCache& cache) const;
 
   PackedHeads heads_;
   double scale_ = 1;

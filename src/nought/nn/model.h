@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nought/autograd/functions.h"
+#include "nought/nn/batch.h"
 
 namespace nought {
 
@@ -17,8 +18,7 @@ class Model {
   virtual ~Model() = default;
 
   /// The summed cross-entropy of a batch, f64 [1]; its backward forms gradients times gradient_scale.
-  /// ids, targets: [batch, length] i32; target -100 is ignored.
-  virtual Var loss(Tape& tape, const Tensor& ids, const Tensor& targets, double gradient_scale) = 0;
+  virtual Var loss(Tape& tape, const Batch& batch, double gradient_scale) = 0;
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
   int64_t parameter_count() const {

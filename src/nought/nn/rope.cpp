@@ -77,27 +77,29 @@ double RopeOptions::table_scale() const {
   return yarn_mscale(factor, 1);
 }
 
-RopeTables make_rope_tables(const Context& context, int64_t positions, int64_t length, const RopeOptions& options,
-                            DType dtype) {
+RopeTables make_rope_tables(const Context& context, int64_t positions, const RopeOptions& options, DType dtype) {
   require<ShapeError>(options.rotary_dim > 0 && options.rotary_dim % 2 == 0,
                       "RoPE rotates pairs: rotary_dim must be even, got {}", options.rotary_dim);
   const DType table_dtype = dtype == DType::f64 ? DType::f64 : DType::f32;
-  const int64_t half = options.rotary_dim / 2;
-  RopeTables tables{.cos = context.empty({positions, half}, table_dtype, Category::workspace),
-                    .sin = context.empty({positions, half}, table_dtype, Category::workspace),
+  const int64_t half = options.rotary_dim / 2, limit = options.switch_length(), rows = (limit > 0 ? 2 : 1) * positions;
+  RopeTables tables{.cos = context.empty({rows, half}, table_dtype, Category::workspace),
+                    .sin = context.empty({rows, half}, table_dtype, Category::workspace),
                     .rotary_dim = options.rotary_dim,
-                    .interleaved = options.interleaved};
+                    .interleaved = options.interleaved,
+                    .long_begin = limit > 0 ? positions : 0};
   if (context.memory->is_virtual()) return tables;
-  const std::vector<double> frequencies = options.frequencies(length);
   const double scale = options.table_scale();
   visit_float(table_dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T *cos = tables.cos.data<T>(), *sin = tables.sin.data<T>();
-    for (int64_t i = 0; i < half; ++i) {
-      for (int64_t p = 0; p < positions; ++p) {
-        const double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
-        cos[p * half + i] = T(scale * std::cos(angle));
-        sin[p * half + i] = T(scale * std::sin(angle));
+    for (int64_t begin = 0; begin < rows; begin += positions) {
+      const std::vector<double> frequencies = options.frequencies(begin == 0 ? limit : limit + 1);
+      for (int64_t i = 0; i < half; ++i) {
+        for (int64_t p = 0; p < positions; ++p) {
+          const double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
+          cos[(begin + p) * half + i] = T(scale * std::cos(angle));
+          sin[(begin + p) * half + i] = T(scale * std::sin(angle));
+        }
       }
     }
   });

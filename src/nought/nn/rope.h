@@ -40,8 +40,8 @@ struct RopeOptions {
 /// YaRN's growth of attention's temperature: 0.1 mscale ln(factor) + 1.
 double yarn_mscale(double factor, double mscale);
 
-/// Tables of `positions` rows for sequences of `length` tokens, computed in f64 and rounded once.
-RopeTables make_rope_tables(const Context& context, int64_t positions, int64_t length, const RopeOptions& options,
-                            DType dtype);
+/// Tables of `positions` rows, computed in f64 and rounded once; with a switch_length as many again behind them, for
+/// the sequences beyond it.
+RopeTables make_rope_tables(const Context& context, int64_t positions, const RopeOptions& options, DType dtype);
 
 }  // namespace nought

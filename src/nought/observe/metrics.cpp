@@ -33,6 +33,14 @@ void MetricsWriter::on_step(const StepReport& report) {
   if (report.loss_scale > 0) line["loss_scale"] = report.loss_scale;
   line["skipped"] = report.skipped;
   if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
+  if (!report.experts.empty()) {
+    nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+    for (const std::vector<double>& layer : report.experts.chosen)
+      layers.push_back(std::vector<int64_t>(layer.begin(), layer.end()));
+    line["expert_load"] = std::move(layers);
+    line["expert_imbalance"] = report.experts.imbalance();
+    line["expert_dropped"] = static_cast<int64_t>(report.experts.dropped);
+  }
   write(line.dump());
 }
 

@@ -12,6 +12,14 @@ namespace nought {
 
 namespace {
 constexpr size_t kRecentSteps = 20;
+
+/// "busiest expert 1.31x  dropped 0.4%  ": how far experts are from equal loads; nothing without experts.
+std::string balance_of(const RouterLoads& experts) {
+  if (experts.empty()) return {};
+  std::string text = fmt::format("busiest expert {:.2f}x  ", experts.imbalance());
+  if (experts.dropped > 0) text += fmt::format("dropped {:.1f}%  ", 100 * experts.dropped / experts.choices());
+  return text;
+}
 }  // namespace
 
 void ProgressPrinter::on_start(const RunSummary& summary) {
@@ -44,10 +52,11 @@ void ProgressPrinter::on_step(const StepReport& report) {
   if (!stays && !line_.live()) return;
   const double mean = std::accumulate(recent_seconds_.begin(), recent_seconds_.end(), 0.0) /
                       static_cast<double>(recent_seconds_.size());
-  const std::string line = fmt::format(
-      "step {:>5}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {:>6} tok/s  MFU {:4.1f}%  ETA {}", report.step,
-      max_steps_, report.loss, report.grad_norm, report.lr, format_count(std::round(report.tokens_per_second)),
-      100 * report.mfu, format_duration(mean * static_cast<double>(max_steps_ - report.step)));
+  const std::string line =
+      fmt::format("step {:>5}/{}  loss {:.4f}  grad norm {:.3f}  lr {:.2e}  {}{:>6} tok/s  MFU {:4.1f}%  ETA {}",
+                  report.step, max_steps_, report.loss, report.grad_norm, report.lr, balance_of(report.experts),
+                  format_count(std::round(report.tokens_per_second)), 100 * report.mfu,
+                  format_duration(mean * static_cast<double>(max_steps_ - report.step)));
   stays ? line_.print(line) : line_.show(line);
 }
 

@@ -44,9 +44,10 @@ class CountingKernels final : public Kernels {
 
   /// One product of queries and keys, masked halves left out.
   static double product_of(const AttentionShape& shape) {
-    const auto dense = static_cast<double>(shape.batch * shape.num_heads * shape.head_dim) *
-                       static_cast<double>(shape.q_length) * static_cast<double>(shape.k_length);
-    return (shape.causal ? 1.0 : 2.0) * dense;
+    double pairs = 0;
+    for (int64_t i = 0; i < shape.num_sequences(); ++i)
+      pairs += static_cast<double>(shape.span(i).q_length) * static_cast<double>(shape.span(i).k_length);
+    return (shape.causal ? 1.0 : 2.0) * static_cast<double>(shape.num_heads * shape.head_dim) * pairs;
   }
 
   Work& work_;

@@ -26,7 +26,7 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
-    const Var loss = model_.model().loss(tape, micro_batches[i].input_ids, micro_batches[i].targets, factor / targets);
+    const Var loss = model_.model().loss(tape, micro_batches[i], factor / targets);
     loss_sum += loss.value.item();
     tape.backward(loss);
   }
@@ -67,7 +67,7 @@ double Engine::evaluate(std::span<const Batch> micro_batches, int64_t total_targ
   double loss_sum = 0;
   for (const Batch& batch : micro_batches) {
     Tape tape(model_.context(), /*recording=*/false);
-    loss_sum += model_.model().loss(tape, batch.input_ids, batch.targets, 1).value.item();
+    loss_sum += model_.model().loss(tape, batch, 1).value.item();
   }
   model_.sum_over_ranks(std::span(&loss_sum, 1));
   return loss_sum / static_cast<double>(total_targets);

@@ -58,7 +58,7 @@ std::string bad_result(ShardedModel& model, std::span<const Batch> micro_batches
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     model.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(watched);
-    tape.backward(model.model().loss(tape, micro_batches[i].input_ids, micro_batches[i].targets, gradient_scale));
+    tape.backward(model.model().loss(tape, micro_batches[i], gradient_scale));
   }
   return found;
 }

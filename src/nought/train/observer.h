@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "nought/autograd/moe.h"
 #include "nought/tensor/memory.h"
 #include "nought/train/evaluation.h"
 
@@ -39,6 +40,7 @@ struct StepReport {
   bool skipped = false;        // a gradient overflowed, or something was not finite: no update
   int64_t skipped_so_far = 0;  // updates of the run that were skipped
   std::string nonfinite = {};  // what was found where, unless the loss scale is to blame
+  RouterLoads experts = {};    // of all ranks and micro-batches; empty without experts
 };
 
 /// Bytes of one rank, by category.

@@ -9,9 +9,19 @@ namespace nought {
 
 namespace {
 
-constexpr int32_t kIgnore = -100;
+/// The rows of a batch that a rank computes.
+Interval rows_of(const ProbeInput& input, int rank, int ranks) {
+  const int64_t batch = input.ids.dim(0), rows = ceil_div(batch, ranks);
+  return {std::min(rank * rows, batch), std::min((rank + 1) * rows, batch)};
+}
 
-int64_t rows_per_rank(int64_t batch, int ranks) { return ceil_div(batch, ranks); }
+/// The columns of a row that are no padding.
+Interval tokens_of(const ProbeInput& input, int64_t row) {
+  const int64_t length = input.ids.dim(1);
+  if (!input.mask) return {0, length};
+  const int64_t *mask = input.mask.data<int64_t>() + row * length, *first = std::find(mask, mask + length, 1);
+  return {first - mask, std::find(first, mask + length, 0) - mask};
+}
 
 Tensor read_integers(const Context& context, const SafetensorsFile& file, const std::string& name) {
   const TensorEntry& entry = file.at(name);
@@ -27,9 +37,25 @@ void check_range(const SafetensorsFile& file, const std::string& name, const Ten
                  bool may_be_ignored) {
   for (int64_t i = 0; i < values.numel(); ++i) {
     const int64_t id = values.data<int64_t>()[i];
-    require<IoError>((0 <= id && id < vocab_size) || (may_be_ignored && id == kIgnore),
+    require<IoError>((0 <= id && id < vocab_size) || (may_be_ignored && id == kIgnoredTarget),
                      "{}: {}[{}, {}] is {}, the model's vocabulary has {} tokens", file.path().string(), name,
                      i / values.dim(1), i % values.dim(1), id, vocab_size);
+  }
+}
+
+void check_mask(const SafetensorsFile& file, const ProbeInput& input) {
+  const int64_t length = input.ids.dim(1);
+  const std::string name = file.path().string();
+  require<IoError>(input.mask.shape() == input.ids.shape(), "{}: input_ids {} and attention_mask {} differ in shape",
+                   name, input.ids.shape().str(), input.mask.shape().str());
+  for (int64_t row = 0; row < input.ids.dim(0); ++row) {
+    const int64_t* mask = input.mask.data<int64_t>() + row * length;
+    require<IoError>(std::all_of(mask, mask + length, [](int64_t value) { return value == 0 || value == 1; }),
+                     "{}: attention_mask must be 0 or 1, row {} is not", name, row);
+    const Interval tokens = tokens_of(input, row);
+    require<IoError>(!tokens.empty() && std::count(mask, mask + length, 1) == tokens.size(),
+                     "{}: attention_mask of row {} must be 1 for one run of tokens, with padding left or right of it",
+                     name, row);
   }
 }
 
@@ -45,12 +71,18 @@ Tensor gather_logits(ShardedModel& model, Decoder& decoder, const ProbeInput& in
   const Context& context = model.context();
   Communicator& ranks = model.ranks();
   const int64_t batch = input.ids.dim(0), length = input.ids.dim(1), vocab = decoder.config().vocab_size;
-  const int64_t rows = rows_per_rank(batch, ranks.size());
-  const Tensor mine =
-      as_f32(context, decoder.logits(context, probe_rows(context, input, ranks.rank(), ranks.size()).input_ids));
+  const Interval rows = rows_of(input, ranks.rank(), ranks.size());
+  const Tensor mine = as_f32(context, decoder.logits(context, probe_rows(context, input, ranks.rank(), ranks.size())));
   // Every rank sends as many rows; those of short ranks are padded.
-  Tensor padded = context.zeros({rows * length * vocab}, DType::f32, Category::workspace);
-  copy(mine.flat(0, mine.numel()), padded.flat(0, mine.numel()));
+  Tensor padded =
+      context.zeros({rows_of(input, 0, ranks.size()).size() * length, vocab}, DType::f32, Category::workspace);
+  int64_t done = 0;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const Interval tokens = tokens_of(input, row);
+    const int64_t begin = (row - rows.begin) * length + tokens.begin;
+    copy(mine.slice(done, done + tokens.size()), padded.slice(begin, begin + tokens.size()));
+    done += tokens.size();
+  }
   Tensor all = context.empty({ranks.rank() == 0 ? ranks.size() * padded.numel() : 0}, DType::f32, Category::workspace);
   ranks.gather(padded, all, 0).wait();
   if (ranks.rank() != 0) return {};
@@ -68,30 +100,49 @@ ProbeInput read_probe_input(const Context& context, const std::string& path, int
                    input.ids.shape().str(), input.labels.shape().str());
   check_range(file, "input_ids", input.ids, vocab_size, false);
   check_range(file, "labels", input.labels, vocab_size, true);
-  require<IoError>(count_targets(input) > 0, "{}: no label counts: all after the first column are {}", path, kIgnore);
+  if (file.find("attention_mask")) {
+    input.mask = read_integers(context, file, "attention_mask");
+    check_mask(file, input);
+  }
+  require<IoError>(count_targets(input) > 0, "{}: no label counts: all after the first of each row are {}", path,
+                   kIgnoredTarget);
   return input;
 }
 
 int64_t count_targets(const ProbeInput& input) {
   int64_t count = 0;
-  for (int64_t i = 0; i < input.labels.numel(); ++i)
-    count += i % input.labels.dim(1) != 0 && input.labels.data<int64_t>()[i] != kIgnore;
+  for (int64_t row = 0; row < input.ids.dim(0); ++row) {
+    const Interval tokens = tokens_of(input, row);
+    const int64_t* labels = input.labels.data<int64_t>() + row * input.ids.dim(1);
+    count += std::count_if(labels + tokens.begin + 1, labels + tokens.end,
+                           [](int64_t label) { return label != kIgnoredTarget; });
+  }
   return count;
 }
 
 Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks) {
-  const int64_t batch = input.ids.dim(0), length = input.ids.dim(1), rows = rows_per_rank(batch, ranks);
-  const int64_t begin = std::min(rank * rows, batch), end = std::min(begin + rows, batch);
-  const int64_t count = std::max<int64_t>(end - begin, 1);
-  Batch micro{context.zeros({count, length}, DType::i32), context.zeros({count, length}, DType::i32)};
-  int32_t *ids = micro.input_ids.data<int32_t>(), *targets = micro.targets.data<int32_t>();
-  std::fill_n(targets, count * length, kIgnore);
-  for (int64_t i = 0; i < (end - begin) * length; ++i) {
-    ids[i] = static_cast<int32_t>(input.ids.data<int64_t>()[begin * length + i]);
-    if (i % length + 1 < length)
-      targets[i] = static_cast<int32_t>(input.labels.data<int64_t>()[begin * length + i + 1]);
+  const int64_t length = input.ids.dim(1);
+  const Interval rows = rows_of(input, rank, ranks);
+  std::vector<int32_t> ids, targets, starts;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const Interval tokens = tokens_of(input, row);
+    const int64_t *id = input.ids.data<int64_t>() + row * length, *label = input.labels.data<int64_t>() + row * length;
+    starts.push_back(static_cast<int32_t>(ids.size()));
+    for (int64_t t = tokens.begin; t < tokens.end; ++t) {
+      ids.push_back(static_cast<int32_t>(id[t]));
+      targets.push_back(t + 1 < tokens.end ? static_cast<int32_t>(label[t + 1]) : kIgnoredTarget);
+    }
   }
-  return micro;
+  if (rows.empty()) {
+    ids.assign(static_cast<size_t>(length), 0);
+    targets.assign(ids.size(), kIgnoredTarget);
+    starts = {0};
+  }
+  const auto count = static_cast<int64_t>(ids.size());
+  const Shape shape = input.mask ? Shape{1, count} : Shape{count / length, length};
+  Batch batch{Tensor::of<int32_t>(*context.memory, shape, ids), Tensor::of<int32_t>(*context.memory, shape, targets)};
+  if (input.mask) batch.document_starts.push_back(std::move(starts));
+  return batch;
 }
 
 ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients) {

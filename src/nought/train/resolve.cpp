@@ -1,5 +1,7 @@
 // Everything that resolve() settles but the optimizer (resolve_optimizer.cpp), the length of the run
 // and its schedule (resolve_schedule.cpp).
+#include <cmath>
+
 #include <fmt/ranges.h>
 
 #include "nought/train/resolver.h"
@@ -253,6 +255,22 @@ void Resolver::resolve_zero() {
   if (zero.overlap_comm.given()) overlap = deepspeed("zero_optimization.overlap_comm", zero.overlap_comm.value);
   plan_.overlap_comm = note("overlap_comm", overlap);
   resolve_recompute();
+  resolve_experts();
+}
+
+void Resolver::resolve_experts() {
+  const TrainingConfig& t = config_.training;
+  if (!t.moe_capacity_factor.given) {
+    if (t.moe_drop_tokens.given)
+      warn(fmt::format("{} has no effect without training.moe_capacity_factor",
+                       origins_.place("training.moe_drop_tokens")));
+    return;
+  }
+  const auto factor = training("moe_capacity_factor", t.moe_capacity_factor);
+  require<ConfigError>(std::isfinite(factor.value) && factor.value > 0, "{}: expected a finite number > 0, got {}",
+                       factor.place, factor.value);
+  plan_.moe_capacity_factor = note("moe_capacity_factor", factor);
+  plan_.moe_drop_tokens = note("moe_drop_tokens", training("moe_drop_tokens", t.moe_drop_tokens));
 }
 
 void Resolver::resolve_recompute() {

@@ -42,6 +42,7 @@ class Resolver {
   void resolve_gradients();
   void resolve_zero();
   void resolve_recompute();
+  void resolve_experts();
   void resolve_checkpoints();
   void resolve_optimizer();
   void resolve_clipping();

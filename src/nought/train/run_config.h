@@ -179,7 +179,8 @@ struct DataConfig {
     v("seq_length", seq_length, "tokens per sequence; default: an inline model's max_position_embeddings");
     v("validation_fraction", validation_fraction,
       "part of the tokens that is kept out of training, from the end of each source");
-    v("separate_documents", separate_documents, "no target is predicted from another document");
+    v("separate_documents", separate_documents,
+      "documents that share a sequence see nothing of each other, and each starts at position 0");
   }
 };
 
@@ -206,6 +207,8 @@ struct TrainingConfig {
   Setting<bool> fp16{false};
   Setting<bool> gradient_checkpointing{false};
   Setting<Recompute> recompute{Recompute::none};
+  Setting<double> moe_capacity_factor;
+  Setting<bool> moe_drop_tokens{true};
   Setting<int64_t> seed{42};
   Setting<int64_t> logging_steps{10};
   Setting<EvalStrategy> eval_strategy{EvalStrategy::no};
@@ -245,6 +248,10 @@ struct TrainingConfig {
     v("gradient_checkpointing", gradient_checkpointing, "the same as recompute = full");
     v("recompute", recompute,
       "in the backward pass: nothing, norms and activations (cheap, no product twice), or every block whole");
+    v("moe_capacity_factor", moe_capacity_factor,
+      "an expert takes at most this times its even share of a micro-batch's tokens; not given = as many as choose it");
+    v("moe_drop_tokens", moe_drop_tokens,
+      "tokens beyond the capacity skip the expert; false = they are served all the same");
     v("seed", seed, "of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
     v("eval_strategy", eval_strategy,

@@ -66,6 +66,9 @@ struct RunPlan {
   bool overlap_comm = false;
   RecomputeOptions recompute = {};  // of blocks in the backward pass
 
+  double moe_capacity_factor = 0;  // of experts; 0 = no capacity
+  bool moe_drop_tokens = true;     // beyond it
+
   OptimizerOptions optimizer;
   Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update
   double gradient_clipping = 1.0;  // largest global norm; 0 = off

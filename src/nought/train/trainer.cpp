@@ -134,11 +134,19 @@ void Trainer::run() {
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
 }
 
+/// What the routers chose in the step, over all ranks. Collective with experts, nothing without.
+RouterLoads Trainer::expert_loads() {
+  RouterLoads loads = decoder_.take_router_loads();
+  if (!loads.empty()) loads.sum_over(model_);
+  return loads;
+}
+
 StepReport Trainer::step(double flops_per_token, double peak_flops) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t bytes_before = ranks_.traffic().total_bytes(), made = steps_made();
   std::vector<Batch> batches;
   for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
+  decoder_.take_router_loads();  // of what was validated in between
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const StepResult result = engine_.step(batches, sampler_.targets_in_step(made), report.lr, plan_.gradient_clipping);
   report.loss = result.loss;
@@ -148,6 +156,7 @@ StepReport Trainer::step(double flops_per_token, double peak_flops) {
   report.nonfinite = result.nonfinite;
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = ranks_.traffic().total_bytes() - bytes_before;
+  report.experts = expert_loads();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;
   report.mfu = flops_per_token * report.tokens_per_second / peak_flops;

@@ -43,6 +43,7 @@ class Trainer {
   void load();
   RunSummary summary(double peak_flops) const;
   StepReport step(double flops_per_token, double peak_flops);
+  RouterLoads expert_loads();
   void save();
   bool validates_after(int64_t step) const;
   void validate();

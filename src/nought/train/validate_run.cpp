@@ -36,8 +36,15 @@ void check_output_folder(const fs::path& folder, StartMode mode) {
 }  // namespace
 
 ModelConfig model_config_of(const RunPlan& plan) {
-  return plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
-                                : ModelConfig::from_folder(plan.model_dir);
+  ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
+                                              : ModelConfig::from_folder(plan.model_dir);
+  if (plan.moe_capacity_factor == 0) return config;
+  require<ConfigError>(config.experts.has_value(),
+                       "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",
+                       plan.moe_capacity_factor, config.family);
+  config.experts->capacity_factor = plan.moe_capacity_factor;
+  config.experts->drop_tokens = plan.moe_drop_tokens;
+  return config;
 }
 
 void validate_run(const RunPlan& plan, StartMode mode) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/scratch.h"
@@ -63,22 +64,133 @@ void start_softmax(const Attention& op, const AttentionRows& rows, Interval pane
     all.largest[row - panel.begin] = element(op.sinks, rows.head(row));
 }
 
+int64_t bytes_of(int64_t floats) { return floats * static_cast<int64_t>(sizeof(float)); }
+
+/// Many rows: key blocks are converted and transposed once for all of them, and multiplied as tiles.
+void gather_tiles(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
+  const AttentionShape& s = op.shape;
+  const Scratch keys(bytes_of(kAttentionBlock * all.width)), keys_transposed(bytes_of(s.head_dim * kAttentionBlock));
+  const Scratch values(bytes_of(kAttentionBlock * all.v_width)), scores(bytes_of(kAttentionBlock * kAttentionBlock));
+  const auto softcap = static_cast<float>(s.softcap);
+  for_each_block(rows.keys(panel), rows.span.k_length, [&](Interval block) HWY_ATTR {
+    load_keys(rows, op.k, s.head_dim, block, keys.data<float>());
+    transpose(keys.data<float>(), block.size(), s.head_dim, all.width, keys_transposed.data<float>());
+    load_keys(rows, op.v, s.value_dim(), block, values.data<float>());
+    for_each_block(panel, panel.end, [&](Interval part) HWY_ATTR {
+      const Interval seen = rows.keys_from(block.begin, part);
+      if (seen.empty()) return;
+      const int64_t first = part.begin - panel.begin;
+      float* tile = scores.data<float>();
+      multiply({all.queries + first * all.width, all.width, 1}, {keys_transposed.data<float>(), kAttentionBlock},
+               s.head_dim, {tile, kAttentionBlock}, part.size(), seen.size(), false);
+      for (int64_t i = 0; i < part.size(); ++i) {
+        if (softcap > 0) cap_scores(softcap, padded(seen.size()), tile + i * kAttentionBlock);
+        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), padded(seen.size()), tile + i * kAttentionBlock,
+                       all, first + i);
+      }
+      multiply({tile, kAttentionBlock, 1}, {values.data<float>(), all.v_width}, seen.size(),
+               {all.out + first * all.v_width, all.v_width}, part.size(), s.value_dim(), true);
+    });
+  });
+}
+
+/// scores[i * kAttentionBlock] = queries[i] . key for kRows rows.
+template <int kRows, class T>
+HWY_INLINE void score_key(const float* queries, int64_t width, const T* key, int64_t head_dim, float* scores) {
+  const F32 d;
+  FloatVector sums[kRows];
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i) sums[i] = hn::Zero(d);
+  sweep(d, 0, head_dim, [&](int64_t at, auto access) HWY_ATTR {
+    const auto part = access.load(d, key + at);
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) sums[i] = hn::MulAdd(hn::Load(d, queries + i * width + at), part, sums[i]);
+  });
+#pragma GCC unroll 4
+  for (int i = 0; i < kRows; ++i) scores[i * kAttentionBlock] = hn::GetLane(hn::SumOfLanes(d, sums[i]));
+}
+
+/// out[i] += sum over j < count of weights[i * kAttentionBlock + j] * values[j] for kRows rows.
+template <int kRows, class T>
+HWY_INLINE void add_values(const float* weights, const T* values, int64_t stride, int64_t count, int64_t value_dim,
+                           float* out, int64_t width) {
+  const F32 d;
+  sweep(d, 0, value_dim, [&](int64_t at, auto access) HWY_ATTR {
+    FloatVector sums[kRows];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) sums[i] = hn::Load(d, out + i * width + at);
+    for (int64_t j = 0; j < count; ++j) {
+      const auto part = access.load(d, values + j * stride + at);
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) sums[i] = hn::MulAdd(hn::Set(d, weights[i * kAttentionBlock + j]), part, sums[i]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) hn::Store(sums[i], d, out + i * width + at);
+  });
+}
+
+/// Rows up to which to convert and transpose keys costs more than it saves.
+constexpr int64_t kDirectRows = 8;
+
+/// Few rows, as when one token is generated: keys and values are read where they lie. `T` is their type.
+template <class T>
+void gather_directly(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
+  const AttentionShape& s = op.shape;
+  HWY_ALIGN float tile[kDirectRows * kAttentionBlock];
+  const T* keys = op.k.base.data<T>() + op.k.at(rows.key_token(0), rows.kv_head, s.head_dim);
+  const T* values = op.v.base.data<T>() + op.v.at(rows.key_token(0), rows.kv_head, s.value_dim());
+  const int64_t k_stride = op.k.token_stride, v_stride = op.v.token_stride;
+  const Interval range = rows.keys(panel);
+  // Rows by fours, the rest one by one.
+  const auto for_rows = [&](auto&& four, auto&& one) HWY_ATTR {
+    int64_t i = 0;
+    for (; i + 4 <= panel.size(); i += 4) four(i);
+    for (; i < panel.size(); ++i) one(i);
+  };
+  for_each_block(range, rows.span.k_length, [&](Interval block) HWY_ATTR {
+    const Interval seen = intersect(range, block);
+    for (int64_t j = seen.begin; j < seen.end; ++j) {
+      const T* key = keys + j * k_stride;
+      float* scores = tile + j - block.begin;
+      for_rows(
+          [&](int64_t i) HWY_ATTR {
+            score_key<4>(all.queries + i * all.width, all.width, key, s.head_dim, scores + i * kAttentionBlock);
+          },
+          [&](int64_t i) HWY_ATTR {
+            score_key<1>(all.queries + i * all.width, all.width, key, s.head_dim, scores + i * kAttentionBlock);
+          });
+    }
+    const int64_t columns = padded(seen.end - block.begin);
+    for (int64_t i = 0; i < panel.size(); ++i) {
+      float* scores = tile + i * kAttentionBlock;
+      if (s.softcap > 0) cap_scores(static_cast<float>(s.softcap), columns, scores);
+      stream_softmax(rows.keys_in_block(panel.begin + i, block.begin), columns, scores, all, i);
+    }
+    const float* weights = tile + seen.begin - block.begin;
+    const T* value = values + seen.begin * v_stride;
+    for_rows(
+        [&](int64_t i) HWY_ATTR {
+          add_values<4>(weights + i * kAttentionBlock, value, v_stride, seen.size(), s.value_dim(),
+                        all.out + i * all.v_width, all.v_width);
+        },
+        [&](int64_t i) HWY_ATTR {
+          add_values<1>(weights + i * kAttentionBlock, value, v_stride, seen.size(), s.value_dim(),
+                        all.out + i * all.v_width, all.v_width);
+        });
+  });
+}
+
 /// One panel of rows: softmax(scale * q k^T) v.
 void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
   const AttentionShape& s = op.shape;
   const int64_t width = padded(s.head_dim), v_width = padded(s.value_dim()), height = round_up(panel.size(), 4);
-  const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
-  const Scratch queries(floats(height * width)), out(floats(height * v_width)), statistics(floats(2 * height));
-  const Scratch keys(floats(kAttentionBlock * width)), keys_transposed(floats(s.head_dim * kAttentionBlock));
-  const Scratch values(floats(kAttentionBlock * v_width)), scores(floats(kAttentionBlock * kAttentionBlock));
+  const Scratch queries(bytes_of(height * width)), out(bytes_of(height * v_width)), statistics(bytes_of(2 * height));
   const Gathered all{queries.data<float>(),
                      out.data<float>(),
                      statistics.data<float>(),
                      statistics.data<float>() + height,
                      width,
                      v_width};
-  const auto softcap = static_cast<float>(s.softcap);
-
   std::fill(queries.data<float>(), queries.data<float>() + height * width, 0.0f);
   std::fill(all.out, all.out + height * v_width, 0.0f);
   start_softmax(op, rows, panel, all);
@@ -87,26 +199,12 @@ void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
              queries.data<float>() + (row - panel.begin) * width);
   }
 
-  for_each_block(rows.keys(panel), s.k_length, [&](Interval block) HWY_ATTR {
-    load_keys(rows, op.k, s.head_dim, block, keys.data<float>());
-    transpose(keys.data<float>(), block.size(), s.head_dim, width, keys_transposed.data<float>());
-    load_keys(rows, op.v, s.value_dim(), block, values.data<float>());
-    for_each_block(panel, panel.end, [&](Interval part) HWY_ATTR {
-      const Interval seen = rows.keys_from(block.begin, part);
-      if (seen.empty()) return;
-      const int64_t first = part.begin - panel.begin;
-      float* tile = scores.data<float>();
-      multiply({all.queries + first * width, width, 1}, {keys_transposed.data<float>(), kAttentionBlock}, s.head_dim,
-               {tile, kAttentionBlock}, part.size(), seen.size(), false);
-      for (int64_t i = 0; i < part.size(); ++i) {
-        if (softcap > 0) cap_scores(softcap, padded(seen.size()), tile + i * kAttentionBlock);
-        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), padded(seen.size()), tile + i * kAttentionBlock,
-                       all, first + i);
-      }
-      multiply({tile, kAttentionBlock, 1}, {values.data<float>(), v_width}, seen.size(),
-               {all.out + first * v_width, v_width}, part.size(), s.value_dim(), true);
-    });
-  });
+  if (panel.size() > kDirectRows) {
+    gather_tiles(op, rows, panel, all);
+  } else {
+    visit(op.k.base.dtype(),
+          [&](auto tag) HWY_ATTR { gather_directly<typename decltype(tag)::type>(op, rows, panel, all); });
+  }
 
   const Heads result{op.out, 0, s.num_heads * s.value_dim()};
   float* lse = op.lse.data<float>();
@@ -126,17 +224,37 @@ HWY_AFTER_NAMESPACE();
 namespace nought::cpu {
 HWY_EXPORT(attend);
 
+namespace {
+
+struct PanelTask {
+  int64_t sequence, panel;
+};
+
+/// All panels of all sequences. Late panels see the most keys under a causal mask: they start first, so that no thread
+/// ends alone.
+std::vector<PanelTask> panels_of(const AttentionShape& shape) {
+  std::vector<PanelTask> tasks;
+  for (int64_t sequence = 0; sequence < shape.num_sequences(); ++sequence) {
+    const int64_t panels = AttentionRows{shape, shape.span(sequence)}.num_panels();
+    for (int64_t panel = 0; panel < panels; ++panel) tasks.push_back({sequence, panel});
+  }
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [](const PanelTask& a, const PanelTask& b) { return a.panel > b.panel; });
+  return tasks;
+}
+
+}  // namespace
+
 void run(const Attention& op) {
   check(op);
   if (op.out.dtype() == DType::f64) return reference::run(op);
-  const int64_t panels = AttentionRows{op.shape}.num_panels();
-  const int64_t heads = op.shape.batch * op.shape.num_kv_heads;
+  const std::vector<PanelTask> tasks = panels_of(op.shape);
+  const auto heads = op.shape.num_kv_heads, count = static_cast<int64_t>(tasks.size()) * heads;
 #pragma omp parallel for schedule(dynamic, 1)
-  for (int64_t task = 0; task < heads * panels; ++task) {
-    // Late panels see the most keys under a causal mask: they start first, so that no thread ends alone.
-    const int64_t panel = panels - 1 - task / heads, head = task % heads;
-    const AttentionRows rows{op.shape, head / op.shape.num_kv_heads, head % op.shape.num_kv_heads};
-    HWY_DYNAMIC_DISPATCH(attend)(op, rows, rows.panel(panel));
+  for (int64_t i = 0; i < count; ++i) {
+    const PanelTask& task = tasks[static_cast<size_t>(i / heads)];
+    const AttentionRows rows{op.shape, op.shape.span(task.sequence), i % heads};
+    HWY_DYNAMIC_DISPATCH(attend)(op, rows, rows.panel(task.panel));
   }
 }
 

@@ -14,20 +14,21 @@ inline constexpr int64_t kAttentionBlock = 64;
 /// Rows that share a converted key block.
 inline constexpr int64_t kAttentionPanel = 512;
 
-/// The rows of one key/value head of one batch element.
+/// The rows of one key/value head of one sequence.
 struct AttentionRows {
-  AttentionShape shape;
-  int64_t batch = 0, kv_head = 0;
+  const AttentionShape& shape;
+  AttentionSpan span;
+  int64_t kv_head = 0;
 
   int64_t group() const { return shape.num_heads / shape.num_kv_heads; }
-  int64_t count() const { return group() * shape.q_length; }
+  int64_t count() const { return group() * span.q_length; }
   int64_t query(int64_t row) const { return row / group(); }
   int64_t head(int64_t row) const { return kv_head * group() + row % group(); }
-  /// The query's token among those of all batch elements.
-  int64_t token(int64_t row) const { return batch * shape.q_length + query(row); }
-  int64_t key_token(int64_t key) const { return batch * shape.k_length + key; }
+  /// The query's token among those of all sequences.
+  int64_t token(int64_t row) const { return span.q_begin + query(row); }
+  int64_t key_token(int64_t key) const { return span.k_begin + key; }
   /// Where the row's log of the sum of exponentials lies.
-  int64_t lse(int64_t row) const { return (batch * shape.num_heads + head(row)) * shape.q_length + query(row); }
+  int64_t lse(int64_t row) const { return span.q_begin * shape.num_heads + head(row) * span.q_length + query(row); }
 
   Interval panel(int64_t index) const {
     return intersect({index * kAttentionPanel, (index + 1) * kAttentionPanel}, {0, count()});
@@ -35,7 +36,7 @@ struct AttentionRows {
   int64_t num_panels() const { return ceil_div(count(), kAttentionPanel); }
   /// The keys that at least one of the rows sees: both ends grow with the position of a query.
   Interval keys(Interval rows) const {
-    return {visible_keys(shape, query(rows.begin)).begin, visible_keys(shape, query(rows.end - 1)).end};
+    return {visible_keys(shape, span, query(rows.begin)).begin, visible_keys(shape, span, query(rows.end - 1)).end};
   }
   /// The keys of the block from its start to the last that one of the rows sees; empty if they see none of the block.
   Interval keys_from(int64_t block, Interval rows) const {
@@ -44,7 +45,7 @@ struct AttentionRows {
   }
   /// The keys of [block, block + kAttentionBlock) that a row sees, counted from the block's start.
   Interval keys_in_block(int64_t row, int64_t block) const {
-    const Interval keys = intersect(visible_keys(shape, query(row)), {block, block + kAttentionBlock});
+    const Interval keys = intersect(visible_keys(shape, span, query(row)), {block, block + kAttentionBlock});
     return {keys.begin - block, keys.end - block};
   }
 };

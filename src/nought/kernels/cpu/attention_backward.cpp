@@ -120,7 +120,7 @@ void attend_backward(const AttentionBackward& op, const AttentionRows& rows, flo
   const Widths width(s);
   const int64_t widest = std::max(width.key, width.value);
   const int64_t height = std::min(round_up(rows.count(), 4), kAttentionPanel);
-  const int64_t all_keys = round_up(s.k_length, 4);
+  const int64_t all_keys = round_up(rows.span.k_length, 4);
   const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
   const Scratch gradients(floats(all_keys * (width.key + width.value)));
   const Scratch rows_scratch(floats(height * (2 * width.key + width.value))), statistics(floats(2 * height));
@@ -140,7 +140,7 @@ void attend_backward(const AttentionBackward& op, const AttentionRows& rows, flo
   for (int64_t index = 0; index < rows.num_panels(); ++index) {
     const Interval range = rows.panel(index);
     load_panel(op, rows, range, panel, d_sinks);
-    for_each_block(rows.keys(range), s.k_length, [&](Interval block) HWY_ATTR {
+    for_each_block(rows.keys(range), rows.span.k_length, [&](Interval block) HWY_ATTR {
       load_keys(rows, op.v, s.value_dim(), block, block_rows);
       transpose(block_rows, block.size(), s.value_dim(), width.value, values_transposed);
       load_keys(rows, op.k, s.head_dim, block, block_rows);
@@ -158,7 +158,7 @@ void attend_backward(const AttentionBackward& op, const AttentionRows& rows, flo
                 panel.dq + (row - range.begin) * width.key);
     }
   }
-  for (int64_t j = 0; j < s.k_length; ++j) {
+  for (int64_t j = 0; j < rows.span.k_length; ++j) {
     store_row(op.dk, rows.key_token(j), rows.kv_head, s.head_dim, 1, dk + j * width.key);
     store_row(op.dv, rows.key_token(j), rows.kv_head, s.value_dim(), 1, dv + j * width.value);
   }
@@ -173,14 +173,15 @@ HWY_EXPORT(attend_backward);
 
 namespace {
 
-/// d_sinks [+=] the sums of the batch elements: [batch, num_heads].
+/// d_sinks [+=] the sums of the sequences: [sequences, num_heads].
 void write_sinks(const AttentionBackward& op, const std::vector<float>& sums) {
   visit_float(op.d_sinks.dtype(), [&](auto tag) {
     using G = typename decltype(tag)::type;
     G* out = op.d_sinks.data<G>();
     for (int64_t h = 0; h < op.shape.num_heads; ++h) {
       float sum = op.accumulate_sinks ? static_cast<float>(out[h]) : 0;
-      for (int64_t b = 0; b < op.shape.batch; ++b) sum += sums[static_cast<size_t>(b * op.shape.num_heads + h)];
+      for (int64_t b = 0; b < op.shape.num_sequences(); ++b)
+        sum += sums[static_cast<size_t>(b * op.shape.num_heads + h)];
       out[h] = static_cast<G>(sum);
     }
   });
@@ -191,13 +192,14 @@ void write_sinks(const AttentionBackward& op, const std::vector<float>& sums) {
 void run(const AttentionBackward& op) {
   check(op);
   if (op.out.dtype() == DType::f64) return reference::run(op);
-  // One row of sums per batch element: no two tasks share a sum.
-  const int64_t heads = op.d_sinks ? op.shape.num_heads : 0;
-  std::vector<float> sinks(static_cast<size_t>(op.shape.batch * heads));
+  // One row of sums per sequence: no two tasks share a sum.
+  const int64_t heads = op.d_sinks ? op.shape.num_heads : 0, sequences = op.shape.num_sequences();
+  std::vector<float> sinks(static_cast<size_t>(sequences * heads));
 #pragma omp parallel for schedule(dynamic, 1)
-  for (int64_t task = 0; task < op.shape.batch * op.shape.num_kv_heads; ++task) {
-    const AttentionRows rows{op.shape, task / op.shape.num_kv_heads, task % op.shape.num_kv_heads};
-    HWY_DYNAMIC_DISPATCH(attend_backward)(op, rows, op.d_sinks ? sinks.data() + rows.batch * heads : nullptr);
+  for (int64_t task = 0; task < sequences * op.shape.num_kv_heads; ++task) {
+    const int64_t sequence = task / op.shape.num_kv_heads;
+    const AttentionRows rows{op.shape, op.shape.span(sequence), task % op.shape.num_kv_heads};
+    HWY_DYNAMIC_DISPATCH(attend_backward)(op, rows, op.d_sinks ? sinks.data() + sequence * heads : nullptr);
   }
   if (op.d_sinks) write_sinks(op, sinks);
 }

@@ -46,13 +46,13 @@ Score<Sum> score(const AttentionShape& s, const T* q, const T* k) {
 
 /// One query of one head: a row of scores, its softmax, and the weighted sum of the values.
 template <class T>
-void attend(const Attention& op, int64_t b, int64_t h, int64_t i) {
+void attend(const Attention& op, const AttentionSpan& span, int64_t h, int64_t i) {
   using Sum = accumulator_t<T>;
   const AttentionShape& s = op.shape;
   const int64_t d = s.head_dim, v_dim = s.value_dim(), kv_head = h / (s.num_heads / s.num_kv_heads);
-  const int64_t first_key = b * s.k_length;
-  const Interval keys = visible_keys(s, i);
-  const T* q = at<T>(op.q, b * s.q_length + i, h, d);
+  const int64_t first_key = span.k_begin;
+  const Interval keys = visible_keys(s, span, i);
+  const T* q = at<T>(op.q, span.q_begin + i, h, d);
 
   std::vector<Sum> scores;
   const Sum sink = op.sinks ? static_cast<Sum>(op.sinks.data<T>()[h]) : -std::numeric_limits<Sum>::infinity();
@@ -68,9 +68,10 @@ void attend(const Attention& op, int64_t b, int64_t h, int64_t i) {
     const Sum probability = scores[static_cast<size_t>(j - keys.begin)] / total;
     add_scaled(probability, at<T>(op.v, first_key + j, kv_head, v_dim), out);
   }
-  store(out, op.out.data<T>() + ((b * s.q_length + i) * s.num_heads + h) * v_dim);
+  store(out, op.out.data<T>() + ((span.q_begin + i) * s.num_heads + h) * v_dim);
   // A query that sees nothing yields 0 and log(0) = -infinity, or the sink.
-  op.lse.data<Sum>()[(b * s.num_heads + h) * s.q_length + i] = keys.empty() ? largest : largest + std::log(total);
+  op.lse.data<Sum>()[span.q_begin * s.num_heads + h * span.q_length + i] =
+      keys.empty() ? largest : largest + std::log(total);
 }
 
 /// The gradients that all queries of a key/value head add to: rows of dk and dv, and one number per query head.
@@ -82,21 +83,21 @@ struct SharedGradients {
 
 /// Adds to the shared gradients what one query of head h sends to the keys that it sees, and writes its dq.
 template <class T>
-void attend_backward(const AttentionBackward& op, int64_t b, int64_t h, int64_t i,
+void attend_backward(const AttentionBackward& op, const AttentionSpan& span, int64_t h, int64_t i,
                      SharedGradients<accumulator_t<T>>& shared) {
   using Sum = accumulator_t<T>;
   const AttentionShape& s = op.shape;
   const int64_t d = s.head_dim, v_dim = s.value_dim(), kv_head = h / (s.num_heads / s.num_kv_heads);
-  const int64_t first_key = b * s.k_length, query = b * s.q_length + i, row = (query * s.num_heads + h) * v_dim;
+  const int64_t first_key = span.k_begin, query = span.q_begin + i, row = (query * s.num_heads + h) * v_dim;
   const T* q = at<T>(op.q, query, h, d);
   const T* d_out = op.d_out.data<T>() + row;
-  const Sum lse = op.lse.data<Sum>()[(b * s.num_heads + h) * s.q_length + i];
+  const Sum lse = op.lse.data<Sum>()[span.q_begin * s.num_heads + h * span.q_length + i];
   const Sum delta = dot<Sum>(d_out, op.out.data<T>() + row, v_dim);
   if (op.sinks)
     shared.d_sinks[static_cast<size_t>(h)] -= std::exp(static_cast<Sum>(op.sinks.data<T>()[h]) - lse) * delta;
 
   std::vector<Sum> dq(static_cast<size_t>(d));
-  const Interval keys = visible_keys(s, i);
+  const Interval keys = visible_keys(s, span, i);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     const T* k = at<T>(op.k, first_key + j, kv_head, d);
     const T* v = at<T>(op.v, first_key + j, kv_head, v_dim);
@@ -127,9 +128,10 @@ void run(const Attention& op) {
   check(op);
   visit_float(op.out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    for (int64_t b = 0; b < op.shape.batch; ++b) {
+    for (int64_t b = 0; b < op.shape.num_sequences(); ++b) {
+      const AttentionSpan span = op.shape.span(b);
       for (int64_t h = 0; h < op.shape.num_heads; ++h) {
-        for (int64_t i = 0; i < op.shape.q_length; ++i) attend<T>(op, b, h, i);
+        for (int64_t i = 0; i < span.q_length; ++i) attend<T>(op, span, h, i);
       }
     }
   });
@@ -142,18 +144,19 @@ void run(const AttentionBackward& op) {
   visit_float(op.out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Sum = accumulator_t<T>;
-    const auto keys = static_cast<size_t>(s.k_length);
     const std::vector<Sum> zeros(static_cast<size_t>(s.head_dim)), v_zeros(static_cast<size_t>(s.value_dim()));
     std::vector<Sum> d_sinks(static_cast<size_t>(s.num_heads));
-    for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t b = 0; b < s.num_sequences(); ++b) {
+      const AttentionSpan span = s.span(b);
+      const auto keys = static_cast<size_t>(span.k_length);
       for (int64_t kv_head = 0; kv_head < s.num_kv_heads; ++kv_head) {
         SharedGradients<Sum> shared{{keys, zeros}, {keys, v_zeros}, d_sinks};
         for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
-          for (int64_t i = 0; i < s.q_length; ++i) attend_backward<T>(op, b, h, i, shared);
+          for (int64_t i = 0; i < span.q_length; ++i) attend_backward<T>(op, span, h, i, shared);
         }
-        for (int64_t j = 0; j < s.k_length; ++j) {
-          store(shared.dk[static_cast<size_t>(j)], at<T>(op.dk, b * s.k_length + j, kv_head, s.head_dim));
-          store(shared.dv[static_cast<size_t>(j)], at<T>(op.dv, b * s.k_length + j, kv_head, s.value_dim()));
+        for (int64_t j = 0; j < span.k_length; ++j) {
+          store(shared.dk[static_cast<size_t>(j)], at<T>(op.dk, span.k_begin + j, kv_head, s.head_dim));
+          store(shared.dv[static_cast<size_t>(j)], at<T>(op.dv, span.k_begin + j, kv_head, s.value_dim()));
         }
       }
     }
