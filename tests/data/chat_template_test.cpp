@@ -112,5 +112,24 @@ TEST(ChatTemplate, what_a_notation_cannot_say_is_refused) {
   EXPECT_THAT(message_of<ConfigError>([] { chat_format("chatlm"); }), HasSubstr("did you mean \"chatml\"?"));
 }
 
+TEST(ChatTemplate, a_folder_names_its_notation_by_its_program_or_by_its_tokenizer) {
+  const TempFolder folder;
+  const auto bytes = make_tokenizer("bytes");
+  const auto found = [&] { return chat_format_in(folder.path(), *bytes); };
+  EXPECT_THAT(message_of<ConfigError>(found), HasSubstr("no markers of a known chat template"));
+  folder.write("tokenizer_config.json",
+               R"({"chat_template": [{"name": "tools", "template": "x"},
+                                     {"name": "default", "template": "{{ '<start_of_turn>' }}"}]})");
+  EXPECT_EQ(found(), ChatFormat::gemma);
+  folder.write("tokenizer_config.json", R"({"chat_template": "{{ '<|im_start|>' + message['role'] }}"})");
+  EXPECT_EQ(found(), ChatFormat::chatml);
+  folder.write("chat_template.jinja", "{{ '<|start_header_id|>' }}");
+  EXPECT_EQ(found(), ChatFormat::llama3);
+  for (const char* other : {"[INST] <<SYS>>", "<|im_start|>user<|im_sep|>", "<|assistant|> <|end|>", "{{ x }}"}) {
+    folder.write("chat_template.jinja", other);
+    EXPECT_THAT(message_of<ConfigError>(found), HasSubstr("is none of chatml")) << other;
+  }
+}
+
 }  // namespace
 }  // namespace nought

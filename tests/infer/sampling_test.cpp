@@ -121,5 +121,20 @@ TEST(Sampling, broken_logits_are_named) {
   EXPECT_THAT(([] { greedy_token(std::array{kForbidden, kForbidden}); }), ThrowsMessage<Error>(HasSubstr("-inf")));
 }
 
+TEST(Sampling, min_p_keeps_what_is_nearly_as_probable_as_the_best) {
+  expect_near(token_probabilities(logits_of(kDistribution), {.min_p = 0.6}), {0, 0.4 / 0.7, 0, 0.3 / 0.7});
+  expect_near(token_probabilities(logits_of(kDistribution), {.min_p = 1}), {0, 1, 0, 0});
+  // At temperature 1/2 the ratios are squared: 0.0625, 1, 0.25, 0.5625.
+  expect_near(token_probabilities(logits_of(kDistribution), {.temperature = 0.5, .min_p = 0.2}),
+              {0, 0.16 / 0.29, 0.04 / 0.29, 0.09 / 0.29});
+}
+
+TEST(Sampling, repetition_lowers_positive_and_negative_logits_once) {
+  std::vector<float> logits{2, -1, 3, -4, 0};
+  const std::vector<int32_t> ids{0, 1, 1, 0, 4};
+  penalise_repetition(logits, ids, 2);
+  EXPECT_THAT(logits, ElementsAre(1, -2, 3, -4, 0));
+}
+
 }  // namespace
 }  // namespace nought

@@ -1,23 +1,28 @@
-// nought generate: continues a prompt with a model of a Hugging Face folder.
+// nought generate: continues prompts with a model of a Hugging Face folder.
 #include "nought/infer/generate.h"
 
 #include <charconv>
 #include <chrono>
+#include <fstream>
 #include <memory>
+#include <numeric>
+
+#include <nlohmann/json.hpp>
 
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
-#include "nought/data/tokenizer.h"
-#include "nought/train/hf_folder.h"
+#include "nought/data/files.h"
+#include "nought/infer/text_stream.h"
 
 namespace nought {
 
 namespace {
 
-struct Options {
-  std::string model_dir, prompt, ids, tokenizer;
-  GenerateOptions generate;
+struct Options : GenerationOptions {
+  std::vector<std::string> prompts, ids;
+  std::string prompts_file;
 };
 
 std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab_size) {
@@ -32,42 +37,94 @@ std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab_size) {
   return ids;
 }
 
-void run_generate(Options& options, Communicator& self, const Context& context) {
-  require<ConfigError>(options.prompt.empty() != options.ids.empty(), "give the text to continue: --prompt or --ids");
-  Decoder decoder(ModelConfig::from_folder(options.model_dir));
-  const HfWeights weights(options.model_dir, decoder);
-  ShardedModel model(context, self, decoder, {.dtype = weights.dtype(), .training = false});
-  model.load(weights);
-
-  const std::string own = holds_tokenizer(options.model_dir) ? options.model_dir : "bytes";
-  const auto tokenizer = make_tokenizer(options.tokenizer.empty() ? own : options.tokenizer);
-  StreamDecoder stream(*tokenizer);
-  std::vector<int32_t> prompt;
-  if (options.ids.empty()) {
-    tokenizer->check_fits(decoder.config().vocab_size);
-    prompt.assign(tokenizer->prefix().begin(), tokenizer->prefix().end());
-    tokenizer->encode(options.prompt, prompt);
-    options.generate.stop_ids = {tokenizer->separator()};
-    fmt::print("{}", options.prompt);
-  } else {
-    prompt = parse_ids(options.ids, decoder.config().vocab_size);
-    for (int64_t id : decoder.config().eos_token_ids) options.generate.stop_ids.push_back(static_cast<int32_t>(id));
-    fmt::print("{}", options.ids);
+/// One prompt per line; of a .jsonl file, each line's "prompt".
+std::vector<std::string> read_prompts(const std::string& path) {
+  const bool is_json = path.ends_with(".jsonl");
+  std::vector<std::string> prompts;
+  std::string text = read_text(path);
+  if (text.ends_with('\n')) text.pop_back();
+  for (std::string& line : split(text, '\n')) {
+    if (is_json) {
+      const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const auto prompt = json.is_object() ? json.find("prompt") : json.end();
+      require<ConfigError>(prompt != json.end() && prompt->is_string(),
+                           "{}:{}: expected an object with a \"prompt\" that is a string", path, prompts.size() + 1);
+      line = prompt->get<std::string>();
+    }
+    require<ConfigError>(!line.empty(), "{}:{} is empty: expected a prompt on every line", path, prompts.size() + 1);
+    prompts.push_back(std::move(line));
   }
-  std::fflush(stdout);
+  return prompts;
+}
+
+/// Prints replies as they come, in the order of the prompts: those behind the first that has not ended wait.
+class Printer final : public TokenSink {
+ public:
+  /// titles: what is printed before each reply. tokenizer null: ids instead of text.
+  Printer(std::vector<std::string> titles, const Tokenizer* tokenizer, const std::vector<std::string>& stops)
+      : replies_(titles.size()) {
+    for (size_t i = 0; i < titles.size(); ++i) {
+      if (titles.size() > 1) replies_[i].waiting = fmt::format("--- {} of {} ---\n", i + 1, titles.size());
+      replies_[i].waiting += titles[i];
+      if (tokenizer) replies_[i].text = std::make_unique<TextStream>(*tokenizer, stops);
+    }
+    show();
+  }
+  bool on_token(size_t prompt, int32_t token) override {
+    Reply& reply = replies_[prompt];
+    reply.waiting += reply.text ? reply.text->push(token) : fmt::format(",{}", token);
+    show();
+    return !reply.text || !reply.text->stopped();
+  }
+  void on_end(size_t prompt) override {
+    Reply& reply = replies_[prompt];
+    if (reply.text) reply.waiting += reply.text->finish();
+    reply.waiting += '\n';
+    reply.ended = true;
+    show();
+  }
+
+ private:
+  struct Reply {
+    std::unique_ptr<TextStream> text;
+    std::string waiting;
+    bool ended = false;
+  };
+  void show() {
+    for (; shown_ < replies_.size(); ++shown_) {
+      Reply& reply = replies_[shown_];
+      fmt::print("{}", std::exchange(reply.waiting, {}));
+      if (!reply.ended) break;
+    }
+    std::fflush(stdout);
+  }
+
+  std::vector<Reply> replies_;
+  size_t shown_ = 0;  // replies that are printed whole
+};
+
+void run_generate(Options& options, Communicator& self, const Context& context) {
+  if (!options.prompts_file.empty())
+    for (std::string& prompt : read_prompts(options.prompts_file)) options.prompts.push_back(std::move(prompt));
+  const bool of_text = options.ids.empty();
+  require<ConfigError>(of_text != options.prompts.empty(), "give what to continue: --prompt, --prompts-file or --ids");
+  LoadedModel model(options, self, context);
+  const int64_t vocab_size = model.decoder().config().vocab_size;
+  const Tokenizer& tokenizer = model.tokenizer();
+  if (of_text) tokenizer.check_fits(vocab_size);
+  std::vector<std::vector<int32_t>> prompts;
+  for (const std::string& text : options.ids) prompts.push_back(parse_ids(text, vocab_size));
+  for (const std::string& text : options.prompts) {
+    prompts.emplace_back(tokenizer.prefix().begin(), tokenizer.prefix().end());
+    tokenizer.encode(text, prompts.back());
+  }
+  options.generate.stop_ids = model.stop_ids(of_text);
+  Printer printer(of_text ? options.prompts : options.ids, of_text ? &tokenizer : nullptr, options.stops);
   const auto begin = std::chrono::steady_clock::now();
-  const size_t count = generate(decoder, context, weights.dtype(), prompt, options.generate, [&](int32_t token) {
-                         if (options.ids.empty()) {
-                           fmt::print("{}", stream.push(token));
-                         } else {
-                           fmt::print(",{}", token);
-                         }
-                         std::fflush(stdout);
-                       }).size();
-  fmt::print("{}", stream.finish());
+  const auto replies = generate(model.decoder(), context, model.dtype(), prompts, options.generate, printer);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  fmt::print("\n");
-  std::fflush(stdout);
+  const size_t count = std::accumulate(replies.begin(), replies.end(), size_t{0},
+                                       [](size_t sum, const auto& reply) { return sum + reply.size(); });
   fmt::print(stderr, "[{} tokens in {:.1f} s, {:.0f} tokens/s]\n", count, seconds,
              static_cast<double>(count) / seconds);
 }
@@ -75,25 +132,24 @@ void run_generate(Options& options, Communicator& self, const Context& context) 
 }  // namespace
 
 void add_generate(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, "generate", "Continues a prompt",
+  CLI::App* command = add_command(app, "generate", "Continues prompts",
                                   {"nought generate out/quickstart --prompt '#include <' --max-new-tokens 400",
+                                   "nought generate MODEL_DIR --prompts-file prompts.txt --top-p 0.9 --stop '\\n\\n'",
                                    "nought generate MODEL_DIR --ids 1,15043 --temperature 0"});
   const auto options = std::make_shared<Options>();
-  SamplingParameters& sampling = options->generate.sampling;
-  command->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, or the output_dir of a run")->required();
-  command->add_option("--prompt", options->prompt, "Text to continue")->type_name("TEXT");
+  command->add_option("--prompt", options->prompts, "Text to continue; may be given several times")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--prompts-file", options->prompts_file,
+                      "A prompt on every line; of a .jsonl file, each line's \"prompt\"");
   command->add_option("--ids", options->ids, "Token ids to continue, for models of other tokenizers")
-      ->type_name("ID,ID,...");
-  command->add_option("--tokenizer", options->tokenizer,
-                      "As data.tokenizer of a run; default: the folder's own, else bytes");
-  command->add_option("--max-new-tokens", options->generate.max_new_tokens, "Stop after so many")
+      ->type_name("ID,ID,...")
+      ->expected(1)
+      ->take_all();
+  add_generation_options(*command, *options);
+  command->add_option("--batch-size", options->generate.batch, "Prompts that are computed together")
       ->capture_default_str();
-  command->add_option("--temperature", sampling.temperature, "0 always takes the likeliest token")
-      ->capture_default_str();
-  command->add_option("--top-k", sampling.top_k, "Sample from the k likeliest tokens; 0: all")->capture_default_str();
-  command->add_option("--top-p", sampling.top_p, "Sample from the likeliest tokens that sum to p")
-      ->capture_default_str();
-  command->add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "nought/base/error.h"
 #include "nought/base/text.h"
+#include "nought/data/files.h"
 #include "nought/data/unicode.h"
 
 namespace nought {
@@ -84,6 +87,41 @@ ChatFormat chat_format_of(const Tokenizer& tokenizer) {
       "the tokenizer \"{}\" has no markers of a known chat template: name one of chatml, llama3, mistral, zephyr and "
       "gemma",
       tokenizer.name());
+}
+
+namespace {
+
+/// The Jinja program of a folder, "" if it has none.
+std::string chat_program(const std::filesystem::path& folder) {
+  const std::filesystem::path program = folder / "chat_template.jinja", config = folder / "tokenizer_config.json";
+  if (std::filesystem::exists(program)) return read_text(program);
+  if (!std::filesystem::exists(config)) return "";
+  const auto json = nlohmann::json::parse(read_text(config), nullptr, /*allow_exceptions=*/false);
+  require<ConfigError>(json.is_object(), "{}: not a JSON object", config.string());
+  const auto found = json.find("chat_template");
+  if (found == json.end() || found->is_null()) return "";
+  if (found->is_string()) return found->get<std::string>();
+  if (found->is_array())  // several, by name
+    for (const nlohmann::json& each : *found)
+      if (each.is_object() && each.value("name", nlohmann::json()) == "default" && each.contains("template") &&
+          each["template"].is_string())
+        return each["template"].get<std::string>();
+  fail<ConfigError>("{}: chat_template must be a text, or a list with a \"default\"", config.string());
+}
+
+}  // namespace
+
+ChatFormat chat_format_in(const std::filesystem::path& folder, const Tokenizer& tokenizer) {
+  const std::string program = chat_program(folder);
+  if (program.empty()) return chat_format_of(tokenizer);
+  const auto has = [&](std::string_view marker) { return program.find(marker) != std::string::npos; };
+  // Notations that share markers with those that are known: Llama 2, Phi 4 and Phi 3.
+  if (!has("<<SYS>>") && !has("<|im_sep|>") && !has("<|end|>"))
+    for (const ChatFormat format :
+         {ChatFormat::llama3, ChatFormat::gemma, ChatFormat::chatml, ChatFormat::mistral, ChatFormat::zephyr})
+      if (has(telltale(format))) return format;
+  fail<ConfigError>("the chat template of {} is none of chatml, llama3, mistral, zephyr and gemma: name the one to use",
+                    folder.string());
 }
 
 /// Collects text between markers, so that it is encoded in one go as it will be read.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,11 @@ struct EnumNames<ChatFormat> {
 ChatFormat chat_format(std::string_view name);
 /// The notation whose markers a tokenizer has. ConfigError if it has none: then the user has to name one.
 ChatFormat chat_format_of(const Tokenizer& tokenizer);
+
+/// The notation that a model's folder names: by the markers in the Jinja program of its chat_template.jinja or its
+/// tokenizer_config.json, which is not run; without one, chat_format_of(tokenizer). ConfigError for a program of another
+/// notation.
+ChatFormat chat_format_in(const std::filesystem::path& folder, const Tokenizer& tokenizer);
 
 struct ChatMessage {
   std::string role;  // "system", "user" or "assistant"

@@ -1,28 +1,101 @@
 #include "nought/infer/generate.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace nought {
 
-std::vector<int32_t> generate(Decoder& decoder, const Context& context, DType dtype, std::span<const int32_t> prompt,
-                              const GenerateOptions& options, const std::function<void(int32_t)>& on_token) {
-  require<ConfigError>(!prompt.empty(), "the prompt is empty: give at least one token to continue");
+namespace {
+/// New prompts wait when so many tokens are fed at once: activations stay bounded.
+constexpr size_t kTokensAtOnce = 4096;
+}  // namespace
+
+Generator::Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences)
+    : decoder_(decoder), context_(context), cache_(decoder.make_cache(context, capacity, dtype, sequences)) {}
+
+void Generator::check(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options) const {
   require<ConfigError>(options.max_new_tokens >= 1, "--max-new-tokens must be at least 1, got {}",
                        options.max_new_tokens);
   options.sampling.validate();
-  const auto length = static_cast<int64_t>(prompt.size());
-  DecoderCache cache = decoder.make_cache(context, length + options.max_new_tokens, dtype);
-  std::vector<int32_t> produced, next(prompt.begin(), prompt.end());
-  while (static_cast<int64_t>(produced.size()) < options.max_new_tokens) {
-    const NextTokens fed{0, next};
-    const std::vector<float> logits = decoder.next_logits(context, std::span(&fed, 1), cache).to_vector<float>();
-    const auto token = static_cast<int32_t>(sample_token(logits, options.sampling, produced.size()));
-    if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) break;
-    produced.push_back(token);
-    on_token(token);
-    next = {token};
+  for (const std::vector<int32_t>& prompt : prompts) {
+    require<ConfigError>(!prompt.empty(), "the prompt is empty: give at least one token to continue");
+    require<ConfigError>(static_cast<int64_t>(prompt.size()) <= cache_.capacity,
+                         "a prompt of {} tokens does not fit the {} that there is room for", prompt.size(),
+                         cache_.capacity);
+  }
+}
+
+Generator::Sequence Generator::start(size_t prompt, std::span<const int32_t> ids, int64_t slot) {
+  const std::vector<int32_t>& held = cache_.ids[static_cast<size_t>(slot)];
+  // The last token is always fed: its logits are asked for.
+  const auto common = std::mismatch(held.begin(), held.end(), ids.begin(), ids.end() - 1).first - held.begin();
+  const int64_t kept = decoder_.keep_first(cache_, slot, common);
+  return {prompt, slot, {ids.begin() + kept, ids.end()}};
+}
+
+bool Generator::advance(Sequence& sequence, std::span<float> logits, const GenerateOptions& options,
+                        std::vector<int32_t>& produced, TokenSink& sink) const {
+  const std::vector<int32_t>& held = cache_.ids[static_cast<size_t>(sequence.slot)];
+  penalise_repetition(logits, held, options.sampling.repetition_penalty);
+  const auto token = static_cast<int32_t>(sample_token(logits, options.sampling, produced.size()));
+  if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) return false;
+  produced.push_back(token);
+  sequence.next = {token};
+  return sink.on_token(sequence.prompt, token) && static_cast<int64_t>(produced.size()) < options.max_new_tokens &&
+         static_cast<int64_t>(held.size()) < cache_.capacity;
+}
+
+std::vector<std::vector<int32_t>> Generator::run(std::span<const std::vector<int32_t>> prompts,
+                                                 const GenerateOptions& options, TokenSink& sink) {
+  check(prompts, options);
+  std::vector<std::vector<int32_t>> produced(prompts.size());
+  std::vector<Sequence> active;
+  std::vector<int64_t> free(cache_.ids.size());
+  std::iota(free.rbegin(), free.rend(), int64_t{0});
+  size_t waiting = 0;  // the first prompt that has not begun
+  while (!active.empty() || waiting < prompts.size()) {
+    size_t tokens = active.size();
+    while (!free.empty() && waiting < prompts.size() && (active.empty() || tokens < kTokensAtOnce)) {
+      active.push_back(start(waiting, prompts[waiting], free.back()));
+      tokens += active.back().next.size();
+      free.pop_back();
+      ++waiting;
+    }
+    std::vector<NextTokens> next;
+    for (const Sequence& each : active) next.push_back({each.slot, each.next});
+    std::vector<float> logits = decoder_.next_logits(context_, next, cache_).to_vector<float>();
+    const size_t vocab = logits.size() / active.size();
+    std::vector<Sequence> going_on;
+    for (size_t i = 0; i < active.size(); ++i) {
+      Sequence& each = active[i];
+      if (advance(each, std::span(logits).subspan(i * vocab, vocab), options, produced[each.prompt], sink)) {
+        going_on.push_back(std::move(each));
+      } else {
+        sink.on_end(each.prompt);
+        free.push_back(each.slot);
+      }
+    }
+    active = std::move(going_on);
   }
   return produced;
+}
+
+std::vector<std::vector<int32_t>> generate(Decoder& decoder, const Context& context, DType dtype,
+                                           std::span<const std::vector<int32_t>> prompts,
+                                           const GenerateOptions& options, TokenSink& sink) {
+  int64_t longest = 0;
+  for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, static_cast<int64_t>(prompt.size()));
+  const ModelConfig& config = decoder.config();
+  const int64_t capacity = longest + std::max<int64_t>(options.max_new_tokens, 1) - 1;  // the last is not fed
+  require<ConfigError>(
+      config.positions != PositionKind::learned || capacity <= config.max_positions,
+      "a prompt of {} tokens and {} new ones exceed the {} positions that the model has learned: lower "
+      "--max-new-tokens",
+      longest, options.max_new_tokens, config.max_positions);
+  require<ConfigError>(options.batch >= 1, "--batch-size must be at least 1, got {}", options.batch);
+  const auto count = static_cast<int64_t>(prompts.size());
+  return Generator(decoder, context, dtype, capacity, std::clamp<int64_t>(count, 1, options.batch))
+      .run(prompts, options, sink);
 }
 
 }  // namespace nought

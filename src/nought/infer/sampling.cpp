@@ -24,14 +24,28 @@ void check_logits(std::span<const float> logits) {
   require(any_finite, "all {} logits are -inf, expected at least one finite number", logits.size());
 }
 
-/// Token indices, the most probable first; of equal ones the lower index.
-std::vector<int64_t> by_probability(std::span<const float> logits) {
-  std::vector<int64_t> order(logits.size());
-  std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
-  });
-  return order;
+/// The order of token indices by probability: true if a comes after b. Of equal ones the lower index comes first.
+struct LessProbable {
+  std::span<const float> logits;
+  bool operator()(int64_t a, int64_t b) const {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x < y : a > b;
+  }
+};
+
+/// The most probable of `tokens`, best first, as long as wanted(how many were taken, the next) holds. A heap: few of a
+/// large vocabulary are taken.
+template <class Wanted>
+std::vector<int64_t> most_probable(std::span<const float> logits, std::vector<int64_t> tokens, const Wanted& wanted) {
+  const LessProbable less{logits};
+  std::vector<int64_t> taken;
+  std::make_heap(tokens.begin(), tokens.end(), less);
+  while (!tokens.empty() && wanted(taken.size(), tokens.front())) {
+    taken.push_back(tokens.front());
+    std::pop_heap(tokens.begin(), tokens.end(), less);
+    tokens.pop_back();
+  }
+  return taken;
 }
 
 }  // namespace
@@ -42,6 +56,21 @@ void SamplingParameters::validate() const {
                        temperature);
   require<ConfigError>(top_k >= 0, "top_k must be >= 0, got {} (0 keeps every token)", top_k);
   require<ConfigError>(top_p > 0 && top_p <= 1, "top_p must be > 0 and <= 1, got {} (1 keeps every token)", top_p);
+  require<ConfigError>(min_p >= 0 && min_p <= 1, "min_p must be >= 0 and <= 1, got {} (0 keeps every token)", min_p);
+  require<ConfigError>(std::isfinite(repetition_penalty) && repetition_penalty > 0,
+                       "repetition_penalty must be a finite number > 0, got {} (1 lowers no token)",
+                       repetition_penalty);
+}
+
+void penalise_repetition(std::span<float> logits, std::span<const int32_t> ids, double penalty) {
+  if (penalty == 1) return;
+  std::vector<int32_t> once(ids.begin(), ids.end());
+  std::sort(once.begin(), once.end());
+  once.erase(std::unique(once.begin(), once.end()), once.end());
+  for (const int32_t id : once) {
+    float& logit = logits[static_cast<size_t>(id)];
+    logit = static_cast<float>(logit > 0 ? logit / penalty : logit * penalty);
+  }
 }
 
 int64_t greedy_token(std::span<const float> logits) {
@@ -58,24 +87,32 @@ std::vector<double> token_probabilities(std::span<const float> logits, const Sam
     return probabilities;
   }
 
-  std::vector<int64_t> kept = by_probability(logits);
-  if (parameters.top_k > 0 && parameters.top_k < static_cast<int64_t>(kept.size()))
-    kept.resize(static_cast<size_t>(parameters.top_k));
-  const double largest = logits[static_cast<size_t>(kept.front())];
-  auto weight = [&](int64_t token) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  const auto weight = [&](int64_t token) {
     return std::exp((static_cast<double>(logits[static_cast<size_t>(token)]) - largest) / parameters.temperature);
   };
-  double total = 0;
-  for (int64_t token : kept) total += weight(token);
-
-  if (parameters.top_p < 1) {
+  const auto sum_of = [&](const std::vector<int64_t>& tokens) {
     double sum = 0;
-    size_t count = 0;
-    while (count < kept.size() && sum < parameters.top_p * total) sum += weight(kept[count++]);
-    kept.resize(count);
-    total = sum;
+    for (const int64_t token : tokens) sum += weight(token);
+    return sum;
+  };
+  std::vector<int64_t> kept(logits.size());
+  std::iota(kept.begin(), kept.end(), int64_t{0});
+  if (parameters.top_k > 0 && parameters.top_k < static_cast<int64_t>(kept.size()))
+    kept = most_probable(logits, std::move(kept),
+                         [&](size_t taken, int64_t) { return taken < static_cast<size_t>(parameters.top_k); });
+  if (parameters.top_p < 1) {
+    const double enough = parameters.top_p * sum_of(kept);
+    double sum = 0;
+    kept = most_probable(logits, std::move(kept), [&](size_t, int64_t next) {
+      const bool wanted = sum < enough;
+      sum += weight(next);
+      return wanted;
+    });
   }
-  for (int64_t token : kept) probabilities[static_cast<size_t>(token)] = weight(token) / total;
+  if (parameters.min_p > 0) std::erase_if(kept, [&](int64_t token) { return weight(token) < parameters.min_p; });
+  const double total = sum_of(kept);
+  for (const int64_t token : kept) probabilities[static_cast<size_t>(token)] = weight(token) / total;
   return probabilities;
 }
 

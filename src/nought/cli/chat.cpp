@@ -1,0 +1,158 @@
+// nought chat: a conversation in the terminal.
+#include <csignal>
+#include <iostream>
+#include <memory>
+
+#include <unistd.h>
+
+#include "nought/cli/commands.h"
+#include "nought/cli/generation.h"
+#include "nought/cli/launch.h"
+#include "nought/data/chat_template.h"
+#include "nought/infer/text_stream.h"
+
+namespace nought {
+
+namespace {
+
+struct Options : GenerationOptions {
+  std::string system, chat_template;
+  int64_t context = 4096;
+};
+
+/// While it lives, Ctrl-C is remembered instead of ending the program.
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    pressed_ = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) { pressed_ = 1; };
+    sigaction(SIGINT, &action, &before_);
+  }
+  ~InterruptGuard() { sigaction(SIGINT, &before_, nullptr); }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+  static bool pressed() { return pressed_ != 0; }
+
+ private:
+  static inline volatile std::sig_atomic_t pressed_ = 0;
+  struct sigaction before_ {};
+};
+
+/// Prints a reply as it comes and keeps it.
+class Reply final : public TokenSink {
+ public:
+  Reply(const Tokenizer& tokenizer, const std::vector<std::string>& stops) : stream_(tokenizer, stops) {}
+  bool on_token(size_t, int32_t token) override {
+    show(stream_.push(token));
+    return !stream_.stopped() && !InterruptGuard::pressed();
+  }
+  void on_end(size_t) override { show(stream_.finish() + "\n"), text_.pop_back(); }
+  const std::string& text() const { return text_; }
+
+ private:
+  void show(const std::string& text) {
+    text_ += text;
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
+
+  TextStream stream_;
+  std::string text_;
+};
+
+class Conversation {
+ public:
+  Conversation(Options& options, Communicator& self, const Context& context)
+      : options_(options),
+        model_(options, self, context),
+        format_(options.chat_template.empty() ? chat_format_in(options.model_dir, model_.tokenizer())
+                                              : chat_format(options.chat_template)),
+        template_(format_, model_.tokenizer()),
+        generator_(model_.decoder(), context, model_.dtype(), room(), 1) {
+    model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
+    options_.generate.stop_ids = model_.stop_ids(/*of_text=*/false);
+    for (const int32_t id : template_.stop_ids()) options_.generate.stop_ids.push_back(id);
+    for (std::string& marker : template_.missing_markers()) options_.stops.push_back(std::move(marker));
+    clear();
+  }
+
+  void clear() {
+    messages_.clear();
+    if (!options_.system.empty()) messages_.push_back({"system", options_.system});
+  }
+  /// Prints the reply to a message, which joins the conversation.
+  void answer(const std::string& message) {
+    messages_.push_back({"user", message});
+    const std::vector<int32_t> prompt = template_.prompt(messages_);
+    if (static_cast<int64_t>(prompt.size()) >= room()) {
+      fmt::print(stderr, "[the conversation has {} tokens, there is room for {}: /clear begins anew]\n", prompt.size(),
+                 room());
+      messages_.pop_back();
+      return;
+    }
+    Reply reply(model_.tokenizer(), options_.stops);
+    const InterruptGuard guard;
+    generator_.run(std::span(&prompt, 1), options_.generate, reply);
+    messages_.push_back({"assistant", reply.text()});
+  }
+  std::string_view template_name() const { return enum_name(format_); }
+
+ private:
+  /// Tokens that a conversation may have.
+  int64_t room() {
+    const ModelConfig& config = model_.decoder().config();
+    require<ConfigError>(options_.context >= 2, "--context must be at least 2, got {}", options_.context);
+    return config.positions == PositionKind::learned ? std::min(options_.context, config.max_positions)
+                                                     : options_.context;
+  }
+
+  Options& options_;
+  LoadedModel model_;
+  ChatFormat format_;
+  ChatTemplate template_;
+  Generator generator_;
+  std::vector<ChatMessage> messages_;
+};
+
+void run_chat(Options& options, Communicator& self, const Context& context) {
+  Conversation conversation(options, self, context);
+  fmt::print(stderr, "[template {}; /clear begins anew, /exit ends, Ctrl-C ends a reply]\n",
+             conversation.template_name());
+  const bool asks = isatty(STDIN_FILENO) != 0;
+  for (std::string line;;) {
+    if (asks) fmt::print("> ");
+    std::fflush(stdout);
+    if (!std::getline(std::cin, line) || line == "/exit") return;
+    if (line == "/clear") {
+      conversation.clear();
+    } else if (!line.empty()) {
+      conversation.answer(line);
+    }
+  }
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(
+      app, "chat", "Talks with a model in the terminal",
+      {"nought chat MODEL_DIR", "nought chat MODEL_DIR --chat-template chatml --system 'Be brief.' --top-p 0.9"});
+  const auto options = std::make_shared<Options>();
+  options->generate.max_new_tokens = 1024;
+  add_generation_options(*command, *options);
+  command->add_option("--system", options->system, "What the model is told before the conversation")->type_name("TEXT");
+  command->add_option(
+      "--chat-template", options->chat_template,
+      "How conversations are written: chatml, llama3, mistral, zephyr, gemma; default: the model's own");
+  command->add_option("--context", options->context, "Tokens that a conversation may have")->capture_default_str();
+  command->callback([&invocation, options] {
+    invocation.action = [&invocation, options] {
+      return launch(
+          invocation, {}, [] {},
+          [&](Communicator& self, const Context& context) { run_chat(*options, self, context); });
+    };
+  });
+}
+
+}  // namespace nought

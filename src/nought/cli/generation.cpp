@@ -1,0 +1,52 @@
+#include "nought/cli/generation.h"
+
+#include <algorithm>
+
+#include "nought/train/hf_folder.h"
+
+namespace nought {
+
+void add_generation_options(CLI::App& command, GenerationOptions& options) {
+  GenerateOptions& generate = options.generate;
+  SamplingParameters& sampling = generate.sampling;
+  command.add_option("MODEL_DIR", options.model_dir, "A Hugging Face folder, or the output_dir of a run")->required();
+  command.add_option("--tokenizer", options.tokenizer,
+                     "As data.tokenizer of a run; default: the folder's own, else bytes");
+  command.add_option("--max-new-tokens", generate.max_new_tokens, "Stop after so many")->capture_default_str();
+  command.add_option("--stop", options.stops, "Stop before this text; may be given several times")
+      ->type_name("TEXT")
+      ->expected(1)
+      ->take_all();
+  command.add_option("--temperature", sampling.temperature, "0 always takes the likeliest token")
+      ->capture_default_str();
+  command.add_option("--top-k", sampling.top_k, "Sample from the k likeliest tokens; 0: all")->capture_default_str();
+  command.add_option("--top-p", sampling.top_p, "Sample from the likeliest tokens that sum to p")
+      ->capture_default_str();
+  command.add_option("--min-p", sampling.min_p, "Sample from tokens at least p times as likely as the likeliest")
+      ->capture_default_str();
+  command
+      .add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "Divides the positive logits of tokens that were there already; 1: off")
+      ->capture_default_str();
+  command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
+}
+
+LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& self, const Context& context)
+    : decoder_(ModelConfig::from_folder(options.model_dir)) {
+  const HfWeights weights(options.model_dir, decoder_);
+  dtype_ = weights.dtype();
+  model_ = std::make_unique<ShardedModel>(context, self, decoder_,
+                                          ShardedModel::Options{.dtype = dtype_, .training = false});
+  model_->load(weights);
+  const std::string own = holds_tokenizer(options.model_dir) ? options.model_dir : "bytes";
+  tokenizer_ = make_tokenizer(options.tokenizer.empty() ? own : options.tokenizer);
+}
+
+std::vector<int32_t> LoadedModel::stop_ids(bool of_text) const {
+  if (of_text) return {tokenizer_->separator()};
+  std::vector<int32_t> ids;
+  for (const int64_t id : decoder_.config().eos_token_ids) ids.push_back(static_cast<int32_t>(id));
+  return ids;
+}
+
+}  // namespace nought

@@ -1,0 +1,105 @@
+// Generation as a user runs it: prompts together and one by one, stop strings, files of prompts, conversations.
+#include <algorithm>
+#include <cctype>
+
+#include "golden.h"
+#include "run_program.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using test::TempFolder;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// A model whose tokens are bytes.
+const std::string kModel = std::string(NOUGHT_GOLDEN_DIR) + "/open/llama";
+
+Ended generate(const std::string& options) {
+  return run_program(fmt::format("{} generate {} --max-new-tokens 12 --seed 3 {}", NOUGHT_PROGRAM, kModel, options));
+}
+
+TEST(GenerateCommand, several_prompts_give_the_texts_of_each_alone) {
+  TempFolder folder;
+  folder.write("lines.txt", "for (int\nreturn\n");
+  folder.write("lines.jsonl", "{\"prompt\": \"for (int\"}\n{\"prompt\": \"return\"}\n");
+  const Ended one = generate("--prompt 'for (int'"), two = generate("--prompt return");
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out, StartsWith("for (int"));
+  EXPECT_GT(one.out.size(), 10u);
+  const std::string both = "--- 1 of 2 ---\n" + one.out + "--- 2 of 2 ---\n" + two.out;
+  for (const std::string& options :
+       {std::string("--prompt 'for (int' --prompt return"), "--prompts-file " + (folder / "lines.txt").string(),
+        "--batch-size 1 --prompts-file " + (folder / "lines.jsonl").string()})
+    EXPECT_EQ(generate(options).out, both) << options;
+}
+
+TEST(GenerateCommand, ids_are_continued_with_ids) {
+  const Ended ids = generate("--ids 120,121 --temperature 0");
+  ASSERT_EQ(ids.exit_code, 0) << ids.err;
+  EXPECT_THAT(ids.out, StartsWith("120,121,"));
+}
+
+TEST(GenerateCommand, text_ends_before_a_stop_string) {
+  const std::string prompt = "xyz", text = generate("--temperature 0 --prompt " + prompt).out;
+  const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0; };
+  const auto stop = std::find_if(text.begin() + static_cast<long>(prompt.size()), text.end(), is_plain);
+  ASSERT_NE(stop, text.end()) << "choose a prompt whose reply has a letter: " << text;
+  EXPECT_EQ(generate(fmt::format("--temperature 0 --prompt {} --stop {} --stop QQ", prompt, *stop)).out,
+            std::string(text.begin(), stop) + "\n");
+}
+
+TEST(GenerateCommand, what_cannot_be_continued_is_one_line) {
+  TempFolder folder;
+  folder.write("bad.jsonl", "{\"prompt\": \"a\"}\n{\"text\": \"b\"}\n");
+  for (const auto& [options, message] : std::initializer_list<std::pair<std::string, const char*>>{
+           {"", "--prompts-file or --ids"},
+           {"--prompts-file " + (folder / "bad.jsonl").string(), "bad.jsonl:2"},
+           {"--prompt x --min-p 2", "min_p"},
+           {"--prompt x --repetition-penalty 0", "repetition_penalty"},
+           {"--prompt x --stop ''", "--stop"},
+           {"--prompt x --batch-size 0", "--batch-size"}}) {
+    const Ended ended = generate(options);
+    EXPECT_NE(ended.exit_code, 0) << options;
+    EXPECT_EQ(ended.error_lines(), 1) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(message));
+  }
+}
+
+Ended chat(const std::string& lines, const std::string& options) {
+  return run_program(fmt::format("sh -c \"printf '{}' | {} chat {} --max-new-tokens 5 --temperature 0 {}\"", lines,
+                                 NOUGHT_PROGRAM, kModel, options));
+}
+
+TEST(ChatCommand, answers_line_by_line_and_remembers_until_it_is_cleared) {
+  const Ended once = chat("hi\\n", "--chat-template chatml");
+  ASSERT_EQ(once.exit_code, 0) << once.err;
+  EXPECT_THAT(once.err, HasSubstr("template chatml"));
+  EXPECT_GE(once.out.size(), 2u);
+  const Ended cleared = chat("hi\\n/clear\\nhi\\n/exit\\nnever\\n", "--chat-template chatml");
+  EXPECT_EQ(cleared.out, once.out + once.out);
+  const Ended told = chat("hi\\n", "--chat-template chatml --system no");
+  EXPECT_NE(told.out, once.out) << "the system message is part of the conversation";
+}
+
+TEST(ChatCommand, a_conversation_without_room_says_so_and_goes_on) {
+  const Ended ended = chat("a line that is far too long for it\\nhi\\n", "--chat-template zephyr --context 40");
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("there is room for 40"));
+  EXPECT_FALSE(ended.out.empty());
+}
+
+TEST(ChatCommand, a_template_that_nobody_knows_is_one_line) {
+  const Ended unknown = chat("hi\\n", "--chat-template chatty"), missing = chat("hi\\n", "");
+  EXPECT_NE(unknown.exit_code, 0);
+  EXPECT_THAT(unknown.err, HasSubstr("\"chatty\" is not known"));
+  EXPECT_EQ(unknown.error_lines(), 1);
+  EXPECT_NE(missing.exit_code, 0);
+  EXPECT_THAT(missing.err, HasSubstr("no markers of a known chat template"));
+}
+
+}  // namespace
+}  // namespace nought
