@@ -74,7 +74,7 @@ struct Measurement {
 Measurement measure(const ModelConfig& config, const Layout& layout) {
   Measurement result;
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
-    Decoder decoder(config, layout.recompute);
+    Decoder decoder(config, layout.recompute, layout.fp8);
     ShardedModel::Options options = layout.sharding;
     options.policy = Policy::stage(layout.stage);
     ShardedModel model(context, ranks, decoder, options);
@@ -133,6 +133,7 @@ struct Combination {
   bool overlap;
   int64_t accumulation;
   DType wire;  // of gradients
+  bool masters;
 };
 
 /// Stages x ranks x recompute in full; family, dtype, overlap and accumulation take turns.
@@ -153,7 +154,8 @@ std::vector<Combination> combinations() {
                        recompute, i % 5 < 3, 1 + (i / 3) % 2,
                        i % 4 == 3    ? DType::f32
                        : (i / 2) % 2 ? DType::bf16
-                                     : DType::f32});
+                                     : DType::f32,
+                       (i / 2) % 2 == 0 || i % 3 != 0});
         ++i;
       }
   return all;
@@ -170,9 +172,13 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
                         .seq_length = 128,
                         .accumulation = each.accumulation,
                         .recompute = each.recompute,
+                        .fp8 = {.scaling = each.dtype == DType::bf16 && each.wire == DType::f32 ? Fp8Scaling::delayed
+                                                                                                : Fp8Scaling::none},
                         .sharding = {.dtype = each.dtype,
                                      .gradient_dtype = each.dtype,
                                      .overlap = each.overlap,
+                                     .optimizer = {.state_dtype = each.masters ? DType::f32 : DType::bf16,
+                                                   .master_weights = each.masters},
                                      .wire_dtype = each.wire},
                         .wire = Wire::threads};
     SCOPED_TRACE(fmt::format("{} on {} ranks in {}, {}, overlap {}", each.family, each.ranks, name_of(each.dtype),

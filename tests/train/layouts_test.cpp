@@ -28,6 +28,8 @@ struct Layout {
   int scale_power = 16;  // of f16
   std::optional<DType> gradients = {}, wire = {};
   double gradient_factor = 1;
+  Fp8Scaling fp8 = Fp8Scaling::none;
+  bool masters = true;
 
   std::string str() const {
     return fmt::format("{} ranks, stage {}, {}, accumulation {}", ranks, stage, name_of(dtype), accumulation);
@@ -73,13 +75,15 @@ struct Result {
 template <class Body>
 void with_model(const Layout& layout, Body body) {
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
-    Decoder decoder(tiny_llama(layout.tied), layout.recompute);
+    Decoder decoder(tiny_llama(layout.tied), layout.recompute, {.scaling = layout.fp8, .history = 4});
     ShardedModel model(context, ranks, decoder,
                        {.policy = Policy::stage(layout.stage),
                         .dtype = layout.dtype,
                         .gradient_dtype = layout.gradients.value_or(layout.dtype),
                         .overlap = layout.overlap,
-                        .optimizer = {.weight_decay = 0.1},
+                        .optimizer = {.weight_decay = 0.1,
+                                      .state_dtype = layout.masters ? DType::f32 : DType::bf16,
+                                      .master_weights = layout.masters},
                         .wire_dtype = layout.wire});
     model.load(InitialState(3));
     const LossScaleOptions scaling{.initial_power = layout.scale_power, .window = 8};
@@ -236,7 +240,7 @@ TEST(Layouts, four_micro_batches_of_one_equal_one_of_four) {
 }
 
 TEST(Layouts, recompute_changes_no_bit) {
-  for (const Layout base :
+  for (const Layout& base :
        {Layout{.ranks = 1}, Layout{.ranks = 2, .stage = 3}, Layout{.ranks = 2, .stage = 2, .dtype = DType::bf16}}) {
     Layout recomputed = base;
     std::vector<RecomputeOptions> ways{Recompute::selective, Recompute::full};
@@ -253,6 +257,41 @@ TEST(Layouts, recompute_changes_no_bit) {
       SCOPED_TRACE(fmt::format("{}, {}", base.str(), way.str()));
       expect_same_bits(train(recomputed), plain);
     }
+  }
+}
+
+/// Scales are those of all ranks' largest values, so no layout moves a bit of 8-bit training.
+TEST(Layouts, fp8_is_the_same_at_every_stage_and_with_recompute_and_learns_as_bf16_does) {
+  const Result wide = train({.dtype = DType::bf16});
+  for (const Fp8Scaling scaling : {Fp8Scaling::delayed, Fp8Scaling::current})
+    for (const int ranks : {1, 2, 4}) {
+      const Result first = train({.ranks = ranks, .dtype = DType::bf16, .fp8 = scaling});
+      EXPECT_NE(first.losses, wide.losses);
+      EXPECT_NEAR(first.losses.back(), wide.losses.back(), 0.1) << name_of(scaling);
+      for (const int stage : {1, 2, 3}) {
+        Layout layout{.ranks = ranks, .stage = stage, .dtype = DType::bf16, .fp8 = scaling};
+        SCOPED_TRACE(layout.str());
+        layout.recompute = stage == 1 ? Recompute::none : stage == 2 ? Recompute::selective : Recompute::full;
+        expect_same_bits(train(layout), first);
+      }
+    }
+}
+
+/// Four micro-batches of one row are the same, one after another or on four ranks: so are their largest values.
+TEST(Layouts, fp8_is_the_same_over_micro_batches_and_over_ranks) {
+  const Layout ranks{.ranks = 4, .stage = 2, .dtype = DType::bf16, .gradients = DType::f32, .fp8 = Fp8Scaling::delayed};
+  const Layout micro_batches{
+      .dtype = DType::bf16, .accumulation = 4, .gradients = DType::f32, .fp8 = Fp8Scaling::delayed};
+  expect_losses_within(train(ranks), train(micro_batches), 1e-2);
+}
+
+TEST(Layouts, training_without_fp32_masters_is_the_same_at_every_stage_and_learns) {
+  const Result wide = train({.dtype = DType::bf16});
+  for (const int ranks : {1, 2, 4}) {
+    const Result first = train({.ranks = ranks, .dtype = DType::bf16, .masters = false});
+    EXPECT_NEAR(first.losses.back(), wide.losses.back(), 0.15);
+    for (const int stage : {1, 2, 3})
+      expect_same_bits(train({.ranks = ranks, .stage = stage, .dtype = DType::bf16, .masters = false}), first);
   }
 }
 

@@ -298,6 +298,32 @@ TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {
   EXPECT_THAT(error_of(R"({"deepspeed": {"communication_data_type": "int8"}})"), HasSubstr("expected one of fp32"));
 }
 
+TEST(Resolve, weights_without_masters_are_deepspeeds_keys_and_must_agree_with_the_others) {
+  const RunPlan plan = plan_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
+                                                          "bf16_optimizer_states": true}}})");
+  EXPECT_FALSE(plan.optimizer.master_weights);
+  EXPECT_EQ(plan.optimizer.state_dtype, DType::bf16);
+  EXPECT_TRUE(plan.optimizer.stochastic_rounding);
+  EXPECT_EQ(plan.optimizer.seed, plan.seed);
+  EXPECT_EQ(value_of(plan, "master_weights"), "none: bf16");
+  EXPECT_THAT(error_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_optimizer_states": true}}})"),
+              HasSubstr("bf16_optimizer_states = true needs bf16.bf16_master_weights_and_grads = true"));
+  EXPECT_THAT(error_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_master_weights_and_grads": true},
+                                         "data_types": {"grad_accum_dtype": "fp32"}}})"),
+              HasSubstr("contradicts data_types.grad_accum_dtype"));
+  const RunPlan unused = plan_of(R"({"deepspeed": {"bf16": {"bf16_master_weights_and_grads": true}}})");
+  EXPECT_TRUE(unused.optimizer.master_weights);
+  EXPECT_THAT(unused.warnings, Contains(HasSubstr("bf16_master_weights_and_grads has no effect: the run is in f32")));
+}
+
+TEST(Resolve, fp8_needs_bf16) {
+  const RunPlan plan = plan_of(R"({"training": {"bf16": true, "fp8": "delayed", "fp8_amax_history": 8}})");
+  EXPECT_EQ(plan.fp8.scaling, Fp8Scaling::delayed);
+  EXPECT_EQ(plan.fp8.history, 8);
+  EXPECT_THAT(error_of(R"({"training": {"fp8": "current"}})"), HasSubstr("write training.bf16 = true"));
+  EXPECT_THAT(error_of(R"({"training": {"fp8": "now"}})"), HasSubstr("delayed"));
+}
+
 TEST(Resolve, checkpoints_are_those_of_deepspeed_where_recompute_is_full) {
   const char* section =
       R"("deepspeed": {"activation_checkpointing": {"number_checkpoints": 4, "cpu_checkpointing": true,

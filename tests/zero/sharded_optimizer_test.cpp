@@ -208,6 +208,67 @@ TEST(ShardedOptimizer, eight_bit_adamw_stays_near_adamw_and_is_the_same_at_every
         [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) { r.adam(p, g, true); }, 0.05);
 }
 
+/// Without fp32 masters, and with states of 16 bits: near the reference, and the same bits at every stage.
+TEST(ShardedOptimizer, sixteen_bit_training_stays_near_the_reference_and_is_the_same_at_every_stage) {
+  const auto adam = [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
+    r.adam(p, g, true);
+  };
+  const auto lamb = [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
+    r.lamb(p, g, 0.01, 10, true);
+  };
+  const auto expect = [](OptimizerOptions options, const auto& update) {
+    options.weight_decay = 0.1;
+    options.master_weights = false;
+    for (const DType states : {DType::f32, DType::bf16}) {
+      options.state_dtype = states;
+      for (const int ranks : {1, 3}) {
+        const std::vector<float> first = train({.ranks = ranks, .dtype = DType::bf16}, options);
+        expect_close(first, follow(ranks, options.weight_decay, update), 0.05);
+        for (const int stage : {1, 2, 3})
+          EXPECT_EQ(train({.ranks = ranks, .stage = stage, .dtype = DType::bf16}, options), first) << stage;
+      }
+    }
+  };
+  expect({}, adam);
+  expect({.method = LambOptions{}}, lamb);
+}
+
+TEST(ShardedOptimizer, sixteen_bit_training_keeps_what_it_says) {
+  for (const auto& [states, per_element] : {std::pair(DType::f32, 8), std::pair(DType::bf16, 4)})
+    run_ranks(1, [&, states = states, per_element = per_element](Communicator& ranks, const Context& context) {
+      const Training run(ranks, context, {.dtype = DType::bf16}, {.state_dtype = states, .master_weights = false});
+      int64_t expected = 0;
+      for (const auto& unit : run.units)
+        expected += 2 * round_up(Partition(unit->numel(), 1).padded() * per_element / 2, int64_t{64});
+      EXPECT_EQ(context.memory->ledger().current(Category::optimizer), expected);
+    });
+}
+
+/// Updates far below a step of bf16 are lost to the nearest value; at random they are made on average.
+TEST(ShardedOptimizer, small_updates_are_lost_to_the_nearest_value_but_not_at_random) {
+  const auto moved = [](bool stochastic) {
+    const OptimizerOptions options{.method = SgdOptions{},
+                                   .master_weights = false,
+                                   .stochastic_rounding = stochastic,
+                                   .groups = {{.pattern = ".", .lr_scale = 1e-4}}};
+    const std::vector<float> after = train({.dtype = DType::bf16}, options);
+    const Numbers start = follow(1, 0, [](Reference&, const Parameter&, const Unit&, Numbers&, const Numbers&) {});
+    const Numbers end = follow(1, 0, [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
+      r.lr = kLr * 1e-4;
+      r.sgd(p, g, 0, 0, false);
+    });
+    double along = 0, whole = 0;  // of the way that exact arithmetic goes
+    for (size_t i = 0; i < end.size(); ++i) {
+      const double from = double{static_cast<float>(bf16_t(static_cast<float>(start[i])))};
+      along += (double{after[i]} - from) * (end[i] - start[i]);
+      whole += (end[i] - start[i]) * (end[i] - start[i]);
+    }
+    return along / whole;
+  };
+  EXPECT_LT(std::abs(moved(false)), 0.3);
+  EXPECT_NEAR(moved(true), 1, 0.5);
+}
+
 TEST(ShardedOptimizer, eight_bit_states_take_one_byte_and_a_scale_per_block) {
   for (const int64_t block : {0, 256})
     run_ranks(1, [&](Communicator& ranks, const Context& context) {

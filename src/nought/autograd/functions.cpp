@@ -11,28 +11,37 @@ using detail::statistics_dtype;
 using detail::with_features;
 using detail::writable;
 
-Var linear(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, WeightLayout layout) {
+Var linear(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, WeightLayout layout,
+           const Fp8Layer& fp8) {
+  using Role = Fp8Recipe::Role;
   const Context& context = tape.context();
-  const bool out_in = layout == WeightLayout::out_in;
+  const bool out_in = layout == WeightLayout::out_in, noted = tape.recording();
   const int64_t features = weight.shape()[out_in ? 0 : 1];
+  const Fp8Rounding round_x = fp8.rounding(context, x.value, Role::input, noted);
+  const Fp8Rounding round_w = fp8.rounding(context, weight.value(), Role::weight, noted);
   Tensor y = context.empty(with_features(x.value, features), x.value.dtype());
-  context.run(MatMul{.a = x.value,
-                     .b = weight.value(),
+  context.run(MatMul{.a = round_x(context, x.value),
+                     .b = round_w(context, weight.value()),
                      .c = y,
                      .bias = bias.defined() ? bias.value() : Tensor{},
                      .transpose_b = out_in});
-  return tape.record(y, [x = Saved(x), weight, bias, out_in](Gradients& gradients, const Tensor& dy) {
-    const Context& context = gradients.context();
-    if (GradSink dw = weight.gradient()) {
-      const Tensor value = x.value(context), &a = out_in ? dy : value, &b = out_in ? value : dy;
-      context.run(MatMul{.a = a, .b = b, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
-    }
-    if (bias.defined())
-      if (GradSink db = bias.gradient()) context.run(SumRows{dy, db.into, db.accumulate});
-    if (GradSink dx = gradients.sink(x))
-      context.run(
-          MatMul{.a = dy, .b = weight.value(), .c = dx.into, .transpose_b = !out_in, .accumulate = dx.accumulate});
-  });
+  return tape.record(
+      y, [x = Saved(x), weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
+        const Context& context = gradients.context();
+        const Tensor dy = fp8.rounding(context, d_y, Role::gradient, true)(context, d_y);
+        if (GradSink dw = weight.gradient()) {
+          const Tensor value = round_x(context, x.value(context)), &a = out_in ? dy : value, &b = out_in ? value : dy;
+          context.run(MatMul{.a = a, .b = b, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
+        }
+        if (bias.defined())
+          if (GradSink db = bias.gradient()) context.run(SumRows{d_y, db.into, db.accumulate});
+        if (GradSink dx = gradients.sink(x))
+          context.run(MatMul{.a = dy,
+                             .b = round_w(context, weight.value()),
+                             .c = dx.into,
+                             .transpose_b = !out_in,
+                             .accumulate = dx.accumulate});
+      });
 }
 
 Var embedding(Tape& tape, const Tensor& ids, const ParameterView& table) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "nought/autograd/attention.h"
+#include "nought/autograd/fp8.h"
 #include "nought/autograd/tape.h"
 
 namespace nought {
@@ -12,8 +13,10 @@ namespace nought {
 /// How a linear weight is stored: [out, in] (torch.nn.Linear) or [in, out] (GPT-2's Conv1D).
 enum class WeightLayout : uint8_t { out_in, in_out };
 
-/// y = x W + b. x: [tokens, in], y: [tokens, out]. bias may be undefined.
-Var linear(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, WeightLayout layout);
+/// y = x W + b. x: [tokens, in], y: [tokens, out]. bias may be undefined. fp8: the factors of all three products are
+/// rounded first.
+Var linear(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, WeightLayout layout,
+           const Fp8Layer& fp8 = {});
 
 /// y[t] = table[ids[t]]. ids: [tokens] i32. Error if an id is out of range.
 Var embedding(Tape& tape, const Tensor& ids, const ParameterView& table);

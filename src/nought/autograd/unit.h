@@ -81,6 +81,8 @@ class UnitStore {
   virtual GradSink gradient(const Unit& unit, size_t first, size_t last) = 0;
   /// Adds up values over the ranks that share a batch, for losses that are not sums over tokens. All ranks call it.
   virtual void sum_over_ranks(std::span<double> /*values*/) {}
+  /// The largest of each value over the same ranks. All call it.
+  virtual void max_over_ranks(std::span<double> /*values*/) {}
 };
 
 class Unit {

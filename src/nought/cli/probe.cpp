@@ -37,7 +37,7 @@ void validate_probe(const ProbeOptions& options) {
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
   const RunPlan plan = options.plan(world.size());
-  Decoder decoder(ModelConfig::from_folder(options.model_dir), plan.recompute);
+  Decoder decoder(ModelConfig::from_folder(options.model_dir), plan.recompute, plan.fp8);
   ShardedModel model(context, world, decoder,
                      {.policy = Policy::stage(plan.zero_stage),
                       .dtype = plan.dtype,

@@ -321,6 +321,24 @@ void check(const ApplyDirection& op) {
 void check(const Quantize8& op) { check_code("Quantize8", op); }
 void check(const Dequantize8& op) { check_code("Dequantize8", op); }
 
+void check(const RoundStochastic& op) {
+  check_dtype({"RoundStochastic", "x", op.x}, DType::f32);
+  check_float({"RoundStochastic", "y", op.y});
+  require<ShapeError>(size_of(op.y.dtype()) == 2, "RoundStochastic: y is {}, expected bf16 or f16", op.y.str());
+  check_size({"RoundStochastic", "y", op.y}, op.x.numel());
+}
+
+void check(const RoundFp8& op) {
+  check_float({"RoundFp8", "x", op.x});
+  check_like({"RoundFp8", "y", op.y}, op.x);
+  require(op.scale > 0, "RoundFp8: the scale is {}, expected more than 0", op.scale);
+}
+
+void check(const AbsMax& op) {
+  check_float({"AbsMax", "x", op.x});
+  check({"AbsMax", "out", op.out}, DType::f32, 1);
+}
+
 void check(const SumSquares& op) {
   check_float({"SumSquares", "x", op.x});
   check({"SumSquares", "out", op.out}, DType::f64, 1);

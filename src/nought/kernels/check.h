@@ -40,6 +40,9 @@ void check(const MomentumDirection& op);
 void check(const ApplyDirection& op);
 void check(const Quantize8& op);
 void check(const Dequantize8& op);
+void check(const RoundStochastic& op);
+void check(const RoundFp8& op);
+void check(const AbsMax& op);
 void check(const SumSquares& op);
 
 }  // namespace nought

@@ -17,7 +17,7 @@
   X(Route) X(RouteBackward) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows) X(ClampedSwiglu)                \
   X(ClampedSwigluBackward)                                                                                        \
   X(CrossEntropy) X(Adam) X(Sgd) X(Adagrad) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection)       \
-  X(Quantize8) X(Dequantize8) X(SumSquares)
+  X(Quantize8) X(Dequantize8) X(RoundStochastic) X(RoundFp8) X(AbsMax) X(SumSquares)
 // clang-format on
 
 namespace nought {

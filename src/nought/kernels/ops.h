@@ -397,6 +397,30 @@ struct Dequantize8 {
   bool is_signed = true;
 };
 
+/// y = x rounded to y's 16-bit float dtype, up or down at random, so that the mean is x (arXiv 2010.06192): element i
+/// draws number first + i of `key`. What y can hold stays as it is; a finite x stays finite. x: [n] f32.
+struct RoundStochastic {
+  Tensor x, y;
+  uint64_t key = 0;
+  int64_t first = 0;
+};
+
+/// The two 8-bit formats of the OCP specification ("OFP8", 2023): e4m3 has no infinity and 448 as its largest value,
+/// e5m2 has 57344.
+enum class Fp8 : uint8_t { e4m3, e5m2 };
+/// y = x * scale on the grid of an 8-bit format, to the nearest and ties to even, times 1 / scale: what a product of
+/// 8-bit factors would read. Finite values saturate at the largest one. x, y: the same float dtype; with a power of two
+/// as scale every value of both formats is exact in bf16.
+struct RoundFp8 {
+  Tensor x, y;
+  Fp8 format = Fp8::e4m3;
+  double scale = 1;
+};
+/// out[0] = max |x[i]| (f32), NaN if any is.
+struct AbsMax {
+  Tensor x, out;
+};
+
 /// out[0] = sum of x[i]^2 (f64), in fixed blocks of 65536 elements so that the result is the same on any number of
 /// threads.
 struct SumSquares {

@@ -38,8 +38,11 @@ std::vector<AttentionSpan> spans_of(const Batch& batch) {
 
 }  // namespace
 
-Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute)
-    : config_(config), recompute_(recompute), saved_inputs_(recompute) {
+Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, const Fp8Options& fp8)
+    : config_(config),
+      recompute_(recompute),
+      saved_inputs_(recompute),
+      fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
   require(!config_.local_rope || (config_.rope.switch_length() == 0 && config_.local_rope->switch_length() == 0),
           "layers with rotary positions of their own cannot have ones that depend on the length of the sequence");
   const WeightNames names = WeightNames::of(config_);
@@ -188,6 +191,14 @@ int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count
   ids.resize(static_cast<size_t>(kept));
   return kept;
 }
+
+void Decoder::finish_step(UnitStore& store) {
+  if (fp8_) fp8_->finish_step(store);
+}
+
+std::vector<double> Decoder::state() const { return fp8_ ? fp8_->state() : std::vector<double>{}; }
+
+bool Decoder::restore(std::span<const double> state) { return fp8_ ? fp8_->restore(state) : state.empty(); }
 
 DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences) const {
   DecoderCache cache{{}, capacity, std::vector<std::vector<int32_t>>(static_cast<size_t>(sequences))};

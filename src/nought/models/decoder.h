@@ -31,8 +31,8 @@ struct NextTokens {
 
 class Decoder final : public Model {
  public:
-  /// recompute: of blocks in the backward pass.
-  explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {});
+  /// recompute: of blocks in the backward pass. fp8: of the linear layers of blocks, experts aside.
+  explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {});
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
   /// The logits of every token of the batch, [rows * length, vocabulary]. Targets are not used.
@@ -44,6 +44,9 @@ class Decoder final : public Model {
   /// a shorter sequence would have rotated its keys otherwise.
   int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
+  void finish_step(UnitStore& store) override;
+  std::vector<double> state() const override;
+  bool restore(std::span<const double> state) override;
 
   const ModelConfig& config() const { return config_; }
   /// What the routers of the last loss() chose; null without experts.
@@ -84,6 +87,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   RecomputeOptions recompute_;
   SavedInputs saved_inputs_;
+  std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
   ParameterView tokens_, positions_, head_weight_;
   std::vector<Block> blocks_;

@@ -29,7 +29,8 @@ Linear::Options Decoder::linear_options(int64_t in, std::vector<int64_t> out, st
           .names = std::move(names),
           .bias = bias,
           .layout = config_.weight_layout,
-          .std = std};
+          .std = std,
+          .fp8 = fp8_};
 }
 
 SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& names, int64_t index) const {

@@ -17,6 +17,7 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout) {
   for (size_t i = 0; i < options.names.size(); ++i)
     views.push_back(unit.add(options.names[i] + ".weight", shape(options.out[i]), Init::normal(options.std)));
   weight_ = unit.join(views.front(), views.back(), shape(total));
+  if (options.fp8) fp8_ = {options.fp8, options.fp8->add_layer()};
   if (!options.bias) return;
   views.clear();
   for (size_t i = 0; i < options.names.size(); ++i)

@@ -19,14 +19,16 @@ class Linear {
     bool bias = false;
     WeightLayout layout = WeightLayout::out_in;
     double std = 0.02;
+    std::shared_ptr<Fp8Recipe> fp8 = {};  // rounds the factors of its products
   };
   Linear() = default;
   Linear(Unit& unit, const Options& options);
-  Var operator()(Tape& tape, const Var& x) const { return linear(tape, x, weight_, bias_, layout_); }
+  Var operator()(Tape& tape, const Var& x) const { return linear(tape, x, weight_, bias_, layout_, fp8_); }
 
  private:
   ParameterView weight_, bias_;
   WeightLayout layout_ = WeightLayout::out_in;
+  Fp8Layer fp8_;
 };
 
 }  // namespace nought

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,13 @@ class Model {
 
   /// The summed cross-entropy of a batch, f64 [1]; its backward forms gradients times gradient_scale.
   virtual Var loss(Tape& tape, const Batch& batch, double gradient_scale) = 0;
+
+  /// The step's forward and backward passes are done, on every rank of the store. Collective.
+  virtual void finish_step(UnitStore& /*store*/) {}
+  /// What changes with training beside the parameters, as numbers for checkpoints.
+  virtual std::vector<double> state() const { return {}; }
+  /// False if the state is that of another model or other options; then nothing is changed.
+  virtual bool restore(std::span<const double> state) { return state.empty(); }
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
   int64_t parameter_count() const {

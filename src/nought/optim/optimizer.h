@@ -18,7 +18,7 @@
 
 namespace nought {
 
-/// What is kept for each trained element in fp32 (or, states but the master, in 8-bit codes).
+/// What is kept for each trained element: in fp32, in 16 bits, or (states but the master) in 8-bit codes.
 enum class StateKind : uint8_t { master, exp_avg, exp_avg_sq, momentum_buffer, sum };
 std::string_view name_of(StateKind kind);
 /// True for states that are sums of squares.
@@ -112,6 +112,10 @@ struct OptimizerOptions {
   double weight_decay = 0;
   bool decay_all = false;   // also norms and biases, which are left out by default
   int64_t state_block = 0;  // > 0: states are 8-bit codes with one scale for so many elements (arXiv 2110.02861)
+  DType state_dtype = DType::f32;   // of states otherwise: f32, or that of 16-bit parameters
+  bool master_weights = true;       // false: 16-bit parameters are updated themselves, without fp32 masters
+  bool stochastic_rounding = true;  // of 16-bit values that have no fp32 ones beside them; false: to the nearest
+  uint64_t seed = 0;                // of that rounding
   std::vector<ParameterGroup> groups = {};
   std::optional<Schedule> momentum_cycle = {};  // a OneCycle schedule that moves the betas as well
 };

@@ -22,6 +22,7 @@ Layout layout_of(const RunPlan& plan) {
           .seq_length = plan.data.seq_length,
           .accumulation = plan.accumulation,
           .recompute = plan.recompute,
+          .fp8 = plan.fp8,
           .sharding = sharding_of(plan)};
 }
 
@@ -71,7 +72,7 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   Work work;
   const Context context{Memory::create_virtual(), make_counting_kernels(work)};
   const std::unique_ptr<Communicator> ranks = make_silent_communicator(context, 0, layout.ranks, layout.wire);
-  Decoder decoder(config, layout.recompute);
+  Decoder decoder(config, layout.recompute, layout.fp8);
   ShardedModel::Options options = layout.sharding;
   options.policy = Policy::stage(layout.stage);
   ShardedModel model(context, *ranks, decoder, options);

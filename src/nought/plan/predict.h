@@ -21,6 +21,7 @@ struct Layout {
   int ranks = 1, stage = 0;
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
+  Fp8Options fp8 = {};
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `stage`
   Wire wire = Wire::mpi;
 

@@ -110,6 +110,7 @@ void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
                           {"run", info.run},
                           {"skipped", info.skipped},
                           {"loss_scale", scale_json(info.loss_scale)},
+                          {"model_state", info.model_state},
                           {"blocks", nlohmann::json::array()}};
   for (int rank = 0; rank < info.world_size; ++rank) {
     const fs::path part = folder / rank_file(rank, "json");
@@ -211,7 +212,8 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
              .zero_stage = manifest.at("zero_stage"),
              .run = manifest.at("run"),
              .skipped = manifest.at("skipped"),
-             .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")}};
+             .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")},
+             .model_state = manifest.value("model_state", std::vector<double>())};
     for (const nlohmann::json& entry : manifest.at("blocks")) {
       const std::string parameter = entry.at("parameter");
       Shape shape;

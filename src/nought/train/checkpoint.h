@@ -31,6 +31,7 @@ struct CheckpointInfo {
   nlohmann::json run = {};  // seed, train_batch and the like, by name
   int64_t skipped = 0;      // steps whose update was skipped
   LossScaler::State loss_scale = {};
+  std::vector<double> model_state = {};  // Model::state()
 };
 
 /// Saves to folder/checkpoint-STEP. Collective. Returns its path. `add_beside` may put further files (the model's

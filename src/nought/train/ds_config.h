@@ -123,10 +123,15 @@ struct DsScheduler {
 
 struct DsBf16 {
   Auto<bool> enabled;
+  Setting<bool> bf16_master_weights_and_grads{false};
+  Setting<bool> bf16_optimizer_states{false};
 
   template <class V>
   void visit(V& v) {
     v("enabled", enabled, "compute in bfloat16, with fp32 master weights; auto <- training.bf16");
+    v("bf16_master_weights_and_grads", bf16_master_weights_and_grads,
+      "update the bf16 weights themselves, without fp32 masters; see training.stochastic_rounding");
+    v("bf16_optimizer_states", bf16_optimizer_states, "keep the optimizer's states in bf16, too");
   }
 };
 
@@ -138,6 +143,7 @@ struct DsFp16 {
   Setting<int64_t> hysteresis{int64_t{2}};
   Setting<bool> consecutive_hysteresis{false};
   Setting<double> min_loss_scale{1.0};
+  Setting<bool> fp16_master_weights_and_grads{false};
 
   template <class V>
   void visit(V& v) {
@@ -147,6 +153,8 @@ struct DsFp16 {
     v("initial_scale_power", initial_scale_power, "the first dynamic scale is 2 to this power");
     v("loss_scale_window", loss_scale_window, "steps without an overflow until the scale is doubled");
     v("hysteresis", hysteresis, "overflows until the scale is halved");
+    v("fp16_master_weights_and_grads", fp16_master_weights_and_grads,
+      "update the fp16 weights themselves, without fp32 masters; see training.stochastic_rounding");
     v("consecutive_hysteresis", consecutive_hysteresis, "count only overflows in a row");
     v("min_loss_scale", min_loss_scale, "an overflow at this scale ends the run");
   }

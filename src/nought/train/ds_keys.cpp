@@ -15,7 +15,6 @@ constexpr std::string_view kNoOffload = "offloading is not available; use device
 constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectives (ZeRO++) are not available";
 constexpr std::string_view kMics = "sharding within sub-groups (MiCS) is not available";
 constexpr std::string_view kNoFiles = "nothing is offloaded to files";
-constexpr std::string_view kMasters = "master weights and moments are always fp32";
 constexpr std::string_view kMetricsOnly = "use tensorboard, csv_monitor or metrics.jsonl in training.output_dir";
 constexpr std::string_view kGated = "";
 
@@ -30,11 +29,8 @@ constexpr auto kRules = std::to_array<KeyRule>({
 
     // precision
     {"fp16.auto_cast", "false | true", no_effect, "tokens are integers, there is no input to cast"},
-    {"fp16.fp16_master_weights_and_grads", "false", refused, kMasters},
     {"bf16.immediate_grad_update", "false | true", no_effect, "gradients are accumulated at once"},
     {"bf16.check_grad_overflow", "true", no_effect, "the gradient's norm is computed in every update"},
-    {"bf16.bf16_master_weights_and_grads", "false", refused, kMasters},
-    {"bf16.bf16_optimizer_states", "false", refused, kMasters},
     {"data_types.param_dtype", "null", refused, "the dtype of parameters follows bf16.enabled and fp16.enabled"},
     {"data_types.buffer_dtype", "null", refused, "a model has no buffers, rotary tables and statistics are fp32"},
     {"fp32_allreduce", "false", refused, "write communication_data_type = \"fp32\""},

@@ -32,6 +32,7 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
   }
   std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
   model_.sum_over_ranks(sums);
+  model_.model().finish_step(model_);
   return {.loss = sums[1] / targets, .grad_norm = std::sqrt(sums[0]) / factor, .loss_scale = scaler_.scale()};
 }
 

@@ -1,5 +1,5 @@
-// Everything that resolve() settles but the optimizer (resolve_optimizer.cpp), the length of the run
-// and its schedule (resolve_schedule.cpp).
+// Everything that resolve() settles but the precision (resolve_precision.cpp), the optimizer (resolve_optimizer.cpp),
+// the length of the run and its schedule (resolve_schedule.cpp).
 #include <cmath>
 
 #include <fmt/ranges.h>
@@ -46,6 +46,7 @@ RunPlan Resolver::run() {
   resolve_precision();
   resolve_zero();
   resolve_optimizer();
+  resolve_masters();
   resolve_length();
   resolve_schedule();
   resolve_output();
@@ -185,65 +186,6 @@ void Resolver::set_batch(const Candidate<int64_t>& micro, const Candidate<int64_
   plan_.train_batch = note("train_batch", Candidate<int64_t>{total, true, "", total_reason});
 }
 
-void Resolver::resolve_precision() {
-  const auto bf16 = merge("bf16.enabled", ds_.bf16.enabled, training("bf16", config_.training.bf16));
-  const auto fp16 = merge("fp16.enabled", ds_.fp16.enabled, training("fp16", config_.training.fp16));
-  require<ConfigError>(!bf16.value || !fp16.value, "{} and {} are both true; choose one", bf16.place, fp16.place);
-  plan_.dtype = bf16.value ? DType::bf16 : fp16.value ? DType::f16 : DType::f32;
-  plan_.resolved.push_back({"dtype", std::string(name_of(plan_.dtype)), fp16.value ? fp16.reason : bf16.reason});
-  if (fp16.value) resolve_loss_scale();
-  resolve_gradients();
-}
-
-void Resolver::resolve_gradients() {
-  const auto choose = [&](const char* name, const std::string& key, const Setting<DType>& setting, DType fallback,
-                          const char* reason) {
-    auto choice = section_value("deepspeed." + key, setting);
-    if (!choice.given) choice = {fallback, false, choice.place, reason};
-    plan_.resolved.push_back({name, std::string(name_of(choice.value)), choice.reason});
-    return choice;
-  };
-  const auto sums = choose("gradient_dtype", "data_types.grad_accum_dtype", ds_.data_types.grad_accum_dtype,
-                           plan_.dtype, "default: the dtype of computation");
-  require<ConfigError>(sums.value == DType::f32 || sums.value == plan_.dtype,
-                       "{} = \"{}\": gradients accumulate in fp32 or in the dtype of computation, which is {}",
-                       sums.place, name_of(sums.value), name_of(plan_.dtype));
-  plan_.gradient_dtype = sums.value;
-  plan_.wire_dtype = choose("communication_dtype", "communication_data_type", ds_.communication_data_type, sums.value,
-                            "default: the gradients' dtype")
-                         .value;
-  const auto prescale = section_value("deepspeed.prescale_gradients", ds_.prescale_gradients);
-  const auto divisor = section_value("deepspeed.gradient_predivide_factor", ds_.gradient_predivide_factor);
-  require<ConfigError>(divisor.value > 0, "{}: expected more than 0, got {}", divisor.place, divisor.value);
-  if ((prescale.given || divisor.given) && !prescale.value) {
-    plan_.gradient_factor = plan_.world_size / divisor.value;
-    plan_.resolved.push_back({"gradient_predivide_factor", fmt::format("{:g}", divisor.value), divisor.reason});
-  }
-}
-
-void Resolver::resolve_loss_scale() {
-  const DsFp16& fp16 = ds_.fp16;
-  const auto value = [&](const char* key, const auto& setting, auto least) {
-    const auto candidate = section_value(std::string("deepspeed.fp16.") + key, setting);
-    require_at_least<decltype(least)>(candidate, least);
-    return candidate;
-  };
-  const auto fixed = value("loss_scale", fp16.loss_scale, 0.0);
-  const auto power = value("initial_scale_power", fp16.initial_scale_power, 0);
-  const auto least = value("min_loss_scale", fp16.min_loss_scale, 0.0);
-  require<ConfigError>(power.value <= 1000, "{}: expected at most 1000, got {}", power.place, power.value);
-  plan_.loss_scale = {.static_scale = fixed.value,
-                      .initial_power = power.value,
-                      .window = value("loss_scale_window", fp16.loss_scale_window, int64_t{1}).value,
-                      .hysteresis = value("hysteresis", fp16.hysteresis, int64_t{1}).value,
-                      .consecutive_hysteresis = fp16.consecutive_hysteresis.value,
-                      .min_scale = least.value};
-  const bool dynamic = fixed.value == 0;
-  plan_.resolved.push_back({"loss_scale",
-                            dynamic ? fmt::format("dynamic, from 2^{}", power.value) : fmt::format("{:g}", fixed.value),
-                            dynamic ? power.reason : fixed.reason});
-}
-
 void Resolver::resolve_zero() {
   const DsZero& zero = ds_.zero_optimization;
   const auto stage = section_value("deepspeed.zero_optimization.stage", zero.stage);
@@ -314,7 +256,7 @@ void Resolver::resolve_output() {
   const TrainingConfig& t = config_.training;
   const auto seed = merge("seed", as_auto(ds_.seed), training("seed", t.seed));
   require_at_least<int64_t>(seed, 0);
-  plan_.seed = static_cast<uint64_t>(note("seed", seed));
+  plan_.seed = plan_.optimizer.seed = static_cast<uint64_t>(note("seed", seed));
 
   auto logging = training("logging_steps", t.logging_steps);
   if (ds_.steps_per_print.given && !logging.given)

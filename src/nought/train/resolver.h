@@ -40,6 +40,8 @@ class Resolver {
   void resolve_precision();
   void resolve_loss_scale();
   void resolve_gradients();
+  void resolve_masters();
+  void resolve_fp8();
   void resolve_zero();
   void resolve_recompute();
   void resolve_experts();

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "nought/autograd/fp8.h"
 #include "nought/autograd/tape.h"
 #include "nought/base/visit.h"
 #include "nought/optim/loss_scaler.h"
@@ -74,6 +75,12 @@ template <>
 struct EnumNames<Recompute> {
   static constexpr std::array<std::pair<Recompute, std::string_view>, 3> value{
       {{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}}};
+};
+
+template <>
+struct EnumNames<Fp8Scaling> {
+  static constexpr std::array<std::pair<Fp8Scaling, std::string_view>, 3> value{
+      {{Fp8Scaling::none, "none"}, {Fp8Scaling::delayed, "delayed"}, {Fp8Scaling::current, "current"}}};
 };
 
 template <>
@@ -205,6 +212,10 @@ struct TrainingConfig {
   Setting<double> warmup_ratio{0.0};
   Setting<bool> bf16{false};
   Setting<bool> fp16{false};
+  Setting<Fp8Scaling> fp8{Fp8Scaling::none};
+  Setting<int64_t> fp8_amax_history{int64_t{16}};
+  Setting<int64_t> fp8_margin{int64_t{0}};
+  Setting<bool> stochastic_rounding{true};
   Setting<bool> gradient_checkpointing{false};
   Setting<Recompute> recompute{Recompute::none};
   Setting<double> moe_capacity_factor;
@@ -245,6 +256,14 @@ struct TrainingConfig {
     v("warmup_ratio", warmup_ratio, "the same as a part of all updates; warmup_steps goes before it");
     v("bf16", bf16, "compute in bfloat16, with fp32 master weights");
     v("fp16", fp16, "compute in half precision, with fp32 master weights and loss scaling (deepspeed.fp16)");
+    v("fp8", fp8,
+      "multiply in the blocks' linear layers what 8 bits hold: E4M3 for inputs and weights, E5M2 for gradients; scaled "
+      "by the largest values of the steps before (delayed) or of the tensor itself (current)");
+    v("fp8_amax_history", fp8_amax_history, "delayed: steps whose largest value counts");
+    v("fp8_margin", fp8_margin, "scales are 2 to this power smaller than the largest value allows");
+    v("stochastic_rounding", stochastic_rounding,
+      "16-bit weights and states without fp32 ones beside them are rounded at random, so that small updates count on "
+      "average; false = to the nearest");
     v("gradient_checkpointing", gradient_checkpointing, "the same as recompute = full");
     v("recompute", recompute,
       "in the backward pass: nothing, norms and activations (cheap, no product twice), or every block whole");

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nought/autograd/fp8.h"
 #include "nought/autograd/tape.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/optimizer.h"
@@ -60,6 +61,7 @@ struct RunPlan {
   std::optional<LossScaleOptions> loss_scale;  // for fp16
   DType gradient_dtype = DType::f32;           // of accumulation
   DType wire_dtype = DType::f32;               // of gradients on their way between ranks
+  Fp8Options fp8 = {};                         // of linear layers
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   double gradient_factor = 1;  // on gradients while they are reduced, see Engine
   int zero_stage = 0;

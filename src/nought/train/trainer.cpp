@@ -49,7 +49,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const
       tokenizer_(make_tokenizer(plan.data.tokenizer)),
       data_(open_data(plan.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, ranks), plan.seed),
-      decoder_(model_config_of(plan), plan.recompute),
+      decoder_(model_config_of(plan), plan.recompute, plan.fp8),
       model_(context, ranks, decoder_, sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
@@ -73,6 +73,8 @@ void Trainer::load() {
                         key, value.dump(), then.value(key, nlohmann::json()).dump()));
     engine_.set_skipped(checkpoint.info().skipped);
     model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
+    if (!decoder_.restore(checkpoint.info().model_state))
+      notes_.push_back("the checkpoint holds no scales for fp8 as it is configured now: they start anew");
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
     start_ = checkpoints.back().string();
     return;
@@ -169,7 +171,8 @@ void Trainer::save() {
                             .zero_stage = plan_.zero_stage,
                             .run = fingerprint_of(plan_, sampler_.dataset()),
                             .skipped = engine_.skipped(),
-                            .loss_scale = engine_.scaler().state()};
+                            .loss_scale = engine_.scaler().state(),
+                            .model_state = decoder_.state()};
   const fs::path path = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
     export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
   });

@@ -121,12 +121,12 @@ GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {
   return reducer_ ? reducer_->sink(unit.index(), first, last) : GradSink{};
 }
 
-void ShardedModel::sum_over_ranks(std::span<double> values) {
+void ShardedModel::reduce_over_ranks(std::span<double> values, ReduceOp op) {
   if (ranks_.size() == 1) return;
-  const Tensor sums =
+  const Tensor all =
       Tensor::of<double>(*context_.memory, {static_cast<int64_t>(values.size())}, values, Category::communication);
-  ranks_.all_reduce(sums).wait();
-  std::copy_n(sums.data<double>(), values.size(), values.begin());
+  ranks_.all_reduce(all, op).wait();
+  std::copy_n(all.data<double>(), values.size(), values.begin());
 }
 
 }  // namespace nought

@@ -67,11 +67,13 @@ class ShardedModel final : public UnitStore {
   Tensor values(const Unit& unit) override { return residency_.whole(unit.index()); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
   /// In rank order. Blocks.
-  void sum_over_ranks(std::span<double> values) override;
+  void sum_over_ranks(std::span<double> values) override { reduce_over_ranks(values, ReduceOp::sum); }
+  void max_over_ranks(std::span<double> values) override { reduce_over_ranks(values, ReduceOp::max); }
 
  private:
   void lease(const Unit& unit);
   void release(const Unit& unit);
+  void reduce_over_ranks(std::span<double> values, ReduceOp op);
 
   const Context& context_;
   Communicator& ranks_;

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <map>
 
+#include "nought/tensor/random.h"
+
 namespace nought {
 
 namespace {
 
-/// 8-bit states are decoded, updated and encoded in stretches of about so many elements: they stay in the cache.
+/// What is kept narrower than f32 is widened, updated and narrowed in stretches of about so many elements: they stay in
+/// the cache.
 constexpr int64_t kStretch = 65536;
 
 /// True for optimizers that give a direction first.
@@ -36,8 +39,9 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, Communicator& ranks, 
   for (size_t unit = 0; unit < units_.size(); ++unit) {
     UnitState state;
     state.parameter = policy_.shard_optimizer ? residency_.owned(unit) : residency_.stored(unit);
-    state.master =
-        dtype == DType::f32 ? state.parameter : context_.zeros({scope(unit).size()}, DType::f32, Category::optimizer);
+    state.master = dtype == DType::f32 || !options_.master_weights
+                       ? state.parameter
+                       : context_.zeros({scope(unit).size()}, DType::f32, Category::optimizer);
     state.rules = rules_for(options_, *units_[unit]);
     state.segments = segments_of(unit, state.rules);
     allocate_states(unit, state.segments);
@@ -79,7 +83,7 @@ void ShardedOptimizer::allocate_states(size_t unit, std::vector<Segment>& segmen
       if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) room.lacking += segment.piece.in_unit.size();
     }
     const Shape shape{scope(unit).size() - room.lacking};
-    room.values = context_.zeros(shape, block > 0 ? DType::u8 : DType::f32, Category::optimizer);
+    room.values = context_.zeros(shape, block > 0 ? DType::u8 : options_.state_dtype, Category::optimizer);
     if (block > 0) room.scales = context_.zeros({room.blocks}, DType::f32, Category::optimizer);
   }
   for (Segment& segment : segments)
@@ -107,17 +111,32 @@ Tensor ShardedOptimizer::part(size_t unit, const Segment& segment, const Tensor&
   return scoped.flat(segment.piece.in_unit.begin - origin, segment.piece.in_unit.end - origin);
 }
 
-void ShardedOptimizer::encode(const SegmentState& state, Interval stretch, const Tensor& x) const {
-  if (!state.scales) return copy(x, state.values.flat(stretch.begin, stretch.end));
+void ShardedOptimizer::narrow(size_t unit, const Segment& segment, StateKind kind, Interval stretch, const Tensor& x,
+                              const Tensor& into) const {
+  if (!options_.stochastic_rounding) return context_.run(Cast{.x = x, .y = into});
+  const std::string& name = units_[unit]->parameters()[segment.piece.parameter].name;
+  const uint64_t run = stable_hash(name_of(kind), options_.seed);
+  context_.run(RoundStochastic{.x = x,
+                               .y = into,
+                               .key = stable_hash(name, run + static_cast<uint64_t>(updates_)),
+                               .first = segment.piece.in_parameter.begin + stretch.begin});
+}
+
+void ShardedOptimizer::encode(size_t unit, const Segment& segment, const SegmentState& state, Interval stretch,
+                              const Tensor& x) const {
+  const Tensor values = state.values.flat(stretch.begin, stretch.end);
+  if (values.dtype() == DType::f32) return copy(x, values);
+  if (!state.scales) return narrow(unit, segment, state.kind, stretch, x, values);
   const int64_t block = options_.state_block;
   context_.run(Quantize8{.x = x,
-                         .codes = state.values.flat(stretch.begin, stretch.end),
+                         .codes = values,
                          .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
                          .block = block,
                          .is_signed = !is_square(state.kind)});
 }
 
 void ShardedOptimizer::decode(const SegmentState& state, Interval stretch, const Tensor& x) const {
+  if (!state.scales) return context_.run(Cast{.x = state.values.flat(stretch.begin, stretch.end), .y = x});
   const int64_t block = options_.state_block;
   context_.run(Dequantize8{.codes = state.values.flat(stretch.begin, stretch.end),
                            .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
@@ -127,25 +146,32 @@ void ShardedOptimizer::decode(const SegmentState& state, Interval stretch, const
 }
 
 template <class F>
-void ShardedOptimizer::with_states(const Segment& segment, const UpdateSpan& span, const F& f) const {
+void ShardedOptimizer::in_f32(size_t unit, const Segment& segment, const UpdateSpan& span, const F& f) const {
   const int64_t numel = span.parameter.numel();
-  if (options_.state_block == 0) return f(span, Interval{0, numel});
-  const int64_t stride = round_up(kStretch, options_.state_block);
-  std::vector<Tensor> room;
-  for (size_t i = 0; i < segment.states.size(); ++i)
-    room.push_back(context_.empty({std::min(stride, numel)}, DType::f32, Category::workspace));
+  const bool narrow_parameter = span.parameter.dtype() != DType::f32;
+  const bool narrow_states =
+      std::any_of(span.states.begin(), span.states.end(), [](const Tensor& t) { return t.dtype() != DType::f32; });
+  if (!narrow_parameter && !narrow_states) return f(span, Interval{0, numel});
+  const int64_t stride = round_up(kStretch, std::max<int64_t>(options_.state_block, 1));
+  const auto make_room = [&] { return context_.empty({std::min(stride, numel)}, DType::f32, Category::workspace); };
+  std::vector<Tensor> room(narrow_states ? span.states.size() : 0);
+  for (Tensor& each : room) each = make_room();
+  const Tensor wide_parameter = narrow_parameter ? make_room() : Tensor{};
   for (int64_t begin = 0; begin < numel; begin += stride) {
     const Interval stretch{begin, std::min(numel, begin + stride)};
     UpdateSpan each = span;
-    each.parameter = span.parameter.flat(stretch.begin, stretch.end);
+    const Tensor own = span.parameter.flat(stretch.begin, stretch.end);
+    each.parameter = narrow_parameter ? wide_parameter.flat(0, stretch.size()) : own;
     each.gradient = span.gradient.flat(stretch.begin, stretch.end);
     if (span.parameter_copy) each.parameter_copy = span.parameter_copy.flat(stretch.begin, stretch.end);
+    if (narrow_parameter) context_.run(Cast{.x = own, .y = each.parameter});
     for (size_t i = 0; i < room.size(); ++i) {
       each.states[i] = room[i].flat(0, stretch.size());
       decode(segment.states[i], stretch, each.states[i]);
     }
     f(each, stretch);
-    for (size_t i = 0; i < room.size(); ++i) encode(segment.states[i], stretch, each.states[i]);
+    if (narrow_parameter) narrow(unit, segment, StateKind::master, stretch, each.parameter, own);
+    for (size_t i = 0; i < room.size(); ++i) encode(unit, segment, segment.states[i], stretch, each.states[i]);
   }
 }
 
@@ -184,7 +210,7 @@ void ShardedOptimizer::update_unit(size_t unit, double lr, double gradient_scale
     const Method method = options_.momentum_cycle
                               ? with_betas(segment.rule.method, cycled_betas(*options_.momentum_cycle, updates_ - 1))
                               : segment.rule.method;
-    with_states(segment, span, [&](const UpdateSpan& stretch, Interval where) {
+    in_f32(unit, segment, span, [&](const UpdateSpan& stretch, Interval where) {
       std::visit(
           [&](const auto& each) {
             if constexpr (Directed<std::decay_t<decltype(each)>>) {
@@ -249,12 +275,16 @@ void ShardedOptimizer::apply_muon(size_t unit, const Tensor& directions, const T
 
 void ShardedOptimizer::apply(size_t unit, const Segment& segment, const Tensor& directions, double step,
                              double keep) const {
-  const UpdateSpan span = span_of(unit, segment, 0, 1);
-  context_.run(ApplyDirection{.parameter = span.parameter,
-                              .direction = part(unit, segment, directions),
-                              .parameter_copy = span.parameter_copy,
-                              .step = step,
-                              .keep = keep});
+  UpdateSpan span = span_of(unit, segment, 0, 1);
+  span.states.clear();
+  const Tensor direction = part(unit, segment, directions);
+  in_f32(unit, segment, span, [&](const UpdateSpan& stretch, Interval where) {
+    context_.run(ApplyDirection{.parameter = stretch.parameter,
+                                .direction = direction.flat(where.begin, where.end),
+                                .parameter_copy = stretch.parameter_copy,
+                                .step = step,
+                                .keep = keep});
+  });
 }
 
 void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
@@ -275,7 +305,7 @@ void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
           const Interval stretch{begin, std::min(whole.size(), begin + stride)};
           const Tensor x = context_.empty({stretch.size()}, DType::f32, Category::workspace);
           source.fill(each.kind, parameter, {whole.begin + stretch.begin, whole.begin + stretch.end}, x);
-          encode(each, stretch, x);
+          encode(unit, segment, each, stretch, x);
         }
       }
     }
@@ -296,10 +326,16 @@ std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned(size_t unit) c
 
 Tensor ShardedOptimizer::values(size_t unit, const OwnedState& state) const {
   const Segment& segment = states_[unit].segments[state.segment];
-  if (state.kind == StateKind::master) return part(unit, segment, states_[unit].master);
+  const auto in_f32 = [&](const Tensor& values) {
+    if (values.dtype() == DType::f32) return values;
+    const Tensor wide = context_.empty(values.shape(), DType::f32, Category::workspace);
+    context_.run(Cast{.x = values, .y = wide});
+    return wide;
+  };
+  if (state.kind == StateKind::master) return in_f32(part(unit, segment, states_[unit].master));
   const auto found = std::find_if(segment.states.begin(), segment.states.end(),
                                   [&](const SegmentState& each) { return each.kind == state.kind; });
-  if (!found->scales) return found->values;
+  if (!found->scales) return in_f32(found->values);
   const Tensor x = context_.empty({state.piece.in_unit.size()}, DType::f32, Category::workspace);
   decode(*found, {0, x.numel()}, x);
   return x;

@@ -1,5 +1,5 @@
 // ShardedOptimizer: any optimizer over the intervals that this rank updates, with fp32 master weights where the
-// parameters are 16-bit.
+// parameters are 16-bit, or without them.
 //
 // With optimizer sharding a rank updates what it owns, and the parameters are exchanged afterwards; without, every rank
 // updates everything. An element's update is the same arithmetic either way: parameters are cut at the borders of all
@@ -47,7 +47,7 @@ class ShardedOptimizer {
   Tensor values(size_t unit, const OwnedState& state) const;
 
  private:
-  /// A state of a segment: f32 values, or codes with a scale per block.
+  /// A state of a segment: f32 or 16-bit values, or codes with a scale per block.
   struct SegmentState {
     StateKind kind = StateKind::exp_avg;
     Tensor values, scales;
@@ -60,7 +60,7 @@ class ShardedOptimizer {
     std::vector<SegmentState> states;
   };
   struct UnitState {
-    Tensor parameter, master;          // over scope(unit); master is parameter itself for f32
+    Tensor parameter, master;          // over scope(unit); master is parameter itself for f32, and without masters
     std::vector<ParameterRule> rules;  // of all parameters of the Unit, also where no part of them is in the scope
     std::vector<Segment> segments;
   };
@@ -70,11 +70,15 @@ class ShardedOptimizer {
   /// The segment's part of a tensor over scope(unit).
   Tensor part(size_t unit, const Segment& segment, const Tensor& scoped) const;
   UpdateSpan span_of(size_t unit, const Segment& segment, double lr, double gradient_scale) const;
-  /// Calls f(span, interval of the segment) with f32 states; for 8-bit ones, stretch by stretch.
+  /// Calls f(span, interval of the segment) with an f32 parameter and f32 states; where they are kept narrower, stretch
+  /// by stretch.
   template <class F>
-  void with_states(const Segment& segment, const UpdateSpan& span, const F& f) const;
-  void encode(const SegmentState& state, Interval stretch, const Tensor& x) const;
+  void in_f32(size_t unit, const Segment& segment, const UpdateSpan& span, const F& f) const;
+  void encode(size_t unit, const Segment& segment, const SegmentState& state, Interval stretch, const Tensor& x) const;
   void decode(const SegmentState& state, Interval stretch, const Tensor& x) const;
+  /// Narrows x to `into`, elements `stretch` of the segment: at random, by (seed, parameter, kind, update, element).
+  void narrow(size_t unit, const Segment& segment, StateKind kind, Interval stretch, const Tensor& x,
+              const Tensor& into) const;
 
   void update_unit(size_t unit, double lr, double gradient_scale);
   void apply_lamb(size_t unit, const Tensor& directions, double lr);

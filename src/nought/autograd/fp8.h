@@ -1,0 +1,73 @@
+// Training with 8-bit factors (arXiv 2209.05433): which scale brings a tensor onto the grid of E4M3 or E5M2.
+//
+// What the linear layers multiply is rounded to what 8 bits hold, E4M3 for inputs and weights and E5M2 for gradients,
+// and multiplied in the dtype of computation: the values that FP8 units would see, on any machine. Scales are powers of
+// two, so that every product of two rounded values is exact in fp32 whatever the scales.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "nought/autograd/unit.h"
+#include "nought/kernels/kernels.h"
+
+namespace nought {
+
+/// Where a tensor's scale comes from: its largest values in the steps before, over all ranks; or its own.
+enum class Fp8Scaling : uint8_t { none, delayed, current };
+constexpr std::string_view name_of(Fp8Scaling scaling) {
+  return scaling == Fp8Scaling::none ? "none" : scaling == Fp8Scaling::delayed ? "delayed" : "current";
+}
+struct Fp8Options {
+  Fp8Scaling scaling = Fp8Scaling::none;
+  int64_t history = 16;  // delayed: steps that count
+  int margin = 0;        // scales are 2^margin smaller than they may be
+};
+
+/// How one tensor is rounded. A default-made one leaves it as it is.
+struct Fp8Rounding {
+  Fp8 format = Fp8::e4m3;
+  double scale = 0;
+  Tensor operator()(const Context& context, const Tensor& x) const;
+};
+
+/// The scales of all linear layers of a model.
+class Fp8Recipe {
+ public:
+  /// The three tensors of a layer's products.
+  enum class Role : uint8_t { input, weight, gradient };
+  static constexpr size_t kRoles = 3;
+
+  explicit Fp8Recipe(const Fp8Options& options) : options_(options) {}
+  size_t add_layer();
+
+  /// How to round x. `note`: its largest value counts for the steps to come.
+  Fp8Rounding rounding(const Context& context, const Tensor& x, size_t layer, Role role, bool note);
+  /// The largest values noted since the last call, over all ranks, become history; those that are not finite do not.
+  void finish_step(UnitStore& ranks);
+
+  /// The histories, for checkpoints.
+  std::vector<double> state() const;
+  /// False, and nothing is changed, if the state is that of other layers.
+  bool restore(std::span<const double> state);
+
+ private:
+  double scale_for(double largest, Fp8 format) const;
+
+  Fp8Options options_;
+  std::vector<double> noted_;                   // by layer and role: the largest value of this step
+  std::vector<std::vector<double>> histories_;  // of the steps before, the latest last
+};
+
+/// One layer's part of a recipe; without a recipe nothing is rounded.
+struct Fp8Layer {
+  std::shared_ptr<Fp8Recipe> recipe = {};
+  size_t index = 0;
+  Fp8Rounding rounding(const Context& context, const Tensor& x, Fp8Recipe::Role role, bool note) const {
+    return recipe ? recipe->rounding(context, x, index, role, note) : Fp8Rounding{};
+  }
+};
+
+}  // namespace nought

@@ -1,0 +1,117 @@
+// Scales of 8-bit training: where they come from, and what the products of a layer then read.
+#include "nought/autograd/fp8.h"
+
+#include <cmath>
+
+#include "local_store.h"
+#include <gtest/gtest.h>
+
+#include "nought/autograd/functions.h"
+
+namespace nought {
+namespace {
+
+using testing::LocalStore;
+using enum Fp8Recipe::Role;
+
+Tensor filled(const Context& context, Shape shape, uint64_t seed, double scale) {
+  Tensor x = context.empty(shape, DType::bf16);
+  for (int64_t i = 0; i < x.numel(); ++i)
+    x.data<bf16_t>()[i] = bf16_t(static_cast<float>(scale * normal_at(seed, static_cast<uint64_t>(i))));
+  return x;
+}
+
+Tensor constant(const Context& context, float value) {
+  Tensor x = context.empty({8}, DType::bf16);
+  context.run(Fill{.x = x, .value = value});
+  return x;
+}
+
+struct NoRanks final : UnitStore {
+  void before_forward(Unit&) override {}
+  void after_forward(Unit&) override {}
+  void before_backward(Unit&) override {}
+  void after_backward(Unit&) override {}
+  Tensor values(const Unit&) override { return {}; }
+  GradSink gradient(const Unit&, size_t, size_t) override { return {}; }
+};
+
+TEST(Fp8, a_scale_is_the_power_of_two_that_brings_the_largest_value_just_below_the_formats) {
+  const Context context = Context::cpu();
+  Fp8Recipe recipe({.scaling = Fp8Scaling::current});
+  const size_t layer = recipe.add_layer();
+  for (const auto& [largest, expected] : {std::pair(448.0f, 1.0), std::pair(450.0f, 0.5), std::pair(1.0f, 256.0),
+                                          std::pair(0.001f, 262144.0), std::pair(0.0f, 1.0)}) {
+    const Fp8Rounding rounding = recipe.rounding(context, constant(context, largest), layer, input, true);
+    EXPECT_EQ(rounding.scale, expected) << largest;
+    EXPECT_EQ(rounding.format, Fp8::e4m3);
+  }
+  EXPECT_EQ(recipe.rounding(context, constant(context, 57344), layer, gradient, true).scale, 1);
+  EXPECT_EQ(recipe.rounding(context, constant(context, 57344), layer, gradient, true).format, Fp8::e5m2);
+  Fp8Recipe careful({.scaling = Fp8Scaling::current, .margin = 2});
+  EXPECT_EQ(careful.rounding(context, constant(context, 1), careful.add_layer(), weight, true).scale, 64);
+}
+
+TEST(Fp8, delayed_scales_follow_the_largest_value_of_the_history) {
+  const Context context = Context::cpu();
+  Fp8Recipe recipe({.scaling = Fp8Scaling::delayed, .history = 2});
+  const size_t layer = recipe.add_layer();
+  NoRanks store;
+  const auto scale_of_step = [&](float largest) {
+    const double scale = recipe.rounding(context, constant(context, largest), layer, input, true).scale;
+    recipe.finish_step(store);
+    return scale;
+  };
+  EXPECT_EQ(scale_of_step(1), 256);          // nothing is known: its own
+  EXPECT_EQ(scale_of_step(4), 256);          // of the 1
+  EXPECT_EQ(scale_of_step(1), 64);           // of 1 and 4
+  EXPECT_EQ(scale_of_step(1), 64);           // of 4 and 1
+  EXPECT_EQ(scale_of_step(HUGE_VALF), 256);  // of 1 and 1
+  EXPECT_EQ(scale_of_step(1), 256);          // what is not finite is no history
+  const std::vector<double> state = recipe.state();
+  Fp8Recipe resumed({.scaling = Fp8Scaling::delayed, .history = 2});
+  EXPECT_FALSE(resumed.restore(state)) << "it has no layers";
+  resumed.add_layer();
+  EXPECT_TRUE(resumed.restore(state));
+  EXPECT_EQ(resumed.state(), state);
+  EXPECT_FALSE(resumed.restore(std::vector<double>{3, 7}));
+}
+
+struct OneLinear final : Model {
+  OneLinear() { w = add_unit("a").add("w", {16, 32}, Init::zeros()); }
+  Var loss(Tape&, const Tensor&, const Tensor&, double) override { return {}; }
+  ParameterView w;
+};
+
+TEST(Fp8, the_three_products_of_a_layer_read_rounded_factors) {
+  const Context context = Context::cpu();
+  OneLinear model;
+  LocalStore store(context, model.units(), DType::bf16);
+  const Tensor x = filled(context, {24, 32}, 1, 3), dy = filled(context, {24, 16}, 2, 1e-4),
+               w = filled(context, {16, 32}, 3, 0.02);
+  const auto recipe = std::make_shared<Fp8Recipe>(Fp8Options{.scaling = Fp8Scaling::current});
+  const Fp8Layer layer{recipe, recipe->add_layer()};
+  Tape tape(context);
+  const Var in = tape.input(x);
+  model.w.unit().store().before_forward(model.w.unit());
+  copy(w.reshape({16, 32}), model.w.value());
+  const Var y = linear(tape, in, model.w, {}, WeightLayout::out_in, layer);
+  tape.backward(y, dy);
+
+  const auto rounded = [&](const Tensor& t, Fp8Recipe::Role role) {
+    return recipe->rounding(context, t, layer.index, role, false)(context, t);
+  };
+  const Tensor rx = rounded(x, input), rw = rounded(w, weight), rdy = rounded(dy, gradient);
+  EXPECT_NE(rx.to_vector<float>(), x.to_vector<float>());
+  const Tensor ey = context.empty({24, 16}, DType::bf16), edx = context.empty({24, 32}, DType::bf16),
+               edw = context.empty({16, 32}, DType::bf16);
+  context.run(MatMul{.a = rx, .b = rw, .c = ey, .transpose_b = true});
+  context.run(MatMul{.a = rdy, .b = rw, .c = edx});
+  context.run(MatMul{.a = rdy, .b = rx, .c = edw, .transpose_a = true});
+  EXPECT_EQ(y.value.to_vector<float>(), ey.to_vector<float>());
+  EXPECT_EQ(tape.gradient(in).to_vector<float>(), edx.to_vector<float>());
+  EXPECT_EQ(store.flat_gradients(0).flat(0, 512).to_vector<float>(), edw.to_vector<float>());
+}
+
+}  // namespace
+}  // namespace nought
