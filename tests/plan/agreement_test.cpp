@@ -69,6 +69,7 @@ struct Measurement {
   std::array<int64_t, kNumCategories> steady{};
   RankMemory memory;
   Traffic traffic;
+  int64_t late_allocations = 0;  // by the system, after the second step
 };
 
 Measurement measure(const ModelConfig& config, const Layout& layout) {
@@ -80,7 +81,9 @@ Measurement measure(const ModelConfig& config, const Layout& layout) {
     ShardedModel model(context, ranks, decoder, options);
     Engine engine(model);
     Traffic before;
-    for (int step = 0; step < 2; ++step) {
+    int64_t asked = 0;
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) asked = context.memory->system_allocations();
       before = ranks.traffic();
       std::vector<Batch> batches;
       for (int64_t i = 0; i < layout.accumulation; ++i) {
@@ -93,7 +96,8 @@ Measurement measure(const ModelConfig& config, const Layout& layout) {
     if (ranks.rank() != 0) return;
     const MemoryLedger& ledger = context.memory->ledger();
     for (size_t c = 0; c < kNumCategories; ++c) result.steady[c] = ledger.current(static_cast<Category>(c));
-    result.memory = peaks_of(ledger);
+    result.memory = peaks_of(*context.memory);
+    result.late_allocations = context.memory->system_allocations() - asked;
     const Traffic after = ranks.traffic();
     for (size_t c = 0; c < kNumCollectives; ++c)
       result.traffic.counts[c] = {after.counts[c].bytes - before.counts[c].bytes,
@@ -165,6 +169,7 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
   const std::vector<Combination> all = combinations();
   ASSERT_GE(all.size(), 70u);
   std::array<int, kNumCategories> checked{};
+  size_t gapless = 0;
   for (const Combination& each : all) {
     const Layout layout{.ranks = each.ranks,
                         .stage = each.stage,
@@ -185,9 +190,14 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
                              layout.str(), each.overlap));
     const ModelConfig config = model_of(each.family);
     const Prediction predicted = predict(config, layout);
-    expect_agreement(predicted, measure(config, layout));
+    const Measurement measured = measure(config, layout);
+    expect_agreement(predicted, measured);
+    EXPECT_EQ(measured.late_allocations, 0);
+    EXPECT_LE(measured.memory.fragmentation, measured.memory.peak_total / 50);
+    gapless += measured.memory.fragmentation == 0;
     for (size_t c = 0; c < kNumCategories; ++c) checked[c] += predicted.memory.peak[c] >= kMiB;
   }
+  EXPECT_GE(gapless, all.size() * 9 / 10) << "of " << all.size() << " steps fill their arenas without a gap";
   for (const Category category :
        {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::workspace})
     EXPECT_GE(checked[static_cast<size_t>(category)], 20) << name_of(category) << " is too small to say anything";

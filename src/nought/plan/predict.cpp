@@ -61,9 +61,10 @@ Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const
   return result;
 }
 
-void note_memory(const MemoryLedger& ledger, Prediction& prediction) {
+void note_memory(const Memory& memory, Prediction& prediction) {
+  const MemoryLedger& ledger = memory.ledger();
   for (size_t c = 0; c < kNumCategories; ++c) prediction.steady[c] = ledger.current(static_cast<Category>(c));
-  prediction.memory = peaks_of(ledger);
+  prediction.memory = peaks_of(memory);
 }
 
 }  // namespace
@@ -95,7 +96,7 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   prediction.traffic = whole.traffic;
   prediction.executed_flops = whole.flops;
   model.settle();
-  note_memory(context.memory->ledger(), prediction);
+  note_memory(*context.memory, prediction);
   return prediction;
 }
 

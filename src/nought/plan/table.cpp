@@ -87,6 +87,8 @@ std::string memory_table(const std::vector<MemoryColumn>& columns) {
       row("", columns, [](const MemoryColumn& each) { return each.title; }) +
       category_rows(columns, [](const MemoryColumn& each, size_t c) { return each.memory.peak[c]; }) +
       row("  all at once", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.peak_total); });
+  text +=
+      row("  fragmentation", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.fragmentation); });
   if (std::any_of(columns.begin(), columns.end(), [](const MemoryColumn& each) { return each.memory.host_peak > 0; }))
     text += row("  on the host", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.host_peak); });
   return text;

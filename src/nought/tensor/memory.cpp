@@ -144,11 +144,27 @@ size_t size_class_of(int64_t bytes) {
   return (size + step - 1) / step * step;
 }
 
+/// Large blocks are mapped by themselves: what is freed goes back to the system, whatever malloc would make of it.
 void* system_allocate(size_t bytes) {
-  const size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-  void* data = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-  if (data && alignment == kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults; a hint only
-  return data;
+  if (bytes < kHugePage) return std::aligned_alloc(64, bytes);
+  const size_t pages = round_up(bytes, kHugePage);
+  void* const mapped =
+      mmap(nullptr, pages + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
+  if (mapped == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(mapped);
+  const size_t head = round_up(std::bit_cast<size_t>(begin), kHugePage) - std::bit_cast<size_t>(begin);
+  if (head > 0) munmap(begin, head);
+  munmap(begin + head + pages, kHugePage - head);
+  madvise(begin + head, pages, MADV_HUGEPAGE);  // fewer page faults; a hint only
+  return begin + head;
+}
+
+void system_free(void* data, size_t bytes) {
+  if (bytes < kHugePage) {
+    std::free(data);
+  } else {
+    munmap(data, round_up(bytes, kHugePage));
+  }
 }
 
 void* system_reserve(size_t bytes) {
@@ -161,7 +177,18 @@ void* system_reserve(size_t bytes) {
 
 Memory::~Memory() {
   for (auto& [size_class, blocks] : free_)
-    for (void* block : blocks) std::free(block);
+    for (void* block : blocks) system_free(block, size_class);
+  if (arena_block_) system_free(arena_block_, static_cast<size_t>(arena_bytes_));
+}
+
+void Memory::drop_replaced_blocks() {
+  std::unordered_map<size_t, size_t> kept;
+  for (const int64_t bytes : arena_.outlasting()) ++kept[size_class_of(bytes)];
+  for (auto& [size_class, blocks] : free_)
+    while (size_class > size_class_of(StepArena::kLeastBytes) && blocks.size() > kept[size_class]) {
+      system_free(blocks.back(), size_class);
+      blocks.pop_back();
+    }
 }
 
 std::shared_ptr<Buffer> Memory::allocate(int64_t bytes, Category category, Pool pool) {
@@ -169,16 +196,23 @@ std::shared_ptr<Buffer> Memory::allocate(int64_t bytes, Category category, Pool 
   const int64_t counted = round_up(bytes, 64);
   const size_t size_class = size_class_of(bytes);
   void* data = nullptr;
+  StepArena::Ticket ticket;
   {
     std::lock_guard lock(mutex_);
     require_room(counted, category, pool);
-    data = take_block(size_class);
+    if (pool == Pool::device) {
+      const StepArena::Place place = arena_.take(counted);
+      data = place.data, ticket = place.ticket;
+    }
+    if (!data) data = take_block(size_class);
     if (data) book(counted, category, pool);
   }
   if (!data)
     fail<DeviceError>("out of memory: {} for {} were refused by the system; alive on this rank:\n{}",
                       format_bytes(bytes), name_of(category), ledger_.table());
-  return std::make_shared<Buffer>(shared_from_this(), data, counted, size_class, category, pool);
+  auto buffer = std::make_shared<Buffer>(shared_from_this(), data, counted, size_class, category, pool);
+  buffer->ticket_ = ticket;
+  return buffer;
 }
 
 std::shared_ptr<Buffer> Memory::adopt(std::shared_ptr<void> owner, int64_t bytes, Category category, Pool pool) {
@@ -221,7 +255,8 @@ void Memory::release(const Buffer& buffer) {
     const auto alive = alive_.find({buffer.bytes_, buffer.category_});
     if (--alive->second == 0) alive_.erase(alive);
   }
-  if (buffer.owner_) return;
+  arena_.give_back(buffer.data(), buffer.ticket_);
+  if (buffer.owner_ || buffer.ticket_.placed) return;
   if (virtual_) {
     munmap(buffer.data_, buffer.size_class_);
   } else {
@@ -256,6 +291,35 @@ std::string Memory::largest_buffers() const {
 int64_t Memory::system_allocations() const {
   std::lock_guard lock(mutex_);
   return system_allocations_;
+}
+
+int64_t Memory::fragmentation() const {
+  std::lock_guard lock(mutex_);
+  return arena_.fragmentation();
+}
+
+Memory::Step::Step(Memory& memory) : memory_(memory) {
+  if (memory_.virtual_) return;
+  std::lock_guard lock(memory_.mutex_);
+  memory_.arena_.begin_step();
+}
+
+Memory::Step::~Step() {
+  if (!memory_.virtual_) memory_.end_step();
+}
+
+/// Moves to the arena that the step asks for; the blocks that it replaces go first. Without room for it, or after a
+/// step that failed, all stays as it is.
+void Memory::end_step() {
+  std::lock_guard lock(mutex_);
+  std::optional<Packing> packing = arena_.end_step();
+  if (!packing) return;
+  if (arena_block_) system_free(arena_block_, static_cast<size_t>(arena_bytes_));
+  drop_replaced_blocks();
+  ++system_allocations_;
+  arena_bytes_ = std::max<int64_t>(packing->bytes, 64);
+  arena_block_ = system_allocate(static_cast<size_t>(arena_bytes_));
+  arena_.move_to(static_cast<std::byte*>(arena_block_), std::move(*packing));
 }
 
 }  // namespace nought

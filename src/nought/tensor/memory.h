@@ -1,8 +1,8 @@
 // Accounted memory: every Buffer is born with a category and a pool, and one ledger per rank keeps what is alive.
 //
-// Design goals: no byte of tensor data outside the ledger; freed blocks are kept and reused, so that a steady training
-// step asks the system for nothing; a refused allocation explains itself.
-// Non-goals: sub-allocation inside a block, returning memory to the system before the Memory dies.
+// Design goals: no byte of tensor data outside the ledger; freed blocks are kept and reused, and those of a training
+// step lie in an arena (arena.h), so that a steady step asks the system for nothing and leaves no gaps; a refused
+// allocation explains itself.
 #pragma once
 
 #include <array>
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "nought/base/error.h"
+#include "nought/tensor/arena.h"
 
 namespace nought {
 
@@ -94,6 +95,7 @@ class Buffer {
   Category category_;
   Pool pool_;
   std::shared_ptr<void> owner_;  // of an adopted block
+  StepArena::Ticket ticket_;
 };
 
 /// The allocator of one rank. Thread safe: communication and I/O workers free buffers too.
@@ -123,6 +125,20 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// How often the system was asked for memory: constant in a steady state.
   int64_t system_allocations() const;
 
+  /// Brackets the work of a training step, which the calling thread does: see StepArena.
+  class Step {
+   public:
+    explicit Step(Memory& memory);
+    ~Step();
+    Step(const Step&) = delete;
+    Step& operator=(const Step&) = delete;
+
+   private:
+    Memory& memory_;
+  };
+  /// Bytes that the step's arena takes beyond the most that was alive in it at once; 0 before there is one.
+  int64_t fragmentation() const;
+
  private:
   explicit Memory(bool is_virtual) : virtual_(is_virtual) {}
   friend class Buffer;
@@ -131,6 +147,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   void require_room(int64_t bytes, Category category, Pool pool) const;
   void book(int64_t bytes, Category category, Pool pool);
   void* take_block(size_t size_class);
+  void end_step();
+  /// Gives the unused blocks back to the system that steps get from the arena from now on.
+  void drop_replaced_blocks();
   [[noreturn]] void refuse(int64_t bytes, Category category) const;
   /// "4 x 512.0 MiB activations, ...": the buffers that take most together.
   std::string largest_buffers() const;
@@ -142,6 +161,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   std::map<std::pair<int64_t, Category>, int64_t> alive_;  // buffers of the device pool by size and category
   std::unordered_map<size_t, std::vector<void*>> free_;
   int64_t system_allocations_ = 0;
+  StepArena arena_;
+  void* arena_block_ = nullptr;
+  int64_t arena_bytes_ = 0;
 };
 
 }  // namespace nought

@@ -43,6 +43,7 @@ StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t tota
 }
 
 StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm) {
+  const Memory::Step scope(*model_.context().memory);
   StepResult result = compute(micro_batches, total_targets);
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
   if (result.skipped && !scaler_.scales()) {

@@ -2,7 +2,8 @@
 
 namespace nought {
 
-RankMemory peaks_of(const MemoryLedger& ledger) {
+RankMemory peaks_of(const Memory& of) {
+  const MemoryLedger& ledger = of.ledger();
   RankMemory memory;
   for (size_t c = 0; c < kNumCategories; ++c) {
     memory.peak[c] = ledger.peak(static_cast<Category>(c));
@@ -10,6 +11,7 @@ RankMemory peaks_of(const MemoryLedger& ledger) {
   }
   memory.peak_total = ledger.peak_total();
   memory.host_peak = ledger.peak_total(Pool::host);
+  memory.fragmentation = of.fragmentation();
   return memory;
 }
 

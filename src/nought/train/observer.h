@@ -47,9 +47,10 @@ struct StepReport {
 struct RankMemory {
   std::array<int64_t, kNumCategories> peak{}, at_peak{};
   int64_t peak_total = 0;
-  int64_t host_peak = 0;  // of the host pool; all else is of the device's
+  int64_t host_peak = 0;      // of the host pool; all else is of the device's
+  int64_t fragmentation = 0;  // beyond what was alive, see Memory
 };
-RankMemory peaks_of(const MemoryLedger& ledger);
+RankMemory peaks_of(const Memory& memory);
 
 class TrainObserver {
  public:

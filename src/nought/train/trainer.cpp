@@ -204,7 +204,7 @@ std::vector<RankMemory> Trainer::gather_memory() {
   // Ranks are processes of one program: the struct travels as it is.
   static_assert(std::is_trivially_copyable_v<RankMemory> && sizeof(RankMemory) % sizeof(int64_t) == 0);
   constexpr int64_t kWidth = sizeof(RankMemory) / sizeof(int64_t);
-  const RankMemory mine = peaks_of(context_.memory->ledger());
+  const RankMemory mine = peaks_of(*context_.memory);
   const Tensor sent = context_.empty({kWidth}, DType::i64, Category::workspace);
   const Tensor all = context_.empty({ranks_.size() * kWidth}, DType::i64, Category::workspace);
   std::memcpy(sent.raw(), &mine, sizeof mine);

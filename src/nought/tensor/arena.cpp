@@ -1,0 +1,170 @@
+#include "nought/tensor/arena.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <tuple>
+
+#include "nought/tensor/random.h"
+
+namespace nought {
+
+namespace {
+
+bool together(const Lifetime& a, const Lifetime& b) { return a.begin < b.end && b.begin < a.end; }
+
+int64_t most_alive(std::span<const Lifetime> blocks) {
+  std::vector<std::pair<int64_t, int64_t>> changes;  // (event, bytes); at one event, ends come before begins
+  for (const Lifetime& block : blocks) {
+    changes.emplace_back(block.begin, block.bytes);
+    changes.emplace_back(block.end, -block.bytes);
+  }
+  std::sort(changes.begin(), changes.end());
+  int64_t alive = 0, most = 0;
+  for (const auto& [event, bytes] : changes) most = std::max(most, alive += bytes);
+  return most;
+}
+
+/// Places the blocks in the given order, each as low as it goes.
+Packing place(std::span<const Lifetime> blocks, std::span<const size_t> order) {
+  Packing packing{.offsets = std::vector<int64_t>(blocks.size()), .bytes = 0, .alive = 0};
+  std::vector<size_t> placed;  // by offset
+  for (const size_t each : order) {
+    const Lifetime& block = blocks[each];
+    int64_t offset = 0;
+    for (const size_t other : placed) {
+      if (!together(block, blocks[other])) continue;
+      if (packing.offsets[other] >= offset + block.bytes) break;
+      offset = std::max(offset, packing.offsets[other] + blocks[other].bytes);
+    }
+    packing.offsets[each] = offset;
+    packing.bytes = std::max(packing.bytes, offset + block.bytes);
+    const auto at = std::upper_bound(placed.begin(), placed.end(), offset,
+                                     [&](int64_t value, size_t other) { return value < packing.offsets[other]; });
+    placed.insert(at, each);
+  }
+  return packing;
+}
+
+}  // namespace
+
+namespace {
+
+/// Comparisons of two blocks that a search for a better order may take, some tenths of a second, and orders it tries.
+constexpr int64_t kSearch = 100'000'000, kMostOrders = 2000;
+
+/// Moves blocks that end above the most that is alive to earlier turns, at random but the same on every run; now and
+/// then accepts a packing that is a little worse than the last. Keeps the best that it meets.
+void improve(std::span<const Lifetime> blocks, int64_t alive, std::vector<size_t> order, Packing& best) {
+  const auto count = static_cast<int64_t>(blocks.size());
+  const int64_t orders = std::min(kMostOrders, kSearch / (count * count + 1));
+  Packing last = place(blocks, order);
+  for (int64_t i = 0; i < orders && best.bytes > alive; ++i) {
+    const Philox random = philox(0, static_cast<uint64_t>(i));
+    std::vector<std::ptrdiff_t> above;
+    for (size_t k = 0; k < order.size(); ++k)
+      if (last.offsets[order[k]] + blocks[order[k]].bytes > alive) above.push_back(static_cast<std::ptrdiff_t>(k));
+    const std::ptrdiff_t from = above[random[0] % above.size()];
+    const std::ptrdiff_t to = i % 3 == 0 ? 0 : static_cast<std::ptrdiff_t>(random[1]) % (from + 1);
+    std::vector<size_t> next = order;
+    std::rotate(next.begin() + to, next.begin() + from, next.begin() + from + 1);
+    Packing packing = place(blocks, next);
+    const bool bold = random[2] % 16 == 0 && packing.bytes < last.bytes + last.bytes / 20;
+    if (packing.bytes > last.bytes && !bold) continue;
+    if (packing.bytes < best.bytes) best = packing;
+    order = std::move(next), last = std::move(packing);
+  }
+}
+
+}  // namespace
+
+Packing pack(std::span<const Lifetime> blocks) {
+  const int64_t alive = most_alive(blocks);
+  std::vector<size_t> order(blocks.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto length = [&](size_t i) { return blocks[i].end - blocks[i].begin; };
+  Packing best = place(blocks, order);
+  const auto attempt = [&](auto key) {
+    if (best.bytes == alive) return;
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+    if (Packing packing = place(blocks, order); packing.bytes < best.bytes) best = std::move(packing);
+    improve(blocks, alive, order, best);
+  };
+  attempt([&](size_t i) { return std::tuple(-length(i), -blocks[i].bytes); });
+  attempt([&](size_t i) { return std::tuple(-blocks[i].bytes, -length(i)); });
+  attempt([&](size_t i) { return std::tuple(-blocks[i].bytes * length(i), blocks[i].begin); });
+  attempt([&](size_t i) { return std::tuple(blocks[i].begin, -length(i)); });
+  best.alive = alive;
+  return best;
+}
+
+namespace {
+
+/// Beyond this many the step goes on without: a run whose steps differ has no use for an arena.
+constexpr int kMostPlans = 4;
+constexpr int64_t kStepToWatch = 2;  // the first one also makes what stays
+constexpr size_t kMostBlocks = 20000;
+
+}  // namespace
+
+bool StepArena::is_free(int64_t offset, int64_t bytes) const {
+  const auto after = used_.lower_bound(offset);
+  if (after != used_.end() && after->first < offset + bytes) return false;
+  return after == used_.begin() || std::prev(after)->second <= offset;
+}
+
+StepArena::Place StepArena::take(int64_t bytes) {
+  if (!in_step_ || bytes < kLeastBytes || std::this_thread::get_id() != thread_) return {};
+  const auto index = seen_.size();
+  seen_.push_back({bytes, clock_++, kForever});
+  Place place{nullptr, {static_cast<int64_t>(index), step_, false}};
+  if (index >= planned_.size()) return place;
+  as_planned_ = as_planned_ && planned_[index].bytes == bytes;
+  if (!as_planned_ || planned_[index].end == kForever || data_ == nullptr) return place;
+  const int64_t offset = packing_.offsets[index];
+  if (!is_free(offset, bytes)) return place;  // somebody holds on to a block for longer than in the watched step
+  used_.emplace(offset, offset + bytes);
+  place.data = data_ + offset;
+  place.ticket.placed = true;
+  return place;
+}
+
+void StepArena::give_back(const std::byte* data, const Ticket& ticket) {
+  if (ticket.index < 0) return;
+  if (ticket.placed) used_.erase(data - data_);
+  if (in_step_ && ticket.step == step_) seen_[static_cast<size_t>(ticket.index)].end = clock_++;
+}
+
+void StepArena::begin_step() {
+  thread_ = std::this_thread::get_id();
+  ++step_;
+  clock_ = 0;
+  in_step_ = as_planned_ = true;
+  seen_.clear();
+}
+
+std::optional<Packing> StepArena::end_step() {
+  in_step_ = false;
+  const bool fits = as_planned_ && seen_.size() <= planned_.size();
+  if (step_ < kStepToWatch || fits || plans_ == kMostPlans || in_use() || seen_.size() > kMostBlocks) return {};
+  ++plans_;
+  planned_ = seen_;
+  std::vector<Lifetime> passing = seen_;
+  for (Lifetime& each : passing)
+    if (each.end == kForever) each = {};  // takes no room
+  return pack(passing);
+}
+
+std::vector<int64_t> StepArena::outlasting() const {
+  std::vector<int64_t> sizes;
+  for (const Lifetime& each : planned_)
+    if (each.end == kForever) sizes.push_back(each.bytes);
+  return sizes;
+}
+
+void StepArena::move_to(std::byte* data, Packing packing) {
+  data_ = data;
+  packing_ = std::move(packing);
+}
+
+}  // namespace nought
