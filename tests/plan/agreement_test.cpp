@@ -193,7 +193,7 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
     const Measurement measured = measure(config, layout);
     expect_agreement(predicted, measured);
     EXPECT_EQ(measured.late_allocations, 0);
-    EXPECT_LE(measured.memory.fragmentation, measured.memory.peak_total / 50);
+    EXPECT_LE(measured.memory.fragmentation, measured.memory.peak_total / 25);
     gapless += measured.memory.fragmentation == 0;
     for (size_t c = 0; c < kNumCategories; ++c) checked[c] += predicted.memory.peak[c] >= kMiB;
   }

@@ -49,7 +49,7 @@ TEST(Arena, a_stack_of_blocks_leaves_no_gap) {
 
 TEST(Arena, any_lifetimes_are_packed_soundly) {
   std::mt19937 random(5);
-  for (int round = 0; round < 50; ++round) {
+  for (int round = 0; round < 10; ++round) {
     std::vector<Lifetime> blocks;
     for (int i = 0; i < 60; ++i) {
       const int64_t begin = random() % 100;

@@ -51,7 +51,7 @@ Packing place(std::span<const Lifetime> blocks, std::span<const size_t> order) {
 namespace {
 
 /// Comparisons of two blocks that a search for a better order may take, some tenths of a second, and orders it tries.
-constexpr int64_t kSearch = 100'000'000, kMostOrders = 2000;
+constexpr int64_t kSearch = 30'000'000, kMostOrders = 500;
 
 /// Moves blocks that end above the most that is alive to earlier turns, at random but the same on every run; now and
 /// then accepts a packing that is a little worse than the last. Keeps the best that it meets.

@@ -176,15 +176,16 @@ void* system_reserve(size_t bytes) {
 }  // namespace
 
 Memory::~Memory() {
-  for (auto& [size_class, blocks] : free_)
-    for (void* block : blocks) system_free(block, size_class);
+  for (const FreeBlocks& pool : free_)
+    for (const auto& [size_class, blocks] : pool)
+      for (void* block : blocks) system_free(block, size_class);
   if (arena_block_) system_free(arena_block_, static_cast<size_t>(arena_bytes_));
 }
 
 void Memory::drop_replaced_blocks() {
   std::unordered_map<size_t, size_t> kept;
   for (const int64_t bytes : arena_.outlasting()) ++kept[size_class_of(bytes)];
-  for (auto& [size_class, blocks] : free_)
+  for (auto& [size_class, blocks] : free_[static_cast<size_t>(Pool::device)])
     while (size_class > size_class_of(StepArena::kLeastBytes) && blocks.size() > kept[size_class]) {
       system_free(blocks.back(), size_class);
       blocks.pop_back();
@@ -204,7 +205,7 @@ std::shared_ptr<Buffer> Memory::allocate(int64_t bytes, Category category, Pool 
       const StepArena::Place place = arena_.take(counted);
       data = place.data, ticket = place.ticket;
     }
-    if (!data) data = take_block(size_class);
+    if (!data) data = take_block(size_class, pool);
     if (data) book(counted, category, pool);
   }
   if (!data)
@@ -236,9 +237,9 @@ void Memory::book(int64_t bytes, Category category, Pool pool) {
   if (pool == Pool::device) ++alive_[{bytes, category}];
 }
 
-void* Memory::take_block(size_t size_class) {
+void* Memory::take_block(size_t size_class, Pool pool) {
   if (virtual_) return system_reserve(size_class);
-  auto& blocks = free_[size_class];
+  auto& blocks = free_[static_cast<size_t>(pool)][size_class];
   if (blocks.empty()) {
     ++system_allocations_;
     return system_allocate(size_class);
@@ -260,7 +261,7 @@ void Memory::release(const Buffer& buffer) {
   if (virtual_) {
     munmap(buffer.data_, buffer.size_class_);
   } else {
-    free_[buffer.size_class_].push_back(buffer.data_);
+    free_[static_cast<size_t>(buffer.pool_)][buffer.size_class_].push_back(buffer.data_);
   }
 }
 

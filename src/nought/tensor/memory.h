@@ -146,7 +146,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// Under mutex_: refuses what the budget does not hold, and books the rest.
   void require_room(int64_t bytes, Category category, Pool pool) const;
   void book(int64_t bytes, Category category, Pool pool);
-  void* take_block(size_t size_class);
+  void* take_block(size_t size_class, Pool pool);
   void end_step();
   /// Gives the unused blocks back to the system that steps get from the arena from now on.
   void drop_replaced_blocks();
@@ -158,8 +158,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   MemoryLedger ledger_;
   mutable std::mutex mutex_;
   int64_t limit_ = 0;
-  std::map<std::pair<int64_t, Category>, int64_t> alive_;  // buffers of the device pool by size and category
-  std::unordered_map<size_t, std::vector<void*>> free_;
+  std::map<std::pair<int64_t, Category>, int64_t> alive_;             // buffers of the device pool by size and category
+  using FreeBlocks = std::unordered_map<size_t, std::vector<void*>>;  // by size class
+  std::array<FreeBlocks, kNumPools> free_;
   int64_t system_allocations_ = 0;
   StepArena arena_;
   void* arena_block_ = nullptr;
