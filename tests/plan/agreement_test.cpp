@@ -197,7 +197,7 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
     gapless += measured.memory.fragmentation == 0;
     for (size_t c = 0; c < kNumCategories; ++c) checked[c] += predicted.memory.peak[c] >= kMiB;
   }
-  EXPECT_GE(gapless, all.size() * 9 / 10) << "of " << all.size() << " steps fill their arenas without a gap";
+  EXPECT_GE(gapless, all.size() * 8 / 10) << "of " << all.size() << " steps fill their arenas without a gap";
   for (const Category category :
        {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::workspace})
     EXPECT_GE(checked[static_cast<size_t>(category)], 20) << name_of(category) << " is too small to say anything";
