@@ -97,6 +97,28 @@ TEST(Runs, metrics_have_every_field_of_every_step) {
   }
 }
 
+TEST(Runs, a_step_is_broken_down_and_traced_where_that_is_asked_for) {
+  TempFolder folder;
+  write_run(folder);
+  const std::string trace = (folder / "trace.json").string();
+  const Ended run = run_program(
+      train_command(folder, fmt::format("--ranks 2 --trace {} --set deepspeed.zero_optimization.stage=3 --set "
+                                        "deepspeed.wall_clock_breakdown=true --set deepspeed.comms_logger.enabled=true",
+                                        trace)));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const char* text : {"forward ", "backward ", "optimizer ", "% of it hidden", "reduce_scatter"})
+    EXPECT_NE(run.out.find(text), std::string::npos) << text << " in " << run.out;
+  for (const nlohmann::json& line : metrics_of(folder)) {
+    const double parts = line.at("forward_seconds").get<double>() + line.at("backward_seconds").get<double>() +
+                         line.at("optimizer_seconds").get<double>();
+    EXPECT_LE(parts, line.at("seconds").get<double>());
+    EXPECT_GT(line.at("communication_seconds").get<double>(), 0);
+    const double hidden = line.at("communication_hidden");
+    EXPECT_TRUE(0 <= hidden && hidden <= 1) << hidden;
+  }
+  EXPECT_TRUE(nlohmann::json::parse(std::ifstream(trace)).at("traceEvents").is_array());
+}
+
 TEST(Runs, a_checkpoint_converts_to_what_the_run_exports) {
   TempFolder folder;
   write_run(folder);

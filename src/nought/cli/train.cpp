@@ -4,6 +4,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
+#include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/monitors.h"
 #include "nought/observe/progress.h"
@@ -20,6 +21,7 @@ struct TrainOptions {
   std::vector<std::string> overrides;
   LaunchOptions launch;
   bool resume = false, overwrite = false;
+  std::string trace_file;
 
   StartMode mode() const { return resume ? StartMode::resume : overwrite ? StartMode::overwrite : StartMode::fresh; }
   RunPlan plan(int world_size) const { return resolve(load_run_config(run_file, overrides), world_size); }
@@ -33,8 +35,18 @@ void add_run_options(CLI::App& command, TrainOptions& options) {
       ->take_all();
 }
 
+/// Begins to record what the plan wants to know; the context's operations too, where they are traced.
+Context with_timeline(Context context, Communicator& world, const RunPlan& plan) {
+  if (!plan.wall_clock_breakdown && !plan.comms_logger && plan.trace_file.empty()) return context;
+  const auto timeline = std::make_shared<Timeline>();
+  world.record(timeline);
+  if (!plan.trace_file.empty()) context.kernels = make_timed_kernels(context.kernels, timeline);
+  return context;
+}
+
 void train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
-  const RunPlan plan = options.plan(world.size());
+  RunPlan plan = options.plan(world.size());
+  plan.trace_file = options.trace_file;
   const bool first = world.rank() == 0;
   if (first) validate_run(plan, options.mode());
   world.barrier().wait();
@@ -50,7 +62,7 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
     CsvMonitor csv(plan.csv_dir, plan.train_batch);
     if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);
     if (!plan.csv_dir.empty()) observers.push_back(&csv);
-    Trainer(plan, options.mode(), world, context, observers).run();
+    Trainer(plan, options.mode(), world, with_timeline(context, world, plan), observers).run();
   } catch (const MemoryLimitError& refusal) {
     throw MemoryLimitError(explain_refusal(refusal, plan));
   }
@@ -77,6 +89,10 @@ void add_train(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<TrainOptions>();
   add_run_options(*command, *options);
   add_launch_options(*command, options->launch);
+  command
+      ->add_option("--trace", options->trace_file,
+                   "Write a trace of the third step: all ranks' operations and collectives, for ui.perfetto.dev")
+      ->type_name("FILE");
   command->add_flag("--resume", options->resume, "Continue the last checkpoint of training.output_dir");
   command->add_flag("--overwrite", options->overwrite,
                     "Remove the checkpoints of an earlier run in training.output_dir");

@@ -19,6 +19,7 @@
 #include "nought/kernels/kernels.h"
 #include "nought/tensor/stream.h"
 #include "nought/tensor/tensor.h"
+#include "nought/tensor/timeline.h"
 
 namespace nought {
 
@@ -91,6 +92,15 @@ class Communicator {
 
   /// Sent by the collectives issued so far, those in flight included.
   virtual Traffic traffic() = 0;
+  /// Later collectives, and those who wait() for them, put themselves on the timeline; null: no more.
+  virtual void record(std::shared_ptr<Timeline> timeline) = 0;
+  /// Where this rank records what it does, or null.
+  virtual Timeline* timeline() const = 0;
+  /// event.wait() on the record.
+  void wait(const Event& event) const {
+    const TimedScope scope(event.ready() ? nullptr : timeline(), SpanKind::wait, "wait");
+    event.wait();
+  }
   /// What each collective may take before it fails with CommError; default 10 minutes.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
 };

@@ -31,7 +31,9 @@ Event StreamCommunicator::enqueue(Call call, Body body) {
   call.rank = rank();
   call.size = size();
   call.timeout = timeout_;
-  return stream_->submit([call, body = std::move(body)]() mutable {
+  return stream_->submit([call, timeline = timeline_, body = std::move(body)]() mutable {
+    // A group of one moves nothing.
+    const TimedScope scope(call.size > 1 ? timeline.get() : nullptr, SpanKind::collective, call.name, call.bytes);
     call.deadline = std::chrono::steady_clock::now() + call.timeout;
     body(call);
   });
@@ -157,6 +159,7 @@ std::unique_ptr<Communicator> StreamCommunicator::split(int color, int key) {
   if (!group) return make_self_communicator();
   auto communicator = std::make_unique<StreamCommunicator>(std::move(group), stream_);
   communicator->set_timeout(timeout_);
+  communicator->timeline_ = timeline_;
   return communicator;
 }
 

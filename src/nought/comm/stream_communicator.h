@@ -33,6 +33,8 @@ class StreamCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
 
   Traffic traffic() override { return traffic_; }
+  void record(std::shared_ptr<Timeline> timeline) override { timeline_ = std::move(timeline); }
+  Timeline* timeline() const override { return timeline_.get(); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
 
  private:
@@ -47,6 +49,7 @@ class StreamCommunicator final : public Communicator {
 
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Stream> stream_;
+  std::shared_ptr<Timeline> timeline_;
   std::chrono::milliseconds timeout_ = std::chrono::minutes(10);
   int exceptions_at_birth_;
   Traffic traffic_;

@@ -31,6 +31,15 @@ void MetricsWriter::on_step(const StepReport& report) {
                               {"mfu", report.mfu},
                               {"bytes_sent", report.bytes_sent}};
   if (report.loss_scale > 0) line["loss_scale"] = report.loss_scale;
+  if (report.breakdown) {
+    const StepBreakdown& times = *report.breakdown;
+    line["seconds"] = report.seconds;
+    line["forward_seconds"] = times.forward;
+    line["backward_seconds"] = times.backward;
+    line["optimizer_seconds"] = times.optimizer;
+    line["communication_seconds"] = times.communication;
+    line["communication_hidden"] = times.hidden();
+  }
   line["skipped"] = report.skipped;
   if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
   if (!report.experts.empty()) {

@@ -20,6 +20,13 @@ std::string balance_of(const RouterLoads& experts) {
   if (experts.dropped > 0) text += fmt::format("dropped {:.1f}%  ", 100 * experts.dropped / experts.choices());
   return text;
 }
+
+std::string breakdown_line(const StepBreakdown& times) {
+  const auto seconds = [](double value) { return fmt::format("{:.4g} ms", 1e3 * value); };
+  return fmt::format("forward {}  backward {}  optimizer {}  communication {}, {:.0f}% of it hidden",
+                     seconds(times.forward), seconds(times.backward), seconds(times.optimizer),
+                     seconds(times.communication), 100 * times.hidden());
+}
 }  // namespace
 
 void ProgressPrinter::on_start(const RunSummary& summary) {
@@ -58,6 +65,7 @@ void ProgressPrinter::on_step(const StepReport& report) {
                   format_count(std::round(report.tokens_per_second)), 100 * report.mfu,
                   format_duration(mean * static_cast<double>(max_steps_ - report.step)));
   stays ? line_.print(line) : line_.show(line);
+  if (stays && report.breakdown) line_.print("      " + breakdown_line(*report.breakdown));
 }
 
 void ProgressPrinter::on_checkpoint(const std::filesystem::path& path) { line_.print("saved   " + path.string()); }
@@ -72,6 +80,18 @@ std::string describe(const Evaluation& evaluation) {
       fmt::format("perplexity {:.4g}  {:.4f} bits per token", evaluation.perplexity(), evaluation.bits_per_token());
   if (evaluation.text_bytes > 0) text += fmt::format("  {:.4f} bits per byte", evaluation.bits_per_byte());
   return text;
+}
+
+void ProgressPrinter::on_collectives(const std::vector<CollectiveTotal>& totals) {
+  line_.print(fmt::format("\n{:<16} {:>10} {:>8} {:>12} {:>12} {:>14}", "collective", "size", "calls", "total", "mean",
+                          "rate"));
+  for (const CollectiveTotal& total : totals) {
+    const double mean = total.seconds / static_cast<double>(total.calls);
+    const auto rate = static_cast<int64_t>(static_cast<double>(total.bytes) / std::max(mean, 1e-9));
+    line_.print(fmt::format("{:<16} {:>10} {:>8} {:>9.1f} ms {:>9.3f} ms {:>12}/s", total.name,
+                            format_bytes(total.bytes), total.calls, 1e3 * total.seconds, 1e3 * mean,
+                            format_bytes(rate)));
+  }
 }
 
 void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) {

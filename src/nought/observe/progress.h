@@ -25,6 +25,7 @@ class ProgressPrinter final : public TrainObserver {
   void on_step(const StepReport& report) override;
   void on_checkpoint(const std::filesystem::path& path) override;
   void on_validation(int64_t step, const Evaluation& evaluation) override;
+  void on_collectives(const std::vector<CollectiveTotal>& totals) override;
   void on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) override;
 
  private:

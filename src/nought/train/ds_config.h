@@ -225,6 +225,19 @@ struct DsMonitor {
   }
 };
 
+struct DsCommsLogger {
+  Setting<bool> enabled{false};
+  Setting<bool> prof_all{true};
+  std::vector<std::string> prof_ops;
+
+  template <class V>
+  void visit(V& v) {
+    v("enabled", enabled, "print the number, bytes, time and rate of rank 0's collectives at the end of the run");
+    v("prof_all", prof_all, "of all collectives; false: of those in prof_ops");
+    v("prof_ops", prof_ops, "their names: all_gather, reduce_scatter, all_reduce, ...");
+  }
+};
+
 struct DsConfig {
   Auto<int64_t> train_batch_size;
   Auto<int64_t> train_micro_batch_size_per_gpu;
@@ -244,6 +257,8 @@ struct DsConfig {
   Setting<int64_t> steps_per_print;
   DsMonitor tensorboard;
   DsMonitor csv_monitor;
+  Setting<bool> wall_clock_breakdown{false};
+  DsCommsLogger comms_logger;
 
   template <class V>
   void visit(V& v) {
@@ -271,6 +286,9 @@ struct DsConfig {
       "updates between two lines of output, unless training.logging_steps is given");
     v("tensorboard", tensorboard, "");
     v("csv_monitor", csv_monitor, "");
+    v("wall_clock_breakdown", wall_clock_breakdown,
+      "time every step's phases and communication on rank 0, and how much of it was hidden: lines and metrics.jsonl");
+    v("comms_logger", comms_logger, "");
   }
 };
 

@@ -104,7 +104,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"dataloader_drop_last", "false", no_effect, "every batch is whole"},
 
     // logging
-    {"wall_clock_breakdown", "false", no_effect, "metrics.jsonl has the tokens/s of every step, not its phases"},
     {"memory_breakdown", "false", no_effect, "a run always prints its memory table"},
     {"dump_state", "false", no_effect, "`nought check` prints every resolved value"},
     {"wandb.enabled", "false", no_effect, kMetricsOnly},
@@ -120,11 +119,8 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"flops_profiler.detailed", "true", gated, kGated},
     {"flops_profiler.output_file", "null", gated, kGated},
     {"flops_profiler.recompute_fwd_factor", "0", gated, kGated},
-    {"comms_logger.enabled", "false", no_effect, "metrics.jsonl has the bytes sent in every step"},
-    {"comms_logger.verbose", "false", gated, kGated},
-    {"comms_logger.prof_all", "true", gated, kGated},
-    {"comms_logger.debug", "false", gated, kGated},
-    {"comms_logger.prof_ops", "[]", gated, kGated},
+    {"comms_logger.verbose", "false", no_effect, "the collectives are summed up at the end of the run"},
+    {"comms_logger.debug", "false", no_effect, "--trace shows where each collective came from"},
 
     // everything else
     {"checkpoint.tag_validation", "\"Warn\"", no_effect, "one rank names a checkpoint for all"},

@@ -4,11 +4,13 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "nought/autograd/moe.h"
 #include "nought/tensor/memory.h"
+#include "nought/train/breakdown.h"
 #include "nought/train/evaluation.h"
 
 namespace nought {
@@ -37,10 +39,11 @@ struct StepReport {
   int64_t bytes_sent = 0;        // by rank 0 in this step, over all collectives
   double loss_scale = 0;         // that the step was computed with; 0 without scaling
   double next_loss_scale = 0;
-  bool skipped = false;        // a gradient overflowed, or something was not finite: no update
-  int64_t skipped_so_far = 0;  // updates of the run that were skipped
-  std::string nonfinite = {};  // what was found where, unless the loss scale is to blame
-  RouterLoads experts = {};    // of all ranks and micro-batches; empty without experts
+  bool skipped = false;                         // a gradient overflowed, or something was not finite: no update
+  int64_t skipped_so_far = 0;                   // updates of the run that were skipped
+  std::string nonfinite = {};                   // what was found where, unless the loss scale is to blame
+  std::optional<StepBreakdown> breakdown = {};  // of rank 0, where it is asked for
+  RouterLoads experts = {};                     // of all ranks and micro-batches; empty without experts
 };
 
 /// Bytes of one rank, by category.
@@ -60,6 +63,8 @@ class TrainObserver {
   virtual void on_checkpoint(const std::filesystem::path&) {}
   /// After `step` updates.
   virtual void on_validation(int64_t /*step*/, const Evaluation&) {}
+  /// Of rank 0 in the whole run, where they are asked for.
+  virtual void on_collectives(const std::vector<CollectiveTotal>&) {}
   virtual void on_finish(const std::vector<RankMemory>&, const std::filesystem::path& /*exported*/) {}
 };
 

@@ -81,14 +81,18 @@ struct RunPlan {
   uint64_t seed = 42;
   int64_t logging_steps = 10;
   EvalStrategy eval_strategy = EvalStrategy::no;
-  int64_t eval_steps = 10;       // updates between validations, with EvalStrategy::steps
-  int64_t eval_micro_batch = 1;  // sequences per rank and forward of a validation
-  int64_t save_steps = 500;      // 0 = only at the end
-  int64_t save_total_limit = 0;  // 0 = keep all checkpoints
-  int64_t device_memory = 0;     // bytes that a rank may hold at once; 0 = no limit
+  int64_t eval_steps = 10;                  // updates between validations, with EvalStrategy::steps
+  int64_t eval_micro_batch = 1;             // sequences per rank and forward of a validation
+  int64_t save_steps = 500;                 // 0 = only at the end
+  int64_t save_total_limit = 0;             // 0 = keep all checkpoints
+  int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   int64_t max_shard_bytes = 5'000'000'000;  // of a file of the exported weights
   std::string output_dir;
-  std::string tensorboard_dir, csv_dir;  // folders of monitors; empty = none
+  bool wall_clock_breakdown = false;                 // phases and communication of every step
+  bool comms_logger = false;                         // the collectives of the run, at its end
+  std::vector<std::string> logged_collectives = {};  // their names; empty = all
+  std::string trace_file;                            // of one step, all ranks; empty = none
+  std::string tensorboard_dir, csv_dir;              // folders of monitors; empty = none
 
   std::vector<Resolved> resolved;
   std::vector<std::string> warnings;

@@ -7,6 +7,7 @@
 #include "nought/models/flops.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/matmul_rate.h"
+#include "nought/train/trace.h"
 
 namespace nought {
 
@@ -22,6 +23,8 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
 }
 
 namespace {
+
+constexpr int64_t kTracedStep = 3;  // of a run: by then buffers are allocated
 
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
   return {plan.micro_batch, plan.accumulation, ranks.size(), ranks.rank()};
@@ -121,10 +124,12 @@ void Trainer::run() {
   RunSummary start = summary(peak_flops);
   start.first_step = steps_made();
   tell([&](TrainObserver& observer) { observer.on_start(start); });
+  if (ranks_.timeline() != nullptr) ranks_.timeline()->start();
+  if (!plan_.trace_file.empty()) traced_step_ = std::min(start.first_step + kTracedStep, plan_.max_steps);
 
   int64_t saved = start.first_step == 0 ? -1 : start.first_step, validated = -1;
   while (steps_made() < plan_.max_steps) {
-    const StepReport report = step(start.flops_per_token, peak_flops);
+    const StepReport report = timed_step(start.flops_per_token, peak_flops);
     tell([&](TrainObserver& observer) { observer.on_step(report); });
     if (validates_after(report.step)) validate(), validated = report.step;
     if (plan_.save_steps > 0 && report.step % plan_.save_steps == 0) save(), saved = report.step;
@@ -132,6 +137,7 @@ void Trainer::run() {
   if (saved != steps_made()) save();
   if (validated != steps_made()) validate();
   export_hf_folder(model_, decoder_.config(), plan_.data.tokenizer, plan_.output_dir, plan_.max_shard_bytes);
+  if (!collectives_.empty()) tell([&](TrainObserver& observer) { observer.on_collectives(collectives_); });
   const std::vector<RankMemory> peaks = gather_memory();
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
 }
@@ -141,6 +147,25 @@ RouterLoads Trainer::expert_loads() {
   RouterLoads loads = decoder_.take_router_loads();
   if (!loads.empty()) loads.sum_over(model_);
   return loads;
+}
+
+StepReport Trainer::timed_step(double flops_per_token, double peak_flops) {
+  Timeline* timeline = ranks_.timeline();
+  if (timeline == nullptr) return step(flops_per_token, peak_flops);
+  const bool traced = steps_made() + 1 == traced_step_;
+  if (traced) {
+    model_.settle();
+    ranks_.barrier().wait();  // the moment that all ranks' times are from
+    timeline->take();
+  }
+  const Span::Clock::time_point origin = Span::Clock::now();
+  StepReport report = step(flops_per_token, peak_flops);
+  if (traced) model_.settle();
+  const std::vector<Span> spans = timeline->take();
+  if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(spans);
+  if (plan_.comms_logger) add_collectives(spans, plan_.logged_collectives, collectives_);
+  if (traced) write_trace(ranks_, context_, spans, origin, plan_.trace_file);
+  return report;
 }
 
 StepReport Trainer::step(double flops_per_token, double peak_flops) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nought/models/decoder.h"
+#include "nought/train/breakdown.h"
 #include "nought/train/checkpoint.h"
 #include "nought/train/engine.h"
 #include "nought/train/observer.h"
@@ -42,6 +43,8 @@ class Trainer {
  private:
   void load();
   RunSummary summary(double peak_flops) const;
+  /// A step, and what the context's timeline has to say about it.
+  StepReport timed_step(double flops_per_token, double peak_flops);
   StepReport step(double flops_per_token, double peak_flops);
   RouterLoads expert_loads();
   void save();
@@ -66,6 +69,8 @@ class Trainer {
   ShardedModel model_;
   Engine engine_;
   std::string start_;
+  int64_t traced_step_ = 0;  // 0: none
+  std::vector<CollectiveTotal> collectives_;
   std::vector<std::string> notes_;
 };
 

@@ -107,7 +107,7 @@ void Reducer::send(Flight flight) {
 void Reducer::land_oldest() {
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
-  flight.event.wait();
+  ranks_.wait(flight.event);
   if (!flight.from) return;
   if (flight.add) {
     context_.run(AddTo{.x = flight.from, .into = flight.into});
@@ -118,7 +118,7 @@ void Reducer::land_oldest() {
 
 void Reducer::settle() {
   while (!flights_.empty()) land_oldest();
-  for (State& state : states_) state.reduction.wait();
+  for (State& state : states_) ranks_.wait(state.reduction);
 }
 
 Tensor Reducer::owned(size_t unit) const {

@@ -26,7 +26,7 @@ void Residency::lease(size_t unit) {
   State& state = states_[unit];
   prefetch(unit);
   ++state.leases;
-  state.arrival.wait();
+  ranks_.wait(state.arrival);
 }
 
 void Residency::release(size_t unit) {
@@ -44,7 +44,7 @@ Tensor Residency::whole(size_t unit) const {
 
 Tensor Residency::owned(size_t unit) const {
   const State& state = states_[unit];
-  state.arrival.wait();
+  ranks_.wait(state.arrival);
   if (policy_.shard_parameters) return state.stored;
   const Interval own = state.partition.owned(ranks_.rank());
   return state.stored.flat(own.begin, own.end);
@@ -57,7 +57,7 @@ void Residency::exchange_updates() {
 }
 
 void Residency::settle() {
-  for (State& state : states_) state.arrival.wait();
+  for (State& state : states_) ranks_.wait(state.arrival);
 }
 
 }  // namespace nought

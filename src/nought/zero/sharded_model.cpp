@@ -74,7 +74,7 @@ void ShardedModel::discard_gradients() {
 Tensor ShardedModel::gather_gradients(size_t unit) {
   const Partition& partition = residency_.partition(unit);
   Tensor whole = context_.empty({partition.padded()}, options_.gradient_dtype, Category::workspace);
-  ranks_.all_gather(reducer_->owned(unit), whole).wait();
+  ranks_.wait(ranks_.all_gather(reducer_->owned(unit), whole));
   return whole.flat(0, partition.size());
 }
 
@@ -98,16 +98,25 @@ std::string ShardedModel::at_work() const {
                      walking_back_ ? "backward" : "forward");
 }
 
+void ShardedModel::note_pass() const {
+  Timeline* timeline = ranks_.timeline();
+  if (timeline != nullptr && timeline->recording())
+    timeline->add({SpanKind::unit, at_work(), pass_begin_, Span::Clock::now()});
+}
+
 void ShardedModel::before_forward(Unit& unit) {
-  unit_at_work_ = &unit, walking_back_ = false;
+  unit_at_work_ = &unit, walking_back_ = false, pass_begin_ = Span::Clock::now();
   lease(unit);
   if (options_.overlap && unit.index() + 1 < model_.units().size()) residency_.prefetch(unit.index() + 1);
 }
 
-void ShardedModel::after_forward(Unit& unit) { release(unit); }
+void ShardedModel::after_forward(Unit& unit) {
+  release(unit);
+  note_pass();
+}
 
 void ShardedModel::before_backward(Unit& unit) {
-  unit_at_work_ = &unit, walking_back_ = true;
+  unit_at_work_ = &unit, walking_back_ = true, pass_begin_ = Span::Clock::now();
   lease(unit);
   if (options_.overlap && unit.index() > 0) residency_.prefetch(unit.index() - 1);
 }
@@ -115,6 +124,7 @@ void ShardedModel::before_backward(Unit& unit) {
 void ShardedModel::after_backward(Unit& unit) {
   release(unit);
   if (reducer_) reducer_->finish(unit.index());
+  note_pass();
 }
 
 GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {
@@ -125,7 +135,7 @@ void ShardedModel::reduce_over_ranks(std::span<double> values, ReduceOp op) {
   if (ranks_.size() == 1) return;
   const Tensor all =
       Tensor::of<double>(*context_.memory, {static_cast<int64_t>(values.size())}, values, Category::communication);
-  ranks_.all_reduce(all, op).wait();
+  ranks_.wait(ranks_.all_reduce(all, op));
   std::copy_n(all.data<double>(), values.size(), values.begin());
 }
 

@@ -74,6 +74,8 @@ class ShardedModel final : public UnitStore {
   void lease(const Unit& unit);
   void release(const Unit& unit);
   void reduce_over_ranks(std::span<double> values, ReduceOp op);
+  /// Puts the pass of the Unit at work on the timeline.
+  void note_pass() const;
 
   const Context& context_;
   Communicator& ranks_;
@@ -84,6 +86,7 @@ class ShardedModel final : public UnitStore {
   std::optional<ShardedOptimizer> optimizer_;
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
+  Span::Clock::time_point pass_begin_ = {};
 };
 
 }  // namespace nought

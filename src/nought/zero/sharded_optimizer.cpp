@@ -242,7 +242,7 @@ void ShardedOptimizer::apply_lamb(size_t unit, const Tensor& directions, double 
     context_.run(SumSquares{.x = part(unit, segment, state.master), .out = sum_at(segment, 0)});
     context_.run(SumSquares{.x = part(unit, segment, directions), .out = sum_at(segment, 1)});
   }
-  if (ranks_.size() > 1) ranks_.all_reduce(sums).wait();
+  if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums));
   for (const Segment& segment : state.segments) {
     const double ratio = lamb.trust_ratio(sum_at(segment, 0).item(), sum_at(segment, 1).item());
     apply(unit, segment, directions, lr * segment.rule.lr_scale * ratio, 1);
@@ -255,7 +255,7 @@ void ShardedOptimizer::apply_muon(size_t unit, const Tensor& directions, const T
   const auto& muon = std::get<MuonOptions>(options_.method);
   const std::vector<Parameter>& parameters = units_[unit]->parameters();
   const std::vector<ParameterRule>& rules = states_[unit].rules;
-  if (policy_.shard_optimizer) ranks_.all_gather(directions, whole).wait();
+  if (policy_.shard_optimizer) ranks_.wait(ranks_.all_gather(directions, whole));
   std::vector<Event> arrivals;
   size_t turn = unit;
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -265,7 +265,7 @@ void ShardedOptimizer::apply_muon(size_t unit, const Tensor& directions, const T
     if (owner == ranks_.rank()) muon.orthogonalize(context_, matrix.reshape(parameters[i].shape));
     if (ranks_.size() > 1) arrivals.push_back(ranks_.broadcast(matrix, owner));
   }
-  for (Event& arrival : arrivals) arrival.wait();
+  for (Event& arrival : arrivals) ranks_.wait(arrival);
   for (const Segment& segment : states_[unit].segments) {
     if (!is_directed(segment.rule)) continue;
     const double step = lr * segment.rule.lr_scale;

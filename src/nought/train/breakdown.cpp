@@ -1,0 +1,45 @@
+#include "nought/train/breakdown.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace nought {
+
+StepBreakdown breakdown_of(std::span<const Span> spans) {
+  StepBreakdown result;
+  std::vector<const Span*> waits, collectives;
+  for (const Span& span : spans) {
+    if (span.kind == SpanKind::phase && span.name == "forward") result.forward += span.seconds();
+    if (span.kind == SpanKind::phase && span.name == "backward") result.backward += span.seconds();
+    if (span.kind == SpanKind::phase && span.name == "optimizer") result.optimizer += span.seconds();
+    if (span.kind == SpanKind::wait) waits.push_back(&span);
+    if (span.kind == SpanKind::collective) collectives.push_back(&span), result.communication += span.seconds();
+  }
+  for (const Span* wait : waits) {
+    for (const Span* collective : collectives) {
+      const auto common = std::min(wait->end, collective->end) - std::max(wait->begin, collective->begin);
+      result.exposed += std::max(0.0, std::chrono::duration<double>(common).count());
+    }
+  }
+  return result;
+}
+
+void add_collectives(std::span<const Span> spans, const std::vector<std::string>& only,
+                     std::vector<CollectiveTotal>& totals) {
+  const auto key = [](const CollectiveTotal& total) { return std::tie(total.name, total.bytes); };
+  for (const Span& span : spans) {
+    if (span.kind != SpanKind::collective) continue;
+    if (!only.empty() && std::find(only.begin(), only.end(), span.name) == only.end()) continue;
+    const CollectiveTotal one{span.name, span.bytes, 1, span.seconds()};
+    const auto at =
+        std::lower_bound(totals.begin(), totals.end(), one,
+                         [&](const CollectiveTotal& a, const CollectiveTotal& b) { return key(a) < key(b); });
+    if (at != totals.end() && key(*at) == key(one)) {
+      at->calls += 1, at->seconds += one.seconds;
+    } else {
+      totals.insert(at, one);
+    }
+  }
+}
+
+}  // namespace nought
