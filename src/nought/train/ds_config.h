@@ -228,7 +228,7 @@ struct DsMonitor {
 struct DsCommsLogger {
   Setting<bool> enabled{false};
   Setting<bool> prof_all{true};
-  std::vector<std::string> prof_ops;
+  Setting<std::vector<std::string>> prof_ops{std::vector<std::string>()};
 
   template <class V>
   void visit(V& v) {

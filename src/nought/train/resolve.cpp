@@ -286,7 +286,7 @@ void Resolver::resolve_output() {
   plan_.output_dir = note("output_dir", folder);
   plan_.wall_clock_breakdown = ds_.wall_clock_breakdown.value;
   plan_.comms_logger = ds_.comms_logger.enabled.value;
-  if (!ds_.comms_logger.prof_all.value) plan_.logged_collectives = ds_.comms_logger.prof_ops;
+  if (!ds_.comms_logger.prof_all.value) plan_.logged_collectives = ds_.comms_logger.prof_ops.value;
   plan_.tensorboard_dir = resolve_monitor("tensorboard", ds_.tensorboard);
   plan_.csv_dir = resolve_monitor("csv_monitor", ds_.csv_monitor);
 }
