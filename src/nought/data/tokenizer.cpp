@@ -56,7 +56,10 @@ std::unique_ptr<Tokenizer> read_folder(const fs::path& folder) {
   if (holds("tokenizer.json")) return read_tokenizer_json(folder / "tokenizer.json");
   if (holds("vocab.json")) return read_vocab_and_merges(folder / "vocab.json");
   if (holds("tokenizer.model")) return read_sentencepiece(folder / "tokenizer.model");
-  fail<IoError>("{}: has no tokenizer.json, no vocab.json with merges.txt, and no tokenizer.model", folder.string());
+  fail<IoError>(
+      "{}: has no tokenizer.json, no vocab.json with merges.txt, and no tokenizer.model; the tokenizer of a model that "
+      "was trained on bytes is called \"bytes\"",
+      folder.string());
 }
 
 std::unique_ptr<Tokenizer> read_file(const fs::path& file) {
