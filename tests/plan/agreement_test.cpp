@@ -138,6 +138,7 @@ struct Combination {
   int64_t accumulation;
   DType wire;  // of gradients
   bool masters;
+  int64_t bucket;
 };
 
 /// Stages x ranks x recompute in full; family, dtype, overlap and accumulation take turns.
@@ -159,7 +160,7 @@ std::vector<Combination> combinations() {
                        i % 4 == 3    ? DType::f32
                        : (i / 2) % 2 ? DType::bf16
                                      : DType::f32,
-                       (i / 2) % 2 == 0 || i % 3 != 0});
+                       (i / 2) % 2 == 0 || i % 3 != 0, std::array<int64_t, 4>{0, 1'200'000, 0, 500'000'000}[i % 4]});
         ++i;
       }
   return all;
@@ -184,10 +185,12 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
                                      .overlap = each.overlap,
                                      .optimizer = {.state_dtype = each.masters ? DType::f32 : DType::bf16,
                                                    .master_weights = each.masters},
-                                     .wire_dtype = each.wire},
+                                     .wire_dtype = each.wire,
+                                     .reduce_bucket = each.bucket,
+                                     .gather_bucket = each.bucket},
                         .wire = Wire::threads};
-    SCOPED_TRACE(fmt::format("{} on {} ranks in {}, {}, overlap {}", each.family, each.ranks, name_of(each.dtype),
-                             layout.str(), each.overlap));
+    SCOPED_TRACE(fmt::format("{} on {} ranks in {}, {}, overlap {}, buckets of {}", each.family, each.ranks,
+                             name_of(each.dtype), layout.str(), each.overlap, each.bucket));
     const ModelConfig config = model_of(each.family);
     const Prediction predicted = predict(config, layout);
     const Measurement measured = measure(config, layout);

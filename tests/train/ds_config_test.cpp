@@ -104,9 +104,9 @@ TEST(DsConfig, a_refusal_names_place_value_reason_and_what_is_accepted) {
 }
 
 TEST(DsConfig, a_key_without_effect_is_a_warning_with_its_reason) {
-  EXPECT_THAT(read(R"({"zero_optimization": {"reduce_bucket_size": 2e8}})").warnings,
-              ElementsAre("ds.json: zero_optimization.reduce_bucket_size = 200000000.0 has no effect: gradients and "
-                          "parameters travel by whole Units, so a Unit is the bucket"));
+  EXPECT_THAT(read(R"({"zero_optimization": {"sub_group_size": 2e8}})").warnings,
+              ElementsAre("ds.json: zero_optimization.sub_group_size = 200000000.0 has no effect: the update runs over "
+                          "one Unit's shard after the other"));
 }
 
 TEST(DsConfig, unknown_keys_are_errors_with_the_nearest_name_at_every_level) {

@@ -30,6 +30,7 @@ struct Layout {
   double gradient_factor = 1;
   Fp8Scaling fp8 = Fp8Scaling::none;
   bool masters = true;
+  int64_t bucket = 0;
 
   std::string str() const {
     return fmt::format("{} ranks, stage {}, {}, accumulation {}", ranks, stage, name_of(dtype), accumulation);
@@ -84,7 +85,9 @@ void with_model(const Layout& layout, Body body) {
                         .optimizer = {.weight_decay = 0.1,
                                       .state_dtype = layout.masters ? DType::f32 : DType::bf16,
                                       .master_weights = layout.masters},
-                        .wire_dtype = layout.wire});
+                        .wire_dtype = layout.wire,
+                        .reduce_bucket = layout.bucket,
+                        .gather_bucket = layout.bucket});
     model.load(InitialState(3));
     const LossScaleOptions scaling{.initial_power = layout.scale_power, .window = 8};
     Engine engine(model, layout.dtype == DType::f16 ? LossScaler(scaling) : LossScaler(), layout.gradient_factor);
@@ -305,6 +308,22 @@ TEST(Layouts, overlap_changes_no_bit) {
   }
 }
 
+TEST(Layouts, buckets_change_no_bit) {
+  for (const int stage : {0, 1, 2, 3})
+    for (const int accumulation : {1, 2})
+      for (const std::optional<DType>& wire : {std::optional<DType>(), std::optional(DType::f32)}) {
+        Layout layout{.ranks = 2, .stage = stage, .dtype = DType::bf16, .accumulation = accumulation, .steps = 6};
+        layout.wire = wire;
+        SCOPED_TRACE(layout.str());
+        const Result alone = train(layout);
+        for (const int64_t bucket : {12'000, 40'000, 1'000'000}) {
+          layout.bucket = bucket;
+          layout.overlap = bucket != 40'000;
+          expect_same_bits(train(layout), alone);
+        }
+      }
+}
+
 TEST(Precision, bf16_with_fp32_masters_follows_fp32_within_one_percent) {
   const Result full = train({.ranks = 2, .stage = 2}), half = train({.ranks = 2, .stage = 2, .dtype = DType::bf16});
   const auto end = [](const Result& result) {  // the mean of the last ten steps
@@ -373,6 +392,33 @@ TEST(Traffic, a_step_sends_two_or_three_times_the_parameters) {
         EXPECT_LE(after.total_elements() - before.total_elements() - (stage == 3 ? 3 : 2) * once, 2 * ranks);
       });
     }
+}
+
+TEST(Traffic, buckets_send_the_same_in_fewer_collectives) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const auto step_of = [&](int64_t bucket) {
+      const Layout layout{.ranks = 2, .stage = stage, .bucket = bucket};
+      Traffic traffic;
+      with_model(layout, [&](ShardedModel& model, Engine& engine) {
+        const Traffic before = model.ranks().traffic();
+        take_step(layout, model, engine, 0);
+        if (model.ranks().rank() != 0) return;
+        traffic = model.ranks().traffic();
+        for (size_t c = 0; c < kNumCollectives; ++c) {
+          traffic.counts[c].elements -= before.counts[c].elements;
+          traffic.counts[c].calls -= before.counts[c].calls;
+        }
+      });
+      return traffic;
+    };
+    const Traffic alone = step_of(0), all = step_of(1'000'000);
+    EXPECT_EQ(all.total_elements(), alone.total_elements());
+    EXPECT_EQ(alone[Collective::reduce_scatter].calls, 5);  // embedding, three blocks, head
+    EXPECT_EQ(all[Collective::reduce_scatter].calls, 1);
+    if (stage < 3) {
+      EXPECT_EQ(all[Collective::all_gather].calls, 1);
+    }
+  }
 }
 
 TEST(Traffic, accumulation_reduces_once_without_gradient_sharding_and_every_time_with_it) {

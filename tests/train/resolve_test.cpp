@@ -1,8 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/train/run_config.h"
-#include "nought/train/run_plan.h"
+#include "resolve_testing.h"
 
 namespace nought {
 namespace {
@@ -11,33 +10,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-RunPlan plan_of(std::string_view text, int world_size = 1, const std::vector<std::string>& overrides = {}) {
-  return resolve(make_run_config(parse_json(text, "RUN.json"), "RUN.json", overrides), world_size);
-}
-
-std::string error_of(std::string_view text, int world_size = 1, const std::vector<std::string>& overrides = {}) {
-  try {
-    plan_of(text, world_size, overrides);
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
-
-std::string reason_of(const RunPlan& plan, std::string_view key) {
-  for (const Resolved& row : plan.resolved)
-    if (row.key == key) return row.reason;
-  return "(no such row)";
-}
-
-std::string value_of(const RunPlan& plan, std::string_view key) {
-  for (const Resolved& row : plan.resolved)
-    if (row.key == key) return row.value;
-  return "(no such row)";
-}
-
-AdamOptions adam_of(const RunPlan& plan) { return std::get<AdamOptions>(plan.optimizer.method); }
 
 constexpr const char* kIssueExample = R"({
   "model": {"model_type": "llama", "vocab_size": 256, "hidden_size": 256, "intermediate_size": 704,
@@ -132,7 +104,8 @@ TEST(Resolve, a_typical_zero2_file_with_auto_everywhere_is_filled_from_the_train
   EXPECT_EQ(value_of(plan, "reduce_bucket_size"), "4096");
   EXPECT_EQ(reason_of(plan, "train_batch"), "deepspeed: auto <- micro_batch x accumulation x world_size");
   EXPECT_EQ(reason_of(plan, "schedule.warmup_steps"), "deepspeed: auto <- training.warmup_ratio x max_steps");
-  EXPECT_THAT(plan.warnings, Contains(HasSubstr("allgather_bucket_size = 200000000.0 has no effect")));
+  EXPECT_EQ(plan.reduce_bucket, 4096);
+  EXPECT_EQ(plan.gather_bucket, 200'000'000);
   EXPECT_THAT(plan.warnings, Contains(HasSubstr("steps_per_print = 2000 has no effect")));
 }
 
@@ -262,66 +235,30 @@ TEST(Resolve, equal_values_in_both_places_and_defaults_that_differ_are_no_contra
   EXPECT_EQ(plan_of(R"({"deepspeed": {"gradient_clipping": 2, "bf16": {"enabled": true}}})").dtype, DType::bf16);
 }
 
-TEST(Resolve, fp16_has_deepspeeds_loss_scale_and_excludes_bf16) {
-  const RunPlan plan = plan_of(R"({"training": {"fp16": true}, "deepspeed": {"fp16": {"enabled": "auto"}}})");
-  EXPECT_EQ(plan.dtype, DType::f16);
-  EXPECT_EQ(plan.loss_scale, LossScaleOptions());
-  const RunPlan other = plan_of(
-      R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 8, "loss_scale_window": 50,
-          "hysteresis": 1, "consecutive_hysteresis": true, "min_loss_scale": 0.5}}})");
-  EXPECT_EQ(other.loss_scale,
-            (LossScaleOptions{
-                .initial_power = 8, .window = 50, .hysteresis = 1, .consecutive_hysteresis = true, .min_scale = 0.5}));
-  EXPECT_EQ(plan_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 128}}})").loss_scale->static_scale, 128);
-  EXPECT_EQ(plan_of(R"({"deepspeed": {"fp16": {"enabled": false, "loss_scale": 128}}})").loss_scale, std::nullopt);
-  EXPECT_THAT(error_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale_window": 0}}})"),
-              HasSubstr("fp16.loss_scale_window: expected at least 1, got 0"));
-  EXPECT_THAT(error_of(R"({"training": {"fp16": true, "bf16": true}})"), HasSubstr("are both true"));
+TEST(Resolve, a_deepspeed_schedule_by_epochs_is_filled_the_same_way) {
+  const RunPlan plan =
+      with_steps_per_epoch(plan_of(run_with(R"({"num_train_epochs": 1, "warmup_ratio": 0.5})", kZero3)), 20);
+  EXPECT_EQ(plan.schedule.total_steps, 20);
+  EXPECT_EQ(plan.schedule.warmup_steps, 10);
 }
 
-TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {
-  const RunPlan plain = plan_of(R"({"training": {"bf16": true}})", 4);
-  EXPECT_EQ(plain.gradient_dtype, DType::bf16);
-  EXPECT_EQ(plain.wire_dtype, DType::bf16);
-  EXPECT_EQ(plain.gradient_factor, 1);
-  const RunPlan chosen =
-      plan_of(R"({"training": {"bf16": true}, "deepspeed": {"data_types": {"grad_accum_dtype": "fp32"},
-      "communication_data_type": "bfloat16", "prescale_gradients": false, "gradient_predivide_factor": 2}})",
-              4);
-  EXPECT_EQ(chosen.gradient_dtype, DType::f32);
-  EXPECT_EQ(chosen.wire_dtype, DType::bf16);
-  EXPECT_EQ(chosen.gradient_factor, 2);
-  EXPECT_EQ(
-      plan_of(R"({"deepspeed": {"prescale_gradients": true, "gradient_predivide_factor": 2}})", 4).gradient_factor, 1);
-  EXPECT_THAT(error_of(R"({"training": {"bf16": true}, "deepspeed": {"data_types": {"grad_accum_dtype": "fp16"}}})"),
-              HasSubstr("gradients accumulate in fp32 or in the dtype of computation, which is bf16"));
-  EXPECT_THAT(error_of(R"({"deepspeed": {"communication_data_type": "int8"}})"), HasSubstr("expected one of fp32"));
-}
-
-TEST(Resolve, weights_without_masters_are_deepspeeds_keys_and_must_agree_with_the_others) {
-  const RunPlan plan = plan_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
-                                                          "bf16_optimizer_states": true}}})");
-  EXPECT_FALSE(plan.optimizer.master_weights);
-  EXPECT_EQ(plan.optimizer.state_dtype, DType::bf16);
-  EXPECT_TRUE(plan.optimizer.stochastic_rounding);
-  EXPECT_EQ(plan.optimizer.seed, plan.seed);
-  EXPECT_EQ(value_of(plan, "master_weights"), "none: bf16");
-  EXPECT_THAT(error_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_optimizer_states": true}}})"),
-              HasSubstr("bf16_optimizer_states = true needs bf16.bf16_master_weights_and_grads = true"));
-  EXPECT_THAT(error_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_master_weights_and_grads": true},
-                                         "data_types": {"grad_accum_dtype": "fp32"}}})"),
-              HasSubstr("contradicts data_types.grad_accum_dtype"));
-  const RunPlan unused = plan_of(R"({"deepspeed": {"bf16": {"bf16_master_weights_and_grads": true}}})");
-  EXPECT_TRUE(unused.optimizer.master_weights);
-  EXPECT_THAT(unused.warnings, Contains(HasSubstr("bf16_master_weights_and_grads has no effect: the run is in f32")));
-}
-
-TEST(Resolve, fp8_needs_bf16) {
-  const RunPlan plan = plan_of(R"({"training": {"bf16": true, "fp8": "delayed", "fp8_amax_history": 8}})");
-  EXPECT_EQ(plan.fp8.scaling, Fp8Scaling::delayed);
-  EXPECT_EQ(plan.fp8.history, 8);
-  EXPECT_THAT(error_of(R"({"training": {"fp8": "current"}})"), HasSubstr("write training.bf16 = true"));
-  EXPECT_THAT(error_of(R"({"training": {"fp8": "now"}})"), HasSubstr("delayed"));
+TEST(Resolve, buckets_are_deepspeeds_numbers) {
+  const auto with = [](int stage, std::string_view keys) {
+    return plan_of(
+        fmt::format(R"({{"model": {{"hidden_size": 64}}, "deepspeed": {{"zero_optimization": {{"stage": {}{}}}}}}})",
+                    stage, keys),
+        2);
+  };
+  EXPECT_EQ(with(2, "").reduce_bucket, 0);
+  const RunPlan two = with(2, R"(, "reduce_bucket_size": 5e8, "allgather_bucket_size": 3e8)");
+  EXPECT_EQ(two.reduce_bucket, 500'000'000);
+  EXPECT_EQ(two.gather_bucket, 300'000'000);
+  EXPECT_EQ(reason_of(two, "reduce_bucket_size"), "deepspeed: zero_optimization.reduce_bucket_size");
+  const RunPlan three = with(3, R"(, "reduce_bucket_size": "auto", "allgather_bucket_size": 3e8)");
+  EXPECT_EQ(three.reduce_bucket, 64 * 64);
+  EXPECT_EQ(three.gather_bucket, 0);
+  EXPECT_THAT(three.warnings, ElementsAre(HasSubstr("allgather_bucket_size has no effect at stage 3")));
+  EXPECT_THROW(with(2, R"(, "reduce_bucket_size": -1)"), ConfigError);
 }
 
 TEST(Resolve, checkpoints_are_those_of_deepspeed_where_recompute_is_full) {
@@ -394,134 +331,11 @@ TEST(Resolve, what_only_training_needs_is_asked_for_by_require_trainable) {
 
 // Schedules.
 
-TEST(Resolve, a_deepspeed_schedule_takes_its_parameters_and_their_defaults) {
-  const RunPlan plan = plan_of(R"({"training": {"max_steps": 5000, "learning_rate": 0.01}, "deepspeed": {"scheduler":
-    {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.1, "warmup_type": "linear"}}}})");
-  EXPECT_EQ(plan.schedule.type, ScheduleType::warmup_cosine_lr);
-  EXPECT_EQ(plan.schedule.warmup_min_ratio, 0.1);
-  EXPECT_EQ(plan.schedule.cos_min_ratio, 1e-4);
-  EXPECT_EQ(plan.schedule.warmup_shape, WarmupShape::linear);
-  EXPECT_EQ(plan.schedule.warmup_steps, 1000);
-  EXPECT_EQ(plan.schedule.total_steps, 5000);
-  EXPECT_EQ(plan.schedule.peak_lr, 0.01);
-}
-
-TEST(Resolve, warmup_max_lr_follows_the_optimizer_unless_it_is_given) {
-  const char* optimizer = R"("optimizer": {"type": "AdamW", "params": {"lr": 0.003}})";
-  const auto peak = [&](const char* params) {
-    return plan_of(fmt::format(R"({{"deepspeed": {{{}, "scheduler": {{"type": "WarmupLR", "params": {}}}}}}})",
-                               optimizer, params))
-        .schedule.peak_lr;
-  };
-  EXPECT_EQ(peak("{}"), 0.003);
-  EXPECT_EQ(peak(R"({"warmup_max_lr": "auto"})"), 0.003);
-  EXPECT_EQ(peak(R"({"warmup_max_lr": 0.007})"), 0.007);
-}
-
-TEST(Resolve, a_parameter_of_another_schedule_is_an_error) {
-  EXPECT_THAT(error_of(R"({"deepspeed": {"scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0.1}}}})"),
-              HasSubstr("WarmupLR has no parameter cos_min_ratio"));
-  EXPECT_THAT(error_of(R"({"deepspeed": {"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_max_lr": 1}}}})"),
-              HasSubstr("WarmupCosineLR has no parameter warmup_max_lr"));
-}
-
-TEST(Resolve, doubtful_warmups_are_warned_about) {
-  EXPECT_THAT(plan_of(R"({"training": {"max_steps": 10, "warmup_steps": 20}})").warnings,
-              ElementsAre(HasSubstr("the warmup of 20 updates is longer than the run of 10")));
-  EXPECT_THAT(plan_of(R"({"training": {"max_steps": 10, "warmup_steps": 2, "warmup_ratio": 0.5}})").warnings,
-              ElementsAre(HasSubstr("training.warmup_ratio = 0.5 has no effect")));
-  EXPECT_THAT(plan_of(R"({"training": {"lr_scheduler_type": "constant", "warmup_steps": 2}})").warnings,
-              ElementsAre(HasSubstr("training.warmup_steps has no effect: the schedule is constant")));
-}
-
-TEST(Resolve, a_run_by_epochs_gets_its_length_once_the_data_is_known) {
-  const RunPlan open = plan_of(R"({"training": {"num_train_epochs": 2.5, "warmup_ratio": 0.1}})");
-  EXPECT_EQ(open.max_steps, 0);
-  EXPECT_EQ(value_of(open, "max_steps"), "?");
-  const RunPlan plan = with_steps_per_epoch(open, 15);
-  EXPECT_EQ(plan.max_steps, 38);
-  EXPECT_EQ(plan.schedule.total_steps, 38);
-  EXPECT_EQ(plan.schedule.warmup_steps, 4);
-  EXPECT_EQ(value_of(plan, "max_steps"), "38");
-  EXPECT_EQ(value_of(plan, "schedule.warmup_steps"), "4");
-  EXPECT_EQ(with_steps_per_epoch(plan, 7).max_steps, 38);
-  EXPECT_THROW(with_steps_per_epoch(open, 0), ConfigError);
-}
-
-TEST(Resolve, a_deepspeed_schedule_by_epochs_is_filled_the_same_way) {
-  const RunPlan plan =
-      with_steps_per_epoch(plan_of(run_with(R"({"num_train_epochs": 1, "warmup_ratio": 0.5})", kZero3)), 20);
-  EXPECT_EQ(plan.schedule.total_steps, 20);
-  EXPECT_EQ(plan.schedule.warmup_steps, 10);
-}
-
 TEST(Explain, is_an_aligned_table_of_key_value_and_reason_and_then_the_warnings) {
   RunPlan plan;
   plan.resolved = {{"a", "1", "default"}, {"long_key", "0.001", "RUN"}};
   plan.warnings = {"mind the gap"};
   EXPECT_EQ(explain(plan), "a         1      default\nlong_key  0.001  RUN\nwarning: mind the gap\n");
-}
-
-TEST(Resolve, deepspeed_optimizers_become_methods_with_their_parameters) {
-  const auto plan_with = [](const std::string& type, const std::string& params) {
-    return plan_of(fmt::format(R"({{"deepspeed": {{"optimizer": {{"type": "{}", "params": {}}}}}}})", type, params));
-  };
-  const auto sgd = std::get<SgdOptions>(plan_with("SGD", R"({"momentum": 0.9, "nesterov": true})").optimizer.method);
-  EXPECT_EQ(sgd.momentum, 0.9);
-  EXPECT_TRUE(sgd.nesterov);
-  const auto lamb = std::get<LambOptions>(plan_with("Lamb", R"({"max_coeff": 5, "min_coeff": 0.1})").optimizer.method);
-  EXPECT_EQ(lamb.max_coeff, 5);
-  EXPECT_EQ(lamb.min_coeff, 0.1);
-  EXPECT_EQ(std::get<LionOptions>(plan_with("Lion", "{}").optimizer.method).beta2, 0.99);
-  EXPECT_EQ(std::get<AdagradOptions>(plan_with("Adagrad", "{}").optimizer.method).eps, 1e-10);
-  const auto muon =
-      std::get<MuonOptions>(plan_with("Muon", R"({"lr": 0.001, "muon_lr": 0.02, "momentum": 0.9})").optimizer.method);
-  EXPECT_DOUBLE_EQ(muon.lr_scale, 20);
-  EXPECT_EQ(muon.others_lr_scale, 1);
-  EXPECT_EQ(muon.momentum, 0.9);
-}
-
-TEST(Resolve, training_names_optimizers_their_arguments_and_groups) {
-  const RunPlan plan = plan_of(R"({"training": {"optim": "sgd", "optim_args": "momentum=0.9, nesterov=True",
-    "weight_decay_all": true, "parameter_groups": [{"pattern": "embed", "lr_scale": 0.1, "weight_decay": 0}]}})");
-  EXPECT_EQ(std::get<SgdOptions>(plan.optimizer.method).momentum, 0.9);
-  EXPECT_TRUE(std::get<SgdOptions>(plan.optimizer.method).nesterov);
-  EXPECT_TRUE(plan.optimizer.decay_all);
-  ASSERT_EQ(plan.optimizer.groups.size(), 1u);
-  EXPECT_EQ(plan.optimizer.groups[0].weight_decay, 0);
-  EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit"}})").optimizer.state_block, 256);
-  EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit", "optim_args": "block_size=2048"}})").optimizer.state_block,
-            2048);
-}
-
-TEST(Resolve, bad_optimizer_values_are_one_line_errors) {
-  const auto training = [](const std::string& text) { return error_of("{\"training\": {" + text + "}}"); };
-  EXPECT_THAT(training(R"("optim_args": "momentum=0.9")"), HasSubstr("this optimizer has no parameter momentum"));
-  EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "momentum")"), HasSubstr("expected key=value pairs"));
-  EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "momentun=1")"), HasSubstr("did you mean"));
-  EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "nesterov=true")"), HasSubstr("nesterov needs a momentum"));
-  EXPECT_THAT(training(R"("parameter_groups": [{"pattern": "("}])"), HasSubstr("is not a regular expression"));
-  EXPECT_THAT(training(R"("parameter_groups": [{"lr_scale": 2}])"), HasSubstr("expected a pattern"));
-  EXPECT_THAT(training(R"("lr_scheduler_kwargs": {"power": 2})"), HasSubstr("linear has no such parameter"));
-  EXPECT_THAT(error_of(R"({"training": {"optim": "sgd"}, "deepspeed": {"optimizer": {"type": "Lion"}}})"),
-              HasSubstr("contradicts"));
-}
-
-TEST(Resolve, deepspeed_range_test_and_one_cycle_have_their_own_parameters) {
-  const auto with = [](const std::string& type, const std::string& params) {
-    return fmt::format(R"({{"deepspeed": {{"scheduler": {{"type": "{}", "params": {}}}}}}})", type, params);
-  };
-  const RunPlan range =
-      plan_of(with("LRRangeTest", R"({"lr_range_test_step_size": 5, "lr_range_test_staircase": true})"));
-  EXPECT_EQ(range.schedule.type, ScheduleType::lr_range_test);
-  EXPECT_EQ(range.schedule.range.step_size, 5);
-  EXPECT_TRUE(range.schedule.range.staircase);
-  const RunPlan cycle = plan_of(with("OneCycle", R"({"cycle_min_lr": 0.001, "cycle_max_lr": 0.01})"));
-  EXPECT_EQ(cycle.schedule.peak_lr, 0.01);
-  EXPECT_EQ(cycle.schedule.cycle.second_steps, 2000);
-  EXPECT_TRUE(cycle.optimizer.momentum_cycle.has_value());
-  EXPECT_THAT(error_of(with("OneCycle", "{}")), HasSubstr("needs cycle_min_lr"));
-  EXPECT_THAT(error_of(with("WarmupLR", R"({"cycle_min_lr": 1})")), HasSubstr("has no parameter cycle_min_lr"));
 }
 
 }  // namespace

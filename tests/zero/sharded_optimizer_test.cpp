@@ -54,8 +54,8 @@ struct Training {
       : ranks(ranks),
         units(make_units()),
         policy(Policy::stage(layout.stage).for_ranks(ranks.size())),
-        residency(context, ranks, policy, layout.dtype, units),
-        reducer(context, ranks, policy, DType::f32, DType::f32, true, units),
+        residency(context, ranks, policy, layout.dtype, 0, units),
+        reducer(context, ranks, {.policy = policy}, units),
         optimizer(context, ranks, policy, layout.dtype, options, units, residency, reducer) {
     optimizer.load(InitialState(5), 0);
     exchange();

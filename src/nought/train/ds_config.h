@@ -186,12 +186,19 @@ struct DsDataTypes {
 struct DsZero {
   Setting<int> stage{0};
   Auto<bool> overlap_comm;
+  Auto<int64_t> reduce_bucket_size;
+  Setting<int64_t> allgather_bucket_size;
 
   template <class V>
   void visit(V& v) {
     v("stage", stage, "0: nothing is sharded; 1: optimizer; 2: and gradients; 3: and parameters");
     v("overlap_comm", overlap_comm,
       "communicate while computing, which moves no bit; default true at every stage (DeepSpeed: at stage 3)");
+    v("reduce_bucket_size", reduce_bucket_size,
+      "elements of gradients that one collective takes at most: small Units (the embedding, a block, the head) in a "
+      "row share it, a larger one has its own; default: every Unit has its own (DeepSpeed: 5e8); auto: hidden_size^2");
+    v("allgather_bucket_size", allgather_bucket_size,
+      "the same for the parameters that ranks exchange after an update at stages 1 and 2");
   }
 };
 

@@ -9,7 +9,6 @@ namespace {
 
 using enum KeyStatus;
 
-constexpr std::string_view kUnitIsBucket = "gradients and parameters travel by whole Units, so a Unit is the bucket";
 constexpr std::string_view kTwoUnits = "at most two Units are resident: the one computing and the one being fetched";
 constexpr std::string_view kNoOffload = "offloading is not available; use device \"none\"";
 constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectives (ZeRO++) are not available";
@@ -43,8 +42,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.contiguous_gradients", "true", no_effect, "a Unit's gradients always are one flat buffer"},
     {"zero_optimization.reduce_scatter", "true", no_effect, "gradients are always reduce-scattered"},
     {"zero_optimization.allgather_partitions", "true", no_effect, "parameters are always all-gathered"},
-    {"zero_optimization.reduce_bucket_size", "5e8", no_effect, kUnitIsBucket},
-    {"zero_optimization.allgather_bucket_size", "5e8", no_effect, kUnitIsBucket},
     {"zero_optimization.sub_group_size", "1e9", no_effect, "the update runs over one Unit's shard after the other"},
     {"zero_optimization.round_robin_gradients", "false", no_effect, "every rank owns an equal part of every Unit"},
     {"zero_optimization.load_from_fp32_weights", "true", no_effect, "checkpoints always restore the fp32 weights"},

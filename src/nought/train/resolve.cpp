@@ -196,8 +196,35 @@ void Resolver::resolve_zero() {
   Candidate<bool> overlap{true, false, "", "default"};
   if (zero.overlap_comm.given()) overlap = deepspeed("zero_optimization.overlap_comm", zero.overlap_comm.value);
   plan_.overlap_comm = note("overlap_comm", overlap);
+  resolve_buckets();
   resolve_recompute();
   resolve_experts();
+}
+
+void Resolver::resolve_buckets() {
+  const DsZero& zero = ds_.zero_optimization;
+  const std::string path = "zero_optimization.";
+  const auto resolve = [&](const std::string& key, const Candidate<int64_t>& elements) {
+    require_at_least<int64_t>(elements, 0);
+    return note(key, elements);
+  };
+  if (zero.reduce_bucket_size.automatic()) {
+    const int64_t hidden = model_number(config_.model, {"hidden_size", "n_embd"});
+    plan_.reduce_bucket =
+        resolve("reduce_bucket_size", {hidden * hidden, true, "", "deepspeed: auto <- hidden_size^2"});
+  } else if (zero.reduce_bucket_size.given()) {
+    plan_.reduce_bucket =
+        resolve("reduce_bucket_size", deepspeed(path + "reduce_bucket_size", zero.reduce_bucket_size.value));
+  }
+  if (!zero.allgather_bucket_size.given) return;
+  const auto elements = deepspeed(path + "allgather_bucket_size", zero.allgather_bucket_size.value);
+  if (plan_.zero_stage == 1 || plan_.zero_stage == 2) {
+    plan_.gather_bucket = resolve("allgather_bucket_size", elements);
+  } else {
+    warn(fmt::format("{} has no effect at stage {}: {}", elements.place, plan_.zero_stage,
+                     plan_.zero_stage == 0 ? "every rank updates all parameters"
+                                           : "parameters are gathered when a Unit needs them"));
+  }
 }
 
 void Resolver::resolve_experts() {
@@ -318,7 +345,7 @@ std::string Resolver::resolve_monitor(const std::string& section, const DsMonito
   return note(section, deepspeed(section + ".output_path", folder));
 }
 
-/// transformers fills these three from the hidden size; the numbers are shown though Units make them idle.
+/// transformers fills these two from the hidden size; the numbers are shown though Units make them idle.
 void Resolver::explain_automatic_buckets() {
   const Json& section = config_.deepspeed;
   const Json zero = section.is_object() ? section.value("zero_optimization", Json()) : Json();
@@ -329,7 +356,6 @@ void Resolver::explain_automatic_buckets() {
     plan_.resolved.push_back({key, hidden > 0 ? fmt::format("{:.0f}", value) : formula,
                               fmt::format("deepspeed: auto <- {}; without effect, Units are what moves", formula)});
   };
-  explain("reduce_bucket_size", hidden * hidden, "hidden_size^2");
   explain("stage3_prefetch_bucket_size", 0.9 * hidden * hidden, "0.9 x hidden_size^2");
   explain("stage3_param_persistence_threshold", 10 * hidden, "10 x hidden_size");
 }

@@ -43,6 +43,7 @@ class Resolver {
   void resolve_masters();
   void resolve_fp8();
   void resolve_zero();
+  void resolve_buckets();
   void resolve_recompute();
   void resolve_experts();
   void resolve_checkpoints();

@@ -66,6 +66,7 @@ struct RunPlan {
   double gradient_factor = 1;  // on gradients while they are reduced, see Engine
   int zero_stage = 0;
   bool overlap_comm = false;
+  int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
   RecomputeOptions recompute = {};  // of blocks in the backward pass
 
   double moe_capacity_factor = 0;  // of experts; 0 = no capacity

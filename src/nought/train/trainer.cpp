@@ -19,7 +19,9 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
           .gradient_dtype = plan.gradient_dtype,
           .overlap = plan.overlap_comm,
           .optimizer = plan.optimizer,
-          .wire_dtype = plan.wire_dtype};
+          .wire_dtype = plan.wire_dtype,
+          .reduce_bucket = plan.reduce_bucket,
+          .gather_bucket = plan.gather_bucket};
 }
 
 namespace {
@@ -111,6 +113,12 @@ RunSummary Trainer::summary(double peak_flops) const {
                      .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length),
                      .peak_flops = peak_flops,
                      .notes = decoder_.config().notes};
+  if (ranks_.size() > 1 && plan_.reduce_bucket > 0)
+    summary.notes.push_back(fmt::format(
+        "gradients of {} Units travel in {} collective{}", decoder_.units().size(), model_.reduce_buckets(),
+        model_.reduce_buckets() > 1 ? "s"
+                                    : ", which begins when the backward pass has ended: a smaller "
+                                      "reduce_bucket_size hides them behind it"));
   summary.notes.insert(summary.notes.end(), notes_.begin(), notes_.end());
   return summary;
 }

@@ -10,9 +10,15 @@ namespace {
 constexpr size_t kFlights = 1;
 }  // namespace
 
-Reducer::Reducer(const Context& context, Communicator& ranks, Policy policy, DType dtype, DType wire, bool overlap,
+Reducer::Reducer(const Context& context, Communicator& ranks, const Options& options,
                  const std::vector<std::unique_ptr<Unit>>& units)
-    : context_(context), ranks_(ranks), policy_(policy), dtype_(dtype), wire_(wire), overlap_(overlap) {
+    : context_(context),
+      ranks_(ranks),
+      policy_(options.policy),
+      dtype_(options.dtype),
+      wire_(options.wire),
+      overlap_(options.overlap) {
+  std::vector<Partition> partitions;
   for (const auto& unit : units) {
     State state;
     state.partition = Partition(unit->numel(), ranks_.size());
@@ -24,8 +30,15 @@ Reducer::Reducer(const Context& context, Communicator& ranks, Policy policy, DTy
     } else {
       state.whole = context_.zeros({state.partition.padded()}, dtype_, Category::gradients);
     }
+    partitions.push_back(state.partition);
     states_.push_back(std::move(state));
   }
+  buckets_ = make_buckets(partitions, options.bucket, BucketOrder::backward);
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
+    for (size_t place = 0; place < buckets_[bucket].units().size(); ++place) {
+      State& state = states_[buckets_[bucket].units()[place]];
+      state.bucket = bucket, state.place = place;
+    }
 }
 
 void Reducer::begin_micro_batch(bool last) { last_micro_batch_ = last; }
@@ -54,15 +67,18 @@ void Reducer::clear_unwritten(State& state) {
 }
 
 void Reducer::finish(size_t unit) {
+  if (!policy_.shard_gradients && !last_micro_batch_) return;
   State& state = states_[unit];
-  if (policy_.shard_gradients) {
-    clear_unwritten(state);
-    reduce_to_shard(unit);
-  } else if (last_micro_batch_) {
-    clear_unwritten(state);
+  clear_unwritten(state);
+  if (!buckets_[state.bucket].alone()) {
+    pack(state);
+  } else if (policy_.shard_gradients) {
+    reduce_to_shard(state);
+  } else {
     reduce_whole(state);
   }
-  if (!overlap_) settle();
+  if (policy_.shard_gradients) std::fill(state.written.begin(), state.written.end(), false);
+  if (!overlap_) land_all();
 }
 
 Tensor Reducer::to_wire(const Tensor& whole) const {
@@ -81,21 +97,65 @@ void Reducer::reduce_whole(State& state) {
   if (wire_ == dtype_) {
     state.reduction = event;
   } else if (policy_.shard_optimizer) {
-    send({.event = event, .whole = sent, .from = mine, .into = state.whole.flat(own.begin, own.end)});
+    send({.event = event, .sent = sent, .landings = {{mine, state.whole.flat(own.begin, own.end)}}});
   } else {
-    send({.event = event, .whole = sent, .from = sent, .into = state.whole});
+    send({.event = event, .sent = sent, .landings = {{sent, state.whole}}});
   }
 }
 
-void Reducer::reduce_to_shard(size_t unit) {
-  State& state = states_[unit];
+void Reducer::reduce_to_shard(State& state) {
   const Tensor sent = to_wire(std::exchange(state.whole, {}));
   const bool direct = !state.shard_begun && wire_ == dtype_;
   const Tensor sum = direct ? state.shard : context_.empty({state.partition.shard()}, wire_, Category::gradients);
-  const Event event = ranks_.reduce_scatter(sent, sum);
-  send({.event = event, .whole = sent, .from = direct ? Tensor{} : sum, .into = state.shard, .add = state.shard_begun});
+  Flight flight{.event = ranks_.reduce_scatter(sent, sum), .sent = sent, .landings = {}};
+  if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun});
+  send(std::move(flight));
   state.shard_begun = true;
-  std::fill(state.written.begin(), state.written.end(), false);
+}
+
+/// The first Unit of a bucket makes room for all; the last one sends it.
+void Reducer::pack(State& state) {
+  if (filling_ && (filling_->bucket != state.bucket || filling_->present[state.place])) send_bucket();
+  const Bucket& bucket = buckets_[state.bucket];
+  if (!filling_) {
+    while (flights_.size() > kFlights) land_oldest();
+    filling_ = {.bucket = state.bucket,
+                .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
+                .present = std::vector<bool>(bucket.units().size(), false)};
+  }
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    const Interval owned = state.partition.owned(rank);
+    copy_as(context_, state.whole.flat(owned.begin, owned.end), bucket.part(filling_->packed, rank, state.place));
+  }
+  if (policy_.shard_gradients) state.whole = {};
+  std::vector<bool>& present = filling_->present;
+  present[state.place] = true;
+  if (std::find(present.begin(), present.end(), false) == present.end()) send_bucket();
+}
+
+void Reducer::send_bucket() {
+  const Filling filling = *std::exchange(filling_, std::nullopt);
+  const Bucket& bucket = buckets_[filling.bucket];
+  const Tensor& packed = filling.packed;
+  Flight flight{.event = {}, .sent = packed, .landings = {}};
+  for (size_t place = 0; place < bucket.units().size(); ++place) {
+    State& state = states_[bucket.units()[place]];
+    for (int rank = 0; rank < ranks_.size(); ++rank) {
+      const Tensor part = bucket.part(packed, rank, place);
+      if (!filling.present[place]) {
+        zero(part);  // a Unit that this pass left out
+      } else if (policy_.shard_gradients && rank == ranks_.rank()) {
+        flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true)});
+      } else if (!policy_.shard_optimizer || rank == ranks_.rank()) {
+        const Interval owned = state.partition.owned(rank);
+        flight.landings.push_back({part, state.whole.flat(owned.begin, owned.end)});
+      }
+    }
+  }
+  const Tensor own = bucket.part(packed, ranks_.rank());
+  flight.event = ranks_.reduce_scatter(packed, own);
+  if (!policy_.shard_optimizer) flight.event = ranks_.all_gather(own, packed);
+  send(std::move(flight));
 }
 
 void Reducer::send(Flight flight) {
@@ -108,17 +168,23 @@ void Reducer::land_oldest() {
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
   ranks_.wait(flight.event);
-  if (!flight.from) return;
-  if (flight.add) {
-    context_.run(AddTo{.x = flight.from, .into = flight.into});
-  } else {
-    context_.run(Cast{.x = flight.from, .y = flight.into});
+  for (const auto& [from, into, add] : flight.landings) {
+    if (add) {
+      context_.run(AddTo{.x = from, .into = into});
+    } else {
+      copy_as(context_, from, into);
+    }
   }
 }
 
-void Reducer::settle() {
+void Reducer::land_all() {
   while (!flights_.empty()) land_oldest();
   for (State& state : states_) ranks_.wait(state.reduction);
+}
+
+void Reducer::settle() {
+  if (filling_) send_bucket();
+  land_all();
 }
 
 Tensor Reducer::owned(size_t unit) const {

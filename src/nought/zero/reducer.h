@@ -2,7 +2,8 @@
 //
 // Without gradient sharding every Unit has one whole buffer for the accumulation, reduced once, when its last backward
 // of the step ends. With it, a Unit's whole gradients live only during its own backward and while the reduce-scatter of
-// it is under way; what stays is the shard. All policies reduce the same intervals in the same order of ranks.
+// it is under way; what stays is the shard. All policies reduce the same intervals in the same order of ranks. Units
+// that share a bucket are copied into it when they are final, and are reduced when the last of them is.
 //
 // Gradients accumulate in one dtype and may travel in another: then a Unit's are rounded to it before they are sent,
 // the sum is taken in fp32 and rounded once, and what arrives is converted back.
@@ -10,19 +11,28 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "nought/comm/communicator.h"
-#include "nought/zero/partition.h"
+#include "nought/zero/buckets.h"
 #include "nought/zero/policy.h"
 
 namespace nought {
 
 class Reducer {
  public:
-  Reducer(const Context& context, Communicator& ranks, Policy policy, DType dtype, DType wire, bool overlap,
+  struct Options {
+    Policy policy = {};
+    DType dtype = DType::f32, wire = DType::f32;
+    bool overlap = true;
+    int64_t bucket = 0;  // elements that one collective takes; 0 = one Unit's
+  };
+  Reducer(const Context& context, Communicator& ranks, const Options& options,
           const std::vector<std::unique_ptr<Unit>>& units);
 
+  /// How many collectives take all gradients.
+  size_t buckets() const { return buckets_.size(); }
   /// Announces the next micro-batch; on the last one of a step, Units without gradient sharding are reduced as well.
   void begin_micro_batch(bool last);
   /// Where parameters [first, last] of a Unit write their gradient.
@@ -49,28 +59,44 @@ class Reducer {
     std::vector<bool> written;  // parameters whose gradient has begun
     bool shard_begun = false;
     Event reduction;
+    size_t bucket = 0, place = 0;  // the Unit is buckets_[bucket].units()[place]
   };
-  /// A reduction under way; `from` is added to `into`, or converted to it, when it is done (undefined: the sum went
-  /// there directly). It keeps the whole gradients until it lands, so that what is alive depends on the program alone,
+  /// What a reduction leaves in `from` is added to `into`, or converted to it.
+  struct Landing {
+    Tensor from, into;
+    bool add = false;
+  };
+  /// A reduction under way. It keeps what is sent until it lands, so that what is alive depends on the program alone,
   /// never on the wire.
   struct Flight {
     Event event;
-    Tensor whole, from, into;
-    bool add = false;
+    Tensor sent;
+    std::vector<Landing> landings;  // none: the sum goes where it belongs
+  };
+  /// A bucket that some of its Units are in.
+  struct Filling {
+    size_t bucket;
+    Tensor packed;
+    std::vector<bool> present;  // by place
   };
   void clear_unwritten(State& state);
   void reduce_whole(State& state);
-  void reduce_to_shard(size_t unit);
+  void reduce_to_shard(State& state);
+  void pack(State& state);
+  void send_bucket();
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
   void send(Flight flight);
   void land_oldest();
+  void land_all();
 
   const Context& context_;
   Communicator& ranks_;
   Policy policy_;
   DType dtype_, wire_;
   bool overlap_;
+  std::vector<Bucket> buckets_;
+  std::optional<Filling> filling_;
   bool last_micro_batch_ = true;
   std::vector<State> states_;
   std::deque<Flight> flights_;

@@ -2,21 +2,23 @@
 //
 // Without parameter sharding the flat buffer of a Unit is always whole. With it, each rank keeps its shard; a lease
 // gathers the Unit into a buffer of its own, and the last release gives that buffer back. A prefetch starts the gather
-// before the lease needs it.
+// before the lease needs it. Updates of Units that share a bucket are gathered through it, in one collective.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <vector>
 
 #include "nought/comm/communicator.h"
-#include "nought/zero/partition.h"
+#include "nought/zero/buckets.h"
 #include "nought/zero/policy.h"
 
 namespace nought {
 
 class Residency {
  public:
-  Residency(const Context& context, Communicator& ranks, Policy policy, DType dtype,
+  /// `bucket`: elements that one collective of an exchange takes; 0 = one Unit's.
+  Residency(const Context& context, Communicator& ranks, Policy policy, DType dtype, int64_t bucket,
             const std::vector<std::unique_ptr<Unit>>& units);
 
   /// Makes the Unit whole and keeps it so until release(); leases nest.
@@ -49,11 +51,23 @@ class Residency {
     Event arrival;
     int leases = 0;
   };
+  struct Exchange {
+    Event event;
+    const Bucket* bucket;
+    Tensor packed;
+  };
+  void exchange(const Bucket& bucket);
+  void land_oldest();
+  /// Returns when the Unit's stored parameters are those of the last exchange.
+  void arrive(size_t unit);
+
   const Context& context_;
   Communicator& ranks_;
   Policy policy_;
   DType dtype_;
   std::vector<State> states_;
+  std::vector<Bucket> buckets_;
+  std::deque<Exchange> exchanges_;  // of buckets of several Units, under way
 };
 
 }  // namespace nought

@@ -18,11 +18,15 @@ ShardedModel::ShardedModel(const Context& context, Communicator& ranks, Model& m
       ranks_(ranks),
       model_(model),
       options_(for_ranks(options, ranks.size())),
-      residency_(context, ranks, options_.policy, options_.dtype, model.units()) {
+      residency_(context, ranks, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
   if (!options_.training) return;
-  reducer_.emplace(context_, ranks_, options_.policy, options_.gradient_dtype,
-                   options_.wire_dtype.value_or(options_.gradient_dtype), options_.overlap, model_.units());
+  const Reducer::Options reductions{.policy = options_.policy,
+                                    .dtype = options_.gradient_dtype,
+                                    .wire = options_.wire_dtype.value_or(options_.gradient_dtype),
+                                    .overlap = options_.overlap,
+                                    .bucket = options_.reduce_bucket};
+  reducer_.emplace(context_, ranks_, reductions, model_.units());
   optimizer_.emplace(context_, ranks_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
                      *reducer_);
 }

@@ -22,6 +22,9 @@ class ShardedModel final : public UnitStore {
     bool training = true;               // false: parameters only
     OptimizerOptions optimizer = {};
     std::optional<DType> wire_dtype = {};  // of gradients on their way between ranks; not given: gradient_dtype
+    // Elements that one collective takes at most, together with the padding; 0: every Unit travels alone.
+    int64_t reduce_bucket = 0;  // of gradients
+    int64_t gather_bucket = 0;  // of updated parameters, at stages 1 and 2
   };
   ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
   ~ShardedModel() override;
@@ -55,6 +58,8 @@ class ShardedModel final : public UnitStore {
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer() { return *optimizer_; }
   const Residency& residency() const { return residency_; }
+  /// How many collectives take the gradients of all Units.
+  size_t reduce_buckets() const { return reducer_ ? reducer_->buckets() : 0; }
   /// Waits for everything in flight.
   void settle();
   /// What is being computed: "block.3, backward".

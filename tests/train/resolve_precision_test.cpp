@@ -1,0 +1,74 @@
+#include "resolve_testing.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(Resolve, fp16_has_deepspeeds_loss_scale_and_excludes_bf16) {
+  const RunPlan plan = plan_of(R"({"training": {"fp16": true}, "deepspeed": {"fp16": {"enabled": "auto"}}})");
+  EXPECT_EQ(plan.dtype, DType::f16);
+  EXPECT_EQ(plan.loss_scale, LossScaleOptions());
+  const RunPlan other = plan_of(
+      R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 8, "loss_scale_window": 50,
+          "hysteresis": 1, "consecutive_hysteresis": true, "min_loss_scale": 0.5}}})");
+  EXPECT_EQ(other.loss_scale,
+            (LossScaleOptions{
+                .initial_power = 8, .window = 50, .hysteresis = 1, .consecutive_hysteresis = true, .min_scale = 0.5}));
+  EXPECT_EQ(plan_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 128}}})").loss_scale->static_scale, 128);
+  EXPECT_EQ(plan_of(R"({"deepspeed": {"fp16": {"enabled": false, "loss_scale": 128}}})").loss_scale, std::nullopt);
+  EXPECT_THAT(error_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale_window": 0}}})"),
+              HasSubstr("fp16.loss_scale_window: expected at least 1, got 0"));
+  EXPECT_THAT(error_of(R"({"training": {"fp16": true, "bf16": true}})"), HasSubstr("are both true"));
+}
+
+TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {
+  const RunPlan plain = plan_of(R"({"training": {"bf16": true}})", 4);
+  EXPECT_EQ(plain.gradient_dtype, DType::bf16);
+  EXPECT_EQ(plain.wire_dtype, DType::bf16);
+  EXPECT_EQ(plain.gradient_factor, 1);
+  const RunPlan chosen =
+      plan_of(R"({"training": {"bf16": true}, "deepspeed": {"data_types": {"grad_accum_dtype": "fp32"},
+      "communication_data_type": "bfloat16", "prescale_gradients": false, "gradient_predivide_factor": 2}})",
+              4);
+  EXPECT_EQ(chosen.gradient_dtype, DType::f32);
+  EXPECT_EQ(chosen.wire_dtype, DType::bf16);
+  EXPECT_EQ(chosen.gradient_factor, 2);
+  EXPECT_EQ(
+      plan_of(R"({"deepspeed": {"prescale_gradients": true, "gradient_predivide_factor": 2}})", 4).gradient_factor, 1);
+  EXPECT_THAT(error_of(R"({"training": {"bf16": true}, "deepspeed": {"data_types": {"grad_accum_dtype": "fp16"}}})"),
+              HasSubstr("gradients accumulate in fp32 or in the dtype of computation, which is bf16"));
+  EXPECT_THAT(error_of(R"({"deepspeed": {"communication_data_type": "int8"}})"), HasSubstr("expected one of fp32"));
+}
+
+TEST(Resolve, weights_without_masters_are_deepspeeds_keys_and_must_agree_with_the_others) {
+  const RunPlan plan = plan_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
+                                                          "bf16_optimizer_states": true}}})");
+  EXPECT_FALSE(plan.optimizer.master_weights);
+  EXPECT_EQ(plan.optimizer.state_dtype, DType::bf16);
+  EXPECT_TRUE(plan.optimizer.stochastic_rounding);
+  EXPECT_EQ(plan.optimizer.seed, plan.seed);
+  EXPECT_EQ(value_of(plan, "master_weights"), "none: bf16");
+  EXPECT_THAT(error_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_optimizer_states": true}}})"),
+              HasSubstr("bf16_optimizer_states = true needs bf16.bf16_master_weights_and_grads = true"));
+  EXPECT_THAT(error_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_master_weights_and_grads": true},
+                                         "data_types": {"grad_accum_dtype": "fp32"}}})"),
+              HasSubstr("contradicts data_types.grad_accum_dtype"));
+  const RunPlan unused = plan_of(R"({"deepspeed": {"bf16": {"bf16_master_weights_and_grads": true}}})");
+  EXPECT_TRUE(unused.optimizer.master_weights);
+  EXPECT_THAT(unused.warnings, Contains(HasSubstr("bf16_master_weights_and_grads has no effect: the run is in f32")));
+}
+
+TEST(Resolve, fp8_needs_bf16) {
+  const RunPlan plan = plan_of(R"({"training": {"bf16": true, "fp8": "delayed", "fp8_amax_history": 8}})");
+  EXPECT_EQ(plan.fp8.scaling, Fp8Scaling::delayed);
+  EXPECT_EQ(plan.fp8.history, 8);
+  EXPECT_THAT(error_of(R"({"training": {"fp8": "current"}})"), HasSubstr("write training.bf16 = true"));
+  EXPECT_THAT(error_of(R"({"training": {"fp8": "now"}})"), HasSubstr("delayed"));
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,83 @@
+#include "resolve_testing.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Resolve, a_deepspeed_schedule_takes_its_parameters_and_their_defaults) {
+  const RunPlan plan = plan_of(R"({"training": {"max_steps": 5000, "learning_rate": 0.01}, "deepspeed": {"scheduler":
+    {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.1, "warmup_type": "linear"}}}})");
+  EXPECT_EQ(plan.schedule.type, ScheduleType::warmup_cosine_lr);
+  EXPECT_EQ(plan.schedule.warmup_min_ratio, 0.1);
+  EXPECT_EQ(plan.schedule.cos_min_ratio, 1e-4);
+  EXPECT_EQ(plan.schedule.warmup_shape, WarmupShape::linear);
+  EXPECT_EQ(plan.schedule.warmup_steps, 1000);
+  EXPECT_EQ(plan.schedule.total_steps, 5000);
+  EXPECT_EQ(plan.schedule.peak_lr, 0.01);
+}
+
+TEST(Resolve, warmup_max_lr_follows_the_optimizer_unless_it_is_given) {
+  const char* optimizer = R"("optimizer": {"type": "AdamW", "params": {"lr": 0.003}})";
+  const auto peak = [&](const char* params) {
+    return plan_of(fmt::format(R"({{"deepspeed": {{{}, "scheduler": {{"type": "WarmupLR", "params": {}}}}}}})",
+                               optimizer, params))
+        .schedule.peak_lr;
+  };
+  EXPECT_EQ(peak("{}"), 0.003);
+  EXPECT_EQ(peak(R"({"warmup_max_lr": "auto"})"), 0.003);
+  EXPECT_EQ(peak(R"({"warmup_max_lr": 0.007})"), 0.007);
+}
+
+TEST(Resolve, a_parameter_of_another_schedule_is_an_error) {
+  EXPECT_THAT(error_of(R"({"deepspeed": {"scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0.1}}}})"),
+              HasSubstr("WarmupLR has no parameter cos_min_ratio"));
+  EXPECT_THAT(error_of(R"({"deepspeed": {"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_max_lr": 1}}}})"),
+              HasSubstr("WarmupCosineLR has no parameter warmup_max_lr"));
+}
+
+TEST(Resolve, doubtful_warmups_are_warned_about) {
+  EXPECT_THAT(plan_of(R"({"training": {"max_steps": 10, "warmup_steps": 20}})").warnings,
+              ElementsAre(HasSubstr("the warmup of 20 updates is longer than the run of 10")));
+  EXPECT_THAT(plan_of(R"({"training": {"max_steps": 10, "warmup_steps": 2, "warmup_ratio": 0.5}})").warnings,
+              ElementsAre(HasSubstr("training.warmup_ratio = 0.5 has no effect")));
+  EXPECT_THAT(plan_of(R"({"training": {"lr_scheduler_type": "constant", "warmup_steps": 2}})").warnings,
+              ElementsAre(HasSubstr("training.warmup_steps has no effect: the schedule is constant")));
+}
+
+TEST(Resolve, a_run_by_epochs_gets_its_length_once_the_data_is_known) {
+  const RunPlan open = plan_of(R"({"training": {"num_train_epochs": 2.5, "warmup_ratio": 0.1}})");
+  EXPECT_EQ(open.max_steps, 0);
+  EXPECT_EQ(value_of(open, "max_steps"), "?");
+  const RunPlan plan = with_steps_per_epoch(open, 15);
+  EXPECT_EQ(plan.max_steps, 38);
+  EXPECT_EQ(plan.schedule.total_steps, 38);
+  EXPECT_EQ(plan.schedule.warmup_steps, 4);
+  EXPECT_EQ(value_of(plan, "max_steps"), "38");
+  EXPECT_EQ(value_of(plan, "schedule.warmup_steps"), "4");
+  EXPECT_EQ(with_steps_per_epoch(plan, 7).max_steps, 38);
+  EXPECT_THROW(with_steps_per_epoch(open, 0), ConfigError);
+}
+
+TEST(Resolve, deepspeed_range_test_and_one_cycle_have_their_own_parameters) {
+  const auto with = [](const std::string& type, const std::string& params) {
+    return fmt::format(R"({{"deepspeed": {{"scheduler": {{"type": "{}", "params": {}}}}}}})", type, params);
+  };
+  const RunPlan range =
+      plan_of(with("LRRangeTest", R"({"lr_range_test_step_size": 5, "lr_range_test_staircase": true})"));
+  EXPECT_EQ(range.schedule.type, ScheduleType::lr_range_test);
+  EXPECT_EQ(range.schedule.range.step_size, 5);
+  EXPECT_TRUE(range.schedule.range.staircase);
+  const RunPlan cycle = plan_of(with("OneCycle", R"({"cycle_min_lr": 0.001, "cycle_max_lr": 0.01})"));
+  EXPECT_EQ(cycle.schedule.peak_lr, 0.01);
+  EXPECT_EQ(cycle.schedule.cycle.second_steps, 2000);
+  EXPECT_TRUE(cycle.optimizer.momentum_cycle.has_value());
+  EXPECT_THAT(error_of(with("OneCycle", "{}")), HasSubstr("needs cycle_min_lr"));
+  EXPECT_THAT(error_of(with("WarmupLR", R"({"cycle_min_lr": 1})")), HasSubstr("has no parameter cycle_min_lr"));
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,61 @@
+// Buckets hold consecutive Units up to a limit, each at its place.
+#include "nought/zero/buckets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using testing::ElementsAre;
+
+using Groups = std::vector<std::vector<size_t>>;
+
+Groups groups_of(const std::vector<int64_t>& sizes, int ranks, int64_t limit, BucketOrder order) {
+  std::vector<Partition> partitions;
+  for (const int64_t size : sizes) partitions.emplace_back(size, ranks);
+  Groups groups;
+  for (const Bucket& bucket : make_buckets(partitions, limit, order)) groups.push_back(bucket.units());
+  return groups;
+}
+
+TEST(Buckets, consecutive_units_share_a_bucket_up_to_its_limit) {
+  const std::vector<int64_t> sizes{640, 64, 64, 64, 640};
+  EXPECT_EQ(groups_of(sizes, 2, 128, BucketOrder::forward), (Groups{{0}, {1, 2}, {3}, {4}}));
+  EXPECT_EQ(groups_of(sizes, 2, 128, BucketOrder::backward), (Groups{{4}, {3, 2}, {1}, {0}}));
+  EXPECT_EQ(groups_of(sizes, 2, 1'000'000, BucketOrder::backward), (Groups{{4, 3, 2, 1, 0}}));
+}
+
+TEST(Buckets, padding_counts) {
+  EXPECT_EQ(groups_of({65, 65}, 2, 130, BucketOrder::forward), (Groups{{0}, {1}}));
+  EXPECT_EQ(groups_of({65, 65}, 2, 256, BucketOrder::forward), (Groups{{0, 1}}));
+}
+
+TEST(Buckets, a_unit_travels_alone_without_a_limit_or_without_other_ranks) {
+  EXPECT_EQ(groups_of({64, 64}, 2, 0, BucketOrder::forward), (Groups{{0}, {1}}));
+  EXPECT_EQ(groups_of({64, 64}, 1, 1'000'000, BucketOrder::forward), (Groups{{0}, {1}}));
+}
+
+TEST(Buckets, the_shards_of_a_rank_lie_side_by_side) {
+  const Context context = Context::reference();
+  const std::vector<Partition> partitions{Partition(64, 2), Partition(128, 2)};
+  const Bucket bucket = make_buckets(partitions, 1000, BucketOrder::backward).front();
+  ASSERT_THAT(bucket.units(), ElementsAre(1, 0));
+  EXPECT_EQ(bucket.shard(), 96);
+  const Tensor packed = context.zeros({bucket.numel()}, DType::f32);
+  for (int rank = 0; rank < 2; ++rank)
+    for (size_t place = 0; place < 2; ++place) {
+      const Tensor part = bucket.part(packed, rank, place);
+      EXPECT_EQ(part.numel(), place == 0 ? 64 : 32);
+      for (int64_t i = 0; i < part.numel(); ++i) part.data<float>()[i] = static_cast<float>(10 * rank + place + 1);
+    }
+  const std::vector<float> values = packed.to_vector<float>();
+  std::vector<float> expected;
+  for (const float value : {1.f, 2.f, 11.f, 12.f})
+    expected.insert(expected.end(), value == 1.f || value == 11.f ? 64 : 32, value);
+  EXPECT_EQ(values, expected);
+  EXPECT_EQ(bucket.part(packed, 1).to_vector<float>(), std::vector<float>(expected.begin() + 96, expected.end()));
+}
+
+}  // namespace
+}  // namespace nought
