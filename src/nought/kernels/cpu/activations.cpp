@@ -1,3 +1,5 @@
+#include <hwy/cache_control.h>
+
 #include "nought/kernels/check.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/parallel.h"
@@ -14,104 +16,158 @@
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
-/// activation(x) and its derivative; the compiler drops the one that is not used.
-template <class V>
+using V = hn::Vec<F32>;
+
+/// activation(x) and its derivative.
 struct ValueAndSlope {
   V value, slope;
 };
 
-template <class D, class V>
-HWY_INLINE ValueAndSlope<V> gelu_erf(D d, V x) {
-  const auto [cdf, density] = normal(d, x);
-  return {hn::Mul(x, cdf), hn::MulAdd(x, density, cdf)};
-}
+/// Whether results of type T are rounded more than brief functions err.
+template <class T>
+inline constexpr bool kBrief = std::is_same_v<T, bf16_t>;
 
-/// x * sigmoid(2u), u = sqrt(2/pi) * (x + 0.044715 x^3), which is x/2 * (1 + tanh(u)).
-template <class D, class V>
-HWY_INLINE ValueAndSlope<V> gelu_tanh(D d, V x) {
-  constexpr float kTwice = 2 * std::numbers::sqrt2_v<float> * std::numbers::inv_sqrtpi_v<float>;
-  const V one = hn::Set(d, 1.0f), linear = hn::Set(d, kTwice), cubic = hn::Set(d, 0.044715f * kTwice);
-  const V square = hn::Mul(x, x);
-  const V gate = sigmoid(d, hn::Mul(x, hn::MulAdd(square, cubic, linear)));
-  const V value = hn::Mul(x, gate);
-  const V inner_slope = hn::MulAdd(hn::Mul(hn::Set(d, 3.0f), square), cubic, linear);
-  return {value, hn::MulAdd(hn::Mul(value, hn::Sub(one, gate)), inner_slope, gate)};
-}
-
-template <class D, class V>
-HWY_INLINE ValueAndSlope<V> silu(D d, V x) {
-  const V one = hn::Set(d, 1.0f), gate = sigmoid(d, x), value = hn::Mul(x, gate);
-  return {value, hn::MulAdd(value, hn::Sub(one, gate), gate)};
-}
-
-/// One predictable branch per vector: cheaper to build than a loop for each activation, and no slower.
-template <class D, class V>
-HWY_INLINE ValueAndSlope<V> activate(D d, Activation activation, V x) {
-  switch (activation) {
-    case Activation::gelu_erf:
-      return gelu_erf(d, x);
-    case Activation::gelu_tanh:
-      return gelu_tanh(d, x);
-    default:
-      return silu(d, x);
+template <class T>
+struct GeluErf {
+  static HWY_INLINE Normal<V> normal_of(V x) {
+    if constexpr (kBrief<T>)
+      return brief_normal(F32(), x);
+    else
+      return normal(F32(), x);
   }
+  static HWY_INLINE V value(V x) { return hn::Mul(x, normal_of(x).cdf); }
+  static HWY_INLINE ValueAndSlope value_and_slope(V x) {
+    const auto [cdf, density] = normal_of(x);
+    return {hn::Mul(x, cdf), hn::MulAdd(x, density, cdf)};
+  }
+};
+
+/// x * sigmoid(x * inner(x^2)), inner a linear function.
+template <class T, class Inner>
+struct SelfGated {
+  static HWY_INLINE V gate_divisor(V x, V square) {
+    const F32 d;
+    if constexpr (kBrief<T>)
+      return hn::Add(hn::Set(d, 1.0f), brief_exp2(d, hn::Mul(x, Inner::of(square, -std::numbers::log2e_v<float>))));
+    else
+      return sigmoid_divisor(d, hn::Mul(x, Inner::of(square, 1.0f)));
+  }
+  static HWY_INLINE V value(V x) { return hn::Div(x, gate_divisor(x, hn::Mul(x, x))); }
+  static HWY_INLINE ValueAndSlope value_and_slope(V x) {
+    const V one = hn::Set(F32(), 1.0f), square = hn::Mul(x, x);
+    const V gate = hn::Div(one, gate_divisor(x, square)), value = hn::Mul(x, gate);
+    return {value, hn::MulAdd(hn::Mul(value, hn::Sub(one, gate)), Inner::slope(square), gate)};
+  }
+};
+
+/// 2u = 2 sqrt(2/pi) (x + 0.044715 x^3), as x * sigmoid(2u) is x/2 * (1 + tanh(u)).
+struct OfGeluTanh {
+  static constexpr float kLinear = 2 * std::numbers::sqrt2_v<float> * std::numbers::inv_sqrtpi_v<float>;
+  static constexpr float kCubic = 0.044715f * kLinear;
+
+  static HWY_INLINE V of(V square, float scale) {
+    return hn::MulAdd(square, hn::Set(F32(), scale * kCubic), hn::Set(F32(), scale * kLinear));
+  }
+  /// The derivative of x * inner(x^2).
+  static HWY_INLINE V slope(V square) {
+    return hn::MulAdd(square, hn::Set(F32(), 3 * kCubic), hn::Set(F32(), kLinear));
+  }
+};
+
+struct OfSilu {
+  static HWY_INLINE V of(V /*square*/, float scale) { return hn::Set(F32(), scale); }
+  static HWY_INLINE V slope(V /*square*/) { return hn::Set(F32(), 1.0f); }
+};
+
+/// Calls f(tag, activate) with the type of the elements and the activation: a loop of its own for each,
+/// in which the constants stay in registers.
+template <class F>
+HWY_INLINE void visit(DType dtype, Activation activation, const F& f) {
+  visit(dtype, [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    switch (activation) {
+      case Activation::gelu_erf:
+        return f(tag, GeluErf<T>{});
+      case Activation::gelu_tanh:
+        return f(tag, SelfGated<T, OfGeluTanh>{});
+      case Activation::silu:
+        return f(tag, SelfGated<T, OfSilu>{});
+    }
+  });
 }
 
-void activate_forward(const Activate& op, int64_t begin, int64_t end) {
-  visit(op.x.dtype(), [&](auto tag) HWY_ATTR {
+HWY_FLATTEN void activate_forward(const Activate& op, int64_t begin, int64_t end) {
+  visit(op.x.dtype(), op.activation, [&](auto tag, auto activate) HWY_ATTR {
     using T = typename decltype(tag)::type;
     const F32 d;
     const T* x = op.x.data<T>();
     T* y = op.y.data<T>();
-    sweep(d, begin, end, [=, activation = op.activation](int64_t i, auto access) HWY_ATTR {
-      access.store(d, activate(d, activation, access.load(d, x + i)).value, y + i);
-    });
+    sweep(d, begin, end,
+          [=](int64_t i, auto access) HWY_ATTR { access.store(d, activate.value(access.load(d, x + i)), y + i); });
   });
 }
 
-void activate_backward(const ActivateBackward& op, int64_t begin, int64_t end) {
-  visit(op.x.dtype(), [&](auto tag) HWY_ATTR {
+HWY_FLATTEN void activate_backward(const ActivateBackward& op, int64_t begin, int64_t end) {
+  visit(op.x.dtype(), op.activation, [&](auto tag, auto activate) HWY_ATTR {
     using T = typename decltype(tag)::type;
     const F32 d;
     const T *x = op.x.data<T>(), *dy = op.dy.data<T>();
     T* dx = op.dx.data<T>();
-    sweep(d, begin, end, [=, activation = op.activation](int64_t i, auto access) HWY_ATTR {
-      const auto slope = activate(d, activation, access.load(d, x + i)).slope;
-      access.store(d, hn::Mul(access.load(d, dy + i), slope), dx + i);
+    sweep(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+      access.store(d, hn::Mul(access.load(d, dy + i), activate.value_and_slope(access.load(d, x + i)).slope), dx + i);
     });
   });
 }
 
-void gated_forward(const GatedActivate& op, int64_t first_row, int64_t last_row) {
-  visit(op.y.dtype(), [&](auto tag) HWY_ATTR {
+/// One row of [gate | up], and how far the next one is: its halves are asked for ahead, as the hardware's prefetch does
+/// not follow reads that skip the other half of each row.
+template <class T>
+struct GateUp {
+  GateUp(const Tensor& rows, int64_t row, int64_t last_row)
+      : n(rows.dim(-1) / 2),
+        gate(rows.data<std::remove_const_t<T>>() + row * 2 * n),
+        up(gate + n),
+        next(row + 1 < last_row ? 2 * n : 0) {}
+  HWY_INLINE void prefetch(int64_t i) const {
+    hwy::Prefetch(gate + next + i);
+    hwy::Prefetch(up + next + i);
+  }
+
+  int64_t n;
+  T *gate, *up;
+  int64_t next;
+};
+
+HWY_FLATTEN void gated_forward(const GatedActivate& op, int64_t first_row, int64_t last_row) {
+  visit(op.y.dtype(), op.activation, [&](auto tag, auto activate) HWY_ATTR {
     using T = typename decltype(tag)::type;
     const F32 d;
-    const int64_t n = op.gate_up.dim(-1) / 2;
     for (int64_t row = first_row; row < last_row; ++row) {
-      const T *gate = op.gate_up.data<T>() + row * 2 * n, *up = gate + n;
-      T* y = op.y.data<T>() + row * n;
-      sweep(d, 0, n, [=, activation = op.activation](int64_t i, auto access) HWY_ATTR {
-        const auto value = activate(d, activation, access.load(d, gate + i)).value;
-        access.store(d, hn::Mul(value, access.load(d, up + i)), y + i);
+      const GateUp<const T> in(op.gate_up, row, last_row);
+      T* y = op.y.data<T>() + row * in.n;
+      sweep(d, 0, in.n, [=](int64_t i, auto access) HWY_ATTR {
+        in.prefetch(i);
+        access.store(d, hn::Mul(activate.value(access.load(d, in.gate + i)), access.load(d, in.up + i)), y + i);
       });
     }
   });
 }
 
-void gated_backward(const GatedActivateBackward& op, int64_t first_row, int64_t last_row) {
-  visit(op.dy.dtype(), [&](auto tag) HWY_ATTR {
+HWY_FLATTEN void gated_backward(const GatedActivateBackward& op, int64_t first_row, int64_t last_row) {
+  visit(op.dy.dtype(), op.activation, [&](auto tag, auto activate) HWY_ATTR {
     using T = typename decltype(tag)::type;
     const F32 d;
-    const int64_t n = op.gate_up.dim(-1) / 2;
     for (int64_t row = first_row; row < last_row; ++row) {
-      const T *gate = op.gate_up.data<T>() + row * 2 * n, *up = gate + n;
-      const T* dy = op.dy.data<T>() + row * n;
-      T *d_gate = op.d_gate_up.data<T>() + row * 2 * n, *d_up = d_gate + n;
-      sweep(d, 0, n, [=, activation = op.activation](int64_t i, auto access) HWY_ATTR {
-        const auto [value, slope] = activate(d, activation, access.load(d, gate + i));
-        const auto upstream = access.load(d, dy + i), factor = access.load(d, up + i);
-        access.store(d, hn::Mul(hn::Mul(upstream, factor), slope), d_gate + i);
-        access.store(d, hn::Mul(upstream, value), d_up + i);
+      const GateUp<const T> in(op.gate_up, row, last_row);
+      const GateUp<T> out(op.d_gate_up, row, last_row);
+      const T* dy = op.dy.data<T>() + row * in.n;
+      sweep(d, 0, in.n, [=](int64_t i, auto access) HWY_ATTR {
+        in.prefetch(i);
+        out.prefetch(i);
+        const auto [value, slope] = activate.value_and_slope(access.load(d, in.gate + i));
+        const auto upstream = access.load(d, dy + i), factor = access.load(d, in.up + i);
+        access.store(d, hn::Mul(hn::Mul(upstream, factor), slope), out.gate + i);
+        access.store(d, hn::Mul(upstream, value), out.up + i);
       });
     }
   });

@@ -15,6 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
+// --- to fp32 accuracy ---
+
 /// e^x = mantissa * scale, scale a power of two.
 template <class V>
 struct Exponential {
@@ -49,12 +51,17 @@ HWY_INLINE V exp(D d, V x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(mantissa, scale));
 }
 
-/// 1 / (1 + e^-x); some number in [0, 1] for NaN.
+/// 1 + e^-x, of which a sigmoid is the inverse; some positive number for NaN.
 template <class D, class V>
-HWY_INLINE V sigmoid(D d, V x) {
+HWY_INLINE V sigmoid_divisor(D d, V x) {
   const V limit = hn::Set(d, 87.0f);
   const auto [mantissa, scale] = exponential(d, hn::Max(hn::Min(hn::Neg(x), limit), hn::Neg(limit)));
-  return hn::Div(hn::Set(d, 1.0f), hn::MulAdd(mantissa, scale, hn::Set(d, 1.0f)));
+  return hn::MulAdd(mantissa, scale, hn::Set(d, 1.0f));
+}
+
+template <class D, class V>
+HWY_INLINE V sigmoid(D d, V x) {
+  return hn::Div(hn::Set(d, 1.0f), sigmoid_divisor(d, x));
 }
 
 /// tanh(x) with a relative error near 2e-7; NaN for NaN.
@@ -95,6 +102,49 @@ HWY_INLINE Normal<V> normal(D d, V x) {
   const V lost = hn::Mul(half, hn::MulSub(magnitude, magnitude, square));
   const V rough = exp(d, hn::Neg(hn::Mul(half, square))), decay = hn::NegMulAdd(rough, lost, rough);
   const V left = hn::Mul(decay, hn::Mul(t, p));
+  const float inv_sqrt_2pi = std::numbers::inv_sqrtpi_v<float> / std::numbers::sqrt2_v<float>;
+  return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), left, hn::Sub(one, left)), hn::Mul(decay, hn::Set(d, inv_sqrt_2pi))};
+}
+
+// --- to a relative error near 1e-5, for what is rounded to bf16 (whose own is 4e-3) ---
+//
+// Fewer terms, and no correction of what the rounding of products loses.
+
+/// 2^t, finite at least for |t| <= 126; some number for NaN.
+///
+/// t = n + r with 0 <= r < 1, and q the minimax polynomial for 2^r. AVX-512 takes r, and 2^n * q, in one instruction
+/// each.
+template <class D, class V>
+HWY_INLINE V brief_exp2(D d, V t) {
+#if HWY_TARGET == HWY_AVX3
+  constexpr int kBelow = 1;
+  const V r{_mm512_reduce_ps(t.raw, kBelow)};
+#else
+  t = hn::Max(hn::Min(t, hn::Set(d, 126.0f)), hn::Set(d, -126.0f));
+  const V n = hn::Floor(t), r = hn::Sub(t, n);
+#endif
+  V q = hn::Set(d, 0.0135341693f);
+  for (float c : {0.05201145757f, 0.2414427592f, 0.693003834f, 1.000002593f}) q = hn::MulAdd(q, r, hn::Set(d, c));
+#if HWY_TARGET == HWY_AVX3
+  return V{_mm512_scalef_ps(q.raw, t.raw)};
+#else
+  const hn::RebindToSigned<D> integers;
+  const auto biased = hn::Add(hn::ConvertTo(integers, n), hn::Set(integers, 127));
+  return hn::Mul(q, hn::BitCast(d, hn::ShiftLeft<23>(biased)));
+#endif
+}
+
+/// normal() with a shorter polynomial.
+template <class D, class V>
+HWY_INLINE Normal<V> brief_normal(D d, V x) {
+  const V one = hn::Set(d, 1.0f), magnitude = hn::Min(hn::Abs(x), hn::Set(d, 13.0f));
+  const V t = hn::Div(one, hn::MulAdd(magnitude, hn::Set(d, 0.31f), one));
+  V p = hn::Set(d, -0.07392911908f);
+  for (float c : {0.1804502806f, 0.01574478491f, 0.1334297461f, 0.1204412847f, 0.1238607016f})
+    p = hn::MulAdd(p, t, hn::Set(d, c));
+  const V half_log2e = hn::Set(d, -0.5f * std::numbers::log2e_v<float>);
+  const V decay = brief_exp2(d, hn::Mul(hn::Mul(magnitude, magnitude), half_log2e)),
+          left = hn::Mul(decay, hn::Mul(t, p));
   const float inv_sqrt_2pi = std::numbers::inv_sqrtpi_v<float> / std::numbers::sqrt2_v<float>;
   return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), left, hn::Sub(one, left)), hn::Mul(decay, hn::Set(d, inv_sqrt_2pi))};
 }

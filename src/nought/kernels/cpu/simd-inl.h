@@ -15,6 +15,7 @@
 
 #include <hwy/highway.h>
 
+#include "nought/kernels/cpu/targets.h"
 #include "nought/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -44,7 +45,7 @@ HWY_INLINE hn::Vec<D> load(D d, const bf16_t* from) {
 }
 
 template <class D>
-HWY_INLINE void store(D /*d*/, hn::Vec<D> v, bf16_t* to) {
+HWY_INLINE auto rounded_to_bf16(D /*d*/, hn::Vec<D> v) {
   const hn::Rebind<uint16_t, D> d16;
   const hn::Rebind<uint32_t, D> d32;
   const auto bits = hn::BitCast(d32, v);
@@ -53,9 +54,52 @@ HWY_INLINE void store(D /*d*/, hn::Vec<D> v, bf16_t* to) {
   const auto nearest_even = hn::ShiftRight<16>(hn::Add(bits, hn::Add(is_odd, hn::Set(d32, 0x7FFF))));
   const auto quiet_nan = hn::Or(upper, hn::Set(d32, 0x40));
   const auto is_nan = hn::RebindMask(d32, hn::Ne(v, v));
-  hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet_nan, nearest_even)), d16,
-             reinterpret_cast<uint16_t*>(to));
+  return hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet_nan, nearest_even));
 }
+
+#if HWY_TARGET == HWY_AVX3
+
+// AVX512-BF16, which Highway 1.0.3 does not know, rounds in one instruction, but flushes subnormal numbers.
+
+template <class V>
+HWY_INLINE __mmask16 subnormal_lanes(V v) {
+  constexpr int kSubnormal = 0x20;
+  return _mm512_fpclass_ps_mask(v.raw, kSubnormal);
+}
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, bf16_t* to) {
+  __m256i halves;
+  if (kConvertsToBf16 && subnormal_lanes(v) == 0) {
+    asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(v.raw));
+  } else {
+    halves = rounded_to_bf16(d, v).raw;
+  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
+}
+
+/// Stores two vectors, the one behind the other.
+template <class D>
+HWY_INLINE void store_two(D d, hn::Vec<D> first, hn::Vec<D> second, bf16_t* to) {
+  if (kConvertsToBf16 && _kortestz_mask16_u8(subnormal_lanes(first), subnormal_lanes(second)) != 0) {
+    __m512i halves;
+    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(second.raw), "v"(first.raw));
+    _mm512_storeu_si512(to, halves);
+  } else {
+    store(d, first, to);
+    store(d, second, to + hn::Lanes(d));
+  }
+}
+
+#else
+
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, bf16_t* to) {
+  const hn::Rebind<uint16_t, D> d16;
+  hn::StoreU(rounded_to_bf16(d, v), d16, reinterpret_cast<uint16_t*>(to));
+}
+
+#endif
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL  // the sets that have F16C
 
@@ -141,11 +185,57 @@ struct Partial {
   }
 };
 
-/// Calls body(i, access) for every vector that starts at element i of [begin, end).
+#if HWY_TARGET == HWY_AVX3
+
+/// What the first of two neighbouring vectors stored as bf16, in the order of the stores: the second's go with it.
+struct Held {
+  static constexpr int kMost = 4;  // stores of one body
+  hn::Vec<F32> stored[kMost];
+  int first = 0, second = 0;
+};
+
+/// Access to all lanes of the first, or second, of two neighbouring vectors of the same type in turn.
+template <bool kSecond>
+struct OfTwo : Whole {
+  Held* held;
+
+  using Whole::store;
+  template <class D>
+  HWY_INLINE void store(D d, hn::Vec<D> v, bf16_t* to) const {
+    if constexpr (kSecond)
+      store_two(d, held->stored[held->second++], v, to - hn::Lanes(d));
+    else
+      held->stored[held->first++] = v;
+  }
+};
+
+template <class D, class Body>
+HWY_INLINE int64_t sweep_twos(D d, int64_t begin, int64_t end, const Body& body) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = begin;
+  for (; i + 2 * lanes <= end; i += 2 * lanes) {
+    Held held;
+    body(i, OfTwo<false>{{}, &held});
+    body(i + lanes, OfTwo<true>{{}, &held});
+  }
+  return i;
+}
+
+#else
+
+template <class D, class Body>
+HWY_INLINE int64_t sweep_twos(D /*d*/, int64_t begin, int64_t /*end*/, const Body& /*body*/) {
+  return begin;
+}
+
+#endif
+
+/// Calls body(i, access) for every vector that starts at element i of [begin, end). What a body reads of an element may
+/// not depend on what it stored to another.
 template <class D, class Body>
 HWY_INLINE void sweep(D d, int64_t begin, int64_t end, const Body& body) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = begin;
+  int64_t i = sweep_twos(d, begin, end, body);
   for (; i + lanes <= end; i += lanes) body(i, Whole{});
   if (i < end) body(i, Partial{static_cast<size_t>(end - i)});
 }
