@@ -170,7 +170,6 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
   const std::vector<Combination> all = combinations();
   ASSERT_GE(all.size(), 70u);
   std::array<int, kNumCategories> checked{};
-  size_t gapless = 0;
   for (const Combination& each : all) {
     const Layout layout{.ranks = each.ranks,
                         .stage = each.stage,
@@ -196,11 +195,9 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
     const Measurement measured = measure(config, layout);
     expect_agreement(predicted, measured);
     EXPECT_EQ(measured.late_allocations, 0);
-    EXPECT_LE(measured.memory.fragmentation, measured.memory.peak_total / 25);
-    gapless += measured.memory.fragmentation == 0;
+    EXPECT_EQ(measured.memory.fragmentation, 0);
     for (size_t c = 0; c < kNumCategories; ++c) checked[c] += predicted.memory.peak[c] >= kMiB;
   }
-  EXPECT_GE(gapless, all.size() * 8 / 10) << "of " << all.size() << " steps fill their arenas without a gap";
   for (const Category category :
        {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::workspace})
     EXPECT_GE(checked[static_cast<size_t>(category)], 20) << name_of(category) << " is too small to say anything";

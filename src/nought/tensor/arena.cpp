@@ -1,6 +1,8 @@
 #include "nought/tensor/arena.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <tuple>
@@ -50,27 +52,39 @@ Packing place(std::span<const Lifetime> blocks, std::span<const size_t> order) {
 
 namespace {
 
-/// Comparisons of two blocks that a search for a better order may take, some tenths of a second, and orders it tries.
-constexpr int64_t kSearch = 30'000'000, kMostOrders = 500;
+/// Comparisons of two blocks that one search for a better order may take, a quarter of a second, and orders it tries.
+constexpr int64_t kSearch = 200'000'000, kMostOrders = 20'000;
+/// Of the most that is alive: how much worse a packing may be, about, and still be accepted at first.
+constexpr double kWarmth = 0.002;
 
-/// Moves blocks that end above the most that is alive to earlier turns, at random but the same on every run; now and
-/// then accepts a packing that is a little worse than the last. Keeps the best that it meets.
-void improve(std::span<const Lifetime> blocks, int64_t alive, std::vector<size_t> order, Packing& best) {
+/// Simulated annealing, the same on every run: moves a block, more often than not one that ends above the most that is
+/// alive, to another turn, and accepts a packing that is not better by chance, ever less so. Keeps the best it meets.
+void improve(std::span<const Lifetime> blocks, int64_t alive, std::vector<size_t> order, uint64_t seed, Packing& best) {
   const auto count = static_cast<int64_t>(blocks.size());
   const int64_t orders = std::min(kMostOrders, kSearch / (count * count + 1));
   Packing last = place(blocks, order);
   for (int64_t i = 0; i < orders && best.bytes > alive; ++i) {
-    const Philox random = philox(0, static_cast<uint64_t>(i));
-    std::vector<std::ptrdiff_t> above;
+    const Philox random = philox(seed, static_cast<uint64_t>(i));
+    std::vector<size_t> above;
     for (size_t k = 0; k < order.size(); ++k)
-      if (last.offsets[order[k]] + blocks[order[k]].bytes > alive) above.push_back(static_cast<std::ptrdiff_t>(k));
-    const std::ptrdiff_t from = above[random[0] % above.size()];
-    const std::ptrdiff_t to = i % 3 == 0 ? 0 : static_cast<std::ptrdiff_t>(random[1]) % (from + 1);
+      if (last.offsets[order[k]] + blocks[order[k]].bytes > alive) above.push_back(k);
+    const bool any = random[0] % 3 == 0 || above.empty();
+    const size_t from = any ? random[1] % order.size() : above[random[1] % above.size()];
+    const size_t to = random[2] % (random[0] % 3 == 2 ? from + 1 : order.size());
     std::vector<size_t> next = order;
-    std::rotate(next.begin() + to, next.begin() + from, next.begin() + from + 1);
+    const auto at = [&](size_t turn) { return next.begin() + static_cast<std::ptrdiff_t>(turn); };
+    if (any) {
+      std::swap(next[from], next[to]);
+    } else if (to < from) {
+      std::rotate(at(to), at(from), at(from) + 1);
+    } else {
+      std::rotate(at(from), at(from) + 1, at(to) + 1);
+    }
     Packing packing = place(blocks, next);
-    const bool bold = random[2] % 16 == 0 && packing.bytes < last.bytes + last.bytes / 20;
-    if (packing.bytes > last.bytes && !bold) continue;
+    const double warmth =
+        kWarmth * static_cast<double>(alive) * (1 - static_cast<double>(i) / static_cast<double>(orders)) + 1;
+    const double chance = std::exp(static_cast<double>(last.bytes - packing.bytes) / warmth);
+    if (chance < 1 && chance <= random[3] * 0x1p-32) continue;
     if (packing.bytes < best.bytes) best = packing;
     order = std::move(next), last = std::move(packing);
   }
@@ -84,16 +98,18 @@ Packing pack(std::span<const Lifetime> blocks) {
   std::iota(order.begin(), order.end(), size_t{0});
   const auto length = [&](size_t i) { return blocks[i].end - blocks[i].begin; };
   Packing best = place(blocks, order);
-  const auto attempt = [&](auto key) {
-    if (best.bytes == alive) return;
+  const auto sorted_by = [&](auto key) {
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
     if (Packing packing = place(blocks, order); packing.bytes < best.bytes) best = std::move(packing);
-    improve(blocks, alive, order, best);
+    return order;
   };
-  attempt([&](size_t i) { return std::tuple(-length(i), -blocks[i].bytes); });
-  attempt([&](size_t i) { return std::tuple(-blocks[i].bytes, -length(i)); });
-  attempt([&](size_t i) { return std::tuple(-blocks[i].bytes * length(i), blocks[i].begin); });
-  attempt([&](size_t i) { return std::tuple(blocks[i].begin, -length(i)); });
+  const std::array starts{
+      sorted_by([&](size_t i) { return std::tuple(-length(i), -blocks[i].bytes); }),
+      sorted_by([&](size_t i) { return std::tuple(-blocks[i].bytes, -length(i)); }),
+      sorted_by([&](size_t i) { return std::tuple(-blocks[i].bytes * length(i), blocks[i].begin); }),
+      sorted_by([&](size_t i) { return std::tuple(blocks[i].begin, -length(i)); }),
+  };
+  for (size_t i = 0; i < starts.size() && best.bytes > alive; ++i) improve(blocks, alive, starts[i], i, best);
   best.alive = alive;
   return best;
 }
