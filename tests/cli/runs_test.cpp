@@ -119,6 +119,22 @@ TEST(Runs, a_step_is_broken_down_and_traced_where_that_is_asked_for) {
   EXPECT_TRUE(nlohmann::json::parse(std::ifstream(trace)).at("traceEvents").is_array());
 }
 
+TEST(Runs, a_run_prints_its_resolved_values_and_the_memory_of_its_phases_where_that_is_asked_for) {
+  TempFolder folder;
+  write_run(folder);
+  const Ended run = run_program(train_command(folder,
+                                              "--ranks 2 --set deepspeed.dump_state=true --set "
+                                              "deepspeed.memory_breakdown=true"));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  for (const char* text : {"micro_batch", "default of training.", "alive after forward "})
+    EXPECT_NE(run.out.find(text), std::string::npos) << text << " in " << run.out;
+  for (const nlohmann::json& line : metrics_of(folder)) {
+    // The forward pass leaves activations, which the backward pass uses up.
+    EXPECT_GT(line.at("forward_bytes").get<int64_t>(), line.at("backward_bytes").get<int64_t>());
+    EXPECT_GT(line.at("update_bytes").get<int64_t>(), 0);
+  }
+}
+
 TEST(Runs, a_checkpoint_converts_to_what_the_run_exports) {
   TempFolder folder;
   write_run(folder);

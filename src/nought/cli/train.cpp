@@ -53,7 +53,8 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
   ProgressPrinter progress(stdout, stdout_is_terminal(), plan.logging_steps, prediction.memory);
-  if (first)
+  if (first && plan.dump_state) fmt::print("{}", explain(plan));
+  if (first && !plan.dump_state)  // which ends with the warnings
     for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
   context.memory->set_limit(plan.device_memory);
   try {

@@ -40,6 +40,11 @@ void MetricsWriter::on_step(const StepReport& report) {
     line["communication_seconds"] = times.communication;
     line["communication_hidden"] = times.hidden();
   }
+  if (report.memory) {
+    line["forward_bytes"] = report.memory->forward;
+    line["backward_bytes"] = report.memory->backward;
+    line["update_bytes"] = report.memory->update;
+  }
   line["skipped"] = report.skipped;
   if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
   if (!report.experts.empty()) {

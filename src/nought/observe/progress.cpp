@@ -27,6 +27,10 @@ std::string breakdown_line(const StepBreakdown& times) {
                      seconds(times.forward), seconds(times.backward), seconds(times.optimizer),
                      seconds(times.communication), 100 * times.hidden());
 }
+std::string memory_line(const PhaseMemory& memory) {
+  return fmt::format("alive after forward {}, backward {}, update {}", format_bytes(memory.forward),
+                     format_bytes(memory.backward), format_bytes(memory.update));
+}
 }  // namespace
 
 void ProgressPrinter::on_start(const RunSummary& summary) {
@@ -66,6 +70,7 @@ void ProgressPrinter::on_step(const StepReport& report) {
                   format_duration(mean * static_cast<double>(max_steps_ - report.step)));
   stays ? line_.print(line) : line_.show(line);
   if (stays && report.breakdown) line_.print("      " + breakdown_line(*report.breakdown));
+  if (stays && report.memory) line_.print("      " + memory_line(*report.memory));
 }
 
 void ProgressPrinter::on_checkpoint(const std::filesystem::path& path) { line_.print("saved   " + path.string()); }

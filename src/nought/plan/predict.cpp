@@ -23,7 +23,8 @@ Layout layout_of(const RunPlan& plan) {
           .accumulation = plan.accumulation,
           .recompute = plan.recompute,
           .fp8 = plan.fp8,
-          .sharding = sharding_of(plan)};
+          .sharding = sharding_of(plan),
+          .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0};
 }
 
 int64_t Prediction::steady_total() const { return std::accumulate(steady.begin(), steady.end(), int64_t{0}); }
@@ -95,6 +96,10 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   const Counters whole = extrapolate(longer, beyond, longer, shorter);
   prediction.traffic = whole.traffic;
   prediction.executed_flops = whole.flops;
+  if (layout.evaluation_rows > 0) {
+    const Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
+    engine.evaluate(std::span(&batch, 1), 1);
+  }
   model.settle();
   note_memory(*context.memory, prediction);
   return prediction;

@@ -24,6 +24,7 @@ struct Layout {
   Fp8Options fp8 = {};
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `stage`
   Wire wire = Wire::mpi;
+  int64_t evaluation_rows = 0;  // sequences per rank and forward of a validation; 0 = there is none
 
   int64_t tokens_per_step() const { return ranks * micro_batch * accumulation * seq_length; }
   Layout at_stage(int other) const {
@@ -41,7 +42,7 @@ struct Prediction {
   Layout layout;
   std::array<int64_t, kNumCategories> steady{};  // bytes between two steps, by Category
   RankMemory memory;                             // the peaks
-  Traffic traffic;                               // sent in one step
+  Traffic traffic;                               // sent in one step; validations come on top
   int64_t parameters = 0;                        // of the whole model
   double executed_flops = 0;                     // by this rank in one step, recomputation included
 

@@ -264,6 +264,8 @@ struct DsConfig {
   Setting<int64_t> steps_per_print;
   DsMonitor tensorboard;
   DsMonitor csv_monitor;
+  Setting<bool> dump_state{false};
+  Setting<bool> memory_breakdown{false};
   Setting<bool> wall_clock_breakdown{false};
   DsCommsLogger comms_logger;
 
@@ -293,6 +295,10 @@ struct DsConfig {
       "updates between two lines of output, unless training.logging_steps is given");
     v("tensorboard", tensorboard, "");
     v("csv_monitor", csv_monitor, "");
+    v("dump_state", dump_state,
+      "print every resolved value and its reason when the run begins, as `nought check` does");
+    v("memory_breakdown", memory_breakdown,
+      "bytes that are alive on rank 0 after each phase of a step: lines and metrics.jsonl");
     v("wall_clock_breakdown", wall_clock_breakdown,
       "time every step's phases and communication on rank 0, and how much of it was hidden: lines and metrics.jsonl");
     v("comms_logger", comms_logger, "");

@@ -101,8 +101,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"dataloader_drop_last", "false", no_effect, "every batch is whole"},
 
     // logging
-    {"memory_breakdown", "false", no_effect, "a run always prints its memory table"},
-    {"dump_state", "false", no_effect, "`nought check` prints every resolved value"},
     {"wandb.enabled", "false", no_effect, kMetricsOnly},
     {"wandb.group", "null", gated, kGated},
     {"wandb.team", "null", gated, kGated},

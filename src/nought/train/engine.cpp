@@ -23,6 +23,8 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
   const auto targets = static_cast<double>(total_targets);
   const double factor = scaler_.scale() * gradient_factor_;
   double loss_sum = 0;
+  PhaseMemory memory;
+  const auto alive = [&] { return context.memory->ledger().current_total(); };
   for (size_t i = 0; i < micro_batches.size(); ++i) {
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
@@ -31,14 +33,19 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
       return model_.model().loss(tape, micro_batches[i], factor / targets);
     }();
     loss_sum += loss.value.item();
+    memory.forward = alive();
     const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "backward");
     tape.backward(loss);
+    memory.backward = alive();
   }
   const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "optimizer");
   std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
   model_.sum_over_ranks(sums);
   model_.model().finish_step(model_);
-  return {.loss = sums[1] / targets, .grad_norm = std::sqrt(sums[0]) / factor, .loss_scale = scaler_.scale()};
+  return {.loss = sums[1] / targets,
+          .grad_norm = std::sqrt(sums[0]) / factor,
+          .loss_scale = scaler_.scale(),
+          .memory = memory};
 }
 
 StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t total_targets) {
@@ -68,6 +75,7 @@ StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targ
     model_.update(lr, clip / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);
+  result.memory.update = model_.context().memory->ledger().current_total();
   return result;
 }
 

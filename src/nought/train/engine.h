@@ -10,12 +10,18 @@
 
 namespace nought {
 
+/// Bytes that are alive in the device pool when a phase of a step ends; of its last micro-batch.
+struct PhaseMemory {
+  int64_t forward = 0, backward = 0, update = 0;
+};
+
 struct StepResult {
   double loss = 0;             // mean over all targets of all ranks and micro-batches
   double grad_norm = 0;        // global L2 norm, before clipping and without the loss scale
   double loss_scale = 1;       // that the step was computed with
   bool skipped = false;        // what is not finite was met on some rank: no rank made the update
   std::string nonfinite = {};  // where, unless it was an overflow at the loss scale
+  PhaseMemory memory = {};
 
   bool finite() const;
 };

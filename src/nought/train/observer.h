@@ -11,6 +11,7 @@
 #include "nought/autograd/moe.h"
 #include "nought/tensor/memory.h"
 #include "nought/train/breakdown.h"
+#include "nought/train/engine.h"
 #include "nought/train/evaluation.h"
 
 namespace nought {
@@ -43,6 +44,7 @@ struct StepReport {
   int64_t skipped_so_far = 0;                   // updates of the run that were skipped
   std::string nonfinite = {};                   // what was found where, unless the loss scale is to blame
   std::optional<StepBreakdown> breakdown = {};  // of rank 0, where it is asked for
+  std::optional<PhaseMemory> memory = {};       // of rank 0, where it is asked for
   RouterLoads experts = {};                     // of all ranks and micro-batches; empty without experts
 };
 

@@ -311,6 +311,8 @@ void Resolver::resolve_output() {
   const auto folder = training("output_dir", t.output_dir);
   require<ConfigError>(!folder.value.empty(), "{}: expected a folder's path, found \"\"", folder.place);
   plan_.output_dir = note("output_dir", folder);
+  plan_.dump_state = ds_.dump_state.value;
+  plan_.memory_breakdown = ds_.memory_breakdown.value;
   plan_.wall_clock_breakdown = ds_.wall_clock_breakdown.value;
   plan_.comms_logger = ds_.comms_logger.enabled.value;
   if (!ds_.comms_logger.prof_all.value) plan_.logged_collectives = ds_.comms_logger.prof_ops.value;
@@ -323,11 +325,10 @@ void Resolver::resolve_evaluation() {
   const auto strategy = training("eval_strategy", t.eval_strategy);
   plan_.eval_strategy = strategy.value;
   plan_.resolved.push_back({"eval_strategy", std::string(enum_name(strategy.value)), strategy.reason});
-  require<ConfigError>(
-      strategy.value == EvalStrategy::no || plan_.data.validation_fraction > 0 || !plan_.data.validation_files.empty(),
-      "{} = \"{}\" needs data to validate with: give data.validation_fraction or "
-      "data.validation_files",
-      strategy.place, enum_name(strategy.value));
+  require<ConfigError>(strategy.value == EvalStrategy::no || plan_.data.validates(),
+                       "{} = \"{}\" needs data to validate with: give data.validation_fraction or "
+                       "data.validation_files",
+                       strategy.place, enum_name(strategy.value));
   auto steps = training("eval_steps", t.eval_steps);
   if (!steps.given) steps = {plan_.logging_steps, false, "", "logging_steps"};
   require_at_least<int64_t>(steps, 1);

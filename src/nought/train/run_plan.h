@@ -35,6 +35,8 @@ struct DataPlan {
   int64_t seq_length = 0;
   double validation_fraction = 0;  // of the tokens, kept out of training; 0 = none
   bool separate_documents = false;
+
+  bool validates() const { return validation_fraction > 0 || !validation_files.empty(); }
 };
 
 /// When a run validates before its end.
@@ -67,7 +69,7 @@ struct RunPlan {
   int zero_stage = 0;
   bool overlap_comm = false;
   int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
-  RecomputeOptions recompute = {};  // of blocks in the backward pass
+  RecomputeOptions recompute = {};               // of blocks in the backward pass
 
   double moe_capacity_factor = 0;  // of experts; 0 = no capacity
   bool moe_drop_tokens = true;     // beyond it
@@ -89,6 +91,8 @@ struct RunPlan {
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   int64_t max_shard_bytes = 5'000'000'000;  // of a file of the exported weights
   std::string output_dir;
+  bool dump_state = false;                           // print every resolved value when the run begins
+  bool memory_breakdown = false;                     // bytes that are alive after each phase of a step
   bool wall_clock_breakdown = false;                 // phases and communication of every step
   bool comms_logger = false;                         // the collectives of the run, at its end
   std::vector<std::string> logged_collectives = {};  // their names; empty = all

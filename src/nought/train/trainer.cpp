@@ -114,11 +114,11 @@ RunSummary Trainer::summary(double peak_flops) const {
                      .peak_flops = peak_flops,
                      .notes = decoder_.config().notes};
   if (ranks_.size() > 1 && plan_.reduce_bucket > 0)
-    summary.notes.push_back(fmt::format(
-        "gradients of {} Units travel in {} collective{}", decoder_.units().size(), model_.reduce_buckets(),
-        model_.reduce_buckets() > 1 ? "s"
-                                    : ", which begins when the backward pass has ended: a smaller "
-                                      "reduce_bucket_size hides them behind it"));
+    summary.notes.push_back(
+        fmt::format("gradients of {} Units travel in {} collective{}", decoder_.units().size(), model_.reduce_buckets(),
+                    model_.reduce_buckets() > 1 ? "s"
+                                                : ", which begins when the backward pass has ended: a smaller "
+                                                  "reduce_bucket_size hides them behind it"));
   summary.notes.insert(summary.notes.end(), notes_.begin(), notes_.end());
   return summary;
 }
@@ -192,6 +192,7 @@ StepReport Trainer::step(double flops_per_token, double peak_flops) {
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = ranks_.traffic().total_bytes() - bytes_before;
   report.experts = expert_loads();
+  if (plan_.memory_breakdown) report.memory = result.memory;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;
   report.mfu = flops_per_token * report.tokens_per_second / peak_flops;
