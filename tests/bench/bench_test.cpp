@@ -56,6 +56,14 @@ TEST(Bench, collectives_in_bf16_stand_beside_as_many_elements_in_f32) {
   });
 }
 
+TEST(Bench, collectives_in_f32_stand_beside_the_memory_that_they_touch) {
+  run_ranks(2, [&](Communicator& ranks, const Context& context) {
+    const std::vector<Figure> figures = bench_collectives(ranks, context, DType::f32, 1, {1});
+    ASSERT_EQ(figures.size(), 3u) << "threads have no rival";
+    for (const Figure& figure : figures) EXPECT_EQ(figure.limit_name, "memory");
+  });
+}
+
 TEST(Bench, files_are_removed_after_they_were_measured) {
   const test::TempFolder folder;
   const std::vector<Figure> figures = bench_io(Context::cpu(), folder.path().string(), 1 << 16, 2);

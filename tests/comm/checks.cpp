@@ -137,6 +137,7 @@ void check_collectives(Communicator& communicator, const Context& context) {
   // Longer than one segment of the reductions (shorter in larger groups: there the segments are), and of odd length.
   const int64_t length = communicator.size() <= 4 ? 300001 : 70001;
   Check<float>(communicator, context, length).run_long();
+  Check<bf16_t>(communicator, context, length).run_long();
 }
 
 void check_overlap(Communicator& communicator, const Context& context) {

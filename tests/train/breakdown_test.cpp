@@ -3,6 +3,7 @@
 
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -112,6 +113,60 @@ TEST(Overlap, at_stage_3_the_next_gather_and_the_last_reduction_are_under_way_wh
     EXPECT_EQ(issued.at(backward).gathers - serial.at(backward).gathers, 1) << "one ahead on the way back too";
     EXPECT_EQ(issued.at(backward).reductions, kUnits - 1 - unit) << "of all Units behind it";
   }
+}
+
+/// Products sleep, and so take as long on a busy machine as on an idle one.
+class SleepingKernels final : public Kernels {
+ public:
+  SleepingKernels(std::shared_ptr<Kernels> inner, std::chrono::milliseconds product)
+      : inner_(std::move(inner)), product_(product) {}
+  std::string_view name() const override { return inner_->name(); }
+#define NOUGHT_RUN(Op)                              \
+  void run(const Op& op, Stream& stream) override { \
+    sleep_for(op);                                  \
+    inner_->run(op, stream);                        \
+  }
+  NOUGHT_OPERATIONS(NOUGHT_RUN)
+#undef NOUGHT_RUN
+
+ private:
+  template <class Op>
+  void sleep_for(const Op&) const {}
+  void sleep_for(const MatMul&) const { std::this_thread::sleep_for(product_); }
+
+  std::shared_ptr<Kernels> inner_;
+  std::chrono::milliseconds product_;
+};
+
+/// Of the second step at stage 3, when every collective takes 3 ms on the wire and every product 2 ms.
+StepBreakdown breakdown_on_a_slow_wire(bool overlap) {
+  StepBreakdown breakdown;
+  const auto body = [&](Communicator& ranks, const Context& plain) {
+    Context context = plain;
+    context.kernels = std::make_shared<SleepingKernels>(plain.kernels, std::chrono::milliseconds(2));
+    Decoder decoder(tiny(/*layers=*/16));
+    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(3), .overlap = overlap});
+    model.load(InitialState(1));
+    Engine engine(model);
+    const Batch batch{context.zeros({1, 8}, DType::i32), context.zeros({1, 8}, DType::i32)};
+    engine.step(std::span(&batch, 1), 16, 1e-3, 1);
+    model.settle();
+    const auto timeline = std::make_shared<Timeline>();
+    ranks.record(timeline);
+    timeline->start();
+    engine.step(std::span(&batch, 1), 16, 1e-3, 1);
+    model.settle();
+    if (ranks.rank() == 0) breakdown = breakdown_of(timeline->take());
+  };
+  run_ranks(2, body, std::chrono::milliseconds(3));
+  return breakdown;
+}
+
+TEST(Overlap, at_stage_3_more_than_four_fifths_of_a_slow_wire_hide_behind_computation) {
+  const StepBreakdown overlapped = breakdown_on_a_slow_wire(true), serial = breakdown_on_a_slow_wire(false);
+  EXPECT_GT(overlapped.communication, 50 * 0.003) << "a gather for each pass of a Unit, and a reduction";
+  EXPECT_GT(overlapped.hidden(), 0.8);
+  EXPECT_LT(serial.hidden(), 0.5) << "without overlap it does not hide";
 }
 
 }  // namespace

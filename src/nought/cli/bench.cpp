@@ -119,13 +119,15 @@ void add_step(CLI::App& bench, Invocation& invocation) {
 
 void add_others(CLI::App& bench, Invocation& invocation) {
   const auto collectives = std::make_shared<BenchOptions>();
+  const auto sizes = std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{1, 4, 16, 64, 256});
   CLI::App* command = add_bench_of(
       bench, invocation, "collectives", "Collectives of 1 to 256 MiB: f32 against MPI's own, bf16 against f32",
-      collectives, [collectives](Communicator& world, const Context& context) {
-        return bench_collectives(world, context, collectives->type(), collectives->samples);
+      collectives, [collectives, sizes](Communicator& world, const Context& context) {
+        return bench_collectives(world, context, collectives->type(), collectives->samples, *sizes);
       });
   add_launch_options(*command, collectives->launch);
   add_dtype(*command, *collectives);
+  command->add_option("--sizes", *sizes, "MiB of the whole tensors")->delimiter(',')->type_name("N,...");
 
   struct IoOptions {
     std::string folder = ".", size = "256MiB";

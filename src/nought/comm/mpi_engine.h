@@ -62,6 +62,7 @@ class MpiEngine {
   void wait_until(const Call& call, Ready&& ready) {
     check_usable(call);
     try {
+      if (ready()) return;
       Pause pause(options_);
       while (!ready()) pause_or_fail(call, pause);
     } catch (...) {

@@ -10,10 +10,21 @@ namespace {
 constexpr int kCollectiveTag = 0;
 constexpr int tag_of(int user_tag) { return user_tag + 1; }
 
+// So many chunks are written before the first is read: the peers have had the time to write theirs.
+constexpr int64_t kChunksAhead = 2;
+// What is received and longer than this would not stay in the cache.
+constexpr int64_t kLeastStreamedBytes = 256 << 10;
+
 /// The part of the tensor that a segment of its indices covers; parts may be shorter than others.
 Tensor segment_of(const Tensor& tensor, Interval segment) {
   const Interval inside = intersect(segment, {0, tensor.numel()});
   return inside.empty() ? tensor.flat(0, 0) : tensor.flat(inside.begin, inside.end);
+}
+
+/// Streaming: past the caches.
+void copy(const Tensor& from, const Tensor& to, bool streaming) {
+  if (!streaming || from.raw() == to.raw()) return nought::copy(from, to);
+  copy_streaming(to.raw(), from.raw(), static_cast<size_t>(to.bytes()));
 }
 
 }  // namespace
@@ -87,9 +98,9 @@ Tensor MpiTransport::receive_chunk(const Call& call, int from, DType dtype, int6
   return chunk;
 }
 
-void MpiTransport::copy_chunk(const Call& call, int from, const Tensor& to) {
+void MpiTransport::copy_chunk(const Call& call, int from, const Tensor& to, bool streaming) {
   if (to.numel() == 0) return;
-  copy(receive_chunk(call, from, to.dtype(), to.numel()), to);
+  copy(receive_chunk(call, from, to.dtype(), to.numel()), to, streaming);
   neighbours_->windows->release(window_rank(from));
 }
 
@@ -97,10 +108,11 @@ void MpiTransport::exchange(const Call& call, int tensors_sent, const std::vecto
                             const std::vector<Incoming>& incoming) {
   MpiRequests requests;
   std::vector<SharedWindows::Piece> pieces;
-  int64_t longest = 0;
+  int64_t longest = 0, received = 0;
   for (const Incoming& in : incoming) {
     if (!is_local(in.from)) requests.receive(in.tensor, in.from, kCollectiveTag, group_);
     longest = std::max(longest, in.tensor.bytes());
+    received += in.tensor.bytes();
   }
   for (const Outgoing& out : outgoing) {
     pieces.emplace_back();
@@ -113,18 +125,20 @@ void MpiTransport::exchange(const Call& call, int tensors_sent, const std::vecto
   const int64_t chunk_bytes = neighbours_->windows
                                   ? neighbours_->windows->slot_bytes() / std::max(tensors_sent, 1) / 64 * 64
                                   : kLongestSegmentBytes;  // of what is kept, while messages are under way
-  for (int64_t begin = 0; begin < longest; begin += chunk_bytes) {
-    const auto chunk_of = [&](const Tensor& tensor) {
-      const int64_t size = size_of(tensor.dtype());
-      return segment_of(tensor, {begin / size, (begin + chunk_bytes) / size});
-    };
-    for (size_t i = 0; i < outgoing.size(); ++i) {
-      pieces[i].data = chunk_of(outgoing[i].tensor);
-      if (outgoing[i].kept.defined()) copy(pieces[i].data, chunk_of(outgoing[i].kept));
-    }
-    send_chunk(call, pieces);
+  const bool streaming = received >= kLeastStreamedBytes;
+  const int64_t chunks = ceil_div(longest, chunk_bytes);
+  const auto chunk_of = [&](const Tensor& tensor, int64_t i) {
+    const int64_t size = size_of(tensor.dtype());
+    return segment_of(tensor, {i * chunk_bytes / size, (i + 1) * chunk_bytes / size});
+  };
+  for (int64_t i = 0; i < chunks + kChunksAhead; ++i) {
+    for (size_t k = 0; k < outgoing.size(); ++k) pieces[k].data = chunk_of(outgoing[k].tensor, i);
+    if (i < chunks) send_chunk(call, pieces);
+    for (size_t k = 0; k < outgoing.size(); ++k)
+      if (outgoing[k].kept.defined()) copy(pieces[k].data, chunk_of(outgoing[k].kept, i), streaming);
+    if (i < kChunksAhead) continue;
     for (const Incoming& in : incoming)
-      if (is_local(in.from)) copy_chunk(call, in.from, chunk_of(in.tensor));
+      if (is_local(in.from)) copy_chunk(call, in.from, chunk_of(in.tensor, i - kChunksAhead), streaming);
   }
   engine_.wait(call, requests);
 }
@@ -230,7 +244,8 @@ void MpiTransport::spread_segment(const Call& call, const Tensor& full, Interval
 }
 
 void MpiTransport::collect_segment(const Call& call, const Tensor& full, Interval segment) {
-  for (const int peer : local_peers_) copy_chunk(call, peer, segment_of(part(full, peer), segment));
+  for (const int peer : local_peers_)
+    copy_chunk(call, peer, segment_of(part(full, peer), segment), /*streaming=*/false);
 }
 
 void MpiTransport::reduce_parts(const Call& call, const Tensor& full, const Tensor& own, ReduceOp op, bool spread) {

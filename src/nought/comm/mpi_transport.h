@@ -74,7 +74,7 @@ class MpiTransport final : public Transport {
   void send_chunk(const Call& call, const std::vector<SharedWindows::Piece>& pieces);
   /// Its view of the window, to be released.
   Tensor receive_chunk(const Call& call, int from, DType dtype, int64_t numel);
-  void copy_chunk(const Call& call, int from, const Tensor& to);
+  void copy_chunk(const Call& call, int from, const Tensor& to, bool streaming);
 
   int64_t segment_length(DType dtype) const;
   std::vector<Slot> make_slots(const Tensor& full) const;

@@ -100,9 +100,9 @@ bool SharedWindows::try_send(std::span<const Piece> pieces) {
   for (const Piece& piece : pieces) {
     if (piece.data.numel() == 0 || piece.readers.empty()) continue;
     const Chunk chunk{offset, piece.data.bytes()};
-    require(offset + chunk.bytes <= slots_begin + (slot_ + 1) * slot_bytes_, "{} do not fit the rest of a slot of {}",
-            piece.data.str(), slot_bytes_);
-    std::memcpy(memory_.raw() + window_of(rank_) + offset, piece.data.raw(), static_cast<size_t>(chunk.bytes));
+    if (offset + chunk.bytes > slots_begin + (slot_ + 1) * slot_bytes_)
+      fail("{} do not fit the rest of a slot of {}", piece.data.str(), slot_bytes_);
+    stores_.copy(memory_.raw() + window_of(rank_) + offset, piece.data.raw(), static_cast<size_t>(chunk.bytes));
     offset += round_up(chunk.bytes, 64);
     for (const int reader : piece.readers) {
       Mailbox& box = mailbox(rank_, reader);

@@ -12,6 +12,7 @@
 
 #include <mpi.h>
 
+#include "nought/comm/streaming.h"
 #include "nought/comm/transport.h"
 #include "nought/comm/window_sizes.h"
 
@@ -58,6 +59,7 @@ class SharedWindows {
   int rank_, size_;
   int64_t slot_bytes_;
   int slot_ = 0;  // the next to fill
+  StoreChoice stores_;
   std::array<std::vector<Reading>, kWindowSlots>
       readings_;  // by slot: who has to have read it before it is filled again
 };

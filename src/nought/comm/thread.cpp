@@ -13,8 +13,12 @@ namespace {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank, Context context)
-      : group_(std::move(group)), rank_(rank), context_(std::move(context)), reduction_(context_.kernels) {}
+  ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank, Context context, std::chrono::microseconds delay)
+      : group_(std::move(group)),
+        rank_(rank),
+        context_(std::move(context)),
+        delay_(delay),
+        reduction_(context_.kernels) {}
 
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
@@ -94,7 +98,7 @@ class ThreadTransport final : public Transport {
       group = group_->subgroup(color, members);
     });
     const auto mine = std::find(members.begin(), members.end(), rank_);
-    return std::make_unique<ThreadTransport>(group, static_cast<int>(mine - members.begin()), context_);
+    return std::make_unique<ThreadTransport>(group, static_cast<int>(mine - members.begin()), context_, delay_);
   }
 
   void cancel() override {
@@ -105,6 +109,7 @@ class ThreadTransport final : public Transport {
   template <class Work>
   void round(const ThreadGroup::Slot& slot, Work work) {
     group_->meet(rank_, slot);
+    if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
     try {
       work();
     } catch (const std::exception& error) {
@@ -126,6 +131,7 @@ class ThreadTransport final : public Transport {
   std::shared_ptr<ThreadGroup> group_;
   int rank_;
   Context context_;
+  std::chrono::microseconds delay_;
   Reduction reduction_;
 };
 
@@ -148,14 +154,15 @@ Streams make_streams(size_t size) {
 
 std::vector<std::unique_ptr<Communicator>> make_communicators(const std::shared_ptr<ThreadWorld>& world,
                                                               const std::vector<Context>& contexts,
-                                                              const Streams& streams) {
+                                                              const Streams& streams,
+                                                              std::chrono::microseconds wire_delay = {}) {
   std::vector<int> ranks;
   for (int rank = 0; rank < world->size(); ++rank) ranks.push_back(rank);
   const auto group = std::make_shared<ThreadGroup>(world, ranks);
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank : ranks) {
     const auto i = static_cast<size_t>(rank);
-    auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[i]);
+    auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[i], wire_delay);
     communicators.push_back(std::make_unique<StreamCommunicator>(std::move(transport), streams[i]));
   }
   return communicators;
@@ -191,12 +198,13 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body) {
   run_ranks(size, [&](Communicator& communicator, const Context&) { body(communicator); });
 }
 
-void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body) {
+void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body,
+               std::chrono::microseconds wire_delay) {
   require<CommError>(size > 0, "cannot run {} ranks: at least one is needed", size);
   const auto world = std::make_shared<ThreadWorld>(size);
   const std::vector<Context> contexts = fresh_contexts(size);
   const Streams streams = make_streams(contexts.size());
-  const auto communicators = make_communicators(world, contexts, streams);
+  const auto communicators = make_communicators(world, contexts, streams, wire_delay);
   std::vector<std::exception_ptr> failures(static_cast<size_t>(size));
   const auto run_rank = [&](int rank) {
     const auto i = static_cast<size_t>(rank);

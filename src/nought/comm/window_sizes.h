@@ -14,10 +14,11 @@ namespace nought {
 
 /// Chunks of one window: some are read while others are filled.
 inline constexpr int kWindowSlots = 8;
-// All windows of a host together, within the limits of a slot. A chunk shall still be in the cache of the core that
-// filled it when another reads it.
+// All windows of a host together, within the limits of a slot. A window is as long as the cache that a core has for
+// itself: a chunk waits in a cache that cores share, and its place is no longer in the reader's own when it is filled
+// again, from where stores would have to take it back.
 inline constexpr int64_t kWindowsBytes = 4 << 20;
-inline constexpr int64_t kLongestSlotBytes = 256 << 10;
+inline constexpr int64_t kLongestSlotBytes = 128 << 10;
 inline constexpr int64_t kShortestSlotBytes = 32 << 10;
 
 constexpr int64_t window_slot_bytes(int local_ranks) {

@@ -53,8 +53,8 @@ Tensor Tensor::reinterpret(DType dtype) const {
 std::string Tensor::str() const { return defined() ? fmt::format("{}{}", name_of(dtype_), shape_.str()) : "undefined"; }
 
 void copy(const Tensor& from, const Tensor& to) {
-  require<ShapeError>(from.dtype() == to.dtype() && from.numel() == to.numel(), "cannot copy {} to {}", from.str(),
-                      to.str());
+  if (from.dtype() != to.dtype() || from.numel() != to.numel())
+    fail<ShapeError>("cannot copy {} to {}", from.str(), to.str());
   if (from.bytes() == 0 || from.raw() == to.raw() || to.buffer()->is_virtual()) return;
   std::memcpy(to.raw(), from.raw(), static_cast<size_t>(from.bytes()));
 }
