@@ -101,13 +101,16 @@ TEST(Runs, a_step_is_broken_down_and_traced_where_that_is_asked_for) {
   TempFolder folder;
   write_run(folder);
   const std::string trace = (folder / "trace.json").string();
-  const Ended run = run_program(
-      train_command(folder, fmt::format("--ranks 2 --trace {} --set deepspeed.zero_optimization.stage=3 --set "
-                                        "deepspeed.wall_clock_breakdown=true --set deepspeed.comms_logger.enabled=true",
-                                        trace)));
+  const Ended run = run_program(train_command(
+      folder, fmt::format("--ranks 2 --trace {} --set deepspeed.zero_optimization.stage=3 --set "
+                          "deepspeed.wall_clock_breakdown=true --set deepspeed.comms_logger.enabled=true --set "
+                          "deepspeed.comms_logger.verbose=true",
+                          trace)));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  for (const char* text : {"forward ", "backward ", "optimizer ", "% of it hidden", "reduce_scatter"})
+  for (const char* text :
+       {"forward ", "backward ", "optimizer ", "% of it hidden", "\nreduce_scatter ", "\ncomm    all_gather "})
     EXPECT_NE(run.out.find(text), std::string::npos) << text << " in " << run.out;
+  EXPECT_EQ(run.out.find("\ngather "), std::string::npos) << "writing the trace is no part of a step";
   for (const nlohmann::json& line : metrics_of(folder)) {
     const double parts = line.at("forward_seconds").get<double>() + line.at("backward_seconds").get<double>() +
                          line.at("optimizer_seconds").get<double>();

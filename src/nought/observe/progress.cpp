@@ -27,9 +27,17 @@ std::string breakdown_line(const StepBreakdown& times) {
                      seconds(times.forward), seconds(times.backward), seconds(times.optimizer),
                      seconds(times.communication), 100 * times.hidden());
 }
+
 std::string memory_line(const PhaseMemory& memory) {
   return fmt::format("alive after forward {}, backward {}, update {}", format_bytes(memory.forward),
                      format_bytes(memory.backward), format_bytes(memory.update));
+}
+
+/// "comm    all_gather 1.50 MiB in 0.131 ms, 11.2 GiB/s"
+std::string collective_line(const Span& collective) {
+  const auto rate = static_cast<int64_t>(static_cast<double>(collective.bytes) / std::max(collective.seconds(), 1e-9));
+  return fmt::format("comm    {} {} in {:.3f} ms, {}/s", collective.name, format_bytes(collective.bytes),
+                     1e3 * collective.seconds(), format_bytes(rate));
 }
 }  // namespace
 
@@ -50,6 +58,7 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
 }
 
 void ProgressPrinter::on_step(const StepReport& report) {
+  for (const Span& collective : report.collectives) line_.print(collective_line(collective));
   trained_seconds_ += report.seconds;
   recent_seconds_.push_back(report.seconds);
   if (recent_seconds_.size() > kRecentSteps) recent_seconds_.pop_front();

@@ -24,12 +24,18 @@ StepBreakdown breakdown_of(std::span<const Span> spans) {
   return result;
 }
 
-void add_collectives(std::span<const Span> spans, const std::vector<std::string>& only,
-                     std::vector<CollectiveTotal>& totals) {
-  const auto key = [](const CollectiveTotal& total) { return std::tie(total.name, total.bytes); };
+std::vector<Span> collectives_of(std::span<const Span> spans, const std::vector<std::string>& only) {
+  std::vector<Span> collectives;
   for (const Span& span : spans) {
-    if (span.kind != SpanKind::collective) continue;
-    if (!only.empty() && std::find(only.begin(), only.end(), span.name) == only.end()) continue;
+    const bool wanted = only.empty() || std::find(only.begin(), only.end(), span.name) != only.end();
+    if (span.kind == SpanKind::collective && wanted) collectives.push_back(span);
+  }
+  return collectives;
+}
+
+void add_collectives(std::span<const Span> collectives, std::vector<CollectiveTotal>& totals) {
+  const auto key = [](const CollectiveTotal& total) { return std::tie(total.name, total.bytes); };
+  for (const Span& span : collectives) {
     const CollectiveTotal one{span.name, span.bytes, 1, span.seconds()};
     const auto at =
         std::lower_bound(totals.begin(), totals.end(), one,

@@ -21,6 +21,9 @@ struct StepBreakdown {
 };
 StepBreakdown breakdown_of(std::span<const Span> spans);
 
+/// The collectives among the spans. `only`: names, all if empty.
+std::vector<Span> collectives_of(std::span<const Span> spans, const std::vector<std::string>& only);
+
 /// All collectives of one name and size.
 struct CollectiveTotal {
   std::string name;
@@ -28,8 +31,7 @@ struct CollectiveTotal {
   int64_t calls = 0;
   double seconds = 0;
 };
-/// Adds the collectives of a step, sorted by name and size. `only`: names to count, all if empty.
-void add_collectives(std::span<const Span> spans, const std::vector<std::string>& only,
-                     std::vector<CollectiveTotal>& totals);
+/// Adds the collectives of a step, sorted by name and size.
+void add_collectives(std::span<const Span> collectives, std::vector<CollectiveTotal>& totals);
 
 }  // namespace nought

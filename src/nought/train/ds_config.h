@@ -235,6 +235,7 @@ struct DsMonitor {
 struct DsCommsLogger {
   Setting<bool> enabled{false};
   Setting<bool> prof_all{true};
+  Setting<bool> verbose{false};
   Setting<std::vector<std::string>> prof_ops{std::vector<std::string>()};
 
   template <class V>
@@ -242,6 +243,7 @@ struct DsCommsLogger {
     v("enabled", enabled, "print the number, bytes, time and rate of rank 0's collectives at the end of the run");
     v("prof_all", prof_all, "of all collectives; false: of those in prof_ops");
     v("prof_ops", prof_ops, "their names: all_gather, reduce_scatter, all_reduce, ...");
+    v("verbose", verbose, "and each of them after its step");
   }
 };
 

@@ -114,7 +114,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"flops_profiler.detailed", "true", gated, kGated},
     {"flops_profiler.output_file", "null", gated, kGated},
     {"flops_profiler.recompute_fwd_factor", "0", gated, kGated},
-    {"comms_logger.verbose", "false", no_effect, "the collectives are summed up at the end of the run"},
     {"comms_logger.debug", "false", no_effect, "--trace shows where each collective came from"},
 
     // everything else

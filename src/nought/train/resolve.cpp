@@ -315,6 +315,7 @@ void Resolver::resolve_output() {
   plan_.memory_breakdown = ds_.memory_breakdown.value;
   plan_.wall_clock_breakdown = ds_.wall_clock_breakdown.value;
   plan_.comms_logger = ds_.comms_logger.enabled.value;
+  plan_.comms_logger_verbose = ds_.comms_logger.verbose.value;
   if (!ds_.comms_logger.prof_all.value) plan_.logged_collectives = ds_.comms_logger.prof_ops.value;
   plan_.tensorboard_dir = resolve_monitor("tensorboard", ds_.tensorboard);
   plan_.csv_dir = resolve_monitor("csv_monitor", ds_.csv_monitor);

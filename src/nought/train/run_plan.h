@@ -95,6 +95,7 @@ struct RunPlan {
   bool memory_breakdown = false;                     // bytes that are alive after each phase of a step
   bool wall_clock_breakdown = false;                 // phases and communication of every step
   bool comms_logger = false;                         // the collectives of the run, at its end
+  bool comms_logger_verbose = false;                 // and each of them after its step
   std::vector<std::string> logged_collectives = {};  // their names; empty = all
   std::string trace_file;                            // of one step, all ranks; empty = none
   std::string tensorboard_dir, csv_dir;              // folders of monitors; empty = none

@@ -171,9 +171,18 @@ StepReport Trainer::timed_step(double flops_per_token, double peak_flops) {
   if (traced) model_.settle();
   const std::vector<Span> spans = timeline->take();
   if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(spans);
-  if (plan_.comms_logger) add_collectives(spans, plan_.logged_collectives, collectives_);
-  if (traced) write_trace(ranks_, context_, spans, origin, plan_.trace_file);
+  if (plan_.comms_logger) {
+    std::vector<Span> collectives = collectives_of(spans, plan_.logged_collectives);
+    add_collectives(collectives, collectives_);
+    if (plan_.comms_logger_verbose) report.collectives = std::move(collectives);
+  }
+  if (traced) write_trace(ranks_, context_, spans, origin, plan_.trace_file), forget_spans();
   return report;
+}
+
+/// What went on between steps is no part of the next one.
+void Trainer::forget_spans() {
+  if (Timeline* timeline = ranks_.timeline()) timeline->take();
 }
 
 StepReport Trainer::step(double flops_per_token, double peak_flops) {
@@ -211,6 +220,7 @@ void Trainer::save() {
     export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
   });
   if (ranks_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
+  forget_spans();
   tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
 }
 
@@ -231,6 +241,7 @@ bool Trainer::validates_after(int64_t step) const {
 void Trainer::validate() {
   if (!data_.validation) return;
   const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.eval_micro_batch);
+  forget_spans();
   tell([&](TrainObserver& observer) { observer.on_validation(steps_made(), result); });
 }
 

@@ -46,6 +46,7 @@ class Trainer {
   /// A step, and what the context's timeline has to say about it.
   StepReport timed_step(double flops_per_token, double peak_flops);
   StepReport step(double flops_per_token, double peak_flops);
+  void forget_spans();
   RouterLoads expert_loads();
   void save();
   bool validates_after(int64_t step) const;
