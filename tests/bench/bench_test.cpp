@@ -28,14 +28,33 @@ TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
   bench.sharding.policy = Policy::stage(2);
   std::atomic<int> ranks_done = 0;
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
-    const Figure figure = bench_step(ranks, context, unit_limits(), bench, 2);
+    const StepReport report = bench_step(ranks, context, unit_limits(), bench, 2);
+    const Figure& figure = report.step;
     EXPECT_EQ(figure.work, 2 * 2 * 8);
     EXPECT_EQ(figure.seconds.values.size(), 2u);
     EXPECT_EQ(figure.limits.values, (std::vector<double>{2, 2}));  // of both ranks
     EXPECT_GT(figure.limited_work, figure.work * 6 * 64 * 16);     // the head alone
+    EXPECT_GT(figure.facts.at(0).value, 0);                        // start-up
+    EXPECT_EQ(figure.facts.at(1).value, 0);                        // allocations after the second step
+    double seconds = 0, flops = 0;
+    for (const Figure& operation : report.operations) {
+      seconds += operation.seconds.values.at(1);
+      if (operation.unit == "FLOP") flops += operation.work;
+    }
+    EXPECT_NEAR(seconds, figure.seconds.values.at(1), 1e-6);  // every moment is somebody's
+    EXPECT_GT(2 * flops, 0.8 * figure.limited_work);          // attention runs its scores twice, masked halves apart
+    EXPECT_LT(2 * flops, 1.5 * figure.limited_work);
     ++ranks_done;
   });
   EXPECT_EQ(ranks_done, 2);
+}
+
+TEST(Bench, the_head_holds_the_logits_of_a_chunk_alone) {
+  const HeadShape shape{.tokens = 64, .vocabulary = 512, .hidden = 16};
+  const Figure figure = bench_head(Context::cpu(), DType::f32, 2, shape);
+  EXPECT_EQ(figure.work, 6.0 * 64 * 512 * 16);
+  EXPECT_EQ(figure.limits.values.size(), 2u);
+  EXPECT_EQ(figure.facts.at(0).value, 64 * 512 * 4 + 64 * 4);  // one chunk, and the losses
 }
 
 TEST(Bench, works_have_names) {

@@ -70,5 +70,17 @@ TEST(Report, a_table_has_a_line_per_figure_and_json_has_all_numbers) {
   EXPECT_DOUBLE_EQ(json[0]["seconds"]["median"].get<double>(), 0.5);
 }
 
+TEST(Report, facts_are_columns_of_the_figures_that_have_them) {
+  const Figure with{
+      .name = "a", .work = 1, .unit = "B", .limit_name = "", .seconds = {{1}}, .facts = {{"extra", 2048, "B"}}};
+  const Figure without{.name = "b", .work = 0, .unit = "", .limit_name = "", .seconds = {{1}}};
+  const std::string table = to_table({with, without});
+  EXPECT_THAT(table, HasSubstr("extra\n"));
+  EXPECT_THAT(table, HasSubstr("2.00 KiB\n"));
+  const auto json = to_json({with, without});
+  EXPECT_EQ(json[0]["facts"]["extra"], 2048);
+  EXPECT_FALSE(json[1].contains("facts"));
+}
+
 }  // namespace
 }  // namespace nought

@@ -1,4 +1,5 @@
 #include "nought/bench/bench.h"
+#include "nought/kernels/cpu/scratch.h"
 
 namespace nought {
 
@@ -37,10 +38,17 @@ std::vector<Figure> bench_attention(const Context& context, const Limits& limits
       // Two products forward and five backward of which half is masked; the fifth recomputes the scores.
       const double product = static_cast<double>(kHeads * dim) * static_cast<double>(length * length);
       const auto add = [&](const char* what, double flops, auto&& run) {
+        MemoryLedger& ledger = context.memory->ledger();
+        const int64_t before = ledger.current_total() - lse.bytes();
+        ledger.reset_peaks();
+        cpu::ScratchUse::reset_peak();
+        run();
+        const int64_t extra = ledger.peak_total() - before + cpu::ScratchUse::peak();
         Figure figure{.name = fmt::format("{} T {} head {}", what, length, dim),
                       .work = flops,
                       .unit = "FLOP",
-                      .limit_name = "matrix peak"};
+                      .limit_name = "matrix peak",
+                      .facts = {{"extra memory", static_cast<double>(extra), "B"}}};
         measure(
             figure, samples, 0.05, [&] { return limits.matrix(dtype); }, run);
         figures.push_back(std::move(figure));

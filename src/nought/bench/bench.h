@@ -24,7 +24,15 @@ Limits measured_limits();
 /// Products of a decoder's layer, forward and both backward ones, its head, and small ones: FLOP against the peak.
 std::vector<Figure> bench_products(const Context& context, const Limits& limits, DType dtype, int samples);
 
+struct HeadShape {
+  int64_t tokens = 4096, vocabulary = 50304, hidden = 768;
+};
+/// The head with its loss, forward and backward, against its three products alone over all tokens at once. Fact: the
+/// most that its workspace takes, which is the logits and the losses.
+Figure bench_head(const Context& context, DType dtype, int samples, const HeadShape& shape = {});
+
 /// Causal attention, forward and forward with backward, over lengths and head sizes: causal FLOP against the peak.
+/// Fact: the most that it holds beside its operands and results: the ledger's share and the kernels' scratch.
 std::vector<Figure> bench_attention(const Context& context, const Limits& limits, DType dtype, int samples);
 
 /// Updates, norms, activations, residuals and casts: bytes read and written once, against a triad.
@@ -50,9 +58,18 @@ struct StepBench {
 };
 /// W1, W2 or W3 (docs/performance.md), in bf16 with AdamW. ConfigError for another name.
 StepBench named_step(const std::string& name);
-/// Tokens of all ranks per second, against the matrix peak of all ranks together by model FLOPs (causal). All ranks
-/// call it; each gets the figure.
-Figure bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
-                  int samples);
+/// What a step was measured to do.
+struct StepReport {
+  /// Tokens of all ranks per second, against the matrix peak of all ranks together by model FLOPs (causal). Facts: the
+  /// seconds from this process's start to its first step, and how often its memory asked the system for more after the
+  /// second step.
+  Figure step;
+  /// This rank's operations, the longest first, each against what bounds it: products and attentions the matrix peak,
+  /// others the triad, both measured by all ranks at once; and the rest of the step.
+  std::vector<Figure> operations;
+};
+/// All ranks call it; each gets the report, with operations of its own.
+StepReport bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
+                      int samples);
 
 }  // namespace nought

@@ -44,6 +44,7 @@ std::vector<Figure> bench_products(const Context& context, const Limits& limits,
     add(p, "input's gradient", {.a = y, .b = weight, .c = x});
     add(p, "weight's gradient", {.a = y, .b = x, .c = weight, .transpose_a = true});
   }
+  figures.push_back(bench_head(context, dtype, samples));
   return figures;
 }
 

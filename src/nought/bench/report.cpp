@@ -40,17 +40,39 @@ std::string time_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
+std::string text_of(const Fact& fact) {
+  if (fact.unit == "%") return fmt::format("{:.1f}%", 100 * fact.value);
+  if (fact.unit == "B") return format_bytes(static_cast<int64_t>(fact.value));
+  return fact.unit == "s" ? time_text(fact.value) : fmt::format("{:g}", fact.value);
+}
+
+/// The names of all facts, each once.
+std::vector<std::string> fact_names(const std::vector<Figure>& figures) {
+  std::vector<std::string> names;
+  for (const Figure& figure : figures)
+    for (const Fact& fact : figure.facts)
+      if (std::find(names.begin(), names.end(), fact.name) == names.end()) names.push_back(fact.name);
+  return names;
+}
+
 }  // namespace
 
 std::string to_table(const std::vector<Figure>& figures) {
   std::vector<std::vector<std::string>> rows{{"", "median", "min", "max", "rate", "limit", "reached"}};
+  const std::vector<std::string> names = fact_names(figures);
+  rows[0].insert(rows[0].end(), names.begin(), names.end());
   for (const Figure& f : figures) {
     const bool limited = !f.limit_name.empty();
     const std::string limit_unit = f.limited_work > 0 ? "FLOP" : f.unit;
     rows.push_back({f.name, time_text(f.seconds.median()), time_text(f.seconds.min()), time_text(f.seconds.max()),
-                    rate_text(f.rate(), f.unit),
+                    f.unit.empty() ? "" : rate_text(f.rate(), f.unit),
                     limited ? fmt::format("{} {}", f.limit_name, rate_text(f.limits.median(), limit_unit)) : "",
                     limited ? fmt::format("{:.0f}%", 100 * f.fraction()) : ""});
+    for (const std::string& name : names) {
+      const auto fact =
+          std::find_if(f.facts.begin(), f.facts.end(), [&](const Fact& each) { return each.name == name; });
+      rows.back().push_back(fact == f.facts.end() ? "" : text_of(*fact));
+    }
   }
   std::vector<size_t> widths(rows[0].size(), 0);
   for (const auto& row : rows)
@@ -76,6 +98,7 @@ nlohmann::ordered_json to_json(const std::vector<Figure>& figures) {
         {"rate", f.rate()}};
     if (!f.limit_name.empty())
       entry["limit"] = {{"name", f.limit_name}, {"rate", f.limits.median()}, {"fraction", f.fraction()}};
+    for (const Fact& fact : f.facts) entry["facts"][fact.name] = fact.value;
     list.push_back(std::move(entry));
   }
   return list;

@@ -26,16 +26,24 @@ double seconds_of(F&& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// What else was seen while a figure was measured: a column of the table.
+struct Fact {
+  std::string name;  // "extra memory"
+  double value = 0;
+  std::string unit = {};  // "B", "s", "%" of 1, or "" for a count
+};
+
 /// One measured thing. The machine's speed changes from minute to minute, so the limit is measured beside every
 /// sample, and the fraction is of pairs.
 struct Figure {
   std::string name;        // "query, key, value 4096 x 2304 x 768"
   double work = 0;         // done in one sample: FLOP, bytes or tokens
-  std::string unit;        // "FLOP", "B", "tokens"
+  std::string unit;        // "FLOP", "B", "tokens"; "" for what has a time alone
   std::string limit_name;  // "matrix peak"; "" without a limit
   Samples seconds = {};
   Samples limits = {};      // what the limit was beside each sample, in units of limited_work per second
   double limited_work = 0;  // in units of the limit, where they differ from `unit`; 0 = work
+  std::vector<Fact> facts = {};
 
   double rate() const { return work / seconds.median(); }
   /// The median over samples of what was reached of the limit.

@@ -1,7 +1,14 @@
 #include <algorithm>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <unistd.h>
 
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
+#include "nought/bench/meter.h"
 #include "nought/models/decoder.h"
 #include "nought/models/flops.h"
 #include "nought/tensor/random.h"
@@ -44,6 +51,64 @@ Batch random_batch(const StepBench& bench, const Context& context, int rank, int
   return batch;
 }
 
+/// Seconds since this process was started (proc(5), /proc/self/stat), to a hundredth.
+double seconds_since_start() {
+  std::ifstream file("/proc/self/stat");
+  std::string text;
+  std::getline(file, text);
+  std::istringstream fields(text.substr(text.rfind(')') + 1));  // the name may hold spaces
+  constexpr int kStartTime = 22, kFirst = 3;
+  std::string field;
+  for (int i = kFirst; i <= kStartTime; ++i) fields >> field;
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
+         std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+/// One figure per operation, from the books of several steps.
+class StepBreakdown {
+ public:
+  explicit StepBreakdown(int ranks) : ranks_(ranks) {}
+
+  /// peak, triad: of all ranks together.
+  void add(const std::map<std::string, Metered>& books, double step_seconds, double peak, double triad) {
+    double rest = step_seconds;
+    for (const auto& [name, book] : books) {
+      rest -= book.seconds;
+      const bool computes = book.work.flops > 0;
+      Figure& figure = figures_[name];
+      figure.name = fmt::format("{} x {}", book.runs, name);
+      figure.work = computes ? book.work.flops : book.work.bytes;
+      figure.unit = computes ? "FLOP" : "B";
+      figure.limit_name = computes ? "matrix peak" : "triad";
+      figure.seconds.values.push_back(book.seconds);
+      figure.limits.values.push_back((computes ? peak : triad) / ranks_);
+      share(figure, step_seconds);
+    }
+    Figure& figure = figures_[""];
+    figure.name = "the rest: collectives, waiting, the tape";
+    figure.seconds.values.push_back(rest);
+    share(figure, step_seconds);
+  }
+
+  std::vector<Figure> figures() const {
+    std::vector<Figure> sorted;
+    for (const auto& [name, figure] : figures_) sorted.push_back(figure);
+    std::sort(sorted.begin(), sorted.end(),
+              [](const Figure& a, const Figure& b) { return a.seconds.median() > b.seconds.median(); });
+    return sorted;
+  }
+
+ private:
+  static void share(Figure& figure, double step_seconds) {
+    figure.facts = {{"of the step", figure.seconds.median() / step_seconds, "%"}};
+  }
+
+  int ranks_;
+  std::map<std::string, Figure> figures_;
+};
+
 }  // namespace
 
 StepBench named_step(const std::string& name) {
@@ -61,10 +126,13 @@ StepBench named_step(const std::string& name) {
   return bench;
 }
 
-Figure bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
-                  int samples) {
+StepReport bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
+                      int samples) {
+  const auto meter = std::make_shared<Meter>(context.kernels);
+  Context metered = context;
+  metered.kernels = meter;
   Decoder decoder(bench.config, bench.recompute);
-  ShardedModel model(context, ranks, decoder, bench.sharding);
+  ShardedModel model(metered, ranks, decoder, bench.sharding);
   model.load(InitialState(1));
   Engine engine(model);
   const auto tokens = static_cast<double>(ranks.size() * bench.micro_batch * bench.seq_length);
@@ -76,18 +144,27 @@ Figure bench_step(Communicator& ranks, const Context& context, const Limits& lim
     engine.step(std::span(&batch, 1), static_cast<int64_t>(tokens), /*lr=*/1e-4, /*max_norm=*/1);
     model.settle();
   };
-  const auto peak_of_all = [&] {
+  const auto sum_of_all = [&](const std::function<double()>& rate) {
     ranks.barrier().wait();
-    double peak = limits.matrix(bench.sharding.dtype);
-    model.sum_over_ranks(std::span(&peak, 1));
-    return peak;
+    double sum = rate();
+    model.sum_over_ranks(std::span(&sum, 1));
+    return sum;
   };
+  const double start_up = seconds_since_start();
   step(), step();  // buffers are allocated, and pages touched, in these
+  const int64_t asked = context.memory->system_allocations();
+  StepBreakdown breakdown(ranks.size());
   for (int i = 0; i < samples; ++i) {
-    figure.limits.values.push_back(peak_of_all());
+    const double peak = sum_of_all([&] { return limits.matrix(bench.sharding.dtype); });
+    const double triad = sum_of_all(limits.memory);
+    meter->take();
+    figure.limits.values.push_back(peak);
     figure.seconds.values.push_back(seconds_of(step));
+    breakdown.add(meter->take(), figure.seconds.values.back(), peak, triad);
   }
-  return figure;
+  const auto late = static_cast<double>(context.memory->system_allocations() - asked);
+  figure.facts = {{"start-up", start_up, "s"}, {"late allocations", late}};
+  return {std::move(figure), breakdown.figures()};
 }
 
 }  // namespace nought

@@ -34,6 +34,7 @@ struct StepOptions {
   std::string work = "W1";
   int stage = 0;
   std::string recompute = "none";
+  bool breakdown = false;
 };
 
 void print_figures(const BenchOptions& options, const std::vector<Figure>& figures, int ranks) {
@@ -108,13 +109,17 @@ void add_step(CLI::App& bench, Invocation& invocation) {
         require<ConfigError>(0 <= step->stage && step->stage <= 3, "--stage must be 0 to 3, got {}", step->stage);
         work.sharding.policy = Policy::stage(step->stage);
         work.recompute = recompute_of(step->recompute);
-        return std::vector{bench_step(world, context, measured_limits(), work, options->samples)};
+        StepReport report = bench_step(world, context, measured_limits(), work, options->samples);
+        std::vector<Figure> figures{std::move(report.step)};
+        if (step->breakdown) std::move(report.operations.begin(), report.operations.end(), std::back_inserter(figures));
+        return figures;
       });
   add_launch_options(*command, options->launch);
   command->add_option("WORK", step->work,
                       "W1: GPT-2 124M, 4 x 1024 tokens per rank; W2: a Llama, 2 x 2048; W3: W1 at 4 x 64");
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3")->type_name("S");
   command->add_option("--recompute", step->recompute, "none, selective or full")->type_name("MODE");
+  command->add_flag("--breakdown", step->breakdown, "Print the operations of rank 0's steps too, the longest first");
 }
 
 void add_others(CLI::App& bench, Invocation& invocation) {

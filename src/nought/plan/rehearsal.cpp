@@ -13,41 +13,29 @@ class CountingKernels final : public Kernels {
  public:
   explicit CountingKernels(Work& work) : work_(work) {}
   std::string_view name() const override { return "counting"; }
-#define NOUGHT_RUN(Op) \
-  void run(const Op& op, Stream&) override { count(op); }
+#define NOUGHT_RUN(Op)                       \
+  void run(const Op& op, Stream&) override { \
+    work_ += work_of(op);                    \
+    write(op);                               \
+  }
   NOUGHT_OPERATIONS(NOUGHT_RUN)
 #undef NOUGHT_RUN
 
  private:
   template <class Op>
-  void count(const Op&) {}
-  void count(const MatMul& op) {
-    const int64_t inner = op.transpose_a ? op.a.rows() : op.a.dim(-1);
-    work_.flops += 2.0 * static_cast<double>(op.c.numel()) * static_cast<double>(inner);
-  }
-  void count(const Attention& op) { work_.flops += 2 * product_of(op.shape); }
-  /// Five products: the scores again, and the gradients of scores, q, k and v.
-  void count(const AttentionBackward& op) { work_.flops += 5 * product_of(op.shape); }
+  void write(const Op&) {}
   /// Every expert gets as many tokens as any other.
-  void count(const Route& op) {
+  void write(const Route& op) {
     const int64_t experts = op.logits.dim(-1);
     int32_t* chosen = op.experts.data<int32_t>();
     for (int64_t i = 0; i < op.experts.numel(); ++i) chosen[i] = static_cast<int32_t>(i % experts);
   }
-  void count(const Fill& op) {
+  void write(const Fill& op) {
     if (op.x.numel() != 1) return;
     visit_float(op.x.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;
       *op.x.data<T>() = static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 8, double, float>>(op.value));
     });
-  }
-
-  /// One product of queries and keys, masked halves left out.
-  static double product_of(const AttentionShape& shape) {
-    double pairs = 0;
-    for (int64_t i = 0; i < shape.num_sequences(); ++i)
-      pairs += static_cast<double>(shape.span(i).q_length) * static_cast<double>(shape.span(i).k_length);
-    return (shape.causal ? 1.0 : 2.0) * static_cast<double>(shape.num_heads * shape.head_dim) * pairs;
   }
 
   Work& work_;

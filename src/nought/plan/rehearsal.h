@@ -3,16 +3,12 @@
 #pragma once
 
 #include "nought/comm/communicator.h"
+#include "nought/kernels/work.h"
 
 namespace nought {
 
-/// Floating-point operations of the products and attentions that were asked for, as if they had been computed.
-struct Work {
-  double flops = 0;
-};
-
 /// Leaves every tensor as it is, but for what autograd reads back: Fill of one element, and Route, which spreads the
-/// tokens evenly. `work` outlives the kernels.
+/// tokens evenly. `work`, which is added to, outlives the kernels.
 std::unique_ptr<Kernels> make_counting_kernels(Work& work);
 
 /// Rank `rank` of `size` ranks whose messages go nowhere: traffic is counted, and what the MPI communicator shares

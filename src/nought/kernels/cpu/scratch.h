@@ -1,10 +1,11 @@
 // Scratch memory of the calling thread: blocks that kernels pack operands into, kept from call to call.
 //
-// Design goals: no allocation in a steady state, no sharing between threads, so no locks. Non-goals: accounting (it is
-// a few cache blocks per thread; only f16 products widen whole operands here), giving memory back before the thread
-// ends.
+// Design goals: no allocation in a steady state, no sharing between threads, so no locks. Non-goals: a place in the
+// ledger (it is a few cache blocks per thread; only f16 products widen whole operands here), giving memory back before
+// the thread ends.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,10 +15,28 @@
 
 namespace nought::cpu {
 
+/// Bytes that all threads have lent, for whoever measures what a kernel takes.
+class ScratchUse {
+ public:
+  static void add(int64_t bytes) {
+    const int64_t now = current_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+  /// The most since the last reset_peak().
+  static int64_t peak() { return peak_; }
+  static void reset_peak() { peak_ = current_.load(); }
+
+ private:
+  static inline std::atomic<int64_t> current_ = 0, peak_ = 0;
+};
+
 /// A 64-byte aligned block that its thread lends until the end of the scope. Scopes may nest; contents are undefined.
 class Scratch {
  public:
-  explicit Scratch(int64_t bytes) {
+  explicit Scratch(int64_t bytes) : bytes_(bytes) {
+    ScratchUse::add(bytes);
     std::vector<Block>& free = free_blocks();
     if (!free.empty()) {
       block_ = std::move(free.back());
@@ -30,7 +49,10 @@ class Scratch {
                 bytes};
     }
   }
-  ~Scratch() { free_blocks().push_back(std::move(block_)); }
+  ~Scratch() {
+    ScratchUse::add(-bytes_);
+    free_blocks().push_back(std::move(block_));
+  }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
@@ -54,6 +76,7 @@ class Scratch {
   }
 
   Block block_;
+  int64_t bytes_;
 };
 
 }  // namespace nought::cpu
