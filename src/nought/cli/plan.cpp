@@ -62,7 +62,8 @@ int run_plan(const PlanOptions& options) {
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
     report.predictions.push_back(predict(report.config, layout.at_stage(stage)));
-  report.recompute = predict_recompute(report.config, report.predictions.front().layout);
+  const bool one_stage = report.predictions.size() == 1;
+  report.recompute = predict_recompute(report.config, one_stage ? report.predictions.front().layout : layout);
 
   if (!options.svg.empty()) write_text_atomically(options.svg, to_svg(report));
   if (options.json) {
@@ -71,7 +72,7 @@ int run_plan(const PlanOptions& options) {
   }
   fmt::print("{}", to_text(report));
   const int64_t peak = report.predictions.front().memory.peak_total;
-  if (report.predictions.size() == 1 && plan.device_memory > 0 && peak > plan.device_memory)
+  if (one_stage && plan.device_memory > 0 && peak > plan.device_memory)
     fmt::print("\n{}", describe_changes(report.config, report.predictions.front().layout, plan.device_memory));
   return 0;
 }
