@@ -1,5 +1,6 @@
-// Matrix products by oneDNN, which picks AMX, AVX-512 or AVX2 itself. Its brgemm kernels take every layout that
-// training uses (y = x W^T, dx = dy W, dW = dy^T x) at nearly the same speed, so transposes are only strides.
+// Matrix products: those of bf16 by our own dot products where AVX512-BF16 is the best that the machine has, all others
+// by oneDNN, which picks AMX, AVX-512 or AVX2 itself. Its brgemm kernels take every layout that training uses
+// (y = x W^T, dx = dy W, dW = dy^T x) at nearly the same speed, so transposes are only strides.
 #include <algorithm>
 #include <exception>
 #include <unordered_map>
@@ -9,6 +10,7 @@
 
 #include "nought/kernels/check_products.h"
 #include "nought/kernels/cpu/cpu.h"
+#include "nought/kernels/cpu/gemm_bf16.h"
 #include "nought/kernels/cpu/scratch.h"
 #include "nought/kernels/reference/reference.h"
 #ifdef _OPENMP
@@ -217,6 +219,27 @@ void multiply(const Plan& plan, const Operands& operands) {
   plan.transpose_b ? run_slices(plan, operands) : run_chunks(plan, operands);
 }
 
+/// Whether the dot products of gemm_bf16.h are the best that this machine has.
+bool prefers_dot_products() {
+  static const bool prefers = has_bf16_gemm() && !has_isa(dnnl::cpu_isa::avx512_core_amx);
+  return prefers;
+}
+
+void multiply_by_dot_products(const MatMul& op, const Plan& plan) {
+  multiply(Bf16Product{.sizes = plan.sizes,
+                       .a = op.a.data<bf16_t>(),
+                       .b = op.b.data<bf16_t>(),
+                       .bias = plan.bias ? op.bias.data<bf16_t>() : nullptr,
+                       .c = op.c.raw(),
+                       .lda = plan.lda,
+                       .ldb = plan.ldb,
+                       .ldc = plan.ldc,
+                       .output = plan.output,
+                       .transpose_a = plan.transpose_a,
+                       .transpose_b = plan.transpose_b,
+                       .accumulate = plan.accumulate});
+}
+
 // --- dtypes that oneDNN cannot take as they are ---
 
 /// Whether oneDNN multiplies this dtype on this machine; others are widened to f32 first.
@@ -282,6 +305,9 @@ void run(const MatMul& op) {
                   .accumulate = op.accumulate,
                   .bias = op.bias.defined(),
                   .threads = team_size()};
+  const bool fits_dot_products =
+      plan.inputs == DType::bf16 && (plan.output == DType::bf16 || plan.output == DType::f32);
+  if (fits_dot_products && is_for_bf16_gemm(sizes) && prefers_dot_products()) return multiply_by_dot_products(op, plan);
   const bool rounds_between_chunks = needs_chunks(plan) && plan.output != DType::f32;
   if (!multiplies(plan.inputs) || rounds_between_chunks) return multiply_widened(op, plan);
   multiply(plan, {op.a.raw(), op.b.raw(), op.bias.raw(), op.c.raw()});
