@@ -151,8 +151,9 @@ StepReport bench_step(Communicator& ranks, const Context& context, const Limits&
     return sum;
   };
   const double start_up = seconds_since_start();
-  step(), step();  // buffers are allocated, and pages touched, in these
+  step(), step();  // what a step takes is allocated in these
   const int64_t asked = context.memory->system_allocations();
+  step();  // pages of the arena (tensor/arena.h) are touched for the first time in this one
   StepBreakdown breakdown(ranks.size());
   for (int i = 0; i < samples; ++i) {
     const double peak = sum_of_all([&] { return limits.matrix(bench.sharding.dtype); });
