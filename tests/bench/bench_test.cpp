@@ -28,7 +28,7 @@ TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
   bench.sharding.policy = Policy::stage(2);
   std::atomic<int> ranks_done = 0;
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
-    const StepReport report = bench_step(ranks, context, unit_limits(), bench, 2);
+    const StepFigures report = bench_step(ranks, context, unit_limits(), bench, 2);
     const Figure& figure = report.step;
     EXPECT_EQ(figure.work, 2 * 2 * 8);
     EXPECT_EQ(figure.seconds.values.size(), 2u);

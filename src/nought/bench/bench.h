@@ -59,7 +59,7 @@ struct StepBench {
 /// W1, W2 or W3 (docs/performance.md), in bf16 with AdamW. ConfigError for another name.
 StepBench named_step(const std::string& name);
 /// What a step was measured to do.
-struct StepReport {
+struct StepFigures {
   /// Tokens of all ranks per second, against the matrix peak of all ranks together by model FLOPs (causal). Facts: the
   /// seconds from this process's start to its first step, and how often its memory asked the system for more after the
   /// second step.
@@ -69,7 +69,7 @@ struct StepReport {
   std::vector<Figure> operations;
 };
 /// All ranks call it; each gets the report, with operations of its own.
-StepReport bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
-                      int samples);
+StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
+                       int samples);
 
 }  // namespace nought

@@ -67,9 +67,9 @@ double seconds_since_start() {
 }
 
 /// One figure per operation, from the books of several steps.
-class StepBreakdown {
+class OperationBooks {
  public:
-  explicit StepBreakdown(int ranks) : ranks_(ranks) {}
+  explicit OperationBooks(int ranks) : ranks_(ranks) {}
 
   /// peak, triad: of all ranks together.
   void add(const std::map<std::string, Metered>& books, double step_seconds, double peak, double triad) {
@@ -126,8 +126,8 @@ StepBench named_step(const std::string& name) {
   return bench;
 }
 
-StepReport bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
-                      int samples) {
+StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
+                       int samples) {
   const auto meter = std::make_shared<Meter>(context.kernels);
   Context metered = context;
   metered.kernels = meter;
@@ -154,7 +154,7 @@ StepReport bench_step(Communicator& ranks, const Context& context, const Limits&
   step(), step();  // what a step takes is allocated in these
   const int64_t asked = context.memory->system_allocations();
   step();  // pages of the arena (tensor/arena.h) are touched for the first time in this one
-  StepBreakdown breakdown(ranks.size());
+  OperationBooks breakdown(ranks.size());
   for (int i = 0; i < samples; ++i) {
     const double peak = sum_of_all([&] { return limits.matrix(bench.sharding.dtype); });
     const double triad = sum_of_all(limits.memory);

@@ -109,7 +109,7 @@ void add_step(CLI::App& bench, Invocation& invocation) {
         require<ConfigError>(0 <= step->stage && step->stage <= 3, "--stage must be 0 to 3, got {}", step->stage);
         work.sharding.policy = Policy::stage(step->stage);
         work.recompute = recompute_of(step->recompute);
-        StepReport report = bench_step(world, context, measured_limits(), work, options->samples);
+        StepFigures report = bench_step(world, context, measured_limits(), work, options->samples);
         std::vector<Figure> figures{std::move(report.step)};
         if (step->breakdown) std::move(report.operations.begin(), report.operations.end(), std::back_inserter(figures));
         return figures;
