@@ -55,6 +55,17 @@ inline void load_keys(const AttentionRows& rows, const Heads& x, int64_t head_di
   std::fill(to + keys.size() * width, to + round_up(keys.size(), 4) * width, 0.0f);
 }
 
+/// Where the key/value head of a key lies, of a bf16 tensor.
+inline const bf16_t* head_of(const AttentionRows& rows, const Heads& x, int64_t head_dim, int64_t key) {
+  return x.base.data<bf16_t>() + x.at(rows.key_token(key), rows.kv_head, head_dim);
+}
+
+/// to: [panel, head_dim] = the heads' elements, bf16 as they are.
+inline void load_rounded(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval panel, bf16_t* to) {
+  for (int64_t row = panel.begin; row < panel.end; ++row, to += head_dim)
+    std::copy_n(x.base.data<bf16_t>() + x.at(rows.token(row), rows.head(row), head_dim), head_dim, to);
+}
+
 /// to: [columns, kAttentionBlock] = the transpose of from: [rows, width], zeros to whole vectors of rows.
 inline void transpose(const float* from, int64_t rows, int64_t columns, int64_t width, float* to) {
   for (int64_t j = 0; j < columns; ++j) {

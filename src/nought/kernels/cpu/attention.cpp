@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nought/kernels/cpu/cpu.h"
+#include "nought/kernels/cpu/dot_tiles.h"
 #include "nought/kernels/cpu/scratch.h"
 #include "nought/kernels/cpu/targets.h"
 #include "nought/kernels/reference/reference.h"
@@ -90,6 +91,41 @@ void gather_tiles(const Attention& op, const AttentionRows& rows, Interval panel
       }
       multiply({tile, kAttentionBlock, 1}, {values.data<float>(), all.v_width}, seen.size(),
                {all.out + first * all.v_width, all.v_width}, part.size(), s.value_dim(), true);
+    });
+  });
+}
+
+/// The same for bf16 by dot products.
+void gather_dots(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
+  const AttentionShape& s = op.shape;
+  const auto bytes = [](int64_t elements) { return elements * size_of(DType::bf16); };
+  const Scratch queries(bytes(panel.size() * s.head_dim)), weights(bytes(kAttentionBlock * kAttentionBlock));
+  const Scratch keys(bytes(packed_tile(s.head_dim, kAttentionBlock)));
+  const Scratch values(bytes(packed_tile(kAttentionBlock, s.value_dim())));
+  const Scratch scores(bytes_of(kAttentionBlock * kAttentionBlock));
+  const auto scale = static_cast<float>(s.scale), softcap = static_cast<float>(s.softcap);
+  float* tile = scores.data<float>();
+  load_rounded(rows, op.q, s.head_dim, panel, queries.data<bf16_t>());
+  for_each_block(rows.keys(panel), rows.span.k_length, [&](Interval block) HWY_ATTR {
+    pack_columns(head_of(rows, op.k, s.head_dim, block.begin), op.k.token_stride, s.head_dim, block.size(), kDotPanel,
+                 keys.data<bf16_t>());
+    pack_rows(head_of(rows, op.v, s.value_dim(), block.begin), op.v.token_stride, block.size(), s.value_dim(),
+              kDotPanel, values.data<bf16_t>());
+    for_each_block(panel, panel.end, [&](Interval part) HWY_ATTR {
+      const Interval seen = rows.keys_from(block.begin, part);
+      if (seen.empty()) return;
+      const int64_t first = part.begin - panel.begin, columns = padded(seen.size());
+      multiply_dots({queries.data<bf16_t>() + first * s.head_dim, s.head_dim, 2}, keys.data<bf16_t>(), s.head_dim,
+                    s.head_dim, tile, kAttentionBlock, part.size(), columns, false);
+      for (int64_t i = 0; i < part.size(); ++i) {
+        float* row = tile + i * kAttentionBlock;
+        scale_row(scale, columns, row);
+        if (softcap > 0) cap_scores(softcap, columns, row);
+        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), columns, row, all, first + i);
+      }
+      round_tile(tile, part.size(), columns, kAttentionBlock, weights.data<bf16_t>());
+      multiply_dots({weights.data<bf16_t>(), kAttentionBlock, 2}, values.data<bf16_t>(), block.size(), seen.size(),
+                    all.out + first * all.v_width, all.v_width, part.size(), s.value_dim(), true);
     });
   });
 }
@@ -199,7 +235,9 @@ void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
              queries.data<float>() + (row - panel.begin) * width);
   }
 
-  if (panel.size() > kDirectRows) {
+  if (panel.size() > kDirectRows && takes_dots(s, op.q.base.dtype())) {
+    gather_dots(op, rows, panel, all);
+  } else if (panel.size() > kDirectRows) {
     gather_tiles(op, rows, panel, all);
   } else {
     visit(op.k.base.dtype(),

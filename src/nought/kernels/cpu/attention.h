@@ -6,6 +6,7 @@
 #pragma once
 
 #include "nought/kernels/check_products.h"
+#include "nought/kernels/cpu/gemm_bf16.h"
 
 namespace nought::cpu {
 
@@ -49,6 +50,12 @@ struct AttentionRows {
     return {keys.begin - block, keys.end - block};
   }
 };
+
+/// Whether attention multiplies by bf16 dot products: then probabilities are rounded to bf16 before they meet the
+/// values, and so are gradients of scores.
+inline bool takes_dots(const AttentionShape& shape, DType dtype) {
+  return dtype == DType::bf16 && has_bf16_gemm() && shape.head_dim % 2 == 0 && shape.value_dim() % 2 == 0;
+}
 
 /// One element of a float tensor: for a handful of values, such as one per head.
 inline float element(const Tensor& x, int64_t i) {

@@ -5,6 +5,7 @@
 
 #include "nought/kernels/cpu/attention.h"
 #include "nought/kernels/cpu/cpu.h"
+#include "nought/kernels/cpu/dot_tiles.h"
 #include "nought/kernels/cpu/scratch.h"
 #include "nought/kernels/cpu/targets.h"
 #include "nought/kernels/reference/reference.h"
@@ -22,19 +23,6 @@ namespace nought::cpu::HWY_NAMESPACE {
 struct Widths {
   explicit Widths(const AttentionShape& s) : key(padded(s.head_dim)), value(padded(s.value_dim())) {}
   int64_t key, value;
-};
-
-/// A panel of rows in fp32.
-struct Panel {
-  float *queries, *dq;  // [rows, width.key]; the queries times the scale
-  float* d_out;         // [rows, width.value]
-  float *lse, *delta;   // [rows]; delta = sum of d_out * out, what a row's gradient loses to its softmax
-};
-
-/// A block of keys in fp32.
-struct KeyBlock {
-  float *keys, *keys_transposed, *values_transposed;
-  float *dk, *dv;  // [block, width.key] and [block, width.value] of the sums over all rows
 };
 
 /// One tile of probabilities and of the gradients of scores.
@@ -64,104 +52,242 @@ void softmax_backward(Interval visible, int64_t columns, float lse, float delta,
   }
 }
 
-/// d_sinks: what the rows give to the sink of each head, [num_heads], or null.
-inline void load_panel(const AttentionBackward& op, const AttentionRows& rows, Interval panel, const Panel& to,
-                       float* d_sinks) {
+inline int64_t bytes_of_floats(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
+
+/// The factors of the products in fp32.
+class FloatFactors {
+ public:
+  FloatFactors(const AttentionBackward& op, const AttentionRows& rows)
+      : op_(op),
+        rows_(rows),
+        width_(op.shape),
+        height_(std::min(round_up(rows.count(), 4), kAttentionPanel)),
+        panel_(bytes_of_floats(height_ * (width_.key + width_.value))),
+        blocks_(bytes_of_floats(kAttentionBlock * (std::max(width_.key, width_.value) + width_.key + width_.value))),
+        queries_{panel_.data<float>(), width_.key},
+        d_out_{queries_.data + height_ * width_.key, width_.value},
+        keys_{blocks_.data<float>(), width_.key},
+        keys_transposed_{keys_.data + kAttentionBlock * std::max(width_.key, width_.value), kAttentionBlock},
+        values_transposed_{keys_transposed_.data + kAttentionBlock * width_.key, kAttentionBlock} {}
+
+  /// What dk is to be multiplied by: the queries have their scale already.
+  float key_scale() const { return 1; }
+
+  void load_panel(Interval panel) const {
+    const AttentionShape& s = op_.shape;
+    const Heads d_out{op_.d_out, 0, s.num_heads * s.value_dim()};
+    std::fill(queries_.data, queries_.data + height_ * width_.key, 0.0f);
+    std::fill(d_out_.data, d_out_.data + height_ * width_.value, 0.0f);
+    for (int64_t row = panel.begin; row < panel.end; ++row) {
+      const int64_t i = row - panel.begin, token = rows_.token(row), head = rows_.head(row);
+      load_row(d_out, token, head, s.value_dim(), 1, d_out_.data + i * width_.value);
+      load_row(op_.q, token, head, s.head_dim, static_cast<float>(s.scale), queries_.data + i * width_.key);
+    }
+  }
+
+  void load_block(Interval block) const {
+    const AttentionShape& s = op_.shape;
+    load_keys(rows_, op_.v, s.value_dim(), block, keys_.data);
+    transpose(keys_.data, block.size(), s.value_dim(), width_.value, values_transposed_.data);
+    load_keys(rows_, op_.k, s.head_dim, block, keys_.data);
+    transpose(keys_.data, block.size(), s.head_dim, width_.key, keys_transposed_.data);
+  }
+
+  /// Scores, and the gradients of probabilities.
+  void score(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles) const {
+    const AttentionShape& s = op_.shape;
+    multiply({queries_.data + first * width_.key, width_.key, 1}, keys_transposed_, s.head_dim,
+             {tiles.probabilities, kAttentionBlock}, part.size(), seen.size(), false);
+    multiply({d_out_.data + first * width_.value, width_.value, 1}, values_transposed_, s.value_dim(),
+             {tiles.d_scores, kAttentionBlock}, part.size(), seen.size(), false);
+  }
+
+  void add_gradients(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles, float* dq, float* dk,
+                     float* dv) const {
+    const AttentionShape& s = op_.shape;
+    const int64_t stride = kAttentionBlock;
+    multiply({tiles.probabilities, 1, stride}, {d_out_.data + first * width_.value, width_.value}, part.size(),
+             {dv, width_.value}, seen.size(), s.value_dim(), true);
+    multiply({tiles.d_scores, 1, stride}, {queries_.data + first * width_.key, width_.key}, part.size(),
+             {dk, width_.key}, seen.size(), s.head_dim, true);
+    multiply({tiles.d_scores, stride, 1}, keys_, seen.size(), {dq, width_.key}, part.size(), s.head_dim, true);
+  }
+
+ private:
+  const AttentionBackward& op_;
+  const AttentionRows& rows_;
+  Widths width_;
+  int64_t height_;
+  Scratch panel_, blocks_;
+  Tile queries_, d_out_, keys_, keys_transposed_, values_transposed_;
+};
+
+/// The factors of the products in bf16, for dot products. Probabilities and the gradients of scores are rounded to it.
+class DotFactors {
+ public:
+  DotFactors(const AttentionBackward& op, const AttentionRows& rows)
+      : op_(op),
+        rows_(rows),
+        queries_(op.shape.head_dim, std::min(rows.count(), kAttentionPanel)),
+        d_out_(op.shape.value_dim(), std::min(rows.count(), kAttentionPanel)),
+        blocks_((2 * packed_tile(kAttentionBlock, op.shape.head_dim) + packed_tile(op.shape.head_dim, kAttentionBlock) +
+                 packed_tile(op.shape.value_dim(), kAttentionBlock)) *
+                size_of(DType::bf16)),
+        tiles_(3 * kAttentionBlock * kAttentionBlock * size_of(DType::bf16)),
+        keys_(blocks_.data<bf16_t>()),
+        keys_transposed_(keys_ + packed_tile(kAttentionBlock, op.shape.head_dim)),
+        values_transposed_(keys_transposed_ + packed_tile(op.shape.head_dim, kAttentionBlock)) {}
+
+  float key_scale() const { return static_cast<float>(op_.shape.scale); }
+
+  void load_panel(Interval panel) {
+    const AttentionShape& s = op_.shape;
+    queries_.load(rows_, op_.q, panel);
+    d_out_.load(rows_, {op_.d_out, 0, s.num_heads * s.value_dim()}, panel);
+  }
+
+  void load_block(Interval block) {
+    const AttentionShape& s = op_.shape;
+    const bf16_t* keys = head_of(rows_, op_.k, s.head_dim, block.begin);
+    const bf16_t* values = head_of(rows_, op_.v, s.value_dim(), block.begin);
+    packed_keys_ = block.size();
+    pack_rows(keys, op_.k.token_stride, block.size(), s.head_dim, kDotPanel, keys_);
+    pack_columns(keys, op_.k.token_stride, s.head_dim, block.size(), kDotPanel, keys_transposed_);
+    pack_columns(values, op_.v.token_stride, s.value_dim(), block.size(), kDotPanel, values_transposed_);
+  }
+
+  void score(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles) const {
+    const AttentionShape& s = op_.shape;
+    const int64_t columns = padded(seen.size());
+    multiply_dots(queries_.left(first), keys_transposed_, s.head_dim, s.head_dim, tiles.probabilities, kAttentionBlock,
+                  part.size(), columns, false);
+    multiply_dots(d_out_.left(first), values_transposed_, s.value_dim(), s.value_dim(), tiles.d_scores, kAttentionBlock,
+                  part.size(), columns, false);
+    for (int64_t i = 0; i < part.size(); ++i)
+      scale_row(key_scale(), columns, tiles.probabilities + i * kAttentionBlock);
+  }
+
+  void add_gradients(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles, float* dq, float* dk,
+                     float* dv) const {
+    const AttentionShape& s = op_.shape;
+    const Widths width(s);
+    const int64_t stride = kAttentionBlock, columns = padded(seen.size());
+    bf16_t *rounded = tiles_.data<bf16_t>(), *transposed = rounded + stride * stride;
+    const DotRows by_key{transposed, 2, 2 * stride};
+    round_tile(tiles.probabilities, part.size(), columns, stride, rounded);
+    pack_rows(rounded, stride, part.size(), columns, stride, transposed);
+    multiply_dots(by_key, d_out_.right(first), part.size(), part.size(), dv, width.value, seen.size(), s.value_dim(),
+                  true);
+    round_tile(tiles.d_scores, part.size(), columns, stride, rounded);
+    pack_rows(rounded, stride, part.size(), columns, stride, transposed);
+    multiply_dots(by_key, queries_.right(first), part.size(), part.size(), dk, width.key, seen.size(), s.head_dim,
+                  true);
+    multiply_dots({rounded, stride, 2}, keys_, packed_keys_, seen.size(), dq, width.key, part.size(), s.head_dim, true);
+  }
+
+ private:
+  /// Rows of a panel: as they are for left factors, and packed in pairs for right ones, kAttentionBlock at a time.
+  class Rows {
+   public:
+    Rows(int64_t columns, int64_t height)
+        : columns_(columns),
+          rows_(height * columns * size_of(DType::bf16)),
+          packed_(ceil_div(height, kAttentionBlock) * packed_tile(kAttentionBlock, columns) * size_of(DType::bf16)) {}
+    void load(const AttentionRows& rows, const Heads& x, Interval panel) const {
+      load_rounded(rows, x, columns_, panel, rows_.data<bf16_t>());
+      for (int64_t first = 0; first < panel.size(); first += kAttentionBlock)
+        pack_rows(rows_.data<bf16_t>() + first * columns_, columns_, std::min(kAttentionBlock, panel.size() - first),
+                  columns_, kDotPanel, right(first));
+    }
+    DotRows left(int64_t first) const { return {rows_.data<bf16_t>() + first * columns_, columns_, 2}; }
+    bf16_t* right(int64_t first) const {
+      return packed_.data<bf16_t>() + first / kAttentionBlock * packed_tile(kAttentionBlock, columns_);
+    }
+
+   private:
+    int64_t columns_;
+    Scratch rows_, packed_;
+  };
+
+  const AttentionBackward& op_;
+  const AttentionRows& rows_;
+  Rows queries_, d_out_;
+  Scratch blocks_, tiles_;
+  bf16_t *keys_, *keys_transposed_, *values_transposed_;
+  int64_t packed_keys_ = 0;
+};
+
+/// What the rows have from the forward pass. d_sinks: what they give to the sink of each head, [num_heads], or null.
+inline void load_statistics(const AttentionBackward& op, const AttentionRows& rows, Interval panel, float* lse,
+                            float* delta, float* d_sinks) {
   const AttentionShape& s = op.shape;
   const Widths width(s);
-  const int64_t height = round_up(panel.size(), 4);
-  const int64_t stride = s.num_heads * s.value_dim();
-  const Heads out{op.out, 0, stride}, d_out{op.d_out, 0, stride};
-  const Scratch scratch(width.value * static_cast<int64_t>(sizeof(float)));
-  std::fill(to.queries, to.queries + height * width.key, 0.0f);
-  std::fill(to.dq, to.dq + height * width.key, 0.0f);
-  std::fill(to.d_out, to.d_out + height * width.value, 0.0f);
-  std::fill(scratch.data<float>(), scratch.data<float>() + width.value, 0.0f);
+  const Heads out{op.out, 0, s.num_heads * s.value_dim()}, d_out{op.d_out, 0, s.num_heads * s.value_dim()};
+  const Scratch scratch(bytes_of_floats(2 * width.value));
+  float *out_row = scratch.data<float>(), *d_out_row = out_row + width.value;
+  std::fill(out_row, out_row + 2 * width.value, 0.0f);
   for (int64_t row = panel.begin; row < panel.end; ++row) {
     const int64_t i = row - panel.begin, token = rows.token(row), head = rows.head(row);
-    load_row(out, token, head, s.value_dim(), 1, scratch.data<float>());
-    load_row(d_out, token, head, s.value_dim(), 1, to.d_out + i * width.value);
-    to.delta[i] = dot_rows(scratch.data<float>(), to.d_out + i * width.value, width.value);
-    load_row(op.q, token, head, s.head_dim, static_cast<float>(s.scale), to.queries + i * width.key);
-    to.lse[i] = op.lse.data<float>()[rows.lse(row)];
-    if (d_sinks) d_sinks[head] -= std::exp(element(op.sinks, head) - to.lse[i]) * to.delta[i];
+    load_row(out, token, head, s.value_dim(), 1, out_row);
+    load_row(d_out, token, head, s.value_dim(), 1, d_out_row);
+    delta[i] = dot_rows(out_row, d_out_row, width.value);
+    lse[i] = op.lse.data<float>()[rows.lse(row)];
+    if (d_sinks) d_sinks[head] -= std::exp(element(op.sinks, head) - lse[i]) * delta[i];
   }
-}
-
-/// Adds what the rows `part` and the keys `seen` of one block give each other. `first` is the part's place in the
-/// panel.
-inline void attend_block_backward(const AttentionRows& rows, Interval part, int64_t first, Interval seen,
-                                  const Panel& panel, const KeyBlock& keys, const ScoreTiles& tiles) {
-  const AttentionShape& s = rows.shape;
-  const Widths width(s);
-  const int64_t stride = kAttentionBlock;
-  const Tile queries{panel.queries + first * width.key, width.key};
-  const Tile d_out{panel.d_out + first * width.value, width.value};
-  multiply({queries.data, width.key, 1}, {keys.keys_transposed, stride}, s.head_dim, {tiles.probabilities, stride},
-           part.size(), seen.size(), false);
-  multiply({d_out.data, width.value, 1}, {keys.values_transposed, stride}, s.value_dim(), {tiles.d_scores, stride},
-           part.size(), seen.size(), false);
-  const auto backward = s.softcap > 0 ? softmax_backward<true> : softmax_backward<false>;
-  for (int64_t i = 0; i < part.size(); ++i) {
-    backward(rows.keys_in_block(part.begin + i, seen.begin), padded(seen.size()), panel.lse[first + i],
-             panel.delta[first + i], static_cast<float>(s.softcap), tiles.probabilities + i * stride,
-             tiles.d_scores + i * stride);
-  }
-  multiply({tiles.probabilities, 1, stride}, d_out, part.size(), {keys.dv, width.value}, seen.size(), s.value_dim(),
-           true);
-  multiply({tiles.d_scores, 1, stride}, queries, part.size(), {keys.dk, width.key}, seen.size(), s.head_dim, true);
-  multiply({tiles.d_scores, stride, 1}, {keys.keys, width.key}, seen.size(), {panel.dq + first * width.key, width.key},
-           part.size(), s.head_dim, true);
 }
 
 /// All rows of one key/value head. dk and dv sum over its panels in order, dq over the key blocks in order.
-void attend_backward(const AttentionBackward& op, const AttentionRows& rows, float* d_sinks) {
+template <class Factors>
+void attend_backward_by(const AttentionBackward& op, const AttentionRows& rows, float* d_sinks) {
   const AttentionShape& s = op.shape;
   const Widths width(s);
-  const int64_t widest = std::max(width.key, width.value);
   const int64_t height = std::min(round_up(rows.count(), 4), kAttentionPanel);
   const int64_t all_keys = round_up(rows.span.k_length, 4);
-  const auto floats = [](int64_t count) { return count * static_cast<int64_t>(sizeof(float)); };
-  const Scratch gradients(floats(all_keys * (width.key + width.value)));
-  const Scratch rows_scratch(floats(height * (2 * width.key + width.value))), statistics(floats(2 * height));
-  const Scratch blocks(floats(kAttentionBlock * (widest + width.key + width.value)));
-  const Scratch tile_scratch(floats(2 * kAttentionBlock * kAttentionBlock));
-  float* dk = gradients.data<float>();
-  float* dv = dk + all_keys * width.key;
-  float* panel_rows = rows_scratch.data<float>();
-  const Panel panel{panel_rows, panel_rows + height * width.key, panel_rows + 2 * height * width.key,
-                    statistics.data<float>(), statistics.data<float>() + height};
-  float* block_rows = blocks.data<float>();
-  float* keys_transposed = block_rows + kAttentionBlock * widest;
-  float* values_transposed = keys_transposed + kAttentionBlock * width.key;
+  const Scratch gradients(bytes_of_floats(all_keys * (width.key + width.value)));
+  const Scratch dq_scratch(bytes_of_floats(height * width.key)), statistics(bytes_of_floats(2 * height));
+  const Scratch tile_scratch(bytes_of_floats(2 * kAttentionBlock * kAttentionBlock));
+  float *dk = gradients.data<float>(), *dv = dk + all_keys * width.key, *dq = dq_scratch.data<float>();
+  float *lse = statistics.data<float>(), *delta = lse + height;
   const ScoreTiles tiles{tile_scratch.data<float>(), tile_scratch.data<float>() + kAttentionBlock * kAttentionBlock};
+  const auto backward = s.softcap > 0 ? softmax_backward<true> : softmax_backward<false>;
+  Factors factors(op, rows);
 
   std::fill(dk, dk + all_keys * (width.key + width.value), 0.0f);
   for (int64_t index = 0; index < rows.num_panels(); ++index) {
     const Interval range = rows.panel(index);
-    load_panel(op, rows, range, panel, d_sinks);
+    std::fill(dq, dq + height * width.key, 0.0f);
+    load_statistics(op, rows, range, lse, delta, d_sinks);
+    factors.load_panel(range);
     for_each_block(rows.keys(range), rows.span.k_length, [&](Interval block) HWY_ATTR {
-      load_keys(rows, op.v, s.value_dim(), block, block_rows);
-      transpose(block_rows, block.size(), s.value_dim(), width.value, values_transposed);
-      load_keys(rows, op.k, s.head_dim, block, block_rows);
-      transpose(block_rows, block.size(), s.head_dim, width.key, keys_transposed);
-      const KeyBlock keys{block_rows, keys_transposed, values_transposed, dk + block.begin * width.key,
-                          dv + block.begin * width.value};
+      factors.load_block(block);
       for_each_block(range, range.end, [&](Interval part) HWY_ATTR {
         const Interval seen = rows.keys_from(block.begin, part);
         if (seen.empty()) return;
-        attend_block_backward(rows, part, part.begin - range.begin, seen, panel, keys, tiles);
+        const int64_t first = part.begin - range.begin;
+        factors.score(part, first, seen, tiles);
+        for (int64_t i = 0; i < part.size(); ++i) {
+          backward(rows.keys_in_block(part.begin + i, seen.begin), padded(seen.size()), lse[first + i],
+                   delta[first + i], static_cast<float>(s.softcap), tiles.probabilities + i * kAttentionBlock,
+                   tiles.d_scores + i * kAttentionBlock);
+        }
+        factors.add_gradients(part, first, seen, tiles, dq + first * width.key, dk + block.begin * width.key,
+                              dv + block.begin * width.value);
       });
     });
     for (int64_t row = range.begin; row < range.end; ++row) {
       store_row(op.dq, rows.token(row), rows.head(row), s.head_dim, static_cast<float>(s.scale),
-                panel.dq + (row - range.begin) * width.key);
+                dq + (row - range.begin) * width.key);
     }
   }
   for (int64_t j = 0; j < rows.span.k_length; ++j) {
-    store_row(op.dk, rows.key_token(j), rows.kv_head, s.head_dim, 1, dk + j * width.key);
+    store_row(op.dk, rows.key_token(j), rows.kv_head, s.head_dim, factors.key_scale(), dk + j * width.key);
     store_row(op.dv, rows.key_token(j), rows.kv_head, s.value_dim(), 1, dv + j * width.value);
   }
+}
+
+void attend_backward(const AttentionBackward& op, const AttentionRows& rows, float* d_sinks) {
+  const bool dots = takes_dots(op.shape, op.q.base.dtype()) && op.d_out.dtype() == DType::bf16;
+  dots ? attend_backward_by<DotFactors>(op, rows, d_sinks) : attend_backward_by<FloatFactors>(op, rows, d_sinks);
 }
 
 }  // namespace nought::cpu::HWY_NAMESPACE

@@ -1,7 +1,7 @@
 #include "nought/kernels/cpu/gemm_bf16.h"
 
 #include <algorithm>
-#include <cstring>
+#include <type_traits>
 
 #include "nought/base/error.h"
 #include "nought/kernels/cpu/gemm_bf16_pack.h"
@@ -9,11 +9,7 @@
 #include "nought/kernels/cpu/scratch.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-#if !defined(__clang__)
-// GCC 12 warns about values that its own intrinsics leave undefined on purpose (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
+#include "nought/kernels/cpu/gemm_bf16_tile-inl.h"
 #endif
 
 namespace nought::cpu {
@@ -21,8 +17,6 @@ namespace nought::cpu {
 #if defined(__x86_64__)
 
 namespace {
-
-#define NOUGHT_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
 
 // A tile of C is 8 rows of 3 vectors: 24 sums, so that a dot product never waits for the one before, and 11 loads for
 // 24 dot products. A panel of A stays in the first cache while panels of B stream past it from the second.
@@ -41,102 +35,31 @@ struct BlockShape {
   int64_t chunk(int64_t k) const { return round_up(ceil_div(k, ceil_div(k, longest_chunk)), 2); }
 };
 
-/// Where the tile's sums come from and go to.
-struct Tile {
-  const float* before = nullptr;  // sums of earlier chunks, or what is added to; null: nothing
-  float* sums = nullptr;          // f32; null: the tile is finished in `rounded`
-  bf16_t* rounded = nullptr;
-  const bf16_t* bias = nullptr;
-  int64_t before_stride = 0, stride = 0;
-  int64_t columns = kColumns;
-  bool accumulate = false;  // adds to `rounded`
-};
-
-constexpr __mmask16 mask_of(int64_t columns, int64_t vector) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(columns - 16 * vector, 0, 16)) - 1);
-}
-
-NOUGHT_AVX512_BF16 inline __m512 widen(__m256i values) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16));
-}
-
-NOUGHT_AVX512_BF16 inline void finish(const Tile& tile, int64_t row, int64_t vector, __m512 sum) {
-  const __mmask16 mask = mask_of(tile.columns, vector);
-  if (tile.before != nullptr)
-    sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, tile.before + row * tile.before_stride + 16 * vector), sum);
-  if (tile.bias != nullptr) sum = _mm512_add_ps(sum, widen(_mm256_maskz_loadu_epi16(mask, tile.bias + 16 * vector)));
-  if (tile.sums != nullptr) return _mm512_mask_storeu_ps(tile.sums + row * tile.stride + 16 * vector, mask, sum);
-  bf16_t* out = tile.rounded + row * tile.stride + 16 * vector;
-  if (tile.accumulate) sum = _mm512_add_ps(widen(_mm256_maskz_loadu_epi16(mask, out)), sum);
-  const __m256bh rounded = _mm512_cvtneps_pbh(sum);
-  __m256i bits;
-  std::memcpy(&bits, &rounded, sizeof bits);
-  _mm256_mask_storeu_epi16(out, mask, bits);
-}
-
-NOUGHT_AVX512_BF16 inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
-  __m512bh x, y;
-  std::memcpy(&x, &a, sizeof x);
-  std::memcpy(&y, &b, sizeof y);
-  return _mm512_dpbf16_ps(sum, x, y);
-}
-
-inline int32_t word_at(const bf16_t* from) {
-  int32_t word;
-  std::memcpy(&word, from, sizeof word);
-  return word;
-}
-
-/// `rows` x kColumns of C over one chunk of k. a: rows of `row_step` elements from one to the next, pairs of
-/// `pair_step`.
-template <int rows, int64_t pair_step>
-NOUGHT_AVX512_BF16 void multiply_tile(int64_t k, const bf16_t* a, int64_t row_step, const bf16_t* b, const Tile& tile) {
-  __m512 sums[rows][kVectors];
-#pragma GCC unroll 8
-  for (auto& row : sums)
-#pragma GCC unroll 3
-    for (__m512& sum : row) sum = _mm512_setzero_ps();
-  const auto add_pair = [&](auto word_of) NOUGHT_AVX512_BF16 {
-    __m512i columns[kVectors];
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) columns[v] = _mm512_loadu_si512(b + 32 * v);
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; ++r) {
-      const __m512i word = _mm512_set1_epi32(word_of(a + r * row_step));
-#pragma GCC unroll 3
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = dot(sums[r][v], word, columns[v]);
-    }
+/// Up to kRows rows.
+template <bool packed>
+NOUGHT_AVX512_BF16 void multiply_rows(int64_t rows, int64_t k, const bf16_t* a, int64_t lda, const bf16_t* b,
+                                      const TileOfSums& tile) {
+  const int64_t row_step = packed ? 2 : lda, pair_step = packed ? 2 * kRows : 2;
+  const auto multiply = [&](auto count) NOUGHT_AVX512_BF16 {
+    multiply_tile<decltype(count)::value, kVectors, kColumns>(k, a, row_step, pair_step, b, tile);
   };
-  for (int64_t pair = 0; pair < k / 2; ++pair, a += pair_step, b += 2 * kColumns) add_pair(word_at);
-  if (k % 2 != 0) {
-    // Behind the last element of a row there may be anything, or no memory; a packed panel has a zero there.
-    add_pair([](const bf16_t* last) { return static_cast<int32_t>(last->bits); });
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 3
-    for (int v = 0; v < kVectors; ++v) finish(tile, r, v, sums[r][v]);
-}
-
-template <int64_t pair_step>
-void multiply_tile(int64_t rows, int64_t k, const bf16_t* a, int64_t row_step, const bf16_t* b, const Tile& tile) {
   switch (rows) {
     case 1:
-      return multiply_tile<1, pair_step>(k, a, row_step, b, tile);
+      return multiply(std::integral_constant<int, 1>());
     case 2:
-      return multiply_tile<2, pair_step>(k, a, row_step, b, tile);
+      return multiply(std::integral_constant<int, 2>());
     case 3:
-      return multiply_tile<3, pair_step>(k, a, row_step, b, tile);
+      return multiply(std::integral_constant<int, 3>());
     case 4:
-      return multiply_tile<4, pair_step>(k, a, row_step, b, tile);
+      return multiply(std::integral_constant<int, 4>());
     case 5:
-      return multiply_tile<5, pair_step>(k, a, row_step, b, tile);
+      return multiply(std::integral_constant<int, 5>());
     case 6:
-      return multiply_tile<6, pair_step>(k, a, row_step, b, tile);
+      return multiply(std::integral_constant<int, 6>());
     case 7:
-      return multiply_tile<7, pair_step>(k, a, row_step, b, tile);
+      return multiply(std::integral_constant<int, 7>());
     default:
-      return multiply_tile<8, pair_step>(k, a, row_step, b, tile);
+      return multiply(std::integral_constant<int, 8>());
   }
 }
 
@@ -187,22 +110,22 @@ class Block {
     for (int64_t row = rows.begin; row < rows.end; row += kRows) {
       const int64_t count = std::min(kRows, rows.end - row);
       for (int64_t column = columns_.begin; column < columns_.end; column += kColumns) {
-        const Tile tile = tile_at(row, column, chunk);
+        const TileOfSums tile = tile_at(row, column, chunk);
         if (product_.transpose_a) {
           const bf16_t* a = a_.data<bf16_t>() + packed_panel(chunk.size(), row - rows.begin);
-          multiply_tile<2 * kRows>(count, chunk.size(), a, 2, panel(chunk, column), tile);
+          cpu::multiply_rows<true>(count, chunk.size(), a, 0, panel(chunk, column), tile);
         } else {
           const bf16_t* a = product_.a + row * product_.lda + chunk.begin;
-          multiply_tile<2>(count, chunk.size(), a, product_.lda, panel(chunk, column), tile);
+          cpu::multiply_rows<false>(count, chunk.size(), a, product_.lda, panel(chunk, column), tile);
         }
       }
     }
   }
 
-  Tile tile_at(int64_t row, int64_t column, Interval chunk) const {
+  TileOfSums tile_at(int64_t row, int64_t column, Interval chunk) const {
     const bool first = chunk.begin == 0, last = chunk.end == product_.sizes.k;
     const int64_t at = row * product_.ldc + column;
-    Tile tile{.stride = product_.ldc, .columns = std::min(kColumns, columns_.end - column)};
+    TileOfSums tile{.stride = product_.ldc, .columns = std::min(kColumns, columns_.end - column)};
     if (last && product_.bias != nullptr) tile.bias = product_.bias + column;
     if (product_.output == DType::f32) {
       tile.sums = static_cast<float*>(product_.c) + at;

@@ -1,0 +1,33 @@
+// Products of the small bf16 tiles of attention, by AVX512-BF16 dot products into fp32. Call only where
+// has_bf16_gemm().
+#pragma once
+
+#include <cstdint>
+
+#include "nought/kernels/cpu/gemm_bf16_pack.h"
+
+namespace nought::cpu {
+
+/// Columns of the panels that the right factors are packed in (gemm_bf16_pack.h).
+inline constexpr int64_t kDotPanel = 64;
+
+/// Elements of a packed [k, columns].
+constexpr int64_t packed_tile(int64_t k, int64_t columns) {
+  return packed_panel(k, (columns + kDotPanel - 1) / kDotPanel * kDotPanel);
+}
+
+/// Element (i, p) lies at i * row_step + p / 2 * pair_step + p % 2: a tile by rows has steps (stride, 2), one packed in
+/// pairs along p by pack_rows(width), (2, 2 * width).
+struct DotRows {
+  const bf16_t* data = nullptr;
+  int64_t row_step = 0, pair_step = 2;
+};
+
+/// c: [rows, columns] f32 [+]= a: [rows, k] times b: [k, columns], packed in panels of kDotPanel for packed_k >= k.
+void multiply_dots(const DotRows& a, const bf16_t* b, int64_t packed_k, int64_t k, float* c, int64_t stride,
+                   int64_t rows, int64_t columns, bool accumulate);
+
+/// to: [rows, columns] = from, rounded; columns a multiple of 16.
+void round_tile(const float* from, int64_t rows, int64_t columns, int64_t stride, bf16_t* to);
+
+}  // namespace nought::cpu

@@ -1,0 +1,70 @@
+// The tiles of attention in bf16: any height and width, factors by rows or in pairs, sums added to.
+#include "nought/kernels/cpu/dot_tiles.h"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+#include "nought/kernels/cpu/gemm_bf16.h"
+#include "nought/tensor/random.h"
+
+namespace nought {
+namespace {
+
+std::vector<bf16_t> random_values(int64_t count, uint64_t key) {
+  std::vector<bf16_t> values;
+  for (int64_t i = 0; i < count; ++i) values.emplace_back(static_cast<float>(normal_at(key, static_cast<uint64_t>(i))));
+  return values;
+}
+
+/// The left factor by rows, or as the transpose of a tile [k, 64].
+void expect_product(int64_t rows, int64_t columns, int64_t k, bool transposed, bool accumulate) {
+  SCOPED_TRACE(fmt::format("{} x {} x {}, transposed {}, accumulate {}", rows, columns, k, transposed, accumulate));
+  const int64_t stride = 64, packed_k = k + 3;
+  const std::vector<bf16_t> a = random_values((transposed ? k : rows) * stride, 1);
+  const std::vector<bf16_t> b = random_values(packed_k * columns, 2);
+  std::vector<bf16_t> right(static_cast<size_t>(cpu::packed_tile(packed_k, columns)));
+  std::vector<bf16_t> left(static_cast<size_t>(cpu::packed_tile(k, stride)));
+  cpu::pack_rows(b.data(), columns, packed_k, columns, cpu::kDotPanel, right.data());
+  cpu::DotRows factor{a.data(), stride, 2};
+  if (transposed) {
+    cpu::pack_rows(a.data(), stride, k, rows, stride, left.data());
+    factor = {left.data(), 2, 2 * stride};
+  }
+  const int64_t wide = columns + 5;
+  std::vector<float> c(static_cast<size_t>(rows * wide), 0.5f);
+  cpu::multiply_dots(factor, right.data(), packed_k, k, c.data(), wide, rows, columns, accumulate);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < wide; ++j) {
+      double exact = accumulate || j >= columns ? 0.5 : 0;  // what is beside the tile stays as it is
+      for (int64_t p = 0; p < k && j < columns; ++p)
+        exact += static_cast<double>(a[static_cast<size_t>(transposed ? p * stride + i : i * stride + p)]) *
+                 b[static_cast<size_t>(p * columns + j)];
+      EXPECT_NEAR(c[static_cast<size_t>(i * wide + j)], exact, 1e-5 * std::sqrt(static_cast<double>(k)));
+    }
+}
+
+TEST(DotTiles, products_are_exact_within_rounding) {
+  if (!cpu::has_bf16_gemm()) {
+    EXPECT_THROW(cpu::round_tile(nullptr, 0, 0, 0, nullptr), Error);
+    return;
+  }
+  for (const int64_t rows : {1, 3, 4, 7, 64})
+    for (const int64_t columns : {10, 16, 40, 64, 80, 130})
+      for (const int64_t k : {1, 2, 33, 64})
+        for (const bool transposed : {false, true}) expect_product(rows, columns, k, transposed, rows % 2 == 0);
+}
+
+TEST(DotTiles, rounding_is_to_the_nearest) {
+  if (!cpu::has_bf16_gemm()) return;
+  std::vector<float> values;
+  for (uint64_t i = 0; i < 64; ++i) values.push_back(static_cast<float>(normal_at(3, i)));
+  std::vector<bf16_t> rounded(values.size());
+  cpu::round_tile(values.data(), 2, 32, 32, rounded.data());
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(rounded[i].bits, bf16_t(values[i]).bits);
+}
+
+}  // namespace
+}  // namespace nought
