@@ -73,6 +73,7 @@ void MpiRequests::receive(const Tensor& tensor, int peer, int tag, MPI_Comm grou
 }
 
 bool MpiRequests::test() {
+  if (requests_.empty()) return true;
   std::vector<MPI_Status> statuses(requests_.size());
   int done = 0;
   const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses.data());
