@@ -22,10 +22,12 @@ using Series = std::vector<Operands>;
 
 Series make_series(const Context& context, int64_t shard, int64_t ranks, DType dtype) {
   constexpr int64_t kLeastBytes = 32 << 20;
+  const int64_t calls = ceil_div(kLeastBytes, shard * ranks * size_of(dtype));
+  // Cut from long blocks, as those of a training step are: the pages of short ones are small.
+  const Tensor fulls = context.empty({calls, shard * ranks}, dtype, Category::communication),
+               parts = context.empty({calls, shard}, dtype, Category::communication);
   Series series;
-  for (int64_t bytes = 0; bytes < kLeastBytes; bytes += shard * ranks * size_of(dtype))
-    series.push_back({context.empty({shard * ranks}, dtype, Category::communication),
-                      context.empty({shard}, dtype, Category::communication)});
+  for (int64_t i = 0; i < calls; ++i) series.push_back({fulls.slice(i, i + 1), parts.slice(i, i + 1)});
   return series;
 }
 
