@@ -17,8 +17,8 @@ from torch import nn
 SHAPES = {
     # GPT-2 124M, vocabulary padded to a multiple of 64.
     "gpt2": dict(layers=12, hidden=768, heads=12, kv_heads=12, inner=3072, vocab=50304, llama=False),
-    # A Llama of 134M parameters with a tied head.
-    "llama": dict(layers=12, hidden=768, heads=12, kv_heads=4, inner=2048, vocab=32000, llama=True),
+    # A Llama of 125M parameters with a tied head.
+    "llama": dict(layers=16, hidden=768, heads=12, kv_heads=4, inner=2048, vocab=32000, llama=True),
 }
 
 

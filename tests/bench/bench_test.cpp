@@ -59,6 +59,7 @@ TEST(Bench, the_head_holds_the_logits_of_a_chunk_alone) {
 
 TEST(Bench, works_have_names) {
   EXPECT_EQ(named_step("W2").config.family, "llama");
+  EXPECT_NEAR(static_cast<double>(named_step("W2").config.parameter_count()), 135e6, 25e6);
   EXPECT_EQ(named_step("W3").seq_length, 64);
   EXPECT_THROW(named_step("W4"), ConfigError);
 }

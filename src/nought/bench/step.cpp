@@ -28,12 +28,12 @@ ModelConfig gpt2_124m() {
                                  {"n_positions", 1024}});
 }
 
-ModelConfig llama_100m() {
+ModelConfig llama_125m() {
   return ModelConfig::from_json({{"model_type", "llama"},
                                  {"vocab_size", 32000},
                                  {"hidden_size", 768},
                                  {"intermediate_size", 2048},
-                                 {"num_hidden_layers", 12},
+                                 {"num_hidden_layers", 16},
                                  {"num_attention_heads", 12},
                                  {"num_key_value_heads", 4},
                                  {"max_position_embeddings", 2048},
@@ -118,7 +118,7 @@ StepBench named_step(const std::string& name) {
     bench.config = gpt2_124m();
     bench.micro_batch = 4, bench.seq_length = name == "W1" ? 1024 : 64;
   } else if (name == "W2") {
-    bench.config = llama_100m();
+    bench.config = llama_125m();
     bench.micro_batch = 2, bench.seq_length = 2048;
   } else {
     fail<ConfigError>("unknown work {}: W1, W2 or W3", name);
