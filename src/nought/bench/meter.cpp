@@ -13,7 +13,7 @@ std::string full_name(std::string name, const Op& /*op*/) {
   return name;
 }
 
-/// M x N x K, and how it is stored: the forward product reads the weight's rows, the weight's gradient the tokens'.
+/// M x N x K, and which factors are read transposed.
 std::string full_name(std::string name, const MatMul& op) {
   const int64_t inner = op.transpose_a ? op.a.rows() : op.a.dim(-1), columns = op.c.dim(-1);
   return fmt::format("{} {} x {} x {}{}{}", std::move(name), op.c.numel() / columns, columns, inner,
