@@ -113,7 +113,7 @@ RunSummary Trainer::summary(double peak_flops) const {
                      .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length),
                      .peak_flops = peak_flops,
                      .notes = decoder_.config().notes};
-  if (ranks_.size() > 1 && plan_.reduce_bucket > 0)
+  if (model_.reduce_buckets() < decoder_.units().size())
     summary.notes.push_back(
         fmt::format("gradients of {} Units travel in {} collective{}", decoder_.units().size(), model_.reduce_buckets(),
                     model_.reduce_buckets() > 1 ? "s"
