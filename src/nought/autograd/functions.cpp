@@ -213,7 +213,7 @@ Var gated_activate(Tape& tape, const Var& gate_up, Activation activation) {
 namespace {
 
 /// Logits of one chunk stay below this: small enough for the last-level cache, large enough for a full-speed product.
-constexpr int64_t kLogitBytes = int64_t{16} << 20;
+constexpr int64_t kLogitBytes = int64_t{32} << 20;
 
 }  // namespace
 

@@ -45,15 +45,38 @@ NOUGHT_AVX512_BF16 inline __m256i round_to_bf16(__m512 values) {
   return bits;
 }
 
-NOUGHT_AVX512_BF16 inline void finish(const TileOfSums& tile, int64_t row, int64_t vector, __m512 sum) {
-  const __mmask16 mask = mask_of(tile.columns, vector);
-  if (tile.before != nullptr)
-    sum = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, tile.before + row * tile.before_stride + 16 * vector), sum);
-  if (tile.bias != nullptr) sum = _mm512_add_ps(sum, widen(_mm256_maskz_loadu_epi16(mask, tile.bias + 16 * vector)));
-  if (tile.sums != nullptr) return _mm512_mask_storeu_ps(tile.sums + row * tile.stride + 16 * vector, mask, sum);
-  bf16_t* out = tile.rounded + row * tile.stride + 16 * vector;
-  if (tile.accumulate) sum = _mm512_add_ps(widen(_mm256_maskz_loadu_epi16(mask, out)), sum);
-  _mm256_mask_storeu_epi16(out, mask, round_to_bf16(sum));
+/// Masked loads and stores, or plain ones where the whole vector is there: those cost less.
+template <bool whole>
+struct Lanes {
+  __mmask16 mask;
+
+  NOUGHT_AVX512_BF16 __m512 load(const float* from) const {
+    if constexpr (whole) return _mm512_loadu_ps(from);
+    return _mm512_maskz_loadu_ps(mask, from);
+  }
+  NOUGHT_AVX512_BF16 __m512 load(const bf16_t* from) const {
+    if constexpr (whole) return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+    return widen(_mm256_maskz_loadu_epi16(mask, from));
+  }
+  NOUGHT_AVX512_BF16 void store(float* to, __m512 values) const {
+    if constexpr (whole) return _mm512_storeu_ps(to, values);
+    _mm512_mask_storeu_ps(to, mask, values);
+  }
+  NOUGHT_AVX512_BF16 void store(bf16_t* to, __m512 values) const {
+    if constexpr (whole) return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), round_to_bf16(values));
+    _mm256_mask_storeu_epi16(to, mask, round_to_bf16(values));
+  }
+};
+
+template <class Lanes>
+NOUGHT_AVX512_BF16 inline void finish(const TileOfSums& tile, int64_t row, int64_t vector, __m512 sum, Lanes lanes) {
+  const int64_t at = 16 * vector;
+  if (tile.before != nullptr) sum = _mm512_add_ps(lanes.load(tile.before + row * tile.before_stride + at), sum);
+  if (tile.bias != nullptr) sum = _mm512_add_ps(sum, lanes.load(tile.bias + at));
+  if (tile.sums != nullptr) return lanes.store(tile.sums + row * tile.stride + at, sum);
+  bf16_t* out = tile.rounded + row * tile.stride + at;
+  if (tile.accumulate) sum = _mm512_add_ps(lanes.load(out), sum);
+  lanes.store(out, sum);
 }
 
 NOUGHT_AVX512_BF16 inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
@@ -96,10 +119,17 @@ NOUGHT_AVX512_BF16 inline __attribute__((always_inline)) void multiply_tile(int6
     // Behind the last element of a row there may be anything, or no memory.
     add_pair([](const bf16_t* last) { return static_cast<int32_t>(last->bits); });
   }
+  const auto finish_all = [&](auto lanes_of) NOUGHT_AVX512_BF16 {
 #pragma GCC unroll 8
-  for (int r = 0; r < rows; ++r)
+    for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) finish(tile, r, v, sums[r][v]);
+      for (int v = 0; v < vectors; ++v) finish(tile, r, v, sums[r][v], lanes_of(v));
+  };
+  if (tile.columns >= 16 * vectors) {
+    finish_all([](int) { return Lanes<true>{}; });
+  } else {
+    finish_all([&](int vector) { return Lanes<false>{mask_of(tile.columns, vector)}; });
+  }
 }
 
 }  // namespace nought::cpu
