@@ -191,13 +191,15 @@ TEST(ShardedOptimizer, lion_follows_the_reference_at_every_stage) {
 }
 
 TEST(ShardedOptimizer, lamb_follows_the_reference_at_every_stage) {
-  for (const auto& [bias_correction, max_coeff] : {std::pair(true, 10.0), std::pair(false, 0.3)})
+  for (const bool bias_correction : {true, false}) {
+    const double max_coeff = bias_correction ? 10.0 : 0.3;
     expect_follows(
         {.method = LambOptions{.max_coeff = max_coeff, .bias_correction = bias_correction}, .weight_decay = 0.1},
         [&](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
           r.lamb(p, g, 0.01, max_coeff, bias_correction);
         },
         1e-5);
+  }
 }
 
 /// Eight-bit moments are coarse, so the path is near AdamW's; the bits still are the same at every stage.

@@ -33,7 +33,7 @@ class HeadStore final : public UnitStore {
 }  // namespace
 
 Figure bench_head(const Context& context, DType dtype, int samples, const HeadShape& shape) {
-  const auto [tokens, vocabulary, hidden] = shape;
+  const int64_t tokens = shape.tokens, vocabulary = shape.vocabulary, hidden = shape.hidden;
   Unit unit("head");
   const ParameterView weight = unit.add("weight", {vocabulary, hidden}, Init::zeros());
   HeadStore store(context, unit, dtype);
