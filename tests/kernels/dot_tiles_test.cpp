@@ -4,31 +4,25 @@
 #include <cmath>
 #include <vector>
 
+#include "helpers.h"
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
 #include "nought/kernels/cpu/gemm_bf16.h"
-#include "nought/tensor/random.h"
 
 namespace nought {
 namespace {
-
-std::vector<bf16_t> random_values(int64_t count, uint64_t key) {
-  std::vector<bf16_t> values;
-  for (int64_t i = 0; i < count; ++i) values.emplace_back(static_cast<float>(normal_at(key, static_cast<uint64_t>(i))));
-  return values;
-}
 
 /// The left factor by rows, or as the transpose of a tile [k, 64].
 void expect_product(int64_t rows, int64_t columns, int64_t k, bool transposed, bool accumulate) {
   SCOPED_TRACE(fmt::format("{} x {} x {}, transposed {}, accumulate {}", rows, columns, k, transposed, accumulate));
   const int64_t stride = 64, packed_k = k + 3;
-  const std::vector<bf16_t> a = random_values((transposed ? k : rows) * stride, 1);
-  const std::vector<bf16_t> b = random_values(packed_k * columns, 2);
+  const std::vector<bf16_t> a = testing::random_bf16((transposed ? k : rows) * stride, 1);
+  const std::vector<bf16_t> b = testing::random_bf16(packed_k * columns, 2);
   std::vector<bf16_t> right(static_cast<size_t>(cpu::packed_tile(packed_k, columns)));
   std::vector<bf16_t> left(static_cast<size_t>(cpu::packed_tile(k, stride)));
   cpu::pack_rows(b.data(), columns, packed_k, columns, cpu::kDotPanel, right.data());
-  cpu::DotRows factor{a.data(), stride, 2};
+  cpu::DotFactor factor{a.data(), stride, 2};
   if (transposed) {
     cpu::pack_rows(a.data(), stride, k, rows, stride, left.data());
     factor = {left.data(), 2, 2 * stride};

@@ -4,19 +4,13 @@
 #include <cmath>
 #include <vector>
 
+#include "helpers.h"
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
-#include "nought/tensor/random.h"
 
 namespace nought {
 namespace {
-
-std::vector<bf16_t> random_values(int64_t count, uint64_t key) {
-  std::vector<bf16_t> values;
-  for (int64_t i = 0; i < count; ++i) values.emplace_back(static_cast<float>(normal_at(key, static_cast<uint64_t>(i))));
-  return values;
-}
 
 struct Case {
   MatMulSizes sizes;
@@ -31,10 +25,10 @@ struct Operands {
   explicit Operands(const Case& each)
       : lda((each.transpose_a ? each.sizes.m : each.sizes.k) + kGap),
         ldb((each.transpose_b ? each.sizes.k : each.sizes.n) + kGap),
-        a(random_values((each.transpose_a ? each.sizes.k : each.sizes.m) * lda, 1)),
-        b(random_values((each.transpose_b ? each.sizes.n : each.sizes.k) * ldb, 2)),
-        bias(random_values(each.sizes.n, 3)),
-        before(random_values(each.sizes.m * each.sizes.n, 4)) {}
+        a(testing::random_bf16((each.transpose_a ? each.sizes.k : each.sizes.m) * lda, 1)),
+        b(testing::random_bf16((each.transpose_b ? each.sizes.n : each.sizes.k) * ldb, 2)),
+        bias(testing::random_bf16(each.sizes.n, 3)),
+        before(testing::random_bf16(each.sizes.m * each.sizes.n, 4)) {}
 
   int64_t lda, ldb;
   std::vector<bf16_t> a, b, bias, before;
@@ -87,7 +81,7 @@ void expect_exact_within_rounding(const Case& each) {
   EXPECT_LE(worst, 1.0);
 }
 
-class GemmBf16 : public testing::Test {
+class GemmBf16 : public ::testing::Test {
  protected:
   /// Without the instructions nothing may call the product.
   bool available() const {

@@ -53,6 +53,14 @@ inline Tensor random_tensor(Memory& memory, Shape shape, DType dtype, uint64_t s
   return converted(memory, x, dtype);
 }
 
+/// Normal values; the same for the same seed.
+inline std::vector<bf16_t> random_bf16(int64_t count, uint64_t seed) {
+  std::vector<bf16_t> values;
+  for (int64_t i = 0; i < count; ++i)
+    values.emplace_back(static_cast<float>(normal_at(seed, static_cast<uint64_t>(i))));
+  return values;
+}
+
 /// Uniform integers in [0, limit).
 inline Tensor random_ids(Memory& memory, Shape shape, int64_t limit, uint64_t seed) {
   Tensor ids = Tensor::empty(memory, shape, DType::i32, Category::activations);

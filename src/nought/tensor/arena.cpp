@@ -48,10 +48,6 @@ Packing place(std::span<const Lifetime> blocks, std::span<const size_t> order) {
   return packing;
 }
 
-}  // namespace
-
-namespace {
-
 /// Comparisons of two blocks that one search for a better order may take, a quarter of a second, and orders it tries.
 constexpr int64_t kSearch = 200'000'000, kMostOrders = 20'000;
 /// Of the most that is alive: how much worse a packing may be, about, and still be accepted at first.

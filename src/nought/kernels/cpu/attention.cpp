@@ -22,7 +22,7 @@ namespace nought::cpu::HWY_NAMESPACE {
 
 /// What a panel of rows has gathered so far.
 struct Gathered {
-  const float* queries;  // [rows, width], times the scale
+  const float* queries;  // [rows, width], times the scale; not there for DotProducts, which read op.q
   float* out;            // [rows, v_width]: sum of exp(score - largest) * value
   float* largest;        // [rows]
   float* total;          // [rows]: sum of exp(score - largest)
@@ -65,67 +65,107 @@ void start_softmax(const Attention& op, const AttentionRows& rows, Interval pane
     all.largest[row - panel.begin] = element(op.sinks, rows.head(row));
 }
 
-int64_t bytes_of(int64_t floats) { return floats * static_cast<int64_t>(sizeof(float)); }
+/// The products of a panel in fp32.
+class FloatProducts {
+ public:
+  FloatProducts(const Attention& op, const AttentionRows& rows, Interval /*panel*/, const Gathered& all)
+      : op_(op),
+        rows_(rows),
+        all_(all),
+        keys_(bytes_for<float>(kAttentionBlock * all.width)),
+        keys_transposed_(bytes_for<float>(op.shape.head_dim * kAttentionBlock)),
+        values_(bytes_for<float>(kAttentionBlock * all.v_width)) {}
 
-/// Many rows: key blocks are converted and transposed once for all of them, and multiplied as tiles.
+  void load_block(Interval block) const {
+    const AttentionShape& s = op_.shape;
+    load_keys(rows_, op_.k, s.head_dim, block, keys_.data<float>());
+    transpose(keys_.data<float>(), block.size(), s.head_dim, all_.width, keys_transposed_.data<float>());
+    load_keys(rows_, op_.v, s.value_dim(), block, values_.data<float>());
+  }
+
+  /// tile: [rows, kAttentionBlock] = the scores of the rows from `first` on with the block's first keys.
+  void score(int64_t first, int64_t rows, int64_t keys, float* tile) const {
+    multiply({all_.queries + first * all_.width, all_.width, 1}, {keys_transposed_.data<float>(), kAttentionBlock},
+             op_.shape.head_dim, {tile, kAttentionBlock}, rows, keys, false);
+  }
+
+  void add_values(int64_t first, int64_t rows, int64_t keys, const float* tile) const {
+    multiply({tile, kAttentionBlock, 1}, {values_.data<float>(), all_.v_width}, keys,
+             {all_.out + first * all_.v_width, all_.v_width}, rows, op_.shape.value_dim(), true);
+  }
+
+ private:
+  const Attention& op_;
+  const AttentionRows& rows_;
+  const Gathered& all_;
+  Scratch keys_, keys_transposed_, values_;
+};
+
+/// The same in bf16, by dot products.
+class DotProducts {
+ public:
+  DotProducts(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all)
+      : op_(op),
+        rows_(rows),
+        all_(all),
+        queries_(bytes_for<bf16_t>(panel.size() * op.shape.head_dim)),
+        keys_(bytes_for<bf16_t>(packed_tile(op.shape.head_dim, kAttentionBlock))),
+        values_(bytes_for<bf16_t>(packed_tile(kAttentionBlock, op.shape.value_dim()))),
+        weights_(bytes_for<bf16_t>(kAttentionBlock * kAttentionBlock)) {
+    load_rounded(rows, op.q, op.shape.head_dim, panel, queries_.data<bf16_t>());
+  }
+
+  void load_block(Interval block) {
+    const AttentionShape& s = op_.shape;
+    packed_keys_ = block.size();
+    pack_columns(head_of(rows_, op_.k, s.head_dim, block.begin), op_.k.token_stride, s.head_dim, block.size(),
+                 kDotPanel, keys_.data<bf16_t>());
+    pack_rows(head_of(rows_, op_.v, s.value_dim(), block.begin), op_.v.token_stride, block.size(), s.value_dim(),
+              kDotPanel, values_.data<bf16_t>());
+  }
+
+  void score(int64_t first, int64_t rows, int64_t keys, float* tile) const {
+    const int64_t head_dim = op_.shape.head_dim, columns = padded(keys);
+    multiply_dots({queries_.data<bf16_t>() + first * head_dim, head_dim, 2}, keys_.data<bf16_t>(), head_dim, head_dim,
+                  tile, kAttentionBlock, rows, columns, false);
+    for (int64_t i = 0; i < rows; ++i)
+      scale_row(static_cast<float>(op_.shape.scale), columns, tile + i * kAttentionBlock);
+  }
+
+  void add_values(int64_t first, int64_t rows, int64_t keys, const float* tile) const {
+    round_tile(tile, rows, padded(keys), kAttentionBlock, weights_.data<bf16_t>());
+    multiply_dots({weights_.data<bf16_t>(), kAttentionBlock, 2}, values_.data<bf16_t>(), packed_keys_, keys,
+                  all_.out + first * all_.v_width, all_.v_width, rows, op_.shape.value_dim(), true);
+  }
+
+ private:
+  const Attention& op_;
+  const AttentionRows& rows_;
+  const Gathered& all_;
+  Scratch queries_, keys_, values_, weights_;
+  int64_t packed_keys_ = 0;
+};
+
+/// Many rows: key blocks are converted and transposed, or packed, once for all of them, and multiplied as tiles.
+template <class Products>
 void gather_tiles(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
-  const AttentionShape& s = op.shape;
-  const Scratch keys(bytes_of(kAttentionBlock * all.width)), keys_transposed(bytes_of(s.head_dim * kAttentionBlock));
-  const Scratch values(bytes_of(kAttentionBlock * all.v_width)), scores(bytes_of(kAttentionBlock * kAttentionBlock));
-  const auto softcap = static_cast<float>(s.softcap);
-  for_each_block(rows.keys(panel), rows.span.k_length, [&](Interval block) HWY_ATTR {
-    load_keys(rows, op.k, s.head_dim, block, keys.data<float>());
-    transpose(keys.data<float>(), block.size(), s.head_dim, all.width, keys_transposed.data<float>());
-    load_keys(rows, op.v, s.value_dim(), block, values.data<float>());
-    for_each_block(panel, panel.end, [&](Interval part) HWY_ATTR {
-      const Interval seen = rows.keys_from(block.begin, part);
-      if (seen.empty()) return;
-      const int64_t first = part.begin - panel.begin;
-      float* tile = scores.data<float>();
-      multiply({all.queries + first * all.width, all.width, 1}, {keys_transposed.data<float>(), kAttentionBlock},
-               s.head_dim, {tile, kAttentionBlock}, part.size(), seen.size(), false);
-      for (int64_t i = 0; i < part.size(); ++i) {
-        if (softcap > 0) cap_scores(softcap, padded(seen.size()), tile + i * kAttentionBlock);
-        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), padded(seen.size()), tile + i * kAttentionBlock,
-                       all, first + i);
-      }
-      multiply({tile, kAttentionBlock, 1}, {values.data<float>(), all.v_width}, seen.size(),
-               {all.out + first * all.v_width, all.v_width}, part.size(), s.value_dim(), true);
-    });
-  });
-}
-
-/// The same for bf16 by dot products.
-void gather_dots(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
-  const AttentionShape& s = op.shape;
-  const auto bytes = [](int64_t elements) { return elements * size_of(DType::bf16); };
-  const Scratch queries(bytes(panel.size() * s.head_dim)), weights(bytes(kAttentionBlock * kAttentionBlock));
-  const Scratch keys(bytes(packed_tile(s.head_dim, kAttentionBlock)));
-  const Scratch values(bytes(packed_tile(kAttentionBlock, s.value_dim())));
-  const Scratch scores(bytes_of(kAttentionBlock * kAttentionBlock));
-  const auto scale = static_cast<float>(s.scale), softcap = static_cast<float>(s.softcap);
+  Products products(op, rows, panel, all);
+  const Scratch scores(bytes_for<float>(kAttentionBlock * kAttentionBlock));
+  const auto softcap = static_cast<float>(op.shape.softcap);
   float* tile = scores.data<float>();
-  load_rounded(rows, op.q, s.head_dim, panel, queries.data<bf16_t>());
   for_each_block(rows.keys(panel), rows.span.k_length, [&](Interval block) HWY_ATTR {
-    pack_columns(head_of(rows, op.k, s.head_dim, block.begin), op.k.token_stride, s.head_dim, block.size(), kDotPanel,
-                 keys.data<bf16_t>());
-    pack_rows(head_of(rows, op.v, s.value_dim(), block.begin), op.v.token_stride, block.size(), s.value_dim(),
-              kDotPanel, values.data<bf16_t>());
+    products.load_block(block);
     for_each_block(panel, panel.end, [&](Interval part) HWY_ATTR {
       const Interval seen = rows.keys_from(block.begin, part);
       if (seen.empty()) return;
       const int64_t first = part.begin - panel.begin, columns = padded(seen.size());
-      multiply_dots({queries.data<bf16_t>() + first * s.head_dim, s.head_dim, 2}, keys.data<bf16_t>(), s.head_dim,
-                    s.head_dim, tile, kAttentionBlock, part.size(), columns, false);
+      products.score(first, part.size(), seen.size(), tile);
       for (int64_t i = 0; i < part.size(); ++i) {
-        float* row = tile + i * kAttentionBlock;
-        scale_row(scale, columns, row);
-        if (softcap > 0) cap_scores(softcap, columns, row);
-        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), columns, row, all, first + i);
+        if (softcap > 0) cap_scores(softcap, columns, tile + i * kAttentionBlock);
+        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), columns, tile + i * kAttentionBlock, all,
+                       first + i);
       }
-      round_tile(tile, part.size(), columns, kAttentionBlock, weights.data<bf16_t>());
-      multiply_dots({weights.data<bf16_t>(), kAttentionBlock, 2}, values.data<bf16_t>(), block.size(), seen.size(),
-                    all.out + first * all.v_width, all.v_width, part.size(), s.value_dim(), true);
+      products.add_values(first, part.size(), seen.size(), tile);
     });
   });
 }
@@ -220,25 +260,28 @@ void gather_directly(const Attention& op, const AttentionRows& rows, Interval pa
 void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
   const AttentionShape& s = op.shape;
   const int64_t width = padded(s.head_dim), v_width = padded(s.value_dim()), height = round_up(panel.size(), 4);
-  const Scratch queries(bytes_of(height * width)), out(bytes_of(height * v_width)), statistics(bytes_of(2 * height));
+  const bool dots = panel.size() > kDirectRows && takes_dots(s, op.q.base.dtype());
+  const Scratch queries(bytes_for<float>(dots ? 0 : height * width)), out(bytes_for<float>(height * v_width));
+  const Scratch statistics(bytes_for<float>(2 * height));
   const Gathered all{queries.data<float>(),
                      out.data<float>(),
                      statistics.data<float>(),
                      statistics.data<float>() + height,
                      width,
                      v_width};
-  std::fill(queries.data<float>(), queries.data<float>() + height * width, 0.0f);
   std::fill(all.out, all.out + height * v_width, 0.0f);
   start_softmax(op, rows, panel, all);
-  for (int64_t row = panel.begin; row < panel.end; ++row) {
-    load_row(op.q, rows.token(row), rows.head(row), s.head_dim, static_cast<float>(s.scale),
-             queries.data<float>() + (row - panel.begin) * width);
+  if (!dots) {
+    std::fill(queries.data<float>(), queries.data<float>() + height * width, 0.0f);
+    for (int64_t row = panel.begin; row < panel.end; ++row)
+      load_row(op.q, rows.token(row), rows.head(row), s.head_dim, static_cast<float>(s.scale),
+               queries.data<float>() + (row - panel.begin) * width);
   }
 
-  if (panel.size() > kDirectRows && takes_dots(s, op.q.base.dtype())) {
-    gather_dots(op, rows, panel, all);
+  if (dots) {
+    gather_tiles<DotProducts>(op, rows, panel, all);
   } else if (panel.size() > kDirectRows) {
-    gather_tiles(op, rows, panel, all);
+    gather_tiles<FloatProducts>(op, rows, panel, all);
   } else {
     visit(op.k.base.dtype(),
           [&](auto tag) HWY_ATTR { gather_directly<typename decltype(tag)::type>(op, rows, panel, all); });

@@ -52,8 +52,6 @@ void softmax_backward(Interval visible, int64_t columns, float lse, float delta,
   }
 }
 
-inline int64_t bytes_of_floats(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
-
 /// The factors of the products in fp32.
 class FloatFactors {
  public:
@@ -62,8 +60,8 @@ class FloatFactors {
         rows_(rows),
         width_(op.shape),
         height_(std::min(round_up(rows.count(), 4), kAttentionPanel)),
-        panel_(bytes_of_floats(height_ * (width_.key + width_.value))),
-        blocks_(bytes_of_floats(kAttentionBlock * (std::max(width_.key, width_.value) + width_.key + width_.value))),
+        panel_(bytes_for<float>(height_ * (width_.key + width_.value))),
+        blocks_(bytes_for<float>(kAttentionBlock * (std::max(width_.key, width_.value) + width_.key + width_.value))),
         queries_{panel_.data<float>(), width_.key},
         d_out_{queries_.data + height_ * width_.key, width_.value},
         keys_{blocks_.data<float>(), width_.key},
@@ -130,10 +128,10 @@ class DotFactors {
         rows_(rows),
         queries_(op.shape.head_dim, std::min(rows.count(), kAttentionPanel)),
         d_out_(op.shape.value_dim(), std::min(rows.count(), kAttentionPanel)),
-        blocks_((2 * packed_tile(kAttentionBlock, op.shape.head_dim) + packed_tile(op.shape.head_dim, kAttentionBlock) +
-                 packed_tile(op.shape.value_dim(), kAttentionBlock)) *
-                size_of(DType::bf16)),
-        tiles_(3 * kAttentionBlock * kAttentionBlock * size_of(DType::bf16)),
+        blocks_(bytes_for<bf16_t>(packed_tile(kAttentionBlock, op.shape.head_dim) +
+                                  packed_tile(op.shape.head_dim, kAttentionBlock) +
+                                  packed_tile(op.shape.value_dim(), kAttentionBlock))),
+        tiles_(bytes_for<bf16_t>(2 * kAttentionBlock * kAttentionBlock)),
         keys_(blocks_.data<bf16_t>()),
         keys_transposed_(keys_ + packed_tile(kAttentionBlock, op.shape.head_dim)),
         values_transposed_(keys_transposed_ + packed_tile(op.shape.head_dim, kAttentionBlock)) {}
@@ -173,7 +171,7 @@ class DotFactors {
     const Widths width(s);
     const int64_t stride = kAttentionBlock, columns = padded(seen.size());
     bf16_t *rounded = tiles_.data<bf16_t>(), *transposed = rounded + stride * stride;
-    const DotRows by_key{transposed, 2, 2 * stride};
+    const DotFactor by_key{transposed, 2, 2 * stride};
     round_tile(tiles.probabilities, part.size(), columns, stride, rounded);
     pack_rows(rounded, stride, part.size(), columns, stride, transposed);
     multiply_dots(by_key, d_out_.right(first), part.size(), part.size(), dv, width.value, seen.size(), s.value_dim(),
@@ -191,15 +189,15 @@ class DotFactors {
    public:
     Rows(int64_t columns, int64_t height)
         : columns_(columns),
-          rows_(height * columns * size_of(DType::bf16)),
-          packed_(ceil_div(height, kAttentionBlock) * packed_tile(kAttentionBlock, columns) * size_of(DType::bf16)) {}
+          rows_(bytes_for<bf16_t>(height * columns)),
+          packed_(bytes_for<bf16_t>(ceil_div(height, kAttentionBlock) * packed_tile(kAttentionBlock, columns))) {}
     void load(const AttentionRows& rows, const Heads& x, Interval panel) const {
       load_rounded(rows, x, columns_, panel, rows_.data<bf16_t>());
       for (int64_t first = 0; first < panel.size(); first += kAttentionBlock)
         pack_rows(rows_.data<bf16_t>() + first * columns_, columns_, std::min(kAttentionBlock, panel.size() - first),
                   columns_, kDotPanel, right(first));
     }
-    DotRows left(int64_t first) const { return {rows_.data<bf16_t>() + first * columns_, columns_, 2}; }
+    DotFactor left(int64_t first) const { return {rows_.data<bf16_t>() + first * columns_, columns_, 2}; }
     bf16_t* right(int64_t first) const {
       return packed_.data<bf16_t>() + first / kAttentionBlock * packed_tile(kAttentionBlock, columns_);
     }
@@ -223,7 +221,7 @@ inline void load_statistics(const AttentionBackward& op, const AttentionRows& ro
   const AttentionShape& s = op.shape;
   const Widths width(s);
   const Heads out{op.out, 0, s.num_heads * s.value_dim()}, d_out{op.d_out, 0, s.num_heads * s.value_dim()};
-  const Scratch scratch(bytes_of_floats(2 * width.value));
+  const Scratch scratch(bytes_for<float>(2 * width.value));
   float *out_row = scratch.data<float>(), *d_out_row = out_row + width.value;
   std::fill(out_row, out_row + 2 * width.value, 0.0f);
   for (int64_t row = panel.begin; row < panel.end; ++row) {
@@ -243,9 +241,9 @@ void attend_backward_by(const AttentionBackward& op, const AttentionRows& rows, 
   const Widths width(s);
   const int64_t height = std::min(round_up(rows.count(), 4), kAttentionPanel);
   const int64_t all_keys = round_up(rows.span.k_length, 4);
-  const Scratch gradients(bytes_of_floats(all_keys * (width.key + width.value)));
-  const Scratch dq_scratch(bytes_of_floats(height * width.key)), statistics(bytes_of_floats(2 * height));
-  const Scratch tile_scratch(bytes_of_floats(2 * kAttentionBlock * kAttentionBlock));
+  const Scratch gradients(bytes_for<float>(all_keys * (width.key + width.value)));
+  const Scratch dq_scratch(bytes_for<float>(height * width.key)), statistics(bytes_for<float>(2 * height));
+  const Scratch tile_scratch(bytes_for<float>(2 * kAttentionBlock * kAttentionBlock));
   float *dk = gradients.data<float>(), *dv = dk + all_keys * width.key, *dq = dq_scratch.data<float>();
   float *lse = statistics.data<float>(), *delta = lse + height;
   const ScoreTiles tiles{tile_scratch.data<float>(), tile_scratch.data<float>() + kAttentionBlock * kAttentionBlock};

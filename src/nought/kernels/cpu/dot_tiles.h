@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "nought/base/math.h"
 #include "nought/kernels/cpu/gemm_bf16_pack.h"
 
 namespace nought::cpu {
@@ -12,19 +13,17 @@ namespace nought::cpu {
 inline constexpr int64_t kDotPanel = 64;
 
 /// Elements of a packed [k, columns].
-constexpr int64_t packed_tile(int64_t k, int64_t columns) {
-  return packed_panel(k, (columns + kDotPanel - 1) / kDotPanel * kDotPanel);
-}
+constexpr int64_t packed_tile(int64_t k, int64_t columns) { return packed_panel(k, round_up(columns, kDotPanel)); }
 
 /// Element (i, p) lies at i * row_step + p / 2 * pair_step + p % 2: a tile by rows has steps (stride, 2), one packed in
 /// pairs along p by pack_rows(width), (2, 2 * width).
-struct DotRows {
+struct DotFactor {
   const bf16_t* data = nullptr;
   int64_t row_step = 0, pair_step = 2;
 };
 
 /// c: [rows, columns] f32 [+]= a: [rows, k] times b: [k, columns], packed in panels of kDotPanel for packed_k >= k.
-void multiply_dots(const DotRows& a, const bf16_t* b, int64_t packed_k, int64_t k, float* c, int64_t stride,
+void multiply_dots(const DotFactor& a, const bf16_t* b, int64_t packed_k, int64_t k, float* c, int64_t stride,
                    int64_t rows, int64_t columns, bool accumulate);
 
 /// to: [rows, columns] = from, rounded; columns a multiple of 16.

@@ -1,7 +1,6 @@
 #include "nought/kernels/cpu/gemm_bf16.h"
 
 #include <algorithm>
-#include <type_traits>
 
 #include "nought/base/error.h"
 #include "nought/kernels/cpu/gemm_bf16_pack.h"
@@ -40,27 +39,9 @@ template <bool packed>
 NOUGHT_AVX512_BF16 void multiply_rows(int64_t rows, int64_t k, const bf16_t* a, int64_t lda, const bf16_t* b,
                                       const TileOfSums& tile) {
   const int64_t row_step = packed ? 2 : lda, pair_step = packed ? 2 * kRows : 2;
-  const auto multiply = [&](auto count) NOUGHT_AVX512_BF16 {
+  with_count<kRows>(rows, [&](auto count) NOUGHT_AVX512_BF16_INLINE {
     multiply_tile<decltype(count)::value, kVectors, kColumns>(k, a, row_step, pair_step, b, tile);
-  };
-  switch (rows) {
-    case 1:
-      return multiply(std::integral_constant<int, 1>());
-    case 2:
-      return multiply(std::integral_constant<int, 2>());
-    case 3:
-      return multiply(std::integral_constant<int, 3>());
-    case 4:
-      return multiply(std::integral_constant<int, 4>());
-    case 5:
-      return multiply(std::integral_constant<int, 5>());
-    case 6:
-      return multiply(std::integral_constant<int, 6>());
-    case 7:
-      return multiply(std::integral_constant<int, 7>());
-    default:
-      return multiply(std::integral_constant<int, 8>());
-  }
+  });
 }
 
 /// One block of C by one thread, chunk after chunk of k.
@@ -71,9 +52,9 @@ class Block {
         rows_(rows),
         columns_(columns),
         chunk_(BlockShape::of(product.transpose_a).chunk(product.sizes.k)),
-        b_(packed_panel(chunk_, round_up(columns.size(), kColumns)) * size_of(DType::bf16)),
-        a_(product.transpose_a ? packed_panel(chunk_, kPackedRows) * size_of(DType::bf16) : 0),
-        sums_(keeps_sums() ? rows.size() * columns.size() * size_of(DType::f32) : 0) {}
+        b_(bytes_for<bf16_t>(packed_panel(chunk_, round_up(columns.size(), kColumns)))),
+        a_(bytes_for<bf16_t>(product.transpose_a ? packed_panel(chunk_, kPackedRows) : 0)),
+        sums_(bytes_for<float>(keeps_sums() ? rows.size() * columns.size() : 0)) {}
 
   void run() {
     for (int64_t begin = 0; begin < product_.sizes.k; begin += chunk_) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <immintrin.h>
 
@@ -16,6 +17,8 @@
 #endif
 
 #define NOUGHT_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+/// What a lambda in an inner loop needs: what it captures stays in registers.
+#define NOUGHT_AVX512_BF16_INLINE NOUGHT_AVX512_BF16 __attribute__((always_inline))
 
 namespace nought::cpu {
 
@@ -95,9 +98,8 @@ inline int32_t word_at(const bf16_t* from) {
 /// `rows` x 16 `vectors` of C. a: rows of `row_step` elements from one to the next, pairs of `pair_step`; b: a panel of
 /// `width` columns.
 template <int rows, int vectors, int width>
-NOUGHT_AVX512_BF16 inline __attribute__((always_inline)) void multiply_tile(int64_t k, const bf16_t* a,
-                                                                            int64_t row_step, int64_t pair_step,
-                                                                            const bf16_t* b, const TileOfSums& tile) {
+NOUGHT_AVX512_BF16_INLINE inline void multiply_tile(int64_t k, const bf16_t* a, int64_t row_step, int64_t pair_step,
+                                                    const bf16_t* b, const TileOfSums& tile) {
   __m512 sums[rows][vectors];
 #pragma GCC unroll 8
   for (auto& row : sums)
@@ -130,6 +132,15 @@ NOUGHT_AVX512_BF16 inline __attribute__((always_inline)) void multiply_tile(int6
   } else {
     finish_all([&](int vector) { return Lanes<false>{mask_of(tile.columns, vector)}; });
   }
+}
+
+/// Calls f with std::integral_constant<int, count>, 1 <= count <= most: as many rows or vectors as a tile has.
+template <int most, class F>
+NOUGHT_AVX512_BF16_INLINE inline void with_count(int64_t count, const F& f) {
+  if constexpr (most > 1) {
+    if (count < most) return with_count<most - 1>(count, f);
+  }
+  f(std::integral_constant<int, most>());
 }
 
 }  // namespace nought::cpu

@@ -15,6 +15,12 @@
 
 namespace nought::cpu {
 
+/// What to ask a Scratch for.
+template <class T>
+constexpr int64_t bytes_for(int64_t elements) {
+  return elements * static_cast<int64_t>(sizeof(T));
+}
+
 /// Bytes that all threads have lent, for whoever measures what a kernel takes.
 class ScratchUse {
  public:
