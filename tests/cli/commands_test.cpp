@@ -86,5 +86,18 @@ TEST(Info, threads_are_what_the_user_asked_for) {
   EXPECT_EQ(nlohmann::json::parse(ended.out).at("threads_per_rank"), 3);
 }
 
+TEST(Info, says_who_multiplies_as_the_user_asked) {
+  const auto info = [](const std::string& wish) {
+    return run_program("env NOUGHT_AMX=" + wish + " " NOUGHT_PROGRAM " info --json");
+  };
+  const std::string left = nlohmann::json::parse(info("onednn").out).at("cpu").at("bf16_products");
+  EXPECT_EQ(left.find("AMX"), std::string::npos) << left;
+  const std::string twin = nlohmann::json::parse(info("emulated").out).at("cpu").at("bf16_products");
+  EXPECT_TRUE(twin == left || twin == "own AMX kernels, on emulated tiles") << twin;  // as the CPU can or not
+  const Ended wrong = info("quick");
+  EXPECT_NE(wrong.exit_code, 0);
+  EXPECT_THAT(wrong.err, HasSubstr("the environment variable NOUGHT_AMX is \"quick\": use \"onednn\""));
+}
+
 }  // namespace
 }  // namespace nought

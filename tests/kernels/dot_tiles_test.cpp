@@ -14,22 +14,24 @@ namespace nought {
 namespace {
 
 /// The left factor by rows, or as the transpose of a tile [k, 64].
-void expect_product(int64_t rows, int64_t columns, int64_t k, bool transposed, bool accumulate) {
-  SCOPED_TRACE(fmt::format("{} x {} x {}, transposed {}, accumulate {}", rows, columns, k, transposed, accumulate));
+void expect_product(cpu::TileUnit unit, int64_t rows, int64_t columns, int64_t k, bool transposed, bool accumulate) {
+  SCOPED_TRACE(fmt::format("{} x {} x {}, transposed {}, accumulate {}, unit {}", rows, columns, k, transposed,
+                           accumulate, static_cast<int>(unit)));
   const int64_t stride = 64, packed_k = k + 3;
   const std::vector<bf16_t> a = testing::random_bf16((transposed ? k : rows) * stride, 1);
   const std::vector<bf16_t> b = testing::random_bf16(packed_k * columns, 2);
   std::vector<bf16_t> right(static_cast<size_t>(cpu::packed_tile(packed_k, columns)));
   std::vector<bf16_t> left(static_cast<size_t>(cpu::packed_tile(k, stride)));
   cpu::pack_rows(b.data(), columns, packed_k, columns, cpu::kDotPanel, right.data());
-  cpu::DotFactor factor{a.data(), stride, 2};
+  cpu::LeftFactor factor{a.data(), stride, 2};
   if (transposed) {
     cpu::pack_rows(a.data(), stride, k, rows, stride, left.data());
     factor = {left.data(), 2, 2 * stride};
   }
   const int64_t wide = columns + 5;
   std::vector<float> c(static_cast<size_t>(rows * wide), 0.5f);
-  cpu::multiply_dots(factor, right.data(), packed_k, k, c.data(), wide, rows, columns, accumulate);
+  cpu::multiply_dots(cpu::TileSession(unit), factor, right.data(), packed_k, k, c.data(), wide, rows, columns,
+                     accumulate);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < wide; ++j) {
       double exact = accumulate || j >= columns ? 0.5 : 0;  // what is beside the tile stays as it is
@@ -45,10 +47,11 @@ TEST(DotTiles, products_are_exact_within_rounding) {
     EXPECT_THROW(cpu::round_tile(nullptr, 0, 0, 0, nullptr), Error);
     return;
   }
-  for (const int64_t rows : {1, 3, 4, 7, 64})
-    for (const int64_t columns : {10, 16, 40, 64, 80, 130})
-      for (const int64_t k : {1, 2, 33, 64})
-        for (const bool transposed : {false, true}) expect_product(rows, columns, k, transposed, rows % 2 == 0);
+  for (const cpu::TileUnit unit : testing::tile_units())
+    for (const int64_t rows : {1, 3, 4, 7, 40, 64})
+      for (const int64_t columns : {10, 16, 40, 64, 80, 130})
+        for (const int64_t k : {1, 2, 33, 64})
+          for (const bool transposed : {false, true}) expect_product(unit, rows, columns, k, transposed, rows % 2 == 0);
 }
 
 TEST(DotTiles, rounding_is_to_the_nearest) {

@@ -1,4 +1,5 @@
-// Products by AVX512-BF16 dot products: every layout and odd size against f64, and the same bits in any company.
+// Products by AVX512-BF16 dot products and by tiles: every layout and odd size against f64, and the same bits in any
+// company.
 #include "nought/kernels/cpu/gemm_bf16.h"
 
 #include <cmath>
@@ -35,7 +36,7 @@ struct Operands {
 };
 
 /// All of C, widened.
-std::vector<float> multiply(const Case& each, const Operands& operands) {
+std::vector<float> multiply(const Case& each, const Operands& operands, cpu::TileUnit unit) {
   std::vector<bf16_t> rounded = operands.before;
   std::vector<float> c(operands.before.begin(), operands.before.end());
   cpu::multiply({.sizes = each.sizes,
@@ -49,7 +50,8 @@ std::vector<float> multiply(const Case& each, const Operands& operands) {
                  .output = each.output,
                  .transpose_a = each.transpose_a,
                  .transpose_b = each.transpose_b,
-                 .accumulate = each.accumulate});
+                 .accumulate = each.accumulate},
+                unit);
   return each.output == DType::f32 ? c : std::vector<float>(rounded.begin(), rounded.end());
 }
 
@@ -64,12 +66,12 @@ double exact_element(const Case& each, const Operands& operands, int64_t i, int6
   return sum;
 }
 
-void expect_exact_within_rounding(const Case& each) {
-  SCOPED_TRACE(fmt::format("{} x {} x {}, output {}, transposed {} {}, accumulate {}, bias {}", each.sizes.m,
+void expect_exact_within_rounding(const Case& each, cpu::TileUnit unit) {
+  SCOPED_TRACE(fmt::format("{} x {} x {}, output {}, transposed {} {}, accumulate {}, bias {}, unit {}", each.sizes.m,
                            each.sizes.n, each.sizes.k, name_of(each.output), each.transpose_a, each.transpose_b,
-                           each.accumulate, each.bias));
+                           each.accumulate, each.bias, static_cast<int>(unit)));
   const Operands operands(each);
-  const std::vector<float> c = multiply(each, operands);
+  const std::vector<float> c = multiply(each, operands, unit);
   const double root = std::sqrt(static_cast<double>(each.sizes.k));
   double worst = 0;
   for (int64_t i = 0; i < each.sizes.m; ++i)
@@ -81,56 +83,56 @@ void expect_exact_within_rounding(const Case& each) {
   EXPECT_LE(worst, 1.0);
 }
 
-class GemmBf16 : public ::testing::Test {
- protected:
-  /// Without the instructions nothing may call the product.
-  bool available() const {
-    if (cpu::has_bf16_gemm()) return true;
-    const Case each{.sizes = {1, 1, 1}};
-    EXPECT_THROW(multiply(each, Operands(each)), Error);
-    return false;
+TEST(GemmBf16, without_the_instructions_a_product_fails) {
+  const Case each{.sizes = {1, 1, 1}};
+  if (testing::tile_units().empty()) {
+    EXPECT_THROW(multiply(each, Operands(each), cpu::TileUnit::none), Error);
+  } else {
+    expect_exact_within_rounding(each, cpu::TileUnit::none);
   }
-};
-
-TEST_F(GemmBf16, every_layout_of_odd_sizes_is_exact_within_rounding) {
-  if (!available()) return;
-  for (const int64_t m : {1, 7, 16, 33})
-    for (const int64_t n : {1, 16, 47, 200})
-      for (const int64_t k : {1, 2, 31, 64, 129})
-        for (int kind = 0; kind < 16; ++kind)
-          expect_exact_within_rounding({.sizes = {m, n, k},
-                                        .output = (kind & 1) != 0 ? DType::bf16 : DType::f32,
-                                        .transpose_a = (kind & 2) != 0,
-                                        .transpose_b = (kind & 4) != 0,
-                                        .accumulate = (kind & 8) != 0,
-                                        .bias = (kind + m) % 2 == 0});
 }
 
-TEST_F(GemmBf16, sums_cross_the_chunks_of_k_and_the_blocks_of_c) {
-  if (!available()) return;
-  for (const bool transposed : {false, true})
-    for (const DType output : {DType::f32, DType::bf16}) {
-      expect_exact_within_rounding(
-          {.sizes = {19, 50, 2051}, .output = output, .transpose_a = transposed, .bias = true});
-      expect_exact_within_rounding(
-          {.sizes = {19, 50, 1031}, .output = output, .transpose_a = transposed, .accumulate = true});
-      expect_exact_within_rounding({.sizes = {530, 400, 34}, .output = output, .transpose_b = transposed});
+TEST(GemmBf16, every_layout_of_odd_sizes_is_exact_within_rounding) {
+  for (const cpu::TileUnit unit : testing::tile_units())
+    for (const int64_t m : {1, 7, 16, 33})
+      for (const int64_t n : {1, 16, 47, 200})
+        for (const int64_t k : {1, 2, 31, 64, 129})
+          for (int kind = 0; kind < 16; ++kind)
+            expect_exact_within_rounding({.sizes = {m, n, k},
+                                          .output = (kind & 1) != 0 ? DType::bf16 : DType::f32,
+                                          .transpose_a = (kind & 2) != 0,
+                                          .transpose_b = (kind & 4) != 0,
+                                          .accumulate = (kind & 8) != 0,
+                                          .bias = (kind + m) % 2 == 0},
+                                         unit);
+}
+
+TEST(GemmBf16, sums_cross_the_chunks_of_k_and_the_blocks_of_c) {
+  for (const cpu::TileUnit unit : testing::tile_units())
+    for (const bool transposed : {false, true})
+      for (const DType output : {DType::f32, DType::bf16}) {
+        expect_exact_within_rounding(
+            {.sizes = {19, 50, 2051}, .output = output, .transpose_a = transposed, .bias = true}, unit);
+        expect_exact_within_rounding(
+            {.sizes = {19, 50, 1031}, .output = output, .transpose_a = transposed, .accumulate = true}, unit);
+        expect_exact_within_rounding({.sizes = {530, 400, 34}, .output = output, .transpose_b = transposed}, unit);
+      }
+}
+
+TEST(GemmBf16, an_element_has_the_same_bits_in_a_product_of_any_size) {
+  for (const cpu::TileUnit unit : testing::tile_units())
+    for (const bool transpose_a : {false, true}) {
+      const Case whole{.sizes = {600, 500, 1100}, .transpose_a = transpose_a};
+      const Operands operands(whole);
+      const std::vector<float> c = multiply(whole, operands, unit);
+      Case part = whole;
+      part.sizes.m = 21, part.sizes.n = 130;
+      const std::vector<float> corner =
+          multiply(part, operands, unit);  // the leading dimensions stay those of the whole
+      for (int64_t i = 0; i < part.sizes.m; ++i)
+        for (int64_t j = 0; j < part.sizes.n; ++j)
+          ASSERT_EQ(corner[static_cast<size_t>(i * part.sizes.n + j)], c[static_cast<size_t>(i * whole.sizes.n + j)]);
     }
-}
-
-TEST_F(GemmBf16, an_element_has_the_same_bits_in_a_product_of_any_size) {
-  if (!available()) return;
-  for (const bool transpose_a : {false, true}) {
-    const Case whole{.sizes = {600, 500, 1100}, .transpose_a = transpose_a};
-    const Operands operands(whole);
-    const std::vector<float> c = multiply(whole, operands);
-    Case part = whole;
-    part.sizes.m = 21, part.sizes.n = 130;
-    const std::vector<float> corner = multiply(part, operands);  // the leading dimensions stay those of the whole
-    for (int64_t i = 0; i < part.sizes.m; ++i)
-      for (int64_t j = 0; j < part.sizes.n; ++j)
-        ASSERT_EQ(corner[static_cast<size_t>(i * part.sizes.n + j)], c[static_cast<size_t>(i * whole.sizes.n + j)]);
-  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include "nought/kernels/cpu/gemm_bf16.h"
 #include "nought/kernels/kernels.h"
 #include "nought/kernels/reference/reference.h"
 #include "nought/tensor/random.h"
@@ -51,6 +52,14 @@ inline Tensor random_tensor(Memory& memory, Shape shape, DType dtype, uint64_t s
   double* values = x.data<double>();
   for (int64_t i = 0; i < x.numel(); ++i) values[i] = scale * normal_at(seed, static_cast<uint64_t>(i));
   return converted(memory, x, dtype);
+}
+
+/// Dot products, the twin of AMX, and AMX where there is one. None without the instructions that all of them need.
+inline std::vector<cpu::TileUnit> tile_units() {
+  if (!cpu::has_bf16_gemm()) return {};
+  std::vector<cpu::TileUnit> units{cpu::TileUnit::none, cpu::TileUnit::emulated};
+  if (cpu::tile_unit() == cpu::TileUnit::amx) units.push_back(cpu::TileUnit::amx);
+  return units;
 }
 
 /// Normal values; the same for the same seed.

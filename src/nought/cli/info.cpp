@@ -16,6 +16,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_mpirun.h"
+#include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 
@@ -110,7 +111,8 @@ Json collect() {
   info["sanitizers"] = NOUGHT_SANITIZED;
   info["cpu"] = {{"model", proc_value("/proc/cpuinfo", "model name")},
                  {"features", cpu_features()},
-                 {"highway_target", highway_target()}};
+                 {"highway_target", highway_target()},
+                 {"bf16_products", cpu::bf16_products()}};
   info["cores"] = {{"machine", cores.machine}, {"usable", cores.usable}};
   info["threads_per_rank"] = threads_per_rank();
   info["memory"] = {{"total_bytes", memory_bytes("MemTotal")}, {"available_bytes", memory_bytes("MemAvailable")}};
@@ -136,6 +138,7 @@ std::string to_text(const Json& info) {
   line("CPU", string("/cpu/model"));
   line("CPU features", join(info["cpu"]["features"]));
   line("Highway target", string("/cpu/highway_target"));
+  line("bf16 products", string("/cpu/bf16_products"));
   line("oneDNN", fmt::format("{}, {}", string("/onednn/version"), string("/onednn/isa")));
   line("cores",
        fmt::format("{} usable of {}", info["cores"]["usable"].get<int>(), info["cores"]["machine"].get<int>()));

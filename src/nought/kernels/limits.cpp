@@ -8,13 +8,11 @@
 #include <numeric>
 #include <vector>
 
+#include "nought/kernels/cpu/amx.h"
 #include "nought/kernels/cpu/parallel.h"
 
 #if defined(__x86_64__)
-#include <cpuid.h>
-#include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "nought/kernels/cpu/intrinsics.h"
 #endif
 
 namespace nought {
@@ -55,7 +53,7 @@ __attribute__((target("avx2,fma"))) void run_avx2(int64_t rounds) {
   g_sink = _mm256_cvtss_f32(total);
 }
 
-__attribute__((target("avx512f"))) void run_avx512(int64_t rounds) {
+NOUGHT_AVX512 void run_avx512(int64_t rounds) {
   __m512 sums[kAccumulators];
   for (__m512& sum : sums) sum = _mm512_setzero_ps();
   const __m512 a = _mm512_set1_ps(1.0F + static_cast<float>(rounds) * 1e-30F), b = _mm512_set1_ps(1e-20F);
@@ -66,7 +64,7 @@ __attribute__((target("avx512f"))) void run_avx512(int64_t rounds) {
   g_sink = _mm512_cvtss_f32(total);
 }
 
-__attribute__((target("avx512f,avx512bf16"))) void run_avx512_bf16(int64_t rounds) {
+NOUGHT_AVX512_BF16 void run_avx512_bf16(int64_t rounds) {
   __m512 sums[kAccumulators];
   for (__m512& sum : sums) sum = _mm512_setzero_ps();
   const __m512 wide = _mm512_set1_ps(1.0F + static_cast<float>(rounds) * 1e-30F);
@@ -78,16 +76,8 @@ __attribute__((target("avx512f,avx512bf16"))) void run_avx512_bf16(int64_t round
   g_sink = _mm512_cvtss_f32(total);
 }
 
-/// Rows and bytes per row of the eight tiles (Intel SDM, TILE_CONFIG).
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-__attribute__((target("amx-tile,amx-bf16"))) void run_amx(int64_t rounds) {
-  const TileConfig config;
-  _tile_loadconfig(&config);
+NOUGHT_AMX void run_amx(int64_t rounds) {
+  const cpu::TileSession session(cpu::TileUnit::amx);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -104,17 +94,7 @@ __attribute__((target("amx-tile,amx-bf16"))) void run_amx(int64_t rounds) {
   }
   float result[256];
   _tile_stored(0, result, 64);
-  _tile_release();
   g_sink = result[0];
-}
-
-/// Whether the CPU has AMX with bf16 and the kernel lets this process use its tiles (Linux asks to be asked).
-bool may_use_amx() {
-  uint32_t a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  const bool tiles = (d >> 24 & 1) != 0, bf16 = (d >> 22 & 1) != 0;
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;
-  return tiles && bf16 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 #endif
 
@@ -122,8 +102,7 @@ bool may_use_amx() {
 Peak choose_peak([[maybe_unused]] DType dtype) {
 #if defined(__x86_64__)
   if (dtype == DType::bf16) {
-    static const bool amx = may_use_amx();
-    if (amx) return {"amx", 4 * 2.0 * 16 * 16 * 32, run_amx};
+    if (cpu::may_use_amx()) return {"amx", 4 * 2.0 * 16 * 16 * 32, run_amx};
     if (__builtin_cpu_supports("avx512bf16")) return {"avx512_bf16", kAccumulators * 2.0 * 32, run_avx512_bf16};
   }
   if (__builtin_cpu_supports("avx512f")) return {"avx512", kAccumulators * 2.0 * 16, run_avx512};
@@ -133,19 +112,11 @@ Peak choose_peak([[maybe_unused]] DType dtype) {
   return {"scalar", kAccumulators * 2.0, run_scalar};
 }
 
-int team_size() {
-#if defined(_OPENMP)
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
-
 /// Calls body(thread) on every thread of the team at once; seconds until the last is done.
 template <class Body>
 double seconds_of_team(const Body& body) {
   const auto start = Clock::now();
-  [[maybe_unused]] const int threads = team_size();
+  [[maybe_unused]] const int threads = cpu::team_size();
 #pragma omp parallel for schedule(static, 1) num_threads(threads)
   for (int thread = 0; thread < threads; ++thread) body(thread);
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -174,7 +145,7 @@ std::string_view matrix_peak_name(DType dtype) { return choose_peak(dtype).name;
 
 double measure_matrix_peak(DType dtype) {
   const Peak peak = choose_peak(dtype);
-  std::vector<double> rates(static_cast<size_t>(team_size()));
+  std::vector<double> rates(static_cast<size_t>(cpu::team_size()));
   // Each thread by its own clock: on a busy machine a team may wait long for its last thread.
   seconds_of_team([&](int thread) { rates[static_cast<size_t>(thread)] = measure_thread_peak(peak); });
   return std::accumulate(rates.begin(), rates.end(), 0.0);
@@ -182,7 +153,7 @@ double measure_matrix_peak(DType dtype) {
 
 double measure_triad() {
   constexpr int64_t kElements = 8 << 20;  // 64 MiB per array and thread: past any core's share of a cache
-  const int threads = team_size();
+  const int threads = cpu::team_size();
   std::vector<std::unique_ptr<double[]>> arrays(static_cast<size_t>(threads));
   const auto fill = [&](int thread) {
     auto& memory = arrays[static_cast<size_t>(thread)];

@@ -126,19 +126,20 @@ class DotProducts {
 
   void score(int64_t first, int64_t rows, int64_t keys, float* tile) const {
     const int64_t head_dim = op_.shape.head_dim, columns = padded(keys);
-    multiply_dots({queries_.data<bf16_t>() + first * head_dim, head_dim, 2}, keys_.data<bf16_t>(), head_dim, head_dim,
-                  tile, kAttentionBlock, rows, columns, false);
+    multiply_dots(session_, {queries_.data<bf16_t>() + first * head_dim, head_dim, 2}, keys_.data<bf16_t>(), head_dim,
+                  head_dim, tile, kAttentionBlock, rows, columns, false);
     for (int64_t i = 0; i < rows; ++i)
       scale_row(static_cast<float>(op_.shape.scale), columns, tile + i * kAttentionBlock);
   }
 
   void add_values(int64_t first, int64_t rows, int64_t keys, const float* tile) const {
     round_tile(tile, rows, padded(keys), kAttentionBlock, weights_.data<bf16_t>());
-    multiply_dots({weights_.data<bf16_t>(), kAttentionBlock, 2}, values_.data<bf16_t>(), packed_keys_, keys,
+    multiply_dots(session_, {weights_.data<bf16_t>(), kAttentionBlock, 2}, values_.data<bf16_t>(), packed_keys_, keys,
                   all_.out + first * all_.v_width, all_.v_width, rows, op_.shape.value_dim(), true);
   }
 
  private:
+  const TileSession session_{tile_unit()};
   const Attention& op_;
   const AttentionRows& rows_;
   const Gathered& all_;

@@ -157,10 +157,10 @@ class DotFactors {
   void score(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles) const {
     const AttentionShape& s = op_.shape;
     const int64_t columns = padded(seen.size());
-    multiply_dots(queries_.left(first), keys_transposed_, s.head_dim, s.head_dim, tiles.probabilities, kAttentionBlock,
-                  part.size(), columns, false);
-    multiply_dots(d_out_.left(first), values_transposed_, s.value_dim(), s.value_dim(), tiles.d_scores, kAttentionBlock,
-                  part.size(), columns, false);
+    multiply_dots(session_, queries_.left(first), keys_transposed_, s.head_dim, s.head_dim, tiles.probabilities,
+                  kAttentionBlock, part.size(), columns, false);
+    multiply_dots(session_, d_out_.left(first), values_transposed_, s.value_dim(), s.value_dim(), tiles.d_scores,
+                  kAttentionBlock, part.size(), columns, false);
     for (int64_t i = 0; i < part.size(); ++i)
       scale_row(key_scale(), columns, tiles.probabilities + i * kAttentionBlock);
   }
@@ -171,16 +171,17 @@ class DotFactors {
     const Widths width(s);
     const int64_t stride = kAttentionBlock, columns = padded(seen.size());
     bf16_t *rounded = tiles_.data<bf16_t>(), *transposed = rounded + stride * stride;
-    const DotFactor by_key{transposed, 2, 2 * stride};
+    const LeftFactor by_key{transposed, 2, 2 * stride};
     round_tile(tiles.probabilities, part.size(), columns, stride, rounded);
     pack_rows(rounded, stride, part.size(), columns, stride, transposed);
-    multiply_dots(by_key, d_out_.right(first), part.size(), part.size(), dv, width.value, seen.size(), s.value_dim(),
-                  true);
+    multiply_dots(session_, by_key, d_out_.right(first), part.size(), part.size(), dv, width.value, seen.size(),
+                  s.value_dim(), true);
     round_tile(tiles.d_scores, part.size(), columns, stride, rounded);
     pack_rows(rounded, stride, part.size(), columns, stride, transposed);
-    multiply_dots(by_key, queries_.right(first), part.size(), part.size(), dk, width.key, seen.size(), s.head_dim,
-                  true);
-    multiply_dots({rounded, stride, 2}, keys_, packed_keys_, seen.size(), dq, width.key, part.size(), s.head_dim, true);
+    multiply_dots(session_, by_key, queries_.right(first), part.size(), part.size(), dk, width.key, seen.size(),
+                  s.head_dim, true);
+    multiply_dots(session_, {rounded, stride, 2}, keys_, packed_keys_, seen.size(), dq, width.key, part.size(),
+                  s.head_dim, true);
   }
 
  private:
@@ -197,7 +198,7 @@ class DotFactors {
         pack_rows(rows_.data<bf16_t>() + first * columns_, columns_, std::min(kAttentionBlock, panel.size() - first),
                   columns_, kDotPanel, right(first));
     }
-    DotFactor left(int64_t first) const { return {rows_.data<bf16_t>() + first * columns_, columns_, 2}; }
+    LeftFactor left(int64_t first) const { return {rows_.data<bf16_t>() + first * columns_, columns_, 2}; }
     bf16_t* right(int64_t first) const {
       return packed_.data<bf16_t>() + first / kAttentionBlock * packed_tile(kAttentionBlock, columns_);
     }
@@ -207,6 +208,7 @@ class DotFactors {
     Scratch rows_, packed_;
   };
 
+  const TileSession session_{tile_unit()};
   const AttentionBackward& op_;
   const AttentionRows& rows_;
   Rows queries_, d_out_;

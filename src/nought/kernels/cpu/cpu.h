@@ -1,6 +1,9 @@
-// The CPU backend: one function per operation. oneDNN multiplies matrices, Highway does everything else, compiled for
-// each instruction set and chosen at run time. OpenMP splits rows or columns over the calling thread's team.
+// The CPU backend: one function per operation. Own kernels or oneDNN multiply matrices, Highway does everything else,
+// compiled for each instruction set and chosen at run time. OpenMP splits rows or columns over the calling thread's
+// team.
 #pragma once
+
+#include <string_view>
 
 #include "nought/kernels/kernels.h"
 
@@ -9,5 +12,8 @@ namespace nought::cpu {
 #define NOUGHT_DECLARE(Op) void run(const Op& op);
 NOUGHT_OPERATIONS(NOUGHT_DECLARE)
 #undef NOUGHT_DECLARE
+
+/// Who multiplies large bf16 matrices on this machine, in words. Throws ConfigError at a wrong NOUGHT_AMX (amx.h).
+std::string_view bf16_products();
 
 }  // namespace nought::cpu

@@ -14,33 +14,32 @@ namespace nought::cpu {
 
 namespace {
 
-constexpr int kRows = 4, kVectors = 4;  // 16 sums, and half as many loads
+/// 16 sums, and half as many loads.
+using DotLeft = DotRowsLeft<4, kDotPanel>;
+using AmxLeft = TilesLeft<kDotPanel>;
 
-template <int vectors>
-NOUGHT_AVX512_BF16 void multiply_panel(const DotFactor& a, const bf16_t* b, int64_t k, float* c, int64_t stride,
-                                       int64_t rows, int64_t columns, bool accumulate) {
-  for (int64_t row = 0; row < rows; row += kRows) {
-    float* at = c + row * stride;
-    const TileOfSums tile{
-        .before = accumulate ? at : nullptr, .sums = at, .before_stride = stride, .stride = stride, .columns = columns};
-    with_count<kRows>(std::min<int64_t>(kRows, rows - row), [&](auto count) NOUGHT_AVX512_BF16_INLINE {
-      multiply_tile<decltype(count)::value, vectors, kDotPanel>(k, a.data + row * a.row_step, a.row_step, a.pair_step,
-                                                                b, tile);
-    });
-  }
+template <class Left>
+void multiply_panels(const TileSession& session, const LeftFactor& a, const bf16_t* b, int64_t packed_k, int64_t k,
+                     float* c, int64_t stride, int64_t rows, int64_t columns, bool accumulate) {
+  const Left left(a, rows, k);
+  for (int64_t begin = 0; begin < columns; begin += kDotPanel)
+    for (int64_t row = 0; row < rows; row += Left::kRows) {
+      float* at = c + row * stride + begin;
+      const TileOfSums tile{.before = accumulate ? at : nullptr,
+                            .sums = at,
+                            .before_stride = stride,
+                            .stride = stride,
+                            .columns = std::min(kDotPanel, columns - begin)};
+      left.multiply(session, row, std::min(Left::kRows, rows - row), b + packed_panel(packed_k, begin), tile);
+    }
 }
 
 }  // namespace
 
-NOUGHT_AVX512_BF16 void multiply_dots(const DotFactor& a, const bf16_t* b, int64_t packed_k, int64_t k, float* c,
-                                      int64_t stride, int64_t rows, int64_t columns, bool accumulate) {
-  for (int64_t begin = 0; begin < columns; begin += kDotPanel) {
-    const int64_t count = std::min(kDotPanel, columns - begin);
-    const bf16_t* panel = b + packed_panel(packed_k, begin);
-    with_count<kVectors>(ceil_div(count, 16), [&](auto vectors) {
-      multiply_panel<decltype(vectors)::value>(a, panel, k, c + begin, stride, rows, count, accumulate);
-    });
-  }
+void multiply_dots(const TileSession& session, const LeftFactor& a, const bf16_t* b, int64_t packed_k, int64_t k,
+                   float* c, int64_t stride, int64_t rows, int64_t columns, bool accumulate) {
+  const auto multiply = session.unit() == TileUnit::none ? multiply_panels<DotLeft> : multiply_panels<AmxLeft>;
+  multiply(session, a, b, packed_k, k, c, stride, rows, columns, accumulate);
 }
 
 NOUGHT_AVX512_BF16 void round_tile(const float* from, int64_t rows, int64_t columns, int64_t stride, bf16_t* to) {
@@ -51,7 +50,8 @@ NOUGHT_AVX512_BF16 void round_tile(const float* from, int64_t rows, int64_t colu
 
 #else
 
-void multiply_dots(const DotFactor&, const bf16_t*, int64_t, int64_t, float*, int64_t, int64_t, int64_t, bool) {
+void multiply_dots(const TileSession&, const LeftFactor&, const bf16_t*, int64_t, int64_t, float*, int64_t, int64_t,
+                   int64_t, bool) {
   fail("this machine has no AVX512-BF16");
 }
 void round_tile(const float*, int64_t, int64_t, int64_t, bf16_t*) { fail("this machine has no AVX512-BF16"); }

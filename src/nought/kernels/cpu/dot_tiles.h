@@ -1,4 +1,4 @@
-// Products of the small bf16 tiles of attention, by AVX512-BF16 dot products into fp32. Call only where
+// Products of the small bf16 tiles of attention into fp32, by AVX512-BF16 dot products or AMX. Call only where
 // has_bf16_gemm().
 #pragma once
 
@@ -15,16 +15,10 @@ inline constexpr int64_t kDotPanel = 64;
 /// Elements of a packed [k, columns].
 constexpr int64_t packed_tile(int64_t k, int64_t columns) { return packed_panel(k, round_up(columns, kDotPanel)); }
 
-/// Element (i, p) lies at i * row_step + p / 2 * pair_step + p % 2: a tile by rows has steps (stride, 2), one packed in
-/// pairs along p by pack_rows(width), (2, 2 * width).
-struct DotFactor {
-  const bf16_t* data = nullptr;
-  int64_t row_step = 0, pair_step = 2;
-};
-
 /// c: [rows, columns] f32 [+]= a: [rows, k] times b: [k, columns], packed in panels of kDotPanel for packed_k >= k.
-void multiply_dots(const DotFactor& a, const bf16_t* b, int64_t packed_k, int64_t k, float* c, int64_t stride,
-                   int64_t rows, int64_t columns, bool accumulate);
+/// With AMX the rows of b behind k count as factors of zero: they must be finite.
+void multiply_dots(const TileSession& session, const LeftFactor& a, const bf16_t* b, int64_t packed_k, int64_t k,
+                   float* c, int64_t stride, int64_t rows, int64_t columns, bool accumulate);
 
 /// to: [rows, columns] = from, rounded; columns a multiple of 16.
 void round_tile(const float* from, int64_t rows, int64_t columns, int64_t stride, bf16_t* to);

@@ -17,41 +17,46 @@ namespace nought::cpu {
 
 namespace {
 
-// A tile of C is 8 rows of 3 vectors: 24 sums, so that a dot product never waits for the one before, and 11 loads for
-// 24 dot products. A panel of A stays in the first cache while panels of B stream past it from the second.
-constexpr int64_t kRows = 8, kVectors = 3, kColumns = 16 * kVectors;
 constexpr int64_t kBlockRows = 512;  // of C: one thread's task
 constexpr int64_t kPackedRows = 32;  // of a transposed A: a cache line of each stored row
 
 /// What a thread packs of B at a time: it fits the second cache.
 struct BlockShape {
   int64_t columns, longest_chunk;
-  // A transposed A is packed once for each block of B: wide blocks, for which k is cut shorter.
-  static BlockShape of(bool transpose_a) {
-    return transpose_a ? BlockShape{8 * kColumns, 512} : BlockShape{4 * kColumns, 1024};
-  }
-  /// Elements of k in all chunks but the last: nearly equal, even.
-  int64_t chunk(int64_t k) const { return round_up(ceil_div(k, ceil_div(k, longest_chunk)), 2); }
+
+  /// Elements of k in all chunks but the last: nearly equal.
+  int64_t chunk(int64_t k) const { return round_up(ceil_div(k, ceil_div(k, longest_chunk)), kTileDepth); }
 };
 
-/// Up to kRows rows.
-template <bool packed>
-NOUGHT_AVX512_BF16 void multiply_rows(int64_t rows, int64_t k, const bf16_t* a, int64_t lda, const bf16_t* b,
-                                      const TileOfSums& tile) {
-  const int64_t row_step = packed ? 2 : lda, pair_step = packed ? 2 * kRows : 2;
-  with_count<kRows>(rows, [&](auto count) NOUGHT_AVX512_BF16_INLINE {
-    multiply_tile<decltype(count)::value, kVectors, kColumns>(k, a, row_step, pair_step, b, tile);
-  });
-}
+/// A tile of C is 8 rows of 3 vectors: 24 sums, so that a dot product never waits for the one before, and 11 loads for
+/// 24 dot products. A panel of A stays in the first cache while panels of B stream past it from the second.
+struct ByDots {
+  using Left = DotRowsLeft<8, 48>;
+  // A transposed A is packed once for each block of B: wide blocks, for which k is cut shorter.
+  static BlockShape shape(bool transpose_a) {
+    return transpose_a ? BlockShape{8 * Left::kWidth, 512} : BlockShape{4 * Left::kWidth, 1024};
+  }
+};
+
+/// A is packed once for each block of B, and AMX is an order of magnitude faster than dot products: wider blocks.
+struct ByTiles {
+  using Left = TilesLeft<kTileColumns>;
+  static BlockShape shape(bool transpose_a) { return transpose_a ? BlockShape{1024, 512} : BlockShape{512, 1024}; }
+};
 
 /// One block of C by one thread, chunk after chunk of k.
+template <class By>
 class Block {
+  using Left = typename By::Left;
+  static constexpr int64_t kRows = Left::kRows, kColumns = Left::kWidth;
+
  public:
-  Block(const Bf16Product& product, Interval rows, Interval columns)
+  Block(const Bf16Product& product, TileUnit unit, Interval rows, Interval columns)
       : product_(product),
+        session_(unit),
         rows_(rows),
         columns_(columns),
-        chunk_(BlockShape::of(product.transpose_a).chunk(product.sizes.k)),
+        chunk_(By::shape(product.transpose_a).chunk(product.sizes.k)),
         b_(bytes_for<bf16_t>(packed_panel(chunk_, round_up(columns.size(), kColumns)))),
         a_(bytes_for<bf16_t>(product.transpose_a ? packed_panel(chunk_, kPackedRows) : 0)),
         sums_(bytes_for<float>(keeps_sums() ? rows.size() * columns.size() : 0)) {}
@@ -90,17 +95,15 @@ class Block {
                 a_.data<bf16_t>());
     for (int64_t row = rows.begin; row < rows.end; row += kRows) {
       const int64_t count = std::min(kRows, rows.end - row);
-      for (int64_t column = columns_.begin; column < columns_.end; column += kColumns) {
-        const TileOfSums tile = tile_at(row, column, chunk);
-        if (product_.transpose_a) {
-          const bf16_t* a = a_.data<bf16_t>() + packed_panel(chunk.size(), row - rows.begin);
-          cpu::multiply_rows<true>(count, chunk.size(), a, 0, panel(chunk, column), tile);
-        } else {
-          const bf16_t* a = product_.a + row * product_.lda + chunk.begin;
-          cpu::multiply_rows<false>(count, chunk.size(), a, product_.lda, panel(chunk, column), tile);
-        }
-      }
+      const Left left(left_factor(chunk, rows.begin, row), count, chunk.size());
+      for (int64_t column = columns_.begin; column < columns_.end; column += kColumns)
+        left.multiply(session_, 0, count, panel(chunk, column), tile_at(row, column, chunk));
     }
+  }
+  /// packed: the first of the rows that are packed together.
+  LeftFactor left_factor(Interval chunk, int64_t packed, int64_t row) const {
+    if (!product_.transpose_a) return {product_.a + row * product_.lda + chunk.begin, product_.lda, 2};
+    return {a_.data<bf16_t>() + packed_panel(chunk.size(), row - packed), 2, 2 * kRows};
   }
 
   TileOfSums tile_at(int64_t row, int64_t column, Interval chunk) const {
@@ -126,10 +129,37 @@ class Block {
   }
 
   const Bf16Product& product_;
+  const TileSession session_;
   Interval rows_, columns_;
   int64_t chunk_;
   Scratch b_, a_, sums_;
 };
+
+/// Columns of a block of C: as many as `most`, but fewer where that gives every thread of a team as much to do.
+int64_t block_columns(const MatMulSizes& sizes, int64_t most, int64_t panel) {
+  const int64_t down = ceil_div(sizes.m, kBlockRows), team = team_size();
+  const auto width = [&](int64_t across) { return round_up(ceil_div(sizes.n, across), panel); };
+  const int64_t fewest = ceil_div(sizes.n, most);
+  for (int64_t across = fewest; down * across < down * fewest + team && width(across) >= 2 * panel; ++across)
+    if (down * across % team == 0) return width(across);
+  return width(fewest);
+}
+
+template <class By>
+void multiply_by(const Bf16Product& product, TileUnit unit) {
+  const auto [m, n, k] = product.sizes;
+  const int64_t width = block_columns(product.sizes, By::shape(product.transpose_a).columns, By::Left::kWidth);
+  const int64_t across = ceil_div(n, width), tasks = ceil_div(m, kBlockRows) * across;
+  const auto run_task = [&product, unit, width, across](int64_t task) {
+    const int64_t row = task / across * kBlockRows, column = task % across * width;
+    Block<By>(product, unit, {row, std::min(product.sizes.m, row + kBlockRows)},
+              {column, std::min(product.sizes.n, column + width)})
+        .run();
+  };
+  // A thread that falls behind takes fewer blocks; a block's bits are the same wherever it runs.
+#pragma omp parallel for schedule(dynamic) if (tasks > 1 && m * n * k >= kParallelWork * 64)
+  for (int64_t task = 0; task < tasks; ++task) run_task(task);
+}
 
 }  // namespace
 
@@ -139,25 +169,14 @@ bool has_bf16_gemm() {
   return has;
 }
 
-void multiply(const Bf16Product& product) {
-  const auto [m, n, k] = product.sizes;
-  const int64_t width = BlockShape::of(product.transpose_a).columns;
-  const int64_t across = ceil_div(n, width), tasks = ceil_div(m, kBlockRows) * across;
-  const auto run_task = [&product, width, across](int64_t task) {
-    const int64_t row = task / across * kBlockRows, column = task % across * width;
-    Block(product, {row, std::min(product.sizes.m, row + kBlockRows)},
-          {column, std::min(product.sizes.n, column + width)})
-        .run();
-  };
-  // A thread that falls behind takes fewer blocks; a block's bits are the same wherever it runs.
-#pragma omp parallel for schedule(dynamic) if (tasks > 1 && m * n * k >= kParallelWork * 64)
-  for (int64_t task = 0; task < tasks; ++task) run_task(task);
+void multiply(const Bf16Product& product, TileUnit unit) {
+  unit == TileUnit::none ? multiply_by<ByDots>(product, unit) : multiply_by<ByTiles>(product, unit);
 }
 
 #else
 
 bool has_bf16_gemm() { return false; }
-void multiply(const Bf16Product&) { fail("this machine has no AVX512-BF16"); }
+void multiply(const Bf16Product&, TileUnit) { fail("this machine has no AVX512-BF16"); }
 
 #endif
 

@@ -1,4 +1,4 @@
-// Matrix products of bf16 by AVX512-BF16 dot products: packed operands, tiles of C in registers, f32 sums.
+// Matrix products of bf16 by AMX tiles or AVX512-BF16 dot products: packed operands, tiles of C in registers, f32 sums.
 //
 // Design goals: every layout that training multiplies runs at the same fraction of the register-only peak; the bits of
 // an element of C depend on its row of A, its column of B and k alone, not on m, n, threads or strides. Non-goals: few
@@ -6,7 +6,7 @@
 #pragma once
 
 #include "nought/kernels/check_products.h"
-#include "nought/tensor/dtype.h"
+#include "nought/kernels/cpu/amx.h"
 
 namespace nought::cpu {
 
@@ -27,7 +27,7 @@ struct Bf16Product {
 bool has_bf16_gemm();
 /// Whether a product is large enough for it to pay.
 constexpr bool is_for_bf16_gemm(const MatMulSizes& sizes) { return sizes.m >= 16 && sizes.n >= 16 && sizes.k >= 128; }
-/// Only where has_bf16_gemm().
-void multiply(const Bf16Product& product);
+/// On `unit`, or by dot products where it is none. Only where has_bf16_gemm().
+void multiply(const Bf16Product& product, TileUnit unit);
 
 }  // namespace nought::cpu

@@ -3,12 +3,7 @@
 #include <algorithm>
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-#if !defined(__clang__)
-// GCC 12 warns about values that its own intrinsics leave undefined on purpose (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#define NOUGHT_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl")))
+#include "nought/kernels/cpu/intrinsics.h"
 #endif
 
 namespace nought::cpu {
@@ -23,6 +18,11 @@ constexpr int64_t kAhead = 32;
 /// The first `count` of 16 lanes.
 constexpr __mmask16 first(int64_t count) {
   return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
+}
+
+/// The first `count` of 32 lanes, count >= 0.
+constexpr __mmask32 first_32(int64_t count) {
+  return static_cast<__mmask32>((uint64_t{1} << std::min<int64_t>(count, 32)) - 1);
 }
 
 /// Words of (low[i], high[i]).
@@ -72,6 +72,21 @@ NOUGHT_AVX512 void transpose(__m512i r[16]) {
   }
 }
 
+/// 16 rows of 32 elements that lie by rows; those that are not there are zero.
+NOUGHT_AVX512 void load_rows(const bf16_t* from, int64_t stride, int64_t rows, int64_t elements, __m512i tile[16]) {
+  const __mmask32 there = first_32(elements);
+  for (int64_t i = 0; i < 16; ++i)
+    tile[i] = i < rows ? _mm512_maskz_loadu_epi16(there, from + i * stride) : _mm512_setzero_si512();
+}
+
+/// The same of pairs that lie side by side, zero where k is odd.
+NOUGHT_AVX512 void load_pairs(const bf16_t* from, int64_t pair_step, int64_t rows, int64_t elements, __m512i tile[16]) {
+  const __mmask16 there = first(rows);
+  for (int64_t i = 0; i < 16; ++i)
+    tile[i] = 2 * i < elements ? _mm512_maskz_loadu_epi32(there, from + i * pair_step) : _mm512_setzero_si512();
+  transpose(tile);
+}
+
 }  // namespace
 
 NOUGHT_AVX512 void pack_rows(const bf16_t* from, int64_t stride, int64_t k, int64_t columns, int64_t width,
@@ -101,6 +116,10 @@ NOUGHT_AVX512 void pack_rows(const bf16_t* from, int64_t stride, int64_t k, int6
         _mm512_mask_storeu_epi32(to + column / width * panel + 2 * begin, keep, interleave(first_row, second));
       }
   }
+  // `to` is behind the last pair of the first panel: the rest of each is padding.
+  const int64_t padding = panel - round_up(k, 2) * width;
+  for (int64_t column = 0; column < columns; column += width)
+    std::fill_n(to + column / width * panel, padding, bf16_t());
 }
 
 NOUGHT_AVX512 void pack_columns(const bf16_t* from, int64_t stride, int64_t k, int64_t columns, int64_t width,
@@ -108,16 +127,25 @@ NOUGHT_AVX512 void pack_columns(const bf16_t* from, int64_t stride, int64_t k, i
   for (int64_t group = 0; group < columns; group += width, to += packed_panel(k, width))
     for (int64_t begin = 0; begin < width; begin += 16)
       for (int64_t p = 0; p < k; p += 32) {
-        const auto elements = static_cast<__mmask32>((uint64_t{1} << std::min<int64_t>(k - p, 32)) - 1);
         __m512i rows[16];
-        for (int64_t i = 0; i < 16; ++i) {
-          const int64_t column = group + begin + i;
-          rows[i] = column < columns ? _mm512_maskz_loadu_epi16(elements, from + column * stride + p)
-                                     : _mm512_setzero_si512();
-        }
+        load_rows(from + (group + begin) * stride + p, stride, columns - group - begin, k - p, rows);
         transpose(rows);
-        const int64_t pairs = std::min<int64_t>((k - p + 1) / 2, 16);
-        for (int64_t i = 0; i < pairs; ++i) _mm512_storeu_si512(to + (p + 2 * i) * width + 2 * begin, rows[i]);
+        for (int64_t i = 0; i < 16; ++i) _mm512_storeu_si512(to + (p + 2 * i) * width + 2 * begin, rows[i]);
+      }
+}
+
+NOUGHT_AVX512 void pack_left(const LeftFactor& from, int64_t rows, int64_t k, bf16_t* to) {
+  for (int64_t group = 0; group < rows; group += kTileRows)
+    for (int64_t p = 0; p < k; p += kTileDepth, to += kLeftTiles)
+      for (int64_t row = group; row < std::min(rows, group + kTileRows); row += 16) {
+        const bf16_t* at = from.data + row * from.row_step + p / 2 * from.pair_step;
+        __m512i tile[16];
+        if (from.pair_step == 2) {
+          load_rows(at, from.row_step, rows - row, k - p, tile);
+        } else {
+          load_pairs(at, from.pair_step, rows - row, k - p, tile);
+        }
+        for (int64_t i = 0; i < 16; ++i) _mm512_storeu_si512(to + (row - group + i) * kTileDepth, tile[i]);
       }
 }
 
@@ -125,6 +153,7 @@ NOUGHT_AVX512 void pack_columns(const bf16_t* from, int64_t stride, int64_t k, i
 
 void pack_rows(const bf16_t*, int64_t, int64_t, int64_t, int64_t, bf16_t*) {}
 void pack_columns(const bf16_t*, int64_t, int64_t, int64_t, int64_t, bf16_t*) {}
+void pack_left(const LeftFactor&, int64_t, int64_t, bf16_t*) {}
 
 #endif
 

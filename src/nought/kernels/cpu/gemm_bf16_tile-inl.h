@@ -1,5 +1,5 @@
-// The tile of sums in registers that bf16 products are made of: rows of A times one packed panel of B. Include in a
-// source for x86-64; call only where has_bf16_gemm().
+// The tiles of sums that bf16 products are made of, in registers or in AMX: rows of A times one packed panel of B.
+// Include in a source for x86-64; call only where has_bf16_gemm().
 #pragma once
 
 #include <algorithm>
@@ -7,18 +7,9 @@
 #include <cstring>
 #include <type_traits>
 
-#include <immintrin.h>
-
-#include "nought/tensor/dtype.h"
-
-#if !defined(__clang__)
-// GCC 12 warns about values that its own intrinsics leave undefined on purpose (GCC bug 105593).
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-
-#define NOUGHT_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
-/// What a lambda in an inner loop needs: what it captures stays in registers.
-#define NOUGHT_AVX512_BF16_INLINE NOUGHT_AVX512_BF16 __attribute__((always_inline))
+#include "nought/kernels/cpu/gemm_bf16_pack.h"
+#include "nought/kernels/cpu/intrinsics.h"
+#include "nought/kernels/cpu/scratch.h"
 
 namespace nought::cpu {
 
@@ -31,6 +22,15 @@ struct TileOfSums {
   int64_t before_stride = 0, stride = 0;
   int64_t columns = 0;      // of the tile that there are
   bool accumulate = false;  // adds to `rounded`
+
+  /// The same rows from another column on.
+  TileOfSums from(int64_t column) const {
+    const auto at = [column](auto* data) { return data == nullptr ? data : data + column; };
+    TileOfSums tile = *this;
+    tile.before = at(before), tile.sums = at(sums), tile.rounded = at(rounded), tile.bias = at(bias);
+    tile.columns = columns - column;
+    return tile;
+  }
 };
 
 constexpr __mmask16 mask_of(int64_t columns, int64_t vector) {
@@ -142,5 +142,74 @@ NOUGHT_AVX512_BF16_INLINE inline void with_count(int64_t count, const F& f) {
   }
   f(std::integral_constant<int, most>());
 }
+
+/// Rows of a left factor for panels of `width` columns: by dot products, most_rows rows of C at a time.
+template <int64_t most_rows, int64_t width>
+class DotRowsLeft {
+ public:
+  static constexpr int64_t kRows = most_rows, kWidth = width;
+
+  DotRowsLeft(const LeftFactor& factor, int64_t /*rows*/, int64_t k) : factor_(factor), k_(k) {}
+
+  /// The tile of C from `row` on, a multiple of kRows, times one panel.
+  NOUGHT_AVX512_BF16 void multiply(const TileSession& /*session*/, int64_t row, int64_t rows, const bf16_t* panel,
+                                   const TileOfSums& tile) const {
+    const bf16_t* a = factor_.data + row * factor_.row_step;
+    with_count<width / 16>(ceil_div(tile.columns, 16), [&](auto vectors) NOUGHT_AVX512_BF16_INLINE {
+      with_count<most_rows>(rows, [&](auto count) NOUGHT_AVX512_BF16_INLINE {
+        multiply_tile<decltype(count)::value, decltype(vectors)::value, width>(k_, a, factor_.row_step,
+                                                                               factor_.pair_step, panel, tile);
+      });
+    });
+  }
+
+ private:
+  LeftFactor factor_;
+  int64_t k_;
+};
+
+/// The same by tiles of AMX, into which the factor is packed.
+template <int64_t width>
+class TilesLeft {
+ public:
+  static constexpr int64_t kRows = kTileRows, kWidth = width;
+
+  TilesLeft(const LeftFactor& factor, int64_t rows, int64_t k)
+      : k_(k), tiles_(bytes_for<bf16_t>(packed_left(rows, k))) {
+    pack_left(factor, rows, k, tiles_.data<bf16_t>());
+  }
+
+  NOUGHT_AVX512_BF16 void multiply(const TileSession& session, int64_t row, int64_t rows, const bf16_t* panel,
+                                   const TileOfSums& tile) const {
+    alignas(64) float sums[kTileRows * kTileColumns];
+    TileProduct product{.depths = ceil_div(k_, kTileDepth),
+                        .a = tiles_.data<bf16_t>() + packed_left(row, k_),
+                        .b_stride = 2 * width,
+                        .row_tiles = rows > 16 ? 2 : 1,
+                        .sums = sums};
+    for (int64_t column = 0; column < tile.columns; column += kTileColumns) {
+      product.b = panel + 2 * column;
+      product.column_tiles = tile.columns - column > 16 ? 2 : 1;
+      session.multiply(product);
+      finish_sums(tile.from(column), rows, sums);
+    }
+  }
+
+ private:
+  NOUGHT_AVX512_BF16 static void finish_sums(const TileOfSums& tile, int64_t rows, const float* sums) {
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t vector = 0; vector < std::min(ceil_div(tile.columns, 16), kTileColumns / 16); ++vector) {
+        const __m512 sum = _mm512_load_ps(sums + row * kTileColumns + 16 * vector);
+        if (tile.columns >= 16 * (vector + 1)) {
+          finish(tile, row, vector, sum, Lanes<true>{});
+        } else {
+          finish(tile, row, vector, sum, Lanes<false>{mask_of(tile.columns, vector)});
+        }
+      }
+  }
+
+  int64_t k_;
+  Scratch tiles_;
+};
 
 }  // namespace nought::cpu

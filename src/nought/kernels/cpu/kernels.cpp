@@ -5,6 +5,7 @@ namespace {
 
 class CpuKernels final : public Kernels {
  public:
+  CpuKernels() { cpu::bf16_products(); }  // what cannot be chosen is refused here, not among the threads of a kernel
   std::string_view name() const override { return "cpu"; }
 #define NOUGHT_RUN(Op) \
   void run(const Op& op, Stream& stream) override { stream.submit([op] { cpu::run(op); }); }

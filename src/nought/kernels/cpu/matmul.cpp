@@ -1,6 +1,6 @@
-// Matrix products: those of bf16 by our own dot products where AVX512-BF16 is the best that the machine has, all others
-// by oneDNN, which picks AMX, AVX-512 or AVX2 itself. Its brgemm kernels take every layout that training uses
-// (y = x W^T, dx = dy W, dW = dy^T x) at nearly the same speed, so transposes are only strides.
+// Matrix products: those of bf16 by our own kernels where the machine has AMX or AVX512-BF16, all others by oneDNN,
+// which picks AMX, AVX-512 or AVX2 itself. Its brgemm kernels take every layout that training uses (y = x W^T, dx = dy
+// W, dW = dy^T x) at nearly the same speed, so transposes are only strides.
 #include <algorithm>
 #include <exception>
 #include <unordered_map>
@@ -11,11 +11,9 @@
 #include "nought/kernels/check_products.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/gemm_bf16.h"
+#include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/scratch.h"
 #include "nought/kernels/reference/reference.h"
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 namespace nought::cpu {
 namespace {
@@ -43,14 +41,6 @@ struct PlanHash {
     return static_cast<size_t>(mix(hash, plan.threads) >> 16);
   }
 };
-
-int team_size() {
-#ifdef _OPENMP
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
-}
 
 const dnnl::engine& engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -219,13 +209,14 @@ void multiply(const Plan& plan, const Operands& operands) {
   plan.transpose_b ? run_slices(plan, operands) : run_chunks(plan, operands);
 }
 
-/// Whether the dot products of gemm_bf16.h are the best that this machine has.
-bool prefers_dot_products() {
-  static const bool prefers = has_bf16_gemm() && !has_isa(dnnl::cpu_isa::avx512_core_amx);
+/// Whether gemm_bf16.h multiplies best on this machine: with tiles, or where AMX is not oneDNN's to use either.
+bool prefers_own_kernels() {
+  static const bool prefers =
+      has_bf16_gemm() && (tile_unit() != TileUnit::none || !has_isa(dnnl::cpu_isa::avx512_core_amx));
   return prefers;
 }
 
-void multiply_by_dot_products(const MatMul& op, const Plan& plan) {
+void multiply_by_own_kernels(const MatMul& op, const Plan& plan) {
   multiply(Bf16Product{.sizes = plan.sizes,
                        .a = op.a.data<bf16_t>(),
                        .b = op.b.data<bf16_t>(),
@@ -237,7 +228,8 @@ void multiply_by_dot_products(const MatMul& op, const Plan& plan) {
                        .output = plan.output,
                        .transpose_a = plan.transpose_a,
                        .transpose_b = plan.transpose_b,
-                       .accumulate = plan.accumulate});
+                       .accumulate = plan.accumulate},
+           tile_unit());
 }
 
 // --- dtypes that oneDNN cannot take as they are ---
@@ -290,6 +282,17 @@ void multiply_widened(const MatMul& op, Plan plan) {
 
 }  // namespace
 
+std::string_view bf16_products() {
+  switch (tile_unit()) {
+    case TileUnit::amx:
+      return "own AMX kernels";
+    case TileUnit::emulated:
+      return "own AMX kernels, on emulated tiles";
+    default:
+      return prefers_own_kernels() ? "own AVX512-BF16 kernels" : "oneDNN";
+  }
+}
+
 void run(const MatMul& op) {
   const MatMulSizes sizes = check(op);
   if (sizes.m == 0 || sizes.n == 0) return;
@@ -305,9 +308,8 @@ void run(const MatMul& op) {
                   .accumulate = op.accumulate,
                   .bias = op.bias.defined(),
                   .threads = team_size()};
-  const bool fits_dot_products =
-      plan.inputs == DType::bf16 && (plan.output == DType::bf16 || plan.output == DType::f32);
-  if (fits_dot_products && is_for_bf16_gemm(sizes) && prefers_dot_products()) return multiply_by_dot_products(op, plan);
+  const bool fits_own_kernels = plan.inputs == DType::bf16 && (plan.output == DType::bf16 || plan.output == DType::f32);
+  if (fits_own_kernels && is_for_bf16_gemm(sizes) && prefers_own_kernels()) return multiply_by_own_kernels(op, plan);
   const bool rounds_between_chunks = needs_chunks(plan) && plan.output != DType::f32;
   if (!multiplies(plan.inputs) || rounds_between_chunks) return multiply_widened(op, plan);
   multiply(plan, {op.a.raw(), op.b.raw(), op.bias.raw(), op.c.raw()});

@@ -15,6 +15,15 @@
 
 namespace nought::cpu {
 
+/// Threads that a parallel loop of the calling thread gets.
+inline int team_size() {
+#if defined(_OPENMP)
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
 /// Elements of work below which waking a team costs more than it saves.
 inline constexpr int64_t kParallelWork = 32768;
 
@@ -22,7 +31,7 @@ inline constexpr int64_t kParallelWork = 32768;
 template <class Body>
 void parallel_for(int64_t count, int64_t work_per_item, int64_t grain, const Body& body) {
 #if defined(_OPENMP)
-  const int64_t threads = omp_get_max_threads();
+  const int64_t threads = team_size();
   if (threads > 1 && count > grain && count * work_per_item >= kParallelWork) {
     const int64_t share = round_up(ceil_div(count, threads), grain);
 #pragma omp parallel for schedule(static)

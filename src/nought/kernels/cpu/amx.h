@@ -1,0 +1,53 @@
+// The AMX tiles of the CPU: whether this process may use them, a thread's session with them, and their twin in plain
+// arithmetic, which stands in for them in tests and which they have to agree with before anything is computed on them.
+#pragma once
+
+#include <cstdint>
+
+#include "nought/tensor/dtype.h"
+
+namespace nought::cpu {
+
+/// What products of tiles are computed on.
+enum class TileUnit { none, amx, emulated };
+
+/// Whether the CPU has AMX with bf16 and the kernel grants this process the state of its tiles.
+bool may_use_amx();
+
+/// The unit of this process: AMX where it may be used and a product of tiles has the bits of the twin's. The
+/// environment variable NOUGHT_AMX overrides it: "onednn" leaves AMX to that library, "emulated" takes the twin (on
+/// CPUs with AVX512-BF16). Throws ConfigError at other values.
+TileUnit tile_unit();
+
+/// Rows and columns of C that one call computes, as two by two tiles, and what it takes of k at a time.
+inline constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;
+/// Elements of the left factor for kTileDepth of k: two tiles of [16 rows][kTileDepth].
+inline constexpr int64_t kLeftTiles = kTileRows * kTileDepth;
+
+/// sums: [kTileRows][kTileColumns] f32 = a times b over `depths` times kTileDepth of k.
+struct TileProduct {
+  int64_t depths = 0;
+  const bf16_t* a = nullptr;  // kLeftTiles for each depth
+  const bf16_t* b = nullptr;  // pairs along k: a row of pairs begins b_stride elements behind the one before
+  int64_t b_stride = 0;
+  int row_tiles = 2, column_tiles = 2;  // of 16; sums beyond are not written
+  float* sums = nullptr;                // aligned to 64 bytes
+};
+
+/// While it lives, the calling thread's tiles are set up for multiply(). Not to be nested.
+class TileSession {
+ public:
+  explicit TileSession(TileUnit unit);
+  ~TileSession();
+  TileSession(const TileSession&) = delete;
+  TileSession& operator=(const TileSession&) = delete;
+
+  TileUnit unit() const { return unit_; }
+  /// Not for TileUnit::none.
+  void multiply(const TileProduct& product) const;
+
+ private:
+  TileUnit unit_;
+};
+
+}  // namespace nought::cpu
