@@ -20,6 +20,8 @@ class LocalStore final : public UnitStore {
   void after_forward(Unit& unit) override { events.push_back("after_forward " + unit.name()); }
   void before_backward(Unit& unit) override { events.push_back("before_backward " + unit.name()); }
   void after_backward(Unit& unit) override { events.push_back("after_backward " + unit.name()); }
+  void enter_part(const char* name) override { events.push_back(std::string("enter ") + name); }
+  void leave_part() override { events.push_back("leave"); }
   Tensor values(const Unit& unit) override { return values_[unit.index()]; }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override {
     auto& written = written_[unit.index()];

@@ -75,6 +75,24 @@ TEST(Tape, recomputed_units_announce_the_same_and_give_the_same_bits) {
   EXPECT_EQ(events[0], events[1]);
 }
 
+TEST(Tape, parts_of_a_unit_announce_themselves_in_both_passes) {
+  const Context context = Context::reference();
+  TwoUnits model;
+  LocalStore store(context, model.units(), DType::f32);
+  Tape tape(context);
+  Unit& unit = *model.units()[0];
+  const Var x = tape.input(input(context));
+  const Var y = tape.run_unit(unit, x, [&](Tape& inner, const Var& in) {
+    const Var once = inner.run_part(unit, "first", [&] { return scale(inner, in, 2); });
+    return inner.run_part(unit, "second", [&] { return scale(inner, once, 3); });
+  });
+  tape.backward(y);
+  EXPECT_THAT(store.events,
+              ElementsAre("before_forward a", "enter first", "leave", "enter second", "leave", "after_forward a",
+                          "before_backward a", "enter second", "leave", "enter first", "leave", "after_backward a"));
+  EXPECT_THAT(tape.gradient(x).to_vector<float>(), ::testing::Each(6));
+}
+
 TEST(Tape, activations_are_freed_as_the_walk_goes) {
   const Context context = Context::reference();
   TwoUnits model;

@@ -122,6 +122,36 @@ TEST(Runs, a_step_is_broken_down_and_traced_where_that_is_asked_for) {
   EXPECT_TRUE(nlohmann::json::parse(std::ifstream(trace)).at("traceEvents").is_array());
 }
 
+TEST(Runs, a_step_is_profiled_where_that_is_asked_for_and_no_bit_changes) {
+  TempFolder folder;
+  write_run(folder);
+  ASSERT_EQ(run_program(train_command(folder, "--ranks 2")).exit_code, 0);
+  const std::vector<double> losses = losses_of(folder);
+  const std::string profiler = "deepspeed.flops_profiler.", file = (folder / "more/profile.txt").string();
+  const Ended printed = run_program(train_command(
+      folder, fmt::format("--ranks 2 --overwrite --set {0}enabled=true --set {0}profile_step=4", profiler)));
+  ASSERT_EQ(printed.exit_code, 0) << printed.err;
+  EXPECT_EQ(losses_of(folder), losses);
+  const auto has_all = [](const std::string& text) {
+    for (const char* part : {"profile of step 4 on rank 0 of 2, ZeRO stage 2", "\nforward ", "\noperation ",
+                             "\nthe rest: ", "\ndepth 2: ", "\n    attention "})
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  };
+  has_all(printed.out);
+  const Ended written = run_program(train_command(
+      folder,
+      fmt::format("--ranks 2 --overwrite --set {0}enabled=true --set {0}profile_step=4 --set {0}output_file={1}",
+                  profiler, file)));
+  ASSERT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_NE(written.out.find("profile of step 4 in " + file), std::string::npos) << written.out;
+  has_all(test::read_bytes(file));
+  const Ended late = run_program(
+      train_command(folder, fmt::format("--overwrite --set {0}enabled=true --set {0}profile_step=40", profiler)));
+  EXPECT_NE(late.out.find("note: nothing is profiled: flops_profiler.profile_step is 40, the run makes steps 1 to 6"),
+            std::string::npos)
+      << late.out;
+}
+
 TEST(Runs, a_run_prints_its_resolved_values_and_the_memory_of_its_phases_where_that_is_asked_for) {
   TempFolder folder;
   write_run(folder);

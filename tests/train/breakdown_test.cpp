@@ -75,7 +75,7 @@ struct Issued {
   int64_t gathers = 0, reductions = 0;
 };
 
-/// By what is at work, "model.layers.0, backward", in the second step of stage 3.
+/// By what is at work, "block.0.mlp, backward", in the second step of stage 3.
 std::map<std::string, Issued> issued_at_first_results(int64_t layers, bool overlap) {
   std::map<std::string, Issued> issued;
   run_ranks(2, [&](Communicator& ranks, const Context& plain) {
@@ -105,8 +105,9 @@ TEST(Overlap, at_stage_3_the_next_gather_and_the_last_reduction_are_under_way_wh
   const auto issued = issued_at_first_results(kLayers, true), serial = issued_at_first_results(kLayers, false);
   for (int64_t layer = 0; layer < kLayers; ++layer) {
     const int64_t unit = layer + 1;  // the embedding is the first
-    const std::string forward = fmt::format("block.{}, forward", layer),
-                      backward = fmt::format("block.{}, backward", layer);
+    // What each pass begins with.
+    const std::string forward = fmt::format("block.{}.attention_norm, forward", layer),
+                      backward = fmt::format("block.{}.mlp, backward", layer);
     ASSERT_TRUE(issued.contains(forward) && issued.contains(backward)) << forward;
     EXPECT_EQ(issued.at(forward).gathers, unit + 2) << "its own, those before it, and the next";
     EXPECT_EQ(serial.at(forward).gathers, unit + 1);

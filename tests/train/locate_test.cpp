@@ -92,7 +92,7 @@ TEST(Locate, an_activation_on_one_rank_is_named_alike_on_every_rank_at_every_sta
                                         [](const Context& context) { return poisoned(context, "GatedActivate", "y"); });
       EXPECT_EQ(messages[0], messages[1]);
       EXPECT_THAT(messages, Each(StartsWith("step 1: the loss is ")));
-      EXPECT_THAT(messages, Each(HasSubstr("first found at rank 1: block.0, forward, GatedActivate: y [8, 24] f32 "
+      EXPECT_THAT(messages, Each(HasSubstr("first found at rank 1: block.0.mlp, forward, GatedActivate: y [8, 24] f32 "
                                            "holds 1 inf")))
           << "stage " << stage;
     }
@@ -144,7 +144,7 @@ TEST(Locate, skipping_leaves_the_weights_and_the_count_of_updates_as_they_were) 
     const std::vector<float> before = weights();
     const StepResult bad = engine.step(std::span(&batch, 1), kRanks * kLength, 1e-3, 1);
     EXPECT_TRUE(bad.skipped);
-    EXPECT_THAT(bad.nonfinite, HasSubstr("rank 0: block.0, forward, Attention: out"));
+    EXPECT_THAT(bad.nonfinite, HasSubstr("rank 0: block.0.attention, forward, Attention: out"));
     EXPECT_EQ(weights(), before);
     EXPECT_EQ(model.optimizer().updates(), 0);
     EXPECT_EQ(engine.skipped(), 1);

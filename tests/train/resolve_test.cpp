@@ -1,7 +1,6 @@
+#include "resolve_testing.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "resolve_testing.h"
 
 namespace nought {
 namespace {
@@ -312,6 +311,38 @@ TEST(Resolve, a_value_out_of_range_is_an_error_that_names_its_place) {
   EXPECT_THAT(with("deepspeed.train_batch_size=0"), HasSubstr("expected at least 1, got 0"));
   EXPECT_THAT(error_of(R"({"deepspeed": {"optimizer": {"type": "Adam", "params": {"betas": [0.9]}}}})"),
               HasSubstr("optimizer.params.betas: expected two numbers, found 1"));
+}
+
+TEST(Resolve, a_profile_is_asked_for_in_deepspeeds_words) {
+  const auto with = [](const std::string& keys) {
+    return fmt::format(R"({{"deepspeed": {{"flops_profiler": {{{}}}}}}})", keys);
+  };
+  EXPECT_FALSE(plan_of(with(R"("enabled": false, "profile_step": 7)")).profile);
+  const ProfileOptions defaults = plan_of(with(R"("enabled": true)")).profile.value();
+  EXPECT_EQ(defaults.step, 1);
+  EXPECT_EQ(defaults.module_depth, -1);
+  EXPECT_EQ(defaults.top_modules, 1);
+  EXPECT_TRUE(defaults.detailed && defaults.output_file.empty() && defaults.recompute_factor == 0);
+  const RunPlan plan = plan_of(with(R"("enabled": true, "profile_step": 7, "module_depth": 2, "top_modules": 3,
+                                       "detailed": false, "output_file": "a.txt", "recompute_fwd_factor": 1)"));
+  const ProfileOptions& given = plan.profile.value();
+  EXPECT_EQ(given.step, 7);
+  EXPECT_EQ(given.module_depth, 2);
+  EXPECT_EQ(given.top_modules, 3);
+  EXPECT_FALSE(given.detailed);
+  EXPECT_EQ(given.output_file, "a.txt");
+  EXPECT_EQ(given.recompute_factor, 1);
+  EXPECT_TRUE(plan.warnings.empty());
+  const std::vector<std::pair<const char*, const char*>> bad{
+      {R"("profile_step": 0)", "profile_step: expected at least 1, got 0"},
+      {R"("module_depth": -2)", "module_depth: expected at least -1, got -2"},
+      {R"("top_modules": 0)", "top_modules: expected at least 1, got 0"},
+      {R"("recompute_fwd_factor": -1)", "recompute_fwd_factor: expected a finite number >= 0, got -1"},
+      {R"("detailed": 1)", "detailed: expected true or false, found the number 1"},
+      {R"("output_file": "")", "output_file: expected a file's path, or null to print the profile, found \"\""}};
+  for (const auto& [key, message] : bad)
+    EXPECT_EQ(error_of(with(fmt::format(R"("enabled": true, {})", key))),
+              std::string("RUN.json: deepspeed.flops_profiler.") + message);
 }
 
 TEST(Resolve, what_only_training_needs_is_asked_for_by_require_trainable) {

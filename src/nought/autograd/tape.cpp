@@ -52,18 +52,29 @@ Var Tape::record_cheap(Tensor value, Backward backward, std::function<Tensor(con
   return out;
 }
 
-void Tape::announce(void (*event)(Unit&), Unit& unit) {
-  if (recording_) nodes_.push_back({[event, &unit](Gradients&, const Tensor&) { event(unit); }, Var::kConstant});
+template <class Event>
+void Tape::announce(Event event) {
+  if (recording_) nodes_.push_back({[event](Gradients&, const Tensor&) { event(); }, Var::kConstant});
 }
 
 void Tape::enter(Unit& unit) {
   unit.store().before_forward(unit);
-  announce([](Unit& each) { each.store().after_backward(each); }, unit);
+  announce([&unit] { unit.store().after_backward(unit); });
 }
 
 void Tape::leave(Unit& unit) {
   unit.store().after_forward(unit);
-  announce([](Unit& each) { each.store().before_backward(each); }, unit);
+  announce([&unit] { unit.store().before_backward(unit); });
+}
+
+void Tape::enter_part(Unit& unit, const char* name) {
+  unit.store().enter_part(name);
+  announce([&unit] { unit.store().leave_part(); });
+}
+
+void Tape::leave_part(Unit& unit, const char* name) {
+  unit.store().leave_part();
+  announce([&unit, name] { unit.store().enter_part(name); });
 }
 
 Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute) {
@@ -90,7 +101,7 @@ Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInput
     Var in = again;
     for (size_t i = 0; i + 1 < sections.size(); ++i) in = replay.run_unit(*sections[i].unit, in, sections[i].body);
     unit->store().before_backward(*unit);
-    replay.announce([](Unit& last) { last.store().after_backward(last); }, *unit);
+    replay.announce([last = unit] { last->store().after_backward(*last); });
     replay.backward(body(replay, in), std::move(d_out));
     gradients.give(x, replay.gradient(again));
   });

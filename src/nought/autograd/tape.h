@@ -97,6 +97,15 @@ class Tape {
   /// Runs `body` as the work of a Unit: y = body(x). With full recompute it is a checkpoint of its own.
   Var run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute = Recompute::none);
 
+  /// Runs `body` as a part of a Unit's work that has a name: y = body(). The store hears of it in both passes.
+  template <class PartBody>
+  Var run_part(Unit& unit, const char* name, PartBody&& body) {
+    enter_part(unit, name);
+    Var y = body();
+    leave_part(unit, name);
+    return y;
+  }
+
   struct Section {
     Unit* unit = nullptr;
     Body body;
@@ -112,7 +121,10 @@ class Tape {
 
  private:
   /// Leaves an effect for the walk back.
-  void announce(void (*event)(Unit&), Unit& unit);
+  template <class Event>
+  void announce(Event event);
+  void enter_part(Unit& unit, const char* name);
+  void leave_part(Unit& unit, const char* name);
 
   struct Node {
     Backward backward;

@@ -79,6 +79,10 @@ class UnitStore {
   virtual Tensor values(const Unit& unit) = 0;
   /// The sink for parameters [first, last] of the Unit, as a rank-1 tensor.
   virtual GradSink gradient(const Unit& unit, size_t first, size_t last) = 0;
+  /// What is computed until leave_part() is a part of the Unit at work, "attention": for reports. Parts may nest;
+  /// `name` lives as long as the program.
+  virtual void enter_part(const char* /*name*/) {}
+  virtual void leave_part() {}
   /// Adds up values over the ranks that share a batch, for losses that are not sums over tokens. All ranks call it.
   virtual void sum_over_ranks(std::span<double> /*values*/) {}
   /// The largest of each value over the same ranks. All call it.

@@ -8,11 +8,12 @@
 
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
-#include "nought/bench/meter.h"
+#include "nought/kernels/timed.h"
 #include "nought/models/decoder.h"
 #include "nought/models/flops.h"
 #include "nought/tensor/random.h"
 #include "nought/train/engine.h"
+#include "nought/train/profile.h"
 #include "nought/zero/state.h"
 
 namespace nought {
@@ -72,7 +73,7 @@ class OperationBooks {
   explicit OperationBooks(int ranks) : ranks_(ranks) {}
 
   /// peak, triad: of all ranks together.
-  void add(const std::map<std::string, Metered>& books, double step_seconds, double peak, double triad) {
+  void add(const std::map<std::string, OperationTotal>& books, double step_seconds, double peak, double triad) {
     double rest = step_seconds;
     for (const auto& [name, book] : books) {
       rest -= book.seconds;
@@ -128,11 +129,11 @@ StepBench named_step(const std::string& name) {
 
 StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
                        int samples) {
-  const auto meter = std::make_shared<Meter>(context.kernels);
-  Context metered = context;
-  metered.kernels = meter;
+  const auto timeline = std::make_shared<Timeline>();
+  Context timed = context;
+  timed.kernels = make_timed_kernels(context.kernels, timeline);
   Decoder decoder(bench.config, bench.recompute);
-  ShardedModel model(metered, ranks, decoder, bench.sharding);
+  ShardedModel model(timed, ranks, decoder, bench.sharding);
   model.load(InitialState(1));
   Engine engine(model);
   const auto tokens = static_cast<double>(ranks.size() * bench.micro_batch * bench.seq_length);
@@ -155,13 +156,14 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   const int64_t asked = context.memory->system_allocations();
   step();  // pages of the arena (tensor/arena.h) are touched for the first time in this one
   OperationBooks breakdown(ranks.size());
+  timeline->start();
   for (int i = 0; i < samples; ++i) {
     const double peak = sum_of_all([&] { return limits.matrix(bench.sharding.dtype); });
     const double triad = sum_of_all(limits.memory);
-    meter->take();
+    timeline->take();
     figure.limits.values.push_back(peak);
     figure.seconds.values.push_back(seconds_of(step));
-    breakdown.add(meter->take(), figure.seconds.values.back(), peak, triad);
+    breakdown.add(operations_of(timeline->take()), figure.seconds.values.back(), peak, triad);
   }
   const auto late = static_cast<double>(context.memory->system_allocations() - asked);
   figure.facts = {{"start-up", start_up, "s"}, {"late allocations", late}};

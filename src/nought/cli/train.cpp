@@ -7,6 +7,7 @@
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/monitors.h"
+#include "nought/observe/profile.h"
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
 #include "nought/train/run_config.h"
@@ -35,12 +36,13 @@ void add_run_options(CLI::App& command, TrainOptions& options) {
       ->take_all();
 }
 
-/// Begins to record what the plan wants to know; the context's operations too, where they are traced.
+/// A timeline for what the plan wants to know; the context's operations too, where they are traced or profiled.
 Context with_timeline(Context context, Communicator& world, const RunPlan& plan) {
-  if (!plan.wall_clock_breakdown && !plan.comms_logger && plan.trace_file.empty()) return context;
+  const bool operations = !plan.trace_file.empty() || plan.profile;
+  if (!plan.wall_clock_breakdown && !plan.comms_logger && !operations) return context;
   const auto timeline = std::make_shared<Timeline>();
   world.record(timeline);
-  if (!plan.trace_file.empty()) context.kernels = make_timed_kernels(context.kernels, timeline);
+  if (operations) context.kernels = make_timed_kernels(context.kernels, timeline);
   return context;
 }
 
@@ -58,7 +60,8 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
     for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
   context.memory->set_limit(plan.device_memory);
   try {
-    std::vector<TrainObserver*> observers{&metrics, &progress};
+    ProfileWriter profile;
+    std::vector<TrainObserver*> observers{&metrics, &profile, &progress};
     TensorBoardMonitor tensorboard(plan.tensorboard_dir, plan.train_batch);
     CsvMonitor csv(plan.csv_dir, plan.train_batch);
     if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);

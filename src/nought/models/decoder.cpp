@@ -67,13 +67,17 @@ Tape::Section Decoder::section_of(const Block& block, const Sequences& sequences
   // By value: a recomputed block runs again after the forward pass returned.
   return {block.unit, [&block, sequences, cache, log = router_log_, tables = block.local ? local_rope_ : rope_,
                        parallel = config_.parallel_residual](Tape& inner, const Var& in) {
-            const Var branch =
-                block.attention(inner, block.attention_norm(inner, in), sequences, tables ? &*tables : nullptr, cache);
-            const Var attended = add(inner, in, block.attention_post_norm(inner, branch));
-            const Var mlp_in = block.mlp_norm(inner, parallel ? in : attended);
-            const Var mlp =
-                block.experts ? (*block.experts)(inner, mlp_in, log, block.router) : block.mlp(inner, mlp_in);
-            return add(inner, attended, block.mlp_post_norm(inner, mlp));
+            const auto part = [&](const char* name, const auto& layer, const Var& x, const auto&... more) {
+              return inner.run_part(*block.unit, name, [&] { return layer(inner, x, more...); });
+            };
+            const RopeTables* rotation = tables ? &*tables : nullptr;
+            const Var branch = part("attention", block.attention, part("attention_norm", block.attention_norm, in),
+                                    sequences, rotation, cache);
+            const Var attended = add(inner, in, part("attention_post_norm", block.attention_post_norm, branch));
+            const Var mlp_in = part("mlp_norm", block.mlp_norm, parallel ? in : attended);
+            const Var mlp = block.experts ? part("experts", *block.experts, mlp_in, log, block.router)
+                                          : part("mlp", block.mlp, mlp_in);
+            return add(inner, attended, part("mlp_post_norm", block.mlp_post_norm, mlp));
           }};
 }
 
@@ -134,8 +138,10 @@ Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   router_log_ = num_routers_ > 0 ? std::make_shared<RouterLog>(num_routers_) : nullptr;
   const Var x = hidden(tape, batch.input_ids, spans_of(batch), nullptr);
   const Var loss = tape.run_unit(*head_, x, [&](Tape& inner, const Var& in) {
-    return cross_entropy_head(inner, final_norm_(inner, in), head_weight_, batch.targets, gradient_scale,
-                              config_.logit_softcap);
+    const Var normed = inner.run_part(*head_, "norm", [&] { return final_norm_(inner, in); });
+    return inner.run_part(*head_, "loss", [&] {
+      return cross_entropy_head(inner, normed, head_weight_, batch.targets, gradient_scale, config_.logit_softcap);
+    });
   });
   if (router_log_) router_loads_.add(*router_log_);
   if (!config_.experts || !config_.experts->auxiliary_loss || !router_log_) return loss;

@@ -6,6 +6,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
+#include "nought/observe/profile.h"
 #include "nought/plan/table.h"
 
 namespace nought {
@@ -31,6 +32,11 @@ std::string breakdown_line(const StepBreakdown& times) {
 std::string memory_line(const PhaseMemory& memory) {
   return fmt::format("alive after forward {}, backward {}, update {}", format_bytes(memory.forward),
                      format_bytes(memory.backward), format_bytes(memory.update));
+}
+
+std::string profile_lines(const StepProfile& profile) {
+  const std::string& file = profile.options.output_file;
+  return file.empty() ? fmt::format("\n{}", to_text(profile)) : fmt::format("profile of step {} in {}", profile.step, file);
 }
 
 /// "comm    all_gather 1.50 MiB in 0.131 ms, 11.2 GiB/s"
@@ -68,7 +74,8 @@ void ProgressPrinter::on_step(const StepReport& report) {
     line_.print(fmt::format(
         "step {:>5}/{}  OVERFLOW at loss scale {:g}: the update is skipped ({} so far), the scale is {:g} now",
         report.step, max_steps_, report.loss_scale, report.skipped_so_far, report.next_loss_scale));
-  const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1;
+  const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1 ||
+                     report.profile;
   if (!stays && !line_.live()) return;
   const double mean = std::accumulate(recent_seconds_.begin(), recent_seconds_.end(), 0.0) /
                       static_cast<double>(recent_seconds_.size());
@@ -80,6 +87,7 @@ void ProgressPrinter::on_step(const StepReport& report) {
   stays ? line_.print(line) : line_.show(line);
   if (stays && report.breakdown) line_.print("      " + breakdown_line(*report.breakdown));
   if (stays && report.memory) line_.print("      " + memory_line(*report.memory));
+  if (report.profile) line_.print(profile_lines(*report.profile));
 }
 
 void ProgressPrinter::on_checkpoint(const std::filesystem::path& path) { line_.print("saved   " + path.string()); }

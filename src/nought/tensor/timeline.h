@@ -17,8 +17,9 @@ namespace nought {
 
 enum class SpanKind : uint8_t {
   phase,       // of a step: forward, backward, optimizer
-  unit,        // a Unit's pass: "block.3 backward"
-  operation,   // a kernel: "MatMul"
+  unit,        // a Unit's pass: "block.3, backward"
+  part,        // of a Unit's pass: "attention"
+  operation,   // a kernel: "MatMul 4096 x 768 x 3072"
   wait,        // of the computing thread, for the event of another stream
   collective,  // on the communication stream
 };
@@ -28,7 +29,8 @@ struct Span {
   SpanKind kind = SpanKind::phase;
   std::string name;
   Clock::time_point begin, end;
-  int64_t bytes = 0;  // of a collective's whole tensor
+  int64_t bytes = 0;  // of a collective's whole tensor; that an operation moves at least
+  double flops = 0;   // of an operation
 
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
@@ -38,6 +40,8 @@ class Timeline {
  public:
   /// Records from now on.
   void start() { recording_ = true; }
+  /// Records nothing that begins from now on.
+  void stop() { recording_ = false; }
   /// What ended since the last call, in that order. What is under way is for the next one.
   std::vector<Span> take();
   bool recording() const { return recording_.load(std::memory_order_relaxed); }

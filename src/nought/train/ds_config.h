@@ -247,6 +247,29 @@ struct DsCommsLogger {
   }
 };
 
+struct DsFlopsProfiler {
+  Setting<bool> enabled{false};
+  Setting<int64_t> profile_step{int64_t{1}};
+  Setting<int64_t> module_depth{int64_t{-1}};
+  Setting<int64_t> top_modules{int64_t{1}};
+  Setting<bool> detailed{true};
+  Setting<std::string> output_file;
+  Setting<double> recompute_fwd_factor{0.0};
+
+  template <class V>
+  void visit(V& v) {
+    v("enabled", enabled, "tell where the time and the FLOPs of one step of rank 0 went: passes, operations, modules");
+    v("profile_step", profile_step, "the step; the first three also allocate what later ones use again");
+    v("module_depth", module_depth, "0: the model alone; 1: and embedding, blocks, head; -1: down to the innermost");
+    v("top_modules", top_modules, "kinds of modules that each depth shows, the longest first");
+    v("detailed", detailed, "and every module by itself");
+    v("output_file", output_file, "write it to this file; default: print it");
+    v("recompute_fwd_factor", recompute_fwd_factor,
+      "forward passes that DeepSpeed's estimate of a step adds for recomputation: 1 with full recompute; what is "
+      "counted has no need of it");
+  }
+};
+
 struct DsConfig {
   Auto<int64_t> train_batch_size;
   Auto<int64_t> train_micro_batch_size_per_gpu;
@@ -270,6 +293,7 @@ struct DsConfig {
   Setting<bool> memory_breakdown{false};
   Setting<bool> wall_clock_breakdown{false};
   DsCommsLogger comms_logger;
+  DsFlopsProfiler flops_profiler;
 
   template <class V>
   void visit(V& v) {
@@ -304,6 +328,7 @@ struct DsConfig {
     v("wall_clock_breakdown", wall_clock_breakdown,
       "time every step's phases and communication on rank 0, and how much of it was hidden: lines and metrics.jsonl");
     v("comms_logger", comms_logger, "");
+    v("flops_profiler", flops_profiler, "");
   }
 };
 

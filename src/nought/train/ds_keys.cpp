@@ -107,13 +107,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"wandb.project", "\"deepspeed\"", gated, kGated},
     {"comet.enabled", "false", no_effect, kMetricsOnly},
     {"comet.*", "{}", gated, kGated},
-    {"flops_profiler.enabled", "false", no_effect, "metrics.jsonl has the model FLOPs utilisation of every step"},
-    {"flops_profiler.profile_step", "1", gated, kGated},
-    {"flops_profiler.module_depth", "-1", gated, kGated},
-    {"flops_profiler.top_modules", "1", gated, kGated},
-    {"flops_profiler.detailed", "true", gated, kGated},
-    {"flops_profiler.output_file", "null", gated, kGated},
-    {"flops_profiler.recompute_fwd_factor", "0", gated, kGated},
     {"comms_logger.debug", "false", no_effect, "--trace shows where each collective came from"},
 
     // everything else

@@ -13,6 +13,7 @@
 #include "nought/train/breakdown.h"
 #include "nought/train/engine.h"
 #include "nought/train/evaluation.h"
+#include "nought/train/profile.h"
 
 namespace nought {
 
@@ -46,6 +47,7 @@ struct StepReport {
   std::optional<StepBreakdown> breakdown = {};  // of rank 0, where it is asked for
   std::optional<PhaseMemory> memory = {};       // of rank 0, where it is asked for
   std::vector<Span> collectives = {};           // of rank 0, where each is to be shown
+  std::optional<StepProfile> profile = {};      // of rank 0, of the step that it is asked for
   RouterLoads experts = {};                     // of all ranks and micro-batches; empty without experts
 };
 

@@ -317,8 +317,32 @@ void Resolver::resolve_output() {
   plan_.comms_logger = ds_.comms_logger.enabled.value;
   plan_.comms_logger_verbose = ds_.comms_logger.verbose.value;
   if (!ds_.comms_logger.prof_all.value) plan_.logged_collectives = ds_.comms_logger.prof_ops.value;
+  resolve_profile();
   plan_.tensorboard_dir = resolve_monitor("tensorboard", ds_.tensorboard);
   plan_.csv_dir = resolve_monitor("csv_monitor", ds_.csv_monitor);
+}
+
+void Resolver::resolve_profile() {
+  const DsFlopsProfiler& profiler = ds_.flops_profiler;
+  if (!profiler.enabled.value) return;
+  const std::string path = "deepspeed.flops_profiler.";
+  const auto at_least = [&](const char* key, const Setting<int64_t>& setting, int64_t least) {
+    const auto candidate = section_value(path + key, setting);
+    require_at_least(candidate, least);
+    return candidate.value;
+  };
+  ProfileOptions options{.step = at_least("profile_step", profiler.profile_step, 1),
+                         .module_depth = at_least("module_depth", profiler.module_depth, -1),
+                         .top_modules = at_least("top_modules", profiler.top_modules, 1),
+                         .detailed = profiler.detailed.value,
+                         .output_file = profiler.output_file.value,
+                         .recompute_factor = profiler.recompute_fwd_factor.value};
+  require_finite_at_least_zero(section_value(path + "recompute_fwd_factor", profiler.recompute_fwd_factor));
+  require<ConfigError>(!profiler.output_file.given || !options.output_file.empty(),
+                       "{}: expected a file's path, or null to print the profile, found \"\"",
+                       origins_.place(path + "output_file"));
+  note("profile_step", section_value(path + "profile_step", profiler.profile_step));
+  plan_.profile = std::move(options);
 }
 
 void Resolver::resolve_evaluation() {

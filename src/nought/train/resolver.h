@@ -55,6 +55,7 @@ class Resolver {
   void resolve_length();
   void resolve_schedule();
   void resolve_evaluation();
+  void resolve_profile();
   void resolve_output();
   std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);
   void explain_automatic_buckets();

@@ -49,6 +49,16 @@ struct Resolved {
   std::string reason;  // "deepspeed: auto <- training.learning_rate"
 };
 
+/// Which step is profiled, and what of it is shown (DeepSpeed's flops_profiler).
+struct ProfileOptions {
+  int64_t step = 1;
+  int64_t module_depth = -1;    // 0: the model alone; -1: down to the innermost modules
+  int64_t top_modules = 1;      // kinds of modules at each depth
+  bool detailed = true;         // every module by itself, too
+  std::string output_file = {};  // empty: it is printed
+  double recompute_factor = 0;  // forward passes that DeepSpeed's estimate adds for recomputation
+};
+
 struct RunPlan {
   std::string model_dir;        // a Hugging Face folder; empty if the model is written inline
   nlohmann::json model_config;  // the inline config.json; null if model_dir is given
@@ -97,6 +107,7 @@ struct RunPlan {
   bool comms_logger = false;                         // the collectives of the run, at its end
   bool comms_logger_verbose = false;                 // and each of them after its step
   std::vector<std::string> logged_collectives = {};  // their names; empty = all
+  std::optional<ProfileOptions> profile = {};        // of one step of rank 0
   std::string trace_file;                            // of one step, all ranks; empty = none
   std::string tensorboard_dir, csv_dir;              // folders of monitors; empty = none
 

@@ -19,6 +19,8 @@ std::string_view category_of(SpanKind kind) {
       return "phase";
     case SpanKind::unit:
       return "unit";
+    case SpanKind::part:
+      return "part";
     case SpanKind::operation:
       return "operation";
     case SpanKind::wait:
@@ -49,6 +51,7 @@ std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_p
                                  {"ts", microseconds(span.begin - origin)},
                                  {"dur", microseconds(span.end - span.begin)}};
     if (span.bytes > 0) event["args"] = {{"bytes", span.bytes}};
+    if (span.flops > 0) event["args"]["flops"] = span.flops;
     add(event);
   }
   return text;

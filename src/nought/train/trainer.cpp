@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "nought/models/flops.h"
@@ -99,7 +100,7 @@ void Trainer::load() {
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
 }
 
-RunSummary Trainer::summary(double peak_flops) const {
+RunSummary Trainer::summary(double peak_flops, int64_t first_step) const {
   RunSummary summary{.family = decoder_.config().family,
                      .start = start_,
                      .parameters = decoder_.parameter_count(),
@@ -108,6 +109,7 @@ RunSummary Trainer::summary(double peak_flops) const {
                      .world_size = ranks_.size(),
                      .zero_stage = plan_.zero_stage,
                      .dtype = std::string(name_of(plan_.dtype)),
+                     .first_step = first_step,
                      .max_steps = plan_.max_steps,
                      .tokens_per_step = sampler_.targets_per_step(),
                      .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length),
@@ -119,6 +121,10 @@ RunSummary Trainer::summary(double peak_flops) const {
                     model_.reduce_buckets() > 1 ? "s"
                                                 : ", which begins when the backward pass has ended: a smaller "
                                                   "reduce_bucket_size hides them behind it"));
+  if (plan_.profile && (plan_.profile->step <= first_step || plan_.profile->step > plan_.max_steps))
+    summary.notes.push_back(
+        fmt::format("nothing is profiled: flops_profiler.profile_step is {}, the run makes steps {} to {}",
+                    plan_.profile->step, first_step + 1, plan_.max_steps));
   summary.notes.insert(summary.notes.end(), notes_.begin(), notes_.end());
   return summary;
 }
@@ -129,10 +135,8 @@ void Trainer::run() {
   const double peak_flops = measure_matmul_rate(ranks_, context_, plan_.dtype);
   memory.set_limit(plan_.device_memory);
   memory.ledger().reset_peaks();
-  RunSummary start = summary(peak_flops);
-  start.first_step = steps_made();
+  const RunSummary start = summary(peak_flops, steps_made());
   tell([&](TrainObserver& observer) { observer.on_start(start); });
-  if (ranks_.timeline() != nullptr) ranks_.timeline()->start();
   if (!plan_.trace_file.empty()) traced_step_ = std::min(start.first_step + kTracedStep, plan_.max_steps);
 
   int64_t saved = start.first_step == 0 ? -1 : start.first_step, validated = -1;
@@ -160,24 +164,59 @@ RouterLoads Trainer::expert_loads() {
 StepReport Trainer::timed_step(double flops_per_token, double peak_flops) {
   Timeline* timeline = ranks_.timeline();
   if (timeline == nullptr) return step(flops_per_token, peak_flops);
-  const bool traced = steps_made() + 1 == traced_step_;
-  if (traced) {
+  const int64_t number = steps_made() + 1;
+  const bool traced = number == traced_step_, profiled = plan_.profile && number == plan_.profile->step;
+  if (traced || profiled) {
     model_.settle();
     ranks_.barrier().wait();  // the moment that all ranks' times are from
     timeline->take();
   }
+  const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger;
+  recorded ? timeline->start() : timeline->stop();
   const Span::Clock::time_point origin = Span::Clock::now();
   StepReport report = step(flops_per_token, peak_flops);
-  if (traced) model_.settle();
-  const std::vector<Span> spans = timeline->take();
+  std::vector<Span> spans = timeline->take();
+  if (profiled) report.profile = profile_of(spans, report, flops_per_token, peak_flops);
   if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(spans);
   if (plan_.comms_logger) {
     std::vector<Span> collectives = collectives_of(spans, plan_.logged_collectives);
     add_collectives(collectives, collectives_);
     if (plan_.comms_logger_verbose) report.collectives = std::move(collectives);
   }
-  if (traced) write_trace(ranks_, context_, spans, origin, plan_.trace_file), forget_spans();
+  if (traced) {
+    model_.settle();
+    std::vector<Span> last = timeline->take();
+    std::move(last.begin(), last.end(), std::back_inserter(spans));
+    write_trace(ranks_, context_, spans, origin, plan_.trace_file);
+    forget_spans();
+  }
   return report;
+}
+
+StepProfile Trainer::profile_of(std::span<const Span> spans, const StepReport& report, double flops_per_token,
+                                double peak_flops) const {
+  StepProfile profile{.options = *plan_.profile,
+                      .step = report.step,
+                      .seconds = report.seconds,
+                      .dtype = std::string(name_of(plan_.dtype)),
+                      .world_size = ranks_.size(),
+                      .zero_stage = plan_.zero_stage,
+                      .micro_batch = plan_.micro_batch,
+                      .accumulation = plan_.accumulation,
+                      .seq_length = plan_.data.seq_length};
+  profile.model_flops = flops_per_token * static_cast<double>(sampler_.targets_per_step()) / ranks_.size();
+  profile.peak_flops = peak_flops / ranks_.size();
+  add_spans(spans, profile);
+  profile.model.name = decoder_.config().family;
+  profile.model.parameters = decoder_.parameter_count();
+  const Residency& residency = model_.residency();
+  for (size_t i = 0; i < decoder_.units().size(); ++i) {
+    const Partition& partition = residency.partition(i);
+    profile.rank_parameters += residency.sharded() ? partition.owned(ranks_.rank()).size() : partition.size();
+    for (ModuleProfile& unit : profile.model.inside)
+      if (unit.name == decoder_.units()[i]->name()) unit.parameters = partition.size();
+  }
+  return profile;
 }
 
 /// What went on between steps is no part of the next one.

@@ -42,9 +42,11 @@ class Trainer {
 
  private:
   void load();
-  RunSummary summary(double peak_flops) const;
+  RunSummary summary(double peak_flops, int64_t first_step) const;
   /// A step, and what the context's timeline has to say about it.
   StepReport timed_step(double flops_per_token, double peak_flops);
+  StepProfile profile_of(std::span<const Span> spans, const StepReport& report, double flops_per_token,
+                         double peak_flops) const;
   StepReport step(double flops_per_token, double peak_flops);
   void forget_spans();
   RouterLoads expert_loads();

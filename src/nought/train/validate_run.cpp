@@ -33,6 +33,15 @@ void check_output_folder(const fs::path& folder, StartMode mode) {
     require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
 }
 
+void check_profile_file(const fs::path& file) {
+  if (file.empty()) return;
+  const fs::path folder = fs::absolute(file).parent_path();
+  std::error_code error;
+  fs::create_directories(folder, error);
+  require<IoError>(!error && fs::is_directory(folder) && !fs::is_directory(file), "flops_profiler.output_file {}: {}",
+                   file.string(), error ? error.message() : "expected a file in a folder, found a folder");
+}
+
 }  // namespace
 
 ModelConfig model_config_of(const RunPlan& plan) {
@@ -54,6 +63,7 @@ void validate_run(const RunPlan& plan, StartMode mode) {
   tokenizer->check_fits(decoder.config().vocab_size);
   check_data(plan.data, *tokenizer);
   check_output_folder(plan.output_dir, mode);
+  if (plan.profile) check_profile_file(plan.profile->output_file);
   if (mode == StartMode::resume) {
     Checkpoint(list_checkpoints(plan.output_dir).back(), decoder);
   } else if (!plan.model_dir.empty()) {

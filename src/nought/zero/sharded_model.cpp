@@ -98,8 +98,14 @@ void ShardedModel::release(const Unit& unit) {
 }
 
 std::string ShardedModel::at_work() const {
-  return fmt::format("{}, {}", unit_at_work_ == nullptr ? "before the first Unit" : unit_at_work_->name(),
-                     walking_back_ ? "backward" : "forward");
+  std::string where = unit_at_work_ == nullptr ? "before the first Unit" : unit_at_work_->name();
+  for (const Part& part : parts_) where += fmt::format(".{}", part.name);
+  return fmt::format("{}, {}", where, walking_back_ ? "backward" : "forward");
+}
+
+void ShardedModel::begin_pass(const Unit& unit, bool walking_back) {
+  unit_at_work_ = &unit, walking_back_ = walking_back, pass_begin_ = Span::Clock::now();
+  parts_.clear();  // of a pass that was given up
 }
 
 void ShardedModel::note_pass() const {
@@ -109,7 +115,7 @@ void ShardedModel::note_pass() const {
 }
 
 void ShardedModel::before_forward(Unit& unit) {
-  unit_at_work_ = &unit, walking_back_ = false, pass_begin_ = Span::Clock::now();
+  begin_pass(unit, false);
   lease(unit);
   if (options_.overlap && unit.index() + 1 < model_.units().size()) residency_.prefetch(unit.index() + 1);
 }
@@ -120,7 +126,7 @@ void ShardedModel::after_forward(Unit& unit) {
 }
 
 void ShardedModel::before_backward(Unit& unit) {
-  unit_at_work_ = &unit, walking_back_ = true, pass_begin_ = Span::Clock::now();
+  begin_pass(unit, true);
   lease(unit);
   if (options_.overlap && unit.index() > 0) residency_.prefetch(unit.index() - 1);
 }
@@ -129,6 +135,15 @@ void ShardedModel::after_backward(Unit& unit) {
   release(unit);
   if (reducer_) reducer_->finish(unit.index());
   note_pass();
+}
+
+void ShardedModel::enter_part(const char* name) { parts_.push_back({name, Span::Clock::now()}); }
+
+void ShardedModel::leave_part() {
+  const auto [name, begin] = parts_.back();
+  parts_.pop_back();
+  Timeline* timeline = ranks_.timeline();
+  if (timeline != nullptr && timeline->recording()) timeline->add({SpanKind::part, name, begin, Span::Clock::now()});
 }
 
 GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {

@@ -62,13 +62,15 @@ class ShardedModel final : public UnitStore {
   size_t reduce_buckets() const { return reducer_ ? reducer_->buckets() : 0; }
   /// Waits for everything in flight.
   void settle();
-  /// What is being computed: "block.3, backward".
+  /// What is being computed: "block.3.attention, backward".
   std::string at_work() const;
 
   void before_forward(Unit& unit) override;
   void after_forward(Unit& unit) override;
   void before_backward(Unit& unit) override;
   void after_backward(Unit& unit) override;
+  void enter_part(const char* name) override;
+  void leave_part() override;
   Tensor values(const Unit& unit) override { return residency_.whole(unit.index()); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
   /// In rank order. Blocks.
@@ -79,6 +81,7 @@ class ShardedModel final : public UnitStore {
   void lease(const Unit& unit);
   void release(const Unit& unit);
   void reduce_over_ranks(std::span<double> values, ReduceOp op);
+  void begin_pass(const Unit& unit, bool walking_back);
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 
@@ -92,6 +95,11 @@ class ShardedModel final : public UnitStore {
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
   Span::Clock::time_point pass_begin_ = {};
+  struct Part {
+    const char* name;
+    Span::Clock::time_point begin;
+  };
+  std::vector<Part> parts_;  // of the Unit at work, the innermost last
 };
 
 }  // namespace nought
