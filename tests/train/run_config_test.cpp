@@ -112,6 +112,33 @@ TEST(RunConfig, unknown_keys_are_errors_with_the_nearest_name_at_every_level) {
   EXPECT_EQ(error_of(R"({"data": {"file": []}})"), "RUN.json: data.file: unknown key (did you mean \"files\"?)");
 }
 
+TEST(RunConfig, an_override_of_a_key_that_holds_text_is_text_whatever_it_looks_like) {
+  const std::vector<std::string> overrides{"training.output_dir=123",
+                                           "training.device_memory=1e9",
+                                           "data.tokenizer=true",
+                                           "training.optim_args=0x1",
+                                           "model=007",
+                                           "deepspeed.tensorboard.job_name=1.50",
+                                           "training.max_steps=5",
+                                           "deepspeed.flops_profiler.output_file=-4"};
+  const RunConfig config = load_run_config("", overrides);
+  EXPECT_EQ(config.training.output_dir.value, "123");
+  EXPECT_EQ(config.training.device_memory.value, "1e9") << "as it was written";
+  EXPECT_EQ(config.data.tokenizer.value, "true");
+  EXPECT_EQ(config.model, "007");
+  EXPECT_EQ(config.deepspeed.at("tensorboard").at("job_name"), "1.50");
+  EXPECT_EQ(config.deepspeed.at("flops_profiler").at("output_file"), "-4");
+  EXPECT_EQ(config.training.max_steps.value, 5);
+  EXPECT_EQ(load_run_config("", std::vector<std::string>{"model=12"}).model, "12");
+  EXPECT_EQ(load_run_config("", std::vector<std::string>{"training.output_dir=\"a b\""}).training.output_dir.value,
+            "a b");
+  EXPECT_FALSE(load_run_config("", std::vector<std::string>{"training.output_dir=null"}).training.output_dir.given);
+  EXPECT_EQ(load_run_config("", std::vector<std::string>{"model={\"hidden_size\": 8}"}).model.at("hidden_size"), 8);
+  EXPECT_EQ(load_run_config("", std::vector<std::string>{"model.hidden_size=8"}).model.at("hidden_size"), 8);
+  EXPECT_EQ(error_of("{}", {"training.output_dir=[1]"}),
+            "--set training.output_dir: expected a string, found the list [1]");
+}
+
 TEST(RunConfig, an_unknown_or_mistyped_override_is_named_as_such) {
   EXPECT_EQ(error_of("{}", {"training.max_step=5"}),
             "--set training.max_step: unknown key (did you mean \"max_steps\"?)");

@@ -212,10 +212,10 @@ Override parse_override(std::string_view text) {
   const size_t equals = text.find('=');
   require<ConfigError>(equals != std::string_view::npos && equals > 0,
                        "--set {}: expected key=value, for instance --set training.max_steps=5", text);
-  Override result{std::string(text.substr(0, equals)), Json()};
+  Override result{std::string(text.substr(0, equals)), Json(), std::string(text.substr(equals + 1))};
   for (const std::string& key : split(result.path, '.'))
     require<ConfigError>(!key.empty(), "--set {}: the key \"{}\" has an empty part", text, result.path);
-  const std::string_view value = text.substr(equals + 1);
+  const std::string& value = result.text;
   require<ConfigError>(is_utf8(value), "--set {}: the value is not valid UTF-8", result.path);
   result.value = Json::accept(value) ? parse_json(value, fmt::format("--set {}", result.path)) : Json(value);
   return result;

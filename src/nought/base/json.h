@@ -53,9 +53,10 @@ class Origins {
 struct Override {
   std::string path;
   Json value;
+  std::string text = {};  // as it was written: for keys that hold text
 };
 
-/// Splits "a.b=c"; c is JSON if it parses as JSON, else a string. ConfigError without '=' or with an empty key.
+/// Splits "a.b=c"; c's value is JSON if it parses as JSON, else a string. ConfigError without '=' or with an empty key.
 Override parse_override(std::string_view text);
 
 /// Writes the value into `root`, creating objects on the way; gives the path of the outermost key that was not there

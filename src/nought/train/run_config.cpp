@@ -1,5 +1,9 @@
 #include "nought/train/run_config.h"
 
+#include <algorithm>
+
+#include "nought/train/ds_config.h"
+
 namespace nought {
 
 namespace {
@@ -13,8 +17,22 @@ void load_deepspeed_file(Json& json, Origins& origins) {
   origins.add_file("deepspeed", path);
 }
 
-void apply(Json& json, const Override& override, Origins& origins) {
+/// Whether a key holds text: a string, or the path that `model` and `deepspeed` may be.
+bool holds_text(const std::string& path) {
+  if (path == "model" || path == "deepspeed") return true;
+  const auto is = [&](const std::string& prefix, const std::vector<KeyInfo>& keys) {
+    static const std::string text = visiting::type_name(visiting::Tag<std::string>());
+    return std::any_of(keys.begin(), keys.end(),
+                       [&](const KeyInfo& key) { return prefix + key.path == path && key.type == text; });
+  };
+  return is("", list_keys<RunConfig>()) || is("deepspeed.", list_keys<DsConfig>());
+}
+
+void apply(Json& json, Override override, Origins& origins) {
   if (override.path.starts_with("deepspeed.")) load_deepspeed_file(json, origins);
+  // A folder may be called 123 or true; what is in quotes, null or an object is JSON all the same.
+  const bool scalar = override.value.is_number() || override.value.is_boolean();
+  if (scalar && holds_text(override.path)) override.value = override.text;
   origins.add_override(apply_override(json, override));
 }
 
