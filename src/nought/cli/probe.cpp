@@ -38,12 +38,7 @@ void validate_probe(const ProbeOptions& options) {
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
   const RunPlan plan = options.plan(world.size());
   Decoder decoder(ModelConfig::from_folder(options.model_dir), plan.recompute, plan.fp8);
-  ShardedModel model(context, world, decoder,
-                     {.policy = Policy::stage(plan.zero_stage),
-                      .dtype = plan.dtype,
-                      .gradient_dtype = plan.gradient_dtype,
-                      .overlap = plan.overlap_comm,
-                      .optimizer = plan.optimizer});
+  ShardedModel model(context, world, decoder, probe_sharding(plan, options.gradients));
   model.load(HfWeights(options.model_dir, decoder));
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
   const ProbeOutput output = probe(model, decoder, input, options.gradients);

@@ -4,6 +4,7 @@
 
 #include "nought/models/names.h"
 #include "nought/models/safetensors.h"
+#include "nought/train/trainer.h"
 
 namespace nought {
 
@@ -118,6 +119,12 @@ int64_t count_targets(const ProbeInput& input) {
                            [](int64_t label) { return label != kIgnoredTarget; });
   }
   return count;
+}
+
+ShardedModel::Options probe_sharding(const RunPlan& plan, bool gradients) {
+  ShardedModel::Options options = sharding_of(plan);
+  options.training = gradients;
+  return options;
 }
 
 Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks) {

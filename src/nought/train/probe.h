@@ -7,6 +7,7 @@
 
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
+#include "nought/train/run_plan.h"
 
 namespace nought {
 
@@ -22,6 +23,9 @@ ProbeInput read_probe_input(const Context& context, const std::string& path, int
 
 /// Named tensors, all f32: "logits" [batch, length, vocab], "loss" [], and with `gradients` "grad.<parameter>".
 using ProbeOutput = std::vector<std::pair<std::string, Tensor>>;
+
+/// How a plan's run shards the model; without `gradients` there is no room for them, nor for what an update needs.
+ShardedModel::Options probe_sharding(const RunPlan& plan, bool gradients);
 
 /// Runs the rows of the batch spread over the ranks. Collective; the output is on rank 0, empty elsewhere.
 ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients);
