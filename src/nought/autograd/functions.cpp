@@ -212,8 +212,18 @@ Var gated_activate(Tape& tape, const Var& gate_up, Activation activation) {
 
 namespace {
 
-/// Logits of one chunk stay below this: small enough for the last-level cache, large enough for a full-speed product.
-constexpr int64_t kLogitBytes = int64_t{32} << 20;
+/// Logits of one chunk stay below this: enough rows for products at full speed, and few additions to the weight's
+/// gradient.
+constexpr int64_t kLogitBytes = int64_t{64} << 20;
+/// Whole blocks of a product (kernels/cpu/gemm_bf16) waste nothing.
+constexpr int64_t kBlockOfRows = 256;
+
+/// Tokens of all chunks but the last: nearly equal.
+int64_t rows_of_chunks(int64_t tokens, int64_t bytes_per_row) {
+  const int64_t fit = std::max<int64_t>(kLogitBytes / bytes_per_row, 1);
+  const int64_t most = fit > kBlockOfRows ? fit / kBlockOfRows * kBlockOfRows : fit;
+  return tokens > 0 ? ceil_div(tokens, ceil_div(tokens, most)) : 1;
+}
 
 }  // namespace
 
@@ -224,15 +234,14 @@ Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, co
   const Tensor table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
   require<ShapeError>(targets.numel() == tokens, "{} tokens but {} targets", tokens, targets.numel());
-  const int64_t rows =
-      std::clamp<int64_t>(kLogitBytes / (vocabulary * size_of(dtype)), 1, std::max<int64_t>(tokens, 1));
-  const bool recording = tape.recording();
+  const bool recording = tape.recording(), keeps_capped = recording && softcap > 0;
+  const int64_t rows = rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype));
 
   const Tensor flat_x = x.value.reshape({tokens, hidden});
   Tensor dx = recording && x.requires_grad() ? context.empty({tokens, hidden}, dtype) : Tensor{};
   Tensor losses = context.empty({tokens}, statistics_dtype(dtype), Category::workspace);
   Tensor logits = context.empty({rows, vocabulary}, dtype, Category::workspace);
-  Tensor capped = recording && softcap > 0 ? context.empty(logits.shape(), dtype, Category::workspace) : Tensor{};
+  Tensor capped = keeps_capped ? context.empty(logits.shape(), dtype, Category::workspace) : Tensor{};
   for (int64_t begin = 0; begin < tokens; begin += rows) {
     const int64_t end = std::min(begin + rows, tokens);
     const Tensor chunk = flat_x.slice(begin, end), scores = logits.slice(0, end - begin);

@@ -17,12 +17,11 @@ namespace nought::cpu {
 
 namespace {
 
-constexpr int64_t kBlockRows = 512;  // of C: one thread's task
 constexpr int64_t kPackedRows = 32;  // of a transposed A: a cache line of each stored row
 
-/// What a thread packs of B at a time: it fits the second cache.
+/// A block of C is one thread's task. What it packs of B at a time, longest_chunk of k, fits the second cache.
 struct BlockShape {
-  int64_t columns, longest_chunk;
+  int64_t rows, columns, longest_chunk;
 
   /// Elements of k in all chunks but the last: nearly equal.
   int64_t chunk(int64_t k) const { return round_up(ceil_div(k, ceil_div(k, longest_chunk)), kTileDepth); }
@@ -34,14 +33,16 @@ struct ByDots {
   using Left = DotRowsLeft<8, 48>;
   // A transposed A is packed once for each block of B: wide blocks, for which k is cut shorter.
   static BlockShape shape(bool transpose_a) {
-    return transpose_a ? BlockShape{8 * Left::kWidth, 512} : BlockShape{4 * Left::kWidth, 1024};
+    return transpose_a ? BlockShape{512, 8 * Left::kWidth, 512} : BlockShape{512, 4 * Left::kWidth, 1024};
   }
 };
 
-/// A is packed once for each block of B, and AMX is an order of magnitude faster than dot products: wider blocks.
+/// AMX is an order of magnitude faster than dot products, so packing weighs more: larger blocks.
 struct ByTiles {
   using Left = TilesLeft<kTileColumns>;
-  static BlockShape shape(bool transpose_a) { return transpose_a ? BlockShape{1024, 512} : BlockShape{512, 1024}; }
+  static BlockShape shape(bool transpose_a) {
+    return transpose_a ? BlockShape{1024, 1024, 512} : BlockShape{1024, 512, 1024};
+  }
 };
 
 /// One block of C by one thread, chunk after chunk of k.
@@ -135,24 +136,32 @@ class Block {
   Scratch b_, a_, sums_;
 };
 
-/// Columns of a block of C: as many as `most`, but fewer where that gives every thread of a team as much to do.
-int64_t block_columns(const MatMulSizes& sizes, int64_t most, int64_t panel) {
-  const int64_t down = ceil_div(sizes.m, kBlockRows), team = team_size();
-  const auto width = [&](int64_t across) { return round_up(ceil_div(sizes.n, across), panel); };
-  const int64_t fewest = ceil_div(sizes.n, most);
-  for (int64_t across = fewest; down * across < down * fewest + team && width(across) >= 2 * panel; ++across)
-    if (down * across % team == 0) return width(across);
-  return width(fewest);
+/// `extent` cut into the fewest intervals of at most `most`, nearly equal multiples of `grain`.
+int64_t even_share(int64_t extent, int64_t most, int64_t grain) {
+  return round_up(ceil_div(extent, ceil_div(extent, most)), grain);
+}
+
+/// Columns of a block of C: as many as the shape has, but fewer where that gives every thread of a team as much to do.
+int64_t block_columns(int64_t n, int64_t most, int64_t panel, int64_t down) {
+  const int64_t team = team_size(), fewest = ceil_div(n, most);
+  for (int64_t across = fewest; down * (across - fewest) < team; ++across) {
+    const int64_t width = round_up(ceil_div(n, across), panel);
+    if (width < 2 * panel) break;
+    if (down * ceil_div(n, width) % team == 0) return width;
+  }
+  return even_share(n, most, panel);
 }
 
 template <class By>
 void multiply_by(const Bf16Product& product, TileUnit unit) {
   const auto [m, n, k] = product.sizes;
-  const int64_t width = block_columns(product.sizes, By::shape(product.transpose_a).columns, By::Left::kWidth);
-  const int64_t across = ceil_div(n, width), tasks = ceil_div(m, kBlockRows) * across;
-  const auto run_task = [&product, unit, width, across](int64_t task) {
-    const int64_t row = task / across * kBlockRows, column = task % across * width;
-    Block<By>(product, unit, {row, std::min(product.sizes.m, row + kBlockRows)},
+  const BlockShape shape = By::shape(product.transpose_a);
+  const int64_t height = even_share(m, shape.rows, By::Left::kRows), down = ceil_div(m, height);
+  const int64_t width = block_columns(n, shape.columns, By::Left::kWidth, down), across = ceil_div(n, width);
+  const int64_t tasks = down * across;
+  const auto run_task = [&product, unit, height, width, across](int64_t task) {
+    const int64_t row = task / across * height, column = task % across * width;
+    Block<By>(product, unit, {row, std::min(product.sizes.m, row + height)},
               {column, std::min(product.sizes.n, column + width)})
         .run();
   };

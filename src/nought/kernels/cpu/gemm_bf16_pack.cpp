@@ -45,9 +45,21 @@ NOUGHT_AVX512 void pack_16_by_8(const bf16_t* low, const bf16_t* high, bf16_t* t
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + panel), _mm256_permute2x128_si256(even, odd, 0x31));
 }
 
-/// Transposes 16 x 16 words.
-NOUGHT_AVX512 void transpose(__m512i r[16]) {
-  __m512i t[16];
+/// to: [16][kTileDepth], zero where `from` has no such row or element.
+NOUGHT_AVX512 void copy_tile(const bf16_t* from, int64_t stride, int64_t rows, int64_t elements, bf16_t* to) {
+  const __mmask32 there = first_32(elements);
+  for (int64_t i = 0; i < 16; ++i)
+    _mm512_storeu_si512(to + i * kTileDepth,
+                        i < rows ? _mm512_maskz_loadu_epi16(there, from + i * stride) : _mm512_setzero_si512());
+}
+
+/// to: 16 words, `step` elements from one to the next = the transpose of 16 rows of 16 words, zero where there are none.
+NOUGHT_AVX512 void transpose(const bf16_t* from, int64_t stride, int64_t rows, int64_t elements, bf16_t* to,
+                             int64_t step) {
+  const __mmask32 there = first_32(elements);
+  __m512i r[16], t[16];
+  for (int64_t i = 0; i < 16; ++i)
+    r[i] = i < rows ? _mm512_maskz_loadu_epi16(there, from + i * stride) : _mm512_setzero_si512();
   for (int i = 0; i < 16; i += 2) {
     t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
     t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
@@ -65,26 +77,11 @@ NOUGHT_AVX512 void transpose(__m512i r[16]) {
     t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
   }
   for (int i = 0; i < 4; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+    _mm512_storeu_si512(to + i * step, _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88));
+    _mm512_storeu_si512(to + (i + 4) * step, _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88));
+    _mm512_storeu_si512(to + (i + 8) * step, _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd));
+    _mm512_storeu_si512(to + (i + 12) * step, _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd));
   }
-}
-
-/// 16 rows of 32 elements that lie by rows; those that are not there are zero.
-NOUGHT_AVX512 void load_rows(const bf16_t* from, int64_t stride, int64_t rows, int64_t elements, __m512i tile[16]) {
-  const __mmask32 there = first_32(elements);
-  for (int64_t i = 0; i < 16; ++i)
-    tile[i] = i < rows ? _mm512_maskz_loadu_epi16(there, from + i * stride) : _mm512_setzero_si512();
-}
-
-/// The same of pairs that lie side by side, zero where k is odd.
-NOUGHT_AVX512 void load_pairs(const bf16_t* from, int64_t pair_step, int64_t rows, int64_t elements, __m512i tile[16]) {
-  const __mmask16 there = first(rows);
-  for (int64_t i = 0; i < 16; ++i)
-    tile[i] = 2 * i < elements ? _mm512_maskz_loadu_epi32(there, from + i * pair_step) : _mm512_setzero_si512();
-  transpose(tile);
 }
 
 }  // namespace
@@ -126,12 +123,9 @@ NOUGHT_AVX512 void pack_columns(const bf16_t* from, int64_t stride, int64_t k, i
                                 bf16_t* to) {
   for (int64_t group = 0; group < columns; group += width, to += packed_panel(k, width))
     for (int64_t begin = 0; begin < width; begin += 16)
-      for (int64_t p = 0; p < k; p += 32) {
-        __m512i rows[16];
-        load_rows(from + (group + begin) * stride + p, stride, columns - group - begin, k - p, rows);
-        transpose(rows);
-        for (int64_t i = 0; i < 16; ++i) _mm512_storeu_si512(to + (p + 2 * i) * width + 2 * begin, rows[i]);
-      }
+      for (int64_t p = 0; p < k; p += 32)
+        transpose(from + (group + begin) * stride + p, stride, columns - group - begin, k - p,
+                  to + p * width + 2 * begin, 2 * width);
 }
 
 NOUGHT_AVX512 void pack_left(const LeftFactor& from, int64_t rows, int64_t k, bf16_t* to) {
@@ -139,13 +133,12 @@ NOUGHT_AVX512 void pack_left(const LeftFactor& from, int64_t rows, int64_t k, bf
     for (int64_t p = 0; p < k; p += kTileDepth, to += kLeftTiles)
       for (int64_t row = group; row < std::min(rows, group + kTileRows); row += 16) {
         const bf16_t* at = from.data + row * from.row_step + p / 2 * from.pair_step;
-        __m512i tile[16];
+        bf16_t* tile = to + (row - group) * kTileDepth;
         if (from.pair_step == 2) {
-          load_rows(at, from.row_step, rows - row, k - p, tile);
+          copy_tile(at, from.row_step, rows - row, k - p, tile);
         } else {
-          load_pairs(at, from.pair_step, rows - row, k - p, tile);
+          transpose(at, from.pair_step, ceil_div(k - p, 2), 2 * (rows - row), tile, kTileDepth);
         }
-        for (int64_t i = 0; i < 16; ++i) _mm512_storeu_si512(to + (row - group + i) * kTileDepth, tile[i]);
       }
 }
 

@@ -72,7 +72,8 @@ struct Lanes {
 };
 
 template <class Lanes>
-NOUGHT_AVX512_BF16 inline void finish(const TileOfSums& tile, int64_t row, int64_t vector, __m512 sum, Lanes lanes) {
+NOUGHT_AVX512_BF16_INLINE inline void finish(const TileOfSums& tile, int64_t row, int64_t vector, __m512 sum,
+                                             Lanes lanes) {
   const int64_t at = 16 * vector;
   if (tile.before != nullptr) sum = _mm512_add_ps(lanes.load(tile.before + row * tile.before_stride + at), sum);
   if (tile.bias != nullptr) sum = _mm512_add_ps(sum, lanes.load(tile.bias + at));
@@ -98,8 +99,9 @@ inline int32_t word_at(const bf16_t* from) {
 /// `rows` x 16 `vectors` of C. a: rows of `row_step` elements from one to the next, pairs of `pair_step`; b: a panel of
 /// `width` columns.
 template <int rows, int vectors, int width>
-NOUGHT_AVX512_BF16_INLINE inline void multiply_tile(int64_t k, const bf16_t* a, int64_t row_step, int64_t pair_step,
-                                                    const bf16_t* b, const TileOfSums& tile) {
+NOUGHT_AVX512_BF16 __attribute__((noinline)) void multiply_tile(int64_t k, const bf16_t* a, int64_t row_step,
+                                                                int64_t pair_step, const bf16_t* b,
+                                                                const TileOfSums& tile) {
   __m512 sums[rows][vectors];
 #pragma GCC unroll 8
   for (auto& row : sums)
