@@ -154,7 +154,7 @@ Var scale(Tape& tape, const Var& x, double factor) {
 Var columns(Tape& tape, const Var& x, int64_t begin, int64_t end) {
   const Context& context = tape.context();
   const int64_t width = x.value.dim(-1), tokens = x.value.rows(), count = end - begin;
-  require<ShapeError>(0 <= begin && begin < end && end <= width, "columns [{}, {}) of {}", begin, end, x.value.str());
+  require<ShapeError>(0 <= begin && begin < end && end <= width, "columns [{}, {}) of {}", begin, end, x.value);
   Tensor y = context.empty({tokens, count}, x.value.dtype());
   context.run(CopyHeads{
       .from = {x.value, begin, width}, .to = {y, 0, count}, .tokens = tokens, .num_heads = 1, .head_dim = count});

@@ -5,7 +5,7 @@ namespace nought {
 ParameterView::ParameterView(Unit& unit, size_t first, size_t last, Shape shape)
     : unit_(&unit), first_(first), last_(last), shape_(shape) {
   require<ShapeError>(range().size() == shape.numel(), "parameter {} of {} elements cannot have shape {}",
-                      unit.parameters()[first].name, range().size(), shape.str());
+                      unit.parameters()[first].name, range().size(), shape);
 }
 
 Interval ParameterView::range() const {

@@ -4,6 +4,7 @@
 // only main() ends the process. Destructors never throw.
 #pragma once
 
+#include <concepts>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -49,7 +50,8 @@ template <class E = Error, class... Args>
   throw E(fmt::format(message, std::forward<Args>(args)...));
 }
 
-/// Throws E with the formatted message unless the condition holds.
+/// Throws E with the formatted message unless the condition holds. On paths that every operation takes, arguments are
+/// references to what is there: things with a str() are formatted only for the message.
 template <class E = Error, class... Args>
 void require(bool condition, fmt::format_string<Args...> message, Args&&... args) {
   if (!condition) [[unlikely]]
@@ -57,3 +59,15 @@ void require(bool condition, fmt::format_string<Args...> message, Args&&... args
 }
 
 }  // namespace nought
+
+/// Formats what describes itself by str(): tensors, shapes, collectives.
+template <class T>
+requires requires(const T& value) {
+  { value.str() } -> std::same_as<std::string>;
+}
+struct fmt::formatter<T> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  auto format(const T& value, fmt::format_context& context) const {
+    return fmt::format_to(context.out(), "{}", value.str());
+  }
+};

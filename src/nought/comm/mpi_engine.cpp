@@ -137,7 +137,7 @@ void MpiEngine::finalize() {
 }
 
 void MpiEngine::check_usable(const Call& call) const {
-  require<CommError>(usable(), "{} cannot run on rank {}: an earlier call failed on this rank", call.str(), call.rank);
+  require<CommError>(usable(), "{} cannot run on rank {}: an earlier call failed on this rank", call, call.rank);
 }
 
 void MpiEngine::progress() {

@@ -50,10 +50,10 @@ Event StreamCommunicator::submit(Collective collective, const Tensor& payload, i
 
 void StreamCommunicator::check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const {
   require<ShapeError>(whole.defined() && part.defined(), "{} needs two tensors, got {} and {}", name_of(collective),
-                      whole.str(), part.str());
+                      whole, part);
   require<ShapeError>(whole.dtype() == part.dtype() && whole.numel() == parts * part.numel(),
                       "{} in group of {}: {} must have the dtype and {} times the elements of {}", name_of(collective),
-                      size(), whole.str(), parts, part.str());
+                      size(), whole, parts, part);
 }
 
 void StreamCommunicator::check_rank(Collective collective, std::string_view role, int rank) const {
@@ -123,7 +123,7 @@ Event StreamCommunicator::reduce_scatter(Tensor full, Tensor shard, ReduceOp op)
 
 Event StreamCommunicator::all_to_all(Tensor in, Tensor out) {
   check_parts(Collective::all_to_all, in, out, 1);
-  require<ShapeError>(in.numel() % size() == 0, "all_to_all: {} does not divide into {} parts", in.str(), size());
+  require<ShapeError>(in.numel() % size() == 0, "all_to_all: {} does not divide into {} parts", in, size());
   require<ShapeError>(in.numel() == 0 || in.raw() != out.raw(), "all_to_all: in and out must be two tensors");
   return submit(Collective::all_to_all, in, in.numel() / size() * peers(),
                 [this, in, out](const Call& call) { transport_->all_to_all(call, in, out); });

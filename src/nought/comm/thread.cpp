@@ -77,8 +77,7 @@ class ThreadTransport final : public Transport {
   void recv(const Call& call, const Tensor& tensor, int source, int tag) override {
     const Tensor message = group_->take(call, source, rank_, tag);
     require<CommError>(message.dtype() == tensor.dtype() && message.numel() == tensor.numel(),
-                       "{} on rank {}: rank {} sent {} where {} was expected", call.str(), rank_, source, message.str(),
-                       tensor.str());
+                       "{} on rank {}: rank {} sent {} where {} was expected", call, rank_, source, message, tensor);
     copy(message, tensor);
   }
 

@@ -18,18 +18,18 @@ void check_defined(const Argument& a) { require<ShapeError>(a.tensor.defined(), 
 void check_float(const Argument& a) {
   check_defined(a);
   require<ShapeError>(is_float(a.tensor.dtype()), "{}: {} is {}, expected a floating-point dtype", a.op, a.name,
-                      a.tensor.str());
+                      a.tensor);
 }
 
 void check_dtype(const Argument& a, DType dtype) {
   check_defined(a);
-  require<ShapeError>(a.tensor.dtype() == dtype, "{}: {} is {}, expected dtype {}", a.op, a.name, a.tensor.str(),
+  require<ShapeError>(a.tensor.dtype() == dtype, "{}: {} is {}, expected dtype {}", a.op, a.name, a.tensor,
                       name_of(dtype));
 }
 
 void check_size(const Argument& a, int64_t numel) {
-  require<ShapeError>(a.tensor.numel() == numel, "{}: {} is {} with {} elements, expected {}", a.op, a.name,
-                      a.tensor.str(), a.tensor.numel(), numel);
+  require<ShapeError>(a.tensor.numel() == numel, "{}: {} is {} with {} elements, expected {}", a.op, a.name, a.tensor,
+                      a.tensor.numel(), numel);
 }
 
 void check(const Argument& a, DType dtype, int64_t numel) {
@@ -44,14 +44,14 @@ void check_like(const Argument& a, const Tensor& model) { check(a, model.dtype()
 void check_gradient(const Argument& a, DType dtype, int64_t numel) {
   check_defined(a);
   require<ShapeError>(a.tensor.dtype() == dtype || a.tensor.dtype() == DType::f32, "{}: {} is {}, expected {} or f32",
-                      a.op, a.name, a.tensor.str(), name_of(dtype));
+                      a.op, a.name, a.tensor, name_of(dtype));
   check_size(a, numel);
 }
 
 void check_matrix(const Argument& a) {
   check_float(a);
   require<ShapeError>(a.tensor.rank() >= 1 && a.tensor.dim(-1) > 0, "{}: {} is {}, expected [rows, n] with n > 0", a.op,
-                      a.name, a.tensor.str());
+                      a.name, a.tensor);
 }
 
 /// Statistics of rows are kept in the type that sums run in.
@@ -77,14 +77,14 @@ void check_heads(std::string_view op, const Heads& x, int64_t tokens, int64_t nu
                       x.token_stride, width, num_heads, head_dim);
   const int64_t end = x.offset + (tokens - 1) * x.token_stride + width;
   require<ShapeError>(x.offset >= 0 && end <= x.base.numel(),
-                      "{}: the heads of {} tokens end at element {} of {}, which has {}", op, tokens, end, x.base.str(),
+                      "{}: the heads of {} tokens end at element {} of {}, which has {}", op, tokens, end, x.base,
                       x.base.numel());
 }
 
 void check_gated(std::string_view op, const Tensor& gate_up, const Tensor& y, std::string_view y_name) {
   check_matrix({op, "gate_up", gate_up});
   require<ShapeError>(gate_up.dim(-1) % 2 == 0, "{}: gate_up is {}, expected an even last dimension [gate | up]", op,
-                      gate_up.str());
+                      gate_up);
   check({op, y_name, y}, gate_up.dtype(), gate_up.numel() / 2);
 }
 
@@ -201,7 +201,7 @@ void check(const EmbeddingBackward& op) {
   check_size({"EmbeddingBackward", "ids", op.ids}, op.d_out.rows());
   check_matrix({"EmbeddingBackward", "d_table", op.d_table});
   require<ShapeError>(op.d_table.dim(-1) == op.d_out.dim(-1), "EmbeddingBackward: d_table is {}, expected rows of {}",
-                      op.d_table.str(), op.d_out.dim(-1));
+                      op.d_table, op.d_out.dim(-1));
   check_gradient({"EmbeddingBackward", "d_table", op.d_table}, op.d_out.dtype(), op.d_table.numel());
   check_ids("EmbeddingBackward", op.ids, op.d_table.rows(), "id");
 }
@@ -229,8 +229,7 @@ void check(const Rope& op) {
   for (const Argument& table : {Argument{"Rope", "cos", op.cos}, Argument{"Rope", "sin", op.sin}}) {
     check_dtype(table, statistics_dtype(base.dtype()));
     require<ShapeError>(table.tensor.rank() >= 1 && table.tensor.dim(-1) == op.rotary_dim / 2,
-                        "Rope: {} is {}, expected [max_positions, {}]", table.name, table.tensor.str(),
-                        op.rotary_dim / 2);
+                        "Rope: {} is {}, expected [max_positions, {}]", table.name, table.tensor, op.rotary_dim / 2);
   }
   check_size({"Rope", "sin", op.sin}, op.cos.numel());
   check_dtype({"Rope", "positions", op.positions}, DType::i32);
@@ -324,7 +323,7 @@ void check(const Dequantize8& op) { check_code("Dequantize8", op); }
 void check(const RoundStochastic& op) {
   check_dtype({"RoundStochastic", "x", op.x}, DType::f32);
   check_float({"RoundStochastic", "y", op.y});
-  require<ShapeError>(size_of(op.y.dtype()) == 2, "RoundStochastic: y is {}, expected bf16 or f16", op.y.str());
+  require<ShapeError>(size_of(op.y.dtype()) == 2, "RoundStochastic: y is {}, expected bf16 or f16", op.y);
   check_size({"RoundStochastic", "y", op.y}, op.x.numel());
 }
 

@@ -6,21 +6,20 @@ namespace {
 /// `x`, named `name`, has `numel` elements of `dtype`.
 void expect(const char* op, const char* name, const Tensor& x, int64_t numel, DType dtype) {
   require<ShapeError>(x.defined(), "{}: {} is undefined", op, name);
-  require<ShapeError>(x.numel() == numel && x.dtype() == dtype, "{}: {} is {}, expected {} elements of {}", op, name,
-                      x.str(), numel, name_of(dtype));
+  require<ShapeError>(x.numel() == numel && x.dtype() == dtype, "{}: {} is {}, expected {} elements of {}", op, name, x,
+                      numel, name_of(dtype));
 }
 
 void expect_rows(const char* op, const char* name, const Tensor& x) {
   require<ShapeError>(x.defined() && is_float(x.dtype()) && x.rank() >= 1 && x.dim(-1) > 0,
-                      "{}: {} is {}, expected [rows, n] of a floating-point dtype with n > 0", op, name,
-                      x.defined() ? x.str() : "undefined");
+                      "{}: {} is {}, expected [rows, n] of a floating-point dtype with n > 0", op, name, x);
 }
 
 DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 void expect_indices(const char* op, const Tensor& index, int64_t least, int64_t limit) {
   require<ShapeError>(index.defined() && index.dtype() == DType::i32, "{}: the indices are {}, expected i32", op,
-                      index.defined() ? index.str() : "undefined");
+                      index);
   for (const int32_t i : index.span<int32_t>())
     require(i >= least && i < limit, "{}: index {} is outside [{}, {})", op, i, least, limit);
 }
@@ -28,7 +27,7 @@ void expect_indices(const char* op, const Tensor& index, int64_t least, int64_t 
 void expect_rule(const char* op, const RouterRule& rule, const Tensor& logits) {
   require<ShapeError>(
       logits.defined() && logits.rank() == 2 && (logits.dtype() == DType::f32 || logits.dtype() == DType::f64),
-      "{}: logits are {}, expected [tokens, experts] of f32 or f64", op, logits.defined() ? logits.str() : "undefined");
+      "{}: logits are {}, expected [tokens, experts] of f32 or f64", op, logits);
   const int64_t experts = logits.dim(1), groups = rule.num_groups;
   require<ShapeError>(rule.top_k >= 1 && rule.top_k <= experts, "{}: a token cannot choose {} of {} experts", op,
                       rule.top_k, experts);
@@ -41,8 +40,7 @@ void expect_rule(const char* op, const RouterRule& rule, const Tensor& logits) {
 /// Half of gate_up's features each.
 void expect_gated(const char* op, const Tensor& gate_up, const char* name, const Tensor& y) {
   expect_rows(op, "gate_up", gate_up);
-  require<ShapeError>(gate_up.dim(-1) % 2 == 0, "{}: gate_up is {}, expected an even last dimension", op,
-                      gate_up.str());
+  require<ShapeError>(gate_up.dim(-1) % 2 == 0, "{}: gate_up is {}, expected an even last dimension", op, gate_up);
   expect(op, name, y, gate_up.numel() / 2, gate_up.dtype());
 }
 
@@ -52,8 +50,7 @@ void check(const Route& op) {
   expect_rule("Route", op.rule, op.logits);
   const int64_t tokens = op.logits.dim(0), experts = op.logits.dim(1);
   require<ShapeError>(!op.choice_bias || (op.choice_bias.numel() == experts && is_float(op.choice_bias.dtype())),
-                      "Route: choice_bias is {}, expected {} floats", op.choice_bias ? op.choice_bias.str() : "",
-                      experts);
+                      "Route: choice_bias is {}, expected {} floats", op.choice_bias, experts);
   expect("Route", "experts", op.experts, tokens * op.rule.top_k, DType::i32);
   expect("Route", "weights", op.weights, tokens * op.rule.top_k, op.logits.dtype());
   expect("Route", "probability_sums", op.probability_sums, experts, DType::f64);

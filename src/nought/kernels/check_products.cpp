@@ -10,8 +10,7 @@ struct Matrix {
 };
 
 Matrix fold(const Tensor& x, const char* name) {
-  require<ShapeError>(x.defined() && x.rank() >= 1, "MatMul needs {} as a matrix, got {}", name,
-                      x.defined() ? x.str() : "nothing");
+  require<ShapeError>(x.defined() && x.rank() >= 1, "MatMul needs {} as a matrix, got {}", name, x);
   Matrix matrix{1, x.dim(-1)};
   for (int axis = 0; axis + 1 < x.rank(); ++axis) matrix.rows *= x.dim(axis);
   return matrix;
@@ -20,19 +19,19 @@ Matrix fold(const Tensor& x, const char* name) {
 void require_tensor(const Tensor& x, int64_t numel, DType dtype, const char* name) {
   require<ShapeError>(x.defined(), "Attention needs {}", name);
   require<ShapeError>(x.numel() == numel && x.dtype() == dtype, "Attention needs {} with {} elements of {}, got {}",
-                      name, numel, name_of(dtype), x.str());
+                      name, numel, name_of(dtype), x);
 }
 
 void require_heads(const Heads& x, int64_t tokens, int64_t num_heads, int64_t head_dim, DType dtype, const char* name) {
   require<ShapeError>(x.base.defined(), "Attention needs {}", name);
-  require<ShapeError>(x.base.dtype() == dtype, "Attention needs {} in {}, got {}", name, name_of(dtype), x.base.str());
+  require<ShapeError>(x.base.dtype() == dtype, "Attention needs {} in {}, got {}", name, name_of(dtype), x.base);
   if (tokens == 0) return;
   const int64_t width = x.width(num_heads, head_dim);
   require<ShapeError>(x.token_stride >= width && x.stride(head_dim) >= head_dim,
                       "{} has rows of {} elements {} apart: they overlap", name, width, x.token_stride);
   const int64_t last = x.offset + (tokens - 1) * x.token_stride + width;
   require<ShapeError>(x.offset >= 0 && last <= x.base.numel(), "{} reaches elements [{}, {}) of {}", name, x.offset,
-                      last, x.base.str());
+                      last, x.base);
 }
 
 void check_spans(const AttentionShape& s) {
@@ -83,16 +82,15 @@ MatMulSizes check(const MatMul& op) {
                           op.transpose_a ? a.rows : a.columns};
   const int64_t b_k = op.transpose_b ? b.columns : b.rows;
   require<ShapeError>(b_k == sizes.k && c.rows == sizes.m && c.columns == sizes.n,
-                      "MatMul cannot multiply {}{} by {}{} into {}", op.a.str(), op.transpose_a ? "^T" : "", op.b.str(),
-                      op.transpose_b ? "^T" : "", op.c.str());
+                      "MatMul cannot multiply {}{} by {}{} into {}", op.a, op.transpose_a ? "^T" : "", op.b,
+                      op.transpose_b ? "^T" : "", op.c);
   const DType dtype = op.a.dtype();
   require<ShapeError>(is_float(dtype) && op.b.dtype() == dtype,
-                      "MatMul needs a and b of one float dtype, got {} and {}", op.a.str(), op.b.str());
+                      "MatMul needs a and b of one float dtype, got {} and {}", op.a, op.b);
   require<ShapeError>(op.c.dtype() == dtype || op.c.dtype() == DType::f32, "MatMul of {} writes {} or f32, not {}",
-                      name_of(dtype), name_of(dtype), op.c.str());
+                      name_of(dtype), name_of(dtype), op.c);
   require<ShapeError>(!op.bias || (op.bias.numel() == sizes.n && op.bias.dtype() == dtype),
-                      "MatMul needs a bias of {} elements of {}, got {}", sizes.n, name_of(dtype),
-                      op.bias ? op.bias.str() : "");
+                      "MatMul needs a bias of {} elements of {}, got {}", sizes.n, name_of(dtype), op.bias);
   return sizes;
 }
 

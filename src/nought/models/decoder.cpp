@@ -13,7 +13,7 @@ namespace {
 std::vector<AttentionSpan> spans_of(const Batch& batch) {
   const Tensor& ids = batch.input_ids;
   require<ShapeError>(ids.defined() && ids.rank() == 2 && ids.dtype() == DType::i32,
-                      "token ids must be i32 [batch, length], got {}", ids.defined() ? ids.str() : "nothing");
+                      "token ids must be i32 [batch, length], got {}", ids);
   const int64_t rows = ids.dim(0), length = ids.dim(1);
   const auto& documents = batch.document_starts;
   require<ShapeError>(documents.empty() || documents.size() == static_cast<size_t>(rows),

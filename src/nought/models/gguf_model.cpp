@@ -134,7 +134,7 @@ void GgufModelWriter::add_rope_factors() {
 void GgufModelWriter::write(std::string_view name, Interval elements, const Tensor& source) {
   const auto found = places_.find(name);
   require<IoError>(found != places_.end(), "tensor \"{}\" has no place in the GGUF file", name);
-  require<ShapeError>(source.numel() == elements.size(), "{} does not fill elements [{}, {}) of \"{}\"", source.str(),
+  require<ShapeError>(source.numel() == elements.size(), "{} does not fill elements [{}, {}) of \"{}\"", source,
                       elements.begin, elements.end, name);
   const Place& place = found->second;
   const auto put = [&](int64_t first, int64_t begin, int64_t count) {

@@ -104,7 +104,7 @@ GgufWriter::GgufWriter(std::filesystem::path path, const GgufMetadata& metadata,
                      tensor.name, kMaxTensorName);
     require<IoError>(tensor.type != GgufType::q8_0 || tensor.shape[tensor.shape.rank() - 1] % kQ8Block == 0,
                      "{}: tensor \"{}\" {} has rows that are no multiple of {}, q8_0 cannot hold it", path.string(),
-                     tensor.name, tensor.shape.str(), kQ8Block);
+                     tensor.name, tensor.shape, kQ8Block);
     head.put(tensor.name);
     head.put(static_cast<uint32_t>(tensor.shape.rank()));
     for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) head.put(static_cast<uint64_t>(tensor.shape[axis]));
@@ -124,7 +124,7 @@ void GgufWriter::write(size_t tensor, Interval elements, DType dtype, const std:
   const GgufTensor& spec = tensors_.at(tensor);
   require<ShapeError>(0 <= elements.begin && elements.begin <= elements.end && elements.end <= spec.shape.numel(),
                       "{}: elements [{}, {}) leave tensor \"{}\" {}", file_->path().string(), elements.begin,
-                      elements.end, spec.name, spec.shape.str());
+                      elements.end, spec.name, spec.shape);
   require<IoError>(spec.type != GgufType::q8_0 || (elements.begin % kQ8Block == 0 && elements.size() % kQ8Block == 0),
                    "{}: elements [{}, {}) of tensor \"{}\" are no whole blocks", file_->path().string(), elements.begin,
                    elements.end, spec.name);

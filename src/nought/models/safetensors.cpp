@@ -191,9 +191,9 @@ void SafetensorsFile::parse(std::string_view header) {
     TensorEntry entry{name, known->dtype.value_or(DType::u8), parse_shape(where, description), {}, known->packed};
     entry.bytes = parse_offsets(where, description, static_cast<int64_t>(data().size()));
     const std::optional<int64_t> bytes = bytes_of(entry.shape, known->size);
-    require<IoError>(bytes.has_value(), "{} has the absurd shape {}", where, entry.shape.str());
+    require<IoError>(bytes.has_value(), "{} has the absurd shape {}", where, entry.shape);
     require<IoError>(*bytes == entry.bytes.size(), "{} is {}{} and needs {} bytes, its data_offsets span {}", where,
-                     known->name, entry.shape.str(), *bytes, entry.bytes.size());
+                     known->name, entry.shape, *bytes, entry.bytes.size());
     if (!known->dtype) unsupported_.emplace(name, known->name);
     entries_.push_back(std::move(entry));
   }
@@ -254,9 +254,9 @@ void SafetensorsFile::read(std::string_view name, Interval elements, const Tenso
   const int64_t total = entry.shape.numel();
   require<ShapeError>(0 <= elements.begin && elements.begin <= elements.end && elements.end <= total,
                       "{}: elements [{}, {}) leave tensor \"{}\" {}", path_.string(), elements.begin, elements.end,
-                      excerpt(name), entry.shape.str());
+                      excerpt(name), entry.shape);
   require<ShapeError>(destination.numel() == elements.size(), "{}: {} elements of tensor \"{}\" do not fill {}",
-                      path_.string(), elements.size(), excerpt(name), destination.str());
+                      path_.string(), elements.size(), excerpt(name), destination);
   const int64_t size = entry.element_size(), block = kReleaseBytes / size;
   for (int64_t begin = elements.begin; begin < elements.end; begin += block) {
     const int64_t end = std::min(elements.end, begin + block);

@@ -64,9 +64,9 @@ void SafetensorsWriter::write(std::string_view name, Interval elements, const Te
   const TensorEntry& entry = slot.entry;
   require<ShapeError>(0 <= elements.begin && elements.begin <= elements.end && elements.end <= entry.shape.numel(),
                       "{}: elements [{}, {}) leave tensor \"{}\" {}", file_->path().string(), elements.begin,
-                      elements.end, name, entry.shape.str());
+                      elements.end, name, entry.shape);
   require<ShapeError>(source.numel() == elements.size(), "{}: {} does not fill elements [{}, {}) of tensor \"{}\"",
-                      file_->path().string(), source.str(), elements.begin, elements.end, name);
+                      file_->path().string(), source, elements.begin, elements.end, name);
   require<IoError>(slot.written.add(elements), "{}: elements [{}, {}) of tensor \"{}\" are written twice",
                    file_->path().string(), elements.begin, elements.end, name);
   const int64_t to_size = size_of(entry.dtype), from_size = size_of(source.dtype());
@@ -85,9 +85,9 @@ void SafetensorsWriter::write(std::string_view name, Interval elements, const Te
 
 void SafetensorsWriter::write(std::string_view name, const Tensor& source) {
   const auto found = index_.find(name);
-  require<ShapeError>(found == index_.end() || slots_[found->second].entry.shape == source.shape(),
-                      "{}: tensor \"{}\" was declared as {}, got {}", file_->path().string(), name,
-                      found == index_.end() ? "" : slots_[found->second].entry.shape.str(), source.str());
+  if (found != index_.end() && slots_[found->second].entry.shape != source.shape())
+    fail<ShapeError>("{}: tensor \"{}\" was declared as {}, got {}", file_->path().string(), name,
+                     slots_[found->second].entry.shape, source);
   write(name, {0, source.numel()}, source);
 }
 

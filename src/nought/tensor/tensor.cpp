@@ -20,25 +20,25 @@ Tensor Tensor::zeros(Memory& memory, Shape shape, DType dtype, Category category
 }
 
 double Tensor::item() const {
-  require<ShapeError>(numel() == 1, "item() needs one element, the tensor is {}", str());
+  require<ShapeError>(numel() == 1, "item() needs one element, the tensor is {}", *this);
   return to_vector<double>()[0];
 }
 
 Tensor Tensor::reshape(Shape shape) const {
-  require<ShapeError>(shape.numel() == numel(), "cannot see {} as {}", str(), shape.str());
+  require<ShapeError>(shape.numel() == numel(), "cannot see {} as {}", *this, shape);
   Tensor view = *this;
   view.shape_ = shape;
   return view;
 }
 
 Tensor Tensor::flat(int64_t begin, int64_t end) const {
-  require<ShapeError>(0 <= begin && begin <= end && end <= numel(), "elements [{}, {}) leave {}", begin, end, str());
+  require<ShapeError>(0 <= begin && begin <= end && end <= numel(), "elements [{}, {}) leave {}", begin, end, *this);
   return Tensor(buffer_, byte_offset_ + begin * size_of(dtype_), {end - begin}, dtype_);
 }
 
 Tensor Tensor::slice(int64_t begin, int64_t end) const {
   require<ShapeError>(rank() > 0 && 0 <= begin && begin <= end && end <= dim(0), "rows [{}, {}) leave {}", begin, end,
-                      str());
+                      *this);
   Shape shape{end - begin};
   int64_t row = 1;
   for (int axis = 1; axis < rank(); ++axis) shape.push_back(dim(axis)), row *= dim(axis);
@@ -46,7 +46,7 @@ Tensor Tensor::slice(int64_t begin, int64_t end) const {
 }
 
 Tensor Tensor::reinterpret(DType dtype) const {
-  require<ShapeError>(bytes() % size_of(dtype) == 0, "{} does not divide into {}", str(), name_of(dtype));
+  require<ShapeError>(bytes() % size_of(dtype) == 0, "{} does not divide into {}", *this, name_of(dtype));
   return Tensor(buffer_, byte_offset_, {bytes() / size_of(dtype)}, dtype);
 }
 

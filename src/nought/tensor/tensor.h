@@ -27,7 +27,7 @@ class Tensor {
   template <class T>
   static Tensor of(Memory& memory, Shape shape, std::span<const T> values, Category category = Category::activations) {
     require<ShapeError>(shape.numel() == static_cast<int64_t>(values.size()), "{} values do not fill shape {}",
-                        values.size(), shape.str());
+                        values.size(), shape);
     Tensor tensor = empty(memory, shape, dtype_of_v<T>, category);
     if (!values.empty()) std::memcpy(tensor.raw(), values.data(), values.size_bytes());
     return tensor;

@@ -228,7 +228,7 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
         require<IoError>(found != shapes.end(), "{} does not hold parameter {}: it belongs to another model",
                          path_.string(), parameter.name);
         require<IoError>(found->second == parameter.shape, "{}: parameter {} has shape {}, the model has {}",
-                         path_.string(), parameter.name, found->second.str(), parameter.shape.str());
+                         path_.string(), parameter.name, found->second, parameter.shape);
       }
   } catch (const nlohmann::json::exception& error) {
     fail<IoError>("{}/manifest.json is damaged ({}): resume from an earlier checkpoint", path_.string(), error.what());

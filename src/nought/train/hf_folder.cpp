@@ -19,7 +19,7 @@ HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : 
           !files_.contains(parameter.name) && !other.empty() && files_.contains(other) ? other : parameter.name;
       const TensorEntry& entry = files_.at(name);
       require<IoError>(entry.shape == parameter.shape, "{}: tensor {} has shape {}, config.json asks for {}",
-                       files_.file_of(name).path().string(), name, entry.shape.str(), parameter.shape.str());
+                       files_.file_of(name).path().string(), name, entry.shape, parameter.shape);
       if (stored_name_.empty()) dtype_ = entry.dtype;
       stored_name_[parameter.name] = name;
       used.insert(name);

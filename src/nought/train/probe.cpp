@@ -28,7 +28,7 @@ Tensor read_integers(const Context& context, const SafetensorsFile& file, const 
   const TensorEntry& entry = file.at(name);
   require<IoError>(entry.shape.rank() == 2 && entry.shape.numel() > 0 && !is_float(entry.dtype),
                    "{}: {} must be integers [batch, length], got {}{}", file.path().string(), name,
-                   name_of(entry.dtype), entry.shape.str());
+                   name_of(entry.dtype), entry.shape);
   Tensor values = context.empty(entry.shape, DType::i64, Category::workspace);
   file.read(name, {0, entry.shape.numel()}, values);
   return values;
@@ -48,7 +48,7 @@ void check_mask(const SafetensorsFile& file, const ProbeInput& input) {
   const int64_t length = input.ids.dim(1);
   const std::string name = file.path().string();
   require<IoError>(input.mask.shape() == input.ids.shape(), "{}: input_ids {} and attention_mask {} differ in shape",
-                   name, input.ids.shape().str(), input.mask.shape().str());
+                   name, input.ids.shape(), input.mask.shape());
   for (int64_t row = 0; row < input.ids.dim(0); ++row) {
     const int64_t* mask = input.mask.data<int64_t>() + row * length;
     require<IoError>(std::all_of(mask, mask + length, [](int64_t value) { return value == 0 || value == 1; }),
@@ -98,7 +98,7 @@ ProbeInput read_probe_input(const Context& context, const std::string& path, int
   input.ids = read_integers(context, file, "input_ids");
   input.labels = file.find("labels") ? read_integers(context, file, "labels") : input.ids;
   require<IoError>(input.ids.shape() == input.labels.shape(), "{}: input_ids {} and labels {} differ in shape", path,
-                   input.ids.shape().str(), input.labels.shape().str());
+                   input.ids.shape(), input.labels.shape());
   check_range(file, "input_ids", input.ids, vocab_size, false);
   check_range(file, "labels", input.labels, vocab_size, true);
   if (file.find("attention_mask")) {
