@@ -13,13 +13,15 @@
 
 namespace nought::test {
 
-/// Ids: the bytes, then the markers in their order; the last of them ends a text.
+/// Ids: the bytes, then the markers in their order, which may take the white space behind them; the last of them ends a
+/// text.
 inline std::unique_ptr<Tokenizer> byte_level_tokenizer(const TempFolder& folder,
-                                                       const std::vector<std::string>& markers) {
+                                                       const std::vector<std::string>& markers,
+                                                       bool strip_right = false) {
   nlohmann::json vocab = nlohmann::json::object(), added = nlohmann::json::array();
   for (int byte = 0; byte < 256; ++byte) vocab[bytes_to_characters(std::string(1, static_cast<char>(byte)))] = byte;
   for (const std::string& marker : markers)
-    added.push_back({{"id", 256 + added.size()}, {"content", marker}, {"special", true}});
+    added.push_back({{"id", 256 + added.size()}, {"content", marker}, {"special", true}, {"rstrip", strip_right}});
   const nlohmann::json json{{"added_tokens", added},
                             {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
                             {"decoder", {{"type", "ByteLevel"}}},

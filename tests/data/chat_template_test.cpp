@@ -66,7 +66,43 @@ const std::vector<Case> kCases{
      "<bos><start_of_turn>user\nBe kind.\n\nHi?<end_of_turn>\n<start_of_turn>model\n{Hello!<end_of_turn>}\n"
      "<start_of_turn>user\nBye.<end_of_turn>\n<start_of_turn>model\n{So long.<end_of_turn>}\n",
      "<bos><start_of_turn>user\nBe kind.\n\nHi?<end_of_turn>\n<start_of_turn>model\n"},
+    {ChatFormat::llama2,
+     {"<s>", "</s>"},
+     "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\n Hi? [/INST]{ Hello! </s>}<s>[INST] Bye. [/INST]{ So long. </s>}",
+     "<s>[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\n Hi? [/INST]"},
+    {ChatFormat::phi3,
+     {"<s>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"},
+     "<|system|>\nBe kind.<|end|>\n<|user|>\n Hi? <|end|>\n<|assistant|>\n{Hello!<|end|>}\n<|user|>\nBye.<|end|>\n"
+     "<|assistant|>\n{So long.<|end|>}\n<|endoftext|>",
+     "<|system|>\nBe kind.<|end|>\n<|user|>\n Hi? <|end|>\n<|assistant|>\n"},
+    {ChatFormat::phi4_mini,
+     {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"},
+     "<|system|>Be kind.<|end|><|user|> Hi? <|end|><|assistant|>{Hello!<|end|>}<|user|>Bye.<|end|>"
+     "<|assistant|>{So long.<|end|>}<|endoftext|>",
+     "<|system|>Be kind.<|end|><|user|> Hi? <|end|><|assistant|>"},
+    {ChatFormat::phi4,
+     {"<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|endoftext|>"},
+     "<|im_start|>system<|im_sep|>Be kind.<|im_end|><|im_start|>user<|im_sep|> Hi? <|im_end|>"
+     "<|im_start|>assistant<|im_sep|>{Hello!<|im_end|>}<|im_start|>user<|im_sep|>Bye.<|im_end|>"
+     "<|im_start|>assistant<|im_sep|>{So long.<|im_end|>}",
+     "<|im_start|>system<|im_sep|>Be kind.<|im_end|><|im_start|>user<|im_sep|> Hi? <|im_end|>"
+     "<|im_start|>assistant<|im_sep|>"},
+    {ChatFormat::deepseek,
+     {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"},
+     "<｜begin▁of▁sentence｜>Be kind.\n\nUser:  Hi? \n\nAssistant:{ Hello!<｜end▁of▁sentence｜>}User: Bye.\n\n"
+     "Assistant:{ So long.<｜end▁of▁sentence｜>}",
+     "<｜begin▁of▁sentence｜>Be kind.\n\nUser:  Hi? \n\nAssistant:"},
+    {ChatFormat::deepseek3,
+     {"<｜begin▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"},
+     "<｜begin▁of▁sentence｜>Be kind.<｜User｜> Hi? <｜Assistant｜>{Hello!<｜end▁of▁sentence｜>}<｜User｜>Bye."
+     "<｜Assistant｜>{So long.<｜end▁of▁sentence｜>}",
+     "<｜begin▁of▁sentence｜>Be kind.<｜User｜> Hi? <｜Assistant｜>"},
 };
+
+/// Of which a tokenizer's markers alone tell nothing, or another.
+bool is_told_by_markers(ChatFormat format) {
+  return format != ChatFormat::zephyr && format != ChatFormat::llama2 && format != ChatFormat::phi4_mini;
+}
 
 TEST(ChatTemplate, writes_as_the_models_own_templates_do_and_targets_what_the_assistant_says) {
   for (const Case& each : kCases) {
@@ -76,7 +112,7 @@ TEST(ChatTemplate, writes_as_the_models_own_templates_do_and_targets_what_the_as
     EXPECT_EQ(marked(chat, *tokenizer, kTalk), each.conversation);
     EXPECT_EQ(tokenizer->decode(chat.prompt(std::span(kTalk).first(2))), each.prompt);
     EXPECT_TRUE(chat.missing_markers().empty());
-    if (each.format != ChatFormat::zephyr) {
+    if (is_told_by_markers(each.format)) {
       EXPECT_EQ(chat_format_of(*tokenizer), each.format);
     }
   }
@@ -90,6 +126,27 @@ TEST(ChatTemplate, markers_are_tokens_and_a_message_cannot_forge_them) {
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 256), 2);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 257), 1);
   EXPECT_THAT(chat.stop_ids(), ElementsAre(257));
+}
+
+TEST(ChatTemplate, markers_take_the_white_space_that_the_tokenizer_gives_them) {
+  const TempFolder folder;
+  const auto tokenizer = byte_level_tokenizer(
+      folder, {"<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>"}, /*strip_right=*/true);
+  const ChatTemplate chat(ChatFormat::phi3, *tokenizer);
+  EXPECT_EQ(marked(chat, *tokenizer, kTalk),
+            "<|system|>Be kind.<|end|><|user|>Hi? <|end|><|assistant|>{Hello!<|end|>}<|user|>Bye.<|end|>"
+            "<|assistant|>{So long.<|end|>}<|endoftext|>");
+  // As the tokens of the whole text, which is what Hugging Face's tokenizers read.
+  const std::string text = "<|user|>\n  a  b <|end|>\n<|assistant|>\n\n c<|end|>\n<|endoftext|>";
+  EXPECT_EQ(chat.conversation(std::vector<ChatMessage>{{"user", "  a  b "}, {"assistant", "\n c"}}).ids,
+            tokenizer->encode(text, {.specials = true}));
+}
+
+TEST(ChatTemplate, deepseek_3_has_all_system_messages_before_the_rest) {
+  const auto bytes = make_tokenizer("bytes");
+  const ChatTemplate chat(ChatFormat::deepseek3, *bytes);
+  EXPECT_EQ(bytes->decode(chat.prompt(std::vector<ChatMessage>{{"user", "a"}, {"system", "x"}, {"system", "y"}})),
+            "x\n\ny<｜User｜>a<｜Assistant｜>");
 }
 
 TEST(ChatTemplate, markers_that_a_tokenizer_lacks_are_written_as_text) {
@@ -125,7 +182,30 @@ TEST(ChatTemplate, a_folder_names_its_notation_by_its_program_or_by_its_tokenize
   EXPECT_EQ(found(), ChatFormat::chatml);
   folder.write("chat_template.jinja", "{{ '<|start_header_id|>' }}");
   EXPECT_EQ(found(), ChatFormat::llama3);
-  for (const char* other : {"[INST] <<SYS>>", "<|im_start|>user<|im_sep|>", "<|assistant|> <|end|>", "{{ x }}"}) {
+  const std::vector<std::pair<const char*, ChatFormat>> programs{
+      {"{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}"
+       "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}",
+       ChatFormat::llama2},
+      {"{{'<|user|>\\n' + message['content'] + '<|end|>\\n'}}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}",
+       ChatFormat::phi3},
+      {"{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{{ '<|assistant|>' }}{{ eos_token }}",
+       ChatFormat::phi4_mini},
+      {"{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}", ChatFormat::phi4},
+      {"{{ bos_token }}{{ 'User: ' + message['content'] + '\\n\\n' }}{{ 'Assistant: ' + message['content'] + eos_token "
+       "}}"
+       "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
+       ChatFormat::deepseek},
+      {"{{'<｜User｜>' + message['content']}}{{'<｜Assistant｜>' + content + '<｜end▁of▁sentence｜>'}}",
+       ChatFormat::deepseek3},
+      {"{{'<|user|>\\n' + message['content'] + eos_token}}{{ '<|assistant|>' }}", ChatFormat::zephyr}};
+  for (const auto& [program, format] : programs) {
+    folder.write("chat_template.jinja", program);
+    EXPECT_EQ(found(), format) << program;
+  }
+  // Phi 3 medium, Phi 4 reasoning, DeepSeek R1 and gpt-oss, which write otherwise.
+  for (const char* other :
+       {"{{ bos_token }}<|user|>\\n<|end|><|assistant|>\\n", "<|im_start|>system<|im_sep|>You are Phi,",
+        "<｜User｜><｜Assistant｜>{% if '</think>' in content %}", "<|start|>assistant<|end|>", "{{ x }}"}) {
     folder.write("chat_template.jinja", other);
     EXPECT_THAT(message_of<ConfigError>(found), HasSubstr("is none of chatml")) << other;
   }

@@ -142,9 +142,8 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   options->generate.max_new_tokens = 1024;
   add_generation_options(*command, *options);
   command->add_option("--system", options->system, "What the model is told before the conversation")->type_name("TEXT");
-  command->add_option(
-      "--chat-template", options->chat_template,
-      "How conversations are written: chatml, llama3, mistral, zephyr, gemma; default: the model's own");
+  command->add_option("--chat-template", options->chat_template,
+                      fmt::format("How conversations are written: {}; default: the model's own", chat_format_names()));
   command->add_option("--context", options->context, "Tokens that a conversation may have")->capture_default_str();
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {

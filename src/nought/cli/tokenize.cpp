@@ -187,7 +187,7 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
       ->type_name("TEXT");
   command
       ->add_option("--chat-template", options->chat_template,
-                   "chat: chatml, llama3, mistral, zephyr or gemma; default: by the tokenizer's markers")
+                   fmt::format("chat: one of {}; default: by the tokenizer's markers", chat_format_names()))
       ->type_name("NAME");
   command->add_option("--threads", options->tokenize.threads, "Threads that encode; the result is the same")
       ->type_name("N");

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <optional>
 
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
+#include "nought/data/chat_notation.h"
 #include "nought/data/files.h"
 #include "nought/data/unicode.h"
 
@@ -16,80 +18,11 @@ namespace {
 
 constexpr std::string_view kAssistant = "assistant";
 
-/// The marker that begins a conversation, "" if there is none.
-std::string_view beginning(ChatFormat format) {
-  switch (format) {
-    case ChatFormat::llama3:
-      return "<|begin_of_text|>";
-    case ChatFormat::mistral:
-      return "<s>";
-    case ChatFormat::gemma:
-      return "<bos>";
-    case ChatFormat::chatml:
-    case ChatFormat::zephyr:
-      break;
-  }
-  return "";
-}
-
-/// The marker that ends an answer, "" for the tokenizer's own end of a text.
-std::string_view ending(ChatFormat format) {
-  switch (format) {
-    case ChatFormat::chatml:
-      return "<|im_end|>";
-    case ChatFormat::llama3:
-      return "<|eot_id|>";
-    case ChatFormat::gemma:
-      return "<end_of_turn>";
-    case ChatFormat::mistral:
-    case ChatFormat::zephyr:
-      break;
-  }
-  return "";
-}
-
-/// A marker that only models of this notation have; Zephyr's are words of other models.
-std::string_view telltale(ChatFormat format) {
-  switch (format) {
-    case ChatFormat::chatml:
-      return "<|im_start|>";
-    case ChatFormat::llama3:
-      return "<|start_header_id|>";
-    case ChatFormat::mistral:
-      return "[INST]";
-    case ChatFormat::gemma:
-      return "<start_of_turn>";
-    case ChatFormat::zephyr:
-      return "<|assistant|>";
-  }
-  return "";
-}
-
-bool trims(ChatFormat format) { return format != ChatFormat::chatml && format != ChatFormat::zephyr; }
-
-}  // namespace
-
-ChatFormat chat_format(std::string_view name) {
+std::vector<std::string> format_names() {
   std::vector<std::string> names;
-  for (const auto& [format, known] : EnumNames<ChatFormat>::value) {
-    if (known == name) return format;
-    names.emplace_back(known);
-  }
-  fail<ConfigError>("the chat template \"{}\" is not known; known are chatml, llama3, mistral, zephyr and gemma{}",
-                    name, did_you_mean(std::string(name), names));
+  for (const auto& [format, name] : EnumNames<ChatFormat>::value) names.emplace_back(name);
+  return names;
 }
-
-ChatFormat chat_format_of(const Tokenizer& tokenizer) {
-  for (const ChatFormat format :
-       {ChatFormat::llama3, ChatFormat::gemma, ChatFormat::chatml, ChatFormat::mistral, ChatFormat::zephyr})
-    if (tokenizer.find(telltale(format))) return format;
-  fail<ConfigError>(
-      "the tokenizer \"{}\" has no markers of a known chat template: name one of chatml, llama3, mistral, zephyr and "
-      "gemma",
-      tokenizer.name());
-}
-
-namespace {
 
 /// The Jinja program of a folder, "" if it has none.
 std::string chat_program(const std::filesystem::path& folder) {
@@ -111,37 +44,68 @@ std::string chat_program(const std::filesystem::path& folder) {
 
 }  // namespace
 
+std::string chat_format_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }
+
+ChatFormat chat_format(std::string_view name) {
+  for (const auto& [format, known] : EnumNames<ChatFormat>::value)
+    if (known == name) return format;
+  fail<ConfigError>("the chat template \"{}\" is not known; known are {}{}", name, chat_format_names(),
+                    did_you_mean(name, format_names()));
+}
+
+ChatFormat chat_format_of(const Tokenizer& tokenizer) {
+  for (const ChatNotation& each : chat_notations())
+    if (!each.telltales.empty() && std::all_of(each.telltales.begin(), each.telltales.end(),
+                                               [&](std::string_view marker) { return tokenizer.find(marker); }))
+      return each.format;
+  fail<ConfigError>("the tokenizer \"{}\" has no markers of a known chat template: name one of {}", tokenizer.name(),
+                    chat_format_names());
+}
+
 ChatFormat chat_format_in(const std::filesystem::path& folder, const Tokenizer& tokenizer) {
   const std::string program = chat_program(folder);
   if (program.empty()) return chat_format_of(tokenizer);
-  const auto has = [&](std::string_view marker) { return program.find(marker) != std::string::npos; };
-  // Notations that share markers with those that are known: Llama 2, Phi 4 and Phi 3.
-  if (!has("<<SYS>>") && !has("<|im_sep|>") && !has("<|end|>"))
-    for (const ChatFormat format :
-         {ChatFormat::llama3, ChatFormat::gemma, ChatFormat::chatml, ChatFormat::mistral, ChatFormat::zephyr})
-      if (has(telltale(format))) return format;
-  fail<ConfigError>("the chat template of {} is none of chatml, llama3, mistral, zephyr and gemma: name the one to use",
-                    folder.string());
+  const auto has = [&](std::string_view word) { return program.find(word) != std::string::npos; };
+  for (const ChatNotation& each : chat_notations())
+    if (std::all_of(each.words.begin(), each.words.end(), has) &&
+        std::none_of(each.not_words.begin(), each.not_words.end(), has))
+      return each.format;
+  fail<ConfigError>("the chat template of {} is none of {}: name the one to use", folder.string(), chat_format_names());
 }
 
 /// Collects text between markers, so that it is encoded in one go as it will be read.
 class ChatTemplate::Writer {
  public:
-  explicit Writer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  Writer(const Tokenizer& tokenizer, const std::vector<Marker>& markers) : tokenizer_(tokenizer), markers_(markers) {}
 
   void text(std::string_view more, bool target = false) {
     if (target != target_) flush();
     target_ = target;
     pending_ += more;
   }
-  void marker(std::string_view name, bool target = false) {
-    const auto id = tokenizer_.find(name);
-    id ? token(*id, target) : text(name, target);
-  }
   void token(int32_t id, bool target) {
     flush();
+    strips_ = false;
     tokens_.ids.push_back(id);
     tokens_.targets.push_back(target);
+  }
+  /// Text of a notation: what spells a marker is one.
+  void notation(std::string_view around, bool target = false) {
+    while (!around.empty()) {
+      const Marker* next = nullptr;
+      size_t at = std::min(around.find(kEndOfText), around.size());
+      for (const Marker& marker : markers_)
+        if (const size_t found = around.find(marker.text); found < at) at = found, next = &marker;
+      text(around.substr(0, at), target);
+      around.remove_prefix(at);
+      if (next) {
+        write(*next, target);
+        around.remove_prefix(next->text.size());
+      } else if (!around.empty()) {
+        token(tokenizer_.separator(), target);
+        around.remove_prefix(1);
+      }
+    }
   }
   Tokens finish() {
     flush();
@@ -149,92 +113,99 @@ class ChatTemplate::Writer {
   }
 
  private:
+  void write(const Marker& marker, bool target) {
+    if (!marker.id) return text(marker.text, target);
+    if (marker.strips_left) pending_.resize(pending_.size() - trailing_white_space(pending_));
+    token(*marker.id, target);
+    strips_ = marker.strips_right;
+  }
   void flush() {
-    if (!pending_.empty()) tokenizer_.encode(pending_, tokens_.ids, {.at_start = tokens_.ids.empty()});
+    if (strips_) pending_.erase(0, leading_white_space(pending_));
+    if (!pending_.empty()) {
+      tokenizer_.encode(pending_, tokens_.ids, {.at_start = tokens_.ids.empty()});
+      strips_ = false;
+    }
     tokens_.targets.resize(tokens_.ids.size(), target_);
     pending_.clear();
   }
 
   const Tokenizer& tokenizer_;
+  const std::vector<Marker>& markers_;
   Tokens tokens_;
   std::string pending_;
-  bool target_ = false;
+  bool target_ = false, strips_ = false;  // white space that follows the last marker belongs to it
 };
 
+ChatTemplate::ChatTemplate(ChatFormat format, const Tokenizer& tokenizer)
+    : notation_(notation_of(format)), tokenizer_(tokenizer) {
+  std::vector<std::string_view> names = notation_.markers;
+  names.insert(names.end(), notation_.spelt.begin(), notation_.spelt.end());
+  if (!notation_.end.empty()) names.push_back(notation_.end);
+  for (const std::string_view name : names) {
+    Marker marker{name, tokenizer.find(name)};
+    const auto takes = [&](const std::string& text) {
+      return marker.id && tokenizer.encode(text, {.specials = true}) == std::vector{*marker.id};
+    };
+    marker.strips_left = takes(fmt::format("\n{}", name)), marker.strips_right = takes(fmt::format("{}\n", name));
+    markers_.push_back(marker);
+  }
+}
+
 std::vector<ChatMessage> ChatTemplate::prepared(std::span<const ChatMessage> messages) const {
-  const std::string_view format = enum_name(format_);
+  const std::string_view format = enum_name(notation_.format);
+  const bool folds = notation_.place == SystemPlace::first || notation_.place == SystemPlace::block;
   std::vector<ChatMessage> result;
-  std::optional<std::string> system;
+  std::optional<std::string> system;  // that has no turn of its own
   for (size_t i = 0; i < messages.size(); ++i) {
-    const ChatMessage& message = messages[i];
-    const bool is_system = message.role == "system";
-    require<ConfigError>(is_system || message.role == "user" || message.role == kAssistant,
-                         "message {} has the role \"{}\"; {} knows system, user and assistant", i + 1, message.role,
-                         format);
-    std::string content(trims(format_) ? trim(message.content) : std::string_view(message.content));
-    if (!folds_system()) {
-      result.push_back({message.role, std::move(content)});
+    const auto& [role, content] = messages[i];
+    const bool is_system = role == "system";
+    require<ConfigError>(is_system || role == "user" || role == kAssistant,
+                         "message {} has the role \"{}\"; {} knows system, user and assistant", i + 1, role, format);
+    require<ConfigError>(!folds || !is_system || i == 0, "message {} is a system message; {} has it only as the first",
+                         i + 1, format);
+    if (is_system && notation_.place != SystemPlace::turn) {
+      system = system ? *system + "\n\n" + content : content;
       continue;
     }
-    require<ConfigError>(!is_system || i == 0, "message {} is a system message; {} has it only as the first", i + 1,
-                         format);
-    if (is_system) {
-      system = std::move(content);
-      continue;
-    }
-    const char* turn = result.size() % 2 == 0 ? "user" : "assistant";
-    require<ConfigError>(message.role == turn, "message {} is the {}'s where {} has the {}'s: they take turns", i + 1,
-                         message.role, format, turn);
-    if (system) content = *std::exchange(system, std::nullopt) + "\n\n" + content;
-    result.push_back({message.role, std::move(content)});
+    const std::string_view turn = result.size() % 2 == 0 ? "user" : kAssistant;
+    require<ConfigError>(!notation_.alternates || role == turn,
+                         "message {} is the {}'s where {} has the {}'s: they take turns", i + 1, role, format, turn);
+    result.push_back({role, folds && system ? with_system(*std::exchange(system, std::nullopt), content) : content});
+    if (notation_.trims) result.back().content = trim(result.back().content);
   }
   require<ConfigError>(!result.empty(), "a conversation without messages of a user or an assistant");
+  if (system && !folds) result.insert(result.begin(), {"system", *system});
   return result;
 }
 
-void ChatTemplate::open(Writer& writer, const std::string& role) const {
-  switch (format_) {
-    case ChatFormat::chatml:
-      writer.marker("<|im_start|>");
-      return writer.text(role + "\n");
-    case ChatFormat::llama3:
-      writer.marker("<|start_header_id|>");
-      writer.text(role);
-      writer.marker("<|end_header_id|>");
-      return writer.text("\n\n");
-    case ChatFormat::mistral:
-      if (role == kAssistant) return;
-      writer.marker("[INST]");
-      return writer.text(" ");
-    case ChatFormat::zephyr:
-      writer.marker(fmt::format("<|{}|>", role));
-      return writer.text("\n");
-    case ChatFormat::gemma:
-      writer.marker("<start_of_turn>");
-      return writer.text(role == kAssistant ? "model\n" : role + "\n");
-  }
-}
-
-void ChatTemplate::close(Writer& writer, bool assistant) const {
-  if (format_ == ChatFormat::mistral && !assistant) return writer.marker("[/INST]");
-  const std::string_view end = ending(format_);
-  end.empty() ? writer.token(tokenizer_.separator(), assistant) : writer.marker(end, assistant);
-  if (format_ != ChatFormat::llama3 && format_ != ChatFormat::mistral) writer.text("\n");
+std::string ChatTemplate::with_system(const std::string& system, const std::string& content) const {
+  if (notation_.place == SystemPlace::block) return fmt::format("<<SYS>>\n{}\n<</SYS>>\n\n{}", system, content);
+  return fmt::format("{}\n\n{}", trim(system), trim(content));
 }
 
 ChatTemplate::Tokens ChatTemplate::write(std::span<const ChatMessage> messages, bool answer) const {
-  Writer writer(tokenizer_);
-  const std::string_view begin = beginning(format_);
-  if (const auto id = begin.empty() ? std::nullopt : tokenizer_.find(begin)) writer.token(*id, false);
-  for (const ChatMessage& message : prepared(messages)) {
-    const bool assistant = message.role == kAssistant;
-    open(writer, message.role);
-    // Mistral's answers begin with a space, which the model writes itself.
-    const bool spaced = assistant && format_ == ChatFormat::mistral;
-    writer.text(spaced ? " " + message.content : message.content, assistant);
-    close(writer, assistant);
+  Writer writer(tokenizer_, markers_);
+  const auto begin = [&](bool here) {
+    if (!here || notation_.begin.empty()) return;
+    if (const auto id = tokenizer_.find(notation_.begin)) writer.token(*id, false);
+  };
+  begin(!notation_.begins_each_user);
+  for (const auto& [role, content] : prepared(messages)) {
+    if (role == kAssistant) {
+      writer.notation(notation_.assistant);
+      for (const std::string_view part : {notation_.before, std::string_view(content), notation_.after})
+        writer.text(part, true);
+      notation_.end.empty() ? writer.token(tokenizer_.separator(), true) : writer.notation(notation_.end, true);
+      writer.notation(notation_.close);
+      continue;
+    }
+    begin(notation_.begins_each_user);
+    const ChatTurn& turn = role == "user" ? notation_.user : notation_.system;
+    writer.notation(turn.open);
+    writer.text(content);
+    writer.notation(turn.close);
   }
-  if (answer) open(writer, std::string(kAssistant));
+  writer.notation(answer ? notation_.assistant : notation_.last);
   return writer.finish();
 }
 
@@ -248,31 +219,16 @@ std::vector<int32_t> ChatTemplate::prompt(std::span<const ChatMessage> messages)
 
 std::vector<int32_t> ChatTemplate::stop_ids() const {
   std::vector<int32_t> ids{tokenizer_.separator()};
-  const auto end = ending(format_).empty() ? std::nullopt : tokenizer_.find(ending(format_));
+  const auto end = notation_.end.empty() ? std::nullopt : tokenizer_.find(notation_.end);
   if (end && *end != ids[0]) ids.push_back(*end);
   return ids;
 }
 
 std::vector<std::string> ChatTemplate::missing_markers() const {
-  std::vector<std::string_view> markers;
-  switch (format_) {
-    case ChatFormat::llama3:
-      markers = {"<|start_header_id|>", "<|end_header_id|>"};
-      break;
-    case ChatFormat::mistral:
-      markers = {"[INST]", "[/INST]"};
-      break;
-    case ChatFormat::chatml:
-    case ChatFormat::gemma:
-      markers = {telltale(format_)};
-      break;
-    case ChatFormat::zephyr:  // which were text from the start
-      break;
-  }
-  if (!ending(format_).empty()) markers.push_back(ending(format_));
   std::vector<std::string> missing;
-  for (const std::string_view marker : markers)
-    if (!tokenizer_.find(marker)) missing.emplace_back(marker);
+  for (const Marker& marker : markers_)
+    if (!marker.id && std::count(notation_.spelt.begin(), notation_.spelt.end(), marker.text) == 0)
+      missing.emplace_back(marker.text);
   return missing;
 }
 
