@@ -145,6 +145,12 @@ TEST(Runs, a_step_is_profiled_where_that_is_asked_for_and_no_bit_changes) {
   ASSERT_EQ(written.exit_code, 0) << written.err;
   EXPECT_NE(written.out.find("profile of step 4 in " + file), std::string::npos) << written.out;
   has_all(test::read_bytes(file));
+  const Ended folder_named =
+      run_program(train_command(folder, fmt::format("--overwrite --set {}enabled=true --set {}output_file={}", profiler,
+                                                    profiler, folder.path().string())));
+  EXPECT_EQ(folder_named.exit_code, 1);
+  EXPECT_EQ(folder_named.error_lines(), 1) << folder_named.err;
+  EXPECT_NE(folder_named.err.find("is a folder: name a file in it"), std::string::npos) << folder_named.err;
   const Ended late = run_program(
       train_command(folder, fmt::format("--overwrite --set {0}enabled=true --set {0}profile_step=40", profiler)));
   EXPECT_NE(late.out.find("note: nothing is profiled: flops_profiler.profile_step is 40, the run makes steps 1 to 6"),

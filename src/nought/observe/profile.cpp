@@ -50,7 +50,7 @@ std::string passes(const StepProfile& p) {
   };
   const double forward = p.model.forward.work.flops, backward = p.model.backward.work.flops;
   const double optimizer = p.optimizer.work.flops;
-  add("forward", p.times.forward, forward);
+  add("forward and the head's gradients", p.times.forward, forward);
   add("backward", p.times.backward, backward);
   add("optimizer", p.times.optimizer, optimizer);
   add("the step", p.seconds, forward + backward + optimizer);

@@ -36,7 +36,8 @@ std::string memory_line(const PhaseMemory& memory) {
 
 std::string profile_lines(const StepProfile& profile) {
   const std::string& file = profile.options.output_file;
-  return file.empty() ? fmt::format("\n{}", to_text(profile)) : fmt::format("profile of step {} in {}", profile.step, file);
+  return file.empty() ? fmt::format("\n{}", to_text(profile))
+                      : fmt::format("profile of step {} in {}", profile.step, file);
 }
 
 /// "comm    all_gather 1.50 MiB in 0.131 ms, 11.2 GiB/s"
@@ -118,7 +119,8 @@ void ProgressPrinter::on_collectives(const std::vector<CollectiveTotal>& totals)
 
 void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) {
   line_.print(fmt::format("wrote   {} (Hugging Face config.json and safetensors)", exported.string()));
-  line_.print(fmt::format("trained {} steps in {}", max_steps_ - first_step_, format_duration(trained_seconds_)));
+  line_.print(fmt::format("trained {} step{} in {}", max_steps_ - first_step_, max_steps_ - first_step_ == 1 ? "" : "s",
+                          format_duration(trained_seconds_)));
   line_.print("\npeak memory by category\n" + memory_table(predicted_, memory));
 }
 

@@ -11,18 +11,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void check_output_folder(const fs::path& folder, StartMode mode) {
+/// Creates the folder that `key` names, and tries to write to it.
+void make_writable_folder(const char* key, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  require<IoError>(!error, "cannot create training.output_dir {}: {}", folder.string(), error.message());
-  require<IoError>(fs::is_directory(folder), "training.output_dir {} is not a folder", folder.string());
+  require<IoError>(!error, "cannot create {} {}: {}", key, folder.string(), error.message());
+  require<IoError>(fs::is_directory(folder), "{} {} is not a folder", key, folder.string());
   const fs::path trial = folder / ".writable";
   std::FILE* file = std::fopen(trial.c_str(), "w");
-  require<IoError>(file != nullptr, "training.output_dir {} is not writable: {}", folder.string(),
+  require<IoError>(file != nullptr, "{} {} is not writable: {}", key, folder.string(),
                    std::error_code(errno, std::generic_category()).message());
   std::fclose(file);
   fs::remove(trial, error);
+}
 
+void check_output_folder(const fs::path& folder, StartMode mode) {
+  make_writable_folder("training.output_dir", folder);
   const std::vector<fs::path> checkpoints = list_checkpoints(folder);
   if (mode == StartMode::fresh)
     require<ConfigError>(checkpoints.empty(),
@@ -35,11 +39,9 @@ void check_output_folder(const fs::path& folder, StartMode mode) {
 
 void check_profile_file(const fs::path& file) {
   if (file.empty()) return;
-  const fs::path folder = fs::absolute(file).parent_path();
-  std::error_code error;
-  fs::create_directories(folder, error);
-  require<IoError>(!error && fs::is_directory(folder) && !fs::is_directory(file), "flops_profiler.output_file {}: {}",
-                   file.string(), error ? error.message() : "expected a file in a folder, found a folder");
+  require<IoError>(!fs::is_directory(file), "flops_profiler.output_file {} is a folder: name a file in it",
+                   file.string());
+  make_writable_folder("the folder of flops_profiler.output_file,", fs::absolute(file).parent_path());
 }
 
 }  // namespace
