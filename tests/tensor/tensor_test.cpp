@@ -1,9 +1,12 @@
 #include "nought/tensor/tensor.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "nought/tensor/random.h"
 #include "nought/tensor/stream.h"
@@ -75,6 +78,24 @@ TEST(Memory, reuses_freed_blocks) {
   auto memory = Memory::create();
   for (int i = 0; i < 10; ++i) Tensor::empty(*memory, {1000 + i}, DType::f32, Category::workspace);
   EXPECT_EQ(memory->system_allocations(), 1);
+}
+
+TEST(Memory, zeros_are_zero_and_touch_no_page_that_comes_fresh_from_the_system) {
+  const auto memory = Memory::create();
+  constexpr int64_t kBytes = 8 << 20, kPage = 4096;
+  const auto zeros = [&] { return Tensor::zeros(*memory, {kBytes}, DType::u8, Category::workspace); };
+  Tensor fresh = zeros();
+  std::vector<unsigned char> resident(kBytes / kPage);
+  ASSERT_EQ(mincore(fresh.raw(), kBytes, resident.data()), 0);
+  EXPECT_EQ(std::count(resident.begin(), resident.end(), 0), kBytes / kPage);
+  const std::vector<uint8_t> none(kBytes, 0);
+  EXPECT_EQ(std::memcmp(fresh.raw(), none.data(), kBytes), 0);
+  std::memset(fresh.raw(), 7, kBytes);
+  const std::byte* const before = fresh.raw();
+  fresh = {};
+  const Tensor reused = zeros();
+  EXPECT_EQ(reused.raw(), before);
+  EXPECT_EQ(std::memcmp(reused.raw(), none.data(), kBytes), 0);
 }
 
 TEST(Tensor, views_share_bytes_and_stay_inside) {

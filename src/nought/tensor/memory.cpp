@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 
 #include <sys/mman.h>
 
@@ -193,27 +194,37 @@ void Memory::drop_replaced_blocks() {
 }
 
 std::shared_ptr<Buffer> Memory::allocate(int64_t bytes, Category category, Pool pool) {
+  return take(bytes, category, pool).first;
+}
+
+std::shared_ptr<Buffer> Memory::allocate_zeroed(int64_t bytes, Category category, Pool pool) {
+  auto [buffer, zeroed] = take(bytes, category, pool);
+  if (!zeroed && !virtual_) std::memset(buffer->data(), 0, static_cast<size_t>(buffer->bytes()));
+  return std::move(buffer);
+}
+
+std::pair<std::shared_ptr<Buffer>, bool> Memory::take(int64_t bytes, Category category, Pool pool) {
   require<DeviceError>(bytes >= 0, "cannot allocate {} bytes", bytes);
   const int64_t counted = round_up(bytes, 64);
   const size_t size_class = size_class_of(bytes);
-  void* data = nullptr;
+  Block block;
   StepArena::Ticket ticket;
   {
     std::lock_guard lock(mutex_);
     require_room(counted, category, pool);
     if (pool == Pool::device) {
       const StepArena::Place place = arena_.take(counted);
-      data = place.data, ticket = place.ticket;
+      block.data = place.data, ticket = place.ticket;
     }
-    if (!data) data = take_block(size_class, pool);
-    if (data) book(counted, category, pool);
+    if (!block.data) block = take_block(size_class, pool);
+    if (block.data) book(counted, category, pool);
   }
-  if (!data)
+  if (!block.data)
     fail<DeviceError>("out of memory: {} for {} were refused by the system; alive on this rank:\n{}",
                       format_bytes(bytes), name_of(category), ledger_.table());
-  auto buffer = std::make_shared<Buffer>(shared_from_this(), data, counted, size_class, category, pool);
+  auto buffer = std::make_shared<Buffer>(shared_from_this(), block.data, counted, size_class, category, pool);
   buffer->ticket_ = ticket;
-  return buffer;
+  return {std::move(buffer), block.zeroed};
 }
 
 std::shared_ptr<Buffer> Memory::adopt(std::shared_ptr<void> owner, int64_t bytes, Category category, Pool pool) {
@@ -237,16 +248,16 @@ void Memory::book(int64_t bytes, Category category, Pool pool) {
   if (pool == Pool::device) ++alive_[{bytes, category}];
 }
 
-void* Memory::take_block(size_t size_class, Pool pool) {
-  if (virtual_) return system_reserve(size_class);
+Memory::Block Memory::take_block(size_t size_class, Pool pool) {
+  if (virtual_) return {system_reserve(size_class), true};
   auto& blocks = free_[static_cast<size_t>(pool)][size_class];
   if (blocks.empty()) {
     ++system_allocations_;
-    return system_allocate(size_class);
+    return {system_allocate(size_class), size_class >= kHugePage};
   }
   void* data = blocks.back();
   blocks.pop_back();
-  return data;
+  return {data, false};
 }
 
 void Memory::release(const Buffer& buffer) {

@@ -111,6 +111,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
 
   /// A block of at least `bytes` bytes (counted rounded up to 64), contents undefined. DeviceError when refused.
   std::shared_ptr<Buffer> allocate(int64_t bytes, Category category, Pool pool = Pool::device);
+  /// The same, all zero. What comes fresh from the system is so already and is not touched: its pages cost time when
+  /// they are first used, by the threads that use them.
+  std::shared_ptr<Buffer> allocate_zeroed(int64_t bytes, Category category, Pool pool = Pool::device);
 
   /// A block that somebody else made, such as one that processes share: it is counted as if it were allocated, and
   /// `owner`, whose get() is its address, goes with the last reference. DeviceError when refused.
@@ -146,7 +149,13 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// Under mutex_: refuses what the budget does not hold, and books the rest.
   void require_room(int64_t bytes, Category category, Pool pool) const;
   void book(int64_t bytes, Category category, Pool pool);
-  void* take_block(size_t size_class, Pool pool);
+  struct Block {
+    void* data = nullptr;
+    bool zeroed = false;  // fresh from the system, which clears what it gives
+  };
+  Block take_block(size_t size_class, Pool pool);
+  std::pair<std::shared_ptr<Buffer>, bool> take(int64_t bytes, Category category,
+                                                Pool pool);  // and whether it is zeroed
   void end_step();
   /// Gives the unused blocks back to the system that steps get from the arena from now on.
   void drop_replaced_blocks();

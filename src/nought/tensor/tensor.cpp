@@ -14,9 +14,7 @@ Tensor Tensor::empty(Memory& memory, Shape shape, DType dtype, Category category
 }
 
 Tensor Tensor::zeros(Memory& memory, Shape shape, DType dtype, Category category, Pool pool) {
-  Tensor tensor = empty(memory, shape, dtype, category, pool);
-  zero(tensor);
-  return tensor;
+  return Tensor(memory.allocate_zeroed(shape.numel() * size_of(dtype), category, pool), 0, shape, dtype);
 }
 
 double Tensor::item() const {
