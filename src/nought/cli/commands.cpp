@@ -15,6 +15,13 @@ CLI::App* add_command(CLI::App& app, const std::string& name, const std::string&
   return command;
 }
 
+void add_override_option(CLI::App& command, std::vector<std::string>& overrides, const std::string& example) {
+  command.add_option("--set", overrides, "Override a value of RUN.json, for instance " + example)
+      ->type_name("KEY=VALUE")
+      ->expected(1)
+      ->take_all();
+}
+
 void add_commands(CLI::App& app, Invocation& invocation) {
   add_train(app, invocation);
   add_check(app, invocation);

@@ -21,6 +21,9 @@ struct Invocation {
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
                       const std::vector<std::string>& examples);
 
+/// Adds --set KEY=VALUE, any number of them.
+void add_override_option(CLI::App& command, std::vector<std::string>& overrides, const std::string& example);
+
 /// Adds every subcommand.
 void add_commands(CLI::App& app, Invocation& invocation);
 

@@ -115,10 +115,7 @@ void add_eval(CLI::App& app, Invocation& invocation) {
       ->type_name("N");
   command->add_option("--batch-size", options->batch_size, "Sequences per rank and forward")->type_name("N");
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->add_option("--set", options->overrides, "Override a value of RUN.json, for instance training.bf16=true")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {

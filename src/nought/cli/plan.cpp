@@ -87,10 +87,7 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<PlanOptions>();
   command->add_option("RUN.json", options->run_file, "A run, or a model alone: a Hugging Face folder or config.json")
       ->required();
-  command->add_option("--set", options->overrides, "Override a value, for instance data.seq_length=8192")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_override_option(*command, options->overrides, "data.seq_length=8192");
   command->add_option("--ranks", options->ranks, "Processes that the run would have")->type_name("N");
   command->add_option("--stage", options->stage, "0 to 3, or all side by side; default: the run's")->type_name("S|all");
   command->add_flag("--json", options->json, "Print one JSON object");

@@ -64,10 +64,7 @@ void add_probe(CLI::App& app, Invocation& invocation) {
   command->add_option("--input", options->input, "safetensors with input_ids and labels, [batch, length]")->required();
   command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
-  command->add_option("--set", options->overrides, "Override a value of RUN.json, for instance training.bf16=true")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {

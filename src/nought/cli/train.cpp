@@ -30,10 +30,7 @@ struct TrainOptions {
 
 void add_run_options(CLI::App& command, TrainOptions& options) {
   command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections")->required();
-  command.add_option("--set", options.overrides, "Override a value, for instance training.max_steps=5")
-      ->type_name("KEY=VALUE")
-      ->expected(1)
-      ->take_all();
+  add_override_option(command, options.overrides, "training.max_steps=5");
 }
 
 /// A timeline for what the plan wants to know; the context's operations too, where they are traced or profiled.

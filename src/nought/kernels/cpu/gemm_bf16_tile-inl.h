@@ -83,6 +83,14 @@ NOUGHT_AVX512_BF16_INLINE inline void finish(const TileOfSums& tile, int64_t row
   lanes.store(out, sum);
 }
 
+/// Earlier sums are far away by now; they are needed when this tile's are done.
+inline void fetch_before(const TileOfSums& tile, int64_t rows, int64_t vectors) {
+  if (tile.before == nullptr) return;
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t vector = 0; vector < vectors; ++vector)
+      _mm_prefetch(reinterpret_cast<const char*>(tile.before + row * tile.before_stride + 16 * vector), _MM_HINT_T0);
+}
+
 NOUGHT_AVX512_BF16 inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
   __m512bh x, y;
   std::memcpy(&x, &a, sizeof x);
@@ -107,6 +115,7 @@ NOUGHT_AVX512_BF16 __attribute__((noinline)) void multiply_tile(int64_t k, const
   for (auto& row : sums)
 #pragma GCC unroll 4
     for (__m512& sum : row) sum = _mm512_setzero_ps();
+  fetch_before(tile, rows, vectors);
   const auto add_pair = [&](auto word_of) NOUGHT_AVX512_BF16 {
     __m512i columns[vectors];
 #pragma GCC unroll 4
@@ -192,8 +201,10 @@ class TilesLeft {
     for (int64_t column = 0; column < tile.columns; column += kTileColumns) {
       product.b = panel + 2 * column;
       product.column_tiles = tile.columns - column > 16 ? 2 : 1;
+      const TileOfSums part = tile.from(column);
+      fetch_before(part, rows, product.column_tiles);
       session.multiply(product);
-      finish_sums(tile.from(column), rows, sums);
+      finish_sums(part, rows, sums);
     }
   }
 
