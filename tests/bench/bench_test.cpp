@@ -76,6 +76,11 @@ TEST(Bench, collectives_in_bf16_stand_beside_as_many_elements_in_f32) {
   });
 }
 
+TEST(Bench, one_rank_has_no_collectives) {
+  const auto alone = make_self_communicator();
+  EXPECT_THROW(bench_collectives(*alone, Context::cpu(), DType::f32, 1, {1}), ConfigError);
+}
+
 TEST(Bench, collectives_in_f32_stand_beside_the_memory_that_they_touch) {
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
     const std::vector<Figure> figures = bench_collectives(ranks, context, DType::f32, 1, {1});

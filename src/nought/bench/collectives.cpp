@@ -160,6 +160,7 @@ class Bench {
 
 std::vector<Figure> bench_collectives(Communicator& ranks, const Context& context, DType dtype, int samples,
                                       const std::vector<int64_t>& mebibytes) {
+  require<ConfigError>(ranks.size() > 1, "a collective needs several ranks: add --ranks 2, or run under mpirun");
   std::vector<Figure> figures;
   Bench bench(ranks, context, samples);
   for (const int64_t mib : mebibytes) {

@@ -10,6 +10,7 @@
 #define NOUGHT_KERNELS_CPU_SIMD_INL_H_
 #endif
 
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -158,6 +159,40 @@ struct Whole {
   }
 };
 
+#if HWY_TARGET == HWY_AVX3
+
+/// Loads and stores that touch the first `count` lanes alone cost as much as whole ones.
+template <class D, class T>
+HWY_INLINE void copy_first(D /*d*/, const T* from, size_t count, T padding, T* lanes) {
+  using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+  const hn::Rebind<Bits, D> bits;
+  const auto there = hn::FirstN(bits, count);
+  const auto values = hn::MaskedLoad(there, bits, reinterpret_cast<const Bits*>(from));
+  hn::Store(hn::IfThenElse(there, values, hn::Set(bits, std::bit_cast<Bits>(padding))), bits,
+            reinterpret_cast<Bits*>(lanes));
+}
+template <class D, class T>
+HWY_INLINE void store_first(D /*d*/, const T* lanes, size_t count, T* to) {
+  using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+  const hn::Rebind<Bits, D> bits;
+  hn::BlendedStore(hn::Load(bits, reinterpret_cast<const Bits*>(lanes)), hn::FirstN(bits, count), bits,
+                   reinterpret_cast<Bits*>(to));
+}
+
+#else
+
+template <class D, class T>
+HWY_INLINE void copy_first(D d, const T* from, size_t count, T padding, T* lanes) {
+  for (size_t i = count; i < hn::Lanes(d); ++i) lanes[i] = padding;
+  std::memcpy(lanes, from, count * sizeof(T));
+}
+template <class D, class T>
+HWY_INLINE void store_first(D /*d*/, const T* lanes, size_t count, T* to) {
+  std::memcpy(to, lanes, count * sizeof(T));
+}
+
+#endif
+
 /// Access to the first `count` lanes, the others being `padding`.
 struct Partial {
   size_t count;
@@ -165,15 +200,14 @@ struct Partial {
   template <class D, class T>
   HWY_INLINE hn::Vec<D> load(D d, const T* from, float padding = 0) const {
     HWY_ALIGN T lanes[hn::MaxLanes(D())];
-    for (size_t i = count; i < hn::Lanes(d); ++i) lanes[i] = T(padding);
-    std::memcpy(lanes, from, count * sizeof(T));
+    copy_first(d, from, count, T(padding), lanes);
     return HWY_NAMESPACE::load(d, lanes);
   }
   template <class D, class T>
   HWY_INLINE void store(D d, hn::Vec<D> v, T* to) const {
     HWY_ALIGN T lanes[hn::MaxLanes(D())];
     HWY_NAMESPACE::store(d, v, lanes);
-    std::memcpy(to, lanes, count * sizeof(T));
+    store_first(d, lanes, count, to);
   }
   template <class D>
   HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> v) const {
