@@ -19,12 +19,17 @@ namespace {
 
 constexpr int64_t kPackedRows = 32;  // of a transposed A: a cache line of each stored row
 
+/// `extent` cut into the fewest intervals of at most `most`, nearly equal multiples of `grain`.
+constexpr int64_t even_share(int64_t extent, int64_t most, int64_t grain) {
+  return round_up(ceil_div(extent, ceil_div(extent, most)), grain);
+}
+
 /// A block of C is one thread's task. What it packs of B at a time, longest_chunk of k, fits the second cache.
 struct BlockShape {
   int64_t rows, columns, longest_chunk;
 
   /// Elements of k in all chunks but the last: nearly equal.
-  int64_t chunk(int64_t k) const { return round_up(ceil_div(k, ceil_div(k, longest_chunk)), kTileDepth); }
+  int64_t chunk(int64_t k) const { return even_share(k, longest_chunk, kTileDepth); }
 };
 
 /// A tile of C is 8 rows of 3 vectors: 24 sums, so that a dot product never waits for the one before, and 11 loads for
@@ -135,11 +140,6 @@ class Block {
   int64_t chunk_;
   Scratch b_, a_, sums_;
 };
-
-/// `extent` cut into the fewest intervals of at most `most`, nearly equal multiples of `grain`.
-int64_t even_share(int64_t extent, int64_t most, int64_t grain) {
-  return round_up(ceil_div(extent, ceil_div(extent, most)), grain);
-}
 
 /// Columns of a block of C: as many as the shape has, but fewer where that gives every thread of a team as much to do.
 int64_t block_columns(int64_t n, int64_t most, int64_t panel, int64_t down) {

@@ -15,11 +15,6 @@ namespace {
 /// Rows from the one that is read to the one that is fetched.
 constexpr int64_t kAhead = 32;
 
-/// The first `count` of 16 lanes.
-constexpr __mmask16 first(int64_t count) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
-}
-
 /// The first `count` of 32 lanes, count >= 0.
 constexpr __mmask32 first_32(int64_t count) {
   return static_cast<__mmask32>((uint64_t{1} << std::min<int64_t>(count, 32)) - 1);
@@ -53,7 +48,8 @@ NOUGHT_AVX512 void copy_tile(const bf16_t* from, int64_t stride, int64_t rows, i
                         i < rows ? _mm512_maskz_loadu_epi16(there, from + i * stride) : _mm512_setzero_si512());
 }
 
-/// to: 16 words, `step` elements from one to the next = the transpose of 16 rows of 16 words, zero where there are none.
+/// to: 16 words, `step` elements from one to the next = the transpose of 16 rows of 16 words, zero where there are
+/// none.
 NOUGHT_AVX512 void transpose(const bf16_t* from, int64_t stride, int64_t rows, int64_t elements, bf16_t* to,
                              int64_t step) {
   const __mmask32 there = first_32(elements);
@@ -107,7 +103,8 @@ NOUGHT_AVX512 void pack_rows(const bf16_t* from, int64_t stride, int64_t k, int6
     }
     for (; column < columns; column += width)
       for (int64_t begin = 0; begin < width; begin += 16) {
-        const __mmask16 keep = first(width), take = static_cast<__mmask16>(first(columns - column - begin) & keep);
+        const __mmask16 keep = first_16(width),
+                        take = static_cast<__mmask16>(first_16(columns - column - begin) & keep);
         const __m256i first_row = _mm256_maskz_loadu_epi16(take, low + column + begin);
         const __m256i second = _mm256_maskz_loadu_epi16(p + 1 < k ? take : __mmask16{0}, high + column + begin);
         _mm512_mask_storeu_epi32(to + column / width * panel + 2 * begin, keep, interleave(first_row, second));

@@ -33,10 +33,6 @@ struct TileOfSums {
   }
 };
 
-constexpr __mmask16 mask_of(int64_t columns, int64_t vector) {
-  return static_cast<__mmask16>((1u << std::clamp<int64_t>(columns - 16 * vector, 0, 16)) - 1);
-}
-
 NOUGHT_AVX512_BF16 inline __m512 widen(__m256i values) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16));
 }
@@ -141,7 +137,7 @@ NOUGHT_AVX512_BF16 __attribute__((noinline)) void multiply_tile(int64_t k, const
   if (tile.columns >= 16 * vectors) {
     finish_all([](int) { return Lanes<true>{}; });
   } else {
-    finish_all([&](int vector) { return Lanes<false>{mask_of(tile.columns, vector)}; });
+    finish_all([&](int vector) { return Lanes<false>{first_16(tile.columns - 16 * vector)}; });
   }
 }
 
@@ -216,7 +212,7 @@ class TilesLeft {
         if (tile.columns >= 16 * (vector + 1)) {
           finish(tile, row, vector, sum, Lanes<true>{});
         } else {
-          finish(tile, row, vector, sum, Lanes<false>{mask_of(tile.columns, vector)});
+          finish(tile, row, vector, sum, Lanes<false>{first_16(tile.columns - 16 * vector)});
         }
       }
   }

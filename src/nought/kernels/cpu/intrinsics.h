@@ -1,6 +1,9 @@
 // The intrinsics of x86-64, and the instruction sets that functions are compiled for one by one.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+
 #include <immintrin.h>
 
 #if !defined(__clang__)
@@ -14,3 +17,12 @@
 /// What a lambda in an inner loop needs: what it captures stays in registers.
 #define NOUGHT_AVX512_BF16_INLINE NOUGHT_AVX512_BF16 __attribute__((always_inline))
 #define NOUGHT_AMX __attribute__((target("amx-tile,amx-bf16")))
+
+namespace nought::cpu {
+
+/// The first `count` of 16 lanes; none below 0, all above 16.
+constexpr __mmask16 first_16(int64_t count) {
+  return static_cast<__mmask16>((1u << std::clamp<int64_t>(count, 0, 16)) - 1);
+}
+
+}  // namespace nought::cpu

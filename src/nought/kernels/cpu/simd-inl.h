@@ -161,10 +161,13 @@ struct Whole {
 
 #if HWY_TARGET == HWY_AVX3
 
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+
 /// Loads and stores that touch the first `count` lanes alone cost as much as whole ones.
 template <class D, class T>
 HWY_INLINE void copy_first(D /*d*/, const T* from, size_t count, T padding, T* lanes) {
-  using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+  using Bits = BitsOf<T>;
   const hn::Rebind<Bits, D> bits;
   const auto there = hn::FirstN(bits, count);
   const auto values = hn::MaskedLoad(there, bits, reinterpret_cast<const Bits*>(from));
@@ -173,7 +176,7 @@ HWY_INLINE void copy_first(D /*d*/, const T* from, size_t count, T padding, T* l
 }
 template <class D, class T>
 HWY_INLINE void store_first(D /*d*/, const T* lanes, size_t count, T* to) {
-  using Bits = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;
+  using Bits = BitsOf<T>;
   const hn::Rebind<Bits, D> bits;
   hn::BlendedStore(hn::Load(bits, reinterpret_cast<const Bits*>(lanes)), hn::FirstN(bits, count), bits,
                    reinterpret_cast<Bits*>(to));
