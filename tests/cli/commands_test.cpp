@@ -64,8 +64,9 @@ TEST(Commands, an_argument_too_many_is_named) { expect_usage_error("info now", "
 TEST(Info, shows_build_and_machine) {
   const Ended ended = run_nought("info");
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  for (const char* part : {"nought " NOUGHT_EXPECTED_VERSION "\n", "compiler", "build type", "CPU", "Highway target",
-                           "oneDNN", "cores", "threads", "memory", "Open MPI v", "mpirun", "self thread mpi"})
+  for (const char* part : {"nought " NOUGHT_EXPECTED_VERSION "\n", "compiler", "build type", "CPU", "instructions",
+                           "Highway target", "peak in f32", "peak in bf16", "oneDNN", "cores", "threads", "memory",
+                           "Open MPI v", "mpirun", "self thread mpi"})
     EXPECT_THAT(ended.out, HasSubstr(part));
   EXPECT_EQ(ended.err, "");
 }
@@ -86,17 +87,23 @@ TEST(Info, threads_are_what_the_user_asked_for) {
   EXPECT_EQ(nlohmann::json::parse(ended.out).at("threads_per_rank"), 3);
 }
 
-TEST(Info, says_who_multiplies_as_the_user_asked) {
+TEST(Info, says_which_instructions_are_used_as_the_user_asked) {
   const auto info = [](const std::string& wish) {
-    return run_program("env NOUGHT_AMX=" + wish + " " NOUGHT_PROGRAM " info --json");
+    return run_program("env NOUGHT_ISA=" + wish + " " NOUGHT_PROGRAM " info --json");
   };
-  const std::string left = nlohmann::json::parse(info("onednn").out).at("cpu").at("bf16_products");
-  EXPECT_EQ(left.find("AMX"), std::string::npos) << left;
-  const std::string twin = nlohmann::json::parse(info("emulated").out).at("cpu").at("bf16_products");
-  EXPECT_TRUE(twin == left || twin == "own AMX kernels, on emulated tiles") << twin;  // as the CPU can or not
+  const auto cpu = [&](const std::string& wish) { return nlohmann::json::parse(info(wish).out).at("cpu"); };
+  const nlohmann::json best = cpu("amx"), small = cpu("avx2"), twin = cpu("amx_emulated");
+  EXPECT_EQ(best.at("isa"), best.at("best_isa"));
+  EXPECT_EQ(small.at("isa"), best.at("best_isa") == "baseline" ? "baseline" : "avx2");
+  EXPECT_EQ(small.at("peak").at("bf16").at("name"), small.at("peak").at("f32").at("name"));
+  EXPECT_GT(best.at("peak").at("f32").at("flops"), 1e8);
+  EXPECT_EQ(small.at("bf16_products"), "oneDNN, in fp32");
+  const bool has_units = best.at("isa") == "amx" || best.at("isa") == "avx512_bf16";
+  EXPECT_EQ(twin.at("isa"), has_units ? nlohmann::json("amx_emulated") : best.at("isa"));
+  EXPECT_THAT(run_program("env NOUGHT_ISA=avx2 " NOUGHT_PROGRAM " info").out, HasSubstr("instructions   "));
   const Ended wrong = info("quick");
   EXPECT_NE(wrong.exit_code, 0);
-  EXPECT_THAT(wrong.err, HasSubstr("the environment variable NOUGHT_AMX is \"quick\": use \"onednn\""));
+  EXPECT_THAT(wrong.err, HasSubstr("the environment variable NOUGHT_ISA is \"quick\": use avx2, avx512"));
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
-#include "nought/kernels/cpu/gemm_bf16.h"
 
 namespace nought {
 namespace {
@@ -42,11 +41,17 @@ void expect_product(cpu::TileUnit unit, int64_t rows, int64_t columns, int64_t k
     }
 }
 
-TEST(DotTiles, products_are_exact_within_rounding) {
-  if (!cpu::has_bf16_gemm()) {
-    EXPECT_THROW(cpu::round_tile(nullptr, 0, 0, 0, nullptr), Error);
+TEST(DotTiles, without_the_instructions_tiles_are_refused) {
+  if (has_bf16_units()) {
+    EXPECT_NO_THROW(cpu::round_tile(nullptr, 0, 0, 0, nullptr));
     return;
   }
+  EXPECT_THROW(cpu::round_tile(nullptr, 0, 0, 0, nullptr), DeviceError);
+  EXPECT_THROW(cpu::multiply_dots(cpu::TileSession(cpu::TileUnit::none), {}, nullptr, 0, 0, nullptr, 0, 0, 0, false),
+               DeviceError);
+}
+
+TEST(DotTiles, products_are_exact_within_rounding) {
   for (const cpu::TileUnit unit : testing::tile_units())
     for (const int64_t rows : {1, 3, 4, 7, 40, 64})
       for (const int64_t columns : {10, 16, 40, 64, 80, 130})
@@ -55,7 +60,7 @@ TEST(DotTiles, products_are_exact_within_rounding) {
 }
 
 TEST(DotTiles, rounding_is_to_the_nearest) {
-  if (!cpu::has_bf16_gemm()) return;
+  if (!has_bf16_units()) return;  // the test above expects a refusal
   std::vector<float> values;
   for (uint64_t i = 0; i < 64; ++i) values.push_back(static_cast<float>(normal_at(3, i)));
   std::vector<bf16_t> rounded(values.size());

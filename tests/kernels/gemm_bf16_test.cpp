@@ -86,9 +86,17 @@ void expect_exact_within_rounding(const Case& each, cpu::TileUnit unit) {
 TEST(GemmBf16, without_the_instructions_a_product_fails) {
   const Case each{.sizes = {1, 1, 1}};
   if (testing::tile_units().empty()) {
-    EXPECT_THROW(multiply(each, Operands(each), cpu::TileUnit::none), Error);
+    EXPECT_THROW(multiply(each, Operands(each), cpu::TileUnit::none), DeviceError);
   } else {
     expect_exact_within_rounding(each, cpu::TileUnit::none);
+  }
+}
+
+TEST(GemmBf16, tiles_that_the_cpu_lacks_are_refused) {
+  if (cpu::may_use_amx()) {
+    EXPECT_NO_THROW(cpu::TileSession(cpu::TileUnit::amx));
+  } else {
+    EXPECT_THROW(cpu::TileSession(cpu::TileUnit::amx), DeviceError);
   }
 }
 

@@ -11,7 +11,8 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
-#include "nought/kernels/cpu/gemm_bf16.h"
+#include "nought/kernels/cpu/amx.h"
+#include "nought/kernels/isa.h"
 #include "nought/kernels/kernels.h"
 #include "nought/kernels/reference/reference.h"
 #include "nought/tensor/random.h"
@@ -54,11 +55,11 @@ inline Tensor random_tensor(Memory& memory, Shape shape, DType dtype, uint64_t s
   return converted(memory, x, dtype);
 }
 
-/// Dot products, the twin of AMX, and AMX where there is one. None without the instructions that all of them need.
+/// Dot products, the twin of AMX, and AMX where it is used. None without the instructions that all of them need.
 inline std::vector<cpu::TileUnit> tile_units() {
-  if (!cpu::has_bf16_gemm()) return {};
+  if (!has_bf16_units()) return {};
   std::vector<cpu::TileUnit> units{cpu::TileUnit::none, cpu::TileUnit::emulated};
-  if (cpu::tile_unit() == cpu::TileUnit::amx) units.push_back(cpu::TileUnit::amx);
+  if (isa() == Isa::amx) units.push_back(cpu::TileUnit::amx);
   return units;
 }
 

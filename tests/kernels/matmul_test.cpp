@@ -142,24 +142,26 @@ TEST_F(MatMulTest, sizes_and_dtypes_that_do_not_fit_are_errors) {
 }
 
 TEST_F(MatMulTest, the_number_of_threads_changes_no_bit) {
-  // A long k and few columns are where oneDNN would share the sums among threads; the others take its usual path.
-  constexpr std::array<int64_t, 3> kSizes[] = {{64, 96, 2048}, {257, 320, 864}, {16, 16, 4096},
-                                               {33, 70, 4096}, {40, 100, 2100}, {1, 512, 768}};
-  for (const auto [inputs, output] : {kDtypes[0], kDtypes[1], kDtypes[2]}) {
+  // A long k with few rows or columns is where oneDNN would share the sums among threads; the others take its usual
+  // path.
+  constexpr std::array<int64_t, 3> kSizes[] = {{64, 96, 2048},  {257, 320, 864}, {16, 16, 4096}, {33, 70, 4096},
+                                               {40, 100, 2100}, {1, 512, 768},   {512, 1, 768},  {768, 512, 1},
+                                               {1, 40, 5000},   {3, 1, 3001},    {7, 300, 1500}, {1, 1, 4096}};
+  for (const auto [inputs, output] : kDtypes) {
+    if (inputs == DType::f64) continue;
     for (const auto& [m, n, k] : kSizes) {
-      for (const int options : {0, 5, 11}) {
+      for (const int options : {0, 1, 2, 3, 5, 11, 14}) {
         const MatMul op = product(m, n, k, inputs, output, options);
         std::vector<Tensor> results;
-        for (const int threads : {1, 2, 4}) {
+        for (const int threads : {1, 2, 3, 8}) {
           const ThreadCount guard(threads);
           MatMul again = op;
           again.c = cloned(*memory_, op.c);
           cpu::run(again);
           results.push_back(again.c);
         }
-        SCOPED_TRACE(op.a.str() + " x " + op.b.str());
-        expect_same_bits(results[0], results[1]);
-        expect_same_bits(results[0], results[2]);
+        SCOPED_TRACE(fmt::format("{} x {}, options {}", op.a.str(), op.b.str(), options));
+        for (const Tensor& result : results) expect_same_bits(results[0], result);
       }
     }
   }

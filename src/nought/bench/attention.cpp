@@ -47,7 +47,7 @@ std::vector<Figure> bench_attention(const Context& context, const Limits& limits
         Figure figure{.name = fmt::format("{} T {} head {}", what, length, dim),
                       .work = flops,
                       .unit = "FLOP",
-                      .limit_name = "matrix peak",
+                      .limit_name = kMatrixPeak,
                       .facts = {{"extra memory", static_cast<double>(extra), "B"}}};
         measure(
             figure, samples, 0.05, [&] { return limits.matrix(dtype); }, run);

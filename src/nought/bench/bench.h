@@ -38,10 +38,10 @@ std::vector<Figure> bench_attention(const Context& context, const Limits& limits
 /// Updates, norms, activations, residuals and casts: bytes read and written once, against a triad.
 std::vector<Figure> bench_elementwise(const Context& context, const Limits& limits, DType dtype, int samples);
 
-/// all_reduce, reduce_scatter and all_gather of tensors of so many MiB: the bytes of the whole tensor. f32 stands beside
-/// MPI's own collective (when the ranks are processes) and beside the reads and writes of memory that no way of doing it
-/// can do without, by all ranks at once; other dtypes beside as many elements in f32. All ranks call it; each gets the
-/// figures.
+/// all_reduce, reduce_scatter and all_gather of tensors of so many MiB: the bytes of the whole tensor. f32 stands
+/// beside MPI's own collective (when the ranks are processes) and beside the reads and writes of memory that no way of
+/// doing it can do without, by all ranks at once; other dtypes beside as many elements in f32. All ranks call it; each
+/// gets the figures.
 std::vector<Figure> bench_collectives(Communicator& ranks, const Context& context, DType dtype, int samples,
                                       const std::vector<int64_t>& mebibytes = {1, 4, 16, 64, 256});
 

@@ -33,7 +33,7 @@ std::vector<Figure> bench_products(const Context& context, const Limits& limits,
     Figure figure{.name = fmt::format("{} {} {} x {} x {}", p.name, what, p.m, p.n, p.k),
                   .work = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k),
                   .unit = "FLOP",
-                  .limit_name = "matrix peak"};
+                  .limit_name = kMatrixPeak};
     measure(
         figure, samples, 0.05, [&] { return limits.matrix(dtype); }, [&] { context.run(product); });
     figures.push_back(std::move(figure));

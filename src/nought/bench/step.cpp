@@ -82,9 +82,10 @@ class OperationBooks {
       figure.name = fmt::format("{} x {}", book.runs, name);
       figure.work = computes ? book.work.flops : book.work.bytes;
       figure.unit = computes ? "FLOP" : "B";
-      figure.limit_name = computes ? "matrix peak" : "triad";
+      figure.limit_name = computes ? kMatrixPeak : "triad";
       figure.seconds.values.push_back(book.seconds);
-      figure.limits.values.push_back((computes ? peak : triad) / ranks_);
+      const double limit = (computes ? peak : triad) / ranks_;
+      figure.limits.values.push_back(computes ? std::max(limit, figure.reached(book.seconds)) : limit);
       share(figure, step_seconds);
     }
     Figure& figure = figures_[""];
@@ -137,7 +138,7 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   model.load(InitialState(1));
   Engine engine(model);
   const auto tokens = static_cast<double>(ranks.size() * bench.micro_batch * bench.seq_length);
-  Figure figure{.name = bench.name, .work = tokens, .unit = "tokens", .limit_name = "matrix peak"};
+  Figure figure{.name = bench.name, .work = tokens, .unit = "tokens", .limit_name = kMatrixPeak};
   figure.limited_work = tokens * training_flops_per_token(bench.config, bench.seq_length);
   int64_t made = 0;
   const auto step = [&] {
@@ -158,11 +159,15 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   OperationBooks breakdown(ranks.size());
   timeline->start();
   for (int i = 0; i < samples; ++i) {
-    const double peak = sum_of_all([&] { return limits.matrix(bench.sharding.dtype); });
+    const auto measure_peak = [&] { return sum_of_all([&] { return limits.matrix(bench.sharding.dtype); }); };
+    double peak = measure_peak();
     const double triad = sum_of_all(limits.memory);
     timeline->take();
-    figure.limits.values.push_back(peak);
     figure.seconds.values.push_back(seconds_of(step));
+    // All ranks measure again, whatever their own clocks say of the step.
+    peak =
+        raised_peak(std::max(peak, measure_peak()), figure.reached(figure.seconds.values.back()), [] { return 0.0; });
+    figure.limits.values.push_back(peak);
     breakdown.add(operations_of(timeline->take()), figure.seconds.values.back(), peak, triad);
   }
   const auto late = static_cast<double>(context.memory->system_allocations() - asked);

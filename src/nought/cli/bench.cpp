@@ -45,8 +45,11 @@ void print_figures(const BenchOptions& options, const std::vector<Figure>& figur
                    .dump(2));
     return;
   }
-  fmt::print("{} {} x {} {}, {} samples each\n", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),
+  fmt::print("{} {} x {} {}, {} samples each", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),
              threads_per_rank() == 1 ? "thread" : "threads", options.samples);
+  if (std::any_of(figures.begin(), figures.end(), [](const Figure& each) { return each.limit_name == kMatrixPeak; }))
+    fmt::print("; {}: {}", kMatrixPeak, matrix_peak_name(options.type()));
+  fmt::print("\n");
   fmt::print("{}", to_table(figures));
 }
 

@@ -1,7 +1,6 @@
 // nought info: what this build contains and what it finds on this machine.
 #include <fstream>
 #include <memory>
-#include <set>
 
 #include <dnnl.h>
 #include <fmt/format.h>
@@ -14,9 +13,12 @@
 #include "nought/base/error.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_mpirun.h"
 #include "nought/kernels/cpu/cpu.h"
+#include "nought/kernels/isa.h"
+#include "nought/kernels/limits.h"
 
 namespace nought {
 
@@ -40,15 +42,8 @@ int64_t memory_bytes(std::string_view key) {
   return std::strtoll(proc_value("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
 }
 
-std::vector<std::string> cpu_features() {
-  const std::vector<std::string> flags = split(proc_value("/proc/cpuinfo", "flags"), ' ');
-  const std::set<std::string> present(flags.begin(), flags.end());
-  std::vector<std::string> features;
-  for (const char* feature : {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16",
-                              "amx_tile", "amx_bf16", "amx_int8"})
-    if (present.count(feature) > 0) features.emplace_back(feature);
-  return features;
-}
+/// "fp32 FMA on AVX-512: 304 GFLOP/s", measured.
+Json peak(DType dtype) { return {{"name", matrix_peak_name(dtype)}, {"flops", measure_matrix_peak(dtype)}}; }
 
 /// The best of the instruction sets that Highway compiles the kernels for and this CPU has.
 std::string highway_target() { return hwy::TargetName(hwy::SupportedAndGeneratedTargets().front()); }
@@ -109,10 +104,13 @@ Json collect() {
   info["compiler"] = compiler();
   info["build_type"] = NOUGHT_BUILD_TYPE;
   info["sanitizers"] = NOUGHT_SANITIZED;
-  info["cpu"] = {{"model", proc_value("/proc/cpuinfo", "model name")},
+  info["cpu"] = {{"model", cpu_model()},
                  {"features", cpu_features()},
+                 {"isa", name_of(isa())},
+                 {"best_isa", name_of(cpu_isa())},
                  {"highway_target", highway_target()},
-                 {"bf16_products", cpu::bf16_products()}};
+                 {"bf16_products", cpu::bf16_products()},
+                 {"peak", {{"f32", peak(DType::f32)}, {"bf16", peak(DType::bf16)}}}};
   info["cores"] = {{"machine", cores.machine}, {"usable", cores.usable}};
   info["threads_per_rank"] = threads_per_rank();
   info["memory"] = {{"total_bytes", memory_bytes("MemTotal")}, {"available_bytes", memory_bytes("MemAvailable")}};
@@ -137,8 +135,15 @@ std::string to_text(const Json& info) {
   line("build type", string("/build_type") + (sanitizers.empty() ? "" : " with sanitizers " + sanitizers));
   line("CPU", string("/cpu/model"));
   line("CPU features", join(info["cpu"]["features"]));
+  const std::string used = string("/cpu/isa"), best = string("/cpu/best_isa");
+  line("instructions", used == best ? used : fmt::format("{}, as NOUGHT_ISA asks; this CPU has {}", used, best));
   line("Highway target", string("/cpu/highway_target"));
   line("bf16 products", string("/cpu/bf16_products"));
+  for (const char* dtype : {"f32", "bf16"}) {
+    const Json& peak = info["cpu"]["peak"][dtype];
+    line(fmt::format("peak in {}", dtype),
+         fmt::format("{}: {}", peak["name"].get<std::string>(), format_rate(peak["flops"].get<double>(), "FLOP/s")));
+  }
   line("oneDNN", fmt::format("{}, {}", string("/onednn/version"), string("/onednn/isa")));
   line("cores",
        fmt::format("{} usable of {}", info["cores"]["usable"].get<int>(), info["cores"]["machine"].get<int>()));
@@ -160,6 +165,7 @@ void add_info(CLI::App& app, Invocation& invocation) {
   command->add_flag("--json", *json, "Print one JSON object");
   command->callback([&invocation, json] {
     invocation.action = [json] {
+      use_threads(threads_per_rank());
       const Json info = collect();
       fmt::print("{}", *json ? info.dump(2) + "\n" : to_text(info));
       return 0;

@@ -11,6 +11,7 @@
 #include "nought/base/error.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch_mpirun.h"
+#include "nought/comm/common_isa.h"
 #include "nought/comm/mpi.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -39,16 +40,12 @@ void check_options(const LaunchOptions& options, const std::optional<JobPlace>& 
                    options.hostfile, std::strerror(errno));
 }
 
-void use_threads([[maybe_unused]] int threads) {
-#ifdef _OPENMP
-  omp_set_num_threads(threads);
-#endif
-}
-
 void run_in_job(const RankBody& body) {
   try {
     const Context context = Context::cpu();
     MpiWorld world(context);
+    const std::string difference = use_common_isa(world.world(), context, world.host_names());
+    if (!difference.empty() && world.world().rank() == 0) fmt::print("note: {}\n", difference);
     body(world.world(), context);
   } catch (...) {
     print_error(describe(std::current_exception()));
@@ -57,6 +54,12 @@ void run_in_job(const RankBody& body) {
 }
 
 }  // namespace
+
+void use_threads([[maybe_unused]] int threads) {
+#ifdef _OPENMP
+  omp_set_num_threads(threads);
+#endif
+}
 
 void add_launch_options(CLI::App& command, LaunchOptions& options) {
   command.add_option("--ranks", options.ranks, "Processes to run as, on this machine unless --hostfile is given")

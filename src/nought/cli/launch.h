@@ -21,6 +21,9 @@ struct LaunchOptions {
 /// Adds --ranks and --hostfile.
 void add_launch_options(CLI::App& command, LaunchOptions& options);
 
+/// OpenMP threads of the calling thread's kernels from here on.
+void use_threads(int threads);
+
 /// What a rank does, with the communicator of all ranks and the context that it computes with.
 using RankBody = std::function<void(Communicator& world, const Context& context)>;
 

@@ -25,7 +25,7 @@ struct TrainOptions {
   std::string trace_file;
 
   StartMode mode() const { return resume ? StartMode::resume : overwrite ? StartMode::overwrite : StartMode::fresh; }
-  RunPlan plan(int world_size) const { return resolve(load_run_config(run_file, overrides), world_size); }
+  RunPlan plan(int world_size) const { return resolve_run(load_run_config(run_file, overrides), world_size, mode()); }
 };
 
 void add_run_options(CLI::App& command, TrainOptions& options) {

@@ -10,6 +10,7 @@
 
 #include "nought/kernels/cpu/amx.h"
 #include "nought/kernels/cpu/parallel.h"
+#include "nought/kernels/isa.h"
 
 #if defined(__x86_64__)
 #include "nought/kernels/cpu/intrinsics.h"
@@ -33,15 +34,19 @@ thread_local volatile float g_sink;
 
 constexpr int kAccumulators = 12;
 
-void run_scalar(int64_t rounds) {
-  float sums[kAccumulators] = {};
-  const float a = 1.0F + static_cast<float>(rounds) * 1e-30F, b = 1e-20F;
+#if defined(__x86_64__)
+/// x86-64 without FMA: a multiplication and an addition.
+void run_sse(int64_t rounds) {
+  __m128 sums[kAccumulators];
+  for (__m128& sum : sums) sum = _mm_setzero_ps();
+  const __m128 a = _mm_set1_ps(1.0F + static_cast<float>(rounds) * 1e-30F), b = _mm_set1_ps(1e-20F);
   for (int64_t i = 0; i < rounds; ++i)
-    for (float& sum : sums) sum = sum * a + b;
-  g_sink = sums[0];
+    for (__m128& sum : sums) sum = _mm_add_ps(_mm_mul_ps(sum, a), b);
+  __m128 total = sums[0];
+  for (int i = 1; i < kAccumulators; ++i) total = _mm_add_ps(total, sums[i]);
+  g_sink = _mm_cvtss_f32(total);
 }
 
-#if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) void run_avx2(int64_t rounds) {
   __m256 sums[kAccumulators];
   for (__m256& sum : sums) sum = _mm256_setzero_ps();
@@ -96,20 +101,29 @@ NOUGHT_AMX void run_amx(int64_t rounds) {
   _tile_stored(0, result, 64);
   g_sink = result[0];
 }
+#else
+void run_scalar(int64_t rounds) {
+  float sums[kAccumulators] = {};
+  const float a = 1.0F + static_cast<float>(rounds) * 1e-30F, b = 1e-20F;
+  for (int64_t i = 0; i < rounds; ++i)
+    for (float& sum : sums) sum = sum * a + b;
+  g_sink = sums[0];
+}
 #endif
 
-/// The widest loop for the dtype on this CPU.
+/// The widest loop for the dtype that this process may run.
 Peak choose_peak([[maybe_unused]] DType dtype) {
 #if defined(__x86_64__)
-  if (dtype == DType::bf16) {
-    if (cpu::may_use_amx()) return {"amx", 4 * 2.0 * 16 * 16 * 32, run_amx};
-    if (__builtin_cpu_supports("avx512bf16")) return {"avx512_bf16", kAccumulators * 2.0 * 32, run_avx512_bf16};
-  }
-  if (__builtin_cpu_supports("avx512f")) return {"avx512", kAccumulators * 2.0 * 16, run_avx512};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    return {"avx2", kAccumulators * 2.0 * 8, run_avx2};
+  const Isa best = isa();
+  if (dtype == DType::bf16 && best == Isa::amx) return {"bf16 tiles on AMX", 4 * 2.0 * 16 * 16 * 32, run_amx};
+  if (dtype == DType::bf16 && best == Isa::avx512_bf16)
+    return {"bf16 dot products on AVX512-BF16", kAccumulators * 2.0 * 32, run_avx512_bf16};
+  if (best >= Isa::avx512) return {"fp32 FMA on AVX-512", kAccumulators * 2.0 * 16, run_avx512};
+  if (best >= Isa::avx2) return {"fp32 FMA on AVX2", kAccumulators * 2.0 * 8, run_avx2};
+  return {"fp32 on SSE", kAccumulators * 2.0 * 4, run_sse};
+#else
+  return {"fp32 without vectors", kAccumulators * 2.0, run_scalar};
 #endif
-  return {"scalar", kAccumulators * 2.0, run_scalar};
 }
 
 /// Calls body(thread) on every thread of the team at once; seconds until the last is done.

@@ -10,10 +10,11 @@
 
 namespace nought {
 
-/// FLOP/s of a loop of multiply-adds that never leaves the registers, of all threads together: AMX tiles or AVX512-BF16
-/// dot products for bf16 where the CPU has them, else fp32 FMA of AVX-512 or AVX2. Other 16-bit dtypes count as f32.
+/// FLOP/s of a loop of multiply-adds that never leaves the registers, of all threads together, on the best path that
+/// isa() leaves to products of the dtype: AMX tiles or AVX512-BF16 dot products for bf16, else fp32 FMA of AVX-512 or
+/// AVX2. Other 16-bit dtypes are multiplied in fp32.
 double measure_matrix_peak(DType dtype);
-/// Which of them measure_matrix_peak uses: "amx", "avx512_bf16", "avx512", "avx2" or "scalar".
+/// The path: "bf16 tiles on AMX", "fp32 FMA on AVX-512".
 std::string_view matrix_peak_name(DType dtype);
 
 /// B/s of a[i] = b[i] + s * c[i] over arrays far larger than the caches, of all threads together; 3 arrays count. The

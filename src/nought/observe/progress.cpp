@@ -59,8 +59,10 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
                           summary.tokens_per_step));
   line_.print(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
                           summary.zero_stage));
-  line_.print(fmt::format("speed   {} per token (6 Psi + 6 L h s); matrix products run at {} here, which is 100% MFU",
-                          format_rate(summary.flops_per_token, "FLOP"), format_rate(summary.peak_flops, "FLOP/s")));
+  peak_flops_ = summary.peak_flops;
+  line_.print(fmt::format("speed   {} per token (6 Psi + 6 L h s); 100% MFU is {}: {}",
+                          format_rate(summary.flops_per_token, "FLOP"), format_rate(summary.peak_flops, "FLOP/s"),
+                          summary.peak_name));
   if (first_step_ > 0) line_.print(fmt::format("resume  after step {}", first_step_));
 }
 
@@ -78,6 +80,10 @@ void ProgressPrinter::on_step(const StepReport& report) {
   const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1 ||
                      report.profile;
   if (!stays && !line_.live()) return;
+  if (report.peak_flops > peak_flops_) {
+    peak_flops_ = report.peak_flops;
+    line_.print(fmt::format("speed   the machine got faster: 100% MFU is {} now", format_rate(peak_flops_, "FLOP/s")));
+  }
   const double mean = std::accumulate(recent_seconds_.begin(), recent_seconds_.end(), 0.0) /
                       static_cast<double>(recent_seconds_.size());
   const std::string line =

@@ -34,7 +34,7 @@ class ProgressPrinter final : public TrainObserver {
   RankMemory predicted_;
   int64_t max_steps_ = 0, first_step_ = 0;
   std::deque<double> recent_seconds_;  // of the last steps: the ETA follows the machine
-  double trained_seconds_ = 0;
+  double trained_seconds_ = 0, peak_flops_ = 0;
 };
 
 }  // namespace nought

@@ -149,6 +149,23 @@ void with_io_errors(const fs::path& path, F&& f) {
   }
 }
 
+[[noreturn]] void fail_damaged(const fs::path& path, const nlohmann::json::exception& error) {
+  fail<IoError>("{}/manifest.json is damaged ({}): resume from an earlier checkpoint", path.string(), error.what());
+}
+
+CheckpointInfo info_of(const nlohmann::json& manifest, const fs::path& path) {
+  require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path.string(),
+                   manifest.at("format").dump(), kFormat);
+  const nlohmann::json& scale = manifest.at("loss_scale");
+  return {.step = manifest.at("step"),
+          .world_size = manifest.at("world_size"),
+          .zero_stage = manifest.at("zero_stage"),
+          .run = manifest.at("run"),
+          .skipped = manifest.at("skipped"),
+          .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")},
+          .model_state = manifest.value("model_state", std::vector<double>())};
+}
+
 }  // namespace
 
 bool is_checkpoint(const fs::path& path) {
@@ -188,6 +205,15 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) {
   return paths;
 }
 
+CheckpointInfo read_checkpoint_info(const fs::path& path) {
+  const nlohmann::json manifest = read_json(path / kManifest);
+  try {
+    return info_of(manifest, path);
+  } catch (const nlohmann::json::exception& error) {
+    fail_damaged(path, error);
+  }
+}
+
 void remove_old_checkpoints(const fs::path& folder, int64_t keep) {
   if (keep <= 0) return;
   const std::vector<fs::path> paths = list_checkpoints(folder);
@@ -204,16 +230,7 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
   const nlohmann::json manifest = read_json(path_ / kManifest);
   std::map<std::string, Shape> shapes;
   try {
-    require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path_.string(),
-                     manifest.at("format").dump(), kFormat);
-    const nlohmann::json& scale = manifest.at("loss_scale");
-    info_ = {.step = manifest.at("step"),
-             .world_size = manifest.at("world_size"),
-             .zero_stage = manifest.at("zero_stage"),
-             .run = manifest.at("run"),
-             .skipped = manifest.at("skipped"),
-             .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")},
-             .model_state = manifest.value("model_state", std::vector<double>())};
+    info_ = info_of(manifest, path_);
     for (const nlohmann::json& entry : manifest.at("blocks")) {
       const std::string parameter = entry.at("parameter");
       Shape shape;
@@ -231,7 +248,7 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
                          path_.string(), parameter.name, found->second, parameter.shape);
       }
   } catch (const nlohmann::json::exception& error) {
-    fail<IoError>("{}/manifest.json is damaged ({}): resume from an earlier checkpoint", path_.string(), error.what());
+    fail_damaged(path_, error);
   }
   for (auto& [key, blocks] : blocks_) {
     std::sort(blocks.begin(), blocks.end(),

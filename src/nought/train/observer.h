@@ -28,7 +28,8 @@ struct RunSummary {
   int64_t first_step = 0, max_steps = 0;  // updates made before, and in the end
   int64_t tokens_per_step = 0;
   double flops_per_token = 0;  // 6 Psi + 6 L h s, the head counted once
-  double peak_flops = 0;       // measured: matrix products of all ranks together, per second
+  double peak_flops = 0;       // measured: what matrix products of all ranks together cannot exceed, per second
+  std::string peak_name;       // "fp32 FMA on AVX-512", see kernels/limits.h
   std::vector<std::string> notes;
 };
 
@@ -37,7 +38,8 @@ struct StepReport {
   double loss = 0, grad_norm = 0, lr = 0;
   double seconds = 0;
   double tokens_per_second = 0;  // of all ranks
-  double mfu = 0;                // flops_per_token * tokens_per_second / peak_flops
+  double mfu = 0;                // flops_per_token * tokens_per_second / peak_flops, at most 1
+  double peak_flops = 0;         // measured again where it was exceeded
   int64_t bytes_sent = 0;        // by rank 0 in this step, over all collectives
   double loss_scale = 0;         // that the step was computed with; 0 without scaling
   double next_loss_scale = 0;

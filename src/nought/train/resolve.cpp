@@ -32,7 +32,8 @@ int64_t model_number(const Json& model, std::initializer_list<const char*> keys)
 
 }  // namespace
 
-Resolver::Resolver(const RunConfig& config, int world_size) : config_(config), origins_(config.origins) {
+Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& automatic)
+    : config_(config), automatic_bf16_(automatic), origins_(config.origins) {
   require<ConfigError>(1 <= world_size && world_size <= kLargestCount, "world size: expected 1 to {} ranks, got {}",
                        kLargestCount, world_size);
   plan_.world_size = world_size;
@@ -386,6 +387,8 @@ void Resolver::explain_automatic_buckets() {
   explain("stage3_param_persistence_threshold", 10 * hidden, "10 x hidden_size");
 }
 
-RunPlan resolve(const RunConfig& config, int world_size) { return Resolver(config, world_size).run(); }
+RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automatic) {
+  return Resolver(config, world_size, automatic).run();
+}
 
 }  // namespace nought

@@ -1,10 +1,28 @@
 // What a run computes, accumulates, communicates and keeps its numbers in.
+#include "nought/kernels/isa.h"
 #include "nought/train/resolver.h"
 
 namespace nought {
 
+AutoBf16 bf16_of_cpu() {
+  return {has_bf16_units(), has_bf16_units() ? fmt::format("this CPU has {}", describe_bf16_units())
+                                             : std::string("this CPU has no bf16 units")};
+}
+
+/// "auto" counts as not given: DeepSpeed's key may say otherwise, and fp16 excludes it.
+Candidate<bool> Resolver::training_bf16() const {
+  const Auto<bool>& bf16 = config_.training.bf16;
+  const std::string path = "training.bf16";
+  const std::string name = origins_.is_override(path) ? "--set " + path : path;
+  if (!bf16.automatic())
+    return {bf16.value, bf16.given(), origins_.place(path), bf16.given() ? name : "default of " + path};
+  if (config_.training.fp16.value) return {false, false, origins_.place(path), name + ": auto <- training.fp16"};
+  return {automatic_bf16_.value, false, origins_.place(path),
+          fmt::format("{}: auto <- {}", name, automatic_bf16_.reason)};
+}
+
 void Resolver::resolve_precision() {
-  const auto bf16 = merge("bf16.enabled", ds_.bf16.enabled, training("bf16", config_.training.bf16));
+  const auto bf16 = merge("bf16.enabled", ds_.bf16.enabled, training_bf16());
   const auto fp16 = merge("fp16.enabled", ds_.fp16.enabled, training("fp16", config_.training.fp16));
   require<ConfigError>(!bf16.value || !fp16.value, "{} and {} are both true; choose one", bf16.place, fp16.place);
   plan_.dtype = bf16.value ? DType::bf16 : fp16.value ? DType::f16 : DType::f32;

@@ -28,7 +28,7 @@ struct Candidate {
 
 class Resolver {
  public:
-  Resolver(const RunConfig& config, int world_size);
+  Resolver(const RunConfig& config, int world_size, const AutoBf16& automatic);
 
   RunPlan run();
 
@@ -37,6 +37,7 @@ class Resolver {
   void resolve_data();
   void resolve_sources();
   void resolve_batch();
+  Candidate<bool> training_bf16() const;
   void resolve_precision();
   void resolve_loss_scale();
   void resolve_gradients();
@@ -150,6 +151,7 @@ class Resolver {
   void warn(std::string message) { plan_.warnings.push_back(std::move(message)); }
 
   const RunConfig& config_;
+  const AutoBf16 automatic_bf16_;
   const Origins& origins_;
   RunPlan plan_;
   DsConfig ds_;

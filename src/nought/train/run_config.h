@@ -210,7 +210,7 @@ struct TrainingConfig {
   SchedulerArgs lr_scheduler_kwargs;
   Setting<int64_t> warmup_steps{0};
   Setting<double> warmup_ratio{0.0};
-  Setting<bool> bf16{false};
+  Auto<bool> bf16;
   Setting<bool> fp16{false};
   Setting<Fp8Scaling> fp8{Fp8Scaling::none};
   Setting<int64_t> fp8_amax_history{int64_t{16}};
@@ -254,7 +254,8 @@ struct TrainingConfig {
     v("lr_scheduler_kwargs", lr_scheduler_kwargs, "");
     v("warmup_steps", warmup_steps, "updates in which the learning rate rises from 0");
     v("warmup_ratio", warmup_ratio, "the same as a part of all updates; warmup_steps goes before it");
-    v("bf16", bf16, "compute in bfloat16, with fp32 master weights");
+    v("bf16", bf16,
+      "compute in bfloat16, with fp32 master weights; auto = where every rank's CPU has units for it; default: false");
     v("fp16", fp16, "compute in half precision, with fp32 master weights and loss scaling (deepspeed.fp16)");
     v("fp8", fp8,
       "multiply in the blocks' linear layers what 8 bits hold: E4M3 for inputs and weights, E5M2 for gradients; scaled "

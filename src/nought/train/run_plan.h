@@ -115,8 +115,16 @@ struct RunPlan {
   std::vector<std::string> warnings;
 };
 
+/// What training.bf16 = "auto" stands for.
+struct AutoBf16 {
+  bool value = false;
+  std::string reason;  // "this CPU has bf16 dot products (AVX512-BF16)"
+};
+/// By the instruction set of this process (kernels/isa.h), never by a clock.
+AutoBf16 bf16_of_cpu();
+
 /// Settles every value of the run. ConfigError, one line naming the places and the values, where they contradict.
-RunPlan resolve(const RunConfig& config, int world_size);
+RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automatic = bf16_of_cpu());
 
 /// The plan with max_steps, and whatever depends on it (the schedule's length and warmup), filled in from the number
 /// of updates in one epoch; unchanged if max_steps was given.

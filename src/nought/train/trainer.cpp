@@ -5,9 +5,10 @@
 #include <iterator>
 #include <type_traits>
 
+#include "nought/kernels/isa.h"
+#include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
 #include "nought/train/hf_folder.h"
-#include "nought/train/matmul_rate.h"
 #include "nought/train/trace.h"
 
 namespace nought {
@@ -100,7 +101,7 @@ void Trainer::load() {
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
 }
 
-RunSummary Trainer::summary(double peak_flops, int64_t first_step) const {
+RunSummary Trainer::summary(int64_t first_step) const {
   RunSummary summary{.family = decoder_.config().family,
                      .start = start_,
                      .parameters = decoder_.parameter_count(),
@@ -113,7 +114,8 @@ RunSummary Trainer::summary(double peak_flops, int64_t first_step) const {
                      .max_steps = plan_.max_steps,
                      .tokens_per_step = sampler_.targets_per_step(),
                      .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length),
-                     .peak_flops = peak_flops,
+                     .peak_flops = peak_->flops(),
+                     .peak_name = std::string(matrix_peak_name(plan_.dtype)),
                      .notes = decoder_.config().notes};
   if (model_.reduce_buckets() < decoder_.units().size())
     summary.notes.push_back(
@@ -129,19 +131,30 @@ RunSummary Trainer::summary(double peak_flops, int64_t first_step) const {
   return summary;
 }
 
-void Trainer::run() {
+void Trainer::measure_machine() {
   Memory& memory = *context_.memory;
   memory.set_limit(0);  // the measurement is no part of training: neither of its budget nor of its peaks
-  const double peak_flops = measure_matmul_rate(ranks_, context_, plan_.dtype);
+  peak_.emplace(ranks_, context_, plan_.dtype);
+  if (plan_.dtype == DType::bf16 && !has_bf16_units()) {
+    const double bf16 = measure_product_rate(context_, DType::bf16), f32 = measure_product_rate(context_, DType::f32);
+    notes_.push_back(
+        fmt::format("this CPU has no bf16 units: a rank's matrix products run at {} in bf16 and {} in fp32; "
+                    "training.bf16 = \"auto\" chooses what the CPU has units for",
+                    format_rate(bf16, "FLOP/s"), format_rate(f32, "FLOP/s")));
+  }
   memory.set_limit(plan_.device_memory);
   memory.ledger().reset_peaks();
-  const RunSummary start = summary(peak_flops, steps_made());
+}
+
+void Trainer::run() {
+  measure_machine();
+  const RunSummary start = summary(steps_made());
   tell([&](TrainObserver& observer) { observer.on_start(start); });
   if (!plan_.trace_file.empty()) traced_step_ = std::min(start.first_step + kTracedStep, plan_.max_steps);
 
   int64_t saved = start.first_step == 0 ? -1 : start.first_step, validated = -1;
   while (steps_made() < plan_.max_steps) {
-    const StepReport report = timed_step(start.flops_per_token, peak_flops);
+    const StepReport report = timed_step(start.flops_per_token);
     tell([&](TrainObserver& observer) { observer.on_step(report); });
     if (validates_after(report.step)) validate(), validated = report.step;
     if (plan_.save_steps > 0 && report.step % plan_.save_steps == 0) save(), saved = report.step;
@@ -161,9 +174,9 @@ RouterLoads Trainer::expert_loads() {
   return loads;
 }
 
-StepReport Trainer::timed_step(double flops_per_token, double peak_flops) {
+StepReport Trainer::timed_step(double flops_per_token) {
   Timeline* timeline = ranks_.timeline();
-  if (timeline == nullptr) return step(flops_per_token, peak_flops);
+  if (timeline == nullptr) return step(flops_per_token);
   const int64_t number = steps_made() + 1;
   const bool traced = number == traced_step_, profiled = plan_.profile && number == plan_.profile->step;
   if (traced || profiled) {
@@ -174,9 +187,9 @@ StepReport Trainer::timed_step(double flops_per_token, double peak_flops) {
   const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger;
   recorded ? timeline->start() : timeline->stop();
   const Span::Clock::time_point origin = Span::Clock::now();
-  StepReport report = step(flops_per_token, peak_flops);
+  StepReport report = step(flops_per_token);
   std::vector<Span> spans = timeline->take();
-  if (profiled) report.profile = profile_of(spans, report, flops_per_token, peak_flops);
+  if (profiled) report.profile = profile_of(spans, report, flops_per_token);
   if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(spans);
   if (plan_.comms_logger) {
     std::vector<Span> collectives = collectives_of(spans, plan_.logged_collectives);
@@ -193,8 +206,7 @@ StepReport Trainer::timed_step(double flops_per_token, double peak_flops) {
   return report;
 }
 
-StepProfile Trainer::profile_of(std::span<const Span> spans, const StepReport& report, double flops_per_token,
-                                double peak_flops) const {
+StepProfile Trainer::profile_of(std::span<const Span> spans, const StepReport& report, double flops_per_token) const {
   StepProfile profile{.options = *plan_.profile,
                       .step = report.step,
                       .seconds = report.seconds,
@@ -205,7 +217,8 @@ StepProfile Trainer::profile_of(std::span<const Span> spans, const StepReport& r
                       .accumulation = plan_.accumulation,
                       .seq_length = plan_.data.seq_length};
   profile.model_flops = flops_per_token * static_cast<double>(sampler_.targets_per_step()) / ranks_.size();
-  profile.peak_flops = peak_flops / ranks_.size();
+  const double estimate = profile.model_flops * (1 + profile.options.recompute_factor / 3);
+  profile.peak_flops = std::max(peak_->flops() / ranks_.size(), estimate / report.seconds);
   add_spans(spans, profile);
   profile.model.name = decoder_.config().family;
   profile.model.parameters = decoder_.parameter_count();
@@ -224,7 +237,7 @@ void Trainer::forget_spans() {
   if (Timeline* timeline = ranks_.timeline()) timeline->take();
 }
 
-StepReport Trainer::step(double flops_per_token, double peak_flops) {
+StepReport Trainer::step(double flops_per_token) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t bytes_before = ranks_.traffic().total_bytes(), made = steps_made();
   std::vector<Batch> batches;
@@ -243,7 +256,8 @@ StepReport Trainer::step(double flops_per_token, double peak_flops) {
   if (plan_.memory_breakdown) report.memory = result.memory;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;
-  report.mfu = flops_per_token * report.tokens_per_second / peak_flops;
+  if (ranks_.rank() == 0) report.mfu = peak_->share_of(flops_per_token * report.tokens_per_second);
+  report.peak_flops = peak_->flops();
   return report;
 }
 

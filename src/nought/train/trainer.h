@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "nought/train/checkpoint.h"
 #include "nought/train/engine.h"
 #include "nought/train/observer.h"
+#include "nought/train/peak.h"
+#include "nought/train/run_config.h"
 #include "nought/train/run_data.h"
 #include "nought/train/run_plan.h"
 
@@ -25,6 +28,9 @@ enum class StartMode : uint8_t {
 ModelConfig model_config_of(const RunPlan& plan);
 /// How a plan's run shards its model.
 ShardedModel::Options sharding_of(const RunPlan& plan);
+/// The plan of a run that begins, or continues, here: training.bf16 = "auto" stays what the last checkpoint of the output
+/// folder was trained in, and is decided by the CPU where there is none.
+RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode);
 /// Finds out what would stop a run, without allocating anything: the model and its weight files, the data files, the
 /// output folder, the checkpoint. Throws what the run would throw.
 void validate_run(const RunPlan& plan, StartMode mode);
@@ -42,12 +48,13 @@ class Trainer {
 
  private:
   void load();
-  RunSummary summary(double peak_flops, int64_t first_step) const;
+  /// Before the first step. Collective.
+  void measure_machine();
+  RunSummary summary(int64_t first_step) const;
   /// A step, and what the context's timeline has to say about it.
-  StepReport timed_step(double flops_per_token, double peak_flops);
-  StepProfile profile_of(std::span<const Span> spans, const StepReport& report, double flops_per_token,
-                         double peak_flops) const;
-  StepReport step(double flops_per_token, double peak_flops);
+  StepReport timed_step(double flops_per_token);
+  StepProfile profile_of(std::span<const Span> spans, const StepReport& report, double flops_per_token) const;
+  StepReport step(double flops_per_token);
   void forget_spans();
   RouterLoads expert_loads();
   void save();
@@ -71,6 +78,7 @@ class Trainer {
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
+  std::optional<MatrixPeak> peak_;  // once run() has measured it
   std::string start_;
   int64_t traced_step_ = 0;  // 0: none
   std::vector<CollectiveTotal> collectives_;

@@ -58,6 +58,16 @@ ModelConfig model_config_of(const RunPlan& plan) {
   return config;
 }
 
+RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
+  const std::vector<fs::path> checkpoints =
+      mode == StartMode::resume ? list_checkpoints(config.training.output_dir.value) : std::vector<fs::path>();
+  if (checkpoints.empty()) return resolve(config, world_size);
+  const nlohmann::json run = read_checkpoint_info(checkpoints.back()).run;
+  const auto dtype = run.is_object() ? run.value("dtype", std::string()) : std::string();
+  return resolve(config, world_size,
+                 {dtype == name_of(DType::bf16), fmt::format("{} is in {}", checkpoints.back().string(), dtype)});
+}
+
 void validate_run(const RunPlan& plan, StartMode mode) {
   require_trainable(plan);
   const Decoder decoder(model_config_of(plan));

@@ -1,11 +1,9 @@
 #include "nought/kernels/cpu/amx.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 #include "nought/base/error.h"
-#include "nought/kernels/cpu/gemm_bf16.h"
+#include "nought/kernels/isa.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -121,8 +119,21 @@ void multiply_emulated(const TileProduct& product) {
     }
 }
 
-/// Small whole numbers, whose sums are exact in any order, different in every place.
-bool agrees_with_twin() {
+}  // namespace
+
+bool may_use_amx() {
+  static const bool may = [] {
+    uint32_t a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+    const bool tiles = (d >> 24 & 1) != 0, bf16 = (d >> 22 & 1) != 0;
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM: Linux asks to be asked
+    return tiles && bf16 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return may;
+}
+
+// Small whole numbers, whose sums are exact in any order, different in every place.
+bool amx_agrees_with_twin() {
   constexpr int64_t kDepths = 2;
   alignas(64) bf16_t a[kDepths * kLeftTiles], b[kDepths * kTileDepth * kTileColumns];
   for (int64_t i = 0; i < kDepths * kLeftTiles; ++i) {
@@ -137,38 +148,21 @@ bool agrees_with_twin() {
   return std::memcmp(expected, found, sizeof found) == 0;
 }
 
-TileUnit choose_unit() {
-  const char* text = std::getenv("NOUGHT_AMX");
-  const std::string_view wish = text == nullptr ? "" : text;
-  require<ConfigError>(wish.empty() || wish == "onednn" || wish == "emulated",
-                       "the environment variable NOUGHT_AMX is \"{}\": use \"onednn\" (leave AMX to oneDNN), "
-                       "\"emulated\" (for tests) or unset it",
-                       wish);
-  if (wish == "onednn" || !has_bf16_gemm()) return TileUnit::none;
-  if (wish == "emulated") return TileUnit::emulated;
-  return may_use_amx() && agrees_with_twin() ? TileUnit::amx : TileUnit::none;
-}
-
-}  // namespace
-
-bool may_use_amx() {
-  static const bool may = [] {
-    uint32_t a = 0, b = 0, c = 0, d = 0;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-    const bool tiles = (d >> 24 & 1) != 0, bf16 = (d >> 22 & 1) != 0;
-    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM: Linux asks to be asked
-    return tiles && bf16 && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-  }();
-  return may;
-}
-
 TileUnit tile_unit() {
-  static const TileUnit unit = choose_unit();
-  return unit;
+  switch (isa()) {
+    case Isa::amx:
+      return TileUnit::amx;
+    case Isa::amx_emulated:
+      return TileUnit::emulated;
+    default:
+      return TileUnit::none;
+  }
 }
 
 TileSession::TileSession(TileUnit unit) : unit_(unit) {
-  if (unit_ == TileUnit::amx) set_up_tiles();
+  if (unit_ != TileUnit::amx) return;
+  require<DeviceError>(may_use_amx(), "this CPU has no AMX tiles, or the system does not grant them");
+  set_up_tiles();
 }
 
 TileSession::~TileSession() {
@@ -182,10 +176,11 @@ void TileSession::multiply(const TileProduct& product) const {
 #else
 
 bool may_use_amx() { return false; }
+bool amx_agrees_with_twin() { return false; }
 TileUnit tile_unit() { return TileUnit::none; }
 TileSession::TileSession(TileUnit unit) : unit_(unit) {}
 TileSession::~TileSession() = default;
-void TileSession::multiply(const TileProduct&) const { fail("this machine has no AMX"); }
+void TileSession::multiply(const TileProduct&) const { fail<DeviceError>("this CPU has no AMX tiles"); }
 
 #endif
 

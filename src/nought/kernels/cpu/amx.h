@@ -11,12 +11,12 @@ namespace nought::cpu {
 /// What products of tiles are computed on.
 enum class TileUnit { none, amx, emulated };
 
-/// Whether the CPU has AMX with bf16 and the kernel grants this process the state of its tiles.
+/// Whether the CPU has AMX with bf16 and the operating system grants this process the state of its tiles.
 bool may_use_amx();
+/// Whether a product on AMX has the bits of its twin. Only where may_use_amx() and the CPU has AVX-512.
+bool amx_agrees_with_twin();
 
-/// The unit of this process: AMX where it may be used and a product of tiles has the bits of the twin's. The
-/// environment variable NOUGHT_AMX overrides it: "onednn" leaves AMX to that library, "emulated" takes the twin (on
-/// CPUs with AVX512-BF16). Throws ConfigError at other values.
+/// The unit of isa().
 TileUnit tile_unit();
 
 /// Rows and columns of C that one call computes, as two by two tiles, and what it takes of k at a time.

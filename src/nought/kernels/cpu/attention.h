@@ -54,7 +54,7 @@ struct AttentionRows {
 /// Whether attention multiplies by bf16 dot products: then probabilities are rounded to bf16 before they meet the
 /// values, and so are gradients of scores.
 inline bool takes_dots(const AttentionShape& shape, DType dtype) {
-  return dtype == DType::bf16 && has_bf16_gemm() && shape.head_dim % 2 == 0 && shape.value_dim() % 2 == 0;
+  return dtype == DType::bf16 && has_bf16_units() && shape.head_dim % 2 == 0 && shape.value_dim() % 2 == 0;
 }
 
 /// One element of a float tensor: for a handful of values, such as one per head.

@@ -1,5 +1,5 @@
-// Products of the small bf16 tiles of attention into fp32, by AVX512-BF16 dot products or AMX. Call only where
-// has_bf16_gemm().
+// Products of the small bf16 tiles of attention into fp32, by AVX512-BF16 dot products or AMX. DeviceError unless
+// has_bf16_units().
 #pragma once
 
 #include <cstdint>

@@ -172,20 +172,14 @@ void multiply_by(const Bf16Product& product, TileUnit unit) {
 
 }  // namespace
 
-bool has_bf16_gemm() {
-  static const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
-  return has;
-}
-
 void multiply(const Bf16Product& product, TileUnit unit) {
+  require_bf16_units();
   unit == TileUnit::none ? multiply_by<ByDots>(product, unit) : multiply_by<ByTiles>(product, unit);
 }
 
 #else
 
-bool has_bf16_gemm() { return false; }
-void multiply(const Bf16Product&, TileUnit) { fail("this machine has no AVX512-BF16"); }
+void multiply(const Bf16Product&, TileUnit) { require_bf16_units(); }
 
 #endif
 

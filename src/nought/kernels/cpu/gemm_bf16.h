@@ -7,6 +7,7 @@
 
 #include "nought/kernels/check_products.h"
 #include "nought/kernels/cpu/amx.h"
+#include "nought/kernels/isa.h"
 
 namespace nought::cpu {
 
@@ -23,11 +24,9 @@ struct Bf16Product {
   bool transpose_a = false, transpose_b = false, accumulate = false;
 };
 
-/// Whether this machine has what multiply() is made of.
-bool has_bf16_gemm();
 /// Whether a product is large enough for it to pay.
 constexpr bool is_for_bf16_gemm(const MatMulSizes& sizes) { return sizes.m >= 16 && sizes.n >= 16 && sizes.k >= 128; }
-/// On `unit`, or by dot products where it is none. Only where has_bf16_gemm().
+/// On `unit`, or by dot products where it is none. DeviceError unless has_bf16_units().
 void multiply(const Bf16Product& product, TileUnit unit);
 
 }  // namespace nought::cpu

@@ -2,7 +2,7 @@
 //
 // A packed panel of `width` columns of a [k, columns] operand is [k / 2][width][2]: one 32-bit word per pair. Panels
 // follow each other; k is padded to whole tiles of AMX, and what lies beyond the operand's k or columns is zero. This
-// file needs AVX-512 (F, BW, VL): call only where has_bf16_gemm().
+// file needs AVX-512 (F, BW, VL): call only where has_bf16_units().
 #pragma once
 
 #include <cstdint>

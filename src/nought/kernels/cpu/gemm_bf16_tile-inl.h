@@ -1,5 +1,5 @@
 // The tiles of sums that bf16 products are made of, in registers or in AMX: rows of A times one packed panel of B.
-// Include in a source for x86-64; call only where has_bf16_gemm().
+// Include in a source for x86-64; call only where has_bf16_units().
 #pragma once
 
 #include <algorithm>

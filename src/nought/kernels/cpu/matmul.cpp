@@ -1,5 +1,5 @@
 // Matrix products: those of bf16 by our own kernels where the machine has AMX or AVX512-BF16, all others by oneDNN,
-// which picks AMX, AVX-512 or AVX2 itself. Its brgemm kernels take every layout that training uses (y = x W^T, dx = dy
+// with AVX-512 or AVX2. Its brgemm kernels take every layout that training uses (y = x W^T, dx = dy
 // W, dW = dy^T x) at nearly the same speed, so transposes are only strides.
 #include <algorithm>
 #include <exception>
@@ -13,6 +13,7 @@
 #include "nought/kernels/cpu/gemm_bf16.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/scratch.h"
+#include "nought/kernels/isa.h"
 #include "nought/kernels/reference/reference.h"
 
 namespace nought::cpu {
@@ -126,26 +127,18 @@ void run_product(const Plan& plan, const Operands& operands) {
   }
 }
 
-bool has_isa(dnnl::cpu_isa isa) {
-  const auto wanted = static_cast<unsigned>(isa);
-  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
-}
-
 // --- the same bits for any number of threads ---
 //
 // oneDNN 2.6 may let threads share a sum over k. Its AVX-512 kernels do so for a transposed a and k >= 2048
 // (brgemm_matmul_utils.cpp), so such a product is run as shorter ones, one after the other. Older instruction sets go
-// to kernels that do so by many rules, so c is cut into slices of a fixed width, each one thread's.
-// Not covered: AMX with 16 or more threads per rank, where oneDNN may share any bf16 sum of k > 1024.
+// to kernels that do so by many rules, and so do products with a vector, so c is cut into slices of a fixed width, each
+// one thread's. With AMX it may share any bf16 sum of k > 1024: isa.cpp keeps AMX from it.
 
 constexpr int64_t kSharedSum = 2048;
 constexpr int64_t kChunk = 1024;
 constexpr int64_t kSliceWidth = 128;
 
-bool has_avx512() {
-  static const bool has = has_isa(dnnl::cpu_isa::avx512_core);
-  return has;
-}
+bool has_avx512() { return isa() >= Isa::avx512; }
 
 bool needs_chunks(const Plan& plan) { return has_avx512() && plan.transpose_a && plan.sizes.k >= kSharedSum; }
 
@@ -202,18 +195,14 @@ void run_slices(const Plan& plan, const Operands& operands) {
   if (error) std::rethrow_exception(error);
 }
 
+/// A product with a vector: oneDNN may share its sums among threads whatever the instruction set.
+bool is_vector(const MatMulSizes& sizes) { return sizes.m == 1 || sizes.n == 1; }
+
 void multiply(const Plan& plan, const Operands& operands) {
-  if (!has_avx512()) return run_slices(plan, operands);
+  if (!has_avx512() || is_vector(plan.sizes)) return run_slices(plan, operands);
   if (!needs_chunks(plan)) return run_product(plan, operands);
   // A chunk of a transposed b has gaps, which the AVX-512 kernels do not take; training never transposes both.
   plan.transpose_b ? run_slices(plan, operands) : run_chunks(plan, operands);
-}
-
-/// Whether gemm_bf16.h multiplies best on this machine: with tiles, or where AMX is not oneDNN's to use either.
-bool prefers_own_kernels() {
-  static const bool prefers =
-      has_bf16_gemm() && (tile_unit() != TileUnit::none || !has_isa(dnnl::cpu_isa::avx512_core_amx));
-  return prefers;
 }
 
 void multiply_by_own_kernels(const MatMul& op, const Plan& plan) {
@@ -234,8 +223,9 @@ void multiply_by_own_kernels(const MatMul& op, const Plan& plan) {
 
 // --- dtypes that oneDNN cannot take as they are ---
 
-/// Whether oneDNN multiplies this dtype on this machine; others are widened to f32 first.
-bool multiplies(DType dtype) { return dtype == DType::f32 || (dtype == DType::bf16 && has_avx512()); }
+/// Whether oneDNN multiplies this dtype with instructions for it; others are widened to f32 first, which is several
+/// times as fast as its emulation of bf16.
+bool multiplies(DType dtype) { return dtype == DType::f32 || (dtype == DType::bf16 && has_bf16_units()); }
 
 void widen(const Tensor& from, float* to) {
   visit_float(from.dtype(), [&](auto tag) {
@@ -283,13 +273,15 @@ void multiply_widened(const MatMul& op, Plan plan) {
 }  // namespace
 
 std::string_view bf16_products() {
-  switch (tile_unit()) {
-    case TileUnit::amx:
+  switch (isa()) {
+    case Isa::amx:
       return "own AMX kernels";
-    case TileUnit::emulated:
+    case Isa::amx_emulated:
       return "own AMX kernels, on emulated tiles";
+    case Isa::avx512_bf16:
+      return "own AVX512-BF16 kernels";
     default:
-      return prefers_own_kernels() ? "own AVX512-BF16 kernels" : "oneDNN";
+      return "oneDNN, in fp32";
   }
 }
 
@@ -309,7 +301,7 @@ void run(const MatMul& op) {
                   .bias = op.bias.defined(),
                   .threads = team_size()};
   const bool fits_own_kernels = plan.inputs == DType::bf16 && (plan.output == DType::bf16 || plan.output == DType::f32);
-  if (fits_own_kernels && is_for_bf16_gemm(sizes) && prefers_own_kernels()) return multiply_by_own_kernels(op, plan);
+  if (fits_own_kernels && is_for_bf16_gemm(sizes) && has_bf16_units()) return multiply_by_own_kernels(op, plan);
   const bool rounds_between_chunks = needs_chunks(plan) && plan.output != DType::f32;
   if (!multiplies(plan.inputs) || rounds_between_chunks) return multiply_widened(op, plan);
   multiply(plan, {op.a.raw(), op.b.raw(), op.bias.raw(), op.c.raw()});

@@ -5,13 +5,11 @@
 
 #define HWY_DISABLED_TARGETS HWY_SSSE3
 
+#include "nought/kernels/isa.h"
+
 namespace nought::cpu {
 
-/// Whether this CPU rounds fp32 to bf16 in one instruction (AVX512-BF16).
-#if defined(__x86_64__)
-inline const bool kConvertsToBf16 = __builtin_cpu_supports("avx512bf16") != 0;
-#else
-inline constexpr bool kConvertsToBf16 = false;
-#endif
+/// Whether fp32 is rounded to bf16 in one instruction (AVX512-BF16). The bits are the same without it.
+inline const bool kConvertsToBf16 = cap_libraries_at_start() >= Isa::avx512_bf16;
 
 }  // namespace nought::cpu

@@ -1,0 +1,56 @@
+// Isa: the instruction set that this process computes with.
+//
+// Design goals: own kernels, Highway's and oneDNN's obey one cap, so that a capped process computes, bit for bit, what
+// a process on a smaller CPU computes; instructions that the CPU lacks are refused before they are met. Non-goals: caps
+// for single operations; CPUs other than x86-64 (they are `baseline`).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nought {
+
+/// Each includes those before it.
+enum class Isa : uint8_t {
+  baseline,      // SSE, or the vectors of another architecture
+  avx2,          // with FMA, BMI2 and F16C
+  avx512,        // F, BW, CD, DQ and VL
+  avx512_bf16,   // dot products of bf16
+  amx_emulated,  // AMX's tiles in plain arithmetic, with the bits of AMX: for tests where there is none
+  amx            // tiles of bf16
+};
+
+/// "avx512_bf16": as in the environment variable NOUGHT_ISA.
+std::string_view name_of(Isa isa);
+/// The inverse; nothing for other words.
+std::optional<Isa> isa_named(std::string_view name);
+
+/// The best that the CPU and the operating system offer. Never amx_emulated.
+Isa cpu_isa();
+/// What this process uses: cpu_isa(), but at most what the environment variable NOUGHT_ISA names and what limit_isa()
+/// was told. amx_emulated is used where NOUGHT_ISA names it and the CPU has avx512_bf16. ConfigError if the variable
+/// holds another word.
+Isa isa();
+/// Caps isa() for the rest of the process. Call it before the first matrix product: oneDNN chooses once.
+void limit_isa(Isa most);
+
+/// Makes Highway and oneDNN obey NOUGHT_ISA, once, and gives back what it leaves them. For initialisers that run before
+/// main(): whatever kernel is called first finds the cap. A word that isa() refuses is no cap here.
+Isa cap_libraries_at_start();
+
+/// Whether bf16 matrices are multiplied by instructions of their own, rather than widened to fp32.
+inline bool has_bf16_units() { return isa() >= Isa::avx512_bf16; }
+/// DeviceError that says what is missing, unless has_bf16_units().
+void require_bf16_units();
+/// "bf16 dot products (AVX512-BF16)", or what there is in their place.
+std::string_view describe_bf16_units();
+
+/// The names of /proc/cpuinfo for what CPUID says of this CPU: "avx2", "fma", "avx512_bf16" and the like.
+std::vector<std::string> cpu_features();
+/// The CPU's name by CPUID; empty where it has none.
+std::string cpu_model();
+
+}  // namespace nought

@@ -1,0 +1,69 @@
+// The cap of instruction sets holds for own kernels, Highway's and oneDNN's alike.
+#include "nought/kernels/isa.h"
+
+#include <cstdlib>
+
+#include <dnnl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include "nought/kernels/cpu/amx.h"
+#include "nought/kernels/cpu/cpu.h"
+
+namespace nought {
+namespace {
+
+constexpr Isa kAll[] = {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx_emulated, Isa::amx};
+
+TEST(Isa, names_are_read_back) {
+  for (const Isa each : kAll) EXPECT_EQ(isa_named(name_of(each)), each);
+  EXPECT_EQ(isa_named("avx1024"), std::nullopt);
+  EXPECT_EQ(isa_named(""), std::nullopt);
+}
+
+TEST(Isa, what_is_used_is_what_the_cpu_has_under_the_cap) {
+  const char* wish = std::getenv("NOUGHT_ISA");
+  EXPECT_NE(cpu_isa(), Isa::amx_emulated);
+  if (wish == nullptr) {
+    EXPECT_EQ(isa(), cpu_isa());
+  } else if (isa_named(wish) == Isa::amx_emulated) {
+    EXPECT_EQ(isa(), std::min(cpu_isa(), Isa::avx512_bf16) == Isa::avx512_bf16 ? Isa::amx_emulated : cpu_isa());
+  } else {
+    EXPECT_EQ(isa(), std::min(cpu_isa(), *isa_named(wish)));
+  }
+  EXPECT_EQ(has_bf16_units(), isa() >= Isa::avx512_bf16);
+  EXPECT_EQ(cpu::tile_unit() == cpu::TileUnit::none, isa() < Isa::amx_emulated);
+}
+
+TEST(Isa, the_libraries_obey_the_cap) {
+  const int64_t targets = hwy::SupportedTargets();
+  EXPECT_EQ((targets & HWY_AVX3) != 0, isa() >= Isa::avx512);
+  EXPECT_EQ((targets & HWY_AVX2) != 0, isa() >= Isa::avx2);
+  const unsigned effective = dnnl_get_effective_cpu_isa();
+  const auto has = [&](unsigned set) { return (effective & set) == set; };
+  EXPECT_EQ(has(dnnl_cpu_isa_avx512_core), isa() >= Isa::avx512);
+  EXPECT_EQ(has(dnnl_cpu_isa_avx512_core_bf16), isa() >= Isa::avx512_bf16);
+  EXPECT_FALSE(has(dnnl_cpu_isa_avx512_core_amx));
+}
+
+TEST(Isa, the_cpu_says_what_it_has) {
+  const std::vector<std::string> features = cpu_features();
+  const auto has = [&](const char* feature) {
+    return std::find(features.begin(), features.end(), feature) != features.end();
+  };
+  EXPECT_EQ(has("avx2") && has("fma"), cpu_isa() >= Isa::avx2);
+  EXPECT_EQ(has("avx512f") && has("avx512bw"), cpu_isa() >= Isa::avx512);
+  EXPECT_EQ(has("avx512_bf16"), cpu_isa() >= Isa::avx512_bf16);
+  EXPECT_EQ(has("amx_bf16"), cpu_isa() == Isa::amx);
+}
+
+TEST(Isa, products_say_who_multiplies_bf16) {
+  EXPECT_EQ(cpu::bf16_products(), isa() == Isa::amx            ? "own AMX kernels"
+                                  : isa() == Isa::amx_emulated ? "own AMX kernels, on emulated tiles"
+                                  : has_bf16_units()           ? "own AVX512-BF16 kernels"
+                                                               : "oneDNN, in fp32");
+}
+
+}  // namespace
+}  // namespace nought
