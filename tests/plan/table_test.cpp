@@ -9,6 +9,7 @@ namespace nought {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 PlanReport report() {
   const ModelConfig config = ModelConfig::from_json({{"model_type", "gpt2"},
@@ -36,6 +37,14 @@ TEST(Table, shows_all_stages_side_by_side_with_their_peaks) {
     EXPECT_THAT(text, HasSubstr(part));
   for (const Prediction& each : plan.recompute)
     EXPECT_THAT(text, HasSubstr(format_bytes(each.memory.peak[static_cast<size_t>(Category::activations)])));
+}
+
+TEST(Table, work_over_the_peak_is_the_least_time_of_a_step) {
+  PlanReport plan = report();
+  EXPECT_THAT(to_text(plan), Not(HasSubstr("at the peak")));
+  plan.peak_flops = plan.predictions[1].executed_flops / 1.25, plan.peak_name = "fp32 FMA on AVX2";
+  EXPECT_THAT(to_text(plan), HasSubstr(" 1.25 s"));
+  EXPECT_THAT(to_text(plan), HasSubstr("this machine's fp32 FMA on AVX2, for each rank"));
 }
 
 TEST(Table, json_holds_the_exact_numbers) {

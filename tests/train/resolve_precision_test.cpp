@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/kernels/isa.h"
+
 namespace nought {
 namespace {
 
@@ -23,6 +25,29 @@ TEST(Resolve, fp16_has_deepspeeds_loss_scale_and_excludes_bf16) {
   EXPECT_THAT(error_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale_window": 0}}})"),
               HasSubstr("fp16.loss_scale_window: expected at least 1, got 0"));
   EXPECT_THAT(error_of(R"({"training": {"fp16": true, "bf16": true}})"), HasSubstr("are both true"));
+}
+
+TEST(Resolve, automatic_bf16_follows_the_cpu_and_says_so) {
+  const auto plan = [](std::string_view text, bool has_units) {
+    return resolve(make_run_config(parse_json(text, "RUN.json"), "RUN.json"), 1,
+                   {has_units, has_units ? "this CPU has some" : "this CPU has none"});
+  };
+  const char* automatic = R"({"training": {"bf16": "auto"}})";
+  EXPECT_EQ(plan(automatic, true).dtype, DType::bf16);
+  EXPECT_EQ(plan(automatic, false).dtype, DType::f32);
+  EXPECT_EQ(reason_of(plan(automatic, false), "dtype"), "training.bf16: auto <- this CPU has none");
+  const char* both = R"({"training": {"bf16": "auto"}, "deepspeed": {"bf16": {"enabled": "auto"}}})";
+  EXPECT_EQ(plan(both, true).dtype, DType::bf16);
+  EXPECT_EQ(plan(both, false).dtype, DType::f32);
+  EXPECT_EQ(reason_of(plan(both, true), "dtype"), "deepspeed: auto <- training.bf16: auto <- this CPU has some");
+  // DeepSpeed's word counts where it gives one, fp16 excludes bf16, and what is explicit is no question of the CPU.
+  EXPECT_EQ(plan(R"({"training": {"bf16": "auto"}, "deepspeed": {"bf16": {"enabled": true}}})", false).dtype,
+            DType::bf16);
+  EXPECT_EQ(plan(R"({"training": {"bf16": "auto", "fp16": true}})", true).dtype, DType::f16);
+  EXPECT_EQ(plan(R"({"training": {"bf16": true}})", false).dtype, DType::bf16);
+  EXPECT_EQ(plan(R"({"training": {}})", true).dtype, DType::f32);
+  EXPECT_EQ(bf16_of_cpu().value, has_bf16_units());
+  EXPECT_THAT(error_of(R"({"training": {"bf16": "maybe"}})"), HasSubstr("true or false or \"auto\""));
 }
 
 TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {

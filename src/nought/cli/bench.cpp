@@ -1,11 +1,13 @@
 // nought bench: figures of this machine, each with the limit that was measured beside it.
 #include "nought/bench/bench.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
+#include "nought/kernels/limits.h"
 
 namespace nought {
 

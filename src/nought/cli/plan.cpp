@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "nought/cli/commands.h"
+#include "nought/cli/launch.h"
+#include "nought/kernels/limits.h"
 #include "nought/models/atomic_file.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
@@ -57,7 +59,11 @@ int run_plan(const PlanOptions& options) {
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
-  PlanReport report{.config = model_config_of(plan), .device_memory = plan.device_memory};
+  use_threads(threads_per_rank());
+  PlanReport report{.config = model_config_of(plan),
+                    .device_memory = plan.device_memory,
+                    .peak_flops = measure_matrix_peak(plan.dtype),
+                    .peak_name = std::string(matrix_peak_name(plan.dtype))};
   if (plan.data.seq_length == 0) plan.data.seq_length = report.config.max_positions;
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
@@ -81,7 +87,7 @@ int run_plan(const PlanOptions& options) {
 
 void add_plan(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
-      app, "plan", "Predicts memory per rank, traffic and work of a run; allocates nothing",
+      app, "plan", "Predicts memory per rank, traffic, work and least time of a run",
       {"nought plan run.json --ranks 8 --stage all", "nought plan run.json --set training.device_memory=2GiB",
        "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192"});
   const auto options = std::make_shared<PlanOptions>();

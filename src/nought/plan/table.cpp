@@ -115,8 +115,15 @@ std::string to_text(const PlanReport& report) {
           category_rows(all, [](const Prediction& each, size_t c) { return each.steady[c]; }) +
           row("  total", all, [](const Prediction& each) { return format_bytes(each.steady_total()); });
   text += "\nbytes sent per rank and step\n" + traffic_rows(all);
-  return text + "\nFLOPs per rank and step, recomputation included\n" +
-         row("  executed", all, [](const Prediction& each) { return format_count(each.executed_flops); });
+  text += "\nFLOPs per rank and step, recomputation included\n" +
+          row("  executed", all, [](const Prediction& each) { return format_count(each.executed_flops); });
+  if (report.peak_flops > 0)
+    text +=
+        row("  at the peak", all,
+            [&](const Prediction& each) { return fmt::format("{:.3g} s", each.executed_flops / report.peak_flops); }) +
+        fmt::format("  the peak is {}, this machine's {}, for each rank\n", format_rate(report.peak_flops, "FLOP/s"),
+                    report.peak_name);
+  return text;
 }
 
 namespace {
@@ -157,6 +164,7 @@ nlohmann::ordered_json to_json(const PlanReport& report) {
       {"tokens_per_step", layout.tokens_per_step()},
       {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
       {"device_memory", report.device_memory},
+      {"peak_flops", report.peak_flops},
       {"stages", nlohmann::ordered_json::array()}};
   for (const Prediction& each : report.predictions)
     json["stages"].push_back({{"stage", each.layout.stage},

@@ -26,8 +26,11 @@ struct PlanReport {
   std::vector<Prediction> predictions = {};  // of layouts that differ in the stage alone; at least one
   std::vector<Prediction> recompute = {};    // of layouts that differ in what is recomputed alone; may be empty
   int64_t device_memory = 0;                 // the budget of a rank; 0 = none
+  double peak_flops = 0;                     // per second and rank (kernels/limits.h); 0 = no times are shown
+  std::string peak_name = {};                // "fp32 FMA on AVX-512"
 };
-/// Memory between steps and at its peak, traffic of a step by collective, operations per token and per step.
+/// Memory between steps and at its peak, traffic of a step by collective, operations per token and per step, and the
+/// time that a step's operations take at the peak.
 std::string to_text(const PlanReport& report);
 nlohmann::ordered_json to_json(const PlanReport& report);
 
