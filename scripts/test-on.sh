@@ -14,7 +14,7 @@ fail() {
 }
 
 case $cpu in
-  haswell) model=Haswell isa=avx2 ;;
+  haswell) model=Haswell-noTSX,-pcid,-x2apic,-tsc-deadline,-invpcid isa=avx2 ;; # less what a program cannot use
   *) fail "unknown CPU \"$cpu\": use haswell" ;;
 esac
 command -v qemu-x86_64 >/dev/null || fail "qemu-x86_64 is missing: apt-get install qemu-user"
@@ -29,14 +29,18 @@ cd "$root"
 found=$("${emulate[@]}" "$build/bin/nought" info --json | sed -n 's/.*"isa": "\(.*\)",$/\1/p' | head -n 1)
 [[ $found == "$isa" ]] || fail "nought info says $found on $model, expected $isa"
 
+# What takes over a second in emulation is left out.
 filter='Isa.*:GemmBf16.*refused:GemmBf16.without*:DotTiles.*:MatMulTest.every*:MatMulTest.a_bf16*:MatMulTest.an_*'
-filter+=':Norm*:Rope*:Elementwise*:Embedding*:Loss*:Sums*:Softcap*:Rounding*:Heads*:Quantize8*'
+filter+=':Norms.*:Rope*:Elementwise.*:Embeddings.*:Loss.*:Sums*:Softcap*:Rounding*:HeadsTest.*:Quantize8*:Activations.*'
+filter+='-*rounded_once*:*number_of_threads*:Embeddings.forward*:Embeddings.backward*'
 timeout 150 "${emulate[@]}" "$build/bin/test_kernels" --gtest_brief=1 --gtest_filter="$filter"
 
 allow=()
 [[ $(id -u) -eq 0 ]] && allow=(--allow-run-as-root)
+smaller=(model.hidden_size=64 model.intermediate_size=128 model.num_hidden_layers=2 model.num_attention_heads=4
+  model.num_key_value_heads=2 data.seq_length=32 'data.files=["README.md"]' training.max_steps=3 training.warmup_steps=1
+  training.logging_steps=1 training.output_dir="$out")
 timeout 100 mpirun "${allow[@]}" --oversubscribe --bind-to none -np 2 "${emulate[@]}" "$build/bin/nought" \
-  train examples/quickstart.json --overwrite --set training.output_dir="$out" --set training.max_steps=3 \
-  --set training.warmup_steps=1 --set data.seq_length=64 --set training.logging_steps=1 --set model.num_hidden_layers=2
+  train examples/quickstart.json --overwrite "${smaller[@]/#/--set=}"
 "${emulate[@]}" "$build/bin/nought" generate "$out" --prompt 'int main(' --max-new-tokens 8 --seed 1
-echo "test-on: $model is fine"
+echo "test-on: $cpu is fine"

@@ -11,8 +11,23 @@
 namespace nought {
 namespace {
 
-Limits unit_limits() {
-  return {.matrix = [](DType) { return 1.0; }, .memory = [] { return 1.0; }};
+constexpr double kPeak = 1e18;  // beyond any machine
+
+Limits fixed_limits(double peak = kPeak) {
+  return {.matrix = [peak](DType) { return peak; }, .memory = [] { return 1.0; }};
+}
+
+TEST(Bench, no_figure_exceeds_the_matrix_peak) {
+  Figure products{.name = "", .work = 1e6, .unit = "FLOP", .limit_name = kMatrixPeak}, copies = products;
+  copies.limit_name = "triad";
+  for (Figure* figure : {&products, &copies})
+    measure(
+        *figure, 2, 0, [] { return 1.0; }, [] {});
+  EXPECT_EQ(products.fraction(), 1.0);
+  EXPECT_GT(copies.fraction(), 1.0);  // a triad is no limit of all loops
+  EXPECT_EQ(raised_peak(5, 4, [] { return 9.0; }), 5);
+  EXPECT_EQ(raised_peak(5, 6, [] { return 9.0; }), 9);
+  EXPECT_EQ(raised_peak(5, 6, [] { return 2.0; }), 6);
 }
 
 TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
@@ -28,14 +43,14 @@ TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
   bench.sharding.policy = Policy::stage(2);
   std::atomic<int> ranks_done = 0;
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
-    const StepFigures report = bench_step(ranks, context, unit_limits(), bench, 2);
+    const StepFigures report = bench_step(ranks, context, fixed_limits(), bench, 2);
     const Figure& figure = report.step;
     EXPECT_EQ(figure.work, 2 * 2 * 8);
     EXPECT_EQ(figure.seconds.values.size(), 2u);
-    EXPECT_EQ(figure.limits.values, (std::vector<double>{2, 2}));  // of both ranks
-    EXPECT_GT(figure.limited_work, figure.work * 6 * 64 * 16);     // the head alone
-    EXPECT_GT(figure.facts.at(0).value, 0);                        // start-up
-    EXPECT_EQ(figure.facts.at(1).value, 0);                        // allocations after the second step
+    EXPECT_EQ(figure.limits.values, (std::vector<double>{2 * kPeak, 2 * kPeak}));  // of both ranks
+    EXPECT_GT(figure.limited_work, figure.work * 6 * 64 * 16);                     // the head alone
+    EXPECT_GT(figure.facts.at(0).value, 0);                                        // start-up
+    EXPECT_EQ(figure.facts.at(1).value, 0);                                        // allocations after the second step
     double seconds = 0, flops = 0;
     for (const Figure& operation : report.operations) {
       seconds += operation.seconds.values.at(1);

@@ -150,7 +150,7 @@ TEST(RunConfig, an_unknown_or_mistyped_override_is_named_as_such) {
 
 TEST(RunConfig, wrong_types_and_choices_are_errors_that_say_what_is_expected) {
   EXPECT_EQ(error_of(R"({"training": {"bf16": "yes"}})"),
-            "RUN.json: training.bf16: expected true or false, found the string \"yes\"");
+            "RUN.json: training.bf16: expected true or false or \"auto\", found the string \"yes\"");
   EXPECT_EQ(error_of(R"({"training": {"lr_scheduler_type": "cosin"}})"),
             "RUN.json: training.lr_scheduler_type: expected one of linear, cosine, cosine_with_restarts, polynomial, "
             "inverse_sqrt, constant, constant_with_warmup, found the string \"cosin\" (did you mean \"cosine\"?)");

@@ -107,6 +107,7 @@ Json collect() {
   info["cpu"] = {{"model", cpu_model()},
                  {"features", cpu_features()},
                  {"isa", name_of(isa())},
+                 {"fastest_isa", name_of(fastest_isa())},
                  {"best_isa", name_of(cpu_isa())},
                  {"highway_target", highway_target()},
                  {"bf16_products", cpu::bf16_products()},
@@ -122,6 +123,15 @@ Json collect() {
 
 std::string join(const Json& names) { return fmt::format("{}", fmt::join(names.get<std::vector<std::string>>(), " ")); }
 
+/// "avx2, as NOUGHT_ISA asks; this CPU has avx512".
+std::string instructions(const Json& cpu) {
+  const std::string used = cpu["isa"], fastest = cpu["fastest_isa"], best = cpu["best_isa"];
+  if (used != fastest) return fmt::format("{}, as NOUGHT_ISA asks; this CPU has {}", used, best);
+  return used == best
+             ? used
+             : fmt::format("{}; this CPU has {}, which is slower here (NOUGHT_ISA={} uses it)", used, best, best);
+}
+
 std::string to_text(const Json& info) {
   std::string text = fmt::format("nought {}\n", info["version"].get<std::string>());
   auto line = [&](std::string_view name, const std::string& value) {
@@ -135,8 +145,7 @@ std::string to_text(const Json& info) {
   line("build type", string("/build_type") + (sanitizers.empty() ? "" : " with sanitizers " + sanitizers));
   line("CPU", string("/cpu/model"));
   line("CPU features", join(info["cpu"]["features"]));
-  const std::string used = string("/cpu/isa"), best = string("/cpu/best_isa");
-  line("instructions", used == best ? used : fmt::format("{}, as NOUGHT_ISA asks; this CPU has {}", used, best));
+  line("instructions", instructions(info["cpu"]));
   line("Highway target", string("/cpu/highway_target"));
   line("bf16 products", string("/cpu/bf16_products"));
   for (const char* dtype : {"f32", "bf16"}) {

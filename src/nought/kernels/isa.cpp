@@ -39,6 +39,16 @@ Isa vector_isa() {
 #endif
 }
 
+bool is_intel() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
+
+Isa fastest_vector_isa() { return is_intel() ? std::min(vector_isa(), Isa::avx512) : vector_isa(); }
+
 /// The word of NOUGHT_ISA; empty if it is not set.
 std::string_view wish() {
   const char* text = std::getenv("NOUGHT_ISA");
@@ -71,8 +81,8 @@ Isa choose_isa() {
                        "the environment variable NOUGHT_ISA is \"{}\": use avx2, avx512, avx512_bf16, amx or "
                        "amx_emulated, or unset it for the best that this CPU has",
                        name);
-  if (cap == Isa::amx_emulated && vector_isa() >= Isa::avx512_bf16) return *cap;
-  return *cap >= Isa::amx ? cpu_isa() : std::min(*cap, vector_isa());
+  if ((cap == Isa::amx_emulated || cap == Isa::avx512_bf16) && vector_isa() == Isa::avx512_bf16) return *cap;
+  return *cap == Isa::amx ? fastest_isa() : std::min(*cap, fastest_vector_isa());
 }
 
 std::atomic<Isa>& used_isa() {
@@ -116,9 +126,13 @@ Isa cpu_isa() {
   return best;
 }
 
+Isa fastest_isa() { return cpu_isa() == Isa::amx ? Isa::amx : fastest_vector_isa(); }
+
 Isa cap_libraries_at_start() {
   static const Isa most = [] {
-    const Isa cap = std::min(isa_named(wish()).value_or(Isa::amx), vector_isa());
+    const bool names_bf16 = isa_named(wish()) >= Isa::avx512_bf16;
+    const Isa has = names_bf16 || cpu::may_use_amx() ? vector_isa() : fastest_vector_isa();
+    const Isa cap = std::min(isa_named(wish()).value_or(Isa::amx), has);
     cap_libraries(cap);
     return cap;
   }();
@@ -135,9 +149,8 @@ void limit_isa(Isa most) {
 
 void require_bf16_units() {
   require<DeviceError>(has_bf16_units(), "this product needs AVX512-BF16, but {}",
-                       cpu_isa() < Isa::avx512_bf16
-                           ? std::string("this CPU does not have it")
-                           : fmt::format("NOUGHT_ISA or another rank caps this process at {}", name_of(isa())));
+                       cpu_isa() < Isa::avx512_bf16 ? std::string("this CPU does not have it")
+                                                    : fmt::format("this process uses {}", name_of(isa())));
 }
 
 std::string_view describe_bf16_units() {
@@ -149,7 +162,7 @@ std::string_view describe_bf16_units() {
     case Isa::avx512_bf16:
       return "bf16 dot products (AVX512-BF16)";
     default:
-      return "no bf16 units: bf16 is widened to fp32";
+      return cpu_isa() >= Isa::avx512_bf16 ? "bf16 units, but fp32 is faster" : "no bf16 units";
   }
 }
 

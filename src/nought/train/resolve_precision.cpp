@@ -5,8 +5,7 @@
 namespace nought {
 
 AutoBf16 bf16_of_cpu() {
-  return {has_bf16_units(), has_bf16_units() ? fmt::format("this CPU has {}", describe_bf16_units())
-                                             : std::string("this CPU has no bf16 units")};
+  return {has_bf16_units(), fmt::format("this CPU has {}", describe_bf16_units())};
 }
 
 /// "auto" counts as not given: DeepSpeed's key may say otherwise, and fp16 excludes it.

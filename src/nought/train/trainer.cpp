@@ -138,9 +138,9 @@ void Trainer::measure_machine() {
   if (plan_.dtype == DType::bf16 && !has_bf16_units()) {
     const double bf16 = measure_product_rate(context_, DType::bf16), f32 = measure_product_rate(context_, DType::f32);
     notes_.push_back(
-        fmt::format("this CPU has no bf16 units: a rank's matrix products run at {} in bf16 and {} in fp32; "
+        fmt::format("this CPU has {}: a rank's matrix products run at {} in bf16 and {} in fp32; "
                     "training.bf16 = \"auto\" chooses what the CPU has units for",
-                    format_rate(bf16, "FLOP/s"), format_rate(f32, "FLOP/s")));
+                    describe_bf16_units(), format_rate(bf16, "FLOP/s"), format_rate(f32, "FLOP/s")));
   }
   memory.set_limit(plan_.device_memory);
   memory.ledger().reset_peaks();
