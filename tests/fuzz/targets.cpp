@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "nought/data/tokenizer_files.h"
+#include "nought/io/safetensors.h"
 #include "nought/models/config.h"
-#include "nought/models/safetensors.h"
 
 namespace nought::fuzz {
 

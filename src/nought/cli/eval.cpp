@@ -4,10 +4,10 @@
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
+#include "nought/config/run_config.h"
 #include "nought/observe/progress.h"
 #include "nought/train/evaluation.h"
 #include "nought/train/hf_folder.h"
-#include "nought/train/run_config.h"
 #include "nought/train/trainer.h"
 
 namespace nought {

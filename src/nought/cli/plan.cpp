@@ -3,10 +3,10 @@
 #include <memory>
 
 #include "nought/cli/commands.h"
-#include "nought/models/atomic_file.h"
+#include "nought/config/run_config.h"
+#include "nought/io/atomic_file.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
-#include "nought/train/run_config.h"
 #include "nought/train/trainer.h"
 
 namespace nought {

@@ -6,10 +6,10 @@
 
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
-#include "nought/models/safetensors_writer.h"
+#include "nought/config/run_config.h"
+#include "nought/config/run_plan.h"
+#include "nought/io/safetensors_writer.h"
 #include "nought/train/hf_folder.h"
-#include "nought/train/run_config.h"
-#include "nought/train/run_plan.h"
 
 namespace nought {
 

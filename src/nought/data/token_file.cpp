@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "nought/base/error.h"
-#include "nought/models/atomic_file.h"
+#include "nought/io/atomic_file.h"
 #include "nought/tensor/random.h"
 
 namespace nought {

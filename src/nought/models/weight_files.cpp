@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/base/text.h"
-#include "nought/models/safetensors.h"
-#include "nought/models/strict_json.h"
+#include "nought/io/safetensors.h"
+#include "nought/io/strict_json.h"
 
 namespace nought {
 

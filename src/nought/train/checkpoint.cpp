@@ -6,7 +6,7 @@
 
 #include <xxhash.h>
 
-#include "nought/models/safetensors_writer.h"
+#include "nought/io/safetensors_writer.h"
 
 namespace nought {
 

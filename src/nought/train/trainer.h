@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "nought/config/run_plan.h"
 #include "nought/models/decoder.h"
 #include "nought/train/breakdown.h"
 #include "nought/train/checkpoint.h"
 #include "nought/train/engine.h"
 #include "nought/train/observer.h"
 #include "nought/train/run_data.h"
-#include "nought/train/run_plan.h"
 
 namespace nought {
 
