@@ -13,6 +13,7 @@
 #include "nought/data/tokenizer_files.h"
 #include "nought/io/safetensors.h"
 #include "nought/models/config.h"
+#include "nought/models/weight_files.h"
 
 namespace nought::fuzz {
 

@@ -296,42 +296,5 @@ TEST(Safetensors, a_file_that_was_read_is_not_held_in_memory) {
   EXPECT_LT(resident_bytes(file.path()), int64_t{1} << 20);
 }
 
-TEST(Safetensors, shards_and_their_index_read_as_one_model) {
-  auto memory = Memory::create();
-  const WeightFiles files(golden("loader/llama_gqa_bf16_sharded"));
-  const WeightFiles whole(golden("open/llama_gqa"));
-  ASSERT_EQ(files.entries().size(), whole.entries().size());
-  for (const TensorEntry& entry : whole.entries()) {
-    EXPECT_EQ(files.at(entry.name).shape, entry.shape) << entry.name;
-    EXPECT_EQ(files.load(entry.name, *memory).dtype(), DType::bf16);
-  }
-  EXPECT_EQ(files.bytes_read(), 2 * 74048);
-  EXPECT_FALSE(files.contains("lm_head.weight"));
-  EXPECT_THAT(message_of<IoError>([&] { files.at("model.layers.0.mlp.up.weight"); }), HasSubstr("did you mean"));
-}
-
-TEST(Safetensors, a_folder_without_all_its_weights_says_what_is_missing) {
-  TempFolder folder;
-  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder / "none"}; }), HasSubstr("no such model folder"));
-  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder.path()}; }), HasSubstr("holds neither"));
-  folder.write("pytorch_model.bin", "x");
-  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder.path()}; }),
-              HasSubstr("pytorch_model.bin must be converted"));
-
-  const auto with_index = [&](const std::string& text) {
-    folder.write("model.safetensors.index.json", text);
-    return message_of<IoError>([&] { WeightFiles{folder.path()}; });
-  };
-  folder.write("s.safetensors", file_of(kGood, 16));
-  EXPECT_THAT(with_index("{"), HasSubstr("not valid JSON"));
-  EXPECT_THAT(with_index("[]"), HasSubstr("no \"weight_map\""));
-  EXPECT_THAT(with_index(R"({"weight_map":{"a":1}})"), HasSubstr("expected a file name"));
-  EXPECT_THAT(with_index(R"({"weight_map":{"a":"../s.safetensors"}})"), HasSubstr("in the same folder"));
-  EXPECT_THAT(with_index(R"({"weight_map":{"a":"t.safetensors"}})"), HasSubstr("t.safetensors: the shard is missing"));
-  EXPECT_THAT(with_index(R"({"weight_map":{"b":"s.safetensors"}})"), HasSubstr("\"b\" is not in it"));
-  EXPECT_THAT(with_index(R"({"weight_map":{"a":"s.safetensors","a":"t.safetensors"}})"), HasSubstr("\"a\" twice"));
-  EXPECT_EQ(with_index(R"({"weight_map":{"a":"s.safetensors"}})"), "");
-}
-
 }  // namespace
 }  // namespace nought

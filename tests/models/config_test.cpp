@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "nought/io/safetensors.h"
+#include "nought/models/weight_files.h"
 
 namespace nought {
 namespace {

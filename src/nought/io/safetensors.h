@@ -1,4 +1,4 @@
-// Reads safetensors: one file, or all the weight files of a Hugging Face folder behind the same interface.
+// Reads a safetensors file.
 //
 // Design goals: a file is validated completely before anything is read; garbage gives an IoError that names the file,
 // the tensor and what is wrong; a read touches only the bytes that it needs, so that a rank pays for its own part.
@@ -79,35 +79,6 @@ class SafetensorsFile {
   std::unordered_map<std::string, size_t> index_;
   std::unordered_map<std::string, std::string> unsupported_;  // tensor -> dtype, kept out of entries()
   std::shared_ptr<std::atomic<int64_t>> bytes_read_ = std::make_shared<std::atomic<int64_t>>(0);
-};
-
-/// True for a folder that WeightFiles reads.
-bool holds_weights(const std::filesystem::path& folder);
-
-/// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names.
-class WeightFiles {
- public:
-  /// A folder, or one .safetensors file. Every shard is opened and every indexed tensor looked up. IoError.
-  explicit WeightFiles(const std::filesystem::path& path);
-
-  std::vector<TensorEntry> entries() const;
-  bool contains(std::string_view name) const { return find(name) != nullptr; }
-  const TensorEntry* find(std::string_view name) const;
-  const TensorEntry& at(std::string_view name) const;
-  /// The file that holds a tensor; IoError if there is none.
-  const SafetensorsFile& file_of(std::string_view name) const;
-  void read(std::string_view name, Interval elements, const Tensor& destination) const;
-  Tensor load(std::string_view name, Memory& memory, Category category = Category::parameters) const;
-  int64_t bytes_read() const;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  void open_single(const std::filesystem::path& file);
-  void open_index(const std::filesystem::path& index_file);
-
-  std::filesystem::path path_;
-  std::vector<SafetensorsFile> files_;
-  std::map<std::string, size_t, std::less<>> owner_;  // tensor -> position in files_
 };
 
 }  // namespace nought

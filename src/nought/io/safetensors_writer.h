@@ -1,7 +1,7 @@
 // Writes safetensors without holding the tensors: all are declared first, then their elements come in any order.
 //
 // Design goals: a reader sees the old file or the new one, whole (written aside, fsynced, renamed); a tensor that was
-// not written completely is an error, not zeros; a folder is what Hugging Face's save_pretrained would leave.
+// not written completely is an error, not zeros.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,6 @@
 #include "nought/io/atomic_file.h"
 #include "nought/io/coverage.h"
 #include "nought/io/safetensors.h"
-#include "nought/models/weight_sink.h"
 #include "nought/tensor/tensor.h"
 
 namespace nought {
@@ -56,33 +55,5 @@ class SafetensorsWriter {
 
 /// Writes whole tensors to one file.
 void save_safetensors(const std::filesystem::path& path, const std::vector<std::pair<std::string, Tensor>>& tensors);
-
-/// The weights of a model folder: model.safetensors, or numbered shards with an index when they take more than
-/// `max_shard_bytes` (a tensor larger than that has a shard to itself).
-class HfFolderWriter final : public WeightSink {
- public:
-  static constexpr int64_t kDefaultShardBytes = 5'000'000'000;  // Hugging Face's default
-
-  /// Creates the folder if needed.
-  HfFolderWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors,
-                 int64_t max_shard_bytes = kDefaultShardBytes);
-
-  void write(std::string_view name, Interval elements, const Tensor& source) override;
-  void write(std::string_view name, const Tensor& source);
-  /// Finishes every shard, then the index, then removes weight files of an earlier save that would shadow them.
-  void finish() override;
-  int num_shards() const { return static_cast<int>(shards_.size()); }
-
- private:
-  SafetensorsWriter& writer_of(std::string_view name);
-  void write_index() const;
-  void remove_stale_files() const;
-
-  std::filesystem::path folder_;
-  std::vector<std::string> file_names_;
-  std::vector<SafetensorsWriter> shards_;
-  std::map<std::string, size_t, std::less<>> shard_of_;
-  int64_t total_bytes_ = 0;
-};
 
 }  // namespace nought

@@ -1,10 +1,11 @@
+#include "nought/models/weight_files.h"
+
 #include <fstream>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "nought/base/text.h"
-#include "nought/io/safetensors.h"
 #include "nought/io/strict_json.h"
 
 namespace nought {

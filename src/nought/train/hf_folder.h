@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "nought/io/safetensors.h"
-#include "nought/io/safetensors_writer.h"
 #include "nought/models/config.h"
+#include "nought/models/hf_folder_writer.h"
+#include "nought/models/weight_files.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
