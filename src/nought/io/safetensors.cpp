@@ -2,18 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "nought/base/text.h"
 #include "nought/io/convert.h"
@@ -121,35 +116,9 @@ std::string_view safetensors_name(DType dtype) {
   return "?";
 }
 
-struct SafetensorsFile::Mapping {
-  explicit Mapping(const std::filesystem::path& path) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    require<IoError>(descriptor >= 0, "{}: cannot open: {}", path.string(), std::strerror(errno));
-    struct stat status {};
-    const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
-    void* address = nullptr;
-    int reason = 0;
-    if (regular && status.st_size > 0) {
-      address = ::mmap(nullptr, static_cast<size_t>(status.st_size), PROT_READ, MAP_SHARED, descriptor, 0);
-      if (address == MAP_FAILED) reason = errno;
-    }
-    ::close(descriptor);
-    require<IoError>(regular, "{}: not a regular file", path.string());
-    require<IoError>(reason == 0, "{}: cannot map {} bytes: {}", path.string(), status.st_size, std::strerror(reason));
-    bytes = {static_cast<const std::byte*>(address), static_cast<size_t>(status.st_size)};
-  }
-  ~Mapping() {
-    if (!bytes.empty()) ::munmap(const_cast<std::byte*>(bytes.data()), bytes.size());
-  }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  std::span<const std::byte> bytes;
-};
-
 SafetensorsFile::SafetensorsFile(std::filesystem::path path)
-    : path_(std::move(path)), mapping_(std::make_shared<const Mapping>(path_)) {
-  const std::span<const std::byte> bytes = mapping_->bytes;
+    : path_(std::move(path)), file_(std::make_shared<const MappedFile>(path_)) {
+  const std::span<const std::byte> bytes = file_->bytes();
   const std::string file = path_.string();
   require<IoError>(bytes.size() >= 8, "{}: {} bytes are no safetensors file, the header's length alone takes 8", file,
                    bytes.size());
@@ -165,7 +134,7 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
 }
 
 std::span<const std::byte> SafetensorsFile::data() const {
-  return mapping_->bytes.subspan(static_cast<size_t>(data_begin_));
+  return file_->bytes().subspan(static_cast<size_t>(data_begin_));
 }
 
 void SafetensorsFile::parse(std::string_view header) {
@@ -275,10 +244,7 @@ void SafetensorsFile::read(std::string_view name, Interval elements, const Tenso
 }
 
 void SafetensorsFile::release(Interval bytes) const {
-  static const auto page = static_cast<int64_t>(::sysconf(_SC_PAGESIZE));
-  const int64_t begin = (data_begin_ + bytes.begin) / page * page, end = round_up(data_begin_ + bytes.end, page);
-  // The system keeps them in its cache; a page that is shared with a neighbour is mapped again when it is touched.
-  ::madvise(const_cast<std::byte*>(mapping_->bytes.data()) + begin, static_cast<size_t>(end - begin), MADV_DONTNEED);
+  file_->release({data_begin_ + bytes.begin, data_begin_ + bytes.end});
 }
 
 Tensor SafetensorsFile::load(std::string_view name, Memory& memory, Category category) const {

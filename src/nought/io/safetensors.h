@@ -19,6 +19,7 @@
 
 #include "nought/base/math.h"
 #include "nought/io/convert.h"
+#include "nought/io/mapped_file.h"
 #include "nought/tensor/tensor.h"
 
 namespace nought {
@@ -65,14 +66,13 @@ class SafetensorsFile {
   int64_t bytes_read() const { return bytes_read_->load(); }
 
  private:
-  struct Mapping;
   std::span<const std::byte> data() const;
   void release(Interval bytes) const;
   void parse(std::string_view header);
   void check_layout();
 
   std::filesystem::path path_;
-  std::shared_ptr<const Mapping> mapping_;
+  std::shared_ptr<const MappedFile> file_;
   int64_t data_begin_ = 0;
   std::map<std::string, std::string> metadata_;
   std::vector<TensorEntry> entries_;
