@@ -63,7 +63,7 @@ class Trainer {
   RunPlan plan_;
   StartMode mode_;
   Communicator& ranks_;
-  const Context& context_;
+  Context context_;
   std::vector<TrainObserver*> observers_;
   std::unique_ptr<Tokenizer> tokenizer_;
   RunData data_;
