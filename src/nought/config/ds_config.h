@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "nought/base/visit.h"
-#include "nought/config/run_config.h"
+#include "nought/config/optimizer_args.h"
+#include "nought/optim/schedule.h"
 #include "nought/tensor/dtype.h"
 
 namespace nought {

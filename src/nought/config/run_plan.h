@@ -12,10 +12,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "nought/autograd/fp8.h"
-#include "nought/autograd/tape.h"
+#include "nought/autograd/fp8_options.h"
+#include "nought/autograd/recompute_options.h"
 #include "nought/optim/loss_scaler.h"
-#include "nought/optim/optimizer.h"
+#include "nought/optim/options.h"
 #include "nought/tensor/dtype.h"
 
 namespace nought {
