@@ -9,8 +9,6 @@
 
 #include <fnmatch.h>
 
-#include "nought/base/error.h"
-
 namespace nought {
 
 namespace fs = std::filesystem;

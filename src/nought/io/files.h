@@ -1,10 +1,12 @@
-// Finds and reads the text files that a pattern names.
+// Finds the files that a pattern names, reads whole files, and says in one line what the file system refuses.
 #pragma once
 
 #include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "nought/base/error.h"
 
 namespace nought {
 
@@ -20,5 +22,15 @@ std::vector<std::filesystem::path> expand_globs(std::span<const std::string> pat
 std::string read_bytes(const std::filesystem::path& file);
 /// All bytes of a text file. IoError if it cannot be read, or holds a byte 0 and so is no text.
 std::string read_text(const std::filesystem::path& file);
+
+/// Runs f, which writes at `path`. What the file system refuses is an IoError of one line.
+template <class F>
+void with_io_errors(const std::filesystem::path& path, F&& f) {
+  try {
+    f();
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail<IoError>("cannot write {}: {}", path.string(), error.code().message());
+  }
+}
 
 }  // namespace nought
