@@ -30,7 +30,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// Flushes the names in a folder to disk: a rename is durable only then. A folder that may not be read is left alone.
+/// Flushes a folder's names to disk: a rename is durable after that.
 void sync_folder(const std::filesystem::path& folder);
 
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
