@@ -275,7 +275,8 @@ struct RunConfig {
 
   template <class V>
   void visit(V& v) {
-    v("model", model, "a Hugging Face folder, or the content of its config.json");
+    v("model", model,
+      "a Hugging Face folder, a checkpoint, the output folder of a run, or the content of a config.json");
     v("data", data, "");
     v("training", training, "");
     v("deepspeed", deepspeed, "the path of a ds_config.json, or its content");
