@@ -2,7 +2,8 @@
 # Holds the order of the house: scripts/check-includes.sh [ROOT]
 #
 # A file in src/nought/Y may include "nought/X/..." only if X is Y or stands above it in NOUGHT_FOLDERS of
-# src/nought/CMakeLists.txt. No file of src has more than 450 lines. One line per violation; exits with 1 if there is any.
+# src/nought/CMakeLists.txt. No file of src has more than 450 lines. The table of docs/design.md lists the folders in this
+# order. One line per violation; exits with 1 if there is any.
 set -euo pipefail
 root=$(cd "${1:-$(dirname "${BASH_SOURCE[0]}")/..}" && pwd)
 cd "$root"
@@ -10,6 +11,14 @@ cd "$root"
 folders=$(sed -n 's/^set(NOUGHT_FOLDERS \(.*\))$/\1/p' src/nought/CMakeLists.txt)
 if [[ -z $folders ]]; then
   echo "check-includes: error: src/nought/CMakeLists.txt has no line set(NOUGHT_FOLDERS ...)" >&2
+  exit 1
+fi
+
+described=$folders
+if [[ -e docs/design.md ]]; then described=$(sed -n 's/^| `\([a-z]*\)` |.*/\1/p' docs/design.md | paste -sd ' '); fi
+if [[ $described != "$folders" ]]; then
+  echo "docs/design.md: its table lists \"$described\", NOUGHT_FOLDERS is \"$folders\""
+  echo "check-includes: error: see the line above" >&2
   exit 1
 fi
 

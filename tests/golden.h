@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "nought/models/safetensors.h"
+#include "nought/io/safetensors.h"
 
 namespace nought::testing {
 

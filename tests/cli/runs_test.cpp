@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "nought/io/safetensors_writer.h"
 #include "nought/kernels/kernels.h"
-#include "nought/models/safetensors_writer.h"
 
 namespace nought {
 namespace {

@@ -9,9 +9,9 @@
 #include "support/temp_folder.h"
 #include <nlohmann/json.hpp>
 
-#include "nought/data/files.h"
 #include "nought/data/piece_model.h"
 #include "nought/data/tokenizer.h"
+#include "nought/io/files.h"
 
 namespace nought::test {
 

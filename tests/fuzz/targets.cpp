@@ -11,8 +11,9 @@
 #include <unistd.h>
 
 #include "nought/data/tokenizer_files.h"
+#include "nought/io/safetensors.h"
 #include "nought/models/config.h"
-#include "nought/models/safetensors.h"
+#include "nought/models/weight_files.h"
 
 namespace nought::fuzz {
 

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "nought/models/safetensors.h"
+#include "nought/models/weight_files.h"
 
 namespace nought {
 namespace {

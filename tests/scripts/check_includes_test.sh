@@ -58,4 +58,9 @@ seq -f '// %g' 450 >"$house/src/nought/train/long.h"
 echo '// one more' >>"$house/src/nought/train/long.h"
 expect_violation 'src/nought/train/long.h: has 451 lines; the limit is 450'
 
+build_house
+mkdir "$house/docs"
+printf '| folder | its job |\n| --- | --- |\n| `base` | errors |\n| `train` | runs |\n' >"$house/docs/design.md"
+expect_violation 'its table lists "base train", NOUGHT_FOLDERS is "base kernels train"'
+
 echo "every violation is caught"

@@ -1,12 +1,14 @@
 // A folder of its own for one test, removed with all it holds.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <stdlib.h>
 
@@ -43,6 +45,14 @@ class TempFolder {
 inline std::string read_bytes(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+/// The names of what lies in a folder, sorted.
+inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& file : std::filesystem::directory_iterator(folder)) names.push_back(file.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 /// The message of the E that f() throws; "" if it throws nothing. Other exceptions pass.

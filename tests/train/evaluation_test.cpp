@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/config/run_config.h"
 #include "nought/data/token_file.h"
-#include "nought/train/run_config.h"
 #include "nought/train/trainer.h"
 
 namespace nought {

@@ -7,24 +7,13 @@
 
 #include <memory>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "nought/autograd/fp8_options.h"
 #include "nought/autograd/unit.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
-
-/// Where a tensor's scale comes from: its largest values in the steps before, over all ranks; or its own.
-enum class Fp8Scaling : uint8_t { none, delayed, current };
-constexpr std::string_view name_of(Fp8Scaling scaling) {
-  return scaling == Fp8Scaling::none ? "none" : scaling == Fp8Scaling::delayed ? "delayed" : "current";
-}
-struct Fp8Options {
-  Fp8Scaling scaling = Fp8Scaling::none;
-  int64_t history = 16;  // delayed: steps that count
-  int margin = 0;        // scales are 2^margin smaller than they may be
-};
 
 /// How one tensor is rounded. A default-made one leaves it as it is.
 struct Fp8Rounding {

@@ -1,42 +1,12 @@
-// What is computed a second time in the backward pass rather than kept, and where the inputs of that are kept
-// meanwhile.
+// SavedInputs: where the inputs of recomputed Units are kept between the passes.
 #pragma once
 
 #include <functional>
-#include <string>
-#include <string_view>
 
-#include "nought/base/math.h"
+#include "nought/autograd/recompute_options.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
-
-/// Nothing; results that are cheap to compute and large to store (norms and activations in front of a product;
-/// attention never stores its scores); everything but the inputs of Units (arXiv 1604.06174, 2205.05198). The same
-/// operations on the same inputs: no bit differs.
-enum class Recompute : uint8_t { none, selective, full };
-constexpr std::string_view name_of(Recompute recompute) {
-  return recompute == Recompute::none ? "none" : recompute == Recompute::selective ? "selective" : "full";
-}
-
-struct RecomputeOptions {
-  // NOLINTNEXTLINE(google-explicit-constructor): a mode alone is all that most callers say
-  RecomputeOptions(Recompute recompute = Recompute::none) : mode(recompute) {}
-
-  Recompute mode;
-  // The rest is of full recompute.
-  int64_t checkpoints = 0;   // inputs kept per pass through a stack of Units; 0: that of every Unit
-  Pool pool = Pool::device;  // where they are kept
-  bool contiguous = false;   // in one block that stays, rather than in blocks of their own
-
-  /// How many of `units` neighbours run again from one kept input.
-  int64_t units_per_checkpoint(int64_t units) const {
-    return checkpoints > 0 ? ceil_div(units, std::min(checkpoints, units)) : 1;
-  }
-  /// "full recompute, 4 checkpoints on the host"; empty without recompute.
-  std::string str() const;
-  bool operator==(const RecomputeOptions&) const = default;
-};
 
 /// Keeps the inputs of recomputed Units from the forward to the backward pass; one per stack of Units, for all steps.
 class SavedInputs {

@@ -62,7 +62,7 @@ class Gradients {
   GradSink sink(int slot, const Shape& shape, DType dtype);
 
   friend class Tape;
-  const Context& context_;
+  Context context_;
   std::vector<Tensor> slots_;
 };
 
@@ -130,7 +130,7 @@ class Tape {
     Backward backward;
     int slot;  // of the output; kConstant for effects
   };
-  const Context& context_;
+  Context context_;
   bool recording_;
   bool selective_ = false;  // cheap results are computed again
   std::vector<Node> nodes_;

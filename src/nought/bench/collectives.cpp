@@ -152,7 +152,7 @@ class Bench {
   }
 
   Communicator& ranks_;
-  const Context& context_;
+  Context context_;
   int samples_;
 };
 

@@ -31,7 +31,7 @@ class Bench {
   std::vector<Figure> figures;
 
  private:
-  const Context& context_;
+  Context context_;
   const Limits& limits_;
   DType dtype_;
   int samples_;

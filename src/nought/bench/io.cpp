@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 #include "nought/bench/bench.h"
-#include "nought/models/safetensors_writer.h"
+#include "nought/io/safetensors_writer.h"
 
 namespace nought {
 

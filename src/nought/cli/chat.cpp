@@ -66,7 +66,7 @@ class Conversation {
   Conversation(Options& options, Communicator& self, const Context& context)
       : options_(options),
         model_(options, self, context),
-        format_(options.chat_template.empty() ? chat_format_in(options.model_dir, model_.tokenizer())
+        format_(options.chat_template.empty() ? chat_format_in(model_.folder(), model_.tokenizer())
                                               : chat_format(options.chat_template)),
         template_(format_, model_.tokenizer()),
         generator_(model_.decoder(), context, model_.dtype(), room(), 1) {

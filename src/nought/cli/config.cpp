@@ -5,7 +5,7 @@
 
 #include "nought/base/error.h"
 #include "nought/cli/commands.h"
-#include "nought/train/config_reference.h"
+#include "nought/config/config_reference.h"
 
 namespace nought {
 

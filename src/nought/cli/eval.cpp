@@ -4,10 +4,10 @@
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
+#include "nought/config/run_config.h"
 #include "nought/observe/progress.h"
 #include "nought/train/evaluation.h"
-#include "nought/train/hf_folder.h"
-#include "nought/train/run_config.h"
+#include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -27,13 +27,14 @@ struct EvalOptions {
   RunPlan plan(int world_size) const {
     Json run = run_file.empty() ? Json::object() : read_json_file(run_file);
     require<ConfigError>(run.is_object(), "{}: expected an object, found {}", run_file, describe_json(run));
-    const bool own_tokenizer = tokenizer.empty() && holds_tokenizer(model_dir);
-    run["model"] = model_dir;
+    const std::string folder = model_folder(model_dir).string();
+    const bool own_tokenizer = tokenizer.empty() && holds_tokenizer(folder);
+    run["model"] = folder;
     Json& data = run["data"];
     if (data.is_null()) data = Json::object();
     if (!files.empty()) data.erase("sources"), data.erase("validation_fraction"), data.erase("validation_files");
     if (!files.empty()) data["files"] = files;
-    if (!tokenizer.empty() || own_tokenizer) data["tokenizer"] = own_tokenizer ? model_dir : tokenizer;
+    if (!tokenizer.empty() || own_tokenizer) data["tokenizer"] = own_tokenizer ? folder : tokenizer;
     if (!own_tokenizer && !data.contains("tokenizer")) data["tokenizer"] = "bytes";
     if (seq_length) data["seq_length"] = *seq_length;
     if (batch_size) run["training"]["per_device_eval_batch_size"] = *batch_size;
@@ -49,10 +50,10 @@ struct EvalOptions {
 
 void validate_eval(const EvalOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
-  const Decoder decoder(model_config_of(plan));
-  HfWeights(options.model_dir, decoder);
+  const ModelConfig config = model_config_of(plan);
+  ModelSource(plan.model_dir);
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
-  tokenizer->check_fits(decoder.config().vocab_size);
+  tokenizer->check_fits(config.vocab_size);
   check_data(plan.data, *tokenizer);
 }
 
@@ -82,7 +83,7 @@ void eval_rank(const EvalOptions& options, Communicator& world, const Context& c
   ShardedModel::Options sharding = sharding_of(plan);
   sharding.training = false;
   ShardedModel model(context, world, decoder, sharding);
-  model.load(HfWeights(options.model_dir, decoder));
+  model.load(ModelSource(plan.model_dir).weights());
   Engine engine(model);
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
   const RunData data = open_data(plan.data, *tokenizer);
@@ -100,7 +101,9 @@ void add_eval(CLI::App& app, Invocation& invocation) {
        "nought eval out run.json      (the validation data of that run)",
        "nought eval MODEL_DIR --data book.txt --ranks 4 --set deepspeed.zero_optimization.stage=3"});
   const auto options = std::make_shared<EvalOptions>();
-  command->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, or the output_dir of a run")->required();
+  command
+      ->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
+      ->required();
   command->add_option("RUN.json", options->run_file,
                       "A run whose data, layout and precision to use (default: fp32, stage 0)");
   command->add_option("--data", options->files, "As data.files of a run, in place of the run's data")

@@ -13,8 +13,8 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
-#include "nought/data/files.h"
 #include "nought/infer/text_stream.h"
+#include "nought/io/files.h"
 
 namespace nought {
 

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 
-#include "nought/train/hf_folder.h"
-
 namespace nought {
 
 void add_generation_options(CLI::App& command, GenerationOptions& options) {
   GenerateOptions& generate = options.generate;
   SamplingParameters& sampling = generate.sampling;
-  command.add_option("MODEL_DIR", options.model_dir, "A Hugging Face folder, or the output_dir of a run")->required();
+  command.add_option("MODEL_DIR", options.model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
+      ->required();
   command.add_option("--tokenizer", options.tokenizer,
                      "As data.tokenizer of a run; default: the folder's own, else bytes");
   command.add_option("--max-new-tokens", generate.max_new_tokens, "Stop after so many")->capture_default_str();
@@ -32,14 +31,11 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
 }
 
 LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& self, const Context& context)
-    : decoder_(ModelConfig::from_folder(options.model_dir)) {
-  const HfWeights weights(options.model_dir, decoder_);
-  dtype_ = weights.dtype();
+    : source_(options.model_dir), decoder_(source_.config()) {
   model_ = std::make_unique<ShardedModel>(context, self, decoder_,
-                                          ShardedModel::Options{.dtype = dtype_, .training = false});
-  model_->load(weights);
-  const std::string own = holds_tokenizer(options.model_dir) ? options.model_dir : "bytes";
-  tokenizer_ = make_tokenizer(options.tokenizer.empty() ? own : options.tokenizer);
+                                          ShardedModel::Options{.dtype = dtype(), .training = false});
+  model_->load(source_.weights());
+  tokenizer_ = make_tokenizer(options.tokenizer.empty() ? source_.tokenizer() : options.tokenizer);
 }
 
 std::vector<int32_t> LoadedModel::stop_ids(bool of_text) const {

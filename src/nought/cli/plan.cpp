@@ -4,11 +4,11 @@
 
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
+#include "nought/config/run_config.h"
+#include "nought/io/atomic_file.h"
 #include "nought/kernels/limits.h"
-#include "nought/models/atomic_file.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
-#include "nought/train/run_config.h"
 #include "nought/train/trainer.h"
 
 namespace nought {

@@ -6,10 +6,10 @@
 
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
-#include "nought/models/safetensors_writer.h"
-#include "nought/train/hf_folder.h"
-#include "nought/train/run_config.h"
-#include "nought/train/run_plan.h"
+#include "nought/config/run_config.h"
+#include "nought/config/run_plan.h"
+#include "nought/io/safetensors_writer.h"
+#include "nought/train/model_source.h"
 
 namespace nought {
 
@@ -26,10 +26,9 @@ struct ProbeOptions {
 
 void validate_probe(const ProbeOptions& options) {
   options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
-  const Decoder decoder(ModelConfig::from_folder(options.model_dir));
-  HfWeights(options.model_dir, decoder);
+  const ModelSource source(options.model_dir);
   const Context context = Context::cpu();
-  read_probe_input(context, options.input, decoder.config().vocab_size);
+  read_probe_input(context, options.input, source.config().vocab_size);
   const std::filesystem::path folder = std::filesystem::absolute(options.output).parent_path();
   require<IoError>(std::filesystem::is_directory(folder), "--output {}: {} is not a folder", options.output,
                    folder.string());
@@ -37,9 +36,10 @@ void validate_probe(const ProbeOptions& options) {
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
   const RunPlan plan = options.plan(world.size());
-  Decoder decoder(ModelConfig::from_folder(options.model_dir), plan.recompute, plan.fp8);
+  const ModelSource source(options.model_dir);
+  Decoder decoder(source.config(), plan.recompute, plan.fp8);
   ShardedModel model(context, world, decoder, probe_sharding(plan, options.gradients));
-  model.load(HfWeights(options.model_dir, decoder));
+  model.load(source.weights());
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
   const ProbeOutput output = probe(model, decoder, input, options.gradients);
   if (world.rank() != 0) return;
@@ -57,7 +57,8 @@ void add_probe(CLI::App& app, Invocation& invocation) {
                    "nought probe MODEL_DIR --input batch.safetensors --output out.safetensors --ranks 2 \\",
                    "    --set deepspeed.zero_optimization.stage=3"});
   const auto options = std::make_shared<ProbeOptions>();
-  command->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder: config.json and safetensors")
+  command
+      ->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("RUN.json", options->run_file,
                       "A run whose layout and precision to use (default: fp32, stage 0)");

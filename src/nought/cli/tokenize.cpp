@@ -9,8 +9,8 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch_job.h"
 #include "nought/data/bpe_trainer.h"
-#include "nought/data/files.h"
-#include "nought/models/atomic_file.h"
+#include "nought/io/atomic_file.h"
+#include "nought/io/files.h"
 #include "nought/observe/live_line.h"
 
 namespace nought {

@@ -4,13 +4,13 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
+#include "nought/config/run_config.h"
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/monitors.h"
 #include "nought/observe/profile.h"
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
-#include "nought/train/run_config.h"
 #include "nought/train/trainer.h"
 
 namespace nought {

@@ -9,8 +9,8 @@
 #include "nought/base/error.h"
 #include "nought/base/text.h"
 #include "nought/data/chat_notation.h"
-#include "nought/data/files.h"
 #include "nought/data/unicode.h"
+#include "nought/io/files.h"
 
 namespace nought {
 

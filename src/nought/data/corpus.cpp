@@ -43,7 +43,7 @@ std::optional<Portion> CorpusReader::next() {
   while (place_.input < files_.size()) {
     const fs::path& path = files_[place_.input];
     if (!file_) file_ = std::make_shared<MappedFile>(path);
-    const std::string_view text = file_->bytes();
+    const std::string_view text = file_->text();
     require<IoError>(place_.offset <= text.size(), "{}: has become shorter, {} bytes", path.string(), text.size());
     if (place_.offset == text.size()) {
       file_.reset();

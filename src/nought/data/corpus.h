@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "nought/data/chat_template.h"
-#include "nought/data/mapped_file.h"
 #include "nought/data/tokenizer.h"
+#include "nought/io/mapped_file.h"
 
 namespace nought {
 

@@ -4,12 +4,12 @@
 #include <filesystem>
 
 #include "nought/base/text.h"
-#include "nought/data/files.h"
 #include "nought/data/json_view.h"
 #include "nought/data/pre_tokenizer.h"
 #include "nought/data/tokenizer.h"
 #include "nought/data/unicode.h"
 #include "nought/data/vocabulary.h"
+#include "nought/io/files.h"
 
 namespace nought {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "nought/io/gguf_writer.h"
 #include "nought/models/config.h"
-#include "nought/models/gguf_writer.h"
 
 namespace nought {
 

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #include "nought/base/error.h"
-#include "nought/models/atomic_file.h"
+#include "nought/io/atomic_file.h"
 #include "nought/tensor/random.h"
 
 namespace nought {
@@ -88,7 +88,7 @@ void TokenFileWriter::write(const std::filesystem::path& file) const {
 }
 
 TokenFile::TokenFile(const std::filesystem::path& file) : name_(file.string()), file_(file) {
-  const std::string_view bytes = file_.bytes();
+  const std::string_view bytes = file_.text();
   require<IoError>(bytes.size() >= sizeof(header_), "{}: is no token file: it has {} bytes", name_, bytes.size());
   std::memcpy(&header_, bytes.data(), sizeof(header_));
   require<IoError>(header_.magic == TokenFileHeader{}.magic, "{}: is no token file", name_);

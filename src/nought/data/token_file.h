@@ -12,8 +12,8 @@
 #include <filesystem>
 #include <string>
 
-#include "nought/data/mapped_file.h"
 #include "nought/data/token_store.h"
+#include "nought/io/mapped_file.h"
 
 namespace nought {
 

@@ -2,8 +2,8 @@
 
 #include <set>
 
-#include "nought/data/files.h"
-#include "nought/models/atomic_file.h"
+#include "nought/io/atomic_file.h"
+#include "nought/io/files.h"
 
 namespace nought {
 

@@ -140,9 +140,9 @@ class TokenFolder {
       const bool last = static_cast<int64_t>(i) == place.input;
       if (last && place.offset == 0) break;
       const MappedFile file(options_.inputs[i]);
-      const size_t size = last ? static_cast<size_t>(place.offset) : file.bytes().size();
-      if (size > file.bytes().size()) return "";
-      hash_.add(file.bytes().substr(0, size));
+      const size_t size = last ? static_cast<size_t>(place.offset) : file.text().size();
+      if (size > file.text().size()) return "";
+      hash_.add(file.text().substr(0, size));
     }
     return hash_.str();
   }

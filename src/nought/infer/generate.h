@@ -51,7 +51,7 @@ class Generator {
                std::vector<int32_t>& produced, TokenSink& sink) const;
 
   Decoder& decoder_;
-  const Context& context_;
+  Context context_;
   DecoderCache cache_;
 };
 

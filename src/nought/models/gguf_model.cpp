@@ -3,7 +3,7 @@
 #include <cmath>
 #include <unordered_map>
 
-#include "nought/models/convert.h"
+#include "nought/io/convert.h"
 #include "nought/models/gguf_metadata.h"
 
 namespace nought {

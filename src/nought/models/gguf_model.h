@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "nought/io/gguf_writer.h"
 #include "nought/models/decoder.h"
-#include "nought/models/gguf_writer.h"
 #include "nought/models/weight_sink.h"
 
 namespace nought {

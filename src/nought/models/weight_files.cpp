@@ -1,11 +1,12 @@
+#include "nought/models/weight_files.h"
+
 #include <fstream>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "nought/base/text.h"
-#include "nought/models/safetensors.h"
-#include "nought/models/strict_json.h"
+#include "nought/io/strict_json.h"
 
 namespace nought {
 

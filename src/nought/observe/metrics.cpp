@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/base/error.h"
-#include "nought/models/atomic_file.h"
+#include "nought/io/atomic_file.h"
 
 namespace nought {
 

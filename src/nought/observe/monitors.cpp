@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "nought/base/error.h"
-#include "nought/models/atomic_file.h"
+#include "nought/io/atomic_file.h"
 
 namespace nought {
 

@@ -6,7 +6,7 @@
 #include <fmt/core.h>
 
 #include "nought/base/text.h"
-#include "nought/models/atomic_file.h"
+#include "nought/io/atomic_file.h"
 
 namespace nought {
 

@@ -1,4 +1,4 @@
-// The optimizers: each is a struct of constant options that names its states and updates a stretch of one parameter.
+// What the optimizers of options.h update, and by which rule: a stretch of one parameter.
 //
 // Design goals: no optimizer knows of ranks, shards or Units; zero/sharded_optimizer cuts parameters into stretches and
 // keeps the states. An optimizer either updates each element by itself (update), or gives a direction first, which is
@@ -6,23 +6,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <variant>
 #include <vector>
 
 #include "nought/autograd/unit.h"
 #include "nought/kernels/kernels.h"
-#include "nought/optim/schedule.h"
+#include "nought/optim/options.h"
 
 namespace nought {
-
-/// What is kept for each trained element: in fp32, in 16 bits, or (states but the master) in 8-bit codes.
-enum class StateKind : uint8_t { master, exp_avg, exp_avg_sq, momentum_buffer, sum };
-std::string_view name_of(StateKind kind);
-/// True for states that are sums of squares.
-constexpr bool is_square(StateKind kind) { return kind == StateKind::exp_avg_sq || kind == StateKind::sum; }
 
 /// A stretch of n elements of one parameter, and how to update it.
 struct UpdateSpan {
@@ -32,92 +22,6 @@ struct UpdateSpan {
   std::vector<Tensor> states;  // [n] f32 each, in the order of the optimizer's states()
   double lr = 0, weight_decay = 0, gradient_scale = 1;
   int64_t step = 1;  // 1 for the first update
-};
-
-/// Adam (arXiv 1412.6980) and AdamW (arXiv 1711.05101), as torch.optim computes them.
-struct AdamOptions {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  bool decoupled_decay = true;  // AdamW; false adds the decay to the gradient
-
-  std::vector<StateKind> states() const { return {StateKind::exp_avg, StateKind::exp_avg_sq}; }
-  void update(const Context& context, const UpdateSpan& span) const;
-};
-
-/// torch.optim.SGD.
-struct SgdOptions {
-  double momentum = 0, dampening = 0;
-  bool nesterov = false;
-
-  std::vector<StateKind> states() const;
-  void update(const Context& context, const UpdateSpan& span) const;
-};
-
-/// torch.optim.Adagrad.
-struct AdagradOptions {
-  double eps = 1e-10;
-
-  std::vector<StateKind> states() const { return {StateKind::sum}; }
-  void update(const Context& context, const UpdateSpan& span) const;
-};
-
-/// Lion (arXiv 2302.06675).
-struct LionOptions {
-  double beta1 = 0.9, beta2 = 0.99;
-
-  std::vector<StateKind> states() const { return {StateKind::exp_avg}; }
-  void update(const Context& context, const UpdateSpan& span) const;
-};
-
-/// Lamb (arXiv 1904.00962), as DeepSpeed's FusedLamb computes it.
-struct LambOptions {
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double min_coeff = 0.01, max_coeff = 10;
-  bool bias_correction = true;
-
-  std::vector<StateKind> states() const { return {StateKind::exp_avg, StateKind::exp_avg_sq}; }
-  /// out: [n] f32.
-  void direction(const Context& context, const UpdateSpan& span, const Tensor& out) const;
-  /// The factor on the direction, from the sums of squares of the whole parameter and of its whole direction.
-  double trust_ratio(double parameter_squares, double direction_squares) const;
-};
-
-/// Muon (https://kellerjordan.github.io/posts/muon): momentum orthogonalised by Newton-Schulz iterations, for the
-/// matrices of the blocks; AdamW for all other parameters.
-struct MuonOptions {
-  double momentum = 0.95;
-  bool nesterov = true;
-  int iterations = 5;
-  double lr_scale = 1;  // of the schedule's rate, for matrices
-  AdamOptions others = {};
-  double others_lr_scale = 1;
-
-  std::vector<StateKind> states() const { return {StateKind::momentum_buffer}; }
-  void direction(const Context& context, const UpdateSpan& span, const Tensor& out) const;
-  /// In place: the nearest matrix with singular values near 1, times sqrt(max(1, rows / columns)). [..., rows, columns]
-  /// f32; leading dimensions (experts) are matrices of their own.
-  void orthogonalize(const Context& context, const Tensor& direction) const;
-};
-
-using Method = std::variant<AdamOptions, SgdOptions, AdagradOptions, LionOptions, LambOptions, MuonOptions>;
-
-/// What parameters whose name contains a match of the pattern (ECMAScript) do differently. The first match counts.
-struct ParameterGroup {
-  std::string pattern;
-  double lr_scale = 1;
-  std::optional<double> weight_decay = {};  // also where the parameter would not decay otherwise
-};
-
-struct OptimizerOptions {
-  Method method = AdamOptions{};
-  double weight_decay = 0;
-  bool decay_all = false;   // also norms and biases, which are left out by default
-  int64_t state_block = 0;  // > 0: states are 8-bit codes with one scale for so many elements (arXiv 2110.02861)
-  DType state_dtype = DType::f32;   // of states otherwise: f32, or that of 16-bit parameters
-  bool master_weights = true;       // false: 16-bit parameters are updated themselves, without fp32 masters
-  bool stochastic_rounding = true;  // of 16-bit values that have no fp32 ones beside them; false: to the nearest
-  uint64_t seed = 0;                // of that rounding
-  std::vector<ParameterGroup> groups = {};
-  std::optional<Schedule> momentum_cycle = {};  // a OneCycle schedule that moves the betas as well
 };
 
 /// What the options come to for one parameter.

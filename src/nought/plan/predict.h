@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "nought/config/run_plan.h"
 #include "nought/models/config.h"
 #include "nought/plan/rehearsal.h"
 #include "nought/train/observer.h"
-#include "nought/train/run_plan.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {

@@ -8,27 +8,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <span>
 #include <thread>
 #include <vector>
 
+#include "nought/tensor/packing.h"
+
 namespace nought {
-
-/// A block that is alive from event `begin` to before event `end`.
-struct Lifetime {
-  int64_t bytes = 0;
-  int64_t begin = 0, end = 0;
-};
-
-struct Packing {
-  std::vector<int64_t> offsets;  // of each block
-  int64_t bytes = 0;             // that the arena needs
-  int64_t alive = 0;             // the most bytes that are alive at once: no packing needs less
-};
-
-/// Places blocks so that none that are alive together overlap. Offsets are multiples of 64 if sizes are. Takes the best
-/// of many orders, each of which puts a block into the lowest gap that holds it: finding the least is NP-hard.
-Packing pack(std::span<const Lifetime> blocks);
 
 /// The blocks of one rank's steps: the second step is watched, and later ones get their blocks from the arena. What
 /// another thread asks for, what is small, and what a step does not do as the watched one did, is refused and comes

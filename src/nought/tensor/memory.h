@@ -18,17 +18,13 @@
 
 #include "nought/base/error.h"
 #include "nought/tensor/arena.h"
+#include "nought/tensor/pool.h"
 
 namespace nought {
 
 enum class Category : uint8_t { parameters, gradients, optimizer, activations, communication, workspace, kv_cache };
 inline constexpr int kNumCategories = 7;
 std::string_view name_of(Category category);
-
-/// Where bytes live: the compute device, the host beside it, or a file (NVMe). On a CPU device, device memory is RAM.
-enum class Pool : uint8_t { device, host, file };
-inline constexpr int kNumPools = 3;
-std::string_view name_of(Pool pool);
 
 /// Bytes alive now and at most, by category. Thread safe.
 class MemoryLedger {

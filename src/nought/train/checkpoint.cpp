@@ -6,7 +6,9 @@
 
 #include <xxhash.h>
 
-#include "nought/models/safetensors_writer.h"
+#include "nought/io/atomic_folder.h"
+#include "nought/io/files.h"
+#include "nought/io/safetensors_writer.h"
 
 namespace nought {
 
@@ -120,15 +122,6 @@ void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
   write_text_atomically(folder / kManifest, manifest.dump(1));
 }
 
-/// Gives the finished folder its name; one that was there (a run resumed before it) steps aside first.
-void publish(const fs::path& partial, const fs::path& final_path) {
-  const fs::path old = final_path.string() + ".old";
-  fs::remove_all(old);
-  if (fs::exists(final_path)) fs::rename(final_path, old);
-  fs::rename(partial, final_path);
-  fs::remove_all(old);
-}
-
 /// The step in "checkpoint-STEP", or nothing.
 std::optional<int64_t> step_of(const fs::path& path) {
   const std::string name = path.filename().string();
@@ -137,16 +130,6 @@ std::optional<int64_t> step_of(const fs::path& path) {
   const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
   const auto [stop, error] = std::from_chars(begin, end, step);
   return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
-}
-
-/// Turns the errors of the file system into one line of ours.
-template <class F>
-void with_io_errors(const fs::path& path, F&& f) {
-  try {
-    f();
-  } catch (const fs::filesystem_error& error) {
-    fail<IoError>("cannot write {}: {}", path.string(), error.code().message());
-  }
 }
 
 [[noreturn]] void fail_damaged(const fs::path& path, const nlohmann::json::exception& error) {
@@ -175,10 +158,10 @@ bool is_checkpoint(const fs::path& path) {
 
 fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder,
                          const std::function<void(const fs::path&)>& add_beside) {
-  const fs::path path = folder / fmt::format("{}{}", kPrefix, info.step), partial = path.string() + ".partial";
+  const fs::path path = folder / fmt::format("{}{}", kPrefix, info.step), partial = partial_folder(path);
   const bool first = model.ranks().rank() == 0;
   model.settle();
-  if (first) with_io_errors(partial, [&] { fs::remove_all(partial), fs::create_directories(partial); });
+  if (first) begin_folder(path);
   model.ranks().barrier().wait();
   write_rank(model, partial);
   model.ranks().barrier().wait();
@@ -186,8 +169,8 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
     with_io_errors(path, [&] {
       if (add_beside) add_beside(partial);
       write_manifest(info, partial);
-      publish(partial, path);
     });
+    publish_folder(path);
   }
   model.ranks().barrier().wait();
   return path;

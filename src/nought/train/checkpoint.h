@@ -17,7 +17,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "nought/models/safetensors.h"
+#include "nought/io/safetensors.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/zero/sharded_model.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "nought/models/config.h"
-#include "nought/models/safetensors.h"
-#include "nought/models/safetensors_writer.h"
+#include "nought/models/hf_folder_writer.h"
+#include "nought/models/weight_files.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {

@@ -1,32 +1,63 @@
 #include "nought/train/model_source.h"
 
+#include "nought/data/tokenizer.h"
+
 namespace nought {
 
 namespace {
 
 namespace fs = std::filesystem;
 
-fs::path folder_of(const fs::path& path) {
-  std::error_code ignored;
-  require<IoError>(fs::is_directory(path, ignored),
-                   "{}: expected a Hugging Face folder, a checkpoint or the output "
-                   "folder of a run, found {}",
-                   path.string(), fs::exists(path, ignored) ? "a file" : "nothing");
-  if (is_checkpoint(path) || holds_weights(path)) return path;
-  const std::vector<fs::path> checkpoints = list_checkpoints(path);
-  return checkpoints.empty() ? path : checkpoints.back();
-}
+/// The weights of a checkpoint. What its optimizer kept belongs to the run that wrote it.
+class CheckpointWeights final : public StateSource {
+ public:
+  CheckpointWeights(const fs::path& path, const Model& model) : checkpoint_(path, model) {}
+  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override {
+    if (kind == StateKind::master) {
+      checkpoint_.fill(kind, parameter, interval, destination);
+    } else {
+      zero(destination);
+    }
+  }
+
+ private:
+  Checkpoint checkpoint_;
+};
 
 }  // namespace
 
-ModelSource::ModelSource(const fs::path& path) : folder_(folder_of(path)), model_(ModelConfig::from_folder(folder_)) {
+fs::path model_folder(const fs::path& path) {
+  std::error_code ignored;
+  const auto refuse = [&](std::string_view found) {
+    fail<IoError>("{}: expected a Hugging Face folder, a checkpoint or the output folder of a run, found {}",
+                  path.string(), found);
+  };
+  if (!fs::is_directory(path, ignored)) refuse(fs::exists(path, ignored) ? "a file" : "nothing");
+  if (is_checkpoint(path) || holds_weights(path)) return path;
+  if (const std::vector<fs::path> checkpoints = list_checkpoints(path); !checkpoints.empty()) return checkpoints.back();
+  if (!fs::is_regular_file(path / "config.json", ignored)) refuse("a folder without config.json and checkpoints");
+  return path;
+}
+
+RunPlan with_model_folder(RunPlan plan) {
+  if (plan.model_dir.empty()) return plan;
+  const std::string folder = model_folder(plan.model_dir).string();
+  if (plan.data.tokenizer == plan.model_dir) plan.data.tokenizer = folder;
+  plan.model_dir = folder;
+  return plan;
+}
+
+ModelSource::ModelSource(const fs::path& path)
+    : folder_(model_folder(path)), model_(ModelConfig::from_folder(folder_)) {
   if (nought::is_checkpoint(folder_)) {
-    weights_ = std::make_unique<Checkpoint>(folder_, model_);
+    weights_ = std::make_unique<CheckpointWeights>(folder_, model_);
     return;
   }
   auto weights = std::make_unique<HfWeights>(folder_, model_);
   hf_ = weights.get();
   weights_ = std::move(weights);
 }
+
+std::string ModelSource::tokenizer() const { return holds_tokenizer(folder_) ? folder_.string() : "bytes"; }
 
 }  // namespace nought

@@ -2,7 +2,7 @@
 // output folder of a run (its exported weights; before there are any, its last checkpoint).
 //
 // Design goals: one place that knows what a path may be; config, weights and tokenizer come from the same place.
-// Non-goals: the states of an optimizer (Trainer resumes from a Checkpoint).
+// Non-goals: the states of an optimizer, which weights() leaves zero (Trainer resumes from a Checkpoint).
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,19 @@
 #include <string>
 #include <vector>
 
+#include "nought/config/run_plan.h"
 #include "nought/models/decoder.h"
 #include "nought/train/checkpoint.h"
 #include "nought/train/hf_folder.h"
 
 namespace nought {
+
+/// The folder that holds the config and the weights of what `path` is: itself, or the last checkpoint in it. IoError
+/// that says what was expected and what is there.
+std::filesystem::path model_folder(const std::filesystem::path& path);
+
+/// The plan with model_folder(model_dir) as its model and, where that is the model's, its tokenizer.
+RunPlan with_model_folder(RunPlan plan);
 
 class ModelSource {
  public:
@@ -27,8 +35,11 @@ class ModelSource {
   /// Names and shapes; it has no storage.
   const Decoder& model() const { return model_; }
   const StateSource& weights() const { return *weights_; }
+  /// The folder if it holds a tokenizer, else "bytes": a name for make_tokenizer().
+  std::string tokenizer() const;
   bool is_checkpoint() const { return hf_ == nullptr; }
   /// In which the weights are stored: a checkpoint holds fp32 masters.
+  DType dtype() const { return hf_ ? hf_->dtype() : DType::f32; }
   DType dtype_of(const Parameter& parameter) const { return hf_ ? hf_->dtype_of(parameter) : DType::f32; }
   /// Tensors of the files that the model has no use for.
   std::vector<std::string> unused() const { return hf_ ? hf_->unused() : std::vector<std::string>{}; }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "nought/io/safetensors.h"
 #include "nought/models/names.h"
-#include "nought/models/safetensors.h"
 #include "nought/train/trainer.h"
 
 namespace nought {

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "nought/config/run_plan.h"
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
-#include "nought/train/run_plan.h"
 
 namespace nought {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "nought/config/run_plan.h"
 #include "nought/kernels/work.h"
 #include "nought/train/breakdown.h"
-#include "nought/train/run_plan.h"
 
 namespace nought {
 

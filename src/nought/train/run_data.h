@@ -3,8 +3,8 @@
 
 #include <optional>
 
+#include "nought/config/run_plan.h"
 #include "nought/data/dataset.h"
-#include "nought/train/run_plan.h"
 
 namespace nought {
 

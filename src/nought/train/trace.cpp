@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "nought/models/atomic_file.h"
+#include "nought/io/atomic_file.h"
 
 namespace nought {
 

@@ -9,6 +9,7 @@
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
 #include "nought/train/hf_folder.h"
+#include "nought/train/model_source.h"
 #include "nought/train/trace.h"
 
 namespace nought {
@@ -48,12 +49,12 @@ nlohmann::json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
 
 Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const Context& context,
                  std::vector<TrainObserver*> observers)
-    : plan_(plan),
+    : plan_(with_model_folder(plan)),
       mode_(mode),
       ranks_(ranks),
       context_(context),
       observers_(std::move(observers)),
-      tokenizer_(make_tokenizer(plan.data.tokenizer)),
+      tokenizer_(make_tokenizer(plan_.data.tokenizer)),
       data_(open_data(plan.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, ranks), plan.seed),
       decoder_(model_config_of(plan), plan.recompute, plan.fp8),
@@ -94,10 +95,10 @@ void Trainer::load() {
     start_ = fmt::format("random weights from seed {}", plan_.seed);
     return;
   }
-  const HfWeights weights(plan_.model_dir, decoder_);
-  model_.load(weights);
+  const ModelSource source(plan_.model_dir);
+  model_.load(source.weights());
   start_ = plan_.model_dir;
-  for (const std::string& name : weights.unused())
+  for (const std::string& name : source.unused())
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "nought/config/run_plan.h"
 #include "nought/models/decoder.h"
 #include "nought/train/breakdown.h"
 #include "nought/train/checkpoint.h"
@@ -14,7 +15,6 @@
 #include "nought/train/peak.h"
 #include "nought/train/run_config.h"
 #include "nought/train/run_data.h"
-#include "nought/train/run_plan.h"
 
 namespace nought {
 
@@ -70,7 +70,7 @@ class Trainer {
   RunPlan plan_;
   StartMode mode_;
   Communicator& ranks_;
-  const Context& context_;
+  Context context_;
   std::vector<TrainObserver*> observers_;
   std::unique_ptr<Tokenizer> tokenizer_;
   RunData data_;

@@ -1,7 +1,7 @@
 // What would stop a run, found before it starts: one process reads headers and names, and allocates nothing.
 #include <unistd.h>
 
-#include "nought/train/hf_folder.h"
+#include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
 #include "nought/train/trainer.h"
 
@@ -37,6 +37,15 @@ void check_output_folder(const fs::path& folder, StartMode mode) {
     require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
 }
 
+/// A run that starts from a checkpoint in its own output folder would lose it before it is read.
+void check_not_removed(const fs::path& model, const fs::path& output) {
+  std::error_code ignored;
+  for (const fs::path& checkpoint : list_checkpoints(output))
+    require<ConfigError>(!fs::equivalent(model, checkpoint, ignored),
+                         "model is {}, which --overwrite removes: choose another training.output_dir",
+                         checkpoint.string());
+}
+
 void check_profile_file(const fs::path& file) {
   if (file.empty()) return;
   require<IoError>(!fs::is_directory(file), "flops_profiler.output_file {} is a folder: name a file in it",
@@ -48,7 +57,7 @@ void check_profile_file(const fs::path& file) {
 
 ModelConfig model_config_of(const RunPlan& plan) {
   ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
-                                              : ModelConfig::from_folder(plan.model_dir);
+                                              : ModelConfig::from_folder(model_folder(plan.model_dir));
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",
@@ -68,18 +77,20 @@ RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
                  {dtype == name_of(DType::bf16), fmt::format("{} is in {}", checkpoints.back().string(), dtype)});
 }
 
-void validate_run(const RunPlan& plan, StartMode mode) {
-  require_trainable(plan);
+void validate_run(const RunPlan& given, StartMode mode) {
+  require_trainable(given);
+  const RunPlan plan = with_model_folder(given);
   const Decoder decoder(model_config_of(plan));
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
   tokenizer->check_fits(decoder.config().vocab_size);
   check_data(plan.data, *tokenizer);
   check_output_folder(plan.output_dir, mode);
+  if (mode == StartMode::overwrite) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(plan.profile->output_file);
   if (mode == StartMode::resume) {
     Checkpoint(list_checkpoints(plan.output_dir).back(), decoder);
   } else if (!plan.model_dir.empty()) {
-    HfWeights(plan.model_dir, decoder);
+    ModelSource(plan.model_dir);
   }
 }
 

@@ -90,7 +90,7 @@ class Reducer {
   void land_oldest();
   void land_all();
 
-  const Context& context_;
+  Context context_;
   Communicator& ranks_;
   Policy policy_;
   DType dtype_, wire_;

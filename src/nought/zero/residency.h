@@ -61,7 +61,7 @@ class Residency {
   /// Returns when the Unit's stored parameters are those of the last exchange.
   void arrive(size_t unit);
 
-  const Context& context_;
+  Context context_;
   Communicator& ranks_;
   Policy policy_;
   DType dtype_;

@@ -85,7 +85,7 @@ class ShardedModel final : public UnitStore {
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 
-  const Context& context_;
+  Context context_;
   Communicator& ranks_;
   Model& model_;
   Options options_;

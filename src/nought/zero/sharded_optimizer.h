@@ -85,7 +85,7 @@ class ShardedOptimizer {
   void apply_muon(size_t unit, const Tensor& directions, const Tensor& whole, double lr);
   void apply(size_t unit, const Segment& segment, const Tensor& directions, double step, double keep) const;
 
-  const Context& context_;
+  Context context_;
   Communicator& ranks_;
   Policy policy_;
   OptimizerOptions options_;

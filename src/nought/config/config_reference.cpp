@@ -1,0 +1,172 @@
+#include "nought/config/config_reference.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "nought/config/ds_config.h"
+#include "nought/config/run_config.h"
+
+namespace nought {
+
+namespace {
+
+constexpr std::string_view kDeepSpeed = "deepspeed";
+
+ConfigEntry implemented(const KeyInfo& key) { return {key.path, key.type, key.fallback, key.help}; }
+
+ConfigEntry ruled(const KeyRule& rule) {
+  const std::string path = join_path(kDeepSpeed, std::string(rule.path));
+  const std::string defaults(rule.defaults), reason(rule.reason);
+  switch (rule.status) {
+    case KeyStatus::no_effect:
+      return {path, "", defaults, reason, KeyUse::no_effect};
+    case KeyStatus::refused:
+      return {path, "", defaults, reason, KeyUse::refused};
+    case KeyStatus::enabled:
+      return {path, "", "", "anything that is enabled in it: " + reason, KeyUse::refused};
+    case KeyStatus::gated:
+      break;
+  }
+  const std::string section(rule.path.substr(0, rule.path.rfind('.')));
+  return {path, "", "", fmt::format("belongs to what decides about {}", section), KeyUse::no_effect};
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+/// The part of a path that is a table's title: "training", "data", "deepspeed", "deepspeed.zero_optimization".
+std::string section_of(const std::string& path) {
+  const size_t first = path.find('.');
+  if (first == std::string::npos) return "";
+  const size_t second = path.find('.', first + 1);
+  return second == std::string::npos || !path.starts_with(kDeepSpeed) ? path.substr(0, first) : path.substr(0, second);
+}
+
+/// A cell of a Markdown table: bars and pointed brackets mean themselves.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '|') escaped += '\\';
+    if (c == '<') {
+      escaped += "&lt;";
+    } else {
+      escaped += c;
+    }
+  }
+  return escaped;
+}
+
+std::string code(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    if (c == '|') escaped += '\\';
+    escaped += c;
+  }
+  return text.empty() ? "" : fmt::format("`{}`", escaped);
+}
+
+std::string what_happens(const ConfigEntry& entry) {
+  switch (entry.use) {
+    case KeyUse::implemented:
+      return entry.help;
+    case KeyUse::no_effect:
+      return fmt::format("*no effect*: {}", entry.help);
+    case KeyUse::refused:
+      return fmt::format("**refused**: {}", entry.help);
+  }
+  return "";
+}
+
+std::string table(const std::vector<ConfigEntry>& entries, const std::string& section) {
+  std::string text = "| key | default | what it does |\n| --- | --- | --- |\n";
+  for (const ConfigEntry& entry : entries) {
+    if (section_of(entry.path) != section) continue;
+    const std::string key = section.empty() ? entry.path : entry.path.substr(section.size() + 1);
+    const std::string type = entry.type.empty() ? "" : fmt::format(" ({})", entry.type);
+    text += fmt::format("| {} | {} | {}{} |\n", code(key), code(entry.fallback), cell(what_happens(entry)), cell(type));
+  }
+  return text;
+}
+
+constexpr std::string_view kIntroduction = R"(# Configuration
+
+This page is written by `nought config --markdown` from the lists that the program reads its configuration with, and a
+test compares the two. `nought config WORD` searches it; `nought check RUN.json` shows what a run's values are and why.
+
+A run is one JSON file (comments and trailing commas are fine) with four keys:
+
+    {
+      "model": "path/of/a/hugging-face-folder",
+      "data": {"files": ["corpus/**/*.txt"], "tokenizer": "path/of/a/hugging-face-folder", "seq_length": 1024},
+      "training": {"max_steps": 1000, "per_device_train_batch_size": 4, "learning_rate": 3e-4, "bf16": true},
+      "deepspeed": "ds_config.json"
+    }
+
+`--set training.max_steps=5` overrides any value. An unknown key is an error that names the nearest known one. A key that is
+given in `training` and in `deepspeed` must have one value, or be `"auto"` in `deepspeed`, which takes that of `training`.
+
+The batch of one update is `per_device_train_batch_size x gradient_accumulation_steps x ranks`, DeepSpeed's
+`train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world`: any two give the third.
+)";
+
+}  // namespace
+
+std::vector<ConfigEntry> config_reference() {
+  std::vector<ConfigEntry> entries;
+  for (const KeyInfo& key : list_keys<RunConfig>()) entries.push_back(implemented(key));
+  std::vector<ConfigEntry> deepspeed;
+  for (KeyInfo key : list_keys<DsConfig>()) {
+    key.path = join_path(kDeepSpeed, key.path);
+    deepspeed.push_back(implemented(key));
+  }
+  for (const KeyRule& rule : ds_key_rules()) deepspeed.push_back(ruled(rule));
+  // Keys of one section stand together, in the order in which the section was first met.
+  while (!deepspeed.empty()) {
+    const std::string section = section_of(deepspeed.front().path);
+    const auto rest = std::stable_partition(deepspeed.begin(), deepspeed.end(),
+                                            [&](const ConfigEntry& e) { return section_of(e.path) == section; });
+    entries.insert(entries.end(), deepspeed.begin(), rest);
+    deepspeed.erase(deepspeed.begin(), rest);
+  }
+  return entries;
+}
+
+std::string config_text(const std::string& filter) {
+  std::string text;
+  for (const ConfigEntry& entry : config_reference()) {
+    if (lower(entry.path + "\n" + entry.help).find(lower(filter)) == std::string::npos) continue;
+    const bool works = entry.use == KeyUse::implemented;
+    const std::string use = works ? entry.type : entry.use == KeyUse::refused ? "refused" : "no effect";
+    const std::string fallback =
+        entry.fallback.empty() ? "" : fmt::format("; {} {}", works ? "default" : "accepted:", entry.fallback);
+    text += fmt::format("{}\n    {}{}({}{})\n", entry.path, entry.help, entry.help.empty() ? "" : " ", use, fallback);
+  }
+  return text;
+}
+
+std::string config_markdown() {
+  const std::vector<ConfigEntry> entries = config_reference();
+  std::string text(kIntroduction);
+  std::vector<std::string> seen;
+  for (const ConfigEntry& entry : entries) {
+    const std::string section = section_of(entry.path);
+    if (std::find(seen.begin(), seen.end(), section) != seen.end()) continue;
+    seen.push_back(section);
+    if (section == kDeepSpeed)
+      text +=
+          "\n## deepspeed: ds_config.json\n\nEvery key that DeepSpeed documents is known here. A key with *no effect* "
+          "is "
+          "accepted and, at another value than the one shown, warned about; a **refused** one is an error at any value "
+          "but "
+          "those shown.\n";
+    const std::string title = section.empty() ? "RUN.json" : section;
+    if (section != kDeepSpeed) text += fmt::format("\n{} {}\n", section.starts_with(kDeepSpeed) ? "###" : "##", title);
+    text += '\n';
+    text += table(entries, section);
+  }
+  return text;
+}
+
+}  // namespace nought

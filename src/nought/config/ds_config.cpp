@@ -1,0 +1,181 @@
+#include "nought/config/ds_config.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include <fmt/ranges.h>
+
+namespace nought {
+
+namespace {
+
+/// A known key: a section (children), an implemented key (neither), or one with a rule.
+struct KeyNode {
+  std::map<std::string, KeyNode> children;
+  const KeyRule* rule = nullptr;
+  bool implemented = false;
+};
+
+KeyNode& node_at(KeyNode& root, std::string_view path) {
+  KeyNode* node = &root;
+  for (const std::string& part : split(path, '.')) node = &node->children[part];
+  return *node;
+}
+
+KeyNode make_key_tree() {
+  KeyNode root;
+  for (const KeyInfo& key : list_keys<DsConfig>()) node_at(root, key.path).implemented = true;
+  for (const KeyRule& rule : ds_key_rules()) node_at(root, rule.path).rule = &rule;
+  return root;
+}
+
+const KeyNode& key_tree() {
+  static const KeyNode tree = make_key_tree();
+  return tree;
+}
+
+std::vector<Json> accepted_values(const KeyRule& rule) {
+  std::vector<Json> values;
+  std::string_view rest = rule.defaults;
+  for (size_t bar; (bar = rest.find(" | ")) != std::string_view::npos; rest.remove_prefix(bar + 3))
+    values.push_back(Json::parse(rest.substr(0, bar)));
+  values.push_back(Json::parse(rest));
+  return values;
+}
+
+bool anything_enabled(const Json& json) {
+  if (json.is_array()) return std::any_of(json.begin(), json.end(), anything_enabled);
+  if (!json.is_object()) return false;
+  for (const auto& [key, value] : json.items())
+    if ((key == "enabled" && value == true) || anything_enabled(value)) return true;
+  return false;
+}
+
+/// Walks the section beside the tree of known keys; keeps what is implemented, judges the rest.
+class Walk {
+ public:
+  Walk(const Origins& origins, std::vector<std::string>& warnings) : origins_(origins), warnings_(warnings) {}
+
+  Json section(const Json& json, const KeyNode& node, const std::string& path) {
+    require<ConfigError>(json.is_object(), "{}: expected an object, found {}", origins_.place(path),
+                         describe_json(json));
+    Json kept = Json::object();
+    for (const auto& [key, value] : json.items()) {
+      const std::string at = join_path(path, key);
+      const auto known = node.children.find(key);
+      if (known == node.children.end() && wildcard(node) != nullptr) {
+        judge_free(value, *wildcard(node), at, key == "enabled");
+      } else {
+        if (known == node.children.end()) fail_unknown(key, node, at);
+        Json part = one_key(value, known->second, at);
+        const bool nothing = part.is_null() || (part.is_object() && part.empty());
+        if (!nothing) kept[key] = std::move(part);
+      }
+    }
+    return kept;
+  }
+
+ private:
+  Json one_key(const Json& value, const KeyNode& node, const std::string& at) {
+    if (node.implemented) return value;
+    if (node.rule != nullptr) {
+      judge(value, *node.rule, at);
+      return {};
+    }
+    return value.is_null() ? Json() : section(value, node, at);
+  }
+
+  static const KeyRule* wildcard(const KeyNode& node) {
+    const auto any = node.children.find("*");
+    return any == node.children.end() ? nullptr : any->second.rule;
+  }
+
+  void judge_free(const Json& value, const KeyRule& rule, const std::string& at, bool is_switch) const {
+    if (rule.status == KeyStatus::enabled && (anything_enabled(value) || (is_switch && value == true)))
+      fail<ConfigError>("{}: not supported: {}", origins_.place(at), rule.reason);
+  }
+
+  void judge(const Json& value, const KeyRule& rule, const std::string& at) {
+    const std::vector<Json> accepted = accepted_values(rule);
+    if (value.is_null() || std::find(accepted.begin(), accepted.end(), value) != accepted.end()) return;
+    if (rule.status == KeyStatus::refused)
+      fail<ConfigError>("{} = {} is not supported: {}; only {} is accepted", origins_.place(at), value.dump(),
+                        rule.reason, rule.defaults);
+    const bool automatic = value == "auto" && !accepted[0].is_string();
+    const bool same_kind =
+        accepted[0].is_null() || (accepted[0].is_number() && value.is_number()) || accepted[0].type() == value.type();
+    require<ConfigError>(automatic || same_kind, "{}: expected a value like {}, found {}", origins_.place(at),
+                         rule.defaults, describe_json(value));
+    if (rule.status == KeyStatus::no_effect && !automatic)
+      warnings_.push_back(fmt::format("{} = {} has no effect: {}", origins_.place(at), value.dump(), rule.reason));
+  }
+
+  [[noreturn]] void fail_unknown(const std::string& key, const KeyNode& node, const std::string& at) const {
+    std::vector<std::string> names;
+    for (const auto& [name, child] : node.children) names.push_back(name);
+    fail<ConfigError>("{}: unknown key{}", origins_.place(at), did_you_mean(key, names));
+  }
+
+  const Origins& origins_;
+  std::vector<std::string>& warnings_;
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+/// DeepSpeed's types of optimizers and schedulers, in two parts: those implemented here and those refused by name.
+struct TypeChoice {
+  std::string section;
+  std::vector<std::string> implemented;
+  std::vector<std::string> refused;
+};
+
+/// The section's type in DeepSpeed's spelling, whatever the case it was written in; "" without the section. Checked
+/// before the section's parameters, which belong to the type.
+std::string require_type(const Json& json, const TypeChoice& choice, const Origins& origins) {
+  const auto section = json.find(choice.section);
+  if (section == json.end() || !section->is_object() || section->empty()) return "";
+  const std::string at = "deepspeed." + choice.section;
+  const auto type = section->find("type");
+  require<ConfigError>(type != section->end() && type->is_string(), "{}: expected a \"type\", one of {}",
+                       origins.place(at), fmt::join(choice.implemented, ", "));
+  const std::string name = *type;
+  const auto same = [&](const std::string& known) { return lower(known) == lower(name); };
+  if (const auto it = std::find_if(choice.implemented.begin(), choice.implemented.end(), same);
+      it != choice.implemented.end())
+    return *it;
+
+  const std::string place = origins.place(at + ".type");
+  if (std::any_of(choice.refused.begin(), choice.refused.end(), same))
+    fail<ConfigError>("{} = \"{}\" is not supported; use {}", place, name, fmt::join(choice.implemented, " or "));
+  std::vector<std::string> all = choice.implemented;
+  all.insert(all.end(), choice.refused.begin(), choice.refused.end());
+  fail<ConfigError>("{}: unknown type \"{}\"{}; use {}", place, name, did_you_mean(name, all),
+                    fmt::join(choice.implemented, " or "));
+}
+
+}  // namespace
+
+DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<std::string>& warnings) {
+  if (json.is_null()) return {};
+  require<ConfigError>(json.is_object(), "{}: expected an object, found {}", origins.place("deepspeed"),
+                       describe_json(json));
+  const TypeChoice optimizers{"optimizer",
+                              {"AdamW", "Adam", "Adagrad", "Lamb", "Lion", "Muon", "SGD"},
+                              {"OneBitAdam", "OneBitLamb", "ZeroOneAdam"}};
+  const TypeChoice schedulers{
+      "scheduler", {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle"}, {}};
+  const std::string optimizer = require_type(json, optimizers, origins);
+  const std::string scheduler = require_type(json, schedulers, origins);
+
+  const Json kept = Walk(origins, warnings).section(json, key_tree(), "deepspeed");
+  auto config = from_json<DsConfig>(kept, origins, "deepspeed");
+  config.optimizer.type.value = optimizer;
+  config.scheduler.type.value = scheduler;
+  return config;
+}
+
+}  // namespace nought

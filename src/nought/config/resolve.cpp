@@ -1,0 +1,394 @@
+// Everything that resolve() settles but the precision (resolve_precision.cpp), the optimizer (resolve_optimizer.cpp),
+// the length of the run and its schedule (resolve_schedule.cpp).
+#include <cmath>
+
+#include <fmt/ranges.h>
+
+#include "nought/config/resolver.h"
+
+namespace nought {
+
+namespace {
+
+constexpr int64_t kLargestCount = 1'000'000;  // of ranks, sequences and micro-batches: their product fits an int64
+
+template <class T>
+Auto<T> as_auto(const Setting<T>& setting) {
+  return {setting.value, setting.given ? Auto<T>::State::given : Auto<T>::State::unset};
+}
+
+void require_count(const Candidate<int64_t>& count) {
+  require<ConfigError>(1 <= count.value && count.value <= kLargestCount, "{}: expected 1 to {}, got {}", count.place,
+                       kLargestCount, count.value);
+}
+
+/// The first of the keys that an inline config.json has as an integer; families name them differently.
+int64_t model_number(const Json& model, std::initializer_list<const char*> keys) {
+  if (!model.is_object()) return 0;
+  for (const char* key : keys)
+    if (const auto it = model.find(key); it != model.end() && it->is_number_integer()) return it->get<int64_t>();
+  return 0;
+}
+
+}  // namespace
+
+Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& automatic)
+    : config_(config), automatic_bf16_(automatic), origins_(config.origins) {
+  require<ConfigError>(1 <= world_size && world_size <= kLargestCount, "world size: expected 1 to {} ranks, got {}",
+                       kLargestCount, world_size);
+  plan_.world_size = world_size;
+  ds_ = read_ds_config(config.deepspeed, origins_, plan_.warnings);
+}
+
+RunPlan Resolver::run() {
+  resolve_model();
+  resolve_data();
+  resolve_batch();
+  resolve_precision();
+  resolve_zero();
+  resolve_optimizer();
+  resolve_masters();
+  resolve_length();
+  resolve_schedule();
+  resolve_output();
+  explain_automatic_buckets();
+  return std::move(plan_);
+}
+
+void Resolver::resolve_model() {
+  if (config_.model.is_null()) return;
+  const std::string reason = origins_.is_override("model") ? "--set model" : "model";
+  if (config_.model.is_string()) {
+    plan_.model_dir = config_.model.get<std::string>();
+    require<ConfigError>(!plan_.model_dir.empty(), "{}: expected a folder's path, found \"\"", origins_.place("model"));
+    plan_.resolved.push_back({"model", plan_.model_dir, reason});
+  } else {
+    plan_.model_config = config_.model;
+    const std::string family = config_.model.value("model_type", Json("?")).dump();
+    plan_.resolved.push_back({"model", fmt::format("inline, model_type {}", family), reason});
+  }
+}
+
+void Resolver::resolve_data() {
+  resolve_sources();
+  const DataConfig& data = config_.data;
+  auto tokenizer = section_value("data.tokenizer", data.tokenizer);
+  if (!tokenizer.given) {
+    tokenizer.value = plan_.model_dir.empty() ? "bytes" : plan_.model_dir;
+    tokenizer.reason = plan_.model_dir.empty() ? "default for an inline model" : "the model's folder";
+  }
+  plan_.data.tokenizer = note("data.tokenizer", tokenizer);
+
+  auto length = section_value("data.seq_length", data.seq_length);
+  if (!length.given) {
+    length.value = model_number(config_.model, {"max_position_embeddings", "n_positions"});
+    length.reason = "the model's number of positions";
+  }
+  if (length.given || length.value > 0) {
+    require_count(length);
+    plan_.data.seq_length = note("data.seq_length", length);
+  }
+  const auto fraction = section_value("data.validation_fraction", data.validation_fraction);
+  require_fraction(fraction);
+  plan_.data.validation_fraction = note("data.validation_fraction", fraction);
+  require<ConfigError>(fraction.value == 0 || data.validation_files.value.empty(),
+                       "{} = {} and data.validation_files are both given: choose one", fraction.place, fraction.value);
+  plan_.data.validation_files = data.validation_files.value;
+  plan_.data.separate_documents =
+      note("data.separate_documents", section_value("data.separate_documents", data.separate_documents));
+}
+
+void Resolver::resolve_sources() {
+  const DataConfig& data = config_.data;
+  const std::vector<SourceConfig>& sources = data.sources.value;
+  require<ConfigError>(data.files.empty() || sources.empty(),
+                       "{} and data.sources are both given: write the files as one of the sources",
+                       origins_.place("data.files"));
+  const auto add = [&](const std::string& key, const std::vector<std::string>& files, double weight) {
+    plan_.data.sources.push_back({files, weight});
+    const std::string share = weight > 0 ? fmt::format("{} x ", weight) : "";
+    plan_.resolved.push_back({key, share + fmt::format("{}", fmt::join(files, ", ")), key});
+  };
+  if (!data.files.empty()) add("data.files", data.files, 0);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const SourceConfig& source = sources[i];
+    const std::string key = fmt::format("data.sources[{}]", i), place = origins_.place(key);
+    require<ConfigError>(!source.files.empty(), "{}.files is empty: expected a list of paths or globs", place);
+    require<ConfigError>(source.weight.given == sources[0].weight.given,
+                         "{}: give all of data.sources a weight, or none", place);
+    require<ConfigError>(!source.weight.given || (std::isfinite(source.weight.value) && source.weight.value > 0),
+                         "{}.weight: expected a finite number > 0, got {}", place, source.weight.value);
+    add(key, source.files, source.weight.value);
+  }
+}
+
+void Resolver::resolve_batch() {
+  const TrainingConfig& t = config_.training;
+  const auto one = [&](const std::string& key, const Auto<int64_t>& ds, const Candidate<int64_t>& argument) {
+    std::optional<Candidate<int64_t>> result = merge(key, ds, argument);
+    if (!result->given) result.reset();
+    if (result) require_count(*result);
+    return result;
+  };
+  const auto micro = one("train_micro_batch_size_per_gpu", ds_.train_micro_batch_size_per_gpu,
+                         training("per_device_train_batch_size", t.per_device_train_batch_size));
+  const auto steps = one("gradient_accumulation_steps", ds_.gradient_accumulation_steps,
+                         training("gradient_accumulation_steps", t.gradient_accumulation_steps));
+  if (ds_.train_batch_size.given()) {
+    const auto total = deepspeed("train_batch_size", ds_.train_batch_size.value);
+    require_at_least<int64_t>(total, 1);
+    derive_batch_from_total(total, micro, steps);
+  } else {
+    derive_batch_without_total(micro, steps);
+  }
+}
+
+void Resolver::derive_batch_without_total(std::optional<Candidate<int64_t>> micro,
+                                          std::optional<Candidate<int64_t>> steps) {
+  const TrainingConfig& t = config_.training;
+  if (!micro && ds_.gradient_accumulation_steps.given() && !ds_.train_batch_size.automatic())
+    fail<ConfigError>("{}: alone it does not give the batch; add train_micro_batch_size_per_gpu or train_batch_size",
+                      steps->place);
+  if (!micro) micro = training("per_device_train_batch_size", t.per_device_train_batch_size);
+  if (!steps) steps = training("gradient_accumulation_steps", t.gradient_accumulation_steps);
+  const char* product = "micro_batch x accumulation x world_size";
+  set_batch(*micro, *steps, ds_.train_batch_size.automatic() ? fmt::format("deepspeed: auto <- {}", product) : product);
+}
+
+void Resolver::derive_batch_from_total(const Candidate<int64_t>& total, const std::optional<Candidate<int64_t>>& micro,
+                                       const std::optional<Candidate<int64_t>>& steps) {
+  const int64_t world = plan_.world_size;
+  const char* micro_name = "train_micro_batch_size_per_gpu";
+  const char* steps_name = "gradient_accumulation_steps";
+  if (micro && steps) {
+    const int64_t product = micro->value * steps->value * world;
+    require<ConfigError>(total.value == product, "{}: train_batch_size {} != {} {} x {} {} x world size {} = {}",
+                         total.place, total.value, micro_name, micro->value, steps_name, steps->value, world, product);
+    return set_batch(*micro, *steps, total.reason);
+  }
+  const int64_t known = micro ? micro->value : steps ? steps->value : 1;
+  const char* known_name = micro ? micro_name : steps_name;
+  require<ConfigError>(total.value % (known * world) == 0,
+                       "{}: train_batch_size {} is not divisible by {} {} x world size {} = {}", total.place,
+                       total.value, known_name, known, world, known * world);
+  Candidate<int64_t> derived{total.value / (known * world), true, total.place, ""};
+  require_count(derived);
+  derived.reason = fmt::format("train_batch_size / ({} x world_size)", micro ? "micro_batch" : "accumulation");
+  const Candidate<int64_t> one{1, false, "", "train_batch_size is given alone"};
+  set_batch(micro ? *micro : derived, micro ? derived : steps ? *steps : one, total.reason);
+}
+
+void Resolver::set_batch(const Candidate<int64_t>& micro, const Candidate<int64_t>& steps,
+                         const std::string& total_reason) {
+  const int64_t total = micro.value * steps.value * plan_.world_size;
+  plan_.resolved.push_back({"world_size", fmt::format("{}", plan_.world_size), "the number of ranks"});
+  plan_.micro_batch = note("micro_batch", micro);
+  plan_.accumulation = note("accumulation", steps);
+  plan_.train_batch = note("train_batch", Candidate<int64_t>{total, true, "", total_reason});
+}
+
+void Resolver::resolve_zero() {
+  const DsZero& zero = ds_.zero_optimization;
+  const auto stage = section_value("deepspeed.zero_optimization.stage", zero.stage);
+  require<ConfigError>(0 <= stage.value && stage.value <= 3, "{}: expected 0, 1, 2 or 3, got {}", stage.place,
+                       stage.value);
+  plan_.zero_stage = note("zero_stage", stage);
+
+  Candidate<bool> overlap{true, false, "", "default"};
+  if (zero.overlap_comm.given()) overlap = deepspeed("zero_optimization.overlap_comm", zero.overlap_comm.value);
+  plan_.overlap_comm = note("overlap_comm", overlap);
+  resolve_buckets();
+  resolve_recompute();
+  resolve_experts();
+}
+
+void Resolver::resolve_buckets() {
+  const DsZero& zero = ds_.zero_optimization;
+  const std::string path = "zero_optimization.";
+  const auto resolve = [&](const std::string& key, const Candidate<int64_t>& elements) {
+    require_at_least<int64_t>(elements, 0);
+    return note(key, elements);
+  };
+  if (zero.reduce_bucket_size.automatic()) {
+    const int64_t hidden = model_number(config_.model, {"hidden_size", "n_embd"});
+    plan_.reduce_bucket =
+        resolve("reduce_bucket_size", {hidden * hidden, true, "", "deepspeed: auto <- hidden_size^2"});
+  } else if (zero.reduce_bucket_size.given()) {
+    plan_.reduce_bucket =
+        resolve("reduce_bucket_size", deepspeed(path + "reduce_bucket_size", zero.reduce_bucket_size.value));
+  }
+  if (!zero.allgather_bucket_size.given) return;
+  const auto elements = deepspeed(path + "allgather_bucket_size", zero.allgather_bucket_size.value);
+  if (plan_.zero_stage == 1 || plan_.zero_stage == 2) {
+    plan_.gather_bucket = resolve("allgather_bucket_size", elements);
+  } else {
+    warn(fmt::format("{} has no effect at stage {}: {}", elements.place, plan_.zero_stage,
+                     plan_.zero_stage == 0 ? "every rank updates all parameters"
+                                           : "parameters are gathered when a Unit needs them"));
+  }
+}
+
+void Resolver::resolve_experts() {
+  const TrainingConfig& t = config_.training;
+  if (!t.moe_capacity_factor.given) {
+    if (t.moe_drop_tokens.given)
+      warn(fmt::format("{} has no effect without training.moe_capacity_factor",
+                       origins_.place("training.moe_drop_tokens")));
+    return;
+  }
+  const auto factor = training("moe_capacity_factor", t.moe_capacity_factor);
+  require<ConfigError>(std::isfinite(factor.value) && factor.value > 0, "{}: expected a finite number > 0, got {}",
+                       factor.place, factor.value);
+  plan_.moe_capacity_factor = note("moe_capacity_factor", factor);
+  plan_.moe_drop_tokens = note("moe_drop_tokens", training("moe_drop_tokens", t.moe_drop_tokens));
+}
+
+void Resolver::resolve_recompute() {
+  auto mode = training("recompute", config_.training.recompute);
+  const auto whole = training("gradient_checkpointing", config_.training.gradient_checkpointing);
+  require<ConfigError>(!mode.given || !whole.given || whole.value == (mode.value == Recompute::full),
+                       "{} = {} contradicts {} = \"{}\": give one of them", whole.place, whole.value, mode.place,
+                       name_of(mode.value));
+  if (!mode.given && whole.given)
+    mode = {whole.value ? Recompute::full : Recompute::none, true, whole.place, whole.reason};
+  plan_.recompute = mode.value;
+  plan_.resolved.push_back({"recompute", std::string(name_of(mode.value)), mode.reason});
+  resolve_checkpoints();
+}
+
+/// DeepSpeed's section says how to checkpoint, not whether: a model's code, or the Trainer's argument, says that.
+void Resolver::resolve_checkpoints() {
+  const DsActivationCheckpointing& section = ds_.activation_checkpointing;
+  const std::string path = "activation_checkpointing.";
+  const auto used = [&](const char* key, bool given) {
+    if (!given) return false;
+    if (plan_.recompute.mode == Recompute::full) return true;
+    warn(fmt::format("{} has no effect: recompute is {}; write training.recompute = \"full\"",
+                     origins_.place("deepspeed." + path + key), name_of(plan_.recompute.mode)));
+    return false;
+  };
+  if (used("number_checkpoints", section.number_checkpoints.given)) {
+    const auto count = deepspeed(path + "number_checkpoints", section.number_checkpoints.value);
+    require_at_least<int64_t>(count, 1);
+    plan_.recompute.checkpoints = note("number_checkpoints", count);
+  }
+  if (used("cpu_checkpointing", section.cpu_checkpointing.value)) {
+    plan_.recompute.pool = Pool::host;
+    note("cpu_checkpointing", deepspeed(path + "cpu_checkpointing", true));
+  }
+  if (used("contiguous_memory_optimization", section.contiguous_memory_optimization.value))
+    plan_.recompute.contiguous = note("contiguous_memory", deepspeed(path + "contiguous_memory_optimization", true));
+}
+
+void Resolver::resolve_output() {
+  const TrainingConfig& t = config_.training;
+  const auto seed = merge("seed", as_auto(ds_.seed), training("seed", t.seed));
+  require_at_least<int64_t>(seed, 0);
+  plan_.seed = plan_.optimizer.seed = static_cast<uint64_t>(note("seed", seed));
+
+  auto logging = training("logging_steps", t.logging_steps);
+  if (ds_.steps_per_print.given && !logging.given)
+    logging = deepspeed("steps_per_print", ds_.steps_per_print.value);
+  else if (ds_.steps_per_print.given && ds_.steps_per_print.value != logging.value)
+    warn(fmt::format("{} = {} has no effect: {} = {} is given", origins_.place("deepspeed.steps_per_print"),
+                     ds_.steps_per_print.value, logging.place, logging.value));
+  require_at_least<int64_t>(logging, 1);
+  plan_.logging_steps = note("logging_steps", logging);
+
+  resolve_evaluation();
+
+  const auto save = training("save_steps", t.save_steps);
+  require_at_least<int64_t>(save, 0);
+  plan_.save_steps = note("save_steps", save);
+  const auto limit = training("save_total_limit", t.save_total_limit);
+  require_at_least<int64_t>(limit, 0);
+  plan_.save_total_limit = note("save_total_limit", limit);
+  plan_.on_nonfinite = t.on_nonfinite.value;
+  const auto budget = training("device_memory", t.device_memory);
+  if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
+  const auto shard = training("max_shard_size", t.max_shard_size);
+  plan_.max_shard_bytes = parse_bytes(note("max_shard_size", shard), shard.place);
+  require<ConfigError>(plan_.max_shard_bytes > 0, "{}: a file of 0 bytes holds no weights", shard.place);
+  const auto folder = training("output_dir", t.output_dir);
+  require<ConfigError>(!folder.value.empty(), "{}: expected a folder's path, found \"\"", folder.place);
+  plan_.output_dir = note("output_dir", folder);
+  plan_.dump_state = ds_.dump_state.value;
+  plan_.memory_breakdown = ds_.memory_breakdown.value;
+  plan_.wall_clock_breakdown = ds_.wall_clock_breakdown.value;
+  plan_.comms_logger = ds_.comms_logger.enabled.value;
+  plan_.comms_logger_verbose = ds_.comms_logger.verbose.value;
+  if (!ds_.comms_logger.prof_all.value) plan_.logged_collectives = ds_.comms_logger.prof_ops.value;
+  resolve_profile();
+  plan_.tensorboard_dir = resolve_monitor("tensorboard", ds_.tensorboard);
+  plan_.csv_dir = resolve_monitor("csv_monitor", ds_.csv_monitor);
+}
+
+void Resolver::resolve_profile() {
+  const DsFlopsProfiler& profiler = ds_.flops_profiler;
+  if (!profiler.enabled.value) return;
+  const std::string path = "deepspeed.flops_profiler.";
+  const auto at_least = [&](const char* key, const Setting<int64_t>& setting, int64_t least) {
+    const auto candidate = section_value(path + key, setting);
+    require_at_least(candidate, least);
+    return candidate.value;
+  };
+  ProfileOptions options{.step = at_least("profile_step", profiler.profile_step, 1),
+                         .module_depth = at_least("module_depth", profiler.module_depth, -1),
+                         .top_modules = at_least("top_modules", profiler.top_modules, 1),
+                         .detailed = profiler.detailed.value,
+                         .output_file = profiler.output_file.value,
+                         .recompute_factor = profiler.recompute_fwd_factor.value};
+  require_finite_at_least_zero(section_value(path + "recompute_fwd_factor", profiler.recompute_fwd_factor));
+  require<ConfigError>(!profiler.output_file.given || !options.output_file.empty(),
+                       "{}: expected a file's path, or null to print the profile, found \"\"",
+                       origins_.place(path + "output_file"));
+  note("profile_step", section_value(path + "profile_step", profiler.profile_step));
+  plan_.profile = std::move(options);
+}
+
+void Resolver::resolve_evaluation() {
+  const TrainingConfig& t = config_.training;
+  const auto strategy = training("eval_strategy", t.eval_strategy);
+  plan_.eval_strategy = strategy.value;
+  plan_.resolved.push_back({"eval_strategy", std::string(enum_name(strategy.value)), strategy.reason});
+  require<ConfigError>(strategy.value == EvalStrategy::no || plan_.data.validates(),
+                       "{} = \"{}\" needs data to validate with: give data.validation_fraction or "
+                       "data.validation_files",
+                       strategy.place, enum_name(strategy.value));
+  auto steps = training("eval_steps", t.eval_steps);
+  if (!steps.given) steps = {plan_.logging_steps, false, "", "logging_steps"};
+  require_at_least<int64_t>(steps, 1);
+  if (strategy.value == EvalStrategy::steps) plan_.eval_steps = note("eval_steps", steps);
+  auto rows = training("per_device_eval_batch_size", t.per_device_eval_batch_size);
+  if (!rows.given) rows = {plan_.micro_batch, false, "", "micro_batch"};
+  require_count(rows);
+  plan_.eval_micro_batch = note("eval_micro_batch", rows);
+}
+
+std::string Resolver::resolve_monitor(const std::string& section, const DsMonitor& monitor) {
+  if (!monitor.enabled.value) return "";
+  const std::string& path = monitor.output_path.value;
+  const std::string folder = fmt::format("{}/{}", path.empty() ? plan_.output_dir : path, monitor.job_name.value);
+  return note(section, deepspeed(section + ".output_path", folder));
+}
+
+/// transformers fills these two from the hidden size; the numbers are shown though Units make them idle.
+void Resolver::explain_automatic_buckets() {
+  const Json& section = config_.deepspeed;
+  const Json zero = section.is_object() ? section.value("zero_optimization", Json()) : Json();
+  if (!zero.is_object()) return;
+  const auto hidden = static_cast<double>(model_number(config_.model, {"hidden_size", "n_embd"}));
+  const auto explain = [&](const char* key, double value, const char* formula) {
+    if (zero.value(key, Json()) != "auto") return;
+    plan_.resolved.push_back({key, hidden > 0 ? fmt::format("{:.0f}", value) : formula,
+                              fmt::format("deepspeed: auto <- {}; without effect, Units are what moves", formula)});
+  };
+  explain("stage3_prefetch_bucket_size", 0.9 * hidden * hidden, "0.9 x hidden_size^2");
+  explain("stage3_param_persistence_threshold", 10 * hidden, "10 x hidden_size");
+}
+
+RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automatic) {
+  return Resolver(config, world_size, automatic).run();
+}
+
+}  // namespace nought

@@ -1,0 +1,253 @@
+// The optimizer: training.optim and its arguments, or DeepSpeed's section, and the groups of parameters.
+#include <algorithm>
+#include <regex>
+
+#include "nought/config/resolver.h"
+
+namespace nought {
+
+namespace {
+
+/// What an optimizer is called by its user, whether Hugging Face's or DeepSpeed's name stood there.
+enum class Kind { adam, sgd, adagrad, lion, lamb, muon };
+
+Kind kind_of(OptimizerName name) {
+  switch (name) {
+    case OptimizerName::sgd:
+      return Kind::sgd;
+    case OptimizerName::adagrad:
+      return Kind::adagrad;
+    case OptimizerName::lion_32bit:
+    case OptimizerName::lion_8bit:
+      return Kind::lion;
+    case OptimizerName::lamb:
+      return Kind::lamb;
+    case OptimizerName::muon:
+      return Kind::muon;
+    default:
+      return Kind::adam;
+  }
+}
+
+Kind kind_of(const std::string& deepspeed_type) {
+  if (deepspeed_type == "SGD") return Kind::sgd;
+  if (deepspeed_type == "Adagrad") return Kind::adagrad;
+  if (deepspeed_type == "Lion") return Kind::lion;
+  if (deepspeed_type == "Lamb") return Kind::lamb;
+  if (deepspeed_type == "Muon") return Kind::muon;
+  return Kind::adam;
+}
+
+bool is_8bit(OptimizerName name) {
+  return name == OptimizerName::adamw_8bit || name == OptimizerName::adamw_bnb_8bit || name == OptimizerName::lion_8bit;
+}
+
+std::string_view name_of(OptimizerName name) {
+  for (const auto& [value, text] : EnumNames<OptimizerName>::value)
+    if (value == name) return text;
+  return "?";
+}
+
+/// "momentum=0.9,nesterov=True", as transformers reads it.
+OptimizerArgs parse_arguments(const std::string& text, const Origins& origins) {
+  const std::string path = "training.optim_args";
+  Json json = Json::object();
+  for (const std::string& part : split(text, ',')) {
+    if (part.find_first_not_of(' ') == std::string::npos) continue;
+    const size_t equals = part.find('=');
+    require<ConfigError>(equals != std::string::npos, "{}: expected key=value pairs between commas, found \"{}\"",
+                         origins.place(path), part);
+    const size_t begin = part.find_first_not_of(' ');
+    const std::string key = part.substr(begin, part.find_last_not_of(' ', equals - 1) + 1 - begin);
+    const std::string value = part.substr(equals + 1);
+    const bool is_true = value == "True", is_false = value == "False";
+    const Json parsed = is_true || is_false ? Json(is_true) : Json::parse(value, nullptr, /*allow_exceptions=*/false);
+    json[key] = parsed.is_discarded() ? Json(value) : parsed;
+  }
+  return from_json<OptimizerArgs>(json, origins, path);
+}
+
+/// Which of the arguments an optimizer has.
+std::vector<std::string_view> arguments_of(Kind kind, bool eight_bit) {
+  std::vector<std::string_view> names;
+  if (kind == Kind::sgd) names = {"momentum", "dampening", "nesterov"};
+  if (kind == Kind::lamb) names = {"max_coeff", "min_coeff", "bias_correction"};
+  if (kind == Kind::muon) names = {"momentum", "muon_lr", "adam_lr"};
+  if (eight_bit) names.push_back("block_size");
+  return names;
+}
+
+/// ConfigError for an argument that is given and that the optimizer does not have.
+struct ForeignArguments {
+  const std::vector<std::string_view>& known;
+  std::string place;
+
+  template <class T>
+  void operator()(const char* key, Setting<T>& setting, const char*) const {
+    const bool harmless = std::string_view(key) == "bias_correction" && setting.value == T(1);
+    require<ConfigError>(!setting.given || harmless || std::find(known.begin(), known.end(), key) != known.end(),
+                         "{}: this optimizer has no parameter {}{}", place, key,
+                         std::string_view(key) == "bias_correction" ? ": it always corrects its bias" : "");
+  }
+};
+
+}  // namespace
+
+void Resolver::resolve_optimizer() {
+  const TrainingConfig& t = config_.training;
+  const bool in_deepspeed = ds_.optimizer.type.given;
+  const auto lr = merge("optimizer.params.lr", ds_.optimizer.params.lr, training("learning_rate", t.learning_rate),
+                        in_deepspeed ? std::optional(1e-3) : std::nullopt);
+  require_finite_at_least_zero(lr);
+  plan_.schedule.peak_lr = note("learning_rate", lr);
+
+  const auto optim = training("optim", t.optim);
+  const std::string name = in_deepspeed ? ds_.optimizer.type.value : std::string(name_of(optim.value));
+  plan_.resolved.push_back({"optimizer", name, in_deepspeed ? "deepspeed: optimizer.type" : optim.reason});
+  plan_.optimizer.method = resolve_method();
+
+  const auto decay = merge("optimizer.params.weight_decay", ds_.optimizer.params.weight_decay,
+                           training("weight_decay", t.weight_decay), in_deepspeed ? std::optional(0.0) : std::nullopt);
+  require_finite_at_least_zero(decay);
+  plan_.optimizer.weight_decay = note("weight_decay", decay);
+  plan_.optimizer.decay_all = note("weight_decay_all", training("weight_decay_all", t.weight_decay_all));
+  resolve_parameter_groups();
+  resolve_clipping();
+}
+
+void Resolver::resolve_clipping() {
+  const auto clipping =
+      merge("gradient_clipping", ds_.gradient_clipping, training("max_grad_norm", config_.training.max_grad_norm));
+  require_finite_at_least_zero(clipping);
+  plan_.gradient_clipping = note("gradient_clipping", clipping);
+}
+
+std::pair<double, double> Resolver::resolve_betas(double fallback2) {
+  const TrainingConfig& t = config_.training;
+  const Auto<std::vector<double>>& betas = ds_.optimizer.params.betas;
+  require<ConfigError>(!betas.given() || betas.value.size() == 2, "{}: expected two numbers, found {}",
+                       origins_.place("deepspeed.optimizer.params.betas"), betas.value.size());
+  const auto beta = [&](size_t i, const Candidate<double>& argument, double fallback) {
+    const Auto<double> one{betas.given() ? betas.value[i] : 0.0, static_cast<Auto<double>::State>(betas.state)};
+    const auto result = merge("optimizer.params.betas", one, argument,
+                              ds_.optimizer.type.given ? std::optional(fallback) : std::nullopt);
+    require_fraction(result);
+    return note(i == 0 ? "beta1" : "beta2", result);
+  };
+  const double beta1 = beta(0, training("adam_beta1", t.adam_beta1), 0.9);
+  return {beta1, beta(1, training("adam_beta2", t.adam_beta2), fallback2)};
+}
+
+Method Resolver::resolve_method() {
+  const TrainingConfig& t = config_.training;
+  const bool in_deepspeed = ds_.optimizer.type.given;
+  const auto optim = training("optim", t.optim);
+  const Kind kind = in_deepspeed ? kind_of(ds_.optimizer.type.value) : kind_of(optim.value);
+  require<ConfigError>(!in_deepspeed || !optim.given || (kind_of(optim.value) == kind && !is_8bit(optim.value)),
+                       "{} = {} contradicts {} = {}; remove one of them", origins_.place("deepspeed.optimizer.type"),
+                       ds_.optimizer.type.value, optim.place, name_of(optim.value));
+  const bool eight_bit = !in_deepspeed && is_8bit(optim.value);
+  OptimizerArgs args = in_deepspeed ? ds_.optimizer.params.args : parse_arguments(t.optim_args.value, origins_);
+  require<ConfigError>(!in_deepspeed || !t.optim_args.given, "{} has no effect beside {}; remove one of them",
+                       origins_.place("training.optim_args"), origins_.place("deepspeed.optimizer"));
+  const std::string prefix = in_deepspeed ? "deepspeed.optimizer.params" : "training.optim_args";
+  ForeignArguments foreign{arguments_of(kind, eight_bit), origins_.place(prefix)};
+  args.visit(foreign);
+  const auto argument = [&](const char* key, const Setting<double>& setting, double fallback) {
+    Candidate<double> value = section_value(prefix + "." + key, setting);
+    if (!setting.given) value.value = fallback;
+    require_finite_at_least_zero(value);
+    return note(key, value);
+  };
+  const auto epsilon = [&](double fallback) {
+    const auto eps = merge("optimizer.params.eps", ds_.optimizer.params.eps, training("adam_epsilon", t.adam_epsilon),
+                           in_deepspeed ? std::optional(fallback) : std::nullopt);
+    require<ConfigError>(std::isfinite(eps.value) && eps.value > 0, "{}: expected a finite number > 0, got {}",
+                         eps.place, eps.value);
+    return note("eps", eps);
+  };
+  if (eight_bit) {
+    require<ConfigError>(args.block_size.value > 0, "{}: expected block_size > 0, got {}", origins_.place(prefix),
+                         args.block_size.value);
+    plan_.optimizer.state_block = note("block_size", section_value(prefix + ".block_size", args.block_size));
+  }
+  switch (kind) {
+    case Kind::sgd: {
+      SgdOptions sgd{.momentum = argument("momentum", args.momentum, 0),
+                     .dampening = argument("dampening", args.dampening, 0),
+                     .nesterov = args.nesterov.value};
+      require<ConfigError>(!sgd.nesterov || (sgd.momentum > 0 && sgd.dampening == 0),
+                           "{}: nesterov needs a momentum and no dampening", origins_.place(prefix));
+      return sgd;
+    }
+    case Kind::adagrad: {
+      // transformers leaves torch's 1e-10 alone unless the user says something.
+      const bool given =
+          t.adam_epsilon.given || ds_.optimizer.params.eps.given() || ds_.optimizer.params.eps.automatic();
+      return AdagradOptions{.eps = given ? epsilon(1e-10) : 1e-10};
+    }
+    case Kind::lion: {
+      const auto [beta1, beta2] = resolve_betas(0.99);
+      return LionOptions{.beta1 = beta1, .beta2 = beta2};
+    }
+    case Kind::lamb: {
+      const auto [beta1, beta2] = resolve_betas(0.999);
+      const LambOptions lamb{.beta1 = beta1,
+                             .beta2 = beta2,
+                             .eps = epsilon(1e-8),
+                             .min_coeff = argument("min_coeff", args.min_coeff, 0.01),
+                             .max_coeff = argument("max_coeff", args.max_coeff, 10),
+                             .bias_correction = args.bias_correction.value};
+      require<ConfigError>(lamb.min_coeff <= lamb.max_coeff, "{}: min_coeff {} is above max_coeff {}",
+                           origins_.place(prefix), lamb.min_coeff, lamb.max_coeff);
+      return lamb;
+    }
+    case Kind::muon: {
+      const double lr = plan_.schedule.peak_lr;
+      const auto [beta1, beta2] = resolve_betas(0.999);
+      const MuonOptions muon{.momentum = argument("momentum", args.momentum, 0.95),
+                             .lr_scale = lr > 0 ? argument("muon_lr", args.muon_lr, lr) / lr : 1,
+                             .others = {.beta1 = beta1, .beta2 = beta2, .eps = epsilon(1e-8)},
+                             .others_lr_scale = lr > 0 ? argument("adam_lr", args.adam_lr, lr) / lr : 1};
+      require<ConfigError>(muon.momentum < 1, "{}: expected momentum in [0, 1), got {}", origins_.place(prefix),
+                           muon.momentum);
+      return muon;
+    }
+    case Kind::adam:
+      break;
+  }
+  const auto [beta1, beta2] = resolve_betas(0.999);
+  const double eps = epsilon(1e-8);
+  Candidate<bool> decoupled{true, false, "", "AdamW"};
+  if (in_deepspeed && ds_.optimizer.type.value == "Adam")
+    decoupled = section_value("deepspeed.optimizer.params.adam_w_mode", ds_.optimizer.params.adam_w_mode);
+  require<ConfigError>(decoupled.value || !optim.given, "{} = false contradicts {}, which is AdamW; remove one",
+                       decoupled.place, optim.place);
+  return AdamOptions{.beta1 = beta1, .beta2 = beta2, .eps = eps, .decoupled_decay = note("decoupled_decay", decoupled)};
+}
+
+void Resolver::resolve_parameter_groups() {
+  size_t index = 0;
+  for (const ParameterGroupConfig& group : config_.training.parameter_groups.value) {
+    const std::string path = fmt::format("training.parameter_groups[{}]", index++), place = origins_.place(path);
+    require<ConfigError>(!group.pattern.empty(), "{}: expected a pattern", place);
+    try {
+      std::regex checked(group.pattern);
+    } catch (const std::regex_error&) {
+      fail<ConfigError>("{}: \"{}\" is not a regular expression", place, group.pattern);
+    }
+    require_finite_at_least_zero({group.lr_scale.value, true, place + ".lr_scale", ""});
+    require_finite_at_least_zero({group.weight_decay.value, true, place + ".weight_decay", ""});
+    plan_.optimizer.groups.push_back(
+        {.pattern = group.pattern,
+         .lr_scale = group.lr_scale.value,
+         .weight_decay = group.weight_decay.given ? std::optional(group.weight_decay.value) : std::nullopt});
+    plan_.resolved.push_back(
+        {path,
+         fmt::format("{}: lr x {}{}", group.pattern, group.lr_scale.value,
+                     group.weight_decay.given ? fmt::format(", weight_decay {}", group.weight_decay.value) : ""),
+         "training.parameter_groups"});
+  }
+}
+
+}  // namespace nought

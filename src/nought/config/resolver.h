@@ -1,0 +1,160 @@
+// Resolver: the rules by which a value of ds_config.json and the training argument of the same meaning become one.
+//
+// transformers' rule: "auto" is filled from the training argument; a number that differs from a training argument that
+// was given is an error which names both; where only one of the two is given, it counts.
+#pragma once
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fmt/core.h>
+
+#include "nought/config/ds_config.h"
+#include "nought/config/run_config.h"
+#include "nought/config/run_plan.h"
+
+namespace nought {
+
+/// A value on its way into the plan.
+template <class T>
+struct Candidate {
+  T value{};
+  bool given = false;  // by the user, rather than a default
+  std::string place;   // "RUN.json: training.seed", for errors
+  std::string reason;  // "training.seed", for nought check
+};
+
+class Resolver {
+ public:
+  Resolver(const RunConfig& config, int world_size, const AutoBf16& automatic);
+
+  RunPlan run();
+
+ private:
+  void resolve_model();
+  void resolve_data();
+  void resolve_sources();
+  void resolve_batch();
+  Candidate<bool> training_bf16() const;
+  void resolve_precision();
+  void resolve_loss_scale();
+  void resolve_gradients();
+  void resolve_masters();
+  void resolve_fp8();
+  void resolve_zero();
+  void resolve_buckets();
+  void resolve_recompute();
+  void resolve_experts();
+  void resolve_checkpoints();
+  void resolve_optimizer();
+  void resolve_clipping();
+  Method resolve_method();
+  std::pair<double, double> resolve_betas(double fallback2);
+  void resolve_parameter_groups();
+  void resolve_length();
+  void resolve_schedule();
+  void resolve_evaluation();
+  void resolve_profile();
+  void resolve_output();
+  std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);
+  void explain_automatic_buckets();
+
+  void derive_batch_without_total(std::optional<Candidate<int64_t>> micro, std::optional<Candidate<int64_t>> steps);
+  void derive_batch_from_total(const Candidate<int64_t>& total, const std::optional<Candidate<int64_t>>& micro,
+                               const std::optional<Candidate<int64_t>>& steps);
+  void set_batch(const Candidate<int64_t>& micro, const Candidate<int64_t>& steps, const std::string& total_reason);
+  void use_hugging_face_schedule();
+  void use_deepspeed_schedule();
+  void use_schedule_arguments();
+  void use_range_test();
+  void use_one_cycle();
+  void use_deepspeed_lengths(const DsSchedulerParams& params);
+  void require_parameters_of(ScheduleType type) const;
+  Candidate<int64_t> warmup_of_training() const;
+
+  /// "training.seed" from RUN.json or the command line, or its default.
+  template <class T>
+  Candidate<T> training(const std::string& key, const Setting<T>& setting) const {
+    return section_value("training." + key, setting);
+  }
+
+  template <class T>
+  Candidate<T> section_value(const std::string& path, const Setting<T>& setting) const {
+    const std::string name = origins_.is_override(path) ? "--set " + path : path;
+    return {setting.value, setting.given, origins_.place(path), setting.given ? name : "default of " + path};
+  }
+
+  /// A value that stands in the deepspeed section.
+  template <class T>
+  Candidate<T> deepspeed(const std::string& key, T value) const {
+    const std::string path = "deepspeed." + key;
+    return {value, true, origins_.place(path), origins_.is_override(path) ? "--set " + path : "deepspeed: " + key};
+  }
+
+  /// The value of `key` under transformers' rule; `fallback` is DeepSpeed's default, which counts where neither side
+  /// says anything (without one: the training argument's default).
+  template <class T>
+  Candidate<T> merge(const std::string& key, const Auto<T>& ds, const Candidate<T>& argument,
+                     std::optional<T> fallback = {}) const {
+    if (ds.automatic()) {
+      const std::string why = fmt::format("deepspeed: auto <- {}", argument.reason);
+      return {argument.value, true, origins_.place("deepspeed." + key), why};
+    }
+    if (ds.given()) {
+      const Candidate<T> value = deepspeed(key, ds.value);
+      if (argument.given && argument.value != ds.value) fail_conflict(value, argument);
+      return value;
+    }
+    if (argument.given || !fallback) return argument;
+    return {*fallback, false, origins_.place("deepspeed." + key), "DeepSpeed's default of " + key};
+  }
+
+  template <class T>
+  [[noreturn]] void fail_conflict(const Candidate<T>& ds, const Candidate<T>& argument) const {
+    fail<ConfigError>("{} = {} contradicts {} = {}; make them equal, remove one, or write \"auto\" for DeepSpeed's",
+                      ds.place, ds.value, argument.place, argument.value);
+  }
+
+  /// Records a value for `nought check` and gives it back.
+  template <class T>
+  T note(const std::string& key, const Candidate<T>& candidate) {
+    plan_.resolved.push_back({key, fmt::format("{}", candidate.value), candidate.reason});
+    return candidate.value;
+  }
+
+  template <class T>
+  static void require_at_least(const Candidate<T>& candidate, T least) {
+    require<ConfigError>(candidate.value >= least, "{}: expected at least {}, got {}", candidate.place, least,
+                         candidate.value);
+  }
+
+  /// A number of DeepSpeed's scheduler section, checked and noted.
+  template <class T>
+  T scheduler_value(const std::string& key, const Setting<T>& setting, double least) {
+    const auto candidate = section_value("deepspeed.scheduler.params." + key, setting);
+    const auto number = static_cast<double>(candidate.value);
+    require<ConfigError>(std::isfinite(number) && number >= least, "{}: expected a finite number >= {}, got {}",
+                         candidate.place, least, candidate.value);
+    return note("schedule." + key, candidate);
+  }
+  static void require_finite_at_least_zero(const Candidate<double>& number) {
+    require<ConfigError>(std::isfinite(number.value) && number.value >= 0, "{}: expected a finite number >= 0, got {}",
+                         number.place, number.value);
+  }
+  static void require_fraction(const Candidate<double>& number) {
+    require<ConfigError>(0 <= number.value && number.value < 1, "{}: expected a number in [0, 1), got {}", number.place,
+                         number.value);
+  }
+
+  void warn(std::string message) { plan_.warnings.push_back(std::move(message)); }
+
+  const RunConfig& config_;
+  const AutoBf16 automatic_bf16_;
+  const Origins& origins_;
+  RunPlan plan_;
+  DsConfig ds_;
+};
+
+}  // namespace nought

@@ -1,0 +1,294 @@
+// RUN.json as it was written: model, data, training and deepspeed, with the overrides of the command line applied.
+//
+// `training` has the names, meanings and (where nothing else is said) defaults of Hugging Face's TrainingArguments.
+// Paths in it are relative to the current directory. resolve() in run_plan.h turns it into plain numbers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nought/autograd/fp8_options.h"
+#include "nought/autograd/recompute_options.h"
+#include "nought/base/visit.h"
+#include "nought/config/optimizer_args.h"
+#include "nought/config/run_plan.h"
+#include "nought/optim/loss_scaler.h"
+#include "nought/optim/schedule.h"
+
+namespace nought {
+
+/// The schedules that training.lr_scheduler_type may name; DeepSpeed's own are named in its scheduler section.
+template <>
+struct EnumNames<ScheduleType> {
+  static constexpr std::array<std::pair<ScheduleType, std::string_view>, 7> value{{
+      {ScheduleType::linear, "linear"},
+      {ScheduleType::cosine, "cosine"},
+      {ScheduleType::cosine_with_restarts, "cosine_with_restarts"},
+      {ScheduleType::polynomial, "polynomial"},
+      {ScheduleType::inverse_sqrt, "inverse_sqrt"},
+      {ScheduleType::constant, "constant"},
+      {ScheduleType::constant_with_warmup, "constant_with_warmup"},
+  }};
+};
+
+/// Hugging Face's names of optimizers, and Lamb and Muon beside them. Several are implementations of AdamW that differ
+/// in speed there; here they are one.
+enum class OptimizerName {
+  adamw_torch,
+  adamw_torch_fused,
+  adamw_hf,
+  adamw_apex_fused,
+  adamw_8bit,
+  adamw_bnb_8bit,
+  sgd,
+  adagrad,
+  lion_32bit,
+  lion_8bit,
+  lamb,
+  muon,
+};
+
+template <>
+struct EnumNames<OptimizerName> {
+  static constexpr std::array<std::pair<OptimizerName, std::string_view>, 12> value{{
+      {OptimizerName::adamw_torch, "adamw_torch"},
+      {OptimizerName::adamw_torch_fused, "adamw_torch_fused"},
+      {OptimizerName::adamw_hf, "adamw_hf"},
+      {OptimizerName::adamw_apex_fused, "adamw_apex_fused"},
+      {OptimizerName::adamw_8bit, "adamw_8bit"},
+      {OptimizerName::adamw_bnb_8bit, "adamw_bnb_8bit"},
+      {OptimizerName::sgd, "sgd"},
+      {OptimizerName::adagrad, "adagrad"},
+      {OptimizerName::lion_32bit, "lion_32bit"},
+      {OptimizerName::lion_8bit, "lion_8bit"},
+      {OptimizerName::lamb, "lamb"},
+      {OptimizerName::muon, "muon"},
+  }};
+};
+
+template <>
+struct EnumNames<Recompute> {
+  static constexpr std::array<std::pair<Recompute, std::string_view>, 3> value{
+      {{Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"}}};
+};
+
+template <>
+struct EnumNames<Fp8Scaling> {
+  static constexpr std::array<std::pair<Fp8Scaling, std::string_view>, 3> value{
+      {{Fp8Scaling::none, "none"}, {Fp8Scaling::delayed, "delayed"}, {Fp8Scaling::current, "current"}}};
+};
+
+template <>
+struct EnumNames<OnNonfinite> {
+  static constexpr std::array<std::pair<OnNonfinite, std::string_view>, 2> value{
+      {{OnNonfinite::stop, "stop"}, {OnNonfinite::skip, "skip"}}};
+};
+
+template <>
+struct EnumNames<EvalStrategy> {
+  static constexpr std::array<std::pair<EvalStrategy, std::string_view>, 3> value{
+      {{EvalStrategy::no, "no"}, {EvalStrategy::steps, "steps"}, {EvalStrategy::epoch, "epoch"}}};
+};
+
+/// Parameters whose name contains a match of the pattern; the first group that matches counts.
+struct ParameterGroupConfig {
+  std::string pattern;
+  Setting<double> lr_scale{1.0};
+  Setting<double> weight_decay;
+
+  template <class V>
+  void visit(V& v) {
+    v("pattern", pattern, "a regular expression (ECMAScript), searched for in the parameter's name");
+    v("lr_scale", lr_scale, "factor on the learning rate");
+    v("weight_decay", weight_decay, "in place of training.weight_decay, also for norms and biases");
+  }
+};
+
+/// transformers' lr_scheduler_kwargs.
+struct SchedulerArgs {
+  Setting<int64_t> num_cycles{int64_t{1}};
+  Setting<double> power{1.0};
+  Setting<double> lr_end{1e-7};
+  Setting<int64_t> timescale;
+
+  template <class V>
+  void visit(V& v) {
+    v("num_cycles", num_cycles, "cosine_with_restarts: how often the cosine starts");
+    v("power", power, "polynomial: its exponent");
+    v("lr_end", lr_end, "polynomial: the last rate");
+    v("timescale", timescale, "inverse_sqrt; default: warmup_steps, or 10000 without a warmup");
+  }
+};
+
+/// Files that are one part of a mixture.
+struct SourceConfig {
+  std::vector<std::string> files;
+  Setting<double> weight;
+
+  template <class V>
+  void visit(V& v) {
+    v("files", files, "as data.files");
+    v("weight", weight, "its share of training, over the sum of all weights; none for any source: as much as it holds");
+  }
+};
+
+struct DataConfig {
+  std::vector<std::string> files;
+  Setting<std::vector<SourceConfig>> sources;
+  Setting<std::vector<std::string>> validation_files;
+  Setting<std::string> tokenizer;
+  Setting<int64_t> seq_length;
+  Setting<double> validation_fraction{0.0};
+  Setting<bool> separate_documents{false};
+
+  template <class V>
+  void visit(V& v) {
+    v("files", files,
+      "text, .jsonl files (their field \"text\"), token files and folders of `nought tokenize`: paths, or globs where "
+      "** "
+      "crosses folders");
+    v("sources", sources, "in place of files, a mixture: a list of {files, weight}");
+    v("validation_files", validation_files, "files to validate with, in place of validation_fraction");
+    v("tokenizer", tokenizer,
+      "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
+      "model's folder, and bytes for an inline model");
+    v("seq_length", seq_length, "tokens per sequence; default: an inline model's max_position_embeddings");
+    v("validation_fraction", validation_fraction,
+      "part of the tokens that is kept out of training, from the end of each source");
+    v("separate_documents", separate_documents,
+      "documents that share a sequence see nothing of each other, and each starts at position 0");
+  }
+};
+
+struct TrainingConfig {
+  Setting<int64_t> max_steps{-1};
+  Setting<double> num_train_epochs{3.0};
+  Setting<int64_t> per_device_train_batch_size{8};
+  Setting<int64_t> gradient_accumulation_steps{1};
+  Setting<double> learning_rate{5e-5};
+  Setting<double> weight_decay{0.0};
+  Setting<double> adam_beta1{0.9};
+  Setting<double> adam_beta2{0.999};
+  Setting<double> adam_epsilon{1e-8};
+  Setting<double> max_grad_norm{1.0};
+  Setting<OptimizerName> optim{OptimizerName::adamw_torch};
+  Setting<std::string> optim_args;
+  Setting<std::vector<ParameterGroupConfig>> parameter_groups;
+  Setting<bool> weight_decay_all{false};
+  Setting<ScheduleType> lr_scheduler_type{ScheduleType::linear};
+  SchedulerArgs lr_scheduler_kwargs;
+  Setting<int64_t> warmup_steps{0};
+  Setting<double> warmup_ratio{0.0};
+  Auto<bool> bf16;
+  Setting<bool> fp16{false};
+  Setting<Fp8Scaling> fp8{Fp8Scaling::none};
+  Setting<int64_t> fp8_amax_history{int64_t{16}};
+  Setting<int64_t> fp8_margin{int64_t{0}};
+  Setting<bool> stochastic_rounding{true};
+  Setting<bool> gradient_checkpointing{false};
+  Setting<Recompute> recompute{Recompute::none};
+  Setting<double> moe_capacity_factor;
+  Setting<bool> moe_drop_tokens{true};
+  Setting<int64_t> seed{42};
+  Setting<int64_t> logging_steps{10};
+  Setting<EvalStrategy> eval_strategy{EvalStrategy::no};
+  Setting<int64_t> eval_steps;
+  Setting<int64_t> per_device_eval_batch_size;
+  Setting<int64_t> save_steps{500};
+  Setting<int64_t> save_total_limit;
+  Setting<OnNonfinite> on_nonfinite{OnNonfinite::stop};
+  Setting<std::string> device_memory;
+  Setting<std::string> max_shard_size{"5GB"};
+  Setting<std::string> output_dir{"out"};
+
+  template <class V>
+  void visit(V& v) {
+    v("max_steps", max_steps, "updates to make; -1 = by num_train_epochs");
+    v("num_train_epochs", num_train_epochs, "passes over the data, where max_steps is not given");
+    v("per_device_train_batch_size", per_device_train_batch_size, "sequences per rank and forward");
+    v("gradient_accumulation_steps", gradient_accumulation_steps, "micro-batches per update");
+    v("learning_rate", learning_rate, "the schedule's peak");
+    v("weight_decay", weight_decay, "decay of weights; norms and biases have none");
+    v("adam_beta1", adam_beta1, "decay of the first moment");
+    v("adam_beta2", adam_beta2, "decay of the second moment");
+    v("adam_epsilon", adam_epsilon, "added to the root of the second moment");
+    v("max_grad_norm", max_grad_norm, "largest global norm of the gradients; 0 = no clipping");
+    v("optim", optim,
+      "the optimizer; names that begin with adamw are one AdamW, 8bit ones keep their states in 8 bits");
+    v("optim_args", optim_args, "its own parameters, as \"momentum=0.9,nesterov=true\"");
+    v("parameter_groups", parameter_groups,
+      "a list of {pattern, lr_scale, weight_decay}: what parameters do differently");
+    v("weight_decay_all", weight_decay_all, "decay norms and biases as well");
+    v("lr_scheduler_type", lr_scheduler_type, "shape of the learning rate after the warmup");
+    v("lr_scheduler_kwargs", lr_scheduler_kwargs, "");
+    v("warmup_steps", warmup_steps, "updates in which the learning rate rises from 0");
+    v("warmup_ratio", warmup_ratio, "the same as a part of all updates; warmup_steps goes before it");
+    v("bf16", bf16,
+      "compute in bfloat16, with fp32 master weights; auto = where every rank's CPU has units for it; default: false");
+    v("fp16", fp16, "compute in half precision, with fp32 master weights and loss scaling (deepspeed.fp16)");
+    v("fp8", fp8,
+      "multiply in the blocks' linear layers what 8 bits hold: E4M3 for inputs and weights, E5M2 for gradients; scaled "
+      "by the largest values of the steps before (delayed) or of the tensor itself (current)");
+    v("fp8_amax_history", fp8_amax_history, "delayed: steps whose largest value counts");
+    v("fp8_margin", fp8_margin, "scales are 2 to this power smaller than the largest value allows");
+    v("stochastic_rounding", stochastic_rounding,
+      "16-bit weights and states without fp32 ones beside them are rounded at random, so that small updates count on "
+      "average; false = to the nearest");
+    v("gradient_checkpointing", gradient_checkpointing, "the same as recompute = full");
+    v("recompute", recompute,
+      "in the backward pass: nothing, norms and activations (cheap, no product twice), or every block whole");
+    v("moe_capacity_factor", moe_capacity_factor,
+      "an expert takes at most this times its even share of a micro-batch's tokens; not given = as many as choose it");
+    v("moe_drop_tokens", moe_drop_tokens,
+      "tokens beyond the capacity skip the expert; false = they are served all the same");
+    v("seed", seed, "of initial weights, data order and dropout");
+    v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
+    v("eval_strategy", eval_strategy,
+      "validate in the course of training: no, every eval_steps, or every epoch; at its end in any case");
+    v("eval_steps", eval_steps, "updates between two validations; default: logging_steps");
+    v("per_device_eval_batch_size", per_device_eval_batch_size,
+      "sequences per rank and forward of a validation; default: as in training (Hugging Face: 8)");
+    v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");
+    v("save_total_limit", save_total_limit, "checkpoints to keep; not given or 0 = all");
+    v("on_nonfinite", on_nonfinite,
+      "a loss or gradient that is not finite: name its place and stop, or skip the update (with fp16 the loss scale "
+      "decides)");
+    v("device_memory", device_memory,
+      "budget of a rank, as \"2GiB\": more is refused with what would fit; not given = none");
+    v("max_shard_size", max_shard_size, "largest file of the exported weights, as \"5GB\"");
+    v("output_dir", output_dir, "folder of checkpoints and metrics.jsonl");
+  }
+};
+
+struct RunConfig {
+  Json model;  // a folder's path or a config.json's content
+  DataConfig data;
+  TrainingConfig training;
+  Json deepspeed;  // a ds_config.json's content, also where RUN.json gave its path
+
+  Origins origins;  // where each value was written
+
+  template <class V>
+  void visit(V& v) {
+    v("model", model,
+      "a Hugging Face folder, a checkpoint, the output folder of a run, or the content of a config.json");
+    v("data", data, "");
+    v("training", training, "");
+    v("deepspeed", deepspeed, "the path of a ds_config.json, or its content");
+  }
+};
+
+/// Reads RUN.json (an empty path stands for an empty file), then applies "a.b=c" overrides in order, then checks
+/// names and types. ConfigError and IoError name the place.
+RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides);
+
+/// The same for JSON that is already parsed.
+RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides = {});
+
+}  // namespace nought

@@ -1,0 +1,30 @@
+#include "nought/config/run_plan.h"
+
+#include <algorithm>
+
+#include <fmt/core.h>
+
+namespace nought {
+
+void require_trainable(const RunPlan& plan) {
+  require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
+                       "model is missing: expected a Hugging Face folder or the content of its config.json");
+  require<ConfigError>(!plan.data.sources.empty(), "data.files is empty: expected a list of paths or globs");
+  require<ConfigError>(plan.data.seq_length > 0, "data.seq_length is missing: expected the tokens per sequence");
+}
+
+std::string explain(const RunPlan& plan) {
+  constexpr size_t kWidest = 40;  // a longer value pushes its own reason to the right, not everybody's
+  size_t key_width = 0, value_width = 0;
+  for (const Resolved& row : plan.resolved) {
+    key_width = std::max(key_width, row.key.size());
+    value_width = std::max(value_width, std::min(row.value.size(), kWidest));
+  }
+  std::string text;
+  for (const Resolved& row : plan.resolved)
+    text += fmt::format("{:<{}}  {:<{}}  {}\n", row.key, key_width, row.value, value_width, row.reason);
+  for (const std::string& warning : plan.warnings) text += fmt::format("warning: {}\n", warning);
+  return text;
+}
+
+}  // namespace nought

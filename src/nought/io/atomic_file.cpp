@@ -1,0 +1,73 @@
+#include "nought/io/atomic_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+void sync_folder(const std::filesystem::path& folder) {
+  const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return;  // a folder that may be written but not read: nothing can be synced, nothing is lost
+  ::fsync(descriptor);
+  ::close(descriptor);
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path, int64_t bytes) : path_(std::move(path)) {
+  descriptor_ = ::open(partial().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  require<IoError>(descriptor_ >= 0, "{}: cannot create the file: {}", partial().string(), std::strerror(errno));
+  if (::ftruncate(descriptor_, bytes) == 0) return;
+  const int reason = errno;
+  ::close(std::exchange(descriptor_, -1));
+  ::unlink(partial().c_str());
+  fail<IoError>("{}: cannot make room for {} bytes: {}", partial().string(), bytes, std::strerror(reason));
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(other.path_), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(partial().c_str());
+}
+
+std::filesystem::path AtomicFile::partial() const {
+  std::filesystem::path name = path_;
+  return name += ".partial";
+}
+
+void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) const {
+  require<IoError>(descriptor_ >= 0, "{}: written to after it was committed", path_.string());
+  while (!bytes.empty()) {
+    const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
+    if (count < 0 && errno == EINTR) continue;
+    require<IoError>(count > 0, "{}: cannot write {} bytes at offset {}: {}", partial().string(), bytes.size(), offset,
+                     std::strerror(errno));
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += count;
+  }
+}
+
+void AtomicFile::commit() {
+  require<IoError>(descriptor_ >= 0, "{}: committed twice", path_.string());
+  require<IoError>(::fsync(descriptor_) == 0, "{}: cannot flush to disk: {}", partial().string(), std::strerror(errno));
+  const int closed = ::close(std::exchange(descriptor_, -1));
+  if (closed == 0 && ::rename(partial().c_str(), path_.c_str()) == 0) return sync_folder(path_.parent_path());
+  const int reason = errno;
+  ::unlink(partial().c_str());
+  fail<IoError>("{}: cannot give the finished file its name: {}", path_.string(), std::strerror(reason));
+}
+
+void write_text_atomically(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path, static_cast<int64_t>(text.size()));
+  file.write(0, std::as_bytes(std::span(text)));
+  file.commit();
+}
+
+}  // namespace nought

@@ -1,0 +1,38 @@
+// A file that appears whole or not at all: written aside, fsynced, then renamed over its final name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+namespace nought {
+
+/// Until commit() the bytes lie in PATH.partial; without a commit the destructor removes that.
+class AtomicFile {
+ public:
+  /// Creates PATH.partial with `bytes` bytes (holes until written). IoError names the path and the system's reason.
+  AtomicFile(std::filesystem::path path, int64_t bytes);
+  ~AtomicFile();
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+
+  /// Writes at an offset. Thread safe for disjoint ranges.
+  void write(int64_t offset, std::span<const std::byte> bytes) const;
+  void commit();
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path partial() const;
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+/// Flushes a folder's names to disk: a rename is durable after that.
+void sync_folder(const std::filesystem::path& folder);
+
+void write_text_atomically(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace nought

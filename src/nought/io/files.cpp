@@ -1,0 +1,112 @@
+#include "nought/io/files.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+
+#include <fnmatch.h>
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using Components = std::span<const std::string>;
+
+bool has_wildcard(const std::string& component) { return component.find_first_of("*?[") != std::string::npos; }
+
+// The entries of a folder; none if it cannot be listed, as a shell would have it.
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> entries;
+  std::error_code error;
+  for (fs::directory_iterator it(folder.empty() ? fs::path(".") : folder, error), end; !error && it != end;
+       it.increment(error)) {
+    entries.push_back(*it);
+  }
+  return entries;
+}
+
+// Adds to `found` the files below `base` whose remaining path matches `rest`.
+void match(const fs::path& base, Components rest, std::set<fs::path>& found) {
+  std::error_code error;
+  if (rest.empty()) {
+    if (fs::is_regular_file(base, error)) found.insert(base.lexically_normal());
+    return;
+  }
+  const std::string& component = rest.front();
+  if (component == "**") {
+    match(base, rest.subspan(1), found);
+    for (const fs::directory_entry& entry : entries_of(base)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with('.') || entry.is_symlink(error)) continue;
+      if (entry.is_directory(error)) match(base / name, rest, found);
+    }
+    // A trailing ** takes the files of the folder too.
+    if (rest.size() == 1) match(base, std::array<std::string, 1>{"*"}, found);
+  } else if (has_wildcard(component)) {
+    for (const fs::directory_entry& entry : entries_of(base)) {
+      const std::string name = entry.path().filename().string();
+      if (::fnmatch(component.c_str(), name.c_str(), FNM_PERIOD) == 0) match(base / name, rest.subspan(1), found);
+    }
+  } else {
+    match(base / component, rest.subspan(1), found);
+  }
+}
+
+}  // namespace
+
+std::vector<fs::path> expand_glob(const std::string& pattern) {
+  const fs::path path(pattern);
+  std::vector<std::string> components;
+  for (const fs::path& part : path.relative_path()) {
+    const bool repeated = part == "**" && !components.empty() && components.back() == "**";
+    if (!part.empty() && !repeated) components.push_back(part.string());
+  }
+  std::error_code error;
+  std::set<fs::path> found;
+  if (fs::is_regular_file(path, error)) {
+    found.insert(path.lexically_normal());  // a name that happens to look like a pattern
+  } else if (!components.empty()) {
+    match(path.root_path(), components, found);
+  }
+  if (!found.empty()) return {found.begin(), found.end()};
+  require<IoError>(!fs::is_directory(path, error), "{}: is a folder; name its files, for instance {}", pattern,
+                   (path / "**" / "*.txt").string());
+  require<IoError>(std::any_of(components.begin(), components.end(), has_wildcard), "{}: no such file", pattern);
+  fail<IoError>("{}: no file matches this pattern", pattern);
+}
+
+std::vector<fs::path> expand_globs(std::span<const std::string> patterns) {
+  std::set<fs::path> found;
+  for (const std::string& pattern : patterns) {
+    for (fs::path& file : expand_glob(pattern)) found.insert(std::move(file));
+  }
+  return {found.begin(), found.end()};
+}
+
+std::string read_bytes(const fs::path& file) {
+  std::error_code error;
+  const auto size = fs::file_size(file, error);
+  require<IoError>(!error, "{}: cannot read: {}", file.string(), error.message());
+  std::ifstream stream(file, std::ios::binary);
+  require<IoError>(stream.good(), "{}: cannot open: {}", file.string(), std::strerror(errno));
+  std::string text(size, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(size));
+  require<IoError>(static_cast<uintmax_t>(stream.gcount()) == size, "{}: cannot read: only {} of {} bytes came",
+                   file.string(), stream.gcount(), size);
+  return text;
+}
+
+std::string read_text(const fs::path& file) {
+  std::string text = read_bytes(file);
+  const size_t zero = text.find('\0');
+  require<IoError>(zero == std::string::npos, "{}: byte 0 at offset {}: expected text, this is a binary file",
+                   file.string(), zero);
+  return text;
+}
+
+}  // namespace nought

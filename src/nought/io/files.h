@@ -1,0 +1,36 @@
+// Finds the files that a pattern names, reads whole files, and says in one line what the file system refuses.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+/// The regular files (or links to them) that a pattern matches, sorted by path, each once. Wildcards work within a
+/// path component: `*`, `?`, `[...]`; a component `**` stands for any number of folders, itself not following links to
+/// folders, so that a cycle cannot trap it. As in a shell, wildcards do not match a leading dot. IoError that names the
+/// pattern if nothing matches.
+std::vector<std::filesystem::path> expand_glob(const std::string& pattern);
+/// The union of several patterns, sorted by path, each file once.
+std::vector<std::filesystem::path> expand_globs(std::span<const std::string> patterns);
+
+/// All bytes of a file. IoError if it cannot be read.
+std::string read_bytes(const std::filesystem::path& file);
+/// All bytes of a text file. IoError if it cannot be read, or holds a byte 0 and so is no text.
+std::string read_text(const std::filesystem::path& file);
+
+/// Runs f, which writes at `path`. What the file system refuses is an IoError of one line.
+template <class F>
+void with_io_errors(const std::filesystem::path& path, F&& f) {
+  try {
+    f();
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail<IoError>("cannot write {}: {}", path.string(), error.code().message());
+  }
+}
+
+}  // namespace nought

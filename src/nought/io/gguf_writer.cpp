@@ -1,0 +1,165 @@
+#include "nought/io/gguf_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "nought/io/convert.h"
+
+namespace nought {
+
+namespace {
+
+constexpr uint32_t kVersion = 3;
+constexpr int64_t kAlignment = 32;           // the format's default
+constexpr int64_t kBlockElements = 1 << 16;  // encoded at a time; a multiple of kQ8Block
+constexpr size_t kMaxTensorName = 63;        // of ggml, without its final zero
+
+/// The numbers of metadata types, in the order of GgufValue; arrays are 9 and name their elements' type.
+constexpr uint32_t kString = 8, kArray = 9;
+template <class T>
+constexpr uint32_t type_number() {
+  if constexpr (std::is_same_v<T, uint32_t>) return 4;
+  if constexpr (std::is_same_v<T, int32_t>) return 5;
+  if constexpr (std::is_same_v<T, float>) return 6;
+  if constexpr (std::is_same_v<T, bool>) return 7;
+  return kString;
+}
+
+class Bytes {
+ public:
+  template <class T>
+  void put(T value) {
+    const auto* bytes = reinterpret_cast<const char*>(&value);
+    text_.append(bytes, sizeof(value));
+  }
+  void put(const std::string& text) {
+    put(static_cast<uint64_t>(text.size()));
+    text_ += text;
+  }
+  void put(const GgufValue& value) {
+    std::visit([&](const auto& each) { put_typed(each); }, value);
+  }
+  void pad() { text_.resize(static_cast<size_t>(round_up(static_cast<int64_t>(text_.size()), kAlignment)), '\0'); }
+  const std::string& text() const { return text_; }
+
+ private:
+  template <class T>
+  void put_typed(const T& value) {
+    put(type_number<T>());
+    put(value);
+  }
+  template <class T>
+  void put_typed(const std::vector<T>& values) {
+    put(kArray);
+    put(type_number<T>());
+    put(static_cast<uint64_t>(values.size()));
+    for (const T& value : values) put(value);
+  }
+  std::string text_;
+};
+
+/// With the scale as it is stored, so that no value is off by more than half a step of it.
+void encode_q8_0(const float* values, std::byte* target, int64_t blocks) {
+  for (int64_t block = 0; block < blocks; ++block, values += kQ8Block, target += kQ8BlockBytes) {
+    float largest = 0;
+    for (int64_t i = 0; i < kQ8Block; ++i) largest = std::max(largest, std::abs(values[i]));
+    const f16_t scale(largest / 127);
+    const float inverse = static_cast<float>(scale) > 0 ? 1 / static_cast<float>(scale) : 0;
+    std::memcpy(target, &scale, sizeof(scale));
+    for (int64_t i = 0; i < kQ8Block; ++i)
+      target[2 + i] =
+          static_cast<std::byte>(static_cast<int8_t>(std::clamp<long>(std::lround(values[i] * inverse), -127, 127)));
+  }
+}
+
+DType plain_dtype(GgufType type) {
+  return type == GgufType::f16 ? DType::f16 : type == GgufType::bf16 ? DType::bf16 : DType::f32;
+}
+
+int64_t bytes_of(GgufType type, int64_t elements) {
+  return type == GgufType::q8_0 ? elements / kQ8Block * kQ8BlockBytes : elements * size_of(plain_dtype(type));
+}
+
+}  // namespace
+
+std::string_view name_of(GgufType type) { return type == GgufType::q8_0 ? "q8_0" : name_of(plain_dtype(type)); }
+
+int64_t GgufTensor::bytes() const { return bytes_of(type, shape.numel()); }
+
+GgufWriter::GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors)
+    : tensors_(std::move(tensors)), written_(tensors_.size()) {
+  Bytes head;
+  for (const char c : {'G', 'G', 'U', 'F'}) head.put(c);
+  head.put(kVersion);
+  head.put(static_cast<uint64_t>(tensors_.size()));
+  head.put(static_cast<uint64_t>(metadata.size()));
+  for (const auto& [key, value] : metadata) head.put(key), head.put(value);
+  std::set<std::string_view> names;
+  int64_t end = 0;
+  for (const GgufTensor& tensor : tensors_) {
+    require<IoError>(tensor.name.size() <= kMaxTensorName && names.insert(tensor.name).second,
+                     "{}: tensor \"{}\" is declared twice or has a name of more than {} bytes", path.string(),
+                     tensor.name, kMaxTensorName);
+    require<IoError>(tensor.type != GgufType::q8_0 || tensor.shape[tensor.shape.rank() - 1] % kQ8Block == 0,
+                     "{}: tensor \"{}\" {} has rows that are no multiple of {}, q8_0 cannot hold it", path.string(),
+                     tensor.name, tensor.shape, kQ8Block);
+    head.put(tensor.name);
+    head.put(static_cast<uint32_t>(tensor.shape.rank()));
+    for (int axis = tensor.shape.rank() - 1; axis >= 0; --axis) head.put(static_cast<uint64_t>(tensor.shape[axis]));
+    head.put(static_cast<uint32_t>(tensor.type));
+    head.put(static_cast<uint64_t>(end));
+    offsets_.push_back(end);
+    end = round_up(end + tensor.bytes(), kAlignment);
+  }
+  head.pad();
+  const auto data_begin = static_cast<int64_t>(head.text().size());
+  for (int64_t& offset : offsets_) offset += data_begin;
+  file_.emplace(std::move(path), data_begin + end);
+  file_->write(0, std::as_bytes(std::span(head.text())));
+}
+
+void GgufWriter::write(size_t tensor, Interval elements, DType dtype, const std::byte* source) {
+  const GgufTensor& spec = tensors_.at(tensor);
+  require<ShapeError>(0 <= elements.begin && elements.begin <= elements.end && elements.end <= spec.shape.numel(),
+                      "{}: elements [{}, {}) leave tensor \"{}\" {}", file_->path().string(), elements.begin,
+                      elements.end, spec.name, spec.shape);
+  require<IoError>(spec.type != GgufType::q8_0 || (elements.begin % kQ8Block == 0 && elements.size() % kQ8Block == 0),
+                   "{}: elements [{}, {}) of tensor \"{}\" are no whole blocks", file_->path().string(), elements.begin,
+                   elements.end, spec.name);
+  require<IoError>(written_[tensor].add(elements), "{}: elements [{}, {}) of tensor \"{}\" are written twice",
+                   file_->path().string(), elements.begin, elements.end, spec.name);
+  for (int64_t begin = elements.begin; begin < elements.end; begin += kBlockElements) {
+    const Interval block{begin, std::min(elements.end, begin + kBlockElements)};
+    write_block(tensor, block, dtype, source + (begin - elements.begin) * size_of(dtype));
+  }
+}
+
+void GgufWriter::write_block(size_t tensor, Interval elements, DType dtype, const std::byte* source) {
+  const GgufTensor& spec = tensors_[tensor];
+  encoded_.resize(static_cast<size_t>(bytes_of(spec.type, elements.size())));
+  if (spec.type == GgufType::q8_0) {
+    values_.resize(static_cast<size_t>(elements.size()));
+    convert_elements(dtype, source, DType::f32, reinterpret_cast<std::byte*>(values_.data()), elements.size());
+    // Their scale is an f16: no larger values fit, and what is not finite has no scale.
+    constexpr float kLargest = 127 * 65504.0f;
+    for (const float value : values_)
+      require<IoError>(std::abs(value) <= kLargest, "{}: tensor \"{}\" holds {}, which q8_0 cannot: choose f16 or f32",
+                       file_->path().string(), spec.name, value);
+    encode_q8_0(values_.data(), encoded_.data(), elements.size() / kQ8Block);
+  } else {
+    convert_elements(dtype, source, plain_dtype(spec.type), encoded_.data(), elements.size());
+  }
+  file_->write(offsets_[tensor] + bytes_of(spec.type, elements.begin), encoded_);
+}
+
+void GgufWriter::finish() {
+  for (size_t i = 0; i < tensors_.size(); ++i)
+    require<IoError>(written_[i].size() == tensors_[i].shape.numel(),
+                     "{}: only {} of {} elements of tensor \"{}\" were written", file_->path().string(),
+                     written_[i].size(), tensors_[i].shape.numel(), tensors_[i].name);
+  file_->commit();
+}
+
+}  // namespace nought

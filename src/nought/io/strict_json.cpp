@@ -1,0 +1,36 @@
+#include "nought/io/strict_json.h"
+
+#include <set>
+#include <vector>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+std::string excerpt(std::string_view text) {
+  constexpr size_t kLongest = 80;
+  std::string line;
+  for (char c : text.substr(0, kLongest)) line += c >= ' ' && c < 127 ? c : '?';
+  return text.size() > kLongest ? line + "..." : line;
+}
+
+nlohmann::json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth) {
+  std::vector<std::set<std::string>> keys;
+  const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    using Event = nlohmann::json::parse_event_t;
+    require<IoError>(depth <= max_depth, "{}: {} nests deeper than {} levels", file, part, max_depth);
+    if (event == Event::object_start) keys.resize(static_cast<size_t>(depth)), keys.emplace_back();
+    if (event == Event::key) {
+      require<IoError>(keys[static_cast<size_t>(depth) - 1].insert(value.get<std::string>()).second,
+                       "{}: {} holds \"{}\" twice", file, part, excerpt(value.get<std::string>()));
+    }
+    return true;
+  };
+  try {
+    return nlohmann::json::parse(text, check);
+  } catch (const nlohmann::json::exception& error) {
+    fail<IoError>("{}: {} is not valid JSON: {}", file, part, excerpt(error.what()));
+  }
+}
+
+}  // namespace nought

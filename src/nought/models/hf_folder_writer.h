@@ -1,0 +1,44 @@
+// HfFolderWriter: writes the weights of a model as the folder that Hugging Face's save_pretrained would leave.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nought/io/safetensors_writer.h"
+#include "nought/models/weight_sink.h"
+
+namespace nought {
+
+/// The weights of a model folder: model.safetensors, or numbered shards with an index when they take more than
+/// `max_shard_bytes` (a tensor larger than that has a shard to itself).
+class HfFolderWriter final : public WeightSink {
+ public:
+  static constexpr int64_t kDefaultShardBytes = 5'000'000'000;  // Hugging Face's default
+
+  /// Creates the folder if needed.
+  HfFolderWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors,
+                 int64_t max_shard_bytes = kDefaultShardBytes);
+
+  void write(std::string_view name, Interval elements, const Tensor& source) override;
+  void write(std::string_view name, const Tensor& source);
+  /// Finishes every shard, then the index, then removes weight files of an earlier save that would shadow them.
+  void finish() override;
+  int num_shards() const { return static_cast<int>(shards_.size()); }
+
+ private:
+  SafetensorsWriter& writer_of(std::string_view name);
+  void write_index() const;
+  void remove_stale_files() const;
+
+  std::filesystem::path folder_;
+  std::vector<std::string> file_names_;
+  std::vector<SafetensorsWriter> shards_;
+  std::map<std::string, size_t, std::less<>> shard_of_;
+  int64_t total_bytes_ = 0;
+};
+
+}  // namespace nought

@@ -1,0 +1,44 @@
+// WeightFiles: the weights of a Hugging Face folder, in one safetensors file or in shards, behind one interface.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "nought/io/safetensors.h"
+
+namespace nought {
+
+/// True for a folder that WeightFiles reads.
+bool holds_weights(const std::filesystem::path& folder);
+
+/// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names.
+class WeightFiles {
+ public:
+  /// A folder, or one .safetensors file. Every shard is opened and every indexed tensor looked up. IoError.
+  explicit WeightFiles(const std::filesystem::path& path);
+
+  std::vector<TensorEntry> entries() const;
+  bool contains(std::string_view name) const { return find(name) != nullptr; }
+  const TensorEntry* find(std::string_view name) const;
+  const TensorEntry& at(std::string_view name) const;
+  /// The file that holds a tensor; IoError if there is none.
+  const SafetensorsFile& file_of(std::string_view name) const;
+  void read(std::string_view name, Interval elements, const Tensor& destination) const;
+  Tensor load(std::string_view name, Memory& memory, Category category = Category::parameters) const;
+  int64_t bytes_read() const;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  void open_single(const std::filesystem::path& file);
+  void open_index(const std::filesystem::path& index_file);
+
+  std::filesystem::path path_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, size_t, std::less<>> owner_;  // tensor -> position in files_
+};
+
+}  // namespace nought

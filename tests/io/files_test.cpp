@@ -1,0 +1,88 @@
+#include "nought/io/files.h"
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+
+namespace nought {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// What a pattern below the folder matches, relative to it.
+std::vector<std::string> matches(const TempFolder& folder, const std::string& pattern) {
+  std::vector<std::string> names;
+  for (const auto& file : expand_glob((folder / pattern).string()))
+    names.push_back(file.lexically_relative(folder.path()).string());
+  return names;
+}
+
+class Glob : public testing::Test {
+ protected:
+  Glob() {
+    for (const char* name : {"b.txt", "a.txt", "c.md", ".hidden.txt", "d/e.txt", "d/f/g.txt", "d/f/h.md", "d1/x1.txt",
+                             "d1/x2.txt", ".git/y.txt"})
+      folder_.write(name, "text");
+  }
+  TempFolder folder_;
+};
+
+TEST_F(Glob, matches_within_a_component_in_order_of_path) {
+  EXPECT_THAT(matches(folder_, "*.txt"), ElementsAre("a.txt", "b.txt"));
+  EXPECT_THAT(matches(folder_, "[!a].*"), ElementsAre("b.txt", "c.md"));
+  EXPECT_THAT(matches(folder_, "?.md"), ElementsAre("c.md"));
+  EXPECT_THAT(matches(folder_, "d*/*.txt"), ElementsAre("d/e.txt", "d1/x1.txt", "d1/x2.txt"));
+  EXPECT_THAT(matches(folder_, "d1/x[2-9].txt"), ElementsAre("d1/x2.txt"));
+  EXPECT_THAT(matches(folder_, ".h*"), ElementsAre(".hidden.txt"));
+  EXPECT_THAT(matches(folder_, "d/../a.txt"), ElementsAre("a.txt"));
+}
+
+TEST_F(Glob, two_stars_stand_for_any_number_of_folders) {
+  EXPECT_THAT(matches(folder_, "**/*.md"), ElementsAre("c.md", "d/f/h.md"));
+  EXPECT_THAT(matches(folder_, "d/**"), ElementsAre("d/e.txt", "d/f/g.txt", "d/f/h.md"));
+  EXPECT_THAT(matches(folder_, "**/**/f/*"), ElementsAre("d/f/g.txt", "d/f/h.md"));
+  EXPECT_THAT(matches(folder_, "**/g.txt"), ElementsAre("d/f/g.txt"));
+}
+
+TEST_F(Glob, follows_links_to_files_and_is_not_trapped_by_a_cycle) {
+  std::filesystem::create_symlink(folder_ / "a.txt", folder_ / "d/link.txt");
+  std::filesystem::create_symlink(folder_.path(), folder_ / "d/f/loop");
+  std::filesystem::create_symlink(folder_ / "gone", folder_ / "d/dangling.txt");
+  EXPECT_THAT(matches(folder_, "d/**/*.txt"), ElementsAre("d/e.txt", "d/f/g.txt", "d/link.txt"));
+}
+
+TEST_F(Glob, a_file_named_like_a_pattern_is_itself) {
+  folder_.write("a[1].txt", "text");
+  EXPECT_THAT(matches(folder_, "a[1].txt"), ElementsAre("a[1].txt"));
+}
+
+TEST_F(Glob, patterns_unite_without_repeats) {
+  const std::vector<std::string> patterns{(folder_ / "b.txt").string(), (folder_ / "*.txt").string()};
+  EXPECT_EQ(expand_globs(patterns).size(), 2u);
+  EXPECT_EQ(expand_globs(patterns)[0].filename(), "a.txt");
+}
+
+TEST_F(Glob, no_match_is_an_error_with_the_pattern) {
+  EXPECT_THAT(message_of<IoError>([&] { matches(folder_, "*.csv"); }), HasSubstr("*.csv: no file matches"));
+  EXPECT_THAT(message_of<IoError>([&] { matches(folder_, "z.txt"); }), HasSubstr("z.txt: no such file"));
+  EXPECT_THAT(message_of<IoError>([&] { matches(folder_, "d"); }), HasSubstr("is a folder"));
+  EXPECT_THAT(message_of<IoError>([&] { expand_glob(""); }), HasSubstr("no such file"));
+}
+
+TEST_F(Glob, text_is_read_whole_and_a_binary_file_is_refused) {
+  const std::string text = "two\r\nlines \xff";
+  EXPECT_EQ(read_text(folder_.write("t", text)), text);
+  EXPECT_EQ(read_text(folder_.write("empty", "")), "");
+  EXPECT_THAT(message_of<IoError>([&] { read_text(folder_.write("bin", std::string("ab\0c", 4))); }),
+              HasSubstr("byte 0 at offset 2"));
+  EXPECT_THAT(message_of<IoError>([&] { read_text(folder_ / "none"); }), HasSubstr("none: cannot read"));
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,57 @@
+#include "nought/models/weight_files.h"
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/io/safetensors_writer.h"
+
+namespace nought {
+namespace {
+
+using test::message_of;
+using test::TempFolder;
+using testing::HasSubstr;
+
+std::filesystem::path golden(std::string_view name) { return std::filesystem::path(NOUGHT_GOLDEN_DIR) / name; }
+
+TEST(WeightFiles, shards_and_their_index_read_as_one_model) {
+  auto memory = Memory::create();
+  const WeightFiles files(golden("loader/llama_gqa_bf16_sharded"));
+  const WeightFiles whole(golden("open/llama_gqa"));
+  ASSERT_EQ(files.entries().size(), whole.entries().size());
+  for (const TensorEntry& entry : whole.entries()) {
+    EXPECT_EQ(files.at(entry.name).shape, entry.shape) << entry.name;
+    EXPECT_EQ(files.load(entry.name, *memory).dtype(), DType::bf16);
+  }
+  EXPECT_EQ(files.bytes_read(), 2 * 74048);
+  EXPECT_FALSE(files.contains("lm_head.weight"));
+  EXPECT_THAT(message_of<IoError>([&] { files.at("model.layers.0.mlp.up.weight"); }), HasSubstr("did you mean"));
+}
+
+TEST(WeightFiles, a_folder_without_all_its_weights_says_what_is_missing) {
+  TempFolder folder;
+  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder / "none"}; }), HasSubstr("no such model folder"));
+  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder.path()}; }), HasSubstr("holds neither"));
+  folder.write("pytorch_model.bin", "x");
+  EXPECT_THAT(message_of<IoError>([&] { WeightFiles{folder.path()}; }),
+              HasSubstr("pytorch_model.bin must be converted"));
+
+  const auto with_index = [&](const std::string& text) {
+    folder.write("model.safetensors.index.json", text);
+    return message_of<IoError>([&] { WeightFiles{folder.path()}; });
+  };
+  const auto memory = Memory::create();
+  save_safetensors(folder / "s.safetensors", {{"a", Tensor::zeros(*memory, {2, 2}, DType::f32, Category::workspace)}});
+  EXPECT_THAT(with_index("{"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(with_index("[]"), HasSubstr("no \"weight_map\""));
+  EXPECT_THAT(with_index(R"({"weight_map":{"a":1}})"), HasSubstr("expected a file name"));
+  EXPECT_THAT(with_index(R"({"weight_map":{"a":"../s.safetensors"}})"), HasSubstr("in the same folder"));
+  EXPECT_THAT(with_index(R"({"weight_map":{"a":"t.safetensors"}})"), HasSubstr("t.safetensors: the shard is missing"));
+  EXPECT_THAT(with_index(R"({"weight_map":{"b":"s.safetensors"}})"), HasSubstr("\"b\" is not in it"));
+  EXPECT_THAT(with_index(R"({"weight_map":{"a":"s.safetensors","a":"t.safetensors"}})"), HasSubstr("\"a\" twice"));
+  EXPECT_EQ(with_index(R"({"weight_map":{"a":"s.safetensors"}})"), "");
+}
+
+}  // namespace
+}  // namespace nought
