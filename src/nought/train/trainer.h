@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
 #include "nought/models/decoder.h"
 #include "nought/train/breakdown.h"
@@ -13,7 +14,6 @@
 #include "nought/train/engine.h"
 #include "nought/train/observer.h"
 #include "nought/train/peak.h"
-#include "nought/train/run_config.h"
 #include "nought/train/run_data.h"
 
 namespace nought {
@@ -28,8 +28,8 @@ enum class StartMode : uint8_t {
 ModelConfig model_config_of(const RunPlan& plan);
 /// How a plan's run shards its model.
 ShardedModel::Options sharding_of(const RunPlan& plan);
-/// The plan of a run that begins, or continues, here: training.bf16 = "auto" stays what the last checkpoint of the output
-/// folder was trained in, and is decided by the CPU where there is none.
+/// The plan of a run that begins, or continues, here: training.bf16 = "auto" stays what the last checkpoint of the
+/// output folder was trained in, and is decided by the CPU where there is none.
 RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode);
 /// Finds out what would stop a run, without allocating anything: the model and its weight files, the data files, the
 /// output folder, the checkpoint. Throws what the run would throw.
