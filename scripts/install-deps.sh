@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages of deps/apt.txt. Does nothing, at once, when all are there.
+# Installs the Debian packages that are missing: scripts/install-deps.sh [dev]
+#
+# deps/apt.txt lists what building, testing and running need; with "dev", deps/apt-dev.txt adds what CI needs besides.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -8,8 +10,14 @@ fail() {
   exit 1
 }
 
+case ${1:-} in
+  '') lists=("$root/deps/apt.txt") ;;
+  dev) lists=("$root/deps/apt.txt" "$root/deps/apt-dev.txt") ;;
+  *) fail "unknown argument $1; usage: scripts/install-deps.sh [dev]" ;;
+esac
+
 if ! { command -v dpkg-query && command -v apt-get; } >/dev/null; then
-  fail "this is not a Debian system; install what deps/apt.txt lists by its means, then build with cmake --preset release"
+  fail "this is not a Debian system; install what ${lists[*]#"$root/"} list by its means, then build with cmake --preset release"
 fi
 
 missing=()
@@ -17,7 +25,7 @@ while read -r package _; do
   [[ -z $package || $package == \#* ]] && continue
   status=$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null || true)
   [[ $status == "install ok installed" ]] || missing+=("$package")
-done <"$root/deps/apt.txt"
+done < <(cat "${lists[@]}")
 [[ ${#missing[@]} -eq 0 ]] && exit 0
 
 as_root=()

@@ -3,7 +3,7 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-"$root/scripts/build.sh" release
+"$root/scripts/build.sh" release nought
 
 cd "$root"
 nought=build/release/bin/nought

@@ -16,6 +16,7 @@
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_mpirun.h"
+#include "nought/cli/version.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
@@ -100,7 +101,7 @@ Json collect() {
   const dnnl_version_t* dnnl = dnnl_version();
   const Cores cores = find_cores();
   Json info;
-  info["version"] = NOUGHT_VERSION;
+  info["version"] = version();
   info["compiler"] = compiler();
   info["build_type"] = NOUGHT_BUILD_TYPE;
   info["sanitizers"] = NOUGHT_SANITIZED;

@@ -6,6 +6,7 @@
 
 #include "nought/cli/commands.h"
 #include "nought/cli/failure.h"
+#include "nought/cli/version.h"
 
 namespace {
 
@@ -20,7 +21,7 @@ const char* const kFooter =
 int run(int argc, char** argv) {
   nought::Invocation invocation{{argv + 1, argv + argc}, {}};
   CLI::App app("Trains, fine-tunes and serves language models with zero redundancy.", "nought");
-  app.set_version_flag("--version", "nought " NOUGHT_VERSION);
+  app.set_version_flag("--version", "nought " + nought::version());
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
   nought::add_commands(app, invocation);
