@@ -16,7 +16,7 @@ namespace {
 using test::Numbers;
 using test::Reference;
 
-struct Setup {
+struct Trial {
   Shape shape{6, 50};
   int ranks = 1, stage = 1, updates = 6;
   DType dtype = DType::f32;
@@ -42,18 +42,18 @@ struct Start final : StateSource {
 
 /// A Unit "block.0" with one parameter "weight" after all updates; observe(optimizer, weights) after each. The gradient
 /// is the same for any number of ranks: rank 0 has it, the others have zeros.
-std::vector<float> train(const Setup& setup, const OptimizerOptions& options,
+std::vector<float> train(const Trial& trial, const OptimizerOptions& options,
                          const std::function<void(const std::vector<float>&)>& observe = {}) {
   std::vector<float> result;
-  run_ranks(setup.ranks, [&](Communicator& ranks, const Context& context) {
+  run_ranks(trial.ranks, [&](Communicator& ranks, const Context& context) {
     std::vector<std::unique_ptr<Unit>> units;
     units.push_back(std::make_unique<Unit>("block.0"));
     units[0]->add("norm", {7}, Init::ones(), /*decay=*/false);  // so that the weight begins within a shard
-    units[0]->add("weight", setup.shape, Init::zeros());
-    const Policy policy = Policy::stage(setup.stage).for_ranks(ranks.size());
-    Residency residency(context, ranks, policy, setup.dtype, 0, units);
+    units[0]->add("weight", trial.shape, Init::zeros());
+    const Policy policy = Policy::stage(trial.stage).for_ranks(ranks.size());
+    Residency residency(context, ranks, policy, trial.dtype, 0, units);
     Reducer reducer(context, ranks, {.policy = policy}, units);
-    ShardedOptimizer optimizer(context, ranks, policy, setup.dtype, options, units, residency, reducer);
+    ShardedOptimizer optimizer(context, ranks, policy, trial.dtype, options, units, residency, reducer);
     const auto weights = [&] {
       residency.exchange_updates();
       residency.settle();
@@ -65,18 +65,18 @@ std::vector<float> train(const Setup& setup, const OptimizerOptions& options,
     };
     optimizer.load(Start(), 0);
     weights();
-    for (int step = 0; step < setup.updates; ++step) {
+    for (int step = 0; step < trial.updates; ++step) {
       reducer.begin_micro_batch(true);
       for (size_t parameter : {size_t{0}, size_t{1}}) {
         const Tensor into = reducer.sink(0, parameter, parameter).into;
         for (int64_t i = 0; i < into.numel(); ++i)
           into.data<float>()[i] =
-              ranks.rank() == 0 && parameter == 1 ? static_cast<float>(gradient_at(i, setup.steady ? 0 : step)) : 0;
+              ranks.rank() == 0 && parameter == 1 ? static_cast<float>(gradient_at(i, trial.steady ? 0 : step)) : 0;
       }
       reducer.finish(0);
       reducer.settle();
       residency.settle();
-      optimizer.update(setup.lr, 1);
+      optimizer.update(trial.lr, 1);
       const std::vector<float> now = weights();
       reducer.reset();
       if (ranks.rank() != 0) continue;
@@ -89,11 +89,11 @@ std::vector<float> train(const Setup& setup, const OptimizerOptions& options,
 
 /// change(reference, step) before each update of the f64 reference; update(reference, parameter, gradient).
 template <class Update>
-Numbers follow(const Setup& setup, const Update& update) {
-  Numbers p, g(static_cast<size_t>(setup.shape.numel()));
-  for (int64_t i = 0; i < setup.shape.numel(); ++i) p.push_back(double{static_cast<float>(start_at(i))});
-  Reference reference{.lr = setup.lr};
-  for (int step = 0; step < setup.updates; ++step) {
+Numbers follow(const Trial& trial, const Update& update) {
+  Numbers p, g(static_cast<size_t>(trial.shape.numel()));
+  for (int64_t i = 0; i < trial.shape.numel(); ++i) p.push_back(double{static_cast<float>(start_at(i))});
+  Reference reference{.lr = trial.lr};
+  for (int step = 0; step < trial.updates; ++step) {
     for (size_t i = 0; i < g.size(); ++i) g[i] = double{static_cast<float>(gradient_at(static_cast<int64_t>(i), step))};
     update(reference, step, p, g);
   }
@@ -111,9 +111,9 @@ TEST(OptimizerSeams, betas_of_one_cycle_are_those_of_the_update_that_uses_them) 
   const Schedule cycle{.type = ScheduleType::one_cycle,
                        .cycle = {.first_steps = 2, .second_steps = 2, .min_momentum = 0.6, .max_momentum = 0.9}};
   const Numbers beta1{0.6, 0.75, 0.6, 0.75, 0.9, 0.9};
-  const Setup setup;
+  const Trial trial;
   for (const int ranks : {1, 2}) {
-    Setup each = setup;
+    Trial each = trial;
     each.ranks = ranks;
     expect_close(train(each, {.momentum_cycle = cycle}),
                  follow(each, [&](Reference& r, int step, Numbers& p, const Numbers& g) {
@@ -127,9 +127,9 @@ TEST(OptimizerSeams, a_cycle_moves_the_betas_of_optimizers_that_give_a_direction
   const Schedule cycle{.type = ScheduleType::one_cycle,
                        .cycle = {.first_steps = 2, .second_steps = 2, .min_momentum = 0.6, .max_momentum = 0.9}};
   const Numbers beta1{0.6, 0.75, 0.6, 0.75, 0.9, 0.9};
-  const Setup setup;
-  expect_close(train(setup, {.method = LambOptions{}, .momentum_cycle = cycle}),
-               follow(setup,
+  const Trial trial;
+  expect_close(train(trial, {.method = LambOptions{}, .momentum_cycle = cycle}),
+               follow(trial,
                       [&](Reference& r, int step, Numbers& p, const Numbers& g) {
                         r.beta1 = beta1[static_cast<size_t>(step)], r.beta2 = 0.99;
                         r.lamb(p, g, 0.01, 10, true);
@@ -141,12 +141,12 @@ TEST(OptimizerSeams, a_cycle_moves_the_betas_of_optimizers_that_give_a_direction
 TEST(OptimizerSeams, random_rounding_is_the_same_for_every_number_of_ranks) {
   for (const DType states : {DType::f32, DType::bf16}) {
     const OptimizerOptions options{.state_dtype = states, .master_weights = false, .seed = 5};
-    Setup setup{.shape = {300, 500}, .updates = 3, .dtype = DType::bf16};
-    const std::vector<float> one = train(setup, options);
+    Trial trial{.shape = {300, 500}, .updates = 3, .dtype = DType::bf16};
+    const std::vector<float> one = train(trial, options);
     for (const int ranks : {2, 3})
       for (const int stage : {0, 3}) {
-        setup.ranks = ranks, setup.stage = stage;
-        EXPECT_EQ(train(setup, options), one) << ranks << " ranks, stage " << stage << ", states " << name_of(states);
+        trial.ranks = ranks, trial.stage = stage;
+        EXPECT_EQ(train(trial, options), one) << ranks << " ranks, stage " << stage << ", states " << name_of(states);
       }
   }
 }
@@ -180,17 +180,17 @@ TEST(OptimizerSeams, random_rounding_draws_anew_in_every_update) {
 
 TEST(OptimizerSeams, a_groups_factor_reaches_the_rate_of_optimizers_that_give_a_direction) {
   const std::vector<ParameterGroup> groups{{.pattern = "^weight$", .lr_scale = 3}};
-  Setup setup;
+  Trial trial;
   const auto tripled = [](Reference& r) { r.lr = 3e-2; };
-  expect_close(train(setup, {.method = LambOptions{}, .groups = groups}),
-               follow(setup,
+  expect_close(train(trial, {.method = LambOptions{}, .groups = groups}),
+               follow(trial,
                       [&](Reference& r, int, Numbers& p, const Numbers& g) {
                         tripled(r);
                         r.lamb(p, g, 0.01, 10, true);
                       }),
                1e-5);
-  expect_close(train(setup, {.method = MuonOptions{}, .groups = groups}),
-               follow(setup,
+  expect_close(train(trial, {.method = MuonOptions{}, .groups = groups}),
+               follow(trial,
                       [&](Reference& r, int, Numbers& p, const Numbers& g) {
                         tripled(r);
                         r.muon(p, g, 6, 50, 0.95);
@@ -201,7 +201,7 @@ TEST(OptimizerSeams, a_groups_factor_reaches_the_rate_of_optimizers_that_give_a_
 /// Muon's own factors: matrices of blocks take one, all else the other.
 TEST(OptimizerSeams, muon_has_a_rate_for_matrices_and_one_for_all_others) {
   const OptimizerOptions options{.method = MuonOptions{.lr_scale = 2, .others_lr_scale = 5}};
-  Setup matrix;
+  Trial matrix;
   expect_close(train(matrix, options),
                follow(matrix,
                       [](Reference& r, int, Numbers& p, const Numbers& g) {
@@ -209,7 +209,7 @@ TEST(OptimizerSeams, muon_has_a_rate_for_matrices_and_one_for_all_others) {
                         r.muon(p, g, 6, 50, 0.95);
                       }),
                2e-4);
-  Setup vector;
+  Trial vector;
   vector.shape = {300};
   expect_close(train(vector, options), follow(vector, [](Reference& r, int, Numbers& p, const Numbers& g) {
                  r.lr = 5e-2;
@@ -219,9 +219,9 @@ TEST(OptimizerSeams, muon_has_a_rate_for_matrices_and_one_for_all_others) {
 
 /// Eight-bit states of every optimizer that can have them: signed moments and sums of squares have codes of their own.
 TEST(OptimizerSeams, eight_bit_states_follow_every_optimizer) {
-  Setup setup;
+  Trial trial;
   const auto expect = [&](const Method& method, const auto& update) {
-    expect_close(train(setup, {.method = method, .state_block = 64}), follow(setup, update), 0.02);
+    expect_close(train(trial, {.method = method, .state_block = 64}), follow(trial, update), 0.02);
   };
   expect(SgdOptions{.momentum = 0.9},
          [](Reference& r, int, Numbers& p, const Numbers& g) { r.sgd(p, g, 0.9, 0, false); });

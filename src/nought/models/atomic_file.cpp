@@ -11,17 +11,12 @@
 
 namespace nought {
 
-namespace {
-
-// A rename is durable only once the folder that holds the name is on disk.
 void sync_folder(const std::filesystem::path& folder) {
   const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;  // a folder that may be written but not read: nothing can be synced, nothing is lost
   ::fsync(descriptor);
   ::close(descriptor);
 }
-
-}  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path, int64_t bytes) : path_(std::move(path)) {
   descriptor_ = ::open(partial().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -61,7 +56,8 @@ void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) const {
 
 void AtomicFile::commit() {
   require<IoError>(descriptor_ >= 0, "{}: committed twice", path_.string());
-  require<IoError>(::fsync(descriptor_) == 0, "{}: cannot flush to disk: {}", partial().string(), std::strerror(errno));
+  if (::fsync(descriptor_) != 0)
+    fail<IoError>("{}: cannot flush to disk: {}", partial().string(), std::strerror(errno));
   const int closed = ::close(std::exchange(descriptor_, -1));
   if (closed == 0 && ::rename(partial().c_str(), path_.c_str()) == 0) return sync_folder(path_.parent_path());
   const int reason = errno;

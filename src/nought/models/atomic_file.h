@@ -30,6 +30,9 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
+/// Flushes a folder's names to disk: a rename is durable after that.
+void sync_folder(const std::filesystem::path& folder);
+
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace nought

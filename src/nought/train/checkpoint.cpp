@@ -126,6 +126,7 @@ void publish(const fs::path& partial, const fs::path& final_path) {
   fs::remove_all(old);
   if (fs::exists(final_path)) fs::rename(final_path, old);
   fs::rename(partial, final_path);
+  sync_folder(final_path.parent_path());  // before anything that it replaces goes
   fs::remove_all(old);
 }
 
