@@ -40,14 +40,15 @@ names=()
 declare -A what file old new runner target filter
 
 read_list() {
-  local path=$1 name='' line number=0
+  local path=$1 folder name='' line number=0
+  folder=$(basename "$1" .txt)
   while IFS= read -r line || [[ -n $line ]]; do
     number=$((number + 1))
     case $line in
       '#'*) ;;
       '') ;;
       '['*']')
-        name=$(basename "$path" .txt)/${line:1:-1}
+        name=$folder/${line:1:-1}
         [[ -z ${file[$name]+set} ]] || fail "$path:$number: $name is there twice"
         names+=("$name")
         what[$name]='' file[$name]='' old[$name]='' new[$name]='' runner[$name]='' target[$name]='' filter[$name]=''
