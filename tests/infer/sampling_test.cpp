@@ -66,6 +66,10 @@ TEST(Sampling, top_p_keeps_the_fewest_tokens_that_reach_p) {
   expect_near(token_probabilities(logits_of(kDistribution), {.top_p = 1e-9}), {0, 1, 0, 0});
 }
 
+TEST(Sampling, tokens_whose_sum_is_exactly_p_are_enough) {
+  expect_near(token_probabilities(std::array{1.0f, 1.0f, 1.0f, 1.0f}, {.top_p = 0.5}), {0.5, 0.5, 0, 0});
+}
+
 TEST(Sampling, top_p_counts_what_top_k_left) {
   // Of {0.4, 0.3, 0.2} the first two hold 7/9 of the mass, which reaches 0.75; of all four they would not.
   expect_near(token_probabilities(logits_of(kDistribution), {.top_k = 3, .top_p = 0.75}), {0, 0.4 / 0.7, 0, 0.3 / 0.7});
@@ -127,6 +131,10 @@ TEST(Sampling, min_p_keeps_what_is_nearly_as_probable_as_the_best) {
   // At temperature 1/2 the ratios are squared: 0.0625, 1, 0.25, 0.5625.
   expect_near(token_probabilities(logits_of(kDistribution), {.temperature = 0.5, .min_p = 0.2}),
               {0, 0.16 / 0.29, 0.04 / 0.29, 0.09 / 0.29});
+}
+
+TEST(Sampling, tokens_exactly_p_times_as_probable_as_the_best_stay) {
+  expect_near(token_probabilities(std::array{1.0f, 1.0f}, {.min_p = 1}), {0.5, 0.5});
 }
 
 TEST(Sampling, repetition_lowers_positive_and_negative_logits_once) {

@@ -47,6 +47,13 @@ TEST(LossScaler, a_window_of_good_steps_doubles_the_scale_and_restores_the_hyste
   EXPECT_EQ(scales_of(scaler, {true, true}), (std::vector<double>{32, 16}));
 }
 
+// DeepSpeed's last_overflow_iter moves with every overflow, also with one that leaves the scale as it is.
+TEST(LossScaler, an_overflow_that_hysteresis_forgives_begins_the_window_anew) {
+  LossScaler scaler({.initial_power = 4, .window = 4, .hysteresis = 2});
+  EXPECT_EQ(scales_of(scaler, {false, true, false, false, false, false}),
+            (std::vector<double>{16, 16, 16, 16, 16, 32}));
+}
+
 TEST(LossScaler, an_overflow_at_the_smallest_scale_is_an_error) {
   LossScaler scaler({.initial_power = 1, .hysteresis = 1, .min_scale = 1});
   scaler.update(true);

@@ -43,7 +43,7 @@ class Descriptor {
   void write_all(const Tensor& tensor) const {
     for (int64_t done = 0; done < tensor.bytes();)
       done += progress(::write(fd_, tensor.raw() + done, static_cast<size_t>(tensor.bytes() - done)));
-    require<IoError>(::fsync(fd_) == 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
+    if (::fsync(fd_) != 0) fail<IoError>("cannot write {}: {}", path_.string(), std::strerror(errno));
   }
   void read_all(const Tensor& tensor) const {
     for (int64_t done = 0; done < tensor.bytes();)

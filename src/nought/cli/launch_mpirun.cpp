@@ -185,7 +185,7 @@ int run_mpirun(const MpirunJob& job) {
 
   const EndingSignals signals;
   std::array<int, 2> ends{};
-  require<IoError>(pipe2(ends.data(), O_CLOEXEC) == 0, "the launcher: {}", std::strerror(errno));
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail<IoError>("the launcher: {}", std::strerror(errno));
   const FileDescriptor read_end(ends[0]);
   std::optional<FileDescriptor> write_end(ends[1]);
   const pid_t child = start(std::move(command), write_end->get(), signals);

@@ -7,6 +7,7 @@
 #include "nought/base/text.h"
 #include "nought/data/tokenizer_files.h"
 #include "nought/data/unicode.h"
+#include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/tensor/random.h"
 
@@ -140,8 +141,7 @@ void copy_tokenizer(const std::string& name, const fs::path& to) {
   if (name == "bytes" || !holds_tokenizer(folder) || fs::equivalent(folder, to, error)) return;
   const auto copy = [&](const char* file) {
     if (!fs::is_regular_file(folder / file, error)) return;
-    fs::copy_file(folder / file, to / file, fs::copy_options::overwrite_existing, error);
-    require<IoError>(!error, "cannot copy {} to {}: {}", (folder / file).string(), to.string(), error.message());
+    write_text_atomically(to / file, read_bytes(folder / file));
   };
   for (const char* file : kTokenizerFiles) copy(file);
   for (const char* file : {"merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",

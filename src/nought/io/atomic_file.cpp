@@ -56,7 +56,8 @@ void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) const {
 
 void AtomicFile::commit() {
   require<IoError>(descriptor_ >= 0, "{}: committed twice", path_.string());
-  require<IoError>(::fsync(descriptor_) == 0, "{}: cannot flush to disk: {}", partial().string(), std::strerror(errno));
+  if (::fsync(descriptor_) != 0)
+    fail<IoError>("{}: cannot flush to disk: {}", partial().string(), std::strerror(errno));
   const int closed = ::close(std::exchange(descriptor_, -1));
   if (closed == 0 && ::rename(partial().c_str(), path_.c_str()) == 0) return sync_folder(path_.parent_path());
   const int reason = errno;

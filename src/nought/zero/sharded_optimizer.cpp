@@ -165,9 +165,10 @@ void ShardedOptimizer::in_f32(size_t unit, const Segment& segment, const UpdateS
     each.gradient = span.gradient.flat(stretch.begin, stretch.end);
     if (span.parameter_copy) each.parameter_copy = span.parameter_copy.flat(stretch.begin, stretch.end);
     if (narrow_parameter) context_.run(Cast{.x = own, .y = each.parameter});
-    for (size_t i = 0; i < room.size(); ++i) {
-      each.states[i] = room[i].flat(0, stretch.size());
-      decode(segment.states[i], stretch, each.states[i]);
+    for (size_t i = 0; i < span.states.size(); ++i) {
+      each.states[i] =
+          narrow_states ? room[i].flat(0, stretch.size()) : span.states[i].flat(stretch.begin, stretch.end);
+      if (narrow_states) decode(segment.states[i], stretch, each.states[i]);
     }
     f(each, stretch);
     if (narrow_parameter) narrow(unit, segment, StateKind::master, stretch, each.parameter, own);

@@ -1,0 +1,28 @@
+// Every option of how tokens are drawn reaches the sampler, and no other one: each alone can make the draw certain.
+#include "run_program.h"
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+/// The ids that follow, of a model whose tokens are bytes.
+std::string generated(const std::string& options) {
+  const Ended run = run_program(fmt::format("{} generate {}/open/llama --ids 5,9,200 --max-new-tokens 20 {}",
+                                            NOUGHT_PROGRAM, NOUGHT_GOLDEN_DIR, options));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  return run.out;
+}
+
+TEST(SamplingOptions, each_reaches_the_sampler) {
+  const std::string greedy = generated("--temperature 0"), drawn = generated("--temperature 1.5 --seed 1");
+  EXPECT_NE(drawn, greedy);
+  EXPECT_NE(generated("--temperature 1.5 --seed 2"), drawn);
+  EXPECT_EQ(generated("--temperature 1.5 --seed 1"), drawn);
+  for (const char* certain : {"--temperature 1.5 --top-k 1", "--temperature 1.5 --top-p 1e-6",
+                              "--temperature 1.5 --min-p 1", "--temperature 1e-6"})
+    EXPECT_EQ(generated(std::string("--seed 1 ") + certain), greedy) << certain;
+  EXPECT_NE(generated("--temperature 0 --repetition-penalty 100"), greedy);
+}
+
+}  // namespace
+}  // namespace nought

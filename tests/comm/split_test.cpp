@@ -1,0 +1,51 @@
+// What a subgroup takes over from the group that it was split from.
+#include <atomic>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+
+namespace nought {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Split, a_subgroup_has_the_time_limit_of_its_group) {
+  std::atomic<bool> timed_out = false;
+  run_ranks(2, [&](Communicator& group, const Context& context) {
+    group.set_timeout(milliseconds(50));
+    const auto pair = group.split(0, group.rank());
+    if (group.rank() == 1) {
+      // Long enough for any machine; without the limit rank 0 hears of the end of this rank instead.
+      for (int i = 0; i < 20000 && !timed_out; ++i) std::this_thread::sleep_for(milliseconds(1));
+      return;
+    }
+    std::string message;
+    try {
+      pair->all_reduce(context.zeros({10}, DType::f32)).wait();
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    timed_out = true;
+    EXPECT_THAT(message, testing::HasSubstr("timed out after 0.05s on rank 0"));
+  });
+}
+
+TEST(Split, a_subgroup_records_on_the_timeline_of_its_group) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
+    const auto timeline = std::make_shared<Timeline>();
+    group.record(timeline);
+    const auto pair = group.split(0, group.rank());
+    timeline->start();
+    pair->all_reduce(context.zeros({10}, DType::f32)).wait();
+    pair->barrier().wait();
+    const std::vector<Span> spans = timeline->take();
+    ASSERT_FALSE(spans.empty());
+    EXPECT_EQ(spans.front().name, "all_reduce");
+  });
+}
+
+}  // namespace
+}  // namespace nought

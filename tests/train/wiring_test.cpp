@@ -1,0 +1,272 @@
+// What a plan says reaches the part that does it: each choice is made once in another way than the default, and what it
+// changes is measured.
+#include <cmath>
+#include <numeric>
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/data/token_file.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using test::TempFolder;
+using testing::HasSubstr;
+
+std::string some_text(int lines) {
+  std::string text;
+  for (int i = 0; i < lines; ++i) text += fmt::format("line {} of a text that repeats itself.\n", i * 7 % 23);
+  return text;
+}
+
+RunPlan plan_for(const TempFolder& folder) {
+  RunPlan plan;
+  plan.model_config = {{"model_type", "llama"},        {"vocab_size", 256},      {"hidden_size", 32},
+                       {"intermediate_size", 48},      {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+                       {"max_position_embeddings", 32}};
+  plan.data.sources = {{{folder.write("text.txt", some_text(200)).string()}}};
+  plan.data.seq_length = 16;
+  plan.micro_batch = 4;
+  plan.max_steps = 8;
+  plan.schedule = {.type = ScheduleType::constant, .peak_lr = 3e-3};
+  plan.save_steps = 0;
+  plan.seed = 9;
+  plan.output_dir = (folder / "out").string();
+  return plan;
+}
+
+struct Reports final : TrainObserver {
+  void on_step(const StepReport& report) override { steps.push_back(report); }
+  void on_validation(int64_t, const Evaluation& evaluation) override { validation = evaluation; }
+  std::vector<StepReport> steps;
+  Evaluation validation;
+
+  std::vector<double> losses() const {
+    std::vector<double> all;
+    for (const StepReport& step : steps) all.push_back(step.loss);
+    return all;
+  }
+};
+
+Reports run(const RunPlan& plan, int ranks = 1, StartMode mode = StartMode::overwrite) {
+  Reports reports;
+  run_ranks(ranks, [&](Communicator& world, const Context& context) {
+    RunPlan mine = plan;
+    mine.world_size = ranks;
+    mine.micro_batch = plan.micro_batch / ranks;
+    mine.train_batch = mine.micro_batch * mine.accumulation * ranks;
+    Trainer(mine, mode, world, context, {&reports}).run();
+  });
+  return reports;
+}
+
+TEST(Wiring, sharding_takes_every_choice_of_the_plan) {
+  RunPlan plan;
+  plan.zero_stage = 2;
+  plan.dtype = DType::bf16, plan.gradient_dtype = DType::f32, plan.wire_dtype = DType::f16;
+  plan.reduce_bucket = 7, plan.gather_bucket = 9;
+  plan.optimizer.weight_decay = 0.25;
+  for (const bool overlap : {false, true}) {
+    plan.overlap_comm = overlap;
+    const ShardedModel::Options options = sharding_of(plan);
+    EXPECT_TRUE(options.policy.shard_optimizer && options.policy.shard_gradients && !options.policy.shard_parameters);
+    EXPECT_EQ(options.dtype, DType::bf16);
+    EXPECT_EQ(options.gradient_dtype, DType::f32);
+    EXPECT_EQ(options.wire_dtype, DType::f16);
+    EXPECT_EQ(options.overlap, overlap);
+    EXPECT_EQ(options.reduce_bucket, 7);
+    EXPECT_EQ(options.gather_bucket, 9);
+    EXPECT_EQ(options.optimizer.weight_decay, 0.25);
+    EXPECT_TRUE(options.training);
+  }
+}
+
+TEST(Wiring, experts_take_the_plans_capacity) {
+  RunPlan plan;
+  plan.model_config = {{"model_type", "mixtral"}};
+  EXPECT_EQ(model_config_of(plan).experts->capacity_factor, 0);
+  plan.moe_capacity_factor = 1.5;
+  plan.moe_drop_tokens = false;
+  EXPECT_EQ(model_config_of(plan).experts->capacity_factor, 1.5);
+  EXPECT_FALSE(model_config_of(plan).experts->drop_tokens);
+}
+
+/// |weights after step 1 - weights that the plan's seed gives|.
+double distance_moved(const RunPlan& plan) {
+  const Context context = Context::reference();
+  const Decoder decoder(model_config_of(plan));
+  const Checkpoint checkpoint(list_checkpoints(plan.output_dir).front(), decoder);
+  double squares = 0;
+  for (const auto& unit : decoder.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const Interval whole{0, parameter.range.size()};
+      const Tensor before = context.empty({whole.end}, DType::f32), after = context.empty({whole.end}, DType::f32);
+      InitialState(plan.seed).fill(StateKind::master, parameter, whole, before);
+      checkpoint.fill(StateKind::master, parameter, whole, after);
+      for (int64_t i = 0; i < whole.end; ++i)
+        squares += std::pow(double{after.data<float>()[i]} - double{before.data<float>()[i]}, 2);
+    }
+  return std::sqrt(squares);
+}
+
+// Plain descent: a step goes as far as the rate times the norm of the clipped gradient.
+TEST(Wiring, a_step_goes_as_far_as_the_rate_and_the_clipping_say) {
+  const TempFolder folder;
+  RunPlan plan = plan_for(folder);
+  plan.optimizer = {.method = SgdOptions{}};
+  plan.schedule.peak_lr = 0.05;
+  plan.max_steps = 1;
+  for (const auto& [clipping, accumulation, loss_scale] :
+       {std::tuple(0.0, 1, false), std::tuple(1e6, 2, false), std::tuple(0.01, 1, false), std::tuple(0.01, 2, true)}) {
+    plan.gradient_clipping = clipping;
+    plan.accumulation = accumulation;
+    plan.gradient_factor = accumulation;
+    if (loss_scale) plan.loss_scale = LossScaleOptions{.static_scale = 32};
+    const double norm = run(plan, 2).steps.at(0).grad_norm;
+    EXPECT_GT(norm, 0.1) << "the clipping is not tight enough to be seen";
+    const double expected = 0.05 * (clipping == 0 ? norm : std::min(norm, clipping));
+    EXPECT_NEAR(distance_moved(plan), expected, 2e-3 * expected) << "clipping " << clipping;
+  }
+}
+
+TEST(Wiring, the_loss_of_an_untrained_model_is_the_mean_over_the_targets_that_count) {
+  const TempFolder folder;
+  const auto bytes = make_tokenizer("bytes");
+  for (const bool masked : {false, true}) {
+    TokenFileWriter writer(bytes->vocab_size(), bytes->fingerprint());
+    std::vector<int32_t> ids;
+    bytes->encode_document(some_text(100), ids);
+    std::vector<uint8_t> targets(ids.size());
+    for (size_t i = 0; i < targets.size(); ++i) targets[i] = !masked || i / 40 % 3 == 0;
+    writer.add(ids, targets);
+    writer.write(folder / "a.tokens");
+    RunPlan plan = plan_for(folder);
+    plan.data.sources = {{{(folder / "a.tokens").string()}}};
+    plan.max_steps = 1;
+    for (const bool separate : {false, true})
+      for (const int ranks : {1, 2}) {
+        plan.data.separate_documents = separate;
+        EXPECT_NEAR(run(plan, ranks).steps.at(0).loss, std::log(256.0), 0.2)
+            << (masked ? "masked" : "whole") << (separate ? ", separate" : "") << ", " << ranks << " ranks";
+      }
+  }
+}
+
+/// Some steps overflow, then the scale fits; a checkpoint lies between them.
+RunPlan overflowing(const TempFolder& folder) {
+  RunPlan plan = plan_for(folder);
+  plan.dtype = plan.gradient_dtype = plan.wire_dtype = DType::f16;
+  plan.loss_scale = LossScaleOptions{.initial_power = 24, .window = 3, .hysteresis = 1};
+  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 3e-3, .warmup_steps = 3, .total_steps = 20};
+  plan.max_steps = 18;
+  plan.save_steps = 9;
+  plan.zero_stage = 2;
+  return plan;
+}
+
+TEST(Wiring, skipped_steps_do_not_move_the_schedule) {
+  const TempFolder folder;
+  const RunPlan plan = overflowing(folder);
+  const Reports reports = run(plan, 2);
+  int64_t updates = 0, skipped = 0;
+  for (const StepReport& step : reports.steps) {
+    EXPECT_EQ(step.lr, learning_rate(plan.schedule, updates)) << "step " << step.step;
+    step.skipped ? ++skipped : ++updates;
+    EXPECT_EQ(step.step, updates + skipped);
+    EXPECT_EQ(step.skipped_so_far, skipped);
+  }
+  EXPECT_GE(skipped, 3) << "too few overflow, so the test says little";
+  EXPECT_GE(updates, 6) << "too many overflow, so the test says little";
+}
+
+TEST(Wiring, a_run_that_skipped_steps_resumes_bit_for_bit) {
+  const TempFolder folder;
+  const Reports whole = run(overflowing(folder), 2);
+  ASSERT_EQ(whole.steps.size(), 18u);
+  EXPECT_TRUE(whole.steps[0].skipped && !whole.steps[8].skipped);
+  fs::remove_all(folder / "out/checkpoint-18");
+  const Reports rest = run(overflowing(folder), 2, StartMode::resume);
+  ASSERT_EQ(rest.steps.size(), 9u);
+  for (size_t i = 0; i < rest.steps.size(); ++i) {
+    const StepReport &now = rest.steps[i], &then = whole.steps[9 + i];
+    EXPECT_EQ(now.step, then.step);
+    EXPECT_EQ(now.loss, then.loss);
+    EXPECT_EQ(now.lr, then.lr);
+    EXPECT_EQ(now.loss_scale, then.loss_scale);
+    EXPECT_EQ(now.next_loss_scale, then.next_loss_scale);
+    EXPECT_EQ(now.skipped_so_far, then.skipped_so_far);
+  }
+}
+
+/// What a run keeps beside weights and moments: scales of 8-bit products, the draws of random rounding.
+TEST(Wiring, eight_bit_products_and_random_rounding_resume_bit_for_bit) {
+  for (const bool fp8 : {false, true}) {
+    const TempFolder folder;
+    RunPlan plan = plan_for(folder);
+    plan.dtype = plan.gradient_dtype = plan.wire_dtype = DType::bf16;
+    plan.save_steps = 4;
+    if (fp8) {
+      plan.fp8 = {.scaling = Fp8Scaling::delayed, .history = 3};
+    } else {
+      plan.optimizer.master_weights = false;
+      plan.optimizer.state_dtype = DType::bf16;
+    }
+    const std::vector<double> whole = run(plan).losses();
+    fs::remove_all(folder / "out/checkpoint-8");
+    EXPECT_EQ(run(plan, 1, StartMode::resume).losses(), std::vector<double>(whole.begin() + 4, whole.end())) << fp8;
+    plan.seed = 10;
+    EXPECT_NE(run(plan).losses(), whole);
+  }
+}
+
+TEST(Wiring, a_run_from_a_folder_begins_with_its_weights_and_the_seed_orders_its_samples) {
+  const TempFolder folder;
+  RunPlan plan = plan_for(folder);
+  plan.max_steps = 40;
+  const std::vector<double> first = run(plan).losses();
+  ASSERT_LT(first.back(), first.front() - 1) << "the model does not learn, so the test says little";
+  fs::rename(folder / "out", folder / "model");
+  plan.model_config = nullptr;
+  plan.model_dir = (folder / "model").string();
+  plan.max_steps = 3;
+  const std::vector<double> again = run(plan).losses();
+  EXPECT_LT(again.front(), first.back() + 0.5);
+  EXPECT_EQ(run(plan).losses(), again);
+  plan.seed = 10;
+  EXPECT_NE(run(plan).losses().front(), again.front());
+}
+
+TEST(Wiring, a_run_validates_with_the_validation_data) {
+  const TempFolder folder;
+  RunPlan plan = plan_for(folder);
+  const std::string other(333, 'x');
+  plan.data.validation_files = {folder.write("other.txt", other).string()};
+  const Reports reports = run(plan, 2);
+  EXPECT_EQ(reports.validation.targets, static_cast<int64_t>(other.size()));
+  EXPECT_GT(reports.validation.loss, reports.steps.back().loss) << "no x was ever seen";
+}
+
+TEST(Wiring, what_is_not_finite_stops_a_run_or_is_skipped_as_the_plan_says) {
+  const TempFolder folder;
+  RunPlan plan = plan_for(folder);
+  plan.optimizer = {.method = SgdOptions{}};
+  plan.gradient_clipping = 0;
+  plan.schedule.peak_lr = 1e30;
+  plan.max_steps = 4;
+  EXPECT_THAT(message_of<Error>([&] { run(plan); }), HasSubstr("first found at"));
+  plan.on_nonfinite = OnNonfinite::skip;
+  const Reports reports = run(plan);
+  ASSERT_EQ(reports.steps.size(), 4u);
+  EXPECT_FALSE(reports.steps[0].skipped);
+  EXPECT_TRUE(reports.steps[3].skipped);
+  EXPECT_THAT(reports.steps[3].nonfinite, HasSubstr("first found at"));
+}
+
+}  // namespace
+}  // namespace nought
