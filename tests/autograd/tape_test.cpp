@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "local_store.h"
+#include "support/local_store.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace nought {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::LocalStore;
+using test::LocalStore;
 
 struct TwoUnits final : Model {
   TwoUnits() {

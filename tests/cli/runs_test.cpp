@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "golden.h"
-#include "run_program.h"
+#include "support/golden.h"
+#include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +18,8 @@ namespace nought {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Ended;
+using test::run_program;
 using test::TempFolder;
 
 const std::string kProgram = NOUGHT_PROGRAM;
@@ -323,7 +325,7 @@ TEST(Runs, a_model_keeps_the_tokenizer_that_it_was_trained_with) {
 
 TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
   TempFolder folder;
-  const std::string model = testing::golden_folder("open/gpt2"), out = (folder / "out.safetensors").string();
+  const std::string model = test::golden_folder("open/gpt2"), out = (folder / "out.safetensors").string();
   const Ended run =
       run_program(fmt::format("{} probe {} --input {}/golden.safetensors --output {} --grads --ranks 2 --set "
                               "deepspeed.zero_optimization.stage=3",
@@ -336,11 +338,11 @@ TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
     const Tensor have = actual.load(entry.name, *context.memory), want = expected.load(entry.name, *context.memory);
     EXPECT_EQ(have.shape(), want.shape()) << entry.name;
     if (entry.name == "logits") {
-      EXPECT_LE(testing::difference(have, want).max_abs, 5e-5);
+      EXPECT_LE(test::difference(have, want).max_abs, 5e-5);
     } else if (entry.name == "loss") {
       EXPECT_NEAR(have.item(), want.item(), 5e-6);
     } else {
-      testing::expect_gradient_close(entry.name, have, want, 5e-5);
+      test::expect_gradient_close(entry.name, have, want, 5e-5);
     }
   }
 }
@@ -379,7 +381,7 @@ TEST(BadInput, ends_in_one_line_that_names_the_place) {
 
 TEST(BadInput, damaged_models_and_batches_end_in_one_line) {
   TempFolder folder;
-  const std::string golden = testing::golden_folder("open/llama");
+  const std::string golden = test::golden_folder("open/llama");
   const auto probe = [&](const std::string& model, const std::string& input) {
     return fmt::format("{} probe {} --input {} --output {} --ranks 2", kProgram, model, input,
                        (folder / "out.safetensors").string());

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/checks.h"
+#include "support/communicator_checks.h"
 #include <unistd.h>
 
 #include "nought/comm/mpi.h"
@@ -31,7 +31,7 @@ void check_world(MpiWorld& world) {
 
 void run_checks(MpiWorld& world, const Context& context) {
   check_world(world);
-  check_communicator(world.world(), context);
+  test::check_communicator(world.world(), context);
 }
 
 /// The last rank fails while the others wait for it; it ends them with its exit code.

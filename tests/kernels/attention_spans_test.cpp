@@ -2,14 +2,14 @@
 #include <limits>
 #include <vector>
 
-#include "helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// Sequences whose tokens lie one behind the other in q, k, v and all results.
 struct Packed {

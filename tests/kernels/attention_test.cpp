@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// One attention problem with q, k and v in one packed row per token, as a fused projection leaves them.
 struct Problem {

@@ -1,13 +1,13 @@
 #include <limits>
 
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 const std::vector<int64_t> kSizes{1, 3, 7, 17, 31, 33, 64, 100, 257, 1003};
 // Every float dtype against every other, f64 included.

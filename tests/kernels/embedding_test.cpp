@@ -1,4 +1,4 @@
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 #include <gmock/gmock.h>
 
 #include "nought/kernels/cpu/cpu.h"
@@ -6,7 +6,7 @@
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class Embeddings : public KernelTest {};
 

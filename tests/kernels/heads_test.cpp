@@ -1,11 +1,11 @@
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 constexpr int64_t kTokens = 5, kHeads = 3;
 

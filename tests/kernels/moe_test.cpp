@@ -1,6 +1,6 @@
 
 
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 #include <gmock/gmock.h>
 
 #include "nought/kernels/cpu/cpu.h"
@@ -8,7 +8,7 @@
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 struct NamedRule {
   const char* name;

@@ -1,11 +1,11 @@
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 const std::vector<int64_t> kRows{1, 3, 17, 33}, kColumns{1, 7, 31, 33, 64, 257};
 

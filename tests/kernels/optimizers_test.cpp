@@ -1,12 +1,12 @@
 // Every optimizer's kernel follows its reference on each instruction set, and does not depend on the number of threads.
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// Calls f with the address of every tensor of an operation.
 template <class F>

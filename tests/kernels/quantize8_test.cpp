@@ -1,4 +1,4 @@
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/base/math.h"
 #include "nought/kernels/cpu/cpu.h"
@@ -7,7 +7,7 @@
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class Quantized : public KernelTest {
  protected:

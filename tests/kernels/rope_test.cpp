@@ -1,13 +1,13 @@
 #include <numeric>
 
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 constexpr int64_t kTokens = 7, kHeads = 3, kPositions = 20;
 

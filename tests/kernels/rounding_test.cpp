@@ -1,12 +1,12 @@
 // Rounding at random is right on average and to neighbours only; the 8-bit grids are those of the OCP specification.
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// The value of an OFP8 code, from the specification's tables 1 and 2: sign, exponent, mantissa; NaN and infinity.
 double value_of(int code, int exponent_bits, int mantissa_bits, bool has_infinity) {

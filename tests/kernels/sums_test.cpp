@@ -1,13 +1,13 @@
 #include <limits>
 
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class Sums : public KernelTest {};
 

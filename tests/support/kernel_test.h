@@ -20,7 +20,7 @@
 #include <omp.h>
 #endif
 
-namespace nought::testing {
+namespace nought::test {
 
 /// The dtypes that the CPU kernels compute in themselves.
 inline const std::vector<DType> kCpuDTypes{DType::f32, DType::bf16, DType::f16};
@@ -200,4 +200,4 @@ class KernelTest : public ::testing::Test {
   Tensor clone(const Tensor& x) { return cloned(*memory_, x); }
 };
 
-}  // namespace nought::testing
+}  // namespace nought::test
