@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "support/kernel_backend.h"
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
