@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "support/message_of.h"
 #include <stdlib.h>
 
 namespace nought::test {
@@ -43,17 +44,6 @@ class TempFolder {
 inline std::string read_bytes(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-/// The message of the E that f() throws; "" if it throws nothing. Other exceptions pass.
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace nought::test
