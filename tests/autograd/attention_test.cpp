@@ -1,15 +1,15 @@
 #include "nought/autograd/attention.h"
 
-#include "autograd/gradient_check.h"
+#include "support/gradient_check.h"
 
 #include "nought/autograd/functions.h"
 
 namespace nought {
 namespace {
 
-using testing::GradientCheck;
-using testing::integers;
-using testing::random;
+using test::GradientCheck;
+using test::integers;
+using test::random;
 
 constexpr int64_t kTokens = 10;  // two sequences of five
 

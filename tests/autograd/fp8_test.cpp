@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "local_store.h"
+#include "support/local_store.h"
 #include <gtest/gtest.h>
 
 #include "nought/autograd/functions.h"
@@ -11,7 +11,7 @@
 namespace nought {
 namespace {
 
-using testing::LocalStore;
+using test::LocalStore;
 using enum Fp8Recipe::Role;
 
 Tensor filled(const Context& context, Shape shape, uint64_t seed, double scale) {

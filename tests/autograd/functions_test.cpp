@@ -1,14 +1,14 @@
 #include "nought/autograd/functions.h"
 
-#include "autograd/gradient_check.h"
+#include "support/gradient_check.h"
 
 namespace nought {
 namespace {
 
-using testing::GradientCheck;
-using testing::integers;
-using testing::LocalStore;
-using testing::random;
+using test::GradientCheck;
+using test::integers;
+using test::LocalStore;
+using test::random;
 
 TEST(Functions, linear_has_the_right_gradients_in_both_layouts) {
   const Context context = Context::reference();

@@ -1,6 +1,6 @@
 // Logits that take more than one chunk: small vocabularies never need a second one.
 #include "autograd/gradient_check.h"
-#include "local_store.h"
+#include "support/local_store.h"
 #include <gtest/gtest.h>
 
 #include "nought/autograd/functions.h"

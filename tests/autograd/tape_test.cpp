@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "local_store.h"
+#include "support/local_store.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 namespace nought {
 namespace {
 
+using test::LocalStore;
 using ::testing::ElementsAre;
-using testing::LocalStore;
 
 struct TwoUnits final : Model {
   TwoUnits() {
@@ -119,23 +119,6 @@ TEST(Tape, without_recording_nothing_is_kept) {
     EXPECT_THROW(tape.backward(y), Error);
   }
   EXPECT_EQ(context.memory->ledger().current(Category::activations), 0);
-}
-
-TEST(Unit, a_parameter_without_storage_says_so) {
-  Unit unit("lonely");
-  const ParameterView weight = unit.add("w", {2}, Init::zeros());
-  EXPECT_THROW(weight.value(), Error);
-}
-
-TEST(Unit, joined_parameters_are_one_tensor) {
-  const Context context = Context::reference();
-  Unit unit("u");
-  const ParameterView q = unit.add("q", {2, 3}, Init::zeros()), k = unit.add("k", {1, 3}, Init::zeros());
-  const ParameterView both = unit.join(q, k, {3, 3});
-  LocalStore store(context, unit, DType::f32);
-  EXPECT_EQ(both.value().raw(), q.value().raw());
-  EXPECT_EQ(both.value().data<float>()[6], k.value().data<float>()[0]);
-  EXPECT_THROW(unit.join(q, k, {4, 3}), ShapeError);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
-#include "nought/base/math.h"
 
 namespace nought {
 namespace {
@@ -24,21 +23,6 @@ TEST(Text, sizes_counts_and_durations_read_well) {
   EXPECT_EQ(format_rate(433.8e9, "FLOP/s"), "434 GFLOP/s");
   EXPECT_EQ(format_rate(999.9e6, "FLOP"), "1 GFLOP");
   EXPECT_EQ(format_duration(185), "3m05s");
-}
-
-TEST(Math, intervals_meet_or_do_not) {
-  EXPECT_EQ(intersect({0, 10}, {5, 20}), (Interval{5, 10}));
-  EXPECT_TRUE(intersect({0, 5}, {5, 9}).empty());
-  EXPECT_EQ(round_up(13, 8), 16);
-}
-
-TEST(Error, require_throws_the_named_type_with_the_formatted_message) {
-  try {
-    require<ConfigError>(false, "tokens must be < {}, got {}", 256, 300);
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "tokens must be < 256, got 300");
-  }
 }
 
 TEST(Text, sizes_are_read_in_powers_of_1000_and_of_1024) {

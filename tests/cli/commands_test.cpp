@@ -1,7 +1,7 @@
 // The program as a new user meets it.
 #include "nought/cli/commands.h"
 
-#include "cli/run_program.h"
+#include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -9,6 +9,8 @@
 namespace nought {
 namespace {
 
+using test::Ended;
+using test::run_program;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::StartsWith;

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "golden.h"
-#include "run_program.h"
+#include "support/golden.h"
+#include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -13,6 +13,8 @@ namespace nought {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Ended;
+using test::run_program;
 using test::TempFolder;
 
 const std::string kProgram = NOUGHT_PROGRAM;
@@ -108,7 +110,7 @@ TEST(Data, bits_per_byte_are_those_of_the_text_with_any_tokenizer) {
   for (int i = 0; i < 20; ++i) text += fmt::format("It is {} o'clock \u2014 caf\u00e9.\n", i);
   folder.write("book.txt", text);
   const auto result = evaluation(fmt::format("{} --data {}/book.txt --tokenizer bytes --seq-length 64",
-                                             testing::golden_folder("open/gpt2"), folder.path().string()));
+                                             test::golden_folder("open/gpt2"), folder.path().string()));
   EXPECT_EQ(result["text_bytes"], text.size() - 1);  // the first byte is predicted from nothing
   EXPECT_EQ(result["targets"], text.size());         // and the end of the document is
   EXPECT_NEAR(result["bits_per_byte"].get<double>(),
@@ -161,7 +163,7 @@ TEST(Data, bad_input_ends_in_one_line) {
   expect_one_line("tokenize " + at + "a.txt --threads 0" + bytes, {"--threads"});
   expect_one_line("tokenize " + at + "a.txt --tokenizer " + at + "none --output " + at + "out", {"neither"});
   expect_one_line("tokenize " + at + "a.txt --tokenizer bytes --output " + at + "a.txt", {"cannot create this folder"});
-  const std::string model = testing::golden_folder("open/gpt2");
+  const std::string model = test::golden_folder("open/gpt2");
   expect_one_line("eval " + model, {"no data to evaluate with"});
   expect_one_line("eval " + model + " --data " + at + "none.txt --ranks 2", {"none.txt"});
   expect_one_line("eval " + at + " --data " + at + "a.txt", {"config.json"});

@@ -2,7 +2,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "run_program.h"
+#include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +12,8 @@ namespace nought {
 namespace {
 
 using nlohmann::json;
+using test::Ended;
+using test::run_program;
 using test::TempFolder;
 using ::testing::HasSubstr;
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cctype>
 
-#include "golden.h"
-#include "run_program.h"
+#include "support/golden.h"
+#include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,8 @@
 namespace nought {
 namespace {
 
+using test::Ended;
+using test::run_program;
 using test::TempFolder;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;

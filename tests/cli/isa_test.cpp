@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "run_program.h"
+#include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

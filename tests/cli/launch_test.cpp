@@ -1,6 +1,6 @@
 #include "nought/cli/launch.h"
 
-#include "cli/run_program.h"
+#include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +9,8 @@
 namespace nought {
 namespace {
 
+using test::Ended;
+using test::run_program;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

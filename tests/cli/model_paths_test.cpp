@@ -1,6 +1,6 @@
 // What the path of a model may be is the same for every command.
-#include "golden.h"
-#include "run_program.h"
+#include "support/golden.h"
+#include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

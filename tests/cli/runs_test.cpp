@@ -3,10 +3,11 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
-#include "golden.h"
-#include "run_program.h"
+#include "support/golden.h"
+#include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -18,6 +19,8 @@ namespace nought {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Ended;
+using test::run_program;
 using test::TempFolder;
 
 const std::string kProgram = NOUGHT_PROGRAM;
@@ -68,6 +71,15 @@ std::vector<double> losses_of(const TempFolder& folder) {
   return losses;
 }
 
+/// The first word of every line.
+std::set<std::string> first_words_of(const std::string& text) {
+  std::set<std::string> words;
+  std::istringstream lines(text);
+  for (std::string line, word; std::getline(lines, line);)
+    if (std::istringstream(line) >> word) words.insert(word);
+  return words;
+}
+
 TEST(Runs, processes_agree_bit_for_bit_at_every_stage) {
   TempFolder folder;
   write_run(folder);
@@ -76,7 +88,6 @@ TEST(Runs, processes_agree_bit_for_bit_at_every_stage) {
     const Ended run = run_program(
         train_command(folder, fmt::format("--ranks 2 --overwrite --set deepspeed.zero_optimization.stage={}", stage)));
     ASSERT_EQ(run.exit_code, 0) << run.err;
-    EXPECT_NE(run.out.find("peak memory"), std::string::npos);
     const std::vector<double> losses = losses_of(folder);
     ASSERT_EQ(losses.size(), 6u);
     if (stage == 0) first = losses;
@@ -107,10 +118,10 @@ TEST(Runs, a_step_is_broken_down_and_traced_where_that_is_asked_for) {
                           "deepspeed.comms_logger.verbose=true",
                           trace)));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  for (const char* text :
-       {"forward ", "backward ", "optimizer ", "% of it hidden", "\nreduce_scatter ", "\ncomm    all_gather "})
-    EXPECT_NE(run.out.find(text), std::string::npos) << text << " in " << run.out;
-  EXPECT_EQ(run.out.find("\ngather "), std::string::npos) << "writing the trace is no part of a step";
+  const std::set<std::string> rows = first_words_of(run.out);
+  EXPECT_TRUE(rows.contains("all_gather") && rows.contains("reduce_scatter")) << run.out;
+  EXPECT_TRUE(rows.contains("comm")) << "each collective of a step: " << run.out;
+  EXPECT_FALSE(rows.contains("gather")) << "writing the trace is no part of a step: " << run.out;
   for (const nlohmann::json& line : metrics_of(folder)) {
     const double parts = line.at("forward_seconds").get<double>() + line.at("backward_seconds").get<double>() +
                          line.at("optimizer_seconds").get<double>();
@@ -132,30 +143,27 @@ TEST(Runs, a_step_is_profiled_where_that_is_asked_for_and_no_bit_changes) {
       folder, fmt::format("--ranks 2 --overwrite --set {0}enabled=true --set {0}profile_step=4", profiler)));
   ASSERT_EQ(printed.exit_code, 0) << printed.err;
   EXPECT_EQ(losses_of(folder), losses);
-  const auto has_all = [](const std::string& text) {
-    for (const char* part : {"profile of step 4 on rank 0 of 2, ZeRO stage 2", "\nforward ", "\noperation ",
-                             "\nthe rest: ", "\ndepth 2: ", "\n    attention "})
-      EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
-  };
-  has_all(printed.out);
+  // What the text says is observe/profile_test's.
+  const std::string title = "profile of step 4";
+  EXPECT_NE(printed.out.find(title), std::string::npos) << printed.out;
   const Ended written = run_program(train_command(
       folder,
       fmt::format("--ranks 2 --overwrite --set {0}enabled=true --set {0}profile_step=4 --set {0}output_file={1}",
                   profiler, file)));
   ASSERT_EQ(written.exit_code, 0) << written.err;
-  EXPECT_NE(written.out.find("profile of step 4 in " + file), std::string::npos) << written.out;
-  has_all(test::read_bytes(file));
+  EXPECT_NE(written.out.find(file), std::string::npos) << written.out;
+  EXPECT_TRUE(test::read_bytes(file).starts_with(title)) << test::read_bytes(file);
   const Ended folder_named =
       run_program(train_command(folder, fmt::format("--overwrite --set {}enabled=true --set {}output_file={}", profiler,
                                                     profiler, folder.path().string())));
   EXPECT_EQ(folder_named.exit_code, 1);
   EXPECT_EQ(folder_named.error_lines(), 1) << folder_named.err;
-  EXPECT_NE(folder_named.err.find("is a folder: name a file in it"), std::string::npos) << folder_named.err;
+  EXPECT_NE(folder_named.err.find(folder.path().string()), std::string::npos) << folder_named.err;
   const Ended late = run_program(
       train_command(folder, fmt::format("--overwrite --set {0}enabled=true --set {0}profile_step=40", profiler)));
-  EXPECT_NE(late.out.find("note: nothing is profiled: flops_profiler.profile_step is 40, the run makes steps 1 to 6"),
-            std::string::npos)
-      << late.out;
+  EXPECT_EQ(late.exit_code, 0) << late.err;
+  EXPECT_EQ(late.out.find(title), std::string::npos);
+  EXPECT_NE(late.out.find("profile_step is 40"), std::string::npos) << "the reason is said: " << late.out;
 }
 
 TEST(Runs, a_run_prints_its_resolved_values_and_the_memory_of_its_phases_where_that_is_asked_for) {
@@ -165,8 +173,9 @@ TEST(Runs, a_run_prints_its_resolved_values_and_the_memory_of_its_phases_where_t
                                               "--ranks 2 --set deepspeed.dump_state=true --set "
                                               "deepspeed.memory_breakdown=true"));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  for (const char* text : {"micro_batch", "default of training.", "alive after forward "})
-    EXPECT_NE(run.out.find(text), std::string::npos) << text << " in " << run.out;
+  const std::set<std::string> rows = first_words_of(run.out);
+  for (const char* value : {"world_size", "micro_batch", "optimizer.lr", "zero.stage"})
+    EXPECT_TRUE(rows.contains(value)) << value << " in " << run.out;
   for (const nlohmann::json& line : metrics_of(folder)) {
     // The forward pass leaves activations, which the backward pass uses up.
     EXPECT_GT(line.at("forward_bytes").get<int64_t>(), line.at("backward_bytes").get<int64_t>());
@@ -275,11 +284,10 @@ TEST(Runs, a_budget_that_is_too_small_ends_every_rank_with_what_would_fit_and_th
     const std::string tight = base + std::to_string(peak - 1024) + "B";
     const Ended refused = run_program(train_command(folder, tight));
     EXPECT_NE(refused.exit_code, 0);
-    for (const char* text : {"budget of", "optimizer", "activations", "largest:", "would fit: "})
-      EXPECT_NE(refused.err.find(text), std::string::npos) << text << " in " << refused.err;
-    EXPECT_EQ(refused.err.find("budget of"), refused.err.rfind("budget of")) << "said once: " << refused.err;
-    const size_t begin = refused.err.find("would fit: "), end = refused.err.find(", which", begin);
+    const std::string proposal = "would fit: ";
+    const size_t begin = refused.err.find(proposal), end = refused.err.find(", which", begin);
     ASSERT_NE(end, std::string::npos) << refused.err;
+    EXPECT_EQ(refused.err.rfind(proposal), begin) << "said once, not by every rank: " << refused.err;
     const std::string change = options_of(refused.err.substr(begin, end - begin));
     ASSERT_FALSE(change.empty()) << refused.err;
     const Ended fits = run_program(train_command(folder, tight + change));
@@ -330,7 +338,7 @@ TEST(Runs, a_model_keeps_the_tokenizer_that_it_was_trained_with) {
 
 TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
   TempFolder folder;
-  const std::string model = testing::golden_folder("open/gpt2"), out = (folder / "out.safetensors").string();
+  const std::string model = test::golden_folder("open/gpt2"), out = (folder / "out.safetensors").string();
   const Ended run =
       run_program(fmt::format("{} probe {} --input {}/golden.safetensors --output {} --grads --ranks 2 --set "
                               "deepspeed.zero_optimization.stage=3",
@@ -343,11 +351,11 @@ TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
     const Tensor have = actual.load(entry.name, *context.memory), want = expected.load(entry.name, *context.memory);
     EXPECT_EQ(have.shape(), want.shape()) << entry.name;
     if (entry.name == "logits") {
-      EXPECT_LE(testing::difference(have, want).max_abs, 5e-5);
+      EXPECT_LE(test::difference(have, want).max_abs, 5e-5);
     } else if (entry.name == "loss") {
       EXPECT_NEAR(have.item(), want.item(), 5e-6);
     } else {
-      testing::expect_gradient_close(entry.name, have, want, 5e-5);
+      test::expect_gradient_close(entry.name, have, want, 5e-5);
     }
   }
 }
@@ -386,7 +394,7 @@ TEST(BadInput, ends_in_one_line_that_names_the_place) {
 
 TEST(BadInput, damaged_models_and_batches_end_in_one_line) {
   TempFolder folder;
-  const std::string golden = testing::golden_folder("open/llama");
+  const std::string golden = test::golden_folder("open/llama");
   const auto probe = [&](const std::string& model, const std::string& input) {
     return fmt::format("{} probe {} --input {} --output {} --ranks 2", kProgram, model, input,
                        (folder / "out.safetensors").string());

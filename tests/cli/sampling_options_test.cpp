@@ -1,5 +1,5 @@
 // Every option of how tokens are drawn reaches the sampler, and no other one: each alone can make the draw certain.
-#include "run_program.h"
+#include "support/run_program.h"
 #include <gtest/gtest.h>
 
 namespace nought {

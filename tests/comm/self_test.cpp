@@ -1,4 +1,4 @@
-#include "comm/checks.h"
+#include "support/communicator_checks.h"
 #include <gtest/gtest.h>
 
 namespace nought {
@@ -9,7 +9,7 @@ TEST(Self, a_group_of_one_does_what_any_group_does) {
   EXPECT_EQ(self->rank(), 0);
   EXPECT_EQ(self->size(), 1);
   EXPECT_EQ(self->backend(), "self");
-  check_communicator(*self, Context::reference());
+  test::check_communicator(*self, Context::reference());
 }
 
 TEST(Self, sends_nothing_and_is_done_at_once) {

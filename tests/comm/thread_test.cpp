@@ -3,7 +3,7 @@
 #include <atomic>
 #include <thread>
 
-#include "comm/checks.h"
+#include "support/communicator_checks.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@ using testing::HasSubstr;
 
 class ThreadRanks : public testing::TestWithParam<int> {};
 
-TEST_P(ThreadRanks, collectives_equal_plain_loops_bit_for_bit) { run_ranks(GetParam(), check_collectives); }
-TEST_P(ThreadRanks, several_collectives_in_flight) { run_ranks(GetParam(), check_overlap); }
-TEST_P(ThreadRanks, subgroups_are_groups) { run_ranks(GetParam(), check_split); }
-TEST_P(ThreadRanks, sends_meet_their_receives) { run_ranks(GetParam(), check_send_recv); }
-TEST_P(ThreadRanks, traffic_equals_the_formulas) { run_ranks(GetParam(), check_traffic); }
-TEST_P(ThreadRanks, workspace_is_bounded) { run_ranks(GetParam(), check_workspace); }
+TEST_P(ThreadRanks, collectives_equal_plain_loops_bit_for_bit) { run_ranks(GetParam(), test::check_collectives); }
+TEST_P(ThreadRanks, several_collectives_in_flight) { run_ranks(GetParam(), test::check_overlap); }
+TEST_P(ThreadRanks, subgroups_are_groups) { run_ranks(GetParam(), test::check_split); }
+TEST_P(ThreadRanks, sends_meet_their_receives) { run_ranks(GetParam(), test::check_send_recv); }
+TEST_P(ThreadRanks, traffic_equals_the_formulas) { run_ranks(GetParam(), test::check_traffic); }
+TEST_P(ThreadRanks, workspace_is_bounded) { run_ranks(GetParam(), test::check_workspace); }
 
 INSTANTIATE_TEST_SUITE_P(sizes, ThreadRanks, testing::Range(1, 9));
 

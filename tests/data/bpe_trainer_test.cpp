@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "golden_tokens.h"
+#include "support/golden_tokens.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 #include "nought/data/chat_template.h"
 
-#include "byte_level.h"
+#include "support/byte_level.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 
 #include <map>
 
-#include "byte_level.h"
-#include "golden_tokens.h"
+#include "support/byte_level.h"
+#include "support/golden_tokens.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

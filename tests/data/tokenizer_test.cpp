@@ -1,6 +1,6 @@
 #include "nought/data/tokenizer.h"
 
-#include "data/golden_tokens.h"
+#include "support/golden_tokens.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

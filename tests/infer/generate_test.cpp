@@ -1,6 +1,6 @@
 #include "nought/infer/generate.h"
 
-#include "golden.h"
+#include "support/golden.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ struct Silent final : TokenSink {
 
 struct Loaded {
   explicit Loaded(const std::string& name)
-      : folder(testing::golden_folder(name)),
+      : folder(test::golden_folder(name)),
         decoder(ModelConfig::from_folder(folder)),
         self(make_self_communicator()),
         model(context, *self, decoder, {.training = false}) {

@@ -1,11 +1,9 @@
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 constexpr Activation kActivations[]{Activation::gelu_erf, Activation::gelu_tanh, Activation::silu};
 
@@ -34,12 +32,12 @@ TEST_F(Activations, are_rounded_once) {
       for (DType dtype : kCpuDTypes) {
         for (int64_t n : {1, 3, 7, 17, 31, 33, 64, 100, 257, 1003}) {
           Tensor x = random({n}, dtype, 1, 3), y = empty({n}, dtype), expected = empty({n}, DType::f64);
-          cpu::run(Activate{.x = x, .y = y, .activation = activation});
+          run(Activate{.x = x, .y = y, .activation = activation});
           reference::run(Activate{.x = wide(x), .y = expected, .activation = activation});
           expect_rounded(y, expected, 5e-6);
           Tensor dy = random({n}, dtype, 2, 3);
           reference::run(ActivateBackward{.x = wide(x), .dy = wide(dy), .dx = expected, .activation = activation});
-          cpu::run(ActivateBackward{.x = x, .dy = dy, .dx = dy, .activation = activation});  // in place
+          run(ActivateBackward{.x = x, .dy = dy, .dx = dy, .activation = activation});  // in place
           expect_rounded(dy, expected, 1e-5);
         }
       }
@@ -56,11 +54,11 @@ TEST_F(Activations, gated_are_rounded_once) {
             Tensor gate_up = random({rows, 2 * n}, dtype, 1, 3), y = empty({rows, n}, dtype),
                    dy = random({rows, n}, dtype, 2, 3);
             Tensor expected = empty({rows, n}, DType::f64), expected_d = empty({rows, 2 * n}, DType::f64);
-            cpu::run(GatedActivate{.gate_up = gate_up, .y = y, .activation = activation});
+            run(GatedActivate{.gate_up = gate_up, .y = y, .activation = activation});
             reference::run(GatedActivate{.gate_up = wide(gate_up), .y = expected, .activation = activation});
             expect_rounded(y, expected, 3e-5);
             Tensor d = empty({rows, 2 * n}, dtype);
-            cpu::run(GatedActivateBackward{.gate_up = gate_up, .dy = dy, .d_gate_up = d, .activation = activation});
+            run(GatedActivateBackward{.gate_up = gate_up, .dy = dy, .d_gate_up = d, .activation = activation});
             reference::run(GatedActivateBackward{
                 .gate_up = wide(gate_up), .dy = wide(dy), .d_gate_up = expected_d, .activation = activation});
             expect_rounded(d, expected_d, 1.5e-4);
@@ -80,7 +78,7 @@ TEST_F(Activations, keep_fp32_accuracy_over_the_whole_line) {
   for_each_instruction_set([&] {
     const bool fused = hwy::SupportedTargets() <= HWY_AVX2;  // without multiply-add, x^2 / 2 is rounded: e^60 suffers
     for (Activation activation : kActivations) {
-      cpu::run(Activate{.x = input, .y = y, .activation = activation});
+      run(Activate{.x = input, .y = y, .activation = activation});
       reference::run(Activate{.x = wide(input), .y = expected, .activation = activation});
       const bool in_exponent = activation == Activation::gelu_tanh || !fused;
       expect_close(y, expected, in_exponent ? 3e-5 : 6e-7, 1e-36);
@@ -94,8 +92,8 @@ TEST_F(Activations, saturate_and_keep_nan) {
   const std::vector<float> ones(7, 1.0f);
   for_each_instruction_set([&] {
     for (Activation activation : kActivations) {
-      cpu::run(Activate{.x = input, .y = y, .activation = activation});
-      cpu::run(ActivateBackward{.x = input, .dy = of(ones), .dx = dx, .activation = activation});
+      run(Activate{.x = input, .y = y, .activation = activation});
+      run(ActivateBackward{.x = input, .dy = of(ones), .dx = dx, .activation = activation});
       for (size_t i = 0; i < 6; ++i) {
         EXPECT_NEAR(y.data<float>()[i], std::max(x[i], 0.0f), 1e-20);
         EXPECT_NEAR(dx.data<float>()[i], i < 3 ? 1 : 0, 1e-20);
@@ -133,8 +131,8 @@ TEST_F(Activations, do_not_depend_on_the_number_of_threads) {
   for (int threads : {1, 2, 4}) {
     ThreadCount guard(threads);
     Tensor d = empty({333, 514}, DType::bf16);
-    cpu::run(GatedActivateBackward{.gate_up = gate_up, .dy = dy, .d_gate_up = d});
-    cpu::run(Activate{.x = d, .y = d});
+    run(GatedActivateBackward{.gate_up = gate_up, .dy = dy, .d_gate_up = d});
+    run(Activate{.x = d, .y = d});
     if (!first) first = d;
     expect_same_bits(d, first);
   }

@@ -1,11 +1,9 @@
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class Optimizer : public KernelTest {
  protected:
@@ -35,7 +33,7 @@ TEST_F(Optimizer, first_step_moves_by_the_learning_rate) {  // bias correction m
   for (Tensor t : {op.exp_avg, op.exp_avg_sq}) zero(t);
   op.weight_decay = 0, op.eps = 0, op.bias1 = 1 - op.beta1, op.bias2 = 1 - op.beta2;
   Tensor before = clone(op.parameter);
-  cpu::run(op);
+  run(op);
   for (int64_t i = 0; i < 100; ++i) {
     const float sign = op.gradient.data<float>()[i] > 0 ? 1.0f : -1.0f;
     EXPECT_NEAR(before.data<float>()[i] - op.parameter.data<float>()[i], 0.01f * sign, 1e-6);
@@ -67,7 +65,7 @@ TEST_F(Optimizer, three_steps_follow_the_published_recurrence) {
       op.bias1 = 1 - std::pow(0.9, step), op.bias2 = 1 - std::pow(0.99, step);
       p -= 0.1 * (m / op.bias1) / (std::sqrt(v / op.bias2) + 1e-3);
       op.gradient = of<float>({gradient});
-      cpu::run(op);
+      run(op);
       EXPECT_NEAR(op.parameter.item(), p, 1e-6);
     }
   }
@@ -82,7 +80,7 @@ TEST_F(Optimizer, state_is_fp32_accurate_and_the_copy_is_the_parameter_rounded) 
             Adam op = make(n, gradient, decoupled);
             op.parameter_copy = empty({n}, copy_dtype);
             Adam expected = copied(op);
-            cpu::run(op);
+            run(op);
             reference::run(expected);
             expect_close(op.exp_avg, expected.exp_avg, 3e-7, 1e-7);
             expect_close(op.exp_avg_sq, expected.exp_avg_sq, 5e-7, 1e-12);
@@ -100,7 +98,7 @@ TEST_F(Optimizer, does_not_depend_on_the_number_of_threads) {
   for (int threads : {1, 2, 4}) {
     ThreadCount guard(threads);
     Adam op = make(100003, DType::bf16, true);
-    cpu::run(op);
+    run(op);
     if (threads == 1) first = op;
     expect_same_bits(op.parameter, first.parameter);
     expect_same_bits(op.exp_avg, first.exp_avg);
@@ -111,10 +109,10 @@ TEST_F(Optimizer, does_not_depend_on_the_number_of_threads) {
 TEST_F(Optimizer, tensors_that_do_not_fit_are_refused) {
   Adam op = make(10, DType::f32, true);
   op.exp_avg = empty({9}, DType::f32);
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op = make(10, DType::f32, true);
   op.parameter_copy = empty({9}, DType::bf16);
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
 }
 
 }  // namespace

@@ -2,14 +2,12 @@
 #include <limits>
 #include <vector>
 
-#include "helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// Sequences whose tokens lie one behind the other in q, k, v and all results.
 struct Packed {
@@ -92,10 +90,10 @@ TEST_F(AttentionSpans, packed_sequences_have_the_bits_of_each_alone) {
       shape.softcap = window > 0 ? 2 : 0;
       shape.v_head_dim = window > 0 ? 12 : 0;
       const Packed together(*memory_, shape, dtype, false), alone(*memory_, shape, dtype, false);
-      cpu::run(together.forward(shape)), cpu::run(together.backward(shape));
+      run(together.forward(shape)), run(together.backward(shape));
       for (const AttentionSpan& span : shape.spans) {
-        cpu::run(alone.forward(alone.alone(span), span));
-        cpu::run(alone.backward(alone.alone(span), span));
+        run(alone.forward(alone.alone(span), span));
+        run(alone.backward(alone.alone(span), span));
       }
       expect_same_bits(together.out, alone.out);
       expect_same_bits(together.lse, alone.lse);
@@ -109,7 +107,7 @@ TEST_F(AttentionSpans, packed_sequences_have_the_bits_of_each_alone) {
 TEST_F(AttentionSpans, gradients_of_sinks_are_the_sum_over_sequences) {
   const AttentionShape shape = documents({70, 9, 33});
   const Packed ours(*memory_, shape, DType::f32, true), oracle(*memory_, shape, DType::f32, true);
-  cpu::run(ours.forward(shape)), cpu::run(ours.backward(shape));
+  run(ours.forward(shape)), run(ours.backward(shape));
   bool accumulate = false;
   for (const AttentionSpan& span : shape.spans) {
     reference::run(oracle.forward(oracle.alone(span), span));
@@ -124,25 +122,23 @@ TEST_F(AttentionSpans, gradients_of_sinks_are_the_sum_over_sequences) {
 /// If what is masked were computed and thrown away, 0 times NaN would show.
 TEST_F(AttentionSpans, what_other_sequences_hold_is_never_read) {
   const AttentionShape shape = documents({20, 40, 30});
-  for (const bool on_cpu : {true, false}) {
-    const Packed clean(*memory_, shape, DType::f32, false), poisoned(*memory_, shape, DType::f32, false);
-    const AttentionSpan& middle = shape.spans[1];
-    for (const Tensor& x : {poisoned.q, poisoned.k, poisoned.v, poisoned.d_out})
-      reference::run(Fill{.x = x.slice(middle.q_begin, middle.q_begin + middle.q_length),
-                          .value = std::numeric_limits<double>::quiet_NaN()});
-    for (const Packed* each : {&clean, &poisoned}) {
-      on_cpu ? cpu::run(each->forward(shape)) : reference::run(each->forward(shape));
-      on_cpu ? cpu::run(each->backward(shape)) : reference::run(each->backward(shape));
-    }
-    for (const AttentionSpan& span : {shape.spans[0], shape.spans[2]}) {
-      const auto rows = [&](const Tensor& x) { return x.slice(span.q_begin, span.q_begin + span.q_length); };
-      expect_same_bits(rows(poisoned.out), rows(clean.out));
-      expect_same_bits(rows(poisoned.dq), rows(clean.dq));
-      expect_same_bits(rows(poisoned.dk), rows(clean.dk));
-      expect_same_bits(rows(poisoned.dv), rows(clean.dv));
-    }
-    EXPECT_TRUE(std::isnan(poisoned.out.slice(middle.q_begin, middle.q_begin + 1).to_vector<float>()[0]));
+  const Packed clean(*memory_, shape, DType::f32, false), poisoned(*memory_, shape, DType::f32, false);
+  const AttentionSpan& middle = shape.spans[1];
+  for (const Tensor& x : {poisoned.q, poisoned.k, poisoned.v, poisoned.d_out})
+    reference::run(Fill{.x = x.slice(middle.q_begin, middle.q_begin + middle.q_length),
+                        .value = std::numeric_limits<double>::quiet_NaN()});
+  for (const Packed* each : {&clean, &poisoned}) {
+    run(each->forward(shape));
+    run(each->backward(shape));
   }
+  for (const AttentionSpan& span : {shape.spans[0], shape.spans[2]}) {
+    const auto rows = [&](const Tensor& x) { return x.slice(span.q_begin, span.q_begin + span.q_length); };
+    expect_same_bits(rows(poisoned.out), rows(clean.out));
+    expect_same_bits(rows(poisoned.dq), rows(clean.dq));
+    expect_same_bits(rows(poisoned.dk), rows(clean.dk));
+    expect_same_bits(rows(poisoned.dv), rows(clean.dv));
+  }
+  EXPECT_TRUE(std::isnan(poisoned.out.slice(middle.q_begin, middle.q_begin + 1).to_vector<float>()[0]));
 }
 
 /// One new token, or a few, of sequences whose keys lie in a cache, in any order and with room between them.
@@ -157,7 +153,7 @@ TEST_F(AttentionSpans, keys_may_lie_anywhere_in_a_cache) {
           *x = converted(*memory_, *x, DType::f64);
         return copy;
       }();
-      cpu::run(ours.forward(shape));
+      run(ours.forward(shape));
       for (const AttentionSpan& span : shape.spans) reference::run(exact.forward(exact.alone(span), span));
       expect_rounded(ours.out, exact.out, 1e-5);
       expect_close(ours.lse, exact.lse, 1e-5, 1e-5);
@@ -169,10 +165,10 @@ TEST_F(AttentionSpans, the_number_of_threads_changes_no_bit) {
   const AttentionShape shape = documents({300, 3, 140, 1});
   const Packed first(*memory_, shape, DType::bf16, true);
   const ThreadCount one(1);
-  cpu::run(first.forward(shape)), cpu::run(first.backward(shape));
+  run(first.forward(shape)), run(first.backward(shape));
   const ThreadCount four(4);
   const Packed second(*memory_, shape, DType::bf16, true);
-  cpu::run(second.forward(shape)), cpu::run(second.backward(shape));
+  run(second.forward(shape)), run(second.backward(shape));
   expect_same_bits(first.out, second.out);
   expect_same_bits(first.dk, second.dk);
   expect_same_bits(first.d_sinks, second.d_sinks);
@@ -188,9 +184,9 @@ TEST_F(AttentionSpans, spans_that_overlap_or_leave_their_tensors_are_errors) {
   };
   for (const AttentionSpan& second :
        {AttentionSpan{19, 10, 20, 10}, {21, 9, 20, 10}, {20, 10, 21, 10}, {20, 10, -1, 10}})
-    EXPECT_THROW(cpu::run(packed.forward(with(second))), ShapeError);
-  EXPECT_NO_THROW(cpu::run(packed.forward(with({20, 10, 0, 30}))));            // keys may be shared,
-  EXPECT_THROW(cpu::run(packed.backward(with({20, 10, 0, 30}))), ShapeError);  // their gradients may not
+    EXPECT_THROW(run(packed.forward(with(second))), ShapeError);
+  EXPECT_NO_THROW(run(packed.forward(with({20, 10, 0, 30}))));            // keys may be shared,
+  EXPECT_THROW(run(packed.backward(with({20, 10, 0, 30}))), ShapeError);  // their gradients may not
 }
 
 }  // namespace

@@ -3,14 +3,12 @@
 #include <string>
 #include <vector>
 
-#include "helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// One attention problem with q, k and v in one packed row per token, as a fused projection leaves them.
 struct Problem {
@@ -82,7 +80,7 @@ class AttentionTest : public ::testing::Test {
     const Problem problem(*memory_, shape, dtype, with_sinks);
     SCOPED_TRACE(problem.str());
     Problem oracle = problem.exact(*memory_);
-    cpu::run(problem.forward());
+    run(problem.forward());
     reference::run(oracle.forward());
     const bool dots = cpu::takes_dots(shape, dtype);
     const double noise = 1e-5, value_noise = dots ? unit_roundoff(dtype) / 4 * largest_magnitude(oracle.qkv) : noise;
@@ -90,7 +88,7 @@ class AttentionTest : public ::testing::Test {
     expect_close(problem.lse, oracle.lse, 1e-5, noise);
 
     oracle.out = converted(*memory_, problem.out, DType::f64);  // backward reads the rounded output
-    cpu::run(problem.backward());
+    run(problem.backward());
     reference::run(oracle.backward());
     const double largest = largest_magnitude(oracle.d_qkv);
     expect_rounded(problem.d_qkv, oracle.d_qkv, (dots ? unit_roundoff(dtype) / 2 : 1e-5) * largest);
@@ -209,45 +207,38 @@ TEST_F(AttentionTest, a_query_that_sees_only_its_sink_yields_zero) {
   AttentionShape shape = self_attention(4, 1, 1, 8);
   shape.k_length = 2;
   const Problem problem(*memory_, shape, DType::f32, /*with_sinks=*/true);
-  for (const bool on_cpu : {false, true}) {
-    on_cpu ? cpu::run(problem.forward()) : reference::run(problem.forward());
-    for (int64_t i = 0; i < 2; ++i) {
-      EXPECT_EQ(problem.lse.data<float>()[i], problem.sinks.data<float>()[0]);
-      for (int64_t j = 0; j < 8; ++j) EXPECT_EQ(problem.out.data<float>()[i * 8 + j], 0);
-    }
+  run(problem.forward());
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(problem.lse.data<float>()[i], problem.sinks.data<float>()[0]);
+    for (int64_t j = 0; j < 8; ++j) EXPECT_EQ(problem.out.data<float>()[i * 8 + j], 0);
   }
 }
 
 TEST_F(AttentionTest, gradients_of_sinks_can_be_added) {
   const Problem problem(*memory_, self_attention(9, 4, 2, 8), DType::bf16, /*with_sinks=*/true);
   const Tensor before = cloned(*memory_, problem.d_sinks);
-  for (const auto run : {static_cast<void (*)(const AttentionBackward&)>(cpu::run),
-                         static_cast<void (*)(const AttentionBackward&)>(reference::run)}) {
-    cpu::run(problem.forward());
-    AttentionBackward backward = problem.backward();
-    run(backward);
-    const Tensor once = cloned(*memory_, problem.d_sinks);
-    copy(before, problem.d_sinks);
-    backward.accumulate_sinks = true;
-    run(backward);
-    for (int64_t h = 0; h < 4; ++h)
-      EXPECT_NEAR(problem.d_sinks.data<float>()[h], before.data<float>()[h] + once.data<float>()[h], 1e-6);
-  }
+  run(problem.forward());
+  AttentionBackward backward = problem.backward();
+  run(backward);
+  const Tensor once = cloned(*memory_, problem.d_sinks);
+  copy(before, problem.d_sinks);
+  backward.accumulate_sinks = true;
+  run(backward);
+  for (int64_t h = 0; h < 4; ++h)
+    EXPECT_NEAR(problem.d_sinks.data<float>()[h], before.data<float>()[h] + once.data<float>()[h], 1e-6);
 }
 
 TEST_F(AttentionTest, a_query_that_sees_nothing_yields_zero_and_no_gradient) {
   AttentionShape shape = self_attention(4, 1, 1, 8);
   shape.k_length = 2;  // the first two queries come before all keys
   const Problem problem(*memory_, shape, DType::f32);
-  for (const bool on_cpu : {false, true}) {
-    on_cpu ? cpu::run(problem.forward()) : reference::run(problem.forward());
-    on_cpu ? cpu::run(problem.backward()) : reference::run(problem.backward());
-    for (int64_t i = 0; i < 2; ++i) {
-      EXPECT_EQ(problem.lse.data<float>()[i], -std::numeric_limits<float>::infinity());
-      for (int64_t j = 0; j < 8; ++j) {
-        EXPECT_EQ(problem.out.data<float>()[i * 8 + j], 0);
-        EXPECT_EQ(problem.d_qkv.data<float>()[1 + i * problem.width() + j], 0);
-      }
+  run(problem.forward());
+  run(problem.backward());
+  for (int64_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(problem.lse.data<float>()[i], -std::numeric_limits<float>::infinity());
+    for (int64_t j = 0; j < 8; ++j) {
+      EXPECT_EQ(problem.out.data<float>()[i * 8 + j], 0);
+      EXPECT_EQ(problem.d_qkv.data<float>()[1 + i * problem.width() + j], 0);
     }
   }
 }
@@ -256,7 +247,7 @@ TEST_F(AttentionTest, scores_far_apart_stay_finite) {
   AttentionShape shape = self_attention(100, 2, 2, 16);
   shape.scale = 300;
   const Problem problem(*memory_, shape, DType::f32), oracle = problem.exact(*memory_);
-  cpu::run(problem.forward());
+  run(problem.forward());
   reference::run(oracle.forward());
   expect_close(problem.out, oracle.out, 0, 2e-2);  // a score of thousands carries an fp32 error of about 1e-3
   expect_close(problem.lse, oracle.lse, 1e-5, 0);
@@ -265,7 +256,7 @@ TEST_F(AttentionTest, scores_far_apart_stay_finite) {
 TEST_F(AttentionTest, a_nan_is_not_hidden) {
   const Problem problem(*memory_, self_attention(5, 1, 1, 8), DType::f32);
   problem.qkv.data<float>()[1] = std::numeric_limits<float>::quiet_NaN();  // the first query's first element
-  cpu::run(problem.forward());
+  run(problem.forward());
   EXPECT_TRUE(std::isnan(problem.out.data<float>()[0]));
   EXPECT_FALSE(std::isnan(problem.out.data<float>()[8]));
 }
@@ -273,8 +264,8 @@ TEST_F(AttentionTest, a_nan_is_not_hidden) {
 TEST_F(AttentionTest, nothing_outside_of_the_heads_is_written) {
   const Problem problem(*memory_, self_attention(9, 2, 1, 10), DType::bf16);
   const Tensor before = cloned(*memory_, problem.d_qkv);
-  cpu::run(problem.forward());
-  cpu::run(problem.backward());
+  run(problem.forward());
+  run(problem.backward());
   for (int64_t token = 0; token < problem.tokens(); ++token) {
     for (const int64_t gap : {int64_t{0}, problem.width() - 2, problem.width() - 1}) {
       const int64_t at = token * problem.width() + gap;
@@ -291,8 +282,8 @@ TEST_F(AttentionTest, the_number_of_threads_changes_no_bit) {
     for (const int threads : {1, 2, 4}) {
       const ThreadCount guard(threads);
       problems.emplace_back(*memory_, shape, dtype, /*with_sinks=*/true);
-      cpu::run(problems.back().forward());
-      cpu::run(problems.back().backward());
+      run(problems.back().forward());
+      run(problems.back().backward());
       expect_same_bits(problems.back().out, problems.front().out);
       expect_same_bits(problems.back().lse, problems.front().lse);
       expect_same_bits(problems.back().d_qkv, problems.front().d_qkv);
@@ -328,8 +319,8 @@ TEST_F(AttentionTest, reference_gradients_are_those_of_central_differences) {
 
 TEST_F(AttentionTest, f64_runs_the_reference) {
   const Problem ours(*memory_, self_attention(6, 2, 1, 4), DType::f64), oracle = ours.exact(*memory_);
-  cpu::run(ours.forward());
-  cpu::run(ours.backward());
+  run(ours.forward());
+  run(ours.backward());
   reference::run(oracle.forward());
   reference::run(oracle.backward());
   expect_same_bits(ours.out, oracle.out);
@@ -340,22 +331,22 @@ TEST_F(AttentionTest, tensors_that_do_not_fit_are_errors) {
   const Problem problem(*memory_, self_attention(6, 4, 2, 8), DType::f32);
   Attention op = problem.forward();
   op.shape.num_kv_heads = 3;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op = problem.forward();
   op.v.offset += problem.width();
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op = problem.forward();
   op.lse = op.out;
   EXPECT_THROW(reference::run(op), ShapeError);
   op = problem.forward();
   op.shape.v_head_dim = 9;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op = problem.forward();
   op.sinks = op.lse;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   AttentionBackward backward = problem.backward();
   backward.dq.token_stride = 1;
-  EXPECT_THROW(cpu::run(backward), ShapeError);
+  EXPECT_THROW(run(backward), ShapeError);
 }
 
 }  // namespace

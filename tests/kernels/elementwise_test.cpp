@@ -1,13 +1,11 @@
 #include <limits>
 
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 const std::vector<int64_t> kSizes{1, 3, 7, 17, 31, 33, 64, 100, 257, 1003};
 // Every float dtype against every other, f64 included.
@@ -23,7 +21,7 @@ TEST_F(Elementwise, add_is_the_exact_sum_rounded_once) {
         Tensor expected = converted(*memory_, a, DType::f64);
         reference::run(AddTo{.x = b, .into = expected});
         expected = converted(*memory_, expected, dtype);
-        cpu::run(Add{.a = a, .b = b, .out = a});  // in place
+        run(Add{.a = a, .b = b, .out = a});  // in place
         expect_same_bits(a, expected);
       }
     }
@@ -35,10 +33,10 @@ TEST_F(Elementwise, scale_and_fill_agree_with_the_reference_bit_for_bit) {
     for (DType dtype : kFloats) {
       for (int64_t n : kSizes) {
         Tensor x = random({n}, dtype, 3), y = clone(x);
-        cpu::run(Scale{.x = x, .factor = 0.3});
+        run(Scale{.x = x, .factor = 0.3});
         reference::run(Scale{.x = y, .factor = 0.3});
         expect_same_bits(x, y);
-        cpu::run(Fill{.x = x, .value = 1.0 / 3});
+        run(Fill{.x = x, .value = 1.0 / 3});
         reference::run(Fill{.x = y, .value = 1.0 / 3});
         expect_same_bits(x, y);
       }
@@ -53,11 +51,11 @@ TEST_F(Elementwise, casts_and_mixed_additions_agree_with_the_reference_bit_for_b
         for (int64_t n : kSizes) {
           Tensor x = random({n}, from, 4);
           Tensor y = empty({n}, to), z = clone(y);
-          cpu::run(Cast{.x = x, .y = y});
+          run(Cast{.x = x, .y = y});
           reference::run(Cast{.x = x, .y = z});
           expect_same_bits(y, z);
           Tensor into = random({n}, to, 5), same = clone(into);
-          cpu::run(AddTo{.x = x, .into = into});
+          run(AddTo{.x = x, .into = into});
           reference::run(AddTo{.x = x, .into = same});
           expect_same_bits(into, same);
         }
@@ -73,8 +71,8 @@ TEST_F(Elementwise, every_16_bit_code_survives_a_round_trip_through_the_vectors)
       for (int i = 0; i < 65536; ++i) reinterpret_cast<uint16_t*>(codes.raw())[i] = static_cast<uint16_t>(i);
       Tensor wide = empty({65536}, DType::f32);
       Tensor back = empty({65536}, dtype);
-      cpu::run(Cast{.x = codes, .y = wide});
-      cpu::run(Cast{.x = wide, .y = back});
+      run(Cast{.x = codes, .y = wide});
+      run(Cast{.x = wide, .y = back});
       const auto values = codes.to_vector<float>();
       for (size_t i = 0; i < 65536; ++i) {
         if (std::isnan(values[i])) {
@@ -106,7 +104,7 @@ TEST_F(Elementwise, stores_round_to_nearest_even_at_midpoints_extremes_and_subno
   for_each_instruction_set([&] {
     for (DType dtype : {DType::bf16, DType::f16}) {
       Tensor actual = empty({n}, dtype);
-      cpu::run(Cast{.x = x, .y = actual});
+      run(Cast{.x = x, .y = actual});
       expect_same_bits(actual, converted(*memory_, x, dtype));
     }
   });
@@ -126,8 +124,8 @@ TEST_F(Elementwise, results_do_not_depend_on_the_number_of_threads) {
   for (int threads : {1, 2, 4}) {
     ThreadCount guard(threads);
     Tensor into = clone(b);
-    cpu::run(AddTo{.x = a, .into = into});
-    cpu::run(Scale{.x = into, .factor = 1.7});
+    run(AddTo{.x = a, .into = into});
+    run(Scale{.x = into, .factor = 1.7});
     if (!first) first = into;
     expect_same_bits(into, first);
   }
@@ -138,8 +136,8 @@ TEST_F(Elementwise, nothing_outside_of_a_view_is_written) {
     for (DType dtype : kCpuDTypes) {
       for (int64_t n : kSizes) {
         Tensor whole = random({n + 10}, dtype, 6), before = clone(whole), view = whole.flat(5, n + 5);
-        cpu::run(Add{.a = random({n}, dtype, 7), .b = view, .out = view});
-        cpu::run(Cast{.x = random({n}, DType::f32, 8), .y = view});
+        run(Add{.a = random({n}, dtype, 7), .b = view, .out = view});
+        run(Cast{.x = random({n}, DType::f32, 8), .y = view});
         expect_same_bits(whole.flat(0, 5), before.flat(0, 5));
         expect_same_bits(whole.flat(n + 5, n + 10), before.flat(n + 5, n + 10));
       }
@@ -150,11 +148,11 @@ TEST_F(Elementwise, nothing_outside_of_a_view_is_written) {
 TEST_F(Elementwise, tensors_that_do_not_fit_are_refused) {
   Tensor a = random({4}, DType::f32, 1), b = random({5}, DType::f32, 1), c = random({4}, DType::bf16, 1);
   Tensor ids = random_ids(*memory_, {4}, 10, 1);
-  EXPECT_THROW(cpu::run(Add{.a = a, .b = b, .out = a}), ShapeError);
-  EXPECT_THROW(cpu::run(Add{.a = a, .b = c, .out = a}), ShapeError);
-  EXPECT_THROW(cpu::run(Add{.a = a, .b = a, .out = {}}), ShapeError);
-  EXPECT_THROW(cpu::run(Cast{.x = a, .y = b}), ShapeError);
-  EXPECT_THROW(cpu::run(Scale{.x = ids}), ShapeError);
+  EXPECT_THROW(run(Add{.a = a, .b = b, .out = a}), ShapeError);
+  EXPECT_THROW(run(Add{.a = a, .b = c, .out = a}), ShapeError);
+  EXPECT_THROW(run(Add{.a = a, .b = a, .out = {}}), ShapeError);
+  EXPECT_THROW(run(Cast{.x = a, .y = b}), ShapeError);
+  EXPECT_THROW(run(Scale{.x = ids}), ShapeError);
   EXPECT_THROW(reference::run(Fill{.x = ids}), ShapeError);
 }
 

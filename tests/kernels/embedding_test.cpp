@@ -1,12 +1,10 @@
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 #include <gmock/gmock.h>
-
-#include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class Embeddings : public KernelTest {};
 
@@ -27,7 +25,7 @@ TEST_F(Embeddings, forward_copies_or_adds_rows) {
         for (bool accumulate : {false, true}) {
           Tensor table = random({31, n}, dtype, 1), ids = random_ids(*memory_, {100}, 31, 2);
           Tensor out = random({100, n}, dtype, 3), expected = clone(out);
-          cpu::run(Embedding{.table = table, .ids = ids, .out = out, .accumulate = accumulate});
+          run(Embedding{.table = table, .ids = ids, .out = out, .accumulate = accumulate});
           reference::run(Embedding{.table = table, .ids = ids, .out = expected, .accumulate = accumulate});
           expect_same_bits(out, expected);
         }
@@ -45,7 +43,7 @@ TEST_F(Embeddings, backward_adds_in_token_order_and_rounds_once) {
             for (bool accumulate : {false, true}) {
               Tensor d_out = random({257, n}, dtype, 1), ids = random_ids(*memory_, {257}, vocab, 2);
               Tensor d_table = random({vocab, n}, table_dtype, 3), expected = clone(d_table);
-              cpu::run(EmbeddingBackward{.d_out = d_out, .ids = ids, .d_table = d_table, .accumulate = accumulate});
+              run(EmbeddingBackward{.d_out = d_out, .ids = ids, .d_table = d_table, .accumulate = accumulate});
               reference::run(
                   EmbeddingBackward{.d_out = d_out, .ids = ids, .d_table = expected, .accumulate = accumulate});
               expect_same_bits(d_table, expected);  // the order of additions is part of the contract
@@ -73,7 +71,7 @@ TEST_F(Embeddings, backward_does_not_depend_on_the_number_of_threads) {
   for (int threads : {1, 2, 4}) {
     ThreadCount guard(threads);
     Tensor d_table = empty({64, 200}, DType::bf16);
-    cpu::run(EmbeddingBackward{.d_out = d_out, .ids = ids, .d_table = d_table});
+    run(EmbeddingBackward{.d_out = d_out, .ids = ids, .d_table = d_table});
     if (!first) first = d_table;
     expect_same_bits(d_table, first);
   }
@@ -84,9 +82,9 @@ TEST_F(Embeddings, an_id_out_of_range_is_named_with_its_place) {
   for (int32_t bad : {10, -1}) {
     Tensor ids = of<int32_t>({3, bad, 5});
     const std::string expected = fmt::format("id {} at position 1 is outside [0, 10)", bad);
-    EXPECT_THAT(error_of([&] { cpu::run(Embedding{.table = table, .ids = ids, .out = out}); }),
+    EXPECT_THAT(error_of([&] { run(Embedding{.table = table, .ids = ids, .out = out}); }),
                 ::testing::HasSubstr(expected));
-    EXPECT_THAT(error_of([&] { cpu::run(EmbeddingBackward{.d_out = out, .ids = ids, .d_table = table}); }),
+    EXPECT_THAT(error_of([&] { run(EmbeddingBackward{.d_out = out, .ids = ids, .d_table = table}); }),
                 ::testing::HasSubstr(expected));
     EXPECT_THAT(error_of([&] { reference::run(Embedding{.table = table, .ids = ids, .out = out}); }),
                 ::testing::HasSubstr(expected));

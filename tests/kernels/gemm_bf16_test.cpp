@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "helpers.h"
+#include "support/kernel_test.h"
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
@@ -26,10 +26,10 @@ struct Operands {
   explicit Operands(const Case& each)
       : lda((each.transpose_a ? each.sizes.m : each.sizes.k) + kGap),
         ldb((each.transpose_b ? each.sizes.k : each.sizes.n) + kGap),
-        a(testing::random_bf16((each.transpose_a ? each.sizes.k : each.sizes.m) * lda, 1)),
-        b(testing::random_bf16((each.transpose_b ? each.sizes.n : each.sizes.k) * ldb, 2)),
-        bias(testing::random_bf16(each.sizes.n, 3)),
-        before(testing::random_bf16(each.sizes.m * each.sizes.n, 4)) {}
+        a(test::random_bf16((each.transpose_a ? each.sizes.k : each.sizes.m) * lda, 1)),
+        b(test::random_bf16((each.transpose_b ? each.sizes.n : each.sizes.k) * ldb, 2)),
+        bias(test::random_bf16(each.sizes.n, 3)),
+        before(test::random_bf16(each.sizes.m * each.sizes.n, 4)) {}
 
   int64_t lda, ldb;
   std::vector<bf16_t> a, b, bias, before;
@@ -85,7 +85,7 @@ void expect_exact_within_rounding(const Case& each, cpu::TileUnit unit) {
 
 TEST(GemmBf16, without_the_instructions_a_product_fails) {
   const Case each{.sizes = {1, 1, 1}};
-  if (testing::tile_units().empty()) {
+  if (test::tile_units().empty()) {
     EXPECT_THROW(multiply(each, Operands(each), cpu::TileUnit::none), DeviceError);
   } else {
     expect_exact_within_rounding(each, cpu::TileUnit::none);
@@ -101,7 +101,7 @@ TEST(GemmBf16, tiles_that_the_cpu_lacks_are_refused) {
 }
 
 TEST(GemmBf16, every_layout_of_odd_sizes_is_exact_within_rounding) {
-  for (const cpu::TileUnit unit : testing::tile_units())
+  for (const cpu::TileUnit unit : test::tile_units())
     for (const int64_t m : {1, 7, 16, 33})
       for (const int64_t n : {1, 16, 47, 200})
         for (const int64_t k : {1, 2, 31, 64, 129})
@@ -116,7 +116,7 @@ TEST(GemmBf16, every_layout_of_odd_sizes_is_exact_within_rounding) {
 }
 
 TEST(GemmBf16, sums_cross_the_chunks_of_k_and_the_blocks_of_c) {
-  for (const cpu::TileUnit unit : testing::tile_units())
+  for (const cpu::TileUnit unit : test::tile_units())
     for (const bool transposed : {false, true})
       for (const DType output : {DType::f32, DType::bf16}) {
         expect_exact_within_rounding(
@@ -128,7 +128,7 @@ TEST(GemmBf16, sums_cross_the_chunks_of_k_and_the_blocks_of_c) {
 }
 
 TEST(GemmBf16, an_element_has_the_same_bits_in_a_product_of_any_size) {
-  for (const cpu::TileUnit unit : testing::tile_units())
+  for (const cpu::TileUnit unit : test::tile_units())
     for (const bool transpose_a : {false, true}) {
       const Case whole{.sizes = {600, 500, 1100}, .transpose_a = transpose_a};
       const Operands operands(whole);

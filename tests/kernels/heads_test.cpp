@@ -1,11 +1,9 @@
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 constexpr int64_t kTokens = 5, kHeads = 3;
 
@@ -34,14 +32,14 @@ TEST_F(HeadsTest, copies_and_sums_are_rounded_once_and_touch_their_heads_alone) 
                          accumulate};
             CopyHeads expected = op;
             expected.from = widened(op.from), expected.to = widened(op.to);
-            cpu::run(op);
+            run(op);
             reference::run(expected);
             expect_rounded(op.to.base, expected.to.base, 1e-6);
           }
         }
         SumHeads op{heads(dtype, head_dim, 4, 3), heads(dtype, head_dim, 0, 4), kTokens, kHeads, head_dim};
         SumHeads expected{widened(op.from), widened(op.to), kTokens, kHeads, head_dim};
-        cpu::run(op);
+        run(op);
         reference::run(expected);
         expect_rounded(op.to.base, expected.to.base, 1e-6);
       }
@@ -68,11 +66,11 @@ TEST_F(HeadsTest, a_sum_is_the_gradient_of_a_broadcast) {
 TEST_F(HeadsTest, heads_out_of_bounds_or_on_each_other_are_refused) {
   CopyHeads op{heads(DType::f32, 8, 0, 1), heads(DType::f32, 8, 0, 2), kTokens, kHeads, 8};
   op.to.offset = 20;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op.to = heads(DType::f32, 8, 0, 2), op.to.head_stride = 7;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op.to = heads(DType::bf16, 8, 0, 2);
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
 }
 
 }  // namespace

@@ -1,11 +1,9 @@
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class Loss : public KernelTest {
  protected:
@@ -37,7 +35,7 @@ TEST_F(Loss, and_its_gradient_are_rounded_once) {
           for (int64_t vocab : {1, 3, 7, 17, 31, 33, 64, 100, 257, 1003, 5003}) {
             CrossEntropy op = make(rows, vocab, dtype, gradient), expected = op;
             expected.logits = wide(op.logits), expected.loss = empty({rows}, DType::f64);
-            cpu::run(op);
+            run(op);
             reference::run(expected);
             expect_close(op.loss, expected.loss, 1e-6, 2e-6);
             expect_rounded(op.logits, expected.logits, 2e-7);
@@ -71,7 +69,7 @@ TEST_F(Loss, survives_huge_logits_and_keeps_nan) {
       copy(large, op.logits.flat(7, 8));
       op.targets.data<int32_t>()[0] = 7;
       copy(converted(*memory_, of<float>({std::nanf("")}), dtype), op.logits.flat(40 + 39, 40 + 40));
-      cpu::run(op);
+      run(op);
       EXPECT_EQ(op.loss.data<float>()[0], 0);
       EXPECT_EQ(dot(op.logits.slice(0, 1), op.logits.slice(0, 1)), 0);
       EXPECT_TRUE(std::isnan(op.loss.data<float>()[1]));
@@ -85,7 +83,7 @@ TEST_F(Loss, does_not_depend_on_the_number_of_threads) {
   for (int threads : {1, 2, 4}) {
     ThreadCount guard(threads);
     CrossEntropy op = make(33, 2001, DType::bf16, true);
-    cpu::run(op);
+    run(op);
     if (!first) first = op.logits, first_loss = op.loss;
     expect_same_bits(op.logits, first);
     expect_same_bits(op.loss, first_loss);
@@ -98,7 +96,7 @@ TEST_F(Loss, a_target_out_of_range_is_named_with_its_place) {
     Tensor before = clone(op.logits);
     op.targets.data<int32_t>()[3] = bad;
     try {
-      cpu::run(op);
+      run(op);
       FAIL() << "target " << bad << " was accepted";
     } catch (const Error& error) {
       EXPECT_STREQ(error.what(), fmt::format("CrossEntropy: target {} at position 3 is neither in [0, 40) nor the "

@@ -2,14 +2,14 @@
 #include <thread>
 #include <vector>
 
-#include "helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class MatMulTest : public ::testing::Test {
  protected:

@@ -1,14 +1,12 @@
 
 
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 #include <gmock/gmock.h>
-
-#include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 struct NamedRule {
   const char* name;
@@ -35,21 +33,29 @@ class MoeKernels : public KernelTest {
  protected:
   static constexpr int64_t kTokens = 40, kExperts = 8;
 
-  struct Routed {
-    Tensor experts, weights, sums;
-  };
-  Routed run_route(bool on_cpu, const RouterRule& rule, const Tensor& logits, const Tensor& bias = {}) {
+  Route routing(const RouterRule& rule, const Tensor& logits, const Tensor& bias = {}) {
     const int64_t tokens = logits.dim(0);
-    Routed out{empty({tokens, rule.top_k}, DType::i32), empty({tokens, rule.top_k}, logits.dtype()),
-               empty({logits.dim(1)}, DType::f64)};
-    const Route op{rule, logits, bias, out.experts, out.weights, out.sums};
-    on_cpu ? cpu::run(op) : reference::run(op);
-    return out;
+    return {rule,
+            logits,
+            bias,
+            empty({tokens, rule.top_k}, DType::i32),
+            empty({tokens, rule.top_k}, logits.dtype()),
+            empty({logits.dim(1)}, DType::f64)};
+  }
+  Route routed_by_backend(const RouterRule& rule, const Tensor& logits, const Tensor& bias = {}) {
+    const Route op = routing(rule, logits, bias);
+    run(op);
+    return op;
+  }
+  Route routed_by_reference(const RouterRule& rule, const Tensor& logits, const Tensor& bias = {}) {
+    const Route op = routing(rule, logits, bias);
+    reference::run(op);
+    return op;
   }
   std::vector<int32_t> chosen(const RouterRule& rule, const std::vector<float>& logits,
                               const std::vector<float>& bias = {}) {
     const Tensor row = of(logits).reshape({1, static_cast<int64_t>(logits.size())});
-    return run_route(true, rule, row, bias.empty() ? Tensor{} : of(bias)).experts.to_vector<int32_t>();
+    return routed_by_backend(rule, row, bias.empty() ? Tensor{} : of(bias)).experts.to_vector<int32_t>();
   }
   /// Indices of rows in [-1, limit).
   Tensor indices(Shape shape, int64_t limit, uint64_t seed) {
@@ -66,10 +72,10 @@ TEST_F(MoeKernels, weights_are_what_each_family_computes) {
   const auto sigmoid = [&](size_t i) { return 1 / (1 + 1 / e(i)); };
   const double all = e(0) + e(1) + e(2) + e(3);
   const auto expect = [&](const RouterRule& rule, const std::vector<double>& expected) {
-    const Routed routed = run_route(true, rule, row);
+    const Route routed = routed_by_backend(rule, row);
     EXPECT_THAT(routed.experts.to_vector<int32_t>(), ::testing::ElementsAre(1, 3));
     for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(routed.weights.to_vector<double>()[i], expected[i], 1e-6);
-    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(routed.sums.to_vector<double>()[i], e(i) / all, 1e-6);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(routed.probability_sums.to_vector<double>()[i], e(i) / all, 1e-6);
   };
   expect({.top_k = 2}, {e(1) / all, e(3) / all});
   expect({.top_k = 2, .scaling = 3}, {3 * e(1) / all, 3 * e(3) / all});
@@ -89,7 +95,7 @@ TEST_F(MoeKernels, a_choice_bias_steers_the_choice_and_not_the_weights) {
   const RouterRule rule{.top_k = 1, .scores = RouterScores::sigmoid};
   const std::vector<float> logits{2, 1, 0};
   EXPECT_THAT(chosen(rule, logits, {0, 0, 1}), ::testing::ElementsAre(2));
-  const Routed routed = run_route(true, rule, of(logits).reshape({1, 3}), of<float>({0, 0, 1}));
+  const Route routed = routed_by_backend(rule, of(logits).reshape({1, 3}), of<float>({0, 0, 1}));
   EXPECT_FLOAT_EQ(routed.weights.data<float>()[0], 0.5f);
 }
 
@@ -105,19 +111,19 @@ TEST_F(MoeKernels, cpu_routes_as_the_reference_does_on_any_number_of_threads) {
   const Tensor logits = random({1000, kExperts}, DType::f32, 1, 2), bias = random({kExperts}, DType::f32, 2, 0.2);
   for (const auto& [name, rule] : kRules) {
     SCOPED_TRACE(name);
-    const Routed expected = run_route(false, rule, logits, bias);
-    Routed first;
+    const Route expected = routed_by_reference(rule, logits, bias);
+    Route first;
     for (const int threads : {1, 2, 4}) {
       const ThreadCount guard(threads);
-      const Routed routed = run_route(true, rule, logits, bias);
+      const Route routed = routed_by_backend(rule, logits, bias);
       expect_same_bits(routed.experts, expected.experts);
       expect_same_bits(routed.weights, expected.weights);
-      expect_close(routed.sums, expected.sums, 1e-12, 0);
-      if (!first.sums) first = routed;
-      expect_same_bits(routed.sums, first.sums);
+      expect_close(routed.probability_sums, expected.probability_sums, 1e-12, 0);
+      if (!first.probability_sums) first = routed;
+      expect_same_bits(routed.probability_sums, first.probability_sums);
       const Tensor d_weights = random(expected.weights.shape(), DType::f32, 3), d = empty(logits.shape(), DType::f32),
                    d_expected = empty(logits.shape(), DType::f32);
-      cpu::run(RouteBackward{rule, logits, routed.experts, d_weights, d});
+      run(RouteBackward{rule, logits, routed.experts, d_weights, d});
       reference::run(RouteBackward{rule, logits, routed.experts, d_weights, d_expected});
       expect_same_bits(d, d_expected);
     }
@@ -130,12 +136,12 @@ TEST_F(MoeKernels, routing_gradients_are_those_of_central_differences) {
   for (const auto& [name, named_rule] : kRules) {
     SCOPED_TRACE(name);
     const RouterRule& rule = named_rule;  // a lambda captures no structured binding in C++20's clang 14
-    const Routed routed = run_route(false, rule, logits);
+    const Route routed = routed_by_reference(rule, logits);
     const Tensor d_weights = random(routed.weights.shape(), DType::f64, 3), d = empty(logits.shape(), DType::f64);
     reference::run(RouteBackward{rule, logits, routed.experts, d_weights, d, d_probabilities});
     const auto loss = [&] {
-      const Routed moved = run_route(false, rule, logits);
-      return dot(moved.weights, d_weights) + dot(moved.sums, d_probabilities);
+      const Route moved = routed_by_reference(rule, logits);
+      return dot(moved.weights, d_weights) + dot(moved.probability_sums, d_probabilities);
     };
     EXPECT_LT(gradient_error(logits, d, loss, 1e-6), 1e-7);
   }
@@ -147,7 +153,7 @@ TEST_F(MoeKernels, rows_are_gathered_and_combined_as_the_reference_does) {
       for (const int64_t n : {1, 7, 64, 129}) {
         const Tensor x = random({20, n}, dtype, 1), index = indices({kTokens, 3}, 20, 2);
         const Tensor gathered = empty({kTokens * 3, n}, dtype), expected = empty({kTokens * 3, n}, dtype);
-        cpu::run(GatherRows{x, index, gathered});
+        run(GatherRows{x, index, gathered});
         reference::run(GatherRows{x, index, expected});
         expect_same_bits(gathered, expected);
 
@@ -155,7 +161,7 @@ TEST_F(MoeKernels, rows_are_gathered_and_combined_as_the_reference_does) {
         for (const bool weighted : {false, true}) {
           for (const bool accumulate : {false, true}) {
             const Tensor out = random({kTokens, n}, dtype, 4), exact = wide(out);
-            cpu::run(CombineRows{x, index, out, weighted ? weights : Tensor{}, accumulate});
+            run(CombineRows{x, index, out, weighted ? weights : Tensor{}, accumulate});
             reference::run(CombineRows{wide(x), index, exact, weighted ? wide(weights) : Tensor{}, accumulate});
             expect_rounded(out, exact, 1e-5);
           }
@@ -173,12 +179,12 @@ TEST_F(MoeKernels, rows_are_scaled_and_multiplied_as_the_reference_does) {
         const Tensor factors = random({kTokens}, DType::f32, 3), exact = empty({kTokens, n}, DType::f64);
         for (const bool accumulate : {false, true}) {
           const Tensor out = random({kTokens}, DType::f32, 4), dots = wide(out);
-          cpu::run(DotRows{a, b, out, accumulate});
+          run(DotRows{a, b, out, accumulate});
           reference::run(DotRows{wide(a), wide(b), dots, accumulate});
           expect_close(out, dots, 1e-6, 1e-4);
         }
         reference::run(ScaleRows{wide(a), wide(factors), exact});
-        cpu::run(ScaleRows{a, factors, a});  // in place
+        run(ScaleRows{a, factors, a});  // in place
         expect_rounded(a, exact, 1e-6);
       }
     }
@@ -191,11 +197,11 @@ TEST_F(MoeKernels, clamped_swiglu_is_rounded_once) {
       for (const int64_t n : {1, 7, 257, 600}) {
         const Tensor gate_up = random({3, 2 * n}, dtype, 1, 6), dy = random({3, n}, dtype, 2);  // beyond the limit too
         const Tensor y = empty({3, n}, dtype), exact = empty({3, n}, DType::f64);
-        cpu::run(ClampedSwiglu{gate_up, y});
+        run(ClampedSwiglu{gate_up, y});
         reference::run(ClampedSwiglu{wide(gate_up), exact});
         expect_rounded(y, exact, 1e-4);
         const Tensor d = empty({3, 2 * n}, dtype), d_exact = empty({3, 2 * n}, DType::f64);
-        cpu::run(ClampedSwigluBackward{gate_up, dy, d});
+        run(ClampedSwigluBackward{gate_up, dy, d});
         reference::run(ClampedSwigluBackward{wide(gate_up), wide(dy), d_exact});
         expect_rounded(d, d_exact, 1e-4);
       }
@@ -216,15 +222,15 @@ TEST_F(MoeKernels, clamped_swiglu_has_the_gradients_of_central_differences) {
 
 TEST_F(MoeKernels, arguments_that_do_not_fit_are_errors) {
   const Tensor logits = random({4, 6}, DType::f32, 1);
-  EXPECT_THROW(run_route(true, {.top_k = 7}, logits), ShapeError);
-  EXPECT_THROW(run_route(true, {.top_k = 2, .num_groups = 4, .kept_groups = 2}, logits), ShapeError);
-  EXPECT_THROW(run_route(true, {.top_k = 2, .num_groups = 2, .kept_groups = 3}, logits), ShapeError);
-  EXPECT_THROW(run_route(true, {.top_k = 2}, random({4, 6}, DType::bf16, 1)), ShapeError);
+  EXPECT_THROW(routed_by_backend({.top_k = 7}, logits), ShapeError);
+  EXPECT_THROW(routed_by_backend({.top_k = 2, .num_groups = 4, .kept_groups = 2}, logits), ShapeError);
+  EXPECT_THROW(routed_by_backend({.top_k = 2, .num_groups = 2, .kept_groups = 3}, logits), ShapeError);
+  EXPECT_THROW(routed_by_backend({.top_k = 2}, random({4, 6}, DType::bf16, 1)), ShapeError);
   const Tensor index = of<int32_t>({0, 4});
-  EXPECT_THROW(cpu::run(GatherRows{logits, index, empty({2, 6}, DType::f32)}), Error);
-  EXPECT_THROW(cpu::run(CombineRows{logits, index, empty({1, 6}, DType::f32)}), Error);
-  EXPECT_THROW(cpu::run(ScaleRows{logits, of<float>({1, 2}), logits}), ShapeError);
-  EXPECT_THROW(cpu::run(ClampedSwiglu{random({2, 5}, DType::f32, 1), logits}), ShapeError);
+  EXPECT_THROW(run(GatherRows{logits, index, empty({2, 6}, DType::f32)}), Error);
+  EXPECT_THROW(run(CombineRows{logits, index, empty({1, 6}, DType::f32)}), Error);
+  EXPECT_THROW(run(ScaleRows{logits, of<float>({1, 2}), logits}), ShapeError);
+  EXPECT_THROW(run(ClampedSwiglu{random({2, 5}, DType::f32, 1), logits}), ShapeError);
 }
 
 }  // namespace

@@ -1,14 +1,14 @@
 #include "nought/kernels/normal.h"
 
-#include "helpers.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using testing::expect_same_bits;
-using testing::for_each_instruction_set;
-using testing::KernelTest;
-using testing::ThreadCount;
+using test::expect_same_bits;
+using test::for_each_instruction_set;
+using test::KernelTest;
+using test::ThreadCount;
 
 class FillNormal : public KernelTest {
  protected:
@@ -17,7 +17,7 @@ class FillNormal : public KernelTest {
     std::vector<float> values;
     for (int64_t i = 0; i < n; ++i)
       values.push_back(static_cast<float>(std * normal_at(key, static_cast<uint64_t>(first + i))));
-    return testing::converted(*memory_, of(values), dtype);
+    return test::converted(*memory_, of(values), dtype);
   }
 };
 

@@ -1,11 +1,9 @@
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 const std::vector<int64_t> kRows{1, 3, 17, 33}, kColumns{1, 7, 31, 33, 64, 257};
 
@@ -18,8 +16,8 @@ class Norms : public KernelTest {
  protected:
   Case make(int64_t rows, int64_t n, DType dtype, DType gradient_dtype) {
     Tensor x = random({rows, n}, dtype, 1), shift = empty({rows, n}, dtype);
-    cpu::run(Fill{.x = shift, .value = 0.7});
-    cpu::run(Add{.a = x, .b = shift, .out = x});
+    run(Fill{.x = shift, .value = 0.7});
+    run(Add{.a = x, .b = shift, .out = x});
     const DType statistics = dtype == DType::f64 ? DType::f64 : DType::f32;
     return {.x = x,
             .weight = random({n}, dtype, 2),
@@ -96,11 +94,11 @@ TEST_F(Norms, forward_is_rounded_once) {
       for (int64_t rows : kRows) {
         for (int64_t n : kColumns) {
           Case c = make(rows, n, dtype, dtype), e = widened(c);
-          cpu::run(rms_norm(c, 1));
+          run(rms_norm(c, 1));
           reference::run(rms_norm(e, 1));
           expect_close(c.rstd, e.rstd, 2e-6, 0);
           expect_rounded(c.y, e.y, 1e-5);
-          cpu::run(layer_norm(c));
+          run(layer_norm(c));
           reference::run(layer_norm(e));
           expect_close(c.mean, e.mean, 2e-6, 1e-6);
           expect_close(c.rstd, e.rstd, 2e-5, 0);
@@ -119,16 +117,16 @@ TEST_F(Norms, backward_is_rounded_once_and_accumulates) {
           for (int mode = 0; mode < 4; ++mode) {
             const bool add_x = mode & 1, add_weight = mode & 2;
             Case c = make(rows, n, dtype, add_weight ? DType::f32 : dtype);
-            cpu::run(rms_norm(c));
+            run(rms_norm(c));
             Case e = widened(c);
-            cpu::run(rms_norm_backward(c, 1, add_x, add_weight));
+            run(rms_norm_backward(c, 1, add_x, add_weight));
             reference::run(rms_norm_backward(e, 1, add_x, add_weight));
             expect_rounded(c.dx, e.dx, 4e-5);
             expect_rounded(c.d_weight, e.d_weight, 4e-5);
             c = make(rows, n, dtype, add_weight ? DType::f32 : dtype);
-            cpu::run(layer_norm(c));
+            run(layer_norm(c));
             e = widened(c);
-            cpu::run(layer_norm_backward(c, add_x, add_weight));
+            run(layer_norm_backward(c, add_x, add_weight));
             reference::run(layer_norm_backward(e, add_x, add_weight));
             expect_rounded(c.dx, e.dx, 4e-4);  // one column: rstd is 1 / sqrt(eps), about 30
             expect_rounded(c.d_weight, e.d_weight, 1e-4);
@@ -170,10 +168,10 @@ TEST_F(Norms, do_not_depend_on_the_number_of_threads) {
   for (int threads : {1, 2, 4}) {
     ThreadCount guard(threads);
     Case layer = make(1003, 129, DType::bf16, DType::f32), rms = make(1003, 129, DType::bf16, DType::f32);
-    cpu::run(layer_norm(layer));
-    cpu::run(layer_norm_backward(layer, false, false));
-    cpu::run(rms_norm(rms));
-    cpu::run(rms_norm_backward(rms, 0, true, true));
+    run(layer_norm(layer));
+    run(layer_norm_backward(layer, false, false));
+    run(rms_norm(rms));
+    run(rms_norm_backward(rms, 0, true, true));
     const std::vector<Tensor> results{layer.y, layer.dx, layer.d_weight, layer.d_bias, rms.y, rms.dx, rms.d_weight};
     if (first.empty()) first = results;
     for (size_t i = 0; i < results.size(); ++i) expect_same_bits(results[i], first[i]);
@@ -183,9 +181,9 @@ TEST_F(Norms, do_not_depend_on_the_number_of_threads) {
 TEST_F(Norms, tensors_that_do_not_fit_are_refused) {
   Case c = make(3, 8, DType::bf16, DType::bf16);
   c.rstd = empty({3}, DType::bf16);  // statistics are fp32
-  EXPECT_THROW(cpu::run(rms_norm(c)), ShapeError);
+  EXPECT_THROW(run(rms_norm(c)), ShapeError);
   c.rstd = empty({4}, DType::f32);
-  EXPECT_THROW(cpu::run(layer_norm(c)), ShapeError);
+  EXPECT_THROW(run(layer_norm(c)), ShapeError);
   EXPECT_THROW(reference::run(rms_norm_backward(c, 0, false, false)), ShapeError);
 }
 

@@ -1,12 +1,10 @@
 // Every optimizer's kernel follows its reference on each instruction set, and does not depend on the number of threads.
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// Calls f with the address of every tensor of an operation.
 template <class F>
@@ -61,7 +59,7 @@ class Updates : public KernelTest {
           for (const int64_t n : {1, 3, 17, 257, 2049, 5000}) {
             auto op = make(n, dtype, narrow);
             auto expected = copied(op);
-            cpu::run(op);
+            run(op);
             reference::run(expected);
             std::vector<Tensor> wanted;
             each_tensor(expected, [&](Tensor& tensor) { wanted.push_back(tensor); });
@@ -79,10 +77,10 @@ class Updates : public KernelTest {
     auto four = copied(one);
     {
       ThreadCount guard(1);
-      cpu::run(one);
+      run(one);
     }
     ThreadCount guard(4);
-    cpu::run(four);
+    run(four);
     std::vector<Tensor> first;
     each_tensor(one, [&](Tensor& tensor) { first.push_back(tensor); });
     size_t i = 0;
@@ -137,7 +135,7 @@ TEST_F(Updates, lion_follows_its_reference) {
 
 TEST_F(Updates, a_lion_without_gradient_and_momentum_does_not_move) {
   const Lion op{.parameter = of<float>({2}), .exp_avg = of<float>({0}), .gradient = of<float>({0}), .lr = 1};
-  cpu::run(op);
+  run(op);
   EXPECT_EQ(op.parameter.item(), 2);
 }
 
@@ -180,12 +178,11 @@ TEST_F(Updates, apply_direction_follows_its_reference) {
 
 TEST_F(Updates, tensors_that_do_not_fit_are_refused) {
   const Tensor x = state(10, 1), shorter = state(9, 2);
-  EXPECT_THROW(cpu::run(Sgd{.parameter = x, .momentum_buffer = shorter, .gradient = x}), ShapeError);
-  EXPECT_THROW(cpu::run(Adagrad{.parameter = x, .sum = shorter, .gradient = x}), ShapeError);
-  EXPECT_THROW(cpu::run(Lion{.parameter = x, .exp_avg = x, .gradient = shorter}), ShapeError);
-  EXPECT_THROW(cpu::run(ApplyDirection{.parameter = x, .direction = shorter}), ShapeError);
-  EXPECT_THROW(cpu::run(Quantize8{.x = x, .codes = empty({10}, DType::u8), .scales = empty({2}, DType::f32)}),
-               ShapeError);
+  EXPECT_THROW(run(Sgd{.parameter = x, .momentum_buffer = shorter, .gradient = x}), ShapeError);
+  EXPECT_THROW(run(Adagrad{.parameter = x, .sum = shorter, .gradient = x}), ShapeError);
+  EXPECT_THROW(run(Lion{.parameter = x, .exp_avg = x, .gradient = shorter}), ShapeError);
+  EXPECT_THROW(run(ApplyDirection{.parameter = x, .direction = shorter}), ShapeError);
+  EXPECT_THROW(run(Quantize8{.x = x, .codes = empty({10}, DType::u8), .scales = empty({2}, DType::f32)}), ShapeError);
 }
 
 }  // namespace

@@ -1,13 +1,12 @@
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/base/math.h"
-#include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/dynamic_code.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class Quantized : public KernelTest {
  protected:
@@ -17,12 +16,12 @@ class Quantized : public KernelTest {
                        .scales = empty({ceil_div(x.numel(), block)}, DType::f32),
                        .block = block,
                        .is_signed = is_signed};
-    cpu::run(op);
+    run(op);
     return op;
   }
   Tensor dequantize(const Quantize8& op) {
     const Tensor x = empty({op.x.numel()}, DType::f32);
-    cpu::run(Dequantize8{.codes = op.codes, .scales = op.scales, .x = x, .block = op.block, .is_signed = op.is_signed});
+    run(Dequantize8{.codes = op.codes, .scales = op.scales, .x = x, .block = op.block, .is_signed = op.is_signed});
     return x;
   }
   /// Values over many decades, as moments have them.

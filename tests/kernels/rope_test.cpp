@@ -1,13 +1,11 @@
 #include <numeric>
 
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 constexpr int64_t kTokens = 7, kHeads = 3, kPositions = 20;
 
@@ -51,7 +49,7 @@ TEST_F(Rotary, is_rounded_once_and_touches_its_heads_alone) {
             Rope op = make(dtype, head_dim, rotary_dim, interleaved);
             op.inverse = inverse;
             Rope expected = widened(op);
-            cpu::run(op);
+            run(op);
             reference::run(expected);
             expect_rounded(op.x.base, expected.x.base, 1e-6);
           }
@@ -105,16 +103,16 @@ TEST_F(Rotary, gradient_is_the_inverse_rotation) {
 TEST_F(Rotary, bad_layouts_and_positions_are_refused) {
   Rope op = make(DType::f32, 8, 8, false);
   op.rotary_dim = 10;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op = make(DType::f32, 8, 8, false);
   op.x.offset = 20;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op = make(DType::f32, 8, 8, false);
   op.x.token_stride = 20;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op = make(DType::f32, 8, 8, false);
   op.positions.data<int32_t>()[3] = kPositions;
-  EXPECT_THROW(cpu::run(op), Error);
+  EXPECT_THROW(run(op), Error);
   EXPECT_THROW(reference::run(op), Error);
 }
 

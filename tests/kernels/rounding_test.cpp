@@ -1,12 +1,10 @@
 // Rounding at random is right on average and to neighbours only; the 8-bit grids are those of the OCP specification.
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// The value of an OFP8 code, from the specification's tables 1 and 2: sign, exponent, mantissa; NaN and infinity.
 double value_of(int code, int exponent_bits, int mantissa_bits, bool has_infinity) {
@@ -44,7 +42,7 @@ class Rounding : public KernelTest {
  protected:
   Tensor round(const Tensor& x, Fp8 format, double scale = 1) {
     const Tensor y = empty(x.shape(), x.dtype()), expected = empty(x.shape(), x.dtype());
-    cpu::run(RoundFp8{.x = x, .y = y, .format = format, .scale = scale});
+    run(RoundFp8{.x = x, .y = y, .format = format, .scale = scale});
     reference::run(RoundFp8{.x = x, .y = expected, .format = format, .scale = scale});
     expect_same_bits(y, expected);
     return y;
@@ -105,9 +103,9 @@ TEST_F(Rounding, a_scale_moves_the_grid) {
   for (const Format& each : kFormats)
     for (const double scale : {0.25, 64.0}) {
       const Tensor scaled = cloned(*memory_, x);
-      cpu::run(Scale{.x = scaled, .factor = scale});
+      run(Scale{.x = scaled, .factor = scale});
       const Tensor expected = round(scaled, each.format);
-      cpu::run(Scale{.x = expected, .factor = 1 / scale});
+      run(Scale{.x = expected, .factor = 1 / scale});
       expect_same_bits(round(x, each.format, scale), expected);
     }
 }
@@ -116,13 +114,13 @@ TEST_F(Rounding, the_largest_magnitude_is_found_wherever_it_is) {
   for (const DType dtype : kCpuDTypes)
     for (const int64_t n : {1, 17, 65537}) {
       Tensor x = converted(*memory_, random({n}, DType::f32, 9), dtype), largest = empty({1}, DType::f32);
-      cpu::run(AbsMax{.x = x, .out = largest});
+      run(AbsMax{.x = x, .out = largest});
       double expected = 0;
       for (const double value : x.to_vector<double>()) expected = std::max(expected, std::abs(value));
       EXPECT_EQ(largest.item(), expected);
     }
   const Tensor bad = of<float>({1, std::nanf(""), 3}), largest = empty({1}, DType::f32);
-  cpu::run(AbsMax{.x = bad, .out = largest});
+  run(AbsMax{.x = bad, .out = largest});
   EXPECT_TRUE(std::isnan(largest.item()));
   reference::run(AbsMax{.x = bad, .out = largest});
   EXPECT_TRUE(std::isnan(largest.item()));
@@ -133,7 +131,7 @@ TEST_F(Rounding, at_random_goes_to_the_two_neighbours_and_is_right_on_average) {
   for (const DType dtype : {DType::bf16, DType::f16})
     for (const float value : {1.001f, -0.3337f, 3e-6f, 1234.56f}) {
       const Tensor x = of<float>(std::vector<float>(kDraws, value)), y = empty({kDraws}, dtype);
-      cpu::run(RoundStochastic{.x = x, .y = y, .key = 11});
+      run(RoundStochastic{.x = x, .y = y, .key = 11});
       const std::vector<double> values = y.to_vector<double>();
       const auto [low, high] = std::minmax_element(values.begin(), values.end());
       double sum = 0;
@@ -152,16 +150,16 @@ TEST_F(Rounding, at_random_goes_to_the_two_neighbours_and_is_right_on_average) {
 TEST_F(Rounding, at_random_keeps_what_fits_and_depends_on_key_and_index_alone) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const Tensor exact = converted(*memory_, random({5000}, DType::f32, 4), dtype), y = empty({5000}, dtype);
-    cpu::run(RoundStochastic{.x = converted(*memory_, exact, DType::f32), .y = y, .key = 1});
+    run(RoundStochastic{.x = converted(*memory_, exact, DType::f32), .y = y, .key = 1});
     expect_same_bits(y, exact);
     const Tensor x = random({5000}, DType::f32, 5), whole = empty({5000}, dtype), parts = empty({5000}, dtype);
-    cpu::run(RoundStochastic{.x = x, .y = whole, .key = 2, .first = 100});
+    run(RoundStochastic{.x = x, .y = whole, .key = 2, .first = 100});
     for (const auto& [begin, end] : {std::pair{0, 3}, std::pair{3, 1001}, std::pair{1001, 5000}})
       reference::run(
           RoundStochastic{.x = x.flat(begin, end), .y = parts.flat(begin, end), .key = 2, .first = 100 + begin});
     expect_same_bits(parts, whole);
     const Tensor other = empty({5000}, dtype);
-    cpu::run(RoundStochastic{.x = x, .y = other, .key = 3, .first = 100});
+    run(RoundStochastic{.x = x, .y = other, .key = 3, .first = 100});
     EXPECT_GT(max_abs_difference(other, whole), 0);
   }
 }
@@ -170,10 +168,10 @@ TEST_F(Rounding, at_random_stays_finite_at_the_end_of_the_range) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const Tensor x = of<float>(std::vector<float>(1000, 3.4e38f)), y = empty({1000}, dtype);
-    cpu::run(RoundStochastic{.x = x, .y = y, .key = 1});
+    run(RoundStochastic{.x = x, .y = y, .key = 1});
     for (const double value : y.to_vector<double>()) EXPECT_TRUE(std::isfinite(value));
     const Tensor bad = of<float>({infinity, -infinity}), kept = empty({2}, dtype);
-    cpu::run(RoundStochastic{.x = bad, .y = kept, .key = 1});
+    run(RoundStochastic{.x = bad, .y = kept, .key = 1});
     EXPECT_EQ(kept.to_vector<double>()[0], double{infinity});
     EXPECT_EQ(kept.to_vector<double>()[1], -double{infinity});
   }

@@ -1,11 +1,9 @@
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class SoftcapTest : public KernelTest {};
 
@@ -15,13 +13,13 @@ TEST_F(SoftcapTest, both_directions_are_rounded_once) {
       for (int64_t size : {1, 17, 1000}) {
         const Softcap op{random({size}, dtype, 1, 20), 5};
         const Softcap expected{wide(op.x), 5};
-        cpu::run(op);
+        run(op);
         reference::run(expected);
         expect_rounded(op.x, expected.x, 5e-6);
 
         const SoftcapBackward back{op.x, random({size}, dtype, 2), 5};
         const SoftcapBackward expected_back{wide(back.y), wide(back.d), 5};
-        cpu::run(back);
+        run(back);
         reference::run(expected_back);
         expect_rounded(back.d, expected_back.d, 1e-6);
       }
@@ -43,7 +41,7 @@ TEST_F(SoftcapTest, gradient_is_that_of_central_differences) {
 }
 
 TEST_F(SoftcapTest, a_cap_that_is_not_positive_is_refused) {
-  EXPECT_THROW(cpu::run(Softcap{random({3}, DType::f32, 1), 0}), ShapeError);
+  EXPECT_THROW(run(Softcap{random({3}, DType::f32, 1), 0}), ShapeError);
 }
 
 }  // namespace

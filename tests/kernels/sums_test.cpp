@@ -1,13 +1,11 @@
 #include <limits>
 
-#include "kernels/helpers.h"
-
-#include "nought/kernels/cpu/cpu.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 class Sums : public KernelTest {};
 
@@ -22,7 +20,7 @@ TEST_F(Sums, of_rows_are_exact_sums_rounded_once) {
               Tensor expected = converted(*memory_, out, DType::f64);
               reference::run(
                   SumRows{.x = converted(*memory_, x, DType::f64), .out = expected, .accumulate = accumulate});
-              cpu::run(SumRows{.x = x, .out = out, .accumulate = accumulate});
+              run(SumRows{.x = x, .out = out, .accumulate = accumulate});
               expect_rounded(out, expected, 1e-7 * static_cast<double>(rows));
             }
           }
@@ -37,7 +35,7 @@ TEST_F(Sums, of_rows_do_not_depend_on_the_number_of_threads) {
   for (int threads : {1, 2, 4}) {
     ThreadCount guard(threads);
     Tensor out = empty({129}, DType::f32);
-    cpu::run(SumRows{.x = x, .out = out});
+    run(SumRows{.x = x, .out = out});
     if (!first) first = out;
     expect_same_bits(out, first);
   }
@@ -52,7 +50,7 @@ TEST_F(Sums, of_tensors_add_in_order_and_round_once) {
           for (uint64_t i = 0; i < count; ++i) inputs.push_back(random({n}, dtype, i));
           Tensor expected = empty({n}, dtype);
           reference::run(SumTensors{.inputs = inputs, .out = expected});
-          cpu::run(SumTensors{.inputs = inputs, .out = inputs.back()});
+          run(SumTensors{.inputs = inputs, .out = inputs.back()});
           expect_same_bits(inputs.back(), expected);
         }
       }
@@ -64,9 +62,9 @@ TEST_F(Sums, of_integer_tensors_are_exact) {
   const std::vector<int64_t> a{1, std::numeric_limits<int64_t>::max() - 5, -7}, b{2, 5, 7};
   Tensor out = empty({3}, DType::i64);
   const std::vector<Tensor> inputs{of(a), of(b)};
-  cpu::run(SumTensors{.inputs = inputs, .out = out});
+  run(SumTensors{.inputs = inputs, .out = out});
   EXPECT_EQ(out.to_vector<int64_t>(), (std::vector<int64_t>{3, std::numeric_limits<int64_t>::max(), 0}));
-  EXPECT_THROW(cpu::run(SumTensors{.inputs = {}, .out = out}), ShapeError);
+  EXPECT_THROW(run(SumTensors{.inputs = {}, .out = out}), ShapeError);
 }
 
 TEST_F(Sums, of_squares_are_f64_sums) {
@@ -75,7 +73,7 @@ TEST_F(Sums, of_squares_are_f64_sums) {
       for (int64_t n : {1, 3, 17, 100, 65535, 65536, 200001}) {
         Tensor x = random({n}, dtype, 1), out = empty({1}, DType::f64);
         Tensor expected = clone(out);
-        cpu::run(SumSquares{.x = x, .out = out});
+        run(SumSquares{.x = x, .out = out});
         reference::run(SumSquares{.x = x, .out = expected});
         expect_close(out, expected, 1e-13, 0);
       }
@@ -86,7 +84,7 @@ TEST_F(Sums, of_squares_are_f64_sums) {
 TEST_F(Sums, of_squares_beyond_fp32_do_not_overflow) {
   const std::vector<float> values{1e30f, 2e30f, 3e30f};
   Tensor out = empty({1}, DType::f64);
-  cpu::run(SumSquares{.x = of(values), .out = out});
+  run(SumSquares{.x = of(values), .out = out});
   EXPECT_NEAR(out.item(), 14e60, 1e55);
 }
 
@@ -95,7 +93,7 @@ TEST_F(Sums, of_squares_do_not_depend_on_the_number_of_threads) {
   for (int threads : {1, 2, 4}) {
     ThreadCount guard(threads);
     Tensor out = empty({1}, DType::f64);
-    cpu::run(SumSquares{.x = x, .out = out});
+    run(SumSquares{.x = x, .out = out});
     if (!first) first = out;
     expect_same_bits(out, first);
   }

@@ -1,11 +1,11 @@
 #include "nought/kernels/work.h"
 
-#include "helpers.h"
+#include "support/kernel_test.h"
 
 namespace nought {
 namespace {
 
-using testing::KernelTest;
+using test::KernelTest;
 
 class WorkOf : public KernelTest {};
 

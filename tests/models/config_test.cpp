@@ -3,7 +3,7 @@
 #include <fstream>
 #include <map>
 
-#include "golden.h"
+#include "support/golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ std::string refusal(const std::string& family, const json& changes) {
 }
 
 TEST(ModelConfig, golden_configs_count_the_parameters_of_their_weights) {
-  for (const char* name : testing::kGoldenFamilies) {
+  for (const char* name : test::kGoldenFamilies) {
     const ModelConfig config = ModelConfig::from_folder(golden(name));
     int64_t elements = 0;
     for (const TensorEntry& entry : WeightFiles(golden(name)).entries()) elements += entry.shape.numel();
@@ -206,7 +206,7 @@ TEST(ModelConfig, dropout_is_noted_not_applied) {
 }
 
 TEST(ModelConfig, a_written_config_reads_back_the_same) {
-  for (const char* name : testing::kGoldenFamilies) {
+  for (const char* name : test::kGoldenFamilies) {
     SCOPED_TRACE(name);
     const ModelConfig config = ModelConfig::from_folder(golden(name));
     const std::string text = config.to_hf_json(DType::bf16).dump();

@@ -2,7 +2,7 @@
 #include <regex>
 #include <set>
 
-#include "golden.h"
+#include "support/golden.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

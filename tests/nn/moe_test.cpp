@@ -4,14 +4,14 @@
 #include <functional>
 #include <map>
 
-#include "local_store.h"
+#include "support/local_store.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace nought {
 namespace {
 
-using testing::LocalStore;
+using test::LocalStore;
 using Vector = std::vector<double>;
 
 constexpr int64_t kHidden = 6, kWidth = 4, kExperts = 8, kTokens = 12;

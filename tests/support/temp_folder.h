@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "support/message_of.h"
 #include <stdlib.h>
 
 namespace nought::test {
@@ -53,17 +54,6 @@ inline std::vector<std::string> names_in(const std::filesystem::path& folder) {
   for (const auto& file : std::filesystem::directory_iterator(folder)) names.push_back(file.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
-}
-
-/// The message of the E that f() throws; "" if it throws nothing. Other exceptions pass.
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace nought::test

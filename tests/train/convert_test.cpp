@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "golden.h"
+#include "support/golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::message_of;
 using test::TempFolder;
-using testing::golden_folder;
+using test::golden_folder;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -61,7 +61,7 @@ TEST_P(Convert, a_folder_comes_out_byte_for_byte_and_loads_again) {
 }
 
 std::vector<std::string> all_folders() {
-  std::vector<std::string> all(std::begin(testing::kGoldenFamilies), std::end(testing::kGoldenFamilies));
+  std::vector<std::string> all(std::begin(test::kGoldenFamilies), std::end(test::kGoldenFamilies));
   all.insert(all.end(), {"loader/llama_gqa_bf16_sharded", "loader/gpt2_hub_names"});
   return all;
 }

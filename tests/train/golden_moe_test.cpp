@@ -3,7 +3,7 @@
 #include <fstream>
 #include <numeric>
 
-#include "golden.h"
+#include "support/golden.h"
 #include <nlohmann/json.hpp>
 
 #include "nought/comm/thread.h"
@@ -13,7 +13,7 @@
 namespace nought {
 namespace {
 
-using testing::golden_folder;
+using test::golden_folder;
 
 /// The folder's model with the routers' loss switched on.
 ModelConfig balanced_config(const std::string& folder) {
@@ -66,7 +66,7 @@ TEST_P(GoldenAuxiliary, loss_and_gradients_agree_at_every_stage_and_rank_count) 
         if (name == "loss") {
           EXPECT_NEAR(tensor.item(), want.item(), 5e-6);
         } else {
-          testing::expect_gradient_close(name, tensor, want, 5e-5);
+          test::expect_gradient_close(name, tensor, want, 5e-5);
         }
       }
     });

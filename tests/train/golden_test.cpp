@@ -1,5 +1,5 @@
 // What Nought computes is what Hugging Face computes: logits, loss, every gradient and five AdamW steps, in any layout.
-#include "golden.h"
+#include "support/golden.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace nought {
 namespace {
 
-using testing::golden_folder;
+using test::golden_folder;
 
 struct Layout {
   int ranks = 1, stage = 0;
@@ -40,11 +40,11 @@ void expect_golden(const ProbeOutput& output, const std::string& golden) {
   for (const auto& [name, tensor] : output) {
     const Tensor want = expected.load(name, *context.memory);
     if (name == "logits") {
-      EXPECT_LE(testing::difference(tensor, want).max_abs, 5e-5);
+      EXPECT_LE(test::difference(tensor, want).max_abs, 5e-5);
     } else if (name == "loss") {
       EXPECT_NEAR(tensor.item(), want.item(), 5e-6);
     } else {
-      testing::expect_gradient_close(name, tensor, want, 5e-5);
+      test::expect_gradient_close(name, tensor, want, 5e-5);
     }
   }
 }
@@ -117,7 +117,7 @@ TEST_P(Golden, logits_with_a_cache_equal_those_without) {
     const Tensor next = loaded.decoder.next_logits(loaded.context, std::span(&fed, 1), cache);
     held += count;
     const Tensor all = loaded.decoder.logits(loaded.context, {ids.flat(0, held).reshape({1, held}), {}});
-    EXPECT_LE(testing::difference(next, all.flat((held - 1) * vocab, held * vocab)).max_abs, 1e-4) << held;
+    EXPECT_LE(test::difference(next, all.flat((held - 1) * vocab, held * vocab)).max_abs, 1e-4) << held;
   }
 }
 
@@ -149,7 +149,7 @@ TEST_P(Golden, logits_of_a_batch_with_a_cache_equal_those_without) {
       const int64_t begin = ranges[sequence].begin, count = held[sequence], row = static_cast<int64_t>(n);
       const Tensor all =
           loaded.decoder.logits(loaded.context, {ids.flat(begin, begin + count).reshape({1, count}), {}});
-      EXPECT_LE(testing::difference(logits.slice(row, row + 1), all.slice(count - 1, count)).max_abs, 1e-4)
+      EXPECT_LE(test::difference(logits.slice(row, row + 1), all.slice(count - 1, count)).max_abs, 1e-4)
           << "sequence " << sequence << " of " << count;
     }
   }
@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenLayouts,
                          ::testing::Values("open/llama", "open/llama_gqa", "open/gpt2", "open/gpt2_untied",
                                            "loader/llama_gqa_bf16_sharded", "loader/gpt2_hub_names"),
                          test_name);
-INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(testing::kGoldenFamilies), test_name);
+INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(test::kGoldenFamilies), test_name);
 
 /// The golden batch with its first row once more, all of whose labels are ignored but some: three rows.
 TEST(Probe, three_rows_over_two_and_four_ranks_equal_one_rank) {
@@ -191,7 +191,7 @@ TEST(Probe, three_rows_over_two_and_four_ranks_equal_one_rank) {
     const ProbeOutput other = run(layout.ranks, layout.stage);
     ASSERT_EQ(other.size(), one.size());
     for (size_t i = 0; i < one.size(); ++i)
-      EXPECT_LE(testing::difference(other[i].second, one[i].second).relative_l2, 1e-5)
+      EXPECT_LE(test::difference(other[i].second, one[i].second).relative_l2, 1e-5)
           << one[i].first << " at " << layout.ranks << " ranks, stage " << layout.stage;
   }
 }
@@ -218,13 +218,13 @@ TEST_P(GoldenTraining, five_adamw_steps_follow_torch) {
             for (const Parameter& parameter : units[i]->parameters()) {
               const Tensor want = load(prefix + parameter.name);
               const Tensor have = whole.flat(parameter.range.begin, parameter.range.end);
-              if (!testing::is_gpt2_attention_bias(parameter.name)) {
-                EXPECT_LE(testing::difference(have, want).max_abs, 1e-4) << parameter.name;
+              if (!test::is_gpt2_attention_bias(parameter.name)) {
+                EXPECT_LE(test::difference(have, want).max_abs, 1e-4) << parameter.name;
                 continue;
               }
               const int64_t third = have.numel() / 3;  // q, k, v; Adam normalises the noise of the key part
               for (int64_t part = 0; part < 3; ++part)
-                EXPECT_LE(testing::difference(have.flat(part * third, (part + 1) * third),
+                EXPECT_LE(test::difference(have.flat(part * third, (part + 1) * third),
                                               want.flat(part * third, (part + 1) * third))
                               .max_abs,
                           part == 1 ? 5e-3 : 1e-4)

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "golden.h"
+#include "support/golden.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -13,7 +13,7 @@
 namespace nought {
 namespace {
 
-using testing::golden_folder;
+using test::golden_folder;
 
 class HfWeightsRead : public ::testing::TestWithParam<const char*> {};
 

@@ -1,6 +1,6 @@
 #include "nought/train/model_source.h"
 
-#include "golden.h"
+#include "support/golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Documents that are packed into one row, and rows that are padded, give what each document gives by itself.
-#include "golden.h"
+#include "support/golden.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -10,8 +10,8 @@
 namespace nought {
 namespace {
 
-using testing::difference;
-using testing::golden_folder;
+using test::difference;
+using test::golden_folder;
 
 struct Loaded {
   Loaded(Communicator& ranks, const std::string& folder, int stage = 0, Recompute recompute = Recompute::none)
@@ -78,7 +78,7 @@ void expect_equal(const ProbeOutput& actual, const ProbeOutput& expected) {
   double norm = 0;  // of all gradients: what vanishes in exact arithmetic is noise beside it
   for (const auto& [name, tensor] : expected) norm = std::hypot(norm, difference(tensor, tensor).norm);
   for (size_t i = 0; i < actual.size(); ++i) {
-    const testing::Difference d = difference(actual[i].second, expected[i].second);
+    const test::Difference d = difference(actual[i].second, expected[i].second);
     const double error = d.norm > 0 ? d.relative_l2 * d.norm : d.max_abs;
     EXPECT_LE(error, 1e-5 * std::max(d.norm, 1e-4 * norm)) << expected[i].first;
   }
@@ -163,7 +163,7 @@ std::string test_name(const ::testing::TestParamInfo<const char*>& info) {
   return std::string(info.param).substr(std::string_view("open/").size());
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, PackedFamily, ::testing::ValuesIn(testing::kGoldenFamilies), test_name);
+INSTANTIATE_TEST_SUITE_P(Families, PackedFamily, ::testing::ValuesIn(test::kGoldenFamilies), test_name);
 
 }  // namespace
 }  // namespace nought

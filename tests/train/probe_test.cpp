@@ -1,7 +1,7 @@
 // A probe without gradients holds parameters and activations alone, and sees what one with gradients sees.
 #include "nought/train/probe.h"
 
-#include "golden.h"
+#include "support/golden.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -11,7 +11,7 @@ namespace nought {
 namespace {
 
 TEST(Probe, without_gradients_there_are_no_gradients_masters_or_moments) {
-  const std::string folder = testing::golden_folder("open/llama_gqa");
+  const std::string folder = test::golden_folder("open/llama_gqa");
   for (const int stage : {0, 3}) {
     run_ranks(2, [&](Communicator& ranks, const Context&) {
       RunPlan plan;

@@ -1,7 +1,7 @@
 // Fifty updates of every optimizer follow an f64 reference, and are the same bits at every ZeRO stage.
 #include "nought/zero/sharded_optimizer.h"
 
-#include "zero/optimizer_reference.h"
+#include "support/optimizer_reference.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"

@@ -9,7 +9,7 @@
 
 #include "nought/io/safetensors.h"
 
-namespace nought::testing {
+namespace nought::test {
 
 inline std::string golden_folder(const std::string& name) { return std::string(NOUGHT_GOLDEN_DIR) + "/" + name; }
 
@@ -69,4 +69,4 @@ inline void expect_gradient_close(const std::string& name, const Tensor& actual,
   }
 }
 
-}  // namespace nought::testing
+}  // namespace nought::test

@@ -8,7 +8,7 @@
 #include "nought/comm/communicator.h"
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::test {
 
 /// Element i of rank's data. Floats have full mantissas and mixed magnitudes, so that another order of additions gives
 /// other bits; integers are small enough that sums of 8 fit.
@@ -86,4 +86,4 @@ inline std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-}  // namespace nought
+}  // namespace nought::test

@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "support/kernel_backend.h"
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -21,7 +22,7 @@
 #include <omp.h>
 #endif
 
-namespace nought::testing {
+namespace nought::test {
 
 /// The dtypes that the CPU kernels compute in themselves.
 inline const std::vector<DType> kCpuDTypes{DType::f32, DType::bf16, DType::f16};
@@ -201,4 +202,4 @@ class KernelTest : public ::testing::Test {
   Tensor clone(const Tensor& x) { return cloned(*memory_, x); }
 };
 
-}  // namespace nought::testing
+}  // namespace nought::test

@@ -6,10 +6,10 @@
 #include <numeric>
 #include <vector>
 
-#include "local_store.h"
+#include "support/local_store.h"
 #include <gtest/gtest.h>
 
-namespace nought::testing {
+namespace nought::test {
 
 inline Tensor random(const Context& context, Shape shape, uint64_t seed) {
   Tensor tensor = context.empty(shape, DType::f64);
@@ -74,4 +74,4 @@ class GradientCheck {
   Function f_;
 };
 
-}  // namespace nought::testing
+}  // namespace nought::test

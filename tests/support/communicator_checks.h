@@ -4,7 +4,7 @@
 
 #include "nought/comm/communicator.h"
 
-namespace nought {
+namespace nought::test {
 
 /// Each collective for every dtype and many lengths, against plain loops in the stated order of additions. Throws
 /// Error on the first difference.
@@ -30,4 +30,4 @@ inline void check_communicator(Communicator& communicator, const Context& contex
   check_workspace(communicator, context);
 }
 
-}  // namespace nought
+}  // namespace nought::test

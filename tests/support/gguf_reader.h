@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace nought::testing {
+namespace nought::test {
 
 class GgufFile {
  public:
@@ -152,4 +152,4 @@ class GgufFile {
   size_t at_ = 0, data_ = 0;
 };
 
-}  // namespace nought::testing
+}  // namespace nought::test

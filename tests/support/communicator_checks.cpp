@@ -1,8 +1,8 @@
-#include "comm/checks.h"
+#include "support/communicator_checks.h"
 
-#include "comm/values.h"
+#include "support/rank_values.h"
 
-namespace nought {
+namespace nought::test {
 namespace {
 
 /// The checks of one dtype and length. `ranks` are the ranks whose values the members hold, in group order.
@@ -259,4 +259,4 @@ void check_workspace(Communicator& communicator, const Context& context) {
           ledger.peak(Category::communication), x.bytes());
 }
 
-}  // namespace nought
+}  // namespace nought::test

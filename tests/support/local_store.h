@@ -7,7 +7,7 @@
 #include "nought/nn/model.h"
 #include "nought/tensor/random.h"
 
-namespace nought::testing {
+namespace nought::test {
 
 class LocalStore final : public UnitStore {
  public:
@@ -56,4 +56,4 @@ class LocalStore final : public UnitStore {
   std::vector<std::vector<bool>> written_;
 };
 
-}  // namespace nought::testing
+}  // namespace nought::test

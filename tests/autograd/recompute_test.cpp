@@ -1,0 +1,78 @@
+#include "nought/autograd/recompute.h"
+
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+RecomputeOptions options_of(Pool pool, bool contiguous, int64_t checkpoints = 0) {
+  RecomputeOptions options = Recompute::full;
+  options.pool = pool, options.contiguous = contiguous, options.checkpoints = checkpoints;
+  return options;
+}
+
+Tensor numbers(const Context& context, float first) {
+  const Tensor x = context.empty({3, 4}, DType::f32);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = first + static_cast<float>(i);
+  return x;
+}
+
+TEST(SavedInputs, come_back_as_they_were_wherever_they_are_kept) {
+  const Context context = Context::reference();
+  for (const Pool pool : {Pool::device, Pool::host})
+    for (const bool contiguous : {false, true}) {
+      SavedInputs saved(options_of(pool, contiguous));
+      for (int pass = 0; pass < 2; ++pass) {
+        std::vector<SavedInputs::Kept> kept;
+        std::vector<std::vector<float>> expected;
+        saved.begin(context, 3, numbers(context, 0));
+        for (int i = 0; i < 3; ++i) {
+          const Tensor x = numbers(context, static_cast<float>(100 * pass + 10 * i));
+          expected.push_back(x.to_vector<float>());
+          kept.push_back(saved.keep(context, x));
+          if (contiguous || pool == Pool::host) zero(x);  // it is a copy
+        }
+        for (size_t i = 3; i-- > 0;) {
+          const Tensor back = kept[i](context);
+          EXPECT_EQ(back.shape(), (Shape{3, 4}));
+          EXPECT_EQ(back.to_vector<float>(), expected[i]);
+          EXPECT_EQ(back.buffer()->pool(), Pool::device);
+        }
+      }
+    }
+}
+
+TEST(SavedInputs, a_contiguous_room_stays_and_holds_what_it_was_told) {
+  const Context context = Context::reference();
+  SavedInputs saved(options_of(Pool::host, true));
+  const Tensor x = numbers(context, 0);
+  const MemoryLedger& ledger = context.memory->ledger();
+  saved.begin(context, 2, x);
+  const int64_t room = ledger.current(Category::activations, Pool::host);
+  EXPECT_GE(room, 2 * x.bytes());
+  saved.keep(context, x);
+  saved.keep(context, x);
+  EXPECT_THROW(saved.keep(context, x), Error);
+  saved.begin(context, 1, x);
+  EXPECT_EQ(ledger.current(Category::activations, Pool::host), room) << "a smaller pass needs no other";
+}
+
+TEST(RecomputeOptions, checkpoints_divide_a_stack_of_units) {
+  const auto units = [](int64_t checkpoints, int64_t stack) {
+    return options_of(Pool::device, false, checkpoints).units_per_checkpoint(stack);
+  };
+  EXPECT_EQ(units(0, 12), 1);
+  EXPECT_EQ(units(4, 12), 3);
+  EXPECT_EQ(units(5, 12), 3);
+  EXPECT_EQ(units(1, 12), 12);
+  EXPECT_EQ(units(99, 12), 1);
+}
+
+TEST(RecomputeOptions, say_what_they_are) {
+  EXPECT_EQ(RecomputeOptions().str(), "");
+  EXPECT_EQ(RecomputeOptions(Recompute::selective).str(), "selective recompute");
+  EXPECT_EQ(options_of(Pool::host, true, 1).str(), "full recompute, 1 checkpoint, inputs on the host, contiguous");
+}
+
+}  // namespace
+}  // namespace nought

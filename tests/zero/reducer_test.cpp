@@ -1,0 +1,192 @@
+// Gradients of all ranks become their sum, at every stage, alone or in buckets, and nothing of a step before is left.
+#include "nought/zero/reducer.h"
+
+#include "support/message_of.h"
+#include "support/small_units.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+
+namespace nought {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kNoBuckets = 0, kOneBucket = 1'000'000;
+
+/// Small integers: any dtype holds their sums exactly.
+float gradient_at(size_t unit, int64_t i, int rank, int round) {
+  return static_cast<float>((static_cast<int64_t>(unit) * 3 + i + rank * 5 + round * 2) % 9 - 4);
+}
+
+struct Rank {
+  Rank(Communicator& ranks, const Context& context, const Reducer::Options& options)
+      : ranks(ranks), reducer(context, ranks, options, units) {}
+
+  void write(const GradSink& sink, size_t unit, int64_t first, int round) {
+    visit_float(sink.into.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T* into = sink.into.data<T>();
+      for (int64_t i = 0; i < sink.into.numel(); ++i) {
+        const float gradient = gradient_at(unit, first + i, ranks.rank(), round);
+        into[i] = T(sink.accumulate ? static_cast<float>(into[i]) + gradient : gradient);
+      }
+    });
+  }
+  /// All parameters of a Unit, in the reverse of their order; without those that `skip` names.
+  void backward(size_t unit, int round, const std::string& skip = "") {
+    const auto& parameters = units[unit]->parameters();
+    for (size_t i = parameters.size(); i-- > 0;)
+      if (parameters[i].name != skip) write(reducer.sink(unit, i, i), unit, parameters[i].range.begin, round);
+    reducer.finish(unit);
+  }
+  void micro_batch(bool last, int round, const std::string& skip = "") {
+    reducer.begin_micro_batch(last);
+    for (size_t unit = units.size(); unit-- > 0;) backward(unit, round, skip);
+  }
+  /// What owned(unit) must be when these rounds were added up; parameters of that name are zero.
+  std::vector<float> expected(size_t unit, const std::vector<int>& rounds, const std::string& skip = "") const {
+    const Partition partition(units[unit]->numel(), ranks.size());
+    const Interval own = partition.owned(ranks.rank());
+    std::vector<float> sums(static_cast<size_t>(own.size()), 0);
+    for (const Parameter& parameter : units[unit]->parameters()) {
+      if (parameter.name == skip) continue;
+      const Interval mine = intersect(own, parameter.range);
+      for (int64_t i = mine.begin; i < mine.end; ++i)
+        for (const int round : rounds)
+          for (int rank = 0; rank < ranks.size(); ++rank)
+            sums[static_cast<size_t>(i - own.begin)] += gradient_at(unit, i, rank, round);
+    }
+    return sums;
+  }
+  void expect_sums(const std::vector<int>& rounds, const std::string& skip = "") const {
+    for (size_t unit = 0; unit < units.size(); ++unit)
+      EXPECT_EQ(reducer.owned(unit).to_vector<float>(), expected(unit, rounds, skip)) << units[unit]->name();
+  }
+
+  Communicator& ranks;
+  test::Units units = test::small_units();
+  Reducer reducer;
+};
+
+/// Calls body(rank, stage) for stages, rank counts, buckets, overlap and dtypes on the wire.
+template <class Body>
+void on_every_layout(const Body& body) {
+  for (const int ranks : {1, 2, 3})
+    for (const int stage : {0, 1, 2, 3})
+      for (const int64_t bucket : {kNoBuckets, kOneBucket})
+        for (const DType wire : {DType::f32, DType::bf16}) {
+          SCOPED_TRACE(fmt::format("{} ranks, stage {}, bucket {}, wire {}", ranks, stage, bucket, name_of(wire)));
+          run_ranks(ranks, [&](Communicator& group, const Context& context) {
+            Rank rank(group, context,
+                      {.policy = Policy::stage(stage).for_ranks(ranks),
+                       .wire = wire,
+                       .overlap = (stage + ranks) % 2 == 0,
+                       .bucket = bucket});
+            body(rank);
+          });
+        }
+}
+
+TEST(Reducer, every_rank_gets_its_interval_of_the_sum) {
+  on_every_layout([](Rank& rank) {
+    for (const int step : {0, 1, 2}) {
+      rank.micro_batch(true, step);
+      rank.reducer.settle();
+      rank.expect_sums({step});
+      rank.reducer.reset();
+    }
+  });
+}
+
+TEST(Reducer, micro_batches_are_added_up) {
+  on_every_layout([](Rank& rank) {
+    rank.micro_batch(false, 0);
+    rank.micro_batch(false, 1);
+    rank.micro_batch(true, 2);
+    rank.reducer.settle();
+    rank.expect_sums({0, 1, 2});
+  });
+}
+
+TEST(Reducer, a_parameter_that_nobody_wrote_has_the_gradient_zero) {
+  on_every_layout([](Rank& rank) {
+    rank.micro_batch(true, 0);  // leaves values where the next step must not find them
+    rank.reducer.settle();
+    rank.reducer.reset();
+    rank.micro_batch(true, 1, "second.weight");
+    rank.reducer.settle();
+    rank.expect_sums({1}, "second.weight");
+  });
+}
+
+TEST(Reducer, without_optimizer_sharding_every_rank_has_the_whole_sum) {
+  for (const int64_t bucket : {kNoBuckets, kOneBucket})
+    run_ranks(3, [&](Communicator& group, const Context& context) {
+      Rank rank(group, context, {.policy = Policy::stage(0), .bucket = bucket});
+      rank.micro_batch(true, 0);
+      rank.reducer.settle();
+      for (size_t unit = 0; unit < rank.units.size(); ++unit) {
+        const std::vector<float> whole = rank.reducer.reduced(unit).to_vector<float>();
+        for (int64_t i = 0; i < rank.units[unit]->numel(); ++i) {
+          float sum = 0;
+          for (int peer = 0; peer < 3; ++peer) sum += gradient_at(unit, i, peer, 0);
+          ASSERT_EQ(whole[static_cast<size_t>(i)], sum) << rank.units[unit]->name() << " " << i;
+        }
+      }
+    });
+}
+
+TEST(Reducer, a_bucket_takes_as_many_units_as_it_holds_in_one_collective) {
+  for (const int stage : {0, 1, 2, 3})
+    run_ranks(2, [&](Communicator& group, const Context& context) {
+      for (const auto& [bucket, collectives] : {std::pair(kNoBuckets, 3), {int64_t{256}, 2}, {kOneBucket, 1}}) {
+        Rank rank(group, context, {.policy = Policy::stage(stage), .bucket = bucket});
+        const int64_t before = group.traffic()[Collective::reduce_scatter].calls;
+        rank.micro_batch(true, 0);
+        rank.reducer.settle();
+        EXPECT_EQ(rank.reducer.buckets(), static_cast<size_t>(collectives));
+        EXPECT_EQ(group.traffic()[Collective::reduce_scatter].calls - before, collectives);
+        rank.expect_sums({0});
+      }
+    });
+}
+
+TEST(Reducer, only_gradient_sharding_reduces_before_the_last_micro_batch) {
+  for (const int stage : {0, 1, 2, 3})
+    run_ranks(2, [&](Communicator& group, const Context& context) {
+      Rank rank(group, context, {.policy = Policy::stage(stage)});
+      rank.micro_batch(false, 0);
+      EXPECT_EQ(group.traffic()[Collective::reduce_scatter].calls, stage >= 2 ? 3 : 0);
+      rank.reducer.settle();
+    });
+}
+
+TEST(Reducer, with_gradient_sharding_only_shards_stay) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
+    Rank rank(group, context, {.policy = Policy::stage(2)});
+    const MemoryLedger& ledger = context.memory->ledger();
+    const int64_t shards = ledger.current(Category::gradients);
+    rank.micro_batch(true, 0);
+    EXPECT_GT(ledger.peak(Category::gradients), shards);
+    rank.reducer.settle();
+    EXPECT_EQ(ledger.current(Category::gradients), shards);
+  });
+}
+
+TEST(Reducer, adjacent_parameters_are_one_sink_everywhere_or_nowhere) {
+  run_ranks(1, [](Communicator& group, const Context& context) {
+    Rank rank(group, context, {});
+    const GradSink both = rank.reducer.sink(1, 0, 1);
+    EXPECT_EQ(both.into.numel(), 5 + 7 * 9);
+    EXPECT_FALSE(both.accumulate);
+    EXPECT_TRUE(rank.reducer.sink(1, 0, 1).accumulate) << "the second writer adds";
+    EXPECT_THAT(test::message_of<Error>([&] { rank.reducer.sink(1, 1, 2); }), HasSubstr("unit second"));
+    rank.reducer.reset();
+    EXPECT_FALSE(rank.reducer.sink(1, 1, 2).accumulate) << "a new step begins with nothing";
+  });
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,137 @@
+// Parameters are whole while they are leased, and where they are stored is what the policy says.
+#include "nought/zero/residency.h"
+
+#include "support/message_of.h"
+#include "support/small_units.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+
+namespace nought {
+namespace {
+
+using testing::HasSubstr;
+
+float value_at(size_t unit, int64_t i) { return static_cast<float>(static_cast<int64_t>(unit) * 1000 + i); }
+
+/// Residency of the small Units, where each rank has written what it owns.
+struct Rank {
+  Rank(Communicator& ranks, const Context& context, int stage, int64_t bucket = 0)
+      : ranks(ranks),
+        memory(*context.memory),
+        residency(context, ranks, Policy::stage(stage).for_ranks(ranks.size()), DType::f32, bucket, units) {
+    for (size_t unit = 0; unit < units.size(); ++unit) write_owned(unit, 0);
+  }
+  void write_owned(size_t unit, float more) {
+    const Tensor owned = residency.owned(unit);
+    const int64_t begin = residency.partition(unit).owned(ranks.rank()).begin;
+    for (int64_t i = 0; i < owned.numel(); ++i) owned.data<float>()[i] = value_at(unit, begin + i) + more;
+  }
+  void expect_whole(size_t unit, float more) {
+    const std::vector<float> whole = residency.whole(unit).to_vector<float>();
+    ASSERT_EQ(static_cast<int64_t>(whole.size()), residency.partition(unit).padded());
+    for (int64_t i = 0; i < units[unit]->numel(); ++i)
+      ASSERT_EQ(whole[static_cast<size_t>(i)], value_at(unit, i) + more) << units[unit]->name() << " " << i;
+  }
+  int64_t gathers() const { return ranks.traffic()[Collective::all_gather].calls; }
+  int64_t bytes() const { return memory.ledger().current(Category::parameters); }
+
+  Communicator& ranks;
+  Memory& memory;
+  test::Units units = test::small_units();
+  Residency residency;
+};
+
+TEST(Residency, a_lease_makes_a_unit_whole_and_its_end_gives_the_memory_back) {
+  for (const auto& [ranks, stage] : {std::pair(1, 0), {1, 3}, {2, 3}, {3, 3}})
+    run_ranks(ranks, [&, stage = stage](Communicator& group, const Context& context) {
+      Rank rank(group, context, stage);
+      const bool sharded = group.size() > 1;
+      const int64_t stored = rank.bytes();
+      for (size_t unit = 0; unit < rank.units.size(); ++unit) {
+        rank.residency.lease(unit);
+        rank.expect_whole(unit, 0);
+        EXPECT_EQ(rank.bytes() - stored, sharded ? 4 * rank.residency.partition(unit).padded() : 0);
+        rank.residency.release(unit);
+        EXPECT_EQ(rank.bytes(), stored);
+      }
+      EXPECT_EQ(rank.gathers(), sharded ? 3 : 0);
+    });
+}
+
+TEST(Residency, an_update_reaches_every_rank_alone_or_in_buckets) {
+  for (const int stage : {1, 2})
+    for (const auto& [bucket, collectives] : {std::pair(int64_t{0}, 3), {int64_t{256}, 2}, {int64_t{1'000'000}, 1}})
+      run_ranks(2, [&, bucket = bucket, collectives = collectives](Communicator& group, const Context& context) {
+        Rank rank(group, context, stage, bucket);
+        for (const float update : {1.f, 2.f}) {
+          for (size_t unit = 0; unit < rank.units.size(); ++unit) rank.write_owned(unit, update);
+          const int64_t before = rank.gathers();
+          rank.residency.exchange_updates();
+          EXPECT_EQ(rank.gathers() - before, collectives);
+          for (const size_t unit : {2, 0, 1}) {  // in whatever order they are leased
+            rank.residency.lease(unit);
+            rank.expect_whole(unit, update);
+            rank.residency.release(unit);
+          }
+        }
+        rank.residency.settle();
+      });
+}
+
+TEST(Residency, nothing_is_exchanged_where_all_have_it_or_nobody_keeps_it) {
+  for (const int stage : {0, 3})
+    run_ranks(2, [&](Communicator& group, const Context& context) {
+      Rank rank(group, context, stage);
+      rank.residency.exchange_updates();
+      EXPECT_EQ(rank.gathers(), 0);
+    });
+}
+
+TEST(Residency, leases_nest_and_a_prefetch_is_the_gather_of_the_lease) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
+    Rank rank(group, context, 3);
+    Residency& residency = rank.residency;
+    residency.prefetch(1);
+    residency.prefetch(1);
+    residency.lease(1);
+    residency.lease(1);
+    residency.prefetch(1);
+    EXPECT_EQ(rank.gathers(), 1);
+    residency.release(1);
+    rank.expect_whole(1, 0);
+    residency.release(1);
+    residency.lease(1);
+    EXPECT_EQ(rank.gathers(), 2) << "the last release gave it away";
+    residency.release(1);
+  });
+}
+
+TEST(Residency, each_rank_stores_its_shard_or_everything) {
+  for (const int stage : {0, 1, 2, 3})
+    run_ranks(3, [&](Communicator& group, const Context& context) {
+      Rank rank(group, context, stage);
+      for (size_t unit = 0; unit < rank.units.size(); ++unit) {
+        const Partition& partition = rank.residency.partition(unit);
+        EXPECT_EQ(rank.residency.stored(unit).numel(), stage == 3 ? partition.shard() : partition.padded());
+        EXPECT_EQ(rank.residency.owned(unit).numel(), partition.shard());
+      }
+      EXPECT_EQ(rank.residency.sharded(), stage == 3);
+    });
+}
+
+TEST(Residency, what_is_not_leased_is_neither_read_nor_released) {
+  for (const int stage : {0, 3})
+    run_ranks(2, [&](Communicator& group, const Context& context) {
+      Rank rank(group, context, stage);
+      EXPECT_THAT(test::message_of<Error>([&] { rank.residency.whole(1); }), HasSubstr("second"));
+      EXPECT_THAT(test::message_of<Error>([&] { rank.residency.release(1); }), HasSubstr("second"));
+      rank.residency.prefetch(1);
+      EXPECT_THROW(rank.residency.whole(1), Error) << "on its way is not yet there";
+      rank.residency.settle();
+    });
+}
+
+}  // namespace
+}  // namespace nought

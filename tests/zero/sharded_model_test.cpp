@@ -1,0 +1,174 @@
+// ShardedModel turns the events of a walk over Units into leases, prefetches and reductions.
+#include "nought/zero/sharded_model.h"
+
+#include "support/small_units.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+
+namespace nought {
+namespace {
+
+using testing::ElementsAre;
+
+/// Three Units; the last borrows the first, as a head does with a tied embedding. It has no loss: tests walk by hand.
+class ThreeUnits final : public Model {
+ public:
+  ThreeUnits() {
+    add_unit("first").add("first.weight", {37, 3}, Init::normal(0.5));
+    add_unit("second").add("second.weight", {7, 9}, Init::normal(0.5));
+    Unit& third = add_unit("third");
+    third.add("third.scale", {1}, Init::ones());
+    third.borrow(*units()[0]);
+  }
+  Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
+};
+
+/// The elements that it is asked for; every value is the parameter's first letter's code plus its index.
+struct CountingSource final : StateSource {
+  void fill(StateKind, const Parameter& parameter, Interval interval, const Tensor& destination) const override {
+    asked += interval.size();
+    visit_float(destination.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      for (int64_t i = 0; i < interval.size(); ++i)
+        destination.data<T>()[i] = T(static_cast<float>(parameter.name[0] + interval.begin + i));
+    });
+  }
+  mutable int64_t asked = 0;
+};
+
+void for_each_stage(int ranks, const std::function<void(int, Communicator&, const Context&)>& body) {
+  for (const int stage : {0, 1, 2, 3}) {
+    SCOPED_TRACE(fmt::format("stage {}", stage));
+    run_ranks(ranks, [&](Communicator& group, const Context& context) { body(stage, group, context); });
+  }
+}
+
+TEST(ShardedModel, a_rank_loads_what_it_keeps_and_all_see_the_whole) {
+  for (const bool training : {true, false})
+    for_each_stage(2, [&](int stage, Communicator& group, const Context& context) {
+      ThreeUnits units;
+      ShardedModel model(context, group, units, {.policy = Policy::stage(stage), .training = training});
+      const CountingSource source;
+      model.load(source);
+      if (!training) {  // parameters alone, no states
+        EXPECT_EQ(stage == 3, source.asked < units.parameter_count());
+      }
+      for (size_t unit = 0; unit < 3; ++unit)
+        model.with_parameters(unit, [&](const Tensor& whole) {
+          ASSERT_EQ(whole.numel(), units.units()[unit]->numel());
+          const char letter = units.units()[unit]->name()[0];
+          for (int64_t i = 0; i < whole.numel(); ++i) ASSERT_EQ(whole.data<float>()[i], static_cast<float>(letter + i));
+        });
+    });
+}
+
+TEST(ShardedModel, a_pass_leases_its_unit_and_the_borrowed_one_and_prefetches_the_next) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
+    for (const bool overlap : {true, false}) {
+      ThreeUnits units;
+      ShardedModel model(context, group, units, {.policy = Policy::stage(3), .overlap = overlap});
+      model.load(InitialState(1));
+      const int64_t before = group.traffic()[Collective::all_gather].calls;
+      const auto gathers = [&] { return group.traffic()[Collective::all_gather].calls - before; };
+      const auto unit = [&](size_t i) -> Unit& { return *units.units()[i]; };
+      EXPECT_THROW(model.values(unit(0)), Error);
+      model.before_forward(unit(0));
+      EXPECT_EQ(gathers(), overlap ? 2 : 1);
+      EXPECT_EQ(model.values(unit(0)).numel(), model.residency().partition(0).padded());
+      model.after_forward(unit(0));
+      EXPECT_THROW(model.values(unit(0)), Error);
+      model.before_forward(unit(2));
+      EXPECT_NO_THROW(model.values(unit(0))) << "the borrowed one";
+      EXPECT_EQ(gathers(), overlap ? 4 : 3);
+      model.after_forward(unit(2));
+      model.before_backward(unit(2));
+      EXPECT_EQ(gathers(), overlap ? 6 : 5) << "both again; the Unit before was prefetched on the way there";
+      model.settle();
+    }
+  });
+}
+
+TEST(ShardedModel, says_what_is_at_work) {
+  const auto self = make_self_communicator();
+  const Context context = Context::reference();
+  ThreeUnits units;
+  ShardedModel model(context, *self, units, {});
+  Unit& second = *units.units()[1];
+  EXPECT_EQ(model.at_work(), "before the first Unit, forward");
+  model.before_forward(second);
+  EXPECT_EQ(model.at_work(), "second, forward");
+  model.enter_part("attention");
+  model.enter_part("norm");
+  EXPECT_EQ(model.at_work(), "second.attention.norm, forward");
+  model.leave_part();
+  model.leave_part();
+  model.after_forward(second);
+  model.before_backward(second);
+  EXPECT_EQ(model.at_work(), "second, backward");
+}
+
+TEST(ShardedModel, gradients_are_summed_gathered_and_forgotten) {
+  for_each_stage(2, [](int stage, Communicator& group, const Context& context) {
+    ThreeUnits units;
+    ShardedModel model(context, group, units, {.policy = Policy::stage(stage)});
+    model.load(InitialState(1));
+    const auto walk_back = [&](float value) {
+      model.begin_micro_batch(true);
+      for (size_t i = 3; i-- > 0;) {
+        Unit& unit = *units.units()[i];
+        model.before_backward(unit);
+        const GradSink sink = model.gradient(unit, 0, 0);
+        EXPECT_FALSE(sink.accumulate);
+        for (float& element : sink.into.span<float>()) element = value * static_cast<float>(1 + group.rank());
+        model.after_backward(unit);
+      }
+      double squares = model.finish_gradients();
+      model.sum_over_ranks(std::span(&squares, 1));
+      return squares;
+    };
+    const double count = static_cast<double>(units.parameter_count());
+    EXPECT_DOUBLE_EQ(walk_back(1), 9 * count);
+    EXPECT_EQ(model.gather_gradients(1).to_vector<float>(), std::vector<float>(7 * 9, 3));
+    model.discard_gradients();
+    EXPECT_DOUBLE_EQ(walk_back(2), 36 * count) << "nothing of the discarded ones is left";
+    model.update(1e-3, 1);
+    EXPECT_DOUBLE_EQ(walk_back(1), 9 * count);
+    EXPECT_EQ(model.optimizer().updates(), 1);
+  });
+}
+
+TEST(ShardedModel, without_training_nobody_wants_gradients) {
+  const auto self = make_self_communicator();
+  const Context context = Context::reference();
+  ThreeUnits units;
+  ShardedModel model(context, *self, units, {.training = false});
+  EXPECT_FALSE(model.gradient(*units.units()[1], 0, 0));
+  EXPECT_EQ(context.memory->ledger().current(Category::gradients), 0);
+  EXPECT_EQ(context.memory->ledger().current(Category::optimizer), 0);
+}
+
+TEST(ShardedModel, values_are_reduced_over_the_ranks) {
+  run_ranks(3, [](Communicator& group, const Context& context) {
+    ThreeUnits units;
+    ShardedModel model(context, group, units, {.policy = Policy::stage(2)});
+    std::vector<double> values{1.0 + group.rank(), -2.0};
+    model.sum_over_ranks(values);
+    EXPECT_THAT(values, ElementsAre(6, -6));
+    values = {1.0 + group.rank(), -static_cast<double>(group.rank())};
+    model.max_over_ranks(values);
+    EXPECT_THAT(values, ElementsAre(3, 0));
+  });
+}
+
+TEST(ShardedModel, its_units_are_free_when_it_is_gone) {
+  const auto self = make_self_communicator();
+  const Context context = Context::reference();
+  ThreeUnits units;
+  { const ShardedModel model(context, *self, units, {}); }
+  EXPECT_THROW(units.units()[0]->store(), Error);
+}
+
+}  // namespace
+}  // namespace nought
