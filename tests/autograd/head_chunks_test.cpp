@@ -1,5 +1,5 @@
 // Logits that take more than one chunk: small vocabularies never need a second one.
-#include "autograd/gradient_check.h"
+#include "support/gradient_check.h"
 #include "support/local_store.h"
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace nought {
 namespace {
 
-using testing::LocalStore;
+using test::LocalStore;
 
 struct Result {
   double loss = 0;

@@ -13,6 +13,8 @@
 namespace nought {
 namespace {
 
+using test::Ended;
+using test::run_program;
 using test::TempFolder;
 using ::testing::HasSubstr;
 using ::testing::Not;

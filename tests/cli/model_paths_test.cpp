@@ -10,8 +10,10 @@ namespace nought {
 namespace {
 
 namespace fs = std::filesystem;
+using test::Ended;
+using test::golden_folder;
+using test::run_program;
 using test::TempFolder;
-using testing::golden_folder;
 using ::testing::HasSubstr;
 
 Ended run(const std::string& arguments) { return run_program(NOUGHT_PROGRAM " " + arguments); }

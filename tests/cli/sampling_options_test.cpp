@@ -5,6 +5,9 @@
 namespace nought {
 namespace {
 
+using test::Ended;
+using test::run_program;
+
 /// The ids that follow, of a model whose tokens are bytes.
 std::string generated(const std::string& options) {
   const Ended run = run_program(fmt::format("{} generate {}/open/llama --ids 5,9,200 --max-new-tokens 20 {}",

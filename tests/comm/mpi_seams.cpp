@@ -5,12 +5,14 @@
 #include <string_view>
 #include <thread>
 
-#include "comm/values.h"
+#include "support/rank_values.h"
 
 #include "nought/comm/mpi.h"
 
 namespace nought {
 namespace {
+
+using namespace test;
 
 /// Kernels whose sums take long: a chunk of a peer that is overwritten meanwhile was given back too early.
 class SlowSums final : public Kernels {

@@ -2,14 +2,14 @@
 // comparing them with each other cannot show it wrong. Here every key of a query is asked whether it is seen.
 #include <cmath>
 
-#include "kernels/helpers.h"
+#include "support/kernel_test.h"
 
 #include "nought/kernels/cpu/cpu.h"
 
 namespace nought {
 namespace {
 
-using namespace testing;
+using namespace test;
 
 /// The definition of transformers' masks (masking_utils.py): causal, and at most `window` keys with the query's own.
 bool sees(int64_t query_position, int64_t key, bool causal, int64_t window) {

@@ -15,7 +15,7 @@ using ::testing::UnorderedElementsAre;
 
 /// The names of the parameters that decay, or of those that do not; of the first layer only.
 std::set<std::string> names_of(const std::string& folder, bool decay) {
-  const Decoder decoder(ModelConfig::from_folder(testing::golden_folder(folder)));
+  const Decoder decoder(ModelConfig::from_folder(test::golden_folder(folder)));
   std::set<std::string> names;
   for (const auto& unit : decoder.units())
     for (const Parameter& parameter : unit->parameters())
@@ -49,13 +49,13 @@ class WeightDecayOf : public ::testing::TestWithParam<const char*> {};
 /// By name: what Trainer.get_decay_parameter_names leaves out, and the sinks of attention, which are scores.
 TEST_P(WeightDecayOf, all_parameters_follows_from_their_names) {
   const std::regex left_out(R"(bias|norm|\.ln_[12f]\.|sinks)");
-  const Decoder decoder(ModelConfig::from_folder(testing::golden_folder(GetParam())));
+  const Decoder decoder(ModelConfig::from_folder(test::golden_folder(GetParam())));
   for (const auto& unit : decoder.units())
     for (const Parameter& parameter : unit->parameters())
       EXPECT_EQ(parameter.decay, !std::regex_search(parameter.name, left_out)) << parameter.name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, WeightDecayOf, ::testing::ValuesIn(testing::kGoldenFamilies), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Families, WeightDecayOf, ::testing::ValuesIn(test::kGoldenFamilies), [](const auto& info) {
   return std::string(info.param).substr(std::string_view("open/").size());
 });
 

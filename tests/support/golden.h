@@ -5,13 +5,14 @@
 #include <cmath>
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "nought/io/safetensors.h"
 
 namespace nought::test {
 
-inline std::string golden_folder(const std::string& name) { return std::string(NOUGHT_GOLDEN_DIR) + "/" + name; }
+inline std::string golden_folder(const std::string& name) { return fmt::format("{}/{}", NOUGHT_GOLDEN_DIR, name); }
 
 /// Every folder of tests/golden/open: one or more for each family.
 inline constexpr const char* kGoldenFamilies[] = {"open/deepseek_v2",   "open/deepseek_v2_lite",

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "models/gguf_reader.h"
+#include "support/gguf_reader.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -89,7 +89,7 @@ TEST(LargeTensors, weights_of_several_blocks_convert_to_gguf_with_their_rows_in_
   const TempFolder folder;
   const auto memory = Memory::create();
   convert_to_gguf(ModelSource(write_model(folder)), folder / "x.gguf", GgufType::f32, *memory);
-  const testing::GgufFile file(test::read_bytes(folder / "x.gguf"));
+  const test::GgufFile file(test::read_bytes(folder / "x.gguf"));
   constexpr int64_t kRow = 2080, kHead = 130;
   const std::vector<double> query = file.read("blk.0.attn_q.weight"), out = file.read("blk.0.attn_output.weight");
   ASSERT_EQ(static_cast<int64_t>(query.size()), kRow * kRow);

@@ -9,9 +9,9 @@ namespace nought {
 namespace {
 
 namespace fs = std::filesystem;
+using test::golden_folder;
 using test::message_of;
 using test::TempFolder;
-using testing::golden_folder;
 using ::testing::HasSubstr;
 
 /// Saves the weights of a golden model as FOLDER/checkpoint-STEP.

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <functional>
 
-#include "zero/optimizer_reference.h"
+#include "support/optimizer_reference.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
