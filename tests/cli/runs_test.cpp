@@ -217,11 +217,11 @@ TEST(Runs, fp16_skips_what_overflows_says_so_and_resumes_bit_for_bit) {
   TempFolder folder;
   write_run(folder);
   const std::string fp16 =
-      "--ranks 2 --set training.fp16=true --set deepspeed.fp16.initial_scale_power=24 --set "
-      "deepspeed.fp16.hysteresis=1 --set training.max_steps=14 --set training.save_steps=8";
+      "--ranks 2 --set training.fp16=true --set deepspeed.fp16.initial_scale_power=20 --set "
+      "deepspeed.fp16.hysteresis=1 --set training.max_steps=10 --set training.save_steps=6";
   const Ended run = run_program(train_command(folder, fp16));
   ASSERT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_NE(run.out.find("OVERFLOW at loss scale 1.67772e+07: the update is skipped (1 so far), the scale is "),
+  EXPECT_NE(run.out.find("OVERFLOW at loss scale 1.04858e+06: the update is skipped (1 so far), the scale is "),
             std::string::npos)
       << run.out;
   const auto scales_of = [&] {
@@ -231,18 +231,18 @@ TEST(Runs, fp16_skips_what_overflows_says_so_and_resumes_bit_for_bit) {
     return scales;
   };
   const auto scales = scales_of();
-  ASSERT_EQ(scales.size(), 14u);
-  EXPECT_EQ(scales.front(), std::pair(16777216.0, true));
-  EXPECT_EQ(scales[1].first, 8388608.0);
+  ASSERT_EQ(scales.size(), 10u);
+  EXPECT_EQ(scales.front(), std::pair(1048576.0, true));
+  EXPECT_EQ(scales[1].first, 524288.0);
   // Steps of both kinds lie before the checkpoint that is resumed, and updates behind it.
-  EXPECT_TRUE(!scales[7].second && !scales[13].second) << "all steps overflow, so the test says little";
+  EXPECT_TRUE(!scales[5].second && !scales[9].second) << "all steps overflow, so the test says little";
   const std::vector<double> losses = losses_of(folder);
   EXPECT_LT(losses.back(), losses.front());
-  ASSERT_TRUE(fs::exists(folder / "out/checkpoint-8"));
-  fs::remove_all(folder / "out/checkpoint-14");
+  ASSERT_TRUE(fs::exists(folder / "out/checkpoint-6"));
+  fs::remove_all(folder / "out/checkpoint-10");
   const Ended resumed = run_program(train_command(folder, fp16 + " --resume"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  ASSERT_TRUE(fs::exists(folder / "out/checkpoint-14")) << "the resumed run made no step";
+  ASSERT_TRUE(fs::exists(folder / "out/checkpoint-10")) << "the resumed run made no step";
   EXPECT_EQ(losses_of(folder), losses);
   EXPECT_EQ(scales_of(), scales);
 }

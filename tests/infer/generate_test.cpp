@@ -58,6 +58,22 @@ INSTANTIATE_TEST_SUITE_P(Families, GenerateFamily,
                                            "open/deepseek_v2", "open/phi3_longrope", "open/gpt_oss"),
                          [](const auto& info) { return std::string(info.param).substr(5); });
 
+TEST(Generate, each_token_is_drawn_by_its_place_in_the_reply) {
+  Loaded loaded("open/llama");
+  const SamplingParameters sampling{.temperature = 1.5, .seed = 4};
+  std::vector<int32_t> ids = kPrompts[0];
+  const auto reply = loaded.run({ids}, {.max_new_tokens = 12, .sampling = sampling})[0];
+  ASSERT_EQ(reply.size(), 12u);
+  for (size_t i = 0; i < reply.size(); ++i) {
+    const auto length = static_cast<int64_t>(ids.size());
+    const Tensor all =
+        loaded.decoder.logits(loaded.context, {Tensor::of<int32_t>(*loaded.context.memory, {1, length}, ids), {}});
+    const std::vector<float> last = all.slice(length - 1, length).to_vector<float>();
+    EXPECT_EQ(reply[i], sample_token(last, sampling, i)) << "token " << i;
+    ids.push_back(reply[i]);
+  }
+}
+
 TEST(Generate, a_stop_id_ends_its_own_sequence_and_no_other) {
   Loaded loaded("open/llama");
   GenerateOptions options{.max_new_tokens = 10, .sampling = {.temperature = 0}};
