@@ -10,6 +10,9 @@ endif()
 
 add_library(nought_options INTERFACE)
 target_compile_options(nought_options INTERFACE $<BUILD_INTERFACE:-Wall -Wextra -Wpedantic>)
+if(NOUGHT_WERROR)
+  target_compile_options(nought_options INTERFACE $<BUILD_INTERFACE:-Werror>)
+endif()
 if(NOUGHT_SANITIZE)
   target_compile_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE} -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Runs the fast test programs under the address and undefined-behaviour sanitizers: everything below a training run.
+#
+# The rest of the suite runs under them too, but takes long: scripts/test.sh asan
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+folders=(base tensor kernels autograd comm optim zero models data fuzz)
+
+"$root/scripts/build.sh" asan "${folders[@]/#/test_}" test_comm_mpi
+
+cd "$root"
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+pattern=$(IFS='|' && echo "^(${folders[*]})/")
+ctest --preset asan --parallel "$(nproc)" --tests-regex "$pattern" --no-tests=error </dev/null

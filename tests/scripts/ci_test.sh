@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# ci.sh runs every part, goes on after a failure, leaves out what needs a part that failed, and ends with CTest's summary:
+# ci_test.sh SCRIPT
+set -euo pipefail
+house=$(mktemp -d)
+trap 'rm -rf "$house"' EXIT
+mkdir "$house/scripts"
+cp "$1" "$house/scripts/ci.sh"
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+# part_does SCRIPT COMMANDS: the stand-in for a part's script.
+part_does() {
+  printf '#!/bin/sh\necho "$(basename "$0") $*" >>"%s/ran"\n%s\n' "$house" "$2" >"$house/scripts/$1"
+  chmod +x "$house/scripts/$1"
+}
+
+# expect_run CODE RAN [PART]...: ci.sh ends with this exit code after running these commands.
+expect_run() {
+  local code=$1 ran=$2 status=0
+  shift 2
+  : >"$house/ran"
+  "$house/scripts/ci.sh" "$@" >"$house/out" 2>&1 || status=$?
+  [[ $status -eq $code ]] || fail "exit code $status, expected $code: $(<"$house/out")"
+  [[ $(paste -sd '|' "$house/ran") == "$ran" ]] || fail "ran $(paste -sd '|' "$house/ran"), expected $ran"
+}
+
+expect_shown() { grep -Eq -- "$1" "$house/out" || fail "not shown: $1 in $(<"$house/out")"; }
+
+for script in install-deps.sh check-includes.sh check-format.sh build.sh check-sanitizers.sh check-clang.sh; do
+  part_does "$script" ''
+done
+part_does test.sh 'printf "1/2 Test passed\n\n100%% tests passed, 0 tests failed out of 2\n\nTotal Test time (real) = 1 sec\n"'
+
+before='install-deps.sh dev|check-includes.sh |check-format.sh |build.sh release -DNOUGHT_WERROR=ON'
+expect_run 0 "$before|test.sh release|check-sanitizers.sh |check-clang.sh "
+expect_shown '^install +[0-9]+ s  passed$'
+expect_shown '^clang +[0-9]+ s  passed$'
+[[ $(tail -n 3 "$house/out" | paste -sd '|') == '100% tests passed, 0 tests failed out of 2||Total Test time (real) = 1 sec' ]] ||
+  fail "the summary of the tests is not at the end: $(<"$house/out")"
+
+part_does test-on.sh ''
+expect_run 0 "$before|test.sh release|check-sanitizers.sh |check-clang.sh |test-on.sh haswell"
+
+part_does build.sh 'exit 3'
+expect_run 1 "$before|check-sanitizers.sh |check-clang.sh "
+expect_shown '^build .*FAILED with exit code 3$'
+expect_shown '^tests .*not run, as build did not pass$'
+expect_shown '^haswell .*not run, as build did not pass$'
+[[ $(tail -n 1 "$house/out") == 'ci: failed'* ]] || fail "the last line does not say that it failed: $(<"$house/out")"
+
+expect_run 0 'check-clang.sh |test.sh release' clang tests
+part_does test.sh 'printf "50%% tests passed, 1 tests failed out of 2\nThe following tests FAILED:\n"; exit 8'
+expect_run 1 'test.sh release' tests
+expect_shown '^The following tests FAILED:$'
+expect_run 2 '' tsets
+
+echo "every part is run and reported"
