@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/models/flops.h"
-#include "nought/plan/formulas.h"
 
 namespace nought {
 namespace {
@@ -42,18 +41,6 @@ Layout bf16_on(int ranks, int64_t seq_length) {
 
 int64_t in(const std::array<int64_t, kNumCategories>& bytes, Category category) {
   return bytes[static_cast<size_t>(category)];
-}
-
-TEST(Formulas, zero_paper_table_of_7_5b_on_64_ranks) {
-  const double expected[] = {120, 31.4, 16.6, 1.9};
-  for (int stage = 0; stage <= 3; ++stage)
-    EXPECT_NEAR(model_state_bytes(7.5e9, 64, Policy::stage(stage)) / kGB, expected[stage], 0.05) << stage;
-}
-
-TEST(Formulas, twelve_bytes_per_parameter_of_7b_on_8_ranks) {
-  const double expected[] = {84, 35, 22.75, 10.5};
-  for (int stage = 0; stage <= 3; ++stage)
-    EXPECT_DOUBLE_EQ(model_state_bytes(7e9, 8, Policy::stage(stage), {.optimizer = 8}) / kGB, expected[stage]) << stage;
 }
 
 TEST(Predict, model_states_of_7_5b_on_64_ranks_are_those_of_the_zero_paper) {

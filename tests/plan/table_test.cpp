@@ -1,9 +1,11 @@
 // The numbers of a report are the same as text, as JSON and as a chart.
+#include "nought/plan/table.h"
+
+#include "support/plan_report.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/base/text.h"
-#include "nought/plan/chart.h"
 
 namespace nought {
 namespace {
@@ -11,23 +13,8 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-PlanReport report() {
-  const ModelConfig config = ModelConfig::from_json({{"model_type", "gpt2"},
-                                                     {"vocab_size", 50257},
-                                                     {"n_embd", 768},
-                                                     {"n_layer", 12},
-                                                     {"n_head", 12},
-                                                     {"n_positions", 1024}});
-  const Layout layout{.ranks = 8,
-                      .micro_batch = 4,
-                      .seq_length = 1024,
-                      .accumulation = 2,
-                      .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
-  return {config, predict_stages(config, layout), predict_recompute(config, layout.at_stage(2)), int64_t{4} << 30};
-}
-
 TEST(Table, shows_all_stages_side_by_side_with_their_peaks) {
-  const PlanReport plan = report();
+  const PlanReport plan = test::small_report();
   const std::string text = to_text(plan);
   for (const Prediction& each : plan.predictions) {
     EXPECT_THAT(text, HasSubstr(fmt::format("stage {}", each.layout.stage)));
@@ -48,7 +35,7 @@ TEST(Table, work_over_the_peak_is_the_least_time_of_a_step) {
 }
 
 TEST(Table, json_holds_the_exact_numbers) {
-  const PlanReport plan = report();
+  const PlanReport plan = test::small_report();
   const auto json = to_json(plan);
   ASSERT_EQ(json["stages"].size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
@@ -62,18 +49,11 @@ TEST(Table, json_holds_the_exact_numbers) {
 }
 
 TEST(Table, predicted_stands_beside_every_measured_rank) {
-  const PlanReport plan = report();
+  const PlanReport plan = test::small_report();
   const RankMemory& memory = plan.predictions[0].memory;
   const std::string text = memory_table(memory, {memory, memory});
   EXPECT_THAT(text, HasSubstr("predicted"));
   EXPECT_THAT(text, HasSubstr("rank 1"));
-}
-
-TEST(Chart, has_a_bar_for_every_stage_and_the_budget) {
-  const std::string svg = to_svg(report());
-  EXPECT_THAT(svg, ::testing::StartsWith("<svg "));
-  for (const char* part : {">stage 0<", ">stage 3<", ">optimizer<", ">budget 4.00 GiB<", "</svg>"})
-    EXPECT_THAT(svg, HasSubstr(part));
 }
 
 }  // namespace

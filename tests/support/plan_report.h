@@ -1,0 +1,23 @@
+// A report of a small GPT-2 on 8 ranks, for tests of what shows it.
+#pragma once
+
+#include "nought/plan/table.h"
+
+namespace nought::test {
+
+inline PlanReport small_report() {
+  const ModelConfig config = ModelConfig::from_json({{"model_type", "gpt2"},
+                                                     {"vocab_size", 50257},
+                                                     {"n_embd", 768},
+                                                     {"n_layer", 12},
+                                                     {"n_head", 12},
+                                                     {"n_positions", 1024}});
+  const Layout layout{.ranks = 8,
+                      .micro_batch = 4,
+                      .seq_length = 1024,
+                      .accumulation = 2,
+                      .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
+  return {config, predict_stages(config, layout), predict_recompute(config, layout.at_stage(2)), int64_t{4} << 30};
+}
+
+}  // namespace nought::test
