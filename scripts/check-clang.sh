@@ -9,7 +9,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # One shell command per source, from the lines of compile_commands.json that say how to compile it.
 list_commands() {
   sed -n 's/^ *"command": "\(.*\)",$/\1/p' "$root/build/clang-check/compile_commands.json" |
-    sed -e 's/\\\(.\)/\1/g' -e 's/^[^ ]*ccache //' -e 's/ -o [^ ]* -c / -fsyntax-only -Werror -c /' |
+    sed -e 's/\\\(.\)/\1/g' -e 's/^.*ccache //' -e 's/ -o [^ ]* -c / -fsyntax-only -Werror -c /' |
     awk '{ source = $0; sub(/^.* -c /, "", source) } !seen[source]++'
 }
 

@@ -27,7 +27,7 @@ TEST(Table, shows_all_stages_side_by_side_with_their_peaks) {
 }
 
 TEST(Table, work_over_the_peak_is_the_least_time_of_a_step) {
-  PlanReport plan = report();
+  PlanReport plan = test::small_report();
   EXPECT_THAT(to_text(plan), Not(HasSubstr("at the peak")));
   plan.peak_flops = plan.predictions[1].executed_flops / 1.25, plan.peak_name = "fp32 FMA on AVX2";
   EXPECT_THAT(to_text(plan), HasSubstr(" 1.25 s"));
