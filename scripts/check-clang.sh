@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Lets clang++ read every source, without making code, and takes warnings for errors: scripts/check-clang.sh [FILE]...
+# Lets clang++ read every source, without making code, and takes warnings for errors: scripts/check-clang.sh [PATH]...
 #
-# Files: paths as git shows them. With none, all sources are read, each once.
+# Paths of files or folders, as git shows them. With none, all sources are read, each once.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/scripts/configure-clang.sh"

@@ -15,10 +15,10 @@ declare -A command=(
   [build]="scripts/build.sh release -DNOUGHT_WERROR=ON"
   [tests]="scripts/test.sh release"
   [sanitizers]="scripts/check-sanitizers.sh"
-  [clang]="scripts/check-clang.sh"
+  [clang]="scripts/check-clang.sh src examples"
   [haswell]="scripts/test-on.sh haswell"
 )
-declare -A minutes=([install]=10 [includes]=1 [format]=1 [build]=30 [tests]=20 [sanitizers]=15 [clang]=8 [haswell]=8)
+declare -A minutes=([install]=10 [includes]=1 [format]=2 [build]=35 [tests]=25 [sanitizers]=25 [clang]=12 [haswell]=8)
 declare -A needs=([format]=install [build]=install [tests]=build [sanitizers]=install [clang]=install [haswell]=build)
 declare -A result
 

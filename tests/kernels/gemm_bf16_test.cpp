@@ -94,9 +94,9 @@ TEST(GemmBf16, without_the_instructions_a_product_fails) {
 
 TEST(GemmBf16, tiles_that_the_cpu_lacks_are_refused) {
   if (cpu::may_use_amx()) {
-    EXPECT_NO_THROW(cpu::TileSession(cpu::TileUnit::amx));
+    EXPECT_NO_THROW(const cpu::TileSession session(cpu::TileUnit::amx));
   } else {
-    EXPECT_THROW(cpu::TileSession(cpu::TileUnit::amx), DeviceError);
+    EXPECT_THROW(const cpu::TileSession session(cpu::TileUnit::amx), DeviceError);
   }
 }
 
