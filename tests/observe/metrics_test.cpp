@@ -1,0 +1,107 @@
+#include "nought/observe/metrics.h"
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/base/error.h"
+
+namespace nought {
+namespace {
+
+using nlohmann::json;
+using test::TempFolder;
+using testing::ElementsAre;
+
+std::vector<json> lines_of(const TempFolder& folder) {
+  std::vector<json> lines;
+  std::ifstream file(folder / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+StepReport report_of(int64_t step) {
+  return {.step = step, .loss = 1.0 / 3, .grad_norm = 0.1, .lr = 1e-3, .tokens_per_second = 5, .mfu = 0.5};
+}
+
+RunSummary start_of(int64_t first_step) {
+  RunSummary summary;
+  summary.first_step = first_step, summary.max_steps = 10;
+  return summary;
+}
+
+TEST(Metrics, a_line_per_step_whose_numbers_read_back_to_the_same_bits) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(0));
+  writer.on_step(report_of(1));
+  ASSERT_EQ(lines_of(folder).size(), 1u) << "it is on disk at once";
+  const json line = lines_of(folder)[0];
+  EXPECT_EQ(line.at("loss").get<double>(), 1.0 / 3);
+  EXPECT_EQ(line.at("step"), 1);
+  EXPECT_EQ(line.at("skipped"), false);
+  for (const char* asked_for : {"loss_scale", "forward_seconds", "forward_bytes", "nonfinite", "expert_load"})
+    EXPECT_FALSE(line.contains(asked_for)) << asked_for;
+}
+
+TEST(Metrics, what_is_asked_for_has_fields_of_its_own) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(0));
+  StepReport report = report_of(1);
+  report.loss_scale = 1024, report.skipped = true, report.nonfinite = "head";
+  report.breakdown = StepBreakdown{.forward = 1, .backward = 2, .optimizer = 3, .communication = 4, .exposed = 1};
+  report.memory = PhaseMemory{.forward = 10, .backward = 20, .update = 30};
+  report.experts.chosen = {{3, 1}};
+  report.experts.dropped = 1;
+  writer.on_step(report);
+  const json line = lines_of(folder)[0];
+  EXPECT_EQ(line.at("loss_scale"), 1024);
+  EXPECT_EQ(line.at("skipped"), true);
+  EXPECT_EQ(line.at("nonfinite"), "head");
+  EXPECT_EQ(line.at("backward_seconds"), 2);
+  EXPECT_EQ(line.at("communication_hidden"), 0.75);
+  EXPECT_EQ(line.at("update_bytes"), 30);
+  EXPECT_THAT(line.at("expert_load")[0], ElementsAre(3, 1));
+  EXPECT_EQ(line.at("expert_dropped"), 1);
+}
+
+TEST(Metrics, a_validation_is_a_line_with_names_of_its_own) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(0));
+  writer.on_validation(4, {.loss = 0, .targets = 7});
+  const json line = lines_of(folder)[0];
+  EXPECT_EQ(line.at("step"), 4);
+  EXPECT_EQ(line.at("eval_perplexity"), 1);
+  EXPECT_EQ(line.at("eval_targets"), 7);
+  EXPECT_FALSE(line.contains("eval_bits_per_byte")) << "nobody knows how many bytes";
+  EXPECT_FALSE(line.contains("loss"));
+}
+
+TEST(Metrics, a_resumed_run_keeps_the_lines_before_it_and_no_broken_one) {
+  const TempFolder folder;
+  {
+    MetricsWriter writer(folder.path());
+    writer.on_start(start_of(0));
+    for (int64_t step = 1; step <= 4; ++step) writer.on_step(report_of(step));
+    writer.on_validation(2, {});
+  }
+  std::ofstream(folder / "metrics.jsonl", std::ios::app) << "{\"step\": 1, \"lo";  // killed while it wrote
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(2));
+  writer.on_step(report_of(3));
+  std::vector<int64_t> steps;
+  for (const json& line : lines_of(folder)) steps.push_back(line.at("step"));
+  EXPECT_THAT(steps, ElementsAre(1, 2, 2, 3));
+}
+
+TEST(Metrics, a_folder_that_cannot_be_written_is_an_error) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.write("file", "x"));
+  EXPECT_THROW(writer.on_start(start_of(0)), IoError);
+}
+
+}  // namespace
+}  // namespace nought
