@@ -16,9 +16,9 @@ namespace nought {
 namespace {
 
 namespace fs = std::filesystem;
+using test::golden_folder;
 using test::message_of;
 using test::TempFolder;
-using test::golden_folder;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 

@@ -1,8 +1,8 @@
 // What a GGUF file holds, by a reader of its own: llama.cpp's names, orders and keys, and the source's values.
 #include <filesystem>
 
-#include "support/golden.h"
 #include "support/gguf_reader.h"
+#include "support/golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,11 +13,11 @@
 namespace nought {
 namespace {
 
+using test::GgufFile;
+using test::golden_folder;
 using test::message_of;
 using test::TempFolder;
 using ::testing::ElementsAre;
-using test::GgufFile;
-using test::golden_folder;
 using ::testing::HasSubstr;
 
 struct Exported {

@@ -225,7 +225,7 @@ TEST_P(GoldenTraining, five_adamw_steps_follow_torch) {
               const int64_t third = have.numel() / 3;  // q, k, v; Adam normalises the noise of the key part
               for (int64_t part = 0; part < 3; ++part)
                 EXPECT_LE(test::difference(have.flat(part * third, (part + 1) * third),
-                                              want.flat(part * third, (part + 1) * third))
+                                           want.flat(part * third, (part + 1) * third))
                               .max_abs,
                           part == 1 ? 5e-3 : 1e-4)
                     << parameter.name << " part " << part;
