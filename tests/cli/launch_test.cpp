@@ -4,18 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/cli/launch_mpirun.h"
-
 namespace nought {
 namespace {
 
 using test::Ended;
 using test::run_program;
-using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsSupersetOf;
-using ::testing::Not;
 using ::testing::StartsWith;
 
 Ended run_ranks_program(const std::string& arguments, const std::string& environment = "",
@@ -28,43 +22,6 @@ void expect_one_error(const Ended& ended, const std::string& text) {
   EXPECT_EQ(ended.error_lines(), 1) << ended.err;
   EXPECT_THAT(ended.err, StartsWith("nought: error: "));
   EXPECT_THAT(ended.err, HasSubstr(text));
-}
-
-TEST(DivideCores, ranks_share_the_cores_and_have_one_at_least) {
-  EXPECT_EQ(divide_cores({8, 8}, 1), 8);
-  EXPECT_EQ(divide_cores({8, 8}, 3), 2);
-  EXPECT_EQ(divide_cores({2, 2}, 4), 1);
-}
-
-TEST(DivideCores, a_bound_rank_uses_what_it_is_bound_to) {
-  EXPECT_EQ(divide_cores({8, 4}, 2), 4);
-  EXPECT_EQ(divide_cores({8, 1}, 2), 1);
-  EXPECT_EQ(divide_cores({8, 6}, 1), 6);
-}
-
-TEST(MpirunCommand, each_rank_is_bound_to_its_share_of_the_cores) {
-  const MpirunCommand command = mpirun_command(
-      "/bin/mpirun", {.ranks = 3, .hostfile = "", .program = "/bin/nought", .arguments = {"train", "a b"}}, {8, 8},
-      false);
-  EXPECT_THAT(command.arguments, ElementsAre("/bin/mpirun", "-n", "3", "--map-by", "slot:PE=2", "--bind-to", "core",
-                                             "-x", kTerminalVariable, "/bin/nought", "train", "a b"));
-  EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=2"));
-}
-
-TEST(MpirunCommand, more_ranks_than_cores_share_them_unbound) {
-  const MpirunCommand command =
-      mpirun_command("mpirun", {.ranks = 4, .hostfile = "", .program = "nought", .arguments = {}}, {2, 2}, false);
-  EXPECT_THAT(command.arguments, IsSupersetOf({"--oversubscribe", "none"}));
-  EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=1"));
-}
-
-TEST(MpirunCommand, several_machines_divide_their_cores_themselves) {
-  const MpirunCommand command =
-      mpirun_command("mpirun", {.ranks = 0, .hostfile = "hosts", .program = "nought", .arguments = {}}, {2, 2}, false);
-  EXPECT_THAT(command.arguments, IsSupersetOf({"--hostfile", "hosts", "none"}));
-  EXPECT_THAT(command.arguments, Not(Contains("-n")));
-  EXPECT_THAT(command.arguments, Not(Contains("--oversubscribe")));
-  EXPECT_THAT(command.environment, Not(Contains(StartsWith("OMP_NUM_THREADS"))));
 }
 
 TEST(Launch, one_rank_needs_no_mpirun) {

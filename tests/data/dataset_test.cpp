@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/data/token_file.h"
 
 namespace nought {
 namespace {
@@ -28,23 +29,6 @@ std::pair<std::vector<int32_t>, std::vector<int32_t>> sample(const TokenDataset&
   std::vector<int32_t> inputs(static_cast<size_t>(dataset.seq_length())), targets = inputs;
   dataset.sample(index, inputs, targets);
   return {inputs, targets};
-}
-
-TEST(Tokenizer, bytes_go_there_and_back) {
-  const auto tokenizer = make_tokenizer("bytes");
-  const std::string text = "gr\xc3\xbc\xc3\x9f dich\n";
-  const std::vector<int32_t> ids = tokenizer->encode(text);
-  EXPECT_EQ(ids.size(), text.size());
-  EXPECT_EQ(ids[2], 0xc3);
-  EXPECT_EQ(tokenizer->decode(ids), text);
-  EXPECT_THAT(message_of<ConfigError>([&] { tokenizer->decode(std::vector<int32_t>{300}); }), HasSubstr("300"));
-}
-
-TEST(Tokenizer, a_model_must_have_all_its_ids) {
-  const auto tokenizer = make_tokenizer("bytes");
-  tokenizer->check_fits(256);
-  EXPECT_THAT(message_of<ConfigError>([&] { tokenizer->check_fits(255); }), HasSubstr("needs at least 256"));
-  EXPECT_THAT(message_of<ConfigError>([] { make_tokenizer("byte"); }), HasSubstr("did you mean \"bytes\"?"));
 }
 
 TEST(TokenDataset, targets_are_the_inputs_shifted_and_none_is_a_target_twice) {
@@ -146,6 +130,32 @@ TEST(TokenDataset, the_fingerprint_sees_every_token) {
   EXPECT_NE(print({1, 2, 3}), print({1, 2, 4}));
   EXPECT_NE(print({1, 2, 3}), print({2, 1, 3}));
   EXPECT_NE(print({1, 2, 3}), print({1, 2, 3, 0}));
+}
+
+TEST(TokenDataset, masked_tokens_are_ignored_targets) {
+  TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  TokenFileWriter writer(256, tokenizer->fingerprint());
+  writer.add(std::vector<int32_t>{1, 2, 3, 4, 5}, std::vector<uint8_t>{0, 0, 1, 1, 0});
+  writer.write(folder / "a.tokens");
+  const std::vector<std::filesystem::path> files{folder / "a.tokens"};
+  const TokenDataset dataset = TokenDataset::from_files(files, *tokenizer, 4);
+  std::vector<int32_t> inputs(4), targets(4);
+  dataset.sample(0, inputs, targets);
+  EXPECT_THAT(inputs, ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(targets, ElementsAre(-100, 3, 4, -100));
+  EXPECT_FALSE(dataset.all_targets_count());
+  EXPECT_EQ(dataset.num_targets(0), 2);
+}
+
+TEST(TokenDataset, refuses_token_files_of_another_tokenizer) {
+  TempFolder folder;
+  TokenFileWriter writer(1000, 99);
+  writer.add(std::vector<int32_t>{1, 2});
+  writer.write(folder / "a.tokens");
+  const std::vector<std::filesystem::path> files{folder / "a.tokens"};
+  EXPECT_THAT(message_of<ConfigError>([&] { TokenDataset::from_files(files, *make_tokenizer("bytes"), 1); }),
+              HasSubstr("was written with another tokenizer, of 1000 tokens"));
 }
 
 }  // namespace

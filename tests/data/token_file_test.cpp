@@ -2,35 +2,23 @@
 
 #include <cstring>
 
-#include "support/temp_folder.h"
+#include "support/token_stores.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
-#include "nought/data/dataset.h"
 #include "nought/tensor/random.h"
 
 namespace nought {
 namespace {
 
+using test::Ids;
 using test::message_of;
+using test::starts_of;
 using test::TempFolder;
+using test::tokens_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-using Ids = std::vector<int32_t>;
-
-Ids tokens_of(const TokenStore& store) {
-  Ids ids(static_cast<size_t>(store.size()));
-  store.read(0, ids);
-  return ids;
-}
-
-std::vector<int64_t> starts_of(const TokenStore& store, Interval range) {
-  std::vector<int64_t> starts;
-  store.document_starts(range, starts);
-  return starts;
-}
 
 TEST(TokenFile, gives_back_tokens_documents_and_mask) {
   TempFolder folder;
@@ -97,52 +85,6 @@ TEST(TokenFile, damage_is_an_error_and_never_a_crash) {
   EXPECT_GT(refused, 1500);
   EXPECT_THAT(message_of<IoError>([&] { TokenFile(folder.write("c", "text")); }), HasSubstr("is no token file"));
   EXPECT_THAT(message_of<IoError>([&] { TokenFile(folder / "none"); }), HasSubstr("none: cannot open"));
-}
-
-TEST(JoinedTokens, reads_across_its_parts) {
-  TempFolder folder;
-  TokenFileWriter masked(100, 7);
-  masked.add(Ids{1, 2});
-  masked.add(Ids{3}, std::vector<uint8_t>{0});
-  masked.write(folder / "a.tokens");
-  const auto array = std::make_shared<TokenArray>(100);
-  array->begin_document();
-  array->append(Ids{4, 5});
-  const JoinedTokens joined({array, std::make_shared<TokenFile>(folder / "a.tokens"), array});
-  EXPECT_THAT(tokens_of(joined), ElementsAre(4, 5, 1, 2, 3, 4, 5));
-  EXPECT_THAT(starts_of(joined, {0, 7}), ElementsAre(0, 2, 4, 5));
-  EXPECT_THAT(starts_of(joined, {1, 5}), ElementsAre(2, 4));
-  std::vector<uint8_t> mask(3);
-  joined.read_mask(3, mask);
-  EXPECT_THAT(mask, ElementsAre(1, 0, 1));
-  EXPECT_EQ(joined.fingerprint({0, 7}), joined.fingerprint({0, 7}));
-  EXPECT_NE(joined.fingerprint({0, 6}), joined.fingerprint({1, 7}));
-}
-
-TEST(TokenDataset, masked_tokens_are_ignored_targets) {
-  TempFolder folder;
-  const auto tokenizer = make_tokenizer("bytes");
-  TokenFileWriter writer(256, tokenizer->fingerprint());
-  writer.add(Ids{1, 2, 3, 4, 5}, std::vector<uint8_t>{0, 0, 1, 1, 0});
-  writer.write(folder / "a.tokens");
-  const std::vector<std::filesystem::path> files{folder / "a.tokens"};
-  const TokenDataset dataset = TokenDataset::from_files(files, *tokenizer, 4);
-  Ids inputs(4), targets(4);
-  dataset.sample(0, inputs, targets);
-  EXPECT_THAT(inputs, ElementsAre(1, 2, 3, 4));
-  EXPECT_THAT(targets, ElementsAre(-100, 3, 4, -100));
-  EXPECT_FALSE(dataset.all_targets_count());
-  EXPECT_EQ(dataset.num_targets(0), 2);
-}
-
-TEST(TokenDataset, refuses_token_files_of_another_tokenizer) {
-  TempFolder folder;
-  TokenFileWriter writer(1000, 99);
-  writer.add(Ids{1, 2});
-  writer.write(folder / "a.tokens");
-  const std::vector<std::filesystem::path> files{folder / "a.tokens"};
-  EXPECT_THAT(message_of<ConfigError>([&] { TokenDataset::from_files(files, *make_tokenizer("bytes"), 1); }),
-              HasSubstr("was written with another tokenizer, of 1000 tokens"));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/data/ordered_map.h"
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 
@@ -18,7 +17,6 @@ namespace fs = std::filesystem;
 using test::golden_file;
 using test::message_of;
 using test::TempFolder;
-using testing::ElementsAre;
 using testing::HasSubstr;
 
 std::string prose(int sentences, int seed) {
@@ -272,36 +270,6 @@ TEST(Tokenize, bad_conversations_and_binary_files_are_named) {
   EXPECT_THAT(message_of<IoError>([&] { run(options, *tokenizer); }), HasSubstr("b.txt: byte 0 at offset 2"));
   options.inputs = {folder.write("empty.txt", "")};
   EXPECT_THAT(message_of<ConfigError>([&] { run(options, *tokenizer); }), HasSubstr("the input has no text"));
-}
-
-TEST(OrderedMap, uses_in_order_and_throws_the_first_failure_of_that_order) {
-  for (const int threads : {1, 4}) {
-    int made = 0;
-    std::vector<int> used;
-    const auto next = [&]() -> std::optional<int> {
-      if (made == 100) throw std::runtime_error("next");
-      return made++;
-    };
-    const auto map = [&](int broken) {
-      made = 0, used.clear();
-      return message_of<std::runtime_error>([&] {
-        ordered_map(
-            threads, next,
-            [&](int i) {
-              if (i == broken || i == broken + 1) throw std::runtime_error(std::to_string(i));
-              return 2 * i;
-            },
-            [&](int i, int twice) {
-              EXPECT_EQ(twice, 2 * i);
-              used.push_back(i);
-            });
-      });
-    };
-    EXPECT_EQ(map(50), "50");
-    EXPECT_EQ(used.size(), 50u);
-    EXPECT_EQ(map(1000), "next");
-    EXPECT_EQ(used.size(), 100u);
-  }
 }
 
 }  // namespace

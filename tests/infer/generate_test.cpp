@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/infer/text_stream.h"
 #include "nought/train/hf_folder.h"
 
 namespace nought {
@@ -144,30 +143,6 @@ TEST(Generate, prompts_that_do_not_fit_are_errors) {
   const std::vector<int32_t> one{1};
   EXPECT_EQ(small.run(std::span(&one, 1), {.sampling = {.temperature = 0}}, silent)[0].size(), 2u)
       << "a sequence ends when its part of the cache is full";
-}
-
-std::string streamed(const std::vector<std::string>& stops, const std::string& text, std::vector<std::string>* parts) {
-  const auto bytes = make_tokenizer("bytes");
-  TextStream stream(*bytes, stops);
-  std::string all;
-  for (const char c : text) {
-    parts->push_back(stream.push(static_cast<unsigned char>(c)));
-    all += parts->back();
-  }
-  return all + stream.finish();
-}
-
-TEST(TextStream, gives_nothing_that_could_become_a_stop_string) {
-  std::vector<std::string> parts;
-  EXPECT_EQ(streamed({"END", "\n\n"}, "aENbENDc", &parts), "aENb");
-  EXPECT_THAT(parts, ElementsAre("a", "", "", "ENb", "", "", "", ""));
-  parts.clear();
-  EXPECT_EQ(streamed({"END", "\n\n"}, "x\ny\n\nz", &parts), "x\ny");
-  parts.clear();
-  EXPECT_EQ(streamed({"aab"}, "aaab", &parts), "a") << "beginnings may overlap";
-  parts.clear();
-  EXPECT_EQ(streamed({"END"}, "so EN", &parts), "so EN") << "the end is no stop string";
-  EXPECT_THAT([] { TextStream(*make_tokenizer("bytes"), {""}); }, ThrowsMessage<ConfigError>(HasSubstr("--stop")));
 }
 
 }  // namespace

@@ -1,80 +1,94 @@
-// The frequencies and the scale of every rotary scaling, as numbers: what transformers' modeling_rope_utils.py gives.
+// Rotary frequencies against the formulas of the papers.
 #include "nought/nn/rope.h"
 
 #include <cmath>
+#include <numbers>
 
 #include <gtest/gtest.h>
 
 namespace nought {
 namespace {
 
-void expect_frequencies(const RopeOptions& options, const std::vector<double>& expected, int64_t length = 1) {
-  const std::vector<double> actual = options.frequencies(length);
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 1e-12 * expected[i]) << "pair " << i;
+RopeOptions plain(int64_t dim = 8, double theta = 10000) { return {.theta = theta, .rotary_dim = dim}; }
+
+TEST(Rope, plain_frequencies_fall_from_one_by_equal_factors) {
+  const std::vector<double> all = plain().frequencies(1);
+  ASSERT_EQ(all.size(), 4u);
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_DOUBLE_EQ(all[i], std::pow(10000.0, -static_cast<double>(i) / 4));
 }
 
-TEST(Rope, plain_and_linear_frequencies_fall_geometrically) {
-  expect_frequencies({.theta = 10000, .rotary_dim = 8}, {1, 0.1, 0.01, 0.001});
-  expect_frequencies({.kind = RopeKind::linear, .theta = 10000, .rotary_dim = 8, .factor = 4},
-                     {0.25, 0.025, 0.0025, 0.00025});
+TEST(Rope, linear_scaling_divides_all) {
+  RopeOptions linear = plain();
+  linear.kind = RopeKind::linear, linear.factor = 4;
+  const std::vector<double> all = linear.frequencies(1), before = plain().frequencies(1);
+  for (size_t i = 0; i < all.size(); ++i) EXPECT_DOUBLE_EQ(all[i], before[i] / 4);
 }
 
-TEST(Rope, yarn_blends_between_the_dimensions_of_beta_fast_and_beta_slow) {
-  expect_frequencies(
-      {.kind = RopeKind::yarn, .theta = 10000, .rotary_dim = 16, .factor = 4, .original_max_positions = 4096},
-      {1.0, 0.31622776601683794, 0.1, 0.02569350598886808, 0.00625, 0.001383496476323666, 0.00025,
-       7.905694150420948e-05});
+TEST(Rope, llama3_keeps_high_frequencies_stretches_low_ones_and_blends_between) {
+  RopeOptions llama3 = plain(64);
+  llama3.kind = RopeKind::llama3, llama3.factor = 8, llama3.original_max_positions = 512;
+  llama3.low_freq_factor = 1, llama3.high_freq_factor = 4;
+  const std::vector<double> all = llama3.frequencies(1), before = plain(64).frequencies(1);
+  int kept = 0, stretched = 0, between = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const double wavelength = 2 * std::numbers::pi / before[i];
+    if (wavelength < 512.0 / 4) {
+      EXPECT_EQ(all[i], before[i]);
+      ++kept;
+    } else if (wavelength > 512) {
+      EXPECT_DOUBLE_EQ(all[i], before[i] / 8);
+      ++stretched;
+    } else {
+      EXPECT_TRUE(before[i] / 8 < all[i] && all[i] < before[i]);
+      ++between;
+    }
+  }
+  EXPECT_TRUE(kept > 0 && stretched > 0 && between > 0);
 }
 
-/// The ramp may end behind the last pair: its end is limited to rotary_dim - 1, a dimension, not to the number of
-/// pairs.
-TEST(Rope, yarns_ramp_may_end_beyond_the_last_pair) {
-  expect_frequencies(
-      {.kind = RopeKind::yarn, .theta = 100, .rotary_dim = 16, .factor = 4, .original_max_positions = 4096},
-      {1.0, 0.5623413251903491, 0.31622776601683794, 0.1778279410038923, 0.1, 0.05623413251903491, 0.028234621965789103,
-       0.013972195364591537});
+TEST(Rope, longrope_divides_by_the_factors_of_the_length) {
+  RopeOptions longrope = plain(4);
+  longrope.kind = RopeKind::longrope, longrope.original_max_positions = 100, longrope.factor = 4;
+  longrope.short_factors = {1, 2}, longrope.long_factors = {3, 4};
+  const std::vector<double> before = plain(4).frequencies(1);
+  EXPECT_DOUBLE_EQ(longrope.frequencies(100)[1], before[1] / 2);
+  EXPECT_DOUBLE_EQ(longrope.frequencies(101)[1], before[1] / 4);
+  EXPECT_EQ(longrope.switch_length(), 100);
+  EXPECT_DOUBLE_EQ(longrope.table_scale(), std::sqrt(1 + std::log(4) / std::log(100)));
+  longrope.attention_factor = 1.5;
+  EXPECT_EQ(longrope.table_scale(), 1.5);
+  EXPECT_EQ(plain().switch_length(), 0);
+  EXPECT_EQ(plain().table_scale(), 1);
 }
 
-TEST(Rope, yarns_betas_and_truncation_move_the_ramp) {
-  RopeOptions options{
-      .kind = RopeKind::yarn, .theta = 100, .rotary_dim = 16, .factor = 4, .original_max_positions = 4096};
-  options.beta_fast = 4;
-  options.truncate = false;
-  const std::vector<double> plain{1.0, 0.5623413251903491,  0.31622776601683794, 0.1778279410038923,
-                                  0.1, 0.05623413251903491, 0.03162277660168379, 0.01778279410038923};
-  expect_frequencies(options, plain);  // the ramp begins at 8.85, behind all pairs
-  options.truncate = true;
-  expect_frequencies(options, plain);
-  options.beta_fast = 640, options.beta_slow = 64;  // the ramp goes from 0 to 5
-  const std::vector<double> stretched = options.frequencies(1);
-  EXPECT_NEAR(stretched.back(), plain.back() / 4, 1e-12);
-  EXPECT_NEAR(stretched.front(), 1, 1e-12);
+TEST(Rope, tables_hold_cosines_and_sines_of_every_position) {
+  const Context context = Context::reference();
+  const RopeTables tables = make_rope_tables(context, 50, plain(), DType::f32);
+  ASSERT_EQ(tables.cos.shape(), (Shape{50, 4}));
+  EXPECT_EQ(tables.cos.dtype(), DType::f32);
+  const std::vector<double> frequencies = plain().frequencies(1);
+  for (int64_t p = 0; p < 50; ++p)
+    for (int64_t i = 0; i < 4; ++i) {
+      const double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
+      ASSERT_EQ(tables.cos.data<float>()[p * 4 + i], static_cast<float>(std::cos(angle)));
+      ASSERT_EQ(tables.sin.data<float>()[p * 4 + i], static_cast<float>(std::sin(angle)));
+    }
+  EXPECT_EQ(make_rope_tables(context, 5, plain(), DType::bf16).cos.dtype(), DType::f32) << "angles stay in fp32";
+  EXPECT_THROW(make_rope_tables(context, 5, plain(7), DType::f32), ShapeError);
 }
 
-TEST(Rope, tables_are_scaled_by_yarns_temperature_once) {
-  RopeOptions yarn{.kind = RopeKind::yarn, .rotary_dim = 16, .factor = 4, .original_max_positions = 32};
-  const double temperature = 0.1 * std::log(4.0) + 1;
-  EXPECT_DOUBLE_EQ(yarn.table_scale(), temperature);
-  yarn.mscale = 2, yarn.mscale_all_dim = 1;
-  EXPECT_DOUBLE_EQ(yarn.table_scale(), (0.2 * std::log(4.0) + 1) / temperature);
-  yarn.attention_factor = 1.25;
-  EXPECT_EQ(yarn.table_scale(), 1.25);
-  EXPECT_EQ((RopeOptions{.kind = RopeKind::llama3, .factor = 4}.table_scale()), 1);
-  const RopeOptions longrope{.kind = RopeKind::longrope, .factor = 32, .original_max_positions = 4096};
-  EXPECT_DOUBLE_EQ(longrope.table_scale(), std::sqrt(1 + std::log(32.0) / std::log(4096.0)));
-}
-
-TEST(Rope, longrope_chooses_its_factors_by_the_length_of_the_sequence) {
-  const RopeOptions options{.kind = RopeKind::longrope,
-                            .theta = 10000,
-                            .rotary_dim = 4,
-                            .factor = 4,
-                            .original_max_positions = 10,
-                            .short_factors = {1, 2},
-                            .long_factors = {4, 8}};
-  expect_frequencies(options, {1, 0.005}, 10);
-  expect_frequencies(options, {0.25, 0.00125}, 11);
+TEST(Rope, tables_of_two_lengths_lie_one_behind_the_other) {
+  const Context context = Context::reference();
+  RopeOptions longrope = plain(4);
+  longrope.kind = RopeKind::longrope, longrope.original_max_positions = 8, longrope.factor = 1;
+  longrope.short_factors = {1, 1}, longrope.long_factors = {2, 2};
+  const RopeTables tables = make_rope_tables(context, 16, longrope, DType::f64);
+  EXPECT_EQ(tables.cos.shape(), (Shape{32, 2}));
+  EXPECT_EQ(tables.long_begin, 16);
+  for (int64_t p = 0; p < 16; ++p) {
+    EXPECT_DOUBLE_EQ(tables.cos.data<double>()[p * 2], std::cos(static_cast<double>(p)));
+    EXPECT_DOUBLE_EQ(tables.cos.data<double>()[(16 + p) * 2], std::cos(static_cast<double>(p) / 2));
+  }
 }
 
 }  // namespace

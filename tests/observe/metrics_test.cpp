@@ -1,72 +1,106 @@
 #include "nought/observe/metrics.h"
 
 #include "support/temp_folder.h"
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "nought/base/error.h"
 
 namespace nought {
 namespace {
 
+using nlohmann::json;
 using test::TempFolder;
+using testing::ElementsAre;
 
-std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+std::vector<json> lines_of(const TempFolder& folder) {
+  std::vector<json> lines;
+  std::ifstream file(folder / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
   return lines;
 }
 
-/// Every number is another one, so that none can stand for another.
-StepReport a_report() {
-  StepReport report{.step = 7, .loss = 1.5, .grad_norm = 2.5, .lr = 3.5, .seconds = 4.5};
-  report.tokens_per_second = 5.5, report.mfu = 6.5, report.bytes_sent = 75;
-  report.loss_scale = 8.5, report.next_loss_scale = 9.5, report.skipped = true;
-  report.breakdown = {.forward = 10.5, .backward = 11.5, .optimizer = 12.5, .communication = 16, .exposed = 4};
-  report.memory = {.forward = 13, .backward = 14, .update = 15};
-  report.nonfinite = "block.1";
-  return report;
+StepReport report_of(int64_t step) {
+  return {.step = step, .loss = 1.0 / 3, .grad_norm = 0.1, .lr = 1e-3, .tokens_per_second = 5, .mfu = 0.5};
 }
 
-TEST(Metrics, each_number_of_a_step_stands_under_its_name) {
-  const TempFolder folder;
-  MetricsWriter writer(folder.path());
-  writer.on_start({});
-  writer.on_step(a_report());
-  const nlohmann::json expected{{"step", 7},
-                                {"loss", 1.5},
-                                {"grad_norm", 2.5},
-                                {"lr", 3.5},
-                                {"tokens_per_second", 5.5},
-                                {"mfu", 6.5},
-                                {"bytes_sent", 75},
-                                {"loss_scale", 8.5},
-                                {"seconds", 4.5},
-                                {"forward_seconds", 10.5},
-                                {"backward_seconds", 11.5},
-                                {"optimizer_seconds", 12.5},
-                                {"communication_seconds", 16.0},
-                                {"communication_hidden", 0.75},
-                                {"forward_bytes", 13},
-                                {"backward_bytes", 14},
-                                {"update_bytes", 15},
-                                {"skipped", true},
-                                {"nonfinite", "block.1"}};
-  ASSERT_EQ(lines_of(folder / "metrics.jsonl").size(), 1u);
-  EXPECT_EQ(lines_of(folder / "metrics.jsonl")[0], expected);
-}
-
-TEST(Metrics, a_resumed_run_keeps_the_lines_up_to_its_checkpoint) {
-  const TempFolder folder;
-  folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st");
-  MetricsWriter writer(folder.path());
+RunSummary start_of(int64_t first_step) {
   RunSummary summary;
-  summary.first_step = 2, summary.max_steps = 9;
-  writer.on_start(summary);
-  writer.on_step({.step = 3, .loss = 0.25});
-  const std::vector<nlohmann::json> lines = lines_of(folder / "metrics.jsonl");
-  ASSERT_EQ(lines.size(), 3u);
-  EXPECT_EQ(lines[1], nlohmann::json({{"step", 2}}));
-  EXPECT_EQ(lines[2].at("loss"), 0.25);
+  summary.first_step = first_step, summary.max_steps = 10;
+  return summary;
+}
+
+TEST(Metrics, a_line_per_step_whose_numbers_read_back_to_the_same_bits) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(0));
+  writer.on_step(report_of(1));
+  ASSERT_EQ(lines_of(folder).size(), 1u) << "it is on disk at once";
+  const json line = lines_of(folder)[0];
+  EXPECT_EQ(line.at("loss").get<double>(), 1.0 / 3);
+  EXPECT_EQ(line.at("step"), 1);
+  EXPECT_EQ(line.at("skipped"), false);
+  for (const char* asked_for : {"loss_scale", "forward_seconds", "forward_bytes", "nonfinite", "expert_load"})
+    EXPECT_FALSE(line.contains(asked_for)) << asked_for;
+}
+
+TEST(Metrics, what_is_asked_for_has_fields_of_its_own) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(0));
+  StepReport report = report_of(1);
+  report.loss_scale = 1024, report.skipped = true, report.nonfinite = "head";
+  report.breakdown = StepBreakdown{.forward = 1, .backward = 2, .optimizer = 3, .communication = 4, .exposed = 1};
+  report.memory = PhaseMemory{.forward = 10, .backward = 20, .update = 30};
+  report.experts.chosen = {{3, 1}};
+  report.experts.dropped = 1;
+  writer.on_step(report);
+  const json line = lines_of(folder)[0];
+  EXPECT_EQ(line.at("loss_scale"), 1024);
+  EXPECT_EQ(line.at("skipped"), true);
+  EXPECT_EQ(line.at("nonfinite"), "head");
+  EXPECT_EQ(line.at("backward_seconds"), 2);
+  EXPECT_EQ(line.at("communication_hidden"), 0.75);
+  EXPECT_EQ(line.at("update_bytes"), 30);
+  EXPECT_THAT(line.at("expert_load")[0], ElementsAre(3, 1));
+  EXPECT_EQ(line.at("expert_dropped"), 1);
+}
+
+TEST(Metrics, a_validation_is_a_line_with_names_of_its_own) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(0));
+  writer.on_validation(4, {.loss = 0, .targets = 7});
+  const json line = lines_of(folder)[0];
+  EXPECT_EQ(line.at("step"), 4);
+  EXPECT_EQ(line.at("eval_perplexity"), 1);
+  EXPECT_EQ(line.at("eval_targets"), 7);
+  EXPECT_FALSE(line.contains("eval_bits_per_byte")) << "nobody knows how many bytes";
+  EXPECT_FALSE(line.contains("loss"));
+}
+
+TEST(Metrics, a_resumed_run_keeps_the_lines_before_it_and_no_broken_one) {
+  const TempFolder folder;
+  {
+    MetricsWriter writer(folder.path());
+    writer.on_start(start_of(0));
+    for (int64_t step = 1; step <= 4; ++step) writer.on_step(report_of(step));
+    writer.on_validation(2, {});
+  }
+  std::ofstream(folder / "metrics.jsonl", std::ios::app) << "{\"step\": 1, \"lo";  // killed while it wrote
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(2));
+  writer.on_step(report_of(3));
+  std::vector<int64_t> steps;
+  for (const json& line : lines_of(folder)) steps.push_back(line.at("step"));
+  EXPECT_THAT(steps, ElementsAre(1, 2, 2, 3));
+}
+
+TEST(Metrics, a_folder_that_cannot_be_written_is_an_error) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.write("file", "x"));
+  EXPECT_THROW(writer.on_start(start_of(0)), IoError);
 }
 
 }  // namespace

@@ -7,11 +7,13 @@
 #include <vector>
 
 #include "support/temp_folder.h"
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "nought/data/piece_model.h"
 #include "nought/data/tokenizer.h"
 #include "nought/io/files.h"
+#include "nought/tensor/random.h"
 
 namespace nought::test {
 
@@ -57,6 +59,64 @@ inline std::string tokenizer_json_of(const Tokenizer& tokenizer, int64_t ranks, 
               {"decoder", {{"type", "ByteLevel"}}},
               {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}, {"ignore_merges", true}}}}
       .dump();
+}
+
+inline void expect_golden(const Tokenizer& tokenizer, const std::string& encoding) {
+  ASSERT_EQ(golden_texts().at(encoding).size(), 85u);
+  for (const GoldenText& golden : golden_texts().at(encoding)) {
+    const std::vector<int32_t> ids = tokenizer.encode(golden.text, {.specials = golden.specials});
+    EXPECT_EQ(ids, golden.ids) << encoding << ": " << golden.text;
+    EXPECT_EQ(tokenizer.decode(ids), golden.text);
+  }
+}
+
+/// Letters, marks, digits, spaces, line ends and emoji of several scripts, and parts of contractions.
+inline std::string random_text(uint64_t key, size_t length) {
+  static const std::vector<std::string> kParts{"a",
+                                               "b",
+                                               "Z",
+                                               "the",
+                                               " ",
+                                               "  ",
+                                               "\n",
+                                               "\r\n",
+                                               "\t",
+                                               "'s",
+                                               "'S",
+                                               "'ll",
+                                               "'",
+                                               "1",
+                                               "42",
+                                               ".",
+                                               "/",
+                                               "-",
+                                               "\u00e9",
+                                               "\u0301",
+                                               "\u0130",
+                                               "\u017f",
+                                               "\u01c5",
+                                               "\u4e2d",
+                                               "\u0e01",
+                                               "\u00bd",
+                                               "\u2167",
+                                               "\u0661",
+                                               "\u00a0",
+                                               "\u3000",
+                                               "\u2003",
+                                               "\u0085",
+                                               "\u180e",
+                                               "\ufeff",
+                                               "\U0001F600",
+                                               "\u200d",
+                                               "<|endoftext|>",
+                                               "<|",
+                                               "_",
+                                               "\u0000b",
+                                               "\U0001D7D8",
+                                               "\U000E0001"};
+  std::string text;
+  for (size_t i = 0; i < length; ++i) text += kParts[philox(key, i)[0] % kParts.size()];
+  return text;
 }
 
 }  // namespace nought::test

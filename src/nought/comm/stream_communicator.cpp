@@ -40,7 +40,8 @@ Event StreamCommunicator::enqueue(Call call, Body body) {
 }
 
 Event StreamCommunicator::submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
-  const Call call{.name = name_of(collective), .bytes = payload.bytes(), .dtype = payload.dtype()};
+  const int64_t bytes = payload.defined() ? payload.bytes() : 0;  // a barrier has none
+  const Call call{.name = name_of(collective), .bytes = bytes, .dtype = payload.dtype()};
   Traffic::Count& count = traffic_.counts[static_cast<size_t>(collective)];
   count.bytes += elements_sent * size_of(payload.dtype());
   count.elements += elements_sent;

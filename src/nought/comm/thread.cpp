@@ -13,12 +13,8 @@ namespace {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank, Context context, std::chrono::microseconds delay)
-      : group_(std::move(group)),
-        rank_(rank),
-        context_(std::move(context)),
-        delay_(delay),
-        reduction_(context_.kernels) {}
+  ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank, Context context)
+      : group_(std::move(group)), rank_(rank), context_(std::move(context)), reduction_(context_.kernels) {}
 
   int rank() const override { return rank_; }
   int size() const override { return group_->size(); }
@@ -97,7 +93,7 @@ class ThreadTransport final : public Transport {
       group = group_->subgroup(color, members);
     });
     const auto mine = std::find(members.begin(), members.end(), rank_);
-    return std::make_unique<ThreadTransport>(group, static_cast<int>(mine - members.begin()), context_, delay_);
+    return std::make_unique<ThreadTransport>(group, static_cast<int>(mine - members.begin()), context_);
   }
 
   void cancel() override {
@@ -108,7 +104,6 @@ class ThreadTransport final : public Transport {
   template <class Work>
   void round(const ThreadGroup::Slot& slot, Work work) {
     group_->meet(rank_, slot);
-    if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
     try {
       work();
     } catch (const std::exception& error) {
@@ -130,7 +125,6 @@ class ThreadTransport final : public Transport {
   std::shared_ptr<ThreadGroup> group_;
   int rank_;
   Context context_;
-  std::chrono::microseconds delay_;
   Reduction reduction_;
 };
 
@@ -153,15 +147,14 @@ Streams make_streams(size_t size) {
 
 std::vector<std::unique_ptr<Communicator>> make_communicators(const std::shared_ptr<ThreadWorld>& world,
                                                               const std::vector<Context>& contexts,
-                                                              const Streams& streams,
-                                                              std::chrono::microseconds wire_delay = {}) {
+                                                              const Streams& streams) {
   std::vector<int> ranks;
   for (int rank = 0; rank < world->size(); ++rank) ranks.push_back(rank);
   const auto group = std::make_shared<ThreadGroup>(world, ranks);
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank : ranks) {
     const auto i = static_cast<size_t>(rank);
-    auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[i], wire_delay);
+    auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[i]);
     communicators.push_back(std::make_unique<StreamCommunicator>(std::move(transport), streams[i]));
   }
   return communicators;
@@ -197,13 +190,12 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body) {
   run_ranks(size, [&](Communicator& communicator, const Context&) { body(communicator); });
 }
 
-void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body,
-               std::chrono::microseconds wire_delay) {
+void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body) {
   require<CommError>(size > 0, "cannot run {} ranks: at least one is needed", size);
   const auto world = std::make_shared<ThreadWorld>(size);
   const std::vector<Context> contexts = fresh_contexts(size);
   const Streams streams = make_streams(contexts.size());
-  const auto communicators = make_communicators(world, contexts, streams, wire_delay);
+  const auto communicators = make_communicators(world, contexts, streams);
   std::vector<std::exception_ptr> failures(static_cast<size_t>(size));
   const auto run_rank = [&](int rank) {
     const auto i = static_cast<size_t>(rank);

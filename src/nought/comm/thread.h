@@ -1,7 +1,6 @@
 // Ranks as threads of one process: for tests, and for layouts that fit one process. Peers read each other's memory.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -26,8 +25,6 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size);
 /// one.
 void run_ranks(int size, const std::function<void(Communicator&)>& body);
 /// The same with the rank's Context: fresh memory, where its communication buffers are accounted too, and the kernels.
-/// Every collective takes `wire_delay` longer, as on a slow network: to see what hides behind computation.
-void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body,
-               std::chrono::microseconds wire_delay = {});
+void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body);
 
 }  // namespace nought

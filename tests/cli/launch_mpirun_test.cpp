@@ -1,0 +1,41 @@
+#include "nought/cli/launch_mpirun.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(MpirunCommand, each_rank_is_bound_to_its_share_of_the_cores) {
+  const MpirunCommand command = mpirun_command(
+      "/bin/mpirun", {.ranks = 3, .hostfile = "", .program = "/bin/nought", .arguments = {"train", "a b"}}, {8, 8},
+      false);
+  EXPECT_THAT(command.arguments, ElementsAre("/bin/mpirun", "-n", "3", "--map-by", "slot:PE=2", "--bind-to", "core",
+                                             "-x", kTerminalVariable, "/bin/nought", "train", "a b"));
+  EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=2"));
+}
+
+TEST(MpirunCommand, more_ranks_than_cores_share_them_unbound) {
+  const MpirunCommand command =
+      mpirun_command("mpirun", {.ranks = 4, .hostfile = "", .program = "nought", .arguments = {}}, {2, 2}, false);
+  EXPECT_THAT(command.arguments, IsSupersetOf({"--oversubscribe", "none"}));
+  EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=1"));
+}
+
+TEST(MpirunCommand, several_machines_divide_their_cores_themselves) {
+  const MpirunCommand command =
+      mpirun_command("mpirun", {.ranks = 0, .hostfile = "hosts", .program = "nought", .arguments = {}}, {2, 2}, false);
+  EXPECT_THAT(command.arguments, IsSupersetOf({"--hostfile", "hosts", "none"}));
+  EXPECT_THAT(command.arguments, Not(Contains("-n")));
+  EXPECT_THAT(command.arguments, Not(Contains("--oversubscribe")));
+  EXPECT_THAT(command.environment, Not(Contains(StartsWith("OMP_NUM_THREADS"))));
+}
+
+}  // namespace
+}  // namespace nought

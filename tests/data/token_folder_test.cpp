@@ -1,0 +1,61 @@
+#include "nought/data/token_folder.h"
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using test::TempFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TokenFolderIndex index_of(bool complete) {
+  return {.complete = complete,
+          .tokenizer = "bytes",
+          .settings = "s",
+          .inputs = {"a.txt", "b.txt"},
+          .files = {{"00000.tokens", 10, 2, 9, 40}, {"00001.tokens", 5, 1, 5, 20}},
+          .done = {.input = 1, .offset = 12, .line = 3, .hash = "abc"}};
+}
+
+TEST(TokenFolder, an_index_reads_back_as_it_was_written) {
+  const TempFolder folder;
+  EXPECT_FALSE(read_token_index(folder.path()).has_value());
+  write_token_index(folder.path(), index_of(true));
+  const auto read = read_token_index(folder.path());
+  ASSERT_TRUE(read.has_value());
+  EXPECT_TRUE(read->complete);
+  EXPECT_THAT(read->inputs, ElementsAre("a.txt", "b.txt"));
+  ASSERT_EQ(read->files.size(), 2u);
+  EXPECT_EQ(read->files[1].name, "00001.tokens");
+  EXPECT_EQ(read->files[0].targets, 9);
+  EXPECT_EQ(read->done.offset, 12);
+  EXPECT_EQ(read->done.hash, "abc");
+}
+
+TEST(TokenFolder, stands_for_its_files_once_it_is_complete) {
+  const TempFolder folder;
+  for (const char* file : {"made/00000.tokens", "made/00001.tokens", "made/left-over", "text.txt"})
+    folder.write(file, "x");
+  const std::vector<std::string> patterns{(folder / "text.txt").string(), (folder / "made").string()};
+  write_token_index(folder / "made", index_of(true));
+  EXPECT_THAT(expand_data_files(patterns),
+              ElementsAre(folder / "made/00000.tokens", folder / "made/00001.tokens", folder / "text.txt"));
+  write_token_index(folder / "made", index_of(false));
+  EXPECT_THAT(message_of<ConfigError>([&] { expand_data_files(patterns); }), HasSubstr("made: is not complete"));
+}
+
+TEST(TokenFolder, a_damaged_index_is_named) {
+  const TempFolder folder;
+  folder.write("index.json", "{\"complete\": 3}");
+  EXPECT_THAT(message_of<ConfigError>([&] { read_token_index(folder.path()); }), HasSubstr("index.json"));
+}
+
+}  // namespace
+}  // namespace nought

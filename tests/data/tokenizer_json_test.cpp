@@ -1,0 +1,36 @@
+// Tokenizers read from Hugging Face's tokenizer.json.
+#include "support/golden_tokens.h"
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using test::expect_golden;
+using test::golden_file;
+using test::golden_texts;
+using test::GoldenText;
+using test::random_text;
+using test::TempFolder;
+
+TEST(TokenizerJson, gives_the_ids_of_openai_for_every_golden_text) {
+  expect_golden(*make_tokenizer(golden_file("r50k_base.tokenizer.json")), "r50k_base");
+}
+
+TEST(TokenizerJson, merges_of_a_ranked_vocabulary_give_the_same_ids) {
+  TempFolder folder;
+  const auto ranked = make_tokenizer(golden_file("cl100k_base.tiktoken"));
+  const std::string pattern =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  folder.write("tokenizer.json", test::tokenizer_json_of(*ranked, 100256, pattern));
+  const auto converted = make_tokenizer(folder.path().string());
+  for (const GoldenText& golden : golden_texts().at("cl100k_base")) {
+    EXPECT_EQ(converted->encode(golden.text), ranked->encode(golden.text)) << golden.text;
+  }
+  for (uint64_t key = 0; key < 300; ++key) {
+    const std::string text = random_text(key, 40);
+    EXPECT_EQ(converted->encode(text), ranked->encode(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,41 @@
+#include "nought/models/flops.h"
+
+#include "support/tiny_llama.h"
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+TEST(Flops, are_six_per_multiplied_weight_and_the_scores_of_attention) {
+  const ModelConfig config = test::tiny_llama();
+  // Two blocks of q, k, v, o (16 x 16) and gate, up, down (16 x 24) with two norms of 16, the last norm, the head.
+  const double multiplied = 2 * (4 * 16 * 16 + 3 * 16 * 24 + 2 * 16) + 16 + 256 * 16;
+  const double attended = 2 * 16 * 10;  // layers, width, length
+  EXPECT_EQ(training_flops_per_token(config, 10), 6 * multiplied + 6 * attended);
+  EXPECT_EQ(training_flops_per_token(config, 10, /*causal=*/false), 6 * multiplied + 12 * attended);
+}
+
+TEST(Flops, a_tied_head_is_multiplied_as_an_untied_one_is) {
+  ModelConfig tied = test::tiny_llama();
+  tied.tie_word_embeddings = true;
+  EXPECT_EQ(training_flops_per_token(tied, 10), training_flops_per_token(test::tiny_llama(), 10));
+}
+
+TEST(Flops, a_token_passes_only_the_experts_that_it_chose) {
+  const auto with_top_k = [](int64_t top_k) {
+    return training_flops_per_token(ModelConfig::from_json({{"model_type", "mixtral"},
+                                                            {"vocab_size", 64},
+                                                            {"hidden_size", 16},
+                                                            {"intermediate_size", 24},
+                                                            {"num_hidden_layers", 3},
+                                                            {"num_attention_heads", 2},
+                                                            {"num_key_value_heads", 2},
+                                                            {"num_local_experts", 4},
+                                                            {"num_experts_per_tok", top_k}}),
+                                    10);
+  };
+  EXPECT_EQ(with_top_k(3) - with_top_k(1), 6.0 * 3 * 2 * (3 * 16 * 24)) << "two more experts in three layers";
+}
+
+}  // namespace
+}  // namespace nought

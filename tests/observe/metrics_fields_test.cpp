@@ -1,0 +1,73 @@
+#include "nought/observe/metrics.h"
+
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace nought {
+namespace {
+
+using test::TempFolder;
+
+std::vector<nlohmann::json> lines_of(const std::filesystem::path& file) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+/// Every number is another one, so that none can stand for another.
+StepReport a_report() {
+  StepReport report{.step = 7, .loss = 1.5, .grad_norm = 2.5, .lr = 3.5, .seconds = 4.5};
+  report.tokens_per_second = 5.5, report.mfu = 6.5, report.bytes_sent = 75;
+  report.loss_scale = 8.5, report.next_loss_scale = 9.5, report.skipped = true;
+  report.breakdown = {.forward = 10.5, .backward = 11.5, .optimizer = 12.5, .communication = 16, .exposed = 4};
+  report.memory = {.forward = 13, .backward = 14, .update = 15};
+  report.nonfinite = "block.1";
+  return report;
+}
+
+TEST(Metrics, each_number_of_a_step_stands_under_its_name) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.path());
+  writer.on_start({});
+  writer.on_step(a_report());
+  const nlohmann::json expected{{"step", 7},
+                                {"loss", 1.5},
+                                {"grad_norm", 2.5},
+                                {"lr", 3.5},
+                                {"tokens_per_second", 5.5},
+                                {"mfu", 6.5},
+                                {"bytes_sent", 75},
+                                {"loss_scale", 8.5},
+                                {"seconds", 4.5},
+                                {"forward_seconds", 10.5},
+                                {"backward_seconds", 11.5},
+                                {"optimizer_seconds", 12.5},
+                                {"communication_seconds", 16.0},
+                                {"communication_hidden", 0.75},
+                                {"forward_bytes", 13},
+                                {"backward_bytes", 14},
+                                {"update_bytes", 15},
+                                {"skipped", true},
+                                {"nonfinite", "block.1"}};
+  ASSERT_EQ(lines_of(folder / "metrics.jsonl").size(), 1u);
+  EXPECT_EQ(lines_of(folder / "metrics.jsonl")[0], expected);
+}
+
+TEST(Metrics, a_resumed_run_keeps_the_lines_up_to_its_checkpoint) {
+  const TempFolder folder;
+  folder.write("metrics.jsonl", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st");
+  MetricsWriter writer(folder.path());
+  RunSummary summary;
+  summary.first_step = 2, summary.max_steps = 9;
+  writer.on_start(summary);
+  writer.on_step({.step = 3, .loss = 0.25});
+  const std::vector<nlohmann::json> lines = lines_of(folder / "metrics.jsonl");
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[1], nlohmann::json({{"step", 2}}));
+  EXPECT_EQ(lines[2].at("loss"), 0.25);
+}
+
+}  // namespace
+}  // namespace nought

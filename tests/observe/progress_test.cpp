@@ -1,0 +1,136 @@
+#include "nought/observe/progress.h"
+
+#include "support/printed.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// What a printer of a run of 10 steps says; it logs every fifth.
+template <class F>
+std::string said(F&& f, bool live = false) {
+  return test::printed([&](std::FILE* out) {
+    ProgressPrinter printer(out, live, 5, {});
+    f(printer);
+  });
+}
+
+RunSummary summary_of(int64_t first_step = 0) {
+  RunSummary summary;
+  summary.family = "llama", summary.start = "random weights from seed 1", summary.dtype = "bf16";
+  summary.world_size = 2, summary.zero_stage = 3;
+  summary.first_step = first_step, summary.max_steps = 10;
+  summary.notes = {"something to know"};
+  return summary;
+}
+
+StepReport report_of(int64_t step) {
+  return {.step = step, .loss = 2.5, .grad_norm = 0.75, .lr = 1e-3, .seconds = 1, .tokens_per_second = 1500};
+}
+
+TEST(Progress, begins_with_what_the_run_is) {
+  const std::string text = said([](ProgressPrinter& printer) { printer.on_start(summary_of()); });
+  for (const char* fact :
+       {"note: something to know\n", "llama", "bf16", "random weights from seed 1", "2 ranks", "ZeRO stage 3"})
+    EXPECT_THAT(text, HasSubstr(fact));
+  EXPECT_THAT(text, Not(HasSubstr("resume")));
+  EXPECT_THAT(said([](ProgressPrinter& printer) { printer.on_start(summary_of(4)); }), HasSubstr("after step 4"));
+}
+
+TEST(Progress, has_a_line_for_the_first_the_last_and_every_so_many_steps) {
+  const std::string text = said([](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    for (int64_t step = 1; step <= 10; ++step) printer.on_step(report_of(step));
+  });
+  for (const int step : {1, 5, 10}) EXPECT_THAT(text, HasSubstr(fmt::format("step {:>5}/10  loss 2.5000", step)));
+  for (const int step : {2, 4, 9}) EXPECT_THAT(text, Not(HasSubstr(fmt::format("step {:>5}/10", step))));
+  const std::string live = said(
+      [](ProgressPrinter& printer) {
+        printer.on_start(summary_of());
+        for (int64_t step = 1; step <= 2; ++step) printer.on_step(report_of(step));
+      },
+      true);
+  EXPECT_THAT(live, HasSubstr("\r\x1b[Kstep     2/10")) << "a terminal sees every step, in place";
+}
+
+TEST(Progress, a_step_that_is_skipped_says_why) {
+  StepReport overflow = report_of(2), nonfinite = report_of(3);
+  overflow.skipped = nonfinite.skipped = true;
+  overflow.loss_scale = 1024, overflow.next_loss_scale = 512, overflow.skipped_so_far = 1;
+  nonfinite.nonfinite = "step 3: the loss is nan", nonfinite.skipped_so_far = 2;
+  const std::string text = said([&](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    printer.on_step(overflow);
+    printer.on_step(nonfinite);
+  });
+  EXPECT_THAT(text, HasSubstr("OVERFLOW at loss scale 1024: the update is skipped (1 so far), the scale is 512 now"));
+  EXPECT_THAT(text, HasSubstr("step 3: the loss is nan: the update is skipped (2 so far)\n"));
+}
+
+TEST(Progress, shows_what_is_asked_for_below_the_step) {
+  StepReport report = report_of(1);
+  report.breakdown =
+      StepBreakdown{.forward = 0.001, .backward = 0.002, .optimizer = 0.003, .communication = 0.004, .exposed = 0.001};
+  report.memory = PhaseMemory{.forward = 2048, .backward = 1024, .update = 512};
+  report.experts.chosen = {{3, 1}};
+  report.experts.dropped = 1;
+  const Span::Clock::time_point begin{};
+  report.collectives = {{SpanKind::collective, "all_gather", begin, begin + std::chrono::milliseconds(1), 1 << 20}};
+  const std::string text = said([&](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    printer.on_step(report);
+  });
+  EXPECT_THAT(text, HasSubstr("forward 1 ms  backward 2 ms  optimizer 3 ms  communication 4 ms, 75% of it hidden"));
+  EXPECT_THAT(text, HasSubstr("alive after forward 2.00 KiB, backward 1.00 KiB, update 512 B"));
+  EXPECT_THAT(text, AllOf(HasSubstr("busiest expert 1.50x"), HasSubstr("dropped 25.0%")));
+  EXPECT_THAT(text, HasSubstr("comm    all_gather 1.00 MiB in 1.000 ms, 1000.0 MiB/s"));
+}
+
+TEST(Progress, a_profile_is_shown_or_its_file_is_named) {
+  StepReport report = report_of(2);
+  report.profile.emplace();
+  report.profile->step = 2, report.profile->seconds = 1;
+  const auto text = [&] {
+    return said([&](ProgressPrinter& printer) {
+      printer.on_start(summary_of());
+      printer.on_step(report);
+    });
+  };
+  EXPECT_THAT(text(), HasSubstr("profile of step 2 on rank 0"));
+  report.profile->options.output_file = "p.txt";
+  EXPECT_THAT(text(), AllOf(HasSubstr("profile of step 2 in p.txt\n"), Not(HasSubstr("on rank 0"))));
+}
+
+TEST(Progress, collectives_are_a_table) {
+  const std::string text = said([](ProgressPrinter& printer) {
+    printer.on_collectives({{"all_gather", 1 << 20, 4, 0.002}, {"reduce_scatter", 2048, 1, 0.001}});
+  });
+  EXPECT_THAT(text, HasSubstr("\nall_gather         1.00 MiB        4       2.0 ms     0.500 ms"));
+  EXPECT_THAT(text, HasSubstr("\nreduce_scatter "));
+}
+
+TEST(Progress, ends_with_what_was_written_and_what_each_rank_held) {
+  const std::string text = said([](ProgressPrinter& printer) {
+    printer.on_start(summary_of(4));
+    printer.on_checkpoint("out/checkpoint-10");
+    printer.on_validation(10, {.loss = 1});
+    printer.on_finish({RankMemory{}, RankMemory{}}, "out");
+  });
+  for (const char* fact : {"saved   out/checkpoint-10\n", "validation loss 1.0000  perplexity 2.718", "wrote   out ",
+                           "trained 6 steps", "predicted", "rank 1"})
+    EXPECT_THAT(text, HasSubstr(fact));
+}
+
+TEST(Progress, an_evaluation_has_bits_per_byte_where_bytes_are_known) {
+  EXPECT_EQ(describe({.loss = 0}), "perplexity 1  0.0000 bits per token");
+  const Evaluation known{.loss = 1, .targets = 4, .text_bytes = 8};
+  EXPECT_THAT(describe(known), HasSubstr(fmt::format("{:.4f} bits per byte", known.bits_per_byte())));
+}
+
+}  // namespace
+}  // namespace nought

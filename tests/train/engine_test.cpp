@@ -1,0 +1,161 @@
+// One step: what is added up, scaled, clipped, skipped and refused. Layouts are compared in layouts_test.
+#include "nought/train/engine.h"
+
+#include <cmath>
+#include <limits>
+
+#include "support/message_of.h"
+#include "support/tiny_llama.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/models/decoder.h"
+
+namespace nought {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kLength = 8;
+
+/// One rank with a tiny model and an engine around it.
+struct Fixture {
+  explicit Fixture(LossScaler scaler = {}, double gradient_factor = 1, OnNonfinite on_nonfinite = OnNonfinite::stop,
+                   DType dtype = DType::f32)
+      : model(context, *self, decoder, {.dtype = dtype, .gradient_dtype = dtype}),
+        engine(model, scaler, gradient_factor, on_nonfinite) {
+    model.load(InitialState(3));
+  }
+  Batch batch(int32_t seed) const {
+    Batch result{context.empty({1, kLength}, DType::i32), context.empty({1, kLength}, DType::i32)};
+    for (int32_t i = 0; i < kLength; ++i) {
+      result.input_ids.data<int32_t>()[i] = (seed * 7 + i * 3) % 256;
+      result.targets.data<int32_t>()[i] = (seed * 7 + i * 3 + 3) % 256;
+    }
+    return result;
+  }
+  std::vector<float> weights() {
+    std::vector<float> all;
+    for (size_t unit = 0; unit < model.model().units().size(); ++unit)
+      model.with_parameters(unit, [&](const Tensor& whole) {
+        for (const float value : whole.to_vector<float>()) all.push_back(value);
+      });
+    return all;
+  }
+  /// A parameter that makes every loss and gradient NaN.
+  void poison() {
+    model.with_parameters(0, [](const Tensor& whole) {
+      for (float& value : whole.span<float>()) value = std::numeric_limits<float>::quiet_NaN();
+    });
+  }
+
+  Context context = Context::cpu();
+  std::unique_ptr<Communicator> self = make_self_communicator();
+  Decoder decoder{test::tiny_llama()};
+  ShardedModel model;
+  Engine engine;
+};
+
+TEST(Engine, the_loss_is_the_mean_over_the_targets_of_all_micro_batches) {
+  Fixture f;
+  const std::vector<Batch> both{f.batch(1), f.batch(2)};
+  const double first = f.engine.evaluate(std::span(&both[0], 1), kLength);
+  const double second = f.engine.evaluate(std::span(&both[1], 1), kLength);
+  EXPECT_NEAR(f.engine.evaluate(both, 2 * kLength), (first + second) / 2, 1e-12);
+  const StepResult step = f.engine.accumulate(both, 2 * kLength);
+  EXPECT_NEAR(step.loss, (first + second) / 2, 1e-6);
+  EXPECT_FALSE(step.skipped);
+  EXPECT_GT(step.grad_norm, 0);
+  EXPECT_GT(step.memory.forward, step.memory.backward) << "the backward pass uses activations up";
+}
+
+TEST(Engine, gradient_factor_and_loss_scale_are_divided_out_again) {
+  Fixture plain, factor({}, 4), scaled(LossScaler(LossScaleOptions{.initial_power = 6}));
+  const Batch batch = plain.batch(1);
+  const StepResult expected = plain.engine.step(std::span(&batch, 1), kLength, 1e-2, 1.0);
+  for (Fixture* other : {&factor, &scaled}) {
+    const StepResult result = other->engine.step(std::span(&batch, 1), kLength, 1e-2, 1.0);
+    EXPECT_EQ(result.loss, expected.loss);
+    EXPECT_EQ(result.grad_norm, expected.grad_norm);
+    EXPECT_EQ(other->weights(), plain.weights()) << "powers of two move no bit";
+  }
+  EXPECT_EQ(expected.loss_scale, 1);
+}
+
+TEST(Engine, evaluation_changes_nothing) {
+  Fixture f;
+  const std::vector<float> before = f.weights();
+  const Batch batch = f.batch(1);
+  f.engine.evaluate(std::span(&batch, 1), kLength);
+  EXPECT_EQ(f.weights(), before);
+  EXPECT_EQ(f.model.optimizer().updates(), 0);
+}
+
+TEST(Engine, clipping_bounds_the_norm_and_zero_switches_it_off) {
+  // Plain SGD moves by lr times the gradient: the length of the step shows what the gradient was.
+  const auto moved = [](double max_norm) {
+    const Context context = Context::cpu();
+    const auto self = make_self_communicator();
+    Decoder decoder(test::tiny_llama());
+    ShardedModel model(context, *self, decoder, {.optimizer = {.method = SgdOptions{}}});
+    model.load(InitialState(3));
+    Engine engine(model);
+    Fixture source;
+    const Batch batch = source.batch(1);
+    const StepResult result = engine.step(std::span(&batch, 1), kLength, 1.0, max_norm);
+    const std::vector<float> before = source.weights();
+    std::vector<float> after;
+    for (size_t unit = 0; unit < decoder.units().size(); ++unit)
+      model.with_parameters(unit, [&](const Tensor& whole) {
+        for (const float value : whole.to_vector<float>()) after.push_back(value);
+      });
+    double squares = 0;
+    for (size_t i = 0; i < before.size(); ++i) squares += std::pow(double{after[i]} - before[i], 2);
+    return std::pair(std::sqrt(squares), result.grad_norm);
+  };
+  const auto [free, norm] = moved(0);
+  EXPECT_NEAR(free, norm, 1e-4 * norm);
+  const auto [clipped, same_norm] = moved(norm / 4);
+  EXPECT_EQ(same_norm, norm) << "the norm is told as it was before";
+  EXPECT_NEAR(clipped, norm / 4, 1e-4 * norm);
+  EXPECT_NEAR(moved(norm * 4).first, norm, 1e-4 * norm) << "a smaller gradient is left alone";
+}
+
+TEST(Engine, what_is_not_finite_stops_the_run_or_is_skipped_as_it_was_told) {
+  Fixture stops, skips({}, 1, OnNonfinite::skip);
+  const Batch batch = stops.batch(1);
+  stops.poison(), skips.poison();
+  EXPECT_THAT(test::message_of<Error>([&] { stops.engine.step(std::span(&batch, 1), kLength, 1e-2, 1); }),
+              HasSubstr("step 1"));
+  EXPECT_THROW(stops.engine.accumulate(std::span(&batch, 1), kLength), Error);
+  const StepResult skipped = skips.engine.step(std::span(&batch, 1), kLength, 1e-2, 1);
+  EXPECT_TRUE(skipped.skipped);
+  EXPECT_FALSE(skipped.finite());
+  EXPECT_THAT(skipped.nonfinite, HasSubstr("embed_tokens"));
+  EXPECT_EQ(skips.engine.skipped(), 1);
+  EXPECT_EQ(skips.model.optimizer().updates(), 0);
+}
+
+TEST(Engine, an_overflow_lowers_the_scale_and_is_no_error) {
+  Fixture f(LossScaler(LossScaleOptions{.initial_power = 30, .hysteresis = 1}), 1, OnNonfinite::stop, DType::f16);
+  const std::vector<float> before = f.weights();
+  const Batch batch = f.batch(1);
+  const StepResult result = f.engine.step(std::span(&batch, 1), kLength, 1e-2, 1);
+  EXPECT_TRUE(result.skipped);
+  EXPECT_EQ(result.loss_scale, 0x1p30);
+  EXPECT_EQ(result.nonfinite, "") << "the scale is to blame";
+  EXPECT_EQ(f.engine.scaler().scale(), 0x1p29);
+  EXPECT_EQ(f.weights(), before);
+  f.engine.set_skipped(7);
+  EXPECT_EQ(f.engine.skipped(), 7);
+}
+
+TEST(Engine, a_step_needs_a_batch_and_a_target) {
+  Fixture f;
+  const Batch batch = f.batch(1);
+  EXPECT_THROW(f.engine.accumulate({}, 1), Error);
+  EXPECT_THROW(f.engine.accumulate(std::span(&batch, 1), 0), Error);
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,86 @@
+#include "nought/train/model_source.h"
+
+#include "support/golden.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::golden_folder;
+using test::message_of;
+using test::TempFolder;
+using ::testing::HasSubstr;
+
+/// Saves the weights of a golden model as FOLDER/checkpoint-STEP.
+fs::path save(const fs::path& folder, int64_t step) {
+  const std::string golden = golden_folder("open/llama");
+  const auto self = make_self_communicator();
+  Decoder decoder(ModelConfig::from_folder(golden));
+  ShardedModel model(Context::cpu(), *self, decoder, {});
+  model.load(HfWeights(golden, decoder));
+  return save_checkpoint(model, {.step = step}, folder, [&](const fs::path& path) {
+    export_beside_weights(decoder.config(), DType::f32, "bytes", path);
+  });
+}
+
+TEST(ModelSource, a_folder_of_weights_a_checkpoint_and_the_output_of_a_run_are_models) {
+  TempFolder folder;
+  const fs::path golden = golden_folder("open/llama");
+  EXPECT_EQ(ModelSource(golden).folder(), golden);
+  EXPECT_FALSE(ModelSource(golden).is_checkpoint());
+
+  const fs::path checkpoint = save(folder / "out", 9);
+  const fs::path last = save(folder / "out", 10);
+  EXPECT_EQ(ModelSource(checkpoint).folder(), checkpoint);
+  EXPECT_TRUE(ModelSource(checkpoint).is_checkpoint());
+  EXPECT_EQ(ModelSource(checkpoint).dtype(), DType::f32);
+  EXPECT_EQ(ModelSource(folder / "out").folder(), last) << "the last checkpoint of a run that exported nothing";
+
+  fs::copy(golden, folder / "out");
+  EXPECT_EQ(ModelSource(folder / "out").folder(), folder / "out") << "exported weights come before checkpoints";
+}
+
+TEST(ModelSource, anything_else_is_refused_with_what_was_expected) {
+  TempFolder folder;
+  folder.write("file", "x");
+  fs::create_directory(folder / "empty");
+  for (const auto& [name, found] : {std::pair("none", "found nothing"), std::pair("file", "found a file"),
+                                    std::pair("empty", "found a folder without config.json and checkpoints")}) {
+    const std::string message = message_of<IoError>([&, path = folder / name] { ModelSource{path}; });
+    EXPECT_THAT(message, HasSubstr("expected a Hugging Face folder, a checkpoint or the output folder of a run"));
+    EXPECT_THAT(message, HasSubstr(found));
+  }
+}
+
+TEST(ModelSource, a_checkpoint_gives_its_weights_and_nothing_of_its_optimizer) {
+  TempFolder folder;
+  const ModelSource golden(golden_folder("open/llama")), source(save(folder / "out", 1));
+  const auto memory = Memory::create();
+  const Parameter& parameter = source.model().units().front()->parameters().front();
+  const Interval all{0, parameter.shape.numel()};
+  const auto values = [&](const ModelSource& from, StateKind kind) {
+    const Tensor tensor = Tensor::empty(*memory, {all.size()}, DType::f32, Category::workspace);
+    from.weights().fill(kind, parameter, all, tensor);
+    return tensor.to_vector<float>();
+  };
+  EXPECT_EQ(values(source, StateKind::master), values(golden, StateKind::master));
+  EXPECT_THAT(values(source, StateKind::exp_avg_sq), ::testing::Each(0.0f));
+}
+
+TEST(ModelSource, a_plan_takes_the_tokenizer_from_where_its_model_is) {
+  TempFolder folder;
+  const std::string last = save(folder / "out", 3).string(), out = (folder / "out").string();
+  RunPlan plan;
+  plan.model_dir = plan.data.tokenizer = out;
+  EXPECT_EQ(with_model_folder(plan).model_dir, last);
+  EXPECT_EQ(with_model_folder(plan).data.tokenizer, last);
+  plan.data.tokenizer = "bytes";
+  EXPECT_EQ(with_model_folder(plan).data.tokenizer, "bytes");
+  EXPECT_EQ(with_model_folder(RunPlan{}).model_dir, "") << "a model that is written inline has no folder";
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,288 @@
+// At stage 3 communication goes on behind computation. What is issued before what, and what is waited for when, are
+// properties of the program: the tests read them from counts and from a wire that they hold, never from a clock.
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/kernels/watch.h"
+#include "nought/models/decoder.h"
+#include "nought/train/engine.h"
+
+namespace nought {
+namespace {
+
+ModelConfig tiny(int64_t layers) {
+  return ModelConfig::from_json({{"model_type", "llama"},
+                                 {"vocab_size", 32},
+                                 {"hidden_size", 16},
+                                 {"intermediate_size", 24},
+                                 {"num_hidden_layers", layers},
+                                 {"num_attention_heads", 2},
+                                 {"max_position_embeddings", 16},
+                                 {"tie_word_embeddings", false}});
+}
+
+/// Units: the embedding, the blocks, the head.
+constexpr int64_t kLayers = 6, kUnits = kLayers + 2;
+
+Batch tiny_batch(const Context& context) {
+  return {context.zeros({1, 8}, DType::i32), context.zeros({1, 8}, DType::i32)};
+}
+
+/// Collectives issued by the time a Unit's pass has its first result.
+struct Issued {
+  int64_t gathers = 0, reductions = 0;
+};
+
+/// By what is at work, "block.0.mlp, backward", in the second step of stage 3.
+std::map<std::string, Issued> issued_at_first_results(bool overlap) {
+  std::map<std::string, Issued> issued;
+  run_ranks(2, [&](Communicator& ranks, const Context& plain) {
+    ShardedModel* watched = nullptr;
+    Traffic before;
+    Context context = plain;
+    context.kernels = make_watching_kernels(plain.kernels, [&](std::string_view, std::string_view, const Tensor&) {
+      if (watched == nullptr || ranks.rank() != 0) return;
+      const Traffic now = ranks.traffic();
+      const auto since = [&](Collective each) { return now[each].calls - before[each].calls; };
+      issued.try_emplace(watched->at_work(), Issued{since(Collective::all_gather), since(Collective::reduce_scatter)});
+    });
+    Decoder decoder(tiny(kLayers));
+    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(3), .overlap = overlap});
+    model.load(InitialState(1));
+    Engine engine(model);
+    const Batch batch = tiny_batch(context);
+    engine.step(std::span(&batch, 1), 16, 1e-3, 1);
+    watched = &model, before = ranks.traffic();
+    engine.step(std::span(&batch, 1), 16, 1e-3, 1);
+  });
+  return issued;
+}
+
+TEST(Overlap, at_stage_3_the_next_gather_and_the_last_reduction_are_under_way_while_a_unit_computes) {
+  const auto issued = issued_at_first_results(true), serial = issued_at_first_results(false);
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    const int64_t unit = layer + 1;  // the embedding is the first
+    // What each pass begins with.
+    const std::string forward = fmt::format("block.{}.attention_norm, forward", layer),
+                      backward = fmt::format("block.{}.mlp, backward", layer);
+    ASSERT_TRUE(issued.contains(forward) && issued.contains(backward)) << forward;
+    EXPECT_EQ(issued.at(forward).gathers, unit + 2) << "its own, those before it, and the next";
+    EXPECT_EQ(serial.at(forward).gathers, unit + 1);
+    EXPECT_EQ(issued.at(backward).gathers - serial.at(backward).gathers, 1) << "one ahead on the way back too";
+    EXPECT_EQ(issued.at(backward).reductions, kUnits - 1 - unit) << "of all Units behind it";
+  }
+}
+
+/// "block.3, backward" of "block.3.mlp, backward".
+std::string pass_of(const std::string& at_work) {
+  const size_t end = at_work.find_first_of(".,", at_work.starts_with("block.") ? 6 : 0);
+  return at_work.substr(0, end) + at_work.substr(at_work.find(','));
+}
+
+/// The operations that a rank's computing thread has done in a step, and who waits for their number.
+class Progress {
+ public:
+  explicit Progress(std::chrono::milliseconds patience) : patience_(patience) {}
+  void restart() {
+    std::lock_guard lock(mutex_);
+    done_ = 0, pass_.clear(), borders_.clear();
+  }
+  /// Another one, in this pass of a Unit.
+  void count(const std::string& pass) {
+    std::lock_guard lock(mutex_);
+    if (pass != pass_) borders_.push_back(done_);
+    pass_ = pass;
+    ++done_;
+    changed_.notify_all();
+  }
+  /// How many were done when each pass began.
+  const std::vector<int64_t>& borders() const { return borders_; }
+  int64_t done() {
+    std::lock_guard lock(mutex_);
+    return done_;
+  }
+  /// A computing thread that is itself waiting for the caller never gets there: then this fails, after its patience.
+  void wait_for(int64_t operations) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, patience_, [&] { return done_ >= operations; }))
+      fail<CommError>("somebody waits for what is held until {} operations are done; it is at {}", operations, done_);
+  }
+
+ private:
+  std::chrono::milliseconds patience_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t done_ = 0;
+  std::string pass_;
+  std::vector<int64_t> borders_;
+};
+
+class CountingKernels final : public Kernels {
+ public:
+  CountingKernels(std::shared_ptr<Kernels> inner, Progress& progress) : inner_(std::move(inner)), progress_(progress) {}
+  void watch(const ShardedModel& model) { model_ = &model; }
+  std::string_view name() const override { return inner_->name(); }
+#define NOUGHT_RUN(Op)                                       \
+  void run(const Op& op, Stream& stream) override {          \
+    inner_->run(op, stream);                                 \
+    if (model_) progress_.count(pass_of(model_->at_work())); \
+  }
+  NOUGHT_OPERATIONS(NOUGHT_RUN)
+#undef NOUGHT_RUN
+
+ private:
+  std::shared_ptr<Kernels> inner_;
+  Progress& progress_;
+  const ShardedModel* model_ = nullptr;
+};
+
+/// A communicator whose collectives stay on the wire until the computing thread has done the operations that a
+/// schedule asks for; without a schedule they go through at once. It keeps the order, as any wire does.
+class HeldWire final : public Communicator {
+ public:
+  struct Issue {
+    Collective collective;
+    int64_t operations;  // done when it was issued
+  };
+  HeldWire(Communicator& wire, Progress& progress) : wire_(wire), progress_(progress) {}
+
+  /// Before a step: hold the i-th collective until until[i] operations of the step are done.
+  void hold(std::vector<int64_t> until) {
+    until_ = std::move(until);
+    issues_.clear();
+    progress_.restart();
+  }
+  const std::vector<Issue>& issues() const { return issues_; }
+
+  int rank() const override { return wire_.rank(); }
+  int size() const override { return wire_.size(); }
+  std::string_view backend() const override { return "held"; }
+  Event broadcast(Tensor x, int root) override {
+    return issue(Collective::broadcast, [=, this] { return wire_.broadcast(x, root); });
+  }
+  Event reduce(Tensor in, Tensor out, int root, ReduceOp op) override {
+    return issue(Collective::reduce, [=, this] { return wire_.reduce(in, out, root, op); });
+  }
+  Event all_reduce(Tensor x, ReduceOp op) override {
+    return issue(Collective::all_reduce, [=, this] { return wire_.all_reduce(x, op); });
+  }
+  Event gather(Tensor in, Tensor out, int root) override {
+    return issue(Collective::gather, [=, this] { return wire_.gather(in, out, root); });
+  }
+  Event all_gather(Tensor shard, Tensor full) override {
+    return issue(Collective::all_gather, [=, this] { return wire_.all_gather(shard, full); });
+  }
+  Event scatter(Tensor in, Tensor out, int root) override {
+    return issue(Collective::scatter, [=, this] { return wire_.scatter(in, out, root); });
+  }
+  Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op) override {
+    return issue(Collective::reduce_scatter, [=, this] { return wire_.reduce_scatter(full, shard, op); });
+  }
+  Event all_to_all(Tensor in, Tensor out) override {
+    return issue(Collective::all_to_all, [=, this] { return wire_.all_to_all(in, out); });
+  }
+  Event send(Tensor x, int destination, int tag) override {
+    return issue(Collective::send, [=, this] { return wire_.send(x, destination, tag); });
+  }
+  Event recv(Tensor x, int source, int tag) override {
+    return issue(Collective::recv, [=, this] { return wire_.recv(x, source, tag); });
+  }
+  Event barrier() override {
+    return issue(Collective::barrier, [this] { return wire_.barrier(); });
+  }
+  std::unique_ptr<Communicator> split(int color, int key) override { return wire_.split(color, key); }
+  Traffic traffic() override { return wire_.traffic(); }
+  void record(std::shared_ptr<Timeline> timeline) override { wire_.record(std::move(timeline)); }
+  Timeline* timeline() const override { return wire_.timeline(); }
+  void set_timeout(std::chrono::milliseconds timeout) override { wire_.set_timeout(timeout); }
+
+ private:
+  template <class Run>
+  Event issue(Collective collective, Run run) {
+    const size_t i = issues_.size();
+    issues_.push_back({collective, progress_.done()});
+    const int64_t until = i < until_.size() ? until_[i] : 0;
+    return stream_.submit([this, until, run] {
+      if (broken_) return;
+      try {
+        progress_.wait_for(until);
+        run().wait();
+      } catch (...) {
+        broken_ = true;  // what was issued behind it need not wait too
+        throw;
+      }
+    });
+  }
+
+  Communicator& wire_;
+  Progress& progress_;
+  std::vector<int64_t> until_;
+  std::vector<Issue> issues_;
+  bool broken_ = false;  // of the stream's thread
+  Stream stream_{Stream::Kind::worker, "held wire"};
+};
+
+/// Until which operation each collective of a step may stay on the wire: while the Unit computes that it was issued
+/// beside. Nothing computes beside the first gather of each pass, the last reduction, and the sum of the loss.
+std::vector<int64_t> schedule_of(const std::vector<HeldWire::Issue>& issues, std::vector<int64_t> borders) {
+  for (const HeldWire::Issue& issue : issues) borders.push_back(issue.operations);
+  std::sort(borders.begin(), borders.end());
+  std::vector<int64_t> until;
+  int64_t gathers = 0, reductions = 0;
+  for (const auto& [collective, operations] : issues) {
+    const bool is_gather = collective == Collective::all_gather,
+               is_reduction = collective == Collective::reduce_scatter;
+    const bool hidden = (is_gather && gathers % kUnits != 0) || (is_reduction && reductions != kUnits - 1);
+    gathers += is_gather, reductions += is_reduction;
+    const auto end = std::upper_bound(borders.begin(), borders.end(), operations);  // of the Unit's pass
+    until.push_back(hidden && end != borders.end() ? *end : 0);
+  }
+  return until;
+}
+
+/// Makes a step on a free wire and one on a held one; returns how many of the collectives were held.
+int64_t step_on_a_held_wire(bool overlap, std::chrono::milliseconds patience) {
+  int64_t held = 0;
+  run_ranks(2, [&](Communicator& ranks, const Context& plain) {
+    Progress progress(patience);
+    HeldWire wire(ranks, progress);
+    Context context = plain;
+    const auto kernels = std::make_shared<CountingKernels>(plain.kernels, progress);
+    context.kernels = kernels;
+    Decoder decoder(tiny(kLayers));
+    ShardedModel model(context, wire, decoder, {.policy = Policy::stage(3), .overlap = overlap});
+    model.load(InitialState(1));
+    kernels->watch(model);
+    Engine engine(model);
+    const Batch batch = tiny_batch(context);
+    const auto step = [&](std::vector<int64_t> until) {
+      wire.hold(std::move(until));
+      engine.step(std::span(&batch, 1), 16, 1e-3, 1);
+      model.settle();
+    };
+    step({});
+    const std::vector<int64_t> schedule = schedule_of(wire.issues(), progress.borders());
+    step(schedule);
+    if (ranks.rank() == 0)
+      held = std::count_if(schedule.begin(), schedule.end(), [](int64_t until) { return until > 0; });
+  });
+  return held;
+}
+
+TEST(Overlap, at_stage_3_a_collective_may_take_as_long_as_the_unit_beside_it_computes) {
+  constexpr int64_t kGathers = 2 * kUnits, kReductions = kUnits;
+  EXPECT_EQ(step_on_a_held_wire(true, std::chrono::minutes(1)), kGathers - 2 + kReductions - 1);
+}
+
+TEST(Overlap, without_it_a_held_collective_is_waited_for_in_vain) {
+  EXPECT_THROW(step_on_a_held_wire(false, std::chrono::milliseconds(1)), CommError);
+}
+
+}  // namespace
+}  // namespace nought

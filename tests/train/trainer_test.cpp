@@ -1,0 +1,141 @@
+// A run tells its observers what it does, on rank 0, in the order of its steps. What resumes is checkpoint_test's.
+#include "nought/train/trainer.h"
+
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/train/hf_folder.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TempFolder;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+struct Told final : TrainObserver {
+  void on_start(const RunSummary& start) override { summary = start, events.push_back("start"); }
+  void on_step(const StepReport& report) override {
+    events.push_back(fmt::format("step {}", report.step));
+    reports.push_back(report);
+  }
+  void on_checkpoint(const fs::path& path) override { events.push_back("saved " + path.filename().string()); }
+  void on_validation(int64_t step, const Evaluation&) override { events.push_back(fmt::format("validated {}", step)); }
+  void on_finish(const std::vector<RankMemory>& ranks, const fs::path& path) override {
+    events.push_back("finish");
+    memory = ranks, exported = path;
+  }
+  RunSummary summary;
+  std::vector<std::string> events;
+  std::vector<StepReport> reports;
+  std::vector<RankMemory> memory;
+  fs::path exported;
+};
+
+RunPlan plan_in(const TempFolder& folder) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += fmt::format("line {} of a text.\n", i % 13);
+  RunPlan plan;
+  plan.model_config = test::tiny_llama_json();
+  plan.data.sources = {{{folder.write("text.txt", text).string()}}};
+  plan.data.seq_length = 16;
+  plan.micro_batch = 2;
+  plan.train_batch = 4;
+  plan.max_steps = 4;
+  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 4};
+  plan.save_steps = 3;
+  plan.output_dir = (folder / "out").string();
+  return plan;
+}
+
+Told told_by(const RunPlan& plan, int ranks = 2, StartMode mode = StartMode::fresh) {
+  Told told;
+  run_ranks(ranks,
+            [&](Communicator& world, const Context& context) { Trainer(plan, mode, world, context, {&told}).run(); });
+  return told;
+}
+
+TEST(Trainer, tells_every_step_and_checkpoint_in_order_and_exports_at_the_end) {
+  const TempFolder folder;
+  const RunPlan plan = plan_in(folder);
+  const Told told = told_by(plan);
+  EXPECT_THAT(told.events, ElementsAre("start", "step 1", "step 2", "step 3", "saved checkpoint-3", "step 4",
+                                       "saved checkpoint-4", "finish"));
+  EXPECT_EQ(told.exported, plan.output_dir);
+  EXPECT_TRUE(holds_weights(told.exported));
+  EXPECT_EQ(told.memory.size(), 2u) << "of every rank";
+  for (const RankMemory& rank : told.memory) EXPECT_GT(rank.peak_total, 0);
+}
+
+TEST(Trainer, begins_with_what_the_run_is) {
+  const TempFolder folder;
+  const RunPlan plan = plan_in(folder);
+  const RunSummary summary = told_by(plan).summary;
+  EXPECT_EQ(summary.family, "llama");
+  EXPECT_EQ(summary.parameters, Decoder(test::tiny_llama()).parameter_count());
+  EXPECT_EQ(summary.world_size, 2);
+  EXPECT_EQ(summary.max_steps, 4);
+  EXPECT_EQ(summary.tokens_per_step, 4 * 16);
+  EXPECT_THAT(summary.notes, IsEmpty());
+}
+
+TEST(Trainer, steps_follow_the_schedule_and_count_what_they_send) {
+  const TempFolder folder;
+  const RunPlan plan = plan_in(folder);
+  const Told together = told_by(plan);
+  std::vector<double> rates;
+  for (const StepReport& report : together.reports) {
+    rates.push_back(report.lr);
+    EXPECT_GT(report.bytes_sent, 0);
+    EXPECT_TRUE(std::isfinite(report.loss));
+  }
+  EXPECT_THAT(rates, ElementsAre(1e-3, 0.75e-3, 0.5e-3, 0.25e-3));
+  RunPlan alone = plan;
+  alone.micro_batch = 4;
+  for (const StepReport& report : told_by(alone, 1, StartMode::overwrite).reports) EXPECT_EQ(report.bytes_sent, 0);
+}
+
+TEST(Trainer, notes_that_the_step_to_profile_is_none_of_the_runs) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.profile = ProfileOptions{};
+  plan.profile->step = 40;
+  const Told told = told_by(plan, 1);
+  EXPECT_THAT(told.summary.notes, Contains(HasSubstr("profile_step is 40, the run makes steps 1 to 4")));
+  for (const StepReport& report : told.reports) EXPECT_FALSE(report.profile.has_value());
+}
+
+TEST(Trainer, validates_as_often_as_the_plan_says) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.data.validation_fraction = 0.2;
+  plan.eval_strategy = EvalStrategy::steps;
+  plan.eval_steps = 2;
+  plan.eval_micro_batch = 2;
+  const Told told = told_by(plan, 1);
+  EXPECT_THAT(told.events, Contains("validated 2"));
+  EXPECT_THAT(told.events, Contains("validated 4"));
+  EXPECT_THAT(told.events, Not(Contains("validated 3")));
+}
+
+TEST(Trainer, a_run_goes_on_after_its_last_checkpoint_or_not_at_all) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  EXPECT_THROW(told_by(plan, 1, StartMode::resume), IoError) << "nothing to resume";
+  told_by(plan);
+  plan.max_steps = 6;
+  const Told more = told_by(plan, 2, StartMode::resume);
+  EXPECT_EQ(more.summary.first_step, 4);
+  EXPECT_EQ(more.reports.front().step, 5);
+  EXPECT_THAT(more.summary.start, HasSubstr("checkpoint-4"));
+}
+
+}  // namespace
+}  // namespace nought
