@@ -1,8 +1,5 @@
 #include "nought/io/atomic_file.h"
 
-#include <cerrno>
-
-#include "support/recorded_calls.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,44 +9,57 @@
 namespace nought {
 namespace {
 
+namespace fs = std::filesystem;
 using test::message_of;
 using test::read_bytes;
-using test::RecordedCall;
-using test::RecordedCalls;
 using test::TempFolder;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using testing::HasSubstr;
 
-TEST(AtomicFile, is_flushed_whole_before_it_gets_its_name_and_the_folder_after_that) {
-  const TempFolder folder;
-  const std::filesystem::path file = folder / "a.json", partial = folder / "a.json.partial";
-  const RecordedCalls recorded;
-  write_text_atomically(file, "all that belongs there");
-  EXPECT_THAT(recorded.calls(), ElementsAre(RecordedCall{"fsync", partial, "all that belongs there"},
-                                            RecordedCall{"rename", file}, RecordedCall{"fsync", folder.path()}));
-}
+std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-TEST(AtomicFile, a_flush_or_rename_that_fails_leaves_the_old_file_and_nothing_else) {
+TEST(AtomicFile, has_its_name_when_it_is_committed_and_the_old_file_stays_until_then) {
   const TempFolder folder;
-  const std::filesystem::path file = folder.write("a.json", "old");
-  RecordedCalls recorded;
-  recorded.fail_next("fsync", EIO);
-  EXPECT_THAT(message_of<IoError>([&] { write_text_atomically(file, "new"); }),
-              HasSubstr("a.json.partial: cannot flush to disk: Input/output error"));
-  EXPECT_EQ(read_bytes(file), "old");
-  recorded.fail_next("rename", EACCES);
-  EXPECT_THAT(message_of<IoError>([&] { write_text_atomically(file, "new"); }),
-              HasSubstr("a.json: cannot give the finished file its name: Permission denied"));
-  EXPECT_EQ(read_bytes(file), "old");
-  EXPECT_FALSE(std::filesystem::exists(folder / "a.json.partial"));
-  write_text_atomically(file, "new");
-  EXPECT_EQ(read_bytes(file), "new");
+  const fs::path path = folder.write("a", "old");
+  {
+    AtomicFile file(path, 4);
+    file.write(2, bytes_of("cd"));
+    file.write(0, bytes_of("ab"));
+    EXPECT_EQ(read_bytes(path), "old");
+    file.commit();
+    EXPECT_EQ(read_bytes(path), "abcd");
+    EXPECT_THROW(file.commit(), IoError) << "once";
+    EXPECT_THROW(file.write(0, bytes_of("x")), IoError);
+  }
+  EXPECT_EQ(read_bytes(path), "abcd");
+  EXPECT_FALSE(fs::exists(folder / "a.partial"));
 }
 
 TEST(AtomicFile, without_a_commit_nothing_remains) {
   const TempFolder folder;
-  { const AtomicFile file(folder / "a", 10); }
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  {
+    AtomicFile file(folder / "a", 4);
+    AtomicFile moved(std::move(file));
+    moved.write(0, bytes_of("ab"));
+    EXPECT_TRUE(fs::exists(folder / "a.partial"));
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(AtomicFile, what_cannot_be_made_or_named_is_told_with_its_path) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<IoError>([&] { AtomicFile(folder / "none/a", 1); }), HasSubstr("none/a.partial"));
+  fs::create_directories(folder / "taken/inside");
+  AtomicFile file(folder / "taken", 1);
+  EXPECT_THAT(message_of<IoError>([&] { file.commit(); }), HasSubstr("taken"));
+  EXPECT_FALSE(fs::exists(folder / "taken.partial")) << "and what was written goes";
+}
+
+TEST(AtomicFile, text_is_written_whole) {
+  const TempFolder folder;
+  write_text_atomically(folder / "t", "hello\n");
+  EXPECT_EQ(read_bytes(folder / "t"), "hello\n");
+  write_text_atomically(folder / "t", "");
+  EXPECT_EQ(read_bytes(folder / "t"), "");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/models/decoder.h"
+#include "nought/models/weight_files.h"
 
 namespace nought {
 namespace {
