@@ -174,29 +174,36 @@ try() {
   echo "${file[$name]}" >>"$copy/changed"
   changed=${file[$name]}
   cp "$copy/mutant.tmp" "$copy/$changed"
-  build_targets "${target[$name]}" || fail "$name does not compile: see $log"
-  run_tests "$name" || code=$?
-  restore
   outcome[$name]=caught
-  [[ $code -ne 0 ]] || outcome[$name]=SURVIVED
-  [[ $code -ne 124 ]] || outcome[$name]='caught (hangs)'
+  if build_targets "${target[$name]}"; then
+    run_tests "$name" || code=$?
+    [[ $code -ne 0 ]] || outcome[$name]=SURVIVED
+    [[ $code -ne 124 ]] || outcome[$name]='caught (hangs)'
+  else
+    outcome[$name]='NO BUILD'
+  fi
+  restore
   seconds[$name]=$((SECONDS - begin))
   printf '%-15s %4d s  %s\n' "${outcome[$name]}" "${seconds[$name]}" "$name"
 }
 
 print_table() {
-  local name caught=0 survivors=()
+  local name caught=0 broken=0
+  printf '\n%-60s %-15s %8s  %s\n' mistake outcome seconds 'test program'
   for name in "${selected[@]}"; do
-    if [[ ${outcome[$name]} == SURVIVED ]]; then survivors+=("$name"); else caught=$((caught + 1)); fi
-  done
-  printf '\n%-52s %-15s %8s  %s\n' mistake outcome seconds 'test program'
-  for name in "${selected[@]}"; do
-    printf '%-52s %-15s %8d  %s\n' "$name" "${outcome[$name]}" "${seconds[$name]}" "${target[$name]}"
+    printf '%-60s %-15s %8d  %s\n' "$name" "${outcome[$name]}" "${seconds[$name]}" "${target[$name]}"
   done
   echo
-  for name in "${survivors[@]}"; do echo "survived: $name: ${what[$name]}"; done
+  for name in "${selected[@]}"; do
+    case ${outcome[$name]} in
+      SURVIVED) echo "survived: $name: ${what[$name]}" ;;
+      'NO BUILD') echo "does not compile: $name, see $log" && broken=$((broken + 1)) ;;
+      *) caught=$((caught + 1)) ;;
+    esac
+  done
   echo "$caught of ${#selected[@]} mistakes are caught ($((100 * caught / ${#selected[@]}))%)"
-  [[ ${#survivors[@]} -eq 0 ]]
+  [[ $broken -eq 0 ]] || return 2
+  [[ $caught -eq ${#selected[@]} ]]
 }
 
 # --- main ---
@@ -205,7 +212,7 @@ read_lists
 case ${1:-} in
   --check) check_edits && exit 0 ;;
   --list)
-    for name in "${names[@]}"; do printf '%-52s %s\n' "$name" "${what[$name]}"; done
+    for name in "${names[@]}"; do printf '%-60s %s\n' "$name" "${what[$name]}"; done
     exit 0
     ;;
   -h | --help)
