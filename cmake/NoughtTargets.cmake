@@ -17,6 +17,9 @@ if(NOUGHT_SANITIZE)
   target_compile_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE} -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)
   target_link_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE})
+  # Highway's kernels for AVX2 and in plain C++ only: each further set is compiled again, which takes minutes here.
+  target_compile_definitions(nought_options INTERFACE
+    $<BUILD_INTERFACE:HWY_BROKEN_TARGETS=\(HWY_SSE4|HWY_AVX3|HWY_AVX3_DL\)>)
 endif()
 
 if(NOUGHT_FUZZ)

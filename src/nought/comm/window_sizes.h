@@ -22,7 +22,8 @@ inline constexpr int64_t kLongestSlotBytes = 128 << 10;
 inline constexpr int64_t kShortestSlotBytes = 32 << 10;
 
 constexpr int64_t window_slot_bytes(int local_ranks) {
-  return std::clamp(kWindowsBytes / (kWindowSlots * local_ranks) / 4096 * 4096, kShortestSlotBytes, kLongestSlotBytes);
+  const int64_t share = kWindowsBytes / (int64_t{kWindowSlots} * local_ranks);
+  return std::clamp(share / 4096 * 4096, kShortestSlotBytes, kLongestSlotBytes);
 }
 
 /// What a window needs to be read by: one mailbox of two cache lines and a ring of chunks for each rank.
@@ -48,7 +49,7 @@ inline constexpr int kReductionSlots = 2;
 
 /// Elements of a segment of a reduction in a group of `ranks` > 1; the same on all ranks.
 constexpr int64_t reduction_segment(DType dtype, int ranks) {
-  const int64_t share = kReductionBytes / (kReductionSlots * (ranks - 1));
+  const int64_t share = kReductionBytes / (int64_t{kReductionSlots} * (ranks - 1));
   return std::clamp(share, kShortestSegmentBytes, kLongestSegmentBytes) / 64 * 64 / size_of(dtype);
 }
 
