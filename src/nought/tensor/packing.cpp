@@ -1,3 +1,7 @@
+// Why there is a search here: the least room is NP-hard to find, and the best of four greedy orders leaves gaps, of up
+// to 1.5 MiB, in 7 of the more than 70 layouts that tests/plan/agreement_test.cpp asks to have none. Simulated
+// annealing from these orders closes them within a quarter of a second each. It runs only where a greedy order left a
+// gap, once or a few times per run.
 #include "nought/tensor/packing.h"
 
 #include <algorithm>
