@@ -1,5 +1,3 @@
-#include "nought/io/atomic_file.h"
-
 #include <cerrno>
 
 #include "support/recorded_calls.h"
@@ -8,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/io/atomic_file.h"
 
 namespace nought {
 namespace {

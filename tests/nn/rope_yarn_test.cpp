@@ -1,9 +1,9 @@
 // The frequencies and the scale of every rotary scaling, as numbers: what transformers' modeling_rope_utils.py gives.
-#include "nought/nn/rope.h"
-
 #include <cmath>
 
 #include <gtest/gtest.h>
+
+#include "nought/nn/rope.h"
 
 namespace nought {
 namespace {

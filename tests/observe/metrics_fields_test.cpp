@@ -1,8 +1,8 @@
-#include "nought/observe/metrics.h"
-
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "nought/observe/metrics.h"
 
 namespace nought {
 namespace {

@@ -1,9 +1,9 @@
-#include "nought/train/model_source.h"
-
 #include "support/golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "nought/train/model_source.h"
 
 namespace nought {
 namespace {

@@ -4,9 +4,7 @@
 
 namespace nought {
 
-AutoBf16 bf16_of_cpu() {
-  return {has_bf16_units(), fmt::format("this CPU has {}", describe_bf16_units())};
-}
+AutoBf16 bf16_of_cpu() { return {has_bf16_units(), fmt::format("this CPU has {}", describe_bf16_units())}; }
 
 /// "auto" counts as not given: DeepSpeed's key may say otherwise, and fp16 excludes it.
 Candidate<bool> Resolver::training_bf16() const {

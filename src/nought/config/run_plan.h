@@ -52,11 +52,11 @@ struct Resolved {
 /// Which step is profiled, and what of it is shown (DeepSpeed's flops_profiler).
 struct ProfileOptions {
   int64_t step = 1;
-  int64_t module_depth = -1;    // 0: the model alone; -1: down to the innermost modules
-  int64_t top_modules = 1;      // kinds of modules at each depth
-  bool detailed = true;         // every module by itself, too
+  int64_t module_depth = -1;     // 0: the model alone; -1: down to the innermost modules
+  int64_t top_modules = 1;       // kinds of modules at each depth
+  bool detailed = true;          // every module by itself, too
   std::string output_file = {};  // empty: it is printed
-  double recompute_factor = 0;  // forward passes that DeepSpeed's estimate adds for recomputation
+  double recompute_factor = 0;   // forward passes that DeepSpeed's estimate adds for recomputation
 };
 
 struct RunPlan {

@@ -45,7 +45,8 @@ void limit_isa(Isa most);
 /// main(): whatever kernel is called first finds the cap. A word that isa() refuses is no cap here.
 Isa cap_libraries_at_start();
 
-/// Whether bf16 matrices are multiplied by instructions of their own, which are faster than fp32's, rather than widened.
+/// Whether bf16 matrices are multiplied by instructions of their own, which are faster than fp32's, rather than
+/// widened.
 inline bool has_bf16_units() { return isa() >= Isa::avx512_bf16; }
 /// DeviceError that says what is missing, unless has_bf16_units().
 void require_bf16_units();

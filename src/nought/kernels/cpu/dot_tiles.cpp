@@ -34,7 +34,8 @@ void multiply_panels(const TileSession& session, const LeftFactor& a, const bf16
     }
 }
 
-NOUGHT_AVX512_BF16 void round_in_hardware(const float* from, int64_t rows, int64_t columns, int64_t stride, bf16_t* to) {
+NOUGHT_AVX512_BF16 void round_in_hardware(const float* from, int64_t rows, int64_t columns, int64_t stride,
+                                          bf16_t* to) {
   for (int64_t row = 0; row < rows; ++row, from += stride, to += stride)
     for (int64_t j = 0; j < columns; j += 16)
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + j), round_to_bf16(_mm512_loadu_ps(from + j)));

@@ -7,8 +7,10 @@ class CpuKernels final : public Kernels {
  public:
   CpuKernels() { cpu::bf16_products(); }  // what cannot be chosen is refused here, not among the threads of a kernel
   std::string_view name() const override { return "cpu"; }
-#define NOUGHT_RUN(Op) \
-  void run(const Op& op, Stream& stream) override { stream.submit([op] { cpu::run(op); }); }
+#define NOUGHT_RUN(Op)                              \
+  void run(const Op& op, Stream& stream) override { \
+    stream.submit([op] { cpu::run(op); });          \
+  }
   NOUGHT_OPERATIONS(NOUGHT_RUN)
 #undef NOUGHT_RUN
 };
