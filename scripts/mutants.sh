@@ -224,11 +224,15 @@ esac
 
 selected=()
 if [[ $# -eq 0 ]]; then selected=("${names[@]}"); fi
+declare -A is_selected=()
 for pattern in "$@"; do
   found=0
   for name in "${names[@]}"; do
     # shellcheck disable=SC2053 # a pattern
-    if [[ $name == $pattern ]]; then selected+=("$name") && found=1; fi
+    [[ $name == $pattern ]] || continue
+    found=1
+    [[ -n ${is_selected[$name]+set} ]] || selected+=("$name")
+    is_selected[$name]=1
   done
   [[ $found -eq 1 ]] || fail "no mistake is called $pattern"
 done

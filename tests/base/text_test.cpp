@@ -34,5 +34,11 @@ TEST(Text, sizes_are_read_in_powers_of_1000_and_of_1024) {
     EXPECT_THROW(parse_bytes(wrong, "budget"), ConfigError) << wrong;
 }
 
+TEST(Text, the_nearest_name_is_the_one_of_the_least_distance_wherever_it_stands) {
+  EXPECT_EQ(nearest_name("stage", std::vector<std::string>{"stages", "stagger"}), "stages");
+  EXPECT_EQ(nearest_name("stage", std::vector<std::string>{"stagger", "stages"}), "stages");
+  EXPECT_EQ(nearest_name("stage", std::vector<std::string>{"optimizer"}), "");
+}
+
 }  // namespace
 }  // namespace nought
