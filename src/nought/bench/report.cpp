@@ -20,9 +20,8 @@ double Samples::median() const {
 
 double Figure::fraction() const {
   Samples fractions;
-  const double counted = limited_work > 0 ? limited_work : work;
   for (size_t i = 0; i < limits.values.size(); ++i)
-    fractions.values.push_back(counted / seconds.values[i] / limits.values[i]);
+    fractions.values.push_back(reached(seconds.values[i]) / limits.values[i]);
   return fractions.median();
 }
 

@@ -68,8 +68,8 @@ ModelConfig model_config_of(const RunPlan& plan) {
 }
 
 RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
-  const std::vector<fs::path> checkpoints =
-      mode == StartMode::resume ? list_checkpoints(config.training.output_dir.value) : std::vector<fs::path>();
+  if (mode != StartMode::resume || !config.training.bf16.automatic()) return resolve(config, world_size);
+  const std::vector<fs::path> checkpoints = list_checkpoints(config.training.output_dir.value);
   if (checkpoints.empty()) return resolve(config, world_size);
   const nlohmann::json run = read_checkpoint_info(checkpoints.back()).run;
   const auto dtype = run.is_object() ? run.value("dtype", std::string()) : std::string();
