@@ -8,9 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
-namespace nought {
+#include "nought/base/json_fwd.h"
 
-using Json = nlohmann::json;
+namespace nought {
 
 /// Parses JSON with // /* */ and # comments and trailing commas. `name` stands before "line:column" in messages.
 /// ConfigError for malformed text and for a key given twice in one object.

@@ -24,6 +24,9 @@ std::string format_duration(double seconds);
 /// The text with a space for every control character: for messages, which are one line, that quote what a file holds.
 std::string one_line(std::string_view text);
 
+/// The text with small letters in place of the capital ones of ASCII.
+std::string lower_case(std::string text);
+
 /// How many single-character insertions, deletions and substitutions turn `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b);
 /// The candidate with the smallest edit distance to `name`, or "" if none is near enough to be what was meant.

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "nought/base/json.h"
 
 namespace nought {
 
@@ -84,6 +84,6 @@ void measure(Figure& figure, int samples, double least_seconds, Limit&& limit, F
 
 /// One line per figure.
 std::string to_table(const std::vector<Figure>& figures);
-nlohmann::ordered_json to_json(const std::vector<Figure>& figures);
+OrderedJson to_json(const std::vector<Figure>& figures);
 
 }  // namespace nought

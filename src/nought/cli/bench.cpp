@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
@@ -41,10 +42,9 @@ struct StepOptions {
 
 void print_figures(const BenchOptions& options, const std::vector<Figure>& figures, int ranks) {
   if (options.json) {
-    fmt::print("{}\n",
-               nlohmann::ordered_json{
-                   {"ranks", ranks}, {"threads_per_rank", threads_per_rank()}, {"figures", to_json(figures)}}
-                   .dump(2));
+    fmt::print(
+        "{}\n",
+        OrderedJson{{"ranks", ranks}, {"threads_per_rank", threads_per_rank()}, {"figures", to_json(figures)}}.dump(2));
     return;
   }
   fmt::print("{} {} x {} {}, {} samples each", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),

@@ -14,7 +14,7 @@ namespace nought {
 
 namespace {
 
-struct Options {
+struct ConvertFlags {
   std::string source, target, format, dtype, outtype, max_shard_size;
 
   bool gguf() const { return format == "gguf" || (format.empty() && target.ends_with(".gguf")); }
@@ -33,7 +33,7 @@ GgufType parse_outtype(const std::string& text) {
 }
 
 /// An option of one format says nothing to the other.
-void check_options(const Options& options) {
+void check_options(const ConvertFlags& options) {
   require<ConfigError>(options.format.empty() || options.format == "safetensors" || options.format == "gguf",
                        "--format must be safetensors or gguf, got {}", options.format);
   require<ConfigError>(!options.gguf() || (options.dtype.empty() && options.max_shard_size.empty()),
@@ -42,7 +42,7 @@ void check_options(const Options& options) {
                        "--outtype is for --format gguf; the format is safetensors, which has --dtype");
 }
 
-ConvertReport write(const Options& options, const ModelSource& source, Memory& memory) {
+ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memory& memory) {
   if (options.gguf())
     return convert_to_gguf(source, options.target, parse_outtype(options.outtype.empty() ? "f16" : options.outtype),
                            memory);
@@ -60,7 +60,7 @@ int64_t peak_resident_bytes() {
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-int run_convert(const Options& options) {
+int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
   const ModelSource source(options.source);
@@ -83,7 +83,7 @@ void add_convert(CLI::App& app, Invocation& invocation) {
       add_command(app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder, streamed",
                   {"nought convert out/checkpoint-500 out/model --dtype bf16",
                    "nought convert MODEL_DIR OUT --max-shard-size 2GB"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConvertFlags>();
   command->add_option("SOURCE", options->source, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("OUT", options->target, "The folder to write, or the .gguf file")->required();

@@ -1,6 +1,7 @@
 // nought eval: how well a model predicts some text: loss, perplexity, bits per byte.
 #include <memory>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
@@ -59,13 +60,13 @@ void validate_eval(const EvalOptions& options) {
 
 void print(const Evaluation& result, const EvalOptions& options, const RunPlan& plan) {
   if (options.json) {
-    const nlohmann::ordered_json json{{"loss", result.loss},
-                                      {"perplexity", result.perplexity()},
-                                      {"bits_per_token", result.bits_per_token()},
-                                      {"bits_per_byte", result.bits_per_byte()},
-                                      {"targets", result.targets},
-                                      {"text_bytes", result.text_bytes},
-                                      {"seconds", result.seconds}};
+    const OrderedJson json{{"loss", result.loss},
+                           {"perplexity", result.perplexity()},
+                           {"bits_per_token", result.bits_per_token()},
+                           {"bits_per_byte", result.bits_per_byte()},
+                           {"targets", result.targets},
+                           {"text_bytes", result.text_bytes},
+                           {"seconds", result.seconds}};
     fmt::print("{}\n", json.dump());
     return;
   }

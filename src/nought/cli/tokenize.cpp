@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch_job.h"
@@ -17,7 +18,7 @@ namespace nought {
 
 namespace {
 
-struct Options {
+struct TokenizeFlags {
   std::vector<std::string> inputs;
   std::string tokenizer, output, format, separator, chat_template;
   TokenizeOptions tokenize;
@@ -39,7 +40,7 @@ std::string unescaped(const std::string& text) {
   return plain;
 }
 
-std::optional<CorpusFormat> format_of(const Options& options) {
+std::optional<CorpusFormat> format_of(const TokenizeFlags& options) {
   if (options.format.empty()) return options.chat_template.empty() ? std::nullopt : std::optional(CorpusFormat::chat);
   for (const auto& [format, name] : EnumNames<CorpusFormat>::value)
     if (name == options.format) return format;
@@ -70,7 +71,7 @@ class Progress {
   std::chrono::steady_clock::time_point shown_, begin_ = std::chrono::steady_clock::now();
 };
 
-void print_summary(const TokenizeProgress& progress, const Options& options, Progress& line) {
+void print_summary(const TokenizeProgress& progress, const TokenizeFlags& options, Progress& line) {
   const std::string targets =
       progress.targets == progress.tokens
           ? ""
@@ -88,7 +89,7 @@ void print_summary(const TokenizeProgress& progress, const Options& options, Pro
                            options.tokenize.threads == 1 ? "" : "s"));
 }
 
-void encode_files(Options& options, Progress& line) {
+void encode_files(TokenizeFlags& options, Progress& line) {
   CorpusOptions& corpus = options.tokenize.corpus;
   const auto tokenizer = make_tokenizer(options.tokenizer);
   if (corpus.format == CorpusFormat::chat) {
@@ -111,7 +112,7 @@ WordPattern pattern_of(const std::string& text) {
 }
 
 /// Trains a vocabulary and writes it as Hugging Face has it.
-void train_tokenizer(const Options& options, Progress& line) {
+void train_tokenizer(const TokenizeFlags& options, Progress& line) {
   const std::filesystem::path folder = options.output, file = folder / "tokenizer.json";
   require<ConfigError>(options.tokenize.overwrite || !std::filesystem::exists(file),
                        "{}: is there already: --overwrite replaces it", file.string());
@@ -130,9 +131,9 @@ void train_tokenizer(const Options& options, Progress& line) {
   std::filesystem::create_directories(folder, error);
   require<IoError>(!error, "cannot create --output {}: {}", folder.string(), error.message());
   write_text_atomically(file, tokenizer_json_of(bpe, training, pattern).dump(2) + "\n");
-  const nlohmann::ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                      {"eos_token", options.markers.front()},
-                                      {"clean_up_tokenization_spaces", false}};
+  const OrderedJson config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                           {"eos_token", options.markers.front()},
+                           {"clean_up_tokenization_spaces", false}};
   write_text_atomically(folder / "tokenizer_config.json", config.dump(2) + "\n");
   const auto trained = make_tokenizer(folder.string());
   line.print(fmt::format("{}: {} tokens, {} of them merges, from {} different words in {}", file.string(),
@@ -142,7 +143,7 @@ void train_tokenizer(const Options& options, Progress& line) {
                            training.vocab_size));
 }
 
-int run_tokenize(Options& options) {
+int run_tokenize(TokenizeFlags& options) {
   require<ConfigError>(options.tokenize.threads >= 1, "--threads must be at least 1, got {}", options.tokenize.threads);
   require<ConfigError>(options.tokenize.file_tokens >= 1, "--file-tokens must be at least 1, got {}",
                        options.tokenize.file_tokens);
@@ -173,7 +174,7 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
        "nought tokenize web.jsonl --field content --tokenizer r50k_base.tiktoken --output web",
        "nought tokenize chats.jsonl --chat-template chatml --tokenizer MODEL_DIR --output chats",
        "nought tokenize 'corpus/**/*.txt' --train-bpe --vocab-size 32000 --output tokenizer"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TokenizeFlags>();
   options->tokenize.threads = threads_per_rank();
   command->add_option("INPUT", options->inputs, "Files or globs: text, .jsonl, or conversations")->required();
   command->add_option("--tokenizer", options->tokenizer, "As data.tokenizer of a run");

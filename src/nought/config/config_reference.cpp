@@ -31,11 +31,6 @@ ConfigEntry ruled(const KeyRule& rule) {
   return {path, "", "", fmt::format("belongs to what decides about {}", section), KeyUse::no_effect};
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 /// The part of a path that is a table's title: "training", "data", "deepspeed", "deepspeed.zero_optimization".
 std::string section_of(const std::string& path) {
   const size_t first = path.find('.');
@@ -136,7 +131,7 @@ std::vector<ConfigEntry> config_reference() {
 std::string config_text(const std::string& filter) {
   std::string text;
   for (const ConfigEntry& entry : config_reference()) {
-    if (lower(entry.path + "\n" + entry.help).find(lower(filter)) == std::string::npos) continue;
+    if (lower_case(entry.path + "\n" + entry.help).find(lower_case(filter)) == std::string::npos) continue;
     const bool works = entry.use == KeyUse::implemented;
     const std::string use = works ? entry.type : entry.use == KeyUse::refused ? "refused" : "no effect";
     const std::string fallback =

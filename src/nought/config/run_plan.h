@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
+#include "nought/base/json.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
 #include "nought/tensor/dtype.h"
@@ -60,8 +59,8 @@ struct ProfileOptions {
 };
 
 struct RunPlan {
-  std::string model_dir;        // a Hugging Face folder; empty if the model is written inline
-  nlohmann::json model_config;  // the inline config.json; null if model_dir is given
+  std::string model_dir;  // a Hugging Face folder; empty if the model is written inline
+  Json model_config;      // the inline config.json; null if model_dir is given
   DataPlan data;
 
   int world_size = 1;

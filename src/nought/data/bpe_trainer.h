@@ -13,8 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/data/corpus.h"
 
 namespace nought {
@@ -58,6 +57,6 @@ struct TrainedBpe {
 TrainedBpe train_bpe(const WordCounts& words, const BpeTraining& training, const std::function<void(int64_t)>& observe);
 
 /// Hugging Face's tokenizer.json of a vocabulary.
-nlohmann::ordered_json tokenizer_json_of(const TrainedBpe& bpe, const BpeTraining& training, WordPattern pattern);
+OrderedJson tokenizer_json_of(const TrainedBpe& bpe, const BpeTraining& training, WordPattern pattern);
 
 }  // namespace nought

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include "nought/base/json.h"
 
 namespace nought {
 
@@ -13,6 +13,6 @@ std::string excerpt(std::string_view text);
 
 /// Refuses what the JSON library would let pass: a key given twice in one object, and nesting beyond `max_depth`.
 /// IoError names the file and the part of it that the text is ("the header").
-nlohmann::json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth);
+Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth);
 
 }  // namespace nought

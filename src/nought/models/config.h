@@ -11,8 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "nought/base/json_fwd.h"
 #include "nought/nn/layers.h"
 
 namespace nought {
@@ -109,14 +108,14 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 
   /// Reads a config.json; `source` names it in errors. ConfigError.
-  static ModelConfig from_json(const nlohmann::json& json, const std::string& source = "config.json");
+  static ModelConfig from_json(const Json& json, const std::string& source = "config.json");
   /// Reads DIR/config.json. IoError, ConfigError.
   static ModelConfig from_folder(const std::filesystem::path& folder);
   /// The model_types that from_json knows.
   static const std::vector<std::string>& families();
 
   /// A config.json that transformers loads, for weights of the given dtype.
-  nlohmann::ordered_json to_hf_json(DType dtype) const;
+  OrderedJson to_hf_json(DType dtype) const;
   /// Tied weights count once.
   int64_t parameter_count() const;
   /// The window that all layers share, or that all which have one share; 0 if none has.

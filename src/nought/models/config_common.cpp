@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 
 namespace nought {
@@ -94,7 +95,7 @@ void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefau
   }
 }
 
-void write_llama_like(const ModelConfig& config, nlohmann::ordered_json& json, const char* activation_key) {
+void write_llama_like(const ModelConfig& config, OrderedJson& json, const char* activation_key) {
   json.update({{"hidden_size", config.hidden_size},
                {"intermediate_size", config.intermediate_size},
                {"num_hidden_layers", config.num_layers},
@@ -120,14 +121,14 @@ void set_windows(ModelConfig& config, int64_t window) {
 
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
                       int64_t argument) {
-  const nlohmann::json* types = reader.value("layer_types");
+  const Json* types = reader.value("layer_types");
   require<ConfigError>(!types || (types->is_array() && static_cast<int64_t>(types->size()) == config.num_layers),
                        "{}: layer_types must be a list of {} entries, one for each layer", reader.source(),
                        config.num_layers);
   for (int64_t i = 0; i < config.num_layers; ++i) {
     bool sliding = slides(i, argument);
     if (types) {
-      const nlohmann::json& type = (*types)[static_cast<size_t>(i)];
+      const Json& type = (*types)[static_cast<size_t>(i)];
       require<ConfigError>(type == kSliding || type == kFull, "{}: layer_types[{}] is {}, supported are {} and {}",
                            reader.source(), i, type.dump(), kSliding, kFull);
       sliding = type == kSliding;
@@ -138,18 +139,14 @@ void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window,
   }
 }
 
-void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& json) {
+void write_layer_types(const ModelConfig& config, OrderedJson& json) {
   json["sliding_window"] = size_or_null(config.window());
-  json["layer_types"] = nlohmann::ordered_json::array();
+  json["layer_types"] = OrderedJson::array();
   for (const int64_t window : config.windows) json["layer_types"].push_back(window > 0 ? kSliding : kFull);
 }
 
-nlohmann::ordered_json number_or_null(double number) {
-  return number == 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(number);
-}
+OrderedJson number_or_null(double number) { return number == 0 ? OrderedJson(nullptr) : OrderedJson(number); }
 
-nlohmann::ordered_json size_or_null(int64_t number) {
-  return number == 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(number);
-}
+OrderedJson size_or_null(int64_t number) { return number == 0 ? OrderedJson(nullptr) : OrderedJson(number); }
 
 }  // namespace nought

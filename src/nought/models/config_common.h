@@ -1,8 +1,7 @@
 // What the readers and writers of the families share: sizes, activations, positions and windows.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/models/config.h"
 #include "nought/models/config_reader.h"
 
@@ -28,8 +27,7 @@ struct LlamaDefaults {
 };
 /// Sizes, norm, activation, tying and rope under the names that llama and those after it share.
 void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults);
-void write_llama_like(const ModelConfig& config, nlohmann::ordered_json& json,
-                      const char* activation_key = "hidden_act");
+void write_llama_like(const ModelConfig& config, OrderedJson& json, const char* activation_key = "hidden_act");
 
 Activation read_activation(ConfigReader& reader, const std::string& key, const std::string& otherwise);
 std::string activation_name(Activation activation);
@@ -40,11 +38,11 @@ void note_dropout(ConfigReader& reader, ModelConfig& config, std::initializer_li
 /// rope_theta and rope_scaling of transformers 4, or rope_parameters of 5, which holds both; partial_rotary_factor.
 void read_rope(ConfigReader& reader, ModelConfig& config, double default_theta);
 /// One set of rope parameters of transformers 5.
-RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, const nlohmann::json& parameters,
+RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, const Json& parameters,
                                  const std::string& name, RopeOptions rope);
 /// The part of each head that is rotated, such that transformers computes rotary_dim from it.
 double rotary_fraction(const ModelConfig& config);
-void write_rope(const ModelConfig& config, nlohmann::ordered_json& json);
+void write_rope(const ModelConfig& config, OrderedJson& json);
 
 /// The value of sliding_window: `otherwise` if the key is absent, 0 if it is null.
 int64_t read_window(ConfigReader& reader, int64_t otherwise);
@@ -53,9 +51,9 @@ void set_windows(ModelConfig& config, int64_t window);
 /// layer_types says which layers slide; without it, `slides(layer)` does.
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
                       int64_t argument);
-void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& json);
+void write_layer_types(const ModelConfig& config, OrderedJson& json);
 /// The number, or null for 0.
-nlohmann::ordered_json number_or_null(double number);
-nlohmann::ordered_json size_or_null(int64_t number);
+OrderedJson number_or_null(double number);
+OrderedJson size_or_null(int64_t number);
 
 }  // namespace nought

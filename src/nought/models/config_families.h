@@ -3,8 +3,7 @@
 
 #include <span>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/models/config.h"
 #include "nought/models/config_reader.h"
 
@@ -15,7 +14,7 @@ struct Family {
   const char* architecture;  // the class in transformers
   void (*read)(ConfigReader&, ModelConfig&);
   /// Adds the keys that describe the model, but for those that all families write alike.
-  void (*write)(const ModelConfig&, nlohmann::ordered_json&);
+  void (*write)(const ModelConfig&, OrderedJson&);
 };
 
 std::span<const Family> dense_families();

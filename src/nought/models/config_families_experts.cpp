@@ -4,14 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "nought/base/json.h"
 #include "nought/models/config_common.h"
 #include "nought/models/config_families.h"
 
 namespace nought {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ExpertDefaults {
   int64_t num_experts, top_k, intermediate_size;
@@ -40,7 +39,7 @@ void read_auxiliary_loss(ConfigReader& reader, ExpertsConfig& experts, double co
   experts.auxiliary_coefficient = reader.non_negative("router_aux_loss_coef", coefficient);
 }
 
-void write_auxiliary_loss(const ExpertsConfig& experts, Json& json) {
+void write_auxiliary_loss(const ExpertsConfig& experts, OrderedJson& json) {
   json["output_router_logits"] = experts.auxiliary_loss;
   json["router_aux_loss_coef"] = experts.auxiliary_coefficient;
 }
@@ -63,7 +62,7 @@ void read_mixtral(ConfigReader& reader, ModelConfig& config) {
     config.notes.push_back("router_jitter_noise is set: routers see no noise");
 }
 
-void write_mixtral(const ModelConfig& config, Json& json) {
+void write_mixtral(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
   json["sliding_window"] = size_or_null(config.window());
   json["num_local_experts"] = config.experts->num_experts;
@@ -91,7 +90,7 @@ void read_qwen_moe(ConfigReader& reader, ModelConfig& config, const ExpertDefaul
   reader.ignore({"max_window_layers"});
 }
 
-void write_qwen_moe(const ModelConfig& config, Json& json) {
+void write_qwen_moe(const ModelConfig& config, OrderedJson& json) {
   const ExpertsConfig& experts = *config.experts;
   write_llama_like(config, json);
   json["num_experts"] = experts.num_experts;
@@ -99,7 +98,7 @@ void write_qwen_moe(const ModelConfig& config, Json& json) {
   json["moe_intermediate_size"] = experts.intermediate_size;
   json["norm_topk_prob"] = experts.rule.normalise;
   json["decoder_sparse_step"] = 1;
-  json["mlp_only_layers"] = Json::array();
+  json["mlp_only_layers"] = OrderedJson::array();
   for (int64_t i = 0; i < config.num_layers; ++i)
     if (!config.has_experts(i)) json["mlp_only_layers"].push_back(i);
   json["sliding_window"] = size_or_null(config.window());
@@ -115,7 +114,7 @@ void read_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
   config.experts->shared_gate = true;
 }
 
-void write_qwen2_moe(const ModelConfig& config, Json& json) {
+void write_qwen2_moe(const ModelConfig& config, OrderedJson& json) {
   write_qwen_moe(config, json);
   json["qkv_bias"] = config.qkv_bias;
   json["shared_expert_intermediate_size"] = config.experts->shared_intermediate_size;
@@ -128,7 +127,7 @@ void read_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
   read_qwen_moe(reader, config, {.num_experts = 128, .top_k = 8, .intermediate_size = 768});
 }
 
-void write_qwen3_moe(const ModelConfig& config, Json& json) {
+void write_qwen3_moe(const ModelConfig& config, OrderedJson& json) {
   write_qwen_moe(config, json);
   json["attention_bias"] = config.qkv_bias;
 }
@@ -160,7 +159,7 @@ void read_gpt_oss(ConfigReader& reader, ModelConfig& config) {
   reader.ignore({"initial_context_length", "experts_per_token", "hidden_act"});
 }
 
-void write_gpt_oss(const ModelConfig& config, Json& json) {
+void write_gpt_oss(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
   write_layer_types(config, json);
   json["attention_bias"] = config.qkv_bias;
@@ -211,7 +210,7 @@ void read_groups(ConfigReader& reader, ExpertsConfig& experts, int64_t groups, i
                        rule.kept_groups, rule.num_groups, experts.num_experts, rule.top_k);
 }
 
-void write_deepseek(const ModelConfig& config, Json& json) {
+void write_deepseek(const ModelConfig& config, OrderedJson& json) {
   const LatentConfig& latent = *config.latent;
   const ExpertsConfig& experts = *config.experts;
   ModelConfig rotated = config;  // what the shared keys call head_dim is that of the rotated part
@@ -254,7 +253,7 @@ void read_deepseek_v2(ConfigReader& reader, ModelConfig& config) {
   reader.ignore({"norm_topk_prob"});  // transformers does not read it: weights are never divided by their sum
 }
 
-void write_deepseek_v2(const ModelConfig& config, Json& json) {
+void write_deepseek_v2(const ModelConfig& config, OrderedJson& json) {
   write_deepseek(config, json);
   const bool grouped = config.experts->rule.num_groups > 1;
   json["topk_method"] = grouped ? "group_limited_greedy" : "greedy";
@@ -281,21 +280,21 @@ void read_deepseek_v3(ConfigReader& reader, ModelConfig& config) {
   reader.only("topk_method", "noaux_tc", "deepseek_v3 chooses by its correction bias");
 }
 
-void write_deepseek_v3(const ModelConfig& config, Json& json) {
+void write_deepseek_v3(const ModelConfig& config, OrderedJson& json) {
   write_deepseek(config, json);
   json["rope_interleave"] = config.rope.interleaved;
   json["qk_head_dim"] = config.head_dim;
 }
 
-constexpr Family kFamilies[] = {{"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2, write_deepseek_v2},
-                                {"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3, write_deepseek_v3},
-                                {"gpt_oss", "GptOssForCausalLM", read_gpt_oss, write_gpt_oss},
-                                {"mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
-                                {"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe},
-                                {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe}};
+constexpr Family kExpertFamilies[] = {{"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2, write_deepseek_v2},
+                                      {"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3, write_deepseek_v3},
+                                      {"gpt_oss", "GptOssForCausalLM", read_gpt_oss, write_gpt_oss},
+                                      {"mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
+                                      {"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe},
+                                      {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe}};
 
 }  // namespace
 
-std::span<const Family> expert_families() { return kFamilies; }
+std::span<const Family> expert_families() { return kExpertFamilies; }
 
 }  // namespace nought

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include "nought/base/json_fwd.h"
 
 namespace nought {
 
@@ -15,11 +15,11 @@ namespace nought {
 class ConfigReader {
  public:
   /// `json` must outlive the reader.
-  ConfigReader(const nlohmann::json& json, std::string source);
+  ConfigReader(const Json& json, std::string source);
 
   const std::string& source() const { return source_; }
   /// The value of a key, or nullptr if it is absent or null.
-  const nlohmann::json* value(const std::string& key);
+  const Json* value(const std::string& key);
   /// Whether a key is there at all, null or not.
   bool has(const std::string& key);
   std::optional<int64_t> integer(const std::string& key);
@@ -33,7 +33,7 @@ class ConfigReader {
   /// An id, a list of ids, or nothing.
   std::vector<int64_t> ids(const std::string& key);
   /// Refuses the key unless it is absent or has this value.
-  void only(const std::string& key, const nlohmann::json& supported, const std::string& reason);
+  void only(const std::string& key, const Json& supported, const std::string& reason);
 
   /// Declares keys that are known and change nothing here.
   void ignore(std::initializer_list<const char*> keys);
@@ -41,7 +41,7 @@ class ConfigReader {
   std::vector<std::string> unknown_keys() const;
 
  private:
-  const nlohmann::json& json_;
+  const Json& json_;
   std::string source_;
   std::set<std::string> known_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/models/flops.h"
 
@@ -128,15 +129,15 @@ std::string to_text(const PlanReport& report) {
 
 namespace {
 
-nlohmann::ordered_json by_category(const std::array<int64_t, kNumCategories>& bytes, int64_t total) {
-  nlohmann::ordered_json json;
+OrderedJson by_category(const std::array<int64_t, kNumCategories>& bytes, int64_t total) {
+  OrderedJson json;
   for (size_t c = 0; c < kNumCategories; ++c) json[std::string(name_of(static_cast<Category>(c)))] = bytes[c];
   json["total"] = total;
   return json;
 }
 
-nlohmann::ordered_json to_json(const Traffic& traffic) {
-  nlohmann::ordered_json json;
+OrderedJson to_json(const Traffic& traffic) {
+  OrderedJson json;
   for (size_t c = 0; c < kNumCollectives; ++c) {
     const Traffic::Count& count = traffic.counts[c];
     if (count.calls == 0) continue;
@@ -149,23 +150,22 @@ nlohmann::ordered_json to_json(const Traffic& traffic) {
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const PlanReport& report) {
+OrderedJson to_json(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
-  nlohmann::ordered_json json{
-      {"family", report.config.family},
-      {"parameters", report.predictions.front().parameters},
-      {"dtype", name_of(layout.sharding.dtype)},
-      {"ranks", layout.ranks},
-      {"micro_batch", layout.micro_batch},
-      {"accumulation", layout.accumulation},
-      {"seq_length", layout.seq_length},
-      {"recompute", name_of(layout.recompute.mode)},
-      {"tokens_per_step", layout.tokens_per_step()},
-      {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
-      {"device_memory", report.device_memory},
-      {"peak_flops", report.peak_flops},
-      {"stages", nlohmann::ordered_json::array()}};
+  OrderedJson json{{"family", report.config.family},
+                   {"parameters", report.predictions.front().parameters},
+                   {"dtype", name_of(layout.sharding.dtype)},
+                   {"ranks", layout.ranks},
+                   {"micro_batch", layout.micro_batch},
+                   {"accumulation", layout.accumulation},
+                   {"seq_length", layout.seq_length},
+                   {"recompute", name_of(layout.recompute.mode)},
+                   {"tokens_per_step", layout.tokens_per_step()},
+                   {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
+                   {"device_memory", report.device_memory},
+                   {"peak_flops", report.peak_flops},
+                   {"stages", OrderedJson::array()}};
   for (const Prediction& each : report.predictions)
     json["stages"].push_back({{"stage", each.layout.stage},
                               {"peak", by_category(each.memory.peak, each.memory.peak_total)},

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/plan/predict.h"
 
 namespace nought {
@@ -32,6 +31,6 @@ struct PlanReport {
 /// Memory between steps and at its peak, traffic of a step by collective, operations per token and per step, and the
 /// time that a step's operations take at the peak.
 std::string to_text(const PlanReport& report);
-nlohmann::ordered_json to_json(const PlanReport& report);
+OrderedJson to_json(const PlanReport& report);
 
 }  // namespace nought

@@ -15,8 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/io/safetensors.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/zero/sharded_model.h"
@@ -28,8 +27,8 @@ struct CheckpointInfo {
   int64_t step = 0;  // of the run: updates made and skipped
   int world_size = 1;
   int zero_stage = 0;
-  nlohmann::json run = {};  // seed, train_batch and the like, by name
-  int64_t skipped = 0;      // steps whose update was skipped
+  Json run = {};        // seed, train_batch and the like, by name
+  int64_t skipped = 0;  // steps whose update was skipped
   LossScaler::State loss_scale = {};
   std::vector<double> model_state = {};  // Model::state()
 };

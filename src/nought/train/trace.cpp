@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "nought/base/json.h"
 #include "nought/io/atomic_file.h"
 
 namespace nought {
@@ -34,7 +34,7 @@ std::string_view category_of(SpanKind kind) {
 /// The events of one rank, separated by commas.
 std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_point origin) {
   std::string text;
-  const auto add = [&](const nlohmann::ordered_json& event) { text += (text.empty() ? "" : ",\n") + event.dump(); };
+  const auto add = [&](const OrderedJson& event) { text += (text.empty() ? "" : ",\n") + event.dump(); };
   const auto name = [&](const char* what, int thread, const std::string& value) {
     add({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", value}}}});
   };
@@ -43,13 +43,13 @@ std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_p
   name("thread_name", kCommunicating, "communication");
   const auto microseconds = [](auto duration) { return std::chrono::duration<double, std::micro>(duration).count(); };
   for (const Span& span : spans) {
-    nlohmann::ordered_json event{{"ph", "X"},
-                                 {"name", span.name},
-                                 {"cat", category_of(span.kind)},
-                                 {"pid", rank},
-                                 {"tid", span.kind == SpanKind::collective ? kCommunicating : kComputing},
-                                 {"ts", microseconds(span.begin - origin)},
-                                 {"dur", microseconds(span.end - span.begin)}};
+    OrderedJson event{{"ph", "X"},
+                      {"name", span.name},
+                      {"cat", category_of(span.kind)},
+                      {"pid", rank},
+                      {"tid", span.kind == SpanKind::collective ? kCommunicating : kComputing},
+                      {"ts", microseconds(span.begin - origin)},
+                      {"dur", microseconds(span.end - span.begin)}};
     if (span.bytes > 0) event["args"] = {{"bytes", span.bytes}};
     if (span.flops > 0) event["args"]["flops"] = span.flops;
     add(event);

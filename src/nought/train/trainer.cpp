@@ -5,6 +5,7 @@
 #include <iterator>
 #include <type_traits>
 
+#include "nought/base/json.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
@@ -36,7 +37,7 @@ BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
 }
 
 /// What must be the same for a resumed run to continue as if it had never stopped.
-nlohmann::json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
+Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
   return {{"seed", plan.seed},
           {"train_batch", plan.train_batch},
           {"seq_length", plan.data.seq_length},
@@ -72,13 +73,13 @@ void Trainer::load() {
   if (mode_ == StartMode::resume) {
     require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
     const Checkpoint checkpoint(checkpoints.back(), decoder_);
-    const nlohmann::json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
+    const Json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
     for (const auto& [key, value] : now.items())
       if (!then.contains(key) || then[key] != value)
         notes_.push_back(
             fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
                         "had never stopped",
-                        key, value.dump(), then.value(key, nlohmann::json()).dump()));
+                        key, value.dump(), then.value(key, Json()).dump()));
     engine_.set_skipped(checkpoint.info().skipped);
     model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
     if (!decoder_.restore(checkpoint.info().model_state))
