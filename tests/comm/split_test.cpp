@@ -41,7 +41,7 @@ TEST(Split, a_subgroup_records_on_the_timeline_of_its_group) {
     timeline->start();
     pair->all_reduce(context.zeros({10}, DType::f32)).wait();
     pair->barrier().wait();
-    const std::vector<Span> spans = timeline->take();
+    const std::vector<TraceEvent> spans = timeline->take();
     ASSERT_FALSE(spans.empty());
     EXPECT_EQ(spans.front().name, "all_reduce");
   });

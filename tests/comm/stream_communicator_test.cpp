@@ -123,10 +123,10 @@ TEST(StreamCommunicator, a_timeline_gets_collectives_and_waits) {
   f.group.all_gather(f.tensor(4), f.tensor(16)).wait();
   f.group.record(nullptr);
   f.group.barrier().wait();
-  const std::vector<Span> spans = timeline->take();
+  const std::vector<TraceEvent> spans = timeline->take();
   ASSERT_EQ(spans.size(), 1u);
   EXPECT_EQ(spans[0].name, "all_gather");
-  EXPECT_EQ(spans[0].kind, SpanKind::collective);
+  EXPECT_EQ(spans[0].kind, TraceEventKind::collective);
   EXPECT_EQ(spans[0].bytes, 64);
 }
 

@@ -67,7 +67,7 @@ int run_plan(const PlanOptions& options) {
   if (plan.data.seq_length == 0) plan.data.seq_length = report.config.max_positions;
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
-    report.predictions.push_back(predict(report.config, layout.at_stage(stage)));
+    report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
   const bool one_stage = report.predictions.size() == 1;
   report.recompute = predict_recompute(report.config, one_stage ? report.predictions.front().layout : layout);
 

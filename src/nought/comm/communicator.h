@@ -98,7 +98,7 @@ class Communicator {
   virtual Timeline* timeline() const = 0;
   /// event.wait() on the record.
   void wait(const Event& event) const {
-    const TimedScope scope(event.ready() ? nullptr : timeline(), SpanKind::wait, "wait");
+    const TimedScope scope(event.ready() ? nullptr : timeline(), TraceEventKind::wait, "wait");
     event.wait();
   }
   /// What each collective may take before it fails with CommError; default 10 minutes.

@@ -16,9 +16,9 @@ namespace nought {
 /// (null), all messages are MPI's.
 struct Neighbours {
   std::shared_ptr<SharedWindows> windows;
-  int64_t slot_bytes = 0;             // the least of any host's windows; the same on all ranks
-  std::vector<int> host = {};         // a number of its own for each host
-  std::vector<int> window_rank = {};  // among the ranks of its host
+  int64_t slot_bytes = 0;            // the least of any host's windows; the same on all ranks
+  std::vector<int> host = {};        // a number of its own for each host
+  std::vector<int> local_rank = {};  // among the ranks of its host
 };
 
 class MpiTransport final : public Transport {
@@ -64,14 +64,14 @@ class MpiTransport final : public Transport {
 
   void place_ranks(const Neighbours& neighbours);
   Tensor part(const Tensor& tensor, int rank) const { return part_of(tensor, rank, size_); }
-  bool is_local(int rank) const { return window_ranks_[static_cast<size_t>(rank)] >= 0; }
-  int window_rank(int rank) const { return window_ranks_[static_cast<size_t>(rank)]; }
+  bool is_local(int rank) const { return local_ranks_[static_cast<size_t>(rank)] >= 0; }
+  int local_rank(int rank) const { return local_ranks_[static_cast<size_t>(rank)]; }
 
   /// Blocks until all that is received is here and all that is sent may be overwritten. No rank of the group sends more
   /// than `tensors_sent` different tensors to ranks of its host.
   void exchange(const Call& call, int tensors_sent, const std::vector<Outgoing>& outgoing,
                 const std::vector<Incoming>& incoming);
-  void send_chunk(const Call& call, const std::vector<SharedWindows::Piece>& pieces);
+  void send_chunk(const Call& call, const std::vector<SharedWindows::OutgoingChunk>& outgoing_chunks);
   /// Its view of the window, to be released.
   Tensor receive_chunk(const Call& call, int from, DType dtype, int64_t numel);
   void copy_chunk(const Call& call, int from, const Tensor& to, bool streaming);
@@ -93,7 +93,7 @@ class MpiTransport final : public Transport {
   Reduction reduction_;
   int rank_ = 0, size_ = 1;
   std::shared_ptr<const Neighbours> neighbours_;
-  std::vector<int> window_ranks_;  // by rank of the group, -1 on other hosts and for all without windows
+  std::vector<int> local_ranks_;  // by rank of the group, -1 on other hosts and for all without windows
   // Ranks of the group, the next one first, so that none is flooded.
   std::vector<int> all_peers_, local_peers_, remote_peers_;
   int most_local_peers_ = 0;  // of any rank of the group

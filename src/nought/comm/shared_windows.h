@@ -12,16 +12,16 @@
 
 #include <mpi.h>
 
+#include "nought/comm/buffer_sizes.h"
 #include "nought/comm/streaming.h"
 #include "nought/comm/transport.h"
-#include "nought/comm/window_sizes.h"
 
 namespace nought {
 
 class SharedWindows {
  public:
   /// What goes to one or several ranks of the host.
-  struct Piece {
+  struct OutgoingChunk {
     Tensor data;
     std::vector<int> readers;
   };
@@ -32,9 +32,9 @@ class SharedWindows {
   int size() const { return size_; }
   int64_t slot_bytes() const { return slot_bytes_; }
 
-  /// Copies the pieces, which fit a slot together, into this rank's window, for their readers. False, and nothing done,
+  /// Copies the chunks, which fit a slot together, into this rank's window, for their readers. False, and nothing done,
   /// while the slot whose turn it is has not been read by all.
-  bool try_send(std::span<const Piece> pieces);
+  bool try_send(std::span<const OutgoingChunk> chunks);
   /// The next chunk that `writer` sent to this rank, a view of its window, to be given back by release(); undefined
   /// while it has not come. CommError if it is not as long as expected.
   Tensor try_receive(int writer, DType dtype, int64_t numel);
@@ -52,7 +52,7 @@ class SharedWindows {
 
   SharedWindows(std::shared_ptr<Buffer> memory, int rank, int size);
   Mailbox& mailbox(int writer, int reader) const;
-  int64_t window_of(int rank) const { return rank * window_bytes(size_); }
+  int64_t window_of(int rank) const { return rank * shared_window_bytes(size_); }
   bool is_read(const Reading& reading) const;
 
   Tensor memory_;  // all windows, by rank: mailboxes by reader, then slots
@@ -60,7 +60,7 @@ class SharedWindows {
   int64_t slot_bytes_;
   int slot_ = 0;  // the next to fill
   StoreChoice stores_;
-  std::array<std::vector<Reading>, kWindowSlots>
+  std::array<std::vector<Reading>, kSharedWindowSlots>
       readings_;  // by slot: who has to have read it before it is filled again
 };
 

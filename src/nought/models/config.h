@@ -80,8 +80,8 @@ struct ModelConfig {
   MlpKind mlp = MlpKind::gated;
   Activation activation = Activation::silu;
   double attention_scale = 1;
-  double attention_softcap = 0;  // 0: none
-  std::vector<int64_t> windows;  // of each layer; 0: all earlier tokens are seen
+  double attention_softcap = 0;          // 0: none
+  std::vector<int64_t> sliding_windows;  // of each layer; 0: all earlier tokens are seen
   QkNorm qk_norm = QkNorm::none;
   bool attention_sinks = false;
   std::optional<LatentConfig> latent;
@@ -120,7 +120,7 @@ struct ModelConfig {
   /// Tied weights count once.
   int64_t parameter_count() const;
   /// The window that all layers share, or that all which have one share; 0 if none has.
-  int64_t window() const;
+  int64_t sliding_window() const;
   bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
 };
 

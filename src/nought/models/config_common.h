@@ -47,9 +47,9 @@ double rotary_fraction(const ModelConfig& config);
 void write_rope(const ModelConfig& config, nlohmann::ordered_json& json);
 
 /// The value of sliding_window: `otherwise` if the key is absent, 0 if it is null.
-int64_t read_window(ConfigReader& reader, int64_t otherwise);
+int64_t read_sliding_window(ConfigReader& reader, int64_t otherwise);
 /// Every layer has a window.
-void set_windows(ModelConfig& config, int64_t window);
+void set_sliding_windows(ModelConfig& config, int64_t window);
 /// layer_types says which layers slide; without it, `slides(layer)` does.
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
                       int64_t argument);

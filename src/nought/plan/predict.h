@@ -18,18 +18,18 @@ namespace nought {
 
 /// How a run is laid out over its ranks and in time.
 struct Layout {
-  int ranks = 1, stage = 0;
+  int ranks = 1, zero_stage = 0;
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
-  ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `stage`
+  ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `zero_stage`
   Wire wire = Wire::mpi;
   int64_t evaluation_rows = 0;  // sequences per rank and forward of a validation; 0 = there is none
 
   int64_t tokens_per_step() const { return ranks * micro_batch * accumulation * seq_length; }
-  Layout at_stage(int other) const {
+  Layout at_zero_stage(int other) const {
     Layout layout = *this;
-    layout.stage = other;
+    layout.zero_stage = other;
     return layout;
   }
   /// "stage 3, micro-batch 4 x 2, recompute"

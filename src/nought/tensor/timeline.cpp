@@ -4,12 +4,12 @@
 
 namespace nought {
 
-std::vector<Span> Timeline::take() {
+std::vector<TraceEvent> Timeline::take() {
   std::lock_guard lock(mutex_);
   return std::exchange(spans_, {});
 }
 
-void Timeline::add(Span span) {
+void Timeline::add(TraceEvent span) {
   std::lock_guard lock(mutex_);
   spans_.push_back(std::move(span));
 }

@@ -15,7 +15,7 @@
 
 namespace nought {
 
-enum class SpanKind : uint8_t {
+enum class TraceEventKind : uint8_t {
   phase,       // of a step: forward, backward, optimizer
   unit,        // a Unit's pass: "block.3, backward"
   part,        // of a Unit's pass: "attention"
@@ -24,9 +24,9 @@ enum class SpanKind : uint8_t {
   collective,  // on the communication stream
 };
 
-struct Span {
+struct TraceEvent {
   using Clock = std::chrono::steady_clock;
-  SpanKind kind = SpanKind::phase;
+  TraceEventKind kind = TraceEventKind::phase;
   std::string name;
   Clock::time_point begin, end;
   int64_t bytes = 0;  // of a collective's whole tensor; that an operation moves at least
@@ -43,38 +43,38 @@ class Timeline {
   /// Records nothing that begins from now on.
   void stop() { recording_ = false; }
   /// What ended since the last call, in that order. What is under way is for the next one.
-  std::vector<Span> take();
+  std::vector<TraceEvent> take();
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
-  void add(Span span);
+  void add(TraceEvent span);
 
  private:
   std::atomic<bool> recording_ = false;
   std::mutex mutex_;
-  std::vector<Span> spans_;
+  std::vector<TraceEvent> spans_;
 };
 
 /// From its construction to its end, on a timeline that may be null. `name` outlives it.
 class TimedScope {
  public:
-  TimedScope(Timeline* timeline, SpanKind kind, std::string_view name, int64_t bytes = 0)
+  TimedScope(Timeline* timeline, TraceEventKind kind, std::string_view name, int64_t bytes = 0)
       : timeline_(timeline != nullptr && timeline->recording() ? timeline : nullptr),
         kind_(kind),
         name_(name),
         bytes_(bytes) {
-    if (timeline_) begin_ = Span::Clock::now();
+    if (timeline_) begin_ = TraceEvent::Clock::now();
   }
   ~TimedScope() {
-    if (timeline_) timeline_->add({kind_, std::string(name_), begin_, Span::Clock::now(), bytes_});
+    if (timeline_) timeline_->add({kind_, std::string(name_), begin_, TraceEvent::Clock::now(), bytes_});
   }
   TimedScope(const TimedScope&) = delete;
   TimedScope& operator=(const TimedScope&) = delete;
 
  private:
   Timeline* timeline_;
-  SpanKind kind_;
+  TraceEventKind kind_;
   std::string_view name_;
   int64_t bytes_;
-  Span::Clock::time_point begin_;
+  TraceEvent::Clock::time_point begin_;
 };
 
 }  // namespace nought

@@ -19,10 +19,10 @@ struct StepBreakdown {
   /// The part of the communication that went on behind computation; 1 without any.
   double hidden() const { return communication > 0 ? 1 - exposed / communication : 1; }
 };
-StepBreakdown breakdown_of(std::span<const Span> spans);
+StepBreakdown breakdown_of(std::span<const TraceEvent> spans);
 
 /// The collectives among the spans. `only`: names, all if empty.
-std::vector<Span> collectives_of(std::span<const Span> spans, const std::vector<std::string>& only);
+std::vector<TraceEvent> collectives_of(std::span<const TraceEvent> spans, const std::vector<std::string>& only);
 
 /// All collectives of one name and size.
 struct CollectiveTotal {
@@ -32,6 +32,6 @@ struct CollectiveTotal {
   double seconds = 0;
 };
 /// Adds the collectives of a step, sorted by name and size.
-void add_collectives(std::span<const Span> collectives, std::vector<CollectiveTotal>& totals);
+void add_collectives(std::span<const TraceEvent> collectives, std::vector<CollectiveTotal>& totals);
 
 }  // namespace nought

@@ -48,7 +48,7 @@ struct StepReport {
   std::string nonfinite = {};                   // what was found where, unless the loss scale is to blame
   std::optional<StepBreakdown> breakdown = {};  // of rank 0, where it is asked for
   std::optional<PhaseMemory> memory = {};       // of rank 0, where it is asked for
-  std::vector<Span> collectives = {};           // of rank 0, where each is to be shown
+  std::vector<TraceEvent> collectives = {};     // of rank 0, where each is to be shown
   std::optional<StepProfile> profile = {};      // of rank 0, of the step that it is asked for
   RouterLoads experts = {};                     // of all ranks and micro-batches; empty without experts
 };

@@ -18,12 +18,12 @@ struct OperationTotal {
   double seconds = 0;
   Work work = {};
 
-  void add(const Span& operation);
+  void add(const TraceEvent& operation);
   OperationTotal& operator+=(const OperationTotal& other);
 };
 
 /// All operations among the spans by name: "MatMul 4096 x 768 x 3072", "LayerNorm".
-std::map<std::string, OperationTotal> operations_of(std::span<const Span> spans);
+std::map<std::string, OperationTotal> operations_of(std::span<const TraceEvent> spans);
 
 /// The model, a Unit or a part of one, with everything inside it; in the order in which they first worked.
 struct ModuleProfile {
@@ -55,6 +55,6 @@ struct StepProfile {
 };
 
 /// Fills in what the spans of the step tell: times, optimizer, operations and model but for names and parameters.
-void add_spans(std::span<const Span> spans, StepProfile& profile);
+void add_events(std::span<const TraceEvent> spans, StepProfile& profile);
 
 }  // namespace nought

@@ -13,26 +13,26 @@ namespace {
 
 constexpr int kComputing = 1, kCommunicating = 2;  // threads of a rank
 
-std::string_view category_of(SpanKind kind) {
+std::string_view category_of(TraceEventKind kind) {
   switch (kind) {
-    case SpanKind::phase:
+    case TraceEventKind::phase:
       return "phase";
-    case SpanKind::unit:
+    case TraceEventKind::unit:
       return "unit";
-    case SpanKind::part:
+    case TraceEventKind::part:
       return "part";
-    case SpanKind::operation:
+    case TraceEventKind::operation:
       return "operation";
-    case SpanKind::wait:
+    case TraceEventKind::wait:
       return "wait";
-    case SpanKind::collective:
+    case TraceEventKind::collective:
       return "collective";
   }
   return "?";
 }
 
 /// The events of one rank, separated by commas.
-std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_point origin) {
+std::string events_of(int rank, std::span<const TraceEvent> spans, TraceEvent::Clock::time_point origin) {
   std::string text;
   const auto add = [&](const nlohmann::ordered_json& event) { text += (text.empty() ? "" : ",\n") + event.dump(); };
   const auto name = [&](const char* what, int thread, const std::string& value) {
@@ -42,12 +42,12 @@ std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_p
   name("thread_name", kComputing, "compute");
   name("thread_name", kCommunicating, "communication");
   const auto microseconds = [](auto duration) { return std::chrono::duration<double, std::micro>(duration).count(); };
-  for (const Span& span : spans) {
+  for (const TraceEvent& span : spans) {
     nlohmann::ordered_json event{{"ph", "X"},
                                  {"name", span.name},
                                  {"cat", category_of(span.kind)},
                                  {"pid", rank},
-                                 {"tid", span.kind == SpanKind::collective ? kCommunicating : kComputing},
+                                 {"tid", span.kind == TraceEventKind::collective ? kCommunicating : kComputing},
                                  {"ts", microseconds(span.begin - origin)},
                                  {"dur", microseconds(span.end - span.begin)}};
     if (span.bytes > 0) event["args"] = {{"bytes", span.bytes}};
@@ -59,8 +59,8 @@ std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_p
 
 }  // namespace
 
-void write_trace(Communicator& ranks, const Context& context, std::span<const Span> spans,
-                 Span::Clock::time_point origin, const std::filesystem::path& file) {
+void write_trace(Communicator& ranks, const Context& context, std::span<const TraceEvent> spans,
+                 TraceEvent::Clock::time_point origin, const std::filesystem::path& file) {
   std::string text = events_of(ranks.rank(), spans, origin);
   const Tensor longest = context.empty({1}, DType::i64, Category::workspace);
   *longest.data<int64_t>() = static_cast<int64_t>(text.size());

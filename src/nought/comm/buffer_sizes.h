@@ -13,29 +13,29 @@ namespace nought {
 // --- Inside a host: windows that its ranks share (SharedWindows) ---
 
 /// Chunks of one window: some are read while others are filled.
-inline constexpr int kWindowSlots = 8;
+inline constexpr int kSharedWindowSlots = 8;
 // All windows of a host together, within the limits of a slot. A window is as long as the cache that a core has for
 // itself: a chunk waits in a cache that cores share, and its place is no longer in the reader's own when it is filled
 // again, from where stores would have to take it back.
-inline constexpr int64_t kWindowsBytes = 4 << 20;
+inline constexpr int64_t kAllSharedWindowsBytes = 4 << 20;
 inline constexpr int64_t kLongestSlotBytes = 128 << 10;
 inline constexpr int64_t kShortestSlotBytes = 32 << 10;
 
-constexpr int64_t window_slot_bytes(int local_ranks) {
-  const int64_t share = kWindowsBytes / (int64_t{kWindowSlots} * local_ranks);
+constexpr int64_t shared_slot_bytes(int local_ranks) {
+  const int64_t share = kAllSharedWindowsBytes / (int64_t{kSharedWindowSlots} * local_ranks);
   return std::clamp(share / 4096 * 4096, kShortestSlotBytes, kLongestSlotBytes);
 }
 
 /// What a window needs to be read by: one mailbox of two cache lines and a ring of chunks for each rank.
 inline constexpr int64_t kMailboxBytes = 256;
 
-constexpr int64_t window_bytes(int local_ranks) {
-  return round_up(local_ranks * kMailboxBytes, 4096) + kWindowSlots * window_slot_bytes(local_ranks);
+constexpr int64_t shared_window_bytes(int local_ranks) {
+  return round_up(local_ranks * kMailboxBytes, 4096) + kSharedWindowSlots * shared_slot_bytes(local_ranks);
 }
 
 /// Bytes of all windows of a host. Every rank maps them all, and counts them.
-constexpr int64_t windows_bytes(int local_ranks) {
-  return local_ranks > 1 ? local_ranks * window_bytes(local_ranks) : 0;
+constexpr int64_t all_shared_windows_bytes(int local_ranks) {
+  return local_ranks > 1 ? local_ranks * shared_window_bytes(local_ranks) : 0;
 }
 
 // --- Between hosts: buffers that messages are received into ---
@@ -54,7 +54,7 @@ constexpr int64_t reduction_segment(DType dtype, int ranks) {
 }
 
 /// Elements of a segment when the pieces for `local_peers` > 0 ranks of the host share a slot.
-constexpr int64_t window_segment(DType dtype, int64_t slot_bytes, int local_peers) {
+constexpr int64_t shared_slot_segment(DType dtype, int64_t slot_bytes, int local_peers) {
   return slot_bytes / local_peers / 64 * 64 / size_of(dtype);
 }
 
