@@ -7,7 +7,7 @@
 namespace nought {
 namespace {
 
-TEST(Timeline, holds_the_spans_that_begin_while_it_records) {
+TEST(Timeline, holds_the_events_that_begin_while_it_records) {
   Timeline timeline;
   { const TimedScope before(&timeline, TraceEventKind::phase, "before"); }
   timeline.start();
@@ -17,15 +17,15 @@ TEST(Timeline, holds_the_spans_that_begin_while_it_records) {
   }
   timeline.stop();
   { const TimedScope after(&timeline, TraceEventKind::phase, "after"); }
-  const std::vector<TraceEvent> spans = timeline.take();
-  ASSERT_EQ(spans.size(), 2u);
-  EXPECT_EQ(spans[0].name, "inner") << "in the order of their ends";
-  EXPECT_EQ(spans[0].kind, TraceEventKind::collective);
-  EXPECT_EQ(spans[0].bytes, 64);
-  EXPECT_EQ(spans[1].name, "outer");
-  EXPECT_LE(spans[1].begin, spans[0].begin);
-  EXPECT_LE(spans[0].end, spans[1].end);
-  EXPECT_GE(spans[1].seconds(), 0);
+  const std::vector<TraceEvent> events = timeline.take();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0].name, "inner") << "in the order of their ends";
+  EXPECT_EQ(events[0].kind, TraceEventKind::collective);
+  EXPECT_EQ(events[0].bytes, 64);
+  EXPECT_EQ(events[1].name, "outer");
+  EXPECT_LE(events[1].begin, events[0].begin);
+  EXPECT_LE(events[0].end, events[1].end);
+  EXPECT_GE(events[1].seconds(), 0);
   EXPECT_TRUE(timeline.take().empty()) << "each is taken once";
 }
 

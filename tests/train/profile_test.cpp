@@ -150,29 +150,29 @@ TEST(Profile, changes_no_bits) {
 }
 
 TEST(Profile, an_operation_belongs_to_what_it_lies_in) {
-  const auto span = [](TraceEventKind kind, const std::string& name, int begin, int end, double flops = 0) {
+  const auto event = [](TraceEventKind kind, const std::string& name, int begin, int end, double flops = 0) {
     const TraceEvent::Clock::time_point start{};
     return TraceEvent{kind, name, start + std::chrono::seconds(begin), start + std::chrono::seconds(end), 0, flops};
   };
   using enum TraceEventKind;
   // In the order in which they end, as a timeline has them.
-  const std::vector<TraceEvent> spans{span(operation, "Add", 0, 1),
-                                      span(operation, "MatMul", 3, 5, 10),
-                                      span(part, "inner", 3, 5),
-                                      span(operation, "MatMul", 5, 6, 1),
-                                      span(collective, "all_gather", 0, 7),
-                                      span(part, "outer", 3, 6),
-                                      span(unit, "block.0, forward", 2, 6),
-                                      span(operation, "Scale", 6, 7),
-                                      span(phase, "forward", 2, 7),
-                                      span(operation, "MatMul", 7, 9, 20),
-                                      span(wait, "wait", 9, 10),
-                                      span(unit, "block.0, backward", 7, 10),
-                                      span(phase, "backward", 7, 10),
-                                      span(operation, "Adam", 10, 11),
-                                      span(phase, "optimizer", 10, 12)};
+  const std::vector<TraceEvent> events{event(operation, "Add", 0, 1),
+                                       event(operation, "MatMul", 3, 5, 10),
+                                       event(part, "inner", 3, 5),
+                                       event(operation, "MatMul", 5, 6, 1),
+                                       event(collective, "all_gather", 0, 7),
+                                       event(part, "outer", 3, 6),
+                                       event(unit, "block.0, forward", 2, 6),
+                                       event(operation, "Scale", 6, 7),
+                                       event(phase, "forward", 2, 7),
+                                       event(operation, "MatMul", 7, 9, 20),
+                                       event(wait, "wait", 9, 10),
+                                       event(unit, "block.0, backward", 7, 10),
+                                       event(phase, "backward", 7, 10),
+                                       event(operation, "Adam", 10, 11),
+                                       event(phase, "optimizer", 10, 12)};
   StepProfile profile;
-  add_events(spans, profile);
+  add_events(events, profile);
   EXPECT_EQ(profile.operations.at("MatMul").runs, 3);
   EXPECT_EQ(profile.operations.at("MatMul").seconds, 5);
   EXPECT_EQ(profile.model.forward.runs, 3) << "what lies before the pass does not belong to it";

@@ -22,7 +22,7 @@
 
 namespace nought {
 
-/// Files that are one part of a mixture.
+/// Files that are one source of a mixture.
 struct DataSource {
   std::vector<std::filesystem::path> files;  // .tokens files; others are encoded, of .jsonl files the field "text"
   double weight = 0;                         // how much of training it is; 0 for all sources: as much as they hold
@@ -77,25 +77,25 @@ class TokenDataset {
   uint64_t fingerprint() const;
 
  private:
-  struct Part {
+  struct SourceTokens {
     std::shared_ptr<const TokenStore> tokens;
     Interval range;
     double weight = 0;
   };
   /// A sample's tokens: length + 1 from `begin` on.
-  struct Window {
-    const Part* part;
+  struct SampleTokens {
+    const SourceTokens* source;
     int64_t begin, length;
   };
   explicit TokenDataset(const DatasetOptions& options);
-  int64_t num_samples(const Part& part) const;
-  Window window(int64_t index) const;
+  int64_t num_samples(const SourceTokens& source) const;
+  SampleTokens tokens_of(int64_t index) const;
   bool nothing_is_masked() const;
   /// Marks the targets of a window that are ignored: 0, else 1.
-  std::vector<uint8_t> target_mask(const Window& window) const;
+  std::vector<uint8_t> target_mask(const SampleTokens& sample) const;
 
   DatasetOptions options_;
-  std::vector<Part> parts_;
+  std::vector<SourceTokens> sources_;
 };
 
 }  // namespace nought

@@ -24,8 +24,8 @@ inline constexpr std::string_view kO200kPattern =
 inline constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-/// Pieces of a text; those that a step changed live in `made`.
-struct Pieces {
+/// The pieces of a text. `made` holds the text of pieces that a step changed; views point into it or into the text.
+struct TextPieces {
   std::vector<std::string_view> views;
   std::deque<std::string> made;
   std::vector<Regex::Match> matches;  // room for the steps to work in
@@ -36,7 +36,7 @@ class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   /// Cuts each piece further. at_start: the first piece begins the text.
-  virtual void apply(Pieces& pieces, bool at_start) const = 0;
+  virtual void apply(TextPieces& pieces, bool at_start) const = 0;
   /// True if a text may be cut as cut_between_lines() cuts it: the pieces are the same.
   virtual bool cuts_between_lines() const { return false; }
 };

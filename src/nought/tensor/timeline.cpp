@@ -6,12 +6,12 @@ namespace nought {
 
 std::vector<TraceEvent> Timeline::take() {
   std::lock_guard lock(mutex_);
-  return std::exchange(spans_, {});
+  return std::exchange(events_, {});
 }
 
-void Timeline::add(TraceEvent span) {
+void Timeline::add(TraceEvent event) {
   std::lock_guard lock(mutex_);
-  spans_.push_back(std::move(span));
+  events_.push_back(std::move(event));
 }
 
 }  // namespace nought

@@ -45,12 +45,12 @@ class Timeline {
   /// What ended since the last call, in that order. What is under way is for the next one.
   std::vector<TraceEvent> take();
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
-  void add(TraceEvent span);
+  void add(TraceEvent event);
 
  private:
   std::atomic<bool> recording_ = false;
   std::mutex mutex_;
-  std::vector<TraceEvent> spans_;
+  std::vector<TraceEvent> events_;
 };
 
 /// From its construction to its end, on a timeline that may be null. `name` outlives it.

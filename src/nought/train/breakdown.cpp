@@ -5,15 +5,16 @@
 
 namespace nought {
 
-StepBreakdown breakdown_of(std::span<const TraceEvent> spans) {
+StepBreakdown breakdown_of(std::span<const TraceEvent> events) {
   StepBreakdown result;
   std::vector<const TraceEvent*> waits, collectives;
-  for (const TraceEvent& span : spans) {
-    if (span.kind == TraceEventKind::phase && span.name == "forward") result.forward += span.seconds();
-    if (span.kind == TraceEventKind::phase && span.name == "backward") result.backward += span.seconds();
-    if (span.kind == TraceEventKind::phase && span.name == "optimizer") result.optimizer += span.seconds();
-    if (span.kind == TraceEventKind::wait) waits.push_back(&span);
-    if (span.kind == TraceEventKind::collective) collectives.push_back(&span), result.communication += span.seconds();
+  for (const TraceEvent& event : events) {
+    if (event.kind == TraceEventKind::phase && event.name == "forward") result.forward += event.seconds();
+    if (event.kind == TraceEventKind::phase && event.name == "backward") result.backward += event.seconds();
+    if (event.kind == TraceEventKind::phase && event.name == "optimizer") result.optimizer += event.seconds();
+    if (event.kind == TraceEventKind::wait) waits.push_back(&event);
+    if (event.kind == TraceEventKind::collective)
+      collectives.push_back(&event), result.communication += event.seconds();
   }
   for (const TraceEvent* wait : waits) {
     for (const TraceEvent* collective : collectives) {
@@ -24,19 +25,19 @@ StepBreakdown breakdown_of(std::span<const TraceEvent> spans) {
   return result;
 }
 
-std::vector<TraceEvent> collectives_of(std::span<const TraceEvent> spans, const std::vector<std::string>& only) {
+std::vector<TraceEvent> collectives_of(std::span<const TraceEvent> events, const std::vector<std::string>& only) {
   std::vector<TraceEvent> collectives;
-  for (const TraceEvent& span : spans) {
-    const bool wanted = only.empty() || std::find(only.begin(), only.end(), span.name) != only.end();
-    if (span.kind == TraceEventKind::collective && wanted) collectives.push_back(span);
+  for (const TraceEvent& event : events) {
+    const bool wanted = only.empty() || std::find(only.begin(), only.end(), event.name) != only.end();
+    if (event.kind == TraceEventKind::collective && wanted) collectives.push_back(event);
   }
   return collectives;
 }
 
 void add_collectives(std::span<const TraceEvent> collectives, std::vector<CollectiveTotal>& totals) {
   const auto key = [](const CollectiveTotal& total) { return std::tie(total.name, total.bytes); };
-  for (const TraceEvent& span : collectives) {
-    const CollectiveTotal one{span.name, span.bytes, 1, span.seconds()};
+  for (const TraceEvent& event : collectives) {
+    const CollectiveTotal one{event.name, event.bytes, 1, event.seconds()};
     const auto at =
         std::lower_bound(totals.begin(), totals.end(), one,
                          [&](const CollectiveTotal& a, const CollectiveTotal& b) { return key(a) < key(b); });

@@ -19,10 +19,10 @@ struct StepBreakdown {
   /// The part of the communication that went on behind computation; 1 without any.
   double hidden() const { return communication > 0 ? 1 - exposed / communication : 1; }
 };
-StepBreakdown breakdown_of(std::span<const TraceEvent> spans);
+StepBreakdown breakdown_of(std::span<const TraceEvent> events);
 
-/// The collectives among the spans. `only`: names, all if empty.
-std::vector<TraceEvent> collectives_of(std::span<const TraceEvent> spans, const std::vector<std::string>& only);
+/// The collectives among the events. `only`: names, all if empty.
+std::vector<TraceEvent> collectives_of(std::span<const TraceEvent> events, const std::vector<std::string>& only);
 
 /// All collectives of one name and size.
 struct CollectiveTotal {

@@ -8,10 +8,10 @@ namespace nought {
 namespace {
 
 /// Those of the computing thread that lie one within the other, the outer before the inner.
-std::vector<const TraceEvent*> nested(std::span<const TraceEvent> spans) {
+std::vector<const TraceEvent*> nested(std::span<const TraceEvent> events) {
   std::vector<const TraceEvent*> sorted;
-  for (const TraceEvent& span : spans)
-    if (span.kind != TraceEventKind::wait && span.kind != TraceEventKind::collective) sorted.push_back(&span);
+  for (const TraceEvent& event : events)
+    if (event.kind != TraceEventKind::wait && event.kind != TraceEventKind::collective) sorted.push_back(&event);
   std::sort(sorted.begin(), sorted.end(), [](const TraceEvent* a, const TraceEvent* b) {
     return std::tie(a->begin, b->end, a->kind) < std::tie(b->begin, a->end, b->kind);
   });
@@ -24,9 +24,9 @@ ModuleProfile& child_of(ModuleProfile& module, std::string_view name) {
   return module.inside.emplace_back(ModuleProfile{.name = std::string(name)});
 }
 
-/// The name of a Unit, or of a part: a Unit's span tells its pass too, "block.3, forward".
-std::string_view module_name(const TraceEvent& span) {
-  const std::string_view name = span.name;
+/// The name of a Unit, or of a part: a Unit's event also names the pass, "block.3, forward".
+std::string_view module_name(const TraceEvent& event) {
+  const std::string_view name = event.name;
   return name.substr(0, name.find(','));
 }
 
@@ -52,23 +52,23 @@ OperationTotal& OperationTotal::operator+=(const OperationTotal& other) {
   return runs += other.runs, seconds += other.seconds, work += other.work, *this;
 }
 
-std::map<std::string, OperationTotal> operations_of(std::span<const TraceEvent> spans) {
+std::map<std::string, OperationTotal> operations_of(std::span<const TraceEvent> events) {
   std::map<std::string, OperationTotal> totals;
-  for (const TraceEvent& span : spans)
-    if (span.kind == TraceEventKind::operation) totals[span.name].add(span);
+  for (const TraceEvent& event : events)
+    if (event.kind == TraceEventKind::operation) totals[event.name].add(event);
   return totals;
 }
 
-void add_events(std::span<const TraceEvent> spans, StepProfile& profile) {
-  profile.times = breakdown_of(spans);
-  profile.operations = operations_of(spans);
+void add_events(std::span<const TraceEvent> events, StepProfile& profile) {
+  profile.times = breakdown_of(events);
+  profile.operations = operations_of(events);
   std::vector<const TraceEvent*> around;
-  for (const TraceEvent* span : nested(spans)) {
-    while (!around.empty() && around.back()->end < span->end) around.pop_back();
-    if (span->kind == TraceEventKind::operation)
-      book(*span, around, profile);
+  for (const TraceEvent* event : nested(events)) {
+    while (!around.empty() && around.back()->end < event->end) around.pop_back();
+    if (event->kind == TraceEventKind::operation)
+      book(*event, around, profile);
     else
-      around.push_back(span);
+      around.push_back(event);
   }
 }
 

@@ -22,8 +22,8 @@ struct OperationTotal {
   OperationTotal& operator+=(const OperationTotal& other);
 };
 
-/// All operations among the spans by name: "MatMul 4096 x 768 x 3072", "LayerNorm".
-std::map<std::string, OperationTotal> operations_of(std::span<const TraceEvent> spans);
+/// All operations among the events by name: "MatMul 4096 x 768 x 3072", "LayerNorm".
+std::map<std::string, OperationTotal> operations_of(std::span<const TraceEvent> events);
 
 /// The model, a Unit or a part of one, with everything inside it; in the order in which they first worked.
 struct ModuleProfile {
@@ -54,7 +54,7 @@ struct StepProfile {
   ModuleProfile model = {};  // forward includes the gradients that the loss forms, backward what is computed again
 };
 
-/// Fills in what the spans of the step tell: times, optimizer, operations and model but for names and parameters.
-void add_events(std::span<const TraceEvent> spans, StepProfile& profile);
+/// Fills in what the events of the step tell: times, optimizer, operations and model but for names and parameters.
+void add_events(std::span<const TraceEvent> events, StepProfile& profile);
 
 }  // namespace nought

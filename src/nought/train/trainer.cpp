@@ -189,25 +189,25 @@ StepReport Trainer::timed_step(double flops_per_token) {
   recorded ? timeline->start() : timeline->stop();
   const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
   StepReport report = step(flops_per_token);
-  std::vector<TraceEvent> spans = timeline->take();
-  if (profiled) report.profile = profile_of(spans, report, flops_per_token);
-  if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(spans);
+  std::vector<TraceEvent> events = timeline->take();
+  if (profiled) report.profile = profile_of(events, report, flops_per_token);
+  if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(events);
   if (plan_.comms_logger) {
-    std::vector<TraceEvent> collectives = collectives_of(spans, plan_.logged_collectives);
+    std::vector<TraceEvent> collectives = collectives_of(events, plan_.logged_collectives);
     add_collectives(collectives, collectives_);
     if (plan_.comms_logger_verbose) report.collectives = std::move(collectives);
   }
   if (traced) {
     model_.settle();
     std::vector<TraceEvent> last = timeline->take();
-    std::move(last.begin(), last.end(), std::back_inserter(spans));
-    write_trace(ranks_, context_, spans, origin, plan_.trace_file);
+    std::move(last.begin(), last.end(), std::back_inserter(events));
+    write_trace(ranks_, context_, events, origin, plan_.trace_file);
     forget_events();
   }
   return report;
 }
 
-StepProfile Trainer::profile_of(std::span<const TraceEvent> spans, const StepReport& report,
+StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepReport& report,
                                 double flops_per_token) const {
   StepProfile profile{.options = *plan_.profile,
                       .step = report.step,
@@ -221,7 +221,7 @@ StepProfile Trainer::profile_of(std::span<const TraceEvent> spans, const StepRep
   profile.model_flops = flops_per_token * static_cast<double>(sampler_.targets_per_step()) / ranks_.size();
   const double estimate = profile.model_flops * (1 + profile.options.recompute_factor / 3);
   profile.peak_flops = std::max(peak_->flops() / ranks_.size(), estimate / report.seconds);
-  add_events(spans, profile);
+  add_events(events, profile);
   profile.model.name = decoder_.config().family;
   profile.model.parameters = decoder_.parameter_count();
   const Residency& residency = model_.residency();

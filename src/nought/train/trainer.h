@@ -53,7 +53,7 @@ class Trainer {
   RunSummary summary(int64_t first_step) const;
   /// A step, and what the context's timeline has to say about it.
   StepReport timed_step(double flops_per_token);
-  StepProfile profile_of(std::span<const TraceEvent> spans, const StepReport& report, double flops_per_token) const;
+  StepProfile profile_of(std::span<const TraceEvent> events, const StepReport& report, double flops_per_token) const;
   StepReport step(double flops_per_token);
   void forget_events();
   RouterLoads expert_loads();
