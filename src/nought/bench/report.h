@@ -44,7 +44,7 @@ inline constexpr const char* kMatrixPeak = "matrix peak";
 struct Figure {
   std::string name;        // "query, key, value 4096 x 2304 x 768"
   double work = 0;         // done in one sample: FLOP, bytes or tokens
-  std::string unit;        // of work: "FLOP", "B", "tokens"; "" if only the time counts
+  std::string unit;        // the unit of work: "FLOP", "B", "tokens"; "" if only the time counts
   std::string limit_name;  // "matrix peak"; "" without a limit
   Samples seconds = {};
   Samples limits = {};      // the limit beside each sample, in units of limited_work per second

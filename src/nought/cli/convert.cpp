@@ -53,7 +53,7 @@ ConvertReport write(const Options& options, const ModelSource& source, Memory& m
   return convert_to_hf(source, options.target, convert, memory);
 }
 
-/// Of this process, pages of mapped files included.
+/// The peak memory of this process, pages of mapped files included.
 int64_t peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

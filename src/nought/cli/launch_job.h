@@ -16,8 +16,8 @@ std::optional<JobPlace> place_in_job();
 
 /// Numbers of physical cores.
 struct Cores {
-  int machine = 1;  // of the machine
-  int usable = 1;   // that this process may use; a limit on processor time (cgroup) counts as a limit on cores
+  int machine = 1;  // the cores of the machine
+  int usable = 1;   // those that this process may use; a limit on processor time (cgroup) counts too
 };
 Cores find_cores();
 

@@ -62,7 +62,7 @@ class TokenDataset {
   bool all_targets_count() const;
 
   struct Share {
-    int64_t num_samples;  // of the source
+    int64_t num_samples;  // the samples that the source has
     double weight;        // the source's share of training; the shares sum to 1
   };
   std::vector<Share> shares() const;

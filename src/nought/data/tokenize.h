@@ -24,9 +24,9 @@ struct TokenizeOptions {
 };
 
 struct TokenizeProgress {
-  int64_t bytes = 0, total_bytes = 0;  // of the input: done so far, and in all
+  int64_t bytes = 0, total_bytes = 0;  // bytes of the input: done so far, and in all
   int64_t tokens = 0, documents = 0, targets = 0, files = 0;
-  int64_t kept_bytes = 0;  // of the input: done by an earlier run
+  int64_t kept_bytes = 0;  // bytes of the input that an earlier run has done
   double seconds = 0;
 };
 

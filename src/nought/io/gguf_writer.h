@@ -28,7 +28,7 @@ enum class GgufType : uint32_t {
   bf16 = 30
 };
 inline constexpr int64_t kQ8Block = 32;       // elements
-inline constexpr int64_t kQ8BlockBytes = 34;  // of the file
+inline constexpr int64_t kQ8BlockBytes = 34;  // their size in the file
 /// The type's name in ggml: "q8_0".
 std::string_view name_of(GgufType type);
 
@@ -61,7 +61,7 @@ class GgufWriter {
   void write_block(size_t tensor, Interval elements, DType dtype, const std::byte* source);
 
   std::vector<GgufTensor> tensors_;
-  std::vector<int64_t> offsets_;  // of each tensor in the file
+  std::vector<int64_t> offsets_;  // where each tensor begins in the file
   std::vector<Coverage> written_;
   std::vector<std::byte> encoded_;
   std::vector<float> values_;

@@ -43,8 +43,8 @@ enum class QkvPacking : uint8_t {
 struct LatentConfig {
   int64_t q_rank = 0;      // size of the queries' latent vector; 0: queries have none
   int64_t kv_rank = 0;     // size of the latent vector of keys and values
-  int64_t own_dim = 0;     // of q and k: size of each head's own part
-  int64_t shared_dim = 0;  // of q and k: size of the rotated part; all heads share that of k
+  int64_t own_dim = 0;     // size of the own part of each head of q and k
+  int64_t shared_dim = 0;  // size of the rotated part of q and k; all heads share that of k
   int64_t value_dim = 0;   // size of a head of v
   bool down_bias = false;
 
@@ -54,13 +54,13 @@ struct LatentConfig {
 /// Mixtures of experts, which some or all layers have in place of an MLP.
 struct ExpertsConfig {
   int64_t num_experts = 0;
-  int64_t intermediate_size = 0;  // of one expert
+  int64_t intermediate_size = 0;  // the width of one expert
   RouterRule rule;
   bool router_bias = false;
   bool choice_bias = false;  // values are added to choose experts; they are not trained
   ExpertStorage storage = ExpertStorage::separate;
   ExpertActivation activation;
-  int64_t shared_intermediate_size = 0;  // of the shared expert, an MLP that all tokens pass; 0: none
+  int64_t shared_intermediate_size = 0;  // the width of the shared expert, an MLP that all tokens pass; 0: none
   bool shared_gate = false;              // whether a gate scales the shared expert's result
   bool auxiliary_loss = false;           // the loss includes auxiliary_coefficient * (how unbalanced the experts are)
   double auxiliary_coefficient = 0;

@@ -34,7 +34,7 @@ class SelfAttention {
  public:
   struct Options {
     PackedHeads heads;
-    double scale = 1;    // of the scores
+    double scale = 1;    // factor on the scores
     int64_t window = 0;  // sliding window: a token sees so many tokens, itself included; 0: all earlier ones
     double softcap = 0;  // scores become softcap * tanh(score / softcap); 0: they stay
     Linear::Options qkv, out;

@@ -45,8 +45,8 @@ class Moe {
     double capacity_factor = 0;
     bool drop_tokens = false;
 
-    double std = 0.02;           // of the initial weights
-    double residual_std = 0.02;  // of those whose result is added to the residual stream
+    double std = 0.02;           // standard deviation of the initial weights
+    double residual_std = 0.02;  // the same for weights whose result is added to the residual stream
   };
   Moe() = default;
   /// Declares the parameters. The choice bias takes no part in weight decay and always gets the gradient 0.

@@ -10,7 +10,7 @@ namespace nought {
 
 struct Advice {
   std::string change;     // "zero_optimization.stage 2 and training.recompute full"
-  Prediction prediction;  // with the change made
+  Prediction prediction;  // the prediction after the change
 };
 
 /// At most three changes that bring the peak to `device_memory` bytes and keep the number of sequences per step. A

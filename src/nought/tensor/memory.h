@@ -26,7 +26,7 @@ namespace nought {
 /// What a buffer is for.
 enum class Category : uint8_t {
   parameters,     // weights that are computed with: whole, sharded or gathered
-  gradients,      // of parameters
+  gradients,      // gradients of parameters
   optimizer,      // master weights and the optimizer's states
   activations,    // values and gradients of the forward and the backward pass
   communication,  // buffers of collectives
@@ -162,8 +162,8 @@ class Memory : public std::enable_shared_from_this<Memory> {
     bool zeroed = false;  // fresh from the system, which clears what it gives
   };
   Block take_block(size_t size_class, Pool pool);
-  std::pair<std::shared_ptr<Buffer>, bool> take(int64_t bytes, Category category,
-                                                Pool pool);  // and whether it is zeroed
+  /// A buffer, and whether it is known to be zero.
+  std::pair<std::shared_ptr<Buffer>, bool> take(int64_t bytes, Category category, Pool pool);
   void end_step();
   /// Gives free blocks back to the system whose successors will lie in the arena.
   void drop_replaced_blocks();

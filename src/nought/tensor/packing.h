@@ -14,7 +14,7 @@ struct Lifetime {
 };
 
 struct Packing {
-  std::vector<int64_t> offsets;  // of each block
+  std::vector<int64_t> offsets;  // the place of each block
   int64_t bytes = 0;             // the size of the arena
   int64_t alive = 0;             // the most bytes in use at once: no packing needs less
 };

@@ -24,8 +24,8 @@ struct ConvertOptions {
 
 struct ConvertReport {
   int64_t tensors = 0;
-  int64_t bytes = 0;                    // of the weights
-  int files = 0;                        // that hold weights
+  int64_t bytes = 0;                    // the size of the weights
+  int files = 0;                        // the files that hold weights
   std::vector<std::string> notes = {};  // one line for each thing that a reader of the files computes differently
 };
 

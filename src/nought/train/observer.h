@@ -28,7 +28,7 @@ struct RunSummary {
   std::string dtype;
   int64_t first_step = 0, max_steps = 0;  // steps made before this start, and steps of the whole run
   int64_t tokens_per_step = 0;
-  double flops_per_token = 0;      // by models/flops.h
+  double flops_per_token = 0;      // the formula of models/flops.h
   double peak_flops = 0;           // measured: FLOP/s that matrix products of all ranks together cannot exceed
   std::string peak_name;           // what the peak is: "fp32 FMA on AVX-512", see kernels/limits.h
   std::vector<std::string> notes;  // lines for the user
@@ -39,7 +39,7 @@ struct StepReport {
   int64_t step = 0;  // 1 for the first update
   double loss = 0, grad_norm = 0, lr = 0;
   double seconds = 0;
-  double tokens_per_second = 0;  // of all ranks together
+  double tokens_per_second = 0;  // the rate of all ranks together
   double mfu = 0;                // flops_per_token * tokens_per_second / peak_flops, at most 1
   double peak_flops = 0;         // as in RunSummary; it rises if a step exceeds it
   int64_t bytes_sent = 0;        // what rank 0 sent in this step by all collectives
