@@ -2,7 +2,8 @@
 // it.
 //
 // Design goals: a figure is a ratio to a limit that was measured in the same minute on the same threads. The code that
-// is measured is the code that trains. Non-goals: absolute claims.
+// is measured is the code that trains.
+// Non-goals: absolute claims.
 #pragma once
 
 #include <functional>

@@ -2,8 +2,9 @@
 //
 // Design goals: every collective returns an Event. Reductions add in rank order 0..N-1 and accumulate in fp32 (integers
 // exactly), so a result is the same on every backend and in every run. Each call has a timeout and names itself when it
-// fails. Bytes sent are counted. A group of one costs nothing. Non-goals: matching collectives that are issued in
-// different orders. Every rank issues the same calls in the same order, from one thread.
+// fails. Bytes sent are counted. A group of one costs nothing.
+// Non-goals: matching collectives that are issued in different orders. Every rank issues the same calls in the same
+// order, from one thread.
 //
 // The Event keeps the tensors alive. They must not be written until it is done. The collectives of one communicator run
 // in order on its communication stream.

@@ -2,8 +2,8 @@
 //
 // Design goals: every MPI call of the process, from initialisation to the end, runs on one communication thread, so
 // that MPI needs no locks (MPI_THREAD_FUNNELED). A wait gives the core back to the compute thread that usually shares
-// it. A rank that fails ends all ranks, and nothing waits for ever. Non-goals: more than one MpiWorld in the life of a
-// process (MPI can be initialised once).
+// it. A rank that fails ends all ranks, and nothing waits for ever.
+// Non-goals: more than one MpiWorld in the life of a process (MPI can be initialised once).
 #pragma once
 
 #include <chrono>

@@ -3,8 +3,8 @@
 //
 // Design goals: a chunk is copied once into the writer's window, and every rank that needs it reads it there. Every
 // rank reads the chunks of a writer in the order in which they were sent to it. No function waits: a function that
-// cannot go on says so, and the caller decides how to wait and when to give up. Non-goals: recovery. After a failure
-// the ranks no longer agree on what lies in the windows.
+// cannot go on says so, and the caller decides how to wait and when to give up.
+// Non-goals: recovery. After a failure the ranks no longer agree on what lies in the windows.
 #pragma once
 
 #include <array>

@@ -1,8 +1,8 @@
-// RunPlan: a run's configuration after validation, with every value resolved and the reason of each.
+// RunPlan: the configuration of a run after validation, with every value resolved, and the reason of each.
 //
-// Design goals: whoever runs a plan reads plain numbers; "auto", defaults, aliases and conflicts between RUN.json and
-// a ds_config.json are settled here, once (transformers' and DeepSpeed's rules). Non-goals: reading the model's or the
-// data's files, allocating anything.
+// Design goals: the code that runs a plan reads plain numbers. "auto", defaults, aliases and conflicts between RUN.json
+// and a ds_config.json are resolved here, once, by the rules of transformers and DeepSpeed. Non-goals: reading the
+// files of the model or of the data; allocating anything.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // gguf_tokenizer(): a tokenizer as metadata of a GGUF file (tokenizer.ggml.*), from which llama.cpp makes its own.
 //
-// Design goals: llama.cpp gives a text the same ids as Nought, or the user is told why not. Non-goals: SentencePiece's
-// .model without a tokenizer.json, and .tiktoken files; their models are exported without a vocabulary.
+// Design goals: llama.cpp gives a text the same ids as Nought, or the user is told why not.
+// Non-goals: SentencePiece's .model without a tokenizer.json, and .tiktoken files; their models are exported without a
+// vocabulary.
 #pragma once
 
 #include <string>

@@ -2,7 +2,8 @@
 //
 // Design goals: the whole header is validated before any tensor is read. A malformed file gives an IoError that names
 // the file, the tensor and what is wrong. A read touches only the bytes that it needs, so that a rank pays for its own
-// part. Non-goals: files that another process truncates while they are mapped; writing (safetensors_writer.h).
+// part.
+// Non-goals: files that another process truncates while they are mapped; writing (safetensors_writer.h).
 #pragma once
 
 #include <atomic>

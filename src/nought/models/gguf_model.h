@@ -2,7 +2,8 @@
 //
 // Design goals: llama.cpp computes from the file what Nought computes. What it cannot express is refused, or noted for
 // the user. The facts (keys, tensor names, the order of rotated rows) are those of llama.cpp's convert_hf_to_gguf.py
-// and src/llama-arch.cpp. Non-goals: gpt2, gpt_neox, deepseek and gpt_oss; quantisation finer than q8_0.
+// and src/llama-arch.cpp.
+// Non-goals: gpt2, gpt_neox, deepseek and gpt_oss; quantisation finer than q8_0.
 #pragma once
 
 #include <filesystem>

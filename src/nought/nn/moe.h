@@ -2,8 +2,8 @@
 // all.
 //
 // Design goals: tokens are sorted by expert, so that each expert is one matrix product. The router's logits and weights
-// are fp32 in every dtype. What is saved for the backward pass does not grow with the number of experts. Non-goals:
-// experts on several ranks (every rank computes its own tokens with all experts).
+// are fp32 in every dtype. What is saved for the backward pass does not grow with the number of experts.
+// Non-goals: experts on several ranks (every rank computes its own tokens with all experts).
 #pragma once
 
 #include <optional>

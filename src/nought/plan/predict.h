@@ -2,8 +2,8 @@
 //
 // Design goals: the prediction is a rehearsal, and not a second model of memory. Model::loss, the tape, the
 // ShardedModel and the Engine run as in training, on kernels that compute nothing, on memory that is only counted, and
-// with ranks that do not exist. So a change to training changes its prediction too. Non-goals: time; the memory of
-// libraries.
+// with ranks that do not exist. So a change to training changes its prediction too.
+// Non-goals: time; the memory of libraries.
 #pragma once
 
 #include <string>

@@ -2,7 +2,8 @@
 // folder of a run. An output folder stands for its exported weights or, if there are none yet, for its last checkpoint.
 //
 // Design goals: one place knows what the path of a model may be. Config, weights and tokenizer come from the same
-// folder. Non-goals: optimizer states, which weights() sets to 0. Trainer resumes from a Checkpoint.
+// folder.
+// Non-goals: optimizer states, which weights() sets to 0. Trainer resumes from a Checkpoint.
 #pragma once
 
 #include <filesystem>
