@@ -53,7 +53,7 @@ ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memo
   return convert_to_hf(source, options.target, convert, memory);
 }
 
-/// Of this process, pages of mapped files included.
+/// The peak memory of this process, pages of mapped files included.
 int64_t peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -89,9 +89,9 @@ void add_convert(CLI::App& app, Invocation& invocation) {
   command->add_option("OUT", options->target, "The folder to write, or the .gguf file")->required();
   command->add_option("--format", options->format, "safetensors or gguf; default: by the name of OUT");
   command->add_option("--dtype", options->dtype,
-                      "Of safetensors: f32, f16 or bf16; default: as they are (a checkpoint holds f32)");
-  command->add_option("--max-shard-size", options->max_shard_size, "Largest safetensors file; default: 5GB");
-  command->add_option("--outtype", options->outtype, "Of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
+                      "Dtype in safetensors: f32, f16 or bf16; default: that of the source (f32 for a checkpoint)");
+  command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");
+  command->add_option("--outtype", options->outtype, "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
   command->callback([&invocation, options] { invocation.action = [options] { return run_convert(*options); }; });
 }
 

@@ -141,13 +141,13 @@ void add_generate(CLI::App& app, Invocation& invocation) {
       ->expected(1)
       ->take_all();
   command->add_option("--prompts-file", options->prompts_file,
-                      "A prompt on every line; of a .jsonl file, each line's \"prompt\"");
-  command->add_option("--ids", options->ids, "Token ids to continue, for models of other tokenizers")
+                      "File with a prompt on every line; in a .jsonl file, under the key \"prompt\" of every line");
+  command->add_option("--ids", options->ids, "Token ids to continue, in place of text")
       ->type_name("ID,ID,...")
       ->expected(1)
       ->take_all();
   add_generation_options(*command, *options);
-  command->add_option("--batch-size", options->generate.batch, "Prompts that are computed together")
+  command->add_option("--batch-size", options->generate.batch, "How many prompts are computed together")
       ->capture_default_str();
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {

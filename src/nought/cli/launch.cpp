@@ -62,7 +62,7 @@ void use_threads([[maybe_unused]] int threads) {
 }
 
 void add_launch_options(CLI::App& command, LaunchOptions& options) {
-  command.add_option("--ranks", options.ranks, "Processes to run as, on this machine unless --hostfile is given")
+  command.add_option("--ranks", options.ranks, "Number of processes, on this machine unless --hostfile is given")
       ->type_name("N");
   command.add_option("--hostfile", options.hostfile, "Machines to run on, one \"host slots=N\" per line, for mpirun")
       ->type_name("FILE");

@@ -177,32 +177,40 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<TokenizeFlags>();
   options->tokenize.threads = threads_per_rank();
   command->add_option("INPUT", options->inputs, "Files or globs: text, .jsonl, or conversations")->required();
-  command->add_option("--tokenizer", options->tokenizer, "As data.tokenizer of a run");
-  command->add_option("--output", options->output, "Folder to write: one of data.files of a run, or the new tokenizer")
+  command->add_option("--tokenizer", options->tokenizer, "The tokenizer, as data.tokenizer of a run");
+  command
+      ->add_option("--output", options->output,
+                   "Folder to write: token files, which data.files of a run may name, or the new tokenizer")
       ->required();
   command->add_option("--format", options->format, "text, jsonl or chat; default: by the file's name")
       ->type_name("FORMAT");
-  command->add_option("--field", options->tokenize.corpus.field, "jsonl: the field that holds the text")
+  command->add_option("--field", options->tokenize.corpus.field, "jsonl: the key that holds the text")
       ->capture_default_str();
-  command->add_option("--separator", options->separator, "text: what stands between documents; default: a file is one")
+  command
+      ->add_option("--separator", options->separator,
+                   "text: what separates documents; default: each file is one document")
       ->type_name("TEXT");
   command
       ->add_option("--chat-template", options->chat_template,
                    fmt::format("chat: one of {}; default: by the tokenizer's markers", chat_format_names()))
       ->type_name("NAME");
-  command->add_option("--threads", options->tokenize.threads, "Threads that encode; the result is the same")
+  command->add_option("--threads", options->tokenize.threads, "Number of threads; the result does not depend on it")
       ->type_name("N");
-  command->add_option("--file-tokens", options->tokenize.file_tokens, "Tokens of one file of the folder")
+  command->add_option("--file-tokens", options->tokenize.file_tokens, "How many tokens a file of the folder has, about")
       ->capture_default_str();
   command->add_flag("--train-bpe", options->train_bpe,
-                    "Make a byte-level BPE tokenizer of the text, in place of tokens");
-  command->add_option("--vocab-size", options->vocab_size, "Tokens of the new tokenizer")->type_name("N");
-  command->add_option("--marker", options->markers, "Its tokens that are no text; the first ends a document")
+                    "Train a byte-level BPE tokenizer on the text instead of writing tokens");
+  command->add_option("--vocab-size", options->vocab_size, "Number of tokens of the new tokenizer")->type_name("N");
+  command
+      ->add_option("--marker", options->markers,
+                   "Special token of the new tokenizer; may be given several times; the first ends a document")
       ->type_name("TOKEN")
       ->expected(1)
       ->take_all()
       ->capture_default_str();
-  command->add_option("--pattern", options->pattern, "How it cuts text into words: gpt2, cl100k, o200k or qwen2")
+  command
+      ->add_option("--pattern", options->pattern,
+                   "How the new tokenizer cuts text into words: gpt2, cl100k, o200k or qwen2")
       ->capture_default_str();
   command->add_flag("--overwrite", options->tokenize.overwrite, "Replace what the folder holds");
   command->callback([&invocation, options] { invocation.action = [options] { return run_tokenize(*options); }; });

@@ -58,7 +58,7 @@ class WordCounter final : public CorpusVisitor {
 
   const PreTokenizer& split_;
   WordCounts& counts_;
-  Pieces pieces_;
+  TextPieces pieces_;
 };
 
 using Pair = std::pair<int32_t, int32_t>;

@@ -144,9 +144,9 @@ ModelConfig ModelConfig::from_folder(const std::filesystem::path& folder) {
 
 int64_t ModelConfig::parameter_count() const { return Decoder(*this).parameter_count(); }
 
-int64_t ModelConfig::window() const {
-  const auto widest = std::max_element(windows.begin(), windows.end());
-  return widest == windows.end() ? 0 : *widest;
+int64_t ModelConfig::sliding_window() const {
+  const auto widest = std::max_element(sliding_windows.begin(), sliding_windows.end());
+  return widest == sliding_windows.end() ? 0 : *widest;
 }
 
 OrderedJson ModelConfig::to_hf_json(DType dtype) const {

@@ -86,7 +86,7 @@ void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefau
   config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(defaults.tied);
   config.initializer_range = reader.non_negative("initializer_range", 0.02);
-  set_windows(config, 0);
+  set_sliding_windows(config, 0);
   read_rope(reader, config, defaults.rope_theta);
 
   note_dropout(reader, config, {"attention_dropout"});
@@ -110,13 +110,13 @@ void write_llama_like(const ModelConfig& config, OrderedJson& json, const char* 
   write_rope(config, json);
 }
 
-int64_t read_window(ConfigReader& reader, int64_t otherwise) {
+int64_t read_sliding_window(ConfigReader& reader, int64_t otherwise) {
   if (!reader.has("sliding_window")) return otherwise;
   return reader.value("sliding_window") ? reader.size("sliding_window", 1, kMaxRows) : 0;
 }
 
-void set_windows(ModelConfig& config, int64_t window) {
-  config.windows.assign(static_cast<size_t>(config.num_layers), window);
+void set_sliding_windows(ModelConfig& config, int64_t window) {
+  config.sliding_windows.assign(static_cast<size_t>(config.num_layers), window);
 }
 
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
@@ -135,14 +135,14 @@ void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window,
     }
     require<ConfigError>(!(types && sliding) || window > 0, "{}: layer_types[{}] is {}, but there is no sliding_window",
                          reader.source(), i, kSliding);
-    config.windows[static_cast<size_t>(i)] = sliding ? window : 0;
+    config.sliding_windows[static_cast<size_t>(i)] = sliding ? window : 0;
   }
 }
 
 void write_layer_types(const ModelConfig& config, OrderedJson& json) {
-  json["sliding_window"] = size_or_null(config.window());
+  json["sliding_window"] = size_or_null(config.sliding_window());
   json["layer_types"] = OrderedJson::array();
-  for (const int64_t window : config.windows) json["layer_types"].push_back(window > 0 ? kSliding : kFull);
+  for (const int64_t window : config.sliding_windows) json["layer_types"].push_back(window > 0 ? kSliding : kFull);
 }
 
 OrderedJson number_or_null(double number) { return number == 0 ? OrderedJson(nullptr) : OrderedJson(number); }

@@ -31,12 +31,12 @@ void write_llama(const ModelConfig& config, OrderedJson& json) {
 
 void read_mistral(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {32000, 4096, 14336, 32, 32, 8, 0, 131072});
-  set_windows(config, read_window(reader, 4096));
+  set_sliding_windows(config, read_sliding_window(reader, 4096));
 }
 
 void write_windowed(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
-  json["sliding_window"] = size_or_null(config.window());
+  json["sliding_window"] = size_or_null(config.sliding_window());
 }
 
 void read_olmo2(ConfigReader& reader, ModelConfig& config) {
@@ -56,14 +56,14 @@ void write_biased(const ModelConfig& config, OrderedJson& json) {
 /// Layers from max_window_layers on slide, if use_sliding_window.
 void read_qwen_windows(ConfigReader& reader, ModelConfig& config) {
   const bool used = reader.boolean("use_sliding_window").value_or(false);
-  const int64_t window = read_window(reader, 4096), first = reader.integer("max_window_layers").value_or(28);
+  const int64_t window = read_sliding_window(reader, 4096), first = reader.integer("max_window_layers").value_or(28);
   read_layer_types(
       reader, config, used ? window : 0, [](int64_t layer, int64_t from) { return layer >= from; }, first);
 }
 
 void write_qwen_windows(const ModelConfig& config, OrderedJson& json) {
   write_layer_types(config, json);
-  json["use_sliding_window"] = config.window() > 0;
+  json["use_sliding_window"] = config.sliding_window() > 0;
 }
 
 void read_qwen2(ConfigReader& reader, ModelConfig& config) {
@@ -122,7 +122,7 @@ void read_gemma2_like(ConfigReader& reader, ModelConfig& config, const LlamaDefa
                        "{}: query_pre_attn_scalar must be a positive number", reader.source());
   // Every pattern-th layer sees everything.
   read_layer_types(
-      reader, config, read_window(reader, 4096),
+      reader, config, read_sliding_window(reader, 4096),
       [](int64_t layer, int64_t period) { return (layer + 1) % period != 0; }, pattern);
 }
 
@@ -176,7 +176,7 @@ void read_phi3(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {32064, 3072, 8192, 32, 32, 0, 0, 4096, 1e-5});
   config.qkv_packing = QkvPacking::fused;
   config.fused_gate_up = true;
-  set_windows(config, read_window(reader, 0));
+  set_sliding_windows(config, read_sliding_window(reader, 0));
   reader.ignore({"original_max_position_embeddings"});
   note_dropout(reader, config, {"embd_pdrop", "resid_pdrop"});
 }
@@ -211,7 +211,7 @@ void read_gpt_neox(ConfigReader& reader, ModelConfig& config) {
   config.qkv_packing = QkvPacking::interleaved;
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(false);
   config.initializer_range = reader.non_negative("initializer_range", 0.02);
-  set_windows(config, 0);
+  set_sliding_windows(config, 0);
   // The older names of the fraction and the base; transformers 4.57 writes both.
   Json rope{{"rope_theta", reader.number("rotary_emb_base").value_or(reader.number("rope_theta").value_or(10000))},
             {"partial_rotary_factor",
@@ -276,7 +276,7 @@ void read_gpt2(ConfigReader& reader, ModelConfig& config) {
   config.qkv_packing = QkvPacking::fused;
   config.initializer_range = reader.non_negative("initializer_range", 0.02);
   config.residual_initializer_scale = 1 / std::sqrt(2.0 * static_cast<double>(config.num_layers));
-  set_windows(config, 0);
+  set_sliding_windows(config, 0);
 
   reader.only("scale_attn_by_inverse_layer_idx", false, "every layer scales its scores alike");
   // reorder_and_upcast_attn keeps scores in fp32, which holds here always; n_ctx is an old twin of n_positions.

@@ -48,7 +48,7 @@ void write_auxiliary_loss(const ExpertsConfig& experts, OrderedJson& json) {
 
 void read_mixtral(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {32000, 4096, 14336, 32, 32, 8, 0, 131072, 1e-5, 1e6});
-  set_windows(config, read_window(reader, 0));
+  set_sliding_windows(config, read_sliding_window(reader, 0));
   ExpertsConfig experts = read_experts(reader, config,
                                        {.num_experts = 8,
                                         .top_k = 2,
@@ -64,7 +64,7 @@ void read_mixtral(ConfigReader& reader, ModelConfig& config) {
 
 void write_mixtral(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
-  json["sliding_window"] = size_or_null(config.window());
+  json["sliding_window"] = size_or_null(config.sliding_window());
   json["num_local_experts"] = config.experts->num_experts;
   json["num_experts_per_tok"] = config.experts->rule.top_k;
   write_auxiliary_loss(*config.experts, json);
@@ -85,8 +85,8 @@ void read_qwen_moe(ConfigReader& reader, ModelConfig& config, const ExpertDefaul
   config.experts = experts;
   // One mask serves all layers of these families: a window holds for all.
   const bool used = reader.boolean("use_sliding_window").value_or(false);
-  const int64_t window = read_window(reader, 4096);
-  set_windows(config, used ? window : 0);
+  const int64_t window = read_sliding_window(reader, 4096);
+  set_sliding_windows(config, used ? window : 0);
   reader.ignore({"max_window_layers"});
 }
 
@@ -101,8 +101,8 @@ void write_qwen_moe(const ModelConfig& config, OrderedJson& json) {
   json["mlp_only_layers"] = OrderedJson::array();
   for (int64_t i = 0; i < config.num_layers; ++i)
     if (!config.has_experts(i)) json["mlp_only_layers"].push_back(i);
-  json["sliding_window"] = size_or_null(config.window());
-  json["use_sliding_window"] = config.window() > 0;
+  json["sliding_window"] = size_or_null(config.sliding_window());
+  json["use_sliding_window"] = config.sliding_window() > 0;
   write_auxiliary_loss(experts, json);
 }
 
@@ -141,7 +141,8 @@ void read_gpt_oss(ConfigReader& reader, ModelConfig& config) {
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(true);
   config.attention_sinks = true;
   read_layer_types(
-      reader, config, read_window(reader, 128), [](int64_t layer, int64_t period) { return layer % period == 0; }, 2);
+      reader, config, read_sliding_window(reader, 128),
+      [](int64_t layer, int64_t period) { return layer % period == 0; }, 2);
   ExpertsConfig experts = read_experts(reader, config,
                                        {.num_experts = 128,
                                         .top_k = 4,

@@ -1,4 +1,4 @@
-// Reads typed keys of a JSON object, remembers which were asked for, and judges those that nobody asked for.
+// ConfigReader: reads typed keys of a JSON object, and reports the keys that nobody read.
 #pragma once
 
 #include <cstdint>
@@ -26,18 +26,19 @@ class ConfigReader {
   std::optional<double> number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);
   std::optional<std::string> text(const std::string& key);
-  /// A size in [1, most].
+  /// A size in [1, most], or `otherwise` if the key is absent.
   int64_t size(const std::string& key, int64_t otherwise, int64_t most);
-  /// A finite number >= 0.
+  /// A finite number >= 0, or `otherwise` if the key is absent.
   double non_negative(const std::string& key, double otherwise);
-  /// An id, a list of ids, or nothing.
+  /// A key that holds one id or a list of ids; empty if it is absent.
   std::vector<int64_t> ids(const std::string& key);
   /// Refuses the key unless it is absent or has this value.
   void only(const std::string& key, const Json& supported, const std::string& reason);
 
-  /// Declares keys that are known and change nothing here.
+  /// Declares keys that are known and have no effect.
   void ignore(std::initializer_list<const char*> keys);
-  /// Keys that were never asked for nor ignored. One very near to a known key is a misspelling: ConfigError.
+  /// The keys that were neither read nor ignored. ConfigError if one is so near to a known key that it is a
+  /// misspelling.
   std::vector<std::string> unknown_keys() const;
 
  private:

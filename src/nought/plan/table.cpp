@@ -73,7 +73,7 @@ std::string header(const PlanReport& report) {
 /// What recomputation does to the peak, at one stage.
 std::string recompute_rows(const std::vector<Prediction>& modes) {
   const auto activations = static_cast<size_t>(Category::activations);
-  return fmt::format("\npeak bytes per rank by recompute, at stage {}\n", modes.front().layout.stage) +
+  return fmt::format("\npeak bytes per rank by recompute, at stage {}\n", modes.front().layout.zero_stage) +
          row("", modes, [](const Prediction& each) { return name_of(each.layout.recompute.mode); }) +
          row("  activations", modes,
              [&](const Prediction& each) { return format_bytes(each.memory.peak[activations]); }) +
@@ -105,7 +105,7 @@ std::string memory_table(const RankMemory& predicted, const std::vector<RankMemo
 std::string to_text(const PlanReport& report) {
   const std::vector<Prediction>& all = report.predictions;
   std::vector<MemoryColumn> peaks;
-  for (const Prediction& each : all) peaks.push_back({fmt::format("stage {}", each.layout.stage), each.memory});
+  for (const Prediction& each : all) peaks.push_back({fmt::format("stage {}", each.layout.zero_stage), each.memory});
   std::string text = header(report) + "peak bytes per rank\n" + memory_table(peaks);
   if (report.device_memory > 0)
     text += row(fmt::format("  of {}", format_bytes(report.device_memory)), all, [&](const Prediction& each) {
@@ -167,7 +167,7 @@ OrderedJson to_json(const PlanReport& report) {
                    {"peak_flops", report.peak_flops},
                    {"stages", OrderedJson::array()}};
   for (const Prediction& each : report.predictions)
-    json["stages"].push_back({{"stage", each.layout.stage},
+    json["stages"].push_back({{"stage", each.layout.zero_stage},
                               {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                               {"at_peak", by_category(each.memory.at_peak, each.memory.peak_total)},
                               {"host_peak", each.memory.host_peak},
@@ -176,7 +176,7 @@ OrderedJson to_json(const PlanReport& report) {
                               {"executed_flops_per_step", each.executed_flops}});
   for (const Prediction& each : report.recompute)
     json["recompute_modes"].push_back({{"recompute", name_of(each.layout.recompute.mode)},
-                                       {"stage", each.layout.stage},
+                                       {"stage", each.layout.zero_stage},
                                        {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                                        {"executed_flops_per_step", each.executed_flops}});
   return json;

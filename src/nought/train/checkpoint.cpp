@@ -38,7 +38,7 @@ struct OwnedBlock {
   const Parameter* parameter;
   Interval in_piece;
 
-  /// Of the parameter.
+  /// Its elements of the flattened parameter.
   Interval interval() const {
     const int64_t begin = state.piece.in_parameter.begin;
     return {begin + in_piece.begin, begin + in_piece.end};
