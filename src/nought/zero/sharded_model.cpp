@@ -58,7 +58,7 @@ void ShardedModel::begin_micro_batch(bool last) {
 }
 
 double ShardedModel::finish_gradients() {
-  reducer_->settle();
+  reducer_->finish_step();
   return optimizer_->owned_sum_squares();
 }
 
