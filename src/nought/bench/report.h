@@ -8,6 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nought/io/file_format.h"
+
 namespace nought {
 
 /// Values of repeated measurements.
@@ -85,5 +87,9 @@ void measure(Figure& figure, int samples, double least_seconds, Limit&& limit, F
 /// One line per figure.
 std::string to_table(const std::vector<Figure>& figures);
 nlohmann::ordered_json to_json(const std::vector<Figure>& figures);
+
+inline constexpr FileFormat kBenchReportFormat{"nought-bench", 1};
+/// The object that `nought bench --json` prints.
+nlohmann::ordered_json bench_report(int ranks, int threads_per_rank, const std::vector<Figure>& figures);
 
 }  // namespace nought

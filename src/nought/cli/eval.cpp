@@ -5,6 +5,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
+#include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
 #include "nought/train/evaluation.h"
 #include "nought/train/model_source.h"
@@ -15,6 +16,7 @@ namespace nought {
 namespace {
 
 constexpr int64_t kLongestDefault = 2048;  // tokens per sequence of models that would take more
+constexpr FileFormat kEvaluationFormat{"nought-evaluation", 1};
 
 struct EvalOptions {
   std::string model_dir, run_file, tokenizer;
@@ -59,7 +61,8 @@ void validate_eval(const EvalOptions& options) {
 
 void print(const Evaluation& result, const EvalOptions& options, const RunPlan& plan) {
   if (options.json) {
-    const nlohmann::ordered_json json{{"loss", result.loss},
+    const nlohmann::ordered_json json{{"format", kEvaluationFormat.str()},
+                                      {"loss", result.loss},
                                       {"perplexity", result.perplexity()},
                                       {"bits_per_token", result.bits_per_token()},
                                       {"bits_per_byte", result.bits_per_byte()},

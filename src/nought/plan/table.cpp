@@ -153,6 +153,7 @@ nlohmann::ordered_json to_json(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
   nlohmann::ordered_json json{
+      {"format", kPlanReportFormat.str()},
       {"family", report.config.family},
       {"parameters", report.predictions.front().parameters},
       {"dtype", name_of(layout.sharding.dtype)},

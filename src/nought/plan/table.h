@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nought/io/file_format.h"
 #include "nought/plan/predict.h"
 
 namespace nought {
@@ -32,6 +33,7 @@ struct PlanReport {
 /// Memory between steps and at its peak, traffic of a step by collective, operations per token and per step, and the
 /// time that a step's operations take at the peak.
 std::string to_text(const PlanReport& report);
+inline constexpr FileFormat kPlanReportFormat{"nought-plan", 1};
 nlohmann::ordered_json to_json(const PlanReport& report);
 
 }  // namespace nought

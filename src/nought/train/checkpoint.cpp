@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include "nought/io/atomic_folder.h"
+#include "nought/io/file_format.h"
 #include "nought/io/files.h"
 #include "nought/io/safetensors_writer.h"
 
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kFormat = "nought-checkpoint-1";
+constexpr FileFormat kFormat{"nought-checkpoint", 1};
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kManifest = "manifest.json";
 /// A block is the unit of a checksum: 4 MiB of fp32.
@@ -105,7 +106,7 @@ nlohmann::json scale_json(const LossScaler::State& state) {
 
 /// Rank 0, when all ranks have written: the ranks' entries become one manifest.
 void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
-  nlohmann::json manifest{{"format", kFormat},
+  nlohmann::json manifest{{"format", kFormat.str()},
                           {"step", info.step},
                           {"world_size", info.world_size},
                           {"zero_stage", info.zero_stage},
@@ -137,8 +138,7 @@ std::optional<int64_t> step_of(const fs::path& path) {
 }
 
 CheckpointInfo info_of(const nlohmann::json& manifest, const fs::path& path) {
-  require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path.string(),
-                   manifest.at("format").dump(), kFormat);
+  require_readable(path / kManifest, manifest.at("format"), kFormat);
   const nlohmann::json& scale = manifest.at("loss_scale");
   return {.step = manifest.at("step"),
           .world_size = manifest.at("world_size"),
