@@ -63,4 +63,33 @@ mkdir "$house/docs"
 printf '| folder | its job |\n| --- | --- |\n| `base` | errors |\n| `train` | runs |\n' >"$house/docs/design.md"
 expect_violation 'its table lists "base train", NOUGHT_FOLDERS is "base kernels train"'
 
+# config reaches an enum of tensor/, but no tensor, neither directly nor through another folder.
+build_house_with_config() {
+  build_house
+  echo 'set(NOUGHT_FOLDERS base tensor kernels config train)' >"$house/src/nought/CMakeLists.txt"
+  mkdir -p "$house/src/nought/tensor" "$house/src/nought/config"
+  touch "$house/src/nought/tensor/dtype.h"
+  echo '#include "nought/tensor/dtype.h"' >"$house/src/nought/tensor/tensor.h"
+  echo '#include "nought/tensor/dtype.h"' >"$house/src/nought/config/plan.h"
+  printf '#include "nought/config/plan.h"\n#include "nought/tensor/dtype.h"\n' >"$house/src/nought/config/plan.cpp"
+}
+
+rm -r "$house/docs"
+build_house_with_config
+"$script" "$house" >/dev/null || fail "a plain header of tensor/ was refused"
+
+echo '#include "nought/tensor/tensor.h"' >>"$house/src/nought/config/plan.cpp"
+expect_violation 'src/nought/config/plan.cpp: includes "nought/tensor/tensor.h", but config knows no tensors'
+
+build_house_with_config
+echo '#include "nought/tensor/tensor.h"' >"$house/src/nought/kernels/ops.h"
+echo '#include "nought/kernels/ops.h"' >"$house/src/nought/base/options.h"
+expect_violation 'base includes "nought/kernels/ops.h", but kernels stands below base'
+mkdir "$house/src/nought/optim"
+mv "$house/src/nought/base/options.h" "$house/src/nought/optim/options.h"
+sed -i 's/kernels config/kernels optim config/' "$house/src/nought/CMakeLists.txt"
+"$script" "$house" >/dev/null || fail "a folder that config does not reach was refused"
+echo '#include "nought/optim/options.h"' >>"$house/src/nought/config/plan.cpp"
+expect_violation 'src/nought/config/plan.cpp: includes "nought/kernels/ops.h" through "nought/optim/options.h", but config knows no tensors'
+
 echo "every violation is caught"
