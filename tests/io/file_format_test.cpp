@@ -23,7 +23,8 @@ std::string refusal_of(const nlohmann::json& format) {
 
 TEST(FileFormat, its_own_version_and_older_ones_are_read) {
   EXPECT_EQ(kFormat.str(), "nought-thing-3");
-  for (const char* readable : {"nought-thing-1", "nought-thing-2", "nought-thing-3"}) EXPECT_EQ(refusal_of(readable), "");
+  for (const char* readable : {"nought-thing-1", "nought-thing-2", "nought-thing-3"})
+    EXPECT_EQ(refusal_of(readable), "");
   for (const int64_t version : {1, 2, 3}) require_readable("some/file", version, kFormat);
 }
 
@@ -40,8 +41,8 @@ TEST(FileFormat, what_is_no_version_of_it_is_named_in_one_line) {
        {nlohmann::json("nought-other-1"), nlohmann::json("nought-thing"), nlohmann::json("nought-thing-"),
         nlohmann::json("nought-thing-1a"), nlohmann::json("nought-thing1"), nlohmann::json("a\nb"), nlohmann::json(3),
         nlohmann::json(), nlohmann::json("nought-thing-99999999999999999999")})
-    EXPECT_THAT(refusal_of(format), AllOf(HasSubstr("some/file: its format is "), HasSubstr("expected \"nought-thing-3\""),
-                                          Not(HasSubstr("\n"))))
+    EXPECT_THAT(refusal_of(format), AllOf(HasSubstr("some/file: its format is "),
+                                          HasSubstr("expected \"nought-thing-3\""), Not(HasSubstr("\n"))))
         << format;
   for (const char* damaged : {"nought-thing-0", "nought-thing--1"})
     EXPECT_THAT(refusal_of(damaged), HasSubstr("versions begin with 1")) << damaged;
