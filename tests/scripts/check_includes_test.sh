@@ -1,14 +1,7 @@
 #!/usr/bin/env bash
 # check-includes.sh accepts a house in order and names each way to break it: check_includes_test.sh SCRIPT
-set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/scaffold.sh"
 script=$1
-house=$(mktemp -d)
-trap 'rm -rf "$house"' EXIT
-
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
 
 build_house() {
   rm -rf "$house/src"
@@ -18,14 +11,6 @@ build_house() {
   echo '#include "nought/kernels/cpu/cpu.h"' >"$house/src/nought/kernels/kernels.cpp"
   printf '#include "nought/base/error.h"\n#include "nought/kernels/ops.h"\n' >"$house/src/nought/kernels/cpu/cpu.h"
   echo '  #  include "nought/kernels/ops.h"' >"$house/src/nought/train/trainer.cpp"
-}
-
-# expect_violation TEXT: the script fails and prints exactly one violation, which holds TEXT.
-expect_violation() {
-  local output
-  if output=$("$script" "$house" 2>/dev/null); then fail "not caught: $1"; fi
-  [[ $output == *"$1"* ]] || fail "expected '$1', got '$output'"
-  [[ $(wc -l <<<"$output") -eq 1 ]] || fail "expected one line, got '$output'"
 }
 
 build_house
