@@ -61,14 +61,11 @@ void validate_eval(const EvalOptions& options) {
 
 void print(const Evaluation& result, const EvalOptions& options, const RunPlan& plan) {
   if (options.json) {
-    const nlohmann::ordered_json json{{"format", kEvaluationFormat.str()},
-                                      {"loss", result.loss},
-                                      {"perplexity", result.perplexity()},
-                                      {"bits_per_token", result.bits_per_token()},
-                                      {"bits_per_byte", result.bits_per_byte()},
-                                      {"targets", result.targets},
-                                      {"text_bytes", result.text_bytes},
-                                      {"seconds", result.seconds}};
+    const nlohmann::ordered_json json{
+        {"format", kEvaluationFormat.str()},       {"loss", result.loss},
+        {"perplexity", result.perplexity()},       {"bits_per_token", result.bits_per_token()},
+        {"bits_per_byte", result.bits_per_byte()}, {"targets", result.targets},
+        {"text_bytes", result.text_bytes},         {"seconds", result.seconds}};
     fmt::print("{}\n", json.dump());
     return;
   }

@@ -1,6 +1,7 @@
 // FileFormat: the name and version of what Nought writes, "nought-checkpoint-1"; newer versions are refused by name.
 //
-// A version rises when an older program would misread a file; a member that older programs may ignore does not raise it.
+// A version rises when an older program would misread a file; a member that older programs may ignore does not raise
+// it.
 #pragma once
 
 #include <cstdint>
