@@ -75,7 +75,8 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
              format_rate(static_cast<double>(result.targets) / result.seconds, "tokens/s"));
 }
 
-void eval_rank(const EvalOptions& options, Communicator& world, const Context& context) {
+void eval_rank(EvalOptions options, Communicator& world, const Context& context) {
+  options.model_dir = model_folder(options.model_dir, world, context).string();
   const RunPlan plan = options.plan(world.size());
   if (world.rank() == 0) validate_eval(options);
   world.barrier().wait();

@@ -188,6 +188,12 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) {
   return paths;
 }
 
+fs::path last_checkpoint(const fs::path& folder) {
+  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
+  require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
+  return checkpoints.back();
+}
+
 CheckpointInfo read_checkpoint_info(const fs::path& path) {
   const nlohmann::json manifest = read_json(path / kManifest);
   try {

@@ -45,6 +45,8 @@ bool is_checkpoint(const std::filesystem::path& path);
 
 /// The checkpoint-STEP folders that are complete, ascending by step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
+/// The last of them. IoError if there is none.
+std::filesystem::path last_checkpoint(const std::filesystem::path& folder);
 /// What the run was when it saved the checkpoint. IoError if the manifest cannot be read.
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& path);
 /// Removes all but the last `keep` checkpoints (0: none). Call it on one rank.

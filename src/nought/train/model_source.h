@@ -20,9 +20,13 @@ namespace nought {
 /// The folder that holds the config and the weights of what `path` is: itself, or the last checkpoint in it. IoError
 /// that says what was expected and what is there.
 std::filesystem::path model_folder(const std::filesystem::path& path);
+/// The same folder on every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Collective.
+std::filesystem::path model_folder(const std::filesystem::path& path, Communicator& ranks, const Context& context);
 
 /// The plan with model_folder(model_dir) as its model and, where that is the model's, its tokenizer.
 RunPlan with_model_folder(RunPlan plan);
+/// The same with the folder that rank 0 finds. Collective if the plan has a model_dir.
+RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context);
 
 class ModelSource {
  public:
