@@ -1,4 +1,4 @@
-#include "resolve_testing.h"
+#include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,10 @@
 namespace nought {
 namespace {
 
+using test::error_of;
+using test::plan_of;
+using test::reason_of;
+using test::value_of;
 using testing::Contains;
 using testing::HasSubstr;
 

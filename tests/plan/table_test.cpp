@@ -37,6 +37,7 @@ TEST(Table, work_over_the_peak_is_the_least_time_of_a_step) {
 TEST(Table, json_holds_the_exact_numbers) {
   const PlanReport plan = test::small_report();
   const auto json = to_json(plan);
+  EXPECT_EQ(json["format"], "nought-plan-1");
   ASSERT_EQ(json["stages"].size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(json["stages"][i]["peak"]["total"], plan.predictions[i].memory.peak_total);

@@ -1,16 +1,9 @@
 #!/usr/bin/env bash
 # ci.sh runs every part, goes on after a failure, leaves out what needs a part that failed, and ends with CTest's summary:
 # ci_test.sh SCRIPT
-set -euo pipefail
-house=$(mktemp -d)
-trap 'rm -rf "$house"' EXIT
+source "$(dirname "${BASH_SOURCE[0]}")/scaffold.sh"
 mkdir "$house/scripts"
 cp "$1" "$house/scripts/ci.sh"
-
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
 
 # part_does SCRIPT COMMANDS: the stand-in for a part's script.
 part_does() {

@@ -103,4 +103,11 @@ OrderedJson to_json(const std::vector<Figure>& figures) {
   return list;
 }
 
+OrderedJson bench_report(int ranks, int threads_per_rank, const std::vector<Figure>& figures) {
+  return {{"format", kBenchReportFormat.str()},
+          {"ranks", ranks},
+          {"threads_per_rank", threads_per_rank},
+          {"figures", to_json(figures)}};
+}
+
 }  // namespace nought

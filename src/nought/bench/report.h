@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nought/base/json.h"
+#include "nought/io/file_format.h"
 
 namespace nought {
 
@@ -87,5 +88,9 @@ void measure(Figure& figure, int samples, double least_seconds, Limit&& limit, F
 /// One line per figure.
 std::string to_table(const std::vector<Figure>& figures);
 OrderedJson to_json(const std::vector<Figure>& figures);
+
+inline constexpr FileFormat kBenchReportFormat{"nought-bench", 1};
+/// The object that `nought bench --json` prints.
+OrderedJson bench_report(int ranks, int threads_per_rank, const std::vector<Figure>& figures);
 
 }  // namespace nought

@@ -42,9 +42,7 @@ struct StepOptions {
 
 void print_figures(const BenchOptions& options, const std::vector<Figure>& figures, int ranks) {
   if (options.json) {
-    fmt::print(
-        "{}\n",
-        OrderedJson{{"ranks", ranks}, {"threads_per_rank", threads_per_rank()}, {"figures", to_json(figures)}}.dump(2));
+    fmt::print("{}\n", bench_report(ranks, threads_per_rank(), figures).dump(2));
     return;
   }
   fmt::print("{} {} x {} {}, {} samples each", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),

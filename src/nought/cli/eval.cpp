@@ -6,6 +6,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
+#include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
 #include "nought/train/evaluation.h"
 #include "nought/train/model_source.h"
@@ -16,6 +17,7 @@ namespace nought {
 namespace {
 
 constexpr int64_t kLongestDefault = 2048;  // tokens per sequence of models that would take more
+constexpr FileFormat kEvaluationFormat{"nought-evaluation", 1};
 
 struct EvalOptions {
   std::string model_dir, run_file, tokenizer;
@@ -60,13 +62,10 @@ void validate_eval(const EvalOptions& options) {
 
 void print(const Evaluation& result, const EvalOptions& options, const RunPlan& plan) {
   if (options.json) {
-    const OrderedJson json{{"loss", result.loss},
-                           {"perplexity", result.perplexity()},
-                           {"bits_per_token", result.bits_per_token()},
-                           {"bits_per_byte", result.bits_per_byte()},
-                           {"targets", result.targets},
-                           {"text_bytes", result.text_bytes},
-                           {"seconds", result.seconds}};
+    const OrderedJson json{{"format", kEvaluationFormat.str()},       {"loss", result.loss},
+                           {"perplexity", result.perplexity()},       {"bits_per_token", result.bits_per_token()},
+                           {"bits_per_byte", result.bits_per_byte()}, {"targets", result.targets},
+                           {"text_bytes", result.text_bytes},         {"seconds", result.seconds}};
     fmt::print("{}\n", json.dump());
     return;
   }
@@ -76,7 +75,8 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
              format_rate(static_cast<double>(result.targets) / result.seconds, "tokens/s"));
 }
 
-void eval_rank(const EvalOptions& options, Communicator& world, const Context& context) {
+void eval_rank(EvalOptions options, Communicator& world, const Context& context) {
+  options.model_dir = model_folder(options.model_dir, world, context).string();
   const RunPlan plan = options.plan(world.size());
   if (world.rank() == 0) validate_eval(options);
   world.barrier().wait();

@@ -17,6 +17,7 @@
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_mpirun.h"
 #include "nought/cli/version.h"
+#include "nought/io/file_format.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
@@ -24,6 +25,8 @@
 namespace nought {
 
 namespace {
+
+constexpr FileFormat kInfoFormat{"nought-info", 1};
 
 /// The first value of a "key : value" line in a file of /proc; "" if there is none.
 std::string proc_value(const char* path, std::string_view key) {
@@ -99,6 +102,7 @@ OrderedJson collect() {
   const dnnl_version_t* dnnl = dnnl_version();
   const Cores cores = find_cores();
   OrderedJson info;
+  info["format"] = kInfoFormat.str();
   info["version"] = version();
   info["compiler"] = compiler();
   info["build_type"] = NOUGHT_BUILD_TYPE;

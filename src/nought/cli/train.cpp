@@ -11,6 +11,7 @@
 #include "nought/observe/profile.h"
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
+#include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -49,6 +50,7 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
   const bool first = world.rank() == 0;
   if (first) validate_run(plan, options.mode());
   world.barrier().wait();
+  plan = with_model_folder(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
   ProgressPrinter progress(stdout, stdout_is_terminal(), plan.logging_steps, prediction.memory);

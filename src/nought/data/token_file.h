@@ -13,15 +13,17 @@
 #include <string>
 
 #include "nought/data/token_store.h"
+#include "nought/io/file_format.h"
 #include "nought/io/mapped_file.h"
 
 namespace nought {
 
 inline constexpr std::string_view kTokenFileExtension = ".tokens";
+inline constexpr FileFormat kTokenFileFormat{"nought-token-file", 1};
 
 struct TokenFileHeader {
   std::array<char, 8> magic{'N', 'O', 'U', 'G', 'H', 'T', 'T', 'K'};
-  uint32_t version = 1;
+  uint32_t version = kTokenFileFormat.version;
   uint32_t token_bytes = 4;
   uint64_t vocab_size = 0;
   uint64_t num_tokens = 0;

@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/io/file_format.h"
 
 namespace nought {
+
+inline constexpr FileFormat kTokenFolderFormat{"nought-token-folder", 1};
 
 /// One token file of a folder.
 struct TokenFolderFile {
@@ -44,6 +47,7 @@ struct TokenFolderState {
 };
 
 struct TokenFolderIndex {
+  std::string format = kTokenFolderFormat.str();
   bool complete = false;  // false: part of the input has not become tokens yet
   std::string tokenizer;  // its name, for people
   std::string settings;   // all that the bytes depend on besides the input: the same string gives the same files
@@ -53,6 +57,7 @@ struct TokenFolderIndex {
 
   template <class V>
   void visit(V& v) {
+    v("format", format, "name and version of this format; without it, version 1");
     v("complete", complete, "false while input is left");
     v("tokenizer", tokenizer, "as it was named");
     v("settings", settings, "what else the tokens depend on");

@@ -153,7 +153,8 @@ OrderedJson to_json(const Traffic& traffic) {
 OrderedJson to_json(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
-  OrderedJson json{{"family", report.config.family},
+  OrderedJson json{{"format", kPlanReportFormat.str()},
+                   {"family", report.config.family},
                    {"parameters", report.predictions.front().parameters},
                    {"dtype", name_of(layout.sharding.dtype)},
                    {"ranks", layout.ranks},

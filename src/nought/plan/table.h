@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nought/base/json.h"
+#include "nought/io/file_format.h"
 #include "nought/plan/predict.h"
 
 namespace nought {
@@ -32,6 +33,7 @@ struct PlanReport {
 /// Tables of memory between steps and at its peak, of a step's traffic by collective, of FLOPs per token and per step,
 /// and of the time that a step's FLOPs take at the peak.
 std::string to_text(const PlanReport& report);
+inline constexpr FileFormat kPlanReportFormat{"nought-plan", 1};
 OrderedJson to_json(const PlanReport& report);
 
 }  // namespace nought

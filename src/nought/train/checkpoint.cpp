@@ -8,6 +8,7 @@
 
 #include "nought/base/json.h"
 #include "nought/io/atomic_folder.h"
+#include "nought/io/file_format.h"
 #include "nought/io/files.h"
 #include "nought/io/safetensors_writer.h"
 
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kFormat = "nought-checkpoint-1";
+constexpr FileFormat kFormat{"nought-checkpoint", 1};
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kManifest = "manifest.json";
 /// A block is the unit of a checksum: 4 MiB of fp32.
@@ -106,7 +107,7 @@ Json scale_json(const LossScaler::State& state) {
 
 /// Rank 0, when all ranks have written: the ranks' entries become one manifest.
 void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
-  Json manifest{{"format", kFormat},
+  Json manifest{{"format", kFormat.str()},
                 {"step", info.step},
                 {"world_size", info.world_size},
                 {"zero_stage", info.zero_stage},
@@ -138,8 +139,7 @@ std::optional<int64_t> step_of(const fs::path& path) {
 }
 
 CheckpointInfo info_of(const Json& manifest, const fs::path& path) {
-  require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path.string(),
-                   manifest.at("format").dump(), kFormat);
+  require_readable(path / kManifest, manifest.at("format"), kFormat);
   const Json& scale = manifest.at("loss_scale");
   return {.step = manifest.at("step"),
           .world_size = manifest.at("world_size"),
@@ -187,6 +187,12 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) {
   std::vector<fs::path> paths;
   for (auto& [step, path] : found) paths.push_back(path);
   return paths;
+}
+
+fs::path last_checkpoint(const fs::path& folder) {
+  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
+  require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
+  return checkpoints.back();
 }
 
 CheckpointInfo read_checkpoint_info(const fs::path& path) {

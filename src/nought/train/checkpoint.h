@@ -44,6 +44,8 @@ bool is_checkpoint(const std::filesystem::path& path);
 
 /// The complete checkpoint-STEP folders in `folder`, ascending by step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
+/// The last of them. IoError if there is none.
+std::filesystem::path last_checkpoint(const std::filesystem::path& folder);
 /// What the checkpoint's manifest says about its run. IoError if it cannot be read.
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& path);
 /// Removes all but the last `keep` checkpoints; 0: removes none. Call it on one rank.

@@ -21,9 +21,13 @@ namespace nought {
 /// The folder that holds config and weights of the model at `path`: the path itself, or the last checkpoint in it.
 /// IoError says what was expected and what is there.
 std::filesystem::path model_folder(const std::filesystem::path& path);
+/// The same folder on every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Collective.
+std::filesystem::path model_folder(const std::filesystem::path& path, Communicator& ranks, const Context& context);
 
 /// The plan with model_folder(model_dir) in place of model_dir, also where the tokenizer is the model's.
 RunPlan with_model_folder(RunPlan plan);
+/// The same with the folder that rank 0 finds. Collective if the plan has a model_dir.
+RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context);
 
 class ModelSource {
  public:

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "nought/base/json.h"
+#include "nought/comm/first_rank.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
@@ -50,7 +51,7 @@ Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
 
 Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const Context& context,
                  std::vector<TrainObserver*> observers)
-    : plan_(with_model_folder(plan)),
+    : plan_(with_model_folder(plan, ranks, context)),
       mode_(mode),
       ranks_(ranks),
       context_(context),
@@ -69,10 +70,9 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const
 
 void Trainer::load() {
   const fs::path folder = plan_.output_dir;
-  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
   if (mode_ == StartMode::resume) {
-    require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
-    const Checkpoint checkpoint(checkpoints.back(), decoder_);
+    start_ = found_by_first(ranks_, context_, [&] { return last_checkpoint(folder).string(); });
+    const Checkpoint checkpoint(start_, decoder_);
     const Json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
     for (const auto& [key, value] : now.items())
       if (!then.contains(key) || then[key] != value)
@@ -85,12 +85,11 @@ void Trainer::load() {
     if (!decoder_.restore(checkpoint.info().model_state))
       notes_.push_back("the checkpoint holds no scales for fp8 as it is configured now: they start anew");
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
-    start_ = checkpoints.back().string();
     return;
   }
-  ranks_.barrier().wait();  // every rank has looked at the folder before rank 0 clears it
+  ranks_.barrier().wait();  // every rank is here before rank 0 clears the folder
   if (ranks_.rank() == 0 && mode_ == StartMode::overwrite)
-    for (const fs::path& checkpoint : checkpoints) fs::remove_all(checkpoint);
+    for (const fs::path& checkpoint : list_checkpoints(folder)) fs::remove_all(checkpoint);
   if (plan_.model_dir.empty()) {
     model_.load(InitialState(plan_.seed));
     start_ = fmt::format("random weights from seed {}", plan_.seed);

@@ -34,8 +34,7 @@ void check_output_folder(const fs::path& folder, StartMode mode) {
                          "{} is there from an earlier run: --resume continues it, --overwrite removes it, or choose "
                          "another training.output_dir",
                          checkpoints.empty() ? "" : checkpoints.back().string());
-  if (mode == StartMode::resume)
-    require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
+  if (mode == StartMode::resume) last_checkpoint(folder);
 }
 
 /// A run that starts from a checkpoint in its own output folder would lose it before it is read.
@@ -89,7 +88,7 @@ void validate_run(const RunPlan& given, StartMode mode) {
   if (mode == StartMode::overwrite) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(plan.profile->output_file);
   if (mode == StartMode::resume) {
-    Checkpoint(list_checkpoints(plan.output_dir).back(), decoder);
+    Checkpoint(last_checkpoint(plan.output_dir), decoder);
   } else if (!plan.model_dir.empty()) {
     ModelSource(plan.model_dir);
   }

@@ -53,16 +53,30 @@ void ShardedModel::load(const StateSource& source, int64_t updates) {
   }
 }
 
+void ShardedModel::require_training(std::string_view call) const {
+  require(reducer_ && optimizer_,
+          "{} needs gradients and optimizer states, which a ShardedModel with training = false does not keep: make it "
+          "with training = true",
+          call);
+}
+
+ShardedOptimizer& ShardedModel::optimizer() {
+  require_training("optimizer()");
+  return *optimizer_;
+}
+
 void ShardedModel::begin_micro_batch(bool last) {
   if (reducer_) reducer_->begin_micro_batch(last);
 }
 
 double ShardedModel::finish_gradients() {
-  reducer_->settle();
+  require_training("finish_gradients()");
+  reducer_->finish_step();
   return optimizer_->owned_sum_squares();
 }
 
 void ShardedModel::update(double lr, double gradient_scale) {
+  require_training("update()");
   residency_.settle();
   optimizer_->update(lr, gradient_scale);
   residency_.exchange_updates();
@@ -71,11 +85,13 @@ void ShardedModel::update(double lr, double gradient_scale) {
 }
 
 void ShardedModel::discard_gradients() {
+  require_training("discard_gradients()");
   reducer_->settle();
   reducer_->reset();
 }
 
 Tensor ShardedModel::gather_gradients(size_t unit) {
+  require_training("gather_gradients()");
   const Partition& partition = residency_.partition(unit);
   Tensor whole = context_.empty({partition.padded()}, options_.gradient_dtype, Category::workspace);
   ranks_.wait(ranks_.all_gather(reducer_->owned(unit), whole));
