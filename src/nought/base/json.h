@@ -13,7 +13,10 @@
 
 namespace nought {
 
-/// Parses JSON with // /* */ and # comments and trailing commas. `name` stands before "line:column" in messages.
+/// The number that parse_json() reads where a file says Infinity, as Python's json module writes it.
+inline constexpr double kJsonInfinity = 1e308;
+
+/// Parses JSON with // /* */ and # comments, trailing commas and Infinity. `name` stands before "line:column" in messages.
 /// ConfigError for malformed text and for a key given twice in one object.
 Json parse_json(std::string_view text, std::string_view name);
 

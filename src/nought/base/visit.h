@@ -187,6 +187,7 @@ struct Reader {
     } else if constexpr (std::floating_point<T>) {
       if (!json.is_number()) fail_type<T>(json, path);
       out = json.get<T>();
+      if (out == kJsonInfinity) out = std::numeric_limits<T>::infinity();
     } else if constexpr (std::same_as<T, std::string>) {
       if (!json.is_string()) fail_type<T>(json, path);
       out = json.get<std::string>();
@@ -225,7 +226,8 @@ struct Reader {
     if (out.given()) read(json, out.value, path);
   }
 
-  /// 5e8 is an integer too: DeepSpeed's users write bucket sizes so.
+  /// 5e8 is an integer too: DeepSpeed's users write bucket sizes so. Infinity is the largest: accelerate's users write
+  /// steps_per_print so.
   template <Integer T>
   void read_integer(const Json& json, T& out, const std::string& path) const {
     int64_t whole = 0;
@@ -233,6 +235,7 @@ struct Reader {
       whole = json.get<int64_t>();
     } else {
       const double value = json.is_number() ? json.get<double>() : 0.5;
+      if (value == kJsonInfinity) return void(out = std::numeric_limits<T>::max());
       if (std::abs(value) > 9e18 || value != std::floor(value)) fail_type<T>(json, path);
       whole = static_cast<int64_t>(value);
     }

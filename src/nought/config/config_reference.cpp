@@ -19,6 +19,10 @@ ConfigEntry ruled(const KeyRule& rule) {
   const std::string defaults(rule.defaults), reason(rule.reason);
   switch (rule.status) {
     case KeyStatus::no_effect:
+      if (!rule.refused_values.empty())
+        return {path, "", defaults,
+                fmt::format("{}; {} is refused: {}", reason, rule.refused_values, rule.refused_reason),
+                KeyUse::no_effect};
       return {path, "", defaults, reason, KeyUse::no_effect};
     case KeyStatus::refused:
       return {path, "", defaults, reason, KeyUse::refused};
@@ -100,7 +104,8 @@ A run is one JSON file (comments and trailing commas are fine) with four keys:
     }
 
 `--set training.max_steps=5` overrides a value, and works for any key. An unknown key is an error that names the nearest known
-one. A key that is given in `training` and in `deepspeed` must have the same value in both, or be `"auto"` in `deepspeed`,
+one, and one run tells all mistakes of a ds_config.json. A key that begins with `_`, `//` or `#`, or is called `comment` or
+`notes`, is a note to people. A key that is given in `training` and in `deepspeed` must have the same value in both, or be `"auto"` in `deepspeed`,
 which takes the value of `training`.
 
 The batch of one update is `per_device_train_batch_size x gradient_accumulation_steps x ranks`. In DeepSpeed's terms,

@@ -141,7 +141,7 @@ struct DsBf16 {
 
 struct DsFp16 {
   Auto<bool> enabled;
-  Setting<double> loss_scale{0.0};
+  Auto<double> loss_scale;
   Setting<int> initial_scale_power{16};
   Setting<int64_t> loss_scale_window{int64_t{1000}};
   Setting<int64_t> hysteresis{int64_t{2}};
@@ -153,7 +153,7 @@ struct DsFp16 {
   void visit(V& v) {
     v("enabled", enabled,
       "compute in half precision, with fp32 master weights and loss scaling; auto <- training.fp16");
-    v("loss_scale", loss_scale, "a constant scale; 0 = dynamic");
+    v("loss_scale", loss_scale, "a constant scale; default, 0 and auto: dynamic");
     v("initial_scale_power", initial_scale_power, "the first dynamic scale is 2 to this power");
     v("loss_scale_window", loss_scale_window, "number of steps without an overflow after which the scale is doubled");
     v("hysteresis", hysteresis, "number of overflows after which the scale is halved");
@@ -192,7 +192,7 @@ struct DsZero {
   Setting<int> stage{0};
   Auto<bool> overlap_comm;
   Auto<int64_t> reduce_bucket_size;
-  Setting<int64_t> allgather_bucket_size;
+  Auto<int64_t> allgather_bucket_size;
 
   template <class V>
   void visit(V& v) {
@@ -205,7 +205,7 @@ struct DsZero {
       "fit "
       "it together share a collective; default: each Unit has its own (DeepSpeed: 5e8); auto: hidden_size^2");
     v("allgather_bucket_size", allgather_bucket_size,
-      "the same for the collectives that exchange updated parameters at stages 1 and 2");
+      "the same for the collectives that exchange updated parameters at stages 1 and 2; auto: the default");
   }
 };
 
@@ -356,6 +356,8 @@ struct KeyRule {
   std::string_view defaults;  // JSON values that are accepted silently, separated by " | "
   KeyStatus status;
   std::string_view reason;
+  std::string_view refused_values = {};  // values that are refused whatever the status, separated like `defaults`
+  std::string_view refused_reason = {};
 };
 
 /// The rules of all known keys of ds_config.json that DsConfig does not implement.

@@ -116,7 +116,9 @@ void Resolver::resolve_loss_scale() {
     require_at_least<decltype(least)>(candidate, least);
     return candidate;
   };
-  const auto fixed = value("loss_scale", fp16.loss_scale, 0.0);
+  Candidate<double> fixed{0, false, "", "default"};
+  if (fp16.loss_scale.given()) fixed = deepspeed("fp16.loss_scale", fp16.loss_scale.value);
+  require_at_least(fixed, 0.0);
   const auto power = value("initial_scale_power", fp16.initial_scale_power, 0);
   const auto least = value("min_loss_scale", fp16.min_loss_scale, 0.0);
   require<ConfigError>(power.value <= 1000, "{}: expected at most 1000, got {}", power.place, power.value);
