@@ -27,7 +27,7 @@ ConfigEntry ruled(const KeyRule& rule) {
     case KeyStatus::refused:
       return {path, "", defaults, reason, KeyUse::refused};
     case KeyStatus::enabled:
-      return {path, "", "", "if anything in it is enabled: " + reason, KeyUse::refused};
+      return {path, "", "", reason + "; a section in which nothing is enabled is accepted", KeyUse::refused};
     case KeyStatus::gated:
       break;
   }
