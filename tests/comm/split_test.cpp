@@ -40,9 +40,9 @@ TEST(Split, a_subgroup_records_on_the_timeline_of_its_group) {
     timeline->start();
     pair->all_reduce(context.zeros({10}, DType::f32)).wait();
     pair->barrier().wait();
-    const std::vector<Span> spans = timeline->take();
-    ASSERT_FALSE(spans.empty());
-    EXPECT_EQ(spans.front().name, "all_reduce");
+    const std::vector<TraceEvent> events = timeline->take();
+    ASSERT_FALSE(events.empty());
+    EXPECT_EQ(events.front().name, "all_reduce");
   });
 }
 

@@ -1,4 +1,5 @@
-// Config structs to and from JSON, and their documentation, all driven by one list of members per struct:
+// Reads config structs from JSON, writes them as JSON and documents their keys, all from one list of members per
+// struct:
 //
 //   struct Training {
 //     Setting<int64_t> max_steps{-1};
@@ -30,21 +31,25 @@
 
 namespace nought {
 
-/// A value with a default, which remembers whether the user gave it (null counts as not given).
+/// A value that remembers whether the user gave it. null counts as not given.
 template <class T>
 struct Setting {
   T value{};
   bool given = false;
-  bool has_default = false;  // of its own, rather than one that the text explains
+  bool has_default = false;  // `value` began as a default; otherwise the key's help says what holds
 
   Setting() = default;
   Setting(T fallback) : value(std::move(fallback)), has_default(true) {}
 };
 
-/// A value that may be written as "auto": filled from elsewhere when the run is resolved.
+/// A value that may be written as "auto". It is filled in when the run is resolved.
 template <class T>
 struct Auto {
-  enum class State { unset, automatic, given };
+  enum class State {
+    unset,      // the key is absent or null
+    automatic,  // the key says "auto"
+    given       // the key has a value, which is in `value`
+  };
   T value{};
   State state = State::unset;
 

@@ -110,7 +110,7 @@ void add_check(CLI::App& app, Invocation& invocation) {
                   {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
   const auto options = std::make_shared<TrainOptions>();
   add_run_options(*command, *options);
-  command->add_option("--ranks", options->launch.ranks, "Processes that the run would have")->type_name("N");
+  command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
   command->callback([&invocation, options] {
     invocation.action = [options] {
       const int64_t ranks = options->launch.ranks.value_or(1);

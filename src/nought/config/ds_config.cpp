@@ -121,11 +121,6 @@ class Walk {
   std::vector<std::string>& warnings_;
 };
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 /// DeepSpeed's types of optimizers and schedulers, in two parts: those implemented here and those refused by name.
 struct TypeChoice {
   std::string section;
@@ -143,7 +138,7 @@ std::string require_type(const Json& json, const TypeChoice& choice, const Origi
   require<ConfigError>(type != section->end() && type->is_string(), "{}: expected a \"type\", one of {}",
                        origins.place(at), fmt::join(choice.implemented, ", "));
   const std::string name = *type;
-  const auto same = [&](const std::string& known) { return lower(known) == lower(name); };
+  const auto same = [&](const std::string& known) { return lower_case(known) == lower_case(name); };
   if (const auto it = std::find_if(choice.implemented.begin(), choice.implemented.end(), same);
       it != choice.implemented.end())
     return *it;

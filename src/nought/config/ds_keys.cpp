@@ -24,7 +24,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"optimizer.params.fused", "false | true", no_effect, "the update is always one pass"},
     {"zero_allow_untested_optimizer", "false | true", no_effect, "every optimizer here works at every stage"},
     {"zero_force_ds_cpu_optimizer", "true | false", no_effect,
-     "there is one optimizer of each kind per kernel backend"},
+     "each kernel backend has one implementation of each optimizer"},
 
     // precision
     {"fp16.auto_cast", "false | true", no_effect, "tokens are integers, there is no input to cast"},
@@ -85,7 +85,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     // activation_checkpointing, aio
     {"activation_checkpointing.partition_activations", "false", refused, "it needs tensor parallelism"},
     {"activation_checkpointing.synchronize_checkpoint_boundary", "false", no_effect, "a stream runs in order"},
-    {"activation_checkpointing.profile", "false", no_effect, "recomputation is not timed apart"},
+    {"activation_checkpointing.profile", "false", no_effect, "recomputation is not timed separately"},
     {"aio.block_size", "1048576", no_effect, kNoFiles},
     {"aio.queue_depth", "8", no_effect, kNoFiles},
     {"aio.intra_op_parallelism", "1", no_effect, kNoFiles},
@@ -97,7 +97,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     // training and communication scalars
     {"gradient_allreduce_op", "\"mean\"", refused, "gradients are averaged"},
     {"seq_parallel_communication_data_type", "\"fp32\"", no_effect, "there is no sequence parallelism"},
-    {"sparse_gradients", "false", no_effect, "the embedding's gradient is dense"},
+    {"sparse_gradients", "false", no_effect, "the gradient of the embedding is always dense"},
     {"dataloader_drop_last", "false", no_effect, "every batch is whole"},
 
     // logging
@@ -110,7 +110,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"comms_logger.debug", "false", no_effect, "--trace shows where each collective came from"},
 
     // everything else
-    {"checkpoint.tag_validation", "\"Warn\"", no_effect, "one rank names a checkpoint for all"},
+    {"checkpoint.tag_validation", "\"Warn\"", no_effect, "one rank chooses the name of a checkpoint for all"},
     {"checkpoint.load_universal", "false", no_effect, "every checkpoint is universal"},
     {"checkpoint.use_node_local_storage", "false", refused, "checkpoints go to one directory that all ranks see"},
     {"checkpoint.parallel_write.pipeline_stage", "false", no_effect, "there is no pipeline"},

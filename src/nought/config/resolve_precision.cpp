@@ -122,7 +122,7 @@ void Resolver::resolve_loss_scale() {
   require<ConfigError>(power.value <= 1000, "{}: expected at most 1000, got {}", power.place, power.value);
   plan_.loss_scale = {.static_scale = fixed.value,
                       .initial_power = power.value,
-                      .window = value("loss_scale_window", fp16.loss_scale_window, int64_t{1}).value,
+                      .scale_window = value("loss_scale_window", fp16.loss_scale_window, int64_t{1}).value,
                       .hysteresis = value("hysteresis", fp16.hysteresis, int64_t{1}).value,
                       .consecutive_hysteresis = fp16.consecutive_hysteresis.value,
                       .min_scale = least.value};

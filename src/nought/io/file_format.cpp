@@ -3,9 +3,8 @@
 #include <charconv>
 #include <optional>
 
-#include <nlohmann/json.hpp>
-
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/io/strict_json.h"
 
 namespace nought {
@@ -35,7 +34,7 @@ void require_readable(const std::filesystem::path& file, int64_t version, const 
                    found.str());
 }
 
-void require_readable(const std::filesystem::path& file, const nlohmann::json& format, const FileFormat& readable) {
+void require_readable(const std::filesystem::path& file, const Json& format, const FileFormat& readable) {
   const auto version = version_in(format.is_string() ? format.get_ref<const std::string&>() : "", readable.name);
   require<IoError>(version.has_value(), "{}: its format is {}, expected \"{}\": it is another kind of file, or damaged",
                    file.string(), excerpt(format.dump()), readable.str());

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json_fwd.hpp>
+#include "nought/base/json_fwd.h"
 
 namespace nought {
 
@@ -24,6 +24,6 @@ struct FileFormat {
 /// IoError unless this program, which reads up to `readable`, can read that version.
 void require_readable(const std::filesystem::path& file, int64_t version, const FileFormat& readable);
 /// The same for what a file's member "format" says.
-void require_readable(const std::filesystem::path& file, const nlohmann::json& format, const FileFormat& readable);
+void require_readable(const std::filesystem::path& file, const Json& format, const FileFormat& readable);
 
 }  // namespace nought

@@ -1,6 +1,7 @@
 // What would stop a run, found before it starts: one process reads headers and names, and allocates nothing.
 #include <unistd.h>
 
+#include "nought/base/json.h"
 #include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
 #include "nought/train/trainer.h"
@@ -70,7 +71,7 @@ RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
   if (mode != StartMode::resume || !config.training.bf16.automatic()) return resolve(config, world_size);
   const std::vector<fs::path> checkpoints = list_checkpoints(config.training.output_dir.value);
   if (checkpoints.empty()) return resolve(config, world_size);
-  const nlohmann::json run = read_checkpoint_info(checkpoints.back()).run;
+  const Json run = read_checkpoint_info(checkpoints.back()).run;
   const auto dtype = run.is_object() ? run.value("dtype", std::string()) : std::string();
   return resolve(config, world_size,
                  {dtype == name_of(DType::bf16), fmt::format("{} is in {}", checkpoints.back().string(), dtype)});

@@ -96,10 +96,10 @@ class ShardedModel final : public UnitStore {
   std::optional<ShardedOptimizer> optimizer_;
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
-  Span::Clock::time_point pass_begin_ = {};
+  TraceEvent::Clock::time_point pass_begin_ = {};
   struct Part {
     const char* name;
-    Span::Clock::time_point begin;
+    TraceEvent::Clock::time_point begin;
   };
   std::vector<Part> parts_;  // of the Unit at work, the innermost last
 };
