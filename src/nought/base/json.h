@@ -16,8 +16,8 @@ namespace nought {
 /// The number that parse_json() reads where a file says Infinity, as Python's json module writes it.
 inline constexpr double kJsonInfinity = 1e308;
 
-/// Parses JSON with // /* */ and # comments, trailing commas and Infinity. `name` stands before "line:column" in messages.
-/// ConfigError for malformed text and for a key given twice in one object.
+/// Parses JSON with // /* */ and # comments, trailing commas and Infinity. `name` stands before "line:column" in
+/// messages. ConfigError for malformed text and for a key given twice in one object.
 Json parse_json(std::string_view text, std::string_view name);
 
 /// parse_json of a file; IoError if it cannot be read.
