@@ -6,7 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folders=(base tensor io kernels autograd comm optim zero models data config fuzz)
 
-"$root/scripts/build.sh" asan "${folders[@]/#/test_}" test_comm_mpi
+"$root/scripts/build.sh" asan "${folders[@]/#/test_}" test_comm_mpi test_comm_mpi_seams
 
 cd "$root"
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
