@@ -12,6 +12,11 @@ fail() {
   exit 1
 }
 
+# A clone of another branch has main as origin/main only.
+main_branch() {
+  if git rev-parse --verify --quiet 'main^{commit}' >/dev/null; then echo main; else echo origin/main; fi
+}
+
 changed_since() {
   git rev-parse --verify --quiet "$1^{commit}" >/dev/null || fail "no commit $1 here; name the files, or --all"
   git diff --name-only --diff-filter=d --merge-base "$1" -- '*.cpp' '*.h'
@@ -22,7 +27,7 @@ case ${1:-} in
   --all) files=$(git ls-files -- '*.cpp') ;;
   --since) files=$(changed_since "${2:?--since takes a commit}") ;;
   -*) fail "unknown option $1; usage: scripts/check-tidy.sh [--all | --since COMMIT | FILE...]" ;;
-  '') files=$(changed_since main) ;;
+  '') files=$(changed_since "$(main_branch)") ;;
   *) files=$(printf '%s\n' "$@") ;;
 esac
 
