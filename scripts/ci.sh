@@ -21,7 +21,7 @@ declare -A command=(
 )
 # Limits of two to three times what a part takes on two cores from a cold cache. Their sum stays below 90 minutes, after
 # which the whole run is ended: so a part that hangs is named.
-declare -A minutes=([install]=5 [includes]=1 [format]=1 [build]=25 [tests]=25 [sanitizers]=16 [clang]=8 [haswell]=8)
+declare -A minutes=([install]=9 [includes]=1 [format]=2 [build]=20 [tests]=22 [sanitizers]=16 [clang]=12 [haswell]=7)
 declare -A needs=([format]=install [build]=install [tests]=build [sanitizers]=install [clang]=install [haswell]=build)
 declare -A result
 
