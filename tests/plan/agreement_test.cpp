@@ -77,7 +77,7 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
     Decoder decoder(config, layout.recompute, layout.fp8);
     ShardedModel::Options options = layout.sharding;
-    options.policy = Policy::stage(layout.stage);
+    options.policy = Policy::stage(layout.zero_stage);
     ShardedModel model(context, ranks, decoder, options);
     Engine engine(model);
     Traffic before;
@@ -178,7 +178,7 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
   std::array<int, kNumCategories> checked{};
   for (const Combination& each : all) {
     const Layout layout{.ranks = each.ranks,
-                        .stage = each.stage,
+                        .zero_stage = each.stage,
                         .micro_batch = 2,
                         .seq_length = 128,
                         .accumulation = each.accumulation,
@@ -212,7 +212,7 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
 TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validations) {
   for (const int stage : {0, 2, 3}) {
     const Layout layout{.ranks = 2,
-                        .stage = stage,
+                        .zero_stage = stage,
                         .micro_batch = 2,
                         .seq_length = 128,
                         .recompute = stage == 2 ? Recompute::full : Recompute::none,

@@ -41,7 +41,7 @@ TEST(Partition, pieces_of_all_ranks_are_every_parameter_once_and_in_order) {
       int64_t last = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         const Interval owned = partition.owned(rank);
-        for (const Piece& piece : pieces_in(*unit, owned)) {
+        for (const ParameterPiece& piece : pieces_in(*unit, owned)) {
           const Parameter& parameter = unit->parameters()[piece.parameter];
           EXPECT_EQ(piece.in_parameter.begin, reached[piece.parameter]) << parameter.name << " has a hole";
           EXPECT_EQ(piece.in_unit.begin, parameter.range.begin + piece.in_parameter.begin);
@@ -61,7 +61,8 @@ TEST(Partition, padding_and_empty_intervals_belong_to_no_parameter) {
   const Unit& second = *units[1];
   EXPECT_TRUE(pieces_in(second, {second.numel(), second.numel() + 32}).empty());
   EXPECT_TRUE(pieces_in(second, {10, 10}).empty());
-  const std::vector<Piece> border = pieces_in(second, {4, 6});  // the last of one parameter and the first of the next
+  const std::vector<ParameterPiece> border =
+      pieces_in(second, {4, 6});  // the last of one parameter and the first of the next
   ASSERT_EQ(border.size(), 2u);
   EXPECT_EQ(border[0].in_parameter, (Interval{4, 5}));
   EXPECT_EQ(border[1].in_parameter, (Interval{0, 1}));

@@ -2,8 +2,8 @@
 
 namespace nought {
 
-std::vector<Piece> pieces_in(const Unit& unit, Interval interval) {
-  std::vector<Piece> pieces;
+std::vector<ParameterPiece> pieces_in(const Unit& unit, Interval interval) {
+  std::vector<ParameterPiece> pieces;
   const auto& parameters = unit.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     const Interval common = intersect(parameters[i].range, interval);

@@ -11,7 +11,7 @@
 namespace nought {
 
 /// A part of one parameter, and where it lies in its Unit's flat buffer.
-struct Piece {
+struct ParameterPiece {
   size_t parameter = 0;   // index in Unit::parameters()
   Interval in_parameter;  // elements of the flattened parameter
   Interval in_unit;       // elements of the Unit's flat buffer
@@ -40,6 +40,6 @@ class Partition {
 };
 
 /// The parts of parameters that lie in `interval` of the Unit's flat buffer, in order; padding belongs to none.
-std::vector<Piece> pieces_in(const Unit& unit, Interval interval);
+std::vector<ParameterPiece> pieces_in(const Unit& unit, Interval interval);
 
 }  // namespace nought

@@ -78,6 +78,7 @@ void Reducer::finish(size_t unit) {
     reduce_whole(state);
   }
   if (policy_.shard_gradients) std::fill(state.written.begin(), state.written.end(), false);
+  state.finished = true;
   if (!overlap_) land_all();
 }
 
@@ -182,6 +183,17 @@ void Reducer::land_all() {
   for (State& state : states_) ranks_.wait(state.reduction);
 }
 
+void Reducer::finish_step() {
+  // Without gradient sharding earlier micro-batches may have written what only the last one reduces.
+  if (!policy_.shard_gradients)
+    for (size_t unit = states_.size(); unit-- > 0;)
+      if (!states_[unit].finished) finish(unit);
+  settle();
+  if (policy_.shard_gradients)
+    for (const State& state : states_)
+      if (!state.shard_begun) zero(state.shard);
+}
+
 void Reducer::settle() {
   if (filling_) send_bucket();
   land_all();
@@ -199,7 +211,7 @@ Tensor Reducer::reduced(size_t unit) const { return policy_.shard_optimizer ? ow
 void Reducer::reset() {
   for (State& state : states_) {
     std::fill(state.written.begin(), state.written.end(), false);
-    state.shard_begun = false;
+    state.shard_begun = state.finished = false;
     state.reduction = {};
   }
 }

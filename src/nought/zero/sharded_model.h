@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "nought/nn/model.h"
 #include "nought/zero/sharded_optimizer.h"
@@ -19,7 +20,7 @@ class ShardedModel final : public UnitStore {
     DType dtype = DType::f32;           // of parameters and activations
     DType gradient_dtype = DType::f32;  // of accumulation: f32, or that of the parameters
     bool overlap = true;                // of communication with computation: changes time, never bits
-    bool training = true;               // false: parameters only
+    bool training = true;               // false: parameters only; what needs gradients is an Error
     OptimizerOptions optimizer = {};
     std::optional<DType> wire_dtype = {};  // of gradients on their way between ranks; not given: gradient_dtype
     // Elements that one collective takes at most, together with the padding; 0: every Unit travels alone.
@@ -56,7 +57,7 @@ class ShardedModel final : public UnitStore {
   Communicator& ranks() const { return ranks_; }
   const Context& context() const { return context_; }
   const Options& options() const { return options_; }
-  ShardedOptimizer& optimizer() { return *optimizer_; }
+  ShardedOptimizer& optimizer();
   const Residency& residency() const { return residency_; }
   /// How many collectives take the gradients of all Units.
   size_t reduce_buckets() const { return reducer_ ? reducer_->buckets() : 0; }
@@ -82,6 +83,7 @@ class ShardedModel final : public UnitStore {
   void release(const Unit& unit);
   void reduce_over_ranks(std::span<double> values, ReduceOp op);
   void begin_pass(const Unit& unit, bool walking_back);
+  void require_training(std::string_view call) const;
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 
@@ -94,10 +96,10 @@ class ShardedModel final : public UnitStore {
   std::optional<ShardedOptimizer> optimizer_;
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
-  Span::Clock::time_point pass_begin_ = {};
+  TraceEvent::Clock::time_point pass_begin_ = {};
   struct Part {
     const char* name;
-    Span::Clock::time_point begin;
+    TraceEvent::Clock::time_point begin;
   };
   std::vector<Part> parts_;  // of the Unit at work, the innermost last
 };

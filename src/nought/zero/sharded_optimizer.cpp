@@ -58,7 +58,8 @@ std::vector<ShardedOptimizer::Segment> ShardedOptimizer::segments_of(size_t unit
                                                                      const std::vector<ParameterRule>& rules) const {
   std::vector<Segment> segments;
   for (int rank = 0; rank < ranks_.size(); ++rank)
-    for (const Piece& piece : pieces_in(*units_[unit], intersect(residency_.partition(unit).owned(rank), scope(unit))))
+    for (const ParameterPiece& piece :
+         pieces_in(*units_[unit], intersect(residency_.partition(unit).owned(rank), scope(unit))))
       segments.push_back({piece, rank, rules[piece.parameter], {}});
   return segments;
 }

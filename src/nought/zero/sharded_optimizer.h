@@ -38,7 +38,7 @@ class ShardedOptimizer {
   /// One state of one piece of what this rank owns.
   struct OwnedState {
     StateKind kind = StateKind::master;
-    Piece piece;
+    ParameterPiece piece;
     size_t segment = 0;
   };
   /// All states of the elements that this rank owns: what a checkpoint writes.
@@ -54,7 +54,7 @@ class ShardedOptimizer {
   };
   /// The part of one parameter that lies in one rank's shard.
   struct Segment {
-    Piece piece;
+    ParameterPiece piece;
     int rank = 0;
     ParameterRule rule;
     std::vector<SegmentState> states;
