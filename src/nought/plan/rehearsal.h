@@ -3,13 +3,13 @@
 #pragma once
 
 #include "nought/comm/communicator.h"
+#include "nought/kernels/kernels.h"
 #include "nought/kernels/work.h"
 
 namespace nought {
 
-/// Kernels that add up the work of each operation in `work` and leave tensors as they are. Two operations do write,
-/// because host code reads their results: Fill of one element, and Route, which spreads the tokens evenly. `work` must
-/// outlive them.
+/// Kernels that add up the work of each operation in `work` and leave tensors as they are. An operation whose result
+/// host code reads does write it, by its rehearse() (kernels/operation.h). `work` must outlive them.
 std::unique_ptr<Kernels> make_counting_kernels(Work& work);
 
 /// What the ranks of a rehearsed run would be.

@@ -32,6 +32,7 @@ struct TraceEvent {
   Clock::time_point begin, end;
   int64_t bytes = 0;  // a collective: the size of its whole tensor; an operation: the least that it moves; else 0
   double flops = 0;   // an operation: its floating-point operations; else 0
+  std::string arguments = {};  // an operation: its tensors and parameters, in words; else empty
 
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };

@@ -52,6 +52,7 @@ std::string json_of(int rank, std::span<const TraceEvent> events, TraceEvent::Cl
                      {"dur", microseconds(event.end - event.begin)}};
     if (event.bytes > 0) json["args"] = {{"bytes", event.bytes}};
     if (event.flops > 0) json["args"]["flops"] = event.flops;
+    if (!event.arguments.empty()) json["args"]["arguments"] = event.arguments;
     add(json);
   }
   return text;
