@@ -47,7 +47,7 @@ struct Rank {
   }
   /// What owned(unit) must be when these rounds were added up; parameters of that name are zero.
   std::vector<float> expected(size_t unit, const std::vector<int>& rounds, const std::string& skip = "") const {
-    const Partition partition(units[unit]->numel(), ranks.size());
+    const Partition partition(units[unit]->segments()[0].size, ranks.size());
     const Interval own = partition.owned(ranks.rank());
     std::vector<float> sums(static_cast<size_t>(own.size()), 0);
     for (const Parameter& parameter : units[unit]->parameters()) {
@@ -62,7 +62,7 @@ struct Rank {
   }
   void expect_sums(const std::vector<int>& rounds, const std::string& skip = "") const {
     for (size_t unit = 0; unit < units.size(); ++unit)
-      EXPECT_EQ(reducer.owned(unit).to_vector<float>(), expected(unit, rounds, skip)) << units[unit]->name();
+      EXPECT_EQ(reducer.owned({unit, 0}).to_vector<float>(), expected(unit, rounds, skip)) << units[unit]->name();
   }
 
   Communicator& ranks;
@@ -128,12 +128,13 @@ TEST(Reducer, without_optimizer_sharding_every_rank_has_the_whole_sum) {
       rank.micro_batch(true, 0);
       rank.reducer.settle();
       for (size_t unit = 0; unit < rank.units.size(); ++unit) {
-        const std::vector<float> whole = rank.reducer.reduced(unit).to_vector<float>();
-        for (int64_t i = 0; i < rank.units[unit]->numel(); ++i) {
-          float sum = 0;
-          for (int peer = 0; peer < 3; ++peer) sum += gradient_at(unit, i, peer, 0);
-          ASSERT_EQ(whole[static_cast<size_t>(i)], sum) << rank.units[unit]->name() << " " << i;
-        }
+        const std::vector<float> whole = rank.reducer.reduced({unit, 0}).to_vector<float>();
+        for (const Parameter& parameter : rank.units[unit]->parameters())
+          for (int64_t i = parameter.range.begin; i < parameter.range.end; ++i) {
+            float sum = 0;
+            for (int peer = 0; peer < 3; ++peer) sum += gradient_at(unit, i, peer, 0);
+            ASSERT_EQ(whole[static_cast<size_t>(i)], sum) << parameter.name << " " << i;
+          }
       }
     });
 }

@@ -24,14 +24,14 @@ struct Rank {
     for (size_t unit = 0; unit < units.size(); ++unit) write_owned(unit, 0);
   }
   void write_owned(size_t unit, float more) {
-    const Tensor owned = residency.owned(unit);
-    const int64_t begin = residency.partition(unit).owned(ranks.rank()).begin;
+    const Tensor owned = residency.owned({unit, 0});
+    const int64_t begin = residency.partition({unit, 0}).owned(ranks.rank()).begin;
     for (int64_t i = 0; i < owned.numel(); ++i) owned.data<float>()[i] = value_at(unit, begin + i) + more;
   }
   void expect_whole(size_t unit, float more) {
-    const std::vector<float> whole = residency.whole(unit).to_vector<float>();
-    ASSERT_EQ(static_cast<int64_t>(whole.size()), residency.partition(unit).padded());
-    for (int64_t i = 0; i < units[unit]->numel(); ++i)
+    const std::vector<float> whole = residency.whole({unit, 0}).to_vector<float>();
+    ASSERT_EQ(static_cast<int64_t>(whole.size()), residency.partition({unit, 0}).padded());
+    for (int64_t i = 0; i < units[unit]->segments()[0].size; ++i)
       ASSERT_EQ(whole[static_cast<size_t>(i)], value_at(unit, i) + more) << units[unit]->name() << " " << i;
   }
   int64_t gathers() const { return ranks.traffic()[Collective::all_gather].calls; }
@@ -52,7 +52,7 @@ TEST(Residency, a_lease_makes_a_unit_whole_and_its_end_gives_the_memory_back) {
       for (size_t unit = 0; unit < rank.units.size(); ++unit) {
         rank.residency.lease(unit);
         rank.expect_whole(unit, 0);
-        EXPECT_EQ(rank.bytes() - stored, sharded ? 4 * rank.residency.partition(unit).padded() : 0);
+        EXPECT_EQ(rank.bytes() - stored, sharded ? 4 * rank.residency.partition({unit, 0}).padded() : 0);
         rank.residency.release(unit);
         EXPECT_EQ(rank.bytes(), stored);
       }
@@ -113,9 +113,9 @@ TEST(Residency, each_rank_stores_its_shard_or_everything) {
     run_ranks(3, [&](Communicator& group, const Context& context) {
       Rank rank(group, context, stage);
       for (size_t unit = 0; unit < rank.units.size(); ++unit) {
-        const Partition& partition = rank.residency.partition(unit);
-        EXPECT_EQ(rank.residency.stored(unit).numel(), stage == 3 ? partition.shard() : partition.padded());
-        EXPECT_EQ(rank.residency.owned(unit).numel(), partition.shard());
+        const Partition& partition = rank.residency.partition({unit, 0});
+        EXPECT_EQ(rank.residency.stored({unit, 0}).numel(), stage == 3 ? partition.shard() : partition.padded());
+        EXPECT_EQ(rank.residency.owned({unit, 0}).numel(), partition.shard());
       }
       EXPECT_EQ(rank.residency.sharded(), stage == 3);
     });
@@ -125,10 +125,10 @@ TEST(Residency, what_is_not_leased_is_neither_read_nor_released) {
   for (const int stage : {0, 3})
     run_ranks(2, [&](Communicator& group, const Context& context) {
       Rank rank(group, context, stage);
-      EXPECT_THAT(test::message_of<Error>([&] { rank.residency.whole(1); }), HasSubstr("second"));
+      EXPECT_THAT(test::message_of<Error>([&] { rank.residency.whole({1, 0}); }), HasSubstr("second"));
       EXPECT_THAT(test::message_of<Error>([&] { rank.residency.release(1); }), HasSubstr("second"));
       rank.residency.prefetch(1);
-      EXPECT_THROW(rank.residency.whole(1), Error) << "on its way is not yet there";
+      EXPECT_THROW(rank.residency.whole({1, 0}), Error) << "on its way is not yet there";
       rank.residency.settle();
     });
 }

@@ -75,7 +75,7 @@ struct Routing {
   Tensor experts;  // [tokens, top_k] i32
   Var weights;     // [tokens, top_k] f32
 };
-/// choice_bias may be undefined; its gradient is 0. `log` may be null. Whatever the log's auxiliary scale is when the
+/// choice_bias may be undefined; it has no gradient. `log` may be null. Whatever the log's auxiliary scale is when the
 /// backward walk comes here is added to the gradient of the logits.
 Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
               const std::shared_ptr<RouterLog>& log, int64_t layer);

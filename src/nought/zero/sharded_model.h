@@ -17,15 +17,16 @@ class ShardedModel final : public UnitStore {
   struct Options {
     Policy policy = {};
     DType dtype = DType::f32;           // of parameters and activations
-    DType gradient_dtype = DType::f32;  // of accumulation: f32, or that of the parameters
-    bool overlap = true;                // of communication with computation: changes time, never bits
+    DType gradient_dtype = DType::f32;  // in which gradients accumulate: f32, or that of the parameters
+    bool overlap = true;                // communication runs beside computation: changes time, never bits
     bool training = true;               // false: parameters only
     OptimizerOptions optimizer = {};
-    std::optional<DType> wire_dtype = {};  // of gradients on their way between ranks; not given: gradient_dtype
-    // Elements that one collective takes at most, together with the padding; 0: every Unit travels alone.
+    std::optional<DType> wire_dtype = {};  // in which gradients travel between ranks; not given: gradient_dtype
+    // Elements that one collective takes at most, together with the padding; 0: every segment travels alone.
     int64_t reduce_bucket = 0;  // of gradients
     int64_t gather_bucket = 0;  // of updated parameters, at stages 1 and 2
   };
+  /// What is trained is chosen before (nn/freezing.h).
   ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
   ~ShardedModel() override;
 
@@ -42,13 +43,17 @@ class ShardedModel final : public UnitStore {
   /// Forgets the gradients without an update.
   void discard_gradients();
 
-  /// The summed gradients of a Unit ([numel]), gathered on every rank; between finish_gradients() and update().
-  Tensor gather_gradients(size_t unit);
-  /// Calls f with the whole parameters of a Unit ([numel], in the parameters' dtype). All ranks call it together.
+  /// The summed gradient of each parameter of a Unit, gathered on every rank; undefined where it is not trained. Between
+  /// finish_gradients() and update(). All ranks call it together.
+  std::vector<Tensor> gather_gradients(size_t unit);
+  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, whole. All ranks call it together.
   template <class F>
   void with_parameters(size_t unit, F&& f) {
     residency_.lease(unit);
-    f(residency_.whole(unit).flat(0, residency_.partition(unit).size()));
+    for (const Parameter& parameter : model_.units()[unit]->parameters()) {
+      const Tensor flat = residency_.whole({unit, parameter.segment});
+      f(parameter, flat.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape));
+    }
     residency_.release(unit);
   }
 
@@ -58,7 +63,8 @@ class ShardedModel final : public UnitStore {
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer() { return *optimizer_; }
   const Residency& residency() const { return residency_; }
-  /// How many collectives take the gradients of all Units.
+  /// How many segments are trained, and how many collectives take all their gradients.
+  size_t trained_segments() const { return reducer_ ? reducer_->segments() : 0; }
   size_t reduce_buckets() const { return reducer_ ? reducer_->buckets() : 0; }
   /// Waits for everything in flight.
   void settle();
@@ -71,7 +77,7 @@ class ShardedModel final : public UnitStore {
   void after_backward(Unit& unit) override;
   void enter_part(const char* name) override;
   void leave_part() override;
-  Tensor values(const Unit& unit) override { return residency_.whole(unit.index()); }
+  Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
   /// In rank order. Blocks.
   void sum_over_ranks(std::span<double> values) override { reduce_over_ranks(values, ReduceOp::sum); }
@@ -82,6 +88,8 @@ class ShardedModel final : public UnitStore {
   void release(const Unit& unit);
   void reduce_over_ranks(std::span<double> values, ReduceOp op);
   void begin_pass(const Unit& unit, bool walking_back);
+  /// Fills what no optimizer fills: frozen segments; all of them without training.
+  void load_kept(const StateSource& source);
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 
@@ -92,6 +100,7 @@ class ShardedModel final : public UnitStore {
   Residency residency_;
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
+  size_t lowest_trained_ = 0;  // no Unit below is walked back
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
   Span::Clock::time_point pass_begin_ = {};
