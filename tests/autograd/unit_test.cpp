@@ -48,8 +48,7 @@ TEST(Unit, what_is_trained_and_what_is_not_lie_in_segments_of_their_own) {
   Unit unit("block");
   for (const char* name : {"a", "b", "c", "d"}) unit.add(name, {5}, Init::zeros());
   const auto choose = [&](const std::string& trained) {
-    unit.choose_trained(
-        [&](const Parameter& parameter) { return trained.find(parameter.name) != std::string::npos; });
+    unit.choose_trained([&](const Parameter& parameter) { return trained.find(parameter.name) != std::string::npos; });
   };
   choose("bd");
   ASSERT_EQ(unit.segments().size(), 2u);
@@ -102,9 +101,8 @@ TEST(Unit, joined_parameters_touch_and_are_trained_together) {
   unit.join(q, k, {6, 3});
   EXPECT_EQ(k.range(), (Interval{12, 18}));
   EXPECT_EQ(o.range(), (Interval{32, 34}));
-  EXPECT_THAT(
-      message_of<ConfigError>([&] { unit.choose_trained([](const Parameter& p) { return p.name != "q"; }); }),
-      AllOf(HasSubstr("q and k"), HasSubstr("train both or freeze both")));
+  EXPECT_THAT(message_of<ConfigError>([&] { unit.choose_trained([](const Parameter& p) { return p.name != "q"; }); }),
+              AllOf(HasSubstr("q and k"), HasSubstr("train both or freeze both")));
 }
 
 TEST(Unit, neighbours_are_one_tensor_where_they_are_joined) {

@@ -65,8 +65,7 @@ struct Layer {
   /// Row-major values of a parameter.
   Vector parameter(const std::string& name, bool gradient = false) const {
     for (const Parameter& p : unit.parameters())
-      if (p.name == name)
-        return (gradient ? store.gradient_of(unit, p) : store.values_of(unit, p)).to_vector<double>();
+      if (p.name == name) return (gradient ? store.gradient_of(unit, p) : store.values_of(unit, p)).to_vector<double>();
     ADD_FAILURE() << "no parameter " << name;
     return {};
   }

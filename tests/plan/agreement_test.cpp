@@ -238,11 +238,13 @@ TEST(Agreement, holds_with_frozen_parameters) {
         expect_agreement(predicted, measured);
         EXPECT_EQ(measured.late_allocations, 0);
         EXPECT_GT(predicted.frozen, 0);
-        EXPECT_LT(predicted.executed_flops, predict(config, [&] {
-                                              Layout all = layout;
-                                              all.freezing = {};
-                                              return all;
-                                            }()).executed_flops);
+        EXPECT_LT(predicted.executed_flops, predict(config,
+                                                    [&] {
+                                                      Layout all = layout;
+                                                      all.freezing = {};
+                                                      return all;
+                                                    }())
+                                                .executed_flops);
         ++i;
       }
 }

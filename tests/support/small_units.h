@@ -10,8 +10,8 @@ namespace nought::test {
 
 using Units = std::vector<std::unique_ptr<Unit>>;
 
-/// "first" of 37 x 3 elements and 6, with room between them; "second" of 5, 7 x 9 and 11, which are joined; "third" of one
-/// element.
+/// "first" of 37 x 3 elements and 6, with room between them; "second" of 5, 7 x 9 and 11, which are joined; "third" of
+/// one element.
 inline Units small_units() {
   Units units;
   const auto add = [&](const char* name) -> Unit& { return *units.emplace_back(std::make_unique<Unit>(name)); };

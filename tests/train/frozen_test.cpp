@@ -438,7 +438,8 @@ TEST(FrozenCheckpoint, refuses_to_resume_with_another_set_of_frozen_parameters) 
   const Layout layout{.freezing = kBottom};
   test::TempFolder folder;
   fs::path path;
-  with_model(layout, [&](ShardedModel& model, Engine& engine) { path = save(layout, model, engine, folder.path(), 0); });
+  with_model(layout,
+             [&](ShardedModel& model, Engine& engine) { path = save(layout, model, engine, folder.path(), 0); });
   const auto message = [&](const Freezing& freezing) {
     Decoder decoder(layout.config);
     apply(freezing, decoder);

@@ -61,10 +61,31 @@ TEST(Partition, padding_and_empty_intervals_belong_to_no_parameter) {
   const Unit& second = *units[1];
   EXPECT_TRUE(pieces_in(second, 0, {second.numel(), second.numel() + 32}).empty());
   EXPECT_TRUE(pieces_in(second, 0, {10, 10}).empty());
-  const std::vector<Piece> border = pieces_in(second, 0, {4, 6});  // the last of one parameter and the first of the next
+  const std::vector<Piece> border =
+      pieces_in(second, 0, {4, 6});  // the last of one parameter and the first of the next
   ASSERT_EQ(border.size(), 2u);
   EXPECT_EQ(border[0].in_parameter, (Interval{4, 5}));
   EXPECT_EQ(border[1].in_parameter, (Interval{0, 1}));
+}
+
+TEST(Partition, gaps_are_what_no_parameter_fills) {
+  const auto units = test::small_units();
+  EXPECT_EQ(gaps_in(*units[0], 0, 128), (std::vector<Interval>{{111, 112}, {118, 128}}));
+  EXPECT_EQ(gaps_in(*units[1], 0, 128), (std::vector<Interval>{{79, 128}})) << "joined parameters leave none";
+  EXPECT_EQ(gaps_in(*units[1], 0, 79), std::vector<Interval>{});
+}
+
+TEST(Partition, every_segment_is_cut_by_itself) {
+  const auto units = test::small_units();
+  units[0]->choose_trained([](const Parameter& parameter) { return parameter.name == "first.bias"; });
+  units[2]->choose_trained([](const Parameter&) { return false; });
+  EXPECT_EQ(segments_of(units, /*trainable=*/true), (std::vector<SegmentIndex>{{0, 1}, {1, 0}}));
+  EXPECT_EQ(segments_of(units, /*trainable=*/false), (std::vector<SegmentIndex>{{0, 0}, {2, 0}}));
+  const std::vector<Piece> pieces = pieces_in(*units[0], 1, {2, 32});
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(pieces[0].parameter, 1u);
+  EXPECT_EQ(pieces[0].in_parameter, (Interval{2, 6}));
+  EXPECT_EQ(gaps_in(*units[0], 1, 32), (std::vector<Interval>{{6, 32}}));
 }
 
 TEST(Policy, each_stage_shards_one_thing_more) {

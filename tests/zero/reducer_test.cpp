@@ -176,6 +176,32 @@ TEST(Reducer, with_gradient_sharding_only_shards_stay) {
   });
 }
 
+TEST(Reducer, what_is_frozen_has_neither_a_buffer_nor_a_sink_nor_a_reduction) {
+  for (const int stage : {0, 1, 2, 3})
+    run_ranks(2, [&](Communicator& group, const Context& context) {
+      auto units = test::small_units();
+      units[0]->choose_trained([](const Parameter& parameter) { return parameter.name == "first.bias"; });
+      units[1]->choose_trained([](const Parameter&) { return false; });
+      Reducer reducer(context, group, {.policy = Policy::stage(stage)}, units);
+      EXPECT_EQ(reducer.segments(), 2u);
+      const int64_t padded = 2 * 64;  // "first.bias" and "third", each over two ranks
+      EXPECT_EQ(context.memory->ledger().current(Category::gradients), 4 * padded / (stage >= 2 ? 2 : 1));
+      EXPECT_THAT(test::message_of<Error>([&] { reducer.sink(0, 0, 0); }), HasSubstr("unit first is not trained"));
+      reducer.begin_micro_batch(true);
+      for (float& each : reducer.sink(2, 0, 0).into.span<float>()) each = 3;
+      reducer.finish(2);
+      reducer.finish(1);
+      for (float& each : reducer.sink(0, 1, 1).into.span<float>()) each = 5;
+      reducer.finish(0);
+      reducer.settle();
+      EXPECT_EQ(group.traffic()[Collective::reduce_scatter].elements, padded / 2);
+      if (group.rank() != 0) return;
+      std::vector<float> sums(32, 0);
+      std::fill_n(sums.begin(), 6, 10.0F);
+      EXPECT_EQ(reducer.owned({0, 1}).to_vector<float>(), sums);
+    });
+}
+
 TEST(Reducer, adjacent_parameters_are_one_sink_everywhere_or_nowhere) {
   run_ranks(1, [](Communicator& group, const Context& context) {
     Rank rank(group, context, {});

@@ -121,6 +121,43 @@ TEST(Residency, each_rank_stores_its_shard_or_everything) {
     });
 }
 
+/// Each in its own dtype: bf16 for one of the frozen parameters.
+TEST(Residency, what_is_frozen_is_gathered_as_all_else_and_never_exchanged) {
+  for (const int stage : {0, 1, 2, 3})
+    for (const int64_t bucket : {int64_t{0}, int64_t{1'000'000}})
+      run_ranks(2, [&](Communicator& group, const Context& context) {
+        test::Units units;
+        Unit& unit = *units.emplace_back(std::make_unique<Unit>("block"));
+        unit.add("trained", {70}, Init::zeros());
+        unit.add("frozen", {30}, Init::zeros(), {.trainable = false});
+        unit.add("narrow", {100}, Init::zeros(), {.trainable = false, .dtype = DType::bf16});
+        units.emplace_back(std::make_unique<Unit>("next"))->add("more", {5}, Init::zeros());
+        Residency residency(context, group, Policy::stage(stage), DType::f32, bucket, units);
+        const int64_t trained = 128 + 64, frozen = 64, narrow = 128, parts = stage == 3 ? 2 : 1;
+        EXPECT_EQ(context.memory->ledger().current(Category::parameters),
+                  (4 * trained + 4 * frozen + 2 * narrow) / parts);
+        for (size_t segment = 0; segment < 3; ++segment)
+          context.run(Fill{.x = residency.owned({0, segment}), .value = 1.0 + group.rank() + 10.0 * segment});
+        const auto gathered = [&] { return group.traffic()[Collective::all_gather].elements; };
+        residency.exchange_updates();
+        residency.settle();
+        EXPECT_EQ(gathered(), stage == 1 || stage == 2 ? trained / 2 : 0);
+        residency.lease(0);
+        if (stage == 3) {
+          EXPECT_EQ(gathered(), (128 + frozen + narrow) / 2);
+          for (size_t segment = 0; segment < 3; ++segment) {
+            const std::vector<float> whole = residency.whole({0, segment}).to_vector<float>();
+            EXPECT_EQ(whole.front(), 1.0F + 10.0F * static_cast<float>(segment));
+            EXPECT_EQ(whole.back(), 2.0F + 10.0F * static_cast<float>(segment));
+          }
+        }
+        EXPECT_EQ(residency.whole({0, 2}).dtype(), DType::bf16);
+        residency.release(0);
+        EXPECT_EQ(context.memory->ledger().current(Category::parameters),
+                  (4 * trained + 4 * frozen + 2 * narrow) / parts);
+      });
+}
+
 TEST(Residency, what_is_not_leased_is_neither_read_nor_released) {
   for (const int stage : {0, 3})
     run_ranks(2, [&](Communicator& group, const Context& context) {

@@ -26,7 +26,8 @@ Var linear(Tape& tape, const Var& x, const ParameterView& weight, const Paramete
                      .bias = bias.defined() ? bias.value() : Tensor{},
                      .transpose_b = out_in});
   return tape.record(
-      y, {x, weight, bias}, [x = Saved(x), weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
+      y, {x, weight, bias},
+      [x = Saved(x), weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
         const Context& context = gradients.context();
         const Tensor dy = fp8.rounding(context, d_y, Role::gradient, true)(context, d_y);
         if (GradSink dw = weight.gradient()) {
@@ -248,7 +249,8 @@ Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, co
   const Tensor table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
   require<ShapeError>(targets.numel() == tokens, "{} tokens but {} targets", tokens, targets.numel());
-  const bool recording = tape.recording() && (x.requires_grad() || weight.trained()), keeps_capped = recording && softcap > 0;
+  const bool recording = tape.recording() && (x.requires_grad() || weight.trained()),
+             keeps_capped = recording && softcap > 0;
   const int64_t rows = rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype));
 
   const Tensor flat_x = x.value.reshape({tokens, hidden});

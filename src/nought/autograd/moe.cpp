@@ -211,11 +211,12 @@ Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<Router
   log->finish(counted, ranks);
   const double total = loss.value.item() + static_cast<double>(counted) * coefficient * log->auxiliary_loss();
   const Tensor sum = Tensor::of<double>(*tape.context().memory, {1}, std::span(&total, 1));
-  return tape.record(sum, {loss}, [loss = Var{{}, loss.slot}, log, scale = log->targets() * coefficient * gradient_scale](
-                              Gradients& gradients, Tensor seed) {
-    log->set_auxiliary_scale(scale);  // first of all nodes: the routers' backward reads it
-    gradients.give(loss, std::move(seed));
-  });
+  return tape.record(sum, {loss},
+                     [loss = Var{{}, loss.slot}, log, scale = log->targets() * coefficient * gradient_scale](
+                         Gradients& gradients, Tensor seed) {
+                       log->set_auxiliary_scale(scale);  // first of all nodes: the routers' backward reads it
+                       gradients.give(loss, std::move(seed));
+                     });
 }
 
 namespace {

@@ -53,7 +53,7 @@ class RouterLog {
 
 /// What routers chose over several forward passes: for metrics.
 struct RouterLoads {
-  std::vector<std::vector<double>> chosen;  // of each layer, the tokens that chose each expert, dropped ones included
+  std::vector<std::vector<double>> chosen;  // for each layer, the tokens that chose each expert, dropped ones included
   double dropped = 0;                       // choices beyond an expert's capacity, of all layers
 
   void add(const RouterLog& log);
@@ -91,7 +91,7 @@ Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<Router
 struct ExpertRows {
   Tensor token, pair;            // [rows] i32: the token, and the place in [tokens * top_k]; -1 for padding
   Tensor row;                    // [tokens, top_k] i32; -1 for a dropped choice
-  std::vector<Interval> blocks;  // of each expert
+  std::vector<Interval> blocks;  // rows, for each expert
   int64_t dropped = 0;
   int64_t rows() const { return blocks.empty() ? 0 : blocks.back().end; }
 };

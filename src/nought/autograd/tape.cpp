@@ -99,9 +99,8 @@ Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInput
   Tape forward(context_, false);
   Var y = constant(x.value);
   for (const Section& section : sections) y = forward.run_unit(*section.unit, y, section.body);
-  const bool wanted = x.requires_grad() || std::any_of(sections.begin(), sections.end(), [](const Section& section) {
-                        return section.unit->trained();
-                      });
+  const bool wanted = x.requires_grad() || std::any_of(sections.begin(), sections.end(),
+                                                       [](const Section& section) { return section.unit->trained(); });
   if (!recording_ || !wanted) return y;
   Var out = input(std::move(y.value));
   auto replay_and_walk_back = [x = Var{{}, x.slot}, sections = std::move(sections), kept = std::move(kept)](

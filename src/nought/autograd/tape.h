@@ -1,9 +1,9 @@
 // Tape: the linear record of one forward pass, which eats itself on the way back.
 //
 // Design goals: gradients are final when a node has run, and the node and what it saved are gone; autograd knows
-// nothing of ZeRO (Units announce themselves by effect nodes), nothing of layers; what leads to no gradient that somebody
-// wants is neither recorded nor walked back. Non-goals: higher derivatives, branching graphs with several roots, saving
-// gathered parameters (nodes save ParameterViews).
+// nothing of ZeRO (Units announce themselves by effect nodes), nothing of layers; what leads to no gradient that
+// somebody wants is neither recorded nor walked back. Non-goals: higher derivatives, branching graphs with several
+// roots, saving gathered parameters (nodes save ParameterViews).
 #pragma once
 
 #include <functional>
@@ -32,8 +32,8 @@ struct Var {
 /// An input of an operation, as Tape::record() sees it: somebody wants its gradient, or nobody does.
 class Wanted {
  public:
-  Wanted(const Var& x) : wanted_(x.requires_grad()) {}                  // NOLINT(google-explicit-constructor)
-  Wanted(const ParameterView& x) : wanted_(x.trained()) {}              // NOLINT(google-explicit-constructor)
+  Wanted(const Var& x) : wanted_(x.requires_grad()) {}      // NOLINT(google-explicit-constructor)
+  Wanted(const ParameterView& x) : wanted_(x.trained()) {}  // NOLINT(google-explicit-constructor)
   explicit operator bool() const { return wanted_; }
 
  private:
@@ -97,8 +97,8 @@ class Tape {
 
   /// Given the gradient of its output, gives gradients to its inputs and parameters. Captures what it needs.
   using Backward = std::function<void(Gradients&, Tensor d_out)>;
-  /// The result of an operation on these inputs. It is a constant, and `backward` is dropped, when not recording or when
-  /// nobody wants the gradient of any input.
+  /// The result of an operation on these inputs. It is a constant, and `backward` is dropped, when not recording or
+  /// when nobody wants the gradient of any input.
   Var record(Tensor value, std::initializer_list<Wanted> inputs, Backward backward);
   /// The same for a result that is cheap to compute `again` from what the node saves anyway.
   Var record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward,
@@ -128,8 +128,8 @@ class Tape {
     Body body;
   };
   /// Runs Units one after another, saving what `kept` gives back, x: the backward walk runs them again. One lease
-  /// serves the replay and the backward of the last; the others are leased once more. Nothing is saved if x is a constant
-  /// and no Unit has anything to train.
+  /// serves the replay and the backward of the last; the others are leased once more. Nothing is saved if x is a
+  /// constant and no Unit has anything to train.
   Var run_checkpoint(std::vector<Section> sections, const Var& x, SavedInputs::Kept kept);
 
   /// Walks back from `root`, whose gradient is `seed` (ones if undefined). Consumes the tape.
@@ -146,7 +146,7 @@ class Tape {
 
   struct Node {
     Backward backward;
-    int slot;  // of the output; kConstant for effects
+    int slot;  // its output's; kConstant for effects
   };
   Context context_;
   bool recording_;

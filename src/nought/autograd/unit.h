@@ -52,7 +52,8 @@ struct ParameterOptions {
   ParameterRole role = ParameterRole::matrix;
   std::optional<bool> decay = {};
   bool trainable = true;
-  std::optional<DType> dtype = {};  // of its values; not given: the run's. Only what is not trained may have its own.
+  std::optional<DType> dtype =
+      {};  // the values have it; not given: the run's. Only what is not trained may have its own
 };
 
 struct Parameter {
@@ -64,14 +65,14 @@ struct Parameter {
   bool trainable = true;
   std::optional<DType> dtype = {};
   bool joined = false;  // begins where the parameter before it ends
-  size_t segment = 0;   // of its Unit
+  size_t segment = 0;   // where it lies, in Unit::segments()
   Interval range = {};  // elements in the flat buffer of the segment
 };
 
 /// The parameters of a Unit that lie in one flat buffer, because they share everything that a buffer has once.
 struct Segment {
   bool trainable = true;
-  std::optional<DType> dtype = {};     // of the values; not given: the run's
+  std::optional<DType> dtype = {};      // the values have it; not given: the run's
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
 };
@@ -101,8 +102,8 @@ class ParameterView {
   bool trained() const;
   /// The values; Error unless the Unit is leased (between its before_ and after_ events).
   Tensor value() const;
-  /// Where this view's gradient goes: the first writer of a reduction overwrites, later ones add. Undefined if it is not
-  /// trained.
+  /// Where this view's gradient goes: the first writer of a reduction overwrites, later ones add. Undefined if it is
+  /// not trained.
   GradSink gradient() const;
 
  private:
@@ -156,8 +157,8 @@ class Unit {
   /// This Unit also reads (and adds gradients to) parameters of another, as a head does with a tied embedding.
   void borrow(Unit& other) { borrowed_.push_back(&other); }
 
-  /// Chooses what is trained, and lays the parameters out anew. What cannot be trained is not asked about. ConfigError if
-  /// joined parameters are told apart.
+  /// Chooses what is trained, and lays the parameters out anew. What cannot be trained is not asked about. ConfigError
+  /// if joined parameters are told apart.
   void choose_trained(const std::function<bool(const Parameter&)>& is_trained);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }

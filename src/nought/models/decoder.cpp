@@ -49,7 +49,7 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   const Init init = Init::normal(config_.initializer_range);
   embedding_ = &add_unit("embedding");
   tokens_ = embedding_->add(names.token_embedding + ".weight", {config_.vocab_size, config_.hidden_size}, init,
-                             ParameterRole::embedding);
+                            ParameterRole::embedding);
   if (config_.positions == PositionKind::learned)
     positions_ = embedding_->add(names.position_embedding + ".weight", {config_.max_positions, config_.hidden_size},
                                  init, ParameterRole::embedding);

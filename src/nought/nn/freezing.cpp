@@ -89,8 +89,9 @@ void apply(const Freezing& freezing, Model& model) {
     unit->choose_trained(
         [&](const Parameter& parameter) { return trained.match(parameter) || !frozen.match(parameter); });
   const bool any = std::any_of(model.units().begin(), model.units().end(), [](const auto& u) { return u->trained(); });
-  require<ConfigError>(any, "training.freeze leaves no parameter to train: add what is to be trained to "
-                            "training.trainable");
+  require<ConfigError>(any,
+                       "training.freeze leaves no parameter to train: add what is to be trained to "
+                       "training.trainable");
 }
 
 }  // namespace nought

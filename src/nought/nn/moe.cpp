@@ -27,9 +27,8 @@ ExpertWeights declare_fused(Unit& unit, const Moe::Options& o) {
     return unit.add(o.experts + name, {o.num_experts, features}, Init::zeros(), ParameterRole::bias);
   };
   ExpertWeights weights{.out_in = false};
-  weights.gate_up =
-      unit.add(o.experts + ".gate_up_proj", {o.num_experts, o.hidden, 2 * o.intermediate}, Init::normal(o.std),
-               ParameterRole::expert);
+  weights.gate_up = unit.add(o.experts + ".gate_up_proj", {o.num_experts, o.hidden, 2 * o.intermediate},
+                             Init::normal(o.std), ParameterRole::expert);
   weights.gate_up_bias = bias(".gate_up_proj_bias", 2 * o.intermediate);
   weights.down = unit.add(o.experts + ".down_proj", {o.num_experts, o.intermediate, o.hidden},
                           Init::normal(o.residual_std), ParameterRole::expert);
@@ -49,8 +48,7 @@ Moe::Moe(Unit& unit, const Options& o)
   require(!o.drop_tokens || o.capacity_factor > 0, "{}: drop_tokens needs a capacity_factor above 0, got {}", o.router,
           o.capacity_factor);
   router_ = unit.add(o.router + ".weight", {o.num_experts, o.hidden}, Init::normal(o.std), ParameterRole::router);
-  if (o.router_bias)
-    router_bias_ = unit.add(o.router + ".bias", {o.num_experts}, Init::zeros(), ParameterRole::bias);
+  if (o.router_bias) router_bias_ = unit.add(o.router + ".bias", {o.num_experts}, Init::zeros(), ParameterRole::bias);
   if (!o.choice_bias.empty())
     choice_bias_ = unit.add(o.choice_bias, {o.num_experts}, Init::zeros(), ParameterRole::choice_bias);
   experts_ = o.storage == ExpertStorage::separate ? declare_separate(unit, o) : declare_fused(unit, o);

@@ -61,10 +61,9 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
   line_.print(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
                           summary.zero_stage));
   peak_flops_ = summary.peak_flops;
-  line_.print(fmt::format("speed   {} per token (6 Psi + 6 L h s{}); 100% MFU is {}: {}",
-                          format_rate(summary.flops_per_token, "FLOP"),
-                          summary.frozen > 0 ? ", less what is frozen" : "", format_rate(summary.peak_flops, "FLOP/s"),
-                          summary.peak_name));
+  line_.print(fmt::format(
+      "speed   {} per token (6 Psi + 6 L h s{}); 100% MFU is {}: {}", format_rate(summary.flops_per_token, "FLOP"),
+      summary.frozen > 0 ? ", less what is frozen" : "", format_rate(summary.peak_flops, "FLOP/s"), summary.peak_name));
   if (first_step_ > 0) line_.print(fmt::format("resume  after step {}", first_step_));
 }
 

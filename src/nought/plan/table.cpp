@@ -63,9 +63,10 @@ std::string header(const PlanReport& report) {
       "run     {} rank{}, micro-batch {} x {} accumulated, sequences of {}: {} tokens per step{}\n"
       "FLOPs   per token {} (PaLM: 6 Psi + 12 L h s), {} (causal: 6 Psi + 6 L h s)\n\n",
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
-      name_of(layout.sharding.dtype), trained_text(report.predictions.front().parameters, report.predictions.front().frozen),
-      layout.ranks, layout.ranks == 1 ? "" : "s", layout.micro_batch,
-      layout.accumulation, layout.seq_length, layout.tokens_per_step(),
+      name_of(layout.sharding.dtype),
+      trained_text(report.predictions.front().parameters, report.predictions.front().frozen), layout.ranks,
+      layout.ranks == 1 ? "" : "s", layout.micro_batch, layout.accumulation, layout.seq_length,
+      layout.tokens_per_step(),
       layout.recompute.mode == Recompute::none ? "" : fmt::format("; {}", layout.recompute.str()),
       format_count(flops.palm), format_count(flops.causal));
 }

@@ -277,11 +277,12 @@ void Checkpoint::require_same_frozen(const Model& model) const {
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
       const bool was_frozen = frozen_.contains(parameter.name);
-      require<ConfigError>(!can_be_trained(parameter.role) || was_frozen != parameter.trainable,
-                           "{}: {} was {} and is {} now; resume with the training.freeze and training.trainable of that "
-                           "run, or start a new run from the exported weights",
-                           path_.string(), parameter.name, was_frozen ? "frozen" : "trained",
-                           parameter.trainable ? "trained" : "frozen");
+      require<ConfigError>(
+          !can_be_trained(parameter.role) || was_frozen != parameter.trainable,
+          "{}: {} was {} and is {} now; resume with the training.freeze and training.trainable of that "
+          "run, or start a new run from the exported weights",
+          path_.string(), parameter.name, was_frozen ? "frozen" : "trained",
+          parameter.trainable ? "trained" : "frozen");
     }
 }
 

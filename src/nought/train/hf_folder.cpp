@@ -55,7 +55,9 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
   const DType dtype = model.options().dtype;
   std::optional<HfFolderWriter> writer;
   if (model.ranks().rank() == 0)
-    writer.emplace(folder, weight_specs(model.model(), [&](const Parameter& each) { return each.dtype.value_or(dtype); }), max_shard_bytes);
+    writer.emplace(folder,
+                   weight_specs(model.model(), [&](const Parameter& each) { return each.dtype.value_or(dtype); }),
+                   max_shard_bytes);
   for (size_t i = 0; i < model.model().units().size(); ++i)
     model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
       if (writer) writer->write(parameter.name, values);

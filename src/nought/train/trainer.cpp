@@ -127,11 +127,11 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .peak_name = std::string(matrix_peak_name(plan_.dtype)),
                      .notes = decoder_.config().notes};
   if (model_.reduce_buckets() < model_.trained_segments())
-    summary.notes.push_back(
-        fmt::format("gradients of {} Units travel in {} collective{}", model_.trained_segments(), model_.reduce_buckets(),
-                    model_.reduce_buckets() > 1 ? "s"
-                                                : ", which begins when the backward pass has ended: a smaller "
-                                                  "reduce_bucket_size hides them behind it"));
+    summary.notes.push_back(fmt::format(
+        "gradients of {} Units travel in {} collective{}", model_.trained_segments(), model_.reduce_buckets(),
+        model_.reduce_buckets() > 1 ? "s"
+                                    : ", which begins when the backward pass has ended: a smaller "
+                                      "reduce_bucket_size hides them behind it"));
   if (plan_.profile && (plan_.profile->step <= first_step || plan_.profile->step > plan_.max_steps))
     summary.notes.push_back(
         fmt::format("nothing is profiled: flops_profiler.profile_step is {}, the run makes steps {} to {}",

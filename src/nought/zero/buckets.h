@@ -39,8 +39,8 @@ class Bucket {
 enum class BucketOrder : uint8_t { forward, backward };
 
 /// Puts consecutive segments, first to last or last to first, into one bucket while they have at most `limit` elements
-/// together, padding included. A larger one has a bucket of its own. If `limit` is 0 or there is one rank, every segment
-/// has.
+/// together, padding included. A larger one has a bucket of its own. If `limit` is 0 or there is one rank, every
+/// segment has.
 std::vector<Bucket> make_buckets(std::span<const Partition> segments, int64_t limit, BucketOrder order);
 
 /// Copies x to y, or converts it to y's dtype.

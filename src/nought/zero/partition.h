@@ -1,7 +1,7 @@
 // Partition: which elements of a segment's flat buffer each rank owns, and what parameters they are.
 //
-// All interval arithmetic of sharding, master weights, moments, checkpoints and resharding lives here. The flat buffer of
-// a segment of `size` elements is padded to `ranks` equal shards; rank r owns [r * shard, (r + 1) * shard).
+// All interval arithmetic of sharding, master weights, moments, checkpoints and resharding lives here. The flat buffer
+// of a segment of `size` elements is padded to `ranks` equal shards; rank r owns [r * shard, (r + 1) * shard).
 #pragma once
 
 #include <memory>

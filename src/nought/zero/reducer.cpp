@@ -23,7 +23,8 @@ Reducer::Reducer(const Context& context, Communicator& ranks, const Options& opt
   for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) {
     const Unit& unit = *units[at.unit];
     const Partition partition(unit.segments()[at.segment].size, ranks_.size());
-    State state{.at = at, .unit = &unit, .partition = partition};
+    State state;
+    state.at = at, state.unit = &unit, state.partition = partition;
     state.gaps = gaps_in(unit, at.segment, partition.padded());
     state.written.assign(unit.parameters().size(), false);
     if (policy_.shard_gradients) {
@@ -208,7 +209,9 @@ Tensor Reducer::owned(SegmentIndex at) const {
   return state.whole.flat(own.begin, own.end);
 }
 
-Tensor Reducer::reduced(SegmentIndex at) const { return policy_.shard_optimizer ? owned(at) : states_[place_of(at)].whole; }
+Tensor Reducer::reduced(SegmentIndex at) const {
+  return policy_.shard_optimizer ? owned(at) : states_[place_of(at)].whole;
+}
 
 void Reducer::reset() {
   for (State& state : states_) {

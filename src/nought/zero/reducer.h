@@ -6,8 +6,8 @@
 // order of ranks. Segments that share a bucket are copied into it when they are final, and are reduced when the last of
 // them is.
 //
-// Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the sum
-// is taken in fp32 and rounded once, and what arrives is converted back.
+// Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
+// sum is taken in fp32 and rounded once, and what arrives is converted back.
 #pragma once
 
 #include <deque>
@@ -25,8 +25,8 @@ class Reducer {
  public:
   struct Options {
     Policy policy = {};
-    DType dtype = DType::f32;  // in which gradients accumulate
-    DType wire = DType::f32;   // in which they travel
+    DType dtype = DType::f32;  // gradients accumulate in it
+    DType wire = DType::f32;   // gradients travel in it
     bool overlap = true;       // reductions run beside the backward pass
     int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
   };
@@ -55,12 +55,12 @@ class Reducer {
  private:
   struct State {
     SegmentIndex at;
-    const Unit* unit;
+    const Unit* unit = nullptr;
     Partition partition;
-    std::vector<Interval> gaps;  // that no parameter fills
+    std::vector<Interval> gaps;  // no parameter fills them
     Tensor whole;                // permanent, or while the Unit's backward runs
     Tensor shard;                // permanent, with gradient sharding
-    std::vector<bool> written;   // by parameter of the Unit: its gradient has begun
+    std::vector<bool> written;   // for each parameter of the Unit: its gradient has begun
     bool shard_begun = false;
     Event reduction;
     size_t bucket = 0, place = 0;  // the segment is buckets_[bucket].members()[place]
@@ -81,7 +81,7 @@ class Reducer {
   struct Filling {
     size_t bucket;
     Tensor packed;
-    std::vector<bool> present;  // by place
+    std::vector<bool> present;  // for each place in the bucket
   };
   /// Its place in states_; Error if it is not trained.
   size_t place_of(SegmentIndex at) const;
@@ -106,7 +106,7 @@ class Reducer {
   std::vector<Bucket> buckets_;
   std::optional<Filling> filling_;
   bool last_micro_batch_ = true;
-  std::vector<State> states_;  // of the trained segments
+  std::vector<State> states_;  // one for each trained segment
   std::deque<Flight> flights_;
 };
 

@@ -20,7 +20,9 @@ Residency::Residency(const Context& context, Communicator& ranks, Policy policy,
     State state;
     state.name = unit->name();
     for (const Segment& segment : unit->segments()) {
-      Part part{.partition = Partition(segment.size, ranks_.size()), .dtype = segment.dtype.value_or(dtype_)};
+      Part part;
+      part.partition = Partition(segment.size, ranks_.size());
+      part.dtype = segment.dtype.value_or(dtype_);
       const int64_t size = policy_.shard_parameters ? part.partition.shard() : part.partition.padded();
       part.stored = context_.zeros({size}, part.dtype, Category::parameters);
       state.parts.push_back(std::move(part));

@@ -50,14 +50,14 @@ class Residency {
   /// A segment's buffers.
   struct Part {
     Partition partition;
-    DType dtype;
+    DType dtype = DType::f32;
     Tensor stored;    // the shard, or the whole
     Tensor gathered;  // the whole, while leased or on its way
     Event arrival;
   };
   struct State {
     std::string name;
-    std::vector<Part> parts;  // by segment
+    std::vector<Part> parts;  // one for each segment
     int leases = 0;
   };
   struct Exchange {
@@ -76,10 +76,10 @@ class Residency {
   Communicator& ranks_;
   Policy policy_;
   DType dtype_;
-  std::vector<State> states_;           // by Unit
-  std::vector<SegmentIndex> trained_;   // what is exchanged; the buckets' members are places in it
+  std::vector<State> states_;          // one for each Unit
+  std::vector<SegmentIndex> trained_;  // what is exchanged; the buckets' members are places in it
   std::vector<Bucket> buckets_;
-  std::deque<Exchange> exchanges_;  // of buckets of several segments, under way
+  std::deque<Exchange> exchanges_;  // under way, of buckets with several segments
 };
 
 }  // namespace nought

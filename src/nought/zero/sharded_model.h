@@ -16,15 +16,15 @@ class ShardedModel final : public UnitStore {
  public:
   struct Options {
     Policy policy = {};
-    DType dtype = DType::f32;           // of parameters and activations
-    DType gradient_dtype = DType::f32;  // in which gradients accumulate: f32, or that of the parameters
+    DType dtype = DType::f32;           // parameters and activations have it
+    DType gradient_dtype = DType::f32;  // gradients accumulate in it: f32, or the parameters' dtype
     bool overlap = true;                // communication runs beside computation: changes time, never bits
     bool training = true;               // false: parameters only
     OptimizerOptions optimizer = {};
-    std::optional<DType> wire_dtype = {};  // in which gradients travel between ranks; not given: gradient_dtype
-    // Elements that one collective takes at most, together with the padding; 0: every segment travels alone.
-    int64_t reduce_bucket = 0;  // of gradients
-    int64_t gather_bucket = 0;  // of updated parameters, at stages 1 and 2
+    std::optional<DType> wire_dtype = {};  // gradients travel between ranks in it; not given: gradient_dtype
+    // How many elements one collective takes at most, padding included; 0: every segment travels alone.
+    int64_t reduce_bucket = 0;  // for gradients
+    int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
   };
   /// What is trained is chosen before (nn/freezing.h).
   ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
@@ -43,8 +43,8 @@ class ShardedModel final : public UnitStore {
   /// Forgets the gradients without an update.
   void discard_gradients();
 
-  /// The summed gradient of each parameter of a Unit, gathered on every rank; undefined where it is not trained. Between
-  /// finish_gradients() and update(). All ranks call it together.
+  /// The summed gradient of each parameter of a Unit, gathered on every rank; undefined where it is not trained.
+  /// Between finish_gradients() and update(). All ranks call it together.
   std::vector<Tensor> gather_gradients(size_t unit);
   /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, whole. All ranks call it together.
   template <class F>
@@ -108,7 +108,7 @@ class ShardedModel final : public UnitStore {
     const char* name;
     Span::Clock::time_point begin;
   };
-  std::vector<Part> parts_;  // of the Unit at work, the innermost last
+  std::vector<Part> parts_;  // what the Unit at work is in, the innermost last
 };
 
 }  // namespace nought

@@ -56,7 +56,7 @@ class ShardedOptimizer {
   /// The part of one parameter that lies in one rank's shard, and what is kept for it.
   struct TrainedPiece {
     Piece piece;
-    size_t place = 0;  // of the parameter, among those of the segment
+    size_t place = 0;  // where the parameter is among those of the segment
     const Parameter* parameter = nullptr;
     int rank = 0;
     ParameterRule rule;
@@ -66,7 +66,7 @@ class ShardedOptimizer {
     SegmentIndex at;
     Interval scope;            // elements of the segment's flat buffer that this rank updates
     Tensor parameter, master;  // over the scope; master is parameter itself for f32, and without masters
-    std::vector<const Parameter*> parameters;  // of the segment, also where no part of them is in the scope
+    std::vector<const Parameter*> parameters;  // all of the segment, also those outside the scope
     std::vector<ParameterRule> rules;          // theirs
     std::vector<TrainedPiece> pieces;
 
@@ -102,7 +102,7 @@ class ShardedOptimizer {
   const std::vector<std::unique_ptr<Unit>>& units_;
   Reducer& reducer_;
   Residency& residency_;
-  std::vector<SegmentState> states_;  // of the trained segments
+  std::vector<SegmentState> states_;  // one for each trained segment
   int64_t updates_ = 0;
 };
 
