@@ -29,16 +29,16 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
     const Var loss = [&] {
-      const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "forward");
+      const TimedScope scope(model_.ranks().timeline(), TraceEventKind::phase, "forward");
       return model_.model().loss(tape, micro_batches[i], factor / targets);
     }();
     loss_sum += loss.value.item();
     memory.forward = alive();
-    const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "backward");
+    const TimedScope scope(model_.ranks().timeline(), TraceEventKind::phase, "backward");
     tape.backward(loss);
     memory.backward = alive();
   }
-  const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "optimizer");
+  const TimedScope scope(model_.ranks().timeline(), TraceEventKind::phase, "optimizer");
   std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
   model_.sum_over_ranks(sums);
   model_.model().finish_step(model_);
@@ -71,7 +71,7 @@ StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targ
     ++skipped_;
   } else {
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
-    const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "optimizer");
+    const TimedScope scope(model_.ranks().timeline(), TraceEventKind::phase, "optimizer");
     model_.update(lr, clip / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);
