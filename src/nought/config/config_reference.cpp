@@ -111,6 +111,15 @@ which takes the value of `training`.
 The batch of one update is `per_device_train_batch_size x gradient_accumulation_steps x ranks`. In DeepSpeed's terms,
 `train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world`. If the number of ranks and two of
 these three keys are given, the third follows.
+
+Parameters are named as in the Hugging Face folder. `parameter_groups`, `freeze` and `trainable` search for regular expressions in
+these names. This run trains the head and the norms, and nothing else:
+
+    "training": {"freeze": ["."], "trainable": ["lm_head", "norm"]}
+
+A frozen parameter takes no memory but its own and is not reduced. The backward pass ends above the lowest block with something to
+train. `nought plan` shows what that saves. Parameters that form one product (q, k and v; gate and up; the experts of a layer) are
+frozen together or not at all. A checkpoint resumes with the same frozen parameters only.
 )";
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
 #include "nought/base/json.h"
+#include "nought/nn/freezing.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
 #include "nought/tensor/dtype.h"
@@ -88,6 +89,7 @@ struct RunPlan {
   double moe_capacity_factor = 0;  // see ExpertsConfig; 0 = experts have no capacity
   bool moe_drop_tokens = true;     // whether tokens beyond the capacity skip the expert
 
+  Freezing freezing = {};  // what is not trained
   OptimizerOptions optimizer;
   Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update
   double gradient_clipping = 1.0;  // the largest global norm of the gradients; 0 = no clipping

@@ -43,8 +43,6 @@ struct WeightNames {
 /// The name of the same tensor in older or bare checkpoints, or "" if there is none. The hub's gpt2 says "h.0..." for
 /// "transformer.h.0...".
 std::string alternative_name(const std::string& name);
-/// True for parameters that are buffers in transformers. They are loaded and saved, and have no gradient.
-bool is_untrained_name(const std::string& name);
 /// True for tensors of old checkpoints that are not weights: attention masks and rotary frequencies.
 bool is_buffer_name(const std::string& name);
 

@@ -49,7 +49,7 @@ class Moe {
     double residual_std = 0.02;  // the same for weights whose result is added to the residual stream
   };
   Moe() = default;
-  /// Declares the parameters. The choice bias takes no part in weight decay and always gets the gradient 0.
+  /// Declares the parameters. The choice bias is never trained.
   Moe(Unit& unit, const Options& options);
 
   /// x, result: [tokens, hidden]. `log` may be null; `layer` is this layer's index in the log.

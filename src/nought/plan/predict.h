@@ -23,6 +23,7 @@ struct Layout {
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
+  Freezing freezing = {};               // what is not trained
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `zero_stage`
   Wire wire = Wire::mpi;
   int64_t evaluation_rows = 0;  // sequences per rank and forward pass of a validation; 0 = no validation
@@ -45,7 +46,7 @@ struct Prediction {
   std::array<int64_t, kNumCategories> steady{};  // bytes between two steps, by Category
   RankMemory memory;                             // the peaks
   Traffic traffic;                               // what it sends in one step; validations are not counted
-  int64_t parameters = 0;                        // elements of the whole model
+  int64_t parameters = 0, frozen = 0;            // elements of the whole model, and those of them that are frozen
   double executed_flops = 0;                     // what this rank computes in one step, recomputation included
 
   int64_t steady_total() const;

@@ -2,8 +2,9 @@
 // new layout needs. So any ZeRO stage and any number of ranks loads what any other saved.
 //
 // A checkpoint is a folder checkpoint-STEP. Its files rank-R.safetensors hold flat fp32 blocks of master weights and
-// optimizer states; 8-bit states are decoded, which loses nothing. Its manifest.json maps each parameter and state to
-// (file, tensor, interval, xxh3). The folder is written aside, fsynced and renamed, so it exists whole or not at all.
+// optimizer states (8-bit states are decoded, which loses nothing), and the values of frozen parameters in their own
+// dtype, as if they were master weights. Its manifest.json maps each parameter and state to (file, tensor, interval,
+// xxh3) and says what was frozen. The folder is written aside, fsynced and renamed, so it exists whole or not at all.
 // Reading a damaged block is an IoError.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,6 +61,8 @@ class Checkpoint final : public StateSource {
 
   const CheckpointInfo& info() const { return info_; }
   void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
+  /// ConfigError that names a parameter if the model trains what was frozen, or the other way round.
+  void require_same_frozen(const Model& model) const;
 
  private:
   /// A block of one state of one parameter, as the manifest lists it.
@@ -72,6 +76,7 @@ class Checkpoint final : public StateSource {
   std::filesystem::path path_;
   CheckpointInfo info_;
   std::map<std::string, std::vector<Block>> blocks_;  // "master/NAME" -> ascending by interval
+  std::set<std::string> frozen_;                      // names of parameters
   std::map<std::string, SafetensorsFile> files_;
 };
 

@@ -23,12 +23,13 @@ struct RunSummary {
   std::string family;  // "llama"
   std::string start;   // "random weights from seed 1", "out/checkpoint-20"
   int64_t parameters = 0;
+  int64_t frozen = 0;  // of the parameters
   int64_t train_tokens = 0, samples = 0;
   int world_size = 1, zero_stage = 0;
   std::string dtype;
   int64_t first_step = 0, max_steps = 0;  // steps made before this start, and steps of the whole run
   int64_t tokens_per_step = 0;
-  double flops_per_token = 0;      // the formula of models/flops.h
+  double flops_per_token = 0;      // the formulas of models/flops.h, less what frozen parameters save
   double peak_flops = 0;           // measured: FLOP/s that matrix products of all ranks together cannot exceed
   std::string peak_name;           // what the peak is: "fp32 FMA on AVX-512", see kernels/limits.h
   std::vector<std::string> notes;  // lines for the user

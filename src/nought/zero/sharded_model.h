@@ -17,16 +17,17 @@ class ShardedModel final : public UnitStore {
  public:
   struct Options {
     Policy policy = {};
-    DType dtype = DType::f32;           // of parameters and activations
-    DType gradient_dtype = DType::f32;  // of accumulation: f32, or that of the parameters
-    bool overlap = true;                // of communication with computation: changes time, never bits
+    DType dtype = DType::f32;           // parameters and activations have it
+    DType gradient_dtype = DType::f32;  // gradients accumulate in it: f32, or the parameters' dtype
+    bool overlap = true;                // communication runs beside computation: changes time, never bits
     bool training = true;               // false: parameters only; what needs gradients is an Error
     OptimizerOptions optimizer = {};
-    std::optional<DType> wire_dtype = {};  // of gradients on their way between ranks; not given: gradient_dtype
-    // Elements that one collective takes at most, together with the padding; 0: every Unit travels alone.
-    int64_t reduce_bucket = 0;  // of gradients
-    int64_t gather_bucket = 0;  // of updated parameters, at stages 1 and 2
+    std::optional<DType> wire_dtype = {};  // gradients travel between ranks in it; not given: gradient_dtype
+    // How many elements one collective takes at most, padding included; 0: every segment travels alone.
+    int64_t reduce_bucket = 0;  // for gradients
+    int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
   };
+  /// What is trained is chosen before (nn/freezing.h).
   ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
   ~ShardedModel() override;
 
@@ -43,13 +44,17 @@ class ShardedModel final : public UnitStore {
   /// Forgets the gradients without an update.
   void discard_gradients();
 
-  /// The summed gradients of a Unit ([numel]), gathered on every rank; between finish_gradients() and update().
-  Tensor gather_gradients(size_t unit);
-  /// Calls f with the whole parameters of a Unit ([numel], in the parameters' dtype). All ranks call it together.
+  /// The summed gradient of each parameter of a Unit, gathered on every rank; undefined where it is not trained.
+  /// Between finish_gradients() and update(). All ranks call it together.
+  std::vector<Tensor> gather_gradients(size_t unit);
+  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, whole. All ranks call it together.
   template <class F>
   void with_parameters(size_t unit, F&& f) {
     residency_.lease(unit);
-    f(residency_.whole(unit).flat(0, residency_.partition(unit).size()));
+    for (const Parameter& parameter : model_.units()[unit]->parameters()) {
+      const Tensor flat = residency_.whole({unit, parameter.segment});
+      f(parameter, flat.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape));
+    }
     residency_.release(unit);
   }
 
@@ -59,7 +64,8 @@ class ShardedModel final : public UnitStore {
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer();
   const Residency& residency() const { return residency_; }
-  /// How many collectives take the gradients of all Units.
+  /// How many segments are trained, and how many collectives take all their gradients.
+  size_t trained_segments() const { return reducer_ ? reducer_->segments() : 0; }
   size_t reduce_buckets() const { return reducer_ ? reducer_->buckets() : 0; }
   /// Waits for everything in flight.
   void settle();
@@ -72,7 +78,7 @@ class ShardedModel final : public UnitStore {
   void after_backward(Unit& unit) override;
   void enter_part(const char* name) override;
   void leave_part() override;
-  Tensor values(const Unit& unit) override { return residency_.whole(unit.index()); }
+  Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
   /// In rank order. Blocks.
   void sum_over_ranks(std::span<double> values) override { reduce_over_ranks(values, ReduceOp::sum); }
@@ -84,6 +90,8 @@ class ShardedModel final : public UnitStore {
   void reduce_over_ranks(std::span<double> values, ReduceOp op);
   void begin_pass(const Unit& unit, bool walking_back);
   void require_training(std::string_view call) const;
+  /// Fills what no optimizer fills: frozen segments; all of them without training.
+  void load_kept(const StateSource& source);
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 
@@ -94,6 +102,7 @@ class ShardedModel final : public UnitStore {
   Residency residency_;
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
+  size_t lowest_trained_ = 0;  // no Unit below is walked back
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
   TraceEvent::Clock::time_point pass_begin_ = {};
@@ -101,7 +110,7 @@ class ShardedModel final : public UnitStore {
     const char* name;
     TraceEvent::Clock::time_point begin;
   };
-  std::vector<Part> parts_;  // of the Unit at work, the innermost last
+  std::vector<Part> parts_;  // what the Unit at work is in, the innermost last
 };
 
 }  // namespace nought
