@@ -86,8 +86,9 @@ class Communicator {
   virtual Event recv(Tensor tensor, int source, int tag = 0) = 0;
   virtual Event barrier() = 0;
 
-  /// The ranks with the same color (>= 0) form a new group, ordered by (key, rank). Blocking; all ranks call it. A
-  /// group of one runs inline, not on the communication stream: wait for what it reads.
+  /// The ranks with the same color (>= 0) form a new group, ordered by (key, rank). Blocking; all ranks call it. The
+  /// group has a communication stream of its own: ranks may issue the calls of different groups in different orders. A
+  /// group of one runs inline: wait for what it reads.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   /// Sent by the collectives issued so far, those in flight included.

@@ -7,23 +7,14 @@
 #pragma once
 
 #include "nought/comm/mpi_engine.h"
+#include "nought/comm/mpi_neighbours.h"
 #include "nought/comm/reduction.h"
-#include "nought/comm/shared_windows.h"
 
 namespace nought {
 
-/// Where the ranks of the job are, by rank of MPI_COMM_WORLD, and the windows of this rank's host. Without windows
-/// (null), all messages are MPI's.
-struct Neighbours {
-  std::shared_ptr<SharedWindows> windows;
-  int64_t slot_bytes = 0;             // the least of any host's windows; the same on all ranks
-  std::vector<int> host = {};         // a number of its own for each host
-  std::vector<int> window_rank = {};  // among the ranks of its host
-};
-
 class MpiTransport final : public Transport {
  public:
-  /// Takes the group over, and frees it.
+  /// Takes the group over, and frees it. `neighbours` are those of the group.
   MpiTransport(MpiEngine& engine, MPI_Comm group, const Context& context, std::shared_ptr<const Neighbours> neighbours);
   ~MpiTransport() override;
 
@@ -43,6 +34,7 @@ class MpiTransport final : public Transport {
   void recv(const Call& call, const Tensor& tensor, int source, int tag) override;
   void barrier(const Call& call) override;
   std::unique_ptr<Transport> split(const Call& call, int color, int key) override;
+  std::shared_ptr<Stream> make_stream() const override { return engine_.make_stream(); }
   void cancel() override { engine_.cancel(); }
 
  private:
