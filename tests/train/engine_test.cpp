@@ -56,6 +56,57 @@ struct Fixture {
   Engine engine;
 };
 
+/// The batch with weights that count as much as before if every one is 1.
+Batch weighted(const Context& context, Batch batch, const std::vector<float>& weights) {
+  batch.weights = Tensor::of<float>(*context.memory, {1, kLength}, weights);
+  return batch;
+}
+
+TEST(Engine, weights_of_one_train_as_no_weights_to_the_bit) {
+  Fixture plain, with_ones;
+  for (int32_t step = 0; step < 3; ++step) {
+    const Batch batch = plain.batch(step);
+    const Batch same = weighted(with_ones.context, with_ones.batch(step), std::vector<float>(kLength, 1));
+    const StepResult a = plain.engine.step(std::span(&batch, 1), kLength, 1e-2, 1);
+    const StepResult b = with_ones.engine.step(std::span(&same, 1), kLength, 1e-2, 1);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  EXPECT_EQ(plain.weights(), with_ones.weights());
+}
+
+TEST(Engine, targets_of_weight_zero_train_as_masked_ones_to_the_bit) {
+  Fixture masked, with_zeros;
+  for (int32_t step = 0; step < 3; ++step) {
+    Batch batch = masked.batch(step);
+    std::vector<float> weights(kLength, 1);
+    for (const int i : {0, 3, 4}) {
+      batch.targets.data<int32_t>()[i] = kIgnoredTarget;
+      weights[static_cast<size_t>(i)] = 0;
+    }
+    const Batch same = weighted(with_zeros.context, with_zeros.batch(step), weights);
+    const double total = CrossEntropyObjective().weight(same);
+    EXPECT_EQ(total, kLength - 3);
+    const StepResult a = masked.engine.step(std::span(&batch, 1), kLength - 3, 1e-2, 1);
+    const StepResult b = with_zeros.engine.step(std::span(&same, 1), total, 1e-2, 1);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  EXPECT_EQ(masked.weights(), with_zeros.weights());
+}
+
+TEST(Engine, the_mean_is_taken_by_weight) {
+  // Twice as much of everything is the same mean; a power of two moves no bit.
+  Fixture plain, doubled;
+  const Batch batch = plain.batch(1);
+  const Batch same = weighted(doubled.context, doubled.batch(1), std::vector<float>(kLength, 2));
+  const StepResult a = plain.engine.step(std::span(&batch, 1), kLength, 1e-2, 0);
+  const StepResult b = doubled.engine.step(std::span(&same, 1), CrossEntropyObjective().weight(same), 1e-2, 0);
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.grad_norm, b.grad_norm);
+  EXPECT_EQ(plain.weights(), doubled.weights());
+}
+
 TEST(Engine, the_loss_is_the_mean_over_the_targets_of_all_micro_batches) {
   Fixture f;
   const std::vector<Batch> both{f.batch(1), f.batch(2)};

@@ -111,7 +111,7 @@ Work work_of(const CombineRows& op) {
 Work work_of(const ScaleRows& op) { return moved(bytes_of(op.x, op.factors, op.y)); }
 Work work_of(const DotRows& op) { return moved(bytes_of(op.a, op.b, op.out) + read_too(op.accumulate, op.out)); }
 Work work_of(const CrossEntropy& op) {
-  return moved((op.gradient ? 2 : 1) * bytes_of(op.logits) + bytes_of(op.targets, op.loss));
+  return moved((op.gradient ? 2 : 1) * bytes_of(op.logits) + bytes_of(op.targets, op.loss, op.weights));
 }
 Work work_of(const Adam& op) {
   return moved(2 * bytes_of(op.parameter, op.exp_avg, op.exp_avg_sq) + bytes_of(op.gradient, op.parameter_copy));

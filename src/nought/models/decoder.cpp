@@ -140,7 +140,7 @@ Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   const Var loss = tape.run_unit(*head_, x, [&](Tape& inner, const Var& in) {
     const Var normed = inner.run_part(*head_, "norm", [&] { return final_norm_(inner, in); });
     return inner.run_part(*head_, "loss", [&] {
-      return cross_entropy_head(inner, normed, head_weight_, batch.targets, gradient_scale, config_.logit_softcap);
+      return loss_head(inner, normed, head_weight_, objective_->rows(batch), gradient_scale, config_.logit_softcap);
     });
   });
   if (router_log_) router_loads_.add(*router_log_);

@@ -12,6 +12,7 @@
 #include "nought/models/config.h"
 #include "nought/models/names.h"
 #include "nought/nn/model.h"
+#include "nought/nn/objective.h"
 
 namespace nought {
 
@@ -35,6 +36,8 @@ class Decoder final : public Model {
   explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {});
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
+  /// What loss() computes from the logits; cross-entropy unless this is called.
+  void set_objective(std::shared_ptr<const Objective> objective) { objective_ = std::move(objective); }
   /// The logits of every token of the batch, [rows * length, vocabulary]. Targets are not used.
   Tensor logits(const Context& context, const Batch& batch);
   /// The logits after the last token of each of several sequences, [next, vocabulary], given what the cache holds; adds
@@ -87,6 +90,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   RecomputeOptions recompute_;
   SavedInputs saved_inputs_;
+  std::shared_ptr<const Objective> objective_ = default_objective();
   std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
   ParameterView tokens_, positions_, head_weight_;

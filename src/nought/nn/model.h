@@ -18,7 +18,7 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// The summed cross-entropy of a batch, f64 [1]; its backward forms gradients times gradient_scale.
+  /// The summed loss of a batch, f64 [1]; its backward forms gradients times gradient_scale.
   virtual Var loss(Tape& tape, const Batch& batch, double gradient_scale) = 0;
 
   /// The step's forward and backward passes are done, on every rank of the store. Collective.

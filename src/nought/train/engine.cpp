@@ -10,17 +10,16 @@ namespace nought {
 
 bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
-std::string Engine::explain(const StepResult& result, std::span<const Batch> micro_batches, int64_t total_targets) {
+std::string Engine::explain(const StepResult& result, std::span<const Batch> micro_batches, double total_weight) {
   const int64_t step = model_.optimizer().updates() + skipped_ + 1;
-  const double scale = result.loss_scale * gradient_factor_ / static_cast<double>(total_targets);
+  const double scale = result.loss_scale * gradient_factor_ / total_weight;
   return fmt::format("step {}: the loss is {} and the gradient norm {}; first found at {}", step, result.loss,
                      result.grad_norm, locate_nonfinite(model_, micro_batches, scale));
 }
 
-StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_targets) {
-  require(!micro_batches.empty() && total_targets > 0, "a step needs at least one target");
+StepResult Engine::compute(std::span<const Batch> micro_batches, double total_weight) {
+  require(!micro_batches.empty() && total_weight > 0, "a step needs at least one target");
   const Context& context = model_.context();
-  const auto targets = static_cast<double>(total_targets);
   const double factor = scaler_.scale() * gradient_factor_;
   double loss_sum = 0;
   PhaseMemory memory;
@@ -30,7 +29,7 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
     Tape tape(context);
     const Var loss = [&] {
       const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "forward");
-      return model_.model().loss(tape, micro_batches[i], factor / targets);
+      return model_.model().loss(tape, micro_batches[i], factor / total_weight);
     }();
     loss_sum += loss.value.item();
     memory.forward = alive();
@@ -42,24 +41,24 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
   std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
   model_.sum_over_ranks(sums);
   model_.model().finish_step(model_);
-  return {.loss = sums[1] / targets,
+  return {.loss = sums[1] / total_weight,
           .grad_norm = std::sqrt(sums[0]) / factor,
           .loss_scale = scaler_.scale(),
           .memory = memory};
 }
 
-StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t total_targets) {
-  const StepResult result = compute(micro_batches, total_targets);
-  if (!result.finite()) fail<Error>("{}", explain(result, micro_batches, total_targets));
+StepResult Engine::accumulate(std::span<const Batch> micro_batches, double total_weight) {
+  const StepResult result = compute(micro_batches, total_weight);
+  if (!result.finite()) fail<Error>("{}", explain(result, micro_batches, total_weight));
   return result;
 }
 
-StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm) {
+StepResult Engine::step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm) {
   const Memory::Step scope(*model_.context().memory);
-  StepResult result = compute(micro_batches, total_targets);
+  StepResult result = compute(micro_batches, total_weight);
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
   if (result.skipped && !scaler_.scales()) {
-    result.nonfinite = explain(result, micro_batches, total_targets);
+    result.nonfinite = explain(result, micro_batches, total_weight);
     if (on_nonfinite_ == OnNonfinite::stop)
       fail<Error>(
           "{}: the weights are those of the step before; lower the learning rate, look at the data, or skip such "
@@ -79,14 +78,14 @@ StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targ
   return result;
 }
 
-double Engine::evaluate(std::span<const Batch> micro_batches, int64_t total_targets) {
+double Engine::evaluate(std::span<const Batch> micro_batches, double total_weight) {
   double loss_sum = 0;
   for (const Batch& batch : micro_batches) {
     Tape tape(model_.context(), /*recording=*/false);
     loss_sum += model_.model().loss(tape, batch, 1).value.item();
   }
   model_.sum_over_ranks(std::span(&loss_sum, 1));
-  return loss_sum / static_cast<double>(total_targets);
+  return loss_sum / total_weight;
 }
 
 }  // namespace nought

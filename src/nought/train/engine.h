@@ -16,7 +16,7 @@ struct PhaseMemory {
 };
 
 struct StepResult {
-  double loss = 0;             // mean over all targets of all ranks and micro-batches
+  double loss = 0;             // mean over all targets of all ranks and micro-batches, by their weights
   double grad_norm = 0;        // global L2 norm, before clipping and without the loss scale
   double loss_scale = 1;       // that the step was computed with
   bool skipped = false;        // what is not finite was met on some rank: no rank made the update
@@ -36,14 +36,14 @@ class Engine {
       : model_(model), scaler_(scaler), gradient_factor_(gradient_factor), on_nonfinite_(on_nonfinite) {}
 
   /// Forward and backward of the step's micro-batches; afterwards the gradients of the mean loss are reduced.
-  /// total_targets: how many targets count, over all ranks. Error that names the place if the loss or the norm is not
-  /// finite, the same on every rank.
-  StepResult accumulate(std::span<const Batch> micro_batches, int64_t total_targets);
+  /// total_weight: what the targets count over all ranks and micro-batches (Objective::weight); without weights, how
+  /// many there are. Error that names the place if the loss or the norm is not finite, the same on every rank.
+  StepResult accumulate(std::span<const Batch> micro_batches, double total_weight);
   /// The same, clipping by the global norm (0: off, as torch.nn.utils.clip_grad_norm_), and the update; with a loss
   /// scale, or on_nonfinite = skip, what is not finite skips the update instead.
-  StepResult step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm);
+  StepResult step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm);
   /// The mean loss without gradients.
-  double evaluate(std::span<const Batch> micro_batches, int64_t total_targets);
+  double evaluate(std::span<const Batch> micro_batches, double total_weight);
 
   LossScaler& scaler() { return scaler_; }
   /// Steps whose update was skipped; a resumed run starts from those it made before.
@@ -51,9 +51,9 @@ class Engine {
   void set_skipped(int64_t skipped) { skipped_ = skipped; }
 
  private:
-  StepResult compute(std::span<const Batch> micro_batches, int64_t total_targets);
+  StepResult compute(std::span<const Batch> micro_batches, double total_weight);
   /// What a person reads about a result that is not finite. Collective.
-  std::string explain(const StepResult& result, std::span<const Batch> micro_batches, int64_t total_targets);
+  std::string explain(const StepResult& result, std::span<const Batch> micro_batches, double total_weight);
 
   ShardedModel& model_;
   LossScaler scaler_;
