@@ -47,7 +47,7 @@ class Decoder final : public Model {
   /// a shorter sequence would have rotated its keys otherwise.
   int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
-  void finish_step(UnitStore& store) override;
+  void finish_step(const Context& context) override;
   std::vector<double> state() const override;
   bool restore(std::span<const double> state) override;
 

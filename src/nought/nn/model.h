@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nought/autograd/functions.h"
+#include "nought/comm/mesh.h"
 #include "nought/nn/batch.h"
 
 namespace nought {
@@ -21,12 +22,17 @@ class Model {
   /// The summed loss of a batch, f64 [1]; its backward forms gradients times gradient_scale.
   virtual Var loss(Tape& tape, const Batch& batch, double gradient_scale) = 0;
 
-  /// The step's forward and backward passes are done, on every rank of the store. Collective.
-  virtual void finish_step(UnitStore& /*store*/) {}
+  /// The step's forward and backward passes are done, on every rank. Collective.
+  virtual void finish_step(const Context& /*context*/) {}
   /// What changes with training beside the parameters, as numbers for checkpoints.
   virtual std::vector<double> state() const { return {}; }
   /// False if the state is that of another model or other options; then nothing is changed.
   virtual bool restore(std::span<const double> state) { return state.empty(); }
+
+  /// The ranks that train the model together: for what is no sum over tokens, and thus is added up before its gradient
+  /// is formed. One rank, unless a store has joined it to others.
+  const Mesh& mesh() const { return mesh_; }
+  void join(const Mesh& mesh) { mesh_ = mesh; }
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
   int64_t parameter_count() const {
@@ -41,6 +47,7 @@ class Model {
 
  private:
   std::vector<std::unique_ptr<Unit>> units_;
+  Mesh mesh_;
 };
 
 }  // namespace nought

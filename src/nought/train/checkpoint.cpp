@@ -64,7 +64,7 @@ std::string rank_file(int rank, std::string_view extension) { return fmt::format
 
 /// Writes this rank's blocks, and their entries of the manifest beside them.
 void write_rank(ShardedModel& model, const fs::path& folder) {
-  const int rank = model.ranks().rank();
+  const int rank = model.mesh().world().rank();
   const std::vector<OwnedBlock> blocks = owned_blocks(model);
   std::vector<TensorSpec> specs;
   for (const OwnedBlock& block : blocks) specs.push_back({block.tensor_name(), DType::f32, {block.in_piece.size()}});
@@ -159,12 +159,12 @@ bool is_checkpoint(const fs::path& path) {
 fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder,
                          const std::function<void(const fs::path&)>& add_beside) {
   const fs::path path = folder / fmt::format("{}{}", kPrefix, info.step), partial = partial_folder(path);
-  const bool first = model.ranks().rank() == 0;
+  const bool first = model.mesh().world().rank() == 0;
   model.settle();
   if (first) begin_folder(path);
-  model.ranks().barrier().wait();
+  model.mesh().world().barrier().wait();
   write_rank(model, partial);
-  model.ranks().barrier().wait();
+  model.mesh().world().barrier().wait();
   if (first) {
     with_io_errors(path, [&] {
       if (add_beside) add_beside(partial);
@@ -172,7 +172,7 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
     });
     publish_folder(path);
   }
-  model.ranks().barrier().wait();
+  model.mesh().world().barrier().wait();
   return path;
 }
 

@@ -1,8 +1,8 @@
 #include "nought/train/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "nought/train/locate.h"
 
@@ -28,21 +28,22 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, double total_we
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
     const Var loss = [&] {
-      const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "forward");
+      const TimedScope scope(model_.mesh().world().timeline(), SpanKind::phase, "forward");
       return model_.model().loss(tape, micro_batches[i], factor / total_weight);
     }();
     loss_sum += loss.value.item();
     memory.forward = alive();
-    const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "backward");
+    const TimedScope scope(model_.mesh().world().timeline(), SpanKind::phase, "backward");
     tape.backward(loss);
     memory.backward = alive();
   }
-  const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "optimizer");
-  std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
-  model_.sum_over_ranks(sums);
-  model_.model().finish_step(model_);
-  return {.loss = sums[1] / total_weight,
-          .grad_norm = std::sqrt(sums[0]) / factor,
+  const TimedScope scope(model_.mesh().world().timeline(), SpanKind::phase, "optimizer");
+  std::vector<double> squares = model_.finish_gradients();
+  // One collective where both groups are all ranks, which then agree on whether the step is to be skipped.
+  sum_values(model_.mesh(), context, {{Group::norm, squares}, {Group::losses, std::span(&loss_sum, 1)}});
+  model_.model().finish_step(context);
+  return {.loss = loss_sum / total_weight,
+          .grad_norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / factor,
           .loss_scale = scaler_.scale(),
           .memory = memory};
 }
@@ -70,7 +71,7 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
     ++skipped_;
   } else {
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
-    const TimedScope scope(model_.ranks().timeline(), SpanKind::phase, "optimizer");
+    const TimedScope scope(model_.mesh().world().timeline(), SpanKind::phase, "optimizer");
     model_.update(lr, clip / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);
@@ -84,7 +85,7 @@ double Engine::evaluate(std::span<const Batch> micro_batches, double total_weigh
     Tape tape(model_.context(), /*recording=*/false);
     loss_sum += model_.model().loss(tape, batch, 1).value.item();
   }
-  model_.sum_over_ranks(std::span(&loss_sum, 1));
+  sum_values(model_.mesh(), model_.context(), {{Group::losses, std::span(&loss_sum, 1)}});
   return loss_sum / total_weight;
 }
 

@@ -55,7 +55,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
   const DType dtype = model.options().dtype;
   const auto& units = model.model().units();
   std::optional<HfFolderWriter> writer;
-  if (model.ranks().rank() == 0)
+  if (model.mesh().world().rank() == 0)
     writer.emplace(folder, weight_specs(model.model(), [&](const Parameter&) { return dtype; }), max_shard_bytes);
   for (size_t i = 0; i < units.size(); ++i)
     model.with_parameters(i, [&](const Tensor& whole) {
@@ -68,7 +68,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
     writer->finish();
     export_beside_weights(config, dtype, tokenizer, folder);
   }
-  model.ranks().barrier().wait();  // when anyone returns, the folder is there
+  model.mesh().world().barrier().wait();  // when anyone returns, the folder is there
 }
 
 }  // namespace nought

@@ -38,7 +38,7 @@ void validate_run(const RunPlan& plan, StartMode mode);
 class Trainer {
  public:
   /// Builds and loads everything. Collective. Observers are called on rank 0 only.
-  Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const Context& context,
+  Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
           std::vector<TrainObserver*> observers);
   /// Runs to max_steps, saves, exports. Collective.
   void run();
@@ -63,13 +63,14 @@ class Trainer {
   std::vector<RankMemory> gather_memory();
   template <class F>
   void tell(F&& f) {
-    if (ranks_.rank() == 0)
+    if (world_.rank() == 0)
       for (TrainObserver* observer : observers_) f(*observer);
   }
 
   RunPlan plan_;
   StartMode mode_;
-  Communicator& ranks_;
+  Mesh mesh_;
+  Communicator& world_;
   Context context_;
   std::vector<TrainObserver*> observers_;
   std::unique_ptr<Tokenizer> tokenizer_;

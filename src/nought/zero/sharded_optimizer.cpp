@@ -96,14 +96,14 @@ void ShardedOptimizer::allocate_states(size_t unit, std::vector<Segment>& segmen
     }
 }
 
-double ShardedOptimizer::owned_sum_squares() {
+std::vector<double> ShardedOptimizer::owned_sums_of_squares() {
   Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
-  double total = 0;
+  std::vector<double> sums;
   for (size_t unit = 0; unit < states_.size(); ++unit) {
     context_.run(SumSquares{.x = reducer_.owned(unit), .out = sum});
-    total += sum.item();
+    sums.push_back(sum.item());
   }
-  return total;
+  return sums;
 }
 
 Tensor ShardedOptimizer::part(size_t unit, const Segment& segment, const Tensor& scoped) const {
