@@ -3,6 +3,8 @@
 #include "support/kernel_test.h"
 #include <gmock/gmock.h>
 
+#include "nought/kernels/grouping.h"
+
 namespace nought {
 namespace {
 
@@ -56,6 +58,15 @@ class MoeKernels : public KernelTest {
                               const std::vector<float>& bias = {}) {
     const Tensor row = of(logits).reshape({1, static_cast<int64_t>(logits.size())});
     return routed_by_backend(rule, row, bias.empty() ? Tensor{} : of(bias)).experts.to_vector<int32_t>();
+  }
+  GroupByExpert grouping(const Tensor& experts, int64_t num_experts, int64_t capacity) {
+    const int64_t rows = most_rows(experts.numel(), num_experts, capacity);
+    return {.experts = experts,
+            .counts = empty({num_experts}, DType::i32),
+            .row = empty(experts.shape(), DType::i32),
+            .token = empty({rows}, DType::i32),
+            .pair = empty({rows}, DType::i32),
+            .capacity = capacity};
   }
   /// Indices of rows in [-1, limit).
   Tensor indices(Shape shape, int64_t limit, uint64_t seed) {
@@ -147,6 +158,45 @@ TEST_F(MoeKernels, routing_gradients_are_those_of_central_differences) {
   }
 }
 
+TEST_F(MoeKernels, choices_are_sorted_by_expert_then_place_then_token) {
+  const Tensor experts = of<int32_t>({1, 0, 1, 2, 0, 1}).reshape({3, 2});
+  const GroupByExpert op = grouping(experts, 4, /*capacity=*/0);
+  run(op);
+  EXPECT_THAT(op.counts.to_vector<int>(), ::testing::ElementsAre(2, 3, 1, 0));
+  EXPECT_THAT(op.row.to_vector<int>(), ::testing::ElementsAre(8, 1, 9, 16, 0, 10));
+  EXPECT_THAT(op.token.flat(0, 24).to_vector<int>(), ::testing::ElementsAre(2, 0, -1, -1, -1, -1, -1, -1,  //
+                                                                            0, 1, 2, -1, -1, -1, -1, -1,   //
+                                                                            1, -1, -1, -1, -1, -1, -1, -1));
+  EXPECT_THAT(op.pair.flat(8, 11).to_vector<int>(), ::testing::ElementsAre(0, 2, 5));
+  EXPECT_THAT(op.token.flat(24, op.token.numel()).to_vector<int>(), ::testing::Each(-1)) << "nothing behind the rows";
+}
+
+TEST_F(MoeKernels, an_expert_takes_the_first_choices_up_to_its_capacity) {
+  const GroupByExpert op = grouping(of<int32_t>({1, 0, 1, 2, 0, 1}).reshape({3, 2}), 4, /*capacity=*/2);
+  run(op);
+  EXPECT_THAT(op.counts.to_vector<int>(), ::testing::ElementsAre(2, 3, 1, 0)) << "those that are left out count";
+  EXPECT_THAT(op.row.to_vector<int>(), ::testing::ElementsAre(8, 1, 9, 16, 0, -1));
+  EXPECT_THAT(op.pair.flat(8, 11).to_vector<int>(), ::testing::ElementsAre(0, 2, -1));
+}
+
+TEST_F(MoeKernels, grouping_has_the_bits_of_the_reference_for_any_choice) {
+  for (const int64_t tokens : {0, 1, 7, 300}) {
+    for (const int64_t capacity : {0, 1, 20}) {
+      for (const int64_t limit : {int64_t{1}, kExperts}) {  // all choose one expert, or any
+        const Tensor experts = random_ids(*memory_, {tokens, 3}, limit, static_cast<uint64_t>(tokens));
+        const GroupByExpert op = grouping(experts, kExperts, capacity),
+                            expected = grouping(experts, kExperts, capacity);
+        run(op);
+        reference::run(expected);
+        expect_same_bits(op.counts, expected.counts);
+        expect_same_bits(op.row, expected.row);
+        expect_same_bits(op.token, expected.token);
+        expect_same_bits(op.pair, expected.pair);
+      }
+    }
+  }
+}
+
 TEST_F(MoeKernels, rows_are_gathered_and_combined_as_the_reference_does) {
   for_each_instruction_set([&] {
     for (const DType dtype : kCpuDTypes) {
@@ -230,6 +280,10 @@ TEST_F(MoeKernels, arguments_that_do_not_fit_are_errors) {
   EXPECT_THROW(run(GatherRows{logits, index, empty({2, 6}, DType::f32)}), Error);
   EXPECT_THROW(run(CombineRows{logits, index, empty({1, 6}, DType::f32)}), Error);
   EXPECT_THROW(run(ScaleRows{logits, of<float>({1, 2}), logits}), ShapeError);
+  EXPECT_THROW(run(grouping(of<int32_t>({0, 4}).reshape({1, 2}), 4, 0)), Error);
+  GroupByExpert narrow = grouping(of<int32_t>({0, 3}).reshape({1, 2}), 4, 0);
+  narrow.token = narrow.pair = empty({8}, DType::i32);  // two experts may need 16
+  EXPECT_THROW(run(narrow), ShapeError);
   EXPECT_THROW(run(ClampedSwiglu{random({2, 5}, DType::f32, 1), logits}), ShapeError);
 }
 

@@ -1,6 +1,6 @@
 #include "nought/kernels/work.h"
 
-#include "support/kernel_test.h"
+#include "support/operation_samples.h"
 
 namespace nought {
 namespace {
@@ -40,6 +40,54 @@ TEST_F(WorkOf, what_an_update_reads_and_writes_counts_twice) {
   const Tensor state = empty({10}, DType::f32), gradient = empty({10}, DType::bf16);
   EXPECT_EQ(work_of(Adam{.parameter = state, .exp_avg = state, .exp_avg_sq = state, .gradient = gradient}).bytes,
             2 * 3 * 40 + 20);
+}
+
+TEST_F(WorkOf, rows_that_ids_name_count_and_the_rest_of_the_table_does_not) {
+  const Tensor table = empty({1000, 4}, DType::bf16), ids = empty({5}, DType::i32), out = empty({5, 4}, DType::bf16);
+  EXPECT_EQ(work_of(Embedding{.table = table, .ids = ids, .out = out}).bytes, 2 * 20 + 4 * 5 + 2 * 20);
+  EXPECT_EQ(work_of(Embedding{.table = table, .ids = ids, .out = out, .accumulate = true}).bytes,
+            2 * 20 + 4 * 5 + 2 * 2 * 20);
+  EXPECT_EQ(work_of(GatherRows{.x = table, .index = ids, .out = out}).bytes, 2 * 20 + 4 * 5 + 2 * 20);
+  const Tensor two = empty({5, 2}, DType::i32), weights = empty({5, 2}, DType::f32);
+  EXPECT_EQ(work_of(CombineRows{.x = table, .index = two, .out = out, .weights = weights}).bytes,
+            2 * 40 + 4 * 10 + 4 * 10 + 2 * 20);
+}
+
+TEST_F(WorkOf, a_tables_gradient_is_written_whole_or_added_to_where_ids_are) {
+  const Tensor d_out = empty({5, 4}, DType::bf16), ids = empty({5}, DType::i32), wide = empty({1000, 4}, DType::f32);
+  EXPECT_EQ(work_of(EmbeddingBackward{.d_out = d_out, .ids = ids, .d_table = wide}).bytes, 2 * 20 + 4 * 5 + 4 * 4000);
+  EXPECT_EQ(work_of(EmbeddingBackward{.d_out = d_out, .ids = ids, .d_table = wide, .accumulate = true}).bytes,
+            2 * 20 + 4 * 5 + 2 * 4 * 20);
+}
+
+TEST_F(WorkOf, heads_count_what_they_cover_of_a_wider_row) {
+  const Heads heads{.base = empty({3, 100}, DType::f32), .token_stride = 100};
+  CopyHeads copy{.from = heads, .to = heads, .tokens = 3, .num_heads = 2, .head_dim = 4};
+  EXPECT_EQ(work_of(copy).bytes, 4 * (24 + 24));
+  copy.broadcast = copy.accumulate = true;
+  EXPECT_EQ(work_of(copy).bytes, 4 * (12 + 2 * 24));
+  const Tensor table = empty({50, 1}, DType::f32), positions = empty({3}, DType::i32);
+  const Rope rope{
+      .x = heads, .cos = table, .sin = table, .positions = positions, .num_heads = 2, .head_dim = 4, .rotary_dim = 2};
+  EXPECT_EQ(work_of(rope).bytes, 2 * 4 * 12 + 4 * 3);
+}
+
+TEST_F(WorkOf, logits_count_twice_where_their_gradient_takes_their_place) {
+  CrossEntropy op{
+      .logits = empty({3, 5}, DType::bf16), .targets = empty({3}, DType::i32), .loss = empty({3}, DType::f32)};
+  EXPECT_EQ(work_of(op).bytes, 2 * 15 + 4 * 3 + 4 * 3);
+  op.gradient = true;
+  EXPECT_EQ(work_of(op).bytes, 2 * 2 * 15 + 4 * 3 + 4 * 3);
+}
+
+TEST_F(WorkOf, only_products_and_attentions_count_floating_point_operations) {
+  std::vector<std::string> counted;
+  test::for_each_sample(*memory_, [&](const auto& op) {
+    const Work work = work_of(op);
+    EXPECT_GT(work.bytes, 0) << operation_name(op);
+    if (work.flops > 0) counted.emplace_back(operation_name(op));
+  });
+  EXPECT_EQ(counted, (std::vector<std::string>{"MatMul", "Attention", "AttentionBackward"}));
 }
 
 }  // namespace

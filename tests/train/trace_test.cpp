@@ -71,6 +71,12 @@ TEST(Trace, has_every_operation_and_collective_of_every_rank_on_its_stream) {
     if (category == "collective") {
       EXPECT_GT(event.at("args").at("bytes").get<int64_t>(), 0);
     }
+    if (event.at("name") == "Attention") {
+      EXPECT_EQ(event.at("args").at("arguments"),
+                "q 8 rows in f32[8, 48], k 8 rows in f32[8, 48], v 8 rows in f32[8, 48], out f32[1, 8, 16], "
+                "lse f32[1, 2, 8], batch 1, q_length 8, k_length 8, num_heads 2, num_kv_heads 2, head_dim 8, scale "
+                "0.35355339059327373, causal, window 0, softcap 0, v_head_dim 0");
+    }
   }
   EXPECT_EQ(names, (std::set<std::string>{"rank 0", "rank 1", "compute", "communication"}));
   for (int rank = 0; rank < kRanks; ++rank) {

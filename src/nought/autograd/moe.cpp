@@ -1,11 +1,11 @@
 #include "nought/autograd/moe.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
 #include "nought/autograd/detail.h"
 #include "nought/comm/mesh.h"
+#include "nought/kernels/grouping.h"
 
 namespace nought {
 
@@ -184,9 +184,7 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
   if (log) {
     RouterLog::Layer& record = log->layer(layer);
     record.tokens = tokens;
-    record.probability_sums = sums.to_vector<double>();
-    record.load.assign(static_cast<size_t>(num_experts), 0);
-    for (const int32_t e : experts.span<int32_t>()) ++record.load[static_cast<size_t>(e)];
+    record.probability_sums = context.to_host<double>(sums);
   }
   const Var out =
       tape.record(weights, [logits, rule, choice_bias, experts, log](Gradients& gradients, const Tensor& d_weights) {
@@ -222,47 +220,19 @@ Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<Router
   });
 }
 
-namespace {
-
-/// At most 1/16 more rows than tokens, and at most 16 sizes from one power of two to the next.
-int64_t padded_rows(int64_t tokens) {
-  if (tokens == 0) return 0;
-  return round_up(tokens,
-                  std::max<int64_t>(8, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens))) / 16));
-}
-
-}  // namespace
-
 ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_t num_experts, int64_t capacity) {
-  const int64_t tokens = experts.dim(0), top_k = experts.dim(1);
-  const int32_t* expert = experts.data<int32_t>();
-  std::vector<int64_t> count(static_cast<size_t>(num_experts));
-  for (int64_t pair = 0; pair < tokens * top_k; ++pair) ++count[static_cast<size_t>(expert[pair])];
+  const int64_t most = most_rows(experts.numel(), num_experts, capacity);
+  const Tensor counts = context.empty({num_experts}, DType::i32, Category::workspace);
+  const Tensor token = context.empty({most}, DType::i32), pair = context.empty({most}, DType::i32);
   ExpertRows rows;
-  std::vector<int64_t> next, end;
-  for (const int64_t chosen : count) {
-    const int64_t taken = capacity > 0 ? std::min(chosen, capacity) : chosen, begin = rows.rows();
-    rows.dropped += chosen - taken;
-    rows.blocks.push_back({begin, begin + padded_rows(taken)});
-    next.push_back(begin);
-    end.push_back(begin + taken);
-  }
-  rows.row = context.empty({tokens, top_k}, DType::i32);
-  rows.token = context.empty({rows.rows()}, DType::i32);
-  rows.pair = context.empty({rows.rows()}, DType::i32);
-  std::fill_n(rows.token.data<int32_t>(), rows.rows(), -1);
-  std::fill_n(rows.pair.data<int32_t>(), rows.rows(), -1);
-  for (int64_t k = 0; k < top_k; ++k) {
-    for (int64_t t = 0; t < tokens; ++t) {
-      const int64_t pair = t * top_k + k;
-      const auto e = static_cast<size_t>(expert[pair]);
-      const int64_t row = next[e] < end[e] ? next[e]++ : -1;
-      rows.row.data<int32_t>()[pair] = static_cast<int32_t>(row);
-      if (row < 0) continue;
-      rows.token.data<int32_t>()[row] = static_cast<int32_t>(t);
-      rows.pair.data<int32_t>()[row] = static_cast<int32_t>(pair);
-    }
-  }
+  rows.row = context.empty(experts.shape(), DType::i32);
+  context.run(GroupByExpert{
+      .experts = experts, .counts = counts, .row = rows.row, .token = token, .pair = pair, .capacity = capacity});
+  rows.load = context.to_host<int64_t>(counts);
+  rows.blocks = expert_blocks<int64_t>(rows.load, capacity);
+  for (const int64_t chosen : rows.load) rows.dropped += chosen - taken_choices(chosen, capacity);
+  rows.token = token.flat(0, rows.rows());
+  rows.pair = pair.flat(0, rows.rows());
   return rows;
 }
 

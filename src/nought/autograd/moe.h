@@ -76,7 +76,8 @@ struct Routing {
   Tensor experts;  // [tokens, top_k] i32
   Var weights;     // [tokens, top_k] f32
 };
-/// choice_bias may be undefined; its gradient is 0. `log` may be null. Whatever the log's auxiliary scale is when the
+/// choice_bias may be undefined; its gradient is 0. `log` may be null; the layer's tokens and probabilities are written
+/// to it (load and dropped are known when the tokens are grouped). Whatever the log's auxiliary scale is when the
 /// backward walk comes here is added to the gradient of the logits.
 Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
               const std::shared_ptr<RouterLog>& log, int64_t layer);
@@ -87,16 +88,16 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
 Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double weight,
                        double coefficient, double gradient_scale, Communicator& ranks);
 
-/// The rows of tokens sorted by expert: each expert's rows are one contiguous block, padded to a size that few other
-/// blocks have (so that few products are compiled).
+/// The rows of tokens sorted by expert (GroupByExpert of kernels/ops.h): each expert's rows are one contiguous block.
 struct ExpertRows {
   Tensor token, pair;            // [rows] i32: the token, and the place in [tokens * top_k]; -1 for padding
   Tensor row;                    // [tokens, top_k] i32; -1 for a dropped choice
-  std::vector<Interval> blocks;  // of each expert
+  std::vector<Interval> blocks;  // The block of each expert, padding included.
+  std::vector<int64_t> load;     // The tokens that chose each expert, dropped ones included.
   int64_t dropped = 0;
   int64_t rows() const { return blocks.empty() ? 0 : blocks.back().end; }
 };
-/// A counting sort by expert, then place among the token's choices, then token. capacity 0: unlimited.
+/// Runs GroupByExpert and waits for its counts, which say where the blocks lie. capacity 0: unlimited.
 ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_t num_experts, int64_t capacity);
 
 /// The weights of all experts. out_in: gate_up [E, 2F, H], down [E, H, F]; in_out: [E, H, 2F] and [E, F, H]. Biases,

@@ -5,6 +5,20 @@
 #include "nought/base/math.h"
 
 namespace nought {
+
+void OperandChecks::operator()(const Operand& operand) {
+  const Tensor& tensor = operand.tensor;
+  if (!tensor.defined()) {
+    require<ShapeError>(operand.use.is_optional, "{}: {} is undefined", operation_, operand.name);
+    return;
+  }
+  const Pool pool = tensor.buffer()->pool();
+  if (first_.empty()) first_ = operand.name, pool_ = pool;
+  require<DeviceError>(pool != Pool::file, "{}: {} lies in a file, expected memory", operation_, operand.name);
+  require<DeviceError>(pool == pool_, "{}: {} lies in {} memory, but {} in {} memory", operation_, operand.name,
+                       name_of(pool), first_, name_of(pool_));
+}
+
 namespace {
 
 /// An argument of an operation and the names to blame it by.
@@ -13,16 +27,12 @@ struct Argument {
   const Tensor& tensor;
 };
 
-void check_defined(const Argument& a) { require<ShapeError>(a.tensor.defined(), "{}: {} is undefined", a.op, a.name); }
-
 void check_float(const Argument& a) {
-  check_defined(a);
   require<ShapeError>(is_float(a.tensor.dtype()), "{}: {} is {}, expected a floating-point dtype", a.op, a.name,
                       a.tensor);
 }
 
 void check_dtype(const Argument& a, DType dtype) {
-  check_defined(a);
   require<ShapeError>(a.tensor.dtype() == dtype, "{}: {} is {}, expected dtype {}", a.op, a.name, a.tensor,
                       name_of(dtype));
 }
@@ -32,17 +42,16 @@ void check_size(const Argument& a, int64_t numel) {
                       a.tensor.numel(), numel);
 }
 
-void check(const Argument& a, DType dtype, int64_t numel) {
+void check_tensor(const Argument& a, DType dtype, int64_t numel) {
   check_dtype(a, dtype);
   check_size(a, numel);
 }
 
 /// Same dtype and number of elements as `model`.
-void check_like(const Argument& a, const Tensor& model) { check(a, model.dtype(), model.numel()); }
+void check_like(const Argument& a, const Tensor& model) { check_tensor(a, model.dtype(), model.numel()); }
 
 /// A gradient that may be kept wider than what it is the gradient of.
 void check_gradient(const Argument& a, DType dtype, int64_t numel) {
-  check_defined(a);
   require<ShapeError>(a.tensor.dtype() == dtype || a.tensor.dtype() == DType::f32, "{}: {} is {}, expected {} or f32",
                       a.op, a.name, a.tensor, name_of(dtype));
   check_size(a, numel);
@@ -57,7 +66,7 @@ void check_matrix(const Argument& a) {
 /// Statistics of rows are kept in the type that sums run in.
 DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-void check_statistics(const Argument& a, const Tensor& x) { check(a, statistics_dtype(x.dtype()), x.rows()); }
+void check_statistics(const Argument& a, const Tensor& x) { check_tensor(a, statistics_dtype(x.dtype()), x.rows()); }
 
 void check_ids(std::string_view op, const Tensor& ids, int64_t table_rows, std::string_view what) {
   const int32_t* id = ids.data<int32_t>();
@@ -85,101 +94,100 @@ void check_gated(std::string_view op, const Tensor& gate_up, const Tensor& y, st
   check_matrix({op, "gate_up", gate_up});
   require<ShapeError>(gate_up.dim(-1) % 2 == 0, "{}: gate_up is {}, expected an even last dimension [gate | up]", op,
                       gate_up);
-  check({op, y_name, y}, gate_up.dtype(), gate_up.numel() / 2);
+  check_tensor({op, y_name, y}, gate_up.dtype(), gate_up.numel() / 2);
 }
 
 }  // namespace
 
-void check(const SumRows& op) {
+void check_shapes(const SumRows& op) {
   check_matrix({"SumRows", "x", op.x});
   check_gradient({"SumRows", "out", op.out}, op.x.dtype(), op.x.dim(-1));
 }
 
-void check(const Add& op) {
+void check_shapes(const Add& op) {
   check_float({"Add", "a", op.a});
   check_like({"Add", "b", op.b}, op.a);
   check_like({"Add", "out", op.out}, op.a);
 }
 
-void check(const Scale& op) { check_float({"Scale", "x", op.x}); }
+void check_shapes(const Scale& op) { check_float({"Scale", "x", op.x}); }
 
-void check(const Fill& op) { check_float({"Fill", "x", op.x}); }
+void check_shapes(const Fill& op) { check_float({"Fill", "x", op.x}); }
 
-void check(const Cast& op) {
+void check_shapes(const Cast& op) {
   check_float({"Cast", "x", op.x});
   check_float({"Cast", "y", op.y});
   check_size({"Cast", "y", op.y}, op.x.numel());
 }
 
-void check(const AddTo& op) {
+void check_shapes(const AddTo& op) {
   check_float({"AddTo", "x", op.x});
   check_float({"AddTo", "into", op.into});
   check_size({"AddTo", "into", op.into}, op.x.numel());
 }
 
-void check(const SumTensors& op) {
+void check_shapes(const SumTensors& op) {
   require<ShapeError>(!op.inputs.empty(), "SumTensors: no inputs, expected at least one");
-  check_defined({"SumTensors", "out", op.out});
   for (const Tensor& input : op.inputs) check_like({"SumTensors", "an input", input}, op.out);
 }
 
-void check(const Activate& op) {
+void check_shapes(const Activate& op) {
   check_float({"Activate", "x", op.x});
   check_like({"Activate", "y", op.y}, op.x);
 }
 
-void check(const ActivateBackward& op) {
+void check_shapes(const ActivateBackward& op) {
   check_float({"ActivateBackward", "x", op.x});
   check_like({"ActivateBackward", "dy", op.dy}, op.x);
   check_like({"ActivateBackward", "dx", op.dx}, op.x);
 }
 
-void check(const GatedActivate& op) { check_gated("GatedActivate", op.gate_up, op.y, "y"); }
+void check_shapes(const GatedActivate& op) { check_gated("GatedActivate", op.gate_up, op.y, "y"); }
 
-void check(const GatedActivateBackward& op) {
+void check_shapes(const GatedActivateBackward& op) {
   check_gated("GatedActivateBackward", op.gate_up, op.dy, "dy");
   check_like({"GatedActivateBackward", "d_gate_up", op.d_gate_up}, op.gate_up);
 }
 
-void check(const Softcap& op) {
+void check_shapes(const Softcap& op) {
   check_float({"Softcap", "x", op.x});
   require<ShapeError>(op.cap > 0, "Softcap: cap is {}, expected a positive number", op.cap);
 }
 
-void check(const SoftcapBackward& op) {
+void check_shapes(const SoftcapBackward& op) {
   check_float({"SoftcapBackward", "y", op.y});
   check_like({"SoftcapBackward", "d", op.d}, op.y);
   require<ShapeError>(op.cap > 0, "SoftcapBackward: cap is {}, expected a positive number", op.cap);
 }
 
-void check(const RmsNorm& op) {
+void check_shapes(const RmsNorm& op) {
   check_matrix({"RmsNorm", "x", op.x});
-  check({"RmsNorm", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
+  check_tensor({"RmsNorm", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
   check_like({"RmsNorm", "y", op.y}, op.x);
   check_statistics({"RmsNorm", "rstd", op.rstd}, op.x);
 }
 
-void check(const RmsNormBackward& op) {
+void check_shapes(const RmsNormBackward& op) {
   check_matrix({"RmsNormBackward", "x", op.x});
-  check({"RmsNormBackward", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
+  check_tensor({"RmsNormBackward", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
   check_statistics({"RmsNormBackward", "rstd", op.rstd}, op.x);
   check_like({"RmsNormBackward", "dy", op.dy}, op.x);
   check_like({"RmsNormBackward", "dx", op.dx}, op.x);
   check_gradient({"RmsNormBackward", "d_weight", op.d_weight}, op.x.dtype(), op.x.dim(-1));
 }
 
-void check(const LayerNorm& op) {
+void check_shapes(const LayerNorm& op) {
   check_matrix({"LayerNorm", "x", op.x});
-  check({"LayerNorm", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
-  check({"LayerNorm", "bias", op.bias}, op.x.dtype(), op.x.dim(-1));
+  check_tensor({"LayerNorm", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
+  check_tensor({"LayerNorm", "bias", op.bias}, op.x.dtype(), op.x.dim(-1));
   check_like({"LayerNorm", "y", op.y}, op.x);
   check_statistics({"LayerNorm", "mean", op.mean}, op.x);
   check_statistics({"LayerNorm", "rstd", op.rstd}, op.x);
 }
 
-void check(const LayerNormBackward& op) {
+void check_shapes(const LayerNormBackward& op) {
   check_matrix({"LayerNormBackward", "x", op.x});
-  check({"LayerNormBackward", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
+  check_tensor({"LayerNormBackward", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
   check_statistics({"LayerNormBackward", "mean", op.mean}, op.x);
   check_statistics({"LayerNormBackward", "rstd", op.rstd}, op.x);
   check_like({"LayerNormBackward", "dy", op.dy}, op.x);
@@ -188,14 +196,14 @@ void check(const LayerNormBackward& op) {
   check_gradient({"LayerNormBackward", "d_bias", op.d_bias}, op.x.dtype(), op.x.dim(-1));
 }
 
-void check(const Embedding& op) {
+void check_shapes(const Embedding& op) {
   check_matrix({"Embedding", "table", op.table});
   check_dtype({"Embedding", "ids", op.ids}, DType::i32);
-  check({"Embedding", "out", op.out}, op.table.dtype(), op.ids.numel() * op.table.dim(-1));
+  check_tensor({"Embedding", "out", op.out}, op.table.dtype(), op.ids.numel() * op.table.dim(-1));
   check_ids("Embedding", op.ids, op.table.rows(), "id");
 }
 
-void check(const EmbeddingBackward& op) {
+void check_shapes(const EmbeddingBackward& op) {
   check_matrix({"EmbeddingBackward", "d_out", op.d_out});
   check_dtype({"EmbeddingBackward", "ids", op.ids}, DType::i32);
   check_size({"EmbeddingBackward", "ids", op.ids}, op.d_out.rows());
@@ -206,21 +214,21 @@ void check(const EmbeddingBackward& op) {
   check_ids("EmbeddingBackward", op.ids, op.d_table.rows(), "id");
 }
 
-void check(const CopyHeads& op) {
+void check_shapes(const CopyHeads& op) {
   check_float({"CopyHeads", "from", op.from.base});
   check_dtype({"CopyHeads", "to", op.to.base}, op.from.base.dtype());
   check_heads("CopyHeads", op.from, op.tokens, op.broadcast ? 1 : op.num_heads, op.head_dim);
   check_heads("CopyHeads", op.to, op.tokens, op.num_heads, op.head_dim);
 }
 
-void check(const SumHeads& op) {
+void check_shapes(const SumHeads& op) {
   check_float({"SumHeads", "from", op.from.base});
   check_dtype({"SumHeads", "to", op.to.base}, op.from.base.dtype());
   check_heads("SumHeads", op.from, op.tokens, op.num_heads, op.head_dim);
   check_heads("SumHeads", op.to, op.tokens, 1, op.head_dim);
 }
 
-void check(const Rope& op) {
+void check_shapes(const Rope& op) {
   const Tensor& base = op.x.base;
   check_float({"Rope", "x", base});
   require<ShapeError>(op.rotary_dim > 0 && op.rotary_dim % 2 == 0 && op.rotary_dim <= op.head_dim,
@@ -237,11 +245,11 @@ void check(const Rope& op) {
   check_ids("Rope", op.positions, op.cos.rows(), "position");
 }
 
-void check(const CrossEntropy& op) {
+void check_shapes(const CrossEntropy& op) {
   check_matrix({"CrossEntropy", "logits", op.logits});
-  check({"CrossEntropy", "targets", op.targets}, DType::i32, op.logits.rows());
+  check_tensor({"CrossEntropy", "targets", op.targets}, DType::i32, op.logits.rows());
   check_statistics({"CrossEntropy", "loss", op.loss}, op.logits);
-  if (op.weights.defined()) check({"CrossEntropy", "weights", op.weights}, DType::f32, op.logits.rows());
+  if (op.weights.defined()) check_tensor({"CrossEntropy", "weights", op.weights}, DType::f32, op.logits.rows());
   const int32_t* target = op.targets.data<int32_t>();
   const int64_t vocab = op.logits.dim(-1);
   for (int64_t i = 0; i < op.targets.numel(); ++i) {
@@ -272,76 +280,76 @@ template <class Op>
 void check_code(std::string_view name, const Op& op) {
   check_dtype({name, "x", op.x}, DType::f32);
   require<ShapeError>(op.block > 0, "{}: block is {}, expected > 0", name, op.block);
-  check({name, "codes", op.codes}, DType::u8, op.x.numel());
-  check({name, "scales", op.scales}, DType::f32, ceil_div(op.x.numel(), op.block));
+  check_tensor({name, "codes", op.codes}, DType::u8, op.x.numel());
+  check_tensor({name, "scales", op.scales}, DType::f32, ceil_div(op.x.numel(), op.block));
 }
 
 }  // namespace
 
-void check(const Adam& op) {
+void check_shapes(const Adam& op) {
   check_update("Adam", op);
   check_like({"Adam", "exp_avg", op.exp_avg}, op.parameter);
   check_like({"Adam", "exp_avg_sq", op.exp_avg_sq}, op.parameter);
 }
 
-void check(const Sgd& op) {
+void check_shapes(const Sgd& op) {
   check_update("Sgd", op);
   if (op.momentum_buffer) check_like({"Sgd", "momentum_buffer", op.momentum_buffer}, op.parameter);
 }
 
-void check(const Adagrad& op) {
+void check_shapes(const Adagrad& op) {
   check_update("Adagrad", op);
   check_like({"Adagrad", "sum", op.sum}, op.parameter);
 }
 
-void check(const Lion& op) {
+void check_shapes(const Lion& op) {
   check_update("Lion", op);
   check_like({"Lion", "exp_avg", op.exp_avg}, op.parameter);
 }
 
-void check(const LambDirection& op) {
+void check_shapes(const LambDirection& op) {
   check_update("LambDirection", op);
   check_like({"LambDirection", "exp_avg", op.exp_avg}, op.parameter);
   check_like({"LambDirection", "exp_avg_sq", op.exp_avg_sq}, op.parameter);
   check_like({"LambDirection", "direction", op.direction}, op.parameter);
 }
 
-void check(const MomentumDirection& op) {
+void check_shapes(const MomentumDirection& op) {
   check_dtype({"MomentumDirection", "momentum_buffer", op.momentum_buffer}, DType::f32);
   check_float({"MomentumDirection", "gradient", op.gradient});
   check_size({"MomentumDirection", "gradient", op.gradient}, op.momentum_buffer.numel());
   check_like({"MomentumDirection", "direction", op.direction}, op.momentum_buffer);
 }
 
-void check(const ApplyDirection& op) {
+void check_shapes(const ApplyDirection& op) {
   check_update("ApplyDirection", op);
   check_like({"ApplyDirection", "direction", op.direction}, op.parameter);
 }
 
-void check(const Quantize8& op) { check_code("Quantize8", op); }
-void check(const Dequantize8& op) { check_code("Dequantize8", op); }
+void check_shapes(const Quantize8& op) { check_code("Quantize8", op); }
+void check_shapes(const Dequantize8& op) { check_code("Dequantize8", op); }
 
-void check(const RoundStochastic& op) {
+void check_shapes(const RoundStochastic& op) {
   check_dtype({"RoundStochastic", "x", op.x}, DType::f32);
   check_float({"RoundStochastic", "y", op.y});
   require<ShapeError>(size_of(op.y.dtype()) == 2, "RoundStochastic: y is {}, expected bf16 or f16", op.y);
   check_size({"RoundStochastic", "y", op.y}, op.x.numel());
 }
 
-void check(const RoundFp8& op) {
+void check_shapes(const RoundFp8& op) {
   check_float({"RoundFp8", "x", op.x});
   check_like({"RoundFp8", "y", op.y}, op.x);
   require(op.scale > 0, "RoundFp8: the scale is {}, expected more than 0", op.scale);
 }
 
-void check(const AbsMax& op) {
+void check_shapes(const AbsMax& op) {
   check_float({"AbsMax", "x", op.x});
-  check({"AbsMax", "out", op.out}, DType::f32, 1);
+  check_tensor({"AbsMax", "out", op.out}, DType::f32, 1);
 }
 
-void check(const SumSquares& op) {
+void check_shapes(const SumSquares& op) {
   check_float({"SumSquares", "x", op.x});
-  check({"SumSquares", "out", op.out}, DType::f64, 1);
+  check_tensor({"SumSquares", "out", op.out}, DType::f64, 1);
 }
 
 }  // namespace nought

@@ -1,48 +1,37 @@
-// Checks the arguments of every operation but the products (see check_products.h), once for every backend.
+// Checks the arguments of every operation, once for every backend.
 //
-// Each check throws a ShapeError that names the operation, the tensor, what it has and what it should have; indices
-// (token ids, targets, positions) that lie outside of their table throw an Error with the place and the value.
+// What visit() lists must be defined, unless it is optional, and lie in one pool of memory: that is checked by the
+// list. What shapes demand is checked by one check_shapes() per operation. A check throws an error that names the
+// operation, the tensor, what it has and what it should have. Indices (token ids, targets, positions) that lie outside
+// of their table throw an Error with the place and the value.
 #pragma once
 
 #include "nought/kernels/ops.h"
 
 namespace nought {
 
-void check(const SumRows& op);
-void check(const Add& op);
-void check(const Scale& op);
-void check(const Fill& op);
-void check(const Cast& op);
-void check(const AddTo& op);
-void check(const SumTensors& op);
-void check(const Activate& op);
-void check(const ActivateBackward& op);
-void check(const GatedActivate& op);
-void check(const GatedActivateBackward& op);
-void check(const Softcap& op);
-void check(const SoftcapBackward& op);
-void check(const RmsNorm& op);
-void check(const RmsNormBackward& op);
-void check(const LayerNorm& op);
-void check(const LayerNormBackward& op);
-void check(const Embedding& op);
-void check(const EmbeddingBackward& op);
-void check(const CopyHeads& op);
-void check(const SumHeads& op);
-void check(const Rope& op);
-void check(const CrossEntropy& op);
-void check(const Adam& op);
-void check(const Sgd& op);
-void check(const Adagrad& op);
-void check(const Lion& op);
-void check(const LambDirection& op);
-void check(const MomentumDirection& op);
-void check(const ApplyDirection& op);
-void check(const Quantize8& op);
-void check(const Dequantize8& op);
-void check(const RoundStochastic& op);
-void check(const RoundFp8& op);
-void check(const AbsMax& op);
-void check(const SumSquares& op);
+/// Checks operands one by one. ShapeError if one is undefined and not optional; DeviceError if it lies in a file, or in
+/// another pool than those before.
+class OperandChecks {
+ public:
+  explicit OperandChecks(std::string_view operation) : operation_(operation) {}
+  void operator()(const Operand& operand);
+
+ private:
+  std::string_view operation_, first_;  // The first operand that is defined,
+  Pool pool_ = Pool::device;            // and where it lies.
+};
+
+// ShapeError unless the shapes and dtypes of the operation's tensors fit together. Operands are defined.
+#define NOUGHT_CHECK(Op) void check_shapes(const Op& op);
+NOUGHT_OPERATIONS(NOUGHT_CHECK)
+#undef NOUGHT_CHECK
+
+/// Throws unless the operation can run.
+template <class Op>
+void check(const Op& op) {
+  for_each_operand(op, OperandChecks(operation_name(op)));
+  check_shapes(op);
+}
 
 }  // namespace nought

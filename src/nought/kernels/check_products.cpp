@@ -1,6 +1,6 @@
-#include "nought/kernels/check_products.h"
-
 #include <cmath>
+
+#include "nought/kernels/check.h"
 
 namespace nought {
 namespace {
@@ -10,20 +10,18 @@ struct Matrix {
 };
 
 Matrix fold(const Tensor& x, const char* name) {
-  require<ShapeError>(x.defined() && x.rank() >= 1, "MatMul needs {} as a matrix, got {}", name, x);
+  require<ShapeError>(x.rank() >= 1, "MatMul needs {} as a matrix, got {}", name, x);
   Matrix matrix{1, x.dim(-1)};
   for (int axis = 0; axis + 1 < x.rank(); ++axis) matrix.rows *= x.dim(axis);
   return matrix;
 }
 
 void require_tensor(const Tensor& x, int64_t numel, DType dtype, const char* name) {
-  require<ShapeError>(x.defined(), "Attention needs {}", name);
   require<ShapeError>(x.numel() == numel && x.dtype() == dtype, "Attention needs {} with {} elements of {}, got {}",
                       name, numel, name_of(dtype), x);
 }
 
 void require_heads(const Heads& x, int64_t tokens, int64_t num_heads, int64_t head_dim, DType dtype, const char* name) {
-  require<ShapeError>(x.base.defined(), "Attention needs {}", name);
   require<ShapeError>(x.base.dtype() == dtype, "Attention needs {} in {}, got {}", name, name_of(dtype), x.base);
   if (tokens == 0) return;
   const int64_t width = x.width(num_heads, head_dim);
@@ -70,33 +68,24 @@ void check_common(const Op& op) {
 
 }  // namespace
 
-int64_t AttentionShape::k_tokens() const {
-  int64_t end = spans.empty() ? batch * k_length : 0;
-  for (const AttentionSpan& span : spans) end = std::max(end, span.k_begin + span.k_length);
-  return end;
-}
-
-MatMulSizes check(const MatMul& op) {
+void check_shapes(const MatMul& op) {
   const Matrix a = fold(op.a, "a"), b = fold(op.b, "b"), c = fold(op.c, "c");
-  const MatMulSizes sizes{op.transpose_a ? a.columns : a.rows, op.transpose_b ? b.rows : b.columns,
-                          op.transpose_a ? a.rows : a.columns};
-  const int64_t b_k = op.transpose_b ? b.columns : b.rows;
-  require<ShapeError>(b_k == sizes.k && c.rows == sizes.m && c.columns == sizes.n,
-                      "MatMul cannot multiply {}{} by {}{} into {}", op.a, op.transpose_a ? "^T" : "", op.b,
-                      op.transpose_b ? "^T" : "", op.c);
+  const int64_t m = op.transpose_a ? a.columns : a.rows, n = op.transpose_b ? b.rows : b.columns;
+  const int64_t a_k = op.transpose_a ? a.rows : a.columns, b_k = op.transpose_b ? b.columns : b.rows;
+  require<ShapeError>(a_k == b_k && c.rows == m && c.columns == n, "MatMul cannot multiply {}{} by {}{} into {}", op.a,
+                      op.transpose_a ? "^T" : "", op.b, op.transpose_b ? "^T" : "", op.c);
   const DType dtype = op.a.dtype();
   require<ShapeError>(is_float(dtype) && op.b.dtype() == dtype,
                       "MatMul needs a and b of one float dtype, got {} and {}", op.a, op.b);
   require<ShapeError>(op.c.dtype() == dtype || op.c.dtype() == DType::f32, "MatMul of {} writes {} or f32, not {}",
                       name_of(dtype), name_of(dtype), op.c);
-  require<ShapeError>(!op.bias || (op.bias.numel() == sizes.n && op.bias.dtype() == dtype),
-                      "MatMul needs a bias of {} elements of {}, got {}", sizes.n, name_of(dtype), op.bias);
-  return sizes;
+  require<ShapeError>(!op.bias || (op.bias.numel() == n && op.bias.dtype() == dtype),
+                      "MatMul needs a bias of {} elements of {}, got {}", n, name_of(dtype), op.bias);
 }
 
-void check(const Attention& op) { check_common(op); }
+void check_shapes(const Attention& op) { check_common(op); }
 
-void check(const AttentionBackward& op) {
+void check_shapes(const AttentionBackward& op) {
   check_common(op);
   const AttentionShape& s = op.shape;
   const DType dtype = op.out.dtype();

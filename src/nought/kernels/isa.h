@@ -1,8 +1,8 @@
 // Isa: the instruction set that this process computes with.
 //
-// Design goals: own kernels, Highway's and oneDNN's obey one cap, so that a capped process computes, bit for bit, what
-// a process on a smaller CPU computes; instructions that the CPU lacks are refused before they are met. Non-goals: caps
-// for single operations; CPUs other than x86-64 (they are `baseline`).
+// Design goals: own kernels, Highway and oneDNN obey one cap, so that a capped process computes, bit for bit, what a
+// process on a smaller CPU computes; instructions that the CPU lacks are refused before they run. Non-goals: caps for
+// single operations; CPUs other than x86-64 (they are `baseline`).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace nought {
 
-/// Each includes those before it.
+/// Instruction sets. Each includes those before it.
 enum class Isa : uint8_t {
   baseline,      // SSE, or the vectors of another architecture
   avx2,          // with FMA, BMI2 and F16C
@@ -41,12 +41,11 @@ Isa isa();
 /// Caps isa() for the rest of the process. Call it before the first matrix product: oneDNN chooses once.
 void limit_isa(Isa most);
 
-/// Makes Highway and oneDNN obey NOUGHT_ISA, once, and gives back what it leaves them. For initialisers that run before
-/// main(): whatever kernel is called first finds the cap. A word that isa() refuses is no cap here.
+/// Makes Highway and oneDNN obey NOUGHT_ISA, once, and returns the set that it leaves them. Initialisers that run
+/// before main() call it, so that the first kernel finds the cap. A word that isa() refuses is no cap here.
 Isa cap_libraries_at_start();
 
-/// Whether bf16 matrices are multiplied by instructions of their own, which are faster than fp32's, rather than
-/// widened.
+/// Whether this process multiplies bf16 matrices by instructions for bf16. Where it does not, they are widened to fp32.
 inline bool has_bf16_units() { return isa() >= Isa::avx512_bf16; }
 /// DeviceError that says what is missing, unless has_bf16_units().
 void require_bf16_units();

@@ -1,24 +1,11 @@
-// The interface that every backend implements: one run() per operation of ops.h.
-//
-// To add an operation: its struct in ops.h, its line in NOUGHT_OPERATIONS, and the compiler lists what is missing.
+// Kernels: the interface that every backend implements, one run() per operation of ops.h. Context: what a rank computes
+// with.
 #pragma once
 
 #include <memory>
 
 #include "nought/kernels/ops.h"
 #include "nought/tensor/stream.h"
-
-// Every operation of ops.h, once: interfaces, backends and traces are generated from this list.
-// clang-format off
-#define NOUGHT_OPERATIONS(X)                                                                                      \
-  X(MatMul) X(SumRows) X(Add) X(Scale) X(Fill) X(Cast) X(AddTo) X(SumTensors) X(Activate) X(ActivateBackward)     \
-  X(GatedActivate) X(GatedActivateBackward) X(Softcap) X(SoftcapBackward) X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)       \
-  X(Embedding) X(EmbeddingBackward) X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward)            \
-  X(Route) X(RouteBackward) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows) X(ClampedSwiglu)                \
-  X(ClampedSwigluBackward)                                                                                        \
-  X(CrossEntropy) X(Adam) X(Sgd) X(Adagrad) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection)       \
-  X(Quantize8) X(Dequantize8) X(RoundStochastic) X(RoundFp8) X(AbsMax) X(SumSquares)
-// clang-format on
 
 namespace nought {
 
@@ -51,6 +38,14 @@ struct Context {
   }
   Tensor zeros(Shape shape, DType dtype, Category category = Category::activations) const {
     return Tensor::zeros(*memory, shape, dtype, category);
+  }
+  /// The tensor's elements converted to T, once all work before has written them. What is decided on the host by values
+  /// that kernels computed crosses here.
+  template <class T>
+  std::vector<T> to_host(const Tensor& tensor) const {
+    std::vector<T> values;
+    stream->submit([&] { values = tensor.to_vector<T>(); }).wait();
+    return values;
   }
   /// A context with fresh memory on the CPU kernels.
   static Context cpu() { return {Memory::create(), make_cpu_kernels()}; }

@@ -1,4 +1,4 @@
-// Tensors of normal values, as parameters start: fast, and the same bits as asking for each value alone.
+// Fills tensors with normal values, which parameters start with. The bits are those of asking for each value alone.
 #pragma once
 
 #include "nought/tensor/tensor.h"

@@ -1,4 +1,4 @@
-// How numbers become narrower where "to the nearest" is not all there is to say: at random, and to the 8-bit formats.
+// Rounding numbers to fewer bits: up or down at random, and to the grids of the 8-bit formats.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace nought {
 /// The grid of an 8-bit format.
 struct Fp8Format {
   int mantissa_bits;
-  int least_exponent;  // of normal values
+  int least_exponent;  // The exponent of the least normal value.
   float largest;
 
   static constexpr Fp8Format of(Fp8 format) {
@@ -28,8 +28,8 @@ inline uint16_t random_bits16(const Philox& block, uint64_t index) {
 }
 inline uint16_t random_bits16(uint64_t key, uint64_t index) { return random_bits16(philox(key, index / 8), index); }
 
-/// x rounded away from zero if the part that would be lost, in units of 2^-16 of a step, and `random` together make a
-/// step; else towards zero.
+/// x rounded to 16 bits. The part that rounding would lose is counted in units of 2^-16 of a step. If that part and
+/// `random` together make a step, x is rounded away from zero; else towards zero.
 inline bf16_t round_stochastic(float x, uint16_t random, bf16_t) {
   if (!std::isfinite(x)) return bf16_t(x);
   constexpr uint32_t kLargest = 0x7F7F;

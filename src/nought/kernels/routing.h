@@ -1,5 +1,5 @@
-// How one token chooses its experts, and the gradient of its weights: scalar code that all backends on the CPU share,
-// since a choice must not depend on the backend.
+// How one token chooses its experts, and the gradient of its weights. All backends on the CPU share this scalar code,
+// because a choice must not depend on the backend.
 #pragma once
 
 #include <algorithm>

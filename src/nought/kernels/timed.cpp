@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include <fmt/core.h>
-
+#include "nought/kernels/arguments.h"
 #include "nought/kernels/work.h"
 
 namespace nought {
@@ -11,14 +10,10 @@ namespace nought {
 namespace {
 
 template <class Op>
-std::string full_name(const char* name, const Op& /*op*/) {
+std::string full_name(const Op& op) {
+  std::string name(operation_name(op));
+  if constexpr (requires { op.label(); }) name += ' ' + op.label();
   return name;
-}
-
-std::string full_name(const char* name, const MatMul& op) {
-  const int64_t inner = op.transpose_a ? op.a.rows() : op.a.dim(-1), columns = op.c.dim(-1);
-  return fmt::format("{} {} x {} x {}{}{}", name, op.c.numel() / columns, columns, inner, op.transpose_a ? ", a'" : "",
-                     op.transpose_b ? ", b'" : "");
 }
 
 class TimedKernels final : public Kernels {
@@ -27,20 +22,20 @@ class TimedKernels final : public Kernels {
       : inner_(std::move(inner)), timeline_(std::move(timeline)) {}
   std::string_view name() const override { return inner_->name(); }
 #define NOUGHT_RUN(Op) \
-  void run(const Op& op, Stream& stream) override { timed(#Op, op, stream); }
+  void run(const Op& op, Stream& stream) override { timed(op, stream); }
   NOUGHT_OPERATIONS(NOUGHT_RUN)
 #undef NOUGHT_RUN
 
  private:
   template <class Op>
-  void timed(const char* name, const Op& op, Stream& stream) {
+  void timed(const Op& op, Stream& stream) {
     if (!timeline_->recording()) return inner_->run(op, stream);
     const Span::Clock::time_point begin = Span::Clock::now();
     inner_->run(op, stream);
     const Span::Clock::time_point end = Span::Clock::now();
     const Work work = work_of(op);
-    timeline_->add(
-        {SpanKind::operation, full_name(name, op), begin, end, static_cast<int64_t>(work.bytes), work.flops});
+    timeline_->add({SpanKind::operation, full_name(op), begin, end, static_cast<int64_t>(work.bytes), work.flops,
+                    arguments_of(op)});
   }
 
   std::shared_ptr<Kernels> inner_;

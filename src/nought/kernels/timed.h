@@ -6,8 +6,8 @@
 
 namespace nought {
 
-/// Runs `inner`, and records when each operation began and ended and its work_of(), while the timeline records. A
-/// product's name tells its shape, M x N x K, and which factors are read transposed: "MatMul 768 x 3072 x 4096, a'".
+/// Runs `inner`, and records when each operation began and ended, its work_of() and its arguments_of(), while the
+/// timeline records. An operation with a label() is named with it: "MatMul 768 x 3072 x 4096, a'".
 std::unique_ptr<Kernels> make_timed_kernels(std::shared_ptr<Kernels> inner, std::shared_ptr<Timeline> timeline);
 
 }  // namespace nought

@@ -2,7 +2,7 @@
 // operation has to move.
 #pragma once
 
-#include "nought/kernels/kernels.h"
+#include "nought/kernels/ops.h"
 
 namespace nought {
 
@@ -14,8 +14,13 @@ struct Work {
   Work& operator+=(const Work& other) { return flops += other.flops, bytes += other.bytes, *this; }
 };
 
-#define NOUGHT_WORK(Op) Work work_of(const Op& op);
-NOUGHT_OPERATIONS(NOUGHT_WORK)
-#undef NOUGHT_WORK
+/// By what visit() lists, and by flops() where the operation has it.
+template <class Op>
+Work work_of(const Op& op) {
+  Work work;
+  for_each_operand(op, [&](const Operand& operand) { work.bytes += operand.bytes_moved(); });
+  if constexpr (requires { op.flops(); }) work.flops = op.flops();
+  return work;
+}
 
 }  // namespace nought

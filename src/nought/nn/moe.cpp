@@ -68,7 +68,10 @@ Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& 
   const double share = static_cast<double>(x.value.rows() * rule_.top_k) / static_cast<double>(num_experts_);
   const auto capacity = static_cast<int64_t>(std::ceil(capacity_factor_ * share));
   const ExpertRows rows = group_by_expert(tape.context(), routing.experts, num_experts_, capacity);
-  if (log) log->layer(layer).dropped = rows.dropped;
+  if (log) {
+    RouterLog::Layer& record = log->layer(layer);
+    record.load = rows.load, record.dropped = rows.dropped;
+  }
   const Var y = run_experts(tape, x, routing.weights, rows, experts_, activation_);
   return shared_ ? add(tape, y, shared_expert(tape, x)) : y;
 }

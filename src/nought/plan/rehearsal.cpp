@@ -1,7 +1,5 @@
 #include "nought/plan/rehearsal.h"
 
-#include <type_traits>
-
 #include "nought/comm/stream_communicator.h"
 #include "nought/comm/window_sizes.h"
 
@@ -13,29 +11,16 @@ class CountingKernels final : public Kernels {
  public:
   explicit CountingKernels(Work& work) : work_(work) {}
   std::string_view name() const override { return "counting"; }
-#define NOUGHT_RUN(Op)                       \
-  void run(const Op& op, Stream&) override { \
-    work_ += work_of(op);                    \
-    write(op);                               \
-  }
+#define NOUGHT_RUN(Op) \
+  void run(const Op& op, Stream&) override { count(op); }
   NOUGHT_OPERATIONS(NOUGHT_RUN)
 #undef NOUGHT_RUN
 
  private:
   template <class Op>
-  void write(const Op&) {}
-  /// Every expert gets as many tokens as any other.
-  void write(const Route& op) {
-    const int64_t experts = op.logits.dim(-1);
-    int32_t* chosen = op.experts.data<int32_t>();
-    for (int64_t i = 0; i < op.experts.numel(); ++i) chosen[i] = static_cast<int32_t>(i % experts);
-  }
-  void write(const Fill& op) {
-    if (op.x.numel() != 1) return;
-    visit_float(op.x.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      *op.x.data<T>() = static_cast<T>(static_cast<std::conditional_t<sizeof(T) == 8, double, float>>(op.value));
-    });
+  void count(const Op& op) {
+    work_ += work_of(op);
+    if constexpr (requires { op.rehearse(); }) op.rehearse();
   }
 
   Work& work_;

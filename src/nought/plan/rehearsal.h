@@ -3,12 +3,13 @@
 #pragma once
 
 #include "nought/comm/communicator.h"
+#include "nought/kernels/kernels.h"
 #include "nought/kernels/work.h"
 
 namespace nought {
 
-/// Leaves every tensor as it is, but for what autograd reads back: Fill of one element, and Route, which spreads the
-/// tokens evenly. `work`, which is added to, outlives the kernels.
+/// Leaves every tensor as it is, but for what the host reads back: an operation whose results it reads has a rehearse()
+/// (kernels/operation.h). `work`, which is added to, outlives the kernels.
 std::unique_ptr<Kernels> make_counting_kernels(Work& work);
 
 /// Rank `rank` of `size` ranks whose messages go nowhere: traffic is counted, and what the MPI communicator shares

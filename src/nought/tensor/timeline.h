@@ -29,8 +29,9 @@ struct Span {
   SpanKind kind = SpanKind::phase;
   std::string name;
   Clock::time_point begin, end;
-  int64_t bytes = 0;  // of a collective's whole tensor; that an operation moves at least
-  double flops = 0;   // of an operation
+  int64_t bytes = 0;           // of a collective's whole tensor; that an operation moves at least
+  double flops = 0;            // of an operation
+  std::string arguments = {};  // of an operation: its tensors and parameters, in words
 
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };

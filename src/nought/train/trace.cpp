@@ -52,6 +52,7 @@ std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_p
                                  {"dur", microseconds(span.end - span.begin)}};
     if (span.bytes > 0) event["args"] = {{"bytes", span.bytes}};
     if (span.flops > 0) event["args"]["flops"] = span.flops;
+    if (!span.arguments.empty()) event["args"]["arguments"] = span.arguments;
     add(event);
   }
   return text;

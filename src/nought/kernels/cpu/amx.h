@@ -1,5 +1,6 @@
 // The AMX tiles of the CPU: whether this process may use them, a thread's session with them, and their twin in plain
-// arithmetic, which stands in for them in tests and which they have to agree with before anything is computed on them.
+// arithmetic. Tests use the twin where there is no AMX. AMX computes nothing before a product on it had the twin's
+// bits.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +17,11 @@ bool may_use_amx();
 /// Whether a product on AMX has the bits of its twin. Only where may_use_amx() and the CPU has AVX-512.
 bool amx_agrees_with_twin();
 
-/// The unit of isa().
+/// What isa() computes products of tiles on.
 TileUnit tile_unit();
 
-/// Rows and columns of C that one call computes, as two by two tiles, and what it takes of k at a time.
+/// One call computes kTileRows rows and kTileColumns columns of C, as two by two tiles, and takes kTileDepth of k at a
+/// time.
 inline constexpr int64_t kTileRows = 32, kTileColumns = 32, kTileDepth = 32;
 /// Elements of the left factor for kTileDepth of k: two tiles of [16 rows][kTileDepth].
 inline constexpr int64_t kLeftTiles = kTileRows * kTileDepth;
@@ -30,11 +32,11 @@ struct TileProduct {
   const bf16_t* a = nullptr;  // kLeftTiles for each depth
   const bf16_t* b = nullptr;  // pairs along k: a row of pairs begins b_stride elements behind the one before
   int64_t b_stride = 0;
-  int row_tiles = 2, column_tiles = 2;  // of 16; sums beyond are not written
-  float* sums = nullptr;                // aligned to 64 bytes
+  int row_tiles = 2, column_tiles = 2;  // Each has 16 rows or columns. Sums beyond them are not written.
+  float* sums = nullptr;                // Aligned to 64 bytes.
 };
 
-/// While it lives, the calling thread's tiles are set up for multiply(). Not to be nested.
+/// While it lives, the calling thread's tiles are set up for multiply(). Sessions must not be nested.
 class TileSession {
  public:
   explicit TileSession(TileUnit unit);
@@ -43,7 +45,7 @@ class TileSession {
   TileSession& operator=(const TileSession&) = delete;
 
   TileUnit unit() const { return unit_; }
-  /// Not for TileUnit::none.
+  /// The unit must not be TileUnit::none.
   void multiply(const TileProduct& product) const;
 
  private:

@@ -1,5 +1,6 @@
-// What both directions of attention are made of: rows widened to fp32, and products of small fp32 tiles. Compiled once
-// per target. Tiles are 64-byte aligned; their rows are padded with zeros to whole vectors and to groups of four.
+// What forward and backward attention share: rows widened to fp32, and products of small fp32 tiles. This file is
+// compiled once per target. Tiles are 64-byte aligned; their rows are padded with zeros to whole vectors and to groups
+// of four.
 #if defined(NOUGHT_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NOUGHT_KERNELS_CPU_ATTENTION_INL_H_
 #undef NOUGHT_KERNELS_CPU_ATTENTION_INL_H_
@@ -55,7 +56,7 @@ inline void load_keys(const AttentionRows& rows, const Heads& x, int64_t head_di
   std::fill(to + keys.size() * width, to + round_up(keys.size(), 4) * width, 0.0f);
 }
 
-/// Where the key/value head of a key lies, of a bf16 tensor.
+/// Where the key/value head of a key lies in a bf16 tensor.
 inline const bf16_t* head_of(const AttentionRows& rows, const Heads& x, int64_t head_dim, int64_t key) {
   return x.base.data<bf16_t>() + x.at(rows.key_token(key), rows.kv_head, head_dim);
 }
@@ -95,7 +96,7 @@ inline void cap_scores(float cap, int64_t columns, float* scores) {
     hn::Store(hn::Mul(limit, tanh(d, hn::Mul(hn::Load(d, scores + j), inverse))), d, scores + j);
 }
 
-/// 1 bits for the columns of the vector at `column` that lie in `range`.
+/// A mask with a 1 for each column of the vector at `column` that lies in `range`.
 HWY_INLINE hn::Mask<F32> columns_in(Interval range, int64_t column) {
   const F32 d;
   const auto index = hn::Iota(d, static_cast<float>(column));

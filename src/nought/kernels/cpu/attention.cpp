@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "nought/kernels/check.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/dot_tiles.h"
 #include "nought/kernels/cpu/scratch.h"

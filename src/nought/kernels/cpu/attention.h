@@ -5,8 +5,8 @@
 // and panels start at multiples of their sizes, so that no result depends on the number of threads.
 #pragma once
 
-#include "nought/kernels/check_products.h"
 #include "nought/kernels/cpu/gemm_bf16.h"
+#include "nought/kernels/ops/attention.h"
 
 namespace nought::cpu {
 
@@ -57,7 +57,7 @@ inline bool takes_dots(const AttentionShape& shape, DType dtype) {
   return dtype == DType::bf16 && has_bf16_units() && shape.head_dim % 2 == 0 && shape.value_dim() % 2 == 0;
 }
 
-/// One element of a float tensor: for a handful of values, such as one per head.
+/// One element of a float tensor. It is slow: use it for a handful of values, such as one per head.
 inline float element(const Tensor& x, int64_t i) {
   float value = 0;
   visit_float(x.dtype(), [&](auto tag) { value = static_cast<float>(x.data<typename decltype(tag)::type>()[i]); });

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "nought/kernels/check.h"
 #include "nought/kernels/cpu/attention.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/dot_tiles.h"

@@ -13,7 +13,7 @@ namespace nought::cpu {
 NOUGHT_OPERATIONS(NOUGHT_DECLARE)
 #undef NOUGHT_DECLARE
 
-/// Who multiplies large bf16 matrices on this machine, in words. ConfigError at a wrong NOUGHT_ISA (isa.h).
+/// What multiplies large bf16 matrices on this machine, in words. ConfigError if NOUGHT_ISA is wrong (isa.h).
 std::string_view bf16_products();
 
 }  // namespace nought::cpu

@@ -1,5 +1,5 @@
-// Products of the small bf16 tiles of attention into fp32, by AVX512-BF16 dot products or AMX. DeviceError unless
-// has_bf16_units().
+// Products of the small bf16 tiles of attention into fp32, by AVX512-BF16 dot products or AMX. They throw a DeviceError
+// unless has_bf16_units().
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace nought::cpu {
 /// Columns of the panels that the right factors are packed in (gemm_bf16_pack.h).
 inline constexpr int64_t kDotPanel = 64;
 
-/// Elements of a packed [k, columns].
+/// The number of elements of a packed [k, columns] factor.
 constexpr int64_t packed_tile(int64_t k, int64_t columns) { return packed_panel(k, round_up(columns, kDotPanel)); }
 
 /// c: [rows, columns] f32 [+]= a: [rows, k] times b: [k, columns], packed in panels of kDotPanel for packed_k >= k.
@@ -20,7 +20,7 @@ constexpr int64_t packed_tile(int64_t k, int64_t columns) { return packed_panel(
 void multiply_dots(const TileSession& session, const LeftFactor& a, const bf16_t* b, int64_t packed_k, int64_t k,
                    float* c, int64_t stride, int64_t rows, int64_t columns, bool accumulate);
 
-/// to: [rows, columns] = from, rounded; columns a multiple of 16.
+/// Rounds `from` to `to`. Both are [rows, columns]; columns is a multiple of 16.
 void round_tile(const float* from, int64_t rows, int64_t columns, int64_t stride, bf16_t* to);
 
 }  // namespace nought::cpu

@@ -5,9 +5,9 @@
 // rows or a short k (packing would cost more than it gains), other dtypes.
 #pragma once
 
-#include "nought/kernels/check_products.h"
 #include "nought/kernels/cpu/amx.h"
 #include "nought/kernels/isa.h"
+#include "nought/kernels/ops/matmul.h"
 
 namespace nought::cpu {
 
@@ -26,7 +26,7 @@ struct Bf16Product {
 
 /// Whether a product is large enough for it to pay.
 constexpr bool is_for_bf16_gemm(const MatMulSizes& sizes) { return sizes.m >= 16 && sizes.n >= 16 && sizes.k >= 128; }
-/// On `unit`, or by dot products where it is none. DeviceError unless has_bf16_units().
+/// Computes the product on `unit`, or by dot products if that is none. DeviceError unless has_bf16_units().
 void multiply(const Bf16Product& product, TileUnit unit);
 
 }  // namespace nought::cpu

@@ -20,7 +20,7 @@ struct TileOfSums {
   bf16_t* rounded = nullptr;
   const bf16_t* bias = nullptr;
   int64_t before_stride = 0, stride = 0;
-  int64_t columns = 0;      // of the tile that there are
+  int64_t columns = 0;      // The columns of the tile that C has.
   bool accumulate = false;  // adds to `rounded`
 
   /// The same rows from another column on.

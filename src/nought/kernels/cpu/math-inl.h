@@ -1,4 +1,4 @@
-// The functions of one variable that activations and the loss need, on vectors of fp32: compiled once per target.
+// The functions of one variable that activations and the loss need, on vectors of fp32. Compiled once per target.
 #if defined(NOUGHT_KERNELS_CPU_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NOUGHT_KERNELS_CPU_MATH_INL_H_
 #undef NOUGHT_KERNELS_CPU_MATH_INL_H_

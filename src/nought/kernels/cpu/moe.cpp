@@ -1,7 +1,8 @@
-#include "nought/kernels/check_moe.h"
+#include "nought/kernels/check.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/targets.h"
+#include "nought/kernels/grouping.h"
 #include "nought/kernels/reference/reference.h"
 #include "nought/kernels/routing.h"
 
@@ -168,6 +169,34 @@ void run(const RouteBackward& op) {
   check(op);
   parallel_rows(op.logits.dim(0), op.logits.dim(1),
                 [&](int64_t begin, int64_t end) { route_tokens_backward<float>(op, begin, end); });
+}
+
+// A counting sort on one thread: a few integers for each token.
+void run(const GroupByExpert& op) {
+  check(op);
+  const int64_t tokens = op.experts.dim(0), top_k = op.experts.dim(1);
+  const std::span<const int32_t> experts = op.experts.span<int32_t>();
+  const std::span<int32_t> counts = op.counts.span<int32_t>();
+  std::fill(counts.begin(), counts.end(), 0);
+  for (const int32_t e : experts) ++counts[static_cast<size_t>(e)];
+  const std::vector<Interval> blocks = expert_blocks<int32_t>(counts, op.capacity);
+  std::vector<int64_t> next(counts.size()), end(counts.size());
+  for (size_t e = 0; e < counts.size(); ++e)
+    next[e] = blocks[e].begin, end[e] = blocks[e].begin + taken_choices(counts[e], op.capacity);
+  int32_t *row = op.row.data<int32_t>(), *token = op.token.data<int32_t>(), *pair = op.pair.data<int32_t>();
+  std::fill_n(token, op.token.numel(), -1);
+  std::fill_n(pair, op.pair.numel(), -1);
+  for (int64_t k = 0; k < top_k; ++k) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t choice = t * top_k + k;
+      const auto e = static_cast<size_t>(experts[static_cast<size_t>(choice)]);
+      const int64_t place = next[e] < end[e] ? next[e]++ : -1;
+      row[choice] = static_cast<int32_t>(place);
+      if (place < 0) continue;
+      token[place] = static_cast<int32_t>(t);
+      pair[place] = static_cast<int32_t>(choice);
+    }
+  }
 }
 
 void run(const GatherRows& op) {

@@ -47,7 +47,7 @@ void parallel_for(int64_t count, int64_t work_per_item, int64_t grain, const Bod
   if (count > 0) body(int64_t{0}, count);
 }
 
-/// Elements [begin, end) of n: whole cache lines for every thread.
+/// Calls body(begin, end) for intervals that cover n elements. Every thread gets whole cache lines.
 template <class Body>
 void parallel_elements(int64_t n, const Body& body) {
   parallel_for(n, 1, 64, body);

@@ -21,7 +21,7 @@ constexpr int64_t bytes_for(int64_t elements) {
   return elements * static_cast<int64_t>(sizeof(T));
 }
 
-/// Bytes that all threads have lent, for whoever measures what a kernel takes.
+/// The bytes that all threads have lent. Tests measure with it what a kernel takes.
 class ScratchUse {
  public:
   static void add(int64_t bytes) {

@@ -79,7 +79,7 @@ HWY_INLINE void store(D d, hn::Vec<D> v, bf16_t* to) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
 }
 
-/// Stores two vectors, the one behind the other.
+/// Stores two vectors, one behind the other.
 template <class D>
 HWY_INLINE void store_two(D d, hn::Vec<D> first, hn::Vec<D> second, bf16_t* to) {
   if (kConvertsToBf16 && _kortestz_mask16_u8(subnormal_lanes(first), subnormal_lanes(second)) != 0) {

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "nought/kernels/check_products.h"
+#include "nought/kernels/check.h"
 #include "nought/kernels/reference/reference.h"
 
 namespace nought::reference {

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "nought/kernels/check_products.h"
+#include "nought/kernels/check.h"
 #include "nought/kernels/reference/reference.h"
 
 namespace nought::reference {
@@ -35,7 +35,8 @@ void multiply(const MatMul& op, const MatMulSizes& sizes) {
 }  // namespace
 
 void run(const MatMul& op) {
-  const MatMulSizes sizes = check(op);
+  check(op);
+  const MatMulSizes sizes = op.sizes();
   visit_float(op.a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (op.c.dtype() == dtype_of_v<T>) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
-#include "nought/kernels/check_moe.h"
+#include "nought/kernels/check.h"
+#include "nought/kernels/grouping.h"
 #include "nought/kernels/reference/loops.h"
 #include "nought/kernels/routing.h"
 
@@ -45,6 +46,30 @@ void run(const RouteBackward& op) {
   check(op);
   visit_logits(op.logits.dtype(),
                [&](auto tag) { route_tokens_backward<typename decltype(tag)::type>(op, 0, op.logits.dim(0)); });
+}
+
+void run(const GroupByExpert& op) {
+  check(op);
+  const int64_t tokens = op.experts.dim(0), top_k = op.experts.dim(1);
+  const int32_t* expert = op.experts.data<int32_t>();
+  int32_t *row = op.row.data<int32_t>(), *token = op.token.data<int32_t>(), *pair = op.pair.data<int32_t>();
+  for (const Tensor& index : {op.row, op.token, op.pair}) std::fill_n(index.data<int32_t>(), index.numel(), -1);
+  int64_t begin = 0;
+  for (int64_t e = 0; e < op.counts.numel(); ++e) {
+    int64_t count = 0;
+    for (int64_t k = 0; k < top_k; ++k) {
+      for (int64_t t = 0; t < tokens; ++t) {
+        const int64_t choice = t * top_k + k, place = begin + count;
+        if (expert[choice] != e) continue;
+        if (++count > taken_choices(count, op.capacity)) continue;
+        row[choice] = static_cast<int32_t>(place);
+        token[place] = static_cast<int32_t>(t);
+        pair[place] = static_cast<int32_t>(choice);
+      }
+    }
+    op.counts.data<int32_t>()[e] = static_cast<int32_t>(count);
+    begin += padded_rows(taken_choices(count, op.capacity));
+  }
 }
 
 void run(const GatherRows& op) {

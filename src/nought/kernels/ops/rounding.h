@@ -1,0 +1,84 @@
+// Tensors in fewer bits: 8-bit codes, stochastic rounding, the grids of the 8-bit float formats.
+#pragma once
+
+#include "nought/kernels/operation.h"
+
+namespace nought {
+
+/// Block-wise dynamic 8-bit codes (arXiv 2110.02861; the two maps are in kernels/dynamic_code.h): in each block of
+/// `block` elements, scale = the element of largest magnitude, sign included, and codes = the nearest values of the map
+/// to x / scale. So the largest element is exact, and quantizing what was dequantized changes nothing. x: [n] f32,
+/// codes: [n] u8, scales: [ceil(n / block)] f32. For the unsigned map x >= 0, and what is not 0 gets no code of 0: a
+/// second moment of 0 under a first one that is not would make a step without bounds.
+struct Quantize8 {
+  Tensor x, codes, scales;
+  int64_t block = 256;
+  bool is_signed = true;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("codes", codes, kWrites);
+    v("scales", scales, kWrites);
+    v("block", block);
+    v("is_signed", is_signed);
+  }
+};
+
+/// x = map[codes] * scale of the block.
+struct Dequantize8 {
+  Tensor codes, scales, x;
+  int64_t block = 256;
+  bool is_signed = true;
+
+  template <class V>
+  void visit(V& v) const {
+    v("codes", codes, kReads);
+    v("scales", scales, kReads);
+    v("x", x, kWrites);
+    v("block", block);
+    v("is_signed", is_signed);
+  }
+};
+
+/// y = x rounded to y's 16-bit float dtype, up or down at random, so that the mean is x (arXiv 2010.06192): element i
+/// draws number first + i of `key`. What y can hold stays as it is; a finite x stays finite. x: [n] f32.
+struct RoundStochastic {
+  Tensor x, y;
+  uint64_t key = 0;
+  int64_t first = 0;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("y", y, kWrites);
+    v("key", key);
+    v("first", first);
+  }
+};
+
+/// The two 8-bit formats of the OCP specification ("OFP8", 2023).
+enum class Fp8 : uint8_t {
+  e4m3,  // The largest value is 448; there is no infinity.
+  e5m2,  // The largest value is 57344.
+};
+std::string_view name_of(Fp8 format);
+
+/// y = x * scale on the grid of an 8-bit format, to the nearest and ties to even, times 1 / scale: what a product of
+/// 8-bit factors would read. Finite values saturate at the largest one. x, y: the same float dtype; with a power of two
+/// as scale every value of both formats is exact in bf16.
+struct RoundFp8 {
+  Tensor x, y;
+  Fp8 format = Fp8::e4m3;
+  double scale = 1;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("y", y, kWrites);
+    v("format", format);
+    v("scale", scale);
+  }
+};
+
+}  // namespace nought

@@ -1,0 +1,58 @@
+// Sums over rows, over tensors and of squares, and the largest magnitude.
+#pragma once
+
+#include "nought/kernels/operation.h"
+
+namespace nought {
+
+/// out[j] = sum over rows of x[i, j] [+ out[j]]: the gradient of a bias. x: [rows, n], out: [n]; out may be f32.
+struct SumRows {
+  Tensor x, out;
+  bool accumulate = false;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("out", out, kWrites.adding(accumulate));
+    v("accumulate", accumulate);
+  }
+};
+
+/// out = inputs[0] + inputs[1] + ..., in that order, accumulated in fp32 (f64 for f64; exact for integers) and rounded
+/// once. All tensors have one dtype and size; integers are allowed. out may be one of the inputs. Runs on the calling
+/// thread alone.
+struct SumTensors {
+  std::vector<Tensor> inputs;
+  Tensor out;
+
+  template <class V>
+  void visit(V& v) const {
+    v("an input", inputs, kReads);
+    v("out", out, kWrites);
+  }
+};
+
+/// out[0] = sum of x[i]^2 (f64). Blocks of 65536 elements are summed one by one, so the result is the same on any
+/// number of threads.
+struct SumSquares {
+  Tensor x, out;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("out", out, kWrites);
+  }
+};
+
+/// out[0] = max |x[i]| (f32), NaN if any x[i] is NaN.
+struct AbsMax {
+  Tensor x, out;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("out", out, kWrites);
+  }
+};
+
+}  // namespace nought
