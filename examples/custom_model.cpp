@@ -16,7 +16,7 @@ class NextByte final : public Model {
  public:
   NextByte() {
     Unit& embedding = add_unit("embedding");
-    table_ = embedding.add("embedding.weight", {256, kHidden}, Init::normal(0.1));
+    table_ = embedding.add("embedding.weight", {256, kHidden}, Init::normal(0.1), ParameterRole::embedding);
     for (int i = 0; i < 2; ++i) {
       Unit& unit = add_unit("block." + std::to_string(i));
       const std::string name = unit.name();
@@ -27,7 +27,7 @@ class NextByte final : public Model {
                                     .down = {.in = 128, .out = {kHidden}, .names = {name + ".down"}}})});
     }
     Unit& head = add_unit("head");
-    head_ = head.add("head.weight", {256, kHidden}, Init::normal(0.1));
+    head_ = head.add("head.weight", {256, kHidden}, Init::normal(0.1), ParameterRole::head);
   }
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override {

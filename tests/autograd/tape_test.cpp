@@ -12,6 +12,7 @@ namespace nought {
 namespace {
 
 using test::LocalStore;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 
 struct TwoUnits final : Model {
@@ -106,6 +107,56 @@ TEST(Tape, activations_are_freed_as_the_walk_goes) {
   }
   const int64_t tensor = 4 * 8 * 4;
   EXPECT_EQ(ledger.current(Category::activations), 2 * tensor);  // x and its gradient
+}
+
+/// Units without anything to train below one with something: no gradient is wanted there, so nobody walks back to it.
+TEST(Tape, the_walk_back_ends_above_units_that_nobody_trains) {
+  const Context context = Context::reference();
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    TwoUnits model;
+    model.units()[0]->choose_trained([](const Parameter&) { return false; });
+    LocalStore store(context, model.units(), DType::f32);
+    Tape tape(context);
+    const Var y = model.run(tape, Tape::constant(input(context)), recompute);
+    EXPECT_TRUE(y.requires_grad());
+    tape.backward(y);
+    EXPECT_THAT(store.events, ElementsAre("before_forward a", "after_forward a", "before_forward b", "after_forward b",
+                                          "before_backward b", "after_backward b"))
+        << name_of(recompute);
+  }
+}
+
+TEST(Tape, a_unit_that_nobody_trains_hands_gradients_down_to_one_below) {
+  const Context context = Context::reference();
+  std::vector<float> gradients[2];
+  for (const bool frozen : {false, true})
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      TwoUnits model;
+      if (frozen) model.units()[1]->choose_trained([](const Parameter&) { return false; });
+      LocalStore store(context, model.units(), DType::f32);
+      Tape tape(context);
+      tape.backward(model.run(tape, Tape::constant(input(context)), recompute));
+      EXPECT_THAT(store.events, Contains("after_backward b"));
+      gradients[frozen] = store.flat_gradients(0).to_vector<float>();
+      EXPECT_EQ(gradients[frozen], gradients[0]);
+      if (frozen) {
+        EXPECT_THAT(store.flat_gradients(1).to_vector<float>(), ::testing::Each(0)) << "nobody wrote one";
+      }
+    }
+}
+
+TEST(Tape, where_nothing_is_trained_nothing_is_recorded) {
+  const Context context = Context::reference();
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    TwoUnits model;
+    for (const auto& unit : model.units()) unit->choose_trained([](const Parameter&) { return false; });
+    LocalStore store(context, model.units(), DType::f32);
+    Tape tape(context);
+    const Var y = model.run(tape, Tape::constant(input(context)), recompute);
+    EXPECT_FALSE(y.requires_grad());
+    EXPECT_THROW(tape.backward(y), Error);
+    EXPECT_EQ(context.memory->ledger().current(Category::activations), y.value.bytes());
+  }
 }
 
 TEST(Tape, without_recording_nothing_is_kept) {

@@ -95,6 +95,33 @@ TEST(Runs, processes_agree_bit_for_bit_at_every_stage) {
   }
 }
 
+TEST(Runs, frozen_parameters_are_told_and_a_resumed_run_keeps_them) {
+  TempFolder folder;
+  write_run(folder);
+  const std::string head_only = " --set 'training.freeze=[\".\"]' --set 'training.trainable=[\"lm_head\"]'";
+  const Ended check = run_program(fmt::format("{} check {}{}", kProgram, (folder / "run.json").string(), head_only));
+  ASSERT_EQ(check.exit_code, 0) << check.err;
+  EXPECT_NE(check.out.find(fmt::format(", {} of them trained", 256 * 48)), std::string::npos) << check.out;
+  EXPECT_TRUE(first_words_of(check.out).contains("freeze")) << check.out;
+  const Ended run = run_program(train_command(folder, "--ranks 2" + head_only));
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.out.find("12.3K of them trained"), std::string::npos) << run.out;
+  const std::vector<double> losses = losses_of(folder);
+  EXPECT_LT(losses.back(), losses.front());
+
+  const Ended other = run_program(train_command(folder, "--ranks 2 --resume --set training.max_steps=8"));
+  EXPECT_NE(other.exit_code, 0);
+  EXPECT_EQ(other.error_lines(), 1) << other.err;
+  EXPECT_NE(other.err.find("was frozen and is trained now"), std::string::npos) << other.err;
+  const Ended resumed = run_program(train_command(
+      folder, "--ranks 1 --resume --set training.max_steps=8 --set deepspeed.zero_optimization.stage=3" + head_only));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  const Ended misspelt = run_program(train_command(folder, "--overwrite --set 'training.freeze=[\"lm_haed\"]'"));
+  EXPECT_EQ(misspelt.error_lines(), 1) << misspelt.err;
+  EXPECT_NE(misspelt.err.find("\"lm_haed\" matches no parameter; the nearest is lm_head.weight"), std::string::npos)
+      << misspelt.err;
+}
+
 TEST(Runs, metrics_have_every_field_of_every_step) {
   TempFolder folder;
   write_run(folder);

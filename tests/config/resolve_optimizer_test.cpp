@@ -47,6 +47,8 @@ TEST(Resolve, bad_optimizer_values_are_one_line_errors) {
   EXPECT_THAT(training(R"("optim": "sgd", "optim_args": "nesterov=true")"), HasSubstr("nesterov needs a momentum"));
   EXPECT_THAT(training(R"("parameter_groups": [{"pattern": "("}])"), HasSubstr("is not a regular expression"));
   EXPECT_THAT(training(R"("parameter_groups": [{"lr_scale": 2}])"), HasSubstr("expected a pattern"));
+  EXPECT_THAT(training(R"("freeze": ["("])"), HasSubstr("is not a regular expression"));
+  EXPECT_THAT(training(R"("trainable": [""])"), HasSubstr("expected a pattern"));
   EXPECT_THAT(training(R"("lr_scheduler_kwargs": {"power": 2})"), HasSubstr("linear has no such parameter"));
   EXPECT_THAT(error_of(R"({"training": {"optim": "sgd"}, "deepspeed": {"optimizer": {"type": "Lion"}}})"),
               HasSubstr("contradicts"));

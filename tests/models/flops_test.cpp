@@ -3,6 +3,9 @@
 #include "support/tiny_llama.h"
 #include <gtest/gtest.h>
 
+#include "nought/models/decoder.h"
+#include "nought/nn/freezing.h"
+
 namespace nought {
 namespace {
 
@@ -35,6 +38,23 @@ TEST(Flops, a_token_passes_only_the_experts_that_it_chose) {
                                     10);
   };
   EXPECT_EQ(with_top_k(3) - with_top_k(1), 6.0 * 3 * 2 * (3 * 16 * 24)) << "two more experts in three layers";
+}
+
+/// Two blocks of 6400 with norms, as above; every frozen weight saves 2, and below what is trained 2 more.
+TEST(Flops, frozen_parameters_save_their_gradients_and_what_is_below_them) {
+  Decoder decoder(test::tiny_llama());
+  const auto saved = [&](const Freezing& freezing) {
+    for (const auto& unit : decoder.units()) unit->choose_trained([](const Parameter&) { return true; });
+    apply(freezing, decoder);
+    return frozen_flops_per_token(decoder, 10);
+  };
+  const double block = 4 * 16 * 16 + 3 * 16 * 24 + 2 * 16, scores = 4 * 16 * 10, head = 256 * 16, norm = 16;
+  EXPECT_EQ(saved({}), 0);
+  EXPECT_EQ(saved({{"embed"}, {}}), 0) << "looking up costs nothing";
+  EXPECT_EQ(saved({{"lm_head"}, {}}), 2 * head);
+  EXPECT_EQ(saved({{"layers\\.0\\."}, {}}), 2 * block) << "its input gradients lead to the embedding";
+  EXPECT_EQ(saved({{"embed", "layers\\.0\\."}, {}}), 4 * block + scores);
+  EXPECT_EQ(saved({{"."}, {"lm_head"}}), 2 * (4 * block + scores) + 2 * norm);
 }
 
 }  // namespace

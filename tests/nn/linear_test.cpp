@@ -39,7 +39,7 @@ TEST(Linear, several_names_are_one_product_and_their_biases_lie_together) {
   ASSERT_EQ(y.shape(), (Shape{2, 5}));
   const std::vector<double> w = store.flat_values().to_vector<double>();
   for (int64_t out = 0; out < 5; ++out) {
-    double expected = w[static_cast<size_t>(20 + out)];  // the bias
+    double expected = w[static_cast<size_t>(unit.parameters()[2].range.begin + out)];  // the bias
     for (int64_t in = 0; in < 4; ++in) expected += w[static_cast<size_t>(out * 4 + in)];
     EXPECT_NEAR(y.data<double>()[out], expected, 1e-12);
   }
@@ -74,7 +74,7 @@ TEST(Mlp, is_down_of_the_activation_gated_or_plain) {
     const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
     const double inner[] = {gated ? silu(row_sum(0)) * row_sum(2) : silu(row_sum(0)),
                             gated ? silu(row_sum(1)) * row_sum(3) : silu(row_sum(1))};
-    const size_t down = gated ? 12 : 6;
+    const auto down = static_cast<size_t>(unit.parameters().back().range.begin);
     for (size_t i = 0; i < 3; ++i)
       EXPECT_NEAR(y.data<double>()[i], w[down + 2 * i] * inner[0] + w[down + 2 * i + 1] * inner[1], 1e-12) << gated;
   }

@@ -67,10 +67,7 @@ struct Layer {
   /// Row-major values of a parameter.
   Vector parameter(const std::string& name, bool gradient = false) const {
     for (const Parameter& p : unit.parameters())
-      if (p.name == name)
-        return (gradient ? store.flat_gradients() : store.flat_values())
-            .flat(p.range.begin, p.range.end)
-            .to_vector<double>();
+      if (p.name == name) return (gradient ? store.gradient_of(unit, p) : store.values_of(unit, p)).to_vector<double>();
     ADD_FAILURE() << "no parameter " << name;
     return {};
   }
@@ -215,30 +212,35 @@ TEST(Moe, has_the_right_gradients_when_tokens_are_dropped) {
   expect_right_gradients(options);
 }
 
-TEST(Moe, a_choice_bias_steers_and_gets_the_gradient_zero) {
+TEST(Moe, a_choice_bias_steers_and_is_never_trained) {
   Moe::Options options = basic({.top_k = 1, .scores = RouterScores::sigmoid});
   options.choice_bias = "gate.e_score_correction_bias";
   Layer layer(options);
   const Parameter& bias = *std::find_if(layer.unit.parameters().begin(), layer.unit.parameters().end(),
                                         [&](const Parameter& p) { return p.name == options.choice_bias; });
-  EXPECT_FALSE(bias.decay);
-  const Tensor values = layer.store.flat_values().flat(bias.range.begin, bias.range.end);
+  EXPECT_FALSE(bias.decay || bias.trainable);
+  layer.unit.attach(nullptr, 0);
+  layer.unit.choose_trained([](const Parameter&) { return true; });
+  EXPECT_FALSE(bias.trainable) << "whatever is asked for";
+  layer.unit.attach(&layer.store, 0);
+  const Tensor values = layer.store.values_of(layer.unit, bias);
   zero(values);
   values.data<double>()[5] = 10;
-  const Tensor gradient = layer.store.flat_gradients().flat(bias.range.begin, bias.range.end);
+  const Tensor gradient = layer.store.gradient_of(layer.unit, bias);
   std::fill_n(gradient.data<double>(), kExperts, 99.0);
   const auto log = std::make_shared<RouterLog>(1);
   Tape tape(layer.context);
   tape.backward(layer.moe(tape, tape.input(random(layer.context, {kTokens, kHidden}, 1)), log, 0));
   EXPECT_THAT(log->layers()[0].load, ::testing::ElementsAre(0, 0, 0, 0, 0, kTokens, 0, 0));
-  EXPECT_THAT(gradient.to_vector<double>(), ::testing::Each(0.0));
+  EXPECT_THAT(gradient.to_vector<double>(), ::testing::Each(99.0)) << "nobody writes one";
 }
 
 TEST(Moe, an_expert_that_no_token_chose_gets_the_gradient_zero) {
   for (const bool is_fused : {false, true}) {
     Layer layer(is_fused ? fused(basic({.top_k = 2})) : basic({.top_k = 2}));
     const Tensor gradients = layer.store.flat_gradients();
-    std::fill_n(gradients.data<double>(), gradients.numel(), 99.0);
+    for (const Parameter& parameter : layer.unit.parameters())
+      for (double& value : layer.store.gradient_of(layer.unit, parameter).span<double>()) value = 99;
     const auto log = std::make_shared<RouterLog>(1);
     Tape tape(layer.context);
     tape.backward(layer.moe(tape, tape.input(random(layer.context, {1, kHidden}, 1)), log, 0));

@@ -14,11 +14,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::unique_ptr<Unit> block(const std::string& name = "block.0") {
-  auto unit = std::make_unique<Unit>(name);
-  unit->add(name + ".norm.weight", {8}, Init::ones(), /*decay=*/false);
-  unit->add(name + ".attention.weight", {8, 8}, Init::normal(1));
-  unit->add(name + ".bias", {8}, Init::zeros(), /*decay=*/false);
+/// A norm, a weight of the given role, a bias.
+std::unique_ptr<Unit> block(ParameterRole role = ParameterRole::matrix) {
+  auto unit = std::make_unique<Unit>("block.0");
+  unit->add("block.0.norm.weight", {8}, Init::ones(), ParameterRole::norm);
+  unit->add("block.0.attention.weight", {8, 8}, Init::normal(1), role);
+  unit->add("block.0.bias", {8}, Init::zeros(), ParameterRole::bias);
   return unit;
 }
 
@@ -45,15 +46,25 @@ TEST(ParameterRule, the_first_group_that_matches_counts) {
   EXPECT_THAT(test::message_of<ConfigError>([&] { rules_for(options, *block()); }), HasSubstr("\"(\""));
 }
 
-TEST(ParameterRule, muon_is_for_the_matrices_of_blocks) {
+TEST(ParameterRule, muon_is_for_the_products_of_blocks) {
   OptimizerOptions options{.method = MuonOptions{.lr_scale = 10, .others_lr_scale = 0.5}};
   const std::vector<ParameterRule> inside = rules_for(options, *block());
   EXPECT_TRUE(std::holds_alternative<MuonOptions>(inside[1].method));
   EXPECT_EQ(inside[1].lr_scale, 10);
   EXPECT_TRUE(std::holds_alternative<AdamOptions>(inside[0].method));
   EXPECT_EQ(inside[0].lr_scale, 0.5);
-  for (const char* outside : {"embedding", "head"})
-    EXPECT_TRUE(std::holds_alternative<AdamOptions>(rules_for(options, *block(outside))[1].method)) << outside;
+  const auto is_muon = [&](ParameterRole role) {
+    return std::holds_alternative<MuonOptions>(rules_for(options, *block(role))[1].method);
+  };
+  for (const ParameterRole role : {ParameterRole::expert, ParameterRole::router}) EXPECT_TRUE(is_muon(role));
+  for (const ParameterRole role : {ParameterRole::embedding, ParameterRole::head, ParameterRole::bias})
+    EXPECT_FALSE(is_muon(role)) << "a matrix of numbers alone is none to orthogonalise";
+}
+
+TEST(ParameterRule, what_is_not_trained_has_none) {
+  const auto unit = block(ParameterRole::choice_bias);
+  EXPECT_EQ(rules_for({.weight_decay = 0.1, .decay_all = true}, *unit).size(), 2u);
+  EXPECT_THAT(test::message_of<Error>([&] { rule_for({}, unit->parameters()[1]); }), HasSubstr("attention.weight"));
 }
 
 TEST(ParameterRule, states_are_the_methods) {

@@ -76,6 +76,7 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
   Measurement result;
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
     Decoder decoder(config, layout.recompute, layout.fp8);
+    apply(layout.freezing, decoder);
     ShardedModel::Options options = layout.sharding;
     options.policy = Policy::stage(layout.stage);
     ShardedModel model(context, ranks, decoder, options);
@@ -207,6 +208,45 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
   for (const Category category :
        {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::workspace})
     EXPECT_GE(checked[static_cast<size_t>(category)], 20) << name_of(category) << " is too small to say anything";
+}
+
+TEST(Agreement, holds_with_frozen_parameters) {
+  const Freezing head{{"."}, {"lm_head", "wte"}}, norms{{"."}, {"norm", "ln_"}}, bottom{{"layers\\.0\\.|h\\.0\\."}, {}};
+  int i = 0;
+  for (const char* family : {"llama", "gpt2", "mixtral", "deepseek_v2"})
+    for (const int stage : {0, 1, 2, 3})
+      for (const Freezing& freezing : {head, norms, bottom}) {
+        RecomputeOptions recompute = std::array{Recompute::none, Recompute::selective, Recompute::full}[i % 3];
+        if (i % 6 == 5) recompute.checkpoints = 2, recompute.contiguous = true;
+        const Layout layout{.ranks = 2 + i % 2,
+                            .stage = stage,
+                            .micro_batch = 2,
+                            .seq_length = 128,
+                            .accumulation = 1 + i % 2,
+                            .recompute = recompute,
+                            .freezing = freezing,
+                            .sharding = {.dtype = DType::bf16,
+                                         .gradient_dtype = DType::bf16,
+                                         .overlap = i % 5 < 3,
+                                         .reduce_bucket = i % 4 == 1 ? 1'200'000 : 0,
+                                         .gather_bucket = i % 4 == 1 ? 1'200'000 : 0},
+                            .wire = Wire::threads};
+        SCOPED_TRACE(fmt::format("{}, freeze {}, {}", family, freezing.freeze[0], layout.str()));
+        const ModelConfig config = model_of(family);
+        const Prediction predicted = predict(config, layout);
+        const Measurement measured = measure(config, layout);
+        expect_agreement(predicted, measured);
+        EXPECT_EQ(measured.late_allocations, 0);
+        EXPECT_GT(predicted.frozen, 0);
+        EXPECT_LT(predicted.executed_flops, predict(config,
+                                                    [&] {
+                                                      Layout all = layout;
+                                                      all.freezing = {};
+                                                      return all;
+                                                    }())
+                                                .executed_flops);
+        ++i;
+      }
 }
 
 TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validations) {

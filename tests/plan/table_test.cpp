@@ -48,6 +48,15 @@ TEST(Table, json_holds_the_exact_numbers) {
   EXPECT_DOUBLE_EQ(palm - causal, 6.0 * 12 * 768 * 1024);
 }
 
+TEST(Table, says_how_many_parameters_are_trained_where_some_are_frozen) {
+  PlanReport plan = test::small_report();
+  EXPECT_THAT(to_text(plan), Not(HasSubstr("of them trained")));
+  EXPECT_EQ(to_json(plan)["trained_parameters"], plan.predictions[0].parameters);
+  plan.predictions[0].frozen = plan.predictions[0].parameters - 1'500'000;
+  EXPECT_THAT(to_text(plan), HasSubstr("in bf16, 1.5M of them trained"));
+  EXPECT_EQ(to_json(plan)["trained_parameters"], 1'500'000);
+}
+
 TEST(Table, predicted_stands_beside_every_measured_rank) {
   const PlanReport plan = test::small_report();
   const RankMemory& memory = plan.predictions[0].memory;

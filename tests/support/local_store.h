@@ -22,20 +22,28 @@ class LocalStore final : public UnitStore {
   void after_backward(Unit& unit) override { events.push_back("after_backward " + unit.name()); }
   void enter_part(const char* name) override { events.push_back(std::string("enter ") + name); }
   void leave_part() override { events.push_back("leave"); }
-  Tensor values(const Unit& unit) override { return values_[unit.index()]; }
+  Tensor values(const Unit& unit, size_t segment) override { return values_[unit.index()][segment]; }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override {
     auto& written = written_[unit.index()];
+    const Parameter &begin = unit.parameters()[first], &end = unit.parameters()[last];
     const bool accumulate = written[first];
     for (size_t i = first; i <= last; ++i) written[i] = true;
-    return {gradients_[unit.index()].flat(unit.parameters()[first].range.begin, unit.parameters()[last].range.end),
-            accumulate};
+    return {gradients_[unit.index()][begin.segment].flat(begin.range.begin, end.range.end), accumulate};
   }
 
-  Tensor flat_values(size_t unit = 0) const { return values_[unit]; }
-  Tensor flat_gradients(size_t unit = 0) const { return gradients_[unit]; }
+  /// Of one segment, with the room between parameters: it is 0.
+  Tensor flat_values(size_t unit = 0, size_t segment = 0) const { return values_[unit][segment]; }
+  Tensor flat_gradients(size_t unit = 0, size_t segment = 0) const { return gradients_[unit][segment]; }
+  Tensor values_of(const Unit& unit, const Parameter& parameter) const {
+    return flat_values(unit.index(), parameter.segment).flat(parameter.range.begin, parameter.range.end);
+  }
+  Tensor gradient_of(const Unit& unit, const Parameter& parameter) const {
+    return flat_gradients(unit.index(), parameter.segment).flat(parameter.range.begin, parameter.range.end);
+  }
   void clear_gradients() {
     for (auto& written : written_) written.assign(written.size(), false);
-    for (Tensor& gradient : gradients_) zero(gradient);
+    for (auto& of_unit : gradients_)
+      for (Tensor& gradient : of_unit) zero(gradient);
   }
 
   std::vector<std::string> events;
@@ -43,16 +51,25 @@ class LocalStore final : public UnitStore {
  private:
   void attach(const Context& context, Unit& unit, size_t index, DType dtype) {
     unit.attach(this, index);
-    values_.push_back(context.zeros({unit.numel()}, dtype, Category::parameters));
-    gradients_.push_back(context.zeros({unit.numel()}, dtype, Category::gradients));
+    values_.emplace_back();
+    gradients_.emplace_back();
     written_.emplace_back(unit.parameters().size(), false);
-    visit_float(dtype, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int64_t i = 0; i < unit.numel(); ++i)
-        values_.back().template data<T>()[i] = T(0.3 * normal_at(100 + index, static_cast<uint64_t>(i)));
-    });
+    for (const Segment& segment : unit.segments()) {
+      values_.back().push_back(context.zeros({segment.size}, dtype, Category::parameters));
+      gradients_.back().push_back(context.zeros({segment.size}, dtype, Category::gradients));
+    }
+    int64_t declared = 0;  // elements of the parameters before
+    for (const Parameter& parameter : unit.parameters()) {
+      const Tensor values = values_of(unit, parameter);
+      visit_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int64_t i = 0; i < values.numel(); ++i)
+          values.data<T>()[i] = T(0.3 * normal_at(100 + index, static_cast<uint64_t>(declared + i)));
+      });
+      declared += values.numel();
+    }
   }
-  std::vector<Tensor> values_, gradients_;
+  std::vector<std::vector<Tensor>> values_, gradients_;  // by Unit and segment
   std::vector<std::vector<bool>> written_;
 };
 

@@ -37,14 +37,14 @@ struct Fixture {
   std::vector<float> weights() {
     std::vector<float> all;
     for (size_t unit = 0; unit < model.model().units().size(); ++unit)
-      model.with_parameters(unit, [&](const Tensor& whole) {
+      model.with_parameters(unit, [&](const Parameter&, const Tensor& whole) {
         for (const float value : whole.to_vector<float>()) all.push_back(value);
       });
     return all;
   }
   /// A parameter that makes every loss and gradient NaN.
   void poison() {
-    model.with_parameters(0, [](const Tensor& whole) {
+    model.with_parameters(0, [](const Parameter&, const Tensor& whole) {
       for (float& value : whole.span<float>()) value = std::numeric_limits<float>::quiet_NaN();
     });
   }
@@ -157,7 +157,7 @@ TEST(Engine, clipping_bounds_the_norm_and_zero_switches_it_off) {
     const std::vector<float> before = source.weights();
     std::vector<float> after;
     for (size_t unit = 0; unit < decoder.units().size(); ++unit)
-      model.with_parameters(unit, [&](const Tensor& whole) {
+      model.with_parameters(unit, [&](const Parameter&, const Tensor& whole) {
         for (const float value : whole.to_vector<float>()) after.push_back(value);
       });
     double squares = 0;

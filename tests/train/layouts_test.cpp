@@ -118,7 +118,7 @@ Result train(const Layout& layout) {
       mine.scales.push_back(each.skipped ? -each.loss_scale : each.loss_scale);
     }
     for (size_t unit = 0; unit < model.model().units().size(); ++unit)
-      model.with_parameters(unit, [&](const Tensor& whole) {
+      model.with_parameters(unit, [&](const Parameter&, const Tensor& whole) {
         for (float value : whole.to_vector<float>()) mine.weights.push_back(value);
       });
     if (model.mesh().world().rank() == 0) result = std::move(mine);
@@ -337,7 +337,7 @@ TEST(Precision, bf16_with_fp32_masters_follows_fp32_within_one_percent) {
 /// Psi padded to equal shards, Unit by Unit: what the partition really lays out.
 int64_t padded_parameters(const Model& model, int ranks) {
   int64_t padded = 0;
-  for (const auto& unit : model.units()) padded += Partition(unit->numel(), ranks).padded();
+  for (const auto& unit : model.units()) padded += Partition(unit->segments()[0].size, ranks).padded();
   return padded;
 }
 
@@ -364,7 +364,7 @@ TEST(Memory, sharded_gradients_and_parameters_are_whole_for_two_units_at_most) {
   with_model({.ranks = 2, .stage = 3}, [&](ShardedModel& model, Engine& engine) {
     int64_t largest = 0;
     for (const auto& unit : model.model().units())
-      largest = std::max(largest, Partition(unit->numel(), 2).padded() * 4);
+      largest = std::max(largest, Partition(unit->segments()[0].size, 2).padded() * 4);
     take_step({.ranks = 2, .stage = 3}, model, engine, 0);
     model.settle();
     const MemoryLedger& ledger = model.context().memory->ledger();

@@ -136,7 +136,7 @@ TEST(Locate, skipping_leaves_the_weights_and_the_count_of_updates_as_they_were) 
     const auto weights = [&] {
       std::vector<float> values;
       for (size_t i = 0; i < decoder.units().size(); ++i)
-        model.with_parameters(i, [&](const Tensor& whole) {
+        model.with_parameters(i, [&](const Parameter&, const Tensor& whole) {
           for (const float value : whole.to_vector<float>()) values.push_back(value);
         });
       return values;

@@ -1,4 +1,4 @@
-// Buckets hold consecutive Units up to a limit, each at its place.
+// Buckets hold consecutive segments up to a limit, each at its place.
 #include "nought/zero/buckets.h"
 
 #include <gmock/gmock.h>
@@ -15,11 +15,11 @@ Groups groups_of(const std::vector<int64_t>& sizes, int ranks, int64_t limit, Bu
   std::vector<Partition> partitions;
   for (const int64_t size : sizes) partitions.emplace_back(size, ranks);
   Groups groups;
-  for (const Bucket& bucket : make_buckets(partitions, limit, order)) groups.push_back(bucket.units());
+  for (const Bucket& bucket : make_buckets(partitions, limit, order)) groups.push_back(bucket.members());
   return groups;
 }
 
-TEST(Buckets, consecutive_units_share_a_bucket_up_to_its_limit) {
+TEST(Buckets, consecutive_segments_share_a_bucket_up_to_its_limit) {
   const std::vector<int64_t> sizes{640, 64, 64, 64, 640};
   EXPECT_EQ(groups_of(sizes, 2, 128, BucketOrder::forward), (Groups{{0}, {1, 2}, {3}, {4}}));
   EXPECT_EQ(groups_of(sizes, 2, 128, BucketOrder::backward), (Groups{{4}, {3, 2}, {1}, {0}}));
@@ -31,7 +31,7 @@ TEST(Buckets, padding_counts) {
   EXPECT_EQ(groups_of({65, 65}, 2, 256, BucketOrder::forward), (Groups{{0, 1}}));
 }
 
-TEST(Buckets, a_unit_travels_alone_without_a_limit_or_without_other_ranks) {
+TEST(Buckets, a_segment_travels_alone_without_a_limit_or_without_other_ranks) {
   EXPECT_EQ(groups_of({64, 64}, 2, 0, BucketOrder::forward), (Groups{{0}, {1}}));
   EXPECT_EQ(groups_of({64, 64}, 1, 1'000'000, BucketOrder::forward), (Groups{{0}, {1}}));
 }
@@ -40,7 +40,7 @@ TEST(Buckets, the_shards_of_a_rank_lie_side_by_side) {
   const Context context = Context::reference();
   const std::vector<Partition> partitions{Partition(64, 2), Partition(128, 2)};
   const Bucket bucket = make_buckets(partitions, 1000, BucketOrder::backward).front();
-  ASSERT_THAT(bucket.units(), ElementsAre(1, 0));
+  ASSERT_THAT(bucket.members(), ElementsAre(1, 0));
   EXPECT_EQ(bucket.shard(), 96);
   const Tensor packed = context.zeros({bucket.numel()}, DType::f32);
   for (int rank = 0; rank < 2; ++rank)

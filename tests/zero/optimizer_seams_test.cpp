@@ -48,7 +48,7 @@ std::vector<float> train(const Trial& trial, const OptimizerOptions& options,
   run_ranks(trial.ranks, [&](Communicator& ranks, const Context& context) {
     std::vector<std::unique_ptr<Unit>> units;
     units.push_back(std::make_unique<Unit>("block.0"));
-    units[0]->add("norm", {7}, Init::ones(), /*decay=*/false);  // so that the weight begins within a shard
+    units[0]->add("norm", {7}, Init::ones(), ParameterRole::norm);  // so that the weight begins within a shard
     units[0]->add("weight", trial.shape, Init::zeros());
     const Policy policy = Policy::stage(trial.stage).for_ranks(ranks.size());
     Residency residency(context, ranks, policy, trial.dtype, 0, units);
@@ -59,7 +59,7 @@ std::vector<float> train(const Trial& trial, const OptimizerOptions& options,
       residency.settle();
       residency.lease(0);
       const Interval range = units[0]->parameters()[1].range;
-      const std::vector<float> values = residency.whole(0).flat(range.begin, range.end).to_vector<float>();
+      const std::vector<float> values = residency.whole({0, 0}).flat(range.begin, range.end).to_vector<float>();
       residency.release(0);
       return values;
     };

@@ -36,19 +36,19 @@ TEST(Partition, a_unit_without_parameters_has_empty_shards) {
 TEST(Partition, pieces_of_all_ranks_are_every_parameter_once_and_in_order) {
   for (const auto& unit : test::small_units())
     for (const int ranks : {1, 2, 3, 5}) {
-      const Partition partition(unit->numel(), ranks);
+      const Partition partition(unit->segments()[0].size, ranks);
       std::vector<int64_t> reached(unit->parameters().size(), 0);
       int64_t last = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         const Interval owned = partition.owned(rank);
-        for (const Piece& piece : pieces_in(*unit, owned)) {
+        for (const Piece& piece : pieces_in(*unit, 0, owned)) {
           const Parameter& parameter = unit->parameters()[piece.parameter];
           EXPECT_EQ(piece.in_parameter.begin, reached[piece.parameter]) << parameter.name << " has a hole";
-          EXPECT_EQ(piece.in_unit.begin, parameter.range.begin + piece.in_parameter.begin);
-          EXPECT_EQ(piece.in_unit.size(), piece.in_parameter.size());
-          EXPECT_TRUE(owned.begin <= piece.in_unit.begin && piece.in_unit.end <= owned.end);
-          EXPECT_GE(piece.in_unit.begin, last);
-          last = piece.in_unit.end;
+          EXPECT_EQ(piece.in_segment.begin, parameter.range.begin + piece.in_parameter.begin);
+          EXPECT_EQ(piece.in_segment.size(), piece.in_parameter.size());
+          EXPECT_TRUE(owned.begin <= piece.in_segment.begin && piece.in_segment.end <= owned.end);
+          EXPECT_GE(piece.in_segment.begin, last);
+          last = piece.in_segment.end;
           reached[piece.parameter] = piece.in_parameter.end;
         }
       }
@@ -59,12 +59,33 @@ TEST(Partition, pieces_of_all_ranks_are_every_parameter_once_and_in_order) {
 TEST(Partition, padding_and_empty_intervals_belong_to_no_parameter) {
   const auto units = test::small_units();
   const Unit& second = *units[1];
-  EXPECT_TRUE(pieces_in(second, {second.numel(), second.numel() + 32}).empty());
-  EXPECT_TRUE(pieces_in(second, {10, 10}).empty());
-  const std::vector<Piece> border = pieces_in(second, {4, 6});  // the last of one parameter and the first of the next
+  EXPECT_TRUE(pieces_in(second, 0, {second.numel(), second.numel() + 32}).empty());
+  EXPECT_TRUE(pieces_in(second, 0, {10, 10}).empty());
+  const std::vector<Piece> border =
+      pieces_in(second, 0, {4, 6});  // the last of one parameter and the first of the next
   ASSERT_EQ(border.size(), 2u);
   EXPECT_EQ(border[0].in_parameter, (Interval{4, 5}));
   EXPECT_EQ(border[1].in_parameter, (Interval{0, 1}));
+}
+
+TEST(Partition, gaps_are_what_no_parameter_fills) {
+  const auto units = test::small_units();
+  EXPECT_EQ(gaps_in(*units[0], 0, 128), (std::vector<Interval>{{111, 112}, {118, 128}}));
+  EXPECT_EQ(gaps_in(*units[1], 0, 128), (std::vector<Interval>{{79, 128}})) << "joined parameters leave none";
+  EXPECT_EQ(gaps_in(*units[1], 0, 79), std::vector<Interval>{});
+}
+
+TEST(Partition, every_segment_is_cut_by_itself) {
+  const auto units = test::small_units();
+  units[0]->choose_trained([](const Parameter& parameter) { return parameter.name == "first.bias"; });
+  units[2]->choose_trained([](const Parameter&) { return false; });
+  EXPECT_EQ(segments_of(units, /*trainable=*/true), (std::vector<SegmentIndex>{{0, 1}, {1, 0}}));
+  EXPECT_EQ(segments_of(units, /*trainable=*/false), (std::vector<SegmentIndex>{{0, 0}, {2, 0}}));
+  const std::vector<Piece> pieces = pieces_in(*units[0], 1, {2, 32});
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(pieces[0].parameter, 1u);
+  EXPECT_EQ(pieces[0].in_parameter, (Interval{2, 6}));
+  EXPECT_EQ(gaps_in(*units[0], 1, 32), (std::vector<Interval>{{6, 32}}));
 }
 
 TEST(Policy, each_stage_shards_one_thing_more) {

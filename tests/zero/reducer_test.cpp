@@ -47,7 +47,7 @@ struct Rank {
   }
   /// What owned(unit) must be when these rounds were added up; parameters of that name are zero.
   std::vector<float> expected(size_t unit, const std::vector<int>& rounds, const std::string& skip = "") const {
-    const Partition partition(units[unit]->numel(), ranks.size());
+    const Partition partition(units[unit]->segments()[0].size, ranks.size());
     const Interval own = partition.owned(ranks.rank());
     std::vector<float> sums(static_cast<size_t>(own.size()), 0);
     for (const Parameter& parameter : units[unit]->parameters()) {
@@ -62,7 +62,7 @@ struct Rank {
   }
   void expect_sums(const std::vector<int>& rounds, const std::string& skip = "") const {
     for (size_t unit = 0; unit < units.size(); ++unit)
-      EXPECT_EQ(reducer.owned(unit).to_vector<float>(), expected(unit, rounds, skip)) << units[unit]->name();
+      EXPECT_EQ(reducer.owned({unit, 0}).to_vector<float>(), expected(unit, rounds, skip)) << units[unit]->name();
   }
 
   Communicator& ranks;
@@ -128,12 +128,13 @@ TEST(Reducer, without_optimizer_sharding_every_rank_has_the_whole_sum) {
       rank.micro_batch(true, 0);
       rank.reducer.settle();
       for (size_t unit = 0; unit < rank.units.size(); ++unit) {
-        const std::vector<float> whole = rank.reducer.reduced(unit).to_vector<float>();
-        for (int64_t i = 0; i < rank.units[unit]->numel(); ++i) {
-          float sum = 0;
-          for (int peer = 0; peer < 3; ++peer) sum += gradient_at(unit, i, peer, 0);
-          ASSERT_EQ(whole[static_cast<size_t>(i)], sum) << rank.units[unit]->name() << " " << i;
-        }
+        const std::vector<float> whole = rank.reducer.reduced({unit, 0}).to_vector<float>();
+        for (const Parameter& parameter : rank.units[unit]->parameters())
+          for (int64_t i = parameter.range.begin; i < parameter.range.end; ++i) {
+            float sum = 0;
+            for (int peer = 0; peer < 3; ++peer) sum += gradient_at(unit, i, peer, 0);
+            ASSERT_EQ(whole[static_cast<size_t>(i)], sum) << parameter.name << " " << i;
+          }
       }
     });
 }
@@ -173,6 +174,32 @@ TEST(Reducer, with_gradient_sharding_only_shards_stay) {
     rank.reducer.settle();
     EXPECT_EQ(ledger.current(Category::gradients), shards);
   });
+}
+
+TEST(Reducer, what_is_frozen_has_neither_a_buffer_nor_a_sink_nor_a_reduction) {
+  for (const int stage : {0, 1, 2, 3})
+    run_ranks(2, [&](Communicator& group, const Context& context) {
+      auto units = test::small_units();
+      units[0]->choose_trained([](const Parameter& parameter) { return parameter.name == "first.bias"; });
+      units[1]->choose_trained([](const Parameter&) { return false; });
+      Reducer reducer(context, group, {.policy = Policy::stage(stage)}, units);
+      EXPECT_EQ(reducer.segments(), 2u);
+      const int64_t padded = 2 * 64;  // "first.bias" and "third", each over two ranks
+      EXPECT_EQ(context.memory->ledger().current(Category::gradients), 4 * padded / (stage >= 2 ? 2 : 1));
+      EXPECT_THAT(test::message_of<Error>([&] { reducer.sink(0, 0, 0); }), HasSubstr("unit first is not trained"));
+      reducer.begin_micro_batch(true);
+      for (float& each : reducer.sink(2, 0, 0).into.span<float>()) each = 3;
+      reducer.finish(2);
+      reducer.finish(1);
+      for (float& each : reducer.sink(0, 1, 1).into.span<float>()) each = 5;
+      reducer.finish(0);
+      reducer.settle();
+      EXPECT_EQ(group.traffic()[Collective::reduce_scatter].elements, padded / 2);
+      if (group.rank() != 0) return;
+      std::vector<float> sums(32, 0);
+      std::fill_n(sums.begin(), 6, 10.0F);
+      EXPECT_EQ(reducer.owned({0, 1}).to_vector<float>(), sums);
+    });
 }
 
 TEST(Reducer, adjacent_parameters_are_one_sink_everywhere_or_nowhere) {

@@ -24,14 +24,14 @@ struct Rank {
     for (size_t unit = 0; unit < units.size(); ++unit) write_owned(unit, 0);
   }
   void write_owned(size_t unit, float more) {
-    const Tensor owned = residency.owned(unit);
-    const int64_t begin = residency.partition(unit).owned(ranks.rank()).begin;
+    const Tensor owned = residency.owned({unit, 0});
+    const int64_t begin = residency.partition({unit, 0}).owned(ranks.rank()).begin;
     for (int64_t i = 0; i < owned.numel(); ++i) owned.data<float>()[i] = value_at(unit, begin + i) + more;
   }
   void expect_whole(size_t unit, float more) {
-    const std::vector<float> whole = residency.whole(unit).to_vector<float>();
-    ASSERT_EQ(static_cast<int64_t>(whole.size()), residency.partition(unit).padded());
-    for (int64_t i = 0; i < units[unit]->numel(); ++i)
+    const std::vector<float> whole = residency.whole({unit, 0}).to_vector<float>();
+    ASSERT_EQ(static_cast<int64_t>(whole.size()), residency.partition({unit, 0}).padded());
+    for (int64_t i = 0; i < units[unit]->segments()[0].size; ++i)
       ASSERT_EQ(whole[static_cast<size_t>(i)], value_at(unit, i) + more) << units[unit]->name() << " " << i;
   }
   int64_t gathers() const { return ranks.traffic()[Collective::all_gather].calls; }
@@ -52,7 +52,7 @@ TEST(Residency, a_lease_makes_a_unit_whole_and_its_end_gives_the_memory_back) {
       for (size_t unit = 0; unit < rank.units.size(); ++unit) {
         rank.residency.lease(unit);
         rank.expect_whole(unit, 0);
-        EXPECT_EQ(rank.bytes() - stored, sharded ? 4 * rank.residency.partition(unit).padded() : 0);
+        EXPECT_EQ(rank.bytes() - stored, sharded ? 4 * rank.residency.partition({unit, 0}).padded() : 0);
         rank.residency.release(unit);
         EXPECT_EQ(rank.bytes(), stored);
       }
@@ -113,22 +113,59 @@ TEST(Residency, each_rank_stores_its_shard_or_everything) {
     run_ranks(3, [&](Communicator& group, const Context& context) {
       Rank rank(group, context, stage);
       for (size_t unit = 0; unit < rank.units.size(); ++unit) {
-        const Partition& partition = rank.residency.partition(unit);
-        EXPECT_EQ(rank.residency.stored(unit).numel(), stage == 3 ? partition.shard() : partition.padded());
-        EXPECT_EQ(rank.residency.owned(unit).numel(), partition.shard());
+        const Partition& partition = rank.residency.partition({unit, 0});
+        EXPECT_EQ(rank.residency.stored({unit, 0}).numel(), stage == 3 ? partition.shard() : partition.padded());
+        EXPECT_EQ(rank.residency.owned({unit, 0}).numel(), partition.shard());
       }
       EXPECT_EQ(rank.residency.sharded(), stage == 3);
     });
+}
+
+/// Each in its own dtype: bf16 for one of the frozen parameters.
+TEST(Residency, what_is_frozen_is_gathered_as_all_else_and_never_exchanged) {
+  for (const int stage : {0, 1, 2, 3})
+    for (const int64_t bucket : {int64_t{0}, int64_t{1'000'000}})
+      run_ranks(2, [&](Communicator& group, const Context& context) {
+        test::Units units;
+        Unit& unit = *units.emplace_back(std::make_unique<Unit>("block"));
+        unit.add("trained", {70}, Init::zeros());
+        unit.add("frozen", {30}, Init::zeros(), {.trainable = false});
+        unit.add("narrow", {100}, Init::zeros(), {.trainable = false, .dtype = DType::bf16});
+        units.emplace_back(std::make_unique<Unit>("next"))->add("more", {5}, Init::zeros());
+        Residency residency(context, group, Policy::stage(stage), DType::f32, bucket, units);
+        const int64_t trained = 128 + 64, frozen = 64, narrow = 128, parts = stage == 3 ? 2 : 1;
+        EXPECT_EQ(context.memory->ledger().current(Category::parameters),
+                  (4 * trained + 4 * frozen + 2 * narrow) / parts);
+        for (size_t segment = 0; segment < 3; ++segment)
+          context.run(Fill{.x = residency.owned({0, segment}), .value = 1.0 + group.rank() + 10.0 * segment});
+        const auto gathered = [&] { return group.traffic()[Collective::all_gather].elements; };
+        residency.exchange_updates();
+        residency.settle();
+        EXPECT_EQ(gathered(), stage == 1 || stage == 2 ? trained / 2 : 0);
+        residency.lease(0);
+        if (stage == 3) {
+          EXPECT_EQ(gathered(), (128 + frozen + narrow) / 2);
+          for (size_t segment = 0; segment < 3; ++segment) {
+            const std::vector<float> whole = residency.whole({0, segment}).to_vector<float>();
+            EXPECT_EQ(whole.front(), 1.0F + 10.0F * static_cast<float>(segment));
+            EXPECT_EQ(whole.back(), 2.0F + 10.0F * static_cast<float>(segment));
+          }
+        }
+        EXPECT_EQ(residency.whole({0, 2}).dtype(), DType::bf16);
+        residency.release(0);
+        EXPECT_EQ(context.memory->ledger().current(Category::parameters),
+                  (4 * trained + 4 * frozen + 2 * narrow) / parts);
+      });
 }
 
 TEST(Residency, what_is_not_leased_is_neither_read_nor_released) {
   for (const int stage : {0, 3})
     run_ranks(2, [&](Communicator& group, const Context& context) {
       Rank rank(group, context, stage);
-      EXPECT_THAT(test::message_of<Error>([&] { rank.residency.whole(1); }), HasSubstr("second"));
+      EXPECT_THAT(test::message_of<Error>([&] { rank.residency.whole({1, 0}); }), HasSubstr("second"));
       EXPECT_THAT(test::message_of<Error>([&] { rank.residency.release(1); }), HasSubstr("second"));
       rank.residency.prefetch(1);
-      EXPECT_THROW(rank.residency.whole(1), Error) << "on its way is not yet there";
+      EXPECT_THROW(rank.residency.whole({1, 0}), Error) << "on its way is not yet there";
       rank.residency.settle();
     });
 }

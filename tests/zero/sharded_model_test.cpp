@@ -58,8 +58,8 @@ TEST(ShardedModel, a_rank_loads_what_it_keeps_and_all_see_the_whole) {
         EXPECT_EQ(stage == 3, source.asked < units.parameter_count());
       }
       for (size_t unit = 0; unit < 3; ++unit)
-        model.with_parameters(unit, [&](const Tensor& whole) {
-          ASSERT_EQ(whole.numel(), units.units()[unit]->numel());
+        model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& whole) {
+          ASSERT_EQ(whole.shape(), parameter.shape);
           const char letter = units.units()[unit]->name()[0];
           for (int64_t i = 0; i < whole.numel(); ++i) ASSERT_EQ(whole.data<float>()[i], static_cast<float>(letter + i));
         });
@@ -75,14 +75,14 @@ TEST(ShardedModel, a_pass_leases_its_unit_and_the_borrowed_one_and_prefetches_th
       const int64_t before = group.traffic()[Collective::all_gather].calls;
       const auto gathers = [&] { return group.traffic()[Collective::all_gather].calls - before; };
       const auto unit = [&](size_t i) -> Unit& { return *units.units()[i]; };
-      EXPECT_THROW(model.values(unit(0)), Error);
+      EXPECT_THROW(model.values(unit(0), 0), Error);
       model.before_forward(unit(0));
       EXPECT_EQ(gathers(), overlap ? 2 : 1);
-      EXPECT_EQ(model.values(unit(0)).numel(), model.residency().partition(0).padded());
+      EXPECT_EQ(model.values(unit(0), 0).numel(), model.residency().partition({0, 0}).padded());
       model.after_forward(unit(0));
-      EXPECT_THROW(model.values(unit(0)), Error);
+      EXPECT_THROW(model.values(unit(0), 0), Error);
       model.before_forward(unit(2));
-      EXPECT_NO_THROW(model.values(unit(0))) << "the borrowed one";
+      EXPECT_NO_THROW(model.values(unit(0), 0)) << "the borrowed one";
       EXPECT_EQ(gathers(), overlap ? 4 : 3);
       model.after_forward(unit(2));
       model.before_backward(unit(2));
@@ -133,7 +133,7 @@ TEST(ShardedModel, gradients_are_summed_gathered_and_forgotten) {
     };
     const double count = static_cast<double>(units.parameter_count());
     EXPECT_DOUBLE_EQ(walk_back(1), 9 * count);
-    EXPECT_EQ(model.gather_gradients(1).to_vector<float>(), std::vector<float>(7 * 9, 3));
+    EXPECT_EQ(model.gather_gradients(1)[0].to_vector<float>(), std::vector<float>(7 * 9, 3));
     model.discard_gradients();
     EXPECT_DOUBLE_EQ(walk_back(2), 36 * count) << "nothing of the discarded ones is left";
     model.update(1e-3, 1);
@@ -179,7 +179,7 @@ TEST(ShardedModel, a_rank_owns_its_interval_of_each_units_squares) {
     }
     const std::vector<double> squares = model.finish_gradients();
     for (size_t i = 0; i < 3; ++i) {
-      const Partition& partition = model.residency().partition(i);
+      const Partition& partition = model.residency().partition({i, 0});
       const Interval owned = intersect(partition.owned(group.rank()), {0, partition.size()});
       const auto each = static_cast<double>(2 * (1 + i));  // of two ranks
       EXPECT_EQ(squares[i], each * each * static_cast<double>(owned.size())) << units.units()[i]->name();

@@ -22,16 +22,16 @@ std::vector<std::unique_ptr<Unit>> make_units() {
   std::vector<std::unique_ptr<Unit>> units;
   const Init init = Init::normal(0.5);
   const auto add = [&](const char* name) -> Unit& { return *units.emplace_back(std::make_unique<Unit>(name)); };
-  add("embedding").add("embed.weight", {37, 12}, init);
+  add("embedding").add("embed.weight", {37, 12}, init, ParameterRole::embedding);
   for (const std::string block : {"block.0", "block.1"}) {
     Unit& unit = add(block.c_str());
-    unit.add(block + ".norm.weight", {12}, init, /*decay=*/false);
+    unit.add(block + ".norm.weight", {12}, init, ParameterRole::norm);
     unit.add(block + ".wide.weight", {12, 31}, init);
     unit.add(block + ".tall.weight", {31, 12}, init);
-    unit.add(block + ".bias", {31}, init, /*decay=*/false);
-    unit.add(block + ".experts.weight", {2, 7, 9}, init);
+    unit.add(block + ".bias", {31}, init, ParameterRole::bias);
+    unit.add(block + ".experts.weight", {2, 7, 9}, init, ParameterRole::expert);
   }
-  add("head").add("head.weight", {37, 12}, init);
+  add("head").add("head.weight", {37, 12}, init, ParameterRole::head);
   return units;
 }
 
@@ -86,8 +86,11 @@ struct Training {
     std::vector<float> all;
     for (size_t unit = 0; unit < units.size(); ++unit) {
       residency.lease(unit);
-      const Tensor whole = residency.whole(unit).flat(0, units[unit]->numel());
-      for (const float value : whole.to_vector<float>()) all.push_back(value);
+      for (const Parameter& parameter : units[unit]->parameters()) {
+        const Tensor whole = residency.whole({unit, parameter.segment});
+        for (const float value : whole.flat(parameter.range.begin, parameter.range.end).to_vector<float>())
+          all.push_back(value);
+      }
       residency.release(unit);
     }
     return all;
@@ -241,7 +244,7 @@ TEST(ShardedOptimizer, sixteen_bit_training_keeps_what_it_says) {
       const Training run(ranks, context, {.dtype = DType::bf16}, {.state_dtype = states, .master_weights = false});
       int64_t expected = 0;
       for (const auto& unit : run.units)
-        expected += 2 * round_up(Partition(unit->numel(), 1).padded() * per_element / 2, int64_t{64});
+        expected += 2 * round_up(Partition(unit->segments()[0].size, 1).padded() * per_element / 2, int64_t{64});
       EXPECT_EQ(context.memory->ledger().current(Category::optimizer), expected);
     });
 }
@@ -281,7 +284,7 @@ TEST(ShardedOptimizer, eight_bit_states_take_one_byte_and_a_scale_per_block) {
         int64_t blocks = 0;
         for (const Parameter& parameter : unit->parameters())
           if (block > 0) blocks += ceil_div(parameter.range.size(), block);
-        const int64_t padded = Partition(unit->numel(), 1).padded();
+        const int64_t padded = Partition(unit->segments()[0].size, 1).padded();
         expected += 2 * (round_up(padded * (block > 0 ? 1 : 4), kGranularity) + round_up(4 * blocks, kGranularity));
       }
       EXPECT_EQ(context.memory->ledger().current(Category::optimizer), expected);
@@ -295,15 +298,14 @@ TEST(ShardedOptimizer, sgd_without_momentum_keeps_no_state_and_muon_keeps_one_fo
   });
   run_ranks(1, [&](Communicator& ranks, const Context& context) {
     const Training run(ranks, context, {}, {.method = MuonOptions{}});
-    for (size_t unit = 0; unit < run.units.size(); ++unit)
-      for (const auto& state : run.optimizer.owned(unit)) {
-        const Parameter& parameter = run.units[unit]->parameters()[state.piece.parameter];
-        const bool is_muon = state.kind == StateKind::momentum_buffer;
-        const bool hidden_matrix = unit != 0 && unit + 1 != run.units.size() && parameter.shape.rank() > 1;
-        if (state.kind != StateKind::master) {
-          EXPECT_EQ(is_muon, hidden_matrix) << parameter.name;
-        }
+    for (const auto& state : run.optimizer.owned()) {
+      const Parameter& parameter = *state.parameter;
+      const bool is_muon = state.kind == StateKind::momentum_buffer;
+      const bool hidden_matrix = parameter.name.starts_with("block") && parameter.shape.rank() > 1;
+      if (state.kind != StateKind::master) {
+        EXPECT_EQ(is_muon, hidden_matrix) << parameter.name;
       }
+    }
   });
 }
 

@@ -82,13 +82,16 @@ void expect_sums(const Layout& layout) {
     for (int step = 0; step < kSteps; ++step) {
       run_step(reducer, units, ranks.rank(), step);
       for (size_t unit = 0; unit < units.size(); ++unit) {
-        const Partition partition(units[unit]->numel(), ranks.size());
+        const Partition partition(units[unit]->segments()[0].size, ranks.size());
         const Interval own = partition.owned(ranks.rank());
-        const std::vector<float> values = reducer.owned(unit).to_vector<float>();
+        const std::vector<float> values = reducer.owned({unit, 0}).to_vector<float>();
         ASSERT_EQ(static_cast<int64_t>(values.size()), own.size());
         for (int64_t i = own.begin; i < own.end; ++i) {
-          const auto parameter = static_cast<size_t>(i / kSize);
-          const float want = i < partition.size() ? expected(ranks.size(), step, unit, parameter) : 0;
+          float want = 0;  // in the room between parameters and behind them
+          for (size_t parameter = 0; parameter < 3; ++parameter) {
+            const Interval range = units[unit]->parameters()[parameter].range;
+            if (range.begin <= i && i < range.end) want = expected(ranks.size(), step, unit, parameter);
+          }
           ASSERT_EQ(values[static_cast<size_t>(i - own.begin)], want)
               << "step " << step << ", unit " << unit << ", element " << i;
         }

@@ -39,11 +39,12 @@ void rotate(const Context& context, const Tensor& packed, const PackedHeads& hea
 
 Var rope(Tape& tape, const Var& qkv, const PackedHeads& heads, const RopeTables& tables, const Tensor& positions) {
   rotate(tape.context(), qkv.value, heads, tables, positions, false);
-  return tape.record(qkv.value, [qkv = Var{{}, qkv.slot}, heads, tables, positions](Gradients& gradients, Tensor d) {
-    d = writable(gradients.context(), std::move(d));
-    rotate(gradients.context(), d, heads, tables, positions, true);
-    gradients.give(qkv, std::move(d));
-  });
+  return tape.record(qkv.value, {qkv},
+                     [qkv = Var{{}, qkv.slot}, heads, tables, positions](Gradients& gradients, Tensor d) {
+                       d = writable(gradients.context(), std::move(d));
+                       rotate(gradients.context(), d, heads, tables, positions, true);
+                       gradients.give(qkv, std::move(d));
+                     });
 }
 
 namespace {
@@ -98,13 +99,15 @@ Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadN
     move_part(context, heads, part, qkv.value, y, /*into_packed=*/true);
   }
   return tape.record(
-      qkv.value, [qkv = Var{{}, qkv.slot}, heads, parts, offset = norms.weight_offset](Gradients& gradients, Tensor d) {
+      qkv.value, {qkv, norms.q_weight, norms.k_weight},
+      [qkv = Var{{}, qkv.slot}, heads, parts, offset = norms.weight_offset](Gradients& gradients, Tensor d) {
         const Context& context = gradients.context();
         d = writable(context, std::move(d));
         for (const NormedPart& part : parts) {
           const Tensor dy = gather_part(context, heads, part, d);
           Tensor dx = context.empty(part.rows, d.dtype());
-          const GradSink dw = part.weight.gradient();
+          GradSink dw = part.weight.gradient();
+          if (!dw) dw.into = context.empty(part.weight.shape(), d.dtype(), Category::workspace);  // nobody reads it
           context.run(RmsNormBackward{.x = part.x,
                                       .weight = part.weight.value(),
                                       .rstd = part.rstd,
@@ -165,26 +168,30 @@ Var pack_latent(Tape& tape, const Var& q, const Var& kv, const Var& shared_key, 
                           .num_heads = heads.num_heads,
                           .head_dim = pieces[i].head_dim,
                           .broadcast = pieces[i].shared});
-  return tape.record(packed, [q, kv, shared_key, heads, tokens](Gradients& gradients, const Tensor& d) {
-    const Context& context = gradients.context();
-    const auto pieces = latent_pieces(heads);
-    const auto give = [&](const Var& input, std::initializer_list<size_t> indices) {
-      Tensor own = context.empty(input.value.shape(), d.dtype());
-      for (const size_t i : indices) {
-        const Heads from = on(pieces[i].packed, d), to = on(pieces[i].source, own);
-        if (pieces[i].shared) {
-          context.run(SumHeads{from, to, tokens, heads.num_heads, pieces[i].head_dim});
-        } else {
-          context.run(CopyHeads{
-              .from = from, .to = to, .tokens = tokens, .num_heads = heads.num_heads, .head_dim = pieces[i].head_dim});
-        }
-      }
-      gradients.give(input, std::move(own));
-    };
-    give(q, {0});
-    give(kv, {1, 3});
-    give(shared_key, {2});
-  });
+  return tape.record(packed, {q, kv, shared_key},
+                     [q, kv, shared_key, heads, tokens](Gradients& gradients, const Tensor& d) {
+                       const Context& context = gradients.context();
+                       const auto pieces = latent_pieces(heads);
+                       const auto give = [&](const Var& input, std::initializer_list<size_t> indices) {
+                         Tensor own = context.empty(input.value.shape(), d.dtype());
+                         for (const size_t i : indices) {
+                           const Heads from = on(pieces[i].packed, d), to = on(pieces[i].source, own);
+                           if (pieces[i].shared) {
+                             context.run(SumHeads{from, to, tokens, heads.num_heads, pieces[i].head_dim});
+                           } else {
+                             context.run(CopyHeads{.from = from,
+                                                   .to = to,
+                                                   .tokens = tokens,
+                                                   .num_heads = heads.num_heads,
+                                                   .head_dim = pieces[i].head_dim});
+                           }
+                         }
+                         gradients.give(input, std::move(own));
+                       };
+                       give(q, {0});
+                       give(kv, {1, 3});
+                       give(shared_key, {2});
+                     });
 }
 
 Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options) {
@@ -210,7 +217,7 @@ Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const Attent
                         .out = out,
                         .lse = lse,
                         .sinks = options.sinks.defined() ? options.sinks.value() : Tensor{}});
-  return tape.record(out,
+  return tape.record(out, {qkv, options.sinks},
                      [qkv, heads, shape, out, lse, sinks = options.sinks](Gradients& gradients, const Tensor& d_out) {
                        Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
                        const GradSink d_sinks = sinks.defined() ? sinks.gradient() : GradSink{};

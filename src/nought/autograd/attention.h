@@ -15,7 +15,7 @@ struct PackedHeads {
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
   int64_t width() const { return (num_heads + num_kv_heads) * head_dim + num_kv_heads * value_dim(); }
-  /// Of the output of attention.
+  /// The width of what attention gives.
   int64_t out_width() const { return num_heads * value_dim(); }
 
   Heads q(const Tensor& qkv) const { return {qkv, 0, width(), head_stride()}; }

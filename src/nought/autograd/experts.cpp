@@ -181,8 +181,9 @@ Var run_experts(Tape& tape, const Var& x, const Var& weights, const ExpertRows& 
                   optional_value(experts.down_bias), y);
   Tensor out = context.empty({x.value.rows(), hidden}, dtype);
   context.run(CombineRows{.x = y, .index = rows.row, .out = out, .weights = weights.value});
-  return tape.record(out, [saved = Experts{x, weights, rows, experts, activation, gate_up}](
-                              Gradients& gradients, const Tensor& d_out) { run_backward(gradients, saved, d_out); });
+  return tape.record(out, {x, weights, experts.gate_up, experts.gate_up_bias, experts.down, experts.down_bias},
+                     [saved = Experts{x, weights, rows, experts, activation, gate_up}](
+                         Gradients& gradients, const Tensor& d_out) { run_backward(gradients, saved, d_out); });
 }
 
 }  // namespace nought

@@ -48,8 +48,8 @@ class Fp8Recipe {
   double scale_for(double largest, Fp8 format) const;
 
   Fp8Options options_;
-  std::vector<double> noted_;                   // by layer and role: the largest value of this step
-  std::vector<std::vector<double>> histories_;  // of the steps before, the latest last
+  std::vector<double> noted_;                   // for each layer and role, the largest value of this step
+  std::vector<std::vector<double>> histories_;  // for each layer and role, those of the steps before, the latest last
 };
 
 /// One layer's part of a recipe; without a recipe nothing is rounded.

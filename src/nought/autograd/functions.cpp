@@ -26,7 +26,8 @@ Var linear(Tape& tape, const Var& x, const ParameterView& weight, const Paramete
                      .bias = bias.defined() ? bias.value() : Tensor{},
                      .transpose_b = out_in});
   return tape.record(
-      y, [x = Saved(x), weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
+      y, {x, weight, bias},
+      [x = Saved(x), weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
         const Context& context = gradients.context();
         const Tensor dy = fp8.rounding(context, d_y, Role::gradient, true)(context, d_y);
         if (GradSink dw = weight.gradient()) {
@@ -49,14 +50,14 @@ Var embedding(Tape& tape, const Tensor& ids, const ParameterView& table) {
   const Tensor values = table.value();
   Tensor y = context.empty({ids.numel(), values.dim(1)}, values.dtype());
   context.run(Embedding{.table = values, .ids = ids, .out = y});
-  return tape.record(y, [ids, table](Gradients& gradients, const Tensor& dy) {
+  return tape.record(y, {table}, [ids, table](Gradients& gradients, const Tensor& dy) {
     if (GradSink d = table.gradient()) gradients.context().run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
   });
 }
 
 Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const ParameterView& table) {
   tape.context().run(Embedding{.table = table.value(), .ids = ids, .out = x.value, .accumulate = true});
-  return tape.record(x.value, [x, ids, table](Gradients& gradients, Tensor dy) {
+  return tape.record(x.value, {x, table}, [x, ids, table](Gradients& gradients, Tensor dy) {
     if (GradSink d = table.gradient()) gradients.context().run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
     gradients.give(x, std::move(dy));
   });
@@ -87,14 +88,25 @@ struct LayerNormed {
   }
 };
 
+/// Kernels of norms form all gradients: what nobody wants goes to a tensor that nobody reads.
+GradSink scratch_like(const Gradients& gradients, const Tensor& x, bool accumulate = false) {
+  const Tensor into = gradients.context().empty(x.shape(), x.dtype(), Category::workspace);
+  if (accumulate) zero(into);
+  return {into, accumulate};
+}
+GradSink or_scratch(const Gradients& gradients, const GradSink& sink, const Tensor& x) {
+  return sink ? sink : scratch_like(gradients, x);
+}
+
 }  // namespace
 
 Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, double weight_offset) {
   const RmsNormed normed(tape.context(), x.value, weight, eps, weight_offset);
   return tape.record_cheap(
-      normed.y,
+      normed.y, {x, weight},
       [x, weight, rstd = normed.rstd, weight_offset](Gradients& gradients, const Tensor& dy) {
-        const GradSink dx = gradients.sink(x), dw = weight.gradient();
+        const GradSink dx = or_scratch(gradients, gradients.sink(x), x.value);
+        const GradSink dw = or_scratch(gradients, weight.gradient(), weight.value());
         gradients.context().run(RmsNormBackward{.x = x.value,
                                                 .weight = weight.value(),
                                                 .rstd = rstd,
@@ -113,9 +125,12 @@ Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, 
 Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, double eps) {
   const LayerNormed normed(tape.context(), x.value, weight, bias, eps);
   return tape.record_cheap(
-      normed.y,
+      normed.y, {x, weight, bias},
       [x, weight, bias, mean = normed.mean, rstd = normed.rstd](Gradients& gradients, const Tensor& dy) {
-        const GradSink dx = gradients.sink(x), dw = weight.gradient(), db = bias.gradient();
+        const GradSink dx = or_scratch(gradients, gradients.sink(x), x.value);
+        GradSink dw = weight.gradient(), db = bias.gradient();
+        if (!dw) dw = scratch_like(gradients, weight.value(), db.accumulate);
+        if (!db) db = scratch_like(gradients, weight.value(), dw.accumulate);
         gradients.context().run(LayerNormBackward{.x = x.value,
                                                   .weight = weight.value(),
                                                   .mean = mean,
@@ -136,7 +151,7 @@ Var add(Tape& tape, const Var& a, const Var& b) {
   Tensor sum = tape.context().empty(a.value.shape(), a.value.dtype());
   tape.context().run(Add{.a = a.value, .b = b.value, .out = sum});
   // Only the slots are kept: the summands themselves are not needed.
-  return tape.record(sum, [a = Var{{}, a.slot}, b = Var{{}, b.slot}](Gradients& gradients, Tensor d_sum) {
+  return tape.record(sum, {a, b}, [a = Var{{}, a.slot}, b = Var{{}, b.slot}](Gradients& gradients, Tensor d_sum) {
     gradients.give(a, d_sum);
     gradients.give(b, std::move(d_sum));
   });
@@ -144,7 +159,7 @@ Var add(Tape& tape, const Var& a, const Var& b) {
 
 Var scale(Tape& tape, const Var& x, double factor) {
   tape.context().run(Scale{.x = x.value, .factor = factor});
-  return tape.record(x.value, [x = Var{{}, x.slot}, factor](Gradients& gradients, Tensor d) {
+  return tape.record(x.value, {x}, [x = Var{{}, x.slot}, factor](Gradients& gradients, Tensor d) {
     d = writable(gradients.context(), std::move(d));
     gradients.context().run(Scale{.x = d, .factor = factor});
     gradients.give(x, std::move(d));
@@ -159,7 +174,7 @@ Var columns(Tape& tape, const Var& x, int64_t begin, int64_t end) {
   context.run(CopyHeads{
       .from = {x.value, begin, width}, .to = {y, 0, count}, .tokens = tokens, .num_heads = 1, .head_dim = count});
   // Only the shape of x is needed.
-  return tape.record(y, [x, begin, width, tokens, count](Gradients& gradients, const Tensor& dy) {
+  return tape.record(y, {x}, [x, begin, width, tokens, count](Gradients& gradients, const Tensor& dy) {
     const GradSink dx = gradients.sink(x);
     if (!dx) return;
     if (!dx.accumulate) zero(dx.into);
@@ -190,7 +205,7 @@ Tensor gated_activated(const Context& context, const Tensor& gate_up, Activation
 
 Var activate(Tape& tape, const Var& x, Activation activation) {
   return tape.record_cheap(
-      activated(tape.context(), x.value, activation),
+      activated(tape.context(), x.value, activation), {x},
       [x, activation](Gradients& gradients, Tensor dy) {
         dy = writable(gradients.context(), std::move(dy));
         gradients.context().run(ActivateBackward{.x = x.value, .dy = dy, .dx = dy, .activation = activation});
@@ -201,7 +216,7 @@ Var activate(Tape& tape, const Var& x, Activation activation) {
 
 Var gated_activate(Tape& tape, const Var& gate_up, Activation activation) {
   return tape.record_cheap(
-      gated_activated(tape.context(), gate_up.value, activation),
+      gated_activated(tape.context(), gate_up.value, activation), {gate_up},
       [gate_up, activation](Gradients& gradients, const Tensor& dy) {
         Tensor d = gradients.context().empty(gate_up.value.shape(), gate_up.value.dtype());
         gradients.context().run(GatedActivateBackward{gate_up.value, dy, d, activation});
@@ -253,7 +268,8 @@ Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLo
   const DType dtype = x.value.dtype();
   const Tensor table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
-  const bool recording = tape.recording(), keeps_capped = recording && softcap > 0;
+  const bool recording = tape.recording() && (x.requires_grad() || weight.trained()),
+             keeps_capped = recording && softcap > 0;
   const int64_t rows = rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype));
 
   const Tensor flat_x = x.value.reshape({tokens, hidden});
@@ -282,7 +298,7 @@ Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLo
   const std::vector<double> values = losses.to_vector<double>();
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
   const Tensor total = Tensor::of<double>(*context.memory, {1}, std::span(&sum, 1));
-  return tape.record(total, [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor& seed) {
+  return tape.record(total, {x, weight}, [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor& seed) {
     require(seed.item() == 1,
             "the gradients of a loss_head were formed with its gradient_scale; backward must "
             "start from it with seed 1, got {}",

@@ -107,11 +107,6 @@ void write(const Context& context, const Tensor& gradient, const GradSink& sink)
   }
 }
 
-void zero_gradient(const ParameterView& parameter) {
-  if (!parameter.defined()) return;
-  if (const GradSink sink = parameter.gradient(); sink && !sink.accumulate) zero(sink.into);
-}
-
 /// Calls body(begin, end) for runs of rows.
 template <class Body>
 void for_each_run(int64_t rows, const Body& body) {
@@ -163,7 +158,7 @@ Var router_logits(Tape& tape, const Var& x, const ParameterView& weight, const P
                        .bias = shift,
                        .transpose_b = true});
   });
-  return tape.record(logits, [x, weight, bias](Gradients& gradients, const Tensor& d_logits) {
+  return tape.record(logits, {x, weight, bias}, [x, weight, bias](Gradients& gradients, const Tensor& d_logits) {
     router_backward(gradients, x, weight, bias, d_logits);
   });
 }
@@ -187,9 +182,8 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
     record.probability_sums = context.to_host<double>(sums);
   }
   const Var out =
-      tape.record(weights, [logits, rule, choice_bias, experts, log](Gradients& gradients, const Tensor& d_weights) {
+      tape.record(weights, {logits}, [logits, rule, experts, log](Gradients& gradients, const Tensor& d_weights) {
         const Context& context = gradients.context();
-        zero_gradient(choice_bias);
         Tensor d_probabilities;
         if (const auto values = log ? log->probability_gradients() : std::vector<double>{}; !values.empty()) {
           const auto count = static_cast<int64_t>(values.size());
@@ -213,11 +207,12 @@ Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<Router
   log->finish(tape.context(), weight, ranks);
   const double total = loss.value.item() + weight * coefficient * log->auxiliary_loss();
   const Tensor sum = Tensor::of<double>(*tape.context().memory, {1}, std::span(&total, 1));
-  return tape.record(sum, [loss = Var{{}, loss.slot}, log, scale = log->weight() * coefficient * gradient_scale](
-                              Gradients& gradients, Tensor seed) {
-    log->set_auxiliary_scale(scale);  // first of all nodes: the routers' backward reads it
-    gradients.give(loss, std::move(seed));
-  });
+  return tape.record(sum, {loss},
+                     [loss = Var{{}, loss.slot}, log, scale = log->weight() * coefficient * gradient_scale](
+                         Gradients& gradients, Tensor seed) {
+                       log->set_auxiliary_scale(scale);  // first of all nodes: the routers' backward reads it
+                       gradients.give(loss, std::move(seed));
+                     });
 }
 
 ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_t num_experts, int64_t capacity) {
@@ -239,7 +234,7 @@ ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_
 Var scale_rows(Tape& tape, const Var& y, const Var& weights) {
   Tensor out = tape.context().empty(y.value.shape(), y.value.dtype());
   tape.context().run(ScaleRows{.x = y.value, .factors = weights.value, .y = out});
-  return tape.record(out, [y, weights](Gradients& gradients, Tensor d_out) {
+  return tape.record(out, {y, weights}, [y, weights](Gradients& gradients, Tensor d_out) {
     const Context& context = gradients.context();
     if (const GradSink d = gradients.sink(weights))
       context.run(DotRows{.a = d_out, .b = y.value, .out = d.into, .accumulate = d.accumulate});

@@ -54,7 +54,7 @@ class RouterLog {
 
 /// What routers chose over several forward passes: for metrics.
 struct RouterLoads {
-  std::vector<std::vector<double>> chosen;  // of each layer, the tokens that chose each expert, dropped ones included
+  std::vector<std::vector<double>> chosen;  // for each layer, the tokens that chose each expert, dropped ones included
   double dropped = 0;                       // choices beyond an expert's capacity, of all layers
 
   void add(const RouterLog& log);
@@ -76,9 +76,9 @@ struct Routing {
   Tensor experts;  // [tokens, top_k] i32
   Var weights;     // [tokens, top_k] f32
 };
-/// choice_bias may be undefined; its gradient is 0. `log` may be null; the layer's tokens and probabilities are written
-/// to it (load and dropped are known when the tokens are grouped). Whatever the log's auxiliary scale is when the
-/// backward walk comes here is added to the gradient of the logits.
+/// choice_bias may be undefined; it has no gradient. `log` may be null; the layer's tokens and probabilities are
+/// written to it (load and dropped are known when the tokens are grouped). Whatever the log's auxiliary scale is when
+/// the backward walk comes here is added to the gradient of the logits.
 Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
               const std::shared_ptr<RouterLog>& log, int64_t layer);
 

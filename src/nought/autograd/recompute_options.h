@@ -11,10 +11,12 @@
 
 namespace nought {
 
-/// Nothing; results that are cheap to compute and large to store (norms and activations in front of a product;
-/// attention never stores its scores); everything but the inputs of Units (arXiv 1604.06174, 2205.05198). The same
-/// operations on the same inputs: no bit differs.
-enum class Recompute : uint8_t { none, selective, full };
+/// What is computed again (arXiv 1604.06174, 2205.05198): the same operations on the same inputs, so no bit differs.
+enum class Recompute : uint8_t {
+  none,       // nothing
+  selective,  // what is cheap to compute and large to store: norms and activations in front of a product
+  full,       // everything but the inputs of Units
+};
 constexpr std::string_view name_of(Recompute recompute) {
   return recompute == Recompute::none ? "none" : recompute == Recompute::selective ? "selective" : "full";
 }
@@ -24,10 +26,10 @@ struct RecomputeOptions {
   RecomputeOptions(Recompute recompute = Recompute::none) : mode(recompute) {}
 
   Recompute mode;
-  // The rest is of full recompute.
-  int64_t checkpoints = 0;   // inputs kept per pass through a stack of Units; 0: that of every Unit
-  Pool pool = Pool::device;  // where they are kept
-  bool contiguous = false;   // in one block that stays, rather than in blocks of their own
+  // Full recompute alone heeds the rest.
+  int64_t checkpoints = 0;   // how many inputs are kept in a pass through a stack of Units; 0: every Unit's
+  Pool pool = Pool::device;  // it holds the kept inputs
+  bool contiguous = false;   // they lie in one block that stays, rather than in blocks of their own
 
   /// How many of `units` neighbours run again from one kept input.
   int64_t units_per_checkpoint(int64_t units) const {

@@ -1,5 +1,7 @@
 #include "nought/autograd/tape.h"
 
+#include <algorithm>
+
 namespace nought {
 
 void Gradients::give(const Var& input, Tensor gradient) {
@@ -39,16 +41,18 @@ Var Tape::input(Tensor value) {
   return {std::move(value), static_cast<int>(gradients_.slots_.size()) - 1};
 }
 
-Var Tape::record(Tensor value, Backward backward) {
-  if (!recording_) return constant(std::move(value));
+Var Tape::record(Tensor value, std::initializer_list<Wanted> inputs, Backward backward) {
+  const bool wanted = std::any_of(inputs.begin(), inputs.end(), [](const Wanted& input) { return bool(input); });
+  if (!recording_ || !wanted) return constant(std::move(value));
   Var out = input(std::move(value));
   nodes_.push_back({std::move(backward), out.slot});
   return out;
 }
 
-Var Tape::record_cheap(Tensor value, Backward backward, std::function<Tensor(const Context&)> again) {
-  Var out = record(std::move(value), std::move(backward));
-  if (recording_ && selective_) out.again = std::move(again);
+Var Tape::record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward,
+                       std::function<Tensor(const Context&)> again) {
+  Var out = record(std::move(value), inputs, std::move(backward));
+  if (out.requires_grad() && selective_) out.again = std::move(again);
   return out;
 }
 
@@ -80,12 +84,14 @@ void Tape::leave_part(Unit& unit, const char* name) {
 Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute) {
   if (recompute == Recompute::full && recording_)
     return run_checkpoint({{&unit, body}}, x, [value = x.value](const Context&) { return value; });
+  const size_t begin = nodes_.size();
   enter(unit);
   selective_ = recompute == Recompute::selective;
   Var y = body(*this, x);
   selective_ = false;
   y.again = {};  // beyond the Unit its parameters are not leased
   leave(unit);
+  if (!y.requires_grad() && !unit.trained()) nodes_.resize(begin);  // announcements alone
   return y;
 }
 
@@ -93,18 +99,25 @@ Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInput
   Tape forward(context_, false);
   Var y = constant(x.value);
   for (const Section& section : sections) y = forward.run_unit(*section.unit, y, section.body);
-  return record(std::move(y.value), [x = Var{{}, x.slot}, sections = std::move(sections), kept = std::move(kept)](
-                                        Gradients& gradients, Tensor d_out) {
+  const bool wanted = x.requires_grad() || std::any_of(sections.begin(), sections.end(),
+                                                       [](const Section& section) { return section.unit->trained(); });
+  if (!recording_ || !wanted) return y;
+  Var out = input(std::move(y.value));
+  auto replay_and_walk_back = [x = Var{{}, x.slot}, sections = std::move(sections), kept = std::move(kept)](
+                                  Gradients& gradients, Tensor d_out) {
     Tape replay(gradients.context());
-    const Var again = replay.input(kept(gradients.context()));
+    Tensor x_again = kept(gradients.context());
+    const Var again = x.requires_grad() ? replay.input(std::move(x_again)) : constant(std::move(x_again));
     const auto& [unit, body] = sections.back();
     Var in = again;
     for (size_t i = 0; i + 1 < sections.size(); ++i) in = replay.run_unit(*sections[i].unit, in, sections[i].body);
     unit->store().before_backward(*unit);
     replay.announce([last = unit] { last->store().after_backward(*last); });
     replay.backward(body(replay, in), std::move(d_out));
-    gradients.give(x, replay.gradient(again));
-  });
+    if (x.requires_grad()) gradients.give(x, replay.gradient(again));
+  };
+  nodes_.push_back({std::move(replay_and_walk_back), out.slot});
+  return out;
 }
 
 void Tape::backward(const Var& root, Tensor seed) {

@@ -1,11 +1,14 @@
 // Tape: the linear record of one forward pass, which eats itself on the way back.
 //
 // Design goals: gradients are final when a node has run, and the node and what it saved are gone; autograd knows
-// nothing of ZeRO (Units announce themselves by effect nodes), nothing of layers. Non-goals: higher derivatives,
-// branching graphs with several roots, saving gathered parameters (nodes save ParameterViews).
+// nothing of ZeRO (Units announce themselves by effect nodes), nothing of layers; what leads to no gradient that
+// somebody wants is neither recorded nor walked back. Non-goals: higher derivatives, branching graphs with several
+// roots, saving gathered parameters (nodes save ParameterViews).
 #pragma once
 
 #include <functional>
+#include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +27,17 @@ struct Var {
   int slot = kConstant;
   std::function<Tensor(const Context&)> again = {};  // computes the value once more, while the Unit is leased
   bool requires_grad() const { return slot != kConstant; }
+};
+
+/// An input of an operation, as Tape::record() sees it: somebody wants its gradient, or nobody does.
+class Wanted {
+ public:
+  Wanted(const Var& x) : wanted_(x.requires_grad()) {}      // NOLINT(google-explicit-constructor)
+  Wanted(const ParameterView& x) : wanted_(x.trained()) {}  // NOLINT(google-explicit-constructor)
+  explicit operator bool() const { return wanted_; }
+
+ private:
+  bool wanted_;
 };
 
 /// What a node keeps of an input for its backward: the value, or how to compute it again.
@@ -83,10 +97,12 @@ class Tape {
 
   /// Given the gradient of its output, gives gradients to its inputs and parameters. Captures what it needs.
   using Backward = std::function<void(Gradients&, Tensor d_out)>;
-  /// The result of an operation. `backward` is dropped when not recording.
-  Var record(Tensor value, Backward backward);
+  /// The result of an operation on these inputs. It is a constant, and `backward` is dropped, when not recording or
+  /// when nobody wants the gradient of any input.
+  Var record(Tensor value, std::initializer_list<Wanted> inputs, Backward backward);
   /// The same for a result that is cheap to compute `again` from what the node saves anyway.
-  Var record_cheap(Tensor value, Backward backward, std::function<Tensor(const Context&)> again);
+  Var record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward,
+                   std::function<Tensor(const Context&)> again);
 
   /// Brackets a Unit's operations: leases its parameters forward, and on the way back leases them again and reports
   /// that its gradients are final.
@@ -94,7 +110,8 @@ class Tape {
   void leave(Unit& unit);
 
   using Body = std::function<Var(Tape&, const Var&)>;
-  /// Runs `body` as the work of a Unit: y = body(x). With full recompute it is a checkpoint of its own.
+  /// Runs `body` as the work of a Unit: y = body(x). With full recompute it is a checkpoint of its own. If y is a
+  /// constant and the Unit has nothing to train, the walk back does not come here.
   Var run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute = Recompute::none);
 
   /// Runs `body` as a part of a Unit's work that has a name: y = body(). The store hears of it in both passes.
@@ -111,7 +128,8 @@ class Tape {
     Body body;
   };
   /// Runs Units one after another, saving what `kept` gives back, x: the backward walk runs them again. One lease
-  /// serves the replay and the backward of the last; the others are leased once more.
+  /// serves the replay and the backward of the last; the others are leased once more. Nothing is saved if x is a
+  /// constant and no Unit has anything to train.
   Var run_checkpoint(std::vector<Section> sections, const Var& x, SavedInputs::Kept kept);
 
   /// Walks back from `root`, whose gradient is `seed` (ones if undefined). Consumes the tape.
@@ -128,7 +146,7 @@ class Tape {
 
   struct Node {
     Backward backward;
-    int slot;  // of the output; kConstant for effects
+    int slot;  // its output's; kConstant for effects
   };
   Context context_;
   bool recording_;

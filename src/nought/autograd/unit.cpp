@@ -1,6 +1,27 @@
 #include "nought/autograd/unit.h"
 
+#include <algorithm>
+
 namespace nought {
+
+bool decays(ParameterRole role) {
+  switch (role) {
+    case ParameterRole::matrix:
+    case ParameterRole::expert:
+    case ParameterRole::embedding:
+    case ParameterRole::head:
+    case ParameterRole::router:
+      return true;
+    case ParameterRole::norm:
+    case ParameterRole::bias:
+    case ParameterRole::sink:
+    case ParameterRole::choice_bias:
+      return false;
+  }
+  return false;
+}
+
+bool can_be_trained(ParameterRole role) { return role != ParameterRole::choice_bias; }
 
 ParameterView::ParameterView(Unit& unit, size_t first, size_t last, Shape shape)
     : unit_(&unit), first_(first), last_(last), shape_(shape) {
@@ -13,25 +34,84 @@ Interval ParameterView::range() const {
   return {parameters[first_].range.begin, parameters[last_].range.end};
 }
 
+bool ParameterView::trained() const { return defined() && unit_->parameters()[first_].trainable; }
+
 Tensor ParameterView::value() const {
-  return unit_->store().values(*unit_).flat(range().begin, range().end).reshape(shape_);
+  const Tensor flat = unit_->store().values(*unit_, unit_->parameters()[first_].segment);
+  return flat.flat(range().begin, range().end).reshape(shape_);
 }
 
 GradSink ParameterView::gradient() const {
+  if (!trained()) return {};
   GradSink sink = unit_->store().gradient(*unit_, first_, last_);
   if (sink) sink.into = sink.into.reshape(shape_);
   return sink;
 }
 
-ParameterView Unit::add(std::string name, Shape shape, Init init, bool decay) {
+ParameterView Unit::add(std::string name, Shape shape, Init init, const ParameterOptions& options) {
   require(store_ == nullptr, "unit {} is in use; parameter {} must be declared before", name_, name);
-  const int64_t begin = numel();
-  parameters_.push_back({std::move(name), shape, {begin, begin + shape.numel()}, init, decay});
+  const bool trainable = options.trainable && can_be_trained(options.role);
+  require(!trainable || !options.dtype, "parameter {} is trained: it has the dtype of the run", name);
+  parameters_.push_back({.name = std::move(name),
+                         .shape = shape,
+                         .init = init,
+                         .role = options.role,
+                         .decay = options.decay.value_or(decays(options.role)),
+                         .trainable = trainable,
+                         .dtype = options.dtype});
+  place(parameters_.size() - 1);
   return ParameterView(*this, parameters_.size() - 1, parameters_.size() - 1, shape);
 }
 
 ParameterView Unit::join(const ParameterView& first, const ParameterView& last, Shape shape) {
+  bool changed = false;
+  for (size_t i = first.first() + 1; i <= last.last(); ++i) changed |= !std::exchange(parameters_[i].joined, true);
+  require(!changed || store_ == nullptr, "unit {} is in use; parameters must be joined before", name_);
+  if (changed) lay_out();
   return ParameterView(*this, first.first(), last.last(), shape);
+}
+
+void Unit::place(size_t index) {
+  Parameter& parameter = parameters_[index];
+  const auto shares = [&](const Segment& segment) {
+    return segment.trainable == parameter.trainable && segment.dtype == parameter.dtype;
+  };
+  auto found = std::find_if(segments_.begin(), segments_.end(), shares);
+  if (found == segments_.end())
+    found = segments_.insert(found, {.trainable = parameter.trainable, .dtype = parameter.dtype});
+  parameter.segment = static_cast<size_t>(found - segments_.begin());
+  if (parameter.joined) {
+    const Parameter& before = parameters_[index - 1];
+    require<ConfigError>(before.segment == parameter.segment,
+                         "{} and {} are computed as one product: train both or freeze both", before.name,
+                         parameter.name);
+  }
+  const int64_t begin = parameter.joined ? found->size : round_up(found->size, kAlignment);
+  parameter.range = {begin, begin + parameter.shape.numel()};
+  found->parameters.push_back(index);
+  found->size = parameter.range.end;
+}
+
+void Unit::lay_out() {
+  segments_.clear();
+  for (size_t i = 0; i < parameters_.size(); ++i) place(i);
+}
+
+void Unit::choose_trained(const std::function<bool(const Parameter&)>& is_trained) {
+  require(store_ == nullptr, "unit {} is in use; what is trained must be chosen before", name_);
+  for (Parameter& parameter : parameters_)
+    if (can_be_trained(parameter.role) && !parameter.dtype) parameter.trainable = is_trained(parameter);
+  lay_out();
+}
+
+int64_t Unit::numel() const {
+  int64_t count = 0;
+  for (const Parameter& parameter : parameters_) count += parameter.shape.numel();
+  return count;
+}
+
+bool Unit::trained() const {
+  return std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) { return segment.trainable; });
 }
 
 UnitStore& Unit::store() const {

@@ -1,10 +1,13 @@
 // Unit: the granularity of everything that ZeRO does: the parameters that are gathered, reduced and released together.
 //
 // A Unit is the embedding, one block, or the head. It names its parameters and lays them out, in the order of their
-// declaration, in one flat buffer. The bytes belong to a UnitStore (zero/ implements it); layers see views.
+// declaration, in one flat buffer per segment: all that share a dtype and whether they are trained. The bytes belong to
+// a UnitStore (zero/ implements it); layers see views.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,12 +29,51 @@ struct Init {
   static Init normal(double std) { return {Kind::normal, std}; }
 };
 
+/// What a parameter is. Optimizers and reports decide by it, never by its name or its Unit's.
+enum class ParameterRole : uint8_t {
+  matrix,       // a weight of a product: rows and columns are its last two dimensions
+  expert,       // the same for one expert, or for all experts of a layer
+  embedding,    // rows that tokens or positions look up
+  head,         // the product that makes logits
+  norm,         // the weight of a norm
+  bias,         // what is added to a product or a norm
+  sink,         // scores that attention heads give to nothing
+  router,       // the product that scores experts
+  choice_bias,  // what is added to experts' scores for the choice alone; it has no gradient
+};
+/// Matrices of any kind take part in weight decay, other parameters do not.
+bool decays(ParameterRole role);
+/// False for what has no gradient: it is loaded and saved, and never trained.
+bool can_be_trained(ParameterRole role);
+
+/// What differs from what is usual for a parameter of its role.
+struct ParameterOptions {
+  ParameterRole role = ParameterRole::matrix;
+  std::optional<bool> decay = {};
+  bool trainable = true;
+  std::optional<DType> dtype =
+      {};  // the values have it; not given: the run's. Only what is not trained may have its own
+};
+
 struct Parameter {
   std::string name;
   Shape shape;
-  Interval range;  // elements in the Unit's flat buffer
   Init init;
-  bool decay = true;  // takes part in weight decay (norms and biases do not)
+  ParameterRole role = ParameterRole::matrix;
+  bool decay = true;  // takes part in weight decay
+  bool trainable = true;
+  std::optional<DType> dtype = {};
+  bool joined = false;  // begins where the parameter before it ends
+  size_t segment = 0;   // where it lies, in Unit::segments()
+  Interval range = {};  // elements in the flat buffer of the segment
+};
+
+/// The parameters of a Unit that lie in one flat buffer, because they share everything that a buffer has once.
+struct Segment {
+  bool trainable = true;
+  std::optional<DType> dtype = {};      // the values have it; not given: the run's
+  std::vector<size_t> parameters = {};  // in the order of their declaration
+  int64_t size = 0;                     // elements, with the room between parameters
 };
 
 /// Where a backward kernel writes a gradient: `into`, overwriting or adding. Undefined if nobody wants it.
@@ -53,10 +95,14 @@ class ParameterView {
   Unit& unit() const { return *unit_; }
   size_t first() const { return first_; }
   size_t last() const { return last_; }
+  /// Elements in the flat buffer of its segment.
   Interval range() const;
+  /// True if somebody wants its gradient: an operation asks before it records how to form it.
+  bool trained() const;
   /// The values; Error unless the Unit is leased (between its before_ and after_ events).
   Tensor value() const;
-  /// Where this view's gradient goes: the first writer of a reduction overwrites, later ones add.
+  /// Where this view's gradient goes: the first writer of a reduction overwrites, later ones add. Undefined if it is
+  /// not trained.
   GradSink gradient() const;
 
  private:
@@ -74,9 +120,9 @@ class UnitStore {
   virtual void before_backward(Unit& unit) = 0;
   /// All gradients of the Unit's parameters are final for this micro-batch.
   virtual void after_backward(Unit& unit) = 0;
-  /// The flat values; Error without a lease.
-  virtual Tensor values(const Unit& unit) = 0;
-  /// The sink for parameters [first, last] of the Unit, as a rank-1 tensor.
+  /// The flat values of a segment; Error without a lease.
+  virtual Tensor values(const Unit& unit, size_t segment) = 0;
+  /// The sink for parameters [first, last] of the Unit, which are trained and joined, as a rank-1 tensor.
   virtual GradSink gradient(const Unit& unit, size_t first, size_t last) = 0;
   /// What is computed until leave_part() is a part of the Unit at work, "attention": for reports. Parts may nest;
   /// `name` lives as long as the program.
@@ -91,16 +137,32 @@ class Unit {
   Unit& operator=(const Unit&) = delete;
 
   const std::string& name() const { return name_; }
-  /// Declares a parameter; its place is after all earlier ones.
-  ParameterView add(std::string name, Shape shape, Init init, bool decay = true);
-  /// Several parameters declared one after another, as one tensor of the given shape.
+  /// Every parameter begins at a multiple of so many elements of its segment, unless it is joined to the one before it:
+  /// at 16 bytes or a multiple of them, whatever the dtype of parameters, gradients or states.
+  static constexpr int64_t kAlignment = 16;
+
+  /// Declares a parameter; its place is after all earlier ones of its segment.
+  ParameterView add(std::string name, Shape shape, Init init, ParameterRole role = ParameterRole::matrix) {
+    return add(std::move(name), shape, init, ParameterOptions{.role = role});
+  }
+  ParameterView add(std::string name, Shape shape, Init init, const ParameterOptions& options);
+  /// Several parameters declared one after another, as one tensor of the given shape. They are trained together or not
+  /// at all.
   ParameterView join(const ParameterView& first, const ParameterView& last, Shape shape);
   /// This Unit also reads (and adds gradients to) parameters of another, as a head does with a tied embedding.
   void borrow(Unit& other) { borrowed_.push_back(&other); }
 
+  /// Chooses what is trained, and lays the parameters out anew. What cannot be trained is not asked about. ConfigError
+  /// if joined parameters are told apart.
+  void choose_trained(const std::function<bool(const Parameter&)>& is_trained);
+
   const std::vector<Parameter>& parameters() const { return parameters_; }
+  const std::vector<Segment>& segments() const { return segments_; }
   const std::vector<Unit*>& borrowed() const { return borrowed_; }
-  int64_t numel() const { return parameters_.empty() ? 0 : parameters_.back().range.end; }
+  /// Elements of all parameters, without the room between them.
+  int64_t numel() const;
+  /// True if one of its parameters is trained.
+  bool trained() const;
 
   void attach(UnitStore* store, size_t index) { store_ = store, index_ = index; }
   UnitStore& store() const;
@@ -108,8 +170,13 @@ class Unit {
   size_t index() const { return index_; }
 
  private:
+  /// Places a parameter behind those that were placed before it.
+  void place(size_t index);
+  void lay_out();
+
   std::string name_;
   std::vector<Parameter> parameters_;
+  std::vector<Segment> segments_;
   std::vector<Unit*> borrowed_;
   UnitStore* store_ = nullptr;
   size_t index_ = 0;

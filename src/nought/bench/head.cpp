@@ -9,8 +9,8 @@ namespace {
 class HeadStore final : public UnitStore {
  public:
   HeadStore(const Context& context, Unit& unit, DType dtype)
-      : values_(context.empty({unit.numel()}, dtype, Category::parameters)),
-        gradients_(context.empty({unit.numel()}, dtype, Category::gradients)) {
+      : values_(context.empty({unit.segments()[0].size}, dtype, Category::parameters)),
+        gradients_(context.empty({unit.segments()[0].size}, dtype, Category::gradients)) {
     unit.attach(this, 0);
     context.run(Fill{.x = values_, .value = 0.01});
     context.run(Fill{.x = gradients_, .value = 0});
@@ -20,7 +20,7 @@ class HeadStore final : public UnitStore {
   void after_forward(Unit& /*unit*/) override {}
   void before_backward(Unit& /*unit*/) override {}
   void after_backward(Unit& /*unit*/) override {}
-  Tensor values(const Unit& /*unit*/) override { return values_; }
+  Tensor values(const Unit& /*unit*/, size_t /*segment*/) override { return values_; }
   GradSink gradient(const Unit& /*unit*/, size_t /*first*/, size_t /*last*/) override {
     return {gradients_, std::exchange(written_, true)};
   }
@@ -35,7 +35,7 @@ class HeadStore final : public UnitStore {
 Figure bench_head(const Context& context, DType dtype, int samples, const HeadShape& shape) {
   const int64_t tokens = shape.tokens, vocabulary = shape.vocabulary, hidden = shape.hidden;
   Unit unit("head");
-  const ParameterView weight = unit.add("weight", {vocabulary, hidden}, Init::zeros());
+  const ParameterView weight = unit.add("weight", {vocabulary, hidden}, Init::zeros(), ParameterRole::head);
   HeadStore store(context, unit, dtype);
   const auto filled = [&](const Shape& of) {
     Tensor tensor = context.empty(of, dtype);
@@ -50,7 +50,7 @@ Figure bench_head(const Context& context, DType dtype, int samples, const HeadSh
                 .unit = "FLOP",
                 .limit_name = "bare products"};
   const auto bare = [&] {
-    const Tensor table = store.values(unit).reshape({vocabulary, hidden});
+    const Tensor table = weight.value();
     const Tensor d_table = filled({vocabulary, hidden}), dx = filled({tokens, hidden});
     const Tensor logits = filled({tokens, vocabulary});
     const double seconds = seconds_of([&] {

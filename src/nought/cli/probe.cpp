@@ -38,6 +38,7 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   const RunPlan plan = options.plan(world.size());
   const ModelSource source(options.model_dir);
   Decoder decoder(source.config(), plan.recompute, plan.fp8);
+  if (options.gradients) apply(plan.freezing, decoder);
   ShardedModel model(context, world, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);

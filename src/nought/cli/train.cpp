@@ -116,7 +116,12 @@ void add_check(CLI::App& app, Invocation& invocation) {
       const RunPlan plan = options->plan(static_cast<int>(ranks));
       fmt::print("{}", explain(plan));
       const ModelConfig model = model_config_of(plan);
-      fmt::print("model: {}, {} parameters\n", model.family, model.parameter_count());
+      Decoder decoder(model);
+      apply(plan.freezing, decoder);
+      fmt::print("model: {}, {} parameters", model.family, decoder.parameter_count());
+      if (!plan.freezing.empty())
+        fmt::print(", {} of them trained", decoder.parameter_count() - decoder.frozen_count());
+      fmt::print("\n");
       for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
       return 0;
     };

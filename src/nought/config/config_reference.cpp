@@ -109,6 +109,15 @@ given in `training` and in `deepspeed` must have one value, or be `"auto"` in `d
 
 The batch of one update is `per_device_train_batch_size x gradient_accumulation_steps x ranks`, DeepSpeed's
 `train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world`: any two give the third.
+
+Parameters are named as in the Hugging Face folder. `parameter_groups`, `freeze` and `trainable` search for regular expressions in
+these names. This run trains the head and the norms, and nothing else:
+
+    "training": {"freeze": ["."], "trainable": ["lm_head", "norm"]}
+
+What is frozen takes no memory but its own and no reduction, and the backward pass ends above the lowest block with something to
+train; `nought plan` shows what that saves. Parameters that form one product (q, k and v; gate and up; the experts of a layer) are
+frozen together or not at all. A checkpoint resumes with the same frozen parameters only.
 )";
 
 }  // namespace

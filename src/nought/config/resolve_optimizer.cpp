@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <regex>
 
+#include <fmt/ranges.h>
+
 #include "nought/config/resolver.h"
 
 namespace nought {
@@ -112,6 +114,7 @@ void Resolver::resolve_optimizer() {
   plan_.optimizer.weight_decay = note("weight_decay", decay);
   plan_.optimizer.decay_all = note("weight_decay_all", training("weight_decay_all", t.weight_decay_all));
   resolve_parameter_groups();
+  resolve_freezing();
   resolve_clipping();
 }
 
@@ -226,16 +229,36 @@ Method Resolver::resolve_method() {
   return AdamOptions{.beta1 = beta1, .beta2 = beta2, .eps = eps, .decoupled_decay = note("decoupled_decay", decoupled)};
 }
 
+namespace {
+
+void check_pattern(const std::string& pattern, const std::string& place) {
+  require<ConfigError>(!pattern.empty(), "{}: expected a pattern", place);
+  try {
+    std::regex checked(pattern);
+  } catch (const std::regex_error&) {
+    fail<ConfigError>("{}: \"{}\" is not a regular expression", place, pattern);
+  }
+}
+
+}  // namespace
+
+void Resolver::resolve_freezing() {
+  const auto patterns = [&](const char* key, const Setting<std::vector<std::string>>& setting) {
+    const std::string path = fmt::format("training.{}", key);
+    for (const std::string& pattern : setting.value) check_pattern(pattern, origins_.place(path));
+    if (!setting.value.empty())
+      plan_.resolved.push_back(
+          {key, fmt::format("{}", fmt::join(setting.value, ", ")), section_value(path, setting).reason});
+    return setting.value;
+  };
+  plan_.freezing = {patterns("freeze", config_.training.freeze), patterns("trainable", config_.training.trainable)};
+}
+
 void Resolver::resolve_parameter_groups() {
   size_t index = 0;
   for (const ParameterGroupConfig& group : config_.training.parameter_groups.value) {
     const std::string path = fmt::format("training.parameter_groups[{}]", index++), place = origins_.place(path);
-    require<ConfigError>(!group.pattern.empty(), "{}: expected a pattern", place);
-    try {
-      std::regex checked(group.pattern);
-    } catch (const std::regex_error&) {
-      fail<ConfigError>("{}: \"{}\" is not a regular expression", place, group.pattern);
-    }
+    check_pattern(group.pattern, place);
     require_finite_at_least_zero({group.lr_scale.value, true, place + ".lr_scale", ""});
     require_finite_at_least_zero({group.weight_decay.value, true, place + ".weight_decay", ""});
     plan_.optimizer.groups.push_back(

@@ -53,6 +53,7 @@ class Resolver {
   Method resolve_method();
   std::pair<double, double> resolve_betas(double fallback2);
   void resolve_parameter_groups();
+  void resolve_freezing();
   void resolve_length();
   void resolve_schedule();
   void resolve_evaluation();

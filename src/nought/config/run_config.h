@@ -181,6 +181,8 @@ struct TrainingConfig {
   Setting<std::string> optim_args;
   Setting<std::vector<ParameterGroupConfig>> parameter_groups;
   Setting<bool> weight_decay_all{false};
+  Setting<std::vector<std::string>> freeze;
+  Setting<std::vector<std::string>> trainable;
   Setting<ScheduleType> lr_scheduler_type{ScheduleType::linear};
   SchedulerArgs lr_scheduler_kwargs;
   Setting<int64_t> warmup_steps{0};
@@ -225,6 +227,9 @@ struct TrainingConfig {
     v("parameter_groups", parameter_groups,
       "a list of {pattern, lr_scale, weight_decay}: what parameters do differently");
     v("weight_decay_all", weight_decay_all, "decay norms and biases as well");
+    v("freeze", freeze,
+      "a list of patterns as in parameter_groups: what matches is not trained, and has no gradient and no states");
+    v("trainable", trainable, "the same for what is trained although freeze matches it");
     v("lr_scheduler_type", lr_scheduler_type, "shape of the learning rate after the warmup");
     v("lr_scheduler_kwargs", lr_scheduler_kwargs, "");
     v("warmup_steps", warmup_steps, "updates in which the learning rate rises from 0");

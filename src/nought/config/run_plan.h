@@ -14,6 +14,7 @@
 
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
+#include "nought/nn/freezing.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
 #include "nought/tensor/dtype.h"
@@ -84,6 +85,7 @@ struct RunPlan {
   double moe_capacity_factor = 0;  // of experts; 0 = no capacity
   bool moe_drop_tokens = true;     // beyond it
 
+  Freezing freezing = {};  // what is not trained
   OptimizerOptions optimizer;
   Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update
   double gradient_clipping = 1.0;  // largest global norm; 0 = off

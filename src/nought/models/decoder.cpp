@@ -48,10 +48,11 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   const WeightNames names = WeightNames::of(config_);
   const Init init = Init::normal(config_.initializer_range);
   embedding_ = &add_unit("embedding");
-  tokens_ = embedding_->add(names.token_embedding + ".weight", {config_.vocab_size, config_.hidden_size}, init);
+  tokens_ = embedding_->add(names.token_embedding + ".weight", {config_.vocab_size, config_.hidden_size}, init,
+                            ParameterRole::embedding);
   if (config_.positions == PositionKind::learned)
-    positions_ =
-        embedding_->add(names.position_embedding + ".weight", {config_.max_positions, config_.hidden_size}, init);
+    positions_ = embedding_->add(names.position_embedding + ".weight", {config_.max_positions, config_.hidden_size},
+                                 init, ParameterRole::embedding);
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(make_block(i));
   head_ = &add_unit("head");
   final_norm_ = Norm(*head_, names.final_norm, norm_options());
@@ -59,7 +60,8 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
     head_weight_ = tokens_;
     head_->borrow(*embedding_);
   } else {
-    head_weight_ = head_->add(names.head + ".weight", {config_.vocab_size, config_.hidden_size}, init);
+    head_weight_ =
+        head_->add(names.head + ".weight", {config_.vocab_size, config_.hidden_size}, init, ParameterRole::head);
   }
 }
 
@@ -91,9 +93,14 @@ Var Decoder::run_blocks(Tape& tape, Var x, const Sequences& sequences, const Dec
     }
     return x;
   }
+  size_t first = 0;  // the walk back ends before it: nothing is kept of what is below
+  for (; first < count && !x.requires_grad() && !blocks_[first].unit->trained(); ++first) {
+    const auto [unit, body] = section(first);
+    x = tape.run_unit(*unit, x, body);
+  }
   const auto stride = static_cast<size_t>(recompute_.units_per_checkpoint(config_.num_layers));
-  saved_inputs_.begin(tape.context(), static_cast<int64_t>(ceil_div(count, stride)), x.value);
-  for (size_t begin = 0; begin < count; begin += stride) {
+  saved_inputs_.begin(tape.context(), static_cast<int64_t>(ceil_div(count - first, stride)), x.value);
+  for (size_t begin = first; begin < count; begin += stride) {
     std::vector<Tape::Section> sections;
     for (size_t i = begin; i < std::min(begin + stride, count); ++i) sections.push_back(section(i));
     x = tape.run_checkpoint(std::move(sections), x, saved_inputs_.keep(tape.context(), x.value));

@@ -22,4 +22,11 @@ inline double training_flops_per_token(const ModelConfig& config, int64_t seq_le
   return 6 * multiplied + (causal ? 6 : 12) * attended;
 }
 
+class Decoder;
+
+/// What of that a run with frozen parameters does not compute: the weight gradients of what is frozen, 2 per weight,
+/// and below the lowest Unit with something to train the gradients of inputs, 2 per weight, and of attention, 4 L h s.
+/// What the lowest such Unit saves itself is not counted.
+double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length);
+
 }  // namespace nought

@@ -60,8 +60,6 @@ Targets targets_of(const ModelConfig& config) {
   return targets;
 }
 
-bool is_norm(std::string_view stem) { return stem.ends_with("_norm"); }
-
 }  // namespace
 
 GgufModelWriter::GgufModelWriter(std::filesystem::path path, const Decoder& model, GgufType type,
@@ -97,14 +95,14 @@ void GgufModelWriter::place(const Parameter& parameter, const std::string& targe
     Shape stacked;
     if (experts > 0) stacked.push_back(experts);
     for (const int64_t extent : shape) stacked.push_back(extent);
-    if (shape.rank() < 2 || is_norm(stem) || stem.find("ffn_gate_inp") != std::string::npos) type = GgufType::f32;
+    if (shape.rank() < 2 || parameter.role == ParameterRole::router) type = GgufType::f32;
     if (type == GgufType::q8_0 && row % kQ8Block != 0) type = GgufType::f16;
     tensors_.push_back({target, type, stacked});
   }
   Place place{.tensor = entry->second, .first = expert < 0 ? 0 : expert * shape.numel(), .row = row};
   const bool is_query = stem.ends_with("attn_q"), is_key = stem.ends_with("attn_k");
   if (gguf_interleaves_rotation(config_) && (is_query || is_key)) place.head = config_.head_dim;
-  if (is_norm(stem)) place.offset = static_cast<float>(config_.norm_weight_offset);
+  if (parameter.role == ParameterRole::norm) place.offset = static_cast<float>(config_.norm_weight_offset);
   // llama.cpp divides scores by the root of head_dim: what another scale asks for goes into the queries.
   const double scale = config_.attention_scale * std::sqrt(static_cast<double>(config_.head_dim));
   const bool scales = config_.qk_norm == QkNorm::none ? is_query : stem.ends_with("attn_q_norm");

@@ -100,8 +100,6 @@ void WeightNames::add_experts(Layer& layer, const std::string& prefix) const {
   layer.shared_gate = mlp + "shared_expert_gate";
 }
 
-bool is_untrained_name(const std::string& name) { return name.ends_with(".e_score_correction_bias"); }
-
 std::string alternative_name(const std::string& name) {
   constexpr std::string_view kPrefix = "transformer.";
   return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : "";

@@ -43,8 +43,6 @@ struct WeightNames {
 /// The name under which older or bare checkpoints keep the same tensor ("transformer.h.0..." is "h.0..." in the hub's
 /// gpt2); "" if there is none.
 std::string alternative_name(const std::string& name);
-/// True for parameters that transformers keeps as buffers: they are loaded and saved, and have no gradient.
-bool is_untrained_name(const std::string& name);
 /// True for tensors of old checkpoints that hold no weights (attention masks, rotary frequencies).
 bool is_buffer_name(const std::string& name);
 

@@ -11,7 +11,7 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
   }
   out_ = Linear(unit, options.out);
   if (!options.sinks.empty())
-    sinks_ = unit.add(options.sinks, {heads_.num_heads}, Init::normal(options.sink_std), /*decay=*/false);
+    sinks_ = unit.add(options.sinks, {heads_.num_heads}, Init::normal(options.sink_std), ParameterRole::sink);
   require<ShapeError>(!heads_.interleaved || heads_.num_heads == heads_.num_kv_heads,
                       "interleaved projections need as many key/value heads as query heads, got {} and {}",
                       heads_.num_kv_heads, heads_.num_heads);
@@ -20,7 +20,7 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
   const auto weight = [&](const std::string& name, int64_t num_heads) {
     const int64_t features = per_head ? heads_.head_dim : num_heads * heads_.head_dim;
     return unit.add(name + ".weight", {features}, options.norm_weight_offset == 1 ? Init::zeros() : Init::ones(),
-                    /*decay=*/false);
+                    ParameterRole::norm);
   };
   norms_ = HeadNorms{.q_weight = weight(options.q_norm, heads_.num_heads),
                      .k_weight = weight(options.k_norm, heads_.num_kv_heads),

@@ -21,7 +21,7 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout) {
   if (!options.bias) return;
   views.clear();
   for (size_t i = 0; i < options.names.size(); ++i)
-    views.push_back(unit.add(options.names[i] + ".bias", {options.out[i]}, Init::zeros(), /*decay=*/false));
+    views.push_back(unit.add(options.names[i] + ".bias", {options.out[i]}, Init::zeros(), ParameterRole::bias));
   bias_ = unit.join(views.front(), views.back(), {total});
 }
 

@@ -40,6 +40,14 @@ class Model {
     for (const auto& unit : units_) count += unit->numel();
     return count;
   }
+  /// Elements of the parameters that could be trained and are not.
+  int64_t frozen_count() const {
+    int64_t count = 0;
+    for (const auto& unit : units_)
+      for (const Parameter& parameter : unit->parameters())
+        if (can_be_trained(parameter.role) && !parameter.trainable) count += parameter.shape.numel();
+    return count;
+  }
 
  protected:
   /// Units run forward in the order in which they are made.

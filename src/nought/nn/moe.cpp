@@ -8,7 +8,8 @@ namespace {
 /// gate and up of each expert in turn, then all downs: so that neighbours form [E, 2F, H] and [E, H, F].
 ExpertWeights declare_separate(Unit& unit, const Moe::Options& o) {
   const auto add = [&](int64_t expert, const std::string& name, Shape shape, double std) {
-    return unit.add(fmt::format("{}.{}.{}.weight", o.experts, expert, name), shape, Init::normal(std));
+    return unit.add(fmt::format("{}.{}.{}.weight", o.experts, expert, name), shape, Init::normal(std),
+                    ParameterRole::expert);
   };
   std::vector<ParameterView> gate_up, down;
   for (int64_t e = 0; e < o.num_experts; ++e) {
@@ -23,14 +24,14 @@ ExpertWeights declare_separate(Unit& unit, const Moe::Options& o) {
 
 ExpertWeights declare_fused(Unit& unit, const Moe::Options& o) {
   const auto bias = [&](const char* name, int64_t features) {
-    return unit.add(o.experts + name, {o.num_experts, features}, Init::zeros(), /*decay=*/false);
+    return unit.add(o.experts + name, {o.num_experts, features}, Init::zeros(), ParameterRole::bias);
   };
   ExpertWeights weights{.out_in = false};
-  weights.gate_up =
-      unit.add(o.experts + ".gate_up_proj", {o.num_experts, o.hidden, 2 * o.intermediate}, Init::normal(o.std));
+  weights.gate_up = unit.add(o.experts + ".gate_up_proj", {o.num_experts, o.hidden, 2 * o.intermediate},
+                             Init::normal(o.std), ParameterRole::expert);
   weights.gate_up_bias = bias(".gate_up_proj_bias", 2 * o.intermediate);
-  weights.down =
-      unit.add(o.experts + ".down_proj", {o.num_experts, o.intermediate, o.hidden}, Init::normal(o.residual_std));
+  weights.down = unit.add(o.experts + ".down_proj", {o.num_experts, o.intermediate, o.hidden},
+                          Init::normal(o.residual_std), ParameterRole::expert);
   weights.down_bias = bias(".down_proj_bias", o.hidden);
   return weights;
 }
@@ -46,12 +47,14 @@ Moe::Moe(Unit& unit, const Options& o)
                       "{}: a token cannot choose {} of {} experts", o.router, o.rule.top_k, o.num_experts);
   require(!o.drop_tokens || o.capacity_factor > 0, "{}: drop_tokens needs a capacity_factor above 0, got {}", o.router,
           o.capacity_factor);
-  router_ = unit.add(o.router + ".weight", {o.num_experts, o.hidden}, Init::normal(o.std));
-  if (o.router_bias) router_bias_ = unit.add(o.router + ".bias", {o.num_experts}, Init::zeros(), /*decay=*/false);
-  if (!o.choice_bias.empty()) choice_bias_ = unit.add(o.choice_bias, {o.num_experts}, Init::zeros(), /*decay=*/false);
+  router_ = unit.add(o.router + ".weight", {o.num_experts, o.hidden}, Init::normal(o.std), ParameterRole::router);
+  if (o.router_bias) router_bias_ = unit.add(o.router + ".bias", {o.num_experts}, Init::zeros(), ParameterRole::bias);
+  if (!o.choice_bias.empty())
+    choice_bias_ = unit.add(o.choice_bias, {o.num_experts}, Init::zeros(), ParameterRole::choice_bias);
   experts_ = o.storage == ExpertStorage::separate ? declare_separate(unit, o) : declare_fused(unit, o);
   if (o.shared) shared_.emplace(unit, *o.shared);
-  if (!o.shared_gate.empty()) shared_gate_ = unit.add(o.shared_gate + ".weight", {1, o.hidden}, Init::normal(o.std));
+  if (!o.shared_gate.empty())
+    shared_gate_ = unit.add(o.shared_gate + ".weight", {1, o.hidden}, Init::normal(o.std), ParameterRole::router);
 }
 
 Var Moe::shared_expert(Tape& tape, const Var& x) const {

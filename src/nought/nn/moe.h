@@ -47,7 +47,7 @@ class Moe {
     double std = 0.02, residual_std = 0.02;  // of all weights, and of those that end in the residual stream
   };
   Moe() = default;
-  /// Declares the parameters. The choice bias takes no part in weight decay and always gets the gradient 0.
+  /// Declares the parameters. The choice bias is never trained.
   Moe(Unit& unit, const Options& options);
 
   /// x, result: [tokens, hidden]. `log` may be null; `layer` is this layer's place among the log's layers.

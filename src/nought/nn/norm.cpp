@@ -8,8 +8,8 @@ Norm::Norm(Unit& unit, const std::string& name, const Options& options) : option
   require<ShapeError>(options.weight_offset == 0 || options.weight_offset == 1,
                       "{}: a norm's weight_offset is 0 or 1, got {}", name, options.weight_offset);
   weight_ = unit.add(name + ".weight", {options.features}, options.weight_offset == 1 ? Init::zeros() : Init::ones(),
-                     /*decay=*/false);
-  if (layer) bias_ = unit.add(name + ".bias", {options.features}, Init::zeros(), /*decay=*/false);
+                     ParameterRole::norm);
+  if (layer) bias_ = unit.add(name + ".bias", {options.features}, Init::zeros(), ParameterRole::bias);
 }
 
 Var Norm::operator()(Tape& tape, const Var& x) const {

@@ -52,17 +52,18 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
   max_steps_ = summary.max_steps;
   first_step_ = summary.first_step;
   for (const std::string& note : summary.notes) line_.print("note: " + note);
-  line_.print(fmt::format("model   {} with {} parameters in {}, from {}", summary.family,
-                          format_count(static_cast<double>(summary.parameters)), summary.dtype, summary.start));
+  line_.print(fmt::format("model   {} with {} parameters in {}{}, from {}", summary.family,
+                          format_count(static_cast<double>(summary.parameters)), summary.dtype,
+                          trained_text(summary.parameters, summary.frozen), summary.start));
   line_.print(fmt::format("data    {} tokens, {} samples; {} tokens per step",
                           format_count(static_cast<double>(summary.train_tokens)), summary.samples,
                           summary.tokens_per_step));
   line_.print(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
                           summary.zero_stage));
   peak_flops_ = summary.peak_flops;
-  line_.print(fmt::format("speed   {} per token (6 Psi + 6 L h s); 100% MFU is {}: {}",
-                          format_rate(summary.flops_per_token, "FLOP"), format_rate(summary.peak_flops, "FLOP/s"),
-                          summary.peak_name));
+  line_.print(fmt::format(
+      "speed   {} per token (6 Psi + 6 L h s{}); 100% MFU is {}: {}", format_rate(summary.flops_per_token, "FLOP"),
+      summary.frozen > 0 ? ", less what is frozen" : "", format_rate(summary.peak_flops, "FLOP/s"), summary.peak_name));
   if (first_step_ > 0) line_.print(fmt::format("resume  after step {}", first_step_));
 }
 

@@ -162,12 +162,23 @@ std::vector<StateKind> ParameterRule::states() const {
   return std::visit([](const auto& each) { return each.states(); }, method);
 }
 
-ParameterRule rule_for(const OptimizerOptions& options, const Unit& unit, const Parameter& parameter) {
+namespace {
+
+/// What Muon orthogonalises: the matrices of blocks.
+bool is_hidden_matrix(const Parameter& parameter) {
+  const bool product = parameter.role == ParameterRole::matrix || parameter.role == ParameterRole::expert ||
+                       parameter.role == ParameterRole::router;
+  return product && parameter.shape.rank() >= 2;
+}
+
+}  // namespace
+
+ParameterRule rule_for(const OptimizerOptions& options, const Parameter& parameter) {
+  require(parameter.trainable, "parameter {} is not trained: no optimizer updates it", parameter.name);
   const bool decays = options.decay_all || parameter.decay;
   ParameterRule rule{.method = options.method, .weight_decay = decays ? options.weight_decay : 0};
   if (const auto* muon = std::get_if<MuonOptions>(&options.method)) {
-    const bool in_block = unit.name() != "embedding" && unit.name() != "head";
-    const bool hidden_matrix = in_block && parameter.shape.rank() >= 2;
+    const bool hidden_matrix = is_hidden_matrix(parameter);
     rule.lr_scale = hidden_matrix ? muon->lr_scale : muon->others_lr_scale;
     if (!hidden_matrix) rule.method = AdamOptions(muon->others);
   }
@@ -182,7 +193,8 @@ ParameterRule rule_for(const OptimizerOptions& options, const Unit& unit, const 
 
 std::vector<ParameterRule> rules_for(const OptimizerOptions& options, const Unit& unit) {
   std::vector<ParameterRule> rules;
-  for (const Parameter& parameter : unit.parameters()) rules.push_back(rule_for(options, unit, parameter));
+  for (const Parameter& parameter : unit.parameters())
+    if (parameter.trainable) rules.push_back(rule_for(options, parameter));
   return rules;
 }
 

@@ -28,11 +28,13 @@ struct UpdateSpan {
 struct ParameterRule {
   Method method;  // Muon's other parameters have AdamOptions here
   double lr_scale = 1, weight_decay = 0;
+  /// What is kept for each element.
   std::vector<StateKind> states() const;
 };
-/// ConfigError if a group's pattern is not a regular expression.
-ParameterRule rule_for(const OptimizerOptions& options, const Unit& unit, const Parameter& parameter);
-/// The rules of all parameters of a Unit, in order.
+/// The rule of a parameter that is trained; Error for another. ConfigError if a group's pattern is not a regular
+/// expression.
+ParameterRule rule_for(const OptimizerOptions& options, const Parameter& parameter);
+/// The rules of the parameters of a Unit that are trained, in order.
 std::vector<ParameterRule> rules_for(const OptimizerOptions& options, const Unit& unit);
 
 /// The method with other betas; unchanged if it has none.

@@ -78,7 +78,7 @@ struct MuonOptions {
   double momentum = 0.95;
   bool nesterov = true;
   int iterations = 5;
-  double lr_scale = 1;  // of the schedule's rate, for matrices
+  double lr_scale = 1;  // factor on the schedule's rate, for matrices
   AdamOptions others = {};
   double others_lr_scale = 1;
 
@@ -103,10 +103,11 @@ struct OptimizerOptions {
   double weight_decay = 0;
   bool decay_all = false;          // also norms and biases, which are left out by default
   int64_t state_block = 0;         // > 0: states are 8-bit codes with one scale for so many elements (arXiv 2110.02861)
-  DType state_dtype = DType::f32;  // of states otherwise: f32, or that of 16-bit parameters
+  DType state_dtype = DType::f32;  // states that are not codes have it: f32, or the parameters' 16-bit dtype
   bool master_weights = true;      // false: 16-bit parameters are updated themselves, without fp32 masters
-  bool stochastic_rounding = true;  // of 16-bit values that have no fp32 ones beside them; false: to the nearest
-  uint64_t seed = 0;                // of that rounding
+  /// 16-bit values without fp32 ones beside them are rounded at random, drawn from `seed`; false: to the nearest.
+  bool stochastic_rounding = true;
+  uint64_t seed = 0;
   std::vector<ParameterGroup> groups = {};
   std::optional<Schedule> momentum_cycle = {};  // a OneCycle schedule that moves the betas as well
 };

@@ -23,6 +23,7 @@ Layout layout_of(const RunPlan& plan) {
           .accumulation = plan.accumulation,
           .recompute = plan.recompute,
           .fp8 = plan.fp8,
+          .freezing = plan.freezing,
           .sharding = sharding_of(plan),
           .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0};
 }
@@ -75,6 +76,7 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   const Context context{Memory::create_virtual(), make_counting_kernels(work)};
   const std::unique_ptr<Communicator> ranks = make_silent_communicator(context, 0, layout.ranks, layout.wire);
   Decoder decoder(config, layout.recompute, layout.fp8);
+  apply(layout.freezing, decoder);
   ShardedModel::Options options = layout.sharding;
   options.policy = Policy::stage(layout.stage);
   ShardedModel model(context, *ranks, decoder, options);
@@ -83,6 +85,7 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   Prediction prediction;
   prediction.layout = layout;
   prediction.parameters = decoder.parameter_count();
+  prediction.frozen = decoder.frozen_count();
   const auto step = [&](int64_t micro_batches) {
     const Counters before{ranks->traffic(), work.flops};
     const std::vector<Batch> batches = make_batches(layout, *context.memory);

@@ -22,6 +22,7 @@ struct Layout {
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
+  Freezing freezing = {};               // what is not trained
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `stage`
   Wire wire = Wire::mpi;
   int64_t evaluation_rows = 0;  // sequences per rank and forward of a validation; 0 = there is none
@@ -43,7 +44,7 @@ struct Prediction {
   std::array<int64_t, kNumCategories> steady{};  // bytes between two steps, by Category
   RankMemory memory;                             // the peaks
   Traffic traffic;                               // sent in one step; validations come on top
-  int64_t parameters = 0;                        // of the whole model
+  int64_t parameters = 0, frozen = 0;            // of the whole model, and those of them that are not trained
   double executed_flops = 0;                     // by this rank in one step, recomputation included
 
   int64_t steady_total() const;

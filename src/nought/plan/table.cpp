@@ -59,12 +59,14 @@ std::string header(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
   return fmt::format(
-      "model   {} with {} parameters in {}\n"
+      "model   {} with {} parameters in {}{}\n"
       "run     {} rank{}, micro-batch {} x {} accumulated, sequences of {}: {} tokens per step{}\n"
       "FLOPs   per token {} (PaLM: 6 Psi + 12 L h s), {} (causal: 6 Psi + 6 L h s)\n\n",
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
-      name_of(layout.sharding.dtype), layout.ranks, layout.ranks == 1 ? "" : "s", layout.micro_batch,
-      layout.accumulation, layout.seq_length, layout.tokens_per_step(),
+      name_of(layout.sharding.dtype),
+      trained_text(report.predictions.front().parameters, report.predictions.front().frozen), layout.ranks,
+      layout.ranks == 1 ? "" : "s", layout.micro_batch, layout.accumulation, layout.seq_length,
+      layout.tokens_per_step(),
       layout.recompute.mode == Recompute::none ? "" : fmt::format("; {}", layout.recompute.str()),
       format_count(flops.palm), format_count(flops.causal));
 }
@@ -99,6 +101,11 @@ std::string memory_table(const RankMemory& predicted, const std::vector<RankMemo
   for (size_t rank = 0; rank < measured.size(); ++rank)
     columns.push_back({fmt::format("rank {}", rank), measured[rank]});
   return memory_table(columns);
+}
+
+std::string trained_text(int64_t parameters, int64_t frozen) {
+  if (frozen == 0) return "";
+  return fmt::format(", {} of them trained", format_count(static_cast<double>(parameters - frozen)));
 }
 
 std::string to_text(const PlanReport& report) {
@@ -155,6 +162,7 @@ nlohmann::ordered_json to_json(const PlanReport& report) {
   nlohmann::ordered_json json{
       {"family", report.config.family},
       {"parameters", report.predictions.front().parameters},
+      {"trained_parameters", report.predictions.front().parameters - report.predictions.front().frozen},
       {"dtype", name_of(layout.sharding.dtype)},
       {"ranks", layout.ranks},
       {"micro_batch", layout.micro_batch},

@@ -10,6 +10,9 @@
 
 namespace nought {
 
+/// ", 1.2M of them trained", or nothing if none is frozen.
+std::string trained_text(int64_t parameters, int64_t frozen);
+
 /// One column of memory_table: the peaks of a rank, measured or predicted.
 struct MemoryColumn {
   std::string title;

@@ -30,33 +30,56 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.raw(), static_cast<size_t>(tensor.bytes())};
 }
 
-/// One flat block of one state, as it goes to a file.
-struct OwnedBlock {
-  size_t unit;
-  ShardedOptimizer::OwnedState state;
+/// A stretch of one state of one parameter that this rank owns.
+struct OwnedPiece {
   const Parameter* parameter;
+  StateKind kind;
+  Interval in_parameter;
+  DType dtype;
+  std::function<Tensor()> values;  // [in_parameter.size()]
+};
+
+/// What the optimizer keeps, and frozen parameters as they are.
+std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
+  std::vector<OwnedPiece> pieces;
+  for (const ShardedOptimizer::OwnedState& state : model.optimizer().owned())
+    pieces.push_back({state.parameter, state.kind, state.in_parameter, DType::f32,
+                      [&model, state] { return model.optimizer().values(state); }});
+  const auto& units = model.model().units();
+  for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
+    const Tensor owned = model.residency().owned(at);
+    const Interval mine = model.residency().partition(at).owned(model.ranks().rank());
+    for (const Piece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
+      const Tensor values = owned.flat(piece.in_segment.begin - mine.begin, piece.in_segment.end - mine.begin);
+      pieces.push_back({&units[at.unit]->parameters()[piece.parameter], StateKind::master, piece.in_parameter,
+                        values.dtype(), [values] { return values; }});
+    }
+  }
+  return pieces;
+}
+
+/// One flat block of a piece, as it goes to a file.
+struct OwnedBlock {
+  const OwnedPiece* piece;
   Interval in_piece;
 
-  /// Of the parameter.
+  /// Elements of the flattened parameter.
   Interval interval() const {
-    const int64_t begin = state.piece.in_parameter.begin;
+    const int64_t begin = piece->in_parameter.begin;
     return {begin + in_piece.begin, begin + in_piece.end};
   }
   std::string tensor_name() const {
-    return fmt::format("{}/{}[{}:{}]", name_of(state.kind), parameter->name, interval().begin, interval().end);
+    return fmt::format("{}/{}[{}:{}]", name_of(piece->kind), piece->parameter->name, interval().begin, interval().end);
   }
 };
 
-std::vector<OwnedBlock> owned_blocks(ShardedModel& model) {
+std::vector<OwnedBlock> blocks_of(const std::vector<OwnedPiece>& pieces) {
   std::vector<OwnedBlock> blocks;
-  const auto& units = model.model().units();
-  for (size_t i = 0; i < units.size(); ++i)
-    for (const ShardedOptimizer::OwnedState& state : model.optimizer().owned(i)) {
-      const int64_t size = state.piece.in_parameter.size();
-      for (int64_t at = 0; at < size; at += kBlockElements)
-        blocks.push_back(
-            {i, state, &units[i]->parameters()[state.piece.parameter], {at, std::min(size, at + kBlockElements)}});
-    }
+  for (const OwnedPiece& piece : pieces) {
+    const int64_t size = piece.in_parameter.size();
+    for (int64_t at = 0; at < size; at += kBlockElements)
+      blocks.push_back({&piece, {at, std::min(size, at + kBlockElements)}});
+  }
   return blocks;
 }
 
@@ -65,23 +88,26 @@ std::string rank_file(int rank, std::string_view extension) { return fmt::format
 /// Writes this rank's blocks, and their entries of the manifest beside them.
 void write_rank(ShardedModel& model, const fs::path& folder) {
   const int rank = model.mesh().world().rank();
-  const std::vector<OwnedBlock> blocks = owned_blocks(model);
+  const std::vector<OwnedPiece> pieces = owned_pieces(model);
+  const std::vector<OwnedBlock> blocks = blocks_of(pieces);
   std::vector<TensorSpec> specs;
-  for (const OwnedBlock& block : blocks) specs.push_back({block.tensor_name(), DType::f32, {block.in_piece.size()}});
+  for (const OwnedBlock& block : blocks)
+    specs.push_back({block.tensor_name(), block.piece->dtype, {block.in_piece.size()}});
   SafetensorsWriter writer(folder / rank_file(rank, "safetensors"), specs);
   nlohmann::json entries = nlohmann::json::array();
   for (const OwnedBlock& block : blocks) {
-    const Tensor piece = model.optimizer().values(block.unit, block.state);
-    const Tensor values = piece.flat(block.in_piece.begin, block.in_piece.end);
+    const Parameter& parameter = *block.piece->parameter;
+    const Tensor values = block.piece->values().flat(block.in_piece.begin, block.in_piece.end);
     writer.write(block.tensor_name(), values);
-    entries.push_back({{"state", name_of(block.state.kind)},
-                       {"parameter", block.parameter->name},
-                       {"shape", std::vector<int64_t>(block.parameter->shape.begin(), block.parameter->shape.end())},
+    entries.push_back({{"state", name_of(block.piece->kind)},
+                       {"parameter", parameter.name},
+                       {"shape", std::vector<int64_t>(parameter.shape.begin(), parameter.shape.end())},
                        {"file", rank_file(rank, "safetensors")},
                        {"tensor", block.tensor_name()},
                        {"begin", block.interval().begin},
                        {"end", block.interval().end},
                        {"xxh3", xxh3_of(bytes_of(values))}});
+    if (!parameter.trainable) entries.back()["frozen"] = true;
   }
   writer.finish();
   write_text_atomically(folder / rank_file(rank, "json"), entries.dump());
@@ -219,6 +245,7 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
       Shape shape;
       for (int64_t extent : entry.at("shape")) shape.push_back(extent);
       shapes[parameter] = shape;
+      if (entry.value("frozen", false)) frozen_.insert(parameter);
       blocks_[entry.at("state").get<std::string>() + "/" + parameter].push_back(
           {entry.at("file"), entry.at("tensor"), {entry.at("begin"), entry.at("end")}, entry.at("xxh3")});
     }
@@ -242,8 +269,21 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
   // Which states there are besides the master depends on the optimizer that wrote them; what there is must be whole.
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters())
-      check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name), parameter.range.size());
+      check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name), parameter.shape.numel());
   for (const auto& [key, blocks] : blocks_) check_coverage(key, shapes.at(key.substr(key.find('/') + 1)).numel());
+}
+
+void Checkpoint::require_same_frozen(const Model& model) const {
+  for (const auto& unit : model.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const bool was_frozen = frozen_.contains(parameter.name);
+      require<ConfigError>(
+          !can_be_trained(parameter.role) || was_frozen != parameter.trainable,
+          "{}: {} was {} and is {} now; resume with the training.freeze and training.trainable of that "
+          "run, or start a new run from the exported weights",
+          path_.string(), parameter.name, was_frozen ? "frozen" : "trained",
+          parameter.trainable ? "trained" : "frozen");
+    }
 }
 
 void Checkpoint::check_coverage(const std::string& key, int64_t numel) const {

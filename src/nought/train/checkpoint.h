@@ -2,9 +2,10 @@
 // layout needs, whatever stage or number of ranks wrote them.
 //
 // A checkpoint is a folder checkpoint-STEP: rank-R.safetensors with flat fp32 blocks of the states that the
-// optimizer has (8-bit states are decoded, which loses nothing), and manifest.json, which maps
-// each parameter and state to (file, tensor, interval, xxh3). It is written aside, fsynced and renamed: it exists whole
-// or not at all. A damaged block is an IoError when it is read.
+// optimizer has (8-bit states are decoded, which loses nothing) and of the values of frozen parameters, in their own
+// dtype; and manifest.json, which maps each parameter and state to (file, tensor, interval, xxh3) and says what was
+// frozen. The values are the state "master". It is written aside, fsynced and renamed: it exists whole or not at all. A
+// damaged block is an IoError when it is read.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,8 @@ class Checkpoint final : public StateSource {
 
   const CheckpointInfo& info() const { return info_; }
   void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
+  /// ConfigError that names a parameter if the model trains what was frozen, or the other way round.
+  void require_same_frozen(const Model& model) const;
 
  private:
   struct Block {
@@ -69,6 +73,7 @@ class Checkpoint final : public StateSource {
   std::filesystem::path path_;
   CheckpointInfo info_;
   std::map<std::string, std::vector<Block>> blocks_;  // "master/NAME" -> ascending by interval
+  std::set<std::string> frozen_;                      // names of parameters
   std::map<std::string, SafetensorsFile> files_;
 };
 

@@ -53,16 +53,14 @@ void export_beside_weights(const ModelConfig& config, DType dtype, const std::st
 void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std::string& tokenizer,
                       const std::filesystem::path& folder, int64_t max_shard_bytes) {
   const DType dtype = model.options().dtype;
-  const auto& units = model.model().units();
   std::optional<HfFolderWriter> writer;
   if (model.mesh().world().rank() == 0)
-    writer.emplace(folder, weight_specs(model.model(), [&](const Parameter&) { return dtype; }), max_shard_bytes);
-  for (size_t i = 0; i < units.size(); ++i)
-    model.with_parameters(i, [&](const Tensor& whole) {
-      if (!writer) return;
-      for (const Parameter& parameter : units[i]->parameters())
-        writer->write(parameter.name, {0, parameter.shape.numel()},
-                      whole.flat(parameter.range.begin, parameter.range.end));
+    writer.emplace(folder,
+                   weight_specs(model.model(), [&](const Parameter& each) { return each.dtype.value_or(dtype); }),
+                   max_shard_bytes);
+  for (size_t i = 0; i < model.model().units().size(); ++i)
+    model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
+      if (writer) writer->write(parameter.name, values);
     });
   if (writer) {
     writer->finish();

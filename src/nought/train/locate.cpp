@@ -27,14 +27,11 @@ std::string nonfinite_in(const Tensor& values) {
 /// The first parameter with such a value; every rank sees the same.
 std::string bad_parameter(ShardedModel& model) {
   std::string found;
-  const auto& units = model.model().units();
-  for (size_t i = 0; i < units.size(); ++i)
-    model.with_parameters(i, [&](const Tensor& whole) {
-      for (const Parameter& parameter : units[i]->parameters()) {
-        if (!found.empty()) return;
-        const std::string what = nonfinite_in(whole.flat(parameter.range.begin, parameter.range.end));
-        if (!what.empty()) found = fmt::format("parameter {} {} before the step", parameter.name, what);
-      }
+  for (size_t i = 0; i < model.model().units().size(); ++i)
+    model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
+      if (!found.empty()) return;
+      const std::string what = nonfinite_in(values);
+      if (!what.empty()) found = fmt::format("parameter {} {} before the step", parameter.name, what);
     });
   return found;
 }
@@ -63,15 +60,18 @@ std::string bad_result(ShardedModel& model, std::span<const Batch> micro_batches
   return found;
 }
 
-/// The first Unit whose sum of gradients over the ranks, or over micro-batches, has such a value.
+/// The first parameter whose gradient, summed over ranks and micro-batches, has such a value.
 std::string bad_sum(ShardedModel& model) {
   const auto& units = model.model().units();
   std::string found;
   for (size_t i = 0; i < units.size(); ++i) {
-    const std::string what = nonfinite_in(model.gather_gradients(i));
-    if (found.empty() && !what.empty())
-      found = fmt::format("the gradients of {} summed over ranks and micro-batches: {} {}", units[i]->name(),
-                          name_of(model.options().gradient_dtype), what);
+    const std::vector<Tensor> gradients = model.gather_gradients(i);
+    for (size_t p = 0; p < gradients.size(); ++p) {
+      const std::string what = gradients[p] ? nonfinite_in(gradients[p]) : "";
+      if (found.empty() && !what.empty())
+        found = fmt::format("the gradient of {} summed over ranks and micro-batches: {} {}",
+                            units[i]->parameters()[p].name, name_of(model.options().gradient_dtype), what);
+    }
   }
   return found;
 }

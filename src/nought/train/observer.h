@@ -22,12 +22,13 @@ struct RunSummary {
   std::string family;  // "llama"
   std::string start;   // "random weights from seed 1", "out/checkpoint-20"
   int64_t parameters = 0;
+  int64_t frozen = 0;  // of the parameters
   int64_t train_tokens = 0, samples = 0;
   int world_size = 1, zero_stage = 0;
   std::string dtype;
   int64_t first_step = 0, max_steps = 0;  // updates made before, and in the end
   int64_t tokens_per_step = 0;
-  double flops_per_token = 0;  // 6 Psi + 6 L h s, the head counted once
+  double flops_per_token = 0;  // 6 Psi + 6 L h s, the head counted once, less what frozen parameters save
   double peak_flops = 0;       // measured: what matrix products of all ranks together cannot exceed, per second
   std::string peak_name;       // "fp32 FMA on AVX-512", see kernels/limits.h
   std::vector<std::string> notes;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "nought/io/safetensors.h"
-#include "nought/models/names.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -165,12 +164,10 @@ ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input
   if (gradients) {
     const auto& units = model.model().units();
     for (size_t i = 0; i < units.size(); ++i) {
-      const Tensor flat = model.gather_gradients(i);
-      for (const Parameter& parameter : units[i]->parameters())
-        if (first && !is_untrained_name(parameter.name))
-          output.emplace_back(
-              "grad." + parameter.name,
-              as_f32(context, flat.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape)));
+      const std::vector<Tensor> gradients = model.gather_gradients(i);
+      for (size_t p = 0; p < gradients.size(); ++p)
+        if (first && gradients[p])
+          output.emplace_back("grad." + units[i]->parameters()[p].name, as_f32(context, gradients[p]));
     }
     model.discard_gradients();
   }

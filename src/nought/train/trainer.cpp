@@ -35,6 +35,11 @@ BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
   return {plan.micro_batch, plan.accumulation, ranks.size(), ranks.rank()};
 }
 
+Decoder& frozen(Decoder& decoder, const Freezing& freezing) {
+  apply(freezing, decoder);
+  return decoder;
+}
+
 /// What must be the same for a resumed run to continue as if it had never stopped.
 nlohmann::json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
   return {{"seed", plan.seed},
@@ -59,7 +64,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       data_(open_data(plan.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
       decoder_(model_config_of(plan), plan.recompute, plan.fp8),
-      model_(context, mesh_, decoder_, sharding_of(plan)),
+      model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
@@ -73,6 +78,7 @@ void Trainer::load() {
   if (mode_ == StartMode::resume) {
     require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
     const Checkpoint checkpoint(checkpoints.back(), decoder_);
+    checkpoint.require_same_frozen(decoder_);
     const nlohmann::json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
     for (const auto& [key, value] : now.items())
       if (!then.contains(key) || then[key] != value)
@@ -107,6 +113,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
   RunSummary summary{.family = decoder_.config().family,
                      .start = start_,
                      .parameters = decoder_.parameter_count(),
+                     .frozen = decoder_.frozen_count(),
                      .train_tokens = sampler_.dataset().num_tokens(),
                      .samples = sampler_.dataset().num_samples(),
                      .world_size = world_.size(),
@@ -115,16 +122,17 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .first_step = first_step,
                      .max_steps = plan_.max_steps,
                      .tokens_per_step = sampler_.targets_per_step(),
-                     .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length),
+                     .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length) -
+                                        frozen_flops_per_token(decoder_, plan_.data.seq_length),
                      .peak_flops = peak_->flops(),
                      .peak_name = std::string(matrix_peak_name(plan_.dtype)),
                      .notes = decoder_.config().notes};
-  if (model_.reduce_buckets() < decoder_.units().size())
-    summary.notes.push_back(
-        fmt::format("gradients of {} Units travel in {} collective{}", decoder_.units().size(), model_.reduce_buckets(),
-                    model_.reduce_buckets() > 1 ? "s"
-                                                : ", which begins when the backward pass has ended: a smaller "
-                                                  "reduce_bucket_size hides them behind it"));
+  if (model_.reduce_buckets() < model_.trained_segments())
+    summary.notes.push_back(fmt::format(
+        "gradients of {} Units travel in {} collective{}", model_.trained_segments(), model_.reduce_buckets(),
+        model_.reduce_buckets() > 1 ? "s"
+                                    : ", which begins when the backward pass has ended: a smaller "
+                                      "reduce_bucket_size hides them behind it"));
   if (plan_.profile && (plan_.profile->step <= first_step || plan_.profile->step > plan_.max_steps))
     summary.notes.push_back(
         fmt::format("nothing is profiled: flops_profiler.profile_step is {}, the run makes steps {} to {}",
@@ -226,10 +234,12 @@ StepProfile Trainer::profile_of(std::span<const Span> spans, const StepReport& r
   profile.model.parameters = decoder_.parameter_count();
   const Residency& residency = model_.residency();
   for (size_t i = 0; i < decoder_.units().size(); ++i) {
-    const Partition& partition = residency.partition(i);
-    profile.rank_parameters += residency.sharded() ? partition.shard() : partition.size();
+    const Unit& of = *decoder_.units()[i];
+    for (size_t segment = 0; segment < of.segments().size() && residency.sharded(); ++segment)
+      profile.rank_parameters += residency.partition({i, segment}).shard();
+    if (!residency.sharded()) profile.rank_parameters += of.numel();
     for (ModuleProfile& unit : profile.model.inside)
-      if (unit.name == decoder_.units()[i]->name()) unit.parameters = partition.size();
+      if (unit.name == of.name()) unit.parameters = of.numel();
   }
   return profile;
 }

@@ -80,7 +80,8 @@ RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
 void validate_run(const RunPlan& given, StartMode mode) {
   require_trainable(given);
   const RunPlan plan = with_model_folder(given);
-  const Decoder decoder(model_config_of(plan));
+  Decoder decoder(model_config_of(plan));
+  apply(plan.freezing, decoder);
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
   tokenizer->check_fits(decoder.config().vocab_size);
   check_data(plan.data, *tokenizer);
@@ -88,7 +89,7 @@ void validate_run(const RunPlan& given, StartMode mode) {
   if (mode == StartMode::overwrite) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(plan.profile->output_file);
   if (mode == StartMode::resume) {
-    Checkpoint(list_checkpoints(plan.output_dir).back(), decoder);
+    Checkpoint(list_checkpoints(plan.output_dir).back(), decoder).require_same_frozen(decoder);
   } else if (!plan.model_dir.empty()) {
     ModelSource(plan.model_dir);
   }

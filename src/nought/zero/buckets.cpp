@@ -2,19 +2,19 @@
 
 namespace nought {
 
-void Bucket::add(size_t unit, int64_t shard) {
-  units_.push_back(unit);
+void Bucket::add(size_t member, int64_t shard) {
+  members_.push_back(member);
   offsets_.push_back(offsets_.back() + shard);
 }
 
-std::vector<Bucket> make_buckets(std::span<const Partition> units, int64_t limit, BucketOrder order) {
+std::vector<Bucket> make_buckets(std::span<const Partition> segments, int64_t limit, BucketOrder order) {
   std::vector<Bucket> buckets;
-  for (size_t i = 0; i < units.size(); ++i) {
-    const size_t unit = order == BucketOrder::forward ? i : units.size() - 1 - i;
-    const Partition& partition = units[unit];
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const size_t member = order == BucketOrder::forward ? i : segments.size() - 1 - i;
+    const Partition& partition = segments[member];
     const bool fits = !buckets.empty() && buckets.back().numel() + partition.padded() <= limit;
     if (!fits || partition.ranks() == 1) buckets.emplace_back(partition.ranks());
-    buckets.back().add(unit, partition.shard());
+    buckets.back().add(member, partition.shard());
   }
   return buckets;
 }

@@ -1,7 +1,7 @@
-// Buckets: which Units travel together in one collective, and where each lies in the buffer that they travel in.
+// Buckets: which segments travel together in one collective, and where each lies in the buffer that they travel in.
 //
-// A collective of many small Units pays for its latency once (the constant-size buffers of arXiv 1910.02054, section
-// 6.2). A Unit that has a bucket of its own travels from where it is: nothing is copied.
+// A collective of many small segments pays for its latency once (the constant-size buffers of arXiv 1910.02054, section
+// 6.2). A segment that has a bucket of its own travels from where it is: nothing is copied.
 #pragma once
 
 #include <span>
@@ -12,34 +12,36 @@
 
 namespace nought {
 
-/// The shards of several Units, side by side for each rank: a packed buffer is [ranks * shard()].
+/// The shards of several segments, side by side for each rank: a packed buffer is [ranks * shard()].
 class Bucket {
  public:
   explicit Bucket(int ranks) : ranks_(ranks) {}
-  void add(size_t unit, int64_t shard);
+  void add(size_t member, int64_t shard);
 
-  const std::vector<size_t>& units() const { return units_; }
-  bool alone() const { return units_.size() == 1; }
+  /// Places in the list that make_buckets() was given.
+  const std::vector<size_t>& members() const { return members_; }
+  bool alone() const { return members_.size() == 1; }
   int64_t shard() const { return offsets_.back(); }
   int64_t numel() const { return shard() * ranks_; }
   /// A rank's part of the packed buffer.
   Tensor part(const Tensor& packed, int rank) const { return packed.flat(rank * shard(), (rank + 1) * shard()); }
-  /// In it, the shard of the i-th Unit of the bucket.
+  /// In it, the shard of the i-th member.
   Tensor part(const Tensor& packed, int rank, size_t i) const {
     return packed.flat(rank * shard() + offsets_[i], rank * shard() + offsets_[i + 1]);
   }
 
  private:
   int ranks_;
-  std::vector<size_t> units_;
+  std::vector<size_t> members_;
   std::vector<int64_t> offsets_{0};
 };
 
 enum class BucketOrder : uint8_t { forward, backward };
 
-/// Puts consecutive Units, first to last or last to first, into one bucket while they have at most `limit` elements
-/// together, padding included; a larger Unit has its own. With a limit of 0, or one rank, every Unit has.
-std::vector<Bucket> make_buckets(std::span<const Partition> units, int64_t limit, BucketOrder order);
+/// Puts consecutive segments, first to last or last to first, into one bucket while they have at most `limit` elements
+/// together, padding included. A larger one has a bucket of its own. If `limit` is 0 or there is one rank, every
+/// segment has.
+std::vector<Bucket> make_buckets(std::span<const Partition> segments, int64_t limit, BucketOrder order);
 
 /// Copies x to y, or converts it to y's dtype.
 void copy_as(const Context& context, const Tensor& x, const Tensor& y);

@@ -1,20 +1,30 @@
-// Partition: which elements of a Unit's flat buffer each rank owns, and what parameters they are.
+// Partition: which elements of a segment's flat buffer each rank owns, and what parameters they are.
 //
-// All interval arithmetic of sharding, master weights, moments, checkpoints and resharding lives here. A Unit's flat
-// buffer of `size` elements is padded to `ranks` equal shards; rank r owns [r * shard, (r + 1) * shard).
+// All interval arithmetic of sharding, master weights, moments, checkpoints and resharding lives here. The flat buffer
+// of a segment of `size` elements is padded to `ranks` equal shards; rank r owns [r * shard, (r + 1) * shard).
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "nought/autograd/unit.h"
 
 namespace nought {
 
-/// A part of one parameter, and where it lies in its Unit's flat buffer.
+/// A segment of one of a model's Units.
+struct SegmentIndex {
+  size_t unit = 0;     // in Model::units()
+  size_t segment = 0;  // in Unit::segments()
+  friend bool operator==(const SegmentIndex&, const SegmentIndex&) = default;
+};
+/// The segments of all Units that are trained, or that are not, in the order of the Units.
+std::vector<SegmentIndex> segments_of(const std::vector<std::unique_ptr<Unit>>& units, bool trainable);
+
+/// A part of one parameter, and where it lies in the flat buffer of its segment.
 struct Piece {
   size_t parameter = 0;   // index in Unit::parameters()
   Interval in_parameter;  // elements of the flattened parameter
-  Interval in_unit;       // elements of the Unit's flat buffer
+  Interval in_segment;    // elements of the flat buffer
 };
 
 class Partition {
@@ -31,7 +41,7 @@ class Partition {
   int64_t shard() const { return shard_; }
   int64_t padded() const { return shard_ * ranks_; }
   int ranks() const { return ranks_; }
-  /// The elements of a rank; the last ones may lie in the padding.
+  /// The elements that a rank owns; the last ones may lie in the padding.
   Interval owned(int rank) const { return {rank * shard_, (rank + 1) * shard_}; }
 
  private:
@@ -39,7 +49,9 @@ class Partition {
   int ranks_ = 1;
 };
 
-/// The parts of parameters that lie in `interval` of the Unit's flat buffer, in order; padding belongs to none.
-std::vector<Piece> pieces_in(const Unit& unit, Interval interval);
+/// The parts of parameters that lie in `interval` of a segment's flat buffer, in order; padding belongs to none.
+std::vector<Piece> pieces_in(const Unit& unit, size_t segment, Interval interval);
+/// What lies between the parameters of a segment and behind the last of them, up to `end`: nobody writes it.
+std::vector<Interval> gaps_in(const Unit& unit, size_t segment, int64_t end);
 
 }  // namespace nought

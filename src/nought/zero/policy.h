@@ -1,4 +1,4 @@
-// Policy: what is sharded over the data-parallel ranks. A ZeRO stage is a name for three of them (arXiv 1910.02054).
+// Policy: what is sharded over the data-parallel ranks. A ZeRO stage is a name for a policy (arXiv 1910.02054).
 #pragma once
 
 #include "nought/base/error.h"
@@ -6,9 +6,9 @@
 namespace nought {
 
 struct Policy {
-  bool shard_optimizer = false;   // stage 1: master weights and moments
-  bool shard_gradients = false;   // stage 2: and gradients
-  bool shard_parameters = false;  // stage 3: and parameters
+  bool shard_optimizer = false;   // from stage 1 on: master weights and moments
+  bool shard_gradients = false;   // from stage 2 on: gradients
+  bool shard_parameters = false;  // at stage 3: parameters
 
   static Policy stage(int stage) {
     require<ConfigError>(0 <= stage && stage <= 3, "zero_optimization.stage must be 0, 1, 2 or 3, got {}", stage);

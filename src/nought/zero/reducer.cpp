@@ -6,7 +6,7 @@
 namespace nought {
 
 namespace {
-/// One Unit's gradients may be on the wire while the next Unit's are being written: two whole buffers rotate.
+/// One segment's gradients may be on the wire while the next one's are being written: two whole buffers rotate.
 constexpr size_t kFlights = 1;
 }  // namespace
 
@@ -14,37 +14,47 @@ Reducer::Reducer(const Context& context, Communicator& ranks, const Options& opt
                  const std::vector<std::unique_ptr<Unit>>& units)
     : context_(context),
       ranks_(ranks),
+      units_(units),
       policy_(options.policy),
       dtype_(options.dtype),
       wire_(options.wire),
       overlap_(options.overlap) {
   std::vector<Partition> partitions;
-  for (const auto& unit : units) {
+  for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) {
+    const Unit& unit = *units[at.unit];
+    const Partition partition(unit.segments()[at.segment].size, ranks_.size());
     State state;
-    state.partition = Partition(unit->numel(), ranks_.size());
-    state.name = unit->name();
-    for (const Parameter& parameter : unit->parameters()) state.ranges.push_back(parameter.range);
-    state.written.assign(state.ranges.size(), false);
+    state.at = at, state.unit = &unit, state.partition = partition;
+    state.gaps = gaps_in(unit, at.segment, partition.padded());
+    state.written.assign(unit.parameters().size(), false);
     if (policy_.shard_gradients) {
-      state.shard = context_.zeros({state.partition.shard()}, dtype_, Category::gradients);
+      state.shard = context_.zeros({partition.shard()}, dtype_, Category::gradients);
     } else {
-      state.whole = context_.zeros({state.partition.padded()}, dtype_, Category::gradients);
+      state.whole = context_.zeros({partition.padded()}, dtype_, Category::gradients);
     }
-    partitions.push_back(state.partition);
+    partitions.push_back(partition);
     states_.push_back(std::move(state));
   }
   buckets_ = make_buckets(partitions, options.bucket, BucketOrder::backward);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
-    for (size_t place = 0; place < buckets_[bucket].units().size(); ++place) {
-      State& state = states_[buckets_[bucket].units()[place]];
+    for (size_t place = 0; place < buckets_[bucket].members().size(); ++place) {
+      State& state = states_[buckets_[bucket].members()[place]];
       state.bucket = bucket, state.place = place;
     }
+}
+
+size_t Reducer::place_of(SegmentIndex at) const {
+  const auto found = std::find_if(states_.begin(), states_.end(), [&](const State& state) { return state.at == at; });
+  require(found != states_.end(), "segment {} of unit {} is not trained: it has no gradient", at.segment,
+          units_[at.unit]->name());
+  return static_cast<size_t>(found - states_.begin());
 }
 
 void Reducer::begin_micro_batch(bool last) { last_micro_batch_ = last; }
 
 GradSink Reducer::sink(size_t unit, size_t first, size_t last) {
-  State& state = states_[unit];
+  State& state = states_[place_of({unit, units_[unit]->parameters()[first].segment})];
+  const std::vector<Parameter>& parameters = state.unit->parameters();
   if (!state.whole) {
     while (flights_.size() > kFlights) land_oldest();
     state.whole = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
@@ -53,22 +63,27 @@ GradSink Reducer::sink(size_t unit, size_t first, size_t last) {
   for (size_t i = first; i <= last; ++i) {
     require(state.written[i] == accumulate,
             "unit {}: parameters {} to {} are written as one, but some alone before: use the same view everywhere",
-            state.name, first, last);
+            state.unit->name(), first, last);
     state.written[i] = true;
   }
-  return {state.whole.flat(state.ranges[first].begin, state.ranges[last].end), accumulate};
+  return {state.whole.flat(parameters[first].range.begin, parameters[last].range.end), accumulate};
 }
 
 void Reducer::clear_unwritten(State& state) {
   if (!state.whole) state.whole = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
-  for (size_t i = 0; i < state.ranges.size(); ++i)
-    if (!state.written[i]) zero(state.whole.flat(state.ranges[i].begin, state.ranges[i].end));
-  zero(state.whole.flat(state.partition.size(), state.partition.padded()));
+  const auto clear = [&](Interval range) { zero(state.whole.flat(range.begin, range.end)); };
+  for (const size_t i : state.unit->segments()[state.at.segment].parameters)
+    if (!state.written[i]) clear(state.unit->parameters()[i].range);
+  for (const Interval gap : state.gaps) clear(gap);
 }
 
 void Reducer::finish(size_t unit) {
   if (!policy_.shard_gradients && !last_micro_batch_) return;
-  State& state = states_[unit];
+  for (State& state : states_)
+    if (state.at.unit == unit) finish(state);
+}
+
+void Reducer::finish(State& state) {
   clear_unwritten(state);
   if (!buckets_[state.bucket].alone()) {
     pack(state);
@@ -113,7 +128,7 @@ void Reducer::reduce_to_shard(State& state) {
   state.shard_begun = true;
 }
 
-/// The first Unit of a bucket makes room for all; the last one sends it.
+/// The first segment of a bucket makes room for all; the last one sends it.
 void Reducer::pack(State& state) {
   if (filling_ && (filling_->bucket != state.bucket || filling_->present[state.place])) send_bucket();
   const Bucket& bucket = buckets_[state.bucket];
@@ -121,7 +136,7 @@ void Reducer::pack(State& state) {
     while (flights_.size() > kFlights) land_oldest();
     filling_ = {.bucket = state.bucket,
                 .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
-                .present = std::vector<bool>(bucket.units().size(), false)};
+                .present = std::vector<bool>(bucket.members().size(), false)};
   }
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const Interval owned = state.partition.owned(rank);
@@ -138,12 +153,12 @@ void Reducer::send_bucket() {
   const Bucket& bucket = buckets_[filling.bucket];
   const Tensor& packed = filling.packed;
   Flight flight{.event = {}, .sent = packed, .landings = {}};
-  for (size_t place = 0; place < bucket.units().size(); ++place) {
-    State& state = states_[bucket.units()[place]];
+  for (size_t place = 0; place < bucket.members().size(); ++place) {
+    State& state = states_[bucket.members()[place]];
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const Tensor part = bucket.part(packed, rank, place);
       if (!filling.present[place]) {
-        zero(part);  // a Unit that this pass left out
+        zero(part);  // a segment that this pass left out
       } else if (policy_.shard_gradients && rank == ranks_.rank()) {
         flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true)});
       } else if (!policy_.shard_optimizer || rank == ranks_.rank()) {
@@ -187,14 +202,16 @@ void Reducer::settle() {
   land_all();
 }
 
-Tensor Reducer::owned(size_t unit) const {
-  const State& state = states_[unit];
+Tensor Reducer::owned(SegmentIndex at) const {
+  const State& state = states_[place_of(at)];
   if (policy_.shard_gradients) return state.shard;
   const Interval own = state.partition.owned(ranks_.rank());
   return state.whole.flat(own.begin, own.end);
 }
 
-Tensor Reducer::reduced(size_t unit) const { return policy_.shard_optimizer ? owned(unit) : states_[unit].whole; }
+Tensor Reducer::reduced(SegmentIndex at) const {
+  return policy_.shard_optimizer ? owned(at) : states_[place_of(at)].whole;
+}
 
 void Reducer::reset() {
   for (State& state : states_) {

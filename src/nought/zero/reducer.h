@@ -1,12 +1,13 @@
-// Reducer: where gradients are written, and how they become the sum over all ranks.
+// Reducer: where gradients are written, and how they become the sum over all ranks. It knows trained segments alone.
 //
-// Without gradient sharding every Unit has one whole buffer for the accumulation, reduced once, when its last backward
-// of the step ends. With it, a Unit's whole gradients live only during its own backward and while the reduce-scatter of
-// it is under way; what stays is the shard. All policies reduce the same intervals in the same order of ranks. Units
-// that share a bucket are copied into it when they are final, and are reduced when the last of them is.
+// Without gradient sharding every segment has one whole buffer for the accumulation, reduced once, when its Unit's last
+// backward of the step ends. With it, a segment's whole gradients live only during its Unit's own backward and while
+// the reduce-scatter of it is under way; what stays is the shard. All policies reduce the same intervals in the same
+// order of ranks. Segments that share a bucket are copied into it when they are final, and are reduced when the last of
+// them is.
 //
-// Gradients accumulate in one dtype and may travel in another: then a Unit's are rounded to it before they are sent,
-// the sum is taken in fp32 and rounded once, and what arrives is converted back.
+// Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
+// sum is taken in fp32 and rounded once, and what arrives is converted back.
 #pragma once
 
 #include <deque>
@@ -24,18 +25,20 @@ class Reducer {
  public:
   struct Options {
     Policy policy = {};
-    DType dtype = DType::f32, wire = DType::f32;
-    bool overlap = true;
-    int64_t bucket = 0;  // elements that one collective takes; 0 = one Unit's
+    DType dtype = DType::f32;  // gradients accumulate in it
+    DType wire = DType::f32;   // gradients travel in it
+    bool overlap = true;       // reductions run beside the backward pass
+    int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
   };
   Reducer(const Context& context, Communicator& ranks, const Options& options,
           const std::vector<std::unique_ptr<Unit>>& units);
 
-  /// How many collectives take all gradients.
+  /// How many segments are trained, and how many collectives take all their gradients.
+  size_t segments() const { return states_.size(); }
   size_t buckets() const { return buckets_.size(); }
   /// Announces the next micro-batch; on the last one of a step, Units without gradient sharding are reduced as well.
   void begin_micro_batch(bool last);
-  /// Where parameters [first, last] of a Unit write their gradient.
+  /// Where parameters [first, last] of a Unit, which are trained, write their gradient.
   GradSink sink(size_t unit, size_t first, size_t last);
   /// The Unit's gradients are final for this micro-batch: reduces them if it is time.
   void finish(size_t unit);
@@ -43,23 +46,24 @@ class Reducer {
   /// Waits until every reduction of this step is done.
   void settle();
   /// This rank's interval of the summed gradients; after settle().
-  Tensor owned(size_t unit) const;
+  Tensor owned(SegmentIndex at) const;
   /// The summed gradients that the optimizer of this policy reads: the whole buffer at stage 0, else owned().
-  Tensor reduced(size_t unit) const;
+  Tensor reduced(SegmentIndex at) const;
   /// Ends the step: the next micro-batch starts from nothing.
   void reset();
 
  private:
   struct State {
+    SegmentIndex at;
+    const Unit* unit = nullptr;
     Partition partition;
-    std::vector<Interval> ranges;  // of the parameters
-    std::string name;
-    Tensor whole;               // permanent, or while the Unit's backward runs
-    Tensor shard;               // permanent, with gradient sharding
-    std::vector<bool> written;  // parameters whose gradient has begun
+    std::vector<Interval> gaps;  // no parameter fills them
+    Tensor whole;                // permanent, or while the Unit's backward runs
+    Tensor shard;                // permanent, with gradient sharding
+    std::vector<bool> written;   // for each parameter of the Unit: its gradient has begun
     bool shard_begun = false;
     Event reduction;
-    size_t bucket = 0, place = 0;  // the Unit is buckets_[bucket].units()[place]
+    size_t bucket = 0, place = 0;  // the segment is buckets_[bucket].members()[place]
   };
   /// What a reduction leaves in `from` is added to `into`, or converted to it.
   struct Landing {
@@ -73,12 +77,15 @@ class Reducer {
     Tensor sent;
     std::vector<Landing> landings;  // none: the sum goes where it belongs
   };
-  /// A bucket that some of its Units are in.
+  /// A bucket that some of its segments are in.
   struct Filling {
     size_t bucket;
     Tensor packed;
-    std::vector<bool> present;  // by place
+    std::vector<bool> present;  // for each place in the bucket
   };
+  /// Its place in states_; Error if it is not trained.
+  size_t place_of(SegmentIndex at) const;
+  void finish(State& state);
   void clear_unwritten(State& state);
   void reduce_whole(State& state);
   void reduce_to_shard(State& state);
@@ -92,13 +99,14 @@ class Reducer {
 
   Context context_;
   Communicator& ranks_;
+  const std::vector<std::unique_ptr<Unit>>& units_;
   Policy policy_;
   DType dtype_, wire_;
   bool overlap_;
   std::vector<Bucket> buckets_;
   std::optional<Filling> filling_;
   bool last_micro_batch_ = true;
-  std::vector<State> states_;
+  std::vector<State> states_;  // one for each trained segment
   std::deque<Flight> flights_;
 };
 

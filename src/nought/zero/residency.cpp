@@ -11,53 +11,67 @@ constexpr size_t kExchanges = 1;
 
 Residency::Residency(const Context& context, Communicator& ranks, Policy policy, DType dtype, int64_t bucket,
                      const std::vector<std::unique_ptr<Unit>>& units)
-    : context_(context), ranks_(ranks), policy_(policy), dtype_(dtype) {
-  std::vector<Partition> partitions;
+    : context_(context),
+      ranks_(ranks),
+      policy_(policy),
+      dtype_(dtype),
+      trained_(segments_of(units, /*trainable=*/true)) {
   for (const auto& unit : units) {
     State state;
-    state.partition = Partition(unit->numel(), ranks_.size());
     state.name = unit->name();
-    const int64_t size = policy_.shard_parameters ? state.partition.shard() : state.partition.padded();
-    state.stored = context_.zeros({size}, dtype_, Category::parameters);
-    partitions.push_back(state.partition);
+    for (const Segment& segment : unit->segments()) {
+      Part part;
+      part.partition = Partition(segment.size, ranks_.size());
+      part.dtype = segment.dtype.value_or(dtype_);
+      const int64_t size = policy_.shard_parameters ? part.partition.shard() : part.partition.padded();
+      part.stored = context_.zeros({size}, part.dtype, Category::parameters);
+      state.parts.push_back(std::move(part));
+    }
     states_.push_back(std::move(state));
   }
+  std::vector<Partition> partitions;
+  for (const SegmentIndex at : trained_) partitions.push_back(partition(at));
   buckets_ = make_buckets(partitions, bucket, BucketOrder::forward);
 }
 
 void Residency::prefetch(size_t unit) {
-  State& state = states_[unit];
-  if (!policy_.shard_parameters || state.gathered) return;
-  state.gathered = context_.empty({state.partition.padded()}, dtype_, Category::parameters);
-  state.arrival = ranks_.all_gather(state.stored, state.gathered);
+  if (!policy_.shard_parameters) return;
+  for (Part& part : states_[unit].parts) {
+    if (part.gathered) continue;
+    part.gathered = context_.empty({part.partition.padded()}, part.dtype, Category::parameters);
+    part.arrival = ranks_.all_gather(part.stored, part.gathered);
+  }
 }
 
 void Residency::lease(size_t unit) {
-  State& state = states_[unit];
   prefetch(unit);
-  ++state.leases;
+  ++states_[unit].leases;
   arrive(unit);
 }
 
 void Residency::release(size_t unit) {
   State& state = states_[unit];
   require(state.leases > 0, "unit {} is released more often than it was leased", state.name);
-  if (--state.leases == 0) state.gathered = {};
+  if (--state.leases > 0) return;
+  for (Part& part : state.parts) part.gathered = {};
 }
 
-Tensor Residency::whole(size_t unit) const {
-  const State& state = states_[unit];
+Tensor Residency::whole(SegmentIndex at) const {
+  const State& state = states_[at.unit];
   require(state.leases > 0, "the parameters of unit {} are read without a lease: run it through Tape::run_unit",
           state.name);
-  return policy_.shard_parameters ? state.gathered : state.stored;
+  return policy_.shard_parameters ? part(at).gathered : part(at).stored;
 }
 
-Tensor Residency::owned(size_t unit) const {
-  const State& state = states_[unit];
-  ranks_.wait(state.arrival);
-  if (policy_.shard_parameters) return state.stored;
-  const Interval own = state.partition.owned(ranks_.rank());
-  return state.stored.flat(own.begin, own.end);
+Tensor Residency::owned(SegmentIndex at) const {
+  ranks_.wait(part(at).arrival);
+  if (policy_.shard_parameters) return part(at).stored;
+  const Interval own = partition(at).owned(ranks_.rank());
+  return part(at).stored.flat(own.begin, own.end);
+}
+
+Interval Residency::kept(SegmentIndex at) const {
+  return policy_.shard_parameters ? partition(at).owned(ranks_.rank()) : Interval{0, partition(at).padded()};
 }
 
 void Residency::exchange_updates() {
@@ -67,14 +81,14 @@ void Residency::exchange_updates() {
 
 void Residency::exchange(const Bucket& bucket) {
   if (bucket.alone()) {
-    State& state = states_[bucket.units().front()];
-    state.arrival = ranks_.all_gather(owned(bucket.units().front()), state.stored);
+    const SegmentIndex at = trained_[bucket.members().front()];
+    part(at).arrival = ranks_.all_gather(owned(at), part(at).stored);
     return;
   }
   while (exchanges_.size() > kExchanges) land_oldest();
   const Tensor packed = context_.empty({bucket.numel()}, dtype_, Category::communication);
-  for (size_t place = 0; place < bucket.units().size(); ++place)
-    copy(owned(bucket.units()[place]), bucket.part(packed, ranks_.rank(), place));
+  for (size_t place = 0; place < bucket.members().size(); ++place)
+    copy(owned(trained_[bucket.members()[place]]), bucket.part(packed, ranks_.rank(), place));
   exchanges_.push_back({ranks_.all_gather(bucket.part(packed, ranks_.rank()), packed), &bucket, packed});
 }
 
@@ -82,24 +96,24 @@ void Residency::land_oldest() {
   const Exchange exchange = std::move(exchanges_.front());
   exchanges_.pop_front();
   ranks_.wait(exchange.event);
-  for (size_t place = 0; place < exchange.bucket->units().size(); ++place) {
-    const State& state = states_[exchange.bucket->units()[place]];
+  for (size_t place = 0; place < exchange.bucket->members().size(); ++place) {
+    const Part& into = part(trained_[exchange.bucket->members()[place]]);
     for (int rank = 0; rank < ranks_.size(); ++rank) {
-      const Interval part = state.partition.owned(rank);
+      const Interval owned = into.partition.owned(rank);
       if (rank != ranks_.rank())
-        copy(exchange.bucket->part(exchange.packed, rank, place), state.stored.flat(part.begin, part.end));
+        copy(exchange.bucket->part(exchange.packed, rank, place), into.stored.flat(owned.begin, owned.end));
     }
   }
 }
 
 void Residency::arrive(size_t unit) {
   const auto holds = [&](const Exchange& exchange) {
-    const std::vector<size_t>& units = exchange.bucket->units();
-    return std::find(units.begin(), units.end(), unit) != units.end();
+    const std::vector<size_t>& members = exchange.bucket->members();
+    return std::any_of(members.begin(), members.end(), [&](size_t member) { return trained_[member].unit == unit; });
   };
   // Collectives end in the order in which they began: what is before the Unit's bucket has arrived too.
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
-  ranks_.wait(states_[unit].arrival);
+  for (const Part& part : states_[unit].parts) ranks_.wait(part.arrival);
 }
 
 void Residency::settle() {

@@ -1,8 +1,9 @@
 // Residency: where the parameters of each Unit are, and when they are whole.
 //
-// Without parameter sharding the flat buffer of a Unit is always whole. With it, each rank keeps its shard; a lease
-// gathers the Unit into a buffer of its own, and the last release gives that buffer back. A prefetch starts the gather
-// before the lease needs it. Updates of Units that share a bucket are gathered through it, in one collective.
+// Without parameter sharding the flat buffers of a Unit are always whole. With it, each rank keeps its shard of every
+// segment, trained or not; a lease gathers the Unit into buffers of its own, and the last release gives them back. A
+// prefetch starts the gather before the lease needs it. Only trained segments are exchanged after an update; those that
+// share a bucket are gathered through it, in one collective.
 #pragma once
 
 #include <deque>
@@ -17,7 +18,8 @@ namespace nought {
 
 class Residency {
  public:
-  /// `bucket`: elements that one collective of an exchange takes; 0 = one Unit's.
+  /// dtype: that of parameters without one of their own. bucket: elements that one collective of an exchange takes; 0:
+  /// those of one segment.
   Residency(const Context& context, Communicator& ranks, Policy policy, DType dtype, int64_t bucket,
             const std::vector<std::unique_ptr<Unit>>& units);
 
@@ -28,27 +30,34 @@ class Residency {
   void prefetch(size_t unit);
 
   /// The whole flat buffer (padded); Error if the Unit is not leased.
-  Tensor whole(size_t unit) const;
-  /// This rank's interval of the parameters: what the optimizer writes and checkpoints read. Waits for gathers of it.
-  Tensor owned(size_t unit) const;
+  Tensor whole(SegmentIndex at) const;
+  /// This rank's interval of the segment: what the optimizer writes and checkpoints read. Waits for gathers of it.
+  Tensor owned(SegmentIndex at) const;
   /// Everything that this rank stores permanently: the owned interval when sharded, else the whole buffer.
-  Tensor stored(size_t unit) const { return states_[unit].stored; }
+  Tensor stored(SegmentIndex at) const { return part(at).stored; }
+  /// The elements of the segment that are stored.
+  Interval kept(SegmentIndex at) const;
 
   /// After the owners updated their intervals of whole buffers: all-gathers them. Each Unit waits at its next lease.
   void exchange_updates();
   /// Waits for everything in flight.
   void settle();
 
-  const Partition& partition(size_t unit) const { return states_[unit].partition; }
+  const Partition& partition(SegmentIndex at) const { return part(at).partition; }
   bool sharded() const { return policy_.shard_parameters; }
 
  private:
-  struct State {
+  /// A segment's buffers.
+  struct Part {
     Partition partition;
-    std::string name;
+    DType dtype = DType::f32;
     Tensor stored;    // the shard, or the whole
     Tensor gathered;  // the whole, while leased or on its way
     Event arrival;
+  };
+  struct State {
+    std::string name;
+    std::vector<Part> parts;  // one for each segment
     int leases = 0;
   };
   struct Exchange {
@@ -56,6 +65,8 @@ class Residency {
     const Bucket* bucket;
     Tensor packed;
   };
+  const Part& part(SegmentIndex at) const { return states_[at.unit].parts[at.segment]; }
+  Part& part(SegmentIndex at) { return states_[at.unit].parts[at.segment]; }
   void exchange(const Bucket& bucket);
   void land_oldest();
   /// Returns when the Unit's stored parameters are those of the last exchange.
@@ -65,9 +76,10 @@ class Residency {
   Communicator& ranks_;
   Policy policy_;
   DType dtype_;
-  std::vector<State> states_;
+  std::vector<State> states_;          // one for each Unit
+  std::vector<SegmentIndex> trained_;  // what is exchanged; the buckets' members are places in it
   std::vector<Bucket> buckets_;
-  std::deque<Exchange> exchanges_;  // of buckets of several Units, under way
+  std::deque<Exchange> exchanges_;  // under way, of buckets with several segments
 };
 
 }  // namespace nought

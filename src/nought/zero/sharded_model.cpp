@@ -20,6 +20,9 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
       residency_(context, ranks_, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
   model_.join(mesh_);
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
+  const auto& units = model_.units();
+  const auto lowest = std::find_if(units.begin(), units.end(), [](const auto& unit) { return unit->trained(); });
+  lowest_trained_ = static_cast<size_t>(lowest - units.begin());
   if (!options_.training) return;
   const Reducer::Options reductions{.policy = options_.policy,
                                     .dtype = options_.gradient_dtype,
@@ -37,19 +40,24 @@ ShardedModel::~ShardedModel() {
 }
 
 void ShardedModel::load(const StateSource& source, int64_t updates) {
-  if (optimizer_) {
-    optimizer_->load(source, updates);
-    residency_.exchange_updates();
-    residency_.settle();
-    return;
-  }
-  for (size_t unit = 0; unit < model_.units().size(); ++unit) {
-    const Partition& partition = residency_.partition(unit);
-    const Interval kept = residency_.sharded() ? partition.owned(ranks_.rank()) : Interval{0, partition.padded()};
-    for (const Piece& piece : pieces_in(*model_.units()[unit], kept)) {
-      const int64_t begin = piece.in_unit.begin - kept.begin;
-      source.fill(StateKind::master, model_.units()[unit]->parameters()[piece.parameter], piece.in_parameter,
-                  residency_.stored(unit).flat(begin, begin + piece.in_unit.size()));
+  load_kept(source);
+  if (!optimizer_) return;
+  optimizer_->load(source, updates);
+  residency_.exchange_updates();
+  residency_.settle();
+}
+
+void ShardedModel::load_kept(const StateSource& source) {
+  std::vector<SegmentIndex> segments = segments_of(model_.units(), /*trainable=*/false);
+  if (!optimizer_)
+    for (const SegmentIndex at : segments_of(model_.units(), /*trainable=*/true)) segments.push_back(at);
+  for (const SegmentIndex at : segments) {
+    const Unit& unit = *model_.units()[at.unit];
+    const Interval kept = residency_.kept(at);
+    for (const Piece& piece : pieces_in(unit, at.segment, kept)) {
+      const int64_t begin = piece.in_segment.begin - kept.begin;
+      source.fill(StateKind::master, unit.parameters()[piece.parameter], piece.in_parameter,
+                  residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
     }
   }
 }
@@ -76,11 +84,21 @@ void ShardedModel::discard_gradients() {
   reducer_->reset();
 }
 
-Tensor ShardedModel::gather_gradients(size_t unit) {
-  const Partition& partition = residency_.partition(unit);
-  Tensor whole = context_.empty({partition.padded()}, options_.gradient_dtype, Category::workspace);
-  ranks_.wait(ranks_.all_gather(reducer_->owned(unit), whole));
-  return whole.flat(0, partition.size());
+std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
+  const Unit& of = *model_.units()[unit];
+  std::vector<Tensor> gradients(of.parameters().size());
+  for (size_t segment = 0; segment < of.segments().size(); ++segment) {
+    if (!of.segments()[segment].trainable) continue;
+    const SegmentIndex at{unit, segment};
+    const Tensor whole =
+        context_.empty({residency_.partition(at).padded()}, options_.gradient_dtype, Category::workspace);
+    ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole));
+    for (const size_t i : of.segments()[segment].parameters) {
+      const Parameter& parameter = of.parameters()[i];
+      gradients[i] = whole.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape);
+    }
+  }
+  return gradients;
 }
 
 void ShardedModel::settle() {
@@ -129,7 +147,7 @@ void ShardedModel::after_forward(Unit& unit) {
 void ShardedModel::before_backward(Unit& unit) {
   begin_pass(unit, true);
   lease(unit);
-  if (options_.overlap && unit.index() > 0) residency_.prefetch(unit.index() - 1);
+  if (options_.overlap && unit.index() > lowest_trained_) residency_.prefetch(unit.index() - 1);
 }
 
 void ShardedModel::after_backward(Unit& unit) {

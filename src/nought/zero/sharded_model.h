@@ -16,17 +16,18 @@ class ShardedModel final : public UnitStore {
  public:
   struct Options {
     Policy policy = {};
-    DType dtype = DType::f32;           // of parameters and activations
-    DType gradient_dtype = DType::f32;  // of accumulation: f32, or that of the parameters
-    bool overlap = true;                // of communication with computation: changes time, never bits
+    DType dtype = DType::f32;           // parameters and activations have it
+    DType gradient_dtype = DType::f32;  // gradients accumulate in it: f32, or the parameters' dtype
+    bool overlap = true;                // communication runs beside computation: changes time, never bits
     bool training = true;               // false: parameters only
     OptimizerOptions optimizer = {};
-    std::optional<DType> wire_dtype = {};  // of gradients on their way between ranks; not given: gradient_dtype
-    // Elements that one collective takes at most, together with the padding; 0: every Unit travels alone.
-    int64_t reduce_bucket = 0;  // of gradients
-    int64_t gather_bucket = 0;  // of updated parameters, at stages 1 and 2
+    std::optional<DType> wire_dtype = {};  // gradients travel between ranks in it; not given: gradient_dtype
+    // How many elements one collective takes at most, padding included; 0: every segment travels alone.
+    int64_t reduce_bucket = 0;  // for gradients
+    int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
   };
-  /// Joins the model to the ranks of the mesh, for as long as this lives. A Communicator is a mesh of one axis.
+  /// What is trained is chosen before (nn/freezing.h). Joins the model to the ranks of the mesh, for as long as this
+  /// lives. A Communicator is a mesh of one axis.
   ShardedModel(const Context& context, const Mesh& mesh, Model& model, const Options& options);
   ~ShardedModel() override;
 
@@ -44,13 +45,17 @@ class ShardedModel final : public UnitStore {
   /// Forgets the gradients without an update.
   void discard_gradients();
 
-  /// The summed gradients of a Unit ([numel]), gathered on every rank; between finish_gradients() and update().
-  Tensor gather_gradients(size_t unit);
-  /// Calls f with the whole parameters of a Unit ([numel], in the parameters' dtype). All ranks call it together.
+  /// The summed gradient of each parameter of a Unit, gathered on every rank; undefined where it is not trained.
+  /// Between finish_gradients() and update(). All ranks call it together.
+  std::vector<Tensor> gather_gradients(size_t unit);
+  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, whole. All ranks call it together.
   template <class F>
   void with_parameters(size_t unit, F&& f) {
     residency_.lease(unit);
-    f(residency_.whole(unit).flat(0, residency_.partition(unit).size()));
+    for (const Parameter& parameter : model_.units()[unit]->parameters()) {
+      const Tensor flat = residency_.whole({unit, parameter.segment});
+      f(parameter, flat.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape));
+    }
     residency_.release(unit);
   }
 
@@ -60,7 +65,8 @@ class ShardedModel final : public UnitStore {
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer() { return *optimizer_; }
   const Residency& residency() const { return residency_; }
-  /// How many collectives take the gradients of all Units.
+  /// How many segments are trained, and how many collectives take all their gradients.
+  size_t trained_segments() const { return reducer_ ? reducer_->segments() : 0; }
   size_t reduce_buckets() const { return reducer_ ? reducer_->buckets() : 0; }
   /// Waits for everything in flight.
   void settle();
@@ -73,13 +79,15 @@ class ShardedModel final : public UnitStore {
   void after_backward(Unit& unit) override;
   void enter_part(const char* name) override;
   void leave_part() override;
-  Tensor values(const Unit& unit) override { return residency_.whole(unit.index()); }
+  Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
 
  private:
   void lease(const Unit& unit);
   void release(const Unit& unit);
   void begin_pass(const Unit& unit, bool walking_back);
+  /// Fills what no optimizer fills: frozen segments; all of them without training.
+  void load_kept(const StateSource& source);
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 
@@ -91,6 +99,7 @@ class ShardedModel final : public UnitStore {
   Residency residency_;
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
+  size_t lowest_trained_ = 0;  // no Unit below is walked back
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
   Span::Clock::time_point pass_begin_ = {};
@@ -98,7 +107,7 @@ class ShardedModel final : public UnitStore {
     const char* name;
     Span::Clock::time_point begin;
   };
-  std::vector<Part> parts_;  // of the Unit at work, the innermost last
+  std::vector<Part> parts_;  // what the Unit at work is in, the innermost last
 };
 
 }  // namespace nought

@@ -36,97 +36,97 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, Communicator& ranks, 
       reducer_(reducer),
       residency_(residency) {
   require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
-  for (size_t unit = 0; unit < units_.size(); ++unit) {
-    UnitState state;
-    state.parameter = policy_.shard_optimizer ? residency_.owned(unit) : residency_.stored(unit);
-    state.master = dtype == DType::f32 || !options_.master_weights
-                       ? state.parameter
-                       : context_.zeros({scope(unit).size()}, DType::f32, Category::optimizer);
-    state.rules = rules_for(options_, *units_[unit]);
-    state.segments = segments_of(unit, state.rules);
-    allocate_states(unit, state.segments);
-    states_.push_back(std::move(state));
-  }
+  for (const SegmentIndex at : segments_of(units_, /*trainable=*/true)) states_.push_back(make_state(at, dtype));
 }
 
-Interval ShardedOptimizer::scope(size_t unit) const {
-  const Partition& partition = residency_.partition(unit);
+Interval ShardedOptimizer::scope(SegmentIndex at) const {
+  const Partition& partition = residency_.partition(at);
   return policy_.shard_optimizer ? partition.owned(ranks_.rank()) : Interval{0, partition.padded()};
 }
 
-std::vector<ShardedOptimizer::Segment> ShardedOptimizer::segments_of(size_t unit,
-                                                                     const std::vector<ParameterRule>& rules) const {
-  std::vector<Segment> segments;
-  for (int rank = 0; rank < ranks_.size(); ++rank)
-    for (const Piece& piece : pieces_in(*units_[unit], intersect(residency_.partition(unit).owned(rank), scope(unit))))
-      segments.push_back({piece, rank, rules[piece.parameter], {}});
-  return segments;
+ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DType dtype) const {
+  SegmentState state;
+  state.at = at;
+  state.scope = scope(at);
+  state.parameter = policy_.shard_optimizer ? residency_.owned(at) : residency_.stored(at);
+  state.master = dtype == DType::f32 || !options_.master_weights
+                     ? state.parameter
+                     : context_.zeros({state.scope.size()}, DType::f32, Category::optimizer);
+  const Unit& unit = *units_[at.unit];
+  const std::vector<size_t>& members = unit.segments()[at.segment].parameters;
+  for (const size_t i : members) {
+    state.parameters.push_back(&unit.parameters()[i]);
+    state.rules.push_back(rule_for(options_, unit.parameters()[i]));
+  }
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    const Interval mine = intersect(residency_.partition(at).owned(rank), state.scope);
+    for (const Piece& piece : pieces_in(unit, at.segment, mine)) {
+      const auto place =
+          static_cast<size_t>(std::lower_bound(members.begin(), members.end(), piece.parameter) - members.begin());
+      state.pieces.push_back({piece, place, state.parameters[place], rank, state.rules[place], {}});
+    }
+  }
+  allocate_states(state);
+  return state;
 }
 
-/// One tensor per kind of state, cut into the segments' parts. Elements without that state take no room in it; padding
-/// does, so that shards stay equal.
-void ShardedOptimizer::allocate_states(size_t unit, std::vector<Segment>& segments) const {
+/// One tensor per kind of state, cut into the parts of the pieces. Elements without that state take no room in it;
+/// padding does, so that shards stay equal.
+void ShardedOptimizer::allocate_states(SegmentState& state) const {
   struct Room {
     int64_t lacking = 0, blocks = 0, used = 0, used_blocks = 0;
     Tensor values, scales;
   };
   const int64_t block = options_.state_block;
-  const auto blocks_of = [&](const Segment& segment) {
-    return block > 0 ? ceil_div(segment.piece.in_unit.size(), block) : 0;
-  };
+  const auto size_of = [](const TrainedPiece& piece) { return piece.piece.in_segment.size(); };
+  const auto blocks_of = [&](const TrainedPiece& piece) { return block > 0 ? ceil_div(size_of(piece), block) : 0; };
   std::map<StateKind, Room> rooms;
-  for (const Segment& segment : segments)
-    for (const StateKind kind : segment.rule.states()) rooms[kind].blocks += blocks_of(segment);
+  for (const TrainedPiece& piece : state.pieces)
+    for (const StateKind kind : piece.rule.states()) rooms[kind].blocks += blocks_of(piece);
   for (auto& [kind, room] : rooms) {
-    for (const Segment& segment : segments) {
-      const std::vector<StateKind> kinds = segment.rule.states();
-      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) room.lacking += segment.piece.in_unit.size();
+    for (const TrainedPiece& piece : state.pieces) {
+      const std::vector<StateKind> kinds = piece.rule.states();
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) room.lacking += size_of(piece);
     }
-    const Shape shape{scope(unit).size() - room.lacking};
+    const Shape shape{state.scope.size() - room.lacking};
     room.values = context_.zeros(shape, block > 0 ? DType::u8 : options_.state_dtype, Category::optimizer);
     if (block > 0) room.scales = context_.zeros({room.blocks}, DType::f32, Category::optimizer);
   }
-  for (Segment& segment : segments)
-    for (const StateKind kind : segment.rule.states()) {
+  for (TrainedPiece& piece : state.pieces)
+    for (const StateKind kind : piece.rule.states()) {
       Room& room = rooms[kind];
       const int64_t begin = room.used, first = room.used_blocks;
-      room.used += segment.piece.in_unit.size(), room.used_blocks += blocks_of(segment);
-      segment.states.push_back(
+      room.used += size_of(piece), room.used_blocks += blocks_of(piece);
+      piece.states.push_back(
           {kind, room.values.flat(begin, room.used), block > 0 ? room.scales.flat(first, room.used_blocks) : Tensor{}});
     }
 }
 
 std::vector<double> ShardedOptimizer::owned_sums_of_squares() {
   Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
-  std::vector<double> sums;
-  for (size_t unit = 0; unit < states_.size(); ++unit) {
-    context_.run(SumSquares{.x = reducer_.owned(unit), .out = sum});
-    sums.push_back(sum.item());
+  std::vector<double> sums(units_.size());
+  for (const SegmentState& state : states_) {
+    context_.run(SumSquares{.x = reducer_.owned(state.at), .out = sum});
+    sums[state.at.unit] += sum.item();
   }
   return sums;
 }
 
-Tensor ShardedOptimizer::part(size_t unit, const Segment& segment, const Tensor& scoped) const {
-  const int64_t origin = scope(unit).begin;
-  return scoped.flat(segment.piece.in_unit.begin - origin, segment.piece.in_unit.end - origin);
-}
-
-void ShardedOptimizer::narrow(size_t unit, const Segment& segment, StateKind kind, Interval stretch, const Tensor& x,
+void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x,
                               const Tensor& into) const {
   if (!options_.stochastic_rounding) return context_.run(Cast{.x = x, .y = into});
-  const std::string& name = units_[unit]->parameters()[segment.piece.parameter].name;
   const uint64_t run = stable_hash(name_of(kind), options_.seed);
   context_.run(RoundStochastic{.x = x,
                                .y = into,
-                               .key = stable_hash(name, run + static_cast<uint64_t>(updates_)),
-                               .first = segment.piece.in_parameter.begin + stretch.begin});
+                               .key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(updates_)),
+                               .first = piece.piece.in_parameter.begin + stretch.begin});
 }
 
-void ShardedOptimizer::encode(size_t unit, const Segment& segment, const SegmentState& state, Interval stretch,
+void ShardedOptimizer::encode(const TrainedPiece& piece, const PieceState& state, Interval stretch,
                               const Tensor& x) const {
   const Tensor values = state.values.flat(stretch.begin, stretch.end);
   if (values.dtype() == DType::f32) return copy(x, values);
-  if (!state.scales) return narrow(unit, segment, state.kind, stretch, x, values);
+  if (!state.scales) return narrow(piece, state.kind, stretch, x, values);
   const int64_t block = options_.state_block;
   context_.run(Quantize8{.x = x,
                          .codes = values,
@@ -135,7 +135,7 @@ void ShardedOptimizer::encode(size_t unit, const Segment& segment, const Segment
                          .is_signed = !is_square(state.kind)});
 }
 
-void ShardedOptimizer::decode(const SegmentState& state, Interval stretch, const Tensor& x) const {
+void ShardedOptimizer::decode(const PieceState& state, Interval stretch, const Tensor& x) const {
   if (!state.scales) return context_.run(Cast{.x = state.values.flat(stretch.begin, stretch.end), .y = x});
   const int64_t block = options_.state_block;
   context_.run(Dequantize8{.codes = state.values.flat(stretch.begin, stretch.end),
@@ -146,7 +146,7 @@ void ShardedOptimizer::decode(const SegmentState& state, Interval stretch, const
 }
 
 template <class F>
-void ShardedOptimizer::in_f32(size_t unit, const Segment& segment, const UpdateSpan& span, const F& f) const {
+void ShardedOptimizer::in_f32(const TrainedPiece& piece, const UpdateSpan& span, const F& f) const {
   const int64_t numel = span.parameter.numel();
   const bool narrow_parameter = span.parameter.dtype() != DType::f32;
   const bool narrow_states =
@@ -168,54 +168,53 @@ void ShardedOptimizer::in_f32(size_t unit, const Segment& segment, const UpdateS
     for (size_t i = 0; i < span.states.size(); ++i) {
       each.states[i] =
           narrow_states ? room[i].flat(0, stretch.size()) : span.states[i].flat(stretch.begin, stretch.end);
-      if (narrow_states) decode(segment.states[i], stretch, each.states[i]);
+      if (narrow_states) decode(piece.states[i], stretch, each.states[i]);
     }
     f(each, stretch);
-    if (narrow_parameter) narrow(unit, segment, StateKind::master, stretch, each.parameter, own);
-    for (size_t i = 0; i < room.size(); ++i) encode(unit, segment, segment.states[i], stretch, each.states[i]);
+    if (narrow_parameter) narrow(piece, StateKind::master, stretch, each.parameter, own);
+    for (size_t i = 0; i < room.size(); ++i) encode(piece, piece.states[i], stretch, each.states[i]);
   }
 }
 
-UpdateSpan ShardedOptimizer::span_of(size_t unit, const Segment& segment, double lr, double gradient_scale) const {
-  const UnitState& state = states_[unit];
+UpdateSpan ShardedOptimizer::span_of(const SegmentState& state, const TrainedPiece& piece, double lr,
+                                     double gradient_scale) const {
   const bool has_master = state.master.raw() != state.parameter.raw();
-  UpdateSpan span{.parameter = part(unit, segment, state.master),
-                  .gradient = part(unit, segment, reducer_.reduced(unit)),
-                  .parameter_copy = has_master ? part(unit, segment, state.parameter) : Tensor{},
+  UpdateSpan span{.parameter = state.part(piece, state.master),
+                  .gradient = state.part(piece, reducer_.reduced(state.at)),
+                  .parameter_copy = has_master ? state.part(piece, state.parameter) : Tensor{},
                   .states = {},
-                  .lr = lr * segment.rule.lr_scale,
-                  .weight_decay = segment.rule.weight_decay,
+                  .lr = lr * piece.rule.lr_scale,
+                  .weight_decay = piece.rule.weight_decay,
                   .gradient_scale = gradient_scale,
                   .step = updates_};
-  for (const SegmentState& each : segment.states) span.states.push_back(each.values);
+  for (const PieceState& each : piece.states) span.states.push_back(each.values);
   return span;
 }
 
 void ShardedOptimizer::update(double lr, double gradient_scale) {
   ++updates_;
-  for (size_t unit = 0; unit < states_.size(); ++unit) update_unit(unit, lr, gradient_scale);
+  for (const SegmentState& state : states_) update_segment(state, lr, gradient_scale);
 }
 
-void ShardedOptimizer::update_unit(size_t unit, double lr, double gradient_scale) {
-  const std::vector<Segment>& segments = states_[unit].segments;
+void ShardedOptimizer::update_segment(const SegmentState& state, double lr, double gradient_scale) {
   const bool muon = std::holds_alternative<MuonOptions>(options_.method);
-  const bool directed = std::any_of(states_[unit].rules.begin(), states_[unit].rules.end(), is_directed);
+  const bool directed = std::any_of(state.rules.begin(), state.rules.end(), is_directed);
   Tensor whole, directions;
   if (directed) {
-    const Interval room = muon ? Interval{0, residency_.partition(unit).padded()} : scope(unit);
+    const Interval room = muon ? Interval{0, residency_.partition(state.at).padded()} : state.scope;
     whole = context_.empty({room.size()}, DType::f32, Category::workspace);
-    directions = whole.flat(scope(unit).begin - room.begin, scope(unit).end - room.begin);
+    directions = whole.flat(state.scope.begin - room.begin, state.scope.end - room.begin);
   }
-  for (const Segment& segment : segments) {
-    const UpdateSpan span = span_of(unit, segment, lr, gradient_scale);
+  for (const TrainedPiece& piece : state.pieces) {
+    const UpdateSpan span = span_of(state, piece, lr, gradient_scale);
     const Method method = options_.momentum_cycle
-                              ? with_betas(segment.rule.method, cycled_betas(*options_.momentum_cycle, updates_ - 1))
-                              : segment.rule.method;
-    in_f32(unit, segment, span, [&](const UpdateSpan& stretch, Interval where) {
+                              ? with_betas(piece.rule.method, cycled_betas(*options_.momentum_cycle, updates_ - 1))
+                              : piece.rule.method;
+    in_f32(piece, span, [&](const UpdateSpan& stretch, Interval where) {
       std::visit(
           [&](const auto& each) {
             if constexpr (Directed<std::decay_t<decltype(each)>>) {
-              each.direction(context_, stretch, part(unit, segment, directions).flat(where.begin, where.end));
+              each.direction(context_, stretch, state.part(piece, directions).flat(where.begin, where.end));
             } else {
               each.update(context_, stretch);
             }
@@ -223,63 +222,61 @@ void ShardedOptimizer::update_unit(size_t unit, double lr, double gradient_scale
           method);
     });
   }
-  if (directed && muon) apply_muon(unit, directions, whole, lr);
-  if (directed && !muon) apply_lamb(unit, directions, lr);
+  if (directed && muon) apply_muon(state, directions, whole, lr);
+  if (directed && !muon) apply_lamb(state, directions, lr);
 }
 
 /// p -= lr * trust ratio * direction, where the ratio is of norms over the whole parameter: the ranks' sums over what
 /// they own are added in rank order, at every stage.
-void ShardedOptimizer::apply_lamb(size_t unit, const Tensor& directions, double lr) {
+void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& directions, double lr) {
   const auto& lamb = std::get<LambOptions>(options_.method);
-  const UnitState& state = states_[unit];
   const Tensor sums =
-      context_.zeros({static_cast<int64_t>(2 * units_[unit]->parameters().size())}, DType::f64, Category::workspace);
-  const auto sum_at = [&](const Segment& segment, int64_t which) {
-    const int64_t at = 2 * static_cast<int64_t>(segment.piece.parameter) + which;
+      context_.zeros({static_cast<int64_t>(2 * state.parameters.size())}, DType::f64, Category::workspace);
+  const auto sum_at = [&](const TrainedPiece& piece, int64_t which) {
+    const int64_t at = 2 * static_cast<int64_t>(piece.place) + which;
     return sums.flat(at, at + 1);
   };
-  for (const Segment& segment : state.segments) {
-    if (segment.rank != ranks_.rank()) continue;
-    context_.run(SumSquares{.x = part(unit, segment, state.master), .out = sum_at(segment, 0)});
-    context_.run(SumSquares{.x = part(unit, segment, directions), .out = sum_at(segment, 1)});
+  for (const TrainedPiece& piece : state.pieces) {
+    if (piece.rank != ranks_.rank()) continue;
+    context_.run(SumSquares{.x = state.part(piece, state.master), .out = sum_at(piece, 0)});
+    context_.run(SumSquares{.x = state.part(piece, directions), .out = sum_at(piece, 1)});
   }
   if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums));
-  for (const Segment& segment : state.segments) {
-    const double ratio = lamb.trust_ratio(sum_at(segment, 0).item(), sum_at(segment, 1).item());
-    apply(unit, segment, directions, lr * segment.rule.lr_scale * ratio, 1);
+  for (const TrainedPiece& piece : state.pieces) {
+    const double ratio = lamb.trust_ratio(sum_at(piece, 0).item(), sum_at(piece, 1).item());
+    apply(state, piece, directions, lr * piece.rule.lr_scale * ratio, 1);
   }
 }
 
-/// Gathers the Unit's directions, orthogonalises each matrix on one rank, in turns, and sends it to all; then every
+/// Gathers the segment's directions, orthogonalises each matrix on one rank, in turns, and sends it to all; then every
 /// rank applies what lies in its scope.
-void ShardedOptimizer::apply_muon(size_t unit, const Tensor& directions, const Tensor& whole, double lr) {
+void ShardedOptimizer::apply_muon(const SegmentState& state, const Tensor& directions, const Tensor& whole, double lr) {
   const auto& muon = std::get<MuonOptions>(options_.method);
-  const std::vector<Parameter>& parameters = units_[unit]->parameters();
-  const std::vector<ParameterRule>& rules = states_[unit].rules;
   if (policy_.shard_optimizer) ranks_.wait(ranks_.all_gather(directions, whole));
   std::vector<Event> arrivals;
-  size_t turn = unit;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (!is_directed(rules[i])) continue;
-    const Tensor matrix = whole.flat(parameters[i].range.begin, parameters[i].range.end);
+  size_t turn = state.at.unit;
+  for (size_t i = 0; i < state.parameters.size(); ++i) {
+    if (!is_directed(state.rules[i])) continue;
+    const Parameter& parameter = *state.parameters[i];
+    const Tensor matrix = whole.flat(parameter.range.begin, parameter.range.end);
     const int owner = static_cast<int>(turn++ % static_cast<size_t>(ranks_.size()));
-    if (owner == ranks_.rank()) muon.orthogonalize(context_, matrix.reshape(parameters[i].shape));
+    if (owner == ranks_.rank()) muon.orthogonalize(context_, matrix.reshape(parameter.shape));
     if (ranks_.size() > 1) arrivals.push_back(ranks_.broadcast(matrix, owner));
   }
   for (Event& arrival : arrivals) ranks_.wait(arrival);
-  for (const Segment& segment : states_[unit].segments) {
-    if (!is_directed(segment.rule)) continue;
-    const double step = lr * segment.rule.lr_scale;
-    apply(unit, segment, directions, step, 1 - step * segment.rule.weight_decay);
+  for (const TrainedPiece& piece : state.pieces) {
+    if (!is_directed(piece.rule)) continue;
+    const double step = lr * piece.rule.lr_scale;
+    apply(state, piece, directions, step, 1 - step * piece.rule.weight_decay);
   }
 }
 
-void ShardedOptimizer::apply(size_t unit, const Segment& segment, const Tensor& directions, double step,
-                             double keep) const {
-  UpdateSpan span = span_of(unit, segment, 0, 1);
+void ShardedOptimizer::apply(const SegmentState& state, const TrainedPiece& piece, const Tensor& directions,
+                             double step, double keep) const {
+  UpdateSpan span = span_of(state, piece, 0, 1);
   span.states.clear();
-  const Tensor direction = part(unit, segment, directions);
-  in_f32(unit, segment, span, [&](const UpdateSpan& stretch, Interval where) {
+  const Tensor direction = state.part(piece, directions);
+  in_f32(piece, span, [&](const UpdateSpan& stretch, Interval where) {
     context_.run(ApplyDirection{.parameter = stretch.parameter,
                                 .direction = direction.flat(where.begin, where.end),
                                 .parameter_copy = stretch.parameter_copy,
@@ -290,54 +287,57 @@ void ShardedOptimizer::apply(size_t unit, const Segment& segment, const Tensor& 
 
 void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
   updates_ = updates;
-  for (size_t unit = 0; unit < states_.size(); ++unit) {
-    const UnitState& state = states_[unit];
-    for (const Segment& segment : state.segments) {
-      const Parameter& parameter = units_[unit]->parameters()[segment.piece.parameter];
-      const Interval whole = segment.piece.in_parameter;
-      source.fill(StateKind::master, parameter, whole, part(unit, segment, state.master));
-      for (const SegmentState& each : segment.states) {
-        if (!each.scales) {
-          source.fill(each.kind, parameter, whole, each.values);
-          continue;
-        }
-        const int64_t stride = round_up(kStretch, options_.state_block);
-        for (int64_t begin = 0; begin < whole.size(); begin += stride) {
-          const Interval stretch{begin, std::min(whole.size(), begin + stride)};
-          const Tensor x = context_.empty({stretch.size()}, DType::f32, Category::workspace);
-          source.fill(each.kind, parameter, {whole.begin + stretch.begin, whole.begin + stretch.end}, x);
-          encode(unit, segment, each, stretch, x);
-        }
-      }
+  for (const SegmentState& state : states_) {
+    for (const TrainedPiece& piece : state.pieces) {
+      const Interval whole = piece.piece.in_parameter;
+      source.fill(StateKind::master, *piece.parameter, whole, state.part(piece, state.master));
+      for (const PieceState& each : piece.states) load(source, piece, each);
     }
     if (state.master.raw() != state.parameter.raw()) context_.run(Cast{.x = state.master, .y = state.parameter});
   }
 }
 
-std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned(size_t unit) const {
-  std::vector<OwnedState> owned;
-  const std::vector<Segment>& segments = states_[unit].segments;
-  for (size_t i = 0; i < segments.size(); ++i) {
-    if (segments[i].rank != ranks_.rank()) continue;
-    owned.push_back({StateKind::master, segments[i].piece, i});
-    for (const SegmentState& state : segments[i].states) owned.push_back({state.kind, segments[i].piece, i});
+void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece, const PieceState& state) const {
+  const Interval whole = piece.piece.in_parameter;
+  if (!state.scales) return source.fill(state.kind, *piece.parameter, whole, state.values);
+  const int64_t stride = round_up(kStretch, options_.state_block);
+  for (int64_t begin = 0; begin < whole.size(); begin += stride) {
+    const Interval stretch{begin, std::min(whole.size(), begin + stride)};
+    const Tensor x = context_.empty({stretch.size()}, DType::f32, Category::workspace);
+    source.fill(state.kind, *piece.parameter, {whole.begin + stretch.begin, whole.begin + stretch.end}, x);
+    encode(piece, state, stretch, x);
   }
+}
+
+std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
+  std::vector<OwnedState> owned;
+  for (size_t segment = 0; segment < states_.size(); ++segment)
+    for (size_t i = 0; i < states_[segment].pieces.size(); ++i) {
+      const TrainedPiece& piece = states_[segment].pieces[i];
+      if (piece.rank != ranks_.rank()) continue;
+      const auto add = [&](StateKind kind) {
+        owned.push_back({piece.parameter, kind, piece.piece.in_parameter, segment, i});
+      };
+      add(StateKind::master);
+      for (const PieceState& state : piece.states) add(state.kind);
+    }
   return owned;
 }
 
-Tensor ShardedOptimizer::values(size_t unit, const OwnedState& state) const {
-  const Segment& segment = states_[unit].segments[state.segment];
+Tensor ShardedOptimizer::values(const OwnedState& state) const {
+  const SegmentState& segment = states_[state.segment];
+  const TrainedPiece& piece = segment.pieces[state.piece];
   const auto in_f32 = [&](const Tensor& values) {
     if (values.dtype() == DType::f32) return values;
     const Tensor wide = context_.empty(values.shape(), DType::f32, Category::workspace);
     context_.run(Cast{.x = values, .y = wide});
     return wide;
   };
-  if (state.kind == StateKind::master) return in_f32(part(unit, segment, states_[unit].master));
-  const auto found = std::find_if(segment.states.begin(), segment.states.end(),
-                                  [&](const SegmentState& each) { return each.kind == state.kind; });
+  if (state.kind == StateKind::master) return in_f32(segment.part(piece, segment.master));
+  const auto found = std::find_if(piece.states.begin(), piece.states.end(),
+                                  [&](const PieceState& each) { return each.kind == state.kind; });
   if (!found->scales) return in_f32(found->values);
-  const Tensor x = context_.empty({state.piece.in_unit.size()}, DType::f32, Category::workspace);
+  const Tensor x = context_.empty({state.in_parameter.size()}, DType::f32, Category::workspace);
   decode(*found, {0, x.numel()}, x);
   return x;
 }

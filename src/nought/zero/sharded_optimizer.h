@@ -1,5 +1,5 @@
 // ShardedOptimizer: any optimizer over the intervals that this rank updates, with fp32 master weights where the
-// parameters are 16-bit, or without them.
+// parameters are 16-bit, or without them. It knows trained segments alone.
 //
 // With optimizer sharding a rank updates what it owns, and the parameters are exchanged afterwards; without, every rank
 // updates everything. An element's update is the same arithmetic either way: parameters are cut at the borders of all
@@ -33,57 +33,67 @@ class ShardedOptimizer {
   /// How many updates were made.
   int64_t updates() const { return updates_; }
 
-  /// Elements of the Unit's flat buffer that this rank updates.
-  Interval scope(size_t unit) const;
+  /// Elements of the segment's flat buffer that this rank updates.
+  Interval scope(SegmentIndex at) const;
   /// One state of one piece of what this rank owns.
   struct OwnedState {
+    const Parameter* parameter = nullptr;
     StateKind kind = StateKind::master;
-    Piece piece;
-    size_t segment = 0;
+    Interval in_parameter;          // elements of the flattened parameter
+    size_t segment = 0, piece = 0;  // where it is kept
   };
   /// All states of the elements that this rank owns: what a checkpoint writes.
-  std::vector<OwnedState> owned(size_t unit) const;
+  std::vector<OwnedState> owned() const;
   /// Their values ([piece] f32); 8-bit states are decoded, which loses nothing (see Quantize8).
-  Tensor values(size_t unit, const OwnedState& state) const;
+  Tensor values(const OwnedState& state) const;
 
  private:
-  /// A state of a segment: f32 or 16-bit values, or codes with a scale per block.
-  struct SegmentState {
+  /// One state of a piece: f32 or 16-bit values, or codes with a scale per block.
+  struct PieceState {
     StateKind kind = StateKind::exp_avg;
     Tensor values, scales;
   };
-  /// The part of one parameter that lies in one rank's shard.
-  struct Segment {
+  /// The part of one parameter that lies in one rank's shard, and what is kept for it.
+  struct TrainedPiece {
     Piece piece;
+    size_t place = 0;  // where the parameter is among those of the segment
+    const Parameter* parameter = nullptr;
     int rank = 0;
     ParameterRule rule;
-    std::vector<SegmentState> states;
+    std::vector<PieceState> states;
   };
-  struct UnitState {
-    Tensor parameter, master;          // over scope(unit); master is parameter itself for f32, and without masters
-    std::vector<ParameterRule> rules;  // of all parameters of the Unit, also where no part of them is in the scope
-    std::vector<Segment> segments;
-  };
-  std::vector<Segment> segments_of(size_t unit, const std::vector<ParameterRule>& rules) const;
-  void allocate_states(size_t unit, std::vector<Segment>& segments) const;
+  struct SegmentState {
+    SegmentIndex at;
+    Interval scope;            // elements of the segment's flat buffer that this rank updates
+    Tensor parameter, master;  // over the scope; master is parameter itself for f32, and without masters
+    std::vector<const Parameter*> parameters;  // all of the segment, also those outside the scope
+    std::vector<ParameterRule> rules;          // theirs
+    std::vector<TrainedPiece> pieces;
 
-  /// The segment's part of a tensor over scope(unit).
-  Tensor part(size_t unit, const Segment& segment, const Tensor& scoped) const;
-  UpdateSpan span_of(size_t unit, const Segment& segment, double lr, double gradient_scale) const;
-  /// Calls f(span, interval of the segment) with an f32 parameter and f32 states; where they are kept narrower, stretch
+    /// The piece's part of a tensor over the scope.
+    Tensor part(const TrainedPiece& piece, const Tensor& scoped) const {
+      return scoped.flat(piece.piece.in_segment.begin - scope.begin, piece.piece.in_segment.end - scope.begin);
+    }
+  };
+  SegmentState make_state(SegmentIndex at, DType dtype) const;
+  void allocate_states(SegmentState& state) const;
+
+  UpdateSpan span_of(const SegmentState& state, const TrainedPiece& piece, double lr, double gradient_scale) const;
+  /// Calls f(span, interval of the piece) with an f32 parameter and f32 states; where they are kept narrower, stretch
   /// by stretch.
   template <class F>
-  void in_f32(size_t unit, const Segment& segment, const UpdateSpan& span, const F& f) const;
-  void encode(size_t unit, const Segment& segment, const SegmentState& state, Interval stretch, const Tensor& x) const;
-  void decode(const SegmentState& state, Interval stretch, const Tensor& x) const;
-  /// Narrows x to `into`, elements `stretch` of the segment: at random, by (seed, parameter, kind, update, element).
-  void narrow(size_t unit, const Segment& segment, StateKind kind, Interval stretch, const Tensor& x,
-              const Tensor& into) const;
+  void in_f32(const TrainedPiece& piece, const UpdateSpan& span, const F& f) const;
+  void load(const StateSource& source, const TrainedPiece& piece, const PieceState& state) const;
+  void encode(const TrainedPiece& piece, const PieceState& state, Interval stretch, const Tensor& x) const;
+  void decode(const PieceState& state, Interval stretch, const Tensor& x) const;
+  /// Narrows x to `into`, elements `stretch` of the piece: at random, by (seed, parameter, kind, update, element).
+  void narrow(const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x, const Tensor& into) const;
 
-  void update_unit(size_t unit, double lr, double gradient_scale);
-  void apply_lamb(size_t unit, const Tensor& directions, double lr);
-  void apply_muon(size_t unit, const Tensor& directions, const Tensor& whole, double lr);
-  void apply(size_t unit, const Segment& segment, const Tensor& directions, double step, double keep) const;
+  void update_segment(const SegmentState& state, double lr, double gradient_scale);
+  void apply_lamb(const SegmentState& state, const Tensor& directions, double lr);
+  void apply_muon(const SegmentState& state, const Tensor& directions, const Tensor& whole, double lr);
+  void apply(const SegmentState& state, const TrainedPiece& piece, const Tensor& directions, double step,
+             double keep) const;
 
   Context context_;
   Communicator& ranks_;
@@ -92,7 +102,7 @@ class ShardedOptimizer {
   const std::vector<std::unique_ptr<Unit>>& units_;
   Reducer& reducer_;
   Residency& residency_;
-  std::vector<UnitState> states_;
+  std::vector<SegmentState> states_;  // one for each trained segment
   int64_t updates_ = 0;
 };
 

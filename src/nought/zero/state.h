@@ -1,4 +1,4 @@
-// Where the values of what is kept for each trained element come from when a run starts.
+// StateSource: where the values of parameters, and of their optimizer states, come from when a run starts.
 #pragma once
 
 #include <cstdint>
