@@ -1,6 +1,9 @@
 #include "nought/comm/mesh.h"
 
+#include <numeric>
+
 #include "support/mesh_checks.h"
+#include "support/rank_values.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -74,6 +77,35 @@ TEST(Mesh, sums_over_the_same_ranks_share_a_collective) {
       EXPECT_EQ(calls(mesh) - before, sizes.tensor == 1 ? 1 : 2);
     }
   });
+}
+
+/// What the ranks of one stage have of a Unit, by their place on the shard axis: values whose sum depends on the order.
+double share_of(int unit, int shard) { return test::value_at<double>(shard, 1000 + unit) * (1 + 1e-9 * unit); }
+
+/// The sum over all Units, when stage s holds the Units [borders[s], borders[s + 1]).
+double norm_of(const std::vector<int>& borders, int shards) {
+  const int stages = static_cast<int>(borders.size()) - 1, units = borders.back();
+  std::vector<double> norms(static_cast<size_t>(stages * shards));
+  run_ranks(stages * shards, [&](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.shard = shards, .pipeline = stages});
+    const auto stage = static_cast<size_t>(mesh.coordinate(Axis::pipeline));
+    std::vector<double> by_unit(static_cast<size_t>(units));  // 0 where another stage has the Unit
+    for (int unit = borders[stage]; unit < borders[stage + 1]; ++unit)
+      by_unit[static_cast<size_t>(unit)] = share_of(unit, mesh.coordinate(Axis::shard));
+    sum_values(mesh, context, {{Group::norm, by_unit}});
+    norms[static_cast<size_t>(world.rank())] = std::accumulate(by_unit.begin(), by_unit.end(), 0.0);
+  });
+  EXPECT_EQ(std::count(norms.begin(), norms.end(), norms[0]), static_cast<std::ptrdiff_t>(norms.size()));
+  return norms[0];
+}
+
+TEST(Mesh, a_norm_by_units_has_the_same_bits_for_every_cut_into_stages) {
+  constexpr int kUnits = 7;
+  for (const int shards : {1, 2, 3}) {
+    const double whole = norm_of({0, kUnits}, shards);
+    for (int cut = 0; cut <= kUnits; ++cut) EXPECT_EQ(norm_of({0, cut, kUnits}, shards), whole) << cut;
+    EXPECT_EQ(norm_of({0, 1, 4, kUnits}, shards), whole);
+  }
 }
 
 TEST(Mesh, a_rank_without_others_is_a_mesh) {

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
 
 namespace nought {
@@ -105,6 +106,34 @@ TEST(Engine, the_mean_is_taken_by_weight) {
   EXPECT_EQ(a.loss, b.loss);
   EXPECT_EQ(a.grad_norm, b.grad_norm);
   EXPECT_EQ(plain.weights(), doubled.weights());
+}
+
+TEST(Engine, the_norm_adds_the_units_in_order_each_summed_over_the_ranks_first) {
+  for (const int ranks : {1, 2, 3})
+    run_ranks(ranks, [&](Communicator& world, const Context& context) {
+      Decoder decoder(test::tiny_llama());
+      ShardedModel model(context, world, decoder, {.policy = Policy::stage(2)});
+      model.load(InitialState(3));
+      Engine engine(model);
+      Batch batch{context.empty({1, kLength}, DType::i32), context.empty({1, kLength}, DType::i32)};
+      for (int32_t i = 0; i < kLength; ++i) {
+        batch.input_ids.data<int32_t>()[i] = (world.rank() * 31 + i * 3) % 256;
+        batch.targets.data<int32_t>()[i] = (world.rank() * 31 + i * 7) % 256;
+      }
+      const double norm = engine.accumulate(std::span(&batch, 1), kLength * ranks).grad_norm;
+      const std::vector<double> mine = model.finish_gradients();
+      const auto units = static_cast<int64_t>(mine.size());
+      EXPECT_EQ(mine.size(), decoder.units().size());
+      const Tensor all = context.empty({ranks * units}, DType::f64);
+      world.all_gather(Tensor::of<double>(*context.memory, {units}, mine), all).wait();
+      double sum = 0;
+      for (int64_t unit = 0; unit < units; ++unit) {
+        double of_unit = all.data<double>()[unit];
+        for (int rank = 1; rank < ranks; ++rank) of_unit += all.data<double>()[rank * units + unit];
+        sum += of_unit;
+      }
+      EXPECT_EQ(norm, std::sqrt(sum));
+    });
 }
 
 TEST(Engine, the_loss_is_the_mean_over_the_targets_of_all_micro_batches) {

@@ -14,6 +14,7 @@
 
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
+#include "nought/comm/grid.h"
 #include "nought/nn/freezing.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
@@ -66,6 +67,7 @@ struct RunPlan {
   DataPlan data;
 
   int world_size = 1;
+  GridSizes mesh = {};       // the ranks of each axis
   int64_t micro_batch = 1;   // sequences per rank and forward
   int64_t accumulation = 1;  // micro-batches per update
   int64_t train_batch = 1;   // = micro_batch x accumulation x world_size
