@@ -22,12 +22,15 @@ TEST_F(Arguments, rows_of_a_wider_tensor_and_rules_are_told_in_short) {
   const Heads heads{.base = empty({3, 24}, DType::f32), .token_stride = 24};
   EXPECT_EQ(arguments_of(SumHeads{.from = heads, .to = heads, .tokens = 3, .num_heads = 2, .head_dim = 4}),
             "from 3 rows in f32[3, 24], to 3 rows in f32[3, 24], tokens 3, num_heads 2, head_dim 4");
-  const Tensor logits = empty({5, 4}, DType::f32);
-  EXPECT_EQ(arguments_of(Route{.rule = {.top_k = 1, .scores = RouterScores::sigmoid}, .logits = logits}),
+  Route route;
+  route.logits = empty({5, 4}, DType::f32);
+  route.rule = {.top_k = 1, .scores = RouterScores::sigmoid};
+  EXPECT_EQ(arguments_of(route),
             "logits f32[5, 4], top_k 1, scores sigmoid, num_groups 1, kept_groups 1, group_score best, scaling 1");
-  AttentionShape shape{.batch = 1, .q_length = 3, .k_length = 3, .num_heads = 2, .num_kv_heads = 2, .head_dim = 4};
-  shape.spans = {{0, 1, 0, 1}, {1, 2, 1, 2}};
-  EXPECT_EQ(arguments_of(Attention{.shape = shape}),
+  Attention attention;
+  attention.shape = {.batch = 1, .q_length = 3, .k_length = 3, .num_heads = 2, .num_kv_heads = 2, .head_dim = 4};
+  attention.shape.spans = {{0, 1, 0, 1}, {1, 2, 1, 2}};
+  EXPECT_EQ(arguments_of(attention),
             "batch 1, q_length 3, k_length 3, num_heads 2, num_kv_heads 2, head_dim 4, scale 1, causal, window 0, "
             "softcap 0, v_head_dim 0, spans 2");
 }

@@ -61,7 +61,8 @@ void run(const GroupByExpert& op) {
       for (int64_t t = 0; t < tokens; ++t) {
         const int64_t choice = t * top_k + k, place = begin + count;
         if (expert[choice] != e) continue;
-        if (++count > taken_choices(count, op.capacity)) continue;
+        ++count;
+        if (count > taken_choices(count, op.capacity)) continue;
         row[choice] = static_cast<int32_t>(place);
         token[place] = static_cast<int32_t>(t);
         pair[place] = static_cast<int32_t>(choice);
