@@ -71,8 +71,8 @@ void Resolver::resolve_mesh() {
   require<ConfigError>(shard.value == plan_.world_size,
                        "{} = {}: the product of the sizes of parallelism_config must be the number of ranks, {}",
                        shard.place, shard.value, plan_.world_size);
-  plan_.mesh = {.shard = plan_.world_size};
-  if (shard.given) note("parallelism_config.dp_shard_size", shard);
+  if (!shard.given) return;
+  plan_.mesh = GridSizes{.shard = static_cast<int>(note("parallelism_config.dp_shard_size", shard))};
 }
 
 void Resolver::resolve_model() {

@@ -67,10 +67,10 @@ struct RunPlan {
   DataPlan data;
 
   int world_size = 1;
-  GridSizes mesh = {};       // the ranks of each axis
-  int64_t micro_batch = 1;   // sequences per rank and forward
-  int64_t accumulation = 1;  // micro-batches per update
-  int64_t train_batch = 1;   // = micro_batch x accumulation x world_size
+  std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
+  int64_t micro_batch = 1;             // sequences per rank and forward
+  int64_t accumulation = 1;            // micro-batches per update
+  int64_t train_batch = 1;             // = micro_batch x accumulation x world_size
 
   DType dtype = DType::f32;                    // of computation; master weights and moments are f32
   std::optional<LossScaleOptions> loss_scale;  // for fp16

@@ -56,7 +56,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                  std::vector<TrainObserver*> observers)
     : plan_(with_model_folder(plan)),
       mode_(mode),
-      mesh_(world, plan.mesh),
+      mesh_(plan.mesh ? Mesh(world, *plan.mesh) : Mesh(world)),
       world_(world),
       context_(context),
       observers_(std::move(observers)),
