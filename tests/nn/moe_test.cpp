@@ -162,7 +162,7 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
   const auto log = std::make_shared<RouterLog>(1);
   Tape tape(context);
   const Var in = tape.input(x), out = layer.moe(tape, in, log, 0);
-  log->finish(kTokens, layer.store);
+  log->finish(context, kTokens, *make_self_communicator());
   log->set_auxiliary_scale(auxiliary);
   Tensor given = context.empty(seed.shape(), DType::f64);
   copy(seed, given);
@@ -171,7 +171,7 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
     Tape forward(context, false);
     const auto other = std::make_shared<RouterLog>(1);
     const Tensor y = layer.moe(forward, Tape::constant(x), other, 0).value;
-    other->finish(kTokens, layer.store);
+    other->finish(context, kTokens, *make_self_communicator());
     double sum = auxiliary * other->auxiliary_loss();
     for (int64_t i = 0; i < y.numel(); ++i) sum += y.data<double>()[i] * seed.data<double>()[i];
     return sum;
