@@ -48,7 +48,7 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
   const auto& units = model.model().units();
   for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
     const Tensor owned = model.residency().owned(at);
-    const Interval mine = model.residency().partition(at).owned(model.ranks().rank());
+    const Interval mine = model.residency().partition(at).owned(model.mesh().group(Group::parameters).rank());
     for (const Piece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
       const Tensor values = owned.flat(piece.in_segment.begin - mine.begin, piece.in_segment.end - mine.begin);
       pieces.push_back({&units[at.unit]->parameters()[piece.parameter], StateKind::master, piece.in_parameter,
