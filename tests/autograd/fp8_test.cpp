@@ -27,15 +27,6 @@ Tensor constant(const Context& context, float value) {
   return x;
 }
 
-struct NoRanks final : UnitStore {
-  void before_forward(Unit&) override {}
-  void after_forward(Unit&) override {}
-  void before_backward(Unit&) override {}
-  void after_backward(Unit&) override {}
-  Tensor values(const Unit&, size_t) override { return {}; }
-  GradSink gradient(const Unit&, size_t, size_t) override { return {}; }
-};
-
 TEST(Fp8, a_scale_is_the_power_of_two_that_brings_the_largest_value_just_below_the_formats) {
   const Context context = Context::cpu();
   Fp8Recipe recipe({.scaling = Fp8Scaling::current});
@@ -56,10 +47,10 @@ TEST(Fp8, delayed_scales_follow_the_largest_value_of_the_history) {
   const Context context = Context::cpu();
   Fp8Recipe recipe({.scaling = Fp8Scaling::delayed, .history = 2});
   const size_t layer = recipe.add_layer();
-  NoRanks store;
+  const auto self = make_self_communicator();
   const auto scale_of_step = [&](float largest) {
     const double scale = recipe.rounding(context, constant(context, largest), layer, input, true).scale;
-    recipe.finish_step(store);
+    recipe.finish_step(context, *self);
     return scale;
   };
   EXPECT_EQ(scale_of_step(1), 256);          // nothing is known: its own

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "support/communicator_checks.h"
+#include "support/mesh_checks.h"
 #include <unistd.h>
 
 #include "nought/comm/mpi_engine.h"
@@ -35,6 +36,34 @@ void check_world(MpiWorld& world) {
 void run_checks(MpiWorld& world, const Context& context) {
   check_world(world);
   test::check_communicator(world.world(), context);
+}
+
+void run_mesh(MpiWorld& world, const Context& context) {
+  for (const GridSizes& sizes : test::meshes_of(world.world().size())) test::check_mesh(world.world(), context, sizes);
+}
+
+/// The last rank does not come to a collective of its pair: the others' groups fail too, soon after.
+void run_group_timeout(MpiWorld& world, const Context& context) {
+  Communicator& all = world.world();
+  const auto pair = all.split(all.rank() / 2, all.rank()), everyone = all.split(0, all.rank());
+  if (all.rank() == all.size() - 1) wait_for_ever();
+  pair->set_timeout(std::chrono::milliseconds(300));
+  const auto refused = [&](const Event& event) {
+    try {
+      event.wait();
+    } catch (const CommError&) {
+      return true;
+    }
+    return false;
+  };
+  const Event blocked = everyone->barrier();  // on another thread; its own time limit is minutes away
+  const bool lost = refused(pair->all_reduce(context.zeros({4}, DType::f32)));
+  require(lost == (all.rank() == all.size() - 2), "rank {}: the pair's sum {}", all.rank(), lost ? "failed" : "ended");
+  if (!lost) wait_for_ever();  // until the rank that lost its partner ends all
+  require(refused(blocked), "a collective goes on after the engine has lost another one");
+  std::printf("ok: timed out as told\n");
+  std::fflush(stdout);
+  MpiWorld::abort(4);
 }
 
 /// The last rank fails while the others wait for it; it ends them with its exit code.
@@ -98,8 +127,13 @@ void run_timeout(MpiWorld& world, const Context& context) {
 }
 
 using Case = void (*)(MpiWorld&, const Context&);
-const std::map<std::string, Case> kCases{
-    {"checks", run_checks}, {"throw", run_throw}, {"die", run_die}, {"abort", run_abort}, {"timeout", run_timeout}};
+const std::map<std::string, Case> kCases{{"checks", run_checks},
+                                         {"mesh", run_mesh},
+                                         {"throw", run_throw},
+                                         {"die", run_die},
+                                         {"abort", run_abort},
+                                         {"timeout", run_timeout},
+                                         {"group_timeout", run_group_timeout}};
 
 void set_option(MpiOptions& options, const std::string& text) {
   const size_t equals = text.find('=');

@@ -61,6 +61,68 @@ TEST_F(Loss, gradient_matches_central_differences) {
   EXPECT_LE(gradient_error(x, op.logits, loss), 1e-6);
 }
 
+TEST_F(Loss, weights_of_one_change_no_bit) {
+  for_each_instruction_set([&] {
+    for (DType dtype : kCpuDTypes)
+      for (bool gradient : {false, true}) {
+        CrossEntropy plain = make(17, 257, dtype, gradient), weighted = make(17, 257, dtype, gradient);
+        copy(plain.logits, weighted.logits);
+        weighted.weights = empty({17}, DType::f32);
+        run(Fill{.x = weighted.weights, .value = 1});
+        run(plain), run(weighted);
+        expect_same_bits(weighted.loss, plain.loss);
+        expect_same_bits(weighted.logits, plain.logits);
+      }
+  });
+}
+
+TEST_F(Loss, each_weight_multiplies_its_loss_and_its_gradient) {
+  const std::vector<float> weights{0.5f, -2, 3, 1.25f, 0.1f};  // the third is an ignored target's
+  for_each_instruction_set([&] {
+    for (DType dtype : kCpuDTypes) {
+      CrossEntropy op = make(5, 100, dtype, true), expected = op;
+      expected.logits = wide(op.logits), expected.loss = empty({5}, DType::f64);
+      op.weights = of<float>(weights);
+      run(op);
+      for (int64_t row = 0; row < 5; ++row) {
+        CrossEntropy one = expected;
+        one.logits = expected.logits.slice(row, row + 1), one.targets = expected.targets.flat(row, row + 1);
+        one.loss = expected.loss.flat(row, row + 1);
+        one.gradient_scale = 0.25 * double{weights[static_cast<size_t>(row)]};
+        reference::run(one);
+        one.loss.data<double>()[0] *= double{weights[static_cast<size_t>(row)]};
+      }
+      expect_close(op.loss, expected.loss, 1e-6, 4e-6);
+      expect_rounded(op.logits, expected.logits, 4e-7);
+    }
+  });
+}
+
+TEST_F(Loss, a_weight_of_zero_is_an_ignored_target) {
+  for_each_instruction_set([&] {
+    for (DType dtype : kCpuDTypes) {
+      CrossEntropy masked = make(4, 50, dtype, true), weighted = make(4, 50, dtype, true);
+      copy(masked.logits, weighted.logits);
+      weighted.weights = of<float>({1, 0, 1, 1});
+      // Also where the logits are not finite: 0 times them would be NaN.
+      for (const Tensor& logits : {masked.logits, weighted.logits})
+        copy(converted(*memory_, of<float>({std::nanf("")}), dtype), logits.flat(50 + 7, 50 + 8));
+      masked.targets.data<int32_t>()[1] = -100;
+      run(masked), run(weighted);
+      expect_same_bits(weighted.loss, masked.loss);
+      expect_same_bits(weighted.logits, masked.logits);
+    }
+  });
+}
+
+TEST_F(Loss, as_many_weights_as_targets_are_expected) {
+  CrossEntropy op = make(5, 40, DType::f32, true);
+  op.weights = empty({4}, DType::f32);
+  EXPECT_THROW(run(op), Error);
+  op.weights = empty({5}, DType::bf16);
+  EXPECT_THROW(reference::run(op), Error);
+}
+
 TEST_F(Loss, survives_huge_logits_and_keeps_nan) {
   for_each_instruction_set([&] {
     for (DType dtype : kCpuDTypes) {

@@ -50,6 +50,24 @@ struct Loaded {
   test::LocalStore store;
 };
 
+TEST(Decoder, its_loss_is_what_its_objective_makes_of_the_logits) {
+  Loaded loaded(test::tiny_llama());
+  Batch batch = loaded.batch({5, 6, 7}, {6, 7, 8});
+  const double first = loaded.loss(loaded.batch({5, 6, 7}, {6, kIgnoredTarget, kIgnoredTarget}));
+  const double rest = loaded.loss(batch) - first;
+  batch.weights = Tensor::of<float>(*loaded.context.memory, {1, 3}, std::vector<float>{3, 0.5, 0.5});
+  EXPECT_NEAR(loaded.loss(batch), 3 * first + 0.5 * rest, 1e-9);
+
+  struct Sevens final : Objective {
+    RowLoss rows(const Batch&) const override {
+      return [](const Context& context, const LogitRows& rows) { context.run(Fill{.x = rows.losses, .value = 7}); };
+    }
+    double weight(const Batch&) const override { return 1; }
+  };
+  loaded.decoder.set_objective(std::make_shared<Sevens>());
+  EXPECT_EQ(loaded.loss(batch), 21);
+}
+
 TEST(Decoder, ignored_targets_add_nothing_to_the_loss) {
   Loaded loaded(test::tiny_llama());
   const double first = loaded.loss(loaded.batch({5, 6, 7}, {6, kIgnoredTarget, kIgnoredTarget}));

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/comm/thread.h"
+
 namespace nought {
 namespace {
 
@@ -160,7 +162,7 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
   const auto log = std::make_shared<RouterLog>(1);
   Tape tape(context);
   const Var in = tape.input(x), out = layer.moe(tape, in, log, 0);
-  log->finish(kTokens, layer.store);
+  log->finish(context, kTokens, *make_self_communicator());
   log->set_auxiliary_scale(auxiliary);
   Tensor given = context.empty(seed.shape(), DType::f64);
   copy(seed, given);
@@ -169,7 +171,7 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
     Tape forward(context, false);
     const auto other = std::make_shared<RouterLog>(1);
     const Tensor y = layer.moe(forward, Tape::constant(x), other, 0).value;
-    other->finish(kTokens, layer.store);
+    other->finish(context, kTokens, *make_self_communicator());
     double sum = auxiliary * other->auxiliary_loss();
     for (int64_t i = 0; i < y.numel(); ++i) sum += y.data<double>()[i] * seed.data<double>()[i];
     return sum;
@@ -324,42 +326,37 @@ TEST(Moe, tokens_are_grouped_by_expert_in_a_fixed_order) {
   for (int64_t pair = 0; pair < 6; ++pair) EXPECT_EQ(rows.pair.data<int32_t>()[rows.row.data<int32_t>()[pair]], pair);
 }
 
-/// Two ranks with the same numbers.
-class TwoRanks final : public UnitStore {
- public:
-  void before_forward(Unit&) override {}
-  void after_forward(Unit&) override {}
-  void before_backward(Unit&) override {}
-  void after_backward(Unit&) override {}
-  Tensor values(const Unit&, size_t) override { return {}; }
-  GradSink gradient(const Unit&, size_t, size_t) override { return {}; }
-  void sum_over_ranks(std::span<double> values) override {
-    for (double& value : values) value *= 2;
-  }
-};
-
 TEST(RouterLogTest, balanced_routing_has_the_auxiliary_loss_top_k) {
-  TwoRanks ranks;
-  RouterLog log(2);
-  for (int64_t i = 0; i < 2; ++i) log.layer(i) = {.load = {6, 6, 6, 6}, .probability_sums = {3, 3, 3, 3}, .tokens = 12};
-  log.finish(10, ranks);
-  EXPECT_DOUBLE_EQ(log.auxiliary_loss(), 2);
-  EXPECT_DOUBLE_EQ(log.targets(), 20);
-  EXPECT_TRUE(log.probability_gradients().empty());
-  log.layer(0).load = {24, 0, 0, 0};
-  log.layer(0).probability_sums = {12, 0, 0, 0};
-  log.finish(10, ranks);
-  EXPECT_GT(log.auxiliary_loss(), 2);
+  run_ranks(2, [](Communicator& ranks, const Context& context) {
+    RouterLog log(2);
+    for (int64_t i = 0; i < 2; ++i)
+      log.layer(i) = {.load = {6, 6, 6, 6}, .probability_sums = {3, 3, 3, 3}, .tokens = 12};
+    log.finish(context, 10, ranks);
+    EXPECT_DOUBLE_EQ(log.auxiliary_loss(), 2);
+    EXPECT_DOUBLE_EQ(log.weight(), 20);
+    EXPECT_TRUE(log.probability_gradients().empty());
+    log.layer(0).load = {24, 0, 0, 0};
+    log.layer(0).probability_sums = {12, 0, 0, 0};
+    log.finish(context, 10, ranks);
+    EXPECT_GT(log.auxiliary_loss(), 2);
+  });
 }
 
 TEST(RouterLogTest, a_batch_without_targets_takes_no_part_in_the_auxiliary_loss) {
-  TwoRanks ranks;
-  RouterLog log(1);
-  log.layer(0) = {.load = {24, 0, 0, 0}, .probability_sums = {12, 0, 0, 0}, .tokens = 12};
-  log.set_auxiliary_scale(1);
-  log.finish(0, ranks);
-  EXPECT_EQ(log.auxiliary_loss(), 0);
-  EXPECT_TRUE(log.probability_gradients().empty());
+  run_ranks(2, [](Communicator& ranks, const Context& context) {
+    RouterLog log(1);
+    log.layer(0) = {.load = {24, 0, 0, 0}, .probability_sums = {12, 0, 0, 0}, .tokens = 12};
+    log.set_auxiliary_scale(1);
+    log.finish(context, 0, ranks);
+    EXPECT_EQ(log.auxiliary_loss(), 0);
+    EXPECT_TRUE(log.probability_gradients().empty());
+    if (ranks.rank() == 0) log.layer(0) = {.load = {1, 1}, .probability_sums = {1, 1}, .tokens = 1};
+    if (ranks.rank() == 1) log.layer(0) = {.load = {2, 0}, .probability_sums = {2, 0}, .tokens = 1};
+    log.finish(context, ranks.rank() == 0 ? 5 : 0, ranks);
+    EXPECT_EQ(log.weight(), 5);
+    EXPECT_EQ(log.auxiliary_loss(), 2 * (1 * 1 + 1 * 1)) << "of rank 0's tokens alone, on both ranks";
+    EXPECT_EQ(log.probability_gradients().empty(), ranks.rank() == 1);
+  });
 }
 
 }  // namespace

@@ -189,6 +189,42 @@ void check_split(Communicator& communicator, const Context& context) {
   check_sum(communicator, all_ranks(size));
 }
 
+void check_independent_groups(Communicator& communicator, const Context& context) {
+  const int rank = communicator.rank(), size = communicator.size();
+  constexpr int64_t kShort = 1237, kLong = 200003;  // one chunk, and several windows full
+  const auto first = communicator.split(0, rank), second = communicator.split(0, rank);
+  for (const int64_t length : {kShort, kLong})
+    for (int round = 0; round < 4; ++round) {
+      const auto sums_in = [&](Communicator& group, int seed, std::vector<Tensor>& sums, std::vector<Event>& events) {
+        for (int i = 0; i < 3; ++i) {
+          sums.push_back(tensor_of(context, values_of<float>(100 * seed + rank, length)));
+          events.push_back(group.all_reduce(sums.back()));
+        }
+      };
+      std::vector<Tensor> a, b;
+      std::vector<Event> events;
+      // Neighbours go in opposite orders, so each waits in a group while the other one waits in the other group.
+      if (rank % 2 == 0) sums_in(*first, 1, a, events), sums_in(*second, 2, b, events);
+      if (rank % 2 == 1) sums_in(*second, 2, b, events), sums_in(*first, 1, a, events);
+      for (const Event& event : events) event.wait();
+      for (int seed : {1, 2}) {
+        std::vector<int> ranks;
+        for (int peer = 0; peer < size; ++peer) ranks.push_back(100 * seed + peer);
+        const std::vector<float> expected = reduced_of<float>(ranks, length, ReduceOp::sum);
+        for (const Tensor& sum : seed == 1 ? a : b) expect_same("all_reduce in one of two groups", sum, expected);
+      }
+    }
+  if (size == 1) return;
+  // On rank 0 the communicator is blocked by a receive, until rank 1 has met rank 0 in another group.
+  const Tensor news = rank == 0 ? context.zeros({kShort}, DType::f32) : tensor_of(context, values_of<float>(1, kShort));
+  Event arrival;
+  if (rank == 0) arrival = communicator.recv(news, 1);
+  first->barrier().wait();
+  if (rank == 1) communicator.send(news, 0).wait();
+  arrival.wait();
+  expect_same("recv behind which a barrier of another group went by", news, values_of<float>(1, kShort));
+}
+
 void check_send_recv(Communicator& communicator, const Context& context) {
   const int rank = communicator.rank(), size = communicator.size();
   if (size == 1) return;

@@ -13,6 +13,9 @@ void check_collectives(Communicator& communicator, const Context& context);
 void check_overlap(Communicator& communicator, const Context& context);
 /// Groups by parity and in reverse order, nested, of one: each does what a group of its ranks must.
 void check_split(Communicator& communicator, const Context& context);
+/// Two groups of the same ranks, whose collectives the ranks issue in different orders, and a receive whose message is
+/// sent only when a collective of another group is done: all end.
+void check_independent_groups(Communicator& communicator, const Context& context);
 /// Neighbours exchange in a ring, all sending before receiving, with tags taken out of order.
 void check_send_recv(Communicator& communicator, const Context& context);
 /// The counters equal (N-1)/N formulas.
@@ -25,6 +28,7 @@ inline void check_communicator(Communicator& communicator, const Context& contex
   check_collectives(communicator, context);
   check_overlap(communicator, context);
   check_split(communicator, context);
+  check_independent_groups(communicator, context);
   check_send_recv(communicator, context);
   check_traffic(communicator, context);
   check_workspace(communicator, context);

@@ -146,7 +146,11 @@ class OperationSamples {
   DotRows make(Of<DotRows>) { return {.a = values({3, 4}), .b = values({3, 4}), .out = values({3})}; }
 
   CrossEntropy make(Of<CrossEntropy>) {
-    return {.logits = values({3, 5}), .targets = ids({3}, 5), .loss = values({3}), .gradient = true};
+    return {.logits = values({3, 5}),
+            .targets = ids({3}, 5),
+            .loss = values({3}),
+            .weights = values({3}),
+            .gradient = true};
   }
 
   Adam make(Of<Adam>) {

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
 
 namespace nought {
@@ -55,6 +56,85 @@ struct Fixture {
   ShardedModel model;
   Engine engine;
 };
+
+/// The batch with weights that count as much as before if every one is 1.
+Batch weighted(const Context& context, Batch batch, const std::vector<float>& weights) {
+  batch.weights = Tensor::of<float>(*context.memory, {1, kLength}, weights);
+  return batch;
+}
+
+TEST(Engine, weights_of_one_train_as_no_weights_to_the_bit) {
+  Fixture plain, with_ones;
+  for (int32_t step = 0; step < 3; ++step) {
+    const Batch batch = plain.batch(step);
+    const Batch same = weighted(with_ones.context, with_ones.batch(step), std::vector<float>(kLength, 1));
+    const StepResult a = plain.engine.step(std::span(&batch, 1), kLength, 1e-2, 1);
+    const StepResult b = with_ones.engine.step(std::span(&same, 1), kLength, 1e-2, 1);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  EXPECT_EQ(plain.weights(), with_ones.weights());
+}
+
+TEST(Engine, targets_of_weight_zero_train_as_masked_ones_to_the_bit) {
+  Fixture masked, with_zeros;
+  for (int32_t step = 0; step < 3; ++step) {
+    Batch batch = masked.batch(step);
+    std::vector<float> weights(kLength, 1);
+    for (const int i : {0, 3, 4}) {
+      batch.targets.data<int32_t>()[i] = kIgnoredTarget;
+      weights[static_cast<size_t>(i)] = 0;
+    }
+    const Batch same = weighted(with_zeros.context, with_zeros.batch(step), weights);
+    const double total = CrossEntropyObjective().weight(same);
+    EXPECT_EQ(total, kLength - 3);
+    const StepResult a = masked.engine.step(std::span(&batch, 1), kLength - 3, 1e-2, 1);
+    const StepResult b = with_zeros.engine.step(std::span(&same, 1), total, 1e-2, 1);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(a.grad_norm, b.grad_norm);
+  }
+  EXPECT_EQ(masked.weights(), with_zeros.weights());
+}
+
+TEST(Engine, the_mean_is_taken_by_weight) {
+  // Twice as much of everything is the same mean; a power of two moves no bit.
+  Fixture plain, doubled;
+  const Batch batch = plain.batch(1);
+  const Batch same = weighted(doubled.context, doubled.batch(1), std::vector<float>(kLength, 2));
+  const StepResult a = plain.engine.step(std::span(&batch, 1), kLength, 1e-2, 0);
+  const StepResult b = doubled.engine.step(std::span(&same, 1), CrossEntropyObjective().weight(same), 1e-2, 0);
+  EXPECT_EQ(a.loss, b.loss);
+  EXPECT_EQ(a.grad_norm, b.grad_norm);
+  EXPECT_EQ(plain.weights(), doubled.weights());
+}
+
+TEST(Engine, the_norm_adds_the_units_in_order_each_summed_over_the_ranks_first) {
+  for (const int ranks : {1, 2, 3})
+    run_ranks(ranks, [&](Communicator& world, const Context& context) {
+      Decoder decoder(test::tiny_llama());
+      ShardedModel model(context, world, decoder, {.policy = Policy::stage(2)});
+      model.load(InitialState(3));
+      Engine engine(model);
+      Batch batch{context.empty({1, kLength}, DType::i32), context.empty({1, kLength}, DType::i32)};
+      for (int32_t i = 0; i < kLength; ++i) {
+        batch.input_ids.data<int32_t>()[i] = (world.rank() * 31 + i * 3) % 256;
+        batch.targets.data<int32_t>()[i] = (world.rank() * 31 + i * 7) % 256;
+      }
+      const double norm = engine.accumulate(std::span(&batch, 1), kLength * ranks).grad_norm;
+      const std::vector<double> mine = model.finish_gradients();
+      const auto units = static_cast<int64_t>(mine.size());
+      EXPECT_EQ(mine.size(), decoder.units().size());
+      const Tensor all = context.empty({ranks * units}, DType::f64);
+      world.all_gather(Tensor::of<double>(*context.memory, {units}, mine), all).wait();
+      double sum = 0;
+      for (int64_t unit = 0; unit < units; ++unit) {
+        double of_unit = all.data<double>()[unit];
+        for (int rank = 1; rank < ranks; ++rank) of_unit += all.data<double>()[rank * units + unit];
+        sum += of_unit;
+      }
+      EXPECT_EQ(norm, std::sqrt(sum));
+    });
+}
 
 TEST(Engine, the_loss_is_the_mean_over_the_targets_of_all_micro_batches) {
   Fixture f;

@@ -125,7 +125,7 @@ std::vector<Batch> batches_of(const Layout& layout, const ShardedModel& model, i
   const int64_t rows = kRows / (layout.ranks * layout.accumulation);
   std::vector<Batch> batches;
   for (int micro = 0; micro < layout.accumulation; ++micro) {
-    const int64_t begin = (micro * layout.ranks + model.ranks().rank()) * rows;
+    const int64_t begin = (micro * layout.ranks + model.mesh().world().rank()) * rows;
     batches.push_back(rows_of(model.context(), step, begin, begin + rows));
   }
   return batches;
@@ -162,7 +162,7 @@ Result train(const Layout& layout, int steps = 6) {
       mine.losses.push_back(each.loss), mine.norms.push_back(each.grad_norm);
     }
     mine.after = values_of(model);
-    if (model.ranks().rank() == 0) result = std::move(mine);
+    if (model.mesh().world().rank() == 0) result = std::move(mine);
   });
   return result;
 }
@@ -180,7 +180,7 @@ Values gradients_of(const Layout& layout) {
         if (gradients[i]) mine[units[unit]->parameters()[i].name] = gradients[i].to_vector<float>();
     }
     model.discard_gradients();
-    if (model.ranks().rank() == 0) result = std::move(mine);
+    if (model.mesh().world().rank() == 0) result = std::move(mine);
   });
   return result;
 }
@@ -335,9 +335,9 @@ TEST(FrozenTraffic, is_what_the_formulas_say_to_the_element) {
           SCOPED_TRACE(layout.str());
           with_model(layout, [&](ShardedModel& model, Engine& engine) {
             take_step(layout, model, engine, 0);
-            const Traffic before = model.ranks().traffic();
+            const Traffic before = model.mesh().world().traffic();
             take_step(layout, model, engine, 1);
-            const Traffic after = model.ranks().traffic();
+            const Traffic after = model.mesh().world().traffic();
             const auto sent = [&](Collective collective) {
               return after[collective].elements - before[collective].elements;
             };
@@ -392,7 +392,7 @@ TEST(FrozenCheckpoint, resumes_bit_for_bit_at_any_stage_and_number_of_ranks) {
       std::vector<double> losses;
       for (int step = 3; step < 6; ++step) losses.push_back(take_step(layout, model, engine, step).loss);
       const Values values = values_of(model);
-      if (model.ranks().rank() == 0) path = saved, rest = losses, last = values;
+      if (model.mesh().world().rank() == 0) path = saved, rest = losses, last = values;
     });
     for (const int stage : {0, 3}) {
       Layout other = layout;
@@ -423,7 +423,7 @@ TEST(FrozenCheckpoint, holds_values_of_what_is_frozen_in_its_own_dtype_and_nothi
   with_model(layout, [&](ShardedModel& model, Engine& engine) {
     take_step(layout, model, engine, 0);
     const fs::path path = save(layout, model, engine, folder.path(), 1);
-    if (model.ranks().rank() != 0) return;
+    if (model.mesh().world().rank() != 0) return;
     const nlohmann::json manifest = nlohmann::json::parse(std::ifstream(path / "manifest.json"));
     std::map<std::string, int64_t> elements;
     for (const nlohmann::json& block : manifest.at("blocks")) {

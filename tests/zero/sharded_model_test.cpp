@@ -1,6 +1,8 @@
 // ShardedModel turns the events of a walk over Units into leases, prefetches and reductions.
 #include "nought/zero/sharded_model.h"
 
+#include <numeric>
+
 #include "support/message_of.h"
 #include "support/small_units.h"
 #include <gmock/gmock.h>
@@ -125,9 +127,10 @@ TEST(ShardedModel, gradients_are_summed_gathered_and_forgotten) {
         for (float& element : sink.into.span<float>()) element = value * static_cast<float>(1 + group.rank());
         model.after_backward(unit);
       }
-      double squares = model.finish_gradients();
-      model.sum_over_ranks(std::span(&squares, 1));
-      return squares;
+      std::vector<double> squares = model.finish_gradients();
+      EXPECT_EQ(squares.size(), 3u) << "one per Unit";
+      all_reduce_values(group, context, squares);
+      return std::accumulate(squares.begin(), squares.end(), 0.0);
     };
     const double count = static_cast<double>(units.parameter_count());
     EXPECT_DOUBLE_EQ(walk_back(1), 9 * count);
@@ -169,16 +172,38 @@ TEST(ShardedModel, without_training_what_needs_gradients_is_an_error) {
   expect_refused("optimizer()", [&] { model.optimizer(); });
 }
 
-TEST(ShardedModel, values_are_reduced_over_the_ranks) {
-  run_ranks(3, [](Communicator& group, const Context& context) {
+TEST(ShardedModel, its_model_knows_the_ranks_while_it_lives) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
     ThreeUnits units;
-    ShardedModel model(context, group, units, {.policy = Policy::stage(2)});
-    std::vector<double> values{1.0 + group.rank(), -2.0};
-    model.sum_over_ranks(values);
-    EXPECT_THAT(values, ElementsAre(6, -6));
-    values = {1.0 + group.rank(), -static_cast<double>(group.rank())};
-    model.max_over_ranks(values);
-    EXPECT_THAT(values, ElementsAre(3, 0));
+    {
+      const ShardedModel model(context, group, units, {.policy = Policy::stage(2)});
+      EXPECT_EQ(&units.mesh().group(Group::balance), &group);
+      EXPECT_EQ(&model.mesh().group(Group::parameters), &group);
+    }
+    EXPECT_EQ(units.mesh().world().size(), 1);
+  });
+}
+
+TEST(ShardedModel, a_rank_owns_its_interval_of_each_units_squares) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
+    ThreeUnits units;
+    ShardedModel model(context, group, units, {.policy = Policy::stage(1)});
+    model.load(InitialState(1));
+    model.begin_micro_batch(true);
+    for (size_t i = 3; i-- > 0;) {
+      Unit& unit = *units.units()[i];
+      model.before_backward(unit);
+      const GradSink sink = model.gradient(unit, 0, 0);
+      for (float& element : sink.into.span<float>()) element = static_cast<float>(1 + i);
+      model.after_backward(unit);
+    }
+    const std::vector<double> squares = model.finish_gradients();
+    for (size_t i = 0; i < 3; ++i) {
+      const Partition& partition = model.residency().partition({i, 0});
+      const Interval owned = intersect(partition.owned(group.rank()), {0, partition.size()});
+      const auto each = static_cast<double>(2 * (1 + i));  // of two ranks
+      EXPECT_EQ(squares[i], each * each * static_cast<double>(owned.size())) << units.units()[i]->name();
+    }
   });
 }
 

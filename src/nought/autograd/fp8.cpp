@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nought/comm/mesh.h"
 #include "nought/kernels/rounding.h"
 
 namespace nought {
@@ -41,11 +42,11 @@ Fp8Rounding Fp8Recipe::rounding(const Context& context, const Tensor& x, size_t 
   return {format, scale_for(own ? largest : *std::max_element(history.begin(), history.end()), format)};
 }
 
-void Fp8Recipe::finish_step(UnitStore& ranks) {
+void Fp8Recipe::finish_step(const Context& context, Communicator& ranks) {
   if (options_.scaling != Fp8Scaling::delayed) return;
   for (double& each : noted_)
     if (std::isnan(each)) each = HUGE_VAL;  // a maximum over ranks would lose it
-  ranks.max_over_ranks(noted_);
+  all_reduce_values(ranks, context, noted_, ReduceOp::max);
   for (size_t slot = 0; slot < noted_.size(); ++slot) {
     std::vector<double>& history = histories_[slot];
     const double largest = std::exchange(noted_[slot], 0);

@@ -11,6 +11,7 @@
 
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/unit.h"
+#include "nought/comm/communicator.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
@@ -34,8 +35,9 @@ class Fp8Recipe {
 
   /// How to round x. `note`: its largest value counts for the steps to come.
   Fp8Rounding rounding(const Context& context, const Tensor& x, size_t layer, Role role, bool note);
-  /// The largest values noted since the last call, over all ranks, become history; those that are not finite do not.
-  void finish_step(UnitStore& ranks);
+  /// The largest values noted since the last call, over `ranks` (Group::fp8_maxima), become history; those that are not
+  /// finite do not.
+  void finish_step(const Context& context, Communicator& ranks);
 
   /// The histories, for checkpoints.
   std::vector<double> state() const;

@@ -241,13 +241,32 @@ int64_t rows_of_chunks(int64_t tokens, int64_t bytes_per_row) {
 
 }  // namespace
 
+RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights) {
+  require<ShapeError>(!weights.defined() || weights.numel() == targets.numel(), "{} targets but {} weights",
+                      targets.numel(), weights.numel());
+  return [targets, weights](const Context& context, const LogitRows& rows) {
+    const auto [begin, end] = rows.tokens;
+    context.run(CrossEntropy{.logits = rows.logits,
+                             .targets = targets.flat(begin, end),
+                             .loss = rows.losses,
+                             .weights = weights.defined() ? weights.flat(begin, end) : Tensor{},
+                             .gradient = rows.gradient,
+                             .gradient_scale = rows.gradient_scale});
+  };
+}
+
 Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, const Tensor& targets,
                        double gradient_scale, double softcap) {
+  require<ShapeError>(targets.numel() == x.value.rows(), "{} tokens but {} targets", x.value.rows(), targets.numel());
+  return loss_head(tape, x, weight, cross_entropy_rows(targets), gradient_scale, softcap);
+}
+
+Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLoss& rows_to_losses,
+              double gradient_scale, double softcap) {
   const Context& context = tape.context();
   const DType dtype = x.value.dtype();
   const Tensor table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
-  require<ShapeError>(targets.numel() == tokens, "{} tokens but {} targets", tokens, targets.numel());
   const bool recording = tape.recording() && (x.requires_grad() || weight.trained()),
              keeps_capped = recording && softcap > 0;
   const int64_t rows = rows_of_chunks(tokens, (keeps_capped ? 2 : 1) * vocabulary * size_of(dtype));
@@ -264,9 +283,9 @@ Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, co
     if (softcap > 0) context.run(Softcap{.x = scores, .cap = softcap});
     const Tensor outputs = capped ? capped.slice(0, end - begin) : Tensor{};
     if (outputs) copy(scores, outputs);
-    context.run(CrossEntropy{.logits = scores,
-                             .targets = targets.flat(begin, end),
-                             .loss = losses.flat(begin, end),
+    rows_to_losses(context, {.tokens = {begin, end},
+                             .logits = scores,
+                             .losses = losses.flat(begin, end),
                              .gradient = recording,
                              .gradient_scale = gradient_scale});
     if (!recording) continue;
@@ -280,7 +299,7 @@ Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, co
   const Tensor total = Tensor::of<double>(*context.memory, {1}, std::span(&sum, 1));
   return tape.record(total, {x, weight}, [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor& seed) {
     require(seed.item() == 1,
-            "the gradients of cross_entropy_head were formed with its gradient_scale; backward must "
+            "the gradients of a loss_head were formed with its gradient_scale; backward must "
             "start from it with seed 1, got {}",
             seed.item());
     gradients.give(x, dx);

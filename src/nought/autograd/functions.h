@@ -4,6 +4,8 @@
 // not need it for its own backward.
 #pragma once
 
+#include <functional>
+
 #include "nought/autograd/attention.h"
 #include "nought/autograd/fp8.h"
 #include "nought/autograd/tape.h"
@@ -36,12 +38,27 @@ Var activate(Tape& tape, const Var& x, Activation activation);
 /// gate_up: [tokens, 2F] = [gate | up] -> activation(gate) * up: [tokens, F].
 Var gated_activate(Tape& tape, const Var& gate_up, Activation activation);
 
-/// The summed cross-entropy of softmax(x W^T) against targets, f64 [1]. x: [tokens, hidden], weight: [vocabulary,
-/// hidden], targets: [tokens] i32, -100 is ignored. Works in chunks of tokens: the logits of all tokens never exist.
+/// Some tokens on their way from logits to losses.
+struct LogitRows {
+  Interval tokens;        // of the batch
+  Tensor logits;          // [tokens, vocabulary]
+  Tensor losses;          // [tokens] f32 (f64 for f64): to be written
+  bool gradient = false;  // the logits become the gradients of the losses, times gradient_scale
+  double gradient_scale = 1;
+};
+using RowLoss = std::function<void(const Context&, const LogitRows&)>;
+/// CrossEntropy against targets ([tokens] i32), each times its weight (f32 of as many elements; undefined: 1).
+RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights = {});
+
+/// The sum of the losses of the logits x W^T, f64 [1]. x: [tokens, hidden], weight: [vocabulary, hidden]. Works in
+/// chunks of tokens: the logits of all tokens never exist.
 ///
 /// When recording, the gradients are formed in the same pass over the chunks (logits are made once), multiplied by
 /// gradient_scale: the scale of the loss must be given here, and backward() must start from this value with seed 1.
 /// softcap c > 0: the logits are c * tanh(x W^T / c).
+Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLoss& rows, double gradient_scale,
+              double softcap = 0);
+/// The same with cross-entropy. targets: [tokens] i32, -100 is ignored.
 Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, const Tensor& targets,
                        double gradient_scale, double softcap = 0);
 

@@ -4,14 +4,15 @@
 #include <numeric>
 
 #include "nought/autograd/detail.h"
+#include "nought/comm/mesh.h"
 #include "nought/kernels/grouping.h"
 
 namespace nought {
 
-void RouterLog::finish(int64_t targets, UnitStore& ranks) {
+void RouterLog::finish(const Context& context, double weight, Communicator& ranks) {
   const size_t experts = layers_.empty() ? 0 : layers_.front().load.size();
-  std::vector<double> sums(2 * experts + 2);  // choices and probabilities of each expert, tokens, targets
-  if (targets > 0) {
+  std::vector<double> sums(2 * experts + 2);  // choices and probabilities of each expert, tokens, weight
+  if (weight != 0) {
     for (const Layer& layer : layers_) {
       for (size_t e = 0; e < experts; ++e) {
         sums[e] += static_cast<double>(layer.load.at(e));
@@ -19,15 +20,15 @@ void RouterLog::finish(int64_t targets, UnitStore& ranks) {
       }
       sums[2 * experts] += static_cast<double>(layer.tokens);
     }
-    sums[2 * experts + 1] = static_cast<double>(targets);
+    sums[2 * experts + 1] = weight;
   }
-  ranks.sum_over_ranks(sums);
+  all_reduce_values(ranks, context, sums);
   const auto middle = sums.begin() + static_cast<std::ptrdiff_t>(experts);
   totals_ = {{sums.begin(), middle},
              {middle, middle + static_cast<std::ptrdiff_t>(experts)},
              sums[2 * experts],
              sums[2 * experts + 1],
-             targets > 0};
+             weight != 0};
 }
 
 double RouterLog::auxiliary_loss() const {
@@ -56,10 +57,10 @@ void RouterLoads::add(const RouterLog& log) {
   }
 }
 
-void RouterLoads::sum_over(UnitStore& ranks) {
+void RouterLoads::sum_over(const Context& context, Communicator& ranks) {
   std::vector<double> sums{dropped};
   for (const std::vector<double>& layer : chosen) sums.insert(sums.end(), layer.begin(), layer.end());
-  ranks.sum_over_ranks(sums);
+  all_reduce_values(ranks, context, sums);
   auto next = sums.cbegin();
   dropped = *next++;
   for (std::vector<double>& layer : chosen)
@@ -199,16 +200,13 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
   return {experts, out};
 }
 
-Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, const Tensor& targets,
-                       double coefficient, double gradient_scale, UnitStore& ranks) {
-  constexpr int32_t kIgnored = -100;
-  const auto ids = targets.span<int32_t>();
-  const int64_t counted = std::count_if(ids.begin(), ids.end(), [](int32_t id) { return id != kIgnored; });
-  log->finish(counted, ranks);
-  const double total = loss.value.item() + static_cast<double>(counted) * coefficient * log->auxiliary_loss();
+Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double weight,
+                       double coefficient, double gradient_scale, Communicator& ranks) {
+  log->finish(tape.context(), weight, ranks);
+  const double total = loss.value.item() + weight * coefficient * log->auxiliary_loss();
   const Tensor sum = Tensor::of<double>(*tape.context().memory, {1}, std::span(&total, 1));
   return tape.record(sum, {loss},
-                     [loss = Var{{}, loss.slot}, log, scale = log->targets() * coefficient * gradient_scale](
+                     [loss = Var{{}, loss.slot}, log, scale = log->weight() * coefficient * gradient_scale](
                          Gradients& gradients, Tensor seed) {
                        log->set_auxiliary_scale(scale);  // first of all nodes: the routers' backward reads it
                        gradients.give(loss, std::move(seed));

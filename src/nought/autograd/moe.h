@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nought/autograd/tape.h"
+#include "nought/comm/communicator.h"
 
 namespace nought {
 
@@ -24,14 +25,14 @@ class RouterLog {
   const std::vector<Layer>& layers() const { return layers_; }
   Layer& layer(int64_t index) { return layers_.at(static_cast<size_t>(index)); }
 
-  /// Ends the forward pass: adds up all layers, over the ranks that share the batch. targets: how many of this rank's
-  /// tokens count; a batch in which none does is no part of the means.
-  void finish(int64_t targets, UnitStore& ranks);
+  /// Ends the forward pass: adds up all layers, over the ranks that share the batch. weight: what this rank's tokens
+  /// count in the mean loss; a batch that counts nothing is no part of the means.
+  void finish(const Context& context, double weight, Communicator& ranks);
   /// E * sum over experts of (mean choices of the expert) * (mean probability of the expert), the means over all tokens
   /// of all layers and ranks (arXiv 2101.03961, as Hugging Face's Mixtral computes it): top_k when balanced.
   double auxiliary_loss() const;
-  /// The targets of all ranks.
-  double targets() const { return totals_.targets; }
+  /// The weights of all ranks together.
+  double weight() const { return totals_.weight; }
 
   /// From here on, routers that are walked back add the gradient of auxiliary_loss() * scale.
   void set_auxiliary_scale(double scale) { auxiliary_scale_ = scale; }
@@ -42,7 +43,7 @@ class RouterLog {
  private:
   struct Totals {
     std::vector<double> load, probability_sums;
-    double tokens = 0, targets = 0;
+    double tokens = 0, weight = 0;
     bool counted = false;  // this rank's batch is part of them
   };
 
@@ -58,7 +59,7 @@ struct RouterLoads {
 
   void add(const RouterLog& log);
   /// Adds up those of all ranks. Collective.
-  void sum_over(UnitStore& ranks);
+  void sum_over(const Context& context, Communicator& ranks);
   bool empty() const { return chosen.empty(); }
   /// Choices of all layers.
   double choices() const;
@@ -75,17 +76,17 @@ struct Routing {
   Tensor experts;  // [tokens, top_k] i32
   Var weights;     // [tokens, top_k] f32
 };
-/// choice_bias may be undefined; it has no gradient. `log` may be null; the layer's tokens and probabilities are written
-/// to it (load and dropped are known when the tokens are grouped). Whatever the log's auxiliary scale is when the
-/// backward walk comes here is added to the gradient of the logits.
+/// choice_bias may be undefined; it has no gradient. `log` may be null; the layer's tokens and probabilities are
+/// written to it (load and dropped are known when the tokens are grouped). Whatever the log's auxiliary scale is when
+/// the backward walk comes here is added to the gradient of the logits.
 Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
               const std::shared_ptr<RouterLog>& log, int64_t layer);
 
-/// loss + (targets that are not -100) * coefficient * (the auxiliary loss): a sum over targets, as the loss is, so that
-/// their mean over all ranks is the mean loss + coefficient * auxiliary loss. gradient_scale is that of the loss. Call
-/// it after all layers ran; finishes the log. All ranks call it together.
-Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, const Tensor& targets,
-                       double coefficient, double gradient_scale, UnitStore& ranks);
+/// loss + weight * coefficient * (the auxiliary loss). weight: what this rank's batch counts in the mean loss, so that
+/// the mean over all ranks is the mean loss + coefficient * auxiliary loss. gradient_scale is that of the loss. Call it
+/// after all layers ran; finishes the log. All `ranks` (Group::balance) call it together.
+Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double weight,
+                       double coefficient, double gradient_scale, Communicator& ranks);
 
 /// The rows of tokens sorted by expert (GroupByExpert of kernels/ops.h): each expert's rows are one contiguous block.
 struct ExpertRows {

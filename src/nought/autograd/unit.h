@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -129,10 +128,6 @@ class UnitStore {
   /// `name` lives as long as the program.
   virtual void enter_part(const char* /*name*/) {}
   virtual void leave_part() {}
-  /// Adds up values over the ranks that share a batch, for losses that are not sums over tokens. All ranks call it.
-  virtual void sum_over_ranks(std::span<double> /*values*/) {}
-  /// The largest of each value over the same ranks. All call it.
-  virtual void max_over_ranks(std::span<double> /*values*/) {}
 };
 
 class Unit {

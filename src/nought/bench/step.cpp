@@ -149,7 +149,7 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   const auto sum_of_all = [&](const std::function<double()>& rate) {
     ranks.barrier().wait();
     double sum = rate();
-    model.sum_over_ranks(std::span(&sum, 1));
+    all_reduce_values(ranks, context, std::span(&sum, 1));
     return sum;
   };
   const double start_up = seconds_since_start();

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdlib>
 #include <exception>
-#include <type_traits>
 
 #include "nought/comm/mpi_transport.h"
 #include "nought/comm/stream_communicator.h"
@@ -22,50 +21,12 @@ MpiWorld::MpiWorld(const Context& context, const MpiOptions& options)
 
 namespace {
 
-/// What every rank of a communicator says.
-template <class T>
-std::vector<T> all_of(MPI_Comm ranks, const T& mine) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  int size = 0;
-  check_mpi(MPI_Comm_size(ranks, &size), "MPI_Comm_size");
-  std::vector<T> all(static_cast<size_t>(size));
-  check_mpi(MPI_Allgather(&mine, sizeof(T), MPI_BYTE, all.data(), sizeof(T), MPI_BYTE, ranks), "MPI_Allgather");
-  return all;
-}
-
-/// Windows among the ranks of `host`, if every host of the job has them.
-std::shared_ptr<const Neighbours> meet_neighbours(MPI_Comm everyone, MPI_Comm host, const Context& context,
-                                                  bool shared_windows) {
-  struct Place {
-    int host = 0, local_rank = 0, local_size = 1;
-    bool has_windows = false;
-  };
-  auto neighbours = std::make_shared<Neighbours>();
-  Place mine;
-  check_mpi(MPI_Comm_rank(host, &mine.local_rank), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(host, &mine.local_size), "MPI_Comm_size");
-  check_mpi(MPI_Comm_rank(everyone, &mine.host), "MPI_Comm_rank");
-  mine.host = all_of(host, mine.host)[0];  // named after its first rank
-  if (shared_windows) neighbours->windows = SharedWindows::create(host, context);
-  mine.has_windows = shared_windows && (mine.local_size == 1 || neighbours->windows);
-  const std::vector<Place> places = all_of(everyone, mine);
-  int most_local_ranks = 1;
-  for (const Place& place : places) {
-    if (!place.has_windows) return std::make_shared<Neighbours>();
-    most_local_ranks = std::max(most_local_ranks, place.local_size);
-    neighbours->host.push_back(place.host);
-    neighbours->local_rank.push_back(place.local_rank);
-  }
-  neighbours->slot_bytes = shared_slot_bytes(most_local_ranks);
-  return neighbours;
-}
-
 std::vector<std::string> names_of_hosts(MPI_Comm everyone) {
   std::array<char, MPI_MAX_PROCESSOR_NAME> name{};
   int length = 0;
   check_mpi(MPI_Get_processor_name(name.data(), &length), "MPI_Get_processor_name");
   std::vector<std::string> names;
-  for (const auto& each : all_of(everyone, name)) names.emplace_back(each.data());
+  for (const auto& each : all_gathered(everyone, name)) names.emplace_back(each.data());
   return names;
 }
 
@@ -86,8 +47,9 @@ void MpiWorld::join(const Context& context, const MpiOptions& options) {
     check_mpi(MPI_Comm_free(&whole), "MPI_Comm_free");
   }
   host_names_ = names_of_hosts(everyone);
-  auto transport = std::make_unique<MpiTransport>(engine, everyone, context,
-                                                  meet_neighbours(everyone, host, context, options.shared_windows));
+  auto neighbours = std::make_shared<const Neighbours>();
+  if (options.shared_windows) neighbours = meet_neighbours(everyone, host, context);
+  auto transport = std::make_unique<MpiTransport>(engine, everyone, context, neighbours);
   check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
   if (transport->size() == 1) {
     world_ = make_self_communicator();
@@ -111,6 +73,7 @@ void MpiWorld::abort(int code) { MpiEngine::instance().abort(code); }
 
 Event MpiOwn::all_reduce(Tensor tensor) {
   return MpiEngine::instance().stream()->submit([=] {
+    const MpiLock lock;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, tensor.data<float>(), static_cast<int>(tensor.numel()), MPI_FLOAT, MPI_SUM,
                             MPI_COMM_WORLD),
               "MPI_Allreduce");
@@ -119,6 +82,7 @@ Event MpiOwn::all_reduce(Tensor tensor) {
 
 Event MpiOwn::reduce_scatter(Tensor full, Tensor shard) {
   return MpiEngine::instance().stream()->submit([=] {
+    const MpiLock lock;
     check_mpi(MPI_Reduce_scatter_block(full.data<float>(), shard.data<float>(), static_cast<int>(shard.numel()),
                                        MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
               "MPI_Reduce_scatter_block");
@@ -127,6 +91,7 @@ Event MpiOwn::reduce_scatter(Tensor full, Tensor shard) {
 
 Event MpiOwn::all_gather(Tensor shard, Tensor full) {
   return MpiEngine::instance().stream()->submit([=] {
+    const MpiLock lock;
     const int count = static_cast<int>(shard.numel());
     check_mpi(
         MPI_Allgather(shard.data<float>(), count, MPI_FLOAT, full.data<float>(), count, MPI_FLOAT, MPI_COMM_WORLD),

@@ -1,8 +1,8 @@
 // Ranks as processes: joins the job that mpirun or srun started, and ends it.
 //
-// Design goals: every MPI call of the process, from initialisation to the end, runs on one communication thread, so
-// that MPI needs no locks (MPI_THREAD_FUNNELED). A wait gives the core back to the compute thread that usually shares
-// it. A rank that fails ends all ranks, and nothing waits for ever.
+// Design goals: each group has a communication thread of its own, so that waiting in one blocks no other. MPI gets one
+// call at a time (MPI_THREAD_SERIALIZED), and no call waits. A wait gives the core back to the compute thread that
+// usually shares it. A rank that fails ends all ranks, and nothing waits for ever.
 // Non-goals: more than one MpiWorld in the life of a process (MPI can be initialised once).
 #pragma once
 

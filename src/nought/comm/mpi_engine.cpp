@@ -1,7 +1,9 @@
 #include "nought/comm/mpi_engine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
+#include <utility>
 
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -28,7 +30,32 @@ void for_each_message(const Tensor& tensor, F f) {
   }
 }
 
+/// The thread that MPI serves, and how many have asked.
+struct Queue {
+  std::atomic<uint32_t> asked = 0, serving = 0;
+};
+Queue& queue() {
+  static Queue* queue = new Queue;  // abort() may call MPI when everything else is gone
+  return *queue;
+}
+
+void prepare_thread() {
+  use_one_openmp_thread();
+  prctl(PR_SET_TIMERSLACK, 1000UL);  // ns: naps of 20 us would otherwise take 70
+}
+
 }  // namespace
+
+MpiLock::MpiLock() {
+  Queue& q = queue();
+  const uint32_t mine = q.asked.fetch_add(1);
+  for (uint32_t serving = q.serving; serving != mine; serving = q.serving) q.serving.wait(serving);
+}
+
+MpiLock::~MpiLock() {
+  queue().serving.fetch_add(1);
+  queue().serving.notify_all();
+}
 
 Clock::time_point Pause::after_poll() {
   const Clock::time_point end = now();
@@ -58,6 +85,7 @@ void MpiRequests::add(MPI_Request request) {
 void MpiRequests::send(const Tensor& tensor, int peer, int tag, MPI_Comm group) {
   for_each_message(tensor, [&](std::byte* data, int bytes) {
     MPI_Request request;
+    const MpiLock lock;
     check_mpi(MPI_Isend(data, bytes, MPI_BYTE, peer, tag, group, &request), "MPI_Isend");
     add(request);
   });
@@ -66,6 +94,7 @@ void MpiRequests::send(const Tensor& tensor, int peer, int tag, MPI_Comm group) 
 void MpiRequests::receive(const Tensor& tensor, int peer, int tag, MPI_Comm group) {
   for_each_message(tensor, [&](std::byte* data, int bytes) {
     MPI_Request request;
+    const MpiLock lock;
     check_mpi(MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, group, &request), "MPI_Irecv");
     add(request);
     expected_.back() = bytes;
@@ -76,6 +105,7 @@ bool MpiRequests::test() {
   if (requests_.empty()) return true;
   std::vector<MPI_Status> statuses(requests_.size());
   int done = 0;
+  const MpiLock lock;
   const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, statuses.data());
   if (code == MPI_ERR_IN_STATUS) {
     for (const MPI_Status& status : statuses) {
@@ -110,13 +140,20 @@ void MpiEngine::initialize(const MpiOptions& options) {
   require<CommError>(!before, "MPI was initialised before: a process can join a job once");
   thread_ = std::this_thread::get_id();
   options_ = options;
-  use_one_openmp_thread();
-  prctl(PR_SET_TIMERSLACK, 1000UL);  // ns: naps of 20 us would otherwise take 70
-  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+  prepare_thread();
+  check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   initialized_ = true;
+  takes_threads_ = provided >= MPI_THREAD_SERIALIZED;
   require<CommError>(provided >= MPI_THREAD_FUNNELED, "this MPI library does not work in programs with threads");
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &farewell_), "MPI_Comm_dup");
+}
+
+std::shared_ptr<Stream> MpiEngine::make_stream() const {
+  require<CommError>(takes_threads_, "this MPI library takes calls from one thread only, so ranks cannot form groups");
+  auto stream = std::make_shared<Stream>(Stream::Kind::worker, "mpi group");
+  stream->submit(prepare_thread);
+  return stream;
 }
 
 void MpiEngine::finalize() {
@@ -125,7 +162,11 @@ void MpiEngine::finalize() {
   check_mpi(MPI_Comm_rank(farewell_, &call.rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(farewell_, &call.size), "MPI_Comm_size");
   call.deadline = Clock::now() + call.timeout;
-  flush(call);
+  wait_for(call, posted_);
+  {
+    const std::lock_guard guard(posted_mutex_);
+    drop_sent();
+  }
   MpiRequests requests;
   MPI_Request request;
   check_mpi(MPI_Ibarrier(farewell_, &request), "MPI_Ibarrier");
@@ -141,6 +182,7 @@ void MpiEngine::check_usable(const Call& call) const {
 }
 
 void MpiEngine::progress() {
+  const MpiLock lock;
   int found = 0;  // nothing is ever sent in that group; any call to MPI lets messages get on
   check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, farewell_, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
@@ -153,24 +195,31 @@ void MpiEngine::pause_or_fail(const Call& call, Pause& pause) {
 
 void MpiEngine::post(const Call& call, const Tensor& message, int destination, int tag, MPI_Comm group) {
   check_usable(call);
-  posted_.push_back({call, message, {}});
-  posted_.back().requests.send(message, destination, tag, group);
-  if (!draining_) {
-    draining_ = true;
-    drain();
+  auto posted = std::make_shared<Posted>(Posted{call, message, group, {}});
+  posted->requests.send(message, destination, tag, group);
+  {
+    const std::lock_guard guard(posted_mutex_);
+    posted_.push_back(std::move(posted));
+    any_posted_ = true;
+    if (std::exchange(draining_, true)) return;
   }
+  drain();
 }
 
 void MpiEngine::drop_sent() {
-  posted_.remove_if([](Posted& posted) { return posted.requests.test(); });
+  posted_.remove_if([](const auto& posted) { return posted->requests.test(); });
+  any_posted_ = !posted_.empty();
 }
 
 void MpiEngine::drain() {
   // A message that does not go is not this task's failure to report: nobody waits for it. flush() reports it.
   if (abort_code_ != kNoAbort) end_ranks();
-  if (usable()) drop_sent();
-  draining_ = usable() && !posted_.empty();
-  if (!draining_) return;
+  {
+    const std::lock_guard guard(posted_mutex_);
+    if (usable()) drop_sent();
+    draining_ = usable() && !posted_.empty();
+    if (!draining_) return;
+  }
   // Behind what was submitted meanwhile; a nap, since an idle thread shall not spin for as long as a peer computes.
   stream_->submit([this] {
     std::this_thread::sleep_for(std::max(options_.nap, microseconds(20)));
@@ -178,16 +227,33 @@ void MpiEngine::drain() {
   });
 }
 
-void MpiEngine::flush(const Call& call) {
-  for (Posted& posted : posted_) {
-    Call running = posted.call;
+void MpiEngine::wait_for(const Call& call, const PostedMessages& messages) {
+  for (const auto& posted : messages) {
+    Call running = posted->call;
     running.deadline = call.deadline;
-    wait(running, posted.requests);
+    wait_until(running, [&] {
+      const std::lock_guard guard(posted_mutex_);
+      return posted->requests.test();
+    });
   }
-  posted_.clear();
 }
 
-void MpiEngine::end_ranks() { MPI_Abort(MPI_COMM_WORLD, abort_code_); }
+void MpiEngine::flush(const Call& call, MPI_Comm group) {
+  PostedMessages own;
+  {
+    const std::lock_guard guard(posted_mutex_);
+    std::copy_if(posted_.begin(), posted_.end(), std::back_inserter(own),
+                 [&](const auto& posted) { return posted->group == group; });
+  }
+  wait_for(call, own);
+  const std::lock_guard guard(posted_mutex_);
+  drop_sent();
+}
+
+void MpiEngine::end_ranks() {
+  const MpiLock lock;
+  MPI_Abort(MPI_COMM_WORLD, abort_code_);
+}
 
 void MpiEngine::abort(int code) {
   if (initialized_) {

@@ -1,10 +1,15 @@
-// MpiEngine: the communication thread of this process, the only one that calls MPI, and how it waits.
+// MpiEngine: how this process calls MPI and waits for it.
+//
+// Each group has a communication thread of its own, and MPI gets one call at a time (MPI_THREAD_SERIALIZED): no call
+// waits, so no group keeps another from getting on.
 #pragma once
 
 #include <atomic>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <mpi.h>
@@ -17,7 +22,28 @@ namespace nought {
 /// Throws CommError with MPI's text unless the call succeeded.
 void check_mpi(int code, std::string_view what);
 
-/// Messages under way. CommError if a message has not the length of the tensor that receives it.
+/// Held around every call to MPI, but for those that join and leave the job. First come, first served: who polls
+/// without a nap would win a plain mutex again and again.
+class MpiLock {
+ public:
+  MpiLock();
+  ~MpiLock();
+  MpiLock(const MpiLock&) = delete;
+  MpiLock& operator=(const MpiLock&) = delete;
+};
+
+/// What every rank says, by rank. Blocking; the caller holds the lock.
+template <class T>
+std::vector<T> all_gathered(MPI_Comm ranks, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  int size = 0;
+  check_mpi(MPI_Comm_size(ranks, &size), "MPI_Comm_size");
+  std::vector<T> all(static_cast<size_t>(size));
+  check_mpi(MPI_Allgather(&mine, sizeof(T), MPI_BYTE, all.data(), sizeof(T), MPI_BYTE, ranks), "MPI_Allgather");
+  return all;
+}
+
+/// Messages under way. CommError if a message has not the length of the tensor that receives it. Takes the lock itself.
 class MpiRequests {
  public:
   void send(const Tensor& tensor, int peer, int tag, MPI_Comm group);
@@ -49,12 +75,17 @@ class MpiEngine {
  public:
   static MpiEngine& instance();
 
-  /// The stream of the communication thread. All functions below but cancel() and abort() are called on that thread.
+  /// The communication thread of all ranks. It joins the job and leaves it.
   const std::shared_ptr<Stream>& stream() const { return stream_; }
+  /// A communication thread for one more group. CommError if MPI takes calls from one thread only.
+  std::shared_ptr<Stream> make_stream() const;
 
+  /// On stream().
   void initialize(const MpiOptions& options);
-  /// Meets all ranks, then ends MPI; does nothing after a failure.
+  /// On stream(), when all groups are gone: meets all ranks, then ends MPI. Does nothing after a failure.
   void finalize();
+
+  // The rest is called on any communication thread; cancel(), usable() and abort() on any thread.
 
   /// Polls until ready() is true. CommError if the deadline passes or the engine was cancelled. After that every call
   /// fails, because the ranks no longer agree on what comes next.
@@ -79,14 +110,14 @@ class MpiEngine {
   void wait_beside_messages(const Call& call, bool messages, Ready&& ready) {
     wait_until(call, [&] {
       if (ready()) return true;
-      if (messages || !posted_.empty()) progress();
+      if (messages || any_posted_) progress();
       return false;
     });
   }
   /// Sends a message without waiting for it, and keeps the tensor until it has been sent.
   void post(const Call& call, const Tensor& message, int destination, int tag, MPI_Comm group);
-  /// Waits until all posted messages have been sent.
-  void flush(const Call& call);
+  /// Waits until all messages posted in the group have been sent.
+  void flush(const Call& call, MPI_Comm group);
 
   bool usable() const { return initialized_ && !cancelled_; }
   void cancel() { cancelled_ = true; }
@@ -96,8 +127,10 @@ class MpiEngine {
   struct Posted {
     Call call;
     Tensor message;
+    MPI_Comm group;
     MpiRequests requests;
   };
+  using PostedMessages = std::list<std::shared_ptr<Posted>>;
   MpiEngine();
   void check_usable(const Call& call) const;
   void progress();
@@ -105,13 +138,17 @@ class MpiEngine {
   void end_ranks();
   /// Drops the posted messages that have been sent, and submits itself again while there are others.
   void drain();
-  void drop_sent();
+  void drop_sent();  // under posted_mutex_
+  void wait_for(const Call& call, const PostedMessages& messages);
 
   std::shared_ptr<Stream> stream_;
   std::thread::id thread_;
   MpiOptions options_;
-  std::list<Posted> posted_;
+  bool takes_threads_ = false;
+  std::mutex posted_mutex_;  // guards what follows, and the requests of what is posted; taken before MPI's lock
+  PostedMessages posted_;
   bool draining_ = false;
+  std::atomic<bool> any_posted_ = false;
   MPI_Comm farewell_ = MPI_COMM_NULL;  // a communicator of its own, so that no other barrier is taken for the last one
   std::atomic<bool> initialized_ = false;
   std::atomic<bool> cancelled_ = false;

@@ -49,23 +49,11 @@ MpiTransport::MpiTransport(MpiEngine& engine, MPI_Comm group, const Context& con
 }
 
 void MpiTransport::place_ranks(const Neighbours& neighbours) {
-  std::vector<int> ranks(static_cast<size_t>(size_)), world_ranks(static_cast<size_t>(size_));
-  for (int rank = 0; rank < size_; ++rank) ranks[static_cast<size_t>(rank)] = rank;
-  MPI_Group members, world;
-  check_mpi(MPI_Comm_group(group_, &members), "MPI_Comm_group");
-  check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
-  check_mpi(MPI_Group_translate_ranks(members, size_, ranks.data(), world, world_ranks.data()),
-            "MPI_Group_translate_ranks");
-  MPI_Group_free(&members), MPI_Group_free(&world);
-  const auto host_of = [&](int rank) {
-    return neighbours.host[static_cast<size_t>(world_ranks[static_cast<size_t>(rank)])];
-  };
   std::map<int, int> ranks_of_host;
-  for (const int rank : ranks) {
-    most_local_peers_ = std::max(most_local_peers_, ranks_of_host[host_of(rank)]++);
-    if (host_of(rank) == host_of(rank_))
-      local_ranks_[static_cast<size_t>(rank)] =
-          neighbours.local_rank[static_cast<size_t>(world_ranks[static_cast<size_t>(rank)])];
+  const int own_host = neighbours.host[static_cast<size_t>(rank_)];
+  for (size_t rank = 0; rank < neighbours.host.size(); ++rank) {
+    most_local_peers_ = std::max(most_local_peers_, ranks_of_host[neighbours.host[rank]]++);
+    if (neighbours.host[rank] == own_host) local_ranks_[rank] = neighbours.local_rank[rank];
   }
 }
 
@@ -77,7 +65,8 @@ MpiTransport::~MpiTransport() {
                     .size = size_,
                     .timeout = std::chrono::minutes(10),
                     .deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10)};
-    engine_.flush(call);
+    engine_.flush(call, group_);
+    const MpiLock lock;
     MPI_Comm_free(&group_);
   } catch (const CommError&) {
     // The engine refuses every later call, which is where it is reported.
@@ -154,6 +143,7 @@ void MpiTransport::broadcast(const Call& call, const Tensor& tensor, int root) {
   for (int64_t begin = 0; begin < tensor.bytes(); begin += kLongest) {
     MPI_Request request;
     const int bytes = static_cast<int>(std::min(kLongest, tensor.bytes() - begin));
+    const MpiLock lock;
     check_mpi(MPI_Ibcast(tensor.raw() + begin, bytes, MPI_BYTE, root, group_, &request), "MPI_Ibcast");
     requests.add(request);
   }
@@ -313,16 +303,28 @@ void MpiTransport::recv(const Call& call, const Tensor& tensor, int source, int 
 void MpiTransport::barrier(const Call& call) {
   MpiRequests requests;
   MPI_Request request;
-  check_mpi(MPI_Ibarrier(group_, &request), "MPI_Ibarrier");
+  {
+    const MpiLock lock;
+    check_mpi(MPI_Ibarrier(group_, &request), "MPI_Ibarrier");
+  }
   requests.add(request);
   engine_.wait(call, requests);
 }
 
 std::unique_ptr<Transport> MpiTransport::split(const Call& call, int color, int key) {
   barrier(call);  // MPI_Comm_split cannot be given up: it begins when all ranks are there
+  const MpiLock lock;
   MPI_Comm group;
   check_mpi(MPI_Comm_split(group_, color, key, &group), "MPI_Comm_split");
-  return std::make_unique<MpiTransport>(engine_, group, context_, neighbours_);
+  auto neighbours = std::make_shared<const Neighbours>();
+  if (neighbours_->slot_bytes > 0) {
+    // Groups work at the same time, so each has windows of its own.
+    MPI_Comm host;
+    check_mpi(MPI_Comm_split(group, neighbours_->host[static_cast<size_t>(rank_)], /*key=*/0, &host), "MPI_Comm_split");
+    neighbours = meet_neighbours(group, host, context_);
+    check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
+  }
+  return std::make_unique<MpiTransport>(engine_, group, context_, neighbours);
 }
 
 }  // namespace nought

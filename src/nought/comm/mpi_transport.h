@@ -7,23 +7,14 @@
 #pragma once
 
 #include "nought/comm/mpi_engine.h"
+#include "nought/comm/mpi_neighbours.h"
 #include "nought/comm/reduction.h"
-#include "nought/comm/shared_windows.h"
 
 namespace nought {
 
-/// Where the ranks of the job are, by rank of MPI_COMM_WORLD, and the shared windows of this rank's host. If `windows`
-/// is null, all data goes by messages.
-struct Neighbours {
-  std::shared_ptr<SharedWindows> windows;
-  int64_t slot_bytes = 0;            // the smallest slot of any host's windows: the same number on all ranks
-  std::vector<int> host = {};        // the number of each rank's host
-  std::vector<int> local_rank = {};  // each rank's number among those of its host
-};
-
 class MpiTransport final : public Transport {
  public:
-  /// Owns the group from now on, and frees it at the end.
+  /// Owns the group from now on, and frees it at the end. `neighbours` are those of the group.
   MpiTransport(MpiEngine& engine, MPI_Comm group, const Context& context, std::shared_ptr<const Neighbours> neighbours);
   ~MpiTransport() override;
 
@@ -43,6 +34,7 @@ class MpiTransport final : public Transport {
   void recv(const Call& call, const Tensor& tensor, int source, int tag) override;
   void barrier(const Call& call) override;
   std::unique_ptr<Transport> split(const Call& call, int color, int key) override;
+  std::shared_ptr<Stream> make_stream() const override { return engine_.make_stream(); }
   void cancel() override { engine_.cancel(); }
 
  private:

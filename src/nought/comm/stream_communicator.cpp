@@ -158,7 +158,7 @@ std::unique_ptr<Communicator> StreamCommunicator::split(int color, int key) {
     if (group->size() == 1) group.reset();
   }).wait();
   if (!group) return make_self_communicator();
-  auto communicator = std::make_unique<StreamCommunicator>(std::move(group), stream_);
+  auto communicator = std::make_unique<StreamCommunicator>(std::move(group), transport_->make_stream());
   communicator->set_timeout(timeout_);
   communicator->timeline_ = timeline_;
   return communicator;

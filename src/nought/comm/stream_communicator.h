@@ -10,7 +10,7 @@ namespace nought {
 
 class StreamCommunicator final : public Communicator {
  public:
-  /// The stream may be shared with other communicators of this rank.
+  /// Nobody else's tasks may wait on this stream for other ranks: what waits in one group must not hold up another.
   StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream);
   /// Waits for the calls in flight. While an exception unwinds, it cancels them instead.
   ~StreamCommunicator() override;

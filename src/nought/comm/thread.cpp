@@ -11,6 +11,12 @@
 namespace nought {
 namespace {
 
+std::shared_ptr<Stream> make_worker(std::string name) {
+  auto stream = std::make_shared<Stream>(Stream::Kind::worker, std::move(name));
+  stream->submit(use_one_openmp_thread);
+  return stream;
+}
+
 class ThreadTransport final : public Transport {
  public:
   ThreadTransport(std::shared_ptr<ThreadGroup> group, int rank, Context context)
@@ -96,6 +102,8 @@ class ThreadTransport final : public Transport {
     return std::make_unique<ThreadTransport>(group, static_cast<int>(mine - members.begin()), context_);
   }
 
+  std::shared_ptr<Stream> make_stream() const override { return make_worker(fmt::format("group {}", rank_)); }
+
   void cancel() override {
     group_->world().fail_rank(group_->world_rank(rank_), "an exception ended its communicator");
   }
@@ -138,10 +146,7 @@ using Streams = std::vector<std::shared_ptr<Stream>>;
 
 Streams make_streams(size_t size) {
   Streams streams;
-  for (size_t rank = 0; rank < size; ++rank) {
-    streams.push_back(std::make_shared<Stream>(Stream::Kind::worker, fmt::format("comm {}", rank)));
-    streams.back()->submit(use_one_openmp_thread);
-  }
+  for (size_t rank = 0; rank < size; ++rank) streams.push_back(make_worker(fmt::format("comm {}", rank)));
   return streams;
 }
 

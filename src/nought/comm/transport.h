@@ -62,6 +62,9 @@ class Transport {
   virtual void recv(const Call& call, const Tensor& tensor, int source, int tag) = 0;
   virtual void barrier(const Call& call) = 0;
   virtual std::unique_ptr<Transport> split(const Call& call, int color, int key) = 0;
+  /// The communication stream of one more group of this rank. Groups have a stream each, so that waiting in one blocks
+  /// no other. Where nothing ever waits, it runs inline.
+  virtual std::shared_ptr<Stream> make_stream() const { return std::make_shared<Stream>(); }
 
   /// Makes calls in flight and later ones fail soon instead of waiting. The owner calls it from its own thread while an
   /// exception unwinds.

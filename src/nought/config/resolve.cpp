@@ -41,6 +41,7 @@ Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& auto
 }
 
 RunPlan Resolver::run() {
+  resolve_mesh();
   resolve_model();
   resolve_data();
   resolve_batch();
@@ -53,6 +54,25 @@ RunPlan Resolver::run() {
   resolve_output();
   explain_automatic_buckets();
   return std::move(plan_);
+}
+
+void Resolver::resolve_mesh() {
+  const ParallelismArgs& args = config_.training.parallelism_config;
+  const auto only_one = [&](const char* key, const Setting<int64_t>& setting, std::string_view what) {
+    const auto size = training(std::string("parallelism_config.") + key, setting);
+    require<ConfigError>(size.value == 1, "{} = {}: {} not available, the size must be 1", size.place, size.value,
+                         what);
+  };
+  only_one("dp_replicate_size", args.dp_replicate_size, "replicas of a sharded model are");
+  only_one("cp_size", args.cp_size, "context parallelism is");
+  only_one("tp_size", args.tp_size, "tensor parallelism is");
+  auto shard = training("parallelism_config.dp_shard_size", args.dp_shard_size);
+  if (!shard.given) shard.value = plan_.world_size, shard.reason = "all ranks";
+  require<ConfigError>(shard.value == plan_.world_size,
+                       "{} = {}: the product of the sizes of parallelism_config must be the number of ranks, {}",
+                       shard.place, shard.value, plan_.world_size);
+  if (!shard.given) return;
+  plan_.mesh = GridSizes{.shard = static_cast<int>(note("parallelism_config.dp_shard_size", shard))};
 }
 
 void Resolver::resolve_model() {

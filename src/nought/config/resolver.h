@@ -33,6 +33,7 @@ class Resolver {
   RunPlan run();
 
  private:
+  void resolve_mesh();
   void resolve_model();
   void resolve_data();
   void resolve_sources();

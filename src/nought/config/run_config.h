@@ -127,6 +127,23 @@ struct SchedulerArgs {
   }
 };
 
+/// accelerate's ParallelismConfig: how many ranks each axis of the mesh has.
+struct ParallelismArgs {
+  Setting<int64_t> dp_replicate_size{int64_t{1}};
+  Setting<int64_t> dp_shard_size;
+  Setting<int64_t> cp_size{int64_t{1}};
+  Setting<int64_t> tp_size{int64_t{1}};
+
+  template <class V>
+  void visit(V& v) {
+    v("dp_replicate_size", dp_replicate_size, "copies of the sharded model; only 1 is available");
+    v("dp_shard_size", dp_shard_size,
+      "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks");
+    v("cp_size", cp_size, "ranks that share each sequence; only 1 is available");
+    v("tp_size", tp_size, "ranks that share each matrix; only 1 is available");
+  }
+};
+
 /// One source of a mixture of data.
 struct SourceConfig {
   std::vector<std::string> files;
@@ -199,6 +216,7 @@ struct TrainingConfig {
   Setting<Recompute> recompute{Recompute::none};
   Setting<double> moe_capacity_factor;
   Setting<bool> moe_drop_tokens{true};
+  ParallelismArgs parallelism_config;
   Setting<int64_t> seed{42};
   Setting<int64_t> logging_steps{10};
   Setting<EvalStrategy> eval_strategy{EvalStrategy::no};
@@ -255,6 +273,7 @@ struct TrainingConfig {
       "an expert takes at most this times its even share of a micro-batch's tokens; not given = all that choose it");
     v("moe_drop_tokens", moe_drop_tokens,
       "whether tokens beyond the capacity skip the expert; false = the capacity has no effect");
+    v("parallelism_config", parallelism_config, "");
     v("seed", seed, "the seed of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
     v("eval_strategy", eval_strategy,

@@ -13,6 +13,7 @@
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
 #include "nought/base/json.h"
+#include "nought/comm/grid.h"
 #include "nought/nn/freezing.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
@@ -70,9 +71,10 @@ struct RunPlan {
   DataPlan data;
 
   int world_size = 1;
-  int64_t micro_batch = 1;   // sequences per rank and forward pass
-  int64_t accumulation = 1;  // micro-batches per update
-  int64_t train_batch = 1;   // = micro_batch x accumulation x world_size
+  std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
+  int64_t micro_batch = 1;             // sequences per rank and forward pass
+  int64_t accumulation = 1;            // micro-batches per update
+  int64_t train_batch = 1;             // = micro_batch x accumulation x world_size
 
   DType dtype = DType::f32;                    // in which the model is computed
   std::optional<LossScaleOptions> loss_scale;  // given if dtype is f16

@@ -247,6 +247,7 @@ void check_shapes(const CrossEntropy& op) {
   check_matrix({"CrossEntropy", "logits", op.logits});
   check_tensor({"CrossEntropy", "targets", op.targets}, DType::i32, op.logits.rows());
   check_statistics({"CrossEntropy", "loss", op.loss}, op.logits);
+  if (op.weights.defined()) check_tensor({"CrossEntropy", "weights", op.weights}, DType::f32, op.logits.rows());
   const int32_t* target = op.targets.data<int32_t>();
   const int64_t vocab = op.logits.dim(-1);
   for (int64_t i = 0; i < op.targets.numel(); ++i) {

@@ -147,13 +147,13 @@ Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   const Var loss = tape.run_unit(*head_, x, [&](Tape& inner, const Var& in) {
     const Var normed = inner.run_part(*head_, "norm", [&] { return final_norm_(inner, in); });
     return inner.run_part(*head_, "loss", [&] {
-      return cross_entropy_head(inner, normed, head_weight_, batch.targets, gradient_scale, config_.logit_softcap);
+      return loss_head(inner, normed, head_weight_, objective_->rows(batch), gradient_scale, config_.logit_softcap);
     });
   });
   if (router_log_) router_loads_.add(*router_log_);
   if (!config_.experts || !config_.experts->auxiliary_loss || !router_log_) return loss;
-  return add_auxiliary_loss(tape, loss, router_log_, batch.targets, config_.experts->auxiliary_coefficient,
-                            gradient_scale, embedding_->store());
+  return add_auxiliary_loss(tape, loss, router_log_, objective_->weight(batch), config_.experts->auxiliary_coefficient,
+                            gradient_scale, mesh().group(Group::balance));
 }
 
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
@@ -205,8 +205,8 @@ int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count
   return kept;
 }
 
-void Decoder::finish_step(UnitStore& store) {
-  if (fp8_) fp8_->finish_step(store);
+void Decoder::finish_step(const Context& context) {
+  if (fp8_) fp8_->finish_step(context, mesh().group(Group::fp8_maxima));
 }
 
 std::vector<double> Decoder::state() const { return fp8_ ? fp8_->state() : std::vector<double>{}; }

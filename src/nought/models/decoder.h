@@ -12,6 +12,7 @@
 #include "nought/models/config.h"
 #include "nought/models/names.h"
 #include "nought/nn/model.h"
+#include "nought/nn/objective.h"
 
 namespace nought {
 
@@ -36,6 +37,8 @@ class Decoder final : public Model {
   explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {});
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
+  /// What loss() computes from the logits; cross-entropy unless this is called.
+  void set_objective(std::shared_ptr<const Objective> objective) { objective_ = std::move(objective); }
   /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets.
   Tensor logits(const Context& context, const Batch& batch);
   /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each:
@@ -48,7 +51,7 @@ class Decoder final : public Model {
   int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
   /// An empty cache of `sequences` sequences of up to `capacity` tokens each.
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
-  void finish_step(UnitStore& store) override;
+  void finish_step(const Context& context) override;
   std::vector<double> state() const override;
   bool restore(std::span<const double> state) override;
 
@@ -91,6 +94,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   RecomputeOptions recompute_;
   SavedInputs saved_inputs_;
+  std::shared_ptr<const Objective> objective_ = default_objective();
   std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
   ParameterView tokens_, positions_, head_weight_;

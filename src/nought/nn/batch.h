@@ -15,9 +15,11 @@ inline constexpr int32_t kIgnoredTarget = -100;
 /// document_starts: for each row the positions at which documents begin, rising, the first always 0. Each document is a
 /// sequence of its own: its positions begin at 0, and attention sees no other document. Empty: each row is one
 /// sequence.
+/// weights: [rows, length] f32, how much the loss of each target counts. Undefined: each counts 1.
 struct Batch {
   Tensor input_ids, targets;
   std::vector<std::vector<int32_t>> document_starts = {};
+  Tensor weights = {};
 };
 
 }  // namespace nought

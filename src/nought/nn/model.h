@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nought/autograd/functions.h"
+#include "nought/comm/mesh.h"
 #include "nought/nn/batch.h"
 
 namespace nought {
@@ -18,16 +19,21 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// The cross-entropy of a batch, summed over its targets: f64 [1]. Its backward pass forms gradients times
+  /// The loss of a batch, summed over its targets: f64 [1]. Its backward pass forms gradients times
   /// gradient_scale.
   virtual Var loss(Tape& tape, const Batch& batch, double gradient_scale) = 0;
 
-  /// Called after the forward and backward passes of a step, on every rank of the store. Collective.
-  virtual void finish_step(UnitStore& /*store*/) {}
+  /// Called after the forward and backward passes of a step, on every rank. Collective.
+  virtual void finish_step(const Context& /*context*/) {}
   /// Numbers beside the parameters that training changes. Checkpoints keep them.
   virtual std::vector<double> state() const { return {}; }
   /// Sets what state() returned. Returns false, and changes nothing, if it comes from another model or other options.
   virtual bool restore(std::span<const double> state) { return state.empty(); }
+
+  /// The ranks that train the model together: for what is no sum over tokens, and thus is added up before its gradient
+  /// is formed. One rank, unless a store has joined it to others.
+  const Mesh& mesh() const { return mesh_; }
+  void join(const Mesh& mesh) { mesh_ = mesh; }
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
   /// The number of elements of all parameters.
@@ -51,6 +57,7 @@ class Model {
 
  private:
   std::vector<std::unique_ptr<Unit>> units_;
+  Mesh mesh_;
 };
 
 }  // namespace nought

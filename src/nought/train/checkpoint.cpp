@@ -50,7 +50,7 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
   const auto& units = model.model().units();
   for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
     const Tensor owned = model.residency().owned(at);
-    const Interval mine = model.residency().partition(at).owned(model.ranks().rank());
+    const Interval mine = model.residency().partition(at).owned(model.mesh().group(Group::parameters).rank());
     for (const ParameterPiece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
       const Tensor values = owned.flat(piece.in_segment.begin - mine.begin, piece.in_segment.end - mine.begin);
       pieces.push_back({&units[at.unit]->parameters()[piece.parameter], StateKind::master, piece.in_parameter,
@@ -89,7 +89,7 @@ std::string rank_file(int rank, std::string_view extension) { return fmt::format
 
 /// Writes this rank's blocks, and their entries of the manifest beside them.
 void write_rank(ShardedModel& model, const fs::path& folder) {
-  const int rank = model.ranks().rank();
+  const int rank = model.mesh().world().rank();
   const std::vector<OwnedPiece> pieces = owned_pieces(model);
   const std::vector<OwnedBlock> blocks = blocks_of(pieces);
   std::vector<TensorSpec> specs;
@@ -186,12 +186,12 @@ bool is_checkpoint(const fs::path& path) {
 fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder,
                          const std::function<void(const fs::path&)>& add_beside) {
   const fs::path path = folder / fmt::format("{}{}", kPrefix, info.step), partial = partial_folder(path);
-  const bool first = model.ranks().rank() == 0;
+  const bool first = model.mesh().world().rank() == 0;
   model.settle();
   if (first) begin_folder(path);
-  model.ranks().barrier().wait();
+  model.mesh().world().barrier().wait();
   write_rank(model, partial);
-  model.ranks().barrier().wait();
+  model.mesh().world().barrier().wait();
   if (first) {
     with_io_errors(path, [&] {
       if (add_beside) add_beside(partial);
@@ -199,7 +199,7 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
     });
     publish_folder(path);
   }
-  model.ranks().barrier().wait();
+  model.mesh().world().barrier().wait();
   return path;
 }
 

@@ -1,8 +1,8 @@
 #include "nought/train/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <numeric>
 
 #include "nought/train/locate.h"
 
@@ -10,17 +10,16 @@ namespace nought {
 
 bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
-std::string Engine::explain(const StepResult& result, std::span<const Batch> micro_batches, int64_t total_targets) {
+std::string Engine::explain(const StepResult& result, std::span<const Batch> micro_batches, double total_weight) {
   const int64_t step = model_.optimizer().updates() + skipped_ + 1;
-  const double scale = result.loss_scale * gradient_factor_ / static_cast<double>(total_targets);
+  const double scale = result.loss_scale * gradient_factor_ / total_weight;
   return fmt::format("step {}: the loss is {} and the gradient norm {}; first found at {}", step, result.loss,
                      result.grad_norm, locate_nonfinite(model_, micro_batches, scale));
 }
 
-StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_targets) {
-  require(!micro_batches.empty() && total_targets > 0, "a step needs at least one target");
+StepResult Engine::compute(std::span<const Batch> micro_batches, double total_weight) {
+  require(!micro_batches.empty() && total_weight > 0, "a step needs at least one target");
   const Context& context = model_.context();
-  const auto targets = static_cast<double>(total_targets);
   const double factor = scaler_.scale() * gradient_factor_;
   double loss_sum = 0;
   PhaseMemory memory;
@@ -29,37 +28,38 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, int64_t total_t
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
     const Var loss = [&] {
-      const TimedScope scope(model_.ranks().timeline(), TraceEventKind::phase, "forward");
-      return model_.model().loss(tape, micro_batches[i], factor / targets);
+      const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "forward");
+      return model_.model().loss(tape, micro_batches[i], factor / total_weight);
     }();
     loss_sum += loss.value.item();
     memory.forward = alive();
-    const TimedScope scope(model_.ranks().timeline(), TraceEventKind::phase, "backward");
+    const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "backward");
     tape.backward(loss);
     memory.backward = alive();
   }
-  const TimedScope scope(model_.ranks().timeline(), TraceEventKind::phase, "optimizer");
-  std::array<double, 2> sums{model_.finish_gradients(), loss_sum};
-  model_.sum_over_ranks(sums);
-  model_.model().finish_step(model_);
-  return {.loss = sums[1] / targets,
-          .grad_norm = std::sqrt(sums[0]) / factor,
+  const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
+  std::vector<double> squares = model_.finish_gradients();
+  // One collective where both groups are all ranks, which then agree on whether the step is to be skipped.
+  sum_values(model_.mesh(), context, {{Group::norm, squares}, {Group::losses, std::span(&loss_sum, 1)}});
+  model_.model().finish_step(context);
+  return {.loss = loss_sum / total_weight,
+          .grad_norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / factor,
           .loss_scale = scaler_.scale(),
           .memory = memory};
 }
 
-StepResult Engine::accumulate(std::span<const Batch> micro_batches, int64_t total_targets) {
-  const StepResult result = compute(micro_batches, total_targets);
-  if (!result.finite()) fail<Error>("{}", explain(result, micro_batches, total_targets));
+StepResult Engine::accumulate(std::span<const Batch> micro_batches, double total_weight) {
+  const StepResult result = compute(micro_batches, total_weight);
+  if (!result.finite()) fail<Error>("{}", explain(result, micro_batches, total_weight));
   return result;
 }
 
-StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm) {
+StepResult Engine::step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm) {
   const Memory::Step scope(*model_.context().memory);
-  StepResult result = compute(micro_batches, total_targets);
+  StepResult result = compute(micro_batches, total_weight);
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
   if (result.skipped && !scaler_.scales()) {
-    result.nonfinite = explain(result, micro_batches, total_targets);
+    result.nonfinite = explain(result, micro_batches, total_weight);
     if (on_nonfinite_ == OnNonfinite::stop)
       fail<Error>(
           "{}: the weights are those of the step before; lower the learning rate, look at the data, or skip such "
@@ -71,7 +71,7 @@ StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targ
     ++skipped_;
   } else {
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
-    const TimedScope scope(model_.ranks().timeline(), TraceEventKind::phase, "optimizer");
+    const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
     model_.update(lr, clip / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);
@@ -79,14 +79,14 @@ StepResult Engine::step(std::span<const Batch> micro_batches, int64_t total_targ
   return result;
 }
 
-double Engine::evaluate(std::span<const Batch> micro_batches, int64_t total_targets) {
+double Engine::evaluate(std::span<const Batch> micro_batches, double total_weight) {
   double loss_sum = 0;
   for (const Batch& batch : micro_batches) {
     Tape tape(model_.context(), /*recording=*/false);
     loss_sum += model_.model().loss(tape, batch, 1).value.item();
   }
-  model_.sum_over_ranks(std::span(&loss_sum, 1));
-  return loss_sum / static_cast<double>(total_targets);
+  sum_values(model_.mesh(), model_.context(), {{Group::losses, std::span(&loss_sum, 1)}});
+  return loss_sum / total_weight;
 }
 
 }  // namespace nought

@@ -17,7 +17,7 @@ struct PhaseMemory {
 };
 
 struct StepResult {
-  double loss = 0;             // mean over all targets of all ranks and micro-batches
+  double loss = 0;             // mean over all targets of all ranks and micro-batches, by their weights
   double grad_norm = 0;        // global L2 norm, before clipping and without the loss scale
   double loss_scale = 1;       // the scale that the step was computed with
   bool skipped = false;        // the loss or the norm is not finite, so no rank made the update
@@ -38,15 +38,16 @@ class Engine {
       : model_(model), scaler_(scaler), gradient_factor_(gradient_factor), on_nonfinite_(on_nonfinite) {}
 
   /// Runs forward and backward of the step's micro-batches and reduces the gradients of the mean loss.
-  /// total_targets: how many targets are not ignored, over all ranks and micro-batches. If the loss or the norm is not
-  /// finite, all ranks throw the same Error, which names the place.
-  StepResult accumulate(std::span<const Batch> micro_batches, int64_t total_targets);
+  /// total_weight: what the targets weigh over all ranks and micro-batches (Objective::weight). Without weights that is
+  /// how many targets are not ignored. If the loss or the norm is not finite, all ranks throw the same Error, which
+  /// names the place.
+  StepResult accumulate(std::span<const Batch> micro_batches, double total_weight);
   /// The same, then clips by the global norm as torch.nn.utils.clip_grad_norm_ does (max_norm 0: no clipping), and
   /// updates. If the loss or the norm is not finite and there is a loss scale, or on_nonfinite is skip, the update is
   /// skipped and nothing is thrown.
-  StepResult step(std::span<const Batch> micro_batches, int64_t total_targets, double lr, double max_norm);
+  StepResult step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm);
   /// The mean loss without gradients.
-  double evaluate(std::span<const Batch> micro_batches, int64_t total_targets);
+  double evaluate(std::span<const Batch> micro_batches, double total_weight);
 
   LossScaler& scaler() { return scaler_; }
   /// Steps whose update was skipped. A resumed run sets the number that its checkpoint has.
@@ -54,9 +55,9 @@ class Engine {
   void set_skipped(int64_t skipped) { skipped_ = skipped; }
 
  private:
-  StepResult compute(std::span<const Batch> micro_batches, int64_t total_targets);
+  StepResult compute(std::span<const Batch> micro_batches, double total_weight);
   /// The message for a result that is not finite. Collective.
-  std::string explain(const StepResult& result, std::span<const Batch> micro_batches, int64_t total_targets);
+  std::string explain(const StepResult& result, std::span<const Batch> micro_batches, double total_weight);
 
   ShardedModel& model_;
   LossScaler scaler_;

@@ -52,7 +52,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
                       const std::filesystem::path& folder, int64_t max_shard_bytes) {
   const DType dtype = model.options().dtype;
   std::optional<HfFolderWriter> writer;
-  if (model.ranks().rank() == 0)
+  if (model.mesh().world().rank() == 0)
     writer.emplace(folder,
                    weight_specs(model.model(), [&](const Parameter& each) { return each.dtype.value_or(dtype); }),
                    max_shard_bytes);
@@ -64,7 +64,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
     writer->finish();
     export_beside_weights(config, dtype, tokenizer, folder);
   }
-  model.ranks().barrier().wait();  // when anyone returns, the folder is there
+  model.mesh().world().barrier().wait();  // when anyone returns, the folder is there
 }
 
 }  // namespace nought

@@ -80,7 +80,7 @@ std::string bad_sum(ShardedModel& model) {
 std::string first_of_ranks(ShardedModel& model, const std::string& mine) {
   constexpr int64_t kLength = 512;
   const Context& context = model.context();
-  Communicator& ranks = model.ranks();
+  Communicator& ranks = model.mesh().group(Group::decisions);
   const Tensor text = context.empty({kLength}, DType::u8, Category::communication);
   const Tensor all = context.empty({kLength * ranks.size()}, DType::u8, Category::communication);
   std::fill_n(text.data<uint8_t>(), kLength, uint8_t{0});

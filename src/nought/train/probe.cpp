@@ -69,7 +69,7 @@ Tensor as_f32(const Context& context, const Tensor& tensor) {
 /// The logits of all rows on rank 0.
 Tensor gather_logits(ShardedModel& model, Decoder& decoder, const ProbeInput& input) {
   const Context& context = model.context();
-  Communicator& ranks = model.ranks();
+  Communicator& ranks = model.mesh().group(Group::samples);
   const int64_t batch = input.ids.dim(0), length = input.ids.dim(1), vocab = decoder.config().vocab_size;
   const Interval rows = rows_of(input, ranks.rank(), ranks.size());
   const Tensor mine = as_f32(context, decoder.logits(context, probe_rows(context, input, ranks.rank(), ranks.size())));
@@ -153,8 +153,9 @@ Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int 
 
 ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients) {
   const Context& context = model.context();
-  const bool first = model.ranks().rank() == 0;
-  const Batch rows = probe_rows(context, input, model.ranks().rank(), model.ranks().size());
+  const Communicator& ranks = model.mesh().group(Group::samples);
+  const bool first = model.mesh().world().rank() == 0;
+  const Batch rows = probe_rows(context, input, ranks.rank(), ranks.size());
   const int64_t targets = count_targets(input);
   Engine engine(model);
   const double loss =

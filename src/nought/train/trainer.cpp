@@ -54,18 +54,19 @@ Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
 
 }  // namespace
 
-Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const Context& context,
+Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
                  std::vector<TrainObserver*> observers)
-    : plan_(with_model_folder(plan, ranks, context)),
+    : plan_(with_model_folder(plan, world, context)),
       mode_(mode),
-      ranks_(ranks),
+      mesh_(plan.mesh ? Mesh(world, *plan.mesh) : Mesh(world)),
+      world_(world),
       context_(context),
       observers_(std::move(observers)),
       tokenizer_(make_tokenizer(plan_.data.tokenizer)),
       data_(open_data(plan.data, *tokenizer_)),
-      sampler_(data_.training, batch_layout(plan, ranks), plan.seed),
+      sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
       decoder_(model_config_of(plan), plan.recompute, plan.fp8),
-      model_(context, ranks, frozen(decoder_, plan.freezing), sharding_of(plan)),
+      model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
@@ -76,7 +77,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const
 void Trainer::load() {
   const fs::path folder = plan_.output_dir;
   if (mode_ == StartMode::resume) {
-    start_ = found_by_first(ranks_, context_, [&] { return last_checkpoint(folder).string(); });
+    start_ = found_by_first(world_, context_, [&] { return last_checkpoint(folder).string(); });
     const Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
     const Json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
@@ -93,8 +94,8 @@ void Trainer::load() {
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
     return;
   }
-  ranks_.barrier().wait();  // every rank is here before rank 0 clears the folder
-  if (ranks_.rank() == 0 && mode_ == StartMode::overwrite)
+  world_.barrier().wait();  // every rank is here before rank 0 clears the folder
+  if (world_.rank() == 0 && mode_ == StartMode::overwrite)
     for (const fs::path& checkpoint : list_checkpoints(folder)) fs::remove_all(checkpoint);
   if (plan_.model_dir.empty()) {
     model_.load(InitialState(plan_.seed));
@@ -115,7 +116,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .frozen = decoder_.frozen_count(),
                      .train_tokens = sampler_.dataset().num_tokens(),
                      .samples = sampler_.dataset().num_samples(),
-                     .world_size = ranks_.size(),
+                     .world_size = world_.size(),
                      .zero_stage = plan_.zero_stage,
                      .dtype = std::string(name_of(plan_.dtype)),
                      .first_step = first_step,
@@ -143,7 +144,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
 void Trainer::measure_machine() {
   Memory& memory = *context_.memory;
   memory.set_limit(0);  // the measurement is no part of training: neither of its budget nor of its peaks
-  peak_.emplace(ranks_, context_, plan_.dtype);
+  peak_.emplace(world_, context_, plan_.dtype);
   if (plan_.dtype == DType::bf16 && !has_bf16_units()) {
     const double bf16 = measure_product_rate(context_, DType::bf16), f32 = measure_product_rate(context_, DType::f32);
     notes_.push_back(
@@ -179,18 +180,18 @@ void Trainer::run() {
 /// What the routers chose in the step, over all ranks. Collective with experts, nothing without.
 RouterLoads Trainer::expert_loads() {
   RouterLoads loads = decoder_.take_router_loads();
-  if (!loads.empty()) loads.sum_over(model_);
+  if (!loads.empty()) loads.sum_over(context_, mesh_.group(Group::metrics));
   return loads;
 }
 
 StepReport Trainer::timed_step(double flops_per_token) {
-  Timeline* timeline = ranks_.timeline();
+  Timeline* timeline = world_.timeline();
   if (timeline == nullptr) return step(flops_per_token);
   const int64_t number = steps_made() + 1;
   const bool traced = number == traced_step_, profiled = plan_.profile && number == plan_.profile->step;
   if (traced || profiled) {
     model_.settle();
-    ranks_.barrier().wait();  // the moment that all ranks' times are from
+    world_.barrier().wait();  // the moment that all ranks' times are from
     timeline->take();
   }
   const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger;
@@ -209,7 +210,7 @@ StepReport Trainer::timed_step(double flops_per_token) {
     model_.settle();
     std::vector<TraceEvent> last = timeline->take();
     std::move(last.begin(), last.end(), std::back_inserter(events));
-    write_trace(ranks_, context_, events, origin, plan_.trace_file);
+    write_trace(world_, context_, events, origin, plan_.trace_file);
     forget_events();
   }
   return report;
@@ -221,14 +222,14 @@ StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepRe
                       .step = report.step,
                       .seconds = report.seconds,
                       .dtype = std::string(name_of(plan_.dtype)),
-                      .world_size = ranks_.size(),
+                      .world_size = world_.size(),
                       .zero_stage = plan_.zero_stage,
                       .micro_batch = plan_.micro_batch,
                       .accumulation = plan_.accumulation,
                       .seq_length = plan_.data.seq_length};
-  profile.model_flops = flops_per_token * static_cast<double>(sampler_.targets_per_step()) / ranks_.size();
+  profile.model_flops = flops_per_token * static_cast<double>(sampler_.targets_per_step()) / world_.size();
   const double estimate = profile.model_flops * (1 + profile.options.recompute_factor / 3);
-  profile.peak_flops = std::max(peak_->flops() / ranks_.size(), estimate / report.seconds);
+  profile.peak_flops = std::max(peak_->flops() / world_.size(), estimate / report.seconds);
   add_events(events, profile);
   profile.model.name = decoder_.config().family;
   profile.model.parameters = decoder_.parameter_count();
@@ -246,12 +247,12 @@ StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepRe
 
 /// What went on between steps is no part of the next one.
 void Trainer::forget_events() {
-  if (Timeline* timeline = ranks_.timeline()) timeline->take();
+  if (Timeline* timeline = world_.timeline()) timeline->take();
 }
 
 StepReport Trainer::step(double flops_per_token) {
   const auto begin = std::chrono::steady_clock::now();
-  const int64_t bytes_before = ranks_.traffic().total_bytes(), made = steps_made();
+  const int64_t bytes_before = mesh_.traffic().total_bytes(), made = steps_made();
   std::vector<Batch> batches;
   for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
   decoder_.take_router_loads();  // of what was validated in between
@@ -263,19 +264,19 @@ StepReport Trainer::step(double flops_per_token) {
   report.skipped_so_far = engine_.skipped();
   report.nonfinite = result.nonfinite;
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
-  report.bytes_sent = ranks_.traffic().total_bytes() - bytes_before;
+  report.bytes_sent = mesh_.traffic().total_bytes() - bytes_before;
   report.experts = expert_loads();
   if (plan_.memory_breakdown) report.memory = result.memory;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;
-  if (ranks_.rank() == 0) report.mfu = peak_->share_of(flops_per_token * report.tokens_per_second);
+  if (world_.rank() == 0) report.mfu = peak_->share_of(flops_per_token * report.tokens_per_second);
   report.peak_flops = peak_->flops();
   return report;
 }
 
 void Trainer::save() {
   const CheckpointInfo info{.step = steps_made(),
-                            .world_size = ranks_.size(),
+                            .world_size = world_.size(),
                             .zero_stage = plan_.zero_stage,
                             .run = fingerprint_of(plan_, sampler_.dataset()),
                             .skipped = engine_.skipped(),
@@ -284,7 +285,7 @@ void Trainer::save() {
   const fs::path path = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
     export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
   });
-  if (ranks_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
+  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
   forget_events();
   tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
 }
@@ -316,10 +317,10 @@ std::vector<RankMemory> Trainer::gather_memory() {
   constexpr int64_t kWidth = sizeof(RankMemory) / sizeof(int64_t);
   const RankMemory mine = peaks_of(*context_.memory);
   const Tensor sent = context_.empty({kWidth}, DType::i64, Category::workspace);
-  const Tensor all = context_.empty({ranks_.size() * kWidth}, DType::i64, Category::workspace);
+  const Tensor all = context_.empty({world_.size() * kWidth}, DType::i64, Category::workspace);
   std::memcpy(sent.raw(), &mine, sizeof mine);
-  ranks_.gather(sent, all, 0).wait();
-  std::vector<RankMemory> memory(ranks_.rank() == 0 ? static_cast<size_t>(ranks_.size()) : 0);
+  world_.gather(sent, all, 0).wait();
+  std::vector<RankMemory> memory(world_.rank() == 0 ? static_cast<size_t>(world_.size()) : 0);
   if (!memory.empty()) std::memcpy(memory.data(), all.raw(), memory.size() * sizeof(RankMemory));
   return memory;
 }

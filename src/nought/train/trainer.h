@@ -39,7 +39,7 @@ void validate_run(const RunPlan& plan, StartMode mode);
 class Trainer {
  public:
   /// Builds and loads everything. Collective. Observers are called on rank 0 only.
-  Trainer(const RunPlan& plan, StartMode mode, Communicator& ranks, const Context& context,
+  Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
           std::vector<TrainObserver*> observers);
   /// Makes the steps up to max_steps, saves a checkpoint and exports the weights. Collective.
   void run();
@@ -64,13 +64,14 @@ class Trainer {
   std::vector<RankMemory> gather_memory();
   template <class F>
   void tell(F&& f) {
-    if (ranks_.rank() == 0)
+    if (world_.rank() == 0)
       for (TrainObserver* observer : observers_) f(*observer);
   }
 
   RunPlan plan_;
   StartMode mode_;
-  Communicator& ranks_;
+  Mesh mesh_;
+  Communicator& world_;
   Context context_;
   std::vector<TrainObserver*> observers_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -1,7 +1,5 @@
 #include "nought/zero/sharded_model.h"
 
-#include <algorithm>
-
 namespace nought {
 
 namespace {
@@ -13,12 +11,14 @@ ShardedModel::Options for_ranks(ShardedModel::Options options, int ranks) {
 
 }  // namespace
 
-ShardedModel::ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options)
+ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& model, const Options& options)
     : context_(context),
-      ranks_(ranks),
+      mesh_(mesh),
+      ranks_(mesh_.group(Group::parameters)),
       model_(model),
-      options_(for_ranks(options, ranks.size())),
-      residency_(context, ranks, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
+      options_(for_ranks(options, ranks_.size())),
+      residency_(context, ranks_, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
+  model_.join(mesh_);
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
   const auto& units = model_.units();
   const auto lowest = std::find_if(units.begin(), units.end(), [](const auto& unit) { return unit->trained(); });
@@ -36,6 +36,7 @@ ShardedModel::ShardedModel(const Context& context, Communicator& ranks, Model& m
 
 ShardedModel::~ShardedModel() {
   for (const auto& unit : model_.units()) unit->attach(nullptr, 0);
+  model_.join(Mesh());
 }
 
 void ShardedModel::load(const StateSource& source, int64_t updates) {
@@ -77,10 +78,10 @@ void ShardedModel::begin_micro_batch(bool last) {
   if (reducer_) reducer_->begin_micro_batch(last);
 }
 
-double ShardedModel::finish_gradients() {
+std::vector<double> ShardedModel::finish_gradients() {
   require_training("finish_gradients()");
   reducer_->finish_step();
-  return optimizer_->owned_sum_squares();
+  return optimizer_->owned_sums_of_squares();
 }
 
 void ShardedModel::update(double lr, double gradient_scale) {
@@ -143,7 +144,7 @@ void ShardedModel::begin_pass(const Unit& unit, bool walking_back) {
 }
 
 void ShardedModel::note_pass() const {
-  Timeline* timeline = ranks_.timeline();
+  Timeline* timeline = mesh_.world().timeline();
   if (timeline != nullptr && timeline->recording())
     timeline->add({TraceEventKind::unit, at_work(), pass_begin_, TraceEvent::Clock::now()});
 }
@@ -176,21 +177,13 @@ void ShardedModel::enter_part(const char* name) { parts_.push_back({name, TraceE
 void ShardedModel::leave_part() {
   const auto [name, begin] = parts_.back();
   parts_.pop_back();
-  Timeline* timeline = ranks_.timeline();
+  Timeline* timeline = mesh_.world().timeline();
   if (timeline != nullptr && timeline->recording())
     timeline->add({TraceEventKind::part, name, begin, TraceEvent::Clock::now()});
 }
 
 GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {
   return reducer_ ? reducer_->sink(unit.index(), first, last) : GradSink{};
-}
-
-void ShardedModel::reduce_over_ranks(std::span<double> values, ReduceOp op) {
-  if (ranks_.size() == 1) return;
-  const Tensor all =
-      Tensor::of<double>(*context_.memory, {static_cast<int64_t>(values.size())}, values, Category::communication);
-  ranks_.wait(ranks_.all_reduce(all, op));
-  std::copy_n(all.data<double>(), values.size(), values.begin());
 }
 
 }  // namespace nought

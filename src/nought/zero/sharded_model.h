@@ -27,8 +27,9 @@ class ShardedModel final : public UnitStore {
     int64_t reduce_bucket = 0;  // for gradients
     int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
   };
-  /// What is trained is chosen before (nn/freezing.h).
-  ShardedModel(const Context& context, Communicator& ranks, Model& model, const Options& options);
+  /// What is trained is chosen before (nn/freezing.h). Joins the model to the ranks of the mesh, for as long as this
+  /// lives. A Communicator is a mesh of one axis.
+  ShardedModel(const Context& context, const Mesh& mesh, Model& model, const Options& options);
   ~ShardedModel() override;
 
   /// Fills all states from `source`, as after `updates` updates. Every rank reads only what it keeps.
@@ -36,9 +37,10 @@ class ShardedModel final : public UnitStore {
 
   /// Before each forward of a step; `last` at the accumulation boundary.
   void begin_micro_batch(bool last);
-  /// After the last backward: waits for the reductions. The global norm of the gradients is the square root of the sum
-  /// of this value over the ranks.
-  double finish_gradients();
+  /// After the last backward: waits for the reductions. By Unit, the sum of squares of the gradients that this rank
+  /// owns. Their sum over Group::norm, then over the Units in order, is the square of the global norm, and has the same
+  /// bits however the Units are spread over pipeline stages.
+  std::vector<double> finish_gradients();
   /// One optimizer update, and the exchange of the parameters; gradients start anew.
   void update(double lr, double gradient_scale);
   /// Forgets the gradients without an update.
@@ -59,7 +61,7 @@ class ShardedModel final : public UnitStore {
   }
 
   Model& model() const { return model_; }
-  Communicator& ranks() const { return ranks_; }
+  const Mesh& mesh() const { return mesh_; }
   const Context& context() const { return context_; }
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer();
@@ -80,14 +82,10 @@ class ShardedModel final : public UnitStore {
   void leave_part() override;
   Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
-  /// In rank order. Blocks.
-  void sum_over_ranks(std::span<double> values) override { reduce_over_ranks(values, ReduceOp::sum); }
-  void max_over_ranks(std::span<double> values) override { reduce_over_ranks(values, ReduceOp::max); }
 
  private:
   void lease(const Unit& unit);
   void release(const Unit& unit);
-  void reduce_over_ranks(std::span<double> values, ReduceOp op);
   void begin_pass(const Unit& unit, bool walking_back);
   void require_training(std::string_view call) const;
   /// Fills what no optimizer fills: frozen segments; all of them without training.
@@ -96,7 +94,8 @@ class ShardedModel final : public UnitStore {
   void note_pass() const;
 
   Context context_;
-  Communicator& ranks_;
+  Mesh mesh_;
+  Communicator& ranks_;  // that share out the parameters
   Model& model_;
   Options options_;
   Residency residency_;

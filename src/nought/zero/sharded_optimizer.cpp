@@ -102,14 +102,14 @@ void ShardedOptimizer::allocate_states(SegmentState& state) const {
     }
 }
 
-double ShardedOptimizer::owned_sum_squares() {
+std::vector<double> ShardedOptimizer::owned_sums_of_squares() {
   Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
-  double total = 0;
+  std::vector<double> sums(units_.size());
   for (const SegmentState& state : states_) {
     context_.run(SumSquares{.x = reducer_.owned(state.at), .out = sum});
-    total += sum.item();
+    sums[state.at.unit] += sum.item();
   }
-  return total;
+  return sums;
 }
 
 void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x,

@@ -19,7 +19,7 @@ namespace nought::cpu::HWY_NAMESPACE {
 /// The loss of one row of logits: [n], which becomes its gradient if asked. A row fits the second-level cache, so of
 /// the three passes only the first reads memory.
 template <class T>
-HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n, int32_t target) {
+HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n, int32_t target, float weight) {
   const F32 d;
   constexpr float kLowest = -std::numeric_limits<float>::infinity();  // the logit of a lane that is not there
   Lanes4<F32> maxima(d, kLowest), sums(d, 0);
@@ -33,7 +33,7 @@ HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n,
   });
   const float sum = sums.sum(d), at_target = float{logits[target]} - max;
   if (op.gradient) {
-    const float gradient_scale = static_cast<float>(op.gradient_scale);
+    const float gradient_scale = static_cast<float>(op.gradient_scale * double{weight});
     const auto factor = hn::Set(d, gradient_scale / sum);
     sweep(d, 0, n, [=](int64_t i, auto access) HWY_ATTR {
       const auto weight = exp(d, hn::Sub(access.load(d, logits + i, kLowest), largest));
@@ -41,7 +41,7 @@ HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n,
     });
     logits[target] = T((std::exp(at_target) / sum - 1) * gradient_scale);
   }
-  return std::log(sum) - at_target;
+  return (std::log(sum) - at_target) * weight;
 }
 
 void cross_entropy(const CrossEntropy& op, Interval rows) {
@@ -51,9 +51,10 @@ void cross_entropy(const CrossEntropy& op, Interval rows) {
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       T* logits = op.logits.data<T>() + row * n;
       const int32_t target = op.targets.data<int32_t>()[row];
+      const float weight = op.weights.defined() ? op.weights.data<float>()[row] : 1;
       float& loss = op.loss.data<float>()[row];
-      if (target != op.ignore_index) {
-        loss = cross_entropy_row(op, logits, n, target);
+      if (target != op.ignore_index && weight != 0) {
+        loss = cross_entropy_row(op, logits, n, target, weight);
       } else {
         loss = 0;
         if (op.gradient) std::fill(logits, logits + n, T{});

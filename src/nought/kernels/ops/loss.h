@@ -5,11 +5,12 @@
 
 namespace nought {
 
-/// loss[i] = logsumexp(logits[i]) - logits[i, target[i]], 0 where target is ignore_index. logits: [n, V] float,
-/// targets: [n] i32, loss: [n] f32 (f64 for f64). With `gradient`, logits become (softmax - onehot) * gradient_scale
-/// (0 where ignored). Error if a target is neither ignore_index nor in [0, V).
+/// loss[i] = (logsumexp(logits[i]) - logits[i, target[i]]) * weights[i], 0 where target is ignore_index or the weight
+/// is 0. logits: [n, V] float, targets: [n] i32, weights: [n] f32, or undefined for 1, loss: [n] f32 (f64 for f64).
+/// With `gradient`, logits become (softmax - onehot) * gradient_scale * weights[i] (0 where the loss is left out).
+/// Error if a target is neither ignore_index nor in [0, V).
 struct CrossEntropy {
-  Tensor logits, targets, loss;
+  Tensor logits, targets, loss, weights = {};
   bool gradient = false;
   double gradient_scale = 1;
   int32_t ignore_index = -100;
@@ -17,6 +18,7 @@ struct CrossEntropy {
   template <class V>
   void visit(V& v) const {
     v("targets", targets, kReads);
+    v("weights", weights, kReads.if_defined());
     v("loss", loss, kWrites);
     v("logits", logits, gradient ? kUpdates.becoming("gradient of the logits") : kReads);
     v("gradient", gradient);

@@ -1,0 +1,30 @@
+// Placement: how a parameter is cut over the ranks of the mesh. Plain data; zero/placement computes with it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "nought/comm/grid.h"
+#include "nought/tensor/shape.h"
+
+namespace nought {
+
+/// One dimension of a tensor is cut into as many parts as an axis of the mesh has ranks.
+struct Cut {
+  Axis axis = Axis::tensor;
+  int dim = 0;
+  /// So many neighbouring indices stay together: the rows of a head. The first parts have as many of them as any, the
+  /// last ones may have fewer or none.
+  int64_t granule = 1;
+  /// The extents of tensors that lie one behind the other along the dimension and are each cut on their own, as q, k
+  /// and v in one matrix: a part is then several intervals. None: the dimension is one tensor.
+  std::vector<int64_t> fused = {};
+};
+
+/// A tensor that ranks hold in parts. Without cuts, each rank holds all of it.
+struct Placement {
+  Shape global;
+  std::vector<Cut> cuts = {};  // each of another dimension and along another axis of one grid
+};
+
+}  // namespace nought

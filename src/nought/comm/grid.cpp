@@ -1,0 +1,157 @@
+#include "nought/comm/grid.h"
+
+#include <map>
+
+#include "nought/base/error.h"
+
+namespace nought {
+namespace {
+
+// Fastest first. The axes of both grids but the last two number the same ranks in two ways.
+constexpr std::array kDenseOrder{Axis::tensor, Axis::context, Axis::shard, Axis::replicate, Axis::pipeline};
+constexpr std::array kExpertOrder{Axis::expert_tensor, Axis::expert, Axis::expert_shard, Axis::replicate,
+                                  Axis::pipeline};
+constexpr Axes kDenseOnly{Axis::tensor, Axis::context, Axis::shard};
+constexpr Axes kExpertOnly{Axis::expert_tensor, Axis::expert, Axis::expert_shard};
+
+constexpr size_t at(Axis axis) { return static_cast<size_t>(axis); }
+
+}  // namespace
+
+std::string_view name_of(Axis axis) {
+  static constexpr std::array<std::string_view, kNumAxes> kNames{"tensor",   "context",       "shard",  "replicate",
+                                                                 "pipeline", "expert_tensor", "expert", "expert_shard"};
+  return kNames[at(axis)];
+}
+
+std::string_view name_of(Group group) {
+  static constexpr std::array<std::string_view, kNumGroups> kNames{
+      "parameters", "replicas", "samples",    "losses",        "metrics",
+      "balance",    "norm",     "fp8_maxima", "decisions",     "tensor",
+      "context",    "pipeline", "experts",    "expert_tensor", "expert_parameters"};
+  return kNames[static_cast<size_t>(group)];
+}
+
+bool on_one_grid(Axes axes) { return !axes.meets(kDenseOnly) || !axes.meets(kExpertOnly); }
+
+Axes axes_of(Group group) {
+  using enum Axis;
+  switch (group) {
+    case Group::parameters:
+      return {shard, context};
+    case Group::replicas:
+      return {replicate};
+    case Group::samples:
+      return {shard, replicate};
+    case Group::losses:
+    case Group::metrics:
+    case Group::balance:
+      // Ranks along the tensor axis see the same tokens: they are never added up.
+      return {context, shard, replicate, pipeline};
+    case Group::norm:
+    case Group::decisions:
+      return {tensor, context, shard, replicate, pipeline};
+    case Group::fp8_maxima:
+      return {tensor, context, shard, replicate};
+    case Group::tensor:
+      return {tensor};
+    case Group::context:
+      return {context};
+    case Group::pipeline:
+      return {pipeline};
+    case Group::experts:
+      return {expert};
+    case Group::expert_tensor:
+      return {expert_tensor};
+    case Group::expert_parameters:
+      return {expert_shard};
+  }
+  fail("no group has the number {}", static_cast<int>(group));
+}
+
+Grid::Grid(const GridSizes& sizes) {
+  sizes_[at(Axis::tensor)] = sizes.tensor;
+  sizes_[at(Axis::context)] = sizes.context;
+  sizes_[at(Axis::shard)] = sizes.shard;
+  sizes_[at(Axis::replicate)] = sizes.replicate;
+  sizes_[at(Axis::pipeline)] = sizes.pipeline;
+  sizes_[at(Axis::expert_tensor)] = sizes.expert_tensor;
+  sizes_[at(Axis::expert)] = sizes.expert;
+  sizes_[at(Axis::expert_shard)] = 1;
+  for (int i = 0; i < kNumAxes; ++i) {
+    const auto axis = static_cast<Axis>(i);
+    require<ConfigError>(size(axis) > 0, "the {} axis of the mesh has size {}: it must be at least 1", name_of(axis),
+                         size(axis));
+  }
+  const int inner = sizes.tensor * sizes.context * sizes.shard, used = sizes.expert * sizes.expert_tensor;
+  require<ConfigError>(inner % used == 0,
+                       "experts over {} x {} ranks (expert x expert_tensor) do not divide the {} ranks of a replica's "
+                       "stage (shard {} x context {} x tensor {})",
+                       sizes.expert, sizes.expert_tensor, inner, sizes.shard, sizes.context, sizes.tensor);
+  sizes_[at(Axis::expert_shard)] = inner / used;
+  ranks_ = inner * sizes.replicate * sizes.pipeline;
+}
+
+int Grid::size(Axes axes) const {
+  int product = 1;
+  for (int i = 0; i < kNumAxes; ++i)
+    if (axes.has(static_cast<Axis>(i))) product *= sizes_[static_cast<size_t>(i)];
+  return product;
+}
+
+Grid::Coordinates Grid::coordinates(int rank) const {
+  require(0 <= rank && rank < ranks_, "rank {} is not on a mesh of {} ranks", rank, ranks_);
+  Coordinates coordinates{};
+  const auto number = [&](const auto& order) {
+    int rest = rank;
+    for (const Axis axis : order) {
+      coordinates[at(axis)] = rest % size(axis);
+      rest /= size(axis);
+    }
+  };
+  number(kDenseOrder);
+  number(kExpertOrder);
+  return coordinates;
+}
+
+int Grid::rank_at(const Coordinates& coordinates) const {
+  int rank = 0, stride = 1;
+  for (const Axis axis : kDenseOrder) {
+    const int coordinate = coordinates[at(axis)];
+    require(0 <= coordinate && coordinate < size(axis), "coordinate {} of the {} axis is not in [0, {})", coordinate,
+            name_of(axis), size(axis));
+    rank += coordinate * stride;
+    stride *= size(axis);
+  }
+  return rank;
+}
+
+int Grid::first_of_group(int rank, Axes axes) const {
+  require(on_one_grid(axes),
+          "a group cannot lie along an expert axis and one of tensor, context and shard: they number the same ranks");
+  const Coordinates own = coordinates(rank);
+  int first = 0, stride = 1;
+  for (const Axis axis : axes.meets(kExpertOnly) ? kExpertOrder : kDenseOrder) {
+    if (!axes.has(axis)) first += own[at(axis)] * stride;
+    stride *= size(axis);
+  }
+  return first;
+}
+
+std::vector<int> Grid::group(int rank, Axes axes) const {
+  const int first = first_of_group(rank, axes);
+  std::vector<int> ranks;
+  for (int peer = first; peer < ranks_; ++peer)
+    if (first_of_group(peer, axes) == first) ranks.push_back(peer);
+  return ranks;
+}
+
+std::vector<std::vector<int>> Grid::groups(Axes axes) const {
+  std::map<int, std::vector<int>> by_first;
+  for (int rank = 0; rank < ranks_; ++rank) by_first[first_of_group(rank, axes)].push_back(rank);
+  std::vector<std::vector<int>> groups;
+  for (auto& [first, ranks] : by_first) groups.push_back(std::move(ranks));
+  return groups;
+}
+
+}  // namespace nought

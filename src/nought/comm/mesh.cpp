@@ -1,0 +1,98 @@
+#include "nought/comm/mesh.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace nought {
+
+struct Mesh::Groups {
+  /// The groups of an axis set, over all ranks of the world. Names with the same ones share a communicator.
+  using Partition = std::vector<std::vector<int>>;
+
+  Grid grid;
+  std::unique_ptr<Communicator> owned = {};  // the world, where nobody else has it
+  Communicator& world;
+  std::unique_ptr<Communicator> alone = make_self_communicator();  // of every group of one
+  std::vector<std::pair<Partition, std::unique_ptr<Communicator>>> made = {};
+  std::array<Communicator*, kNumGroups> by_name{};
+
+  Communicator& along(Axes axes) {
+    if (grid.size(axes) == world.size()) return world;
+    if (grid.size(axes) == 1) return *alone;
+    Partition partition = grid.groups(axes);
+    for (const auto& [known, group] : made)
+      if (known == partition) return *group;
+    const int color = grid.group(world.rank(), axes).front();
+    return *made.emplace_back(std::move(partition), world.split(color, world.rank())).second;
+  }
+};
+
+Mesh::Mesh() {
+  auto owned = make_self_communicator();
+  Communicator& world = *owned;
+  auto groups = std::make_shared<Groups>(Groups{.grid = Grid(GridSizes{}), .owned = std::move(owned), .world = world});
+  groups->by_name.fill(&world);
+  groups_ = std::move(groups);
+}
+
+Mesh::Mesh(Communicator& world) : Mesh(world, {.shard = world.size()}) {}
+
+Mesh::Mesh(Communicator& world, const GridSizes& sizes) {
+  auto groups = std::make_shared<Groups>(Groups{.grid = Grid(sizes), .world = world});
+  const int ranks = groups->grid.ranks();
+  require<ConfigError>(
+      ranks == world.size(),
+      "a mesh of replicate {} x shard {} x context {} x tensor {} x pipeline {} has {} ranks, the job has {}",
+      sizes.replicate, sizes.shard, sizes.context, sizes.tensor, sizes.pipeline, ranks, world.size());
+  for (int i = 0; i < kNumGroups; ++i)
+    groups->by_name[static_cast<size_t>(i)] = &groups->along(axes_of(static_cast<Group>(i)));
+  groups_ = std::move(groups);
+}
+
+const Grid& Mesh::grid() const { return groups_->grid; }
+Communicator& Mesh::world() const { return groups_->world; }
+Communicator& Mesh::group(Group name) const { return *groups_->by_name[static_cast<size_t>(name)]; }
+size_t Mesh::groups_made() const { return groups_->made.size(); }
+
+Traffic Mesh::traffic() const {
+  Traffic total = groups_->world.traffic();
+  for (const auto& [ranks, group] : groups_->made) {
+    const Traffic traffic = group->traffic();
+    for (size_t i = 0; i < total.counts.size(); ++i) {
+      total.counts[i].bytes += traffic.counts[i].bytes;
+      total.counts[i].elements += traffic.counts[i].elements;
+      total.counts[i].calls += traffic.counts[i].calls;
+    }
+  }
+  return total;
+}
+
+void all_reduce_values(Communicator& group, const Context& context, std::span<double> values, ReduceOp op) {
+  if (group.size() == 1 || values.empty()) return;
+  const Tensor all =
+      Tensor::of<double>(*context.memory, {static_cast<int64_t>(values.size())}, values, Category::communication);
+  group.wait(group.all_reduce(all, op));
+  std::copy_n(all.data<double>(), values.size(), values.begin());
+}
+
+void sum_values(const Mesh& mesh, const Context& context, std::initializer_list<GroupSum> sums) {
+  std::vector<Communicator*> groups;
+  for (const GroupSum& sum : sums)
+    if (Communicator* group = &mesh.group(sum.group); std::find(groups.begin(), groups.end(), group) == groups.end())
+      groups.push_back(group);
+  for (Communicator* group : groups) {
+    std::vector<double> packed;
+    for (const GroupSum& sum : sums)
+      if (&mesh.group(sum.group) == group) packed.insert(packed.end(), sum.values.begin(), sum.values.end());
+    all_reduce_values(*group, context, packed);
+    auto next = packed.begin();
+    for (const GroupSum& sum : sums) {
+      if (&mesh.group(sum.group) != group) continue;
+      std::copy_n(next, sum.values.size(), sum.values.begin());
+      next += static_cast<std::ptrdiff_t>(sum.values.size());
+    }
+  }
+}
+
+}  // namespace nought

@@ -1,0 +1,55 @@
+// Mesh: the groups of ranks that this rank talks to, by what they are for.
+//
+// Design goals: whoever adds something up asks for the group by its name; groups of the same ranks are one
+// communicator, and that of all ranks is the world's own, so a job with one axis makes no groups; a group of one is
+// free. Non-goals: which ranks form a group (comm/grid does).
+#pragma once
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+
+#include "nought/comm/communicator.h"
+#include "nought/comm/grid.h"
+
+namespace nought {
+
+/// Copies share the groups. All ranks of the world make it together; the world outlives it.
+class Mesh {
+ public:
+  /// A rank without others.
+  Mesh();
+  /// Every rank lies on the shard axis: ZeRO over all ranks.
+  Mesh(Communicator& world);  // NOLINT(google-explicit-constructor): a world alone is a mesh
+  /// ConfigError unless the grid has as many ranks as the world.
+  Mesh(Communicator& world, const GridSizes& sizes);
+
+  const Grid& grid() const;
+  Communicator& world() const;
+  /// This rank's group of that name.
+  Communicator& group(Group name) const;
+  /// Where this rank stands.
+  int coordinate(Axis axis) const { return grid().coordinate(world().rank(), axis); }
+  /// How many communicators were made beside the world's. Groups of one are none.
+  size_t groups_made() const;
+  /// Sent by this rank in all groups.
+  Traffic traffic() const;
+
+ private:
+  struct Groups;
+  std::shared_ptr<const Groups> groups_;
+};
+
+/// values = their reduction over the ranks of the group, in rank order. Blocks; all ranks of the group call it.
+void all_reduce_values(Communicator& group, const Context& context, std::span<double> values,
+                       ReduceOp op = ReduceOp::sum);
+
+/// Sums over several groups at once, in one collective for those that have the same ranks. Blocks; all ranks of the
+/// world call it.
+struct GroupSum {
+  Group group;
+  std::span<double> values;
+};
+void sum_values(const Mesh& mesh, const Context& context, std::initializer_list<GroupSum> sums);
+
+}  // namespace nought

@@ -1,0 +1,21 @@
+#include "nought/nn/objective.h"
+
+namespace nought {
+
+RowLoss CrossEntropyObjective::rows(const Batch& batch) const {
+  require<ShapeError>(batch.targets.numel() == batch.input_ids.numel(), "{} tokens but {} targets",
+                      batch.input_ids.numel(), batch.targets.numel());
+  return cross_entropy_rows(batch.targets, batch.weights);
+}
+
+double CrossEntropyObjective::weight(const Batch& batch) const {
+  const auto targets = batch.targets.span<int32_t>();
+  double sum = 0;
+  for (size_t i = 0; i < targets.size(); ++i)
+    if (targets[i] != kIgnoredTarget) sum += batch.weights.defined() ? double{batch.weights.data<float>()[i]} : 1.0;
+  return sum;
+}
+
+std::shared_ptr<const Objective> default_objective() { return std::make_shared<CrossEntropyObjective>(); }
+
+}  // namespace nought

@@ -1,0 +1,39 @@
+// Objective: what turns logits and a batch into a loss.
+//
+// Design goals: a loss is a sum over targets, each times a weight of its own, so that ranks and micro-batches may hold
+// any number of them and the mean is taken once; logits are seen some tokens at a time. Non-goals: losses that need the
+// logits of two tokens at once. A loss of whole sequences (a preference, a policy gradient) gives its tokens weights.
+#pragma once
+
+#include <memory>
+
+#include "nought/autograd/functions.h"
+#include "nought/nn/batch.h"
+
+namespace nought {
+
+class Objective {
+ public:
+  virtual ~Objective() = default;
+  /// How the logits of some tokens of the batch become their losses. It may outlive neither the batch nor the
+  /// objective.
+  virtual RowLoss rows(const Batch& batch) const = 0;
+  /// What the batch counts in the mean of a step: the step's loss and gradients are divided by the sum of these over
+  /// its micro-batches and ranks.
+  virtual double weight(const Batch& batch) const = 0;
+};
+
+/// The cross-entropy of the next token: the sum of -log(probability of the target) * weight over the targets that are
+/// not kIgnoredTarget. A weight of 0 is as good as an ignored target.
+class CrossEntropyObjective final : public Objective {
+ public:
+  /// ShapeError unless there is a target, and a weight if there are any, for each token.
+  RowLoss rows(const Batch& batch) const override;
+  /// The sum of the weights of those targets; without weights, their number.
+  double weight(const Batch& batch) const override;
+};
+
+/// What a model trains on unless it is told otherwise.
+std::shared_ptr<const Objective> default_objective();
+
+}  // namespace nought

@@ -1,0 +1,258 @@
+#include "nought/zero/placement.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "nought/base/error.h"
+
+namespace nought {
+namespace {
+
+int64_t length_of(const std::vector<Interval>& intervals) {
+  int64_t length = 0;
+  for (const Interval& interval : intervals) length += interval.size();
+  return length;
+}
+
+/// Where index `local` of the kept ones lies in the dimension.
+int64_t global_index(const std::vector<Interval>& kept, int64_t local) {
+  for (const Interval& interval : kept) {
+    if (local < interval.size()) return interval.begin + local;
+    local -= interval.size();
+  }
+  fail("index {} beyond what a part has of a dimension", local);
+}
+
+/// Appends, joined to the last one where they touch.
+void append(std::vector<Interval>& intervals, Interval more) {
+  if (more.empty()) return;
+  if (!intervals.empty() && intervals.back().end == more.begin) {
+    intervals.back().end = more.end;
+  } else {
+    intervals.push_back(more);
+  }
+}
+
+/// The indices of a dimension that part `part` of `parts` has.
+std::vector<Interval> cut(int64_t extent, const Cut& cut, int part, int parts) {
+  const std::vector<int64_t> tensors = cut.fused.empty() ? std::vector<int64_t>{extent} : cut.fused;
+  std::vector<Interval> kept;
+  int64_t begin = 0;
+  for (const int64_t length : tensors) {
+    const int64_t share = ceil_div(ceil_div(length, cut.granule), parts) * cut.granule;
+    const Interval inside = intersect({part * share, (part + 1) * share}, {0, length});
+    append(kept, {begin + inside.begin, begin + inside.end});
+    begin += length;
+  }
+  return kept;
+}
+
+int64_t offset_in(const Shape& shape, const std::vector<int64_t>& index) {
+  int64_t offset = 0;
+  for (int dim = 0; dim < shape.rank(); ++dim) offset = offset * shape[dim] + index[static_cast<size_t>(dim)];
+  return offset;
+}
+
+void check(const Placement& placement) {
+  const std::vector<Cut>& cuts = placement.cuts;
+  Axes axes;
+  for (const Cut& one : cuts) axes.add(one.axis);
+  require<ShapeError>(on_one_grid(axes), "a tensor {} is cut along an expert axis and one that experts do not have",
+                      placement.global);
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    const Cut& one = cuts[i];
+    require<ShapeError>(0 <= one.dim && one.dim < placement.global.rank(), "a cut of dimension {} of a tensor {}",
+                        one.dim, placement.global);
+    const int64_t extent = placement.global[one.dim];
+    require<ShapeError>(one.granule > 0, "a cut of dimension {} of {} in multiples of {}", one.dim, placement.global,
+                        one.granule);
+    require<ShapeError>(one.fused.empty() || std::accumulate(one.fused.begin(), one.fused.end(), int64_t{0}) == extent,
+                        "the fused tensors along dimension {} of {} have {} indices together", one.dim,
+                        placement.global, std::accumulate(one.fused.begin(), one.fused.end(), int64_t{0}));
+    for (size_t k = 0; k < i; ++k)
+      require<ShapeError>(cuts[k].dim != one.dim && cuts[k].axis != one.axis,
+                          "two cuts of dimensions {} and {} of {} along the axes {} and {}: both must differ",
+                          cuts[k].dim, one.dim, placement.global, name_of(cuts[k].axis), name_of(one.axis));
+  }
+}
+
+}  // namespace
+
+bool Box::empty() const {
+  return std::any_of(sides.begin(), sides.end(), [](const Interval& side) { return side.empty(); });
+}
+
+int64_t Box::numel() const {
+  int64_t count = 1;
+  for (const Interval& side : sides) count *= side.empty() ? 0 : side.size();
+  return count;
+}
+
+Box intersect(const Box& a, const Box& b) {
+  require<ShapeError>(a.sides.size() == b.sides.size(), "boxes of {} and {} dimensions", a.sides.size(),
+                      b.sides.size());
+  Box common = a;
+  for (size_t i = 0; i < a.sides.size(); ++i) common.sides[i] = intersect(a.sides[i], b.sides[i]);
+  return common;
+}
+
+std::vector<Interval> rows_of(const Box& box, const Shape& tensor) {
+  std::vector<std::vector<Interval>> kept;
+  for (const Interval& side : box.sides) kept.push_back({side});
+  std::vector<Interval> rows;
+  for (const PartRun& run : TensorPart(tensor, std::move(kept)).runs()) rows.push_back(run.global);
+  return rows;
+}
+
+TensorPart::TensorPart(const Shape& global, std::vector<std::vector<Interval>> kept)
+    : global_(global), kept_(std::move(kept)) {
+  require<ShapeError>(kept_.size() == static_cast<size_t>(global_.rank()), "a box of {} dimensions of a tensor {}",
+                      kept_.size(), global_);
+  for (int dim = 0; dim < global_.rank(); ++dim) {
+    const std::vector<Interval>& intervals = kept_[static_cast<size_t>(dim)];
+    for (const Interval& interval : intervals)
+      require<ShapeError>(0 <= interval.begin && interval.begin <= interval.end && interval.end <= global_[dim],
+                          "[{}, {}) of dimension {} of {}", interval.begin, interval.end, dim, global_);
+    local_.push_back(length_of(intervals));
+    if (local_[dim] != global_[dim]) last_cut_ = dim;
+  }
+  for (int dim = last_cut_ + 1; dim < global_.rank(); ++dim) tail_ *= global_[dim];
+}
+
+std::vector<TensorPart::HeldBox> TensorPart::boxes() const {
+  std::vector<HeldBox> boxes{{}};
+  for (const std::vector<Interval>& intervals : kept_) {
+    std::vector<HeldBox> longer;
+    for (const HeldBox& box : boxes) {
+      int64_t begin = 0;
+      for (const Interval& interval : intervals) {
+        longer.push_back(box);
+        longer.back().global.sides.push_back(interval);
+        longer.back().local.sides.push_back({begin, begin + interval.size()});
+        begin += interval.size();
+      }
+    }
+    boxes = std::move(longer);
+  }
+  std::erase_if(boxes, [](const HeldBox& box) { return box.global.empty(); });
+  return boxes;
+}
+
+int64_t TensorPart::global_begin_of_row(int64_t row) const {
+  int64_t begin = 0, stride = tail_ * global_[last_cut_];
+  for (int dim = last_cut_ - 1; dim >= 0; --dim) {
+    begin += global_index(kept_[static_cast<size_t>(dim)], row % local_[dim]) * stride;
+    row /= local_[dim];
+    stride *= global_[dim];
+  }
+  return begin;
+}
+
+std::vector<PartRun> TensorPart::runs(Interval local) const {
+  if (local.empty()) return {};
+  require<ShapeError>(0 <= local.begin && local.end <= local_.numel(), "elements [{}, {}) of a part {}", local.begin,
+                      local.end, local_);
+  if (last_cut_ < 0) return {{local, local}};
+  const std::vector<Interval>& cut = kept_[static_cast<size_t>(last_cut_)];
+  const int64_t row_length = local_[last_cut_] * tail_;
+  std::vector<PartRun> runs;
+  for (int64_t row = local.begin / row_length; row * row_length < local.end; ++row) {
+    const int64_t global_row = global_begin_of_row(row);
+    int64_t begin = row * row_length;  // of the interval in the flattened part
+    for (const Interval& interval : cut) {
+      const Interval here = intersect(local, {begin, begin + interval.size() * tail_});
+      const int64_t global = global_row + interval.begin * tail_ + here.begin - begin;
+      begin += interval.size() * tail_;
+      if (here.empty()) continue;
+      if (!runs.empty() && runs.back().global.end == global) {
+        runs.back().local.end = here.end, runs.back().global.end = global + here.size();
+      } else {
+        runs.push_back({here, {global, global + here.size()}});
+      }
+    }
+  }
+  return runs;
+}
+
+PlacedTensor::PlacedTensor(const Placement& placement, const Grid& grid) : placement_(placement), grid_(grid) {
+  check(placement_);
+  for (const Cut& cut : placement_.cuts) parts_ *= grid_.size(cut.axis);
+}
+
+int PlacedTensor::part_of(int rank) const {
+  int part = 0;
+  for (const Cut& cut : placement_.cuts) part = part * grid_.size(cut.axis) + grid_.coordinate(rank, cut.axis);
+  return part;
+}
+
+TensorPart PlacedTensor::part(int index) const {
+  require(0 <= index && index < parts_, "part {} of a tensor {} that has {}", index, placement_.global, parts_);
+  std::vector<std::vector<Interval>> kept;
+  for (const int64_t extent : placement_.global) kept.push_back({{0, extent}});
+  for (size_t i = placement_.cuts.size(); i-- > 0;) {
+    const Cut& one = placement_.cuts[i];
+    const int parts = grid_.size(one.axis);
+    kept[static_cast<size_t>(one.dim)] = cut(placement_.global[one.dim], one, index % parts, parts);
+    index /= parts;
+  }
+  return {placement_.global, std::move(kept)};
+}
+
+namespace {
+
+/// The place of a common box's elements in a part, row by row along the last dimension.
+std::vector<int64_t> begins_in(const TensorPart& part, const TensorPart::HeldBox& held, const Box& common) {
+  Box local = common;
+  for (size_t dim = 0; dim < local.sides.size(); ++dim) {
+    const int64_t shift = held.local.sides[dim].begin - held.global.sides[dim].begin;
+    local.sides[dim] = {local.sides[dim].begin + shift, local.sides[dim].end + shift};
+  }
+  std::vector<int64_t> index, begins;
+  for (const Interval& side : local.sides) index.push_back(side.begin);
+  const int outer = part.local().rank() - 1;
+  while (true) {
+    begins.push_back(offset_in(part.local(), index));
+    int dim = outer - 1;
+    for (; dim >= 0; --dim) {
+      const auto i = static_cast<size_t>(dim);
+      if (++index[i] < local.sides[i].end) break;
+      index[i] = local.sides[i].begin;
+    }
+    if (dim < 0) return begins;
+  }
+}
+
+}  // namespace
+
+std::vector<Transfer> reshard(const PlacedTensor& source, const PlacedTensor& target, int index) {
+  const TensorPart wanted = target.part(index);
+  std::vector<Transfer> all;
+  for (int part = 0; part < source.parts(); ++part) {
+    const TensorPart there = source.part(part);
+    require<ShapeError>(there.global() == wanted.global(), "a tensor {} cannot become {}", there.global(),
+                        wanted.global());
+    for (const TensorPart::HeldBox& from : there.boxes())
+      for (const TensorPart::HeldBox& to : wanted.boxes()) {
+        const Box common = intersect(from.global, to.global);
+        if (common.empty()) continue;
+        const int64_t length = common.sides.empty() ? 1 : common.sides.back().size();
+        const std::vector<int64_t> begins = begins_in(there, from, common), ends = begins_in(wanted, to, common);
+        for (size_t row = 0; row < begins.size(); ++row) all.push_back({part, begins[row], ends[row], length});
+      }
+  }
+  std::sort(all.begin(), all.end(), [](const Transfer& a, const Transfer& b) { return a.to < b.to; });
+  std::vector<Transfer> joined;
+  for (const Transfer& next : all) {
+    const bool follows = !joined.empty() && joined.back().part == next.part &&
+                         joined.back().from + joined.back().size == next.from &&
+                         joined.back().to + joined.back().size == next.to;
+    if (follows) {
+      joined.back().size += next.size;
+    } else {
+      joined.push_back(next);
+    }
+  }
+  return joined;
+}
+
+}  // namespace nought

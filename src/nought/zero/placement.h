@@ -1,0 +1,95 @@
+// The arithmetic of placements: which elements of a global tensor a rank holds, and how they get from one placement to
+// another. Partition cuts what a rank holds once more, over the ranks that share it.
+//
+// A part of a tensor is a product of intervals, several per dimension where fused tensors are cut one by one. Its
+// elements lie in the rank's memory in the order of the global tensor.
+#pragma once
+
+#include <vector>
+
+#include "nought/autograd/placement.h"
+#include "nought/base/math.h"
+
+namespace nought {
+
+/// An interval of indices for each dimension.
+struct Box {
+  std::vector<Interval> sides;
+
+  bool empty() const;
+  int64_t numel() const;
+  friend bool operator==(const Box&, const Box&) = default;
+};
+
+/// The common part; empty if they do not meet.
+Box intersect(const Box& a, const Box& b);
+/// The box's elements as intervals of the flattened tensor, rising, none touching the next.
+std::vector<Interval> rows_of(const Box& box, const Shape& tensor);
+
+/// Elements that follow one another both in a rank's memory and in the flattened global tensor.
+struct PartRun {
+  Interval local, global;
+  friend bool operator==(const PartRun&, const PartRun&) = default;
+};
+
+/// One part of a tensor: what a rank holds.
+class TensorPart {
+ public:
+  /// kept: for each dimension the intervals that the part has of it, rising, none touching the next.
+  TensorPart(const Shape& global, std::vector<std::vector<Interval>> kept);
+
+  const Shape& global() const { return global_; }
+  /// The shape in the rank's memory.
+  const Shape& local() const { return local_; }
+
+  /// The part as boxes of the global tensor, each with its place in the rank's memory.
+  struct HeldBox {
+    Box global, local;
+  };
+  std::vector<HeldBox> boxes() const;
+  /// Where elements `local` of the flattened part lie, in order: what a shard of a Partition is, say. Nothing for an
+  /// empty interval, wherever it is.
+  std::vector<PartRun> runs(Interval local) const;
+  std::vector<PartRun> runs() const { return runs({0, local_.numel()}); }
+
+ private:
+  /// Of a row: the dimension that is the last one cut, at all indices of the dimensions before it.
+  int64_t global_begin_of_row(int64_t row) const;
+
+  Shape global_, local_;
+  std::vector<std::vector<Interval>> kept_;
+  int last_cut_ = -1;  // the last dimension of which the part has not all
+  int64_t tail_ = 1;   // elements of the dimensions behind it
+};
+
+/// A placement on a grid of ranks.
+class PlacedTensor {
+ public:
+  /// ShapeError if a cut does not fit the shape or another cut.
+  PlacedTensor(const Placement& placement, const Grid& grid);
+
+  /// How many different parts there are. All ranks of the grid hold one, and every part is held by as many ranks.
+  int parts() const { return parts_; }
+  /// Which part a rank holds.
+  int part_of(int rank) const;
+  TensorPart part(int index) const;
+  TensorPart held_by(int rank) const { return part(part_of(rank)); }
+
+ private:
+  Placement placement_;
+  Grid grid_;
+  int parts_ = 1;
+};
+
+/// Elements that go from one part to another without a gap in either: [from, from + size) of the flattened source part
+/// to [to, to + size) of the flattened target part.
+struct Transfer {
+  int part = 0;  // of the source
+  int64_t from = 0, to = 0, size = 0;
+  friend bool operator==(const Transfer&, const Transfer&) = default;
+};
+
+/// What part `index` of `target` gets, rising in `to`; each of its elements once. Both place the same global shape.
+std::vector<Transfer> reshard(const PlacedTensor& source, const PlacedTensor& target, int index);
+
+}  // namespace nought

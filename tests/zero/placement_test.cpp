@@ -1,0 +1,345 @@
+// Random placements over 1 to 4 dimensions against a plain oracle: who holds each single element.
+#include "nought/zero/placement.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+#include "nought/zero/partition.h"
+
+namespace nought {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr int kCases = 400;
+
+/// Whole numbers in [least, most].
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+  int64_t operator()(int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(engine_);
+  }
+  std::mt19937& engine() { return engine_; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+Grid random_grid(Random& random) {
+  GridSizes sizes{.replicate = static_cast<int>(random(1, 2)),
+                  .shard = static_cast<int>(random(1, 4)),
+                  .context = static_cast<int>(random(1, 2)),
+                  .tensor = static_cast<int>(random(1, 4))};
+  const int inner = sizes.shard * sizes.context * sizes.tensor;
+  sizes.expert = static_cast<int>(random(1, 4));
+  if (inner % sizes.expert != 0) sizes.expert = 1;
+  sizes.expert_tensor = inner / sizes.expert % 2 == 0 ? 2 : 1;
+  return Grid(sizes);
+}
+
+/// Extents down to 0; cuts of up to three dimensions, of whole and of fused tensors, in granules that may not divide.
+Placement random_placement(Random& random, const Shape& shape) {
+  std::vector<int> dims(static_cast<size_t>(shape.rank()));
+  std::iota(dims.begin(), dims.end(), 0);
+  std::shuffle(dims.begin(), dims.end(), random.engine());
+  std::vector<Axis> axes{Axis::tensor, Axis::context, Axis::shard};
+  if (random(0, 1) == 1) axes = {Axis::expert_tensor, Axis::expert, Axis::expert_shard};
+  std::shuffle(axes.begin(), axes.end(), random.engine());
+  Placement placement{shape};
+  const auto cuts = static_cast<size_t>(random(0, std::min<int64_t>(3, shape.rank())));
+  for (size_t i = 0; i < cuts; ++i) {
+    Cut cut{.axis = axes[i], .dim = dims[i], .granule = random(1, 3)};
+    if (random(0, 1) == 1)
+      for (int64_t rest = shape[cut.dim]; rest > 0; rest -= cut.fused.back()) cut.fused.push_back(random(1, rest));
+    placement.cuts.push_back(std::move(cut));
+  }
+  return placement;
+}
+
+Shape random_shape(Random& random) {
+  Shape shape;
+  for (int64_t rank = random(1, 4); rank > 0; --rank) shape.push_back(random(random(0, 9) == 0 ? 0 : 1, 9));
+  return shape;
+}
+
+/// Where an index along a cut dimension goes, by the words of Cut alone.
+int part_of_index(const Cut& cut, int64_t extent, int64_t index, int parts) {
+  const std::vector<int64_t> tensors = cut.fused.empty() ? std::vector<int64_t>{extent} : cut.fused;
+  size_t tensor = 0;
+  while (index >= tensors[tensor]) index -= tensors[tensor++];
+  const int64_t granules = (tensors[tensor] + cut.granule - 1) / cut.granule;
+  const int64_t most = (granules + parts - 1) / parts;
+  return static_cast<int>(index / cut.granule / most);
+}
+
+std::vector<int64_t> index_of(const Shape& shape, int64_t element) {
+  std::vector<int64_t> index(static_cast<size_t>(shape.rank()));
+  for (int dim = shape.rank() - 1; dim >= 0; --dim) {
+    index[static_cast<size_t>(dim)] = element % shape[dim];
+    element /= shape[dim];
+  }
+  return index;
+}
+
+/// The elements of the flattened global tensor that a rank holds, in its order.
+std::vector<int64_t> held_elements(const Placement& placement, const Grid& grid, int rank) {
+  std::vector<int64_t> held;
+  for (int64_t element = 0; element < placement.global.numel(); ++element) {
+    const std::vector<int64_t> index = index_of(placement.global, element);
+    const bool mine = std::all_of(placement.cuts.begin(), placement.cuts.end(), [&](const Cut& cut) {
+      const int part =
+          part_of_index(cut, placement.global[cut.dim], index[static_cast<size_t>(cut.dim)], grid.size(cut.axis));
+      return part == grid.coordinate(rank, cut.axis);
+    });
+    if (mine) held.push_back(element);
+  }
+  return held;
+}
+
+std::vector<int64_t> expand(const std::vector<Interval>& intervals) {
+  std::vector<int64_t> elements;
+  for (const Interval& interval : intervals)
+    for (int64_t i = interval.begin; i < interval.end; ++i) elements.push_back(i);
+  return elements;
+}
+
+std::vector<int64_t> expand_global(const std::vector<PartRun>& runs) {
+  std::vector<Interval> intervals;
+  for (const PartRun& run : runs) intervals.push_back(run.global);
+  return expand(intervals);
+}
+
+TEST(Placement, a_rank_holds_what_the_cuts_say_in_the_order_of_the_global_tensor) {
+  Random random(1);
+  for (int i = 0; i < kCases; ++i) {
+    SCOPED_TRACE(i);
+    const Grid grid = random_grid(random);
+    const Placement placement = random_placement(random, random_shape(random));
+    const PlacedTensor placed(placement, grid);
+    for (int rank = 0; rank < grid.ranks(); ++rank) {
+      const TensorPart part = placed.held_by(rank);
+      const std::vector<int64_t> expected = held_elements(placement, grid, rank);
+      ASSERT_EQ(expand_global(part.runs()), expected);
+      EXPECT_EQ(part.local().numel(), static_cast<int64_t>(expected.size()));
+      EXPECT_EQ(part.local().rank(), placement.global.rank());
+    }
+  }
+}
+
+TEST(Placement, every_element_is_in_exactly_one_part) {
+  Random random(2);
+  for (int i = 0; i < kCases; ++i) {
+    SCOPED_TRACE(i);
+    const Grid grid = random_grid(random);
+    const Placement placement = random_placement(random, random_shape(random));
+    const PlacedTensor placed(placement, grid);
+    std::vector<int> owners(static_cast<size_t>(placement.global.numel()));
+    for (int part = 0; part < placed.parts(); ++part)
+      for (const int64_t element : expand_global(placed.part(part).runs())) ++owners[static_cast<size_t>(element)];
+    EXPECT_EQ(std::count(owners.begin(), owners.end(), 1), placement.global.numel());
+    std::vector<int> holders(static_cast<size_t>(placed.parts()));
+    for (int rank = 0; rank < grid.ranks(); ++rank) ++holders[static_cast<size_t>(placed.part_of(rank))];
+    for (const int count : holders) EXPECT_EQ(count, grid.ranks() / placed.parts());
+  }
+}
+
+TEST(Placement, any_interval_of_a_part_maps_to_its_elements_in_runs_that_do_not_touch) {
+  Random random(3);
+  for (int i = 0; i < kCases; ++i) {
+    SCOPED_TRACE(i);
+    const Grid grid = random_grid(random);
+    const Placement placement = random_placement(random, random_shape(random));
+    const int rank = static_cast<int>(random(0, grid.ranks() - 1));
+    const TensorPart part = PlacedTensor(placement, grid).held_by(rank);
+    const std::vector<int64_t> held = held_elements(placement, grid, rank);
+    const int64_t begin = random(0, static_cast<int64_t>(held.size()));
+    const int64_t end = random(begin, static_cast<int64_t>(held.size()));
+    const std::vector<PartRun> runs = part.runs({begin, end});
+    EXPECT_EQ(expand_global(runs), std::vector<int64_t>(held.begin() + begin, held.begin() + end));
+    int64_t reached = begin, last = -1;
+    for (const PartRun& run : runs) {
+      EXPECT_EQ(run.local.begin, reached);
+      EXPECT_EQ(run.local.size(), run.global.size());
+      EXPECT_FALSE(run.local.empty());
+      EXPECT_NE(run.global.begin, last) << "two runs that are one";
+      reached = run.local.end, last = run.global.end;
+    }
+    EXPECT_EQ(reached, end);
+  }
+}
+
+TEST(Placement, boxes_hold_the_part_and_say_where_in_it_they_lie) {
+  Random random(4);
+  for (int i = 0; i < kCases; ++i) {
+    SCOPED_TRACE(i);
+    const Grid grid = random_grid(random);
+    const Placement placement = random_placement(random, random_shape(random));
+    const int rank = static_cast<int>(random(0, grid.ranks() - 1));
+    const TensorPart part = PlacedTensor(placement, grid).held_by(rank);
+    const std::vector<int64_t> held = held_elements(placement, grid, rank);
+    std::vector<int> seen(held.size());
+    for (const TensorPart::HeldBox& box : part.boxes()) {
+      EXPECT_FALSE(box.global.empty());
+      const std::vector<int64_t> there = expand(rows_of(box.global, part.global()));
+      const std::vector<int64_t> here = expand(rows_of(box.local, part.local()));
+      ASSERT_EQ(there.size(), here.size());
+      EXPECT_EQ(static_cast<int64_t>(here.size()), box.global.numel());
+      for (size_t k = 0; k < here.size(); ++k) {
+        EXPECT_EQ(held[static_cast<size_t>(here[k])], there[k]);
+        ++seen[static_cast<size_t>(here[k])];
+      }
+    }
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), static_cast<int64_t>(held.size()));
+  }
+}
+
+/// What every part of `target` holds when each holds its share of `elements` by `source` before.
+std::vector<std::vector<int64_t>> moved(const std::vector<std::vector<int64_t>>& parts, const PlacedTensor& source,
+                                        const PlacedTensor& target) {
+  std::vector<std::vector<int64_t>> result;
+  for (int index = 0; index < target.parts(); ++index) {
+    std::vector<int64_t> got(static_cast<size_t>(target.part(index).local().numel()), -1);
+    int64_t reached = 0;
+    for (const Transfer& transfer : reshard(source, target, index)) {
+      EXPECT_EQ(transfer.to, reached) << "each element once, and none is left out";
+      reached = transfer.to + transfer.size;
+      const std::vector<int64_t>& from = parts[static_cast<size_t>(transfer.part)];
+      std::copy_n(from.begin() + transfer.from, transfer.size, got.begin() + transfer.to);
+    }
+    EXPECT_EQ(reached, static_cast<int64_t>(got.size()));
+    result.push_back(std::move(got));
+  }
+  return result;
+}
+
+std::vector<std::vector<int64_t>> parts_of(const PlacedTensor& placed) {
+  std::vector<std::vector<int64_t>> parts;
+  for (int part = 0; part < placed.parts(); ++part) parts.push_back(expand_global(placed.part(part).runs()));
+  return parts;
+}
+
+TEST(Placement, any_placement_becomes_any_other_and_comes_back) {
+  Random random(5);
+  for (int i = 0; i < kCases; ++i) {
+    SCOPED_TRACE(i);
+    const Shape shape = random_shape(random);
+    const PlacedTensor one(random_placement(random, shape), random_grid(random));
+    const PlacedTensor other(random_placement(random, shape), random_grid(random));
+    const std::vector<std::vector<int64_t>> begin = parts_of(one), there = moved(begin, one, other);
+    ASSERT_EQ(there, parts_of(other)) << "each element of the target is the global one";
+    EXPECT_EQ(moved(there, other, one), begin);
+  }
+}
+
+TEST(Placement, a_placement_becomes_itself_in_one_transfer_per_part) {
+  Random random(6);
+  for (int i = 0; i < kCases; ++i) {
+    const PlacedTensor placed(random_placement(random, random_shape(random)), random_grid(random));
+    for (int part = 0; part < placed.parts(); ++part) {
+      const int64_t numel = placed.part(part).local().numel();
+      const std::vector<Transfer> expected(numel > 0 ? 1 : 0, Transfer{part, 0, 0, numel});
+      EXPECT_EQ(reshard(placed, placed, part), expected);
+    }
+  }
+}
+
+TEST(Placement, intersections_are_what_both_boxes_have) {
+  Random random(7);
+  for (int i = 0; i < kCases; ++i) {
+    const Shape shape = random_shape(random);
+    const auto random_box = [&] {
+      Box box;
+      for (const int64_t extent : shape) {
+        const int64_t begin = random(0, extent);
+        box.sides.push_back({begin, random(begin, extent)});
+      }
+      return box;
+    };
+    const Box a = random_box(), b = random_box();
+    const std::vector<int64_t> in_a = expand(rows_of(a, shape)), in_b = expand(rows_of(b, shape));
+    std::vector<int64_t> both;
+    std::set_intersection(in_a.begin(), in_a.end(), in_b.begin(), in_b.end(), std::back_inserter(both));
+    EXPECT_EQ(expand(rows_of(intersect(a, b), shape)), both);
+    EXPECT_EQ(intersect(a, b).empty(), both.empty());
+  }
+}
+
+TEST(Placement, fused_heads_are_cut_one_by_one) {
+  // q of 4 heads, k and v of 2, each of 3 rows: the second of two ranks has heads 2 and 3 of q, and head 1 of k and v.
+  const Grid grid({.tensor = 2});
+  const PlacedTensor placed({{24, 5}, {{.axis = Axis::tensor, .dim = 0, .granule = 3, .fused = {12, 6, 6}}}}, grid);
+  const TensorPart second = placed.held_by(1);
+  EXPECT_EQ(second.local(), (Shape{12, 5}));
+  EXPECT_THAT(second.runs(),
+              ElementsAre(PartRun{{0, 30}, {30, 60}}, PartRun{{30, 45}, {75, 90}}, PartRun{{45, 60}, {105, 120}}));
+  // A plain cut of the same rows is one interval, and getting there crosses ranks.
+  const PlacedTensor plain({{24, 5}, {{.axis = Axis::tensor, .dim = 0}}}, grid);
+  EXPECT_THAT(plain.held_by(1).runs(), ElementsAre(PartRun{{0, 60}, {60, 120}}));
+  EXPECT_THAT(reshard(placed, plain, 1), ElementsAre(Transfer{0, 30, 0, 15}, Transfer{1, 30, 15, 15},
+                                                     Transfer{0, 45, 30, 15}, Transfer{1, 45, 45, 15}));
+}
+
+TEST(Placement, gate_and_up_of_experts_are_cut_along_two_axes) {
+  // 4 experts over 2 ranks, and gate and up of each over 2.
+  const Grid grid({.shard = 4, .expert = 2, .expert_tensor = 2});
+  const Placement placement{
+      {4, 6, 2}, {{.axis = Axis::expert, .dim = 0}, {.axis = Axis::expert_tensor, .dim = 1, .fused = {3, 3}}}};
+  const PlacedTensor placed(placement, grid);
+  EXPECT_EQ(placed.parts(), 4);
+  // Rank 3 has the last experts, and what is left of gate and up: rows 2 and 5, as 2 of 3 rows are the first rank's.
+  const TensorPart part = placed.held_by(3);
+  EXPECT_EQ(part.local(), (Shape{2, 2, 2}));
+  EXPECT_THAT(part.runs(), ElementsAre(PartRun{{0, 2}, {28, 30}}, PartRun{{2, 4}, {34, 36}}, PartRun{{4, 6}, {40, 42}},
+                                       PartRun{{6, 8}, {46, 48}}));
+}
+
+TEST(Placement, more_ranks_than_granules_leave_the_last_ones_nothing) {
+  const Grid grid({.tensor = 4});
+  const PlacedTensor placed({{7, 2}, {{.axis = Axis::tensor, .dim = 0, .granule = 3}}}, grid);  // 3, 3, 1
+  EXPECT_EQ(placed.held_by(2).local(), (Shape{1, 2}));
+  EXPECT_EQ(placed.held_by(3).local(), (Shape{0, 2}));
+  EXPECT_TRUE(placed.held_by(3).runs().empty());
+  EXPECT_TRUE(placed.held_by(3).boxes().empty());
+}
+
+TEST(Placement, shards_of_a_part_are_runs_of_the_global_tensor) {
+  // What a rank holds of a matrix cut along its columns, shared out by ZeRO over 3 ranks.
+  const Grid grid({.shard = 3, .tensor = 2});
+  const TensorPart part = PlacedTensor({{40, 6}, {{.axis = Axis::tensor, .dim = 1}}}, grid).held_by(1);
+  const Partition partition(part.local().numel(), 3);
+  std::vector<int64_t> elements;
+  for (int shard = 0; shard < 3; ++shard)
+    for (const int64_t element : expand_global(part.runs(intersect(partition.owned(shard), {0, part.local().numel()}))))
+      elements.push_back(element);
+  std::vector<int64_t> expected;
+  for (int64_t element = 0; element < 240; ++element)
+    if (element % 6 >= 3) expected.push_back(element);
+  EXPECT_EQ(elements, expected);
+}
+
+TEST(Placement, cuts_that_do_not_fit_are_refused) {
+  const Grid grid({.tensor = 2});
+  const auto place = [&](std::vector<Cut> cuts) { PlacedTensor({{8, 4}, std::move(cuts)}, grid); };
+  EXPECT_THROW(place({{.dim = 2}}), ShapeError);
+  EXPECT_THROW(place({{.dim = -1}}), ShapeError);
+  EXPECT_THROW(place({{.dim = 0, .granule = 0}}), ShapeError);
+  EXPECT_THROW(place({{.dim = 0, .fused = {4, 3}}}), ShapeError);
+  EXPECT_THROW(place({{.dim = 0}, {.axis = Axis::context, .dim = 0}}), ShapeError);
+  EXPECT_THROW(place({{.dim = 0}, {.dim = 1}}), ShapeError) << "two cuts along one axis";
+  EXPECT_THROW(place({{.dim = 0}, {.axis = Axis::expert, .dim = 1}}), ShapeError) << "axes of two grids";
+  const PlacedTensor placed({{8, 4}, {{.dim = 0}}}, grid), other({{4, 8}}, grid);
+  EXPECT_THROW(reshard(placed, other, 0), ShapeError);
+  EXPECT_THROW(placed.part(2), Error);
+  EXPECT_THROW(placed.part(0).runs({0, 17}), ShapeError);
+  EXPECT_THROW(rows_of({{{0, 3}}}, {8, 4}), ShapeError);
+  EXPECT_THROW(rows_of({{{0, 3}, {2, 5}}}, {8, 4}), ShapeError);
+}
+
+}  // namespace
+}  // namespace nought
