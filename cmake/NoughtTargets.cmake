@@ -38,6 +38,11 @@ endif()
 # What has no hot loop is compiled in two thirds of the time.
 set(NOUGHT_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
 
+# A folder's files are compiled several at a time, as one: reading the headers takes as long as all else. So two files of
+# a folder can not use one name for two things in an unnamed namespace. A file that can not be joined has the property
+# SKIP_UNITY_BUILD_INCLUSION.
+option(NOUGHT_UNITY "Compile several files of a folder as one" ON)
+
 # nought_library(NAME [COLD] [DEPENDS targets...] [SOURCES extra...] [EXCLUDE files...])
 # COLD: a folder without loops that anybody waits for.
 function(nought_library name)
@@ -53,6 +58,7 @@ function(nought_library name)
   if(ARG_COLD)
     target_compile_options(nought_${name} PRIVATE ${NOUGHT_COLD_OPTIONS})
   endif()
-  set_target_properties(nought_${name} PROPERTIES EXPORT_NAME ${name})
+  set_target_properties(nought_${name} PROPERTIES EXPORT_NAME ${name} UNITY_BUILD ${NOUGHT_UNITY}
+                        UNITY_BUILD_BATCH_SIZE 8)
   set_property(GLOBAL APPEND PROPERTY NOUGHT_LIBRARIES nought_${name})
 endfunction()

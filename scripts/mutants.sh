@@ -17,8 +17,8 @@
 #
 # Works in a copy of the tracked and new files (MUTANTS_DIR, by default build/mutants), never in the tree itself. The
 # copy is kept, so that a second run builds little. MUTANTS_JOBS: compilers at a time, by default one per core.
-# Exit code: 0 if all mistakes are caught; 1 if one survives; 2 if an edit does not apply or compile, or a test fails
-# without any mistake.
+# Exit code: 0 if all mistakes are caught; 1 if one survives; 2 if an edit does not apply or compile, a test fails
+# without any mistake, or a build is interrupted.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
@@ -121,7 +121,19 @@ update_copy() {
   if [[ ! -f $build/build.ninja ]]; then (cd "$copy" && cmake --preset release) >>"$log" 2>&1 || fail "see $log"; fi
 }
 
-build_targets() { cmake --build "$build" --parallel "$jobs" --target "$@" >>"$log" 2>&1; }
+# Fails if the targets do not compile. A build that something else has ended says nothing about the code: it ends the
+# script. Ninja takes an interruption for itself and leaves with an exit code like any other, so its words decide.
+not_compiled='interrupted by user|signal terminated program|unable to execute command|No space left on device|memory exhausted'
+build_targets() {
+  local output code=0
+  output=$(cmake --build "$build" --parallel "$jobs" --target "$@" 2>&1) || code=$?
+  printf '%s\n' "$output" >>"$log"
+  [[ $code -eq 0 ]] && return
+  if ((code > 128)) || grep -Eq "$not_compiled" <<<"$output"; then
+    fail "the build of $* was interrupted: see $log"
+  fi
+  return 1
+}
 
 # run_tests NAME: the tests that should catch the mistake; 3 if there are none of that name.
 run_tests() {
@@ -164,6 +176,8 @@ restore() {
   changed=''
 }
 trap restore EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 declare -A outcome seconds
 try() {

@@ -23,6 +23,14 @@ std::string message_of(const std::function<void()>& action) {
   return "(no error)";
 }
 
+TEST(Json, infinity_is_read_as_python_writes_it) {
+  const Json json = parse_json(R"({"a": Infinity, "b": [-Infinity,], "Infinity": "Infinity" /* Infinity */})", "f");
+  EXPECT_EQ(json["a"], kJsonInfinity);
+  EXPECT_EQ(json["b"][0], -kJsonInfinity);
+  EXPECT_EQ(json["Infinity"], "Infinity");
+  EXPECT_THROW(parse_json("[Infinite]", "f"), ConfigError);
+}
+
 TEST(Json, comments_and_trailing_commas_are_tolerated) {
   const Json json = parse_json(R"({
     // a line

@@ -70,6 +70,14 @@ TEST(Report, a_table_has_a_line_per_figure_and_json_has_all_numbers) {
   EXPECT_DOUBLE_EQ(json[0]["seconds"]["median"].get<double>(), 0.5);
 }
 
+TEST(Report, a_report_names_its_format_and_what_it_was_measured_on) {
+  const auto report = bench_report(2, 3, {{.name = "a", .work = 1, .unit = "B", .limit_name = "", .seconds = {{1}}}});
+  EXPECT_EQ(report["format"], "nought-bench-1");
+  EXPECT_EQ(report["ranks"], 2);
+  EXPECT_EQ(report["threads_per_rank"], 3);
+  EXPECT_EQ(report["figures"][0]["name"], "a");
+}
+
 TEST(Report, facts_are_columns_of_the_figures_that_have_them) {
   const Figure with{
       .name = "a", .work = 1, .unit = "B", .limit_name = "", .seconds = {{1}}, .facts = {{"extra", 2048, "B"}}};

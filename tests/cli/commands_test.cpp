@@ -77,6 +77,7 @@ TEST(Info, shows_build_and_machine) {
 
 TEST(Info, json_is_one_object_with_consistent_numbers) {
   const nlohmann::json info = nlohmann::json::parse(run_nought("info --json").out);
+  EXPECT_EQ(info.at("format"), "nought-info-1");
   EXPECT_EQ("nought " + info.at("version").get<std::string>() + "\n", run_nought("--version").out);
   EXPECT_GT(info.at("memory").at("available_bytes"), 0);
   EXPECT_GE(info.at("memory").at("total_bytes"), info.at("memory").at("available_bytes"));

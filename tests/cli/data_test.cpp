@@ -61,7 +61,9 @@ Ended run(const std::string& arguments) { return run_program(kProgram + " " + ar
 nlohmann::json evaluation(const std::string& arguments) {
   const Ended ended = run("eval " + arguments + " --json");
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  return nlohmann::json::parse(ended.out);
+  const nlohmann::json evaluation = nlohmann::json::parse(ended.out);
+  EXPECT_EQ(evaluation.at("format"), "nought-evaluation-1");
+  return evaluation;
 }
 
 TEST(Data, conversations_become_tokens_that_train_a_model_that_is_evaluated_and_answers) {

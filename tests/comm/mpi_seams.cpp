@@ -41,6 +41,9 @@ class SlowSums final : public Kernels {
   std::shared_ptr<Kernels> inner_ = make_cpu_kernels();
 };
 
+/// Nothing tells a rank that a peer has gone as far as it can, so the reader gives it time. A right program passes
+/// however slow the machine is; time decides only how surely a wrong one is caught.
+///
 /// The last rank adds slowly what the first has sent, and the first goes on with a broadcast that fills its window
 /// several times.
 void check_slow_reader(Communicator& group, const Context& context, SlowSums& kernels) {

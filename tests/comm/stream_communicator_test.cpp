@@ -1,4 +1,4 @@
-// What a StreamCommunicator adds to any transport: order, checks of arguments, counts, spans and failures that wait.
+// What a StreamCommunicator adds to any transport: order, checks of arguments, counts, events and failures that wait.
 #include "nought/comm/stream_communicator.h"
 
 #include "support/message_of.h"
@@ -123,11 +123,11 @@ TEST(StreamCommunicator, a_timeline_gets_collectives_and_waits) {
   f.group.all_gather(f.tensor(4), f.tensor(16)).wait();
   f.group.record(nullptr);
   f.group.barrier().wait();
-  const std::vector<Span> spans = timeline->take();
-  ASSERT_EQ(spans.size(), 1u);
-  EXPECT_EQ(spans[0].name, "all_gather");
-  EXPECT_EQ(spans[0].kind, SpanKind::collective);
-  EXPECT_EQ(spans[0].bytes, 64);
+  const std::vector<TraceEvent> events = timeline->take();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].name, "all_gather");
+  EXPECT_EQ(events[0].kind, TraceEventKind::collective);
+  EXPECT_EQ(events[0].bytes, 64);
 }
 
 TEST(StreamCommunicator, a_subgroup_of_one_needs_no_transport) {

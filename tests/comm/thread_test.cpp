@@ -1,7 +1,7 @@
 #include "nought/comm/thread.h"
 
 #include <atomic>
-#include <thread>
+#include <future>
 
 #include "support/communicator_checks.h"
 #include <gmock/gmock.h>
@@ -75,16 +75,16 @@ TEST(Thread, a_rank_that_ended_is_not_waited_for) {
 }
 
 TEST(Thread, a_timeout_names_the_collective) {
-  std::atomic<bool> timed_out = false;
-  const auto body = [&](Communicator& group, const Context& context) {
+  std::promise<void> timed_out;
+  const auto body = [&, heard = timed_out.get_future().share()](Communicator& group, const Context& context) {
     if (group.rank() == 1) {
-      while (!timed_out) std::this_thread::sleep_for(milliseconds(1));
+      heard.wait_for(std::chrono::seconds(20));  // without the limit rank 0 hears of the end of this rank instead
       return;
     }
     group.set_timeout(milliseconds(50));
     const Event event = group.all_gather(context.zeros({1 << 20}, DType::f32), context.zeros({2 << 20}, DType::f32));
     const std::string message = message_of([&] { event.wait(); });
-    timed_out = true;
+    timed_out.set_value();
     EXPECT_THAT(message, HasSubstr("all_gather of 8.00 MiB f32 in group of 2 timed out after 0.05s on rank 0"));
   };
   run_ranks(2, body);

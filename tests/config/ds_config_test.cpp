@@ -1,5 +1,6 @@
 #include "nought/config/ds_config.h"
 
+#include <limits>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -59,6 +60,7 @@ std::vector<Json> defaults_of(const KeyRule& rule) {
 /// Beside optimizer.params and scheduler.params a type has to stand.
 std::string with_type(Json json) {
   if (json.contains("optimizer")) json["optimizer"]["type"] = "AdamW";
+  if (json.contains("scheduler")) json["scheduler"]["type"] = "WarmupLR";
   return json.dump();
 }
 
@@ -97,9 +99,9 @@ TEST(DsConfig, a_value_that_is_not_the_default_is_warned_about_or_refused_by_nam
 }
 
 TEST(DsConfig, a_refusal_names_place_value_reason_and_what_is_accepted) {
-  EXPECT_EQ(error_of(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})"),
-            "ds.json: zero_optimization.offload_param.device = \"cpu\" is not supported: offloading is not available; "
-            "use device \"none\"; only \"none\" | null is accepted");
+  EXPECT_EQ(error_of(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}}})"),
+            "ds.json: zero_optimization.offload_param.device = \"nvme\" is not supported: offloading to files is not "
+            "available; use device \"none\" or \"cpu\"; only \"none\" | null | \"auto\" is accepted");
   EXPECT_THAT(error_of(R"({"zero_optimization": {"zero_quantized_weights": true}})"), HasSubstr("ZeRO++"));
 }
 
@@ -107,6 +109,65 @@ TEST(DsConfig, a_key_without_effect_is_a_warning_with_its_reason) {
   EXPECT_THAT(read(R"({"zero_optimization": {"sub_group_size": 2e8}})").warnings,
               ElementsAre("ds.json: zero_optimization.sub_group_size = 200000000.0 has no effect: the update runs over "
                           "one Unit's shard after the other"));
+}
+
+TEST(DsConfig, offloading_to_the_host_is_accepted_where_the_device_is_the_host) {
+  const std::vector<std::string> warnings =
+      read(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "pin_memory": true},
+               "offload_optimizer": {"device": "cpu", "buffer_count": 8}}})")
+          .warnings;
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("offload_optimizer.device = \"cpu\" has no effect: parameters and states "
+                                              "already live in host memory: no copy is made"),
+                                    HasSubstr("offload_param.device = \"cpu\" has no effect")));
+  EXPECT_THAT(read(R"({"zero_optimization": {"cpu_offload": true}})").warnings, ElementsAre(HasSubstr("no copy")));
+}
+
+TEST(DsConfig, keys_that_people_write_for_people_are_notes) {
+  EXPECT_THAT(
+      read(R"({"_comment": "zero 3", "comment": 1, "//": "x", "zero_optimization": {"_why": {"stage": 9}}})").warnings,
+      IsEmpty());
+  EXPECT_THAT(error_of(R"({"commment": 1})"), HasSubstr("commment: unknown key"));
+}
+
+TEST(DsConfig, one_run_tells_everything_that_is_wrong) {
+  EXPECT_EQ(
+      error_of(R"({"zero_optimization": {"stge": 2, "zero_quantized_weights": true}, "seeed": 1})"),
+      "ds.json: seeed: unknown key (did you mean \"seed\"?); ds.json: zero_optimization.stge: unknown key (did "
+      "you mean \"stage\"?); ds.json: zero_optimization.zero_quantized_weights = true is not supported: quantized "
+      "and hierarchical collectives (ZeRO++) are not available; only false is accepted");
+}
+
+TEST(DsConfig, old_and_unprefixed_names_are_read) {
+  EXPECT_TRUE(read(R"({"bfloat16": {"enabled": true}})").config.bf16.enabled.value);
+  EXPECT_THAT(error_of(R"({"bfloat16": {"enabled": true}, "bf16": {"enabled": true}})"), HasSubstr("same section"));
+  EXPECT_THAT(read(R"({"zero_optimization": {"gather_16bit_weights_on_model_save": true, "max_live_parameters": 1e9,
+                       "max_reuse_distance": 1e9, "prefetch_bucket_size": 5e7, "param_persistence_threshold": 1e5,
+                       "model_persistence_threshold": 9223372036854775807, "cpu_offload_param": false}})")
+                  .warnings,
+              IsEmpty());
+}
+
+TEST(DsConfig, auto_and_infinity_are_read_where_trainer_and_accelerate_write_them) {
+  const Result result = read(R"({"steps_per_print": Infinity, "fp16": {"loss_scale": "auto"},
+                                 "zero_optimization": {"allgather_bucket_size": "auto", "sub_group_size": "auto",
+                                                       "offload_param": {"device": "auto"}}})");
+  EXPECT_THAT(result.warnings, IsEmpty());
+  EXPECT_EQ(result.config.steps_per_print.value, std::numeric_limits<int64_t>::max());
+  EXPECT_TRUE(result.config.fp16.loss_scale.automatic());
+  EXPECT_TRUE(result.config.zero_optimization.allgather_bucket_size.automatic());
+}
+
+TEST(DsConfig, what_is_off_is_never_refused) {
+  EXPECT_THAT(read(R"({"eigenvalue": {"enabled": false, "max_iter": 7}, "hybrid_engine": {"enabled": false},
+                       "compile": {"enabled": false, "backend": "inductor"}, "disable_allgather": false,
+                       "quantize_training": {"enabled": false}, "sparse_attention": null, "autotuning":
+                       {"enabled": false, "results_dir": "x"}, "tensor_parallel": {"autotp_size": 1},
+                       "activation_checkpointing": {"partition_activations": false}})")
+                  .warnings,
+              IsEmpty());
+  EXPECT_THAT(error_of(R"({"sparse_attention": {"mode": "fixed"}})"), HasSubstr("attention is dense"));
+  EXPECT_THAT(read(R"({"activation_checkpointing": {"partition_activations": true}})").warnings,
+              ElementsAre(HasSubstr("of which there is one")));
 }
 
 TEST(DsConfig, unknown_keys_are_errors_with_the_nearest_name_at_every_level) {

@@ -1,10 +1,12 @@
-#include "resolve_testing.h"
+#include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace nought {
 namespace {
 
+using test::error_of;
+using test::plan_of;
 using testing::HasSubstr;
 
 TEST(Resolve, deepspeed_optimizers_become_methods_with_their_parameters) {

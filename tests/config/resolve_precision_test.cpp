@@ -1,4 +1,4 @@
-#include "resolve_testing.h"
+#include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,10 @@
 namespace nought {
 namespace {
 
+using test::error_of;
+using test::plan_of;
+using test::reason_of;
+using test::value_of;
 using testing::Contains;
 using testing::HasSubstr;
 
@@ -17,9 +21,10 @@ TEST(Resolve, fp16_has_deepspeeds_loss_scale_and_excludes_bf16) {
   const RunPlan other = plan_of(
       R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 8, "loss_scale_window": 50,
           "hysteresis": 1, "consecutive_hysteresis": true, "min_loss_scale": 0.5}}})");
-  EXPECT_EQ(other.loss_scale,
-            (LossScaleOptions{
-                .initial_power = 8, .window = 50, .hysteresis = 1, .consecutive_hysteresis = true, .min_scale = 0.5}));
+  EXPECT_EQ(
+      other.loss_scale,
+      (LossScaleOptions{
+          .initial_power = 8, .scale_window = 50, .hysteresis = 1, .consecutive_hysteresis = true, .min_scale = 0.5}));
   EXPECT_EQ(plan_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 128}}})").loss_scale->static_scale, 128);
   EXPECT_EQ(plan_of(R"({"deepspeed": {"fp16": {"enabled": false, "loss_scale": 128}}})").loss_scale, std::nullopt);
   EXPECT_THAT(error_of(R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale_window": 0}}})"),

@@ -1,10 +1,13 @@
-#include "resolve_testing.h"
+#include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace nought {
 namespace {
 
+using test::error_of;
+using test::plan_of;
+using test::value_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

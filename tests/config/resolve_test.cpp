@@ -1,26 +1,23 @@
-#include "resolve_testing.h"
+#include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace nought {
 namespace {
 
+using test::adam_of;
+using test::error_of;
+using test::kExampleRun;
+using test::plan_of;
+using test::reason_of;
+using test::value_of;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kIssueExample = R"({
-  "model": {"model_type": "llama", "vocab_size": 256, "hidden_size": 256, "intermediate_size": 704,
-            "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 512},
-  "data": {"files": ["/usr/include/c++/**"], "tokenizer": "bytes", "seq_length": 256},
-  "training": {"max_steps": 30, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
-               "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 5, "bf16": true, "seed": 1,
-               "logging_steps": 1, "save_steps": 10, "output_dir": "out"},
-  "deepspeed": {"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 2}}})";
-
 TEST(Resolve, the_example_run_becomes_plain_numbers_with_their_reasons) {
-  const RunPlan plan = plan_of(kIssueExample, 2);
+  const RunPlan plan = plan_of(kExampleRun, 2);
   require_trainable(plan);
   EXPECT_EQ(plan.model_config["hidden_size"], 256);
   EXPECT_EQ(plan.model_dir, "");
@@ -171,7 +168,7 @@ TEST(Resolve, adam_decays_through_the_gradient_only_when_adam_w_mode_is_off) {
 }
 
 TEST(Resolve, an_override_is_named_as_the_reason) {
-  const RunPlan plan = plan_of(kIssueExample, 1, {"training.max_steps=5", "deepspeed.zero_optimization.stage=3"});
+  const RunPlan plan = plan_of(kExampleRun, 1, {"training.max_steps=5", "deepspeed.zero_optimization.stage=3"});
   EXPECT_EQ(plan.max_steps, 5);
   EXPECT_EQ(plan.zero_stage, 3);
   EXPECT_TRUE(plan.overlap_comm);

@@ -4,12 +4,14 @@
 #include <fstream>
 #include <functional>
 
+#include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace nought {
 namespace {
 
+using test::kExampleRun;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -44,22 +46,13 @@ std::string error_of(const char* text, const std::vector<std::string>& overrides
   return message_of([&] { make_run_config(parse_json(text, "RUN.json"), "RUN.json", overrides); });
 }
 
-constexpr const char* kIssueExample = R"({
-  "model": {"model_type": "llama", "vocab_size": 256, "hidden_size": 256, "intermediate_size": 704,
-            "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 512},
-  "data": {"files": ["/usr/include/c++/**"], "tokenizer": "bytes", "seq_length": 256},
-  "training": {"max_steps": 30, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2,
-               "learning_rate": 1e-3, "lr_scheduler_type": "cosine", "warmup_steps": 5, "bf16": true, "seed": 1,
-               "logging_steps": 1, "save_steps": 10, "output_dir": "out"},
-  "deepspeed": {"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 2}}})";
-
 TEST_F(RunConfigFiles, a_run_file_is_read_and_writes_back_what_it_holds) {
-  const RunConfig config = load_run_config(write("RUN.json", kIssueExample), {});
+  const RunConfig config = load_run_config(write("RUN.json", kExampleRun), {});
   EXPECT_EQ(config.training.max_steps.value, 30);
   EXPECT_EQ(config.training.lr_scheduler_type.value, ScheduleType::cosine);
   EXPECT_FALSE(config.training.weight_decay.given);
   EXPECT_EQ(config.model["hidden_size"], 256);
-  EXPECT_EQ(to_json(config), parse_json(kIssueExample, "RUN.json"));
+  EXPECT_EQ(to_json(config), parse_json(kExampleRun, "RUN.json"));
 }
 
 TEST_F(RunConfigFiles, deepspeed_may_be_a_path_whose_name_stands_in_messages) {

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 std::vector<std::string> pieces_of(const std::vector<std::unique_ptr<PreTokenizer>>& steps, const std::string& text,
                                    bool at_start = true) {
-  Pieces pieces;
+  TextPieces pieces;
   pieces.views = {text};
   for (const auto& step : steps) step->apply(pieces, at_start);
   return {pieces.views.begin(), pieces.views.end()};

@@ -55,6 +55,19 @@ TEST(TokenFile, without_masked_tokens_needs_no_mask) {
               HasSubstr("the token 10 is not in [0, 10)"));
 }
 
+TEST(TokenFile, a_newer_version_is_refused_before_the_rest_of_its_header_is_read) {
+  const TempFolder folder;
+  TokenFileHeader header;
+  EXPECT_EQ(header.version, 1u);
+  header.version = 2;
+  header.token_bytes = 3;  // which version 1 does not know
+  const auto file = folder.write("a.tokens", {reinterpret_cast<const char*>(&header), sizeof header});
+  EXPECT_EQ(message_of<IoError>([&] { TokenFile{file}; }),
+            fmt::format("{}: its format is nought-token-file-2, this program reads up to nought-token-file-1: use the "
+                        "version of nought that wrote it, or a newer one",
+                        file.string()));
+}
+
 TEST(TokenFile, damage_is_an_error_and_never_a_crash) {
   TempFolder folder;
   TokenFileWriter writer(300, 7);

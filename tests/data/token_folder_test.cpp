@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 
 namespace nought {
 namespace {
@@ -49,6 +50,25 @@ TEST(TokenFolder, stands_for_its_files_once_it_is_complete) {
               ElementsAre(folder / "made/00000.tokens", folder / "made/00001.tokens", folder / "text.txt"));
   write_token_index(folder / "made", index_of(false));
   EXPECT_THAT(message_of<ConfigError>([&] { expand_data_files(patterns); }), HasSubstr("made: is not complete"));
+}
+
+TEST(TokenFolder, an_index_without_a_format_is_of_the_first_version) {
+  const TempFolder folder;
+  write_token_index(folder.path(), index_of(true));
+  Json json = read_json_file((folder / "index.json").string());
+  EXPECT_EQ(json.at("format"), "nought-token-folder-1");
+  json.erase("format");
+  folder.write("index.json", json.dump());
+  EXPECT_TRUE(read_token_index(folder.path())->complete);
+}
+
+TEST(TokenFolder, an_index_of_a_newer_version_is_refused_before_its_members_are_read) {
+  const TempFolder folder;
+  folder.write("index.json", "{\"format\": \"nought-token-folder-2\", \"a_new_member\": 1}");
+  EXPECT_EQ(message_of<IoError>([&] { read_token_index(folder.path()); }),
+            fmt::format("{}: its format is nought-token-folder-2, this program reads up to nought-token-folder-1: use "
+                        "the version of nought that wrote it, or a newer one",
+                        (folder / "index.json").string()));
 }
 
 TEST(TokenFolder, a_damaged_index_is_named) {

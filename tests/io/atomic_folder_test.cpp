@@ -1,5 +1,8 @@
 #include "nought/io/atomic_folder.h"
 
+#include <cerrno>
+
+#include "support/recorded_calls.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +15,10 @@ namespace {
 namespace fs = std::filesystem;
 using test::message_of;
 using test::names_in;
+using test::RecordedCall;
+using test::RecordedCalls;
 using test::TempFolder;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -37,6 +43,52 @@ TEST(AtomicFolder, replaces_one_of_the_same_name_and_begins_empty_after_an_inter
   publish_folder(folder / "a");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
   EXPECT_THAT(names_in(folder / "a"), ElementsAre("new"));
+}
+
+/// A folder "a" with the file "old", and a partial one with the file "new" beside it.
+void begin_replacing(const TempFolder& folder) {
+  folder.write("a/old", "1");
+  begin_folder(folder / "a");
+  folder.write("a.partial/new", "2");
+}
+
+std::vector<RecordedCall> calls_of_publishing(const TempFolder& folder, const std::string& failing = "",
+                                              int error = 0) {
+  begin_replacing(folder);
+  RecordedCalls recorded;
+  if (error != 0) recorded.fail_next(failing, error);
+  publish_folder(folder / "a");
+  return recorded.calls();
+}
+
+TEST(AtomicFolder, one_of_the_same_name_changes_places_with_it_in_one_step) {
+  const TempFolder folder;
+  EXPECT_THAT(calls_of_publishing(folder),
+              ElementsAre(RecordedCall{"fsync", folder / "a.partial"}, RecordedCall{"exchange", folder / "a"},
+                          RecordedCall{"fsync", folder.path()}))
+      << "its name is never without a folder";
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+  EXPECT_THAT(names_in(folder / "a"), ElementsAre("new"));
+}
+
+TEST(AtomicFolder, without_an_exchange_the_old_one_steps_aside) {
+  for (const int error : {EINVAL, ENOSYS, EOPNOTSUPP}) {
+    const TempFolder folder;
+    EXPECT_THAT(calls_of_publishing(folder, "exchange", error),
+                ElementsAre(RecordedCall{"fsync", folder / "a.partial"}, RecordedCall{"exchange", folder / "a"},
+                            RecordedCall{"rename", folder / "a.old"}, RecordedCall{"rename", folder / "a"},
+                            RecordedCall{"fsync", folder.path()}));
+    EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
+    EXPECT_THAT(names_in(folder / "a"), ElementsAre("new"));
+  }
+}
+
+TEST(AtomicFolder, an_exchange_that_fails_leaves_the_old_one) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<IoError>([&] { calls_of_publishing(folder, "exchange", EIO); }),
+              AllOf(HasSubstr((folder / "a").string()), HasSubstr("Input/output error")));
+  EXPECT_THAT(names_in(folder / "a"), ElementsAre("old"));
+  EXPECT_THAT(names_in(folder / "a.partial"), ElementsAre("new"));
 }
 
 TEST(AtomicFolder, what_cannot_be_written_is_named) {

@@ -1,7 +1,6 @@
 #include "nought/io/safetensors_writer.h"
 
-#include <numeric>
-
+#include "support/counting.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,17 +8,12 @@
 namespace nought {
 namespace {
 
+using test::counting;
 using test::message_of;
 using test::names_in;
 using test::read_bytes;
 using test::TempFolder;
 using testing::HasSubstr;
-
-Tensor counting(Memory& memory, int64_t begin, int64_t end) {
-  std::vector<float> values(static_cast<size_t>(end - begin));
-  std::iota(values.begin(), values.end(), static_cast<float>(begin));
-  return Tensor::of<float>(memory, {end - begin}, values);
-}
 
 TEST(SafetensorsWriter, intervals_in_any_order_make_the_same_file) {
   TempFolder folder;

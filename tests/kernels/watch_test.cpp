@@ -79,10 +79,10 @@ TEST_F(AroundKernels, operations_are_on_the_timeline_with_what_they_cost) {
   timeline->start();
   kernels->run(product, stream);
   kernels->run(Fill{.x = c, .value = 1}, stream);
-  const std::vector<Span> spans = timeline->take();
+  const std::vector<TraceEvent> spans = timeline->take();
   ASSERT_EQ(spans.size(), 2u);
   EXPECT_EQ(spans[0].name, "MatMul 3 x 7 x 5, b'");
-  EXPECT_EQ(spans[0].kind, SpanKind::operation);
+  EXPECT_EQ(spans[0].kind, TraceEventKind::operation);
   EXPECT_EQ(spans[0].flops, work_of(product).flops);
   EXPECT_EQ(spans[0].bytes, static_cast<int64_t>(work_of(product).bytes));
   EXPECT_EQ(spans[0].arguments, "a f32[3, 5], b f32[7, 5], c f32[3, 7], transpose_b");

@@ -268,7 +268,7 @@ TEST(ModelConfig, experts_and_latent_attention_reach_their_fields) {
 TEST(ModelConfig, windows_follow_the_rules_of_their_family) {
   const auto windows = [](const std::string& family, json changes) {
     changes["num_hidden_layers"] = 4;
-    return read(family, changes).windows;
+    return read(family, changes).sliding_windows;
   };
   EXPECT_THAT(windows("mistral", json::object()), ElementsAre(4096, 4096, 4096, 4096));
   EXPECT_THAT(windows("mistral", {{"sliding_window", nullptr}}), ElementsAre(0, 0, 0, 0));

@@ -1,7 +1,6 @@
 #include "nought/models/hf_folder_writer.h"
 
-#include <numeric>
-
+#include "support/counting.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,16 +10,11 @@
 namespace nought {
 namespace {
 
+using test::counting;
 using test::names_in;
 using test::read_bytes;
 using test::TempFolder;
 using testing::HasSubstr;
-
-Tensor counting(Memory& memory, int64_t begin, int64_t end) {
-  std::vector<float> values(static_cast<size_t>(end - begin));
-  std::iota(values.begin(), values.end(), static_cast<float>(begin));
-  return Tensor::of<float>(memory, {end - begin}, values);
-}
 
 TEST(HfFolderWriter, a_folder_is_sharded_by_size_and_replaces_an_earlier_save) {
   TempFolder folder;

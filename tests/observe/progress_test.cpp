@@ -79,8 +79,9 @@ TEST(Progress, shows_what_is_asked_for_below_the_step) {
   report.memory = PhaseMemory{.forward = 2048, .backward = 1024, .update = 512};
   report.experts.chosen = {{3, 1}};
   report.experts.dropped = 1;
-  const Span::Clock::time_point begin{};
-  report.collectives = {{SpanKind::collective, "all_gather", begin, begin + std::chrono::milliseconds(1), 1 << 20}};
+  const TraceEvent::Clock::time_point begin{};
+  report.collectives = {
+      {TraceEventKind::collective, "all_gather", begin, begin + std::chrono::milliseconds(1), 1 << 20}};
   const std::string text = said([&](ProgressPrinter& printer) {
     printer.on_start(summary_of());
     printer.on_step(report);

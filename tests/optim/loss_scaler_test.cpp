@@ -30,17 +30,17 @@ TEST(LossScaler, a_static_scale_never_changes) {
 }
 
 TEST(LossScaler, hysteresis_forgives_the_first_overflow_and_is_used_up) {
-  LossScaler scaler({.initial_power = 8, .window = 100, .hysteresis = 2});
+  LossScaler scaler({.initial_power = 8, .scale_window = 100, .hysteresis = 2});
   EXPECT_EQ(scales_of(scaler, {true, true, true, false, true}), (std::vector<double>{256, 128, 64, 64, 32}));
 }
 
 TEST(LossScaler, consecutive_hysteresis_forgives_again_after_a_good_step) {
-  LossScaler scaler({.initial_power = 8, .window = 100, .hysteresis = 2, .consecutive_hysteresis = true});
+  LossScaler scaler({.initial_power = 8, .scale_window = 100, .hysteresis = 2, .consecutive_hysteresis = true});
   EXPECT_EQ(scales_of(scaler, {true, false, true, true}), (std::vector<double>{256, 256, 256, 128}));
 }
 
 TEST(LossScaler, a_window_of_good_steps_doubles_the_scale_and_restores_the_hysteresis) {
-  LossScaler scaler({.initial_power = 4, .window = 3, .hysteresis = 2});
+  LossScaler scaler({.initial_power = 4, .scale_window = 3, .hysteresis = 2});
   // The count runs from the step before the first, as DeepSpeed's does.
   EXPECT_EQ(scales_of(scaler, {false, false, false, false}), (std::vector<double>{16, 16, 32, 32}));
   EXPECT_EQ(scales_of(scaler, {true, true, false, false, false}), (std::vector<double>{32, 16, 16, 16, 32}));
@@ -49,7 +49,7 @@ TEST(LossScaler, a_window_of_good_steps_doubles_the_scale_and_restores_the_hyste
 
 // DeepSpeed's last_overflow_iter moves with every overflow, also with one that leaves the scale as it is.
 TEST(LossScaler, an_overflow_that_hysteresis_forgives_begins_the_window_anew) {
-  LossScaler scaler({.initial_power = 4, .window = 4, .hysteresis = 2});
+  LossScaler scaler({.initial_power = 4, .scale_window = 4, .hysteresis = 2});
   EXPECT_EQ(scales_of(scaler, {false, true, false, false, false, false}),
             (std::vector<double>{16, 16, 16, 16, 16, 32}));
 }
@@ -62,7 +62,7 @@ TEST(LossScaler, an_overflow_at_the_smallest_scale_is_an_error) {
 }
 
 TEST(LossScaler, a_restored_scaler_goes_on_as_if_it_had_never_stopped) {
-  const LossScaleOptions options{.initial_power = 6, .window = 4, .hysteresis = 2};
+  const LossScaleOptions options{.initial_power = 6, .scale_window = 4, .hysteresis = 2};
   const std::vector<bool> before{false, true, false, false, true},
       after{false, false, true, false, false, false, false};
   LossScaler whole(options);

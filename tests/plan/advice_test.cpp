@@ -40,7 +40,7 @@ TEST(Advice, what_is_proposed_fits_and_keeps_the_batch) {
 
 TEST(Advice, the_least_intrusive_change_comes_first) {
   const Layout layout = on(4);
-  const int64_t at_stage_1 = predict(small_model(), layout.at_stage(1)).memory.peak_total;
+  const int64_t at_stage_1 = predict(small_model(), layout.at_zero_stage(1)).memory.peak_total;
   const std::vector<Advice> all = changes_that_fit(small_model(), layout, at_stage_1);
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(all.front().change, "zero_optimization.stage 1");
@@ -50,7 +50,7 @@ TEST(Advice, one_rank_has_nothing_to_shard) {
   const Layout layout = on(1);
   const int64_t budget = predict(small_model(), layout).memory.peak_total - 1;
   for (const Advice& each : changes_that_fit(small_model(), layout, budget)) {
-    EXPECT_EQ(each.prediction.layout.stage, 0);
+    EXPECT_EQ(each.prediction.layout.zero_stage, 0);
     EXPECT_THAT(each.change, ::testing::Not(HasSubstr("stage")));
   }
 }

@@ -78,7 +78,7 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
     Decoder decoder(config, layout.recompute, layout.fp8);
     apply(layout.freezing, decoder);
     ShardedModel::Options options = layout.sharding;
-    options.policy = Policy::stage(layout.stage);
+    options.policy = Policy::stage(layout.zero_stage);
     ShardedModel model(context, ranks, decoder, options);
     Engine engine(model);
     Traffic before;
@@ -179,7 +179,7 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
   std::array<int, kNumCategories> checked{};
   for (const Combination& each : all) {
     const Layout layout{.ranks = each.ranks,
-                        .stage = each.stage,
+                        .zero_stage = each.stage,
                         .micro_batch = 2,
                         .seq_length = 128,
                         .accumulation = each.accumulation,
@@ -219,7 +219,7 @@ TEST(Agreement, holds_with_frozen_parameters) {
         RecomputeOptions recompute = std::array{Recompute::none, Recompute::selective, Recompute::full}[i % 3];
         if (i % 6 == 5) recompute.checkpoints = 2, recompute.contiguous = true;
         const Layout layout{.ranks = 2 + i % 2,
-                            .stage = stage,
+                            .zero_stage = stage,
                             .micro_batch = 2,
                             .seq_length = 128,
                             .accumulation = 1 + i % 2,
@@ -252,7 +252,7 @@ TEST(Agreement, holds_with_frozen_parameters) {
 TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validations) {
   for (const int stage : {0, 2, 3}) {
     const Layout layout{.ranks = 2,
-                        .stage = stage,
+                        .zero_stage = stage,
                         .micro_batch = 2,
                         .seq_length = 128,
                         .recompute = stage == 2 ? Recompute::full : Recompute::none,

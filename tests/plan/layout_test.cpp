@@ -14,7 +14,7 @@ TEST(Layout, takes_every_number_of_the_plan) {
   plan.eval_micro_batch = 9;
   Layout layout = layout_of(plan);
   EXPECT_EQ(layout.ranks, 4);
-  EXPECT_EQ(layout.stage, 3);
+  EXPECT_EQ(layout.zero_stage, 3);
   EXPECT_EQ(layout.micro_batch, 5);
   EXPECT_EQ(layout.seq_length, 6);
   EXPECT_EQ(layout.accumulation, 7);

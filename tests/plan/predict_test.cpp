@@ -46,7 +46,7 @@ int64_t in(const std::array<int64_t, kNumCategories>& bytes, Category category) 
 TEST(Predict, model_states_of_7_5b_on_64_ranks_are_those_of_the_zero_paper) {
   const double paper[] = {120, 31.4, 16.6, 1.9};
   for (const Prediction& each : predict_stages(gpt_7_5b(), bf16_on(64, 1024))) {
-    const int stage = each.layout.stage;
+    const int stage = each.layout.zero_stage;
     const double scale = 7.5e9 / static_cast<double>(each.parameters);
     EXPECT_NEAR(scale, 1, 0.02);
     const int64_t states = in(each.steady, Category::parameters) + in(each.steady, Category::gradients) +
@@ -59,14 +59,15 @@ TEST(Predict, traffic_is_2_psi_and_at_stage_3_what_its_gathers_add) {
   for (const Prediction& each : predict_stages(gpt_7_5b(), bf16_on(64, 1024))) {
     const double psi = static_cast<double>(each.parameters), part = 63.0 / 64;
     const double sent = static_cast<double>(each.traffic.total_elements());
-    const double factor = each.layout.stage == 3 ? 3 : 2;
+    const double factor = each.layout.zero_stage == 3 ? 3 : 2;
     // At stage 3 the tied head gathers the embedding once more in each direction.
-    EXPECT_NEAR(sent / (psi * part), factor, each.layout.stage == 3 ? 0.08 : 0.01) << "stage " << each.layout.stage;
+    EXPECT_NEAR(sent / (psi * part), factor, each.layout.zero_stage == 3 ? 0.08 : 0.01)
+        << "stage " << each.layout.zero_stage;
   }
 }
 
 TEST(Predict, a_405b_model_on_1024_ranks_needs_no_memory_of_its_own) {
-  const Prediction prediction = predict(llama_405b(), bf16_on(1024, 8192).at_stage(3));
+  const Prediction prediction = predict(llama_405b(), bf16_on(1024, 8192).at_zero_stage(3));
   EXPECT_NEAR(static_cast<double>(prediction.parameters), 405.9e9, 0.1e9);
   const double states = 16.0 * static_cast<double>(prediction.parameters) / 1024;
   const int64_t steady = in(prediction.steady, Category::parameters) + in(prediction.steady, Category::gradients) +
@@ -77,7 +78,7 @@ TEST(Predict, a_405b_model_on_1024_ranks_needs_no_memory_of_its_own) {
 }
 
 TEST(Predict, micro_batches_beyond_the_third_add_what_the_third_did) {
-  Layout layout = bf16_on(8, 256).at_stage(3);
+  Layout layout = bf16_on(8, 256).at_zero_stage(3);
   const auto with = [&](int64_t accumulation) {
     layout.accumulation = accumulation;
     return predict(gpt_7_5b(), layout);

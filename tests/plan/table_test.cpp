@@ -17,7 +17,7 @@ TEST(Table, shows_all_stages_side_by_side_with_their_peaks) {
   const PlanReport plan = test::small_report();
   const std::string text = to_text(plan);
   for (const Prediction& each : plan.predictions) {
-    EXPECT_THAT(text, HasSubstr(fmt::format("stage {}", each.layout.stage)));
+    EXPECT_THAT(text, HasSubstr(fmt::format("stage {}", each.layout.zero_stage)));
     EXPECT_THAT(text, HasSubstr(format_bytes(each.memory.peak_total)));
   }
   for (const char* part : {"65536 tokens per step", "PaLM: 6 Psi + 12 L h s", "causal: 6 Psi + 6 L h s", "gpt2"})
@@ -37,6 +37,7 @@ TEST(Table, work_over_the_peak_is_the_least_time_of_a_step) {
 TEST(Table, json_holds_the_exact_numbers) {
   const PlanReport plan = test::small_report();
   const auto json = to_json(plan);
+  EXPECT_EQ(json["format"], "nought-plan-1");
   ASSERT_EQ(json["stages"].size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(json["stages"][i]["peak"]["total"], plan.predictions[i].memory.peak_total);

@@ -1,16 +1,9 @@
 #!/usr/bin/env bash
 # check-format.sh names the files that are not formatted, and --fix formats them, with and without a repository:
 # check_format_test.sh SCRIPT STYLE
-set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/scaffold.sh"
 script=$1
 style=$2
-house=$(mktemp -d)
-trap 'rm -rf "$house"' EXIT
-
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
 
 expect_formatted() { "$script" "$house" >/dev/null || fail "refused though it is formatted: $1"; }
 

@@ -1,14 +1,7 @@
 #!/usr/bin/env bash
 # check-includes.sh accepts a house in order and names each way to break it: check_includes_test.sh SCRIPT
-set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/scaffold.sh"
 script=$1
-house=$(mktemp -d)
-trap 'rm -rf "$house"' EXIT
-
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
 
 build_house() {
   rm -rf "$house/src"
@@ -18,14 +11,6 @@ build_house() {
   echo '#include "nought/kernels/cpu/cpu.h"' >"$house/src/nought/kernels/kernels.cpp"
   printf '#include "nought/base/error.h"\n#include "nought/kernels/ops.h"\n' >"$house/src/nought/kernels/cpu/cpu.h"
   echo '  #  include "nought/kernels/ops.h"' >"$house/src/nought/train/trainer.cpp"
-}
-
-# expect_violation TEXT: the script fails and prints exactly one violation, which holds TEXT.
-expect_violation() {
-  local output
-  if output=$("$script" "$house" 2>/dev/null); then fail "not caught: $1"; fi
-  [[ $output == *"$1"* ]] || fail "expected '$1', got '$output'"
-  [[ $(wc -l <<<"$output") -eq 1 ]] || fail "expected one line, got '$output'"
 }
 
 build_house
@@ -62,5 +47,34 @@ build_house
 mkdir "$house/docs"
 printf '| folder | its job |\n| --- | --- |\n| `base` | errors |\n| `train` | runs |\n' >"$house/docs/design.md"
 expect_violation 'its table lists "base train", NOUGHT_FOLDERS is "base kernels train"'
+
+# config reaches an enum of tensor/, but no tensor, neither directly nor through another folder.
+build_house_with_config() {
+  build_house
+  echo 'set(NOUGHT_FOLDERS base tensor kernels config train)' >"$house/src/nought/CMakeLists.txt"
+  mkdir -p "$house/src/nought/tensor" "$house/src/nought/config"
+  touch "$house/src/nought/tensor/dtype.h"
+  echo '#include "nought/tensor/dtype.h"' >"$house/src/nought/tensor/tensor.h"
+  echo '#include "nought/tensor/dtype.h"' >"$house/src/nought/config/plan.h"
+  printf '#include "nought/config/plan.h"\n#include "nought/tensor/dtype.h"\n' >"$house/src/nought/config/plan.cpp"
+}
+
+rm -r "$house/docs"
+build_house_with_config
+"$script" "$house" >/dev/null || fail "a plain header of tensor/ was refused"
+
+echo '#include "nought/tensor/tensor.h"' >>"$house/src/nought/config/plan.cpp"
+expect_violation 'src/nought/config/plan.cpp: includes "nought/tensor/tensor.h", but config knows no tensors'
+
+build_house_with_config
+echo '#include "nought/tensor/tensor.h"' >"$house/src/nought/kernels/ops.h"
+echo '#include "nought/kernels/ops.h"' >"$house/src/nought/base/options.h"
+expect_violation 'base includes "nought/kernels/ops.h", but kernels stands below base'
+mkdir "$house/src/nought/optim"
+mv "$house/src/nought/base/options.h" "$house/src/nought/optim/options.h"
+sed -i 's/kernels config/kernels optim config/' "$house/src/nought/CMakeLists.txt"
+"$script" "$house" >/dev/null || fail "a folder that config does not reach was refused"
+echo '#include "nought/optim/options.h"' >>"$house/src/nought/config/plan.cpp"
+expect_violation 'src/nought/config/plan.cpp: includes "nought/kernels/ops.h" through "nought/optim/options.h", but config knows no tensors'
 
 echo "every violation is caught"

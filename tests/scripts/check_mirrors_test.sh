@@ -1,14 +1,7 @@
 #!/usr/bin/env bash
 # check-mirrors.sh accepts a house whose tests are found and names each way to lose one: check_mirrors_test.sh SCRIPT
-set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/scaffold.sh"
 script=$1
-house=$(mktemp -d)
-trap 'rm -rf "$house"' EXIT
-
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
 
 build_house() {
   rm -rf "$house/src" "$house/tests"
@@ -16,14 +9,6 @@ build_house() {
   touch "$house"/src/nought/kernels/{sums.h,work.h,work.cpp,cpu/sums.cpp,cpu/simd-inl.h}
   touch "$house"/tests/kernels/{sums,work}_test.cpp
   printf '# A list.\n\nkernels/cpu/simd  kernels/sums_test.cpp  vectors\n' >"$house/tests/mirrors.txt"
-}
-
-# expect_violation TEXT: the script fails and prints exactly one violation, which holds TEXT.
-expect_violation() {
-  local output
-  if output=$("$script" "$house" 2>/dev/null); then fail "not caught: $1"; fi
-  [[ $output == *"$1"* ]] || fail "expected '$1', got '$output'"
-  [[ $(wc -l <<<"$output") -eq 1 ]] || fail "expected one line, got '$output'"
 }
 
 build_house

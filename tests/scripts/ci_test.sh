@@ -1,16 +1,9 @@
 #!/usr/bin/env bash
 # ci.sh runs every part, goes on after a failure, leaves out what needs a part that failed, and ends with CTest's summary:
 # ci_test.sh SCRIPT
-set -euo pipefail
-house=$(mktemp -d)
-trap 'rm -rf "$house"' EXIT
+source "$(dirname "${BASH_SOURCE[0]}")/scaffold.sh"
 mkdir "$house/scripts"
 cp "$1" "$house/scripts/ci.sh"
-
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
 
 # part_does SCRIPT COMMANDS: the stand-in for a part's script.
 part_does() {
@@ -36,14 +29,14 @@ done
 part_does test.sh 'printf "1/2 Test passed\n\n100%% tests passed, 0 tests failed out of 2\n\nTotal Test time (real) = 1 sec\n"'
 
 before='install-deps.sh dev|check-includes.sh |check-format.sh |build.sh release -DNOUGHT_WERROR=ON'
-expect_run 0 "$before|test.sh release|check-clang.sh src examples|test-on.sh haswell"
+expect_run 0 "$before|test.sh release|check-sanitizers.sh |check-clang.sh src examples|test-on.sh haswell"
 expect_shown '^install +[0-9]+ s  passed$'
 expect_shown '^clang +[0-9]+ s  passed$'
 [[ $(tail -n 3 "$house/out" | paste -sd '|') == '100% tests passed, 0 tests failed out of 2||Total Test time (real) = 1 sec' ]] ||
   fail "the summary of the tests is not at the end: $(<"$house/out")"
 
 part_does build.sh 'exit 3'
-expect_run 1 "$before|check-clang.sh src examples"
+expect_run 1 "$before|check-sanitizers.sh |check-clang.sh src examples"
 expect_shown '^build .*FAILED with exit code 3$'
 expect_shown '^tests .*not run, as build did not pass$'
 expect_shown '^haswell .*not run, as build did not pass$'
@@ -54,5 +47,8 @@ part_does test.sh 'printf "50%% tests passed, 1 tests failed out of 2\nThe follo
 expect_run 1 'test.sh release' tests
 expect_shown '^The following tests FAILED:$'
 expect_run 2 '' tsets
+
+limits=$(sed -n 's/^declare -A minutes=(\(.*\))$/\1/p' "$house/scripts/ci.sh" | grep -o '[0-9]*' | paste -sd +)
+[[ -n $limits && $((limits)) -lt 90 ]] || fail "the limits of all parts sum to $((limits)) minutes: a run has 90"
 
 echo "every part is run and reported"

@@ -1,16 +1,10 @@
 #!/usr/bin/env bash
 # WriteVersion.cmake names the commit, marks changes, and touches its file only when the text changes:
 # write_version_test.sh CMAKE SCRIPT
-set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/scaffold.sh"
 cmake=$1
 script=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-  echo "FAILED: $*" >&2
-  exit 1
-}
+work=$house
 
 write_version() {
   "$cmake" -D VERSION=1.2.3 -D SOURCE="$work/house" -D TEMPLATE="$work/version.in" -D OUTPUT="$work/version" -P "$script"

@@ -17,7 +17,7 @@ inline PlanReport small_report() {
                       .seq_length = 1024,
                       .accumulation = 2,
                       .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
-  return {config, predict_stages(config, layout), predict_recompute(config, layout.at_stage(2)), int64_t{4} << 30};
+  return {config, predict_stages(config, layout), predict_recompute(config, layout.at_zero_stage(2)), int64_t{4} << 30};
 }
 
 }  // namespace nought::test

@@ -1,6 +1,7 @@
 #include "support/recorded_calls.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -83,4 +84,14 @@ extern "C" int rename(const char* from, const char* to) noexcept {
     return -1;
   }
   return nought::test::next<int(const char*, const char*)>("rename")(from, to);
+}
+
+extern "C" int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
+  const char* name = flags == RENAME_EXCHANGE ? "exchange" : "renameat2";
+  if (const int error = nought::test::note({name, to}); error != 0) {
+    errno = error;
+    return -1;
+  }
+  return nought::test::next<int(int, const char*, int, const char*, unsigned)>("renameat2")(from_folder, from,
+                                                                                            to_folder, to, flags);
 }

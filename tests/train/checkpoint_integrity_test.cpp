@@ -90,6 +90,18 @@ TEST(CheckpointIntegrity, a_flush_that_fails_leaves_the_checkpoint_before_it) {
   EXPECT_EQ(Checkpoint(path, decoder).info().step, 3);
 }
 
+TEST(CheckpointIntegrity, a_manifest_of_a_newer_version_is_refused_before_its_members_are_read) {
+  const TempFolder folder;
+  folder.write("checkpoint-3/manifest.json", "{\"format\": \"nought-checkpoint-2\", \"steps\": [3]}");
+  const std::string message = fmt::format(
+      "{}: its format is nought-checkpoint-2, this program reads up to nought-checkpoint-1: use the version of nought "
+      "that wrote it, or a newer one",
+      (folder / "checkpoint-3/manifest.json").string());
+  Decoder decoder(tiny_llama());
+  EXPECT_EQ(message_of<IoError>([&] { read_checkpoint_info(folder / "checkpoint-3"); }), message);
+  EXPECT_EQ(message_of<IoError>([&] { Checkpoint(folder / "checkpoint-3", decoder); }), message);
+}
+
 /// Flips a bit in the middle of a tensor of a safetensors file; twice is not at all.
 void flip_bit_of(const fs::path& file, const TensorEntry& entry) {
   std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);

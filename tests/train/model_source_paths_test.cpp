@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/comm/thread.h"
 #include "nought/train/model_source.h"
 
 namespace nought {
@@ -41,6 +42,21 @@ TEST(ModelSource, a_folder_of_weights_a_checkpoint_and_the_output_of_a_run_are_m
 
   fs::copy(golden, folder / "out");
   EXPECT_EQ(ModelSource(folder / "out").folder(), folder / "out") << "exported weights come before checkpoints";
+}
+
+TEST(ModelSource, ranks_take_the_folder_that_the_first_one_finds) {
+  const TempFolder folder;
+  const fs::path last = save(folder / "out", 9);
+  run_ranks(3, [&](Communicator& ranks, const Context& context) {
+    // As if the run had removed this checkpoint, or saved another, before the other ranks looked.
+    const fs::path seen = ranks.rank() == 0 ? folder / "out" : folder / "nothing";
+    EXPECT_EQ(model_folder(seen, ranks, context), last);
+    RunPlan plan;
+    plan.model_dir = plan.data.tokenizer = seen.string();
+    const RunPlan same = with_model_folder(plan, ranks, context);
+    EXPECT_EQ(same.model_dir, last.string());
+    EXPECT_EQ(same.data.tokenizer, last.string());
+  });
 }
 
 TEST(ModelSource, anything_else_is_refused_with_what_was_expected) {

@@ -52,12 +52,12 @@ Profiled profile_of_a_step(int ranks, const RecomputeOptions& recompute, bool re
     engine.step(batches, targets, 1e-3, 1);
     model.settle();
     if (recorded) world.record(timeline), timeline->start();
-    const auto begin = Span::Clock::now();
+    const auto begin = TraceEvent::Clock::now();
     const StepResult step = engine.step(batches, targets, 1e-3, 1);
     if (world.rank() != 0) return;
     result.loss = step.loss, result.grad_norm = step.grad_norm;
-    result.profile.seconds = std::chrono::duration<double>(Span::Clock::now() - begin).count();
-    add_spans(timeline->take(), result.profile);
+    result.profile.seconds = std::chrono::duration<double>(TraceEvent::Clock::now() - begin).count();
+    add_events(timeline->take(), result.profile);
   });
   return result;
 }
@@ -150,29 +150,29 @@ TEST(Profile, changes_no_bits) {
 }
 
 TEST(Profile, an_operation_belongs_to_what_it_lies_in) {
-  const auto span = [](SpanKind kind, const std::string& name, int begin, int end, double flops = 0) {
-    const Span::Clock::time_point start{};
-    return Span{kind, name, start + std::chrono::seconds(begin), start + std::chrono::seconds(end), 0, flops};
+  const auto event = [](TraceEventKind kind, const std::string& name, int begin, int end, double flops = 0) {
+    const TraceEvent::Clock::time_point start{};
+    return TraceEvent{kind, name, start + std::chrono::seconds(begin), start + std::chrono::seconds(end), 0, flops};
   };
-  using enum SpanKind;
+  using enum TraceEventKind;
   // In the order in which they end, as a timeline has them.
-  const std::vector<Span> spans{span(operation, "Add", 0, 1),
-                                span(operation, "MatMul", 3, 5, 10),
-                                span(part, "inner", 3, 5),
-                                span(operation, "MatMul", 5, 6, 1),
-                                span(collective, "all_gather", 0, 7),
-                                span(part, "outer", 3, 6),
-                                span(unit, "block.0, forward", 2, 6),
-                                span(operation, "Scale", 6, 7),
-                                span(phase, "forward", 2, 7),
-                                span(operation, "MatMul", 7, 9, 20),
-                                span(wait, "wait", 9, 10),
-                                span(unit, "block.0, backward", 7, 10),
-                                span(phase, "backward", 7, 10),
-                                span(operation, "Adam", 10, 11),
-                                span(phase, "optimizer", 10, 12)};
+  const std::vector<TraceEvent> events{event(operation, "Add", 0, 1),
+                                       event(operation, "MatMul", 3, 5, 10),
+                                       event(part, "inner", 3, 5),
+                                       event(operation, "MatMul", 5, 6, 1),
+                                       event(collective, "all_gather", 0, 7),
+                                       event(part, "outer", 3, 6),
+                                       event(unit, "block.0, forward", 2, 6),
+                                       event(operation, "Scale", 6, 7),
+                                       event(phase, "forward", 2, 7),
+                                       event(operation, "MatMul", 7, 9, 20),
+                                       event(wait, "wait", 9, 10),
+                                       event(unit, "block.0, backward", 7, 10),
+                                       event(phase, "backward", 7, 10),
+                                       event(operation, "Adam", 10, 11),
+                                       event(phase, "optimizer", 10, 12)};
   StepProfile profile;
-  add_spans(spans, profile);
+  add_events(events, profile);
   EXPECT_EQ(profile.operations.at("MatMul").runs, 3);
   EXPECT_EQ(profile.operations.at("MatMul").seconds, 5);
   EXPECT_EQ(profile.model.forward.runs, 3) << "what lies before the pass does not belong to it";

@@ -37,7 +37,7 @@ nlohmann::json trace_of_a_step(const std::filesystem::path& file) {
     Engine engine(model);
     const Batch batch{context.zeros({1, 8}, DType::i32), context.zeros({1, 8}, DType::i32)};
     ranks.record(timeline);
-    const Span::Clock::time_point origin = Span::Clock::now();
+    const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
     timeline->start();
     engine.step(std::span(&batch, 1), 16, 1e-3, 1);
     model.settle();

@@ -137,5 +137,17 @@ TEST(Trainer, a_run_goes_on_after_its_last_checkpoint_or_not_at_all) {
   EXPECT_THAT(more.summary.start, HasSubstr("checkpoint-4"));
 }
 
+TEST(Trainer, ranks_continue_the_checkpoint_that_the_first_one_finds) {
+  const TempFolder folder;
+  const RunPlan plan = plan_in(folder);
+  told_by(plan);
+  run_ranks(2, [&](Communicator& world, const Context& context) {
+    RunPlan mine = plan;
+    if (world.rank() == 1) fs::create_directory(mine.output_dir = (folder / "of_rank_1").string());
+    Trainer trainer(mine, StartMode::resume, world, context, {});
+    EXPECT_EQ(trainer.steps_made(), 4);
+  });
+}
+
 }  // namespace
 }  // namespace nought

@@ -162,7 +162,7 @@ TEST(Wiring, the_loss_of_an_untrained_model_is_the_mean_over_the_targets_that_co
 RunPlan overflowing(const TempFolder& folder) {
   RunPlan plan = plan_for(folder);
   plan.dtype = plan.gradient_dtype = plan.wire_dtype = DType::f16;
-  plan.loss_scale = LossScaleOptions{.initial_power = 24, .window = 3, .hysteresis = 1};
+  plan.loss_scale = LossScaleOptions{.initial_power = 24, .scale_window = 3, .hysteresis = 1};
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = 3e-3, .warmup_steps = 3, .total_steps = 20};
   plan.max_steps = 18;
   plan.save_steps = 9;

@@ -41,7 +41,7 @@ TEST(Partition, pieces_of_all_ranks_are_every_parameter_once_and_in_order) {
       int64_t last = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         const Interval owned = partition.owned(rank);
-        for (const Piece& piece : pieces_in(*unit, 0, owned)) {
+        for (const ParameterPiece& piece : pieces_in(*unit, 0, owned)) {
           const Parameter& parameter = unit->parameters()[piece.parameter];
           EXPECT_EQ(piece.in_parameter.begin, reached[piece.parameter]) << parameter.name << " has a hole";
           EXPECT_EQ(piece.in_segment.begin, parameter.range.begin + piece.in_parameter.begin);
@@ -61,7 +61,7 @@ TEST(Partition, padding_and_empty_intervals_belong_to_no_parameter) {
   const Unit& second = *units[1];
   EXPECT_TRUE(pieces_in(second, 0, {second.numel(), second.numel() + 32}).empty());
   EXPECT_TRUE(pieces_in(second, 0, {10, 10}).empty());
-  const std::vector<Piece> border =
+  const std::vector<ParameterPiece> border =
       pieces_in(second, 0, {4, 6});  // the last of one parameter and the first of the next
   ASSERT_EQ(border.size(), 2u);
   EXPECT_EQ(border[0].in_parameter, (Interval{4, 5}));
@@ -81,7 +81,7 @@ TEST(Partition, every_segment_is_cut_by_itself) {
   units[2]->choose_trained([](const Parameter&) { return false; });
   EXPECT_EQ(segments_of(units, /*trainable=*/true), (std::vector<SegmentIndex>{{0, 1}, {1, 0}}));
   EXPECT_EQ(segments_of(units, /*trainable=*/false), (std::vector<SegmentIndex>{{0, 0}, {2, 0}}));
-  const std::vector<Piece> pieces = pieces_in(*units[0], 1, {2, 32});
+  const std::vector<ParameterPiece> pieces = pieces_in(*units[0], 1, {2, 32});
   ASSERT_EQ(pieces.size(), 1u);
   EXPECT_EQ(pieces[0].parameter, 1u);
   EXPECT_EQ(pieces[0].in_parameter, (Interval{2, 6}));

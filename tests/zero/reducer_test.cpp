@@ -45,6 +45,12 @@ struct Rank {
     reducer.begin_micro_batch(last);
     for (size_t unit = units.size(); unit-- > 0;) backward(unit, round, skip);
   }
+  /// One whose backward pass never meets this Unit.
+  void micro_batch_without(size_t left_out, bool last, int round) {
+    reducer.begin_micro_batch(last);
+    for (size_t unit = units.size(); unit-- > 0;)
+      if (unit != left_out) backward(unit, round);
+  }
   /// What owned(unit) must be when these rounds were added up; parameters of that name are zero.
   std::vector<float> expected(size_t unit, const std::vector<int>& rounds, const std::string& skip = "") const {
     const Partition partition(units[unit]->segments()[0].size, ranks.size());
@@ -118,6 +124,34 @@ TEST(Reducer, a_parameter_that_nobody_wrote_has_the_gradient_zero) {
     rank.micro_batch(true, 1, "second.weight");
     rank.reducer.settle();
     rank.expect_sums({1}, "second.weight");
+  });
+}
+
+TEST(Reducer, a_unit_that_a_step_leaves_out_has_the_gradient_zero) {
+  on_every_layout([](Rank& rank) {
+    rank.micro_batch(true, 0);  // leaves values where the next step must not find them
+    rank.reducer.finish_step();
+    rank.reducer.reset();
+    for (size_t left_out = 0; left_out < rank.units.size(); ++left_out) {
+      rank.micro_batch_without(left_out, true, 1);
+      rank.reducer.finish_step();
+      for (size_t unit = 0; unit < rank.units.size(); ++unit)
+        EXPECT_EQ(rank.reducer.owned({unit, 0}).to_vector<float>(),
+                  rank.expected(unit, unit == left_out ? std::vector<int>() : std::vector{1}))
+            << rank.units[unit]->name() << " without " << rank.units[left_out]->name();
+      rank.reducer.reset();
+    }
+  });
+}
+
+TEST(Reducer, a_unit_that_only_earlier_micro_batches_met_has_their_sum) {
+  on_every_layout([](Rank& rank) {
+    rank.micro_batch(false, 0);
+    rank.micro_batch_without(1, true, 1);
+    rank.reducer.finish_step();
+    EXPECT_EQ(rank.reducer.owned({0, 0}).to_vector<float>(), rank.expected(0, {0, 1}));
+    EXPECT_EQ(rank.reducer.owned({1, 0}).to_vector<float>(), rank.expected(1, {0}));
+    EXPECT_EQ(rank.reducer.owned({2, 0}).to_vector<float>(), rank.expected(2, {0, 1}));
   });
 }
 

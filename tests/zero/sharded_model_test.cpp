@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "support/message_of.h"
 #include "support/small_units.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -150,6 +151,25 @@ TEST(ShardedModel, without_training_nobody_wants_gradients) {
   EXPECT_FALSE(model.gradient(*units.units()[1], 0, 0));
   EXPECT_EQ(context.memory->ledger().current(Category::gradients), 0);
   EXPECT_EQ(context.memory->ledger().current(Category::optimizer), 0);
+}
+
+TEST(ShardedModel, without_training_what_needs_gradients_is_an_error) {
+  const auto self = make_self_communicator();
+  const Context context = Context::reference();
+  ThreeUnits units;
+  ShardedModel model(context, *self, units, {.training = false});
+  model.load(InitialState(1));
+  const auto expect_refused = [](const char* call, const std::function<void()>& body) {
+    EXPECT_EQ(test::message_of<Error>(body),
+              fmt::format("{} needs gradients and optimizer states, which a ShardedModel with training = false does "
+                          "not keep: make it with training = true",
+                          call));
+  };
+  expect_refused("finish_gradients()", [&] { model.finish_gradients(); });
+  expect_refused("gather_gradients()", [&] { model.gather_gradients(0); });
+  expect_refused("update()", [&] { model.update(1e-3, 1); });
+  expect_refused("discard_gradients()", [&] { model.discard_gradients(); });
+  expect_refused("optimizer()", [&] { model.optimizer(); });
 }
 
 TEST(ShardedModel, its_model_knows_the_ranks_while_it_lives) {

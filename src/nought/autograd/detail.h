@@ -5,9 +5,6 @@
 
 namespace nought::detail {
 
-/// Row statistics are kept in the type that sums run in.
-inline DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
 /// The tensor itself if nobody else holds it, otherwise a copy that may be overwritten.
 inline Tensor writable(const Context& context, Tensor tensor) {
   if (tensor.unique()) return tensor;

@@ -7,7 +7,6 @@
 
 namespace nought {
 
-using detail::statistics_dtype;
 using detail::with_features;
 using detail::writable;
 

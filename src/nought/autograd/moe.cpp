@@ -9,8 +9,6 @@
 
 namespace nought {
 
-using detail::statistics_dtype;
-
 void RouterLog::finish(const Context& context, double weight, Communicator& ranks) {
   const size_t experts = layers_.empty() ? 0 : layers_.front().load.size();
   std::vector<double> sums(2 * experts + 2);  // choices and probabilities of each expert, tokens, weight

@@ -50,8 +50,8 @@ template <class E = Error, class... Args>
   throw E(fmt::format(message, std::forward<Args>(args)...));
 }
 
-/// Throws E with the formatted message unless the condition holds. On paths that every operation takes, arguments are
-/// references to what is there: things with a str() are formatted only for the message.
+/// Throws E with the formatted message unless the condition holds. The arguments are formatted only then, so a caller
+/// on a hot path passes a tensor or a shape itself and not its str().
 template <class E = Error, class... Args>
 void require(bool condition, fmt::format_string<Args...> message, Args&&... args) {
   if (!condition) [[unlikely]]
@@ -60,7 +60,7 @@ void require(bool condition, fmt::format_string<Args...> message, Args&&... args
 
 }  // namespace nought
 
-/// Formats what describes itself by str(): tensors, shapes, collectives.
+/// Formats every type that has a str(): tensors, shapes, calls of collectives.
 template <class T>
 requires requires(const T& value) {
   { value.str() } -> std::same_as<std::string>;

@@ -32,6 +32,7 @@ class Blanker {
     if (c == '"') return skip_string();
     if (c == '#' || starts_with("//")) return blank_until("\n", 0);
     if (starts_with("/*")) return blank_until("*/", 2);
+    if (starts_with("Infinity")) return replace_infinity();
     if (c == ',' && follows_value_) {
       comma_ = at_;
     } else if ((c == '}' || c == ']') && comma_ != std::string::npos) {
@@ -52,6 +53,13 @@ class Blanker {
     for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_)
       if (text_[at_] == '\\') ++at_;
     ++at_;
+  }
+
+  void replace_infinity() {
+    constexpr std::string_view kSpelled = "1e308   ";  // kJsonInfinity, as long as the word
+    see('1');
+    text_.replace(at_, kSpelled.size(), kSpelled);
+    at_ += kSpelled.size();
   }
 
   /// An unclosed comment is left to the parser, which names its place.

@@ -1,4 +1,5 @@
-// JSON as people write it: files and text with comments and trailing commas, and messages that name the place.
+// JSON that people write: it may have comments and trailing commas, and an error message names the place of the
+// mistake.
 #pragma once
 
 #include <map>
@@ -8,18 +9,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "nought/base/json_fwd.h"
+
 namespace nought {
 
-using Json = nlohmann::json;
+/// The number that parse_json() reads where a file says Infinity, as Python's json module writes it.
+inline constexpr double kJsonInfinity = 1e308;
 
-/// Parses JSON with // /* */ and # comments and trailing commas. `name` stands before "line:column" in messages.
-/// ConfigError for malformed text and for a key given twice in one object.
+/// Parses JSON with // /* */ and # comments, trailing commas and Infinity. `name` stands before "line:column" in
+/// messages. ConfigError for malformed text and for a key given twice in one object.
 Json parse_json(std::string_view text, std::string_view name);
 
 /// parse_json of a file; IoError if it cannot be read.
 Json read_json_file(const std::string& path);
 
-/// What a value is, for messages: "the string \"abc\"", "the number 3", "true", "a list", "null".
+/// Describes a value for messages: "the string \"abc\"", "the number 3", "true", "a list", "null".
 std::string describe_json(const Json& value);
 
 /// The path of a key inside a path: "a" + "b" = "a.b"; "" + "b" = "b".
@@ -53,14 +57,15 @@ class Origins {
 struct Override {
   std::string path;
   Json value;
-  std::string text = {};  // as it was written: for keys that hold text
+  std::string text = {};  // what stands behind '=', as written: the value of a key that holds text
 };
 
 /// Splits "a.b=c"; c's value is JSON if it parses as JSON, else a string. ConfigError without '=' or with an empty key.
 Override parse_override(std::string_view text);
 
-/// Writes the value into `root`, creating objects on the way; gives the path of the outermost key that was not there
-/// before (or the whole path). ConfigError if the way leads through something other than an object.
+/// Writes the value into `root` and creates the objects on the way. Returns the path of the outermost key that was not
+/// there before, or the whole path if all keys were. ConfigError if the way leads through something other than an
+/// object.
 std::string apply_override(Json& root, const Override& override);
 
 }  // namespace nought

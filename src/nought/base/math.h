@@ -5,7 +5,9 @@
 
 namespace nought {
 
+/// a / b, rounded up; a >= 0, b > 0.
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/// The smallest multiple of `multiple` that is not below a; a >= 0.
 constexpr int64_t round_up(int64_t a, int64_t multiple) { return ceil_div(a, multiple) * multiple; }
 
 /// A half-open range [begin, end) of element indices.

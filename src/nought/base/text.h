@@ -16,21 +16,25 @@ std::string format_bytes(int64_t bytes);
 int64_t parse_bytes(std::string_view text, std::string_view name);
 /// "10.2M", "1.5B", "340".
 std::string format_count(double count);
-/// With the prefixes of units: format_rate(434e9, "FLOP/s") is "434 GFLOP/s".
+/// The value with a decimal prefix before its unit: format_rate(434e9, "FLOP/s") is "434 GFLOP/s".
 std::string format_rate(double value, std::string_view unit);
 /// "1h02m", "3m05s", "12s".
 std::string format_duration(double seconds);
 
-/// The text with a space for every control character: for messages, which are one line, that quote what a file holds.
+/// The text with a space in place of every control character. A message is one line, even if it quotes a file.
 std::string one_line(std::string_view text);
+
+/// The text with small letters in place of the capital ones of ASCII.
+std::string lower_case(std::string text);
 
 /// How many single-character insertions, deletions and substitutions turn `a` into `b`.
 size_t edit_distance(std::string_view a, std::string_view b);
-/// The candidate with the smallest edit distance to `name`, or "" if none is near enough to be what was meant.
+/// The candidate with the smallest edit distance to `name`, or "" if none is near.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 /// " (did you mean \"x\"?)", or "" when no candidate is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
+/// What stands between the separators, empty strings included: "a,,b" gives "a", "", "b".
 std::vector<std::string> split(std::string_view text, char separator);
 
 }  // namespace nought

@@ -1,4 +1,5 @@
-// Config structs to and from JSON, and their documentation, all driven by one list of members per struct:
+// Reads config structs from JSON, writes them as JSON and documents their keys, all from one list of members per
+// struct:
 //
 //   struct Training {
 //     Setting<int64_t> max_steps{-1};
@@ -30,21 +31,25 @@
 
 namespace nought {
 
-/// A value with a default, which remembers whether the user gave it (null counts as not given).
+/// A value that remembers whether the user gave it. null counts as not given.
 template <class T>
 struct Setting {
   T value{};
   bool given = false;
-  bool has_default = false;  // of its own, rather than one that the text explains
+  bool has_default = false;  // `value` began as a default; otherwise the key's help says what holds
 
   Setting() = default;
   Setting(T fallback) : value(std::move(fallback)), has_default(true) {}
 };
 
-/// A value that may be written as "auto": filled from elsewhere when the run is resolved.
+/// A value that may be written as "auto". It is filled in when the run is resolved.
 template <class T>
 struct Auto {
-  enum class State { unset, automatic, given };
+  enum class State {
+    unset,      // the key is absent or null
+    automatic,  // the key says "auto"
+    given       // the key has a value, which is in `value`
+  };
   T value{};
   State state = State::unset;
 
@@ -182,6 +187,7 @@ struct Reader {
     } else if constexpr (std::floating_point<T>) {
       if (!json.is_number()) fail_type<T>(json, path);
       out = json.get<T>();
+      if (out == kJsonInfinity) out = std::numeric_limits<T>::infinity();
     } else if constexpr (std::same_as<T, std::string>) {
       if (!json.is_string()) fail_type<T>(json, path);
       out = json.get<std::string>();
@@ -220,7 +226,8 @@ struct Reader {
     if (out.given()) read(json, out.value, path);
   }
 
-  /// 5e8 is an integer too: DeepSpeed's users write bucket sizes so.
+  /// 5e8 is an integer too: DeepSpeed's users write bucket sizes so. Infinity is the largest: accelerate's users write
+  /// steps_per_print so.
   template <Integer T>
   void read_integer(const Json& json, T& out, const std::string& path) const {
     int64_t whole = 0;
@@ -228,6 +235,7 @@ struct Reader {
       whole = json.get<int64_t>();
     } else {
       const double value = json.is_number() ? json.get<double>() : 0.5;
+      if (value == kJsonInfinity) return void(out = std::numeric_limits<T>::max());
       if (std::abs(value) > 9e18 || value != std::floor(value)) fail_type<T>(json, path);
       whole = static_cast<int64_t>(value);
     }

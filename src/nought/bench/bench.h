@@ -1,7 +1,9 @@
-// What `nought bench` measures: each function gives figures with the limit that was measured beside them.
+// The measurements of `nought bench`. Each function returns figures, each beside the limit of the machine that bounds
+// it.
 //
-// Design goals: figures are ratios to limits of the same minute on the same threads; the code that is measured is the
-// code that trains. Non-goals: absolute claims.
+// Design goals: a figure is a ratio to a limit that was measured in the same minute on the same threads. The code that
+// is measured is the code that trains.
+// Non-goals: absolute claims.
 #pragma once
 
 #include <functional>
@@ -14,41 +16,44 @@
 
 namespace nought {
 
-/// Rates that a rank cannot exceed, measured anew at each call on its OpenMP threads.
+/// Rates that a rank cannot exceed. Each call measures anew, on the rank's OpenMP threads.
 struct Limits {
   std::function<double(DType)> matrix;  // FLOP/s of register-only products
   std::function<double()> memory;       // B/s of a triad
 };
 Limits measured_limits();
 
-/// Products of a decoder's layer, forward and both backward ones, its head, and small ones: FLOP against the peak.
+/// Matrix products against the matrix peak, in FLOP: those of a decoder's layer (forward and both backward ones), of
+/// its head, and small ones.
 std::vector<Figure> bench_products(const Context& context, const Limits& limits, DType dtype, int samples);
 
 struct HeadShape {
   int64_t tokens = 4096, vocabulary = 50304, hidden = 768;
 };
-/// The head with its loss, forward and backward, against its three products alone over all tokens at once. Fact: the
-/// most that its workspace takes, which is the logits and the losses.
+/// The head with its loss, forward and backward, against its three products alone over all tokens at once. Its fact is
+/// the largest workspace, which holds logits and losses.
 Figure bench_head(const Context& context, DType dtype, int samples, const HeadShape& shape = {});
 
-/// Causal attention, forward and forward with backward, over lengths and head sizes: causal FLOP against the peak.
-/// Fact: the most that it holds beside its operands and results: the ledger's share and the kernels' scratch.
+/// Causal attention against the matrix peak, in FLOP of the causal half: forward, and forward with backward, over
+/// lengths and head sizes. Its fact is the most memory beside operands and results: what the ledger counts and the
+/// kernels' scratch.
 std::vector<Figure> bench_attention(const Context& context, const Limits& limits, DType dtype, int samples);
 
-/// Updates, norms, activations, residuals and casts: bytes read and written once, against a triad.
+/// Updates, norms, activations, residuals and casts against a triad, in bytes that are read and written once.
 std::vector<Figure> bench_elementwise(const Context& context, const Limits& limits, DType dtype, int samples);
 
-/// all_reduce, reduce_scatter and all_gather of tensors of so many MiB: the bytes of the whole tensor. f32 stands
-/// beside MPI's own collective (when the ranks are processes) and beside the reads and writes of memory that no way of
-/// doing it can do without, by all ranks at once; other dtypes beside as many elements in f32. All ranks call it; each
-/// gets the figures.
+/// all_reduce, reduce_scatter and all_gather of tensors of so many MiB, in bytes of the whole tensor. In f32 they stand
+/// beside MPI's own collective, if the ranks are processes, and beside the reads and writes of memory that any
+/// algorithm needs, done by all ranks at once. Other dtypes stand beside the same number of elements in f32. All ranks
+/// call it, and each gets the figures.
 std::vector<Figure> bench_collectives(Communicator& ranks, const Context& context, DType dtype, int samples,
                                       const std::vector<int64_t>& mebibytes = {1, 4, 16, 64, 256});
 
-/// Writing and reading a file of tensors, as checkpoints do, against plain sequential writes and reads.
+/// Writing and reading `bytes` bytes of tensors in one file, as checkpoints do, against plain sequential writes and
+/// reads.
 std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples);
 
-/// A training step on random tokens.
+/// A training step on random tokens, which bench_step() measures.
 struct StepBench {
   std::string name;  // "W1"
   ModelConfig config = {};
@@ -58,17 +63,16 @@ struct StepBench {
 };
 /// W1, W2 or W3 (docs/performance.md), in bf16 with AdamW. ConfigError for another name.
 StepBench named_step(const std::string& name);
-/// What a step was measured to do.
 struct StepFigures {
-  /// Tokens of all ranks per second, against the matrix peak of all ranks together by model FLOPs (causal). Facts: the
-  /// seconds from this process's start to its first step, and how often its memory asked the system for more after the
-  /// second step.
+  /// Tokens of all ranks per second. Its limit is the matrix peak of all ranks together, in model FLOPs with causal
+  /// attention. Its facts are the seconds from the start of this process to its first step, and how often its Memory
+  /// asked the system for memory after the second step.
   Figure step;
-  /// This rank's operations, the longest first, each against what bounds it: products and attentions the matrix peak,
-  /// others the triad, both measured by all ranks at once; and the rest of the step.
+  /// This rank's operations, the longest first, then the rest of the step. The limit of products and attention is the
+  /// matrix peak, that of other operations a triad. All ranks measure the limits at once.
   std::vector<Figure> operations;
 };
-/// All ranks call it; each gets the report, with operations of its own.
+/// Measures a step. All ranks call it. Each gets the figures, with its own operations.
 StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
                        int samples);
 

@@ -90,9 +90,9 @@ std::vector<Rivals> collectives() {
        [](const Context&, const Operands& t, int) { copy_parts(t); }}};
 }
 
-class Bench {
+class CollectivesBench {
  public:
-  Bench(Communicator& ranks, const Context& context, int samples)
+  CollectivesBench(Communicator& ranks, const Context& context, int samples)
       : ranks_(ranks), context_(context), samples_(samples) {}
 
   /// Seconds of one call of a series, all in flight at once, from when all ranks are there.
@@ -162,7 +162,7 @@ std::vector<Figure> bench_collectives(Communicator& ranks, const Context& contex
                                       const std::vector<int64_t>& mebibytes) {
   require<ConfigError>(ranks.size() > 1, "a collective needs several ranks: add --ranks 2, or run under mpirun");
   std::vector<Figure> figures;
-  Bench bench(ranks, context, samples);
+  CollectivesBench bench(ranks, context, samples);
   for (const int64_t mib : mebibytes) {
     const int64_t shard = mib * (int64_t{1} << 20) / (size_of(dtype) * ranks.size());
     const Series series = make_series(context, shard, ranks.size(), dtype);

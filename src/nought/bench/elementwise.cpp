@@ -6,9 +6,9 @@ namespace {
 
 constexpr int64_t kRows = 16384, kWidth = 1024, kElements = kRows * kWidth;  // 32 MiB of bf16: past any cache here
 
-class Bench {
+class ElementwiseBench {
  public:
-  Bench(const Context& context, const Limits& limits, DType dtype, int samples)
+  ElementwiseBench(const Context& context, const Limits& limits, DType dtype, int samples)
       : context_(context), limits_(limits), dtype_(dtype), samples_(samples) {}
 
   Tensor full(int64_t width = kWidth) const { return filled({kRows, width}, dtype_); }
@@ -37,7 +37,7 @@ class Bench {
   int samples_;
 };
 
-void add_updates(Bench& bench, DType dtype) {
+void add_updates(ElementwiseBench& bench, DType dtype) {
   const auto state = [&] { return bench.filled({kElements}, DType::f32); };
   const Tensor master = state(), m = state(), v = state(), gradient = bench.filled({kElements}, dtype);
   Adam adam{.parameter = master, .exp_avg = m, .exp_avg_sq = v, .gradient = gradient, .weight_decay = 0.1};
@@ -49,7 +49,7 @@ void add_updates(Bench& bench, DType dtype) {
   }
 }
 
-void add_norms(Bench& bench, DType dtype) {
+void add_norms(ElementwiseBench& bench, DType dtype) {
   const Tensor x = bench.full(), y = bench.full(), dy = bench.full(), dx = bench.full();
   const Tensor weight = bench.filled({kWidth}, dtype), d_weight = bench.filled({kWidth}, dtype),
                bias = bench.filled({kWidth}, dtype), d_bias = bench.filled({kWidth}, dtype);
@@ -71,7 +71,7 @@ void add_norms(Bench& bench, DType dtype) {
             {x, dy, dx});
 }
 
-void add_activations(Bench& bench) {
+void add_activations(ElementwiseBench& bench) {
   const Tensor x = bench.full(), y = bench.full(), dx = bench.full(), wide = bench.full(2 * kWidth),
                d_wide = bench.full(2 * kWidth);
   bench.add("GELU", Activate{.x = x, .y = y}, {x, y});
@@ -83,7 +83,7 @@ void add_activations(Bench& bench) {
 }  // namespace
 
 std::vector<Figure> bench_elementwise(const Context& context, const Limits& limits, DType dtype, int samples) {
-  Bench bench(context, limits, dtype, samples);
+  ElementwiseBench bench(context, limits, dtype, samples);
   add_updates(bench, dtype);
   add_norms(bench, dtype);
   add_activations(bench);

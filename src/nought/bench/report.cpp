@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 
 namespace nought {
@@ -86,21 +87,27 @@ std::string to_table(const std::vector<Figure>& figures) {
   return text;
 }
 
-nlohmann::ordered_json to_json(const std::vector<Figure>& figures) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+OrderedJson to_json(const std::vector<Figure>& figures) {
+  OrderedJson list = OrderedJson::array();
   for (const Figure& f : figures) {
-    nlohmann::ordered_json entry{
-        {"name", f.name},
-        {"unit", f.unit},
-        {"work", f.work},
-        {"seconds", {{"median", f.seconds.median()}, {"min", f.seconds.min()}, {"max", f.seconds.max()}}},
-        {"rate", f.rate()}};
+    OrderedJson entry{{"name", f.name},
+                      {"unit", f.unit},
+                      {"work", f.work},
+                      {"seconds", {{"median", f.seconds.median()}, {"min", f.seconds.min()}, {"max", f.seconds.max()}}},
+                      {"rate", f.rate()}};
     if (!f.limit_name.empty())
       entry["limit"] = {{"name", f.limit_name}, {"rate", f.limits.median()}, {"fraction", f.fraction()}};
     for (const Fact& fact : f.facts) entry["facts"][fact.name] = fact.value;
     list.push_back(std::move(entry));
   }
   return list;
+}
+
+OrderedJson bench_report(int ranks, int threads_per_rank, const std::vector<Figure>& figures) {
+  return {{"format", kBenchReportFormat.str()},
+          {"ranks", ranks},
+          {"threads_per_rank", threads_per_rank},
+          {"figures", to_json(figures)}};
 }
 
 }  // namespace nought

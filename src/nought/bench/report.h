@@ -1,4 +1,5 @@
-// Figures of a benchmark beside the limit that they are a fraction of, as a table for people or JSON for programs.
+// Figure: a measured time beside the limit that bounds it, and reports of figures as a table for people or JSON for
+// programs.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "nought/base/json.h"
+#include "nought/io/file_format.h"
 
 namespace nought {
 
@@ -27,44 +29,45 @@ double seconds_of(F&& f) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// What else was seen while a figure was measured: a column of the table.
+/// Something else that was measured with a figure. It is a column of the table.
 struct Fact {
   std::string name;  // "extra memory"
   double value = 0;
   std::string unit = {};  // "B", "s", "%" of 1, or "" for a count
 };
 
-/// The limit that no figure may exceed: kernels/limits.h, measure_matrix_peak(). Others, such as a triad, may be.
+/// The name of the limit that no figure may exceed: measure_matrix_peak() of kernels/limits.h. A figure may exceed
+/// other limits, such as a triad.
 inline constexpr const char* kMatrixPeak = "matrix peak";
 
-/// One measured thing. The machine's speed changes from minute to minute, so the limit is measured beside every
-/// sample, and the fraction is of pairs.
+/// One thing that was measured. A machine's speed changes from minute to minute. So the limit is measured beside every
+/// sample, and the fraction is the median over these pairs.
 struct Figure {
   std::string name;        // "query, key, value 4096 x 2304 x 768"
   double work = 0;         // done in one sample: FLOP, bytes or tokens
-  std::string unit;        // "FLOP", "B", "tokens"; "" for what has a time alone
+  std::string unit;        // the unit of work: "FLOP", "B", "tokens"; "" if only the time counts
   std::string limit_name;  // "matrix peak"; "" without a limit
   Samples seconds = {};
-  Samples limits = {};      // what the limit was beside each sample, in units of limited_work per second
-  double limited_work = 0;  // in units of the limit, where they differ from `unit`; 0 = work
+  Samples limits = {};      // the limit beside each sample, in units of limited_work per second
+  double limited_work = 0;  // the work in the limit's unit, if that is another one; 0 = work
   std::vector<Fact> facts = {};
 
   double rate() const { return work / seconds.median(); }
-  /// Units of the limit that a sample of so many seconds reached per second.
+  /// The rate of a sample of so many seconds, in the limit's unit per second.
   double reached(double sample_seconds) const { return (limited_work > 0 ? limited_work : work) / sample_seconds; }
-  /// The median over samples of what was reached of the limit.
+  /// The fraction of the limit that was reached: the median over the samples.
   double fraction() const;
 };
 
-/// The peak beside a sample that reached `reached`. The machine may have become faster since it was measured, so it is
-/// measured again where it was exceeded; what was reached is the least that it can be.
+/// The peak beside a sample whose rate was `reached`. If the sample exceeded the measured peak, the machine has become
+/// faster: the peak is measured again by limit(), and is at least `reached`.
 template <class Limit>
 double raised_peak(double measured, double reached, Limit&& limit) {
   return reached <= measured ? measured : std::max(limit(), reached);
 }
 
-/// Samples in turn of limit() and f() until `samples` are taken. Each f() is repeated until it has taken
-/// `least_seconds`, so that what is short is measured as well; the time is that of one.
+/// Takes `samples` samples of limit() and f() in turn. In each sample f() is repeated until it has taken
+/// `least_seconds`, so that a short f() can be measured; the time that is noted is that of one call.
 template <class Limit, class F>
 void measure(Figure& figure, int samples, double least_seconds, Limit&& limit, F&& f) {
   f();
@@ -84,6 +87,10 @@ void measure(Figure& figure, int samples, double least_seconds, Limit&& limit, F
 
 /// One line per figure.
 std::string to_table(const std::vector<Figure>& figures);
-nlohmann::ordered_json to_json(const std::vector<Figure>& figures);
+OrderedJson to_json(const std::vector<Figure>& figures);
+
+inline constexpr FileFormat kBenchReportFormat{"nought-bench", 1};
+/// The object that `nought bench --json` prints.
+OrderedJson bench_report(int ranks, int threads_per_rank, const std::vector<Figure>& figures);
 
 }  // namespace nought

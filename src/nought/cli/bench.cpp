@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
@@ -41,10 +42,7 @@ struct StepOptions {
 
 void print_figures(const BenchOptions& options, const std::vector<Figure>& figures, int ranks) {
   if (options.json) {
-    fmt::print("{}\n",
-               nlohmann::ordered_json{
-                   {"ranks", ranks}, {"threads_per_rank", threads_per_rank()}, {"figures", to_json(figures)}}
-                   .dump(2));
+    fmt::print("{}\n", bench_report(ranks, threads_per_rank(), figures).dump(2));
     return;
   }
   fmt::print("{} {} x {} {}, {} samples each", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),
@@ -69,8 +67,7 @@ int run_bench(const Invocation& invocation, const BenchOptions& options, const M
 }
 
 void add_options(CLI::App& command, BenchOptions& options) {
-  command.add_option("--samples", options.samples, "Measurements of each figure, each beside one of its limit")
-      ->type_name("N");
+  command.add_option("--samples", options.samples, "How often to measure each figure and its limit")->type_name("N");
   command.add_flag("--json", options.json, "Print one JSON object");
 }
 
@@ -137,7 +134,7 @@ void add_others(CLI::App& bench, Invocation& invocation) {
       });
   add_launch_options(*command, collectives->launch);
   add_dtype(*command, *collectives);
-  command->add_option("--sizes", *sizes, "MiB of the whole tensors")->delimiter(',')->type_name("N,...");
+  command->add_option("--sizes", *sizes, "Sizes of the whole tensors, in MiB")->delimiter(',')->type_name("N,...");
 
   struct IoOptions {
     std::string folder = ".", size = "256MiB";
@@ -148,7 +145,7 @@ void add_others(CLI::App& bench, Invocation& invocation) {
                          [io, where](Communicator&, const Context& context) {
                            return bench_io(context, where->folder, parse_bytes(where->size, "--size"), io->samples);
                          });
-  command->add_option("--folder", where->folder, "Where to write; what is written is removed")->type_name("DIR");
+  command->add_option("--folder", where->folder, "Folder to write to; the files are removed again")->type_name("DIR");
   command->add_option("--size", where->size, "Bytes to write")->type_name("SIZE");
 }
 

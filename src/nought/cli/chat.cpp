@@ -15,7 +15,7 @@ namespace nought {
 
 namespace {
 
-struct Options : GenerationOptions {
+struct ChatFlags : GenerationOptions {
   std::string system, chat_template;
   int64_t context = 4096;
 };
@@ -63,7 +63,7 @@ class Reply final : public TokenSink {
 
 class Conversation {
  public:
-  Conversation(Options& options, Communicator& self, const Context& context)
+  Conversation(ChatFlags& options, Communicator& self, const Context& context)
       : options_(options),
         model_(options, self, context),
         format_(options.chat_template.empty() ? chat_format_in(model_.folder(), model_.tokenizer())
@@ -107,7 +107,7 @@ class Conversation {
                                                      : options_.context;
   }
 
-  Options& options_;
+  ChatFlags& options_;
   LoadedModel model_;
   ChatFormat format_;
   ChatTemplate template_;
@@ -115,7 +115,7 @@ class Conversation {
   std::vector<ChatMessage> messages_;
 };
 
-void run_chat(Options& options, Communicator& self, const Context& context) {
+void run_chat(ChatFlags& options, Communicator& self, const Context& context) {
   Conversation conversation(options, self, context);
   fmt::print(stderr, "[template {}; /clear begins anew, /exit ends, Ctrl-C ends a reply]\n",
              conversation.template_name());
@@ -138,7 +138,7 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "chat", "Talks with a model in the terminal",
       {"nought chat MODEL_DIR", "nought chat MODEL_DIR --chat-template chatml --system 'Be brief.' --top-p 0.9"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ChatFlags>();
   options->generate.max_new_tokens = 1024;
   add_generation_options(*command, *options);
   command->add_option("--system", options->system, "What the model is told before the conversation")->type_name("TEXT");

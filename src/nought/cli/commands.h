@@ -1,6 +1,6 @@
-// The subcommands: each adds itself to the command line and says what is to be done when it was chosen.
+// The subcommands. Each adds itself to the command line, and sets what the program does when it is chosen.
 //
-// To add one: a file src/nought/cli/NAME.cpp with add_NAME(), its line here and in commands.cpp.
+// To add one, write src/nought/cli/NAME.cpp with add_NAME(), and add its line here and in commands.cpp.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@
 
 namespace nought {
 
-/// One run of the program: what was typed (without the program's name), and what the chosen subcommand makes of it.
+/// One run of the program: its arguments, without the program's name, and the action that the chosen subcommand sets.
 struct Invocation {
   std::vector<std::string> arguments;
   std::function<int()> action;  // returns the exit code; set by the chosen subcommand's callback
 };
 
-/// A subcommand with its description and its examples, one per line, which --help shows at the end.
+/// Adds a subcommand. --help shows its description first and its examples, one per line, last.
 CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& description,
                       const std::vector<std::string>& examples);
 
@@ -40,7 +40,7 @@ void add_convert(CLI::App& app, Invocation& invocation);
 void add_bench(CLI::App& app, Invocation& invocation);
 void add_info(CLI::App& app, Invocation& invocation);
 
-/// One line for a command line that could not be parsed, with the nearest known option or command.
+/// The message for a command line that cannot be parsed: one line, with the nearest known option or command.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace nought

@@ -14,7 +14,7 @@ namespace nought {
 
 namespace {
 
-struct Options {
+struct ConvertFlags {
   std::string source, target, format, dtype, outtype, max_shard_size;
 
   bool gguf() const { return format == "gguf" || (format.empty() && target.ends_with(".gguf")); }
@@ -33,7 +33,7 @@ GgufType parse_outtype(const std::string& text) {
 }
 
 /// An option of one format says nothing to the other.
-void check_options(const Options& options) {
+void check_options(const ConvertFlags& options) {
   require<ConfigError>(options.format.empty() || options.format == "safetensors" || options.format == "gguf",
                        "--format must be safetensors or gguf, got {}", options.format);
   require<ConfigError>(!options.gguf() || (options.dtype.empty() && options.max_shard_size.empty()),
@@ -42,7 +42,7 @@ void check_options(const Options& options) {
                        "--outtype is for --format gguf; the format is safetensors, which has --dtype");
 }
 
-ConvertReport write(const Options& options, const ModelSource& source, Memory& memory) {
+ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memory& memory) {
   if (options.gguf())
     return convert_to_gguf(source, options.target, parse_outtype(options.outtype.empty() ? "f16" : options.outtype),
                            memory);
@@ -53,14 +53,14 @@ ConvertReport write(const Options& options, const ModelSource& source, Memory& m
   return convert_to_hf(source, options.target, convert, memory);
 }
 
-/// Of this process, pages of mapped files included.
+/// The peak memory of this process, pages of mapped files included.
 int64_t peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-int run_convert(const Options& options) {
+int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
   const ModelSource source(options.source);
@@ -83,15 +83,15 @@ void add_convert(CLI::App& app, Invocation& invocation) {
       add_command(app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder, streamed",
                   {"nought convert out/checkpoint-500 out/model --dtype bf16",
                    "nought convert MODEL_DIR OUT --max-shard-size 2GB"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ConvertFlags>();
   command->add_option("SOURCE", options->source, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("OUT", options->target, "The folder to write, or the .gguf file")->required();
   command->add_option("--format", options->format, "safetensors or gguf; default: by the name of OUT");
   command->add_option("--dtype", options->dtype,
-                      "Of safetensors: f32, f16 or bf16; default: as they are (a checkpoint holds f32)");
-  command->add_option("--max-shard-size", options->max_shard_size, "Largest safetensors file; default: 5GB");
-  command->add_option("--outtype", options->outtype, "Of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
+                      "Dtype in safetensors: f32, f16 or bf16; default: that of the source (f32 for a checkpoint)");
+  command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");
+  command->add_option("--outtype", options->outtype, "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
   command->callback([&invocation, options] { invocation.action = [options] { return run_convert(*options); }; });
 }
 

@@ -1,10 +1,12 @@
 // nought eval: how well a model predicts some text: loss, perplexity, bits per byte.
 #include <memory>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
+#include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
 #include "nought/train/evaluation.h"
 #include "nought/train/model_source.h"
@@ -15,6 +17,7 @@ namespace nought {
 namespace {
 
 constexpr int64_t kLongestDefault = 2048;  // tokens per sequence of models that would take more
+constexpr FileFormat kEvaluationFormat{"nought-evaluation", 1};
 
 struct EvalOptions {
   std::string model_dir, run_file, tokenizer;
@@ -59,13 +62,10 @@ void validate_eval(const EvalOptions& options) {
 
 void print(const Evaluation& result, const EvalOptions& options, const RunPlan& plan) {
   if (options.json) {
-    const nlohmann::ordered_json json{{"loss", result.loss},
-                                      {"perplexity", result.perplexity()},
-                                      {"bits_per_token", result.bits_per_token()},
-                                      {"bits_per_byte", result.bits_per_byte()},
-                                      {"targets", result.targets},
-                                      {"text_bytes", result.text_bytes},
-                                      {"seconds", result.seconds}};
+    const OrderedJson json{{"format", kEvaluationFormat.str()},       {"loss", result.loss},
+                           {"perplexity", result.perplexity()},       {"bits_per_token", result.bits_per_token()},
+                           {"bits_per_byte", result.bits_per_byte()}, {"targets", result.targets},
+                           {"text_bytes", result.text_bytes},         {"seconds", result.seconds}};
     fmt::print("{}\n", json.dump());
     return;
   }
@@ -75,7 +75,8 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
              format_rate(static_cast<double>(result.targets) / result.seconds, "tokens/s"));
 }
 
-void eval_rank(const EvalOptions& options, Communicator& world, const Context& context) {
+void eval_rank(EvalOptions options, Communicator& world, const Context& context) {
+  options.model_dir = model_folder(options.model_dir, world, context).string();
   const RunPlan plan = options.plan(world.size());
   if (world.rank() == 0) validate_eval(options);
   world.barrier().wait();
@@ -106,17 +107,21 @@ void add_eval(CLI::App& app, Invocation& invocation) {
       ->required();
   command->add_option("RUN.json", options->run_file,
                       "A run whose data, layout and precision to use (default: fp32, stage 0)");
-  command->add_option("--data", options->files, "As data.files of a run, in place of the run's data")
+  command
+      ->add_option("--data", options->files,
+                   "Files to evaluate on, as data.files of a run; they replace the run's data")
       ->type_name("FILE")
       ->expected(1)
       ->take_all();
-  command->add_option("--tokenizer", options->tokenizer, "As data.tokenizer; default: the folder's own, else bytes")
+  command
+      ->add_option("--tokenizer", options->tokenizer,
+                   "The tokenizer, as data.tokenizer of a run; default: the folder's own, else bytes")
       ->type_name("NAME");
   command
       ->add_option("--seq-length", options->seq_length,
                    fmt::format("Tokens per sequence; default: the model's, at most {}", kLongestDefault))
       ->type_name("N");
-  command->add_option("--batch-size", options->batch_size, "Sequences per rank and forward")->type_name("N");
+  command->add_option("--batch-size", options->batch_size, "Sequences per rank and forward pass")->type_name("N");
   command->add_flag("--json", options->json, "Print one JSON object");
   add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);

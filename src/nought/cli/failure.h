@@ -1,4 +1,4 @@
-// Failures: how an exception becomes exactly one line on stderr, from whichever rank and thread it comes.
+// Turns an exception of any rank and thread into exactly one line on stderr.
 #pragma once
 
 #include <exception>
@@ -6,14 +6,15 @@
 
 namespace nought {
 
-/// What the exception says, on one line; a message that is a table of several lines (a ledger) stays one.
+/// The message of an exception, on one line. A message that contains a table (a ledger) keeps its lines.
 std::string describe(const std::exception_ptr& failure);
 
-/// "nought: error: MESSAGE" on stderr, after what was printed so far. Of several ranks, rank 0 has the first word: the
-/// others wait until its failure has ended them, so that a common error is printed once, and then sign with "[rank r]".
+/// Flushes stdout and prints "nought: error: MESSAGE" on stderr. If there are several ranks, rank 0 prints first. The
+/// others wait a while, in which the failure of rank 0 ends them, so that a common error is printed once. A rank that
+/// is still there prints its message with "[rank r]".
 void print_error(const std::string& message);
 
-/// An exception that no thread caught prints its line and ends the process with 1, instead of a core dump.
+/// Makes an exception that no thread catches print its line and end the process with exit code 1, without a core dump.
 void catch_failures_of_threads();
 
 }  // namespace nought

@@ -7,8 +7,7 @@
 #include <memory>
 #include <numeric>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/generation.h"
@@ -20,7 +19,7 @@ namespace nought {
 
 namespace {
 
-struct Options : GenerationOptions {
+struct GenerateFlags : GenerationOptions {
   std::vector<std::string> prompts, ids;
   std::string prompts_file;
 };
@@ -45,7 +44,7 @@ std::vector<std::string> read_prompts(const std::string& path) {
   if (text.ends_with('\n')) text.pop_back();
   for (std::string& line : split(text, '\n')) {
     if (is_json) {
-      const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const auto json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
       const auto prompt = json.is_object() ? json.find("prompt") : json.end();
       require<ConfigError>(prompt != json.end() && prompt->is_string(),
                            "{}:{}: expected an object with a \"prompt\" that is a string", path, prompts.size() + 1);
@@ -103,7 +102,7 @@ class Printer final : public TokenSink {
   size_t shown_ = 0;  // replies that are printed whole
 };
 
-void run_generate(Options& options, Communicator& self, const Context& context) {
+void run_generate(GenerateFlags& options, Communicator& self, const Context& context) {
   if (!options.prompts_file.empty())
     for (std::string& prompt : read_prompts(options.prompts_file)) options.prompts.push_back(std::move(prompt));
   const bool of_text = options.ids.empty();
@@ -136,19 +135,19 @@ void add_generate(CLI::App& app, Invocation& invocation) {
                                   {"nought generate out/quickstart --prompt '#include <' --max-new-tokens 400",
                                    "nought generate MODEL_DIR --prompts-file prompts.txt --top-p 0.9 --stop '\\n\\n'",
                                    "nought generate MODEL_DIR --ids 1,15043 --temperature 0"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateFlags>();
   command->add_option("--prompt", options->prompts, "Text to continue; may be given several times")
       ->type_name("TEXT")
       ->expected(1)
       ->take_all();
   command->add_option("--prompts-file", options->prompts_file,
-                      "A prompt on every line; of a .jsonl file, each line's \"prompt\"");
-  command->add_option("--ids", options->ids, "Token ids to continue, for models of other tokenizers")
+                      "File with a prompt on every line; in a .jsonl file, under the key \"prompt\" of every line");
+  command->add_option("--ids", options->ids, "Token ids to continue, in place of text")
       ->type_name("ID,ID,...")
       ->expected(1)
       ->take_all();
   add_generation_options(*command, *options);
-  command->add_option("--batch-size", options->generate.batch, "Prompts that are computed together")
+  command->add_option("--batch-size", options->generate.batch, "How many prompts are computed together")
       ->capture_default_str();
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {

@@ -10,22 +10,25 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
   command.add_option("MODEL_DIR", options.model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
   command.add_option("--tokenizer", options.tokenizer,
-                     "As data.tokenizer of a run; default: the folder's own, else bytes");
-  command.add_option("--max-new-tokens", generate.max_new_tokens, "Stop after so many")->capture_default_str();
+                     "The tokenizer, as data.tokenizer of a run; default: the folder's own, else bytes");
+  command.add_option("--max-new-tokens", generate.max_new_tokens, "Stop after this many new tokens")
+      ->capture_default_str();
   command.add_option("--stop", options.stops, "Stop before this text; may be given several times")
       ->type_name("TEXT")
       ->expected(1)
       ->take_all();
-  command.add_option("--temperature", sampling.temperature, "0 always takes the likeliest token")
+  command
+      .add_option("--temperature", sampling.temperature,
+                  "Divide the logits by this; 0: always take the likeliest token")
       ->capture_default_str();
   command.add_option("--top-k", sampling.top_k, "Sample from the k likeliest tokens; 0: all")->capture_default_str();
-  command.add_option("--top-p", sampling.top_p, "Sample from the likeliest tokens that sum to p")
+  command.add_option("--top-p", sampling.top_p, "Sample from the fewest likeliest tokens whose probabilities sum to p")
       ->capture_default_str();
   command.add_option("--min-p", sampling.min_p, "Sample from tokens at least p times as likely as the likeliest")
       ->capture_default_str();
   command
       .add_option("--repetition-penalty", sampling.repetition_penalty,
-                  "Divides the positive logits of tokens that were there already; 1: off")
+                  "Make tokens that occurred already less likely by this factor; 1: off")
       ->capture_default_str();
   command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
 }

@@ -1,4 +1,4 @@
-// What the commands that generate share: a loaded model with its tokenizer, and the options of sampling.
+// What `nought generate` and `nought chat` share: a loaded model with its tokenizer, and the options of sampling.
 #pragma once
 
 #include <memory>
@@ -20,20 +20,20 @@ struct GenerationOptions {
   GenerateOptions generate;
 };
 
-/// Adds MODEL_DIR, --tokenizer and everything about how tokens are drawn.
+/// Adds MODEL_DIR, --tokenizer and the options of sampling.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
-/// A model on one rank, in the dtype in which it is stored.
+/// A model on one rank, in the dtype of its stored weights.
 class LoadedModel {
  public:
   LoadedModel(const GenerationOptions& options, Communicator& self, const Context& context);
 
   Decoder& decoder() { return decoder_; }
   DType dtype() const { return source_.dtype(); }
-  /// That holds the model, which may be a folder in the one that was named.
+  /// The folder that holds the model. It may be a checkpoint within MODEL_DIR.
   const std::filesystem::path& folder() const { return source_.folder(); }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  /// The token that ends a document of text, or those that config.json says end a reply.
+  /// of_text: the token that ends a document of text. Else: the tokens that end a reply by config.json.
   std::vector<int32_t> stop_ids(bool of_text) const;
 
  private:

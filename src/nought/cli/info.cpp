@@ -7,16 +7,17 @@
 #include <hwy/highway.h>
 #define OMPI_SKIP_MPICXX 1  // the C interface alone
 #include <mpi.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_mpirun.h"
 #include "nought/cli/version.h"
+#include "nought/io/file_format.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
@@ -25,7 +26,7 @@ namespace nought {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr FileFormat kInfoFormat{"nought-info", 1};
 
 /// The first value of a "key : value" line in a file of /proc; "" if there is none.
 std::string proc_value(const char* path, std::string_view key) {
@@ -44,7 +45,7 @@ int64_t memory_bytes(std::string_view key) {
 }
 
 /// "fp32 FMA on AVX-512: 304 GFLOP/s", measured.
-Json peak(DType dtype) { return {{"name", matrix_peak_name(dtype)}, {"flops", measure_matrix_peak(dtype)}}; }
+OrderedJson peak(DType dtype) { return {{"name", matrix_peak_name(dtype)}, {"flops", measure_matrix_peak(dtype)}}; }
 
 /// The best of the instruction sets that Highway compiles the kernels for and this CPU has.
 std::string highway_target() { return hwy::TargetName(hwy::SupportedAndGeneratedTargets().front()); }
@@ -97,10 +98,11 @@ std::string mpirun_path() {
   }
 }
 
-Json collect() {
+OrderedJson collect() {
   const dnnl_version_t* dnnl = dnnl_version();
   const Cores cores = find_cores();
-  Json info;
+  OrderedJson info;
+  info["format"] = kInfoFormat.str();
   info["version"] = version();
   info["compiler"] = compiler();
   info["build_type"] = NOUGHT_BUILD_TYPE;
@@ -122,10 +124,12 @@ Json collect() {
   return info;
 }
 
-std::string join(const Json& names) { return fmt::format("{}", fmt::join(names.get<std::vector<std::string>>(), " ")); }
+std::string join(const OrderedJson& names) {
+  return fmt::format("{}", fmt::join(names.get<std::vector<std::string>>(), " "));
+}
 
 /// "avx2, as NOUGHT_ISA asks; this CPU has avx512".
-std::string instructions(const Json& cpu) {
+std::string instructions(const OrderedJson& cpu) {
   const std::string used = cpu["isa"], fastest = cpu["fastest_isa"], best = cpu["best_isa"];
   if (used != fastest) return fmt::format("{}, as NOUGHT_ISA asks; this CPU has {}", used, best);
   return used == best
@@ -133,13 +137,15 @@ std::string instructions(const Json& cpu) {
              : fmt::format("{}; this CPU has {}, which is slower here (NOUGHT_ISA={} uses it)", used, best, best);
 }
 
-std::string to_text(const Json& info) {
+std::string to_text(const OrderedJson& info) {
   std::string text = fmt::format("nought {}\n", info["version"].get<std::string>());
   auto line = [&](std::string_view name, const std::string& value) {
     text += fmt::format("  {:<15}{}\n", name, value.empty() ? "not found" : value);
   };
-  auto string = [&](const char* pointer) { return info.at(Json::json_pointer(pointer)).get<std::string>(); };
-  auto bytes = [&](const char* pointer) { return format_bytes(info.at(Json::json_pointer(pointer)).get<int64_t>()); };
+  auto string = [&](const char* pointer) { return info.at(OrderedJson::json_pointer(pointer)).get<std::string>(); };
+  auto bytes = [&](const char* pointer) {
+    return format_bytes(info.at(OrderedJson::json_pointer(pointer)).get<int64_t>());
+  };
 
   const std::string sanitizers = string("/sanitizers");
   line("compiler", string("/compiler"));
@@ -150,7 +156,7 @@ std::string to_text(const Json& info) {
   line("Highway target", string("/cpu/highway_target"));
   line("bf16 products", string("/cpu/bf16_products"));
   for (const char* dtype : {"f32", "bf16"}) {
-    const Json& peak = info["cpu"]["peak"][dtype];
+    const OrderedJson& peak = info["cpu"]["peak"][dtype];
     line(fmt::format("peak in {}", dtype),
          fmt::format("{}: {}", peak["name"].get<std::string>(), format_rate(peak["flops"].get<double>(), "FLOP/s")));
   }
@@ -176,7 +182,7 @@ void add_info(CLI::App& app, Invocation& invocation) {
   command->callback([&invocation, json] {
     invocation.action = [json] {
       use_threads(threads_per_rank());
-      const Json info = collect();
+      const OrderedJson info = collect();
       fmt::print("{}", *json ? info.dump(2) + "\n" : to_text(info));
       return 0;
     };

@@ -28,7 +28,7 @@ std::string own_program() {
   return path.data();
 }
 
-void check_options(const LaunchOptions& options, const std::optional<JobPlace>& place) {
+void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& place) {
   if (options.ranks) {
     require<ConfigError>(*options.ranks >= 1, "--ranks must be at least 1, got {}", *options.ranks);
     require<ConfigError>(*options.ranks <= std::numeric_limits<int>::max(), "--ranks {} is too large", *options.ranks);
@@ -62,7 +62,7 @@ void use_threads([[maybe_unused]] int threads) {
 }
 
 void add_launch_options(CLI::App& command, LaunchOptions& options) {
-  command.add_option("--ranks", options.ranks, "Processes to run as, on this machine unless --hostfile is given")
+  command.add_option("--ranks", options.ranks, "Number of processes, on this machine unless --hostfile is given")
       ->type_name("N");
   command.add_option("--hostfile", options.hostfile, "Machines to run on, one \"host slots=N\" per line, for mpirun")
       ->type_name("FILE");
@@ -71,7 +71,7 @@ void add_launch_options(CLI::App& command, LaunchOptions& options) {
 int launch(const Invocation& invocation, const LaunchOptions& options, const std::function<void()>& validate,
            const RankBody& body) {
   const std::optional<JobPlace> place = place_in_job();
-  check_options(options, place);
+  check_launch(options, place);
   const bool starts_ranks = !place && (options.ranks.value_or(1) > 1 || !options.hostfile.empty());
   if (!place) validate();
   if (starts_ranks)

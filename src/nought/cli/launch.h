@@ -1,5 +1,5 @@
-// launch() turns a command into a group of ranks: itself alone, or a job of mpirun in which every rank runs the
-// command.
+// launch(): runs a command in a group of ranks: in this process alone, or in a job of mpirun in which every rank runs
+// it.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,16 @@ struct LaunchOptions {
 /// Adds --ranks and --hostfile.
 void add_launch_options(CLI::App& command, LaunchOptions& options);
 
-/// OpenMP threads of the calling thread's kernels from here on.
+/// Sets how many OpenMP threads the kernels of the calling thread use.
 void use_threads(int threads);
 
-/// What a rank does, with the communicator of all ranks and the context that it computes with.
+/// The work of a rank. `world` is the communicator of all ranks.
 using RankBody = std::function<void(Communicator& world, const Context& context)>;
 
-/// Runs `body` once in every rank, with the communicator of all ranks and threads_per_rank() OpenMP threads, and
-/// returns the exit code of the whole. Already under mpirun or srun it joins that job. Else `validate` runs here first,
-/// so that what is wrong with the input is said once and before any rank exists; then one rank runs here, or several
-/// through mpirun, which start this program again with the same arguments. A rank that fails prints its line and ends
-/// the job.
+/// Runs `body` once in every rank, with threads_per_rank() OpenMP threads, and returns the exit code of the whole.
+/// Under mpirun or srun this process joins their job. Else `validate` runs here first, so that wrong input is reported
+/// once and before there are ranks. Then one rank runs here, or mpirun starts this program again with the same
+/// arguments as several ranks. A rank that fails prints its line and ends the job.
 int launch(const Invocation& invocation, const LaunchOptions& options, const std::function<void()>& validate,
            const RankBody& body);
 

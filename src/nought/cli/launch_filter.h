@@ -1,6 +1,6 @@
-// Takes mpirun's own banners out of what the ranks write to stderr, and keeps them as the reason of a failure.
+// MpirunFilter: removes mpirun's own banners from what the ranks write to stderr, and keeps them to explain a failure.
 //
-// A banner is a block between two lines of dashes, which mpirun writes in one piece.
+// A banner is the text between two lines of dashes. mpirun writes each banner at once.
 #pragma once
 
 #include <string>
@@ -11,12 +11,13 @@ namespace nought {
 
 class MpirunFilter {
  public:
-  /// What of the next bytes is to be passed on now. Half a line (a progress line) is passed on at once.
+  /// Takes the next bytes of stderr. Returns those that are to be printed now. An unfinished line, such as a progress
+  /// line, is not held back.
   std::string feed(std::string_view bytes);
-  /// What is still held when the stream has ended.
+  /// The bytes that are still held when the stream has ended.
   std::string finish();
 
-  /// A rank has printed its own error.
+  /// True if a rank has printed its own error.
   bool saw_error() const { return saw_error_; }
   /// The first paragraph of the most telling banner, on one line; "" if there was none.
   std::string reason() const;
@@ -25,7 +26,7 @@ class MpirunFilter {
   void end_line(std::string& out);
 
   std::string line_;   // the current line
-  size_t passed_ = 0;  // how much of it was passed on already
+  size_t passed_ = 0;  // bytes of it that feed() has returned already
   bool in_banner_ = false;
   std::string banner_;
   std::vector<std::string> banners_;

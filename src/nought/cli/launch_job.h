@@ -1,4 +1,4 @@
-// Where this process stands: its place in a job of mpirun or srun, and the cores that it may use.
+// The place of this process in a job of mpirun or srun, and the cores that it may use.
 #pragma once
 
 #include <optional>
@@ -11,29 +11,28 @@ struct JobPlace {
   int local_size = 1;  // ranks of the job on this machine
 };
 
-/// The place that mpirun or srun gave this process, or nothing outside of them. Needs no MPI_Init.
+/// The place that mpirun or srun gave this process; empty if neither started it. It does not need MPI_Init.
 std::optional<JobPlace> place_in_job();
 
-/// Physical cores: those of the machine, and those of them that this process may run on. A container's limit on
-/// processor time (cgroup) counts as a limit on cores.
+/// Numbers of physical cores.
 struct Cores {
-  int machine = 1;
-  int usable = 1;
+  int machine = 1;  // the cores of the machine
+  int usable = 1;   // those that this process may use; a limit on processor time (cgroup) counts too
 };
 Cores find_cores();
 
-/// OpenMP threads for each of `local_ranks` ranks that share the machine: a bound rank uses what it is bound to,
-/// unbound ranks divide the cores; at least 1.
+/// OpenMP threads for each of `local_ranks` ranks that share the machine, at least 1. A rank that is bound to cores
+/// uses these. Ranks that are not bound divide the cores.
 int divide_cores(const Cores& cores, int local_ranks);
 
-/// OpenMP threads of this rank: OMP_NUM_THREADS if it is set, else divide_cores() at this place.
+/// OpenMP threads of this rank: OMP_NUM_THREADS if it is set, else what divide_cores() gives for its machine.
 int threads_per_rank();
 
-/// True if stdout, across mpirun, ends at a terminal: then a progress line may be overwritten. (Inside a rank isatty()
-/// sees mpirun's own pseudo-terminal, whatever stands behind it.)
+/// True if stdout ends at a terminal, on which a progress line may be rewritten, also if mpirun is in between.
+/// (isatty() does not tell: in a rank, stdout is always mpirun's pseudo-terminal.)
 bool stdout_is_terminal();
 
-/// How the launcher tells its ranks that stdout ends at a terminal.
+/// The environment variable by which the launcher tells its ranks that stdout ends at a terminal.
 inline constexpr const char* kTerminalVariable = "NOUGHT_STDOUT_IS_TERMINAL";
 
 }  // namespace nought

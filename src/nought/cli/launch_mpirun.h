@@ -1,4 +1,5 @@
-// Runs mpirun as a child: its command line and environment, its signals, and the one line that its failures become.
+// Runs mpirun as a child process: makes its command line and environment, passes signals on, and reports its failures
+// in one line.
 #pragma once
 
 #include <string>
@@ -8,7 +9,7 @@
 
 namespace nought {
 
-/// What to start: `ranks` processes of `program` with `arguments`. With a host file, ranks 0 means all of its slots.
+/// A job: `ranks` processes of `program` with `arguments`. With a host file, 0 ranks means all slots of the file.
 struct MpirunJob {
   int ranks = 0;
   std::string hostfile;
@@ -18,14 +19,15 @@ struct MpirunJob {
 
 struct MpirunCommand {
   std::vector<std::string> arguments;    // arguments[0] is mpirun
-  std::vector<std::string> environment;  // "NAME=value", where the user did not set NAME
+  std::vector<std::string> environment;  // "NAME=value" for each variable that the user did not set
 };
 
-/// On one machine: one share of its cores bound to each rank, or no binding when there are more ranks than cores. Over
-/// several machines (a host file, or the allocation of a batch system) mpirun places the ranks and binds none of them.
+/// The command that starts a job. On one machine each rank is bound to an equal share of the cores, or to none if there
+/// are more ranks than cores. On several machines (a host file, or the allocation of a batch system) mpirun places the
+/// ranks, and no rank is bound.
 MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, const Cores& cores, bool in_allocation);
 
-/// The path of mpirun; ConfigError with how to install it if PATH has none.
+/// The path of mpirun. If PATH has none, ConfigError says how to install it.
 std::string find_mpirun();
 
 /// Starts the ranks, passes on SIGINT, SIGTERM and SIGHUP, waits, and returns the job's exit code. mpirun's own

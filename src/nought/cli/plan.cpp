@@ -67,7 +67,7 @@ int run_plan(const PlanOptions& options) {
   if (plan.data.seq_length == 0) plan.data.seq_length = report.config.max_positions;
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
-    report.predictions.push_back(predict(report.config, layout.at_stage(stage)));
+    report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
   const bool one_stage = report.predictions.size() == 1;
   report.recompute = predict_recompute(report.config, one_stage ? report.predictions.front().layout : layout);
 
@@ -94,8 +94,9 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   command->add_option("RUN.json", options->run_file, "A run, or a model alone: a Hugging Face folder or config.json")
       ->required();
   add_override_option(*command, options->overrides, "data.seq_length=8192");
-  command->add_option("--ranks", options->ranks, "Processes that the run would have")->type_name("N");
-  command->add_option("--stage", options->stage, "0 to 3, or all side by side; default: the run's")->type_name("S|all");
+  command->add_option("--ranks", options->ranks, "Number of processes of the run")->type_name("N");
+  command->add_option("--stage", options->stage, "ZeRO stage, 0 to 3, or all of them side by side; default: the run's")
+      ->type_name("S|all");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->add_option("--svg", options->svg, "Also draw the peaks as a bar chart")->type_name("FILE");
   command->callback([&invocation, options] { invocation.action = [options] { return run_plan(*options); }; });

@@ -36,7 +36,7 @@ void validate_probe(const ProbeOptions& options) {
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
   const RunPlan plan = options.plan(world.size());
-  const ModelSource source(options.model_dir);
+  const ModelSource source(model_folder(options.model_dir, world, context));
   Decoder decoder(source.config(), plan.recompute, plan.fp8);
   if (options.gradients) apply(plan.freezing, decoder);
   ShardedModel model(context, world, decoder, probe_sharding(plan, options.gradients));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch_job.h"
@@ -17,7 +18,7 @@ namespace nought {
 
 namespace {
 
-struct Options {
+struct TokenizeFlags {
   std::vector<std::string> inputs;
   std::string tokenizer, output, format, separator, chat_template;
   TokenizeOptions tokenize;
@@ -39,7 +40,7 @@ std::string unescaped(const std::string& text) {
   return plain;
 }
 
-std::optional<CorpusFormat> format_of(const Options& options) {
+std::optional<CorpusFormat> format_of(const TokenizeFlags& options) {
   if (options.format.empty()) return options.chat_template.empty() ? std::nullopt : std::optional(CorpusFormat::chat);
   for (const auto& [format, name] : EnumNames<CorpusFormat>::value)
     if (name == options.format) return format;
@@ -70,7 +71,7 @@ class Progress {
   std::chrono::steady_clock::time_point shown_, begin_ = std::chrono::steady_clock::now();
 };
 
-void print_summary(const TokenizeProgress& progress, const Options& options, Progress& line) {
+void print_summary(const TokenizeProgress& progress, const TokenizeFlags& options, Progress& line) {
   const std::string targets =
       progress.targets == progress.tokens
           ? ""
@@ -88,7 +89,7 @@ void print_summary(const TokenizeProgress& progress, const Options& options, Pro
                            options.tokenize.threads == 1 ? "" : "s"));
 }
 
-void encode_files(Options& options, Progress& line) {
+void encode_files(TokenizeFlags& options, Progress& line) {
   CorpusOptions& corpus = options.tokenize.corpus;
   const auto tokenizer = make_tokenizer(options.tokenizer);
   if (corpus.format == CorpusFormat::chat) {
@@ -111,7 +112,7 @@ WordPattern pattern_of(const std::string& text) {
 }
 
 /// Trains a vocabulary and writes it as Hugging Face has it.
-void train_tokenizer(const Options& options, Progress& line) {
+void train_tokenizer(const TokenizeFlags& options, Progress& line) {
   const std::filesystem::path folder = options.output, file = folder / "tokenizer.json";
   require<ConfigError>(options.tokenize.overwrite || !std::filesystem::exists(file),
                        "{}: is there already: --overwrite replaces it", file.string());
@@ -130,9 +131,9 @@ void train_tokenizer(const Options& options, Progress& line) {
   std::filesystem::create_directories(folder, error);
   require<IoError>(!error, "cannot create --output {}: {}", folder.string(), error.message());
   write_text_atomically(file, tokenizer_json_of(bpe, training, pattern).dump(2) + "\n");
-  const nlohmann::ordered_json config{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                                      {"eos_token", options.markers.front()},
-                                      {"clean_up_tokenization_spaces", false}};
+  const OrderedJson config{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                           {"eos_token", options.markers.front()},
+                           {"clean_up_tokenization_spaces", false}};
   write_text_atomically(folder / "tokenizer_config.json", config.dump(2) + "\n");
   const auto trained = make_tokenizer(folder.string());
   line.print(fmt::format("{}: {} tokens, {} of them merges, from {} different words in {}", file.string(),
@@ -142,7 +143,7 @@ void train_tokenizer(const Options& options, Progress& line) {
                            training.vocab_size));
 }
 
-int run_tokenize(Options& options) {
+int run_tokenize(TokenizeFlags& options) {
   require<ConfigError>(options.tokenize.threads >= 1, "--threads must be at least 1, got {}", options.tokenize.threads);
   require<ConfigError>(options.tokenize.file_tokens >= 1, "--file-tokens must be at least 1, got {}",
                        options.tokenize.file_tokens);
@@ -173,35 +174,43 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
        "nought tokenize web.jsonl --field content --tokenizer r50k_base.tiktoken --output web",
        "nought tokenize chats.jsonl --chat-template chatml --tokenizer MODEL_DIR --output chats",
        "nought tokenize 'corpus/**/*.txt' --train-bpe --vocab-size 32000 --output tokenizer"});
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TokenizeFlags>();
   options->tokenize.threads = threads_per_rank();
   command->add_option("INPUT", options->inputs, "Files or globs: text, .jsonl, or conversations")->required();
-  command->add_option("--tokenizer", options->tokenizer, "As data.tokenizer of a run");
-  command->add_option("--output", options->output, "Folder to write: one of data.files of a run, or the new tokenizer")
+  command->add_option("--tokenizer", options->tokenizer, "The tokenizer, as data.tokenizer of a run");
+  command
+      ->add_option("--output", options->output,
+                   "Folder to write: token files, which data.files of a run may name, or the new tokenizer")
       ->required();
   command->add_option("--format", options->format, "text, jsonl or chat; default: by the file's name")
       ->type_name("FORMAT");
-  command->add_option("--field", options->tokenize.corpus.field, "jsonl: the field that holds the text")
+  command->add_option("--field", options->tokenize.corpus.field, "jsonl: the key that holds the text")
       ->capture_default_str();
-  command->add_option("--separator", options->separator, "text: what stands between documents; default: a file is one")
+  command
+      ->add_option("--separator", options->separator,
+                   "text: what separates documents; default: each file is one document")
       ->type_name("TEXT");
   command
       ->add_option("--chat-template", options->chat_template,
                    fmt::format("chat: one of {}; default: by the tokenizer's markers", chat_format_names()))
       ->type_name("NAME");
-  command->add_option("--threads", options->tokenize.threads, "Threads that encode; the result is the same")
+  command->add_option("--threads", options->tokenize.threads, "Number of threads; the result does not depend on it")
       ->type_name("N");
-  command->add_option("--file-tokens", options->tokenize.file_tokens, "Tokens of one file of the folder")
+  command->add_option("--file-tokens", options->tokenize.file_tokens, "How many tokens a file of the folder has, about")
       ->capture_default_str();
   command->add_flag("--train-bpe", options->train_bpe,
-                    "Make a byte-level BPE tokenizer of the text, in place of tokens");
-  command->add_option("--vocab-size", options->vocab_size, "Tokens of the new tokenizer")->type_name("N");
-  command->add_option("--marker", options->markers, "Its tokens that are no text; the first ends a document")
+                    "Train a byte-level BPE tokenizer on the text instead of writing tokens");
+  command->add_option("--vocab-size", options->vocab_size, "Number of tokens of the new tokenizer")->type_name("N");
+  command
+      ->add_option("--marker", options->markers,
+                   "Special token of the new tokenizer; may be given several times; the first ends a document")
       ->type_name("TOKEN")
       ->expected(1)
       ->take_all()
       ->capture_default_str();
-  command->add_option("--pattern", options->pattern, "How it cuts text into words: gpt2, cl100k, o200k or qwen2")
+  command
+      ->add_option("--pattern", options->pattern,
+                   "How the new tokenizer cuts text into words: gpt2, cl100k, o200k or qwen2")
       ->capture_default_str();
   command->add_flag("--overwrite", options->tokenize.overwrite, "Replace what the folder holds");
   command->callback([&invocation, options] { invocation.action = [options] { return run_tokenize(*options); }; });

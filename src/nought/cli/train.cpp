@@ -11,6 +11,7 @@
 #include "nought/observe/profile.h"
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
+#include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -49,6 +50,7 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
   const bool first = world.rank() == 0;
   if (first) validate_run(plan, options.mode());
   world.barrier().wait();
+  plan = with_model_folder(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
   ProgressPrinter progress(stdout, stdout_is_terminal(), plan.logging_steps, prediction.memory);
@@ -108,7 +110,7 @@ void add_check(CLI::App& app, Invocation& invocation) {
                   {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
   const auto options = std::make_shared<TrainOptions>();
   add_run_options(*command, *options);
-  command->add_option("--ranks", options->launch.ranks, "Processes that the run would have")->type_name("N");
+  command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
   command->callback([&invocation, options] {
     invocation.action = [options] {
       const int64_t ranks = options->launch.ranks.value_or(1);

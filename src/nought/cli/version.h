@@ -5,8 +5,8 @@
 
 namespace nought {
 
-/// "0.1.0 (a86533e)"; "(a86533e+)" if tracked files were changed since that commit, "(unknown)" where there was no
-/// repository, as in a release archive.
+/// The version and the commit: "0.1.0 (a86533e)". The commit is "a86533e+" if tracked files were changed since, and
+/// "unknown" if the program was built without the repository, as from a release archive.
 std::string version();
 
 }  // namespace nought

@@ -11,9 +11,9 @@
 
 namespace nought {
 
-/// Caps isa() at the least of all ranks. Collective; call it before anything is computed. Where the ranks' instruction
-/// sets differ, the result says which rank has the least, by the name of its host if `hosts` has one for each rank;
-/// else it is empty.
+/// Caps isa() at the least of all ranks. Collective; call it before anything is computed. Returns "" if all ranks have
+/// the same instruction set. Else the text says which rank has the least, and on which host if `hosts` names one per
+/// rank.
 std::string use_common_isa(Communicator& ranks, const Context& context, const std::vector<std::string>& hosts = {});
 
 }  // namespace nought

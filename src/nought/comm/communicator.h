@@ -1,12 +1,13 @@
-// Communicator: the collectives between a group of ranks, asynchronous and in a fixed order of additions.
+// Communicator: the collectives of a group of ranks, asynchronous and with a fixed order of additions.
 //
-// Design goals: every collective returns an Event; reductions add in rank order 0..N-1 with fp32 accumulation (exact
-// for integers), so that a result is the same on every backend and every run; each call is bounded by a timeout and
-// names itself when it fails; bytes sent are counted; a group of one costs nothing. Non-goals: matching collectives
-// issued in different orders. Every rank issues the same calls in the same order, from one thread.
+// Design goals: every collective returns an Event. Reductions add in rank order 0..N-1 and accumulate in fp32 (integers
+// exactly), so a result is the same on every backend and in every run. Each call has a timeout and names itself when it
+// fails. Bytes sent are counted. A group of one costs nothing.
+// Non-goals: matching collectives that are issued in different orders. Every rank issues the same calls in the same
+// order, from one thread.
 //
-// Tensors are captured by the Event and must not be written until it is done. Collectives of one communicator run in
-// order on its communication stream.
+// The Event keeps the tensors alive. They must not be written until it is done. The collectives of one communicator run
+// in order on its communication stream.
 #pragma once
 
 #include <array>
@@ -41,11 +42,17 @@ std::string_view name_of(Collective collective);
 
 enum class ReduceOp : uint8_t { sum, max, min };
 
-/// What this rank sent, by collective: payload bytes that left for other ranks, elements, and number of calls. For a
-/// group of N: all_gather and reduce_scatter (N-1) shards, all_reduce both of them, all_to_all (N-1)/N of the tensor,
-/// gather its part (except root), reduce a reduce-scatter and a gather, scatter and broadcast (N-1) parts on root alone
-/// (a broadcast's tree spreads that load over the ranks, the sum is the same), send the tensor.
+/// What this rank sent, by collective. In a group of N ranks, each rank sends per call:
+///   all_gather, reduce_scatter   N-1 shards
+///   all_reduce                   what a reduce_scatter and an all_gather send
+///   all_to_all                   (N-1)/N of the tensor
+///   gather                       its tensor; root sends nothing
+///   reduce                       what a reduce_scatter and a gather send
+///   scatter, broadcast           root sends N-1 parts, or N-1 times the tensor; the others send nothing. A backend may
+///                                spread a broadcast over the ranks; it is counted on root all the same.
+///   send                         the tensor
 struct Traffic {
+  /// Payload bytes and elements that left for other ranks, and calls.
   struct Count {
     int64_t bytes = 0, elements = 0, calls = 0;
   };
@@ -64,49 +71,53 @@ class Communicator {
   /// "self", "thread" or "mpi".
   virtual std::string_view backend() const = 0;
 
-  /// root's tensor to all.
+  /// Copies root's tensor to all ranks.
   virtual Event broadcast(Tensor tensor, int root) = 0;
-  /// out on root = reduction of all in; out is ignored elsewhere.
+  /// out on root = the reduction of all ranks' in. out is ignored on other ranks.
   virtual Event reduce(Tensor in, Tensor out, int root, ReduceOp op = ReduceOp::sum) = 0;
-  /// In place: a reduce-scatter and an all-gather, 2 (N-1)/N of the bytes sent. Any length.
+  /// tensor = the reduction of all ranks' tensors, in place. Any length. A rank sends 2 (N-1)/N of the tensor's bytes.
   virtual Event all_reduce(Tensor tensor, ReduceOp op = ReduceOp::sum) = 0;
-  /// out on root ([N * in.numel()], ignored elsewhere) = all in, by rank.
+  /// out on root, [N * in.numel()], = all ranks' in, by rank. out is ignored on other ranks.
   virtual Event gather(Tensor in, Tensor out, int root) = 0;
-  /// full ([N * shard.numel()]) = all shards, by rank. shard may be this rank's part of full: then nothing is copied.
+  /// full, [N * shard.numel()], = all ranks' shards, by rank. shard may be this rank's part of full, which saves a
+  /// copy.
   virtual Event all_gather(Tensor shard, Tensor full) = 0;
-  /// out = this rank's part of root's in ([N * out.numel()], ignored elsewhere).
+  /// out = this rank's part of root's in, [N * out.numel()]. in is ignored on other ranks.
   virtual Event scatter(Tensor in, Tensor out, int root) = 0;
-  /// shard = this rank's part of the reduction of all full ([N * shard.numel()]). shard may be this rank's part of
-  /// full.
+  /// shard = this rank's part of the reduction of all ranks' full, [N * shard.numel()]. shard may be this rank's part
+  /// of full.
   virtual Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op = ReduceOp::sum) = 0;
-  /// Part r of in goes to rank r; out holds what each rank sent here. in and out: equal sizes divisible by N, apart.
+  /// Sends part r of in to rank r. Part r of out = what rank r sent here. in and out have the same number of elements,
+  /// a multiple of N, and must not overlap.
   virtual Event all_to_all(Tensor in, Tensor out) = 0;
-  /// To another rank. Never waits for the receiver: the tensor is copied, and may be written when the Event is done.
+  /// Sends to another rank. It copies the tensor and never waits for the receiver.
   virtual Event send(Tensor tensor, int destination, int tag = 0) = 0;
+  /// Receives what `source` sent with this tag, into a tensor of the same dtype and number of elements.
   virtual Event recv(Tensor tensor, int source, int tag = 0) = 0;
+  /// Is done when all ranks have called it.
   virtual Event barrier() = 0;
 
-  /// The ranks with the same color (>= 0) form a new group, ordered by (key, rank). Blocking; all ranks call it. The
-  /// group has a communication stream of its own: ranks may issue the calls of different groups in different orders. A
-  /// group of one runs inline: wait for what it reads.
+  /// Makes new groups: the ranks with the same color (>= 0) form one, ordered by (key, rank). Blocking; all ranks call
+  /// it. Each group has a communication stream of its own, so ranks may issue the calls of different groups in different
+  /// orders. A group of one runs inline, so wait first for whatever writes what it reads.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
-  /// Sent by the collectives issued so far, those in flight included.
+  /// What was sent by the collectives issued so far, including those in flight.
   virtual Traffic traffic() = 0;
-  /// Later collectives, and those who wait() for them, put themselves on the timeline; null: no more.
+  /// Records later collectives, and later calls of wait(), on the timeline. null: stops recording.
   virtual void record(std::shared_ptr<Timeline> timeline) = 0;
-  /// Where this rank records what it does, or null.
+  /// The timeline on which this rank records, or null.
   virtual Timeline* timeline() const = 0;
-  /// event.wait() on the record.
+  /// event.wait(), recorded on the timeline.
   void wait(const Event& event) const {
-    const TimedScope scope(event.ready() ? nullptr : timeline(), SpanKind::wait, "wait");
+    const TimedScope scope(event.ready() ? nullptr : timeline(), TraceEventKind::wait, "wait");
     event.wait();
   }
-  /// What each collective may take before it fails with CommError; default 10 minutes.
+  /// How long a collective may take before it fails with CommError; 10 minutes by default.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
 };
 
-/// A group of one: nothing moves.
+/// A group of one rank, in which nothing moves.
 std::unique_ptr<Communicator> make_self_communicator();
 
 }  // namespace nought

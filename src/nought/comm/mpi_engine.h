@@ -43,13 +43,13 @@ std::vector<T> all_gathered(MPI_Comm ranks, const T& mine) {
   return all;
 }
 
-/// Messages under way. What is received must be as long as expected. Takes the lock itself.
+/// Messages under way. CommError if a message has not the length of the tensor that receives it. Takes the lock itself.
 class MpiRequests {
  public:
   void send(const Tensor& tensor, int peer, int tag, MPI_Comm group);
   void receive(const Tensor& tensor, int peer, int tag, MPI_Comm group);
   void add(MPI_Request request);
-  /// True once all are complete; gives MPI the time to make progress.
+  /// True once all messages are complete. Each call lets MPI make progress.
   bool test();
 
  private:
@@ -57,11 +57,11 @@ class MpiRequests {
   std::vector<int> expected_;  // bytes to receive, or -1
 };
 
-/// What a wait does between two polls: it spins after progress, then naps.
+/// What a wait does between two polls: it spins for a while after progress, then sleeps.
 class Pause {
  public:
   explicit Pause(const MpiOptions& options) : options_(options), last_progress_(now()), poll_begin_(last_progress_) {}
-  /// After a poll that did not complete, begun when the last call returned. Returns the time.
+  /// Call it after each poll that did not complete. A long poll counts as progress. Returns the current time.
   std::chrono::steady_clock::time_point after_poll();
 
  private:
@@ -70,7 +70,7 @@ class Pause {
   std::chrono::steady_clock::time_point last_progress_, poll_begin_;
 };
 
-/// One per process, for ever: abort() may be called when everything else is gone.
+/// There is one per process, and it is never destroyed, because abort() may be called when everything else is gone.
 class MpiEngine {
  public:
   static MpiEngine& instance();
@@ -87,8 +87,8 @@ class MpiEngine {
 
   // The rest is called on any communication thread; cancel(), usable() and abort() on any thread.
 
-  /// Polls until ready() is true. CommError when the deadline passes or the engine was cancelled; after that every call
-  /// fails: the ranks no longer agree on what comes next.
+  /// Polls until ready() is true. CommError if the deadline passes or the engine was cancelled. After that every call
+  /// fails, because the ranks no longer agree on what comes next.
   template <class Ready>
   void wait_until(const Call& call, Ready&& ready) {
     check_usable(call);
@@ -104,8 +104,8 @@ class MpiEngine {
   void wait(const Call& call, MpiRequests& requests) {
     wait_until(call, [&] { return requests.test(); });
   }
-  /// The same for what MPI knows nothing of, with `messages` of this rank under way: they must get on meanwhile, lest
-  /// ranks wait for each other in turn.
+  /// As wait_until, for a condition outside of MPI. `messages` says whether the call has MPI messages under way; they
+  /// are moved on meanwhile, because otherwise ranks could wait for each other in a circle.
   template <class Ready>
   void wait_beside_messages(const Call& call, bool messages, Ready&& ready) {
     wait_until(call, [&] {
@@ -114,9 +114,9 @@ class MpiEngine {
       return false;
     });
   }
-  /// Sends a message that nobody waits for, and keeps it until it has gone.
+  /// Sends a message without waiting for it, and keeps the tensor until it has been sent.
   void post(const Call& call, const Tensor& message, int destination, int tag, MPI_Comm group);
-  /// Waits until all messages posted in the group have gone.
+  /// Waits until all messages posted in the group have been sent.
   void flush(const Call& call, MPI_Comm group);
 
   bool usable() const { return initialized_ && !cancelled_; }
@@ -136,7 +136,7 @@ class MpiEngine {
   void progress();
   void pause_or_fail(const Call& call, Pause& pause);
   void end_ranks();
-  /// Drops the messages that have gone, and comes again while some have not.
+  /// Drops the posted messages that have been sent, and submits itself again while there are others.
   void drain();
   void drop_sent();  // under posted_mutex_
   void wait_for(const Call& call, const PostedMessages& messages);
@@ -149,7 +149,7 @@ class MpiEngine {
   PostedMessages posted_;
   bool draining_ = false;
   std::atomic<bool> any_posted_ = false;
-  MPI_Comm farewell_ = MPI_COMM_NULL;  // the last meeting must not be mistaken for another barrier
+  MPI_Comm farewell_ = MPI_COMM_NULL;  // a communicator of its own, so that no other barrier is taken for the last one
   std::atomic<bool> initialized_ = false;
   std::atomic<bool> cancelled_ = false;
   std::atomic<int> abort_code_ = kNoAbort;

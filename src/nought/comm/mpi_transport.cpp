@@ -39,7 +39,7 @@ MpiTransport::MpiTransport(MpiEngine& engine, MPI_Comm group, const Context& con
   check_mpi(MPI_Comm_set_errhandler(group_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
-  window_ranks_.assign(static_cast<size_t>(size_), -1);
+  local_ranks_.assign(static_cast<size_t>(size_), -1);
   if (neighbours_->slot_bytes > 0) place_ranks(*neighbours_);
   for (int step = 1; step < size_; ++step) {
     const int peer = (rank_ + step) % size_;
@@ -53,7 +53,7 @@ void MpiTransport::place_ranks(const Neighbours& neighbours) {
   const int own_host = neighbours.host[static_cast<size_t>(rank_)];
   for (size_t rank = 0; rank < neighbours.host.size(); ++rank) {
     most_local_peers_ = std::max(most_local_peers_, ranks_of_host[neighbours.host[rank]]++);
-    if (neighbours.host[rank] == own_host) window_ranks_[rank] = neighbours.window_rank[rank];
+    if (neighbours.host[rank] == own_host) local_ranks_[rank] = neighbours.local_rank[rank];
   }
 }
 
@@ -73,15 +73,16 @@ MpiTransport::~MpiTransport() {
   }
 }
 
-void MpiTransport::send_chunk(const Call& call, const std::vector<SharedWindows::Piece>& pieces) {
+void MpiTransport::send_chunk(const Call& call, const std::vector<SharedWindows::OutgoingChunk>& outgoing_chunks) {
   if (local_peers_.empty()) return;
-  engine_.wait_beside_messages(call, !remote_peers_.empty(), [&] { return neighbours_->windows->try_send(pieces); });
+  engine_.wait_beside_messages(call, !remote_peers_.empty(),
+                               [&] { return neighbours_->windows->try_send(outgoing_chunks); });
 }
 
 Tensor MpiTransport::receive_chunk(const Call& call, int from, DType dtype, int64_t numel) {
   Tensor chunk;
   engine_.wait_beside_messages(call, !remote_peers_.empty(), [&] {
-    chunk = neighbours_->windows->try_receive(window_rank(from), dtype, numel);
+    chunk = neighbours_->windows->try_receive(local_rank(from), dtype, numel);
     return chunk.defined();
   });
   return chunk;
@@ -90,13 +91,13 @@ Tensor MpiTransport::receive_chunk(const Call& call, int from, DType dtype, int6
 void MpiTransport::copy_chunk(const Call& call, int from, const Tensor& to, bool streaming) {
   if (to.numel() == 0) return;
   copy(receive_chunk(call, from, to.dtype(), to.numel()), to, streaming);
-  neighbours_->windows->release(window_rank(from));
+  neighbours_->windows->release(local_rank(from));
 }
 
 void MpiTransport::exchange(const Call& call, int tensors_sent, const std::vector<Outgoing>& outgoing,
                             const std::vector<Incoming>& incoming) {
   MpiRequests requests;
-  std::vector<SharedWindows::Piece> pieces;
+  std::vector<SharedWindows::OutgoingChunk> outgoing_chunks;
   int64_t longest = 0, received = 0;
   for (const Incoming& in : incoming) {
     if (!is_local(in.from)) requests.receive(in.tensor, in.from, kCollectiveTag, group_);
@@ -104,9 +105,9 @@ void MpiTransport::exchange(const Call& call, int tensors_sent, const std::vecto
     received += in.tensor.bytes();
   }
   for (const Outgoing& out : outgoing) {
-    pieces.emplace_back();
+    outgoing_chunks.emplace_back();
     for (const int peer : out.to) {
-      if (is_local(peer)) pieces.back().readers.push_back(window_rank(peer));
+      if (is_local(peer)) outgoing_chunks.back().readers.push_back(local_rank(peer));
       if (!is_local(peer)) requests.send(out.tensor, peer, kCollectiveTag, group_);
     }
     longest = std::max(longest, out.tensor.bytes());
@@ -121,10 +122,10 @@ void MpiTransport::exchange(const Call& call, int tensors_sent, const std::vecto
     return segment_of(tensor, {i * chunk_bytes / size, (i + 1) * chunk_bytes / size});
   };
   for (int64_t i = 0; i < chunks + kChunksAhead; ++i) {
-    for (size_t k = 0; k < outgoing.size(); ++k) pieces[k].data = chunk_of(outgoing[k].tensor, i);
-    if (i < chunks) send_chunk(call, pieces);
+    for (size_t k = 0; k < outgoing.size(); ++k) outgoing_chunks[k].data = chunk_of(outgoing[k].tensor, i);
+    if (i < chunks) send_chunk(call, outgoing_chunks);
     for (size_t k = 0; k < outgoing.size(); ++k)
-      if (outgoing[k].kept.defined()) copy(pieces[k].data, chunk_of(outgoing[k].kept, i), streaming);
+      if (outgoing[k].kept.defined()) copy(outgoing_chunks[k].data, chunk_of(outgoing[k].kept, i), streaming);
     if (i < kChunksAhead) continue;
     for (const Incoming& in : incoming)
       if (is_local(in.from)) copy_chunk(call, in.from, chunk_of(in.tensor, i - kChunksAhead), streaming);
@@ -182,7 +183,7 @@ void MpiTransport::all_to_all(const Call& call, const Tensor& in, const Tensor& 
 int64_t MpiTransport::segment_length(DType dtype) const {
   const int64_t length = reduction_segment(dtype, size_);
   if (most_local_peers_ == 0) return length;
-  return std::min(length, window_segment(dtype, neighbours_->slot_bytes, most_local_peers_));
+  return std::min(length, shared_slot_segment(dtype, neighbours_->slot_bytes, most_local_peers_));
 }
 
 std::vector<MpiTransport::Slot> MpiTransport::make_slots(const Tensor& full) const {
@@ -203,9 +204,10 @@ void MpiTransport::send_segment(const Call& call, Slot& slot, const Tensor& full
     slot.requests.receive(buffer.flat(0, mine), peer, kCollectiveTag, group_);
     slot.requests.send(segment_of(part(full, peer), segment), peer, kCollectiveTag, group_);
   }
-  std::vector<SharedWindows::Piece> pieces;
-  for (const int peer : local_peers_) pieces.push_back({segment_of(part(full, peer), segment), {window_rank(peer)}});
-  send_chunk(call, pieces);
+  std::vector<SharedWindows::OutgoingChunk> outgoing_chunks;
+  for (const int peer : local_peers_)
+    outgoing_chunks.push_back({segment_of(part(full, peer), segment), {local_rank(peer)}});
+  send_chunk(call, outgoing_chunks);
 }
 
 void MpiTransport::add_segment(const Call& call, Slot& slot, const Tensor& full, Interval segment, const Tensor& own,
@@ -224,13 +226,13 @@ void MpiTransport::add_segment(const Call& call, Slot& slot, const Tensor& full,
     }
   }
   reduction_.run(std::move(inputs), out, op);
-  for (const int peer : local_peers_) neighbours_->windows->release(window_rank(peer));
+  for (const int peer : local_peers_) neighbours_->windows->release(local_rank(peer));
 }
 
 void MpiTransport::spread_segment(const Call& call, const Tensor& full, Interval segment) {
-  SharedWindows::Piece piece{segment_of(part(full, rank_), segment), {}};
-  for (const int peer : local_peers_) piece.readers.push_back(window_rank(peer));
-  send_chunk(call, {piece});
+  SharedWindows::OutgoingChunk chunk{segment_of(part(full, rank_), segment), {}};
+  for (const int peer : local_peers_) chunk.readers.push_back(local_rank(peer));
+  send_chunk(call, {chunk});
 }
 
 void MpiTransport::collect_segment(const Call& call, const Tensor& full, Interval segment) {

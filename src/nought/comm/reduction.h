@@ -1,4 +1,5 @@
-// Reduction: combines tensors element by element in the order given; the sum is the kernels', max and min are here.
+// Reduction: combines tensors element by element, in the order given. Kernels compute sums; max and min are computed
+// here.
 #pragma once
 
 #include <memory>
@@ -12,15 +13,15 @@ class Reduction {
  public:
   explicit Reduction(std::shared_ptr<Kernels> kernels) : kernels_(std::move(kernels)) {}
 
-  /// out = inputs[0] op inputs[1] op ...; out may be one of the inputs. A NaN in any input makes a NaN.
+  /// out = inputs[0] op inputs[1] op ...; out may be one of the inputs. A NaN in any input gives a NaN.
   void run(std::vector<Tensor> inputs, const Tensor& out, ReduceOp op);
 
  private:
   std::shared_ptr<Kernels> kernels_;
-  Stream inline_;  // on the communication thread, not on the compute stream
+  Stream inline_;  // runs the kernels on the calling communication thread
 };
 
-/// Tells OpenMP that the calling thread works alone: ranks and communication threads share the cores with others.
+/// Makes OpenMP use one thread for what the calling thread does. Ranks and communication threads share the cores.
 void use_one_openmp_thread();
 
 }  // namespace nought

@@ -15,7 +15,7 @@ namespace nought {
 /// From one writer to one reader, in the writer's window. Each side writes a cache line of its own.
 struct SharedWindows::Mailbox {
   std::atomic<uint64_t> sent;
-  alignas(64) std::array<Chunk, kWindowSlots> ring;  // a slot holds at most one chunk for a reader
+  alignas(64) std::array<Chunk, kSharedWindowSlots> ring;  // a slot holds at most one chunk for a reader
   alignas(64) std::atomic<uint64_t> taken;
 };
 
@@ -64,20 +64,20 @@ std::shared_ptr<SharedWindows> SharedWindows::create(MPI_Comm host, const Contex
   check_mpi(MPI_Comm_rank(host, &rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(host, &size), "MPI_Comm_size");
   if (size == 1) return nullptr;
-  std::shared_ptr<void> memory = share_memory(host, rank, windows_bytes(size));
+  std::shared_ptr<void> memory = share_memory(host, rank, all_shared_windows_bytes(size));
   int shared = memory != nullptr, everywhere = 0;
   check_mpi(MPI_Allreduce(&shared, &everywhere, 1, MPI_INT, MPI_MIN, host), "MPI_Allreduce");
   if (!everywhere) return nullptr;
   std::shared_ptr<Buffer> buffer =
-      context.memory->adopt(std::move(memory), windows_bytes(size), Category::communication);
+      context.memory->adopt(std::move(memory), all_shared_windows_bytes(size), Category::communication);
   return std::shared_ptr<SharedWindows>(new SharedWindows(std::move(buffer), rank, size));
 }
 
 SharedWindows::SharedWindows(std::shared_ptr<Buffer> memory, int rank, int size)
-    : memory_(std::move(memory), 0, {windows_bytes(size)}, DType::u8),
+    : memory_(std::move(memory), 0, {all_shared_windows_bytes(size)}, DType::u8),
       rank_(rank),
       size_(size),
-      slot_bytes_(window_slot_bytes(size)) {}
+      slot_bytes_(shared_slot_bytes(size)) {}
 
 SharedWindows::Mailbox& SharedWindows::mailbox(int writer, int reader) const {
   static_assert(sizeof(Mailbox) <= kMailboxBytes);
@@ -89,30 +89,30 @@ bool SharedWindows::is_read(const Reading& reading) const {
   return mailbox(rank_, reading.reader).taken.load(std::memory_order_acquire) >= reading.number;
 }
 
-bool SharedWindows::try_send(std::span<const Piece> pieces) {
+bool SharedWindows::try_send(std::span<const OutgoingChunk> chunks) {
   std::vector<Reading>& readings = readings_[static_cast<size_t>(slot_)];
   while (!readings.empty()) {
     if (!is_read(readings.back())) return false;
     readings.pop_back();
   }
-  const int64_t slots_begin = window_bytes(size_) - kWindowSlots * slot_bytes_;
+  const int64_t slots_begin = shared_window_bytes(size_) - kSharedWindowSlots * slot_bytes_;
   int64_t offset = slots_begin + slot_ * slot_bytes_;
-  for (const Piece& piece : pieces) {
-    if (piece.data.numel() == 0 || piece.readers.empty()) continue;
-    const Chunk chunk{offset, piece.data.bytes()};
+  for (const OutgoingChunk& outgoing : chunks) {
+    if (outgoing.data.numel() == 0 || outgoing.readers.empty()) continue;
+    const Chunk chunk{offset, outgoing.data.bytes()};
     if (offset + chunk.bytes > slots_begin + (slot_ + 1) * slot_bytes_)
-      fail("{} do not fit the rest of a slot of {}", piece.data.str(), slot_bytes_);
-    stores_.copy(memory_.raw() + window_of(rank_) + offset, piece.data.raw(), static_cast<size_t>(chunk.bytes));
+      fail("{} do not fit the rest of a slot of {}", outgoing.data.str(), slot_bytes_);
+    stores_.copy(memory_.raw() + window_of(rank_) + offset, outgoing.data.raw(), static_cast<size_t>(chunk.bytes));
     offset += round_up(chunk.bytes, 64);
-    for (const int reader : piece.readers) {
+    for (const int reader : outgoing.readers) {
       Mailbox& box = mailbox(rank_, reader);
       const uint64_t number = box.sent.load(std::memory_order_relaxed);
-      box.ring[number % kWindowSlots] = chunk;
+      box.ring[number % kSharedWindowSlots] = chunk;
       box.sent.store(number + 1, std::memory_order_release);
       readings.push_back({reader, number + 1});
     }
   }
-  if (!readings.empty()) slot_ = (slot_ + 1) % kWindowSlots;
+  if (!readings.empty()) slot_ = (slot_ + 1) % kSharedWindowSlots;
   return true;
 }
 
@@ -120,7 +120,7 @@ Tensor SharedWindows::try_receive(int writer, DType dtype, int64_t numel) {
   const Mailbox& box = mailbox(writer, rank_);
   const uint64_t number = box.taken.load(std::memory_order_relaxed);
   if (box.sent.load(std::memory_order_acquire) == number) return {};
-  const Chunk chunk = box.ring[number % kWindowSlots];
+  const Chunk chunk = box.ring[number % kSharedWindowSlots];
   require<CommError>(chunk.bytes == numel * size_of(dtype),
                      "local rank {} sent {} bytes where {} were expected: ranks must issue the same calls", writer,
                      chunk.bytes, numel * size_of(dtype));

@@ -1,8 +1,9 @@
-// SharedWindows: memory that the ranks of one host share, and the chunks that they hand each other through it.
+// SharedWindows: memory that the ranks of one host share. Each rank has a window of it, into which it writes chunks for
+// the others.
 //
-// Design goals: a chunk is copied once into the writer's window, and read there by as many ranks as need it; nothing
-// here waits: what cannot go on says so, and the caller decides how to pass the time and when to give up. Every rank
-// reads the chunks of a writer in the order in which they were sent to it.
+// Design goals: a chunk is copied once into the writer's window, and every rank that needs it reads it there. Every
+// rank reads the chunks of a writer in the order in which they were sent to it. No function waits: a function that
+// cannot go on says so, and the caller decides how to wait and when to give up.
 // Non-goals: recovery. After a failure the ranks no longer agree on what lies in the windows.
 #pragma once
 
@@ -12,32 +13,34 @@
 
 #include <mpi.h>
 
+#include "nought/comm/buffer_sizes.h"
 #include "nought/comm/streaming.h"
 #include "nought/comm/transport.h"
-#include "nought/comm/window_sizes.h"
 
 namespace nought {
 
 class SharedWindows {
  public:
-  /// What goes to one or several ranks of the host.
-  struct Piece {
+  /// Data for one or several ranks of the host, which `readers` names by their local ranks.
+  struct OutgoingChunk {
     Tensor data;
     std::vector<int> readers;
   };
 
-  /// The ranks of `host` call it together. Undefined memory when they cannot share any (other containers, say).
+  /// The ranks of `host` call it together. null on all of them if they cannot share memory (in different containers,
+  /// say) or if there is only one.
   static std::shared_ptr<SharedWindows> create(MPI_Comm host, const Context& context);
 
   int size() const { return size_; }
   int64_t slot_bytes() const { return slot_bytes_; }
 
-  /// Copies the pieces, which fit a slot together, into this rank's window, for their readers. False, and nothing done,
-  /// while the slot whose turn it is has not been read by all.
-  bool try_send(std::span<const Piece> pieces);
-  /// The next chunk that `writer` sent to this rank, a view of its window, to be given back by release(); undefined
-  /// while it has not come. CommError if it is not as long as expected.
+  /// Copies chunks, which fit one slot together, into this rank's window for their readers. Returns false, and does
+  /// nothing, while the next slot still holds a chunk that was not read by all its readers.
+  bool try_send(std::span<const OutgoingChunk> chunks);
+  /// The next chunk that `writer` sent to this rank, as a view of its window; undefined while there is none. CommError
+  /// if it has another length. The caller gives it back by release().
   Tensor try_receive(int writer, DType dtype, int64_t numel);
+  /// Gives the chunk back that try_receive() returned, so that the writer may fill its slot again.
   void release(int writer);
 
  private:
@@ -47,21 +50,21 @@ class SharedWindows {
   struct Mailbox;
   struct Reading {
     int reader = 0;
-    uint64_t number = 0;  // the chunk is read when the reader has taken this many
+    uint64_t number = 0;  // the chunk has been read when the reader has taken this many chunks
   };
 
   SharedWindows(std::shared_ptr<Buffer> memory, int rank, int size);
   Mailbox& mailbox(int writer, int reader) const;
-  int64_t window_of(int rank) const { return rank * window_bytes(size_); }
+  int64_t window_of(int rank) const { return rank * shared_window_bytes(size_); }
   bool is_read(const Reading& reading) const;
 
-  Tensor memory_;  // all windows, by rank: mailboxes by reader, then slots
+  Tensor memory_;  // all windows, by rank; a window has a mailbox for each reader, then slots
   int rank_, size_;
   int64_t slot_bytes_;
-  int slot_ = 0;  // the next to fill
+  int slot_ = 0;  // the slot to fill next
   StoreChoice stores_;
-  std::array<std::vector<Reading>, kWindowSlots>
-      readings_;  // by slot: who has to have read it before it is filled again
+  /// By slot: the reads that must have happened before it is filled again.
+  std::array<std::vector<Reading>, kSharedWindowSlots> readings_;
 };
 
 }  // namespace nought

@@ -33,7 +33,7 @@ Event StreamCommunicator::enqueue(Call call, Body body) {
   call.timeout = timeout_;
   return stream_->submit([call, timeline = timeline_, body = std::move(body)]() mutable {
     // A group of one moves nothing.
-    const TimedScope scope(call.size > 1 ? timeline.get() : nullptr, SpanKind::collective, call.name, call.bytes);
+    const TimedScope scope(call.size > 1 ? timeline.get() : nullptr, TraceEventKind::collective, call.name, call.bytes);
     call.deadline = std::chrono::steady_clock::now() + call.timeout;
     body(call);
   });

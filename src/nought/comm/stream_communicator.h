@@ -1,4 +1,4 @@
-// StreamCommunicator: a Communicator made of a Transport and the stream that its calls run on, in order.
+// StreamCommunicator: a Communicator made of a Transport and the stream on which its calls run in order.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ class StreamCommunicator final : public Communicator {
  public:
   /// Nobody else's tasks may wait on this stream for other ranks: what waits in one group must not hold up another.
   StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream);
-  /// Waits for what is in flight, unless an exception is: then it is cancelled.
+  /// Waits for the calls in flight. While an exception unwinds, it cancels them instead.
   ~StreamCommunicator() override;
 
   int rank() const override { return transport_->rank(); }
@@ -41,7 +41,7 @@ class StreamCommunicator final : public Communicator {
   using Body = std::function<void(const Call&)>;
   Event submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body);
   Event enqueue(Call call, Body body);
-  /// `whole` must be defined and hold `parts` times the elements of `part`, of one dtype.
+  /// ShapeError unless both are defined, have one dtype, and `whole` has `parts` times as many elements as `part`.
   void check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const;
   void check_rank(Collective collective, std::string_view role, int rank) const;
   void check_peer(Collective collective, int peer, int tag) const;

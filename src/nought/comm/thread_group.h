@@ -1,7 +1,8 @@
 // ThreadGroup: where the ranks of a thread communicator meet, see each other's tensors, and leave together.
 //
-// A collective is one round: publish, meet(), work on the peers' memory without waiting, leave(). A failure breaks the
-// whole world: who waits or comes later gets a PeerError. Nobody leaves a round while a peer may still read its memory.
+// A collective is one round: a rank publishes its tensors, meets the others, works on their memory without waiting, and
+// leaves. No rank leaves a round while a peer may still read its memory. A failure ends all groups of the world: ranks
+// that wait, or that come later, get a PeerError.
 #pragma once
 
 #include <condition_variable>
@@ -17,15 +18,17 @@
 
 namespace nought {
 
-/// What all groups of one set of thread ranks share: a lock (rounds are rare and short) and the first failure.
+/// What all groups of one set of thread ranks share: one lock, which is enough as rounds are rare and short, and the
+/// first failure.
 class ThreadWorld {
  public:
   explicit ThreadWorld(int size) : finished_(static_cast<size_t>(size), false) {}
   int size() const { return static_cast<int>(finished_.size()); }
 
-  /// Rank failed: all ranks that wait in a collective, or come to one, are told why. The first failure is kept.
+  /// Notes that the rank failed. All ranks that wait in a collective, or that come to one, are told why. The first
+  /// failure is kept.
   void fail_rank(int rank, std::string_view why);
-  /// Rank will come to no further collective.
+  /// Notes that the rank will call no further collective.
   void finish_rank(int rank);
 
  private:
@@ -57,15 +60,18 @@ class ThreadGroup {
 
   /// Publishes the slot, waits for all ranks, and checks that they issued the same call.
   void meet(int rank, const Slot& slot);
-  /// What rank published in this round; between meet() and leave().
+  /// What the rank published in this round. Call it between meet() and leave().
   const Slot& slot(int rank) const { return slots_[static_cast<size_t>(rank)]; }
-  /// Waits until all ranks are done with each other's memory. Never fails: between meet() and leave() nobody waits.
+  /// Waits until all ranks are done with each other's memory. It cannot fail, since no rank waits between meet() and
+  /// this.
   void leave();
 
+  /// Leaves a message for another rank.
   void post(int source, int destination, int tag, Tensor message);
+  /// Waits for the next message from `source` with this tag.
   Tensor take(const Call& call, int source, int destination, int tag);
 
-  /// The group of this color, the same for all its ranks; between meet() and leave() of a split.
+  /// The group of this color; all its ranks get the same object. Call it between meet() and leave() of a split.
   std::shared_ptr<ThreadGroup> subgroup(int color, const std::vector<int>& ranks);
 
  private:

@@ -1,7 +1,8 @@
-// Transport: how a backend moves bytes, once the arguments were checked and the call's turn on the stream has come.
+// Transport: how a backend moves bytes. Its functions are called when the arguments are checked and it is the call's
+// turn on the stream.
 //
-// Design goals: a backend implements the movement only; checks, order, timeouts' bookkeeping and traffic counters are
-// the StreamCommunicator's, once for all backends.
+// Design goals: a backend implements the movement only. Checks, order, deadlines and counters of traffic are in
+// StreamCommunicator, once for all backends.
 #pragma once
 
 #include <chrono>
@@ -14,7 +15,7 @@
 
 namespace nought {
 
-/// One collective on its way: what its error messages say, and until when it may wait.
+/// One call of a collective: what its error messages say, and until when it may wait.
 struct Call {
   std::string_view name;
   int64_t bytes = 0;
@@ -28,19 +29,20 @@ struct Call {
   [[noreturn]] void fail_timeout() const;
 };
 
-/// Rank r's interval when n elements are cut into `size` nearly equal parts; the last ones may be shorter or empty.
+/// The interval of `rank` when n elements are cut into `size` nearly equal parts. The last parts may be shorter or
+/// empty.
 constexpr Interval part_of(int64_t n, int rank, int size) {
   const int64_t part = ceil_div(n, size);
   return intersect({rank * part, (rank + 1) * part}, {0, n});
 }
 
-/// The view of rank r's part of n elements.
+/// The view of the rank's part of a tensor.
 inline Tensor part_of(const Tensor& tensor, int rank, int size) {
   const Interval part = part_of(tensor.numel(), rank, size);
   return part.empty() ? tensor.flat(0, 0) : tensor.flat(part.begin, part.end);
 }
 
-/// Arguments as in Communicator. All calls come from the communication stream; each blocks until it is done.
+/// The arguments are those of Communicator. All calls come from the communication stream. Each blocks until it is done.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -64,8 +66,8 @@ class Transport {
   /// no other. Where nothing ever waits, it runs inline.
   virtual std::shared_ptr<Stream> make_stream() const { return std::make_shared<Stream>(); }
 
-  /// The owner is going down with an exception: calls in flight and later ones must fail soon instead of waiting.
-  /// Called from the owner's thread.
+  /// Makes calls in flight and later ones fail soon instead of waiting. The owner calls it from its own thread while an
+  /// exception unwinds.
   virtual void cancel() = 0;
 };
 

@@ -19,21 +19,20 @@ ConfigEntry ruled(const KeyRule& rule) {
   const std::string defaults(rule.defaults), reason(rule.reason);
   switch (rule.status) {
     case KeyStatus::no_effect:
+      if (!rule.refused_values.empty())
+        return {path, "", defaults,
+                fmt::format("{}; {} is refused: {}", reason, rule.refused_values, rule.refused_reason),
+                KeyUse::no_effect};
       return {path, "", defaults, reason, KeyUse::no_effect};
     case KeyStatus::refused:
       return {path, "", defaults, reason, KeyUse::refused};
     case KeyStatus::enabled:
-      return {path, "", "", "anything that is enabled in it: " + reason, KeyUse::refused};
+      return {path, "", "", reason + "; a section in which nothing is enabled is accepted", KeyUse::refused};
     case KeyStatus::gated:
       break;
   }
   const std::string section(rule.path.substr(0, rule.path.rfind('.')));
-  return {path, "", "", fmt::format("belongs to what decides about {}", section), KeyUse::no_effect};
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
+  return {path, "", "", fmt::format("another key decides whether {} is used", section), KeyUse::no_effect};
 }
 
 /// The part of a path that is a table's title: "training", "data", "deepspeed", "deepspeed.zero_optimization".
@@ -92,8 +91,8 @@ std::string table(const std::vector<ConfigEntry>& entries, const std::string& se
 
 constexpr std::string_view kIntroduction = R"(# Configuration
 
-This page is written by `nought config --markdown` from the lists that the program reads its configuration with, and a
-test compares the two. `nought config WORD` searches it; `nought check RUN.json` shows what a run's values are and why.
+`nought config --markdown` writes this page from the lists by which the program reads its configuration, and a test compares
+the two. `nought config WORD` searches it. `nought check RUN.json` shows the values of a run and their reasons.
 
 A run is one JSON file (comments and trailing commas are fine) with four keys:
 
@@ -104,19 +103,22 @@ A run is one JSON file (comments and trailing commas are fine) with four keys:
       "deepspeed": "ds_config.json"
     }
 
-`--set training.max_steps=5` overrides any value. An unknown key is an error that names the nearest known one. A key that is
-given in `training` and in `deepspeed` must have one value, or be `"auto"` in `deepspeed`, which takes that of `training`.
+`--set training.max_steps=5` overrides a value, and works for any key. An unknown key is an error that names the nearest known
+one, and one run tells all mistakes of a ds_config.json. A key that begins with `_`, `//` or `#`, or is called `comment` or
+`notes`, is a note to people. A key that is given in `training` and in `deepspeed` must have the same value in both, or be `"auto"` in `deepspeed`,
+which takes the value of `training`.
 
-The batch of one update is `per_device_train_batch_size x gradient_accumulation_steps x ranks`, DeepSpeed's
-`train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world`: any two give the third.
+The batch of one update is `per_device_train_batch_size x gradient_accumulation_steps x ranks`. In DeepSpeed's terms,
+`train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world`. If the number of ranks and two of
+these three keys are given, the third follows.
 
 Parameters are named as in the Hugging Face folder. `parameter_groups`, `freeze` and `trainable` search for regular expressions in
 these names. This run trains the head and the norms, and nothing else:
 
     "training": {"freeze": ["."], "trainable": ["lm_head", "norm"]}
 
-What is frozen takes no memory but its own and no reduction, and the backward pass ends above the lowest block with something to
-train; `nought plan` shows what that saves. Parameters that form one product (q, k and v; gate and up; the experts of a layer) are
+A frozen parameter takes no memory but its own and is not reduced. The backward pass ends above the lowest block with something to
+train. `nought plan` shows what that saves. Parameters that form one product (q, k and v; gate and up; the experts of a layer) are
 frozen together or not at all. A checkpoint resumes with the same frozen parameters only.
 )";
 
@@ -145,7 +147,7 @@ std::vector<ConfigEntry> config_reference() {
 std::string config_text(const std::string& filter) {
   std::string text;
   for (const ConfigEntry& entry : config_reference()) {
-    if (lower(entry.path + "\n" + entry.help).find(lower(filter)) == std::string::npos) continue;
+    if (lower_case(entry.path + "\n" + entry.help).find(lower_case(filter)) == std::string::npos) continue;
     const bool works = entry.use == KeyUse::implemented;
     const std::string use = works ? entry.type : entry.use == KeyUse::refused ? "refused" : "no effect";
     const std::string fallback =

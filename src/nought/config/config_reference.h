@@ -1,4 +1,4 @@
-// Every key that a run may have, as the code that reads it knows it: for `nought config` and docs/config.md.
+// The reference of all keys of a run, made from the code that reads them. `nought config` and docs/config.md show it.
 #pragma once
 
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace nought {
 
-/// What happens to a key.
+/// What Nought does with a key.
 enum class KeyUse {
   implemented,
-  no_effect,  // accepted; another value than `fallback` is warned about, with the reason in `help`
-  refused,    // another value than `fallback` is an error, with the reason in `help`
+  no_effect,  // the key is accepted; a value other than `fallback` gives a warning, whose reason is in `help`
+  refused,    // a value other than `fallback` is an error, whose reason is in `help`
 };
 
 struct ConfigEntry {
   std::string path;      // "training.max_steps", "deepspeed.zero_optimization.stage"
-  std::string type;      // "an integer"; "" for keys without effect or refused
-  std::string fallback;  // its default as JSON; for the others the values that are accepted in silence; "" = none
+  std::string type;      // "an integer"; "" unless the key is implemented
+  std::string fallback;  // implemented: the default as JSON; else: the values that are silently accepted; "" = none
   std::string help;
   KeyUse use = KeyUse::implemented;
 };
@@ -24,10 +24,10 @@ struct ConfigEntry {
 /// All keys of RUN.json, then all of DeepSpeed's ds_config.json.
 std::vector<ConfigEntry> config_reference();
 
-/// The entries whose path or help contains `filter`, whatever the case; all if it is empty. One line each.
+/// One line for each entry whose path or help contains `filter` (ignoring case); all entries if it is empty.
 std::string config_text(const std::string& filter);
 
-/// The whole of docs/config.md.
+/// The content of docs/config.md.
 std::string config_markdown();
 
 }  // namespace nought

@@ -35,9 +35,10 @@ const KeyNode& key_tree() {
   return tree;
 }
 
-std::vector<Json> accepted_values(const KeyRule& rule) {
+/// The JSON values in a text, which " | " separates.
+std::vector<Json> values_in(std::string_view rest) {
   std::vector<Json> values;
-  std::string_view rest = rule.defaults;
+  if (rest.empty()) return values;
   for (size_t bar; (bar = rest.find(" | ")) != std::string_view::npos; rest.remove_prefix(bar + 3))
     values.push_back(Json::parse(rest.substr(0, bar)));
   values.push_back(Json::parse(rest));
@@ -52,7 +53,15 @@ bool anything_enabled(const Json& json) {
   return false;
 }
 
-/// Walks the section beside the tree of known keys; keeps what is implemented, judges the rest.
+/// True for keys that people write for people: "_comment", "//", "notes".
+bool is_note(std::string_view key) {
+  constexpr std::string_view kNotes[] = {"comment", "comments", "note", "notes", "description"};
+  return key.starts_with('_') || key.starts_with("//") || key.starts_with('#') ||
+         std::find(std::begin(kNotes), std::end(kNotes), key) != std::end(kNotes);
+}
+
+/// Walks the section beside the tree of known keys; keeps what is implemented, judges the rest. What is wrong is
+/// collected, so that one run tells all of it.
 class Walk {
  public:
   Walk(const Origins& origins, std::vector<std::string>& warnings) : origins_(origins), warnings_(warnings) {}
@@ -66,14 +75,20 @@ class Walk {
       const auto known = node.children.find(key);
       if (known == node.children.end() && wildcard(node) != nullptr) {
         judge_free(value, *wildcard(node), at, key == "enabled");
+      } else if (known == node.children.end()) {
+        if (!is_note(key)) refuse_unknown(key, node, at);
       } else {
-        if (known == node.children.end()) fail_unknown(key, node, at);
         Json part = one_key(value, known->second, at);
         const bool nothing = part.is_null() || (part.is_object() && part.empty());
         if (!nothing) kept[key] = std::move(part);
       }
     }
     return kept;
+  }
+
+  /// One line with everything that is wrong. ConfigError unless nothing is.
+  void require_no_mistakes() const {
+    if (!mistakes_.empty()) fail<ConfigError>("{}", fmt::join(mistakes_, "; "));
   }
 
  private:
@@ -91,17 +106,20 @@ class Walk {
     return any == node.children.end() ? nullptr : any->second.rule;
   }
 
-  void judge_free(const Json& value, const KeyRule& rule, const std::string& at, bool is_switch) const {
+  void judge_free(const Json& value, const KeyRule& rule, const std::string& at, bool is_switch) {
     if (rule.status == KeyStatus::enabled && (anything_enabled(value) || (is_switch && value == true)))
-      fail<ConfigError>("{}: not supported: {}", origins_.place(at), rule.reason);
+      mistakes_.push_back(fmt::format("{}: not supported: {}", origins_.place(at), rule.reason));
   }
 
   void judge(const Json& value, const KeyRule& rule, const std::string& at) {
-    const std::vector<Json> accepted = accepted_values(rule);
+    const std::vector<Json> accepted = values_in(rule.defaults), impossible = values_in(rule.refused_values);
     if (value.is_null() || std::find(accepted.begin(), accepted.end(), value) != accepted.end()) return;
-    if (rule.status == KeyStatus::refused)
-      fail<ConfigError>("{} = {} is not supported: {}; only {} is accepted", origins_.place(at), value.dump(),
-                        rule.reason, rule.defaults);
+    const bool is_impossible = std::find(impossible.begin(), impossible.end(), value) != impossible.end();
+    if (rule.status == KeyStatus::refused || is_impossible) {
+      mistakes_.push_back(fmt::format("{} = {} is not supported: {}; only {} is accepted", origins_.place(at),
+                                      value.dump(), is_impossible ? rule.refused_reason : rule.reason, rule.defaults));
+      return;
+    }
     const bool automatic = value == "auto" && !accepted[0].is_string();
     const bool same_kind =
         accepted[0].is_null() || (accepted[0].is_number() && value.is_number()) || accepted[0].type() == value.type();
@@ -111,19 +129,27 @@ class Walk {
       warnings_.push_back(fmt::format("{} = {} has no effect: {}", origins_.place(at), value.dump(), rule.reason));
   }
 
-  [[noreturn]] void fail_unknown(const std::string& key, const KeyNode& node, const std::string& at) const {
+  void refuse_unknown(const std::string& key, const KeyNode& node, const std::string& at) {
     std::vector<std::string> names;
     for (const auto& [name, child] : node.children) names.push_back(name);
-    fail<ConfigError>("{}: unknown key{}", origins_.place(at), did_you_mean(key, names));
+    mistakes_.push_back(fmt::format("{}: unknown key{}", origins_.place(at), did_you_mean(key, names)));
   }
 
   const Origins& origins_;
   std::vector<std::string>& warnings_;
+  std::vector<std::string> mistakes_;
 };
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
+/// The section with DeepSpeed's old name of bf16 spelt as the new one.
+Json with_present_names(Json json, const Origins& origins) {
+  const auto old = json.find("bfloat16");
+  if (old == json.end()) return json;
+  require<ConfigError>(!json.contains("bf16"), "{} and bf16 name the same section: leave one of them out",
+                       origins.place("deepspeed.bfloat16"));
+  Json section = *old;
+  json.erase(old);
+  json["bf16"] = std::move(section);
+  return json;
 }
 
 /// DeepSpeed's types of optimizers and schedulers, in two parts: those implemented here and those refused by name.
@@ -143,7 +169,7 @@ std::string require_type(const Json& json, const TypeChoice& choice, const Origi
   require<ConfigError>(type != section->end() && type->is_string(), "{}: expected a \"type\", one of {}",
                        origins.place(at), fmt::join(choice.implemented, ", "));
   const std::string name = *type;
-  const auto same = [&](const std::string& known) { return lower(known) == lower(name); };
+  const auto same = [&](const std::string& known) { return lower_case(known) == lower_case(name); };
   if (const auto it = std::find_if(choice.implemented.begin(), choice.implemented.end(), same);
       it != choice.implemented.end())
     return *it;
@@ -171,7 +197,9 @@ DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<st
   const std::string optimizer = require_type(json, optimizers, origins);
   const std::string scheduler = require_type(json, schedulers, origins);
 
-  const Json kept = Walk(origins, warnings).section(json, key_tree(), "deepspeed");
+  Walk walk(origins, warnings);
+  const Json kept = walk.section(with_present_names(json, origins), key_tree(), "deepspeed");
+  walk.require_no_mistakes();
   auto config = from_json<DsConfig>(kept, origins, "deepspeed");
   config.optimizer.type.value = optimizer;
   config.scheduler.type.value = scheduler;

@@ -1,8 +1,9 @@
-// DeepSpeed's ds_config.json: reads an unmodified one, and accounts for every key in it.
+// DsConfig: DeepSpeed's ds_config.json. It reads an unmodified one and accounts for every key in it.
 //
-// Design goals: a key is implemented (the visit lists below), has no effect here (a named warning), or would change
-// results or memory in a way that is not implemented (an error with the reason); a key at DeepSpeed's default is fine.
-// The two lists, the visit() members and ds_key_rules(), are disjoint and together are all known keys.
+// Design goals: every known key stands in one of two lists. The visit() members list the keys that are implemented. The
+// others stand in ds_key_rules(): a key without effect here gives a warning that names it; a key that would change
+// results or memory in a way that is not implemented is an error with the reason. A key at DeepSpeed's default is
+// always accepted.
 #pragma once
 
 #include <array>
@@ -40,8 +41,8 @@ struct DsOptimizerParams {
     v("lr", lr, "peak learning rate; auto <- training.learning_rate");
     v("betas", betas, "decay of the two moments; auto <- training.adam_beta1, training.adam_beta2");
     v("eps", eps, "added to the root of the second moment; auto <- training.adam_epsilon");
-    v("weight_decay", weight_decay, "auto <- training.weight_decay");
-    v("adam_w_mode", adam_w_mode, "Adam only: decoupled weight decay, as AdamW has it always");
+    v("weight_decay", weight_decay, "weight decay; auto <- training.weight_decay");
+    v("adam_w_mode", adam_w_mode, "Adam only: decoupled weight decay, which AdamW always has");
     v("torch_adam", torch_adam, "selects an implementation in DeepSpeed; the arithmetic is the same");
     args.visit(v);
   }
@@ -85,25 +86,27 @@ struct DsSchedulerParams {
 
   template <class V>
   void visit(V& v) {
-    v("warmup_min_lr", warmup_min_lr, "WarmupLR, WarmupDecayLR: lowest rate; auto <- 0");
-    v("warmup_max_lr", warmup_max_lr, "WarmupLR, WarmupDecayLR: highest rate; auto <- training.learning_rate");
+    v("warmup_min_lr", warmup_min_lr, "WarmupLR, WarmupDecayLR: lowest learning rate; auto <- 0");
+    v("warmup_max_lr", warmup_max_lr, "WarmupLR, WarmupDecayLR: highest learning rate; auto <- training.learning_rate");
     v("warmup_num_steps", warmup_num_steps, "length of the ramp; auto <- training.warmup_steps or warmup_ratio");
     v("warmup_type", warmup_type, "shape of the ramp");
     v("total_num_steps", total_num_steps, "WarmupDecayLR, WarmupCosineLR: length of the run; auto <- computed");
     v("warmup_min_ratio", warmup_min_ratio, "WarmupCosineLR: start of the ramp, as a fraction of optimizer.params.lr");
     v("cos_min_ratio", cos_min_ratio, "WarmupCosineLR: end of the cosine, as a fraction of optimizer.params.lr");
     v("lr_range_test_min_lr", lr_range_test_min_lr, "LRRangeTest: the first rate");
-    v("lr_range_test_step_size", lr_range_test_step_size, "LRRangeTest: updates in which the rate rises by one step");
-    v("lr_range_test_step_rate", lr_range_test_step_rate, "LRRangeTest: height of a step, in first rates");
-    v("lr_range_test_staircase", lr_range_test_staircase, "LRRangeTest: by stairs rather than in a line");
-    v("cycle_min_lr", cycle_min_lr, "OneCycle: rate at both ends of the cycle");
-    v("cycle_max_lr", cycle_max_lr, "OneCycle: rate at its peak");
+    v("lr_range_test_step_size", lr_range_test_step_size,
+      "LRRangeTest: number of updates in which the rate rises by one step");
+    v("lr_range_test_step_rate", lr_range_test_step_rate, "LRRangeTest: height of a step, relative to the first rate");
+    v("lr_range_test_staircase", lr_range_test_staircase, "LRRangeTest: the rate rises in stairs instead of in a line");
+    v("cycle_min_lr", cycle_min_lr, "OneCycle: learning rate at both ends of the cycle");
+    v("cycle_max_lr", cycle_max_lr, "OneCycle: learning rate at the peak");
     v("decay_lr_rate", decay_lr_rate, "OneCycle: decay of the rate after the cycle");
-    v("cycle_first_step_size", cycle_first_step_size, "OneCycle: updates up to the peak");
-    v("cycle_second_step_size", cycle_second_step_size, "OneCycle: updates down; default: as many as up");
+    v("cycle_first_step_size", cycle_first_step_size, "OneCycle: number of updates up to the peak");
+    v("cycle_second_step_size", cycle_second_step_size,
+      "OneCycle: number of updates down from the peak; default: as many as up");
     v("cycle_first_stair_count", cycle_first_stair_count, "OneCycle: stairs up; 0 = a line");
     v("cycle_second_stair_count", cycle_second_stair_count, "OneCycle: stairs down; default: as many as up");
-    v("decay_step_size", decay_step_size, "OneCycle: updates of one step of the decay; 0 = no decay");
+    v("decay_step_size", decay_step_size, "OneCycle: number of updates of one step of the decay; 0 = no decay");
     v("cycle_momentum", cycle_momentum, "OneCycle: move Adam's first beta the other way, with 0.99 as the second");
     v("cycle_min_mom", cycle_min_mom, "OneCycle: first beta at the peak");
     v("cycle_max_mom", cycle_max_mom, "OneCycle: first beta at both ends");
@@ -132,13 +135,13 @@ struct DsBf16 {
     v("enabled", enabled, "compute in bfloat16, with fp32 master weights; auto <- training.bf16");
     v("bf16_master_weights_and_grads", bf16_master_weights_and_grads,
       "update the bf16 weights themselves, without fp32 masters; see training.stochastic_rounding");
-    v("bf16_optimizer_states", bf16_optimizer_states, "keep the optimizer's states in bf16, too");
+    v("bf16_optimizer_states", bf16_optimizer_states, "keep the optimizer's states in bf16");
   }
 };
 
 struct DsFp16 {
   Auto<bool> enabled;
-  Setting<double> loss_scale{0.0};
+  Auto<double> loss_scale;
   Setting<int> initial_scale_power{16};
   Setting<int64_t> loss_scale_window{int64_t{1000}};
   Setting<int64_t> hysteresis{int64_t{2}};
@@ -150,10 +153,10 @@ struct DsFp16 {
   void visit(V& v) {
     v("enabled", enabled,
       "compute in half precision, with fp32 master weights and loss scaling; auto <- training.fp16");
-    v("loss_scale", loss_scale, "a constant scale; 0 = dynamic");
+    v("loss_scale", loss_scale, "a constant scale; default, 0 and auto: dynamic");
     v("initial_scale_power", initial_scale_power, "the first dynamic scale is 2 to this power");
-    v("loss_scale_window", loss_scale_window, "steps without an overflow until the scale is doubled");
-    v("hysteresis", hysteresis, "overflows until the scale is halved");
+    v("loss_scale_window", loss_scale_window, "number of steps without an overflow after which the scale is doubled");
+    v("hysteresis", hysteresis, "number of overflows after which the scale is halved");
     v("fp16_master_weights_and_grads", fp16_master_weights_and_grads,
       "update the fp16 weights themselves, without fp32 masters; see training.stochastic_rounding");
     v("consecutive_hysteresis", consecutive_hysteresis, "count only overflows in a row");
@@ -180,7 +183,8 @@ struct DsDataTypes {
   template <class V>
   void visit(V& v) {
     v("grad_accum_dtype", grad_accum_dtype,
-      "in which gradients accumulate over micro-batches: fp32, or the dtype of computation, which is the default");
+      "dtype in which gradients accumulate over micro-batches: fp32, or the dtype of computation, which is the "
+      "default");
   }
 };
 
@@ -188,18 +192,20 @@ struct DsZero {
   Setting<int> stage{0};
   Auto<bool> overlap_comm;
   Auto<int64_t> reduce_bucket_size;
-  Setting<int64_t> allgather_bucket_size;
+  Auto<int64_t> allgather_bucket_size;
 
   template <class V>
   void visit(V& v) {
-    v("stage", stage, "0: nothing is sharded; 1: optimizer; 2: and gradients; 3: and parameters");
+    v("stage", stage,
+      "what is sharded over the ranks. 0: nothing; 1: the optimizer; 2: also gradients; 3: also parameters");
     v("overlap_comm", overlap_comm,
-      "communicate while computing, which moves no bit; default true at every stage (DeepSpeed: at stage 3)");
+      "communicate while computing, which changes no result; default: true at every stage (DeepSpeed: at stage 3)");
     v("reduce_bucket_size", reduce_bucket_size,
-      "elements of gradients that one collective takes at most: small Units (the embedding, a block, the head) in a "
-      "row share it, a larger one has its own; default: every Unit has its own (DeepSpeed: 5e8); auto: hidden_size^2");
+      "the most elements of gradients in one collective. Consecutive Units (the embedding, each block, the head) that "
+      "fit "
+      "it together share a collective; default: each Unit has its own (DeepSpeed: 5e8); auto: hidden_size^2");
     v("allgather_bucket_size", allgather_bucket_size,
-      "the same for the parameters that ranks exchange after an update at stages 1 and 2");
+      "the same for the collectives that exchange updated parameters at stages 1 and 2; auto: the default");
   }
 };
 
@@ -211,8 +217,8 @@ struct DsActivationCheckpointing {
   template <class V>
   void visit(V& v) {
     v("number_checkpoints", number_checkpoints,
-      "with full recompute: how many inputs are kept; so many blocks in a row run again from each; default: every "
-      "block's");
+      "with full recompute: how many inputs of blocks are kept; the blocks between two of them are computed again "
+      "together; default: every block's input is kept");
     v("cpu_checkpointing", cpu_checkpointing, "with full recompute: keep these inputs in the host pool");
     v("contiguous_memory_optimization", contiguous_memory_optimization,
       "with full recompute: keep these inputs in one block that is allocated once");
@@ -227,9 +233,9 @@ struct DsMonitor {
 
   template <class V>
   void visit(V& v) {
-    v("enabled", enabled, "write loss, rate, norm and speed of every step");
-    v("output_path", output_path, "folder; default: training.output_dir");
-    v("job_name", job_name, "folder inside of it");
+    v("enabled", enabled, "write loss, learning rate, gradient norm and speed of every step");
+    v("output_path", output_path, "the folder to write to; default: training.output_dir");
+    v("job_name", job_name, "name of a folder in output_path");
   }
 };
 
@@ -242,9 +248,9 @@ struct DsCommsLogger {
   template <class V>
   void visit(V& v) {
     v("enabled", enabled, "print the number, bytes, time and rate of rank 0's collectives at the end of the run");
-    v("prof_all", prof_all, "of all collectives; false: of those in prof_ops");
-    v("prof_ops", prof_ops, "their names: all_gather, reduce_scatter, all_reduce, ...");
-    v("verbose", verbose, "and each of them after its step");
+    v("prof_all", prof_all, "report all collectives; false: those in prof_ops");
+    v("prof_ops", prof_ops, "names of collectives: all_gather, reduce_scatter, all_reduce, ...");
+    v("verbose", verbose, "print each collective after its step, too");
   }
 };
 
@@ -259,15 +265,16 @@ struct DsFlopsProfiler {
 
   template <class V>
   void visit(V& v) {
-    v("enabled", enabled, "tell where the time and the FLOPs of one step of rank 0 went: passes, operations, modules");
-    v("profile_step", profile_step, "the step; the first three also allocate what later ones use again");
-    v("module_depth", module_depth, "0: the model alone; 1: and embedding, blocks, head; -1: down to the innermost");
-    v("top_modules", top_modules, "kinds of modules that each depth shows, the longest first");
-    v("detailed", detailed, "and every module by itself");
-    v("output_file", output_file, "write it to this file; default: print it");
+    v("enabled", enabled, "report the time and the FLOPs of one step of rank 0 by pass, operation and module");
+    v("profile_step", profile_step,
+      "the step to profile; the first three also allocate memory that later ones use again");
+    v("module_depth", module_depth, "modules to show. 0: the model; 1: also embedding, blocks and head; -1: all");
+    v("top_modules", top_modules, "how many kinds of modules to show at each depth, the longest first");
+    v("detailed", detailed, "show each module, too");
+    v("output_file", output_file, "the file to write the report to; default: it is printed");
     v("recompute_fwd_factor", recompute_fwd_factor,
-      "forward passes that DeepSpeed's estimate of a step adds for recomputation: 1 with full recompute; what is "
-      "counted has no need of it");
+      "forward passes that DeepSpeed's estimate of a step adds for recomputation: 1 with full recompute; the counted "
+      "FLOPs do not depend on it");
   }
 };
 
@@ -300,7 +307,7 @@ struct DsConfig {
   void visit(V& v) {
     v("train_batch_size", train_batch_size, "sequences per update, over all ranks; auto <- the product");
     v("train_micro_batch_size_per_gpu", train_micro_batch_size_per_gpu,
-      "sequences per rank and forward; auto <- training.per_device_train_batch_size");
+      "sequences per rank and forward pass; auto <- training.per_device_train_batch_size");
     v("gradient_accumulation_steps", gradient_accumulation_steps,
       "micro-batches per update; auto <- training.gradient_accumulation_steps");
     v("optimizer", optimizer, "");
@@ -308,16 +315,19 @@ struct DsConfig {
     v("bf16", bf16, "");
     v("fp16", fp16, "");
     v("zero_optimization", zero_optimization, "");
-    v("gradient_clipping", gradient_clipping, "largest global norm, 0 = off; auto <- training.max_grad_norm");
+    v("gradient_clipping", gradient_clipping,
+      "largest global norm of the gradients, 0 = no clipping; auto <- training.max_grad_norm");
     v("data_types", data_types, "");
     v("activation_checkpointing", activation_checkpointing, "");
     v("communication_data_type", communication_data_type,
-      "of gradients on their way between ranks, sums are taken in fp32; default: that of their accumulation");
+      "dtype in which ranks send gradients to each other; sums are fp32; default: data_types.grad_accum_dtype");
     v("prescale_gradients", prescale_gradients,
-      "divide gradients by the number of ranks before they are summed; done too where neither key is given");
+      "divide gradients by the number of ranks before they are summed; if neither this nor gradient_predivide_factor "
+      "is "
+      "given, they are divided too");
     v("gradient_predivide_factor", gradient_predivide_factor,
       "without prescale_gradients: divide by this before the sum, and by ranks / this after it");
-    v("seed", seed, "of initial weights, data order and dropout");
+    v("seed", seed, "the seed of initial weights, data order and dropout");
     v("steps_per_print", steps_per_print,
       "updates between two lines of output, unless training.logging_steps is given");
     v("tensorboard", tensorboard, "");
@@ -325,20 +335,20 @@ struct DsConfig {
     v("dump_state", dump_state,
       "print every resolved value and its reason when the run begins, as `nought check` does");
     v("memory_breakdown", memory_breakdown,
-      "bytes that are alive on rank 0 after each phase of a step: lines and metrics.jsonl");
+      "report the bytes in use on rank 0 after each phase of a step, in lines and in metrics.jsonl");
     v("wall_clock_breakdown", wall_clock_breakdown,
-      "time every step's phases and communication on rank 0, and how much of it was hidden: lines and metrics.jsonl");
+      "report the times of phases and communication of every step on rank 0, in lines and in metrics.jsonl");
     v("comms_logger", comms_logger, "");
     v("flops_profiler", flops_profiler, "");
   }
 };
 
-/// What happens to a known key that is not in the visit lists when its value is not a default.
+/// What happens if a known key that is not implemented has a value other than its default.
 enum class KeyStatus {
-  no_effect,  // a warning: results and memory are as they would be
+  no_effect,  // a warning; results and memory do not depend on the key
   refused,    // an error
-  enabled,    // a free-form section: an error if anything in it says "enabled": true
-  gated,      // silent: another key of the section, which has a rule of its own, decides whether it counts
+  enabled,    // the key is a free-form section: an error if it contains "enabled": true
+  gated,      // nothing; another key of the section, which has a rule of its own, decides whether the section counts
 };
 
 struct KeyRule {
@@ -346,13 +356,15 @@ struct KeyRule {
   std::string_view defaults;  // JSON values that are accepted silently, separated by " | "
   KeyStatus status;
   std::string_view reason;
+  std::string_view refused_values = {};  // values that are refused whatever the status, separated like `defaults`
+  std::string_view refused_reason = {};
 };
 
-/// Every known key of ds_config.json that is not implemented by DsConfig.
+/// The rules of all known keys of ds_config.json that DsConfig does not implement.
 std::span<const KeyRule> ds_key_rules();
 
-/// Reads the section (its place in the run's configuration is "deepspeed"). ConfigError for unknown and refused keys
-/// and wrong types; keys without effect are named in `warnings`.
+/// Reads the section "deepspeed" of a run's configuration. A line is added to `warnings` for each key without effect.
+/// ConfigError for unknown and refused keys, and for wrong types.
 DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<std::string>& warnings);
 
 }  // namespace nought

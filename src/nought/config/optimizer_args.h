@@ -1,4 +1,4 @@
-// OptimizerArgs: the keys that RUN.json and ds_config.json have for single optimizers.
+// OptimizerArgs: the keys of RUN.json and ds_config.json that only some optimizers have.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace nought {
 
-/// Parameters that only some optimizers have: in training.optim_args and in DeepSpeed's optimizer.params.
+/// They stand in training.optim_args and in DeepSpeed's optimizer.params.
 struct OptimizerArgs {
   Setting<double> momentum;
   Setting<double> dampening{0.0};
@@ -21,15 +21,15 @@ struct OptimizerArgs {
 
   template <class V>
   void visit(V& v) {
-    v("momentum", momentum, "SGD (default 0), Muon (default 0.95)");
+    v("momentum", momentum, "SGD, Muon: decay of the momentum; default: 0 for SGD, 0.95 for Muon");
     v("dampening", dampening, "SGD: the momentum takes 1 - dampening of the gradient");
     v("nesterov", nesterov, "SGD: look ahead along the momentum");
     v("max_coeff", max_coeff, "Lamb: largest trust ratio");
     v("min_coeff", min_coeff, "Lamb: smallest trust ratio");
     v("bias_correction", bias_correction, "Lamb: correct the moments of the first updates; Adam always does");
-    v("muon_lr", muon_lr, "Muon: rate of the blocks' matrices; default lr");
-    v("adam_lr", adam_lr, "Muon: rate of all other parameters, which have AdamW; default lr");
-    v("block_size", block_size, "8-bit optimizers: elements that share a scale");
+    v("muon_lr", muon_lr, "Muon: learning rate of the blocks' matrices; default: lr");
+    v("adam_lr", adam_lr, "Muon: learning rate of all other parameters, which AdamW updates; default: lr");
+    v("block_size", block_size, "8-bit optimizers: how many elements share a scale");
   }
 };
 

@@ -237,7 +237,9 @@ void Resolver::resolve_buckets() {
     plan_.reduce_bucket =
         resolve("reduce_bucket_size", deepspeed(path + "reduce_bucket_size", zero.reduce_bucket_size.value));
   }
-  if (!zero.allgather_bucket_size.given) return;
+  if (zero.allgather_bucket_size.automatic())
+    plan_.resolved.push_back({"allgather_bucket_size", "one Unit", "deepspeed: auto <- default"});
+  if (!zero.allgather_bucket_size.given()) return;
   const auto elements = deepspeed(path + "allgather_bucket_size", zero.allgather_bucket_size.value);
   if (plan_.zero_stage == 1 || plan_.zero_stage == 2) {
     plan_.gather_bucket = resolve("allgather_bucket_size", elements);

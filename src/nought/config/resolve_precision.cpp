@@ -116,13 +116,15 @@ void Resolver::resolve_loss_scale() {
     require_at_least<decltype(least)>(candidate, least);
     return candidate;
   };
-  const auto fixed = value("loss_scale", fp16.loss_scale, 0.0);
+  Candidate<double> fixed{0, false, "", "default"};
+  if (fp16.loss_scale.given()) fixed = deepspeed("fp16.loss_scale", fp16.loss_scale.value);
+  require_at_least(fixed, 0.0);
   const auto power = value("initial_scale_power", fp16.initial_scale_power, 0);
   const auto least = value("min_loss_scale", fp16.min_loss_scale, 0.0);
   require<ConfigError>(power.value <= 1000, "{}: expected at most 1000, got {}", power.place, power.value);
   plan_.loss_scale = {.static_scale = fixed.value,
                       .initial_power = power.value,
-                      .window = value("loss_scale_window", fp16.loss_scale_window, int64_t{1}).value,
+                      .scale_window = value("loss_scale_window", fp16.loss_scale_window, int64_t{1}).value,
                       .hysteresis = value("hysteresis", fp16.hysteresis, int64_t{1}).value,
                       .consecutive_hysteresis = fp16.consecutive_hysteresis.value,
                       .min_scale = least.value};

@@ -1,7 +1,7 @@
-// Resolver: the rules by which a value of ds_config.json and the training argument of the same meaning become one.
+// Resolver: makes one value of a key of ds_config.json and the training argument with the same meaning.
 //
-// transformers' rule: "auto" is filled from the training argument; a number that differs from a training argument that
-// was given is an error which names both; where only one of the two is given, it counts.
+// The rule is that of transformers. "auto" takes the training argument. If both are given and differ, that is an error
+// which names both. If only one is given, it counts.
 #pragma once
 
 #include <cmath>
@@ -17,11 +17,11 @@
 
 namespace nought {
 
-/// A value on its way into the plan.
+/// A value for the plan, and where it comes from.
 template <class T>
 struct Candidate {
   T value{};
-  bool given = false;  // by the user, rather than a default
+  bool given = false;  // whether the user gave it; if not, it is a default
   std::string place;   // "RUN.json: training.seed", for errors
   std::string reason;  // "training.seed", for nought check
 };
@@ -76,7 +76,7 @@ class Resolver {
   void require_parameters_of(ScheduleType type) const;
   Candidate<int64_t> warmup_of_training() const;
 
-  /// "training.seed" from RUN.json or the command line, or its default.
+  /// The value of a key of the training section, or its default.
   template <class T>
   Candidate<T> training(const std::string& key, const Setting<T>& setting) const {
     return section_value("training." + key, setting);
@@ -95,8 +95,8 @@ class Resolver {
     return {value, true, origins_.place(path), origins_.is_override(path) ? "--set " + path : "deepspeed: " + key};
   }
 
-  /// The value of `key` under transformers' rule; `fallback` is DeepSpeed's default, which counts where neither side
-  /// says anything (without one: the training argument's default).
+  /// The value of `key` by transformers' rule. `fallback` is DeepSpeed's default. It counts if neither side is given;
+  /// if there is no fallback either, the training argument's default counts.
   template <class T>
   Candidate<T> merge(const std::string& key, const Auto<T>& ds, const Candidate<T>& argument,
                      std::optional<T> fallback = {}) const {
@@ -119,7 +119,7 @@ class Resolver {
                       ds.place, ds.value, argument.place, argument.value);
   }
 
-  /// Records a value for `nought check` and gives it back.
+  /// Records a value for `nought check` and returns it.
   template <class T>
   T note(const std::string& key, const Candidate<T>& candidate) {
     plan_.resolved.push_back({key, fmt::format("{}", candidate.value), candidate.reason});

@@ -1,7 +1,8 @@
-// RUN.json as it was written: model, data, training and deepspeed, with the overrides of the command line applied.
+// RunConfig: RUN.json as it was written, with the overrides of the command line applied.
 //
-// `training` has the names, meanings and (where nothing else is said) defaults of Hugging Face's TrainingArguments.
-// Paths in it are relative to the current directory. resolve() in run_plan.h turns it into plain numbers.
+// `training` has the names and meanings of Hugging Face's TrainingArguments, and their defaults unless the help text
+// says otherwise. Paths are relative to the current directory. resolve() in run_plan.h turns a RunConfig into plain
+// numbers.
 #pragma once
 
 #include <array>
@@ -23,7 +24,7 @@
 
 namespace nought {
 
-/// The schedules that training.lr_scheduler_type may name; DeepSpeed's own are named in its scheduler section.
+/// The schedules that training.lr_scheduler_type may name. DeepSpeed's scheduler section names others.
 template <>
 struct EnumNames<ScheduleType> {
   static constexpr std::array<std::pair<ScheduleType, std::string_view>, 7> value{{
@@ -37,8 +38,8 @@ struct EnumNames<ScheduleType> {
   }};
 };
 
-/// Hugging Face's names of optimizers, and Lamb and Muon beside them. Several are implementations of AdamW that differ
-/// in speed there; here they are one.
+/// Hugging Face's names of optimizers, and lamb and muon. All names that begin with adamw are the same AdamW here;
+/// those with 8bit keep its states in 8 bits.
 enum class OptimizerName {
   adamw_torch,
   adamw_torch_fused,
@@ -96,7 +97,7 @@ struct EnumNames<EvalStrategy> {
       {{EvalStrategy::no, "no"}, {EvalStrategy::steps, "steps"}, {EvalStrategy::epoch, "epoch"}}};
 };
 
-/// Parameters whose name contains a match of the pattern; the first group that matches counts.
+/// Options of the parameters whose names match the pattern. The first group that matches counts.
 struct ParameterGroupConfig {
   std::string pattern;
   Setting<double> lr_scale{1.0};
@@ -104,9 +105,9 @@ struct ParameterGroupConfig {
 
   template <class V>
   void visit(V& v) {
-    v("pattern", pattern, "a regular expression (ECMAScript), searched for in the parameter's name");
+    v("pattern", pattern, "a regular expression (ECMAScript) that matches a part of the parameter's name");
     v("lr_scale", lr_scale, "factor on the learning rate");
-    v("weight_decay", weight_decay, "in place of training.weight_decay, also for norms and biases");
+    v("weight_decay", weight_decay, "replaces training.weight_decay, also for norms and biases");
   }
 };
 
@@ -143,7 +144,7 @@ struct ParallelismArgs {
   }
 };
 
-/// Files that are one part of a mixture.
+/// One source of a mixture of data.
 struct SourceConfig {
   std::vector<std::string> files;
   Setting<double> weight;
@@ -151,7 +152,8 @@ struct SourceConfig {
   template <class V>
   void visit(V& v) {
     v("files", files, "as data.files");
-    v("weight", weight, "its share of training, over the sum of all weights; none for any source: as much as it holds");
+    v("weight", weight,
+      "its share of training, relative to the other weights; without weights: as much as each source holds");
   }
 };
 
@@ -170,16 +172,16 @@ struct DataConfig {
       "text, .jsonl files (their field \"text\"), token files and folders of `nought tokenize`: paths, or globs where "
       "** "
       "crosses folders");
-    v("sources", sources, "in place of files, a mixture: a list of {files, weight}");
+    v("sources", sources, "a mixture, in place of files: a list of {files, weight}");
     v("validation_files", validation_files, "files to validate with, in place of validation_fraction");
     v("tokenizer", tokenizer,
       "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
       "model's folder, and bytes for an inline model");
     v("seq_length", seq_length, "tokens per sequence; default: an inline model's max_position_embeddings");
     v("validation_fraction", validation_fraction,
-      "part of the tokens that is kept out of training, from the end of each source");
+      "fraction of the tokens that is kept for validation, from the end of each source");
     v("separate_documents", separate_documents,
-      "documents that share a sequence see nothing of each other, and each starts at position 0");
+      "documents in one sequence do not attend to each other, and the positions of each begin at 0");
   }
 };
 
@@ -230,62 +232,63 @@ struct TrainingConfig {
   template <class V>
   void visit(V& v) {
     v("max_steps", max_steps, "updates to make; -1 = by num_train_epochs");
-    v("num_train_epochs", num_train_epochs, "passes over the data, where max_steps is not given");
-    v("per_device_train_batch_size", per_device_train_batch_size, "sequences per rank and forward");
+    v("num_train_epochs", num_train_epochs, "passes over the data, if max_steps is not given");
+    v("per_device_train_batch_size", per_device_train_batch_size, "sequences per rank and forward pass");
     v("gradient_accumulation_steps", gradient_accumulation_steps, "micro-batches per update");
-    v("learning_rate", learning_rate, "the schedule's peak");
-    v("weight_decay", weight_decay, "decay of weights; norms and biases have none");
+    v("learning_rate", learning_rate, "the highest learning rate of the schedule");
+    v("weight_decay", weight_decay, "weight decay; norms and biases have none");
     v("adam_beta1", adam_beta1, "decay of the first moment");
     v("adam_beta2", adam_beta2, "decay of the second moment");
     v("adam_epsilon", adam_epsilon, "added to the root of the second moment");
     v("max_grad_norm", max_grad_norm, "largest global norm of the gradients; 0 = no clipping");
     v("optim", optim,
-      "the optimizer; names that begin with adamw are one AdamW, 8bit ones keep their states in 8 bits");
-    v("optim_args", optim_args, "its own parameters, as \"momentum=0.9,nesterov=true\"");
+      "the optimizer; names that begin with adamw are the same AdamW; those with 8bit keep the states in 8 bits");
+    v("optim_args", optim_args, "the optimizer's own parameters, as \"momentum=0.9,nesterov=true\"");
     v("parameter_groups", parameter_groups,
-      "a list of {pattern, lr_scale, weight_decay}: what parameters do differently");
+      "a list of {pattern, lr_scale, weight_decay} for parameters with other options");
     v("weight_decay_all", weight_decay_all, "decay norms and biases as well");
     v("freeze", freeze,
       "a list of patterns as in parameter_groups: what matches is not trained, and has no gradient and no states");
     v("trainable", trainable, "the same for what is trained although freeze matches it");
     v("lr_scheduler_type", lr_scheduler_type, "shape of the learning rate after the warmup");
     v("lr_scheduler_kwargs", lr_scheduler_kwargs, "");
-    v("warmup_steps", warmup_steps, "updates in which the learning rate rises from 0");
-    v("warmup_ratio", warmup_ratio, "the same as a part of all updates; warmup_steps goes before it");
+    v("warmup_steps", warmup_steps, "number of updates in which the learning rate rises from 0");
+    v("warmup_ratio", warmup_ratio, "the same as a fraction of all updates; warmup_steps has precedence");
     v("bf16", bf16,
-      "compute in bfloat16, with fp32 master weights; auto = where every rank's CPU has units for it; default: false");
+      "compute in bfloat16, with fp32 master weights; auto = if every rank's CPU has units for it; default: false");
     v("fp16", fp16, "compute in half precision, with fp32 master weights and loss scaling (deepspeed.fp16)");
     v("fp8", fp8,
-      "multiply in the blocks' linear layers what 8 bits hold: E4M3 for inputs and weights, E5M2 for gradients; scaled "
-      "by the largest values of the steps before (delayed) or of the tensor itself (current)");
-    v("fp8_amax_history", fp8_amax_history, "delayed: steps whose largest value counts");
-    v("fp8_margin", fp8_margin, "scales are 2 to this power smaller than the largest value allows");
+      "round the factors of the blocks' linear layers to 8 bits: inputs and weights to E4M3, gradients to E5M2; the "
+      "scale comes from the largest values of earlier steps (delayed) or of the tensor itself (current)");
+    v("fp8_amax_history", fp8_amax_history, "delayed: how many earlier steps decide the scale");
+    v("fp8_margin", fp8_margin, "lowers each scale by 2 to this power below the largest possible one");
     v("stochastic_rounding", stochastic_rounding,
-      "16-bit weights and states without fp32 ones beside them are rounded at random, so that small updates count on "
-      "average; false = to the nearest");
+      "round 16-bit weights and states without fp32 masters at random, so that small updates count on average; "
+      "false = to the nearest");
     v("gradient_checkpointing", gradient_checkpointing, "the same as recompute = full");
     v("recompute", recompute,
-      "in the backward pass: nothing, norms and activations (cheap, no product twice), or every block whole");
+      "what the backward pass computes again: nothing (none), norms and activations, but no product (selective), or "
+      "whole blocks (full)");
     v("moe_capacity_factor", moe_capacity_factor,
-      "an expert takes at most this times its even share of a micro-batch's tokens; not given = as many as choose it");
+      "an expert takes at most this times its even share of a micro-batch's tokens; not given = all that choose it");
     v("moe_drop_tokens", moe_drop_tokens,
-      "tokens beyond the capacity skip the expert; false = they are served all the same");
+      "whether tokens beyond the capacity skip the expert; false = the capacity has no effect");
     v("parallelism_config", parallelism_config, "");
-    v("seed", seed, "of initial weights, data order and dropout");
+    v("seed", seed, "the seed of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
     v("eval_strategy", eval_strategy,
-      "validate in the course of training: no, every eval_steps, or every epoch; at its end in any case");
+      "when to validate before the end of training: no, every eval_steps, or every epoch; the end always validates");
     v("eval_steps", eval_steps, "updates between two validations; default: logging_steps");
     v("per_device_eval_batch_size", per_device_eval_batch_size,
-      "sequences per rank and forward of a validation; default: as in training (Hugging Face: 8)");
+      "sequences per rank and forward pass of a validation; default: as in training (Hugging Face: 8)");
     v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");
     v("save_total_limit", save_total_limit, "checkpoints to keep; not given or 0 = all");
     v("on_nonfinite", on_nonfinite,
-      "a loss or gradient that is not finite: name its place and stop, or skip the update (with fp16 the loss scale "
-      "decides)");
+      "what to do if a loss or gradient is not finite: stop and name the place, or skip the update; with fp16 the loss "
+      "scale decides");
     v("device_memory", device_memory,
-      "budget of a rank, as \"2GiB\": more is refused with what would fit; not given = none");
-    v("max_shard_size", max_shard_size, "largest file of the exported weights, as \"5GB\"");
+      "memory budget of a rank, as \"2GiB\"; a run that exceeds it stops and names changes that fit; not given = none");
+    v("max_shard_size", max_shard_size, "the largest file of the exported weights, as \"5GB\"");
     v("output_dir", output_dir, "folder of checkpoints and metrics.jsonl");
   }
 };
@@ -308,11 +311,11 @@ struct RunConfig {
   }
 };
 
-/// Reads RUN.json (an empty path stands for an empty file), then applies "a.b=c" overrides in order, then checks
-/// names and types. ConfigError and IoError name the place.
+/// Reads RUN.json, applies the overrides "a.b=c" in order, then checks names and types. An empty path stands for an
+/// empty file. ConfigError and IoError name the place.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides);
 
-/// The same for JSON that is already parsed.
+/// The same for JSON that is parsed already. `name` stands for the file in messages.
 RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides = {});
 
 }  // namespace nought

@@ -1,4 +1,4 @@
-// AddedTokens: tokens that are found in text as they are spelt, before anything else is done to it.
+// AddedTokens: tokens that are found in text by their spelling, before the rest of the tokenizer sees it.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace nought {
 struct AddedToken {
   std::string content;
   int32_t id = 0;
-  bool special = false;     // a marker rather than text: found only where the caller wants markers
-  bool strip_left = false;  // takes the white space before it
-  bool strip_right = false;
-  bool normalized = false;  // found in the normalized text
+  bool special = false;      // a marker: it is found only if the caller asks for markers
+  bool strip_left = false;   // the white space before it belongs to it
+  bool strip_right = false;  // the white space behind it belongs to it
+  bool normalized = false;   // it is found in the normalized text, and not in the original
 };
 
 class AddedTokens {
@@ -29,10 +29,10 @@ class AddedTokens {
   std::optional<int32_t> find(std::string_view content) const;
 
   struct Match {
-    size_t begin, end;  // with the white space that it takes
+    size_t begin, end;  // bytes of the text, with the white space that belongs to the token
     int32_t id;
   };
-  /// The first token in text[from, ...), the longest of those that start there. `text` is valid UTF-8.
+  /// The first token in text[from, ...). Of tokens that start at the same place, the longest. `text` is valid UTF-8.
   std::optional<Match> next(std::string_view text, size_t from, bool specials, bool normalized) const;
 
  private:

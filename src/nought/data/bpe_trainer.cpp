@@ -4,6 +4,7 @@
 #include <queue>
 
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/data/ordered_map.h"
 #include "nought/data/pre_tokenizer.h"
 #include "nought/data/unicode.h"
@@ -57,7 +58,7 @@ class WordCounter final : public CorpusVisitor {
 
   const PreTokenizer& split_;
   WordCounts& counts_;
-  Pieces pieces_;
+  TextPieces pieces_;
 };
 
 using Pair = std::pair<int32_t, int32_t>;
@@ -236,8 +237,8 @@ TrainedBpe train_bpe(const WordCounts& counts, const BpeTraining& training,
   return bpe;
 }
 
-nlohmann::ordered_json tokenizer_json_of(const TrainedBpe& bpe, const BpeTraining& training, WordPattern pattern) {
-  using OrderedJson = nlohmann::ordered_json;
+OrderedJson tokenizer_json_of(const TrainedBpe& bpe, const BpeTraining& training, WordPattern pattern) {
+  using OrderedJson = OrderedJson;
   OrderedJson vocab = OrderedJson::object(), merges = OrderedJson::array(), added = OrderedJson::array();
   std::vector<std::string> spelt;
   for (size_t id = 0; id < bpe.tokens.size(); ++id) {

@@ -1,8 +1,9 @@
-// BpeTrainer: a byte-level BPE vocabulary from text, by the rule of Sennrich et al. (arXiv 1508.07909): the pair of
-// neighbours that is most frequent becomes a token, over and over.
+// Trains a byte-level BPE vocabulary by the rule of Sennrich et al. (arXiv 1508.07909): the most frequent pair of
+// neighbouring tokens becomes a new token, again and again.
 //
-// Ids and ties are those of Hugging Face's BpeTrainer, so that the same words give the same tokenizer.json: markers
-// first, then the bytes in the order of their characters, then the merges; of equally frequent pairs the smaller ids.
+// Ids and ties are those of Hugging Face's BpeTrainer, so that the same words give the same tokenizer.json. Ids are
+// given to markers first, then to bytes in the order of their characters, then to merges. Of equally frequent pairs the
+// one with the smaller ids is merged first.
 #pragma once
 
 #include <filesystem>
@@ -13,21 +14,20 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/data/corpus.h"
 
 namespace nought {
 
-/// A hash for look-ups without a copy of the key.
+/// A hash of strings that can look up a string_view without copying it.
 struct StringHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
 };
-/// How often each piece of text occurs that no token crosses.
+/// How often each word occurs. A word is a piece of text whose ends no token crosses.
 using WordCounts = std::unordered_map<std::string, int64_t, StringHash, std::equal_to<>>;
 
-/// How text is cut into words: the patterns of gpt2, cl100k, o200k and qwen2.
+/// How text is cut into words: by the pattern of one of these tokenizers (see pre_tokenizer.h).
 enum class WordPattern { gpt2, cl100k, o200k, qwen2 };
 
 template <>
@@ -38,26 +38,28 @@ struct EnumNames<WordPattern> {
                                                                                   {WordPattern::qwen2, "qwen2"}}};
 };
 
-/// The words of files; messages of conversations are texts of their own. `observe` is called with the bytes that are
-/// counted, now and then. What is not UTF-8 is left out. ConfigError and IoError as CorpusEncoder.
+/// Counts the words of files. Each message of a conversation is a text of its own. Bytes that are not UTF-8 are left
+/// out. `observe` is called now and then with the number of bytes counted so far. ConfigError for a malformed line;
+/// IoError.
 WordCounts count_words(const std::vector<std::filesystem::path>& files, const CorpusOptions& options,
                        WordPattern pattern, int threads, const std::function<void(int64_t)>& observe);
 
 struct BpeTraining {
-  int64_t vocab_size = 0;            // markers and bytes among them
-  std::vector<std::string> markers;  // tokens that are no text; the first of them ends a document
-  int64_t min_count = 2;             // pairs that occur less often are left
+  int64_t vocab_size = 0;            // tokens in all, with markers and bytes
+  std::vector<std::string> markers;  // special tokens; the first one ends a document
+  int64_t min_count = 2;             // pairs that occur less often are not merged
 };
 
 struct TrainedBpe {
-  std::vector<std::string> tokens;                  // their bytes, by id; markers as they are spelt
+  std::vector<std::string> tokens;                  // the bytes of each token, by id; the spelling of markers
   std::vector<std::pair<int32_t, int32_t>> merges;  // in order
 };
 
-/// ConfigError if the vocabulary has no room for bytes and markers. `observe` is called with the number of merges.
+/// Trains a vocabulary. `observe` is called now and then with the number of merges so far. ConfigError if vocab_size
+/// has no room for bytes and markers.
 TrainedBpe train_bpe(const WordCounts& words, const BpeTraining& training, const std::function<void(int64_t)>& observe);
 
-/// Hugging Face's tokenizer.json of a vocabulary.
-nlohmann::ordered_json tokenizer_json_of(const TrainedBpe& bpe, const BpeTraining& training, WordPattern pattern);
+/// The vocabulary as the content of Hugging Face's tokenizer.json.
+OrderedJson tokenizer_json_of(const TrainedBpe& bpe, const BpeTraining& training, WordPattern pattern);
 
 }  // namespace nought

@@ -1,4 +1,4 @@
-// The table of chat notations: what stands around the messages of a conversation, as the models' own templates have it.
+// The table of chat notations: what stands around the messages of a conversation, as in the models' own templates.
 #pragma once
 
 #include <string_view>
@@ -8,44 +8,47 @@
 
 namespace nought {
 
-/// In a turn's texts: what ends a text of the tokenizer.
+/// Stands in a notation's texts for the token that ends a document.
 constexpr char kEndOfText = '\x03';
 
-/// What stands before and behind a message.
+/// The text before and behind a message.
 struct ChatTurn {
   std::string_view open, close;
 };
 
 /// Where a system message goes.
 enum class SystemPlace {
-  turn,     // a turn of its own, anywhere
-  first,    // with an empty line behind it, before the text of the first user message
-  block,    // the same, in a block <<SYS>> of its own
-  up_front  // all of them together, before everything
+  turn,     // it is a turn of its own, anywhere in the conversation
+  first,    // it stands before the text of the first user message, with an empty line between
+  block,    // it stands there too, within <<SYS>> and <</SYS>>
+  up_front  // all system messages stand together before the first turn
 };
 
+/// One notation, and how it is recognized. A marker is a special token, or the text that stands for one.
 struct ChatNotation {
   ChatFormat format;
-  std::vector<std::string_view> telltales;  // that a tokenizer of such models has as tokens, all of them; empty: none
-  std::vector<std::string_view> words;      // that the Jinja programs of such models have, all of them
-  std::vector<std::string_view> not_words = {};  // and none of these
-  std::vector<std::string_view> markers = {};    // that are tokens, and missed where they are not
-  std::vector<std::string_view> spelt = {};      // that are tokens where the tokenizer has them, else text
-  std::string_view begin = {};                   // a token before everything, where the tokenizer has it
-  bool begins_each_user = false;                 // before each user's turn instead
+  /// The tokenizer of a model with this notation has all of these tokens. Empty: a tokenizer does not tell.
+  std::vector<std::string_view> telltales;
+  /// The Jinja program of a model with this notation contains all of `words` and none of `not_words`.
+  std::vector<std::string_view> words, not_words = {};
+  std::vector<std::string_view> markers = {};  // the user is told if the tokenizer has no token for one
+  std::vector<std::string_view> spelt = {};    // markers that may be text
+  std::string_view begin = {};                 // the marker at the start, if the tokenizer has it
+  bool begins_each_user = false;               // `begin` stands before each user's turn instead
   ChatTurn system = {}, user = {};
-  std::string_view assistant = {};  // before the answer, which comes between `before` and `after`
-  std::string_view before = {}, after = {};
-  std::string_view end = {};    // the marker that ends an answer; "": the end of a text
-  std::string_view close = {};  // behind it
-  std::string_view last = {};   // behind a whole conversation
+  std::string_view assistant = {};           // the text before an answer
+  std::string_view before = {}, after = {};  // white space directly around an answer
+  std::string_view end = {};                 // the marker that ends an answer; "": the token that ends a document
+  std::string_view close = {};               // the text behind that marker
+  std::string_view last = {};                // the text behind a whole conversation
   SystemPlace place = SystemPlace::turn;
-  bool trims = false;       // messages lose the white space around them
-  bool alternates = false;  // user and assistant take turns, the user begins
+  bool trims = false;       // white space around each message is removed
+  bool alternates = false;  // user and assistant must take turns, and the user begins
 };
 
-/// Every notation, in the order in which the markers of a tokenizer or of a program are looked for.
+/// All notations, in the order in which they are tried on a tokenizer or a Jinja program.
 const std::vector<ChatNotation>& chat_notations();
+/// The entry of a format.
 const ChatNotation& notation_of(ChatFormat format);
 
 }  // namespace nought

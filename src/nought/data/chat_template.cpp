@@ -4,9 +4,9 @@
 #include <optional>
 
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/data/chat_notation.h"
 #include "nought/data/unicode.h"
@@ -29,14 +29,14 @@ std::string chat_program(const std::filesystem::path& folder) {
   const std::filesystem::path program = folder / "chat_template.jinja", config = folder / "tokenizer_config.json";
   if (std::filesystem::exists(program)) return read_text(program);
   if (!std::filesystem::exists(config)) return "";
-  const auto json = nlohmann::json::parse(read_text(config), nullptr, /*allow_exceptions=*/false);
+  const auto json = Json::parse(read_text(config), nullptr, /*allow_exceptions=*/false);
   require<ConfigError>(json.is_object(), "{}: not a JSON object", config.string());
   const auto found = json.find("chat_template");
   if (found == json.end() || found->is_null()) return "";
   if (found->is_string()) return found->get<std::string>();
   if (found->is_array())  // several, by name
-    for (const nlohmann::json& each : *found)
-      if (each.is_object() && each.value("name", nlohmann::json()) == "default" && each.contains("template") &&
+    for (const Json& each : *found)
+      if (each.is_object() && each.value("name", Json()) == "default" && each.contains("template") &&
           each["template"].is_string())
         return each["template"].get<std::string>();
   fail<ConfigError>("{}: chat_template must be a text, or a list with a \"default\"", config.string());

@@ -1,9 +1,10 @@
-// ChatTemplate: a conversation to tokens in one of the usual notations, and which of the tokens an assistant wrote.
+// ChatTemplate: turns a conversation into tokens in one of the usual notations, and says which tokens an assistant
+// wrote.
 //
-// The notations are those of the models that brought them (data/chat_notation has the table): ChatML (Qwen), Llama 2
-// and 3, Mistral (v3: <s>[INST] text[/INST] answer</s>), Zephyr, Gemma, Phi 3, 4 and 4 mini, DeepSeek (LLM, V2) and
-// DeepSeek 3. What a marker means is never read out of a message: text that spells a marker is text. Mistral and Gemma
-// have no place for a system message: it goes before the first user message, an empty line between.
+// Each notation is that of the models that introduced it (chat_notation.h has the table): ChatML (Qwen), Llama 2 and 3,
+// Mistral (v3: <s>[INST] text[/INST] answer</s>), Zephyr, Gemma, Phi 3, 4 and 4 mini, DeepSeek (LLM, V2) and
+// DeepSeek 3. A message is always text, also if it spells a marker. Mistral and Gemma have no turn for a system
+// message; it goes before the first user message, with an empty line between.
 #pragma once
 
 #include <array>
@@ -39,16 +40,16 @@ struct EnumNames<ChatFormat> {
   }};
 };
 
-/// "chatml, llama2, ...": for messages and help.
+/// All names, for messages and help: "chatml, llama2, ...".
 std::string chat_format_names();
-/// The notation of that name. ConfigError with the nearest one.
+/// The notation of this name. If there is none, ConfigError names the nearest one.
 ChatFormat chat_format(std::string_view name);
-/// The notation whose markers a tokenizer has. ConfigError if it has none: then the user has to name one.
+/// The notation whose markers the tokenizer has. ConfigError if it has those of none: the user has to name one then.
 ChatFormat chat_format_of(const Tokenizer& tokenizer);
 
-/// The notation that a model's folder names: by the markers in the Jinja program of its chat_template.jinja or its
-/// tokenizer_config.json, which is not run; without one, chat_format_of(tokenizer). ConfigError for a program of
-/// another notation.
+/// The notation of the model in a folder. It is recognized by the markers in the Jinja program of chat_template.jinja
+/// or tokenizer_config.json. The program is not run. Without a program it is chat_format_of(tokenizer). ConfigError if
+/// the program has an unknown notation.
 ChatFormat chat_format_in(const std::filesystem::path& folder, const Tokenizer& tokenizer);
 
 struct ChatMessage {
@@ -60,31 +61,32 @@ struct ChatNotation;
 
 class ChatTemplate {
  public:
-  /// `tokenizer` must outlive this. Markers that are no token of it are written as text.
+  /// `tokenizer` must outlive this object. A marker for which it has no token is written as text.
   ChatTemplate(ChatFormat format, const Tokenizer& tokenizer);
 
   struct Tokens {
     std::vector<int32_t> ids;
-    std::vector<uint8_t> targets;  // 1: of an assistant's message, or the marker that ends it
+    std::vector<uint8_t> targets;  // 1 for tokens of an assistant's message and of the marker that ends it, else 0
   };
-  /// A whole conversation, to train on. ConfigError for roles that the notation cannot say, or in this order.
+  /// The tokens of a whole conversation, for training. ConfigError for a role, or an order of roles, that the notation
+  /// cannot express.
   Tokens conversation(std::span<const ChatMessage> messages) const;
-  /// A conversation up to where the assistant's answer begins.
+  /// The tokens of a conversation up to where the assistant's answer begins.
   std::vector<int32_t> prompt(std::span<const ChatMessage> messages) const;
-  /// What ends an answer: a token, or else the text that stands for the marker.
+  /// The ids that end an answer: the marker's token, or the tokens of its text if it has none.
   std::vector<int32_t> stop_ids() const;
   /// Markers that are written as text because the tokenizer has no token for them.
   std::vector<std::string> missing_markers() const;
 
  private:
-  /// A marker of the notation, and the white space that the tokenizer takes with it.
+  /// A marker of the notation, its token, and whether white space beside it belongs to the token.
   struct Marker {
     std::string_view text;
     std::optional<int32_t> id;
     bool strips_left = false, strips_right = false;
   };
   class Writer;
-  /// Roles checked, white space trimmed, system messages where the notation has them.
+  /// The messages with roles checked, white space trimmed, and system messages where the notation has them.
   std::vector<ChatMessage> prepared(std::span<const ChatMessage> messages) const;
   std::string with_system(const std::string& system, const std::string& content) const;
   Tokens write(std::span<const ChatMessage> messages, bool answer) const;

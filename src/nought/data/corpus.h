@@ -1,7 +1,7 @@
-// Corpus: files of text, JSON lines or conversations, cut into portions that can be encoded at the same time.
+// CorpusReader: cuts files of text, JSON lines or conversations into portions that can be encoded in parallel.
 //
-// Where portions are cut is a function of the input alone, and where a document would have to be cut, it is where that
-// changes no token. So neither the number of threads nor an interruption shows in what comes out.
+// The cuts are a function of the input alone. A document is cut only where that changes no token. So the result does
+// not depend on the number of threads, nor on an interruption.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,11 @@
 
 namespace nought {
 
-enum class CorpusFormat { text, jsonl, chat };
+enum class CorpusFormat {
+  text,   // a file is text
+  jsonl,  // each line is a JSON object with the text of a document
+  chat    // each line is a JSON object with a conversation
+};
 
 template <>
 struct EnumNames<CorpusFormat> {
@@ -27,26 +31,28 @@ struct EnumNames<CorpusFormat> {
 };
 
 struct CorpusOptions {
-  std::optional<CorpusFormat> format;      // none: by the file's name, .jsonl or else text
-  std::string field = "text";              // of a line's object, in which the text of a document stands
-  std::string separator;                   // text files: what stands between documents; "": a file is one
-  ChatFormat chat = ChatFormat::chatml;    // of conversations
-  size_t portion_bytes = size_t{1} << 20;  // at least
+  std::optional<CorpusFormat> format;      // not given: jsonl for files named *.jsonl, else text
+  std::string field = "text";              // jsonl: the key that holds the text
+  std::string separator;                   // text: what separates documents; "": a file is one document
+  ChatFormat chat = ChatFormat::chatml;    // chat: the notation
+  size_t portion_bytes = size_t{1} << 20;  // the least size of a portion
 };
 
-/// Where in the input something is: byte `offset` of file `input`, in its line `line`, from 0.
+/// A place in the input: byte `offset` of file number `input`, which is in its line `line`. All count from 0.
 struct CorpusPlace {
   size_t input = 0, offset = 0;
   int64_t line = 0;
 };
 
+/// A stretch of one file.
 struct Portion {
-  std::shared_ptr<const MappedFile> file;  // that holds the bytes
-  std::string name;                        // of the file
+  std::shared_ptr<const MappedFile> file;  // the file, which keeps `bytes` valid
+  std::string name;                        // the file's name
   CorpusFormat format = CorpusFormat::text;
   std::string_view bytes;
   CorpusPlace begin, end;
-  bool begins_document = true, ends_document = true;  // false: the portion before or behind has more of it
+  bool begins_document = true;  // false: its first document begins in an earlier portion
+  bool ends_document = true;    // false: its last document continues in the next portion
 };
 
 /// The first place at or behind `from` where a document may be cut; npos if there is none.
@@ -55,10 +61,10 @@ using CutPoint = std::function<size_t(std::string_view text, size_t from)>;
 /// Cuts files into portions, one after the other.
 class CorpusReader {
  public:
-  /// Starts at `place`, where a document begins.
+  /// Starts at `place`, where a document must begin. `cut_point` says where documents may be cut.
   CorpusReader(std::vector<std::filesystem::path> files, CorpusOptions options, CutPoint cut_point,
                CorpusPlace place = {});
-  /// None at the end of the input. IoError.
+  /// The next portion; empty at the end of the input. IoError.
   std::optional<Portion> next();
 
  private:
@@ -75,33 +81,33 @@ class CorpusReader {
   std::shared_ptr<const MappedFile> file_;
 };
 
-/// Takes what a portion holds.
+/// Receives the documents of a portion.
 class CorpusVisitor {
  public:
   virtual ~CorpusVisitor() = default;
-  /// A document, or a part of one: the flags tell if it begins and ends here.
+  /// A document, or a part of one. The flags say whether it begins and whether it ends here.
   virtual void text(std::string_view text, bool begins, bool ends) = 0;
   virtual void conversation(std::span<const ChatMessage> messages) = 0;
 };
 
-/// Hands a portion's documents over, in order. ConfigError that names the file and the line for what is none, or where
-/// the visitor throws one.
+/// Passes a portion's documents to the visitor, in order. For a malformed line, or one for which the visitor throws a
+/// ConfigError, the ConfigError names file and line.
 void visit_documents(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor);
 
 /// The tokens of a portion.
 struct EncodedPortion {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> targets;  // 1 or 0 for each token; empty: all of them are
-  std::vector<size_t> starts;    // where in ids documents begin; what lies before the first continues another
+  std::vector<uint8_t> targets;  // 1 for each token that is a target, else 0; empty: all tokens are targets
+  std::vector<size_t> starts;    // indices of ids at which documents begin; earlier ids continue the last document
 };
 
-/// Thread safe. Throws as visit_documents.
+/// Encodes a portion. Thread safe. Throws as visit_documents() does.
 EncodedPortion encode_portion(const Portion& portion, const CorpusOptions& options, const Tokenizer& tokenizer);
-/// Where a tokenizer lets documents be cut; it must outlive what this gives.
+/// The tokenizer's cut_point() as a CutPoint. The tokenizer must outlive it.
 CutPoint cut_point_of(const Tokenizer& tokenizer);
 
-/// The messages of {"messages": [{"role": ..., "content": ...}, ...]}, or of {"conversations": [{"from": ..., "value":
-/// ...}, ...]}. ConfigError.
+/// The messages of a conversation in one of the usual forms: {"messages": [{"role": ..., "content": ...}, ...]} or
+/// {"conversations": [{"from": ..., "value": ...}, ...]}. ConfigError.
 std::vector<ChatMessage> read_conversation(const Json& json);
 
 }  // namespace nought

@@ -68,7 +68,7 @@ TokenDataset::TokenDataset(const DatasetOptions& options) : options_(options) {
 
 TokenDataset::TokenDataset(std::shared_ptr<const TokenStore> tokens, Interval range, int64_t seq_length)
     : TokenDataset(DatasetOptions{.seq_length = seq_length}) {
-  parts_.push_back({std::move(tokens), range, 0});
+  sources_.push_back({std::move(tokens), range, 0});
 }
 
 TokenDataset TokenDataset::from_files(std::span<const fs::path> files, const Tokenizer& tokenizer, int64_t seq_length) {
@@ -84,46 +84,46 @@ TokenDataset TokenDataset::from_sources(std::span<const DataSource> sources, con
                          source.weight);
     auto tokens = read_files(source.files, tokenizer);
     const Interval range{0, tokens->size()};
-    dataset.parts_.push_back({std::move(tokens), range, source.weight});
+    dataset.sources_.push_back({std::move(tokens), range, source.weight});
   }
   return dataset;
 }
 
-int64_t TokenDataset::num_samples(const Part& part) const {
-  const int64_t targets = std::max<int64_t>(part.range.size() - 1, 0);
+int64_t TokenDataset::num_samples(const SourceTokens& source) const {
+  const int64_t targets = std::max<int64_t>(source.range.size() - 1, 0);
   return options_.keep_remainder ? ceil_div(targets, options_.seq_length) : targets / options_.seq_length;
 }
 
 int64_t TokenDataset::num_tokens() const {
-  return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
-                         [](int64_t sum, const Part& part) { return sum + part.range.size(); });
+  return std::accumulate(sources_.begin(), sources_.end(), int64_t{0},
+                         [](int64_t sum, const SourceTokens& source) { return sum + source.range.size(); });
 }
 
 int64_t TokenDataset::num_samples() const {
-  return std::accumulate(parts_.begin(), parts_.end(), int64_t{0},
-                         [&](int64_t sum, const Part& part) { return sum + num_samples(part); });
+  return std::accumulate(sources_.begin(), sources_.end(), int64_t{0},
+                         [&](int64_t sum, const SourceTokens& source) { return sum + num_samples(source); });
 }
 
-TokenDataset::Window TokenDataset::window(int64_t index) const {
+TokenDataset::SampleTokens TokenDataset::tokens_of(int64_t index) const {
   int64_t within = index;
-  for (const Part& part : parts_) {
-    if (within >= 0 && within < num_samples(part)) {
-      const int64_t begin = part.range.begin + within * options_.seq_length;
-      return {&part, begin, std::min(options_.seq_length, part.range.end - 1 - begin)};
+  for (const SourceTokens& source : sources_) {
+    if (within >= 0 && within < num_samples(source)) {
+      const int64_t begin = source.range.begin + within * options_.seq_length;
+      return {&source, begin, std::min(options_.seq_length, source.range.end - 1 - begin)};
     }
-    within -= num_samples(part);
+    within -= num_samples(source);
   }
   fail<Error>("sample {} is not among the {} of the data", index, num_samples());
 }
 
 void TokenDataset::sample(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const {
-  const Window from = window(index);
+  const SampleTokens from = tokens_of(index);
   const auto length = static_cast<size_t>(options_.seq_length);
   require<Error>(inputs.size() == length && targets.size() == length, "a sample has {} tokens, room is for {} and {}",
                  length, inputs.size(), targets.size());
   const auto held = static_cast<size_t>(from.length);
-  from.part->tokens->read(from.begin, inputs.first(held));
-  from.part->tokens->read(from.begin + 1, targets.first(held));
+  from.source->tokens->read(from.begin, inputs.first(held));
+  from.source->tokens->read(from.begin + 1, targets.first(held));
   std::fill(inputs.begin() + from.length, inputs.end(), 0);
   std::fill(targets.begin() + from.length, targets.end(), kIgnoredTarget);
   if (nothing_is_masked()) return;
@@ -133,47 +133,48 @@ void TokenDataset::sample(int64_t index, std::span<int32_t> inputs, std::span<in
   }
 }
 
-std::vector<uint8_t> TokenDataset::target_mask(const Window& from) const {
+std::vector<uint8_t> TokenDataset::target_mask(const SampleTokens& from) const {
   std::vector<uint8_t> mask(static_cast<size_t>(from.length), 1);
-  from.part->tokens->read_mask(from.begin + 1, mask);
+  from.source->tokens->read_mask(from.begin + 1, mask);
   if (!options_.separate_documents) return mask;
   std::vector<int64_t> starts;
-  from.part->tokens->document_starts({from.begin + 1, from.begin + 1 + from.length}, starts);
+  from.source->tokens->document_starts({from.begin + 1, from.begin + 1 + from.length}, starts);
   for (const int64_t start : starts) mask[static_cast<size_t>(start - from.begin - 1)] = 0;
   return mask;
 }
 
 std::vector<int32_t> TokenDataset::document_starts(int64_t index) const {
-  const Window from = window(index);
+  const SampleTokens from = tokens_of(index);
   std::vector<int64_t> positions;
-  from.part->tokens->document_starts({from.begin + 1, from.begin + from.length}, positions);
+  from.source->tokens->document_starts({from.begin + 1, from.begin + from.length}, positions);
   std::vector<int32_t> starts{0};
   for (const int64_t position : positions) starts.push_back(static_cast<int32_t>(position - from.begin));
   return starts;
 }
 
 int64_t TokenDataset::num_targets(int64_t index) const {
-  const Window from = window(index);
+  const SampleTokens from = tokens_of(index);
   if (nothing_is_masked()) return from.length;
   const std::vector<uint8_t> mask = target_mask(from);
   return std::count(mask.begin(), mask.end(), uint8_t{1});
 }
 
 bool TokenDataset::nothing_is_masked() const {
-  return !options_.separate_documents &&
-         std::none_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.tokens->has_mask(); });
+  return !options_.separate_documents && std::none_of(sources_.begin(), sources_.end(), [](const SourceTokens& source) {
+    return source.tokens->has_mask();
+  });
 }
 
 bool TokenDataset::all_targets_count() const { return nothing_is_masked() && !options_.keep_remainder; }
 
 std::vector<TokenDataset::Share> TokenDataset::shares() const {
   double sum = 0;
-  for (const Part& part : parts_) sum += part.weight;
+  for (const SourceTokens& source : sources_) sum += source.weight;
   std::vector<Share> shares;
-  for (const Part& part : parts_) {
-    const auto samples = static_cast<double>(num_samples(part));
+  for (const SourceTokens& source : sources_) {
+    const auto samples = static_cast<double>(num_samples(source));
     const double by_size = samples / static_cast<double>(std::max<int64_t>(num_samples(), 1));
-    shares.push_back({num_samples(part), sum > 0 ? part.weight / sum : by_size});
+    shares.push_back({num_samples(source), sum > 0 ? source.weight / sum : by_size});
   }
   return shares;
 }
@@ -182,14 +183,14 @@ std::pair<TokenDataset, TokenDataset> TokenDataset::split_tail(double fraction) 
   require<ConfigError>(fraction >= 0 && fraction < 1, "validation_fraction must be in [0, 1), got {}", fraction);
   std::pair<TokenDataset, TokenDataset> result(*this, *this);
   int64_t kept_out = 0;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    const Interval range = parts_[i].range;
-    const int64_t samples = num_samples(parts_[i]);
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const Interval range = sources_[i].range;
+    const int64_t samples = num_samples(sources_[i]);
     const auto tail = static_cast<int64_t>(std::round(fraction * static_cast<double>(samples)));
     const int64_t cut = range.begin + (samples - tail) * options_.seq_length;
     // The token at the cut is the last target before it and the first input behind it.
-    result.first.parts_[i].range.end = tail > 0 ? cut + 1 : range.end;
-    result.second.parts_[i].range.begin = tail > 0 ? cut : range.end;
+    result.first.sources_[i].range.end = tail > 0 ? cut + 1 : range.end;
+    result.second.sources_[i].range.begin = tail > 0 ? cut : range.end;
     kept_out += tail;
   }
   require<ConfigError>(fraction == 0 || kept_out > 0,
@@ -212,10 +213,10 @@ void TokenDataset::require_batch(int64_t samples) const {
 }
 
 uint64_t TokenDataset::fingerprint() const {
-  if (parts_.size() == 1 && parts_[0].weight == 0) return parts_[0].tokens->fingerprint(parts_[0].range);
-  uint64_t hash = parts_.size();
-  for (const Part& part : parts_) {
-    const std::pair<uint64_t, double> key{part.tokens->fingerprint(part.range), part.weight};
+  if (sources_.size() == 1 && sources_[0].weight == 0) return sources_[0].tokens->fingerprint(sources_[0].range);
+  uint64_t hash = sources_.size();
+  for (const SourceTokens& source : sources_) {
+    const std::pair<uint64_t, double> key{source.tokens->fingerprint(source.range), source.weight};
     hash = stable_hash({reinterpret_cast<const char*>(&key), sizeof(key)}, hash);
   }
   return hash;

@@ -1,10 +1,11 @@
-// TokenDataset: documents as arrays of tokens, cut into samples of seq_length inputs and their targets.
+// TokenDataset: cuts the tokens of documents into samples of seq_length inputs and seq_length targets.
 //
-// A separator follows each document of text. Sample i reads seq_length + 1 tokens from token i * seq_length on: the
-// inputs are the first seq_length, the targets the last, so targets are shifted already and no token is a target twice.
-// A window may hold the end of one document and the start of the next. The last tokens that fill no window are not
-// used. Tokens that a mask excludes, and, with separate_documents, targets whose input is of another document, are
-// ignored targets. Several sources have their samples one behind the other; their weights are the sampler's business.
+// A separator follows each document of text. Sample i reads seq_length + 1 tokens from token i * seq_length on. The
+// first seq_length are its inputs, the last seq_length its targets. So targets are shifted already, and no token is a
+// target twice. A sample may hold the end of one document and the start of the next. The last tokens, too few for a
+// sample, are not used. A target is ignored if a mask excludes its token. With separate_documents it is also ignored if
+// its input belongs to another document. The samples of several sources lie one behind the other; TrainSampler applies
+// their weights.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +23,26 @@
 
 namespace nought {
 
-/// Files that are one part of a mixture.
+/// The files of one source of a mixture.
 struct DataSource {
-  std::vector<std::filesystem::path> files;  // .tokens files; others are encoded, of .jsonl files the field "text"
-  double weight = 0;                         // how much of training it is; 0 for all sources: as much as they hold
+  std::vector<std::filesystem::path> files;  // .tokens files are mapped, others encoded; .jsonl files have a key "text"
+  double weight = 0;                         // its share of training; 0 for all sources: as much as each holds
 };
 
 struct DatasetOptions {
   int64_t seq_length = 0;
-  bool separate_documents = false;  // no target is predicted from another document, no token sees one
-  bool keep_remainder = false;      // the last tokens of a source, too few for a sample, are a padded one
+  bool separate_documents = false;  // attention and targets do not cross from one document into another
+  bool keep_remainder = false;      // the last tokens of a source, too few for a sample, become a padded sample
 };
 
-/// Maps those of the files that are token files. IoError, and ConfigError if another tokenizer wrote one.
+/// Checks those files that are token files. IoError if one is damaged; ConfigError if another tokenizer wrote it.
 void check_token_files(std::span<const std::filesystem::path> files, const Tokenizer& tokenizer);
 
 class TokenDataset {
  public:
+  /// The tokens `range` of a store, as one source.
   TokenDataset(std::shared_ptr<const TokenStore> tokens, Interval range, int64_t seq_length);
-  /// Reads text files and encodes them, maps token files; in the given order. IoError, ConfigError.
+  /// Encodes text files and maps token files, in the given order, as one source. IoError, ConfigError.
   static TokenDataset from_files(std::span<const std::filesystem::path> files, const Tokenizer& tokenizer,
                                  int64_t seq_length);
   static TokenDataset from_sources(std::span<const DataSource> sources, const Tokenizer& tokenizer,
@@ -50,52 +52,52 @@ class TokenDataset {
   int64_t num_samples() const;
   int64_t seq_length() const { return options_.seq_length; }
   bool separates_documents() const { return options_.separate_documents; }
-  /// inputs, targets: [seq_length].
+  /// Copies a sample's tokens. inputs, targets: [seq_length].
   void sample(int64_t index, std::span<int32_t> inputs, std::span<int32_t> targets) const;
-  /// Where in a sample's inputs documents begin: rising, the first is always 0.
+  /// The positions of a sample's inputs at which documents begin, rising, the first always 0.
   std::vector<int32_t> document_starts(int64_t index) const;
-  /// How many targets of a sample are not ignored; padding is.
+  /// How many targets of a sample are not ignored. Padding is ignored.
   int64_t num_targets(int64_t index) const;
   /// True if no target is ignored in any sample.
   bool all_targets_count() const;
 
-  /// How many samples each source has, and its share of training: positive, with sum 1.
   struct Share {
-    int64_t num_samples;
-    double weight;
+    int64_t num_samples;  // the samples that the source has
+    double weight;        // the source's share of training; the shares sum to 1
   };
   std::vector<Share> shares() const;
 
-  /// The dataset without the last tokens of its sources, and these: fraction in [0, 1) of them, in whole samples. No
-  /// token is a target in both.
+  /// Splits off the last `fraction`, in [0, 1), of every source, in whole samples. Returns the rest and what was split
+  /// off. No token is a target in both.
   std::pair<TokenDataset, TokenDataset> split_tail(double fraction) const;
-  /// The same with keep_remainder, so that every token but a source's first is a target once.
+  /// The same data with keep_remainder, so that every token but the first of each source is a target once.
   TokenDataset with_remainder() const;
-  /// ConfigError unless there are enough samples for one batch.
+  /// ConfigError unless there are at least this many samples.
   void require_batch(int64_t samples) const;
-  /// Differs if any token does: a resumed run checks that it reads the same data.
+  /// A number that differs if any token differs. A resumed run checks by it that it reads the same data.
   uint64_t fingerprint() const;
 
  private:
-  struct Part {
+  /// The part of a store that is one source.
+  struct SourceTokens {
     std::shared_ptr<const TokenStore> tokens;
     Interval range;
     double weight = 0;
   };
-  /// A sample's tokens: length + 1 from `begin` on.
-  struct Window {
-    const Part* part;
+  /// Where a sample's length + 1 tokens lie: from token `begin` of the source's store on.
+  struct SampleTokens {
+    const SourceTokens* source;
     int64_t begin, length;
   };
   explicit TokenDataset(const DatasetOptions& options);
-  int64_t num_samples(const Part& part) const;
-  Window window(int64_t index) const;
+  int64_t num_samples(const SourceTokens& source) const;
+  SampleTokens tokens_of(int64_t index) const;
   bool nothing_is_masked() const;
-  /// Marks the targets of a window that are ignored: 0, else 1.
-  std::vector<uint8_t> target_mask(const Window& window) const;
+  /// For each target of the sample: 0 if it is ignored, else 1.
+  std::vector<uint8_t> target_mask(const SampleTokens& sample) const;
 
   DatasetOptions options_;
-  std::vector<Part> parts_;
+  std::vector<SourceTokens> sources_;
 };
 
 }  // namespace nought

@@ -20,12 +20,12 @@ namespace fs = std::filesystem;
 /// llama.cpp's numbers of token types.
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
 
-struct Tokens {
+struct TokenTable {
   std::vector<std::string> texts;
   std::vector<int32_t> types;
   std::vector<float> scores;
 
-  explicit Tokens(int64_t count)
+  explicit TokenTable(int64_t count)
       : texts(static_cast<size_t>(count)), types(texts.size(), kUnused), scores(texts.size(), 0) {
     for (size_t i = 0; i < texts.size(); ++i) texts[i] = fmt::format("[PAD{}]", i);
   }
@@ -93,14 +93,14 @@ std::vector<std::string> merges_of(const JsonView& model) {
   return merges;
 }
 
-void set_checked(const JsonView& place, Tokens& tokens, int64_t id, std::string text, int32_t type) {
+void set_checked(const JsonView& place, TokenTable& tokens, int64_t id, std::string text, int32_t type) {
   place.check(0 <= id && id < static_cast<int64_t>(tokens.texts.size()), "the token \"{}\" has id {}, the model has {}",
               text, id, tokens.texts.size());
   tokens.set(id, std::move(text), type);
 }
 
 /// Earlier merges go before later ones, as SentencePiece's scores have it.
-void score_by_merges(const std::vector<std::string>& merges, const Json& vocab, Tokens& tokens) {
+void score_by_merges(const std::vector<std::string>& merges, const Json& vocab, TokenTable& tokens) {
   for (float& score : tokens.scores) score = -static_cast<float>(merges.size());
   for (size_t rank = merges.size(); rank-- > 0;) {
     std::string merged = merges[rank];
@@ -111,7 +111,7 @@ void score_by_merges(const std::vector<std::string>& merges, const Json& vocab, 
 }
 
 /// A BPE: byte-level ones are GPT-2's, those with byte fallback are SentencePiece's.
-GgufMetadata read_bpe(const JsonView& json, Tokens& tokens, std::vector<std::string>& notes) {
+GgufMetadata read_bpe_model(const JsonView& json, TokenTable& tokens, std::vector<std::string>& notes) {
   const JsonView model = json["model"];
   const Json& vocab = model["vocab"].json();
   const std::vector<std::string> merges = merges_of(model);
@@ -220,8 +220,8 @@ GgufMetadata gguf_tokenizer(const std::string& name, const ModelConfig& config, 
         "the file has no vocabulary: it takes the BPE of a tokenizer.json, or of vocab.json and merges.txt");
     return {{"tokenizer.ggml.model", std::string("no_vocab")}};
   }
-  Tokens tokens(config.vocab_size);
-  GgufMetadata metadata = read_bpe(view, tokens, notes);
+  TokenTable tokens(config.vocab_size);
+  GgufMetadata metadata = read_bpe_model(view, tokens, notes);
   if (!view["added_tokens"].is_null())
     for (const JsonView& added : view["added_tokens"].list())
       set_checked(added, tokens, added["id"].integer(), added["content"].string(),

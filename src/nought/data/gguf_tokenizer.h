@@ -1,7 +1,8 @@
-// A tokenizer as the metadata of a GGUF file (tokenizer.ggml.*), for llama.cpp's own tokenizers.
+// gguf_tokenizer(): a tokenizer as metadata of a GGUF file (tokenizer.ggml.*), from which llama.cpp makes its own.
 //
-// Design goals: llama.cpp gives a text the ids that Nought gives it, or the reason is said. Non-goals: SentencePiece's
-// .model without a tokenizer.json, and .tiktoken files: their models are exported without a vocabulary.
+// Design goals: llama.cpp gives a text the same ids as Nought, or the user is told why not.
+// Non-goals: SentencePiece's .model without a tokenizer.json, and .tiktoken files; their models are exported without a
+// vocabulary.
 #pragma once
 
 #include <string>
@@ -12,8 +13,9 @@
 
 namespace nought {
 
-/// `name`: as make_tokenizer() takes it; "" for none. The vocabulary is filled up to the model's. `notes` takes a line
-/// for what llama.cpp does otherwise. ConfigError, IoError as make_tokenizer().
+/// The metadata of the tokenizer `name`, as make_tokenizer() takes it; none for "". The vocabulary is filled up to the
+/// size of the model's. A line is added to `notes` for each thing that llama.cpp does differently. Throws as
+/// make_tokenizer().
 GgufMetadata gguf_tokenizer(const std::string& name, const ModelConfig& config, std::vector<std::string>& notes);
 
 }  // namespace nought

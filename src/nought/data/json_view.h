@@ -1,4 +1,4 @@
-// JsonView: a place in a JSON file, whose values are read with messages that name the place.
+// JsonView: a value in a JSON file and its place. If reading it fails, the error message names the place.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,10 @@ class JsonView {
 
   /// The value of a key; null if the key is absent. ConfigError unless this is an object.
   JsonView operator[](std::string_view key) const;
-  /// The elements of a list.
+  /// The elements of a list. ConfigError unless this is a list.
   std::vector<JsonView> list() const;
 
-  /// ConfigError unless the value has the type.
+  /// The value. ConfigError if it has another type.
   const std::string& string() const;
   int64_t integer() const;
   double number() const;
@@ -36,12 +36,12 @@ class JsonView {
   bool boolean_or(bool fallback) const { return is_null() ? fallback : boolean(); }
   std::string string_or(std::string fallback) const { return is_null() ? std::move(fallback) : string(); }
 
-  /// ConfigError for this place: "FILE: model.type: ...".
+  /// Throws a ConfigError that names this place, "FILE: model.type: ...", unless the condition holds.
   template <class... Args>
   void check(bool condition, fmt::format_string<Args...> message, Args&&... args) const {
     if (!condition) throw ConfigError(place_ + ": " + fmt::format(message, std::forward<Args>(args)...));
   }
-  /// ConfigError if any of the keys is given and is neither null, "" nor false.
+  /// ConfigError if any of the keys is present with a value other than null, "" or false.
   void refuse(std::initializer_list<std::string_view> keys) const;
 
  private:

@@ -1,4 +1,4 @@
-// Normalizer: what a tokenizer does to text before it is cut into pieces.
+// Normalizer: a step that changes text before a tokenizer cuts it into pieces.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@ namespace nought {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  /// `text` is valid UTF-8 and stays so.
+  /// Changes the text, which is valid UTF-8 before and after.
   virtual void apply(std::string& text) const = 0;
 };
 
 using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 
-/// The steps of tokenizer.json's "normalizer", in order; none for null. ConfigError for a type that is not supported.
+/// The steps of "normalizer" in tokenizer.json, in order; none if it is null. ConfigError for an unsupported type.
 Normalizers read_normalizers(const JsonView& json);
 
 }  // namespace nought

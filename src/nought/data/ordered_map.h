@@ -1,5 +1,5 @@
-// ordered_map: things are made one after the other, worked on by several threads, and used in the order in which they
-// were made, so that what comes out does not depend on the number of threads.
+// ordered_map(): makes inputs one after the other, works on them in several threads, and uses the outputs in the order
+// of the inputs. So the result does not depend on the number of threads.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,8 @@
 
 namespace nought {
 
-/// Threads that run tasks in the order in which they were given; they end when this does.
+/// Threads that take tasks in the order in which they were added. The destructor drops tasks that were not begun, and
+/// joins the threads.
 class TaskQueue {
  public:
   explicit TaskQueue(int threads) {
@@ -62,8 +63,9 @@ class TaskQueue {
   std::vector<std::thread> workers_;
 };
 
-/// Calls use(input, work(input)) for each input of next(), a std::optional that is empty at the end. next and use run
-/// in the calling thread, in order, work in `threads` threads. Of several failures the first in that order is thrown.
+/// Calls use(input, work(input)) for each input. next() returns a std::optional with the next input; it is empty at the
+/// end. next() and use() run in the calling thread, in order; work() runs in `threads` threads. Of several failures,
+/// the first in the order of the inputs is thrown.
 template <class Next, class Work, class Use>
 void ordered_map(int threads, Next&& next, Work&& work, Use&& use) {
   using Input = typename decltype(next())::value_type;

@@ -1,4 +1,5 @@
-// PairTable: (left, right) token ids -> rank and merged id; open addressing, one cache line per look-up.
+// PairTable: maps two token ids (left, right) to the rank and the id of their merge. It uses open addressing, so that a
+// look-up usually touches one cache line.
 #pragma once
 
 #include <bit>
@@ -22,12 +23,12 @@ class PairTable {
     entries_.resize(slots);
     shift_ = 64 - std::countr_zero(slots);
   }
-  /// A pair given again takes the new rank.
+  /// Adds a pair. If it is there already, it gets the new rank and id.
   void insert(int32_t left, int32_t right, uint32_t rank, int32_t merged) {
     const uint64_t pair = key(left, right);
     entries_[find(pair)] = {pair, rank, merged};
   }
-  /// An entry of rank kNoRank if the pair does not merge.
+  /// The entry of a pair. Its rank is kNoRank if the pair does not merge.
   const Entry& operator()(int32_t left, int32_t right) const { return entries_[find(key(left, right))]; }
 
  private:

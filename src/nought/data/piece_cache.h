@@ -1,4 +1,5 @@
-// PieceCache: the ids of short pieces seen before. Text repeats its words, so most pieces need no merging.
+// PieceCache: remembers the ids of short pieces of text. Text repeats its words, so most pieces need not be merged
+// again.
 #pragma once
 
 #include <array>
@@ -10,20 +11,21 @@
 
 namespace nought {
 
-/// A table of 2^15 entries of 32 bytes, which fits a core's second-level cache; a new piece takes its slot's place.
+/// A table of 2^15 entries of 32 bytes, which fits a core's second-level cache. A new piece replaces the one in its
+/// slot.
 class PieceCache {
  public:
   static constexpr size_t kMaxPiece = 15, kMaxIds = 3;
 
   struct Entry {
-    std::array<uint64_t, 2> key{};  // the piece's bytes, zeros, its length: never all zeros
+    std::array<uint64_t, 2> key{};  // the piece's bytes, zeros, and its length in the last byte; all zeros: unused
     uint32_t count = 0;
     std::array<int32_t, kMaxIds> ids{};
   };
 
   PieceCache() : entries_(size_t{1} << kBits) {}
 
-  /// The slot of a piece of 1 to kMaxPiece bytes; it holds the piece if the keys are equal.
+  /// The slot of a piece of 1 to kMaxPiece bytes. It holds this piece if its key is equal.
   Entry& slot(const std::array<uint64_t, 2>& key) {
     const uint64_t hash = (key[0] ^ (key[1] * 0x9E3779B97F4A7C15ull)) * 0xD6E8FEB86659FD93ull;
     return entries_[(hash ^ hash >> 29) >> (64 - kBits)];

@@ -1,4 +1,5 @@
-// ScratchPool: scratch objects that threads borrow, so that a const object can keep state for reuse without a global.
+// ScratchPool: objects that threads borrow as scratch space. With it a const object can be used by several threads
+// without global or thread-local state.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@ namespace nought {
 template <class T>
 class ScratchPool {
  public:
-  /// A borrowed object; it goes back when this ends.
+  /// A borrowed object. It goes back to the pool when the Loan ends.
   class Loan {
    public:
     Loan(ScratchPool& pool, std::unique_ptr<T> object) : pool_(pool), object_(std::move(object)) {}

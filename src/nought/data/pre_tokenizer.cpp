@@ -12,29 +12,29 @@ namespace {
 /// What becomes of the matches of a pattern.
 enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-struct Segment {
+struct Fragment {
   size_t begin, end;
   bool matched;
 };
 
-// Joins segments as the behaviour says; the rules of Hugging Face's NormalizedString::split.
-void join(std::vector<Segment>& segments, Behavior behavior) {
+// Joins fragments as the behaviour says; the rules of Hugging Face's NormalizedString::split.
+void join(std::vector<Fragment>& fragments, Behavior behavior) {
   if (behavior == Behavior::removed) {
-    std::erase_if(segments, [](const Segment& s) { return s.matched; });
+    std::erase_if(fragments, [](const Fragment& s) { return s.matched; });
     return;
   }
   if (behavior == Behavior::isolated) return;
-  std::vector<Segment> joined;
-  bool last_matched = false;  // of the segments themselves, before joining
-  for (const Segment& segment : segments) {
+  std::vector<Fragment> joined;
+  bool last_matched = false;  // of the fragments themselves, before joining
+  for (const Fragment& fragment : fragments) {
     bool joins = !joined.empty();
-    if (behavior == Behavior::merged_with_previous) joins = joins && segment.matched && !last_matched;
-    if (behavior == Behavior::contiguous) joins = joins && segment.matched == last_matched;
-    if (behavior == Behavior::merged_with_next) joins = joins && last_matched && !segment.matched;
-    joins ? void(joined.back().end = segment.end) : joined.push_back(segment);
-    last_matched = segment.matched;
+    if (behavior == Behavior::merged_with_previous) joins = joins && fragment.matched && !last_matched;
+    if (behavior == Behavior::contiguous) joins = joins && fragment.matched == last_matched;
+    if (behavior == Behavior::merged_with_next) joins = joins && last_matched && !fragment.matched;
+    joins ? void(joined.back().end = fragment.end) : joined.push_back(fragment);
+    last_matched = fragment.matched;
   }
-  segments = std::move(joined);
+  fragments = std::move(joined);
 }
 
 class Split final : public PreTokenizer {
@@ -48,9 +48,9 @@ class Split final : public PreTokenizer {
            std::find(kKnown.begin(), kKnown.end(), pattern_.pattern()) != kKnown.end();
   }
 
-  void apply(Pieces& pieces, bool) const override {
+  void apply(TextPieces& pieces, bool) const override {
     pieces.next.clear();
-    std::vector<Segment> segments;
+    std::vector<Fragment> fragments;
     for (const std::string_view piece : pieces.views) {
       pieces.matches.clear();
       pattern_.find_all(piece, pieces.matches);
@@ -58,16 +58,16 @@ class Split final : public PreTokenizer {
         append_all(piece, pieces.matches, pieces.next);
         continue;
       }
-      segments.clear();
+      fragments.clear();
       size_t done = 0;
       for (const auto& [begin, end] : pieces.matches) {
-        if (begin > done) segments.push_back({done, begin, invert_});
-        segments.push_back({begin, end, !invert_});
+        if (begin > done) fragments.push_back({done, begin, invert_});
+        fragments.push_back({begin, end, !invert_});
         done = end;
       }
-      if (piece.size() > done) segments.push_back({done, piece.size(), invert_});
-      join(segments, behavior_);
-      for (const Segment& s : segments) pieces.next.push_back(piece.substr(s.begin, s.end - s.begin));
+      if (piece.size() > done) fragments.push_back({done, piece.size(), invert_});
+      join(fragments, behavior_);
+      for (const Fragment& s : fragments) pieces.next.push_back(piece.substr(s.begin, s.end - s.begin));
     }
     pieces.views.swap(pieces.next);
   }
@@ -92,7 +92,7 @@ class Split final : public PreTokenizer {
 /// ByteLevel's add_prefix_space.
 class PrefixSpace final : public PreTokenizer {
  public:
-  void apply(Pieces& pieces, bool) const override {
+  void apply(TextPieces& pieces, bool) const override {
     for (std::string_view& piece : pieces.views) {
       if (!piece.starts_with(' ')) piece = pieces.made.emplace_back(" ").append(piece);
     }
@@ -106,7 +106,7 @@ class Metaspace final : public PreTokenizer {
   Metaspace(std::string replacement, Prepend prepend, bool split)
       : replacement_(std::move(replacement)), prepend_(prepend), split_(split) {}
 
-  void apply(Pieces& pieces, bool at_start) const override {
+  void apply(TextPieces& pieces, bool at_start) const override {
     pieces.next.clear();
     for (size_t i = 0; i < pieces.views.size(); ++i) {
       std::string& text = pieces.made.emplace_back(pieces.views[i]);

@@ -1,4 +1,5 @@
-// Regex: the regular expressions of tokenizers (Rust's and Oniguruma's reading of them), through PCRE2.
+// Regex: the regular expressions of tokenizers, with the meaning that they have in Rust and Oniguruma. PCRE2 matches
+// them.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace nought {
 
 class Regex {
  public:
-  /// ConfigError that names the pattern and what is wrong with it.
+  /// Compiles a pattern. ConfigError names the pattern and what is wrong with it.
   explicit Regex(std::string_view pattern);
   ~Regex();
   Regex(const Regex&) = delete;
@@ -23,11 +24,11 @@ class Regex {
   struct Match {
     size_t begin, end;
   };
-  /// Every match in `text`, from left to right; empty ones are passed over. The text must be valid UTF-8. Thread safe.
+  /// Appends all matches in `text`, from left to right, without empty ones. The text must be valid UTF-8. Thread safe.
   void find_all(std::string_view text, std::vector<Match>& matches) const;
 
  private:
-  struct State;  // what one match at a time needs
+  struct State;  // scratch space of one match
   struct Code;
   bool find(State& state, std::string_view text, size_t from, Match& match) const;
 

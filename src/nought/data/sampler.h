@@ -1,13 +1,16 @@
-// Which sample goes where: a function of (seed, step, micro-step, rank), so that a run resumes from its step alone.
+// TrainSampler: chooses the samples of each batch as a function of (seed, step, micro-step, rank). So a resumed run
+// needs to know its step only.
 //
-// Training draws the samples of epoch e in the order of a permutation made from (seed, e), epoch after epoch, without
-// a gap: a batch may hold the last samples of one epoch and the first of the next. Position p of that endless order
-// belongs to step p / train_batch; within a step, micro-steps take consecutive blocks, within a micro-step ranks do.
-// So a step sees the same samples in the same order under every layout of the same train_batch.
+// Training draws the samples of epoch e in the order of a permutation that is made from (seed, e). Epoch follows epoch
+// without a gap: a batch may hold the last samples of one epoch and the first of the next. Position p of this endless
+// order belongs to step p / train_batch. Within a step, consecutive positions go to the first micro-step, then to the
+// second, and so on; within a micro-step, to the first rank, then to the second, and so on. So a step sees the same
+// samples in the same order under every layout with the same train_batch.
 //
-// Of several sources with weights, an epoch draws from each its share of as many samples as all of them hold. A source
-// gives its own samples in the order of a permutation of its own, all of them before any comes again, so one with a
-// large weight is seen several times in an epoch, and one with a small weight is not seen whole.
+// With several weighted sources, an epoch has as many samples as all sources hold together, and draws from each source
+// its share of them. The samples of a source come in the order of a permutation of its own, all of them before one
+// comes again. So a source with a large weight is seen several times in an epoch, and one with a small weight is not
+// seen whole.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +21,8 @@
 
 namespace nought {
 
-/// A permutation of [0, size) that needs no table: a Feistel network over the next power of four, applied again while
-/// it leaves the range (cycle walking).
+/// A permutation of [0, size) without a table: a Feistel network over the next power of four. It is applied again while
+/// the result lies outside of the range (cycle walking).
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t key);
@@ -33,32 +36,33 @@ class Permutation {
   int half_bits_ = 4;
 };
 
-/// How a batch is spread: `micro_batch` sequences per rank and forward, `accumulation` forwards per step.
+/// How the batch of a step is spread over ranks and forward passes.
 struct BatchLayout {
-  int64_t micro_batch = 1;
-  int64_t accumulation = 1;
+  int64_t micro_batch = 1;   // sequences per rank and forward pass
+  int64_t accumulation = 1;  // forward passes per step
   int world_size = 1;
   int rank = 0;
 
   int64_t train_batch() const { return micro_batch * accumulation * world_size; }
 };
 
-/// A batch with undefined contents: [micro_batch, seq_length].
+/// A batch of [micro_batch, seq_length] with undefined contents.
 Batch empty_batch(int64_t micro_batch, int64_t seq_length, Memory& memory);
 
 class TrainSampler {
  public:
-  /// ConfigError if the data has fewer samples than one step takes. With shuffle false, samples come in their order.
+  /// shuffle = false: samples come in their own order. ConfigError if the data has fewer samples than one step takes.
   TrainSampler(TokenDataset dataset, BatchLayout layout, uint64_t seed, bool shuffle = true);
 
-  /// Steps that it takes to see all samples `epochs` times; the last one may begin another epoch.
+  /// The number of steps that see all samples `epochs` times. The last step may begin another epoch.
   int64_t steps_for(double epochs) const;
   /// The sample in row `row` of a micro-batch of this rank.
   int64_t sample_at(int64_t step, int64_t micro_step, int64_t row) const;
+  /// The batch of a micro-step for this rank.
   Batch batch(int64_t step, int64_t micro_step, Memory& memory) const;
-  /// Targets of a whole step over all ranks, ignored ones among them.
+  /// The number of targets of a step over all ranks, ignored ones included.
   int64_t targets_per_step() const { return layout_.train_batch() * dataset_.seq_length(); }
-  /// Those of them that are not ignored, at least 1: what a step's loss is the mean over.
+  /// The number of targets of a step that are not ignored, at least 1. The loss of the step is the mean over them.
   int64_t targets_in_step(int64_t step) const;
   const TokenDataset& dataset() const { return dataset_; }
 
@@ -71,19 +75,19 @@ class TrainSampler {
   uint64_t seed_;
   bool shuffle_;
   std::vector<TokenDataset::Share> shares_;
-  std::vector<int64_t> draws_;  // from each source in an epoch
+  std::vector<int64_t> draws_;  // samples that an epoch draws from each source
 };
 
-/// Every sample once, in order, the remainders of sources too, so that every target counts once. All ranks have the
-/// same number of batches; rows beyond the data have ignored targets.
+/// Gives every sample once, in order, with the remainders of sources, so that every target counts once. All ranks have
+/// the same number of batches. Rows beyond the data have ignored targets.
 class EvaluationSampler {
  public:
-  /// accumulation is not used.
+  /// layout.accumulation is not used.
   EvaluationSampler(TokenDataset dataset, BatchLayout layout);
 
   int64_t num_batches() const;
   Batch batch(int64_t index, Memory& memory) const;
-  /// Targets that are not ignored, of all batches over all ranks.
+  /// The number of targets that are not ignored, over all batches and ranks.
   int64_t num_targets() const;
   const TokenDataset& dataset() const { return dataset_; }
 

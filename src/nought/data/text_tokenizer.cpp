@@ -85,7 +85,7 @@ void TextTokenizer::append_section(std::string_view section, EncodeOptions optio
 }
 
 void TextTokenizer::append_normalized(std::string_view text, bool at_start, std::vector<int32_t>& ids) const {
-  Pieces pieces;
+  TextPieces pieces;
   pieces.views.push_back(text);
   for (const auto& step : pipeline_.pre_tokenizers.steps) step->apply(pieces, at_start);
   pipeline_.model->encode(pieces.views, ids);

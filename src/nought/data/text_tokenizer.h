@@ -1,5 +1,5 @@
-// TextTokenizer: the pipeline that all vocabularies of the Hugging Face kind share: added tokens, normalizers,
-// pre-tokenizers, a piece model, a decoder. The files that fill it in are read elsewhere.
+// TextTokenizer: a tokenizer made of Hugging Face's steps: added tokens, normalizers, pre-tokenizers, a piece model and
+// a decoder. tokenizer_files.h reads the files that fill it in.
 #pragma once
 
 #include <memory>
@@ -15,6 +15,7 @@
 
 namespace nought {
 
+/// The steps and tokens of a tokenizer.
 struct TextPipeline {
   std::string name;
   std::unique_ptr<Vocabulary> vocabulary = std::make_unique<Vocabulary>();
@@ -23,8 +24,8 @@ struct TextPipeline {
   PreTokenizers pre_tokenizers;
   std::unique_ptr<PieceModel> model;
   TokenDecoder decoder;
-  std::vector<int32_t> prefix, suffix;
-  std::optional<int32_t> separator;
+  std::vector<int32_t> prefix, suffix;  // ids before and after every text
+  std::optional<int32_t> separator;     // the id that ends a document
   uint64_t fingerprint = 0;
 };
 
@@ -45,14 +46,14 @@ class TextTokenizer final : public Tokenizer {
 
  private:
   void append(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const override;
-  /// The spelling of an added token; null for an id that is none.
+  /// The spelling of an added token; null for any other id.
   const std::string* added_by_id(int32_t id) const;
   void append_valid(std::string_view text, EncodeOptions options, std::vector<int32_t>& ids) const;
   void append_section(std::string_view section, EncodeOptions options, std::vector<int32_t>& ids) const;
   void append_normalized(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
 
   TextPipeline pipeline_;
-  std::vector<std::string> added_by_id_;  // "" where the vocabulary decides
+  std::vector<std::string> added_by_id_;  // "" for an id of the vocabulary
   int64_t vocab_size_ = 0;
   bool cuts_between_lines_ = false;
 };

@@ -1,4 +1,4 @@
-// TokenDecoder: the tokens of a text back to the text.
+// TokenDecoder: turns the tokens of a text back into the text.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@ namespace nought {
 
 class TokenDecoder {
  public:
-  /// Tokens are bytes already: they are put one after the other.
+  /// A decoder of tokens that are bytes already: it joins them.
   TokenDecoder() = default;
-  /// tokenizer.json's "decoder". byte_level: the vocabulary was turned into bytes. ConfigError for a type that is not
-  /// supported.
+  /// The decoder that "decoder" of tokenizer.json describes. byte_level: the vocabulary holds bytes, and not GPT-2's
+  /// characters for them. ConfigError for an unsupported type.
   TokenDecoder(const JsonView& json, bool byte_level);
 
   std::string decode(std::vector<std::string> tokens) const;

@@ -92,7 +92,7 @@ TokenFile::TokenFile(const std::filesystem::path& file) : name_(file.string()), 
   require<IoError>(bytes.size() >= sizeof(header_), "{}: is no token file: it has {} bytes", name_, bytes.size());
   std::memcpy(&header_, bytes.data(), sizeof(header_));
   require<IoError>(header_.magic == TokenFileHeader{}.magic, "{}: is no token file", name_);
-  require<IoError>(header_.version == 1, "{}: is of version {}, this program reads version 1", name_, header_.version);
+  require_readable(file, int64_t{header_.version}, kTokenFileFormat);
   require<IoError>((header_.token_bytes == 2 || header_.token_bytes == 4) && header_.has_mask <= 1 &&
                        header_.num_tokens < kMaxCount && header_.num_documents <= header_.num_tokens &&
                        header_.vocab_size <= uint64_t{1} << 31,

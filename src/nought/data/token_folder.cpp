@@ -33,7 +33,10 @@ std::optional<TokenFolderIndex> read_token_index(const fs::path& folder) {
   const fs::path file = folder / kIndexName;
   std::error_code error;
   if (!fs::is_regular_file(file, error)) return std::nullopt;
-  return from_json<TokenFolderIndex>(read_json_file(file.string()), Origins(file.string()));
+  const Json json = read_json_file(file.string());
+  // First of all: a newer version may have members that this one does not know.
+  if (json.is_object() && json.contains("format")) require_readable(file, json["format"], kTokenFolderFormat);
+  return from_json<TokenFolderIndex>(json, Origins(file.string()));
 }
 
 void write_token_index(const fs::path& folder, const TokenFolderIndex& index) {

@@ -1,5 +1,5 @@
-// A folder that `nought tokenize` writes: token files 00000.tokens and on, and an index.json that names them and says
-// what they were made from, so that an interrupted run continues with the same bytes.
+// The folders that `nought tokenize` writes: token files 00000.tokens and so on, and an index.json. The index names the
+// files and says what they were made from. By it an interrupted run continues with the same bytes.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/io/file_format.h"
 
 namespace nought {
+
+inline constexpr FileFormat kTokenFolderFormat{"nought-token-folder", 1};
 
 /// One token file of a folder.
 struct TokenFolderFile {
@@ -20,54 +23,56 @@ struct TokenFolderFile {
   template <class V>
   void visit(V& v) {
     v("name", name, "the file, within the folder");
-    v("tokens", tokens, "how many it holds");
-    v("documents", documents, "how many it holds");
-    v("targets", targets, "tokens that are no context only");
-    v("input_bytes", input_bytes, "of the input that became its tokens");
+    v("tokens", tokens, "how many tokens it holds");
+    v("documents", documents, "how many documents begin in it");
+    v("targets", targets, "how many of its tokens are targets of training");
+    v("input_bytes", input_bytes, "how many bytes of the input became its tokens");
   }
 };
 
 /// How far the input has become token files.
 struct TokenFolderState {
-  int64_t input = 0;   // index of the file
-  int64_t offset = 0;  // within it, in bytes
-  int64_t line = 0;    // within it, from 0
-  std::string hash;    // of every input byte before that
+  int64_t input = 0;   // index of the input file
+  int64_t offset = 0;  // byte of that file
+  int64_t line = 0;    // line of that file, from 0
+  std::string hash;    // a hash of all input bytes before that place
 
   template <class V>
   void visit(V& v) {
     v("input", input, "index of the input file that comes next");
     v("offset", offset, "byte within it");
     v("line", line, "line within it, from 0");
-    v("hash", hash, "of every input byte before that place");
+    v("hash", hash, "a hash of all input bytes before that place");
   }
 };
 
 struct TokenFolderIndex {
-  bool complete = false;
+  std::string format = kTokenFolderFormat.str();
+  bool complete = false;  // false: part of the input has not become tokens yet
   std::string tokenizer;  // its name, for people
-  std::string settings;   // whatever decides about the bytes: the same string gives the same files
+  std::string settings;   // all that the bytes depend on besides the input: the same string gives the same files
   std::vector<std::string> inputs;
   std::vector<TokenFolderFile> files;
   TokenFolderState done;
 
   template <class V>
   void visit(V& v) {
+    v("format", format, "name and version of this format; without it, version 1");
     v("complete", complete, "false while input is left");
     v("tokenizer", tokenizer, "as it was named");
-    v("settings", settings, "what else decides about the tokens");
+    v("settings", settings, "what else the tokens depend on");
     v("inputs", inputs, "the text files, in their order");
     v("files", files, "the token files, in their order");
     v("done", done, "how far the input has become token files");
   }
 };
 
-/// None if the folder has no index. IoError and ConfigError name the file.
+/// Reads a folder's index; empty if it has none. IoError and ConfigError name the file.
 std::optional<TokenFolderIndex> read_token_index(const std::filesystem::path& folder);
-/// IoError.
+/// Writes a folder's index. IoError.
 void write_token_index(const std::filesystem::path& folder, const TokenFolderIndex& index);
 
-/// The files that the patterns name, as expand_globs gives them; a folder of token files stands for its files.
+/// The files that the patterns match, as expand_globs() gives them. A folder of token files stands for its files.
 /// ConfigError if such a folder is not complete.
 std::vector<std::filesystem::path> expand_data_files(std::span<const std::string> patterns);
 

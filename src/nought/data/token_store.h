@@ -1,4 +1,4 @@
-// TokenStore: the tokens of documents, one after the other, and which of them are targets of training.
+// TokenStore: a row of tokens. It knows where documents begin, and which tokens are targets of training.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@ class TokenStore {
  public:
   virtual ~TokenStore() = default;
 
+  /// The number of tokens.
   virtual int64_t size() const = 0;
   /// Copies tokens [begin, begin + out.size()).
   virtual void read(int64_t begin, std::span<int32_t> out) const = 0;
-  /// True if some tokens are context only and never targets.
+  /// True if some tokens are never targets.
   virtual bool has_mask() const { return false; }
-  /// 1 for each of the tokens [begin, begin + out.size()) that is a target, else 0.
+  /// Sets out[i] to 1 if token begin + i is a target, else to 0.
   virtual void read_mask(int64_t begin, std::span<uint8_t> out) const;
   /// Appends the positions within `range` at which a document begins, in order.
   virtual void document_starts(Interval range, std::vector<int64_t>& starts) const = 0;
-  /// Differs if any token of the range does: a resumed run checks that it reads the same data.
+  /// A number that differs if any token of the range differs. A resumed run checks by it that it reads the same data.
   virtual uint64_t fingerprint(Interval range) const;
 
  protected:
@@ -36,7 +37,7 @@ class TokenStore {
 class TokenArray final : public TokenStore {
  public:
   explicit TokenArray(int64_t vocab_size);
-  /// The next token begins a document.
+  /// Makes the next token begin a document.
   void begin_document() { starts_.push_back(size()); }
   void append(std::span<const int32_t> tokens);
   int64_t bytes() const;
@@ -50,7 +51,7 @@ class TokenArray final : public TokenStore {
   std::vector<int64_t> starts_;
 };
 
-/// Several stores, one behind the other.
+/// Several stores as one.
 class JoinedTokens final : public TokenStore {
  public:
   explicit JoinedTokens(std::vector<std::shared_ptr<const TokenStore>> parts);

@@ -134,7 +134,7 @@ class TokenFolder {
     if (index_.complete) progress_.kept_bytes = progress_.bytes = progress_.total_bytes;
   }
 
-  /// Of the input before a place; "" if it is not that long.
+  /// The hash of the input before a place; "" if the input is shorter.
   std::string hash_of(const TokenFolderState& place) {
     for (size_t i = 0; i < options_.inputs.size() && static_cast<int64_t>(i) <= place.input; ++i) {
       const bool last = static_cast<int64_t>(i) == place.input;

@@ -1,7 +1,7 @@
-// tokenize: text files into a folder of token files, by several threads, so that an interrupted run goes on.
+// tokenize(): turns text files into a folder of token files, in several threads. An interrupted run can be continued.
 //
-// The bytes depend on the input, the tokenizer and the options alone. Finished token files are kept: a run that was
-// killed and is started again continues behind them. The input that they were made from is recognized by its content.
+// The bytes depend only on the input, the tokenizer and the options. Finished token files are kept. A run that was
+// killed and is started again continues behind them, if the input that they were made from still has the same content.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ namespace nought {
 struct TokenizeOptions {
   std::vector<std::filesystem::path> inputs;
   CorpusOptions corpus;
-  std::filesystem::path output;  // a folder
+  std::filesystem::path output;  // the folder to write
   int threads = 1;
-  int64_t file_tokens = int64_t{1} << 26;  // a token file ends with the portion that reaches so many
-  bool overwrite = false;                  // remove what another run left in the folder
+  int64_t file_tokens = int64_t{1} << 26;  // a token file ends with the portion that reaches this many tokens
+  bool overwrite = false;                  // whether to remove what another run left in the folder
 };
 
 struct TokenizeProgress {
-  int64_t bytes = 0, total_bytes = 0;  // of the input
+  int64_t bytes = 0, total_bytes = 0;  // bytes of the input: done so far, and in all
   int64_t tokens = 0, documents = 0, targets = 0, files = 0;
-  int64_t kept_bytes = 0;  // of the input, whose token files were there already
+  int64_t kept_bytes = 0;  // bytes of the input that an earlier run has done
   double seconds = 0;
 };
 
 /// Called now and then, and at the end.
 using TokenizeObserver = std::function<void(const TokenizeProgress&)>;
 
-/// Writes the folder. ConfigError for a bad line, which names file and line, or if the folder holds other tokens;
-/// IoError.
+/// Writes the folder. ConfigError names file and line of a malformed line. It is also thrown if the folder holds tokens
+/// of another input, tokenizer or options. IoError.
 TokenizeProgress tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer, const TokenizeObserver& observer);
 
 }  // namespace nought

@@ -1,4 +1,4 @@
-// Generation: several sequences together, token by token, with a KV cache.
+// Generation: continues several prompts together, token by token, with a KV cache.
 #pragma once
 
 #include <vector>
@@ -10,39 +10,40 @@ namespace nought {
 
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
-  int64_t batch = 8;  // sequences that are computed together
+  int64_t batch = 8;  // how many sequences are computed together
   SamplingParameters sampling = {};
   std::vector<int32_t> stop_ids = {};  // a sequence ends before one of these
 };
 
-/// Hears of tokens as they come; prompts are known by their index.
+/// Receives tokens as they are generated. A prompt is named by its index.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
-  /// False ends the sequence: this was its last token.
+  /// Receives the next token of a sequence. Returns false to end the sequence with this token.
   virtual bool on_token(size_t prompt, int32_t token) = 0;
+  /// The sequence has ended.
   virtual void on_end(size_t /*prompt*/) {}
 };
 
-/// Keeps the cache from call to call: what a prompt has in common with the sequence before it (a conversation that goes
-/// on) is not computed again.
+/// Generates with a cache that it keeps from call to call. If a prompt begins like the sequence that was in its part of
+/// the cache before, as when a conversation goes on, that beginning is not computed again.
 class Generator {
  public:
-  /// capacity: tokens that a sequence may have, with those that are generated.
+  /// capacity: the most tokens of a sequence, prompt and generated ones together. sequences: how many the cache holds.
   Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences);
 
-  /// Continues the prompts, each of at least one token, and returns the new tokens of each: those that it would get
-  /// alone, as far as rounding goes. As many as the generator has sequences are computed together, and the next one
-  /// begins when one ends; a sequence ends at max_new_tokens, before a stop id, when the sink says so, or when its part
-  /// of the cache is full. ConfigError if a prompt does not fit.
+  /// Continues the prompts, each of at least one token, and returns the new tokens of each. A prompt gets the tokens
+  /// that it would get alone, up to rounding. As many prompts as the cache has sequences are computed together; when
+  /// one ends, the next one begins. A sequence ends at max_new_tokens, before a stop id, when the sink says so, or when
+  /// its part of the cache is full. ConfigError if a prompt does not fit.
   std::vector<std::vector<int32_t>> run(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                                         TokenSink& sink);
 
  private:
   struct Sequence {
     size_t prompt;
-    int64_t slot;               // in the cache
-    std::vector<int32_t> next;  // to be fed
+    int64_t slot;               // its sequence of the cache
+    std::vector<int32_t> next;  // the tokens to compute next
   };
   void check(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options) const;
   Sequence start(size_t prompt, std::span<const int32_t> ids, int64_t slot);
@@ -55,8 +56,8 @@ class Generator {
   DecoderCache cache_;
 };
 
-/// The same with a generator made for these prompts. Error if a prompt and its new tokens exceed the positions of a
-/// model that has learned them.
+/// The same with a Generator made for these prompts. Error if a prompt and its new tokens exceed the positions of a
+/// model with learned positions.
 std::vector<std::vector<int32_t>> generate(Decoder& decoder, const Context& context, DType dtype,
                                            std::span<const std::vector<int32_t>> prompts,
                                            const GenerateOptions& options, TokenSink& sink);

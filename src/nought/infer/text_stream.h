@@ -1,4 +1,4 @@
-// TextStream: the text of tokens as they come, up to the first of some stop strings.
+// TextStream: turns tokens into text as they come, and stops at the first stop string.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@ class TextStream {
   /// ConfigError for an empty stop string.
   TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops);
 
-  /// The text that is certain after this token: whole characters that cannot be the beginning of a stop string.
+  /// Adds a token. Returns the text that is certain now: whole characters that cannot begin a stop string.
   std::string push(int32_t token);
-  /// True if a stop string has come: it and what follows it are not given.
+  /// True after a stop string. The stop string and what follows it are not returned.
   bool stopped() const { return stopped_; }
-  /// What is left when no token follows.
+  /// The rest of the text, when no token follows.
   std::string finish();
 
  private:
-  /// Moves out what no later text can make a stop string of; cuts at one that is there.
+  /// Removes and returns the text of held_ that cannot belong to a stop string; cuts at a stop string.
   std::string release();
 
   StreamDecoder decoder_;

@@ -9,7 +9,7 @@
 
 namespace nought {
 
-/// Until commit() the bytes lie in PATH.partial; without a commit the destructor removes that.
+/// Until commit() the bytes lie in PATH.partial. The destructor removes that file if commit() was not called.
 class AtomicFile {
  public:
   /// Creates PATH.partial with `bytes` bytes (holes until written). IoError names the path and the system's reason.
@@ -18,8 +18,9 @@ class AtomicFile {
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&&) = delete;
 
-  /// Writes at an offset. Thread safe for disjoint ranges.
+  /// Writes at an offset, in bytes. Thread safe for disjoint ranges. IoError.
   void write(int64_t offset, std::span<const std::byte> bytes) const;
+  /// Flushes the bytes to disk and renames the file to PATH. IoError; PATH is then as it was.
   void commit();
   const std::filesystem::path& path() const { return path_; }
 
@@ -30,9 +31,10 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// Flushes a folder's names to disk: a rename is durable after that.
+/// Flushes a folder's names to disk, which makes a rename in it durable.
 void sync_folder(const std::filesystem::path& folder);
 
+/// Writes a text file whole or not at all. IoError.
 void write_text_atomically(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace nought

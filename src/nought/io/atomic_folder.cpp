@@ -1,11 +1,27 @@
 #include "nought/io/atomic_folder.h"
 
+#include <cerrno>
+#include <cstdio>
+
+#include <fcntl.h>
+
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 
 namespace nought {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// Two folders change their names in one step. False if the file system or the kernel cannot do that.
+bool exchange(const fs::path& a, const fs::path& b) {
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
+  if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
+  throw fs::filesystem_error("exchange", a, b, std::error_code(errno, std::generic_category()));
+}
+
+}  // namespace
 
 fs::path partial_folder(const fs::path& path) { return path.string() + ".partial"; }
 
@@ -19,11 +35,12 @@ void publish_folder(const fs::path& path) {
   with_io_errors(path, [&] {
     require<IoError>(fs::is_directory(partial), "cannot write {}: {} is not there", path.string(), partial.string());
     sync_folder(partial);
-    fs::remove_all(old);
-    if (fs::exists(path)) fs::rename(path, old);
-    fs::rename(partial, path);
+    fs::remove_all(old);  // of a version that knew no exchange, or of a crash without one
+    const bool replaces = fs::exists(path), exchanged = replaces && exchange(partial, path);
+    if (replaces && !exchanged) fs::rename(path, old);
+    if (!exchanged) fs::rename(partial, path);
     sync_folder(path.parent_path());
-    fs::remove_all(old);
+    fs::remove_all(exchanged ? partial : old);
   });
 }
 

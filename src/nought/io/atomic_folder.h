@@ -13,8 +13,9 @@ std::filesystem::path partial_folder(const std::filesystem::path& path);
 /// Creates the partial folder, empty: what an interrupted save left there is removed. IoError.
 void begin_folder(const std::filesystem::path& path);
 
-/// Gives the partial folder its name; a folder that has it steps aside first and is then removed. The names are on disk
-/// when this returns. IoError.
+/// Gives the partial folder its name. A folder that has it changes places with the new one in one step and is then
+/// removed: PATH is always one of the two, whole. A file system that cannot do that has PATH.old and PATH.partial alone
+/// for a moment. The names are on disk when this returns. IoError.
 void publish_folder(const std::filesystem::path& path);
 
 }  // namespace nought

@@ -1,4 +1,4 @@
-// Coverage: which elements of a tensor have been written: every one exactly once.
+// Coverage: records which elements of a tensor have been written, and refuses to record one twice.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace nought {
 
 class Coverage {
  public:
-  /// False, and nothing is added, if some of the elements were there.
+  /// Adds an interval of elements. Returns false, and adds nothing, if any of them is recorded already.
   bool add(Interval added) {
     if (added.empty()) return true;
     const auto next = std::lower_bound(parts_.begin(), parts_.end(), added.begin,
@@ -25,6 +25,7 @@ class Coverage {
     parts_.insert(parts_.erase(next, right), added);
     return true;
   }
+  /// How many elements are recorded.
   int64_t size() const {
     int64_t total = 0;
     for (const Interval& part : parts_) total += part.size();

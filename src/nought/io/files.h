@@ -10,20 +10,20 @@
 
 namespace nought {
 
-/// The regular files (or links to them) that a pattern matches, sorted by path, each once. Wildcards work within a
-/// path component: `*`, `?`, `[...]`; a component `**` stands for any number of folders, itself not following links to
-/// folders, so that a cycle cannot trap it. As in a shell, wildcards do not match a leading dot. IoError that names the
-/// pattern if nothing matches.
+/// The regular files (or links to them) that a pattern matches, sorted by path, each once. The wildcards `*`, `?` and
+/// `[...]` match within a path component. A component `**` matches any number of folders; it does not follow links to
+/// folders, so a cycle of links cannot trap it. As in a shell, no wildcard matches a leading dot. IoError, which names
+/// the pattern, if nothing matches.
 std::vector<std::filesystem::path> expand_glob(const std::string& pattern);
 /// The union of several patterns, sorted by path, each file once.
 std::vector<std::filesystem::path> expand_globs(std::span<const std::string> patterns);
 
 /// All bytes of a file. IoError if it cannot be read.
 std::string read_bytes(const std::filesystem::path& file);
-/// All bytes of a text file. IoError if it cannot be read, or holds a byte 0 and so is no text.
+/// All bytes of a text file. IoError if it cannot be read, or if it holds a byte 0 and so is not text.
 std::string read_text(const std::filesystem::path& file);
 
-/// Runs f, which writes at `path`. What the file system refuses is an IoError of one line.
+/// Runs f, which writes at `path`. If the file system refuses something, the error is an IoError of one line.
 template <class F>
 void with_io_errors(const std::filesystem::path& path, F&& f) {
   try {

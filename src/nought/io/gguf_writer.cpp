@@ -78,7 +78,7 @@ DType plain_dtype(GgufType type) {
   return type == GgufType::f16 ? DType::f16 : type == GgufType::bf16 ? DType::bf16 : DType::f32;
 }
 
-int64_t bytes_of(GgufType type, int64_t elements) {
+int64_t encoded_bytes(GgufType type, int64_t elements) {
   return type == GgufType::q8_0 ? elements / kQ8Block * kQ8BlockBytes : elements * size_of(plain_dtype(type));
 }
 
@@ -86,7 +86,7 @@ int64_t bytes_of(GgufType type, int64_t elements) {
 
 std::string_view name_of(GgufType type) { return type == GgufType::q8_0 ? "q8_0" : name_of(plain_dtype(type)); }
 
-int64_t GgufTensor::bytes() const { return bytes_of(type, shape.numel()); }
+int64_t GgufTensor::bytes() const { return encoded_bytes(type, shape.numel()); }
 
 GgufWriter::GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors)
     : tensors_(std::move(tensors)), written_(tensors_.size()) {
@@ -138,7 +138,7 @@ void GgufWriter::write(size_t tensor, Interval elements, DType dtype, const std:
 
 void GgufWriter::write_block(size_t tensor, Interval elements, DType dtype, const std::byte* source) {
   const GgufTensor& spec = tensors_[tensor];
-  encoded_.resize(static_cast<size_t>(bytes_of(spec.type, elements.size())));
+  encoded_.resize(static_cast<size_t>(encoded_bytes(spec.type, elements.size())));
   if (spec.type == GgufType::q8_0) {
     values_.resize(static_cast<size_t>(elements.size()));
     convert_elements(dtype, source, DType::f32, reinterpret_cast<std::byte*>(values_.data()), elements.size());
@@ -151,7 +151,7 @@ void GgufWriter::write_block(size_t tensor, Interval elements, DType dtype, cons
   } else {
     convert_elements(dtype, source, plain_dtype(spec.type), encoded_.data(), elements.size());
   }
-  file_->write(offsets_[tensor] + bytes_of(spec.type, elements.begin), encoded_);
+  file_->write(offsets_[tensor] + encoded_bytes(spec.type, elements.begin), encoded_);
 }
 
 void GgufWriter::finish() {

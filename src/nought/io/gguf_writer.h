@@ -1,8 +1,8 @@
-// Writes GGUF, the file that llama.cpp and its kin read: metadata, then tensors, streamed.
+// Writes GGUF files, which llama.cpp and related programs read: first metadata, then tensors, which are streamed.
 //
-// Design goals: version 3 as ggml's docs/gguf.md has it, little-endian, data aligned to 32 bytes; it exists whole or
-// not at all; memory is a block, whatever the size of the tensors. Non-goals: reading it; what the names mean
-// (gguf_model.h).
+// Design goals: the file is version 3 as ggml's docs/gguf.md has it, little-endian, with data aligned to 32 bytes. It
+// exists whole or not at all. However large the tensors are, the writer holds one stretch of elements at a time.
+// Non-goals: reading GGUF; what the names mean (gguf_model.h).
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,22 @@
 
 namespace nought {
 
-/// ggml's number of each type of tensor that is written. q8_0: blocks of 32 along a row, an f16 scale and 32 int8.
-enum class GgufType : uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
-inline constexpr int64_t kQ8Block = 32;
-inline constexpr int64_t kQ8BlockBytes = 34;
-/// "q8_0".
+/// The tensor types that are written, by ggml's numbers.
+enum class GgufType : uint32_t {
+  f32 = 0,
+  f16 = 1,
+  q8_0 = 8,  // blocks of 32 elements along a row: an f16 scale, then 32 int8 codes
+  bf16 = 30
+};
+inline constexpr int64_t kQ8Block = 32;       // elements
+inline constexpr int64_t kQ8BlockBytes = 34;  // their size in the file
+/// The type's name in ggml: "q8_0".
 std::string_view name_of(GgufType type);
 
 struct GgufTensor {
   std::string name;
   GgufType type = GgufType::f32;
-  Shape shape;  // outermost first; the file has it the other way round
+  Shape shape;  // outermost dimension first; the file has the reverse order
 
   int64_t bytes() const;
 };
@@ -42,21 +47,21 @@ using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 
 class GgufWriter {
  public:
-  /// Lays the file out and writes all but the tensors. IoError; a q8_0 tensor needs rows of whole blocks.
+  /// Lays the file out and writes all but the tensors. IoError, also for a q8_0 tensor whose rows are not whole blocks.
   GgufWriter(std::filesystem::path path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
-  /// Writes elements of the flattened tensor, from a run of any float dtype. Every element exactly once; of q8_0 whole
-  /// blocks. IoError.
+  /// Writes elements of the flattened tensor, converted from `dtype`, which is any float. Each element is written
+  /// exactly once, and those of a q8_0 tensor in whole blocks: else IoError.
   void write(size_t tensor, Interval elements, DType dtype, const std::byte* source);
-  /// Gives the file its name. IoError if elements are missing. Without it nothing remains.
+  /// Gives the file its name. IoError if elements are missing. Without this call no file remains.
   void finish();
 
  private:
   void write_block(size_t tensor, Interval elements, DType dtype, const std::byte* source);
 
   std::vector<GgufTensor> tensors_;
-  std::vector<int64_t> offsets_;  // of each tensor in the file
+  std::vector<int64_t> offsets_;  // where each tensor begins in the file
   std::vector<Coverage> written_;
   std::vector<std::byte> encoded_;
   std::vector<float> values_;

@@ -1,4 +1,4 @@
-// MappedFile: the bytes of a file, read by the system when they are looked at.
+// MappedFile: a file mapped into memory, read-only. The system reads a page of it when it is first touched.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@ namespace nought {
 
 class MappedFile {
  public:
-  /// IoError that names the file, also for what is no regular file.
+  /// Maps the file. IoError, which names it, if it cannot be opened or is not a regular file.
   explicit MappedFile(const std::filesystem::path& file);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
 
-  /// Begins on a page.
+  /// All bytes of the file. The first one is page-aligned.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   /// The same bytes as text.
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
-  /// Hands the pages of these bytes back, so that a process that reads a large file does not come to hold it. They stay
-  /// mapped and are read again when they are looked at.
+  /// Gives the pages of these bytes back to the system, so that a process that reads a large file does not hold all of
+  /// it. They stay mapped, and are read again when they are next touched.
   void release(Interval bytes) const;
 
  private:

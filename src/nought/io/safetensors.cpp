@@ -8,8 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/io/convert.h"
 #include "nought/io/strict_json.h"
@@ -64,20 +63,20 @@ std::string known_dtypes() {
 }
 
 // A count or offset of the header; nullopt if it is no integer in [0, 2^63).
-std::optional<int64_t> natural(const nlohmann::json& value) {
+std::optional<int64_t> natural(const Json& value) {
   if (!value.is_number_unsigned()) return std::nullopt;
   const auto number = value.get<uint64_t>();
   if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
   return static_cast<int64_t>(number);
 }
 
-Shape parse_shape(const std::string& where, const nlohmann::json& description) {
+Shape parse_shape(const std::string& where, const Json& description) {
   const auto found = description.find("shape");
   require<IoError>(found != description.end() && found->is_array(), "{} has no \"shape\" array", where);
   require<IoError>(found->size() <= Shape::kMaxRank, "{} has {} dimensions, at most {} are supported", where,
                    found->size(), Shape::kMaxRank);
   Shape shape;
-  for (const nlohmann::json& extent : *found) {
+  for (const Json& extent : *found) {
     const std::optional<int64_t> number = natural(extent);
     require<IoError>(number.has_value(), "{} has the extent {} in its shape, expected a count", where,
                      excerpt(extent.dump()));
@@ -95,7 +94,7 @@ std::optional<int64_t> bytes_of(const Shape& shape, int64_t element_size) {
   return bytes;
 }
 
-Interval parse_offsets(const std::string& where, const nlohmann::json& description, int64_t available) {
+Interval parse_offsets(const std::string& where, const Json& description, int64_t available) {
   const auto found = description.find("data_offsets");
   require<IoError>(found != description.end() && found->is_array() && found->size() == 2,
                    "{} has no \"data_offsets\" [begin, end]", where);
@@ -140,7 +139,7 @@ std::span<const std::byte> SafetensorsFile::data() const {
 void SafetensorsFile::parse(std::string_view header) {
   const std::string file = path_.string();
   require<IoError>(header.starts_with('{'), "{}: the header does not begin with '{{': not a safetensors file", file);
-  const nlohmann::json json = parse_strictly(file, "the header", header, kMaxDepth);
+  const Json json = parse_strictly(file, "the header", header, kMaxDepth);
   for (const auto& [name, description] : json.items()) {
     const std::string where = fmt::format("{}: tensor \"{}\"", file, excerpt(name));
     require<IoError>(description.is_object(), "{} is described by {}, expected an object", where,

@@ -1,7 +1,8 @@
 // Reads a safetensors file.
 //
-// Design goals: a file is validated completely before anything is read; garbage gives an IoError that names the file,
-// the tensor and what is wrong; a read touches only the bytes that it needs, so that a rank pays for its own part.
+// Design goals: the whole header is validated before any tensor is read. A malformed file gives an IoError that names
+// the file, the tensor and what is wrong. A read touches only the bytes that it needs, so that a rank pays for its own
+// part.
 // Non-goals: files that another process truncates while they are mapped; writing (safetensors_writer.h).
 #pragma once
 
@@ -32,7 +33,7 @@ struct TensorEntry {
   DType dtype = DType::f32;
   Shape shape;
   Interval bytes;                     // within the data that follows the header
-  std::optional<Float8> packed = {};  // the file keeps 8-bit floats, of which `dtype` holds every value
+  std::optional<Float8> packed = {};  // the 8-bit float that the file stores, if any; `dtype` holds its values exactly
 
   int64_t element_size() const { return packed ? 1 : size_of(dtype); }
 };
@@ -53,12 +54,13 @@ class SafetensorsFile {
   /// As find(), but a missing tensor is an IoError with the nearest name.
   const TensorEntry& at(std::string_view name) const;
 
-  /// The bytes of a tensor as they lie in the file; not counted in bytes_read(). They stay mapped until release().
+  /// The bytes of a tensor as they lie in the file. They are not counted in bytes_read(), and once touched they stay in
+  /// memory until release().
   std::span<const std::byte> raw(const TensorEntry& entry) const;
   void release(const TensorEntry& entry) const { release(entry.bytes); }
   /// Reads the given elements of the flattened tensor into `destination` (of as many elements, any shape), converted to
-  /// its dtype: any float to any float, integers to integers that hold them. Pages are handed back as they are read, so
-  /// that a process that reads a large file does not come to hold it.
+  /// its dtype: any float to any float, integers to integers that hold them. Pages are given back to the system as they
+  /// are read, so that a process that reads a large file does not hold all of it.
   void read(std::string_view name, Interval elements, const Tensor& destination) const;
   /// A new tensor that holds all of `name`, in the entry's dtype.
   Tensor load(std::string_view name, Memory& memory, Category category = Category::parameters) const;

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/io/convert.h"
 
 namespace nought {
@@ -14,7 +13,7 @@ constexpr int64_t kHeaderAlignment = 8;
 constexpr int64_t kConvertBlock = 1 << 16;  // elements converted at a time
 
 std::string header_of(const std::vector<TensorEntry>& entries) {
-  nlohmann::ordered_json header;
+  OrderedJson header;
   header["__metadata__"]["format"] = "pt";  // transformers refuses files without it
   for (const TensorEntry& entry : entries) {
     header[entry.name] = {{"dtype", safetensors_name(entry.dtype)},
@@ -45,7 +44,7 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, const std::vect
   std::string header;
   try {
     header = header_of(entries);
-  } catch (const nlohmann::json::exception&) {
+  } catch (const Json::exception&) {
     fail<IoError>("{}: a tensor's name is not valid UTF-8", path.string());
   }
   const auto length = static_cast<uint64_t>(header.size());

@@ -1,7 +1,7 @@
-// Writes safetensors without holding the tensors: all are declared first, then their elements come in any order.
+// Writes a safetensors file without holding its tensors: all are declared first, then their elements come in any order.
 //
-// Design goals: a reader sees the old file or the new one, whole (written aside, fsynced, renamed); a tensor that was
-// not written completely is an error, not zeros.
+// Design goals: a reader sees either the old file or the new one, because the new one is written aside, fsynced and
+// renamed. A tensor that was not written completely is an error.
 #pragma once
 
 #include <filesystem>
@@ -32,14 +32,16 @@ struct TensorSpec {
 
 class SafetensorsWriter {
  public:
-  /// Lays the file out and writes its header. Tensors of wide dtypes come first, so that each is aligned to its
-  /// element.
+  /// Lays the file out and writes its header. Tensors of wide dtypes come first, so that each is aligned to its element
+  /// size. IoError.
   SafetensorsWriter(std::filesystem::path path, const std::vector<TensorSpec>& tensors);
 
-  /// Writes elements of the flattened tensor, converted to the declared dtype. Every element exactly once. IoError.
+  /// Writes elements of the flattened tensor, converted to the declared dtype. Each element is written exactly once:
+  /// else IoError. ShapeError if `source` has another number of elements.
   void write(std::string_view name, Interval elements, const Tensor& source);
+  /// Writes a whole tensor of the declared shape.
   void write(std::string_view name, const Tensor& source);
-  /// Gives the file its name. IoError if elements of a declared tensor are missing. Without it nothing remains.
+  /// Gives the file its name. IoError if elements of a declared tensor are missing. Without this call no file remains.
   void finish();
 
  private:

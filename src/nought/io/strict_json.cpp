@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 
 namespace nought {
 
@@ -14,10 +15,10 @@ std::string excerpt(std::string_view text) {
   return text.size() > kLongest ? line + "..." : line;
 }
 
-nlohmann::json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth) {
+Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth) {
   std::vector<std::set<std::string>> keys;
-  const auto check = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    using Event = nlohmann::json::parse_event_t;
+  const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
+    using Event = Json::parse_event_t;
     require<IoError>(depth <= max_depth, "{}: {} nests deeper than {} levels", file, part, max_depth);
     if (event == Event::object_start) keys.resize(static_cast<size_t>(depth)), keys.emplace_back();
     if (event == Event::key) {
@@ -27,8 +28,8 @@ nlohmann::json parse_strictly(const std::string& file, std::string_view part, st
     return true;
   };
   try {
-    return nlohmann::json::parse(text, check);
-  } catch (const nlohmann::json::exception& error) {
+    return Json::parse(text, check);
+  } catch (const Json::exception& error) {
     fail<IoError>("{}: {} is not valid JSON: {}", file, part, excerpt(error.what()));
   }
 }

@@ -1,18 +1,18 @@
-// JSON of files that anyone may have damaged: read strictly, and quoted safely.
+// Reads the JSON of files that may be damaged or hostile, and quotes their text safely in messages.
 #pragma once
 
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include "nought/base/json.h"
 
 namespace nought {
 
-/// What is quoted of such a file: one short printable line.
+/// The text as a message quotes it: one short line of printable characters.
 std::string excerpt(std::string_view text);
 
-/// Refuses what the JSON library would let pass: a key given twice in one object, and nesting beyond `max_depth`.
-/// IoError names the file and the part of it that the text is ("the header").
-nlohmann::json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth);
+/// Parses JSON, and refuses what the JSON library would let pass: a key given twice in one object, and nesting beyond
+/// `max_depth`. `part` says what the text is within the file ("the header"). The IoError names file and part.
+Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth);
 
 }  // namespace nought

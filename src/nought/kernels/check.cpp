@@ -64,8 +64,6 @@ void check_matrix(const Argument& a) {
 }
 
 /// Statistics of rows are kept in the type that sums run in.
-DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
 void check_statistics(const Argument& a, const Tensor& x) { check_tensor(a, statistics_dtype(x.dtype()), x.rows()); }
 
 void check_ids(std::string_view op, const Tensor& ids, int64_t table_rows, std::string_view what) {

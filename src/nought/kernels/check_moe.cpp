@@ -15,8 +15,6 @@ void expect_rows(const char* op, const char* name, const Tensor& x) {
                       "{}: {} is {}, expected [rows, n] of a floating-point dtype with n > 0", op, name, x);
 }
 
-DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-
 void expect_indices(const char* op, const Tensor& index, int64_t least, int64_t limit) {
   require<ShapeError>(index.dtype() == DType::i32, "{}: the indices are {}, expected i32", op, index);
   for (const int32_t i : index.span<int32_t>())

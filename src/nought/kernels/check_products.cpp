@@ -63,7 +63,7 @@ void check_common(const Op& op) {
   require_heads(op.v, s.k_tokens(), s.num_kv_heads, s.value_dim(), dtype, "v");
   require_tensor(op.out, s.q_tokens() * s.num_heads * s.value_dim(), dtype, "out");
   if (op.sinks) require_tensor(op.sinks, s.num_heads, dtype, "sinks");
-  require_tensor(op.lse, s.q_tokens() * s.num_heads, dtype == DType::f64 ? DType::f64 : DType::f32, "lse");
+  require_tensor(op.lse, s.q_tokens() * s.num_heads, statistics_dtype(dtype), "lse");
 }
 
 }  // namespace

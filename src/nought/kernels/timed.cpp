@@ -30,11 +30,11 @@ class TimedKernels final : public Kernels {
   template <class Op>
   void timed(const Op& op, Stream& stream) {
     if (!timeline_->recording()) return inner_->run(op, stream);
-    const Span::Clock::time_point begin = Span::Clock::now();
+    const TraceEvent::Clock::time_point begin = TraceEvent::Clock::now();
     inner_->run(op, stream);
-    const Span::Clock::time_point end = Span::Clock::now();
+    const TraceEvent::Clock::time_point end = TraceEvent::Clock::now();
     const Work work = work_of(op);
-    timeline_->add({SpanKind::operation, full_name(op), begin, end, static_cast<int64_t>(work.bytes), work.flops,
+    timeline_->add({TraceEventKind::operation, full_name(op), begin, end, static_cast<int64_t>(work.bytes), work.flops,
                     arguments_of(op)});
   }
 

@@ -4,8 +4,8 @@
 #include <fstream>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/models/config_families.h"
 #include "nought/models/config_reader.h"
@@ -117,7 +117,7 @@ const std::vector<std::string>& ModelConfig::families() {
   return names;
 }
 
-ModelConfig ModelConfig::from_json(const nlohmann::json& json, const std::string& source) try {
+ModelConfig ModelConfig::from_json(const Json& json, const std::string& source) try {
   ConfigReader reader(json, source);
   ModelConfig config;
   const auto family = reader.text("model_type");
@@ -137,28 +137,28 @@ ModelConfig ModelConfig::from_folder(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "config.json";
   std::ifstream stream(file);
   require<IoError>(stream.good(), "{}: cannot open; a model folder holds a config.json", file.string());
-  const nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  const Json json = Json::parse(stream, nullptr, false);
   require<IoError>(!json.is_discarded(), "{}: not valid JSON", file.string());
   return from_json(json, file.string());
 }
 
 int64_t ModelConfig::parameter_count() const { return Decoder(*this).parameter_count(); }
 
-int64_t ModelConfig::window() const {
-  const auto widest = std::max_element(windows.begin(), windows.end());
-  return widest == windows.end() ? 0 : *widest;
+int64_t ModelConfig::sliding_window() const {
+  const auto widest = std::max_element(sliding_windows.begin(), sliding_windows.end());
+  return widest == sliding_windows.end() ? 0 : *widest;
 }
 
-nlohmann::ordered_json ModelConfig::to_hf_json(DType dtype) const {
+OrderedJson ModelConfig::to_hf_json(DType dtype) const {
   const Family& written = family_named("to_hf_json", family);
-  nlohmann::ordered_json json;
-  json["architectures"] = nlohmann::ordered_json::array({written.architecture});
+  OrderedJson json;
+  json["architectures"] = OrderedJson::array({written.architecture});
   json["model_type"] = family;
   json["vocab_size"] = vocab_size;
   written.write(*this, json);
   json["initializer_range"] = initializer_range;
   json["tie_word_embeddings"] = tie_word_embeddings;
-  json["bos_token_id"] = bos_token_id ? nlohmann::ordered_json(*bos_token_id) : nullptr;
+  json["bos_token_id"] = bos_token_id ? OrderedJson(*bos_token_id) : nullptr;
   json["eos_token_id"] = nullptr;
   if (eos_token_ids.size() == 1) json["eos_token_id"] = eos_token_ids[0];
   if (eos_token_ids.size() > 1) json["eos_token_id"] = eos_token_ids;

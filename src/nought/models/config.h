@@ -1,8 +1,8 @@
-// ModelConfig: what a decoder is made of, read from a Hugging Face config.json and written back as one.
+// ModelConfig: the options of a decoder, read from a Hugging Face config.json and written back as one.
 //
-// Design goals: one struct with options for all families, so that the decoder never asks which family it is; defaults
-// are those of transformers; an option that would change the result and is not supported is refused by its name.
-// Non-goals: weights and their names (decoder.h), encoder models, quantised checkpoints.
+// Design goals: one struct has the options of all families, so that the decoder never asks which family it is. Defaults
+// are those of transformers. An option that would change the result and is not supported is refused by its name.
+// Non-goals: weights and their names (names.h), encoder models, quantised checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -11,47 +11,62 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "nought/base/json_fwd.h"
 #include "nought/nn/layers.h"
 
 namespace nought {
 
-enum class PositionKind : uint8_t { rope, learned };
-enum class MlpKind : uint8_t { gated, plain };
-/// Where a branch is normalised: its input, its input and its output, or its output alone.
-enum class NormPlacement : uint8_t { pre, pre_and_post, post };
-/// How a checkpoint keeps q, k and v: three tensors, one [q | k | v] along out, or one [q k v] for each head in turn.
-enum class QkvPacking : uint8_t { separate, fused, interleaved };
+/// How the model knows positions.
+enum class PositionKind : uint8_t {
+  rope,    // rotary positions: queries and keys are rotated
+  learned  // an embedding of positions is added to that of the tokens
+};
+enum class MlpKind : uint8_t {
+  gated,  // down(activation(gate(x)) * up(x))
+  plain   // down(activation(up(x)))
+};
+/// What the norms of a branch (attention or MLP) normalise.
+enum class NormPlacement : uint8_t {
+  pre,           // its input
+  pre_and_post,  // its input and its output
+  post           // its output
+};
+/// How a checkpoint stores the weights of q, k and v.
+enum class QkvPacking : uint8_t {
+  separate,    // three tensors
+  fused,       // one tensor, [q | k | v] along its outputs
+  interleaved  // one tensor, [q k v] for each head in turn
+};
 
 /// Multi-head latent attention: queries, keys and values come from narrow latent vectors (arXiv 2405.04434).
 struct LatentConfig {
-  int64_t q_rank = 0;  // 0: queries do not
-  int64_t kv_rank = 0;
-  int64_t own_dim = 0, shared_dim = 0;  // the parts of a head of q and k: its own, and the rotated one
-  int64_t value_dim = 0;
+  int64_t q_rank = 0;      // size of the queries' latent vector; 0: queries have none
+  int64_t kv_rank = 0;     // size of the latent vector of keys and values
+  int64_t own_dim = 0;     // size of the own part of each head of q and k
+  int64_t shared_dim = 0;  // size of the rotated part of q and k; all heads share that of k
+  int64_t value_dim = 0;   // size of a head of v
   bool down_bias = false;
 
   bool operator==(const LatentConfig&) const = default;
 };
 
-/// Mixtures of experts in place of MLPs.
+/// Mixtures of experts, which some or all layers have in place of an MLP.
 struct ExpertsConfig {
   int64_t num_experts = 0;
-  int64_t intermediate_size = 0;  // of one expert
+  int64_t intermediate_size = 0;  // the width of one expert
   RouterRule rule;
   bool router_bias = false;
-  bool choice_bias = false;  // values that steer the choice and are not trained
+  bool choice_bias = false;  // values are added to choose experts; they are not trained
   ExpertStorage storage = ExpertStorage::separate;
   ExpertActivation activation;
-  int64_t shared_intermediate_size = 0;  // of the MLP that every token passes; 0: none
-  bool shared_gate = false;
-  bool auxiliary_loss = false;  // the loss includes auxiliary_coefficient * (how unbalanced the experts are)
+  int64_t shared_intermediate_size = 0;  // the width of the shared expert, an MLP that all tokens pass; 0: none
+  bool shared_gate = false;              // whether a gate scales the shared expert's result
+  bool auxiliary_loss = false;           // the loss includes auxiliary_coefficient * (how unbalanced the experts are)
   double auxiliary_coefficient = 0;
   /// With drop_tokens an expert takes at most ceil(capacity_factor * its even share) tokens of a batch.
   double capacity_factor = 0;
   bool drop_tokens = false;
-  std::vector<bool> layers;  // which layers have experts; the others have an MLP
+  std::vector<bool> layers;  // true for each layer with experts; the others have an MLP
 
   bool operator==(const ExpertsConfig&) const = default;
 };
@@ -75,13 +90,13 @@ struct ModelConfig {
   bool parallel_residual = false;
 
   PositionKind positions = PositionKind::rope;
-  RopeOptions rope;                       // rotary_dim 0 without rope
-  std::optional<RopeOptions> local_rope;  // of layers with a window, where they differ
+  RopeOptions rope;                       // its rotary_dim is 0 without rotary positions
+  std::optional<RopeOptions> local_rope;  // for layers with a sliding window, if they rotate differently
   MlpKind mlp = MlpKind::gated;
   Activation activation = Activation::silu;
   double attention_scale = 1;
-  double attention_softcap = 0;  // 0: none
-  std::vector<int64_t> windows;  // of each layer; 0: all earlier tokens are seen
+  double attention_softcap = 0;          // 0: none
+  std::vector<int64_t> sliding_windows;  // for each layer, how many tokens a token sees; 0: all earlier ones
   QkNorm qk_norm = QkNorm::none;
   bool attention_sinks = false;
   std::optional<LatentConfig> latent;
@@ -95,32 +110,32 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   WeightLayout weight_layout = WeightLayout::out_in;
   QkvPacking qkv_packing = QkvPacking::separate;
-  bool fused_gate_up = false;  // gate and up are one tensor of the checkpoint
+  bool fused_gate_up = false;  // whether a checkpoint stores gate and up as one tensor
 
   double initializer_range = 0.02;
-  /// Projections that end in the residual stream start with initializer_range times this.
+  /// Factor on initializer_range for weights whose result is added to the residual stream.
   double residual_initializer_scale = 1;
 
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
-  /// What the config asks for and will not happen, one line each, for the user to read.
+  /// One line for the user for each thing that the config asks for and that Nought does not do.
   std::vector<std::string> notes;
 
   bool operator==(const ModelConfig&) const = default;
 
-  /// Reads a config.json; `source` names it in errors. ConfigError.
-  static ModelConfig from_json(const nlohmann::json& json, const std::string& source = "config.json");
+  /// Reads the content of a config.json. `source` names it in errors. ConfigError.
+  static ModelConfig from_json(const Json& json, const std::string& source = "config.json");
   /// Reads DIR/config.json. IoError, ConfigError.
   static ModelConfig from_folder(const std::filesystem::path& folder);
-  /// The model_types that from_json knows.
+  /// The model_types that from_json() supports.
   static const std::vector<std::string>& families();
 
   /// A config.json that transformers loads, for weights of the given dtype.
-  nlohmann::ordered_json to_hf_json(DType dtype) const;
-  /// Tied weights count once.
+  OrderedJson to_hf_json(DType dtype) const;
+  /// The number of elements of all parameters. Tied weights count once.
   int64_t parameter_count() const;
-  /// The window that all layers share, or that all which have one share; 0 if none has.
-  int64_t window() const;
+  /// The sliding window of the layers that have one, which is the same for all of them; 0 if no layer has one.
+  int64_t sliding_window() const;
   bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
 };
 

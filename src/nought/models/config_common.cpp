@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 
 namespace nought {
@@ -85,7 +86,7 @@ void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefau
   config.attention_scale = 1 / std::sqrt(static_cast<double>(config.head_dim));
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(defaults.tied);
   config.initializer_range = reader.non_negative("initializer_range", 0.02);
-  set_windows(config, 0);
+  set_sliding_windows(config, 0);
   read_rope(reader, config, defaults.rope_theta);
 
   note_dropout(reader, config, {"attention_dropout"});
@@ -94,7 +95,7 @@ void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefau
   }
 }
 
-void write_llama_like(const ModelConfig& config, nlohmann::ordered_json& json, const char* activation_key) {
+void write_llama_like(const ModelConfig& config, OrderedJson& json, const char* activation_key) {
   json.update({{"hidden_size", config.hidden_size},
                {"intermediate_size", config.intermediate_size},
                {"num_hidden_layers", config.num_layers},
@@ -109,47 +110,43 @@ void write_llama_like(const ModelConfig& config, nlohmann::ordered_json& json, c
   write_rope(config, json);
 }
 
-int64_t read_window(ConfigReader& reader, int64_t otherwise) {
+int64_t read_sliding_window(ConfigReader& reader, int64_t otherwise) {
   if (!reader.has("sliding_window")) return otherwise;
   return reader.value("sliding_window") ? reader.size("sliding_window", 1, kMaxRows) : 0;
 }
 
-void set_windows(ModelConfig& config, int64_t window) {
-  config.windows.assign(static_cast<size_t>(config.num_layers), window);
+void set_sliding_windows(ModelConfig& config, int64_t window) {
+  config.sliding_windows.assign(static_cast<size_t>(config.num_layers), window);
 }
 
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
                       int64_t argument) {
-  const nlohmann::json* types = reader.value("layer_types");
+  const Json* types = reader.value("layer_types");
   require<ConfigError>(!types || (types->is_array() && static_cast<int64_t>(types->size()) == config.num_layers),
                        "{}: layer_types must be a list of {} entries, one for each layer", reader.source(),
                        config.num_layers);
   for (int64_t i = 0; i < config.num_layers; ++i) {
     bool sliding = slides(i, argument);
     if (types) {
-      const nlohmann::json& type = (*types)[static_cast<size_t>(i)];
+      const Json& type = (*types)[static_cast<size_t>(i)];
       require<ConfigError>(type == kSliding || type == kFull, "{}: layer_types[{}] is {}, supported are {} and {}",
                            reader.source(), i, type.dump(), kSliding, kFull);
       sliding = type == kSliding;
     }
     require<ConfigError>(!(types && sliding) || window > 0, "{}: layer_types[{}] is {}, but there is no sliding_window",
                          reader.source(), i, kSliding);
-    config.windows[static_cast<size_t>(i)] = sliding ? window : 0;
+    config.sliding_windows[static_cast<size_t>(i)] = sliding ? window : 0;
   }
 }
 
-void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& json) {
-  json["sliding_window"] = size_or_null(config.window());
-  json["layer_types"] = nlohmann::ordered_json::array();
-  for (const int64_t window : config.windows) json["layer_types"].push_back(window > 0 ? kSliding : kFull);
+void write_layer_types(const ModelConfig& config, OrderedJson& json) {
+  json["sliding_window"] = size_or_null(config.sliding_window());
+  json["layer_types"] = OrderedJson::array();
+  for (const int64_t window : config.sliding_windows) json["layer_types"].push_back(window > 0 ? kSliding : kFull);
 }
 
-nlohmann::ordered_json number_or_null(double number) {
-  return number == 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(number);
-}
+OrderedJson number_or_null(double number) { return number == 0 ? OrderedJson(nullptr) : OrderedJson(number); }
 
-nlohmann::ordered_json size_or_null(int64_t number) {
-  return number == 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(number);
-}
+OrderedJson size_or_null(int64_t number) { return number == 0 ? OrderedJson(nullptr) : OrderedJson(number); }
 
 }  // namespace nought

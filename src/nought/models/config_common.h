@@ -1,17 +1,16 @@
-// What the readers and writers of the families share: sizes, activations, positions and windows.
+// Functions that the readers and writers of the families share: for sizes, activations, positions and sliding windows.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/models/config.h"
 #include "nought/models/config_reader.h"
 
 namespace nought {
 
-// Beyond these a config is damaged; below them no count of bytes or parameters overflows.
+// Largest sizes that are accepted. Within them no count of bytes or parameters overflows.
 inline constexpr int64_t kMaxWidth = int64_t{1} << 22;
 inline constexpr int64_t kMaxLayers = int64_t{1} << 14;
-inline constexpr int64_t kMaxRows = int64_t{1} << 30;  // of an embedding
+inline constexpr int64_t kMaxRows = int64_t{1} << 30;  // rows of an embedding
 
 /// The defaults of a llama-like family in transformers 4.57.
 struct LlamaDefaults {
@@ -26,10 +25,9 @@ struct LlamaDefaults {
   const char* activation = "silu";
   const char* head_dim_key = "head_dim";
 };
-/// Sizes, norm, activation, tying and rope under the names that llama and those after it share.
+/// Reads sizes, norm, activation, tying and rope by the names that llama and later families share.
 void read_llama_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults);
-void write_llama_like(const ModelConfig& config, nlohmann::ordered_json& json,
-                      const char* activation_key = "hidden_act");
+void write_llama_like(const ModelConfig& config, OrderedJson& json, const char* activation_key = "hidden_act");
 
 Activation read_activation(ConfigReader& reader, const std::string& key, const std::string& otherwise);
 std::string activation_name(Activation activation);
@@ -37,25 +35,26 @@ std::string activation_name(Activation activation);
 int64_t even_share(ConfigReader& reader, const ModelConfig& config);
 void note_dropout(ConfigReader& reader, ModelConfig& config, std::initializer_list<const char*> keys);
 
-/// rope_theta and rope_scaling of transformers 4, or rope_parameters of 5, which holds both; partial_rotary_factor.
+/// Reads rope_theta and rope_scaling (transformers 4), or rope_parameters, which holds both (transformers 5), and
+/// partial_rotary_factor.
 void read_rope(ConfigReader& reader, ModelConfig& config, double default_theta);
-/// One set of rope parameters of transformers 5.
-RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, const nlohmann::json& parameters,
+/// Reads one set of rope parameters of transformers 5. `rope` has the values for absent keys.
+RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, const Json& parameters,
                                  const std::string& name, RopeOptions rope);
-/// The part of each head that is rotated, such that transformers computes rotary_dim from it.
+/// The fraction of each head that is rotated, as a number from which transformers computes the same rotary_dim.
 double rotary_fraction(const ModelConfig& config);
-void write_rope(const ModelConfig& config, nlohmann::ordered_json& json);
+void write_rope(const ModelConfig& config, OrderedJson& json);
 
-/// The value of sliding_window: `otherwise` if the key is absent, 0 if it is null.
-int64_t read_window(ConfigReader& reader, int64_t otherwise);
-/// Every layer has a window.
-void set_windows(ModelConfig& config, int64_t window);
-/// layer_types says which layers slide; without it, `slides(layer)` does.
+/// Reads sliding_window: `otherwise` if the key is absent, 0 if it is null.
+int64_t read_sliding_window(ConfigReader& reader, int64_t otherwise);
+/// Gives every layer this window; 0: none.
+void set_sliding_windows(ModelConfig& config, int64_t window);
+/// Gives a window to the layers that layer_types calls sliding. Without that key, slides(layer, argument) decides.
 void read_layer_types(ConfigReader& reader, ModelConfig& config, int64_t window, bool (*slides)(int64_t, int64_t),
                       int64_t argument);
-void write_layer_types(const ModelConfig& config, nlohmann::ordered_json& json);
+void write_layer_types(const ModelConfig& config, OrderedJson& json);
 /// The number, or null for 0.
-nlohmann::ordered_json number_or_null(double number);
-nlohmann::ordered_json size_or_null(int64_t number);
+OrderedJson number_or_null(double number);
+OrderedJson size_or_null(int64_t number);
 
 }  // namespace nought

@@ -6,14 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/models/config_common.h"
 
 namespace nought {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 // --- llama, mistral, olmo2 ---
 
@@ -24,7 +23,7 @@ void read_llama(ConfigReader& reader, ModelConfig& config) {
   reader.only("pretraining_tp", 1, "split products are not reproduced");
 }
 
-void write_llama(const ModelConfig& config, Json& json) {
+void write_llama(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
   json["attention_bias"] = config.qkv_bias;
   json["mlp_bias"] = config.mlp_bias;
@@ -32,12 +31,12 @@ void write_llama(const ModelConfig& config, Json& json) {
 
 void read_mistral(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {32000, 4096, 14336, 32, 32, 8, 0, 131072});
-  set_windows(config, read_window(reader, 4096));
+  set_sliding_windows(config, read_sliding_window(reader, 4096));
 }
 
-void write_windowed(const ModelConfig& config, Json& json) {
+void write_windowed(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
-  json["sliding_window"] = size_or_null(config.window());
+  json["sliding_window"] = size_or_null(config.sliding_window());
 }
 
 void read_olmo2(ConfigReader& reader, ModelConfig& config) {
@@ -47,7 +46,7 @@ void read_olmo2(ConfigReader& reader, ModelConfig& config) {
   config.qk_norm = QkNorm::whole;
 }
 
-void write_biased(const ModelConfig& config, Json& json) {
+void write_biased(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
   json["attention_bias"] = config.qkv_bias;
 }
@@ -57,14 +56,14 @@ void write_biased(const ModelConfig& config, Json& json) {
 /// Layers from max_window_layers on slide, if use_sliding_window.
 void read_qwen_windows(ConfigReader& reader, ModelConfig& config) {
   const bool used = reader.boolean("use_sliding_window").value_or(false);
-  const int64_t window = read_window(reader, 4096), first = reader.integer("max_window_layers").value_or(28);
+  const int64_t window = read_sliding_window(reader, 4096), first = reader.integer("max_window_layers").value_or(28);
   read_layer_types(
       reader, config, used ? window : 0, [](int64_t layer, int64_t from) { return layer >= from; }, first);
 }
 
-void write_qwen_windows(const ModelConfig& config, Json& json) {
+void write_qwen_windows(const ModelConfig& config, OrderedJson& json) {
   write_layer_types(config, json);
-  json["use_sliding_window"] = config.window() > 0;
+  json["use_sliding_window"] = config.sliding_window() > 0;
 }
 
 void read_qwen2(ConfigReader& reader, ModelConfig& config) {
@@ -73,7 +72,7 @@ void read_qwen2(ConfigReader& reader, ModelConfig& config) {
   read_qwen_windows(reader, config);
 }
 
-void write_qwen2(const ModelConfig& config, Json& json) {
+void write_qwen2(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
   write_qwen_windows(config, json);
 }
@@ -85,7 +84,7 @@ void read_qwen3(ConfigReader& reader, ModelConfig& config) {
   read_qwen_windows(reader, config);
 }
 
-void write_qwen3(const ModelConfig& config, Json& json) {
+void write_qwen3(const ModelConfig& config, OrderedJson& json) {
   write_biased(config, json);
   write_qwen_windows(config, json);
 }
@@ -112,7 +111,7 @@ void read_gemma(ConfigReader& reader, ModelConfig& config) {
         "gelu_pytorch_tanh");
 }
 
-void write_gemma(const ModelConfig& config, Json& json) { write_biased(config, json); }
+void write_gemma(const ModelConfig& config, OrderedJson& json) { write_biased(config, json); }
 
 /// What gemma2 added and gemma3 kept.
 void read_gemma2_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults, int64_t pattern) {
@@ -123,7 +122,7 @@ void read_gemma2_like(ConfigReader& reader, ModelConfig& config, const LlamaDefa
                        "{}: query_pre_attn_scalar must be a positive number", reader.source());
   // Every pattern-th layer sees everything.
   read_layer_types(
-      reader, config, read_window(reader, 4096),
+      reader, config, read_sliding_window(reader, 4096),
       [](int64_t layer, int64_t period) { return (layer + 1) % period != 0; }, pattern);
 }
 
@@ -156,7 +155,7 @@ void read_gemma3(ConfigReader& reader, ModelConfig& config) {
   reader.ignore({"hidden_act", "cache_implementation", "rope_local_base_freq"});
 }
 
-void write_gemma2(const ModelConfig& config, Json& json) {
+void write_gemma2(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json, "hidden_activation");
   write_layer_types(config, json);
   json["attention_bias"] = config.qkv_bias;
@@ -166,7 +165,7 @@ void write_gemma2(const ModelConfig& config, Json& json) {
   json["final_logit_softcapping"] = number_or_null(config.logit_softcap);
 }
 
-void write_gemma3(const ModelConfig& config, Json& json) {
+void write_gemma3(const ModelConfig& config, OrderedJson& json) {
   write_gemma2(config, json);
   if (config.local_rope) json["rope_local_base_freq"] = config.local_rope->theta;
 }
@@ -177,12 +176,12 @@ void read_phi3(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {32064, 3072, 8192, 32, 32, 0, 0, 4096, 1e-5});
   config.qkv_packing = QkvPacking::fused;
   config.fused_gate_up = true;
-  set_windows(config, read_window(reader, 0));
+  set_sliding_windows(config, read_sliding_window(reader, 0));
   reader.ignore({"original_max_position_embeddings"});
   note_dropout(reader, config, {"embd_pdrop", "resid_pdrop"});
 }
 
-void write_phi3(const ModelConfig& config, Json& json) {
+void write_phi3(const ModelConfig& config, OrderedJson& json) {
   write_windowed(config, json);
   if (config.rope.kind == RopeKind::plain) json["original_max_position_embeddings"] = config.max_positions;
   json["embd_pdrop"] = 0.0;
@@ -212,14 +211,13 @@ void read_gpt_neox(ConfigReader& reader, ModelConfig& config) {
   config.qkv_packing = QkvPacking::interleaved;
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(false);
   config.initializer_range = reader.non_negative("initializer_range", 0.02);
-  set_windows(config, 0);
+  set_sliding_windows(config, 0);
   // The older names of the fraction and the base; transformers 4.57 writes both.
-  nlohmann::json rope{
-      {"rope_theta", reader.number("rotary_emb_base").value_or(reader.number("rope_theta").value_or(10000))},
-      {"partial_rotary_factor",
-       reader.number("rotary_pct").value_or(reader.number("partial_rotary_factor").value_or(0.25))}};
+  Json rope{{"rope_theta", reader.number("rotary_emb_base").value_or(reader.number("rope_theta").value_or(10000))},
+            {"partial_rotary_factor",
+             reader.number("rotary_pct").value_or(reader.number("partial_rotary_factor").value_or(0.25))}};
   for (const char* key : {"rope_scaling", "rope_parameters"})
-    if (const nlohmann::json* found = reader.value(key)) rope[key] = *found;
+    if (const Json* found = reader.value(key)) rope[key] = *found;
   ConfigReader rope_reader(rope, reader.source());
   read_rope(rope_reader, config, 10000);
 
@@ -227,7 +225,7 @@ void read_gpt_neox(ConfigReader& reader, ModelConfig& config) {
   note_dropout(reader, config, {"attention_dropout", "hidden_dropout"});
 }
 
-void write_gpt_neox(const ModelConfig& config, Json& json) {
+void write_gpt_neox(const ModelConfig& config, OrderedJson& json) {
   json.update({{"hidden_size", config.hidden_size},
                {"intermediate_size", config.intermediate_size},
                {"num_hidden_layers", config.num_layers},
@@ -278,7 +276,7 @@ void read_gpt2(ConfigReader& reader, ModelConfig& config) {
   config.qkv_packing = QkvPacking::fused;
   config.initializer_range = reader.non_negative("initializer_range", 0.02);
   config.residual_initializer_scale = 1 / std::sqrt(2.0 * static_cast<double>(config.num_layers));
-  set_windows(config, 0);
+  set_sliding_windows(config, 0);
 
   reader.only("scale_attn_by_inverse_layer_idx", false, "every layer scales its scores alike");
   // reorder_and_upcast_attn keeps scores in fp32, which holds here always; n_ctx is an old twin of n_positions.
@@ -287,7 +285,7 @@ void read_gpt2(ConfigReader& reader, ModelConfig& config) {
   note_dropout(reader, config, {"attn_pdrop", "embd_pdrop", "resid_pdrop"});
 }
 
-void write_gpt2(const ModelConfig& config, Json& json) {
+void write_gpt2(const ModelConfig& config, OrderedJson& json) {
   const bool tanh = config.activation == Activation::gelu_tanh;  // GPT-2's own name for it
   // transformers' own defaults drop out a tenth; nothing was dropped here.
   json.update({{"n_embd", config.hidden_size},
@@ -303,21 +301,21 @@ void write_gpt2(const ModelConfig& config, Json& json) {
                {"resid_pdrop", 0.0}});
 }
 
-constexpr Family kFamilies[] = {{"gemma", "GemmaForCausalLM", read_gemma, write_gemma},
-                                {"gemma2", "Gemma2ForCausalLM", read_gemma2, write_gemma2},
-                                {"gemma3_text", "Gemma3ForCausalLM", read_gemma3, write_gemma3},
-                                {"gpt2", "GPT2LMHeadModel", read_gpt2, write_gpt2},
-                                {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox, write_gpt_neox},
-                                {"llama", "LlamaForCausalLM", read_llama, write_llama},
-                                {"mistral", "MistralForCausalLM", read_mistral, write_windowed},
-                                {"olmo2", "Olmo2ForCausalLM", read_olmo2, write_biased},
-                                {"phi3", "Phi3ForCausalLM", read_phi3, write_phi3},
-                                {"qwen2", "Qwen2ForCausalLM", read_qwen2, write_qwen2},
-                                {"qwen3", "Qwen3ForCausalLM", read_qwen3, write_qwen3}};
+constexpr Family kDenseFamilies[] = {{"gemma", "GemmaForCausalLM", read_gemma, write_gemma},
+                                     {"gemma2", "Gemma2ForCausalLM", read_gemma2, write_gemma2},
+                                     {"gemma3_text", "Gemma3ForCausalLM", read_gemma3, write_gemma3},
+                                     {"gpt2", "GPT2LMHeadModel", read_gpt2, write_gpt2},
+                                     {"gpt_neox", "GPTNeoXForCausalLM", read_gpt_neox, write_gpt_neox},
+                                     {"llama", "LlamaForCausalLM", read_llama, write_llama},
+                                     {"mistral", "MistralForCausalLM", read_mistral, write_windowed},
+                                     {"olmo2", "Olmo2ForCausalLM", read_olmo2, write_biased},
+                                     {"phi3", "Phi3ForCausalLM", read_phi3, write_phi3},
+                                     {"qwen2", "Qwen2ForCausalLM", read_qwen2, write_qwen2},
+                                     {"qwen3", "Qwen3ForCausalLM", read_qwen3, write_qwen3}};
 
 }  // namespace
 
-std::span<const Family> dense_families() { return kFamilies; }
+std::span<const Family> dense_families() { return kDenseFamilies; }
 
 const std::vector<Family>& all_families() {
   static const std::vector<Family> all = [] {

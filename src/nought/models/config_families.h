@@ -1,10 +1,9 @@
-// What each family reads from a config.json and writes to one: the only place, with names.h, that knows families.
+// What each family reads from a config.json and writes to one. Only this file and names.h know families.
 #pragma once
 
 #include <span>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/models/config.h"
 #include "nought/models/config_reader.h"
 
@@ -14,15 +13,15 @@ struct Family {
   const char* name;          // model_type
   const char* architecture;  // the class in transformers
   void (*read)(ConfigReader&, ModelConfig&);
-  /// Adds the keys that describe the model, but for those that all families write alike.
-  void (*write)(const ModelConfig&, nlohmann::ordered_json&);
+  /// Adds the keys that describe the model, except those that are the same for all families.
+  void (*write)(const ModelConfig&, OrderedJson&);
 };
 
 std::span<const Family> dense_families();
 std::span<const Family> expert_families();
-/// Both, in alphabetical order.
+/// Dense families and families with experts, in alphabetical order.
 const std::vector<Family>& all_families();
-/// ConfigError with the nearest known name if there is none.
+/// The family of this name. If there is none, ConfigError names the nearest one. `source` names the file.
 const Family& family_named(const std::string& source, const std::string& name);
 
 }  // namespace nought

@@ -4,14 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "nought/base/json.h"
 #include "nought/models/config_common.h"
 #include "nought/models/config_families.h"
 
 namespace nought {
 
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct ExpertDefaults {
   int64_t num_experts, top_k, intermediate_size;
@@ -40,7 +39,7 @@ void read_auxiliary_loss(ConfigReader& reader, ExpertsConfig& experts, double co
   experts.auxiliary_coefficient = reader.non_negative("router_aux_loss_coef", coefficient);
 }
 
-void write_auxiliary_loss(const ExpertsConfig& experts, Json& json) {
+void write_auxiliary_loss(const ExpertsConfig& experts, OrderedJson& json) {
   json["output_router_logits"] = experts.auxiliary_loss;
   json["router_aux_loss_coef"] = experts.auxiliary_coefficient;
 }
@@ -49,7 +48,7 @@ void write_auxiliary_loss(const ExpertsConfig& experts, Json& json) {
 
 void read_mixtral(ConfigReader& reader, ModelConfig& config) {
   read_llama_like(reader, config, {32000, 4096, 14336, 32, 32, 8, 0, 131072, 1e-5, 1e6});
-  set_windows(config, read_window(reader, 0));
+  set_sliding_windows(config, read_sliding_window(reader, 0));
   ExpertsConfig experts = read_experts(reader, config,
                                        {.num_experts = 8,
                                         .top_k = 2,
@@ -63,9 +62,9 @@ void read_mixtral(ConfigReader& reader, ModelConfig& config) {
     config.notes.push_back("router_jitter_noise is set: routers see no noise");
 }
 
-void write_mixtral(const ModelConfig& config, Json& json) {
+void write_mixtral(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
-  json["sliding_window"] = size_or_null(config.window());
+  json["sliding_window"] = size_or_null(config.sliding_window());
   json["num_local_experts"] = config.experts->num_experts;
   json["num_experts_per_tok"] = config.experts->rule.top_k;
   write_auxiliary_loss(*config.experts, json);
@@ -86,12 +85,12 @@ void read_qwen_moe(ConfigReader& reader, ModelConfig& config, const ExpertDefaul
   config.experts = experts;
   // One mask serves all layers of these families: a window holds for all.
   const bool used = reader.boolean("use_sliding_window").value_or(false);
-  const int64_t window = read_window(reader, 4096);
-  set_windows(config, used ? window : 0);
+  const int64_t window = read_sliding_window(reader, 4096);
+  set_sliding_windows(config, used ? window : 0);
   reader.ignore({"max_window_layers"});
 }
 
-void write_qwen_moe(const ModelConfig& config, Json& json) {
+void write_qwen_moe(const ModelConfig& config, OrderedJson& json) {
   const ExpertsConfig& experts = *config.experts;
   write_llama_like(config, json);
   json["num_experts"] = experts.num_experts;
@@ -99,11 +98,11 @@ void write_qwen_moe(const ModelConfig& config, Json& json) {
   json["moe_intermediate_size"] = experts.intermediate_size;
   json["norm_topk_prob"] = experts.rule.normalise;
   json["decoder_sparse_step"] = 1;
-  json["mlp_only_layers"] = Json::array();
+  json["mlp_only_layers"] = OrderedJson::array();
   for (int64_t i = 0; i < config.num_layers; ++i)
     if (!config.has_experts(i)) json["mlp_only_layers"].push_back(i);
-  json["sliding_window"] = size_or_null(config.window());
-  json["use_sliding_window"] = config.window() > 0;
+  json["sliding_window"] = size_or_null(config.sliding_window());
+  json["use_sliding_window"] = config.sliding_window() > 0;
   write_auxiliary_loss(experts, json);
 }
 
@@ -115,7 +114,7 @@ void read_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
   config.experts->shared_gate = true;
 }
 
-void write_qwen2_moe(const ModelConfig& config, Json& json) {
+void write_qwen2_moe(const ModelConfig& config, OrderedJson& json) {
   write_qwen_moe(config, json);
   json["qkv_bias"] = config.qkv_bias;
   json["shared_expert_intermediate_size"] = config.experts->shared_intermediate_size;
@@ -128,7 +127,7 @@ void read_qwen3_moe(ConfigReader& reader, ModelConfig& config) {
   read_qwen_moe(reader, config, {.num_experts = 128, .top_k = 8, .intermediate_size = 768});
 }
 
-void write_qwen3_moe(const ModelConfig& config, Json& json) {
+void write_qwen3_moe(const ModelConfig& config, OrderedJson& json) {
   write_qwen_moe(config, json);
   json["attention_bias"] = config.qkv_bias;
 }
@@ -142,7 +141,8 @@ void read_gpt_oss(ConfigReader& reader, ModelConfig& config) {
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(true);
   config.attention_sinks = true;
   read_layer_types(
-      reader, config, read_window(reader, 128), [](int64_t layer, int64_t period) { return layer % period == 0; }, 2);
+      reader, config, read_sliding_window(reader, 128),
+      [](int64_t layer, int64_t period) { return layer % period == 0; }, 2);
   ExpertsConfig experts = read_experts(reader, config,
                                        {.num_experts = 128,
                                         .top_k = 4,
@@ -160,7 +160,7 @@ void read_gpt_oss(ConfigReader& reader, ModelConfig& config) {
   reader.ignore({"initial_context_length", "experts_per_token", "hidden_act"});
 }
 
-void write_gpt_oss(const ModelConfig& config, Json& json) {
+void write_gpt_oss(const ModelConfig& config, OrderedJson& json) {
   write_llama_like(config, json);
   write_layer_types(config, json);
   json["attention_bias"] = config.qkv_bias;
@@ -211,7 +211,7 @@ void read_groups(ConfigReader& reader, ExpertsConfig& experts, int64_t groups, i
                        rule.kept_groups, rule.num_groups, experts.num_experts, rule.top_k);
 }
 
-void write_deepseek(const ModelConfig& config, Json& json) {
+void write_deepseek(const ModelConfig& config, OrderedJson& json) {
   const LatentConfig& latent = *config.latent;
   const ExpertsConfig& experts = *config.experts;
   ModelConfig rotated = config;  // what the shared keys call head_dim is that of the rotated part
@@ -254,7 +254,7 @@ void read_deepseek_v2(ConfigReader& reader, ModelConfig& config) {
   reader.ignore({"norm_topk_prob"});  // transformers does not read it: weights are never divided by their sum
 }
 
-void write_deepseek_v2(const ModelConfig& config, Json& json) {
+void write_deepseek_v2(const ModelConfig& config, OrderedJson& json) {
   write_deepseek(config, json);
   const bool grouped = config.experts->rule.num_groups > 1;
   json["topk_method"] = grouped ? "group_limited_greedy" : "greedy";
@@ -281,21 +281,21 @@ void read_deepseek_v3(ConfigReader& reader, ModelConfig& config) {
   reader.only("topk_method", "noaux_tc", "deepseek_v3 chooses by its correction bias");
 }
 
-void write_deepseek_v3(const ModelConfig& config, Json& json) {
+void write_deepseek_v3(const ModelConfig& config, OrderedJson& json) {
   write_deepseek(config, json);
   json["rope_interleave"] = config.rope.interleaved;
   json["qk_head_dim"] = config.head_dim;
 }
 
-constexpr Family kFamilies[] = {{"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2, write_deepseek_v2},
-                                {"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3, write_deepseek_v3},
-                                {"gpt_oss", "GptOssForCausalLM", read_gpt_oss, write_gpt_oss},
-                                {"mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
-                                {"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe},
-                                {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe}};
+constexpr Family kExpertFamilies[] = {{"deepseek_v2", "DeepseekV2ForCausalLM", read_deepseek_v2, write_deepseek_v2},
+                                      {"deepseek_v3", "DeepseekV3ForCausalLM", read_deepseek_v3, write_deepseek_v3},
+                                      {"gpt_oss", "GptOssForCausalLM", read_gpt_oss, write_gpt_oss},
+                                      {"mixtral", "MixtralForCausalLM", read_mixtral, write_mixtral},
+                                      {"qwen2_moe", "Qwen2MoeForCausalLM", read_qwen2_moe, write_qwen2_moe},
+                                      {"qwen3_moe", "Qwen3MoeForCausalLM", read_qwen3_moe, write_qwen3_moe}};
 
 }  // namespace
 
-std::span<const Family> expert_families() { return kFamilies; }
+std::span<const Family> expert_families() { return kExpertFamilies; }
 
 }  // namespace nought

@@ -3,18 +3,17 @@
 #include <cmath>
 #include <limits>
 
-#include <nlohmann/json.hpp>
-
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 
 namespace nought {
 
-ConfigReader::ConfigReader(const nlohmann::json& json, std::string source) : json_(json), source_(std::move(source)) {
+ConfigReader::ConfigReader(const Json& json, std::string source) : json_(json), source_(std::move(source)) {
   require<ConfigError>(json.is_object(), "{}: holds {}, expected an object", source_, json.type_name());
 }
 
-const nlohmann::json* ConfigReader::value(const std::string& key) {
+const Json* ConfigReader::value(const std::string& key) {
   known_.insert(key);
   const auto found = json_.find(key);
   return found == json_.end() || found->is_null() ? nullptr : &*found;
@@ -26,7 +25,7 @@ bool ConfigReader::has(const std::string& key) {
 }
 
 std::optional<int64_t> ConfigReader::integer(const std::string& key) {
-  const nlohmann::json* found = value(key);
+  const Json* found = value(key);
   if (!found) return std::nullopt;
   const bool fits = found->is_number_integer() &&
                     !(found->is_number_unsigned() &&
@@ -36,21 +35,21 @@ std::optional<int64_t> ConfigReader::integer(const std::string& key) {
 }
 
 std::optional<double> ConfigReader::number(const std::string& key) {
-  const nlohmann::json* found = value(key);
+  const Json* found = value(key);
   if (!found) return std::nullopt;
   require<ConfigError>(found->is_number(), "{}: {} is {}, expected a number", source_, key, found->dump());
   return found->get<double>();
 }
 
 std::optional<bool> ConfigReader::boolean(const std::string& key) {
-  const nlohmann::json* found = value(key);
+  const Json* found = value(key);
   if (!found) return std::nullopt;
   require<ConfigError>(found->is_boolean(), "{}: {} is {}, expected true or false", source_, key, found->dump());
   return found->get<bool>();
 }
 
 std::optional<std::string> ConfigReader::text(const std::string& key) {
-  const nlohmann::json* found = value(key);
+  const Json* found = value(key);
   if (!found) return std::nullopt;
   require<ConfigError>(found->is_string(), "{}: {} is {}, expected a string", source_, key, found->dump());
   return found->get<std::string>();
@@ -69,10 +68,10 @@ double ConfigReader::non_negative(const std::string& key, double otherwise) {
 }
 
 std::vector<int64_t> ConfigReader::ids(const std::string& key) {
-  const nlohmann::json* found = value(key);
+  const Json* found = value(key);
   if (!found) return {};
   std::vector<int64_t> ids;
-  for (const nlohmann::json& id : found->is_array() ? *found : nlohmann::json::array({*found})) {
+  for (const Json& id : found->is_array() ? *found : Json::array({*found})) {
     require<ConfigError>(id.is_number_integer(), "{}: {} is {}, expected an id or a list of ids", source_, key,
                          found->dump());
     ids.push_back(id.get<int64_t>());
@@ -80,8 +79,8 @@ std::vector<int64_t> ConfigReader::ids(const std::string& key) {
   return ids;
 }
 
-void ConfigReader::only(const std::string& key, const nlohmann::json& supported, const std::string& reason) {
-  const nlohmann::json* found = value(key);
+void ConfigReader::only(const std::string& key, const Json& supported, const std::string& reason) {
+  const Json* found = value(key);
   require<ConfigError>(!found || *found == supported, "{}: {} is {}, only {} is supported: {}", source_, key,
                        found ? found->dump() : "", supported.dump(), reason);
 }

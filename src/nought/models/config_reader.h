@@ -1,4 +1,4 @@
-// Reads typed keys of a JSON object, remembers which were asked for, and judges those that nobody asked for.
+// ConfigReader: reads typed keys of a JSON object, and reports the keys that nobody read.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include "nought/base/json_fwd.h"
 
 namespace nought {
 
@@ -15,33 +15,34 @@ namespace nought {
 class ConfigReader {
  public:
   /// `json` must outlive the reader.
-  ConfigReader(const nlohmann::json& json, std::string source);
+  ConfigReader(const Json& json, std::string source);
 
   const std::string& source() const { return source_; }
   /// The value of a key, or nullptr if it is absent or null.
-  const nlohmann::json* value(const std::string& key);
+  const Json* value(const std::string& key);
   /// Whether a key is there at all, null or not.
   bool has(const std::string& key);
   std::optional<int64_t> integer(const std::string& key);
   std::optional<double> number(const std::string& key);
   std::optional<bool> boolean(const std::string& key);
   std::optional<std::string> text(const std::string& key);
-  /// A size in [1, most].
+  /// A size in [1, most], or `otherwise` if the key is absent.
   int64_t size(const std::string& key, int64_t otherwise, int64_t most);
-  /// A finite number >= 0.
+  /// A finite number >= 0, or `otherwise` if the key is absent.
   double non_negative(const std::string& key, double otherwise);
-  /// An id, a list of ids, or nothing.
+  /// A key that holds one id or a list of ids; empty if it is absent.
   std::vector<int64_t> ids(const std::string& key);
   /// Refuses the key unless it is absent or has this value.
-  void only(const std::string& key, const nlohmann::json& supported, const std::string& reason);
+  void only(const std::string& key, const Json& supported, const std::string& reason);
 
-  /// Declares keys that are known and change nothing here.
+  /// Declares keys that are known and have no effect.
   void ignore(std::initializer_list<const char*> keys);
-  /// Keys that were never asked for nor ignored. One very near to a known key is a misspelling: ConfigError.
+  /// The keys that were neither read nor ignored. ConfigError if one is so near to a known key that it is a
+  /// misspelling.
   std::vector<std::string> unknown_keys() const;
 
  private:
-  const nlohmann::json& json_;
+  const Json& json_;
   std::string source_;
   std::set<std::string> known_;
 };

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "nought/base/json.h"
 #include "nought/models/config_common.h"
 
 namespace nought {
@@ -42,11 +43,11 @@ std::optional<double> optional_positive(ConfigReader& rope, const char* key) {
 }
 
 std::vector<double> read_factors(ConfigReader& rope, const char* key, int64_t count) {
-  const nlohmann::json* list = rope.value(key);
+  const Json* list = rope.value(key);
   require<ConfigError>(list && list->is_array() && static_cast<int64_t>(list->size()) == count,
                        "{}: {} must be a list of {} numbers, one for each pair", rope.source(), key, count);
   std::vector<double> factors;
-  for (const nlohmann::json& factor : *list) {
+  for (const Json& factor : *list) {
     require<ConfigError>(factor.is_number() && factor.get<double>() > 0, "{}: {} holds {}, expected positive numbers",
                          rope.source(), key, factor.dump());
     factors.push_back(factor.get<double>());
@@ -113,7 +114,7 @@ void read_scaling(ConfigReader& reader, ConfigReader& rope, const ModelConfig& c
 
 }  // namespace
 
-RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, const nlohmann::json& parameters,
+RopeOptions read_rope_parameters(ConfigReader& reader, ModelConfig& config, const Json& parameters,
                                  const std::string& name, RopeOptions options) {
   ConfigReader rope(parameters, fmt::format("{}: {}", reader.source(), name));
   options.kind = read_kind(rope, config);
@@ -132,7 +133,7 @@ void read_rope(ConfigReader& reader, ModelConfig& config, double default_theta) 
   config.rope.theta = reader.number("rope_theta").value_or(default_theta);
   config.rope.rotary_dim = rotary_dim(reader, config, reader.number("partial_rotary_factor").value_or(1));
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const nlohmann::json* found = reader.value(key);
+    const Json* found = reader.value(key);
     if (!found) continue;
     // gemma3 of transformers 5: one set for each kind of layer.
     if (found->is_object() && found->contains("full_attention")) {
@@ -156,13 +157,13 @@ double rotary_fraction(const ModelConfig& config) {
   return fraction * whole < rotated ? std::nextafter(fraction, 1.0) : fraction;
 }
 
-void write_rope(const ModelConfig& config, nlohmann::ordered_json& json) {
+void write_rope(const ModelConfig& config, OrderedJson& json) {
   const RopeOptions& rope = config.rope;
   json["rope_theta"] = rope.theta;
   if (rope.rotary_dim != config.head_dim) json["partial_rotary_factor"] = rotary_fraction(config);
   json["rope_scaling"] = nullptr;
   if (rope.kind == RopeKind::plain) return;
-  nlohmann::ordered_json scaling;
+  OrderedJson scaling;
   for (const auto& [name, kind] : kRopeKinds)
     if (kind == rope.kind && !scaling.contains("rope_type")) scaling["rope_type"] = name;
   if (rope.kind == RopeKind::longrope) {

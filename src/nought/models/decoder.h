@@ -1,7 +1,7 @@
-// Decoder: the one decoder-only transformer, built from a ModelConfig; families differ in options, not in code.
+// Decoder: a decoder-only transformer, built from a ModelConfig. Families differ in options, and not in code.
 //
-// Its Units are the embedding, each block, and the head (final norm and output projection, which a tied model borrows
-// from the embedding).
+// Its Units are the embedding, each block, and the head. The head has the final norm and the output projection; a tied
+// model uses the weight of the embedding for the projection.
 #pragma once
 
 #include <optional>
@@ -16,15 +16,15 @@
 
 namespace nought {
 
-/// The keys and values of every layer for sequences of at most `capacity` tokens: sequence s has the rows from
-/// s * capacity on.
+/// The keys and values of every layer, for sequences of at most `capacity` tokens. Sequence s has the rows from s *
+/// capacity on.
 struct DecoderCache {
   std::vector<KvCache> layers;
   int64_t capacity = 0;
-  std::vector<std::vector<int32_t>> ids;  // of each sequence, the tokens held
+  std::vector<std::vector<int32_t>> ids;  // for each sequence, the tokens whose keys and values it holds
 };
 
-/// The tokens that one sequence of a cache goes on with.
+/// The next tokens of one sequence of a cache.
 struct NextTokens {
   int64_t sequence = 0;
   std::span<const int32_t> ids;
@@ -32,29 +32,33 @@ struct NextTokens {
 
 class Decoder final : public Model {
  public:
-  /// recompute: of blocks in the backward pass. fp8: of the linear layers of blocks, experts aside.
+  /// recompute: what the backward pass computes again of the blocks. fp8: how the linear layers of the blocks round
+  /// their factors; those of experts do not.
   explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {});
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
   /// What loss() computes from the logits; cross-entropy unless this is called.
   void set_objective(std::shared_ptr<const Objective> objective) { objective_ = std::move(objective); }
-  /// The logits of every token of the batch, [rows * length, vocabulary]. Targets are not used.
+  /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets.
   Tensor logits(const Context& context, const Batch& batch);
-  /// The logits after the last token of each of several sequences, [next, vocabulary], given what the cache holds; adds
-  /// the tokens to it. A sequence gets the logits that it would get alone, but for the rounding of larger products.
+  /// Appends tokens to several sequences of the cache. Returns the logits after the last token of each:
+  /// [next.size(), vocabulary]. A sequence gets the logits that it would get alone, up to the rounding of larger
+  /// products.
   Tensor next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache);
-  /// Forgets what the cache holds of a sequence beyond its first `count` tokens; returns how many are left, fewer where
-  /// a shorter sequence would have rotated its keys otherwise.
+  /// Removes a sequence's tokens beyond its first `count` from the cache. Returns how many are left. That is 0 if the
+  /// sequence was beyond RopeOptions::switch_length() and would no longer be: its keys were rotated for a longer
+  /// sequence.
   int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
+  /// An empty cache of `sequences` sequences of up to `capacity` tokens each.
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
   void finish_step(const Context& context) override;
   std::vector<double> state() const override;
   bool restore(std::span<const double> state) override;
 
   const ModelConfig& config() const { return config_; }
-  /// What the routers of the last loss() chose; null without experts.
+  /// The choices of the routers in the last loss(); null without experts.
   const std::shared_ptr<RouterLog>& router_log() const { return router_log_; }
-  /// What they chose in every loss() since this was last called.
+  /// Their choices in every loss() since the last call of this.
   RouterLoads take_router_loads() { return std::exchange(router_loads_, {}); }
 
  private:
@@ -64,8 +68,8 @@ class Decoder final : public Model {
     SelfAttention attention;
     Mlp mlp;
     std::optional<Moe> experts;  // instead of mlp
-    int64_t router = 0;          // its place in the log of routers
-    bool local = false;          // rotates by the tables of layers with a window
+    int64_t router = 0;          // its index in the log of routers
+    bool local = false;          // whether it rotates by local_rope_
   };
   Block make_block(int64_t index);
   Linear::Options linear_options(int64_t in, std::vector<int64_t> out, std::vector<std::string> names, bool bias,
@@ -77,14 +81,14 @@ class Decoder final : public Model {
   double residual_std() const { return config_.initializer_range * config_.residual_initializer_scale; }
   PackedHeads heads() const;
   Norm::Options norm_options() const;
-  /// The hidden states before the final norm, [tokens, hidden]. ids: [tokens] i32, those of the spans.
+  /// The hidden states before the final norm: [tokens, hidden]. ids: [tokens] i32, the tokens of all spans.
   Var hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> spans, const DecoderCache* cache);
-  /// Where tokens sit in their sequences: rows of the learned positions, or of the tables of rope_.
+  /// Fills in each token's position: its row of the learned positions or of the tables of rope_.
   void set_positions(const Sequences& sequences) const;
   Tape::Section section_of(const Block& block, const Sequences& sequences, const KvCache* cache) const;
-  /// All blocks; with full recompute, in checkpoints.
+  /// Runs all blocks. With full recompute, they run in checkpoints.
   Var run_blocks(Tape& tape, Var x, const Sequences& sequences, const DecoderCache* cache);
-  /// The logits of hidden states, as the loss sees them too.
+  /// The logits of hidden states, the same that the loss is computed from.
   Tensor head_logits(Tape& tape, const Var& hidden);
 
   ModelConfig config_;
@@ -97,7 +101,7 @@ class Decoder final : public Model {
   std::vector<Block> blocks_;
   Unit* head_;
   Norm final_norm_;
-  std::optional<RopeTables> rope_, local_rope_;  // for sequences of up to so many tokens
+  std::optional<RopeTables> rope_, local_rope_;  // made for the longest sequence so far
   int64_t num_routers_ = 0;
   std::shared_ptr<RouterLog> router_log_;
   RouterLoads router_loads_;

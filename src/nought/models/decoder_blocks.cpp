@@ -39,7 +39,7 @@ SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& name
   SelfAttention::Options options;
   options.heads = heads();
   options.scale = config_.attention_scale;
-  options.window = config_.windows[static_cast<size_t>(index)];
+  options.window = config_.sliding_windows[static_cast<size_t>(index)];
   options.softcap = config_.attention_softcap;
   if (config_.latent) {
     options.latent = latent_options(names);
@@ -130,7 +130,7 @@ Decoder::Block Decoder::make_block(int64_t index) {
   const auto norm = [&](bool used, const std::string& name) {
     return used ? Norm(unit, name, norm_options()) : Norm();
   };
-  block.local = config_.windows[static_cast<size_t>(index)] > 0 && config_.local_rope;
+  block.local = config_.sliding_windows[static_cast<size_t>(index)] > 0 && config_.local_rope;
   block.attention_norm = norm(pre, names.attention_norm);
   block.attention = SelfAttention(unit, attention_options(names, index));
   block.attention_post_norm = norm(post, names.attention_post_norm);

@@ -1,13 +1,14 @@
-// How many floating-point operations a token costs in training.
+// The number of floating-point operations that training costs per token.
 #pragma once
 
 #include "nought/models/config.h"
 
 namespace nought {
 
-/// 6 Psi + 6 L h s: forward and backward of all matrix products, causal attention (half of the PaLM convention's
-/// 12 L h s, arXiv 2204.02311). Psi counts what is multiplied: no embedding look-ups, the head once, h = heads x
-/// head_dim. With causal = false, the PaLM convention itself.
+/// 6 Psi + 6 L h s: the forward and backward passes of all matrix products and of causal attention, for L layers,
+/// h = heads x head_dim and sequences of s tokens. Psi counts the parameters that are multiplied: the head once, no
+/// embedding look-ups, and of the experts only those that a token passes. With causal = false, attention counts 12 L h
+/// s, which is the PaLM convention (arXiv 2204.02311).
 inline double training_flops_per_token(const ModelConfig& config, int64_t seq_length, bool causal = true) {
   const int64_t lookups = config.tie_word_embeddings ? 0 : config.vocab_size * config.hidden_size;
   const int64_t positions = config.positions == PositionKind::learned ? config.max_positions * config.hidden_size : 0;

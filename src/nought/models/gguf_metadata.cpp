@@ -106,15 +106,15 @@ class Writer {
   }
 
   void add_windows() {
-    if (config_.window() == 0) return;
+    if (config_.sliding_window() == 0) return;
     if (architecture_.window_period == 0) {
       notes_.push_back(
           fmt::format("llama.cpp's {} ignores the sliding window: sequences of more than {} tokens see all",
-                      architecture_.name, config_.window()));
-      if (config_.family == "phi3") count("attention.sliding_window", config_.window());
+                      architecture_.name, config_.sliding_window()));
+      if (config_.family == "phi3") count("attention.sliding_window", config_.sliding_window());
       return;
     }
-    count("attention.sliding_window", config_.window());
+    count("attention.sliding_window", config_.sliding_window());
     const int64_t period = window_period();
     if (period == architecture_.window_period) return;  // what is taken for granted, by older versions too
     if (period > 0) return count("attention.sliding_window_pattern", period);
@@ -160,7 +160,7 @@ class Writer {
   std::string prefixed(const std::string& key) const { return fmt::format("{}.{}", architecture_.name, key); }
   /// Every so many layers one sees everything, and the others have a window; 0: it is not that regular.
   int64_t window_period() const {
-    const std::vector<int64_t>& windows = config_.windows;
+    const std::vector<int64_t>& windows = config_.sliding_windows;
     const int64_t period = std::find(windows.begin(), windows.end(), 0) - windows.begin() + 1;
     // Without a layer that sees everything, any period beyond their number will do.
     if (period > static_cast<int64_t>(windows.size())) return std::max(period, architecture_.window_period);

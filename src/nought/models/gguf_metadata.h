@@ -1,4 +1,4 @@
-// What llama.cpp is told of a model's architecture: the keys of its hyperparameters.
+// The metadata of a GGUF file that describe a model's architecture: the keys and values of its hyperparameters.
 #pragma once
 
 #include <string>
@@ -11,9 +11,10 @@ namespace nought {
 
 /// The families of ModelConfig that can be exported.
 const std::vector<std::string>& gguf_families();
-/// True where llama.cpp rotates neighbouring elements of a head, and Hugging Face its halves.
+/// True if llama.cpp rotates pairs of neighbouring elements of a head where Hugging Face rotates its two halves.
 bool gguf_interleaves_rotation(const ModelConfig& config);
-/// `notes` takes a line for everything that llama.cpp computes otherwise. ConfigError for what it cannot compute.
+/// The metadata of a model. A line is added to `notes` for each thing that llama.cpp computes differently. ConfigError
+/// for a model that it cannot compute.
 GgufMetadata gguf_metadata(const ModelConfig& config, GgufType type, const std::string& name,
                            std::vector<std::string>& notes);
 

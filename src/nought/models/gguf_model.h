@@ -1,8 +1,9 @@
-// GgufModelWriter: a model of the llama-like families as llama.cpp reads it: its architecture, names and layouts.
+// GgufModelWriter: writes a model of the llama-like families as a GGUF file, with llama.cpp's names and layouts.
 //
-// Design goals: what llama.cpp computes from the file is what Nought computes; what it cannot express is refused or
-// said. The facts (keys, tensor names, the order of rotated rows) are those of llama.cpp's convert_hf_to_gguf.py and
-// src/llama-arch.cpp. Non-goals: gpt2, gpt_neox, deepseek and gpt_oss; quantisation finer than q8_0.
+// Design goals: llama.cpp computes from the file what Nought computes. What it cannot express is refused, or noted for
+// the user. The facts (keys, tensor names, the order of rotated rows) are those of llama.cpp's convert_hf_to_gguf.py
+// and src/llama-arch.cpp.
+// Non-goals: gpt2, gpt_neox, deepseek and gpt_oss; quantisation finer than q8_0.
 #pragma once
 
 #include <filesystem>
@@ -18,8 +19,9 @@ namespace nought {
 
 class GgufModelWriter final : public WeightSink {
  public:
-  /// `type` is that of matrices; norms, biases and routers are f32, and rows that q8_0 cannot hold are f16. `name` is
-  /// shown to users; `tokenizer` is its metadata. ConfigError for a model that llama.cpp has no place for.
+  /// Matrices are written in `type`; norms, biases and routers in f32; a q8_0 matrix whose rows are not whole blocks in
+  /// f16. `name` is shown to users of the file. `tokenizer` is the tokenizer's metadata. ConfigError for a model that
+  /// llama.cpp does not support.
   GgufModelWriter(std::filesystem::path path, const Decoder& model, GgufType type, const std::string& name,
                   const GgufMetadata& tokenizer);
 
@@ -27,16 +29,16 @@ class GgufModelWriter final : public WeightSink {
   void finish() override;
 
   const std::vector<GgufTensor>& tensors() const { return writer_->tensors(); }
-  /// Where llama.cpp computes something else than this model, one line each.
+  /// One line for each thing that llama.cpp computes differently.
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
-  /// Where a parameter's elements go, and how they change: (x + offset) * factor.
+  /// Where a parameter's elements go. They are written as (x + offset) * factor.
   struct Place {
     size_t tensor = 0;
-    int64_t first = 0;  // element of the tensor
-    int64_t row = 1;    // elements
-    int64_t head = 0;   // rows of a head whose halves llama.cpp wants in turn; 0: as they are
+    int64_t first = 0;  // the element of the tensor at which the parameter begins
+    int64_t row = 1;    // elements of a row
+    int64_t head = 0;   // rows of a head, if the rows of its halves are interleaved; 0: rows keep their order
     float offset = 0, factor = 1;
   };
   void place_parameters(const Decoder& model, GgufType type);

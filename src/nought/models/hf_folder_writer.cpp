@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
+#include "nought/base/json.h"
 
 namespace nought {
 
@@ -51,7 +51,7 @@ void HfFolderWriter::finish() {
 }
 
 void HfFolderWriter::write_index() const {
-  nlohmann::ordered_json index;
+  OrderedJson index;
   index["metadata"]["total_size"] = total_bytes_;
   for (const auto& [name, shard] : shard_of_) index["weight_map"][name] = file_names_[shard];
   write_text_atomically(folder_ / "model.safetensors.index.json", index.dump(2) + "\n");

@@ -1,4 +1,4 @@
-// HfFolderWriter: writes the weights of a model as the folder that Hugging Face's save_pretrained would leave.
+// HfFolderWriter: writes the weights of a model as Hugging Face's save_pretrained writes them.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace nought {
 
-/// The weights of a model folder: model.safetensors, or numbered shards with an index when they take more than
-/// `max_shard_bytes` (a tensor larger than that has a shard to itself).
+/// Writes model.safetensors. If the weights take more than `max_shard_bytes`, it writes numbered shards and an index
+/// instead; a tensor that is larger has a shard to itself.
 class HfFolderWriter final : public WeightSink {
  public:
   static constexpr int64_t kDefaultShardBytes = 5'000'000'000;  // Hugging Face's default
 
-  /// Creates the folder if needed.
+  /// Declares all tensors. Creates the folder if there is none. IoError.
   HfFolderWriter(std::filesystem::path folder, const std::vector<TensorSpec>& tensors,
                  int64_t max_shard_bytes = kDefaultShardBytes);
 
   void write(std::string_view name, Interval elements, const Tensor& source) override;
   void write(std::string_view name, const Tensor& source);
-  /// Finishes every shard, then the index, then removes weight files of an earlier save that would shadow them.
+  /// Finishes every shard, then the index, then removes weight files of an earlier save that a reader would prefer.
   void finish() override;
   int num_shards() const { return static_cast<int>(shards_.size()); }
 

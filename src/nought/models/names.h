@@ -1,5 +1,4 @@
-// The Hugging Face names of a decoder's weights, by family: the only place, with config_families.h, that knows
-// families.
+// The Hugging Face names of a decoder's weights, by family. Only this file and config_families.h know families.
 #pragma once
 
 #include <string>
@@ -10,20 +9,21 @@
 namespace nought {
 
 struct WeightNames {
-  std::string token_embedding, position_embedding, final_norm, head;  // ".weight" is added to those that need it
+  std::string token_embedding, position_embedding, final_norm, head;  // layers add ".weight"
 
   struct Layer {
     std::string attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
-    std::vector<std::string> qkv;  // one name if fused
+    std::vector<std::string> qkv;  // three names, or one if they are fused
     std::string q_norm, k_norm;
     std::string attention_out;
-    std::vector<std::string> up;  // gate and up, or one
+    std::vector<std::string> up;  // the names of gate and up, or one name
     std::string down;
 
-    std::string sinks;                                                        // full names, as all without ".weight"
-    std::string q_down, q_latent_norm, q_up, kv_down, kv_latent_norm, kv_up;  // of latent attention
+    std::string sinks;                                                        // the full name of the parameter
+    std::string q_down, q_latent_norm, q_up, kv_down, kv_latent_norm, kv_up;  // latent attention
     std::string router, choice_bias, experts, expert_gate, expert_up, expert_down;
-    std::string shared_expert, shared_gate;  // "...shared_expert." is before "gate_proj"
+    std::string shared_expert;  // a prefix: "...shared_expert.", to which "gate_proj" is added
+    std::string shared_gate;
   };
   Layer layer(int64_t index) const;
 
@@ -40,10 +40,10 @@ struct WeightNames {
   bool has_q_latent_ = false;
 };
 
-/// The name under which older or bare checkpoints keep the same tensor ("transformer.h.0..." is "h.0..." in the hub's
-/// gpt2); "" if there is none.
+/// The name of the same tensor in older or bare checkpoints, or "" if there is none. The hub's gpt2 says "h.0..." for
+/// "transformer.h.0...".
 std::string alternative_name(const std::string& name);
-/// True for tensors of old checkpoints that hold no weights (attention masks, rotary frequencies).
+/// True for tensors of old checkpoints that are not weights: attention masks and rotary frequencies.
 bool is_buffer_name(const std::string& name);
 
 }  // namespace nought

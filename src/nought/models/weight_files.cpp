@@ -3,8 +3,7 @@
 #include <fstream>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/io/strict_json.h"
 
@@ -17,11 +16,11 @@ constexpr std::string_view kNotInNames("/\n\r\0", 4);
 constexpr int kMaxDepth = 8;  // the metadata is anybody's
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
-nlohmann::json weight_map_of(const std::filesystem::path& index_file) {
+Json weight_map_of(const std::filesystem::path& index_file) {
   std::ifstream stream(index_file);
   require<IoError>(stream.good(), "{}: cannot open", index_file.string());
   const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  const nlohmann::json json = parse_strictly(index_file.string(), "the index", text, kMaxDepth);
+  const Json json = parse_strictly(index_file.string(), "the index", text, kMaxDepth);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   require<IoError>(json.is_object() && map != json.end() && map->is_object(), "{}: has no \"weight_map\" object",
                    index_file.string());
@@ -64,7 +63,7 @@ void WeightFiles::open_single(const std::filesystem::path& file) {
 }
 
 void WeightFiles::open_index(const std::filesystem::path& index_file) {
-  const nlohmann::json weight_map = weight_map_of(index_file);
+  const Json weight_map = weight_map_of(index_file);
   std::map<std::string, size_t> opened;      // shard -> position in files_
   std::vector<std::set<std::string>> names;  // of each shard
   for (const auto& [tensor, value] : weight_map.items()) {

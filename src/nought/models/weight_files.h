@@ -1,4 +1,4 @@
-// WeightFiles: the weights of a Hugging Face folder, in one safetensors file or in shards, behind one interface.
+// WeightFiles: reads the weights of a Hugging Face folder from one safetensors file or from shards.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace nought {
 
-/// True for a folder that WeightFiles reads.
+/// True if the folder has weights that WeightFiles reads.
 bool holds_weights(const std::filesystem::path& folder);
 
 /// The weights of a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json names.
 class WeightFiles {
  public:
-  /// A folder, or one .safetensors file. Every shard is opened and every indexed tensor looked up. IoError.
+  /// Opens a folder, or one .safetensors file. It opens every shard and looks up every tensor of the index. IoError.
   explicit WeightFiles(const std::filesystem::path& path);
 
   std::vector<TensorEntry> entries() const;

@@ -1,7 +1,7 @@
-// WeightSink: where the weights of a model are written, parameter by parameter: a Hugging Face folder, a GGUF file.
+// WeightSink: receives the weights of a model, parameter by parameter, and writes them as some kind of file.
 //
-// Whoever holds weights (a sharded model, a checkpoint, another folder) streams them into a sink without knowing what
-// becomes of them; the sink never asks for more than it is given.
+// A source of weights (a sharded model, a checkpoint, a folder) streams them into a sink (a Hugging Face folder, a GGUF
+// file) and does not know what the sink writes. The sink holds only what it was given last.
 #pragma once
 
 #include <string_view>
@@ -14,9 +14,10 @@ namespace nought {
 class WeightSink {
  public:
   virtual ~WeightSink() = default;
-  /// Elements of the flattened parameter, of any float dtype. Every element exactly once, in any order. IoError.
+  /// Writes elements of the flattened parameter. `source` has any float dtype. Each element is written exactly once, in
+  /// any order: else IoError.
   virtual void write(std::string_view name, Interval elements, const Tensor& source) = 0;
-  /// Gives the files their names. IoError if elements are missing. Without it nothing remains.
+  /// Gives the files their names. IoError if elements are missing. Without this call no file remains.
   virtual void finish() = 0;
 };
 

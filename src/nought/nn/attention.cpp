@@ -71,7 +71,7 @@ Tensor SelfAttention::attend_cached(const Context& context, const Tensor& qkv, c
                              .v_head_dim = heads_.v_head_dim,
                              .spans = sequences.spans};
   Tensor out = context.empty({qkv.rows(), heads_.out_width()}, qkv.dtype());
-  Tensor lse = context.empty({heads_.num_heads, qkv.rows()}, qkv.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  Tensor lse = context.empty({heads_.num_heads, qkv.rows()}, statistics_dtype(qkv.dtype()));
   context.run(Attention{.shape = shape,
                         .q = heads_.q(qkv),
                         .k = k,

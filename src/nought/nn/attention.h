@@ -1,4 +1,5 @@
-// SelfAttention: projections to queries, keys and values, positions, attention, and the projection back.
+// SelfAttention: the attention layer of a block. It projects to queries, keys and values, applies positions, attends,
+// and projects back.
 #pragma once
 
 #include <optional>
@@ -9,31 +10,36 @@
 
 namespace nought {
 
-/// The sequences that the tokens of a batch form, one behind the other. A span's queries are its tokens; its keys are
-/// the same, or with a cache all that lies in the cache from k_begin on when the span's own have joined.
+/// The sequences that the tokens of a batch form, one behind the other. Each span is one sequence; its tokens are its
+/// queries. Without a cache the same tokens are its keys. With a cache, its keys are the k_length tokens of the cache
+/// from k_begin on; the span's own keys are appended before attention reads them.
 struct Sequences {
   std::vector<AttentionSpan> spans;
   Tensor positions;  // [tokens] i32
 };
 
-/// The keys and values of sequences, kept between calls: generation reads them instead of computing them again.
+/// The keys and values of sequences, kept between calls, so that generation does not compute them again.
 struct KvCache {
   Tensor k, v;  // [tokens, num_kv_heads * head_dim], [tokens, num_kv_heads * value_dim]
 };
 
-/// Whether queries and keys are normalised before they are rotated: each head, or all heads of a token as one vector.
-enum class QkNorm : uint8_t { none, per_head, whole };
+/// How queries and keys are normalised before they are rotated.
+enum class QkNorm : uint8_t {
+  none,      // not at all
+  per_head,  // each head by itself
+  whole      // all heads of a token as one vector
+};
 
 class SelfAttention {
  public:
   struct Options {
     PackedHeads heads;
-    double scale = 1;
-    int64_t window = 0;
-    double softcap = 0;
+    double scale = 1;    // factor on the scores
+    int64_t window = 0;  // sliding window: a token sees so many tokens, itself included; 0: all earlier ones
+    double softcap = 0;  // scores become softcap * tanh(score / softcap); 0: they stay
     Linear::Options qkv, out;
     std::optional<LatentProjection::Options> latent;  // instead of qkv
-    std::string sinks;                                // the full name of the scores without a value; "": none
+    std::string sinks;                                // full name of the parameter with attention sinks; "": none
     double sink_std = 0.02;
     QkNorm qk_norm = QkNorm::none;
     std::string q_norm, k_norm;  // ".weight" is added
@@ -41,12 +47,12 @@ class SelfAttention {
   };
   SelfAttention() = default;
   SelfAttention(Unit& unit, const Options& options);
-  /// tables may be null: no rotation. cache may be null; with one, nothing is recorded.
+  /// x, result: [tokens, hidden]. Without `tables` nothing is rotated. With a `cache` the tape must not record.
   Var operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
                  const KvCache* cache) const;
 
  private:
-  /// Adds the keys and values of the tokens to the cache, and attends to what it holds.
+  /// Appends the keys and values of the tokens to the cache, then attends to what the cache holds.
   Tensor attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,
                        const KvCache& cache) const;
 

@@ -9,20 +9,20 @@
 
 namespace nought {
 
-/// Result: the packed [q | k | v] of PackedHeads. Keys and values of a head come from one latent vector of the token,
-/// and the rotated part of k is shared by all heads.
+/// Keys and values of all heads come from one latent vector of the token. All heads share the rotated part of k.
 class LatentProjection {
  public:
   struct Options {
-    int64_t q_rank = 0;  // 0: queries are projected at once
-    int64_t kv_rank = 0;
-    Linear::Options q_down, q_up;    // q_up alone without q_rank
-    Linear::Options kv_down, kv_up;  // kv_down's result is [latent | shared part of k]
-    std::string q_norm, kv_norm;     // of the latent vectors
+    int64_t q_rank = 0;              // size of the queries' latent vector; 0: they have none
+    int64_t kv_rank = 0;             // size of the latent vector of keys and values
+    Linear::Options q_down, q_up;    // without q_rank only q_up is used
+    Linear::Options kv_down, kv_up;  // the result of kv_down is [latent | shared part of k]
+    std::string q_norm, kv_norm;     // names of the latent vectors' norms
     double norm_eps = 1e-6;
   };
   LatentProjection() = default;
   LatentProjection(Unit& unit, const Options& options);
+  /// x: [tokens, hidden]. Result: the packed [q | k | v] of PackedHeads, [tokens, heads.width()].
   Var operator()(Tape& tape, const Var& x, const PackedHeads& heads) const;
 
  private:

@@ -1,4 +1,4 @@
-// All layers of a decoder: each declares its parameters in a Unit and computes with the functions of autograd.
+// Includes all layers of a decoder. Each declares its parameters in a Unit and computes with the functions of autograd.
 #pragma once
 
 #include "nought/nn/attention.h"

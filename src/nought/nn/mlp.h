@@ -1,20 +1,21 @@
-// Mlp: the feed-forward branch of a block.
+// Mlp: the feed-forward layer of a block.
 #pragma once
 
 #include "nought/nn/linear.h"
 
 namespace nought {
 
-/// down(activation(gate) * up) when gated, down(activation(up)) otherwise.
+/// Gated: y = down(activation(gate(x)) * up(x)). Else: y = down(activation(up(x))).
 class Mlp {
  public:
   struct Options {
     bool gated = true;
     Activation activation = Activation::silu;
-    Linear::Options up, down;  // gated: `up` packs [gate | up]
+    Linear::Options up, down;  // gated: one product `up` gives [gate | up]
   };
   Mlp() = default;
   Mlp(Unit& unit, const Options& options);
+  /// x, result: [tokens, hidden].
   Var operator()(Tape& tape, const Var& x) const;
 
  private:

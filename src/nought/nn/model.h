@@ -1,7 +1,7 @@
-// Model: Units in the order of the forward pass, and a loss. What a user writes to train a network of their own.
+// Model: a list of Units in the order of the forward pass, and a loss. Derive from it to train a network of your own.
 //
-// Declare Units and parameters in the constructor; compute in loss() by running each Unit through the tape. The store
-// of the parameters, their gathering, reduction and update are none of the model's business.
+// Declare Units and parameters in the constructor. Compute the loss by running each Unit through the tape. A model does
+// not know how its parameters are stored, gathered, reduced and updated.
 #pragma once
 
 #include <memory>
@@ -19,14 +19,15 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// The summed loss of a batch, f64 [1]; its backward forms gradients times gradient_scale.
+  /// The loss of a batch, summed over its targets: f64 [1]. Its backward pass forms gradients times
+  /// gradient_scale.
   virtual Var loss(Tape& tape, const Batch& batch, double gradient_scale) = 0;
 
-  /// The step's forward and backward passes are done, on every rank. Collective.
+  /// Called after the forward and backward passes of a step, on every rank. Collective.
   virtual void finish_step(const Context& /*context*/) {}
-  /// What changes with training beside the parameters, as numbers for checkpoints.
+  /// Numbers beside the parameters that training changes. Checkpoints keep them.
   virtual std::vector<double> state() const { return {}; }
-  /// False if the state is that of another model or other options; then nothing is changed.
+  /// Sets what state() returned. Returns false, and changes nothing, if it comes from another model or other options.
   virtual bool restore(std::span<const double> state) { return state.empty(); }
 
   /// The ranks that train the model together: for what is no sum over tokens, and thus is added up before its gradient
@@ -35,6 +36,7 @@ class Model {
   void join(const Mesh& mesh) { mesh_ = mesh; }
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
+  /// The number of elements of all parameters.
   int64_t parameter_count() const {
     int64_t count = 0;
     for (const auto& unit : units_) count += unit->numel();
@@ -50,7 +52,7 @@ class Model {
   }
 
  protected:
-  /// Units run forward in the order in which they are made.
+  /// Adds a Unit. Units run forward in the order in which they are added.
   Unit& add_unit(std::string name) { return *units_.emplace_back(std::make_unique<Unit>(std::move(name))); }
 
  private:

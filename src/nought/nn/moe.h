@@ -1,7 +1,8 @@
-// Moe: a mixture of experts in place of an MLP: a router, experts that each token uses a few of, and shared ones.
+// Moe: a mixture of experts in place of an MLP. A router chooses a few experts for each token; a shared expert serves
+// all.
 //
-// Design goals: tokens are sorted by expert, so that each expert is one matrix product; the logits and weights of the
-// router are fp32 whatever the dtype; what is saved for backward does not grow with the number of experts.
+// Design goals: tokens are sorted by expert, so that each expert is one matrix product. The router's logits and weights
+// are fp32 in every dtype. What is saved for the backward pass does not grow with the number of experts.
 // Non-goals: experts on several ranks (every rank computes its own tokens with all experts).
 #pragma once
 
@@ -29,28 +30,29 @@ class Moe {
 
     std::string router;  // ".weight" [E, H] is added, and with router_bias ".bias" [E]
     bool router_bias = false;
-    std::string choice_bias;  // the full name of [E] values that steer the choice and are not trained; "": none
+    std::string choice_bias;  // full name of [E] values that are added to choose experts and not trained; "": none
 
-    std::string experts;  // PREFIX above
+    std::string experts;  // PREFIX of ExpertStorage
     ExpertStorage storage = ExpertStorage::separate;
     std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
     ExpertActivation activation;
 
-    std::optional<Mlp::Options> shared;  // an MLP that every token passes
+    std::optional<Mlp::Options> shared;  // the shared expert: an MLP that all tokens pass
     std::string shared_gate;             // its result is multiplied by sigmoid(x . NAME.weight); "": it is not
 
-    /// With drop_tokens an expert takes at most ceil(capacity_factor * tokens * top_k / num_experts) tokens; those that
-    /// come later, in order of (place among the token's choices, token), skip it. Weights are not renormalised.
+    /// With drop_tokens an expert takes at most ceil(capacity_factor * tokens * top_k / num_experts) tokens. The tokens
+    /// beyond that skip it; their order is (place among the token's choices, token). Weights are not renormalised.
     double capacity_factor = 0;
     bool drop_tokens = false;
 
-    double std = 0.02, residual_std = 0.02;  // of all weights, and of those that end in the residual stream
+    double std = 0.02;           // standard deviation of the initial weights
+    double residual_std = 0.02;  // the same for weights whose result is added to the residual stream
   };
   Moe() = default;
   /// Declares the parameters. The choice bias is never trained.
   Moe(Unit& unit, const Options& options);
 
-  /// x, result: [tokens, hidden]. `log` may be null; `layer` is this layer's place among the log's layers.
+  /// x, result: [tokens, hidden]. `log` may be null; `layer` is this layer's index in the log.
   Var operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, int64_t layer) const;
 
  private:

@@ -7,7 +7,10 @@
 
 namespace nought {
 
-enum class NormKind : uint8_t { rms, layer };
+enum class NormKind : uint8_t {
+  rms,   // RMS norm (arXiv 1910.07467): a weight
+  layer  // layer norm (arXiv 1607.06450): a weight and a bias
+};
 
 class Norm {
  public:
@@ -15,11 +18,11 @@ class Norm {
     NormKind kind = NormKind::rms;
     int64_t features = 0;
     double eps = 1e-6;
-    double weight_offset = 0;  // the weight counts as weight + offset, and starts at 1 - offset
+    double weight_offset = 0;  // the factor is weight + offset; the weight starts at 1 - offset
   };
-  /// Lets its input through: where a family has no norm.
+  /// A norm that returns its input, for families that have none here.
   Norm() = default;
-  /// Declares name.weight, and name.bias for a LayerNorm.
+  /// Declares NAME.weight, and NAME.bias for a layer norm.
   Norm(Unit& unit, const std::string& name, const Options& options);
   Norm(Unit& unit, const std::string& name, NormKind kind, int64_t features, double eps)
       : Norm(unit, name, Options{.kind = kind, .features = features, .eps = eps}) {}

@@ -80,7 +80,7 @@ double RopeOptions::table_scale() const {
 RopeTables make_rope_tables(const Context& context, int64_t positions, const RopeOptions& options, DType dtype) {
   require<ShapeError>(options.rotary_dim > 0 && options.rotary_dim % 2 == 0,
                       "RoPE rotates pairs: rotary_dim must be even, got {}", options.rotary_dim);
-  const DType table_dtype = dtype == DType::f64 ? DType::f64 : DType::f32;
+  const DType table_dtype = statistics_dtype(dtype);
   const int64_t half = options.rotary_dim / 2, limit = options.switch_length(), rows = (limit > 0 ? 2 : 1) * positions;
   RopeTables tables{.cos = context.empty({rows, half}, table_dtype, Category::workspace),
                     .sin = context.empty({rows, half}, table_dtype, Category::workspace),

@@ -1,4 +1,4 @@
-// Rotary positions (arXiv 2104.09864): the frequencies of every scaling that models are trained with, and their tables.
+// Rotary positions (arXiv 2104.09864): the frequencies of the scalings that models use, and tables of cos and sin.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,14 @@
 
 namespace nought {
 
-/// plain; linear (arXiv 2306.15595); llama3, which bends the low frequencies alone; yarn (arXiv 2309.00071); longrope
-/// (arXiv 2402.13753), whose factors depend on the length of the sequence.
-enum class RopeKind : uint8_t { plain, linear, llama3, yarn, longrope };
+/// How the frequencies are scaled to sequences longer than those of the first training.
+enum class RopeKind : uint8_t {
+  plain,    // not at all
+  linear,   // all frequencies are divided by the factor (arXiv 2306.15595)
+  llama3,   // only the low frequencies are divided
+  yarn,     // a ramp between the two, and a temperature (arXiv 2309.00071)
+  longrope  // a factor for each frequency; long and short sequences have different ones (arXiv 2402.13753)
+};
 
 struct RopeOptions {
   RopeKind kind = RopeKind::plain;
@@ -29,18 +34,18 @@ struct RopeOptions {
 
   bool operator==(const RopeOptions&) const = default;
 
-  /// The radians per position of each pair, for sequences of `length` tokens. [rotary_dim / 2].
+  /// The frequency of each pair in radians per position, for sequences of `length` tokens: [rotary_dim / 2].
   std::vector<double> frequencies(int64_t length) const;
-  /// What cos and sin are multiplied by.
+  /// The factor on the tables of cos and sin.
   double table_scale() const;
-  /// Sequences of at most this many tokens rotate alike, and longer ones alike. 0: all do.
+  /// Sequences of at most this many tokens have one set of frequencies, longer ones another. 0: there is one set.
   int64_t switch_length() const { return kind == RopeKind::longrope ? original_max_positions : 0; }
 };
 
-/// YaRN's growth of attention's temperature: 0.1 mscale ln(factor) + 1.
+/// YaRN's attention temperature: 0.1 mscale ln(factor) + 1.
 double yarn_mscale(double factor, double mscale);
 
-/// Tables of `positions` rows, computed in f64 and rounded once; with a switch_length as many again behind them, for
+/// Tables of `positions` rows, computed in f64 and rounded once. With a switch_length, as many rows again follow for
 /// the sequences beyond it.
 RopeTables make_rope_tables(const Context& context, int64_t positions, const RopeOptions& options, DType dtype);
 

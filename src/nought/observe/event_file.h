@@ -1,7 +1,7 @@
-// TensorBoard's event files: scalars by tag and step that its own reader shows.
+// EventFile: writes scalars by tag and step as an event file, which TensorBoard shows.
 //
-// The format: records of length, data and masked CRC-32C (TensorFlow's TFRecord), each an Event message in protobuf's
-// wire format (tensorflow/core/util/event.proto), of which a scalar needs four fields.
+// A file is a row of records: length, data and masked CRC-32C (TensorFlow's TFRecord). The data of a record is an Event
+// message in protobuf's wire format (tensorflow/core/util/event.proto). A scalar needs four of its fields.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ uint32_t crc32c(std::string_view bytes);
 
 class EventFile {
  public:
-  /// Begins a new file folder/events.out.tfevents.<time>.<host>.<process>. IoError.
+  /// Creates the file FOLDER/events.out.tfevents.<time>.<host>.<process>. IoError.
   explicit EventFile(const std::filesystem::path& folder);
   void add_scalar(std::string_view tag, int64_t step, double value);
   const std::filesystem::path& path() const { return path_; }

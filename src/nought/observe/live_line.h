@@ -1,4 +1,4 @@
-// LiveLine: lines that stay, and one below them that is rewritten in place on a terminal.
+// LiveLine: prints lines that stay and, on a terminal, one line below them that is rewritten in place.
 #pragma once
 
 #include <cstdio>
@@ -8,21 +8,21 @@ namespace nought {
 
 class LiveLine {
  public:
-  /// live: `out` is a terminal; else only lines that stay are printed.
+  /// live: whether `out` is a terminal. If not, only the lines that stay are printed.
   LiveLine(std::FILE* out, bool live) : out_(out), live_(live) {}
 
   bool live() const { return live_; }
-  /// A line that stays.
+  /// Prints a line that stays.
   void print(const std::string& line);
-  /// A line in place of the last one shown.
+  /// Replaces the line that is rewritten.
   void show(const std::string& line);
-  /// Removes the line that is shown.
+  /// Removes the line that is rewritten.
   void clear();
 
  private:
   std::FILE* out_;
   bool live_;
-  bool open_ = false;  // a line is shown, without its newline
+  bool open_ = false;  // true: such a line is on the terminal, without its newline
 };
 
 }  // namespace nought

@@ -1,8 +1,7 @@
 #include "nought/observe/metrics.h"
 
-#include <nlohmann/json.hpp>
-
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/io/atomic_file.h"
 
 namespace nought {
@@ -12,7 +11,7 @@ void MetricsWriter::on_start(const RunSummary& summary) {
   if (summary.first_step > 0) {
     std::ifstream earlier(path_);
     for (std::string line; std::getline(earlier, line);) {
-      const nlohmann::json json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
       // Steps after the checkpoint are made again; a line that was cut off by a crash is one of them.
       if (json.is_object() && json.value("step", summary.max_steps + 1) <= summary.first_step) kept += line + "\n";
     }
@@ -23,13 +22,13 @@ void MetricsWriter::on_start(const RunSummary& summary) {
 }
 
 void MetricsWriter::on_step(const StepReport& report) {
-  nlohmann::ordered_json line{{"step", report.step},
-                              {"loss", report.loss},
-                              {"grad_norm", report.grad_norm},
-                              {"lr", report.lr},
-                              {"tokens_per_second", report.tokens_per_second},
-                              {"mfu", report.mfu},
-                              {"bytes_sent", report.bytes_sent}};
+  OrderedJson line{{"step", report.step},
+                   {"loss", report.loss},
+                   {"grad_norm", report.grad_norm},
+                   {"lr", report.lr},
+                   {"tokens_per_second", report.tokens_per_second},
+                   {"mfu", report.mfu},
+                   {"bytes_sent", report.bytes_sent}};
   if (report.loss_scale > 0) line["loss_scale"] = report.loss_scale;
   if (report.breakdown) {
     const StepBreakdown& times = *report.breakdown;
@@ -48,7 +47,7 @@ void MetricsWriter::on_step(const StepReport& report) {
   line["skipped"] = report.skipped;
   if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
   if (!report.experts.empty()) {
-    nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+    OrderedJson layers = OrderedJson::array();
     for (const std::vector<double>& layer : report.experts.chosen)
       layers.push_back(std::vector<int64_t>(layer.begin(), layer.end()));
     line["expert_load"] = std::move(layers);
@@ -59,10 +58,10 @@ void MetricsWriter::on_step(const StepReport& report) {
 }
 
 void MetricsWriter::on_validation(int64_t step, const Evaluation& evaluation) {
-  nlohmann::ordered_json line{{"step", step},
-                              {"eval_loss", evaluation.loss},
-                              {"eval_perplexity", evaluation.perplexity()},
-                              {"eval_bits_per_token", evaluation.bits_per_token()}};
+  OrderedJson line{{"step", step},
+                   {"eval_loss", evaluation.loss},
+                   {"eval_perplexity", evaluation.perplexity()},
+                   {"eval_bits_per_token", evaluation.bits_per_token()}};
   if (evaluation.text_bytes > 0) line["eval_bits_per_byte"] = evaluation.bits_per_byte();
   line["eval_targets"] = evaluation.targets;
   line["eval_seconds"] = evaluation.seconds;

@@ -1,4 +1,4 @@
-// metrics.jsonl: one JSON object per step and per validation, whose floats read back to the same bits.
+// MetricsWriter: writes metrics.jsonl, one JSON object per step and per validation. Floats read back to the same bits.
 #pragma once
 
 #include <fstream>
@@ -9,7 +9,7 @@ namespace nought {
 
 class MetricsWriter final : public TrainObserver {
  public:
-  /// Opens folder/metrics.jsonl when the run starts; a resumed run keeps the lines of the steps before it. IoError.
+  /// Opens FOLDER/metrics.jsonl when the run starts. A resumed run keeps the lines of the steps before it. IoError.
   explicit MetricsWriter(std::filesystem::path folder) : path_(std::move(folder) / "metrics.jsonl") {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;

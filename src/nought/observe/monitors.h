@@ -1,6 +1,6 @@
-// DeepSpeed's monitors: the scalars of each step in TensorBoard's event files and in one CSV file per scalar.
+// DeepSpeed's monitors: write the scalars of each step to TensorBoard's event files and to one CSV file per scalar.
 //
-// The scalars have DeepSpeed's names (Train/Samples/train_loss, Train/Samples/lr) and count samples on their x axis.
+// The scalars have DeepSpeed's names (Train/Samples/train_loss, Train/Samples/lr). Their x axis counts samples.
 #pragma once
 
 #include <filesystem>
@@ -30,7 +30,7 @@ class ScalarMonitor : public TrainObserver {
 
 class TensorBoardMonitor final : public ScalarMonitor {
  public:
-  /// Writes event files to `folder`, a new one for each start of a run.
+  /// Writes an event file to `folder`. Each start of a run begins a new one.
   TensorBoardMonitor(std::filesystem::path folder, int64_t samples_per_step)
       : ScalarMonitor(samples_per_step), folder_(std::move(folder)) {}
   void on_start(const RunSummary& summary) override;
@@ -44,7 +44,7 @@ class TensorBoardMonitor final : public ScalarMonitor {
 
 class CsvMonitor final : public ScalarMonitor {
  public:
-  /// Writes folder/Train_Samples_train_loss.csv and so on; a resumed run keeps the rows of the steps before it.
+  /// Writes FOLDER/Train_Samples_train_loss.csv and so on. A resumed run keeps the rows of the steps before it.
   CsvMonitor(std::filesystem::path folder, int64_t samples_per_step)
       : ScalarMonitor(samples_per_step), folder_(std::move(folder)), samples_per_step_(samples_per_step) {}
   void on_start(const RunSummary& summary) override { kept_samples_ = summary.first_step * samples_per_step_; }

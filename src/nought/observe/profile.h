@@ -1,4 +1,4 @@
-// The profile of a step as a person reads it: what the step was, its passes, operations and modules.
+// Formats the profile of a step for people: its layout, passes, operations and modules.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace nought {
 
-/// Tables of 115 columns. Operations beyond the sixteen longest share a row.
+/// Tables, 115 characters wide. Operations beyond the sixteen longest share a row.
 std::string to_text(const StepProfile& profile);
 
-/// Writes the profile to its file, where it has one.
+/// Writes the profile to its output_file, if it has one.
 class ProfileWriter final : public TrainObserver {
  public:
-  /// IoError.
+  /// Throws IoError.
   void on_step(const StepReport& report) override;
 };
 

@@ -41,7 +41,7 @@ std::string profile_lines(const StepProfile& profile) {
 }
 
 /// "comm    all_gather 1.50 MiB in 0.131 ms, 11.2 GiB/s"
-std::string collective_line(const Span& collective) {
+std::string collective_line(const TraceEvent& collective) {
   const auto rate = static_cast<int64_t>(static_cast<double>(collective.bytes) / std::max(collective.seconds(), 1e-9));
   return fmt::format("comm    {} {} in {:.3f} ms, {}/s", collective.name, format_bytes(collective.bytes),
                      1e3 * collective.seconds(), format_bytes(rate));
@@ -68,7 +68,7 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
 }
 
 void ProgressPrinter::on_step(const StepReport& report) {
-  for (const Span& collective : report.collectives) line_.print(collective_line(collective));
+  for (const TraceEvent& collective : report.collectives) line_.print(collective_line(collective));
   trained_seconds_ += report.seconds;
   recent_seconds_.push_back(report.seconds);
   if (recent_seconds_.size() > kRecentSteps) recent_seconds_.pop_front();

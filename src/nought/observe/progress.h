@@ -1,6 +1,7 @@
-// What a person sees of a run: a header, a progress line, checkpoints, and the memory of every rank at the end.
+// ProgressPrinter: prints what a user sees of a run: a header, a progress line, checkpoints, and at the end the memory
+// of every rank.
 //
-// On a terminal the progress line is rewritten in place at every step; in a file or a pipe there is one line per
+// On a terminal the progress line is rewritten in place at every step. In a file or a pipe there is one line per
 // logging_steps.
 #pragma once
 
@@ -18,7 +19,7 @@ std::string describe(const Evaluation& evaluation);
 
 class ProgressPrinter final : public TrainObserver {
  public:
-  /// predicted: what every rank should hold, shown beside what it held.
+  /// predicted: the memory predicted for every rank. It is shown beside what was measured.
   ProgressPrinter(std::FILE* out, bool live, int64_t logging_steps, const RankMemory& predicted)
       : line_(out, live), logging_steps_(logging_steps), predicted_(predicted) {}
   void on_start(const RunSummary& summary) override;
@@ -33,7 +34,7 @@ class ProgressPrinter final : public TrainObserver {
   int64_t logging_steps_;
   RankMemory predicted_;
   int64_t max_steps_ = 0, first_step_ = 0;
-  std::deque<double> recent_seconds_;  // of the last steps: the ETA follows the machine
+  std::deque<double> recent_seconds_;  // how long the last steps took: the remaining time is estimated from them
   double trained_seconds_ = 0, peak_flops_ = 0;
 };
 

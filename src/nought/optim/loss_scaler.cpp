@@ -22,7 +22,7 @@ void LossScaler::update(bool overflow) {
       halve();
     }
   } else if (dynamic_) {
-    const bool calm = (state_.steps - state_.last_overflow) % options_.window == 0;
+    const bool calm = (state_.steps - state_.last_overflow) % options_.scale_window == 0;
     if (options_.consecutive_hysteresis || calm) state_.hysteresis = options_.hysteresis;
     if (calm) state_.scale *= 2;
   }

@@ -1,8 +1,8 @@
 // LossScaler: the factor that keeps fp16 gradients above the smallest number, by DeepSpeed's rules.
 //
 // The loss is multiplied by the scale, so gradients are; the update divides it out. When a gradient overflows the
-// update is skipped and a dynamic scale is halved; after `window` updates without an overflow it is doubled (arXiv
-// 1710.03740).
+// update is skipped and a dynamic scale is halved; after `scale_window` updates without an overflow it is doubled
+// (arXiv 1710.03740).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace nought {
 struct LossScaleOptions {
   double static_scale = 0;  // 0: dynamic
   int initial_power = 16;   // the first dynamic scale is 2 to this power
-  int64_t window = 1000;
+  int64_t scale_window = 1000;
   int64_t hysteresis = 2;               // overflows until the scale is halved
   bool consecutive_hysteresis = false;  // only overflows in a row count
   double min_scale = 1;

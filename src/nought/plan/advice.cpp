@@ -22,7 +22,7 @@ struct Candidate {
   Layout layout;
 
   int cost() const {
-    return stages + (layout.stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings +
+    return stages + (layout.zero_stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings +
            (recompute == 0                                  ? 0
             : layout.recompute.mode == Recompute::selective ? 1
             : layout.recompute.pool == Pool::device         ? 4
@@ -50,12 +50,12 @@ std::vector<RecomputeOptions> recompute_steps(const RecomputeOptions& from) {
 
 std::vector<Candidate> candidates(const Layout& layout) {
   std::vector<Candidate> all;
-  const int last_stage = layout.ranks > 1 ? 3 : layout.stage;
+  const int last_stage = layout.ranks > 1 ? 3 : layout.zero_stage;
   const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
-  for (int stage = layout.stage; stage <= last_stage; ++stage)
+  for (int stage = layout.zero_stage; stage <= last_stage; ++stage)
     for (size_t recompute = 0; recompute < steps.size(); ++recompute)
       for (int halvings = 0; halvings == 0 || layout.micro_batch % (int64_t{1} << halvings) == 0; ++halvings) {
-        Candidate each{stage - layout.stage, halvings, static_cast<int>(recompute), layout.at_stage(stage)};
+        Candidate each{stage - layout.zero_stage, halvings, static_cast<int>(recompute), layout.at_zero_stage(stage)};
         each.layout.recompute = steps[recompute];
         each.layout.micro_batch >>= halvings;
         each.layout.accumulation <<= halvings;
@@ -68,7 +68,7 @@ std::vector<Candidate> candidates(const Layout& layout) {
 std::string describe(const Candidate& candidate) {
   std::vector<std::string> parts;
   const Layout& layout = candidate.layout;
-  if (candidate.stages > 0) parts.push_back(fmt::format("zero_optimization.stage {}", layout.stage));
+  if (candidate.stages > 0) parts.push_back(fmt::format("zero_optimization.stage {}", layout.zero_stage));
   if (candidate.recompute > 0) parts.push_back(fmt::format("training.recompute {}", name_of(layout.recompute.mode)));
   if (candidate.recompute > 0 && layout.recompute.pool == Pool::host)
     parts.push_back("activation_checkpointing.cpu_checkpointing true");

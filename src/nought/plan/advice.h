@@ -1,4 +1,4 @@
-// What to change so that a run fits its memory, from the change that costs least to the one that costs most.
+// Advice: changes that make a run fit its memory, the cheapest first.
 #pragma once
 
 #include <string>
@@ -10,16 +10,17 @@ namespace nought {
 
 struct Advice {
   std::string change;     // "zero_optimization.stage 2 and training.recompute full"
-  Prediction prediction;  // with the change made
+  Prediction prediction;  // the prediction after the change
 };
 
-/// At most three changes (stage, recompute, micro-batch against accumulation) that keep the batch of a step and bring
-/// the peak to `device_memory`; none of them contains another. Empty if none is enough.
+/// At most three changes that bring the peak to `device_memory` bytes and keep the number of sequences per step. A
+/// change raises the ZeRO stage, recomputes more, or trades micro-batch for accumulation, or several of these. No
+/// change contains another. Empty if no change is enough.
 std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory);
 
-/// What a person reads who ran out of memory: the refusal, and the changes that fit or what would be needed at least.
+/// The message to a user who ran out of memory: the refusal, then the changes that fit, or the least that is needed.
 std::string explain_refusal(const MemoryLimitError& refusal, const RunPlan& plan);
-/// The second half of it: one line per change.
+/// The second part of that message: one line per change.
 std::string describe_changes(const ModelConfig& config, const Layout& layout, int64_t device_memory);
 
 }  // namespace nought

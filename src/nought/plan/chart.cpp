@@ -95,7 +95,7 @@ class Chart {
       svg += rectangle(middle - width / 2, y, width, height, kColours[c]);
     }
     return svg + text_at(middle, y - 6, "middle", 12, format_bytes(prediction.memory.peak_total)) +
-           text_at(middle, kBottom + 20, "middle", 13, fmt::format("stage {}", prediction.layout.stage));
+           text_at(middle, kBottom + 20, "middle", 13, fmt::format("stage {}", prediction.layout.zero_stage));
   }
 
   std::string budget() const {

@@ -1,4 +1,4 @@
-// An SVG bar chart of predicted memory: one bar per stage, stacked by category, as high as the peak.
+// Draws predicted memory as an SVG bar chart: one bar per ZeRO stage, stacked by category, as high as the peak.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace nought {
 
-/// A whole SVG document; it needs no font but the reader's sans-serif and no other file.
+/// A complete SVG document. It uses the viewer's sans-serif font and refers to no other file.
 std::string to_svg(const PlanReport& report);
 
 }  // namespace nought

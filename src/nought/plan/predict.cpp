@@ -10,14 +10,14 @@
 namespace nought {
 
 std::string Layout::str() const {
-  std::string text = fmt::format("stage {}, micro-batch {}", stage, micro_batch);
+  std::string text = fmt::format("stage {}, micro-batch {}", zero_stage, micro_batch);
   if (accumulation > 1) text += fmt::format(" x {} accumulated", accumulation);
   return recompute.mode == Recompute::none ? text : fmt::format("{}, with {}", text, recompute.str());
 }
 
 Layout layout_of(const RunPlan& plan) {
   return {.ranks = plan.world_size,
-          .stage = plan.zero_stage,
+          .zero_stage = plan.zero_stage,
           .micro_batch = plan.micro_batch,
           .seq_length = plan.data.seq_length,
           .accumulation = plan.accumulation,
@@ -78,7 +78,7 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   Decoder decoder(config, layout.recompute, layout.fp8);
   apply(layout.freezing, decoder);
   ShardedModel::Options options = layout.sharding;
-  options.policy = Policy::stage(layout.stage);
+  options.policy = Policy::stage(layout.zero_stage);
   ShardedModel model(context, *ranks, decoder, options);
   Engine engine(model);
 
@@ -120,7 +120,7 @@ std::vector<Prediction> predict_recompute(const ModelConfig& config, const Layou
 
 std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout) {
   std::vector<Prediction> predictions;
-  for (int stage = 0; stage <= 3; ++stage) predictions.push_back(predict(config, layout.at_stage(stage)));
+  for (int stage = 0; stage <= 3; ++stage) predictions.push_back(predict(config, layout.at_zero_stage(stage)));
   return predictions;
 }
 

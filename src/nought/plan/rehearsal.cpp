@@ -1,7 +1,7 @@
 #include "nought/plan/rehearsal.h"
 
+#include "nought/comm/buffer_sizes.h"
 #include "nought/comm/stream_communicator.h"
-#include "nought/comm/window_sizes.h"
 
 namespace nought {
 
@@ -29,7 +29,8 @@ class CountingKernels final : public Kernels {
 class SilentTransport final : public Transport {
  public:
   SilentTransport(const Context& context, int rank, int size, Wire wire) : context_(context), rank_(rank), size_(size) {
-    if (wire == Wire::mpi) windows_ = context.empty({windows_bytes(size)}, DType::u8, Category::communication);
+    if (wire == Wire::mpi)
+      shared_windows_ = context.empty({all_shared_windows_bytes(size)}, DType::u8, Category::communication);
   }
 
   int rank() const override { return rank_; }
@@ -57,7 +58,7 @@ class SilentTransport final : public Transport {
  private:
   Context context_;
   int rank_, size_;
-  Tensor windows_;
+  Tensor shared_windows_;
 };
 
 }  // namespace

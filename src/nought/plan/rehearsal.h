@@ -1,5 +1,5 @@
-// What a rehearsal computes and talks with: kernels that compute nothing and ranks that are not there, so that the very
-// code of a training step runs for its ledger and its counters alone.
+// The kernels and the communicator of a rehearsal. The kernels compute nothing and the other ranks do not exist. So the
+// code of a training step can run for its ledger and its counters alone.
 #pragma once
 
 #include "nought/comm/communicator.h"
@@ -8,13 +8,16 @@
 
 namespace nought {
 
-/// Leaves every tensor as it is, but for what the host reads back: an operation whose results it reads has a rehearse()
-/// (kernels/operation.h). `work`, which is added to, outlives the kernels.
+/// Kernels that add up the work of each operation in `work` and leave tensors as they are. An operation whose result
+/// host code reads does write it, by its rehearse() (kernels/operation.h). `work` must outlive them.
 std::unique_ptr<Kernels> make_counting_kernels(Work& work);
 
-/// Rank `rank` of `size` ranks whose messages go nowhere: traffic is counted, and what the MPI communicator shares
-/// between the ranks of one host is allocated (nothing for ranks that are threads of one process).
-enum class Wire : uint8_t { mpi, threads };
+/// What the ranks of a rehearsed run would be.
+enum class Wire : uint8_t {
+  mpi,     // processes: the memory that the MPI backend shares between ranks of one host is allocated
+  threads  // threads of one process, whose collectives need no memory
+};
+/// The communicator of rank `rank` of `size`. It counts traffic, and its messages go nowhere.
 std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire);
 
 }  // namespace nought

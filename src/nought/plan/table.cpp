@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/models/flops.h"
 
@@ -74,7 +75,7 @@ std::string header(const PlanReport& report) {
 /// What recomputation does to the peak, at one stage.
 std::string recompute_rows(const std::vector<Prediction>& modes) {
   const auto activations = static_cast<size_t>(Category::activations);
-  return fmt::format("\npeak bytes per rank by recompute, at stage {}\n", modes.front().layout.stage) +
+  return fmt::format("\npeak bytes per rank by recompute, at stage {}\n", modes.front().layout.zero_stage) +
          row("", modes, [](const Prediction& each) { return name_of(each.layout.recompute.mode); }) +
          row("  activations", modes,
              [&](const Prediction& each) { return format_bytes(each.memory.peak[activations]); }) +
@@ -111,7 +112,7 @@ std::string trained_text(int64_t parameters, int64_t frozen) {
 std::string to_text(const PlanReport& report) {
   const std::vector<Prediction>& all = report.predictions;
   std::vector<MemoryColumn> peaks;
-  for (const Prediction& each : all) peaks.push_back({fmt::format("stage {}", each.layout.stage), each.memory});
+  for (const Prediction& each : all) peaks.push_back({fmt::format("stage {}", each.layout.zero_stage), each.memory});
   std::string text = header(report) + "peak bytes per rank\n" + memory_table(peaks);
   if (report.device_memory > 0)
     text += row(fmt::format("  of {}", format_bytes(report.device_memory)), all, [&](const Prediction& each) {
@@ -135,15 +136,15 @@ std::string to_text(const PlanReport& report) {
 
 namespace {
 
-nlohmann::ordered_json by_category(const std::array<int64_t, kNumCategories>& bytes, int64_t total) {
-  nlohmann::ordered_json json;
+OrderedJson by_category(const std::array<int64_t, kNumCategories>& bytes, int64_t total) {
+  OrderedJson json;
   for (size_t c = 0; c < kNumCategories; ++c) json[std::string(name_of(static_cast<Category>(c)))] = bytes[c];
   json["total"] = total;
   return json;
 }
 
-nlohmann::ordered_json to_json(const Traffic& traffic) {
-  nlohmann::ordered_json json;
+OrderedJson to_json(const Traffic& traffic) {
+  OrderedJson json;
   for (size_t c = 0; c < kNumCollectives; ++c) {
     const Traffic::Count& count = traffic.counts[c];
     if (count.calls == 0) continue;
@@ -156,26 +157,26 @@ nlohmann::ordered_json to_json(const Traffic& traffic) {
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const PlanReport& report) {
+OrderedJson to_json(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
-  nlohmann::ordered_json json{
-      {"family", report.config.family},
-      {"parameters", report.predictions.front().parameters},
-      {"trained_parameters", report.predictions.front().parameters - report.predictions.front().frozen},
-      {"dtype", name_of(layout.sharding.dtype)},
-      {"ranks", layout.ranks},
-      {"micro_batch", layout.micro_batch},
-      {"accumulation", layout.accumulation},
-      {"seq_length", layout.seq_length},
-      {"recompute", name_of(layout.recompute.mode)},
-      {"tokens_per_step", layout.tokens_per_step()},
-      {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
-      {"device_memory", report.device_memory},
-      {"peak_flops", report.peak_flops},
-      {"stages", nlohmann::ordered_json::array()}};
+  OrderedJson json{{"format", kPlanReportFormat.str()},
+                   {"family", report.config.family},
+                   {"parameters", report.predictions.front().parameters},
+                   {"trained_parameters", report.predictions.front().parameters - report.predictions.front().frozen},
+                   {"dtype", name_of(layout.sharding.dtype)},
+                   {"ranks", layout.ranks},
+                   {"micro_batch", layout.micro_batch},
+                   {"accumulation", layout.accumulation},
+                   {"seq_length", layout.seq_length},
+                   {"recompute", name_of(layout.recompute.mode)},
+                   {"tokens_per_step", layout.tokens_per_step()},
+                   {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
+                   {"device_memory", report.device_memory},
+                   {"peak_flops", report.peak_flops},
+                   {"stages", OrderedJson::array()}};
   for (const Prediction& each : report.predictions)
-    json["stages"].push_back({{"stage", each.layout.stage},
+    json["stages"].push_back({{"stage", each.layout.zero_stage},
                               {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                               {"at_peak", by_category(each.memory.at_peak, each.memory.peak_total)},
                               {"host_peak", each.memory.host_peak},
@@ -184,7 +185,7 @@ nlohmann::ordered_json to_json(const PlanReport& report) {
                               {"executed_flops_per_step", each.executed_flops}});
   for (const Prediction& each : report.recompute)
     json["recompute_modes"].push_back({{"recompute", name_of(each.layout.recompute.mode)},
-                                       {"stage", each.layout.stage},
+                                       {"stage", each.layout.zero_stage},
                                        {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                                        {"executed_flops_per_step", each.executed_flops}});
   return json;

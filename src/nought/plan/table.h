@@ -1,11 +1,11 @@
-// Predictions and measurements as tables for people, and predictions as JSON for programs.
+// Formats predictions and measurements as tables for people, and predictions as JSON for programs.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
+#include "nought/io/file_format.h"
 #include "nought/plan/predict.h"
 
 namespace nought {
@@ -18,23 +18,25 @@ struct MemoryColumn {
   std::string title;
   RankMemory memory;
 };
-/// The peaks by category, one column each; the bottom line is the largest sum at one moment.
+/// The peaks by category, with a column for each rank. The bottom line is the largest sum at one moment.
 std::string memory_table(const std::vector<MemoryColumn>& columns);
-/// The same for the end of a run: what was predicted for every rank, then what each rank measured.
+/// The table for the end of a run: a column with the prediction, which holds for every rank, then each rank's
+/// measurement.
 std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured);
 
-/// A model and what is predicted of its run, at one stage or side by side at several.
+/// A model and the predictions of its run.
 struct PlanReport {
   ModelConfig config;
-  std::vector<Prediction> predictions = {};  // of layouts that differ in the stage alone; at least one
-  std::vector<Prediction> recompute = {};    // of layouts that differ in what is recomputed alone; may be empty
-  int64_t device_memory = 0;                 // the budget of a rank; 0 = none
-  double peak_flops = 0;                     // per second and rank (kernels/limits.h); 0 = no times are shown
-  std::string peak_name = {};                // "fp32 FMA on AVX-512"
+  std::vector<Prediction> predictions = {};  // at least one; their layouts differ only in the ZeRO stage
+  std::vector<Prediction> recompute = {};    // may be empty; their layouts differ only in what is recomputed
+  int64_t device_memory = 0;                 // the budget of a rank in bytes; 0 = none
+  double peak_flops = 0;                     // FLOP/s of a rank (kernels/limits.h); 0 = no times are shown
+  std::string peak_name = {};                // what the peak is: "fp32 FMA on AVX-512"
 };
-/// Memory between steps and at its peak, traffic of a step by collective, operations per token and per step, and the
-/// time that a step's operations take at the peak.
+/// Tables of memory between steps and at its peak, of a step's traffic by collective, of FLOPs per token and per step,
+/// and of the time that a step's FLOPs take at the peak.
 std::string to_text(const PlanReport& report);
-nlohmann::ordered_json to_json(const PlanReport& report);
+inline constexpr FileFormat kPlanReportFormat{"nought-plan", 1};
+OrderedJson to_json(const PlanReport& report);
 
 }  // namespace nought

@@ -1,8 +1,8 @@
-// Where the blocks of a training step go when the step before has shown which of them live together.
+// StepArena: gives the memory blocks of a training step fixed places in one large block, the arena.
 //
-// A step asks for the same blocks in the same order every time. So their places in one large block can be chosen before
-// they are asked for: no search, no free lists, and no gaps that fit nothing ("memory defragmentation" of arXiv
-// 1910.02054, section 6.3).
+// Every step asks for the same blocks in the same order. So their places can be chosen before they are asked for. Then
+// no request searches a free list, and no gaps are left that fit nothing ("memory defragmentation" of arXiv 1910.02054,
+// section 6.3).
 #pragma once
 
 #include <cstdint>
@@ -15,38 +15,38 @@
 
 namespace nought {
 
-/// The blocks of one rank's steps: the second step is watched, and later ones get their blocks from the arena. What
-/// another thread asks for, what is small, and what a step does not do as the watched one did, is refused and comes
-/// from elsewhere. Not thread safe.
+/// The blocks of one rank's steps. The second step is watched; later steps get their blocks from the arena. Three kinds
+/// of requests have no place in it: those of other threads, those below kLeastBytes, and those that differ from the
+/// watched step's. Not thread safe.
 class StepArena {
  public:
   static constexpr int64_t kLeastBytes = 65536;
 
-  /// What identifies a block of a step until it is given back.
+  /// Identifies a block of a step until it is given back.
   struct Ticket {
-    int64_t index = -1;  // in the order of the step's requests; -1 = none of its business
+    int64_t index = -1;  // in the order of the step's requests; -1 = the arena does not follow this block
     int64_t step = 0;
-    bool placed = false;  // in the arena
+    bool placed = false;  // true: the block lies in the arena
   };
   struct Place {
-    std::byte* data = nullptr;  // nullptr: get it elsewhere
+    std::byte* data = nullptr;  // nullptr: the arena has no place, the caller allocates the block elsewhere
     Ticket ticket;
   };
-  /// A request of a multiple of 64 bytes.
+  /// Asks for a block. `bytes` is a multiple of 64.
   Place take(int64_t bytes);
   void give_back(const std::byte* data, const Ticket& ticket);
 
   void begin_step();
-  /// The size of the arena that the steps to come want, if it is another one than they have.
+  /// The packing of an arena for the steps to come, if the current one does not fit the step that ends.
   std::optional<Packing> end_step();
-  /// From now on blocks lie in `data`, of packing.bytes bytes, as the last end_step() said.
+  /// Puts the arena at `data`, which has packing.bytes bytes. `packing` is what end_step() returned.
   void move_to(std::byte* data, Packing packing);
 
-  /// The sizes of the blocks that a step asks for and leaves behind: they have no place in the arena.
+  /// The sizes of the blocks that a step asks for and that outlive it. They have no place in the arena.
   std::vector<int64_t> outlasting() const;
-  /// Bytes of the arena beyond the most that is alive in it at once.
+  /// How many bytes the arena is larger than the most that is in use in it at once.
   int64_t fragmentation() const { return packing_.bytes - packing_.alive; }
-  /// True if a block is in use.
+  /// True if a block of the arena is in use.
   bool in_use() const { return !used_.empty(); }
 
  private:
@@ -58,10 +58,10 @@ class StepArena {
   int64_t step_ = 0, clock_ = 0;
   bool in_step_ = false, as_planned_ = true;
   std::vector<Lifetime> seen_;     // the requests of this step
-  std::vector<Lifetime> planned_;  // those that packing_ is of; what outlives the step has no place
+  std::vector<Lifetime> planned_;  // the requests that packing_ was made for
   Packing packing_;
   std::byte* data_ = nullptr;
-  std::map<int64_t, int64_t> used_;  // offset -> end, of the blocks in use
+  std::map<int64_t, int64_t> used_;  // offset -> end of each block in use
   int plans_ = 0;
 };
 

@@ -51,6 +51,8 @@ constexpr std::string_view name_of(DType dtype) {
 }
 
 constexpr bool is_float(DType dtype) { return dtype <= DType::f16; }
+/// The dtype that sums over values of a float dtype run in, and that statistics of rows are kept in.
+constexpr DType statistics_dtype(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
 /// bfloat16: the upper half of an fp32.
 struct bf16_t {

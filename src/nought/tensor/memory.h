@@ -1,7 +1,8 @@
-// Accounted memory: every Buffer is born with a category and a pool, and one ledger per rank keeps what is alive.
+// Accounted memory: every Buffer has a category and a pool from its birth, and one ledger per rank counts what is
+// alive.
 //
-// Design goals: no byte of tensor data outside the ledger; freed blocks are kept and reused, and those of a training
-// step lie in an arena (arena.h), so that a steady step asks the system for nothing and leaves no gaps; a refused
+// Design goals: every byte of tensor data is in the ledger. Freed blocks are kept and reused, and those of a training
+// step lie in an arena (arena.h), so that a steady step asks the system for nothing and leaves no gaps. A refused
 // allocation explains itself.
 #pragma once
 
@@ -22,11 +23,20 @@
 
 namespace nought {
 
-enum class Category : uint8_t { parameters, gradients, optimizer, activations, communication, workspace, kv_cache };
+/// What a buffer is for.
+enum class Category : uint8_t {
+  parameters,     // weights that are computed with: whole, sharded or gathered
+  gradients,      // gradients of parameters
+  optimizer,      // master weights and the optimizer's states
+  activations,    // values and gradients of the forward and the backward pass
+  communication,  // buffers of collectives
+  workspace,      // room that an operation needs while it runs
+  kv_cache        // keys and values of generation
+};
 inline constexpr int kNumCategories = 7;
 std::string_view name_of(Category category);
 
-/// Bytes alive now and at most, by category. Thread safe.
+/// Counts the bytes that are alive, now and at their peak, by category and pool. Thread safe.
 class MemoryLedger {
  public:
   void add(Category category, Pool pool, int64_t bytes);
@@ -36,8 +46,9 @@ class MemoryLedger {
   /// The largest value that this category alone reached.
   int64_t peak(Category category, Pool pool = Pool::device) const;
   int64_t current_total(Pool pool = Pool::device) const;
-  /// The largest sum over all categories, and what each category held at that moment.
+  /// The largest sum over all categories.
   int64_t peak_total(Pool pool = Pool::device) const;
+  /// What this category held when that sum was reached.
   int64_t at_peak(Category category, Pool pool = Pool::device) const;
   /// Forgets the peaks: they restart from what is alive now.
   void reset_peaks();
@@ -65,10 +76,10 @@ class MemoryLimitError : public DeviceError {
 
 class Memory;
 
-/// A block of bytes, 64-byte aligned, owned until the last reference goes; then it returns to its Memory.
+/// A 64-byte aligned block of memory. It returns to its Memory when the last reference to it goes.
 class Buffer {
  public:
-  /// Of a block that the Memory allocated, or, with an `owner`, of one that it adopted.
+  /// Memory makes Buffers. With an `owner`, the block is one that the Memory adopted.
   Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t size_class, Category category, Pool pool,
          std::shared_ptr<void> owner = nullptr);
   ~Buffer();
@@ -79,7 +90,7 @@ class Buffer {
   int64_t bytes() const { return bytes_; }
   Category category() const { return category_; }
   Pool pool() const { return pool_; }
-  /// True if nothing worth keeping is in it: see Memory::create_virtual().
+  /// True if it is address space without contents: see Memory::create_virtual().
   bool is_virtual() const;
 
  private:
@@ -90,7 +101,7 @@ class Buffer {
   size_t size_class_;
   Category category_;
   Pool pool_;
-  std::shared_ptr<void> owner_;  // of an adopted block
+  std::shared_ptr<void> owner_;  // null unless the block was adopted
   StepArena::Ticket ticket_;
 };
 
@@ -98,33 +109,34 @@ class Buffer {
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
   static std::shared_ptr<Memory> create() { return std::shared_ptr<Memory>(new Memory(false)); }
-  /// Hands out address space that costs nothing until it is touched, so that a program can be run for its ledger alone:
-  /// kernels that compute nothing, zero() and copy() leave it alone, a few values may be written and read as usual.
+  /// A Memory whose buffers are address space, which costs nothing until it is touched. A program can be run on it for
+  /// its ledger alone: with kernels that compute nothing, and with zero() and copy(), which do nothing on such buffers.
+  /// Single values may be written and read as usual.
   static std::shared_ptr<Memory> create_virtual() { return std::shared_ptr<Memory>(new Memory(true)); }
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// A block of at least `bytes` bytes (counted rounded up to 64), contents undefined. DeviceError when refused.
+  /// A block of `bytes` bytes, rounded up to a multiple of 64, with undefined contents. DeviceError if it is refused.
   std::shared_ptr<Buffer> allocate(int64_t bytes, Category category, Pool pool = Pool::device);
-  /// The same, all zero. What comes fresh from the system is so already and is not touched: its pages cost time when
-  /// they are first used, by the threads that use them.
+  /// The same, all zero. A block that comes fresh from the system is zero already and is not touched here, so that the
+  /// threads that use its pages are the ones that first touch them.
   std::shared_ptr<Buffer> allocate_zeroed(int64_t bytes, Category category, Pool pool = Pool::device);
 
-  /// A block that somebody else made, such as one that processes share: it is counted as if it were allocated, and
-  /// `owner`, whose get() is its address, goes with the last reference. DeviceError when refused.
+  /// A block that was made elsewhere, such as one that processes share. It is counted as if it were allocated here.
+  /// owner.get() is its address; the owner is released with the last reference. DeviceError if it is refused.
   std::shared_ptr<Buffer> adopt(std::shared_ptr<void> owner, int64_t bytes, Category category,
                                 Pool pool = Pool::device);
 
   MemoryLedger& ledger() { return ledger_; }
   const MemoryLedger& ledger() const { return ledger_; }
   bool is_virtual() const { return virtual_; }
-  /// Refuses, with MemoryLimitError, what would bring the device pool above `bytes`; 0 = no limit.
+  /// Sets the budget of the device pool in bytes; 0 = no limit. An allocation beyond it throws MemoryLimitError.
   void set_limit(int64_t bytes);
-  /// How often the system was asked for memory: constant in a steady state.
+  /// How often the system was asked for memory. Steps in a steady state do not raise it.
   int64_t system_allocations() const;
 
-  /// Brackets the work of a training step, which the calling thread does: see StepArena.
+  /// Brackets the work of one training step on the calling thread: see StepArena.
   class Step {
    public:
     explicit Step(Memory& memory);
@@ -135,7 +147,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
    private:
     Memory& memory_;
   };
-  /// Bytes that the step's arena takes beyond the most that was alive in it at once; 0 before there is one.
+  /// How many bytes the step's arena is larger than the most that is in use in it at once; 0 before there is an arena.
   int64_t fragmentation() const;
 
  private:
@@ -150,10 +162,10 @@ class Memory : public std::enable_shared_from_this<Memory> {
     bool zeroed = false;  // fresh from the system, which clears what it gives
   };
   Block take_block(size_t size_class, Pool pool);
-  std::pair<std::shared_ptr<Buffer>, bool> take(int64_t bytes, Category category,
-                                                Pool pool);  // and whether it is zeroed
+  /// A buffer, and whether it is known to be zero.
+  std::pair<std::shared_ptr<Buffer>, bool> take(int64_t bytes, Category category, Pool pool);
   void end_step();
-  /// Gives the unused blocks back to the system that steps get from the arena from now on.
+  /// Gives free blocks back to the system whose successors will lie in the arena.
   void drop_replaced_blocks();
   [[noreturn]] void refuse(int64_t bytes, Category category) const;
   /// "4 x 512.0 MiB activations, ...": the buffers that take most together.

@@ -52,13 +52,14 @@ Packing place(std::span<const Lifetime> blocks, std::span<const size_t> order) {
   return packing;
 }
 
-/// Comparisons of two blocks that one search for a better order may take, a quarter of a second, and orders it tries.
+/// Limits of one search for a better order: comparisons of two blocks, which take a quarter of a second, and orders.
 constexpr int64_t kSearch = 200'000'000, kMostOrders = 20'000;
-/// Of the most that is alive: how much worse a packing may be, about, and still be accepted at first.
+/// How much worse a packing may be, about, and still be accepted at first: a fraction of the most that is alive.
 constexpr double kWarmth = 0.002;
 
-/// Simulated annealing, the same on every run: moves a block, more often than not one that ends above the most that is
-/// alive, to another turn, and accepts a packing that is not better by chance, ever less so. Keeps the best it meets.
+/// Simulated annealing, the same on every run. Each try moves one block to another place in the order; usually it is a
+/// block that ends above the most that is alive. A packing that is not better is accepted by chance, less often with
+/// each try. The best packing is kept.
 void improve(std::span<const Lifetime> blocks, int64_t alive, std::vector<size_t> order, uint64_t seed, Packing& best) {
   const auto count = static_cast<int64_t>(blocks.size());
   const int64_t orders = std::min(kMostOrders, kSearch / (count * count + 1));

@@ -1,4 +1,4 @@
-// Packing: places in one block for blocks whose lifetimes are known, with no gap between what lives together.
+// pack(): gives blocks whose lifetimes are known their offsets in one arena, with little or no room lost between them.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,21 @@
 
 namespace nought {
 
-/// A block that is alive from event `begin` to before event `end`.
+/// The size of a block and when it is in use: from moment `begin` to before moment `end`, on a clock of requests.
 struct Lifetime {
   int64_t bytes = 0;
   int64_t begin = 0, end = 0;
 };
 
 struct Packing {
-  std::vector<int64_t> offsets;  // of each block
-  int64_t bytes = 0;             // that the arena needs
-  int64_t alive = 0;             // the most bytes that are alive at once: no packing needs less
+  std::vector<int64_t> offsets;  // the place of each block
+  int64_t bytes = 0;             // the size of the arena
+  int64_t alive = 0;             // the most bytes in use at once: no packing needs less
 };
 
-/// Places blocks so that none that are alive together overlap. Offsets are multiples of 64 if sizes are. Takes the best
-/// of many orders, each of which puts a block into the lowest gap that holds it: finding the least is NP-hard.
+/// Places the blocks so that no two that are in use together overlap. Offsets are multiples of 64 if the sizes are. The
+/// smallest arena is NP-hard to find. So pack() tries many orders, puts each block into the lowest gap that holds it,
+/// and takes the best result.
 Packing pack(std::span<const Lifetime> blocks);
 
 }  // namespace nought

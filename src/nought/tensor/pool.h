@@ -6,8 +6,12 @@
 
 namespace nought {
 
-/// Where bytes live: the compute device, the host beside it, or a file (NVMe). On a CPU device, device memory is RAM.
-enum class Pool : uint8_t { device, host, file };
+/// Where bytes live.
+enum class Pool : uint8_t {
+  device,  // memory of the compute device; RAM where the CPU is the device
+  host,    // RAM of the host, which holds what is moved away from the device
+  file     // a file, on NVMe
+};
 inline constexpr int kNumPools = 3;
 std::string_view name_of(Pool pool);
 

@@ -13,6 +13,7 @@ namespace nought {
 
 using Philox = std::array<uint32_t, 4>;
 
+/// Four random 32-bit words for a key and a 128-bit counter.
 constexpr Philox philox(uint64_t key, uint64_t counter_low, uint64_t counter_high = 0) {
   Philox c{static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
            static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
@@ -27,7 +28,7 @@ constexpr Philox philox(uint64_t key, uint64_t counter_low, uint64_t counter_hig
   return c;
 }
 
-/// A 64-bit FNV-1a hash, stable over machines and runs: turns a parameter's name into a key.
+/// A 64-bit FNV-1a hash, the same on every machine and in every run. It turns a parameter's name into a key.
 constexpr uint64_t stable_hash(std::string_view text, uint64_t seed = 0) {
   uint64_t hash = 0xCBF29CE484222325ull ^ (seed * 0x9E3779B97F4A7C15ull);
   for (char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001B3ull;

@@ -1,7 +1,7 @@
-// Streams run work in order; Events tell when it is done and carry its failure to whoever waits.
+// Streams run tasks in order. An Event tells when a task is done, and carries its failure to whoever waits.
 //
-// The compute stream of a CPU runs inline: when submit() returns, the work is done. Communication and I/O streams are
-// FIFO workers, one thread each. The closure of a submitted task keeps the tensors it captured alive until it ran.
+// The compute stream of a CPU runs inline: when submit() returns, the task is done. Communication and I/O streams are
+// FIFO workers with one thread each. A submitted task keeps the tensors that it captured alive until it has run.
 #pragma once
 
 #include <condition_variable>
@@ -36,7 +36,10 @@ class Event {
 
 class Stream {
  public:
-  enum class Kind { run_inline, worker };
+  enum class Kind {
+    run_inline,  // submit() runs the task on the calling thread
+    worker       // a thread of the stream runs the tasks
+  };
   explicit Stream(Kind kind = Kind::run_inline, std::string name = "compute");
   /// Runs what was submitted, then joins the worker.
   ~Stream();

@@ -1,4 +1,4 @@
-// Tensor: a contiguous, row-major array, as a value. Copies share the bytes; slices are views of the same Buffer.
+// Tensor: a contiguous, row-major array with value semantics. Copies share the bytes; slices are views of the Buffer.
 //
 // Non-goals: strides, broadcasting, arithmetic. Operations live in kernels/; a kernel that reads a part of each row is
 // given an offset and a stride in its argument struct.
@@ -22,6 +22,7 @@ class Tensor {
 
   /// A new tensor with undefined contents.
   static Tensor empty(Memory& memory, Shape shape, DType dtype, Category category, Pool pool = Pool::device);
+  /// A new tensor of zeros.
   static Tensor zeros(Memory& memory, Shape shape, DType dtype, Category category, Pool pool = Pool::device);
   /// A new tensor that holds a copy of `values`; the shape must have as many elements.
   template <class T>
@@ -41,7 +42,7 @@ class Tensor {
   int64_t numel() const { return shape_.numel(); }
   int64_t bytes() const { return numel() * size_of(dtype_); }
   DType dtype() const { return dtype_; }
-  /// All dimensions but the last, folded: a [B, T, H] tensor has B * T rows of H.
+  /// The product of all dimensions but the last: a [B, T, H] tensor has B * T rows of H elements.
   int64_t rows() const { return rank() == 0 || dim(-1) == 0 ? 1 : numel() / dim(-1); }
 
   std::byte* raw() const { return buffer_ ? buffer_->data() + byte_offset_ : nullptr; }
@@ -52,13 +53,14 @@ class Tensor {
       fail<ShapeError>("the tensor holds {}, not {}", name_of(dtype_), name_of(dtype_of_v<T>));
     return reinterpret_cast<T*>(raw());
   }
+  /// The elements as a std::span; ShapeError as in data().
   template <class T>
   std::span<T> span() const {
     return {data<T>(), static_cast<size_t>(numel())};
   }
   /// The only element of a one-element tensor of any dtype.
   double item() const;
-  /// All elements converted to T (through double for floats): for tests, reports and files.
+  /// All elements converted to T, for tests, reports and files.
   template <class T>
   std::vector<T> to_vector() const {
     std::vector<T> values(static_cast<size_t>(numel()));
@@ -92,8 +94,9 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-/// Copies the bytes of `from` to `to`; same dtype and number of elements. Ranges must not overlap.
+/// Copies the bytes of `from` to `to`, which has the same dtype and number of elements. Their bytes must not overlap.
 void copy(const Tensor& from, const Tensor& to);
+/// Sets all bytes to 0.
 void zero(const Tensor& tensor);
 
 }  // namespace nought

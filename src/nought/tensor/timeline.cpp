@@ -4,14 +4,14 @@
 
 namespace nought {
 
-std::vector<Span> Timeline::take() {
+std::vector<TraceEvent> Timeline::take() {
   std::lock_guard lock(mutex_);
-  return std::exchange(spans_, {});
+  return std::exchange(events_, {});
 }
 
-void Timeline::add(Span span) {
+void Timeline::add(TraceEvent event) {
   std::lock_guard lock(mutex_);
-  spans_.push_back(std::move(span));
+  events_.push_back(std::move(event));
 }
 
 }  // namespace nought

@@ -1,7 +1,7 @@
-// Timeline: what ran when on a rank, for the breakdown of a step and for traces of it.
+// Timeline: records what ran when on a rank, for the breakdown of a step and for traces.
 //
-// Design goals: whoever does something says so in one line (a TimedScope), and pays a branch while nobody records.
-// Non-goals: clocks of other ranks; who shows several ranks together brings their times in line.
+// Design goals: code records what it does in one line (a TimedScope), which costs one branch while nothing is recorded.
+// Non-goals: the clocks of other ranks. Whoever shows several ranks together aligns their times.
 #pragma once
 
 #include <atomic>
@@ -15,67 +15,68 @@
 
 namespace nought {
 
-enum class SpanKind : uint8_t {
-  phase,       // of a step: forward, backward, optimizer
-  unit,        // a Unit's pass: "block.3, backward"
-  part,        // of a Unit's pass: "attention"
-  operation,   // a kernel: "MatMul 4096 x 768 x 3072"
-  wait,        // of the computing thread, for the event of another stream
-  collective,  // on the communication stream
+enum class TraceEventKind : uint8_t {
+  phase,       // a phase of a step: "forward", "backward" or "optimizer"
+  unit,        // one pass of a Unit: "block.3, backward"
+  part,        // a named part of a Unit's pass: "attention"
+  operation,   // one run of a kernel: "MatMul 4096 x 768 x 3072"
+  wait,        // the computing thread waits for a task of another stream
+  collective,  // a collective on the communication stream
 };
 
-struct Span {
+/// Something that ran on this rank, and when it began and ended.
+struct TraceEvent {
   using Clock = std::chrono::steady_clock;
-  SpanKind kind = SpanKind::phase;
+  TraceEventKind kind = TraceEventKind::phase;
   std::string name;
   Clock::time_point begin, end;
-  int64_t bytes = 0;           // of a collective's whole tensor; that an operation moves at least
-  double flops = 0;            // of an operation
-  std::string arguments = {};  // of an operation: its tensors and parameters, in words
+  int64_t bytes = 0;  // a collective: the size of its whole tensor; an operation: the least that it moves; else 0
+  double flops = 0;   // an operation: its floating-point operations; else 0
+  std::string arguments = {};  // an operation: its tensors and parameters, in words; else empty
 
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 
-/// Thread safe.
+/// The events of one rank. Thread safe.
 class Timeline {
  public:
-  /// Records from now on.
+  /// Starts to record.
   void start() { recording_ = true; }
-  /// Records nothing that begins from now on.
+  /// Stops: what begins from now on is not recorded.
   void stop() { recording_ = false; }
-  /// What ended since the last call, in that order. What is under way is for the next one.
-  std::vector<Span> take();
+  /// Removes and returns the events that ended since the last call, in the order of their ends.
+  std::vector<TraceEvent> take();
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
-  void add(Span span);
+  void add(TraceEvent event);
 
  private:
   std::atomic<bool> recording_ = false;
   std::mutex mutex_;
-  std::vector<Span> spans_;
+  std::vector<TraceEvent> events_;
 };
 
-/// From its construction to its end, on a timeline that may be null. `name` outlives it.
+/// Records an event that lasts as long as this object. The timeline may be null. `name` must outlive the object.
 class TimedScope {
  public:
-  TimedScope(Timeline* timeline, SpanKind kind, std::string_view name, int64_t bytes = 0)
+  TimedScope(Timeline* timeline, TraceEventKind kind, std::string_view name, int64_t bytes = 0)
       : timeline_(timeline != nullptr && timeline->recording() ? timeline : nullptr),
         kind_(kind),
         name_(name),
         bytes_(bytes) {
-    if (timeline_) begin_ = Span::Clock::now();
+    if (timeline_) begin_ = TraceEvent::Clock::now();
   }
   ~TimedScope() {
-    if (timeline_) timeline_->add({kind_, std::string(name_), begin_, Span::Clock::now(), bytes_});
+    if (timeline_) timeline_->add({kind_, std::string(name_), begin_, TraceEvent::Clock::now(), bytes_});
   }
   TimedScope(const TimedScope&) = delete;
   TimedScope& operator=(const TimedScope&) = delete;
 
  private:
   Timeline* timeline_;
-  SpanKind kind_;
+  TraceEventKind kind_;
   std::string_view name_;
   int64_t bytes_;
-  Span::Clock::time_point begin_;
+  TraceEvent::Clock::time_point begin_;
 };
 
 }  // namespace nought

@@ -1,4 +1,4 @@
-// Where the time of a step went, from its timeline: phases, communication, and how much of it was hidden.
+// The breakdown of a step's time, from its trace events: phases, communication, and how much of that was hidden.
 #pragma once
 
 #include <span>
@@ -9,29 +9,30 @@
 
 namespace nought {
 
-/// Seconds of one rank. Phases are as long as the computing thread was in them, waiting included.
+/// Seconds of one rank. The time of a phase is that of the computing thread, waiting included.
 struct StepBreakdown {
   double forward = 0, backward = 0;
-  double optimizer = 0;      // the last reductions, the norm, the update
-  double communication = 0;  // that the communication stream was busy, waiting for other ranks included
-  double exposed = 0;        // of it, while the computing thread waited for it
+  double optimizer = 0;      // the last reductions, the norm and the update
+  double communication = 0;  // how long the communication stream was busy, waiting for other ranks included
+  double exposed = 0;        // how long the computing thread waited meanwhile
 
-  /// The part of the communication that went on behind computation; 1 without any.
+  /// The fraction of the communication that ran while the computing thread did not wait; 1 if there was none.
   double hidden() const { return communication > 0 ? 1 - exposed / communication : 1; }
 };
-StepBreakdown breakdown_of(std::span<const Span> spans);
+/// The breakdown of the step that the events belong to.
+StepBreakdown breakdown_of(std::span<const TraceEvent> events);
 
-/// The collectives among the spans. `only`: names, all if empty.
-std::vector<Span> collectives_of(std::span<const Span> spans, const std::vector<std::string>& only);
+/// The collectives among the events whose names are in `only`; all of them if that is empty.
+std::vector<TraceEvent> collectives_of(std::span<const TraceEvent> events, const std::vector<std::string>& only);
 
-/// All collectives of one name and size.
+/// The sum over all calls of one collective with one size.
 struct CollectiveTotal {
   std::string name;
-  int64_t bytes = 0;  // of the whole tensor
+  int64_t bytes = 0;  // the size of the whole tensor
   int64_t calls = 0;
   double seconds = 0;
 };
-/// Adds the collectives of a step, sorted by name and size.
-void add_collectives(std::span<const Span> collectives, std::vector<CollectiveTotal>& totals);
+/// Adds the collectives of a step to `totals`, which are sorted by name and size.
+void add_collectives(std::span<const TraceEvent> collectives, std::vector<CollectiveTotal>& totals);
 
 }  // namespace nought

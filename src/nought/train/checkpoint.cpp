@@ -6,7 +6,9 @@
 
 #include <xxhash.h>
 
+#include "nought/base/json.h"
 #include "nought/io/atomic_folder.h"
+#include "nought/io/file_format.h"
 #include "nought/io/files.h"
 #include "nought/io/safetensors_writer.h"
 
@@ -16,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kFormat = "nought-checkpoint-1";
+constexpr FileFormat kFormat{"nought-checkpoint", 1};
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kManifest = "manifest.json";
 /// A block is the unit of a checksum: 4 MiB of fp32.
@@ -49,7 +51,7 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
   for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
     const Tensor owned = model.residency().owned(at);
     const Interval mine = model.residency().partition(at).owned(model.mesh().group(Group::parameters).rank());
-    for (const Piece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
+    for (const ParameterPiece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
       const Tensor values = owned.flat(piece.in_segment.begin - mine.begin, piece.in_segment.end - mine.begin);
       pieces.push_back({&units[at.unit]->parameters()[piece.parameter], StateKind::master, piece.in_parameter,
                         values.dtype(), [values] { return values; }});
@@ -63,7 +65,7 @@ struct OwnedBlock {
   const OwnedPiece* piece;
   Interval in_piece;
 
-  /// Elements of the flattened parameter.
+  /// Its elements of the flattened parameter.
   Interval interval() const {
     const int64_t begin = piece->in_parameter.begin;
     return {begin + in_piece.begin, begin + in_piece.end};
@@ -94,7 +96,7 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
   for (const OwnedBlock& block : blocks)
     specs.push_back({block.tensor_name(), block.piece->dtype, {block.in_piece.size()}});
   SafetensorsWriter writer(folder / rank_file(rank, "safetensors"), specs);
-  nlohmann::json entries = nlohmann::json::array();
+  Json entries = Json::array();
   for (const OwnedBlock& block : blocks) {
     const Parameter& parameter = *block.piece->parameter;
     const Tensor values = block.piece->values().flat(block.in_piece.begin, block.in_piece.end);
@@ -113,16 +115,16 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
   write_text_atomically(folder / rank_file(rank, "json"), entries.dump());
 }
 
-nlohmann::json read_json(const fs::path& path) {
+Json read_json(const fs::path& path) {
   std::ifstream stream(path);
   require<IoError>(stream.good(), "cannot read {}", path.string());
-  nlohmann::json json = nlohmann::json::parse(stream, nullptr, /*allow_exceptions=*/false);
+  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
   require<IoError>(!json.is_discarded(), "{} is not JSON: the checkpoint is damaged, resume from an earlier one",
                    path.string());
   return json;
 }
 
-nlohmann::json scale_json(const LossScaler::State& state) {
+Json scale_json(const LossScaler::State& state) {
   return {{"scale", state.scale},
           {"steps", state.steps},
           {"last_overflow", state.last_overflow},
@@ -131,18 +133,18 @@ nlohmann::json scale_json(const LossScaler::State& state) {
 
 /// Rank 0, when all ranks have written: the ranks' entries become one manifest.
 void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
-  nlohmann::json manifest{{"format", kFormat},
-                          {"step", info.step},
-                          {"world_size", info.world_size},
-                          {"zero_stage", info.zero_stage},
-                          {"run", info.run},
-                          {"skipped", info.skipped},
-                          {"loss_scale", scale_json(info.loss_scale)},
-                          {"model_state", info.model_state},
-                          {"blocks", nlohmann::json::array()}};
+  Json manifest{{"format", kFormat.str()},
+                {"step", info.step},
+                {"world_size", info.world_size},
+                {"zero_stage", info.zero_stage},
+                {"run", info.run},
+                {"skipped", info.skipped},
+                {"loss_scale", scale_json(info.loss_scale)},
+                {"model_state", info.model_state},
+                {"blocks", Json::array()}};
   for (int rank = 0; rank < info.world_size; ++rank) {
     const fs::path part = folder / rank_file(rank, "json");
-    for (nlohmann::json& entry : read_json(part)) manifest["blocks"].push_back(std::move(entry));
+    for (Json& entry : read_json(part)) manifest["blocks"].push_back(std::move(entry));
     fs::remove(part);
   }
   write_text_atomically(folder / kManifest, manifest.dump(1));
@@ -158,14 +160,13 @@ std::optional<int64_t> step_of(const fs::path& path) {
   return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
 }
 
-[[noreturn]] void fail_damaged(const fs::path& path, const nlohmann::json::exception& error) {
+[[noreturn]] void fail_damaged(const fs::path& path, const Json::exception& error) {
   fail<IoError>("{}/manifest.json is damaged ({}): resume from an earlier checkpoint", path.string(), error.what());
 }
 
-CheckpointInfo info_of(const nlohmann::json& manifest, const fs::path& path) {
-  require<IoError>(manifest.at("format") == kFormat, "{}: format {} is not {}", path.string(),
-                   manifest.at("format").dump(), kFormat);
-  const nlohmann::json& scale = manifest.at("loss_scale");
+CheckpointInfo info_of(const Json& manifest, const fs::path& path) {
+  require_readable(path / kManifest, manifest.at("format"), kFormat);
+  const Json& scale = manifest.at("loss_scale");
   return {.step = manifest.at("step"),
           .world_size = manifest.at("world_size"),
           .zero_stage = manifest.at("zero_stage"),
@@ -214,11 +215,17 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) {
   return paths;
 }
 
+fs::path last_checkpoint(const fs::path& folder) {
+  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
+  require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
+  return checkpoints.back();
+}
+
 CheckpointInfo read_checkpoint_info(const fs::path& path) {
-  const nlohmann::json manifest = read_json(path / kManifest);
+  const Json manifest = read_json(path / kManifest);
   try {
     return info_of(manifest, path);
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const Json::exception& error) {
     fail_damaged(path, error);
   }
 }
@@ -236,11 +243,11 @@ void remove_old_checkpoints(const fs::path& folder, int64_t keep) {
 }
 
 Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
-  const nlohmann::json manifest = read_json(path_ / kManifest);
+  const Json manifest = read_json(path_ / kManifest);
   std::map<std::string, Shape> shapes;
   try {
     info_ = info_of(manifest, path_);
-    for (const nlohmann::json& entry : manifest.at("blocks")) {
+    for (const Json& entry : manifest.at("blocks")) {
       const std::string parameter = entry.at("parameter");
       Shape shape;
       for (int64_t extent : entry.at("shape")) shape.push_back(extent);
@@ -257,7 +264,7 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
         require<IoError>(found->second == parameter.shape, "{}: parameter {} has shape {}, the model has {}",
                          path_.string(), parameter.name, found->second, parameter.shape);
       }
-  } catch (const nlohmann::json::exception& error) {
+  } catch (const Json::exception& error) {
     fail_damaged(path_, error);
   }
   for (auto& [key, blocks] : blocks_) {

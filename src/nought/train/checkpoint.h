@@ -1,11 +1,11 @@
-// Checkpoints without a topology: each rank writes the intervals that it owns; loading reads the intervals that the new
-// layout needs, whatever stage or number of ranks wrote them.
+// Checkpoints without a topology: each rank writes the intervals that it owns, and loading reads the intervals that the
+// new layout needs. So any ZeRO stage and any number of ranks loads what any other saved.
 //
-// A checkpoint is a folder checkpoint-STEP: rank-R.safetensors with flat fp32 blocks of the states that the
-// optimizer has (8-bit states are decoded, which loses nothing) and of the values of frozen parameters, in their own
-// dtype; and manifest.json, which maps each parameter and state to (file, tensor, interval, xxh3) and says what was
-// frozen. The values are the state "master". It is written aside, fsynced and renamed: it exists whole or not at all. A
-// damaged block is an IoError when it is read.
+// A checkpoint is a folder checkpoint-STEP. Its files rank-R.safetensors hold flat fp32 blocks of master weights and
+// optimizer states (8-bit states are decoded, which loses nothing), and the values of frozen parameters in their own
+// dtype, as if they were master weights. Its manifest.json maps each parameter and state to (file, tensor, interval,
+// xxh3) and says what was frozen. The folder is written aside, fsynced and renamed, so it exists whole or not at all.
+// Reading a damaged block is an IoError.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,26 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
+#include "nought/base/json.h"
 #include "nought/io/safetensors.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
 
-/// What the run was when it saved; resuming compares it with what it is now.
+/// What a checkpoint says about its run.
 struct CheckpointInfo {
-  int64_t step = 0;  // of the run: updates made and skipped
+  int64_t step = 0;  // steps of the run, those whose update was skipped included
   int world_size = 1;
   int zero_stage = 0;
-  nlohmann::json run = {};  // seed, train_batch and the like, by name
-  int64_t skipped = 0;      // steps whose update was skipped
+  Json run = {};        // seed, train_batch and so on, by name; a resumed run must have the same
+  int64_t skipped = 0;  // steps whose update was skipped
   LossScaler::State loss_scale = {};
   std::vector<double> model_state = {};  // Model::state()
 };
 
-/// Saves to folder/checkpoint-STEP. Collective. Returns its path. `add_beside` may put further files (the model's
-/// config.json, its tokenizer) into the folder before it gets its name; rank 0 calls it.
+/// Saves to FOLDER/checkpoint-STEP and returns its path. Collective. Rank 0 calls `add_beside` with the unfinished
+/// folder, so that it can add files, such as the model's config.json and tokenizer. IoError.
 std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info,
                                       const std::filesystem::path& folder,
                                       const std::function<void(const std::filesystem::path&)>& add_beside = {});
@@ -45,13 +44,16 @@ std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo&
 /// True for a complete checkpoint-STEP folder.
 bool is_checkpoint(const std::filesystem::path& path);
 
-/// The checkpoint-STEP folders that are complete, ascending by step.
+/// The complete checkpoint-STEP folders in `folder`, ascending by step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& folder);
-/// What the run was when it saved the checkpoint. IoError if the manifest cannot be read.
+/// The last of them. IoError if there is none.
+std::filesystem::path last_checkpoint(const std::filesystem::path& folder);
+/// What the checkpoint's manifest says about its run. IoError if it cannot be read.
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& path);
-/// Removes all but the last `keep` checkpoints (0: none). Call it on one rank.
+/// Removes all but the last `keep` checkpoints; 0: removes none. Call it on one rank.
 void remove_old_checkpoints(const std::filesystem::path& folder, int64_t keep);
 
+/// The states of a checkpoint, as the start of a run.
 class Checkpoint final : public StateSource {
  public:
   /// Reads the manifest and compares it with the model: IoError if a parameter is missing or has another shape.
@@ -63,10 +65,11 @@ class Checkpoint final : public StateSource {
   void require_same_frozen(const Model& model) const;
 
  private:
+  /// A block of one state of one parameter, as the manifest lists it.
   struct Block {
     std::string file, tensor;
-    Interval interval;  // of the flattened parameter
-    std::string xxh3;
+    Interval interval;  // elements of the flattened parameter
+    std::string xxh3;   // checksum of its bytes
   };
   void check_coverage(const std::string& key, int64_t numel) const;
 

@@ -1,7 +1,7 @@
-// convert_model: copies the weights of a model from one kind of file to another, block by block.
+// Converts the weights of a model from one kind of file to another, 16 MiB at a time.
 //
-// Design goals: memory is one block, whatever the model's size; what a Hugging Face folder holds comes out as the same
-// bytes under the same names; a checkpoint of any number of ranks becomes one model (DeepSpeed's zero_to_fp32).
+// Design goals: memory does not grow with the model. What a Hugging Face folder holds comes out as the same bytes under
+// the same names. A checkpoint of any number of ranks becomes one model, as DeepSpeed's zero_to_fp32 does it.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +16,28 @@
 namespace nought {
 
 struct ConvertOptions {
-  /// Of all weights; not given: each keeps its own (a checkpoint's are f32).
+  /// The dtype of all weights. Not given: each keeps the dtype in which it is stored; a checkpoint stores f32.
   std::optional<DType> dtype = {};
-  /// Of a file; more weights than that are sharded.
+  /// The largest size of a file. More weights than that are written as shards.
   int64_t max_shard_bytes = HfFolderWriter::kDefaultShardBytes;
 };
 
 struct ConvertReport {
   int64_t tensors = 0;
-  int64_t bytes = 0;                    // of weights
-  int files = 0;                        // of weights
-  std::vector<std::string> notes = {};  // what the reader of the files computes otherwise
+  int64_t bytes = 0;                    // the size of the weights
+  int files = 0;                        // the files that hold weights
+  std::vector<std::string> notes = {};  // one line for each thing that a reader of the files computes differently
 };
 
 /// Streams every parameter of `source` into `sink`, at most 16 MiB at a time.
 void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory);
 
-/// Writes `source` as a Hugging Face folder: weights under Hugging Face's names (tied ones once), config.json and
-/// tokenizer. ConfigError if `folder` is the source's own.
+/// Writes `source` as a Hugging Face folder: weights under Hugging Face's names, config.json and tokenizer. A tied
+/// weight is written once. ConfigError if `folder` is the folder of the source.
 ConvertReport convert_to_hf(const ModelSource& source, const std::filesystem::path& folder,
                             const ConvertOptions& options, Memory& memory);
 
-/// Writes `source` as one GGUF file, matrices in the given type (see GgufModelWriter), with its tokenizer.
+/// Writes `source` with its tokenizer as one GGUF file. `type` is the type of matrices: see GgufModelWriter.
 ConvertReport convert_to_gguf(const ModelSource& source, const std::filesystem::path& file, GgufType type,
                               Memory& memory);
 

@@ -28,16 +28,16 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, double total_we
     model_.begin_micro_batch(i + 1 == micro_batches.size());
     Tape tape(context);
     const Var loss = [&] {
-      const TimedScope scope(model_.mesh().world().timeline(), SpanKind::phase, "forward");
+      const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "forward");
       return model_.model().loss(tape, micro_batches[i], factor / total_weight);
     }();
     loss_sum += loss.value.item();
     memory.forward = alive();
-    const TimedScope scope(model_.mesh().world().timeline(), SpanKind::phase, "backward");
+    const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "backward");
     tape.backward(loss);
     memory.backward = alive();
   }
-  const TimedScope scope(model_.mesh().world().timeline(), SpanKind::phase, "optimizer");
+  const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
   std::vector<double> squares = model_.finish_gradients();
   // One collective where both groups are all ranks, which then agree on whether the step is to be skipped.
   sum_values(model_.mesh(), context, {{Group::norm, squares}, {Group::losses, std::span(&loss_sum, 1)}});
@@ -71,7 +71,7 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
     ++skipped_;
   } else {
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
-    const TimedScope scope(model_.mesh().world().timeline(), SpanKind::phase, "optimizer");
+    const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
     model_.update(lr, clip / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);

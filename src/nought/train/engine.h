@@ -1,4 +1,5 @@
-// Engine: one training step over a sharded model: forward and backward of each micro-batch, the norm, the update.
+// Engine: runs one training step of a sharded model: the forward and backward pass of each micro-batch, the norm, the
+// update.
 #pragma once
 
 #include <span>
@@ -10,7 +11,7 @@
 
 namespace nought {
 
-/// Bytes that are alive in the device pool when a phase of a step ends; of its last micro-batch.
+/// Bytes that are alive in the device pool when a phase ends: the passes of the last micro-batch, and the update.
 struct PhaseMemory {
   int64_t forward = 0, backward = 0, update = 0;
 };
@@ -18,41 +19,44 @@ struct PhaseMemory {
 struct StepResult {
   double loss = 0;             // mean over all targets of all ranks and micro-batches, by their weights
   double grad_norm = 0;        // global L2 norm, before clipping and without the loss scale
-  double loss_scale = 1;       // that the step was computed with
-  bool skipped = false;        // what is not finite was met on some rank: no rank made the update
-  std::string nonfinite = {};  // where, unless it was an overflow at the loss scale
+  double loss_scale = 1;       // the scale that the step was computed with
+  bool skipped = false;        // the loss or the norm is not finite, so no rank made the update
+  std::string nonfinite = {};  // what was found where; "" with a loss scale, which expects overflows
   PhaseMemory memory = {};
 
+  /// True if loss and norm are finite.
   bool finite() const;
 };
 
 class Engine {
  public:
-  /// gradient_factor: on gradients from the loss to the update, so that sums over ranks are formed larger or smaller
-  /// than those of the mean; 1 keeps the mean's, the number of ranks those of the ranks' own means (DeepSpeed's
-  /// prescale_gradients and gradient_predivide_factor choose). Like the loss scale it is divided out again.
+  /// gradient_factor: a factor on all gradients between the loss and the update. 1: the reduced gradient is the
+  /// gradient of the global mean loss. N ranks: it is the sum of the ranks' mean gradients (DeepSpeed's
+  /// prescale_gradients = false). The update divides it out again, as it does the loss scale.
   explicit Engine(ShardedModel& model, LossScaler scaler = {}, double gradient_factor = 1,
                   OnNonfinite on_nonfinite = OnNonfinite::stop)
       : model_(model), scaler_(scaler), gradient_factor_(gradient_factor), on_nonfinite_(on_nonfinite) {}
 
-  /// Forward and backward of the step's micro-batches; afterwards the gradients of the mean loss are reduced.
-  /// total_weight: what the targets count over all ranks and micro-batches (Objective::weight); without weights, how
-  /// many there are. Error that names the place if the loss or the norm is not finite, the same on every rank.
+  /// Runs forward and backward of the step's micro-batches and reduces the gradients of the mean loss.
+  /// total_weight: what the targets weigh over all ranks and micro-batches (Objective::weight). Without weights that is
+  /// how many targets are not ignored. If the loss or the norm is not finite, all ranks throw the same Error, which
+  /// names the place.
   StepResult accumulate(std::span<const Batch> micro_batches, double total_weight);
-  /// The same, clipping by the global norm (0: off, as torch.nn.utils.clip_grad_norm_), and the update; with a loss
-  /// scale, or on_nonfinite = skip, what is not finite skips the update instead.
+  /// The same, then clips by the global norm as torch.nn.utils.clip_grad_norm_ does (max_norm 0: no clipping), and
+  /// updates. If the loss or the norm is not finite and there is a loss scale, or on_nonfinite is skip, the update is
+  /// skipped and nothing is thrown.
   StepResult step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm);
   /// The mean loss without gradients.
   double evaluate(std::span<const Batch> micro_batches, double total_weight);
 
   LossScaler& scaler() { return scaler_; }
-  /// Steps whose update was skipped; a resumed run starts from those it made before.
+  /// Steps whose update was skipped. A resumed run sets the number that its checkpoint has.
   int64_t skipped() const { return skipped_; }
   void set_skipped(int64_t skipped) { skipped_ = skipped; }
 
  private:
   StepResult compute(std::span<const Batch> micro_batches, double total_weight);
-  /// What a person reads about a result that is not finite. Collective.
+  /// The message for a result that is not finite. Collective.
   std::string explain(const StepResult& result, std::span<const Batch> micro_batches, double total_weight);
 
   ShardedModel& model_;

@@ -1,4 +1,4 @@
-// evaluate: the mean loss of a model over all tokens of some data, and what it is per byte of their text.
+// evaluate(): the mean loss of a model over all tokens of a dataset, and its bits per byte of text.
 #pragma once
 
 #include <cmath>
@@ -13,20 +13,20 @@ class Tokenizer;
 
 struct Evaluation {
   double loss = 0;         // mean over the targets, in nats
-  int64_t targets = 0;     // each token but a source's first, once, without those that are masked
-  int64_t text_bytes = 0;  // that the targets stand for; markers are no text
+  int64_t targets = 0;     // all tokens but the first of each source, without those that are masked
+  int64_t text_bytes = 0;  // bytes of the targets' text; markers have none
   double seconds = 0;
 
   double perplexity() const { return std::exp(loss); }
   double bits_per_token() const { return loss / std::log(2.0); }
-  /// 0 if the targets stand for no text.
+  /// 0 if the targets have no text.
   double bits_per_byte() const {
     return text_bytes > 0 ? bits_per_token() * static_cast<double>(targets) / static_cast<double>(text_bytes) : 0;
   }
 };
 
-/// Collective; the same on every rank, and for every number of ranks but for the rounding of sums. ConfigError if the
-/// data has no target.
+/// Evaluates `data` with micro_batch sequences per rank and forward pass. Collective; all ranks get the same result.
+/// With another number of ranks only the rounding of sums differs. ConfigError if the data has no target.
 Evaluation evaluate(Engine& engine, ShardedModel& model, const TokenDataset& data, const Tokenizer& tokenizer,
                     int64_t micro_batch);
 

@@ -3,8 +3,6 @@
 #include <optional>
 #include <unordered_set>
 
-#include <nlohmann/json.hpp>
-
 #include "nought/data/tokenizer.h"
 #include "nought/models/names.h"
 

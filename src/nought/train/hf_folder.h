@@ -1,4 +1,5 @@
-// Weights from and to a Hugging Face folder, sharded: every rank reads what it keeps, and rank 0 writes Unit by Unit.
+// Loads a sharded model from a Hugging Face folder and saves it as one. Every rank reads only what it keeps. Rank 0
+// writes, Unit by Unit.
 #pragma once
 
 #include <filesystem>
@@ -14,18 +15,19 @@
 
 namespace nought {
 
-/// The weights of a folder as the start of a run. Checks at once that every parameter is there with its shape; IoError.
+/// The weights of a folder, as the start of a run.
 class HfWeights final : public StateSource {
  public:
+  /// Opens the folder and checks that every parameter is there with its shape. IoError.
   HfWeights(const std::filesystem::path& folder, const Model& model);
   void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
-  /// Of the stored weights: that of the first parameter.
+  /// The dtype in which the first parameter is stored.
   DType dtype() const { return dtype_; }
-  /// Of one parameter; some checkpoints keep a few in fp32.
+  /// The dtype in which a parameter is stored. Some folders store a few parameters in fp32.
   DType dtype_of(const Parameter& parameter) const { return files_.at(stored_name_.at(parameter.name)).dtype; }
   /// How many bytes of the files fill() has read.
   int64_t bytes_read() const { return files_.bytes_read(); }
-  /// Tensors of the files that the model has no use for (masks and the like left out).
+  /// Tensors of the files that the model does not use. Known buffers, such as attention masks, are not listed.
   const std::vector<std::string>& unused() const { return unused_; }
 
  private:
@@ -35,15 +37,16 @@ class HfWeights final : public StateSource {
   DType dtype_ = DType::f32;
 };
 
-/// The parameters of a model as files name them, in the order of the Units, each in the dtype that it is to have there.
+/// Names, dtypes and shapes of a model's parameters for a file, in the order of the Units.
 std::vector<TensorSpec> weight_specs(const Model& model, const std::function<DType(const Parameter&)>& dtype_of);
 
-/// Writes config.json and, where it is a folder's, the tokenizer: what a folder holds beside its weights.
+/// Writes what a folder holds beside its weights: config.json and, if `tokenizer` names a folder, its files.
 void export_beside_weights(const ModelConfig& config, DType dtype, const std::string& tokenizer,
                            const std::filesystem::path& folder);
 
-/// Writes the weights in the parameters' dtype, with what belongs beside them, so that transformers and `nought
-/// generate` load them. Collective: all ranks call it; rank 0 writes. Never holds more than one whole Unit.
+/// Writes the weights in the parameters' dtype, with config.json and tokenizer, so that transformers and `nought
+/// generate` load them. Collective: all ranks call it, and rank 0 writes. At most one whole Unit is in memory at a
+/// time.
 void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std::string& tokenizer,
                       const std::filesystem::path& folder, int64_t max_shard_bytes);
 

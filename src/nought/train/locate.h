@@ -1,5 +1,5 @@
-// Finds the value that first went wrong in a step: the parameter, or the Unit, the operation and its result, and the
-// rank.
+// locate_nonfinite(): finds where the first value of a step became NaN or infinite: in which parameter, or in which
+// Unit, operation and result, and on which rank.
 #pragma once
 
 #include <span>
@@ -10,9 +10,9 @@
 
 namespace nought {
 
-/// Repeats the step's forward and backward with every result looked at, and forgets the gradients again. Collective:
-/// every rank calls it with its own batches and gets the same text, of the first rank that found something:
-/// "rank 1: block.3.mlp, backward, MatMul: c [768, 3072] f32 holds 3 nan and 1 inf". gradient_scale as in
+/// Repeats the step's forward and backward passes, checks the result of every operation, and discards the gradients.
+/// Collective: every rank calls it with its own batches. All get the text of the first rank that found something:
+/// "rank 1: block.3.mlp, backward, MatMul: c [768, 3072] f32 holds 3 nan and 1 inf". gradient_scale is that of
 /// Model::loss.
 std::string locate_nonfinite(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale);
 

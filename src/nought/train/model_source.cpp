@@ -1,5 +1,6 @@
 #include "nought/train/model_source.h"
 
+#include "nought/comm/first_rank.h"
 #include "nought/data/tokenizer.h"
 
 namespace nought {
@@ -24,6 +25,12 @@ class CheckpointWeights final : public StateSource {
   Checkpoint checkpoint_;
 };
 
+RunPlan with_folder(RunPlan plan, const fs::path& folder) {
+  if (plan.data.tokenizer == plan.model_dir) plan.data.tokenizer = folder.string();
+  plan.model_dir = folder.string();
+  return plan;
+}
+
 }  // namespace
 
 fs::path model_folder(const fs::path& path) {
@@ -39,12 +46,16 @@ fs::path model_folder(const fs::path& path) {
   return path;
 }
 
+fs::path model_folder(const fs::path& path, Communicator& ranks, const Context& context) {
+  return found_by_first(ranks, context, [&] { return model_folder(path).string(); });
+}
+
 RunPlan with_model_folder(RunPlan plan) {
-  if (plan.model_dir.empty()) return plan;
-  const std::string folder = model_folder(plan.model_dir).string();
-  if (plan.data.tokenizer == plan.model_dir) plan.data.tokenizer = folder;
-  plan.model_dir = folder;
-  return plan;
+  return plan.model_dir.empty() ? plan : with_folder(plan, model_folder(plan.model_dir));
+}
+
+RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context) {
+  return plan.model_dir.empty() ? plan : with_folder(plan, model_folder(plan.model_dir, ranks, context));
 }
 
 ModelSource::ModelSource(const fs::path& path)

@@ -1,27 +1,29 @@
-// MatrixPeak: the rate that MFU is a fraction of, and what products reach of it on CPUs that lack units for a dtype.
+// MatrixPeak: the peak rate of matrix products, of which MFU is a fraction; and the rate that real products reach.
 #pragma once
 
 #include "nought/comm/communicator.h"
 
 namespace nought {
 
-/// FLOP/s of the register-only loop (kernels/limits.h) for a dtype, of all ranks together.
+/// The peak of all ranks together for a dtype: FLOP/s of a loop that works in registers only (kernels/limits.h).
 class MatrixPeak {
  public:
-  /// All ranks measure at once. Collective.
+  /// Measures on all ranks at once. Collective.
   MatrixPeak(Communicator& ranks, const Context& context, DType dtype);
 
   double flops() const { return flops_; }
-  /// What `reached` FLOP/s of all ranks are of the peak: 0 to 1. A shared machine may get faster. So where `reached`
-  /// exceeds the peak, this rank measures its own share again, and the peak becomes at least `reached`.
+  /// `reached` FLOP/s of all ranks as a fraction of the peak: 0 to 1. A shared machine may become faster. So if
+  /// `reached` exceeds the peak, this rank measures its own peak again, and the peak of all ranks becomes at least
+  /// `reached`.
   double share_of(double reached);
 
  private:
   DType dtype_;
-  double own_, flops_;  // of this rank, of all ranks
+  double own_, flops_;  // FLOP/s of this rank, and of all ranks
 };
 
-/// FLOP/s of square products of 1024 on this rank, the best of several. All ranks should measure at the same time.
+/// FLOP/s of a product of two 1024 x 1024 matrices on this rank, the best of several runs. Call it on all ranks at
+/// once.
 double measure_product_rate(const Context& context, DType dtype);
 
 }  // namespace nought

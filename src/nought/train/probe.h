@@ -1,4 +1,5 @@
-// Probe: one forward, and backward, of given tokens in any layout: what `nought probe` writes and golden tests compare.
+// probe(): one forward pass, and one backward pass, of given tokens in any layout. `nought probe` writes the results,
+// and golden tests compare them.
 #pragma once
 
 #include <string>
@@ -11,29 +12,30 @@
 
 namespace nought {
 
-/// Token ids and labels as Hugging Face has them: labels are not shifted yet, -100 is ignored. All [batch, length] i64.
-/// mask, if defined: 1 for the tokens of a row, 0 for its padding on the left or on the right. Padding is not computed:
-/// it has no targets, is no token's context, and its logits are 0.
+/// Token ids and labels as Hugging Face has them: labels are not shifted yet, and label -100 is ignored. All tensors
+/// are [batch, length] i64. mask, if it is defined, is 1 for a row's tokens and 0 for its padding, on the left or on
+/// the right. Padding is not computed: it has no targets, no token attends to it, and its logits are 0.
 struct ProbeInput {
   Tensor ids, labels, mask = {};
 };
-/// Reads input_ids and, if present, labels (default: input_ids) and attention_mask from a safetensors file; checks
-/// ranges. IoError.
+/// Reads input_ids, and labels and attention_mask if they are present, from a safetensors file, and checks their
+/// ranges. Without labels, input_ids are the labels. IoError.
 ProbeInput read_probe_input(const Context& context, const std::string& path, int64_t vocab_size);
 
 /// Named tensors, all f32: "logits" [batch, length, vocab], "loss" [], and with `gradients` "grad.<parameter>".
 using ProbeOutput = std::vector<std::pair<std::string, Tensor>>;
 
-/// How a plan's run shards the model; without `gradients` there is no room for them, nor for what an update needs.
+/// How the plan's run shards the model. Without `gradients`, nothing is allocated for gradients and updates.
 ShardedModel::Options probe_sharding(const RunPlan& plan, bool gradients);
 
-/// Runs the rows of the batch spread over the ranks. Collective; the output is on rank 0, empty elsewhere.
+/// Spreads the rows of the batch over the ranks and runs them. Collective. Rank 0 gets the output, the others an empty
+/// one.
 ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients);
 
-/// This rank's rows of the batch, as training sees them: targets shifted. With a mask, their tokens are packed into one
-/// row of documents. A rank without rows gets one that counts for nothing.
+/// This rank's rows of the batch, with shifted targets as in training. With a mask, their tokens are packed into one
+/// row of documents. A rank without rows gets a row whose targets are ignored.
 Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks);
-/// How many targets count in the whole batch.
+/// The number of targets in the whole batch that are not ignored.
 int64_t count_targets(const ProbeInput& input);
 
 }  // namespace nought

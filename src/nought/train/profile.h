@@ -1,4 +1,4 @@
-// What a step spent on what: its operations by name, and by the modules whose work they were, from its timeline.
+// The profile of a step, from its trace events: its operations by name, and by the modules that ran them.
 #pragma once
 
 #include <map>
@@ -12,25 +12,25 @@
 
 namespace nought {
 
-/// Operations together.
+/// A sum over operations.
 struct OperationTotal {
   int64_t runs = 0;
   double seconds = 0;
   Work work = {};
 
-  void add(const Span& operation);
+  void add(const TraceEvent& operation);
   OperationTotal& operator+=(const OperationTotal& other);
 };
 
-/// All operations among the spans by name: "MatMul 4096 x 768 x 3072", "LayerNorm".
-std::map<std::string, OperationTotal> operations_of(std::span<const Span> spans);
+/// All operations among the events by name: "MatMul 4096 x 768 x 3072", "LayerNorm".
+std::map<std::string, OperationTotal> operations_of(std::span<const TraceEvent> events);
 
-/// The model, a Unit or a part of one, with everything inside it; in the order in which they first worked.
+/// The operations of a module: the model, a Unit, or a part of a Unit. They include those of the modules inside it.
 struct ModuleProfile {
   std::string name;        // "llama", "block.3", "attention"
-  int64_t parameters = 0;  // of the model and of Units; 0 of parts, which have none of their own
+  int64_t parameters = 0;  // elements; 0 for parts of a Unit
   OperationTotal forward = {}, backward = {};
-  std::vector<ModuleProfile> inside = {};
+  std::vector<ModuleProfile> inside = {};  // in the order in which they first ran
 
   double seconds() const { return forward.seconds + backward.seconds; }
   double flops() const { return forward.work.flops + backward.work.flops; }
@@ -40,21 +40,24 @@ struct ModuleProfile {
 struct StepProfile {
   ProfileOptions options;
   int64_t step = 0;
-  double seconds = 0;  // of the whole step, waiting included
+  double seconds = 0;  // how long the whole step took, waiting included
   std::string dtype;
   int world_size = 1, zero_stage = 0;
   int64_t micro_batch = 1, accumulation = 1, seq_length = 0;
-  int64_t rank_parameters = 0;  // that this rank keeps between its uses of them
-  double model_flops = 0;       // of this rank's tokens by the formula, models/flops.h
-  double peak_flops = 0;        // of this rank, per second
+  int64_t rank_parameters = 0;  // parameters that this rank holds when they are not in use
+  double model_flops = 0;       // FLOPs of this rank's tokens by the formula of models/flops.h
+  double peak_flops = 0;        // peak FLOP/s of this rank
 
-  StepBreakdown times = {};       // of the passes, waiting included
-  OperationTotal optimizer = {};  // what the model's passes did is in `model`
-  std::map<std::string, OperationTotal> operations = {};
-  ModuleProfile model = {};  // forward includes the gradients that the loss forms, backward what is computed again
+  StepBreakdown times = {};
+  OperationTotal optimizer = {};                          // operations outside of the model's passes
+  std::map<std::string, OperationTotal> operations = {};  // all operations of the step, by name
+  /// Operations of the model's passes. forward includes the gradients that the loss forms in the forward pass; backward
+  /// includes recomputation.
+  ModuleProfile model = {};
 };
 
-/// Fills in what the spans of the step tell: times, optimizer, operations and model but for names and parameters.
-void add_spans(std::span<const Span> spans, StepProfile& profile);
+/// Fills in what the events of the step tell: times, optimizer, operations and model. The model's own name and all
+/// counts of parameters are left to the caller.
+void add_events(std::span<const TraceEvent> events, StepProfile& profile);
 
 }  // namespace nought

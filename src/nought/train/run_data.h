@@ -1,4 +1,4 @@
-// RunData: the data sections of a plan, opened: what a run trains on, and what it validates with.
+// RunData: the datasets of a plan: the one that a run trains on, and the one that it validates with.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ struct RunData {
 
 /// Encodes text files and maps token files. IoError and ConfigError name the file.
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer);
-/// Throws what open_data would throw for files that are missing or are no token files of this tokenizer, without
-/// reading any text.
+/// Checks the files without reading text. Throws what open_data() would throw for a missing file, or for a token file
+/// of another tokenizer.
 void check_data(const DataPlan& plan, const Tokenizer& tokenizer);
 
 }  // namespace nought

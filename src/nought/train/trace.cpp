@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "nought/base/json.h"
 #include "nought/io/atomic_file.h"
 
 namespace nought {
@@ -13,28 +13,28 @@ namespace {
 
 constexpr int kComputing = 1, kCommunicating = 2;  // threads of a rank
 
-std::string_view category_of(SpanKind kind) {
+std::string_view category_of(TraceEventKind kind) {
   switch (kind) {
-    case SpanKind::phase:
+    case TraceEventKind::phase:
       return "phase";
-    case SpanKind::unit:
+    case TraceEventKind::unit:
       return "unit";
-    case SpanKind::part:
+    case TraceEventKind::part:
       return "part";
-    case SpanKind::operation:
+    case TraceEventKind::operation:
       return "operation";
-    case SpanKind::wait:
+    case TraceEventKind::wait:
       return "wait";
-    case SpanKind::collective:
+    case TraceEventKind::collective:
       return "collective";
   }
   return "?";
 }
 
-/// The events of one rank, separated by commas.
-std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_point origin) {
+/// The events of one rank as JSON objects, separated by commas.
+std::string json_of(int rank, std::span<const TraceEvent> events, TraceEvent::Clock::time_point origin) {
   std::string text;
-  const auto add = [&](const nlohmann::ordered_json& event) { text += (text.empty() ? "" : ",\n") + event.dump(); };
+  const auto add = [&](const OrderedJson& json) { text += (text.empty() ? "" : ",\n") + json.dump(); };
   const auto name = [&](const char* what, int thread, const std::string& value) {
     add({{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", value}}}});
   };
@@ -42,27 +42,27 @@ std::string events_of(int rank, std::span<const Span> spans, Span::Clock::time_p
   name("thread_name", kComputing, "compute");
   name("thread_name", kCommunicating, "communication");
   const auto microseconds = [](auto duration) { return std::chrono::duration<double, std::micro>(duration).count(); };
-  for (const Span& span : spans) {
-    nlohmann::ordered_json event{{"ph", "X"},
-                                 {"name", span.name},
-                                 {"cat", category_of(span.kind)},
-                                 {"pid", rank},
-                                 {"tid", span.kind == SpanKind::collective ? kCommunicating : kComputing},
-                                 {"ts", microseconds(span.begin - origin)},
-                                 {"dur", microseconds(span.end - span.begin)}};
-    if (span.bytes > 0) event["args"] = {{"bytes", span.bytes}};
-    if (span.flops > 0) event["args"]["flops"] = span.flops;
-    if (!span.arguments.empty()) event["args"]["arguments"] = span.arguments;
-    add(event);
+  for (const TraceEvent& event : events) {
+    OrderedJson json{{"ph", "X"},
+                     {"name", event.name},
+                     {"cat", category_of(event.kind)},
+                     {"pid", rank},
+                     {"tid", event.kind == TraceEventKind::collective ? kCommunicating : kComputing},
+                     {"ts", microseconds(event.begin - origin)},
+                     {"dur", microseconds(event.end - event.begin)}};
+    if (event.bytes > 0) json["args"] = {{"bytes", event.bytes}};
+    if (event.flops > 0) json["args"]["flops"] = event.flops;
+    if (!event.arguments.empty()) json["args"]["arguments"] = event.arguments;
+    add(json);
   }
   return text;
 }
 
 }  // namespace
 
-void write_trace(Communicator& ranks, const Context& context, std::span<const Span> spans,
-                 Span::Clock::time_point origin, const std::filesystem::path& file) {
-  std::string text = events_of(ranks.rank(), spans, origin);
+void write_trace(Communicator& ranks, const Context& context, std::span<const TraceEvent> events,
+                 TraceEvent::Clock::time_point origin, const std::filesystem::path& file) {
+  std::string text = json_of(ranks.rank(), events, origin);
   const Tensor longest = context.empty({1}, DType::i64, Category::workspace);
   *longest.data<int64_t>() = static_cast<int64_t>(text.size());
   ranks.all_reduce(longest, ReduceOp::max).wait();

@@ -1,4 +1,4 @@
-// A trace of all ranks' timelines in one file, for Perfetto (ui.perfetto.dev) or chrome://tracing.
+// write_trace(): writes the trace events of all ranks to one file, for Perfetto (ui.perfetto.dev) or chrome://tracing.
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,10 @@
 
 namespace nought {
 
-/// Trace events (the Trace Event Format's JSON): a process for each rank; a thread for what it computes (phases, Units
-/// and their parts, operations and waits, one within the other) and one for its collectives. Times are from `origin`,
+/// Writes JSON of the Trace Event Format. Each rank is a process with two threads: one shows what it computes (phases,
+/// Units and their parts, operations and waits, nested in each other), one its collectives. Times count from `origin`,
 /// which is the same moment on every rank. Collective; rank 0 writes. IoError.
-void write_trace(Communicator& ranks, const Context& context, std::span<const Span> spans,
-                 Span::Clock::time_point origin, const std::filesystem::path& file);
+void write_trace(Communicator& ranks, const Context& context, std::span<const TraceEvent> events,
+                 TraceEvent::Clock::time_point origin, const std::filesystem::path& file);
 
 }  // namespace nought

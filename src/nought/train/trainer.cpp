@@ -5,6 +5,8 @@
 #include <iterator>
 #include <type_traits>
 
+#include "nought/base/json.h"
+#include "nought/comm/first_rank.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
@@ -41,7 +43,7 @@ Decoder& frozen(Decoder& decoder, const Freezing& freezing) {
 }
 
 /// What must be the same for a resumed run to continue as if it had never stopped.
-nlohmann::json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
+Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
   return {{"seed", plan.seed},
           {"train_batch", plan.train_batch},
           {"seq_length", plan.data.seq_length},
@@ -54,7 +56,7 @@ nlohmann::json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
 
 Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
                  std::vector<TrainObserver*> observers)
-    : plan_(with_model_folder(plan)),
+    : plan_(with_model_folder(plan, world, context)),
       mode_(mode),
       mesh_(plan.mesh ? Mesh(world, *plan.mesh) : Mesh(world)),
       world_(world),
@@ -74,29 +76,27 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
 
 void Trainer::load() {
   const fs::path folder = plan_.output_dir;
-  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
   if (mode_ == StartMode::resume) {
-    require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
-    const Checkpoint checkpoint(checkpoints.back(), decoder_);
+    start_ = found_by_first(world_, context_, [&] { return last_checkpoint(folder).string(); });
+    const Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
-    const nlohmann::json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
+    const Json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
     for (const auto& [key, value] : now.items())
       if (!then.contains(key) || then[key] != value)
         notes_.push_back(
             fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
                         "had never stopped",
-                        key, value.dump(), then.value(key, nlohmann::json()).dump()));
+                        key, value.dump(), then.value(key, Json()).dump()));
     engine_.set_skipped(checkpoint.info().skipped);
     model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
     if (!decoder_.restore(checkpoint.info().model_state))
       notes_.push_back("the checkpoint holds no scales for fp8 as it is configured now: they start anew");
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
-    start_ = checkpoints.back().string();
     return;
   }
-  world_.barrier().wait();  // every rank has looked at the folder before rank 0 clears it
+  world_.barrier().wait();  // every rank is here before rank 0 clears the folder
   if (world_.rank() == 0 && mode_ == StartMode::overwrite)
-    for (const fs::path& checkpoint : checkpoints) fs::remove_all(checkpoint);
+    for (const fs::path& checkpoint : list_checkpoints(folder)) fs::remove_all(checkpoint);
   if (plan_.model_dir.empty()) {
     model_.load(InitialState(plan_.seed));
     start_ = fmt::format("random weights from seed {}", plan_.seed);
@@ -196,27 +196,28 @@ StepReport Trainer::timed_step(double flops_per_token) {
   }
   const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger;
   recorded ? timeline->start() : timeline->stop();
-  const Span::Clock::time_point origin = Span::Clock::now();
+  const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
   StepReport report = step(flops_per_token);
-  std::vector<Span> spans = timeline->take();
-  if (profiled) report.profile = profile_of(spans, report, flops_per_token);
-  if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(spans);
+  std::vector<TraceEvent> events = timeline->take();
+  if (profiled) report.profile = profile_of(events, report, flops_per_token);
+  if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(events);
   if (plan_.comms_logger) {
-    std::vector<Span> collectives = collectives_of(spans, plan_.logged_collectives);
+    std::vector<TraceEvent> collectives = collectives_of(events, plan_.logged_collectives);
     add_collectives(collectives, collectives_);
     if (plan_.comms_logger_verbose) report.collectives = std::move(collectives);
   }
   if (traced) {
     model_.settle();
-    std::vector<Span> last = timeline->take();
-    std::move(last.begin(), last.end(), std::back_inserter(spans));
-    write_trace(world_, context_, spans, origin, plan_.trace_file);
-    forget_spans();
+    std::vector<TraceEvent> last = timeline->take();
+    std::move(last.begin(), last.end(), std::back_inserter(events));
+    write_trace(world_, context_, events, origin, plan_.trace_file);
+    forget_events();
   }
   return report;
 }
 
-StepProfile Trainer::profile_of(std::span<const Span> spans, const StepReport& report, double flops_per_token) const {
+StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepReport& report,
+                                double flops_per_token) const {
   StepProfile profile{.options = *plan_.profile,
                       .step = report.step,
                       .seconds = report.seconds,
@@ -229,7 +230,7 @@ StepProfile Trainer::profile_of(std::span<const Span> spans, const StepReport& r
   profile.model_flops = flops_per_token * static_cast<double>(sampler_.targets_per_step()) / world_.size();
   const double estimate = profile.model_flops * (1 + profile.options.recompute_factor / 3);
   profile.peak_flops = std::max(peak_->flops() / world_.size(), estimate / report.seconds);
-  add_spans(spans, profile);
+  add_events(events, profile);
   profile.model.name = decoder_.config().family;
   profile.model.parameters = decoder_.parameter_count();
   const Residency& residency = model_.residency();
@@ -245,7 +246,7 @@ StepProfile Trainer::profile_of(std::span<const Span> spans, const StepReport& r
 }
 
 /// What went on between steps is no part of the next one.
-void Trainer::forget_spans() {
+void Trainer::forget_events() {
   if (Timeline* timeline = world_.timeline()) timeline->take();
 }
 
@@ -285,7 +286,7 @@ void Trainer::save() {
     export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
   });
   if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
-  forget_spans();
+  forget_events();
   tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
 }
 
@@ -306,7 +307,7 @@ bool Trainer::validates_after(int64_t step) const {
 void Trainer::validate() {
   if (!data_.validation) return;
   const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.eval_micro_batch);
-  forget_spans();
+  forget_events();
   tell([&](TrainObserver& observer) { observer.on_validation(steps_made(), result); });
 }
 

@@ -1,4 +1,5 @@
-// Trainer: a run from its plan: model, weights or checkpoint, data, the loop of steps, checkpoints, export.
+// Trainer: carries out a run's plan: builds the model, loads weights or a checkpoint, opens the data, makes the steps,
+// saves checkpoints and exports the weights.
 #pragma once
 
 #include <memory>
@@ -19,19 +20,19 @@
 namespace nought {
 
 enum class StartMode : uint8_t {
-  fresh,      // the output folder must hold no checkpoints
-  overwrite,  // checkpoints and metrics of an earlier run are removed
-  resume      // continue the last checkpoint of the output folder
+  fresh,      // begins a run; the output folder must hold no checkpoints
+  overwrite,  // begins a run; checkpoints and metrics of an earlier one are removed
+  resume      // continues from the last checkpoint of the output folder
 };
 
-/// The model's config of a plan: inline, or of its folder.
+/// The config of the plan's model: the inline one, or that of the model's folder.
 ModelConfig model_config_of(const RunPlan& plan);
 /// How a plan's run shards its model.
 ShardedModel::Options sharding_of(const RunPlan& plan);
-/// The plan of a run that begins, or continues, here: training.bf16 = "auto" stays what the last checkpoint of the
-/// output folder was trained in, and is decided by the CPU where there is none.
+/// The plan of a run that begins or continues on this machine. With training.bf16 = "auto", a run that continues keeps
+/// the dtype of the last checkpoint; for any other run the CPU decides.
 RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode);
-/// Finds out what would stop a run, without allocating anything: the model and its weight files, the data files, the
+/// Checks what could stop a run, without allocating anything: the model and its weight files, the data files, the
 /// output folder, the checkpoint. Throws what the run would throw.
 void validate_run(const RunPlan& plan, StartMode mode);
 
@@ -40,22 +41,22 @@ class Trainer {
   /// Builds and loads everything. Collective. Observers are called on rank 0 only.
   Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
           std::vector<TrainObserver*> observers);
-  /// Runs to max_steps, saves, exports. Collective.
+  /// Makes the steps up to max_steps, saves a checkpoint and exports the weights. Collective.
   void run();
 
-  /// Updates made and skipped: each has its own samples.
+  /// Steps made so far, those whose update was skipped included.
   int64_t steps_made() { return model_.optimizer().updates() + engine_.skipped(); }
 
  private:
   void load();
-  /// Before the first step. Collective.
+  /// Measures the peak that MFU refers to. Collective.
   void measure_machine();
   RunSummary summary(int64_t first_step) const;
-  /// A step, and what the context's timeline has to say about it.
+  /// Makes a step. If the plan asks for it, records trace events and adds what they tell to the report.
   StepReport timed_step(double flops_per_token);
-  StepProfile profile_of(std::span<const Span> spans, const StepReport& report, double flops_per_token) const;
+  StepProfile profile_of(std::span<const TraceEvent> events, const StepReport& report, double flops_per_token) const;
   StepReport step(double flops_per_token);
-  void forget_spans();
+  void forget_events();
   RouterLoads expert_loads();
   void save();
   bool validates_after(int64_t step) const;
@@ -79,9 +80,9 @@ class Trainer {
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
-  std::optional<MatrixPeak> peak_;  // once run() has measured it
+  std::optional<MatrixPeak> peak_;  // set by measure_machine()
   std::string start_;
-  int64_t traced_step_ = 0;  // 0: none
+  int64_t traced_step_ = 0;  // the step that is traced; 0: none
   std::vector<CollectiveTotal> collectives_;
   std::vector<std::string> notes_;
 };

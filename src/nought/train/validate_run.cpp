@@ -1,6 +1,7 @@
 // What would stop a run, found before it starts: one process reads headers and names, and allocates nothing.
 #include <unistd.h>
 
+#include "nought/base/json.h"
 #include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
 #include "nought/train/trainer.h"
@@ -33,8 +34,7 @@ void check_output_folder(const fs::path& folder, StartMode mode) {
                          "{} is there from an earlier run: --resume continues it, --overwrite removes it, or choose "
                          "another training.output_dir",
                          checkpoints.empty() ? "" : checkpoints.back().string());
-  if (mode == StartMode::resume)
-    require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
+  if (mode == StartMode::resume) last_checkpoint(folder);
 }
 
 /// A run that starts from a checkpoint in its own output folder would lose it before it is read.
@@ -71,7 +71,7 @@ RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
   if (mode != StartMode::resume || !config.training.bf16.automatic()) return resolve(config, world_size);
   const std::vector<fs::path> checkpoints = list_checkpoints(config.training.output_dir.value);
   if (checkpoints.empty()) return resolve(config, world_size);
-  const nlohmann::json run = read_checkpoint_info(checkpoints.back()).run;
+  const Json run = read_checkpoint_info(checkpoints.back()).run;
   const auto dtype = run.is_object() ? run.value("dtype", std::string()) : std::string();
   return resolve(config, world_size,
                  {dtype == name_of(DType::bf16), fmt::format("{} is in {}", checkpoints.back().string(), dtype)});
@@ -89,7 +89,7 @@ void validate_run(const RunPlan& given, StartMode mode) {
   if (mode == StartMode::overwrite) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(plan.profile->output_file);
   if (mode == StartMode::resume) {
-    Checkpoint(list_checkpoints(plan.output_dir).back(), decoder).require_same_frozen(decoder);
+    Checkpoint(last_checkpoint(plan.output_dir), decoder).require_same_frozen(decoder);
   } else if (!plan.model_dir.empty()) {
     ModelSource(plan.model_dir);
   }

@@ -10,8 +10,8 @@ std::vector<SegmentIndex> segments_of(const std::vector<std::unique_ptr<Unit>>& 
   return found;
 }
 
-std::vector<Piece> pieces_in(const Unit& unit, size_t segment, Interval interval) {
-  std::vector<Piece> pieces;
+std::vector<ParameterPiece> pieces_in(const Unit& unit, size_t segment, Interval interval) {
+  std::vector<ParameterPiece> pieces;
   for (const size_t i : unit.segments()[segment].parameters) {
     const Interval range = unit.parameters()[i].range, common = intersect(range, interval);
     if (common.empty()) continue;

@@ -21,7 +21,7 @@ struct SegmentIndex {
 std::vector<SegmentIndex> segments_of(const std::vector<std::unique_ptr<Unit>>& units, bool trainable);
 
 /// A part of one parameter, and where it lies in the flat buffer of its segment.
-struct Piece {
+struct ParameterPiece {
   size_t parameter = 0;   // index in Unit::parameters()
   Interval in_parameter;  // elements of the flattened parameter
   Interval in_segment;    // elements of the flat buffer
@@ -50,7 +50,7 @@ class Partition {
 };
 
 /// The parts of parameters that lie in `interval` of a segment's flat buffer, in order; padding belongs to none.
-std::vector<Piece> pieces_in(const Unit& unit, size_t segment, Interval interval);
+std::vector<ParameterPiece> pieces_in(const Unit& unit, size_t segment, Interval interval);
 /// What lies between the parameters of a segment and behind the last of them, up to `end`: nobody writes it.
 std::vector<Interval> gaps_in(const Unit& unit, size_t segment, int64_t end);
 

@@ -93,6 +93,7 @@ void Reducer::finish(State& state) {
     reduce_whole(state);
   }
   if (policy_.shard_gradients) std::fill(state.written.begin(), state.written.end(), false);
+  state.finished = true;
   if (!overlap_) land_all();
 }
 
@@ -197,6 +198,17 @@ void Reducer::land_all() {
   for (State& state : states_) ranks_.wait(state.reduction);
 }
 
+void Reducer::finish_step() {
+  // Without gradient sharding earlier micro-batches may have written what only the last one reduces.
+  if (!policy_.shard_gradients && last_micro_batch_)
+    for (size_t i = states_.size(); i-- > 0;)
+      if (!states_[i].finished) finish(states_[i]);
+  settle();
+  if (policy_.shard_gradients)
+    for (const State& state : states_)
+      if (!state.shard_begun) zero(state.shard);
+}
+
 void Reducer::settle() {
   if (filling_) send_bucket();
   land_all();
@@ -216,7 +228,7 @@ Tensor Reducer::reduced(SegmentIndex at) const {
 void Reducer::reset() {
   for (State& state : states_) {
     std::fill(state.written.begin(), state.written.end(), false);
-    state.shard_begun = false;
+    state.shard_begun = state.finished = false;
     state.reduction = {};
   }
 }

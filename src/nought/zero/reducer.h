@@ -43,7 +43,10 @@ class Reducer {
   /// The Unit's gradients are final for this micro-batch: reduces them if it is time.
   void finish(size_t unit);
 
-  /// Waits until every reduction of this step is done.
+  /// After the last backward pass of the step: a Unit that it left out is reduced too, so that its sum is what earlier
+  /// micro-batches wrote, or zero. Then settle(). All ranks call it together.
+  void finish_step();
+  /// Waits until every reduction that has begun is done.
   void settle();
   /// This rank's interval of the summed gradients; after settle().
   Tensor owned(SegmentIndex at) const;
@@ -62,6 +65,7 @@ class Reducer {
     Tensor shard;                // permanent, with gradient sharding
     std::vector<bool> written;   // for each parameter of the Unit: its gradient has begun
     bool shard_begun = false;
+    bool finished = false;  // the reduction of the step's last micro-batch has begun
     Event reduction;
     size_t bucket = 0, place = 0;  // the segment is buckets_[bucket].members()[place]
   };

@@ -20,12 +20,12 @@ Residency::Residency(const Context& context, Communicator& ranks, Policy policy,
     State state;
     state.name = unit->name();
     for (const Segment& segment : unit->segments()) {
-      Part part;
-      part.partition = Partition(segment.size, ranks_.size());
-      part.dtype = segment.dtype.value_or(dtype_);
-      const int64_t size = policy_.shard_parameters ? part.partition.shard() : part.partition.padded();
-      part.stored = context_.zeros({size}, part.dtype, Category::parameters);
-      state.parts.push_back(std::move(part));
+      Buffers held;
+      held.partition = Partition(segment.size, ranks_.size());
+      held.dtype = segment.dtype.value_or(dtype_);
+      const int64_t size = policy_.shard_parameters ? held.partition.shard() : held.partition.padded();
+      held.stored = context_.zeros({size}, held.dtype, Category::parameters);
+      state.segments.push_back(std::move(held));
     }
     states_.push_back(std::move(state));
   }
@@ -36,10 +36,10 @@ Residency::Residency(const Context& context, Communicator& ranks, Policy policy,
 
 void Residency::prefetch(size_t unit) {
   if (!policy_.shard_parameters) return;
-  for (Part& part : states_[unit].parts) {
-    if (part.gathered) continue;
-    part.gathered = context_.empty({part.partition.padded()}, part.dtype, Category::parameters);
-    part.arrival = ranks_.all_gather(part.stored, part.gathered);
+  for (Buffers& held : states_[unit].segments) {
+    if (held.gathered) continue;
+    held.gathered = context_.empty({held.partition.padded()}, held.dtype, Category::parameters);
+    held.arrival = ranks_.all_gather(held.stored, held.gathered);
   }
 }
 
@@ -53,21 +53,21 @@ void Residency::release(size_t unit) {
   State& state = states_[unit];
   require(state.leases > 0, "unit {} is released more often than it was leased", state.name);
   if (--state.leases > 0) return;
-  for (Part& part : state.parts) part.gathered = {};
+  for (Buffers& held : state.segments) held.gathered = {};
 }
 
 Tensor Residency::whole(SegmentIndex at) const {
   const State& state = states_[at.unit];
   require(state.leases > 0, "the parameters of unit {} are read without a lease: run it through Tape::run_unit",
           state.name);
-  return policy_.shard_parameters ? part(at).gathered : part(at).stored;
+  return policy_.shard_parameters ? buffers(at).gathered : buffers(at).stored;
 }
 
 Tensor Residency::owned(SegmentIndex at) const {
-  ranks_.wait(part(at).arrival);
-  if (policy_.shard_parameters) return part(at).stored;
+  ranks_.wait(buffers(at).arrival);
+  if (policy_.shard_parameters) return buffers(at).stored;
   const Interval own = partition(at).owned(ranks_.rank());
-  return part(at).stored.flat(own.begin, own.end);
+  return buffers(at).stored.flat(own.begin, own.end);
 }
 
 Interval Residency::kept(SegmentIndex at) const {
@@ -82,7 +82,7 @@ void Residency::exchange_updates() {
 void Residency::exchange(const Bucket& bucket) {
   if (bucket.alone()) {
     const SegmentIndex at = trained_[bucket.members().front()];
-    part(at).arrival = ranks_.all_gather(owned(at), part(at).stored);
+    buffers(at).arrival = ranks_.all_gather(owned(at), buffers(at).stored);
     return;
   }
   while (exchanges_.size() > kExchanges) land_oldest();
@@ -97,7 +97,7 @@ void Residency::land_oldest() {
   exchanges_.pop_front();
   ranks_.wait(exchange.event);
   for (size_t place = 0; place < exchange.bucket->members().size(); ++place) {
-    const Part& into = part(trained_[exchange.bucket->members()[place]]);
+    const Buffers& into = buffers(trained_[exchange.bucket->members()[place]]);
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const Interval owned = into.partition.owned(rank);
       if (rank != ranks_.rank())
@@ -113,7 +113,7 @@ void Residency::arrive(size_t unit) {
   };
   // Collectives end in the order in which they began: what is before the Unit's bucket has arrived too.
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
-  for (const Part& part : states_[unit].parts) ranks_.wait(part.arrival);
+  for (const Buffers& held : states_[unit].segments) ranks_.wait(held.arrival);
 }
 
 void Residency::settle() {

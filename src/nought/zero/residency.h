@@ -34,7 +34,7 @@ class Residency {
   /// This rank's interval of the segment: what the optimizer writes and checkpoints read. Waits for gathers of it.
   Tensor owned(SegmentIndex at) const;
   /// Everything that this rank stores permanently: the owned interval when sharded, else the whole buffer.
-  Tensor stored(SegmentIndex at) const { return part(at).stored; }
+  Tensor stored(SegmentIndex at) const { return buffers(at).stored; }
   /// The elements of the segment that are stored.
   Interval kept(SegmentIndex at) const;
 
@@ -43,12 +43,12 @@ class Residency {
   /// Waits for everything in flight.
   void settle();
 
-  const Partition& partition(SegmentIndex at) const { return part(at).partition; }
+  const Partition& partition(SegmentIndex at) const { return buffers(at).partition; }
   bool sharded() const { return policy_.shard_parameters; }
 
  private:
-  /// A segment's buffers.
-  struct Part {
+  /// The buffers of one segment.
+  struct Buffers {
     Partition partition;
     DType dtype = DType::f32;
     Tensor stored;    // the shard, or the whole
@@ -57,7 +57,7 @@ class Residency {
   };
   struct State {
     std::string name;
-    std::vector<Part> parts;  // one for each segment
+    std::vector<Buffers> segments;  // one for each segment
     int leases = 0;
   };
   struct Exchange {
@@ -65,8 +65,8 @@ class Residency {
     const Bucket* bucket;
     Tensor packed;
   };
-  const Part& part(SegmentIndex at) const { return states_[at.unit].parts[at.segment]; }
-  Part& part(SegmentIndex at) { return states_[at.unit].parts[at.segment]; }
+  const Buffers& buffers(SegmentIndex at) const { return states_[at.unit].segments[at.segment]; }
+  Buffers& buffers(SegmentIndex at) { return states_[at.unit].segments[at.segment]; }
   void exchange(const Bucket& bucket);
   void land_oldest();
   /// Returns when the Unit's stored parameters are those of the last exchange.

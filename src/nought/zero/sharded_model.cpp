@@ -54,7 +54,7 @@ void ShardedModel::load_kept(const StateSource& source) {
   for (const SegmentIndex at : segments) {
     const Unit& unit = *model_.units()[at.unit];
     const Interval kept = residency_.kept(at);
-    for (const Piece& piece : pieces_in(unit, at.segment, kept)) {
+    for (const ParameterPiece& piece : pieces_in(unit, at.segment, kept)) {
       const int64_t begin = piece.in_segment.begin - kept.begin;
       source.fill(StateKind::master, unit.parameters()[piece.parameter], piece.in_parameter,
                   residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
@@ -62,16 +62,30 @@ void ShardedModel::load_kept(const StateSource& source) {
   }
 }
 
+void ShardedModel::require_training(std::string_view call) const {
+  require(reducer_ && optimizer_,
+          "{} needs gradients and optimizer states, which a ShardedModel with training = false does not keep: make it "
+          "with training = true",
+          call);
+}
+
+ShardedOptimizer& ShardedModel::optimizer() {
+  require_training("optimizer()");
+  return *optimizer_;
+}
+
 void ShardedModel::begin_micro_batch(bool last) {
   if (reducer_) reducer_->begin_micro_batch(last);
 }
 
 std::vector<double> ShardedModel::finish_gradients() {
-  reducer_->settle();
+  require_training("finish_gradients()");
+  reducer_->finish_step();
   return optimizer_->owned_sums_of_squares();
 }
 
 void ShardedModel::update(double lr, double gradient_scale) {
+  require_training("update()");
   residency_.settle();
   optimizer_->update(lr, gradient_scale);
   residency_.exchange_updates();
@@ -80,11 +94,13 @@ void ShardedModel::update(double lr, double gradient_scale) {
 }
 
 void ShardedModel::discard_gradients() {
+  require_training("discard_gradients()");
   reducer_->settle();
   reducer_->reset();
 }
 
 std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
+  require_training("gather_gradients()");
   const Unit& of = *model_.units()[unit];
   std::vector<Tensor> gradients(of.parameters().size());
   for (size_t segment = 0; segment < of.segments().size(); ++segment) {
@@ -123,14 +139,14 @@ std::string ShardedModel::at_work() const {
 }
 
 void ShardedModel::begin_pass(const Unit& unit, bool walking_back) {
-  unit_at_work_ = &unit, walking_back_ = walking_back, pass_begin_ = Span::Clock::now();
+  unit_at_work_ = &unit, walking_back_ = walking_back, pass_begin_ = TraceEvent::Clock::now();
   parts_.clear();  // of a pass that was given up
 }
 
 void ShardedModel::note_pass() const {
   Timeline* timeline = mesh_.world().timeline();
   if (timeline != nullptr && timeline->recording())
-    timeline->add({SpanKind::unit, at_work(), pass_begin_, Span::Clock::now()});
+    timeline->add({TraceEventKind::unit, at_work(), pass_begin_, TraceEvent::Clock::now()});
 }
 
 void ShardedModel::before_forward(Unit& unit) {
@@ -156,13 +172,14 @@ void ShardedModel::after_backward(Unit& unit) {
   note_pass();
 }
 
-void ShardedModel::enter_part(const char* name) { parts_.push_back({name, Span::Clock::now()}); }
+void ShardedModel::enter_part(const char* name) { parts_.push_back({name, TraceEvent::Clock::now()}); }
 
 void ShardedModel::leave_part() {
   const auto [name, begin] = parts_.back();
   parts_.pop_back();
   Timeline* timeline = mesh_.world().timeline();
-  if (timeline != nullptr && timeline->recording()) timeline->add({SpanKind::part, name, begin, Span::Clock::now()});
+  if (timeline != nullptr && timeline->recording())
+    timeline->add({TraceEventKind::part, name, begin, TraceEvent::Clock::now()});
 }
 
 GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "nought/nn/model.h"
 #include "nought/zero/sharded_optimizer.h"
@@ -19,7 +20,7 @@ class ShardedModel final : public UnitStore {
     DType dtype = DType::f32;           // parameters and activations have it
     DType gradient_dtype = DType::f32;  // gradients accumulate in it: f32, or the parameters' dtype
     bool overlap = true;                // communication runs beside computation: changes time, never bits
-    bool training = true;               // false: parameters only
+    bool training = true;               // false: parameters only; what needs gradients is an Error
     OptimizerOptions optimizer = {};
     std::optional<DType> wire_dtype = {};  // gradients travel between ranks in it; not given: gradient_dtype
     // How many elements one collective takes at most, padding included; 0: every segment travels alone.
@@ -63,7 +64,7 @@ class ShardedModel final : public UnitStore {
   const Mesh& mesh() const { return mesh_; }
   const Context& context() const { return context_; }
   const Options& options() const { return options_; }
-  ShardedOptimizer& optimizer() { return *optimizer_; }
+  ShardedOptimizer& optimizer();
   const Residency& residency() const { return residency_; }
   /// How many segments are trained, and how many collectives take all their gradients.
   size_t trained_segments() const { return reducer_ ? reducer_->segments() : 0; }
@@ -86,6 +87,7 @@ class ShardedModel final : public UnitStore {
   void lease(const Unit& unit);
   void release(const Unit& unit);
   void begin_pass(const Unit& unit, bool walking_back);
+  void require_training(std::string_view call) const;
   /// Fills what no optimizer fills: frozen segments; all of them without training.
   void load_kept(const StateSource& source);
   /// Puts the pass of the Unit at work on the timeline.
@@ -102,10 +104,10 @@ class ShardedModel final : public UnitStore {
   size_t lowest_trained_ = 0;  // no Unit below is walked back
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
-  Span::Clock::time_point pass_begin_ = {};
+  TraceEvent::Clock::time_point pass_begin_ = {};
   struct Part {
     const char* name;
-    Span::Clock::time_point begin;
+    TraceEvent::Clock::time_point begin;
   };
   std::vector<Part> parts_;  // what the Unit at work is in, the innermost last
 };

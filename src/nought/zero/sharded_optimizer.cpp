@@ -60,7 +60,7 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
   }
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const Interval mine = intersect(residency_.partition(at).owned(rank), state.scope);
-    for (const Piece& piece : pieces_in(unit, at.segment, mine)) {
+    for (const ParameterPiece& piece : pieces_in(unit, at.segment, mine)) {
       const auto place =
           static_cast<size_t>(std::lower_bound(members.begin(), members.end(), piece.parameter) - members.begin());
       state.pieces.push_back({piece, place, state.parameters[place], rank, state.rules[place], {}});

@@ -55,7 +55,7 @@ class ShardedOptimizer {
   };
   /// The part of one parameter that lies in one rank's shard, and what is kept for it.
   struct TrainedPiece {
-    Piece piece;
+    ParameterPiece piece;
     size_t place = 0;  // where the parameter is among those of the segment
     const Parameter* parameter = nullptr;
     int rank = 0;

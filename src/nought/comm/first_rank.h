@@ -1,0 +1,15 @@
+// What one rank finds out for all: the state of a disk or of a clock may differ by the time that another rank looks.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "nought/comm/communicator.h"
+
+namespace nought {
+
+/// The text that find() returns on rank 0, on every rank; find() is called there alone. Collective. What find() throws
+/// leaves rank 0, and the others fail as they do for any rank that ends.
+std::string found_by_first(Communicator& ranks, const Context& context, const std::function<std::string()>& find);
+
+}  // namespace nought
