@@ -120,17 +120,6 @@ struct Operands {
   requires(!HasTensors<T>) void operator()(std::string_view /*name*/, const T& /*parameter*/) {}
 };
 
-/// Hands plain parameters to `f` and leaves operands out.
-template <class F>
-struct Parameters {
-  F& f;
-
-  template <class T>
-  void operator()(std::string_view /*name*/, const T& /*tensor*/, const Use& /*use*/) {}
-  template <class T>
-  requires(!HasTensors<T>) void operator()(std::string_view name, const T& parameter) { f(name, parameter); }
-};
-
 struct Nothing {
   template <class... Ts>
   void operator()(const Ts&...) {}
@@ -149,13 +138,6 @@ concept Visitable = requires(const T& t, detail::Nothing& v) {
 template <class Op, class F>
 void for_each_operand(const Op& op, F&& f) {
   detail::Operands<F> visitor{f};
-  op.visit(visitor);
-}
-
-/// Calls f(name, value) for each plain parameter in turn.
-template <class Op, class F>
-void for_each_parameter(const Op& op, F&& f) {
-  detail::Parameters<F> visitor{f};
   op.visit(visitor);
 }
 
