@@ -98,8 +98,8 @@ class Communicator {
   virtual Event barrier() = 0;
 
   /// Makes new groups: the ranks with the same color (>= 0) form one, ordered by (key, rank). Blocking; all ranks call
-  /// it. Each group has a communication stream of its own, so ranks may issue the calls of different groups in different
-  /// orders. A group of one runs inline, so wait first for whatever writes what it reads.
+  /// it. Each group has a communication stream of its own, so ranks may issue the calls of different groups in
+  /// different orders. A group of one runs inline, so wait first for whatever writes what it reads.
   virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   /// What was sent by the collectives issued so far, including those in flight.

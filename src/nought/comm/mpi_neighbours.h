@@ -5,8 +5,8 @@
 
 namespace nought {
 
-/// Where the ranks of a group are, by rank of the group, and the shared windows of this rank's host. If slot_bytes is 0,
-/// no host has windows, and all data goes by messages.
+/// Where the ranks of a group are, by rank of the group, and the shared windows of this rank's host. If slot_bytes is
+/// 0, no host has windows, and all data goes by messages.
 struct Neighbours {
   std::shared_ptr<SharedWindows> windows;  // null on a host with one rank of the group
   int64_t slot_bytes = 0;                  // the smallest slot of any host's windows: the same number on all ranks

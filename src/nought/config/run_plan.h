@@ -72,9 +72,9 @@ struct RunPlan {
 
   int world_size = 1;
   std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
-  int64_t micro_batch = 1;   // sequences per rank and forward pass
-  int64_t accumulation = 1;  // micro-batches per update
-  int64_t train_batch = 1;   // = micro_batch x accumulation x world_size
+  int64_t micro_batch = 1;             // sequences per rank and forward pass
+  int64_t accumulation = 1;            // micro-batches per update
+  int64_t train_batch = 1;             // = micro_batch x accumulation x world_size
 
   DType dtype = DType::f32;                    // in which the model is computed
   std::optional<LossScaleOptions> loss_scale;  // given if dtype is f16
