@@ -316,7 +316,7 @@ TEST(FrozenMemory, is_what_the_formulas_say_to_the_byte) {
             int64_t updated = 0;  // a shard that is nothing but padding has no moments
             for (const SegmentIndex at : segments_of(model.model().units(), true)) {
               const Partition partition(model.model().units()[at.unit]->segments()[at.segment].size, ranks);
-              const bool empty = partition.owned(model.ranks().rank()).begin >= partition.size();
+              const bool empty = partition.owned(model.mesh().world().rank()).begin >= partition.size();
               updated += stage == 0 ? partition.padded() : empty ? 0 : partition.shard();
             }
             EXPECT_EQ(ledger.current(Category::parameters), element * share(trained + frozen, 3));
