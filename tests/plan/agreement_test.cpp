@@ -213,40 +213,40 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
 TEST(Agreement, holds_with_frozen_parameters) {
   const Freezing head{{"."}, {"lm_head|wte"}}, norms{{"."}, {"norm|ln_"}}, bottom{{"layers\\.0\\.|h\\.0\\."}, {}};
   int i = 0;
-  for (const char* family : {"llama", "gpt2", "mixtral", "deepseek_v2"})
-    for (const int stage : {0, 1, 2, 3})
-      for (const Freezing& freezing : {head, norms, bottom}) {
-        RecomputeOptions recompute = std::array{Recompute::none, Recompute::selective, Recompute::full}[i % 3];
-        if (i % 6 == 5) recompute.checkpoints = 2, recompute.contiguous = true;
-        const Layout layout{.ranks = 2 + i % 2,
-                            .zero_stage = stage,
-                            .micro_batch = 2,
-                            .seq_length = 128,
-                            .accumulation = 1 + i % 2,
-                            .recompute = recompute,
-                            .freezing = freezing,
-                            .sharding = {.dtype = DType::bf16,
-                                         .gradient_dtype = DType::bf16,
-                                         .overlap = i % 5 < 3,
-                                         .reduce_bucket = i % 4 == 1 ? 1'200'000 : 0,
-                                         .gather_bucket = i % 4 == 1 ? 1'200'000 : 0},
-                            .wire = Wire::threads};
-        SCOPED_TRACE(fmt::format("{}, freeze {}, {}", family, freezing.freeze[0], layout.str()));
-        const ModelConfig config = model_of(family);
-        const Prediction predicted = predict(config, layout);
-        const Measurement measured = measure(config, layout);
-        expect_agreement(predicted, measured);
-        EXPECT_EQ(measured.late_allocations, 0);
-        EXPECT_GT(predicted.frozen, 0);
-        EXPECT_LT(predicted.executed_flops, predict(config,
-                                                    [&] {
-                                                      Layout all = layout;
-                                                      all.freezing = {};
-                                                      return all;
-                                                    }())
-                                                .executed_flops);
-        ++i;
-      }
+  for (const int stage : {0, 1, 2, 3})
+    for (const Freezing& freezing : {head, norms, bottom}) {
+      const char* family = std::array{"llama", "gpt2", "mixtral", "deepseek_v2"}[(i + stage) % 4];
+      RecomputeOptions recompute = std::array{Recompute::none, Recompute::selective, Recompute::full}[i % 3];
+      if (i % 6 == 5) recompute.checkpoints = 2, recompute.contiguous = true;
+      const Layout layout{.ranks = 2 + i % 2,
+                          .zero_stage = stage,
+                          .micro_batch = 2,
+                          .seq_length = 128,
+                          .accumulation = 1 + i % 2,
+                          .recompute = recompute,
+                          .freezing = freezing,
+                          .sharding = {.dtype = DType::bf16,
+                                       .gradient_dtype = DType::bf16,
+                                       .overlap = i % 5 < 3,
+                                       .reduce_bucket = i % 4 == 1 ? 1'200'000 : 0,
+                                       .gather_bucket = i % 4 == 1 ? 1'200'000 : 0},
+                          .wire = Wire::threads};
+      SCOPED_TRACE(fmt::format("{}, freeze {}, {}", family, freezing.freeze[0], layout.str()));
+      const ModelConfig config = model_of(family);
+      const Prediction predicted = predict(config, layout);
+      const Measurement measured = measure(config, layout);
+      expect_agreement(predicted, measured);
+      EXPECT_EQ(measured.late_allocations, 0);
+      EXPECT_GT(predicted.frozen, 0);
+      EXPECT_LT(predicted.executed_flops, predict(config,
+                                                  [&] {
+                                                    Layout all = layout;
+                                                    all.freezing = {};
+                                                    return all;
+                                                  }())
+                                              .executed_flops);
+      ++i;
+    }
 }
 
 TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validations) {
