@@ -54,7 +54,7 @@ TEST(Table, says_how_many_parameters_are_trained_where_some_are_frozen) {
   EXPECT_THAT(to_text(plan), Not(HasSubstr("of them trained")));
   EXPECT_EQ(to_json(plan)["trained_parameters"], plan.predictions[0].parameters);
   plan.predictions[0].frozen = plan.predictions[0].parameters - 1'500'000;
-  EXPECT_THAT(to_text(plan), HasSubstr("in bf16, 1.5M of them trained"));
+  EXPECT_THAT(to_text(plan), HasSubstr("in bf16, 1.50M of them trained"));
   EXPECT_EQ(to_json(plan)["trained_parameters"], 1'500'000);
 }
 

@@ -73,9 +73,9 @@ TEST(Trace, has_every_operation_and_collective_of_every_rank_on_its_stream) {
     }
     if (event.at("name") == "Attention") {
       EXPECT_EQ(event.at("args").at("arguments"),
-                "q 8 rows in f32[8, 48], k 8 rows in f32[8, 48], v 8 rows in f32[8, 48], out f32[1, 8, 16], "
-                "lse f32[1, 2, 8], batch 1, q_length 8, k_length 8, num_heads 2, num_kv_heads 2, head_dim 8, scale "
-                "0.35355339059327373, causal, window 0, softcap 0, v_head_dim 0");
+                "q 8 rows in f32[8, 48], k 8 rows in f32[8, 48], v 8 rows in f32[8, 48], out f32[8, 16], lse "
+                "f32[2, 8], batch 0, q_length 0, k_length 0, num_heads 2, num_kv_heads 2, head_dim 8, scale "
+                "0.35355339059327373, causal, window 0, softcap 0, v_head_dim 0, spans 1");
     }
   }
   EXPECT_EQ(names, (std::set<std::string>{"rank 0", "rank 1", "compute", "communication"}));
