@@ -3,6 +3,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "nought/base/json.h"
 #include "nought/data/tokenizer.h"
 #include "nought/models/names.h"
 
