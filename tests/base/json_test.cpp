@@ -1,7 +1,6 @@
 #include "nought/base/json.h"
 
-#include <functional>
-
+#include "support/message_of.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,15 +12,6 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 TEST(Json, infinity_is_read_as_python_writes_it) {
   const Json json = parse_json(R"({"a": Infinity, "b": [-Infinity,], "Infinity": "Infinity" /* Infinity */})", "f");
@@ -42,30 +32,31 @@ TEST(Json, comments_and_trailing_commas_are_tolerated) {
 }
 
 TEST(Json, a_syntax_error_names_file_line_and_column_in_one_line) {
-  const std::string message = message_of([] { parse_json("{\n  // note\n  \"a\": 1,\n  \"b\" 2\n}", "RUN.json"); });
+  const std::string message =
+      test::message_of<Error>([] { parse_json("{\n  // note\n  \"a\": 1,\n  \"b\" 2\n}", "RUN.json"); });
   EXPECT_THAT(message, StartsWith("RUN.json:4:7: syntax error"));
   EXPECT_THAT(message, Not(HasSubstr("\n")));
 }
 
 TEST(Json, truncated_empty_and_garbage_texts_are_errors_with_a_position) {
-  EXPECT_THAT(message_of([] { parse_json("", "f"); }), StartsWith("f:1:1: "));
-  EXPECT_THAT(message_of([] { parse_json("{\"a\": ", "f"); }), StartsWith("f:1:7: "));
-  EXPECT_THAT(message_of([] { parse_json("{} x", "f"); }), StartsWith("f:1:4: "));
-  EXPECT_THAT(message_of([] { parse_json("{\"a\": 1 /* open", "f"); }), StartsWith("f:1:9: "));
-  EXPECT_THAT(message_of([] { parse_json("[1,,2]", "f"); }), StartsWith("f:1:4: "));
-  EXPECT_THAT(message_of([] { parse_json("[,]", "f"); }), StartsWith("f:1:2: "));
-  EXPECT_THAT(message_of([] { parse_json("\"\xff\"", "f"); }), StartsWith("f:1:"));
-  EXPECT_EQ(message_of([] { parse_json("1e999", "f"); }), "f: number overflow parsing '1e999'");
+  EXPECT_THAT(test::message_of<Error>([] { parse_json("", "f"); }), StartsWith("f:1:1: "));
+  EXPECT_THAT(test::message_of<Error>([] { parse_json("{\"a\": ", "f"); }), StartsWith("f:1:7: "));
+  EXPECT_THAT(test::message_of<Error>([] { parse_json("{} x", "f"); }), StartsWith("f:1:4: "));
+  EXPECT_THAT(test::message_of<Error>([] { parse_json("{\"a\": 1 /* open", "f"); }), StartsWith("f:1:9: "));
+  EXPECT_THAT(test::message_of<Error>([] { parse_json("[1,,2]", "f"); }), StartsWith("f:1:4: "));
+  EXPECT_THAT(test::message_of<Error>([] { parse_json("[,]", "f"); }), StartsWith("f:1:2: "));
+  EXPECT_THAT(test::message_of<Error>([] { parse_json("\"\xff\"", "f"); }), StartsWith("f:1:"));
+  EXPECT_EQ(test::message_of<Error>([] { parse_json("1e999", "f"); }), "f: number overflow parsing '1e999'");
 }
 
 TEST(Json, a_key_given_twice_is_an_error_that_names_its_path) {
-  EXPECT_EQ(message_of([] { parse_json(R"({"a": {"b": [{"c": 1, "c": 2}]}})", "ds.json"); }),
+  EXPECT_EQ(test::message_of<Error>([] { parse_json(R"({"a": {"b": [{"c": 1, "c": 2}]}})", "ds.json"); }),
             "ds.json: a.b.c: the key is given twice");
   EXPECT_NO_THROW(parse_json(R"({"a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}, {"x": 1}]})", "ds.json"));
 }
 
 TEST(Json, a_missing_file_is_named) {
-  EXPECT_THAT(message_of([] { read_json_file("/nowhere/RUN.json"); }), StartsWith("/nowhere/RUN.json: "));
+  EXPECT_THAT(test::message_of<Error>([] { read_json_file("/nowhere/RUN.json"); }), StartsWith("/nowhere/RUN.json: "));
   EXPECT_THROW(read_json_file("/nowhere/RUN.json"), IoError);
   EXPECT_THROW(read_json_file("/"), IoError);
 }
@@ -81,11 +72,11 @@ TEST(Override, values_are_json_or_else_strings) {
 }
 
 TEST(Override, a_malformed_one_is_an_error_that_shows_it) {
-  EXPECT_THAT(message_of([] { parse_override("training.max_steps"); }),
+  EXPECT_THAT(test::message_of<Error>([] { parse_override("training.max_steps"); }),
               StartsWith("--set training.max_steps: expected"));
-  EXPECT_THAT(message_of([] { parse_override("=3"); }), StartsWith("--set =3: expected"));
-  EXPECT_EQ(message_of([] { parse_override("a=\xff"); }), "--set a: the value is not valid UTF-8");
-  EXPECT_THAT(message_of([] { parse_override("a..b=3"); }), StartsWith("--set a..b=3: "));
+  EXPECT_THAT(test::message_of<Error>([] { parse_override("=3"); }), StartsWith("--set =3: expected"));
+  EXPECT_EQ(test::message_of<Error>([] { parse_override("a=\xff"); }), "--set a: the value is not valid UTF-8");
+  EXPECT_THAT(test::message_of<Error>([] { parse_override("a..b=3"); }), StartsWith("--set a..b=3: "));
 }
 
 TEST(Override, creates_objects_on_its_way_and_refuses_to_enter_anything_else) {
@@ -93,7 +84,7 @@ TEST(Override, creates_objects_on_its_way_and_refuses_to_enter_anything_else) {
   EXPECT_EQ(apply_override(root, parse_override("a.b=2")), "a.b");
   EXPECT_EQ(apply_override(root, parse_override("a.c.d=3")), "a.c");
   EXPECT_EQ(root, parse_json(R"({"a": {"b": 2, "c": {"d": 3}}, "model": "folder"})", "f"));
-  EXPECT_EQ(message_of([&] { apply_override(root, parse_override("model.hidden_size=8")); }),
+  EXPECT_EQ(test::message_of<Error>([&] { apply_override(root, parse_override("model.hidden_size=8")); }),
             "--set model.hidden_size: model is the string \"folder\", so it has no key \"hidden_size\"");
 }
 

@@ -15,6 +15,14 @@ TEST(Text, nearest_name_finds_typing_errors_and_refuses_other_words) {
   EXPECT_EQ(did_you_mean("warmup_step", names), " (did you mean \"warmup_steps\"?)");
 }
 
+TEST(Text, the_distance_within_a_text_is_that_of_its_nearest_part) {
+  EXPECT_EQ(edit_distance_within("norm", "model.norm.weight"), 0u);
+  EXPECT_EQ(edit_distance_within("nrm", "model.norm.weight"), 1u);
+  EXPECT_EQ(edit_distance_within("norms", "model.norm"), 1u);
+  EXPECT_EQ(edit_distance_within("", "x"), 0u);
+  EXPECT_EQ(edit_distance_within("abc", ""), 3u);
+}
+
 TEST(Text, sizes_counts_and_durations_read_well) {
   EXPECT_EQ(format_bytes(340), "340 B");
   EXPECT_EQ(format_bytes(1536), "1.50 KiB");

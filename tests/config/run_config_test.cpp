@@ -2,8 +2,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
+#include "support/message_of.h"
 #include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,17 +33,8 @@ class RunConfigFiles : public testing::Test {
   std::filesystem::path folder_;
 };
 
-std::string message_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
-
 std::string error_of(const char* text, const std::vector<std::string>& overrides = {}) {
-  return message_of([&] { make_run_config(parse_json(text, "RUN.json"), "RUN.json", overrides); });
+  return test::message_of<Error>([&] { make_run_config(parse_json(text, "RUN.json"), "RUN.json", overrides); });
 }
 
 TEST_F(RunConfigFiles, a_run_file_is_read_and_writes_back_what_it_holds) {
@@ -81,12 +72,13 @@ TEST_F(RunConfigFiles, overrides_reach_into_a_deepspeed_file_and_may_replace_it)
 }
 
 TEST_F(RunConfigFiles, a_missing_or_malformed_file_is_named_with_its_position) {
-  EXPECT_THAT(message_of([&] { load_run_config("/nowhere/RUN.json", {}); }), StartsWith("/nowhere/RUN.json: "));
+  EXPECT_THAT(test::message_of<Error>([&] { load_run_config("/nowhere/RUN.json", {}); }),
+              StartsWith("/nowhere/RUN.json: "));
   const std::string run = write("RUN.json", "{\n \"training\": {\"seed\" 1}\n}");
-  EXPECT_THAT(message_of([&] { load_run_config(run, {}); }), StartsWith(run + ":2:22: syntax error"));
+  EXPECT_THAT(test::message_of<Error>([&] { load_run_config(run, {}); }), StartsWith(run + ":2:22: syntax error"));
   const std::string ds = write("ds.json", "{\"seed\": 1, \"seed\": 2}");
   const std::string outer = write("OUTER.json", R"({"deepspeed": ")" + ds + R"("})");
-  EXPECT_EQ(message_of([&] { load_run_config(outer, {}); }), ds + ": seed: the key is given twice");
+  EXPECT_EQ(test::message_of<Error>([&] { load_run_config(outer, {}); }), ds + ": seed: the key is given twice");
 }
 
 TEST(RunConfig, values_can_be_overridden_without_any_file) {

@@ -1,4 +1,5 @@
 #include "support/kernel_test.h"
+#include "support/message_of.h"
 #include <gmock/gmock.h>
 
 namespace nought {
@@ -7,16 +8,6 @@ namespace {
 using namespace test;
 
 class Embeddings : public KernelTest {};
-
-/// The message of the Error that `body` throws, or "".
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 TEST_F(Embeddings, forward_copies_or_adds_rows) {
   for_each_instruction_set([&] {
@@ -82,11 +73,11 @@ TEST_F(Embeddings, an_id_out_of_range_is_named_with_its_place) {
   for (int32_t bad : {10, -1}) {
     Tensor ids = of<int32_t>({3, bad, 5});
     const std::string expected = fmt::format("id {} at position 1 is outside [0, 10)", bad);
-    EXPECT_THAT(error_of([&] { run(Embedding{.table = table, .ids = ids, .out = out}); }),
+    EXPECT_THAT(message_of<Error>([&] { run(Embedding{.table = table, .ids = ids, .out = out}); }),
                 ::testing::HasSubstr(expected));
-    EXPECT_THAT(error_of([&] { run(EmbeddingBackward{.d_out = out, .ids = ids, .d_table = table}); }),
+    EXPECT_THAT(message_of<Error>([&] { run(EmbeddingBackward{.d_out = out, .ids = ids, .d_table = table}); }),
                 ::testing::HasSubstr(expected));
-    EXPECT_THAT(error_of([&] { reference::run(Embedding{.table = table, .ids = ids, .out = out}); }),
+    EXPECT_THAT(message_of<Error>([&] { reference::run(Embedding{.table = table, .ids = ids, .out = out}); }),
                 ::testing::HasSubstr(expected));
   }
 }

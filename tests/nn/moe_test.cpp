@@ -4,7 +4,7 @@
 #include <functional>
 #include <map>
 
-#include "support/local_store.h"
+#include "support/gradient_check.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -177,17 +177,10 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
     return sum;
   };
   const auto compare = [&](const Tensor& at, const Tensor& gradient, const char* what) {
-    for (int64_t i = 0; i < at.numel(); ++i) {
-      double& value = at.data<double>()[i];
-      const double saved = value;
-      value = saved + 1e-6;
-      const double above = loss();
-      value = saved - 1e-6;
-      const double below = loss();
-      value = saved;
-      const double numeric = (above - below) / 2e-6;
-      ASSERT_NEAR(gradient.data<double>()[i], numeric, 1e-6 * std::max(1.0, std::abs(numeric))) << what << " " << i;
-    }
+    const std::vector<double> numeric = test::numeric_gradient(at, loss, 1e-6);
+    for (size_t i = 0; i < numeric.size(); ++i)
+      ASSERT_NEAR(gradient.data<double>()[i], numeric[i], 1e-6 * std::max(1.0, std::abs(numeric[i])))
+          << what << " " << i;
   };
   compare(x, tape.gradient(in), "x");
   compare(layer.store.flat_values(), layer.store.flat_gradients(), "parameters");

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "support/local_store.h"
+#include "support/gradient_check.h"
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
@@ -157,8 +157,7 @@ TEST(Objective, an_own_one_is_walked_back_through_the_head) {
   LocalStore store(context, unit, DType::f64);
   const Batch batch = batch_of(context, {0, 3, 8, 10, 7, 7, 1, 6, 2, 4, 9, 5});
   const Unlikelihood objective;
-  Tensor x = context.empty({kTokens, kHidden}, DType::f64);
-  for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = normal_at(6, static_cast<uint64_t>(i));
+  const Tensor x = test::random(context, {kTokens, kHidden}, 6);
   Tape tape(context);
   const Var in = tape.input(x);
   tape.backward(loss_head(tape, in, weight, objective.rows(batch), 0.5));
@@ -167,16 +166,8 @@ TEST(Objective, an_own_one_is_walked_back_through_the_head) {
     return 0.5 * loss_head(forward, Tape::constant(x), weight, objective.rows(batch), 1).value.item();
   };
   const auto check = [&](const Tensor& at, const Tensor& gradient) {
-    for (int64_t i = 0; i < at.numel(); ++i) {
-      double& value = at.data<double>()[i];
-      const double saved = value;
-      value = saved + 1e-5;
-      const double above = loss();
-      value = saved - 1e-5;
-      const double below = loss();
-      value = saved;
-      EXPECT_NEAR(gradient.data<double>()[i], (above - below) / 2e-5, 1e-7) << i;
-    }
+    const std::vector<double> numeric = test::numeric_gradient(at, loss);
+    for (size_t i = 0; i < numeric.size(); ++i) EXPECT_NEAR(gradient.data<double>()[i], numeric[i], 1e-7) << i;
   };
   check(x, tape.gradient(in));
   check(store.flat_values(), store.flat_gradients());

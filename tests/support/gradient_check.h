@@ -21,6 +21,22 @@ inline Tensor integers(const Context& context, std::vector<int32_t> values) {
   return Tensor::of<int32_t>(*context.memory, {static_cast<int64_t>(values.size())}, std::span<const int32_t>(values));
 }
 
+/// The gradient of loss() by each element of x (f64), by central differences.
+template <class Loss>
+std::vector<double> numeric_gradient(const Tensor& x, Loss&& loss, double step = 1e-5) {
+  std::vector<double> gradient;
+  for (double& value : x.span<double>()) {
+    const double saved = value;
+    value = saved + step;
+    const double above = loss();
+    value = saved - step;
+    const double below = loss();
+    value = saved;
+    gradient.push_back((above - below) / (2 * step));
+  }
+  return gradient;
+}
+
 /// Compares the gradients of sum(weights * f(x; parameters)) by x and by every parameter with central differences.
 class GradientCheck {
  public:
@@ -53,19 +69,9 @@ class GradientCheck {
   }
   void compare(const Tensor& gradient, const Tensor& at, const char* what) {
     const std::vector<double> analytic = gradient.to_vector<double>();
-    constexpr double kStep = 1e-5;
-    for (int64_t i = 0; i < at.numel(); ++i) {
-      double& value = at.data<double>()[i];
-      const double saved = value;
-      value = saved + kStep;
-      const double above = evaluate();
-      value = saved - kStep;
-      const double below = evaluate();
-      value = saved;
-      const double numeric = (above - below) / (2 * kStep);
-      ASSERT_NEAR(analytic[static_cast<size_t>(i)], numeric, 1e-6 * std::max(1.0, std::abs(numeric)))
-          << what << "[" << i << "]";
-    }
+    const std::vector<double> numeric = numeric_gradient(at, [&] { return evaluate(); });
+    for (size_t i = 0; i < numeric.size(); ++i)
+      ASSERT_NEAR(analytic[i], numeric[i], 1e-6 * std::max(1.0, std::abs(numeric[i]))) << what << "[" << i << "]";
   }
 
   const Context& context_;

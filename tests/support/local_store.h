@@ -40,11 +40,6 @@ class LocalStore final : public UnitStore {
   Tensor gradient_of(const Unit& unit, const Parameter& parameter) const {
     return flat_gradients(unit.index(), parameter.segment).flat(parameter.range.begin, parameter.range.end);
   }
-  void clear_gradients() {
-    for (auto& written : written_) written.assign(written.size(), false);
-    for (auto& of_unit : gradients_)
-      for (Tensor& gradient : of_unit) zero(gradient);
-  }
 
   std::vector<std::string> events;
 

@@ -105,8 +105,7 @@ Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadN
         for (const NormedPart& part : parts) {
           const Tensor dy = gather_part(context, heads, part, d);
           Tensor dx = context.empty(part.rows, d.dtype());
-          GradSink dw = part.weight.gradient();
-          if (!dw) dw.into = context.empty(part.weight.shape(), d.dtype(), Category::workspace);  // nobody reads it
+          const GradSink dw = detail::or_scratch(gradients, part.weight.gradient(), part.weight.value());
           context.run(RmsNormBackward{.x = part.x,
                                       .weight = part.weight.value(),
                                       .rstd = part.rstd,

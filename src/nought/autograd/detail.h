@@ -16,4 +16,15 @@ inline Tensor writable(const Context& context, Tensor tensor) {
 /// [rows of x, features].
 inline Shape with_features(const Tensor& x, int64_t features) { return {x.rows(), features}; }
 
+/// A sink in the shape and dtype of x that nobody reads: the kernels of norms form all gradients, wanted or not.
+inline GradSink scratch_like(const Gradients& gradients, const Tensor& x, bool accumulate = false) {
+  const Tensor into = gradients.context().empty(x.shape(), x.dtype(), Category::workspace);
+  if (accumulate) zero(into);
+  return {into, accumulate};
+}
+/// The sink, or one for what nobody wants.
+inline GradSink or_scratch(const Gradients& gradients, const GradSink& sink, const Tensor& x) {
+  return sink ? sink : scratch_like(gradients, x);
+}
+
 }  // namespace nought::detail

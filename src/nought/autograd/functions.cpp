@@ -7,6 +7,8 @@
 
 namespace nought {
 
+using detail::or_scratch;
+using detail::scratch_like;
 using detail::with_features;
 using detail::writable;
 
@@ -86,16 +88,6 @@ struct LayerNormed {
     context.run(LayerNorm{x, weight.value(), bias.value(), y, mean, rstd, eps});
   }
 };
-
-/// Kernels of norms form all gradients: what nobody wants goes to a tensor that nobody reads.
-GradSink scratch_like(const Gradients& gradients, const Tensor& x, bool accumulate = false) {
-  const Tensor into = gradients.context().empty(x.shape(), x.dtype(), Category::workspace);
-  if (accumulate) zero(into);
-  return {into, accumulate};
-}
-GradSink or_scratch(const Gradients& gradients, const GradSink& sink, const Tensor& x) {
-  return sink ? sink : scratch_like(gradients, x);
-}
 
 }  // namespace
 

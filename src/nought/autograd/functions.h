@@ -40,7 +40,7 @@ Var gated_activate(Tape& tape, const Var& gate_up, Activation activation);
 
 /// Some tokens on their way from logits to losses.
 struct LogitRows {
-  Interval tokens;        // of the batch
+  Interval tokens;        // which tokens of the batch these are
   Tensor logits;          // [tokens, vocabulary]
   Tensor losses;          // [tokens] f32 (f64 for f64): to be written
   bool gradient = false;  // the logits become the gradients of the losses, times gradient_scale

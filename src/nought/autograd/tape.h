@@ -8,7 +8,6 @@
 
 #include <functional>
 #include <initializer_list>
-#include <span>
 #include <string_view>
 #include <vector>
 

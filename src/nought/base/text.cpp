@@ -81,9 +81,10 @@ std::string lower_case(std::string text) {
   return text;
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
+namespace {
+
+/// Distances of `a` to what ends at each character of b; `row` has those of "".
+std::vector<size_t> edit_distances(std::string_view a, std::string_view b, std::vector<size_t> row) {
   for (size_t i = 1; i <= a.size(); ++i) {
     size_t diagonal = row[0];
     row[0] = i;
@@ -93,7 +94,20 @@ size_t edit_distance(std::string_view a, std::string_view b) {
       row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitution});
     }
   }
-  return row.back();
+  return row;
+}
+
+}  // namespace
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  return edit_distances(a, b, std::move(row)).back();
+}
+
+size_t edit_distance_within(std::string_view pattern, std::string_view text) {
+  const std::vector<size_t> row = edit_distances(pattern, text, std::vector<size_t>(text.size() + 1, 0));
+  return *std::min_element(row.begin(), row.end());
 }
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {

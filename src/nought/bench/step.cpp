@@ -165,8 +165,7 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
     timeline->take();
     figure.seconds.values.push_back(seconds_of(step));
     // All ranks measure again, whatever their own clocks say of the step.
-    peak =
-        raised_peak(std::max(peak, measure_peak()), figure.reached(figure.seconds.values.back()), [] { return 0.0; });
+    peak = std::max({peak, measure_peak(), figure.reached(figure.seconds.values.back())});
     figure.limits.values.push_back(peak);
     breakdown.add(operations_of(timeline->take()), figure.seconds.values.back(), peak, triad);
   }

@@ -28,20 +28,12 @@ namespace {
 
 constexpr FileFormat kInfoFormat{"nought-info", 1};
 
-/// The first value of a "key : value" line in a file of /proc; "" if there is none.
-std::string proc_value(const char* path, std::string_view key) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos || line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1) != key) continue;
-    const size_t begin = line.find_first_not_of(" \t", colon + 1);
-    return begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return "";
-}
-
-int64_t memory_bytes(std::string_view key) {
-  return std::strtoll(proc_value("/proc/meminfo", key).c_str(), nullptr, 10) * 1024;
+/// A number of kB in /proc/meminfo, in bytes; 0 if it is not there.
+int64_t memory_bytes(const std::string& key) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(key + ":")) return std::strtoll(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
+  return 0;
 }
 
 /// "fp32 FMA on AVX-512: 304 GFLOP/s", measured.

@@ -13,7 +13,7 @@ struct Mesh::Groups {
   Grid grid;
   std::unique_ptr<Communicator> owned = {};  // the world, where nobody else has it
   Communicator& world;
-  std::unique_ptr<Communicator> alone = make_self_communicator();  // of every group of one
+  std::unique_ptr<Communicator> alone = make_self_communicator();  // serves every group of one
   std::vector<std::pair<Partition, std::unique_ptr<Communicator>>> made = {};
   std::array<Communicator*, kNumGroups> by_name{};
 

@@ -1,7 +1,6 @@
 #include "nought/config/config_reference.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "nought/config/ds_config.h"
 #include "nought/config/run_config.h"

@@ -1,7 +1,6 @@
 #include "nought/config/ds_config.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 #include <fmt/ranges.h>
@@ -115,9 +114,14 @@ class Walk {
     const std::vector<Json> accepted = values_in(rule.defaults), impossible = values_in(rule.refused_values);
     if (value.is_null() || std::find(accepted.begin(), accepted.end(), value) != accepted.end()) return;
     const bool is_impossible = std::find(impossible.begin(), impossible.end(), value) != impossible.end();
-    if (rule.status == KeyStatus::refused || is_impossible) {
+    if (is_impossible) {
+      mistakes_.push_back(
+          fmt::format("{} = {} is not supported: {}", origins_.place(at), value.dump(), rule.refused_reason));
+      return;
+    }
+    if (rule.status == KeyStatus::refused) {
       mistakes_.push_back(fmt::format("{} = {} is not supported: {}; only {} is accepted", origins_.place(at),
-                                      value.dump(), is_impossible ? rule.refused_reason : rule.reason, rule.defaults));
+                                      value.dump(), rule.reason, rule.defaults));
       return;
     }
     const bool automatic = value == "auto" && !accepted[0].is_string();

@@ -66,12 +66,11 @@ void Resolver::resolve_mesh() {
   only_one("dp_replicate_size", args.dp_replicate_size, "replicas of a sharded model are");
   only_one("cp_size", args.cp_size, "context parallelism is");
   only_one("tp_size", args.tp_size, "tensor parallelism is");
-  auto shard = training("parallelism_config.dp_shard_size", args.dp_shard_size);
-  if (!shard.given) shard.value = plan_.world_size, shard.reason = "all ranks";
+  const auto shard = training("parallelism_config.dp_shard_size", args.dp_shard_size);
+  if (!shard.given) return;
   require<ConfigError>(shard.value == plan_.world_size,
                        "{} = {}: the product of the sizes of parallelism_config must be the number of ranks, {}",
                        shard.place, shard.value, plan_.world_size);
-  if (!shard.given) return;
   plan_.mesh = GridSizes{.shard = static_cast<int>(note("parallelism_config.dp_shard_size", shard))};
 }
 

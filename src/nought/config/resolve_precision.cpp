@@ -9,13 +9,10 @@ AutoBf16 bf16_of_cpu() { return {has_bf16_units(), fmt::format("this CPU has {}"
 /// "auto" counts as not given: DeepSpeed's key may say otherwise, and fp16 excludes it.
 Candidate<bool> Resolver::training_bf16() const {
   const Auto<bool>& bf16 = config_.training.bf16;
-  const std::string path = "training.bf16";
-  const std::string name = origins_.is_override(path) ? "--set " + path : path;
-  if (!bf16.automatic())
-    return {bf16.value, bf16.given(), origins_.place(path), bf16.given() ? name : "default of " + path};
-  if (config_.training.fp16.value) return {false, false, origins_.place(path), name + ": auto <- training.fp16"};
-  return {automatic_bf16_.value, false, origins_.place(path),
-          fmt::format("{}: auto <- {}", name, automatic_bf16_.reason)};
+  const auto key = section_value("training.bf16", bf16.value, bf16.given() || bf16.automatic());
+  if (!bf16.automatic()) return key;
+  if (config_.training.fp16.value) return {false, false, key.place, key.reason + ": auto <- training.fp16"};
+  return {automatic_bf16_.value, false, key.place, fmt::format("{}: auto <- {}", key.reason, automatic_bf16_.reason)};
 }
 
 void Resolver::resolve_precision() {

@@ -84,8 +84,12 @@ class Resolver {
 
   template <class T>
   Candidate<T> section_value(const std::string& path, const Setting<T>& setting) const {
+    return section_value(path, setting.value, setting.given);
+  }
+  template <class T>
+  Candidate<T> section_value(const std::string& path, T value, bool given) const {
     const std::string name = origins_.is_override(path) ? "--set " + path : path;
-    return {setting.value, setting.given, origins_.place(path), setting.given ? name : "default of " + path};
+    return {value, given, origins_.place(path), given ? name : "default of " + path};
   }
 
   /// A value that stands in the deepspeed section.

@@ -238,7 +238,6 @@ TrainedBpe train_bpe(const WordCounts& counts, const BpeTraining& training,
 }
 
 OrderedJson tokenizer_json_of(const TrainedBpe& bpe, const BpeTraining& training, WordPattern pattern) {
-  using OrderedJson = OrderedJson;
   OrderedJson vocab = OrderedJson::object(), merges = OrderedJson::array(), added = OrderedJson::array();
   std::vector<std::string> spelt;
   for (size_t id = 0; id < bpe.tokens.size(); ++id) {

@@ -25,7 +25,7 @@ void join(std::vector<Fragment>& fragments, Behavior behavior) {
   }
   if (behavior == Behavior::isolated) return;
   std::vector<Fragment> joined;
-  bool last_matched = false;  // of the fragments themselves, before joining
+  bool last_matched = false;  // whether the last fragment itself matched, before joining
   for (const Fragment& fragment : fragments) {
     bool joins = !joined.empty();
     if (behavior == Behavior::merged_with_previous) joins = joins && fragment.matched && !last_matched;

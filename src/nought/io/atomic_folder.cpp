@@ -35,7 +35,7 @@ void publish_folder(const fs::path& path) {
   with_io_errors(path, [&] {
     require<IoError>(fs::is_directory(partial), "cannot write {}: {} is not there", path.string(), partial.string());
     sync_folder(partial);
-    fs::remove_all(old);  // of a version that knew no exchange, or of a crash without one
+    fs::remove_all(old);  // left by a version that knew no exchange, or by a crash without one
     const bool replaces = fs::exists(path), exchanged = replaces && exchange(partial, path);
     if (replaces && !exchanged) fs::rename(path, old);
     if (!exchanged) fs::rename(partial, path);

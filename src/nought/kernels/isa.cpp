@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 
 #include <dnnl.h>
 #include <hwy/targets.h>

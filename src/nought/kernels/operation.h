@@ -18,7 +18,6 @@
 #include <concepts>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "nought/tensor/tensor.h"

@@ -12,21 +12,6 @@ namespace nought {
 
 namespace {
 
-/// The fewest insertions, deletions and substitutions that turn `pattern` into some part of `name`.
-size_t distance_within(const std::string& pattern, const std::string& name) {
-  std::vector<size_t> row(name.size() + 1, 0);  // a match may begin anywhere
-  for (size_t i = 1; i <= pattern.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= name.size(); ++j) {
-      const size_t substitution = diagonal + (pattern[i - 1] == name[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitution});
-    }
-  }
-  return *std::min_element(row.begin(), row.end());
-}
-
 /// The parameter whose name holds what is most like the pattern; among several the one whose whole name is.
 std::string nearest_parameter(std::string pattern, const Model& model) {
   std::erase_if(pattern, [](char c) { return c == '\\' || c == '^' || c == '$'; });
@@ -34,7 +19,7 @@ std::string nearest_parameter(std::string pattern, const Model& model) {
   std::pair<size_t, size_t> least{SIZE_MAX, SIZE_MAX};
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters()) {
-      const std::pair distance{distance_within(pattern, parameter.name), edit_distance(pattern, parameter.name)};
+      const std::pair distance{edit_distance_within(pattern, parameter.name), edit_distance(pattern, parameter.name)};
       if (distance < least) least = distance, nearest = parameter.name;
     }
   return nearest;

@@ -60,27 +60,22 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
   return pieces;
 }
 
-/// One flat block of a piece, as it goes to a file.
+/// A flat block of a piece, as it goes to a file.
 struct OwnedBlock {
-  const OwnedPiece* piece;
-  Interval in_piece;
-
-  /// Its elements of the flattened parameter.
-  Interval interval() const {
-    const int64_t begin = piece->in_parameter.begin;
-    return {begin + in_piece.begin, begin + in_piece.end};
-  }
-  std::string tensor_name() const {
-    return fmt::format("{}/{}[{}:{}]", name_of(piece->kind), piece->parameter->name, interval().begin, interval().end);
-  }
+  Interval in_piece, in_parameter;
+  std::string tensor;  // its name in the file
 };
 
-std::vector<OwnedBlock> blocks_of(const std::vector<OwnedPiece>& pieces) {
+/// What a piece goes to files as: at most kBlockElements at a time.
+std::vector<OwnedBlock> blocks_of(const OwnedPiece& piece) {
   std::vector<OwnedBlock> blocks;
-  for (const OwnedPiece& piece : pieces) {
-    const int64_t size = piece.in_parameter.size();
-    for (int64_t at = 0; at < size; at += kBlockElements)
-      blocks.push_back({&piece, {at, std::min(size, at + kBlockElements)}});
+  const int64_t size = piece.in_parameter.size(), origin = piece.in_parameter.begin;
+  for (int64_t begin = 0; begin < size; begin += kBlockElements) {
+    const int64_t end = std::min(size, begin + kBlockElements);
+    blocks.push_back(
+        {{begin, end},
+         {origin + begin, origin + end},
+         fmt::format("{}/{}[{}:{}]", name_of(piece.kind), piece.parameter->name, origin + begin, origin + end)});
   }
   return blocks;
 }
@@ -91,25 +86,28 @@ std::string rank_file(int rank, std::string_view extension) { return fmt::format
 void write_rank(ShardedModel& model, const fs::path& folder) {
   const int rank = model.mesh().world().rank();
   const std::vector<OwnedPiece> pieces = owned_pieces(model);
-  const std::vector<OwnedBlock> blocks = blocks_of(pieces);
   std::vector<TensorSpec> specs;
-  for (const OwnedBlock& block : blocks)
-    specs.push_back({block.tensor_name(), block.piece->dtype, {block.in_piece.size()}});
+  for (const OwnedPiece& piece : pieces)
+    for (const OwnedBlock& block : blocks_of(piece))
+      specs.push_back({block.tensor, piece.dtype, {block.in_piece.size()}});
   SafetensorsWriter writer(folder / rank_file(rank, "safetensors"), specs);
   Json entries = Json::array();
-  for (const OwnedBlock& block : blocks) {
-    const Parameter& parameter = *block.piece->parameter;
-    const Tensor values = block.piece->values().flat(block.in_piece.begin, block.in_piece.end);
-    writer.write(block.tensor_name(), values);
-    entries.push_back({{"state", name_of(block.piece->kind)},
-                       {"parameter", parameter.name},
-                       {"shape", std::vector<int64_t>(parameter.shape.begin(), parameter.shape.end())},
-                       {"file", rank_file(rank, "safetensors")},
-                       {"tensor", block.tensor_name()},
-                       {"begin", block.interval().begin},
-                       {"end", block.interval().end},
-                       {"xxh3", xxh3_of(bytes_of(values))}});
-    if (!parameter.trainable) entries.back()["frozen"] = true;
+  for (const OwnedPiece& piece : pieces) {
+    const Parameter& parameter = *piece.parameter;
+    const Tensor whole = piece.values();
+    for (const OwnedBlock& block : blocks_of(piece)) {
+      const Tensor values = whole.flat(block.in_piece.begin, block.in_piece.end);
+      writer.write(block.tensor, values);
+      entries.push_back({{"state", name_of(piece.kind)},
+                         {"parameter", parameter.name},
+                         {"shape", std::vector<int64_t>(parameter.shape.begin(), parameter.shape.end())},
+                         {"file", rank_file(rank, "safetensors")},
+                         {"tensor", block.tensor},
+                         {"begin", block.in_parameter.begin},
+                         {"end", block.in_parameter.end},
+                         {"xxh3", xxh3_of(bytes_of(values))}});
+      if (!parameter.trainable) entries.back()["frozen"] = true;
+    }
   }
   writer.finish();
   write_text_atomically(folder / rank_file(rank, "json"), entries.dump());

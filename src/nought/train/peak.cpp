@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "nought/comm/mesh.h"
 #include "nought/kernels/limits.h"
 
 namespace nought {
@@ -10,9 +11,8 @@ namespace nought {
 MatrixPeak::MatrixPeak(Communicator& ranks, const Context& context, DType dtype) : dtype_(dtype) {
   ranks.barrier().wait();
   own_ = measure_matrix_peak(dtype);
-  const Tensor sum = Tensor::of<double>(*context.memory, {1}, std::span(&own_, 1), Category::communication);
-  ranks.all_reduce(sum).wait();
-  flops_ = sum.item();
+  flops_ = own_;
+  all_reduce_values(ranks, context, std::span(&flops_, 1));
 }
 
 double MatrixPeak::share_of(double reached) {

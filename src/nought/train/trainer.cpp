@@ -236,9 +236,12 @@ StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepRe
   const Residency& residency = model_.residency();
   for (size_t i = 0; i < decoder_.units().size(); ++i) {
     const Unit& of = *decoder_.units()[i];
-    for (size_t segment = 0; segment < of.segments().size() && residency.sharded(); ++segment)
-      profile.rank_parameters += residency.partition({i, segment}).shard();
-    if (!residency.sharded()) profile.rank_parameters += of.numel();
+    if (!residency.sharded()) {
+      profile.rank_parameters += of.numel();
+    } else {
+      for (size_t segment = 0; segment < of.segments().size(); ++segment)
+        profile.rank_parameters += residency.partition({i, segment}).shard();
+    }
     for (ModuleProfile& unit : profile.model.inside)
       if (unit.name == of.name()) unit.parameters = of.numel();
   }

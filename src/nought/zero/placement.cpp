@@ -47,12 +47,6 @@ std::vector<Interval> cut(int64_t extent, const Cut& cut, int part, int parts) {
   return kept;
 }
 
-int64_t offset_in(const Shape& shape, const std::vector<int64_t>& index) {
-  int64_t offset = 0;
-  for (int dim = 0; dim < shape.rank(); ++dim) offset = offset * shape[dim] + index[static_cast<size_t>(dim)];
-  return offset;
-}
-
 void check(const Placement& placement) {
   const std::vector<Cut>& cuts = placement.cuts;
   Axes axes;
@@ -198,47 +192,22 @@ TensorPart PlacedTensor::part(int index) const {
   return {placement_.global, std::move(kept)};
 }
 
-namespace {
-
-/// The place of a common box's elements in a part, row by row along the last dimension.
-std::vector<int64_t> begins_in(const TensorPart& part, const TensorPart::HeldBox& held, const Box& common) {
-  Box local = common;
-  for (size_t dim = 0; dim < local.sides.size(); ++dim) {
-    const int64_t shift = held.local.sides[dim].begin - held.global.sides[dim].begin;
-    local.sides[dim] = {local.sides[dim].begin + shift, local.sides[dim].end + shift};
-  }
-  std::vector<int64_t> index, begins;
-  for (const Interval& side : local.sides) index.push_back(side.begin);
-  const int outer = part.local().rank() - 1;
-  while (true) {
-    begins.push_back(offset_in(part.local(), index));
-    int dim = outer - 1;
-    for (; dim >= 0; --dim) {
-      const auto i = static_cast<size_t>(dim);
-      if (++index[i] < local.sides[i].end) break;
-      index[i] = local.sides[i].begin;
-    }
-    if (dim < 0) return begins;
-  }
-}
-
-}  // namespace
-
 std::vector<Transfer> reshard(const PlacedTensor& source, const PlacedTensor& target, int index) {
   const TensorPart wanted = target.part(index);
+  const std::vector<PartRun> runs = wanted.runs();
   std::vector<Transfer> all;
   for (int part = 0; part < source.parts(); ++part) {
     const TensorPart there = source.part(part);
     require<ShapeError>(there.global() == wanted.global(), "a tensor {} cannot become {}", there.global(),
                         wanted.global());
-    for (const TensorPart::HeldBox& from : there.boxes())
-      for (const TensorPart::HeldBox& to : wanted.boxes()) {
-        const Box common = intersect(from.global, to.global);
-        if (common.empty()) continue;
-        const int64_t length = common.sides.empty() ? 1 : common.sides.back().size();
-        const std::vector<int64_t> begins = begins_in(there, from, common), ends = begins_in(wanted, to, common);
-        for (size_t row = 0; row < begins.size(); ++row) all.push_back({part, begins[row], ends[row], length});
-      }
+    const std::vector<PartRun> held = there.runs();
+    for (auto from = held.begin(), to = runs.begin(); from != held.end() && to != runs.end();) {
+      const Interval common = intersect(from->global, to->global);
+      if (!common.empty())
+        all.push_back({part, from->local.begin + common.begin - from->global.begin,
+                       to->local.begin + common.begin - to->global.begin, common.size()});
+      from->global.end < to->global.end ? ++from : ++to;  // both rise
+    }
   }
   std::sort(all.begin(), all.end(), [](const Transfer& a, const Transfer& b) { return a.to < b.to; });
   std::vector<Transfer> joined;
