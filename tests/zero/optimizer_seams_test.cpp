@@ -31,11 +31,14 @@ double gradient_at(int64_t i, int step) {
 
 /// Any parameter starts with start_at(); other states with 0.
 struct Start final : StateSource {
-  void fill(StateKind kind, const Parameter&, Interval interval, const Tensor& destination) const override {
-    visit_float(destination.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int64_t i = interval.begin; i < interval.end; ++i)
-        destination.data<T>()[i - interval.begin] = T(static_cast<float>(kind == StateKind::master ? start_at(i) : 0));
+  void fill(StateKind kind, const Parameter&, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+      visit_float(values.dtype(), [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int64_t i = interval.begin; i < interval.end; ++i)
+          values.data<T>()[i - interval.begin] = T(static_cast<float>(kind == StateKind::master ? start_at(i) : 0));
+      });
     });
   }
 };

@@ -30,12 +30,15 @@ class ThreeUnits final : public Model {
 
 /// The elements that it is asked for; every value is the parameter's first letter's code plus its index.
 struct CountingSource final : StateSource {
-  void fill(StateKind, const Parameter& parameter, Interval interval, const Tensor& destination) const override {
-    asked += interval.size();
-    visit_float(destination.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int64_t i = 0; i < interval.size(); ++i)
-        destination.data<T>()[i] = T(static_cast<float>(parameter.name[0] + interval.begin + i));
+  void fill(StateKind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+      asked += interval.size();
+      visit_float(values.dtype(), [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int64_t i = 0; i < interval.size(); ++i)
+          values.data<T>()[i] = T(static_cast<float>(parameter.name[0] + interval.begin + i));
+      });
     });
   }
   mutable int64_t asked = 0;

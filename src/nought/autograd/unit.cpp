@@ -58,7 +58,8 @@ ParameterView Unit::add(std::string name, Shape shape, Init init, const Paramete
                          .role = options.role,
                          .decay = options.decay.value_or(decays(options.role)),
                          .trainable = trainable,
-                         .dtype = options.dtype});
+                         .dtype = options.dtype,
+                         .placement = options.placement.value_or(Placement{shape})});
   place(parameters_.size() - 1);
   return ParameterView(*this, parameters_.size() - 1, parameters_.size() - 1, shape);
 }
@@ -73,15 +74,20 @@ ParameterView Unit::join(const ParameterView& first, const ParameterView& last, 
 
 void Unit::place(size_t index) {
   Parameter& parameter = parameters_[index];
+  const Axes cut_along = parameter.placement.axes();
   const auto shares = [&](const Segment& segment) {
-    return segment.trainable == parameter.trainable && segment.dtype == parameter.dtype;
+    return segment.trainable == parameter.trainable && segment.dtype == parameter.dtype &&
+           segment.cut_along == cut_along;
   };
   auto found = std::find_if(segments_.begin(), segments_.end(), shares);
   if (found == segments_.end())
-    found = segments_.insert(found, {.trainable = parameter.trainable, .dtype = parameter.dtype});
+    found =
+        segments_.insert(found, {.trainable = parameter.trainable, .dtype = parameter.dtype, .cut_along = cut_along});
   parameter.segment = static_cast<size_t>(found - segments_.begin());
   if (parameter.joined) {
     const Parameter& before = parameters_[index - 1];
+    require(before.placement.axes() == cut_along, "{} and {} are one tensor and cut along different axes", before.name,
+            parameter.name);
     require<ConfigError>(before.segment == parameter.segment,
                          "{} and {} are computed as one product: train both or freeze both", before.name,
                          parameter.name);

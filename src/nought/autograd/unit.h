@@ -1,8 +1,8 @@
 // Unit: the granularity of everything that ZeRO does: the parameters that are gathered, reduced and released together.
 //
 // A Unit is the embedding, one block, or the head. It names its parameters and lays them out, in the order of their
-// declaration, in one flat buffer per segment: all that share a dtype and whether they are trained. The bytes belong to
-// a UnitStore (zero/ implements it); layers see views.
+// declaration, in one flat buffer per segment: all that share a dtype, whether they are trained, and the axes of the
+// mesh that cut them. The bytes belong to a UnitStore (zero/ implements it); layers see views.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "nought/autograd/placement.h"
 #include "nought/base/math.h"
 #include "nought/tensor/tensor.h"
 
@@ -53,25 +54,29 @@ struct ParameterOptions {
   bool trainable = true;
   std::optional<DType> dtype =
       {};  // the values have it; not given: the run's. Only what is not trained may have its own
+  /// The global tensor and its cuts, of which `shape` is this rank's part; not given: every rank holds all of it.
+  std::optional<Placement> placement = {};
 };
 
 struct Parameter {
   std::string name;
-  Shape shape;
+  Shape shape;  // what this rank holds: all of it, or a part of the global tensor
   Init init;
   ParameterRole role = ParameterRole::matrix;
   bool decay = true;  // takes part in weight decay
   bool trainable = true;
   std::optional<DType> dtype = {};
-  bool joined = false;  // begins where the parameter before it ends
-  size_t segment = 0;   // where it lies, in Unit::segments()
-  Interval range = {};  // elements in the flat buffer of the segment
+  Placement placement = {};  // the global tensor, which files know, and where it is cut
+  bool joined = false;       // begins where the parameter before it ends
+  size_t segment = 0;        // where it lies, in Unit::segments()
+  Interval range = {};       // elements in the flat buffer of the segment
 };
 
 /// The parameters of a Unit that lie in one flat buffer, because they share everything that a buffer has once.
 struct Segment {
   bool trainable = true;
   std::optional<DType> dtype = {};      // the values have it; not given: the run's
+  Axes cut_along = {};                  // of the mesh: other ranks along them hold other parts
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
 };

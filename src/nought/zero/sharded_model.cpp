@@ -1,5 +1,7 @@
 #include "nought/zero/sharded_model.h"
 
+#include "nought/zero/placement.h"
+
 namespace nought {
 
 namespace {
@@ -18,6 +20,8 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
       model_(model),
       options_(for_ranks(options, ranks_.size())),
       residency_(context, ranks_, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
+  for (const auto& unit : model_.units())
+    for (const Parameter& parameter : unit->parameters()) check_placement(parameter, mesh_);
   model_.join(mesh_);
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
   const auto& units = model_.units();
@@ -30,7 +34,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .overlap = options_.overlap,
                                     .bucket = options_.reduce_bucket};
   reducer_.emplace(context_, ranks_, reductions, model_.units());
-  optimizer_.emplace(context_, ranks_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
+  optimizer_.emplace(context_, mesh_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
                      *reducer_);
 }
 
@@ -56,7 +60,8 @@ void ShardedModel::load_kept(const StateSource& source) {
     const Interval kept = residency_.kept(at);
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, kept)) {
       const int64_t begin = piece.in_segment.begin - kept.begin;
-      source.fill(StateKind::master, unit.parameters()[piece.parameter], piece.in_parameter,
+      const Parameter& parameter = unit.parameters()[piece.parameter];
+      source.fill(StateKind::master, parameter, global_elements(parameter, mesh_, piece.in_parameter),
                   residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
     }
   }
@@ -111,7 +116,7 @@ std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
     ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole));
     for (const size_t i : of.segments()[segment].parameters) {
       const Parameter& parameter = of.parameters()[i];
-      gradients[i] = whole.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape);
+      gradients[i] = whole_tensor(context_, mesh_, parameter, whole.flat(parameter.range.begin, parameter.range.end));
     }
   }
   return gradients;

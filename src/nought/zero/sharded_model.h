@@ -10,6 +10,7 @@
 
 #include "nought/nn/model.h"
 #include "nought/zero/sharded_optimizer.h"
+#include "nought/zero/whole_tensor.h"
 
 namespace nought {
 
@@ -46,16 +47,17 @@ class ShardedModel final : public UnitStore {
   /// Forgets the gradients without an update.
   void discard_gradients();
 
-  /// The summed gradient of each parameter of a Unit, gathered on every rank; undefined where it is not trained.
-  /// Between finish_gradients() and update(). All ranks call it together.
+  /// The summed gradient of each parameter of a Unit, the global tensor on every rank; undefined where it is not
+  /// trained. Between finish_gradients() and update(). All ranks call it together.
   std::vector<Tensor> gather_gradients(size_t unit);
-  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, whole. All ranks call it together.
+  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, the global tensor. All ranks call it
+  /// together.
   template <class F>
   void with_parameters(size_t unit, F&& f) {
     residency_.lease(unit);
     for (const Parameter& parameter : model_.units()[unit]->parameters()) {
       const Tensor flat = residency_.whole({unit, parameter.segment});
-      f(parameter, flat.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape));
+      f(parameter, whole_tensor(context_, mesh_, parameter, flat.flat(parameter.range.begin, parameter.range.end)));
     }
     residency_.release(unit);
   }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "nought/tensor/random.h"
+#include "nought/zero/placement.h"
 
 namespace nought {
 
@@ -25,11 +26,12 @@ bool is_directed(const ParameterRule& rule) {
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(const Context& context, Communicator& ranks, Policy policy, DType dtype,
+ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, Policy policy, DType dtype,
                                    OptimizerOptions options, const std::vector<std::unique_ptr<Unit>>& units,
                                    Residency& residency, Reducer& reducer)
     : context_(context),
-      ranks_(ranks),
+      mesh_(mesh),
+      ranks_(mesh_.group(Group::parameters)),
       policy_(policy),
       options_(std::move(options)),
       units_(units),
@@ -55,9 +57,15 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
   const Unit& unit = *units_[at.unit];
   const std::vector<size_t>& members = unit.segments()[at.segment].parameters;
   for (const size_t i : members) {
-    state.parameters.push_back(&unit.parameters()[i]);
-    state.rules.push_back(rule_for(options_, unit.parameters()[i]));
+    const Parameter& parameter = unit.parameters()[i];
+    state.parameters.push_back(&parameter);
+    state.rules.push_back(rule_for(options_, parameter));
+    require<ConfigError>(parameter.placement.cuts.empty() || !is_directed(state.rules.back()),
+                         "parameter {} is cut over ranks: LAMB and Muon, which look at a parameter as a whole, cannot "
+                         "update it yet",
+                         parameter.name);
   }
+  state.counts = counts_for_all(unit.segments()[at.segment].cut_along, mesh_);
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const Interval mine = intersect(residency_.partition(at).owned(rank), state.scope);
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, mine)) {
@@ -106,6 +114,7 @@ std::vector<double> ShardedOptimizer::owned_sums_of_squares() {
   Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
   std::vector<double> sums(units_.size());
   for (const SegmentState& state : states_) {
+    if (!state.counts) continue;
     context_.run(SumSquares{.x = reducer_.owned(state.at), .out = sum});
     sums[state.at.unit] += sum.item();
   }
@@ -116,10 +125,16 @@ void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interva
                               const Tensor& into) const {
   if (!options_.stochastic_rounding) return context_.run(Cast{.x = x, .y = into});
   const uint64_t run = stable_hash(name_of(kind), options_.seed);
-  context_.run(RoundStochastic{.x = x,
-                               .y = into,
-                               .key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(updates_)),
-                               .first = piece.piece.in_parameter.begin + stretch.begin});
+  const uint64_t key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(updates_));
+  const int64_t origin = piece.piece.in_parameter.begin;
+  int64_t begin = 0;
+  for (const Interval& global :
+       global_elements(*piece.parameter, mesh_, {origin + stretch.begin, origin + stretch.end})) {
+    const int64_t end = begin + global.size();
+    context_.run(
+        RoundStochastic{.x = x.flat(begin, end), .y = into.flat(begin, end), .key = key, .first = global.begin});
+    begin = end;
+  }
 }
 
 void ShardedOptimizer::encode(const TrainedPiece& piece, const PieceState& state, Interval stretch,
@@ -289,8 +304,8 @@ void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
   updates_ = updates;
   for (const SegmentState& state : states_) {
     for (const TrainedPiece& piece : state.pieces) {
-      const Interval whole = piece.piece.in_parameter;
-      source.fill(StateKind::master, *piece.parameter, whole, state.part(piece, state.master));
+      source.fill(StateKind::master, *piece.parameter,
+                  global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), state.part(piece, state.master));
       for (const PieceState& each : piece.states) load(source, piece, each);
     }
     if (state.master.raw() != state.parameter.raw()) context_.run(Cast{.x = state.master, .y = state.parameter});
@@ -298,13 +313,15 @@ void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
 }
 
 void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece, const PieceState& state) const {
+  const Parameter& parameter = *piece.parameter;
   const Interval whole = piece.piece.in_parameter;
-  if (!state.scales) return source.fill(state.kind, *piece.parameter, whole, state.values);
+  if (!state.scales) return source.fill(state.kind, parameter, global_elements(parameter, mesh_, whole), state.values);
   const int64_t stride = round_up(kStretch, options_.state_block);
   for (int64_t begin = 0; begin < whole.size(); begin += stride) {
     const Interval stretch{begin, std::min(whole.size(), begin + stride)};
     const Tensor x = context_.empty({stretch.size()}, DType::f32, Category::workspace);
-    source.fill(state.kind, *piece.parameter, {whole.begin + stretch.begin, whole.begin + stretch.end}, x);
+    source.fill(state.kind, parameter,
+                global_elements(parameter, mesh_, {whole.begin + stretch.begin, whole.begin + stretch.end}), x);
     encode(piece, state, stretch, x);
   }
 }
@@ -314,7 +331,7 @@ std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
   for (size_t segment = 0; segment < states_.size(); ++segment)
     for (size_t i = 0; i < states_[segment].pieces.size(); ++i) {
       const TrainedPiece& piece = states_[segment].pieces[i];
-      if (piece.rank != ranks_.rank()) continue;
+      if (piece.rank != ranks_.rank() || !states_[segment].counts) continue;
       const auto add = [&](StateKind kind) {
         owned.push_back({piece.parameter, kind, piece.piece.in_parameter, segment, i});
       };
