@@ -40,12 +40,8 @@ Values continue_on(const GridSizes& sizes, const ShardedModel::Options& options,
   return values;
 }
 
-const std::vector<GridSizes> kMeshes{{},
-                                     {.tensor = 2},
-                                     {.tensor = 3},
-                                     {.shard = 2, .tensor = 2},
-                                     {.shard = 3},
-                                     {.shard = 2, .context = 2, .tensor = 2}};
+const std::vector<GridSizes> kMeshes{
+    {}, {.tensor = 2}, {.tensor = 3}, {.shard = 2, .tensor = 2}, {.shard = 3}, {.shard = 2, .context = 2, .tensor = 2}};
 
 void expect_any_mesh_continues(ShardedModel::Options options) {
   TempFolder alone_1, alone_2;

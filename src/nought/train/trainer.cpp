@@ -71,6 +71,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
               plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
+  notes_ = data_.notes;
   load();
 }
 

@@ -42,8 +42,8 @@ Tensor undo_last_cut(const Context& context, const Mesh& mesh, const Placement& 
   const int index = uncut.part_of(rank);
   const Tensor joined = context.empty(uncut.part(index).local(), part.dtype(), Category::workspace);
   for (const Transfer& transfer : reshard(cut, uncut, index)) {
-    const auto holder = std::find_if(members.begin(), members.end(),
-                                     [&](int member) { return cut.part_of(member) == transfer.part; });
+    const auto holder =
+        std::find_if(members.begin(), members.end(), [&](int member) { return cut.part_of(member) == transfer.part; });
     const int64_t from = (holder - members.begin()) * room + transfer.from;
     copy(all.flat(from, from + transfer.size), joined.flat(transfer.to, transfer.to + transfer.size));
   }
