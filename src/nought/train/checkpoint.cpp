@@ -94,7 +94,7 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
   Json entries = Json::array();
   for (const OwnedPiece& piece : pieces) {
     const Parameter& parameter = *piece.parameter;
-    const Tensor whole = piece.values();
+    const Tensor whole = model.context().on_host(piece.values());
     for (const OwnedBlock& block : blocks_of(piece)) {
       const Tensor values = whole.flat(block.in_piece.begin, block.in_piece.end);
       writer.write(block.tensor, values);

@@ -31,7 +31,8 @@ void HfWeights::fill(StateKind kind, const Parameter& parameter, Interval interv
   if (kind == StateKind::master) {
     files_.read(stored_name_.at(parameter.name), interval, destination);
   } else {
-    zero(destination);
+    Stream here;
+    zero(destination, here);
   }
 }
 
@@ -59,7 +60,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
                    max_shard_bytes);
   for (size_t i = 0; i < model.model().units().size(); ++i)
     model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
-      if (writer) writer->write(parameter.name, values);
+      if (writer) writer->write(parameter.name, model.context().on_host(values));
     });
   if (writer) {
     writer->finish();

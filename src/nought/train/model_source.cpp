@@ -17,7 +17,8 @@ class CheckpointWeights final : public StateSource {
     if (kind == StateKind::master) {
       checkpoint_.fill(kind, parameter, interval, destination);
     } else {
-      zero(destination);
+      Stream here;
+      zero(destination, here);
     }
   }
 

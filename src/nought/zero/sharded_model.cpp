@@ -56,8 +56,8 @@ void ShardedModel::load_kept(const StateSource& source) {
     const Interval kept = residency_.kept(at);
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, kept)) {
       const int64_t begin = piece.in_segment.begin - kept.begin;
-      source.fill(StateKind::master, unit.parameters()[piece.parameter], piece.in_parameter,
-                  residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
+      fill(context_, source, StateKind::master, unit.parameters()[piece.parameter], piece.in_parameter,
+           residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
     }
   }
 }
@@ -78,7 +78,7 @@ void ShardedModel::begin_micro_batch(bool last) {
   if (reducer_) reducer_->begin_micro_batch(last);
 }
 
-std::vector<double> ShardedModel::finish_gradients() {
+Tensor ShardedModel::finish_gradients() {
   require_training("finish_gradients()");
   reducer_->finish_step();
   return optimizer_->owned_sums_of_squares();
@@ -108,7 +108,7 @@ std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
     const SegmentIndex at{unit, segment};
     const Tensor whole =
         context_.empty({residency_.partition(at).padded()}, options_.gradient_dtype, Category::workspace);
-    ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole));
+    ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole), *context_.stream);
     for (const size_t i : of.segments()[segment].parameters) {
       const Parameter& parameter = of.parameters()[i];
       gradients[i] = whole.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape);

@@ -22,8 +22,9 @@ class ShardedOptimizer {
   ShardedOptimizer(const Context& context, Communicator& ranks, Policy policy, DType dtype, OptimizerOptions options,
                    const std::vector<std::unique_ptr<Unit>>& units, Residency& residency, Reducer& reducer);
 
-  /// By Unit, this rank's sum of squares of the summed gradients that it owns, in f64. The same values at every stage.
-  std::vector<double> owned_sums_of_squares();
+  /// By Unit, this rank's sum of squares of the summed gradients that it owns, f64 [units]. The same values at every
+  /// stage.
+  Tensor owned_sums_of_squares();
   /// One update with the reduced gradients times gradient_scale. Collective. The caller exchanges the parameters
   /// afterwards.
   void update(double lr, double gradient_scale);

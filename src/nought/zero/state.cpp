@@ -6,6 +6,15 @@
 
 namespace nought {
 
+void fill(const Context& context, const StateSource& source, StateKind kind, const Parameter& parameter,
+          Interval interval, const Tensor& destination) {
+  if (destination.on_host()) return source.fill(kind, parameter, interval, destination);
+  const Tensor host = Tensor::empty(*context.memory, destination.shape(), destination.dtype(),
+                                    destination.buffer()->category(), Pool::host);
+  source.fill(kind, parameter, interval, host);
+  context.copy(host, destination);
+}
+
 void InitialState::fill(StateKind kind, const Parameter& parameter, Interval interval,
                         const Tensor& destination) const {
   const Tensor values = destination.flat(0, interval.size());

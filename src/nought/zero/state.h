@@ -12,9 +12,14 @@ namespace nought {
 class StateSource {
  public:
   virtual ~StateSource() = default;
-  /// Writes elements `interval` of the flattened parameter to `destination` ([interval.size()], any float dtype).
+  /// Writes elements `interval` of the flattened parameter to `destination` ([interval.size()], any float dtype), where
+  /// host code may write.
   virtual void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const = 0;
 };
+
+/// source.fill() for a destination on any device.
+void fill(const Context& context, const StateSource& source, StateKind kind, const Parameter& parameter,
+          Interval interval, const Tensor& destination);
 
 /// Initial values: a function of (seed, parameter name, index); all states but the master are zero.
 class InitialState final : public StateSource {
