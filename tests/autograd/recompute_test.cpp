@@ -30,7 +30,7 @@ TEST(SavedInputs, come_back_as_they_were_wherever_they_are_kept) {
           const Tensor x = numbers(context, static_cast<float>(100 * pass + 10 * i));
           expected.push_back(x.to_vector<float>());
           kept.push_back(saved.keep(context, x));
-          if (contiguous || pool == Pool::host) zero(x);  // it is a copy
+          if (contiguous || pool == Pool::host) context.zero(x);  // it is a copy
         }
         for (size_t i = 3; i-- > 0;) {
           const Tensor back = kept[i](context);

@@ -27,7 +27,8 @@ TEST(Conversation, every_form_gives_its_messages) {
   const std::vector<std::pair<ConversationForm, std::string>> lines{
       {ConversationForm::messages,
        R"({"messages": [{"role": "user", "content": "Hi\nyou"}, {"role": "assistant", "content": "Ho"}]})"},
-      {ConversationForm::messages, R"([{"role": "user", "content": "Hi\nyou"}, {"role": "assistant", "content": "Ho"}])"},
+      {ConversationForm::messages,
+       R"([{"role": "user", "content": "Hi\nyou"}, {"role": "assistant", "content": "Ho"}])"},
       {ConversationForm::conversations,
        R"({"conversations": [{"from": "human", "value": "Hi\nyou"}, {"from": "gpt", "value": "Ho"}], "id": 3})"},
       {ConversationForm::instruction, R"({"instruction": "Hi", "input": "you", "output": "Ho", "text": "all of it"})"},

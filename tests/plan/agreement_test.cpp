@@ -89,7 +89,7 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
       std::vector<Batch> batches;
       for (int64_t i = 0; i < layout.accumulation; ++i) {
         batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, *context.memory));
-        zero(batches.back().input_ids), zero(batches.back().targets);
+        context.zero(batches.back().input_ids), context.zero(batches.back().targets);
         if (documents) batches.back().document_starts.assign(static_cast<size_t>(layout.micro_batch), {0, 17, 100});
       }
       engine.step(batches, layout.tokens_per_step(), 1e-3, 1);
@@ -97,7 +97,7 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
     const Traffic after = ranks.traffic();
     if (layout.evaluation_rows > 0) {
       const Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
-      zero(rows.input_ids), zero(rows.targets);
+      context.zero(rows.input_ids), context.zero(rows.targets);
       engine.evaluate(std::span(&rows, 1), 1);
     }
     model.settle();

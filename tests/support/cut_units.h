@@ -59,7 +59,7 @@ inline std::vector<double> walk_back(ShardedModel& model, int step) {
     }
     model.after_backward(*units[u]);
   }
-  std::vector<double> squares = model.finish_gradients();
+  std::vector<double> squares = model.context().to_host<double>(model.finish_gradients());
   all_reduce_values(mesh.group(Group::norm), model.context(), squares);
   return squares;
 }

@@ -130,7 +130,7 @@ TEST(ShardedModel, gradients_are_summed_gathered_and_forgotten) {
         for (float& element : sink.into.span<float>()) element = value * static_cast<float>(1 + group.rank());
         model.after_backward(unit);
       }
-      std::vector<double> squares = model.finish_gradients();
+      std::vector<double> squares = context.to_host<double>(model.finish_gradients());
       EXPECT_EQ(squares.size(), 3u) << "one per Unit";
       all_reduce_values(group, context, squares);
       return std::accumulate(squares.begin(), squares.end(), 0.0);
@@ -200,7 +200,7 @@ TEST(ShardedModel, a_rank_owns_its_interval_of_each_units_squares) {
       for (float& element : sink.into.span<float>()) element = static_cast<float>(1 + i);
       model.after_backward(unit);
     }
-    const std::vector<double> squares = model.finish_gradients();
+    const std::vector<double> squares = context.to_host<double>(model.finish_gradients());
     for (size_t i = 0; i < 3; ++i) {
       const Partition& partition = model.residency().partition({i, 0});
       const Interval owned = intersect(partition.owned(group.rank()), {0, partition.size()});

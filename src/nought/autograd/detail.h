@@ -9,7 +9,7 @@ namespace nought::detail {
 inline Tensor writable(const Context& context, Tensor tensor) {
   if (tensor.unique()) return tensor;
   Tensor own = context.empty(tensor.shape(), tensor.dtype());
-  copy(tensor, own);
+  context.copy(tensor, own);
   return own;
 }
 
@@ -18,8 +18,9 @@ inline Shape with_features(const Tensor& x, int64_t features) { return {x.rows()
 
 /// A sink in the shape and dtype of x that nobody reads: the kernels of norms form all gradients, wanted or not.
 inline GradSink scratch_like(const Gradients& gradients, const Tensor& x, bool accumulate = false) {
-  const Tensor into = gradients.context().empty(x.shape(), x.dtype(), Category::workspace);
-  if (accumulate) zero(into);
+  const Context& context = gradients.context();
+  const Tensor into = context.empty(x.shape(), x.dtype(), Category::workspace);
+  if (accumulate) context.zero(into);
   return {into, accumulate};
 }
 /// The sink, or one for what nobody wants.

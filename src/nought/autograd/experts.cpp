@@ -39,7 +39,7 @@ void weight_gradients(const Context& context, const ExpertRows& rows, const Tens
     const auto [begin, end] = rows.blocks[e];
     const Tensor into = part_of(sink.into, e);
     if (begin == end) {
-      if (!sink.accumulate) zero(into);
+      if (!sink.accumulate) context.zero(into);
       continue;
     }
     const Tensor x_rows = x.slice(begin, end), dy_rows = dy.slice(begin, end);
@@ -61,7 +61,7 @@ void bias_gradients(const Context& context, const ExpertRows& rows, const Tensor
     if (begin < end) {
       context.run(SumRows{.x = dy.slice(begin, end), .out = into, .accumulate = sink.accumulate});
     } else if (!sink.accumulate) {
-      zero(into);
+      context.zero(into);
     }
   }
 }

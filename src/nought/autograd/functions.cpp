@@ -1,7 +1,6 @@
 #include "nought/autograd/functions.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "nought/autograd/detail.h"
 
@@ -168,7 +167,7 @@ Var columns(Tape& tape, const Var& x, int64_t begin, int64_t end) {
   return tape.record(y, {x}, [x, begin, width, tokens, count](Gradients& gradients, const Tensor& dy) {
     const GradSink dx = gradients.sink(x);
     if (!dx) return;
-    if (!dx.accumulate) zero(dx.into);
+    if (!dx.accumulate) gradients.context().zero(dx.into);
     gradients.context().run(CopyHeads{.from = {dy, 0, count},
                                       .to = {dx.into, begin, width},
                                       .tokens = tokens,
@@ -274,7 +273,7 @@ Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLo
     context.run(MatMul{.a = chunk, .b = table, .c = scores, .transpose_b = true});
     if (softcap > 0) context.run(Softcap{.x = scores, .cap = softcap});
     const Tensor outputs = capped ? capped.slice(0, end - begin) : Tensor{};
-    if (outputs) copy(scores, outputs);
+    if (outputs) context.copy(scores, outputs);
     rows_to_losses(context, {.tokens = {begin, end},
                              .logits = scores,
                              .losses = losses.flat(begin, end),
@@ -286,14 +285,14 @@ Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLo
       context.run(MatMul{.a = scores, .b = chunk, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
     if (dx) context.run(MatMul{.a = scores, .b = table, .c = dx.slice(begin, end)});
   }
-  const std::vector<double> values = losses.to_vector<double>();
-  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  const Tensor total = Tensor::of<double>(*context.memory, {1}, std::span(&sum, 1));
+  const Tensor total = context.empty({1}, DType::f64);
+  context.run(SumElements{.x = losses, .out = total});
   return tape.record(total, {x, weight}, [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor& seed) {
-    require(seed.item() == 1,
-            "the gradients of a loss_head were formed with its gradient_scale; backward must "
-            "start from it with seed 1, got {}",
-            seed.item());
+    if (seed.on_host() && seed.item() != 1)  // asking a device would hold up the step
+      fail<Error>(
+          "the gradients of a loss_head were formed with its gradient_scale; backward must start from it with seed 1, "
+          "got {}",
+          seed.item());
     gradients.give(x, dx);
   });
 }

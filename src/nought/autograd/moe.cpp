@@ -185,8 +185,8 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
         Tensor d_probabilities;
         if (const auto values = log ? log->probability_gradients() : std::vector<double>{}; !values.empty()) {
           const auto count = static_cast<int64_t>(values.size());
-          d_probabilities = in_dtype(context, Tensor::of<double>(*context.memory, {count}, values, Category::workspace),
-                                     logits.value.dtype());
+          d_probabilities =
+              in_dtype(context, context.upload<double>({count}, values, Category::workspace), logits.value.dtype());
         }
         Tensor d_logits = context.empty(logits.value.shape(), logits.value.dtype());
         context.run(RouteBackward{.rule = rule,
@@ -203,8 +203,9 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
 Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double weight,
                        double coefficient, double gradient_scale, Communicator& ranks) {
   log->finish(tape.context(), weight, ranks);
-  const double total = loss.value.item() + weight * coefficient * log->auxiliary_loss();
-  const Tensor sum = Tensor::of<double>(*tape.context().memory, {1}, std::span(&total, 1));
+  const Tensor sum = tape.context().empty({1}, DType::f64);
+  tape.context().run(Fill{.x = sum, .value = weight * coefficient * log->auxiliary_loss()});
+  tape.context().run(AddTo{.x = loss.value, .into = sum});
   return tape.record(sum, {loss},
                      [loss = Var{{}, loss.slot}, log, scale = log->weight() * coefficient * gradient_scale](
                          Gradients& gradients, Tensor seed) {

@@ -28,11 +28,11 @@ SavedInputs::Kept SavedInputs::keep(const Context& context, const Tensor& x) {
   } else {
     kept = Tensor::empty(*context.memory, x.shape(), x.dtype(), Category::activations, options_.pool);
   }
-  copy(x, kept);
+  context.copy(x, kept);
   if (options_.pool == Pool::device) return [kept](const Context&) { return kept; };
   return [kept](const Context& on) {
     const Tensor back = on.empty(kept.shape(), kept.dtype());
-    copy(kept, back);
+    on.copy(kept, back);
     return back;
   };
 }

@@ -30,7 +30,7 @@ GradSink Gradients::sink(int slot, const Shape& shape, DType dtype) {
   }
   if (!held.unique()) {  // another branch still reads it
     Tensor own = context_.empty(held.shape(), held.dtype());
-    copy(held, own);
+    context_.copy(held, own);
     held = std::move(own);
   }
   return {held, true};

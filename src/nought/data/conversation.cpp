@@ -43,8 +43,8 @@ void append_list(const Json& list, std::vector<ChatMessage>& messages) {
     const Json& role = field_of(message, share ? "from" : "role", number);
     require<ConfigError>(role.is_string(), "the role of message {} is {}, expected a string", number,
                          describe_json(role));
-    messages.push_back(
-        {plain_role(role.get<std::string>()), content_of(field_of(message, share ? "value" : "content", number), number)});
+    messages.push_back({plain_role(role.get<std::string>()),
+                        content_of(field_of(message, share ? "value" : "content", number), number)});
   }
 }
 

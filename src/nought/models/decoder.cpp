@@ -108,13 +108,15 @@ Var Decoder::run_blocks(Tape& tape, Var x, const Sequences& sequences, const Dec
   return x;
 }
 
-void Decoder::set_positions(const Sequences& sequences) const {
+void Decoder::set_positions(const Context& context, const Sequences& sequences) const {
   const int64_t limit = config_.rope.switch_length(), long_begin = rope_ && limit > 0 ? rope_->long_begin : 0;
-  int32_t* position = sequences.positions.data<int32_t>();
+  std::vector<int32_t> positions(static_cast<size_t>(sequences.positions.numel()));
   for (const AttentionSpan& span : sequences.spans) {
     const int64_t first = span.k_length - span.q_length + (span.k_length > limit ? long_begin : 0);
-    std::iota(position + span.q_begin, position + span.q_begin + span.q_length, static_cast<int32_t>(first));
+    const auto begin = positions.begin() + span.q_begin;
+    std::iota(begin, begin + span.q_length, static_cast<int32_t>(first));
   }
+  context.upload<int32_t>(positions, sequences.positions);
 }
 
 Var Decoder::hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> spans, const DecoderCache* cache) {
@@ -125,7 +127,7 @@ Var Decoder::hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> sp
           config_.max_positions);
   const Context& context = tape.context();
   const Sequences sequences{std::move(spans), context.empty({ids.numel()}, DType::i32)};
-  set_positions(sequences);
+  set_positions(context, sequences);
 
   Var x = tape.run_unit(*embedding_, Var{}, [&](Tape& inner, const Var&) {
     Var y = embedding(inner, ids, tokens_);
@@ -136,18 +138,19 @@ Var Decoder::hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> sp
     const int64_t rows = !tables ? 0 : tables->long_begin > 0 ? tables->long_begin : tables->cos.dim(0);
     if (rows < longest) tables = make_rope_tables(context, round_up(longest, 128), options, x.value.dtype());
   };
-  if (config_.positions == PositionKind::rope) prepare(rope_, config_.rope), set_positions(sequences);
+  if (config_.positions == PositionKind::rope) prepare(rope_, config_.rope), set_positions(context, sequences);
   if (config_.local_rope) prepare(local_rope_, *config_.local_rope);
   return run_blocks(tape, std::move(x), sequences, cache);
 }
 
 Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   router_log_ = num_routers_ > 0 ? std::make_shared<RouterLog>(num_routers_) : nullptr;
-  const Var x = hidden(tape, batch.input_ids, spans_of(batch), nullptr);
+  const Batch placed = on_device(tape.context(), batch);
+  const Var x = hidden(tape, placed.input_ids, spans_of(batch), nullptr);
   const Var loss = tape.run_unit(*head_, x, [&](Tape& inner, const Var& in) {
     const Var normed = inner.run_part(*head_, "norm", [&] { return final_norm_(inner, in); });
     return inner.run_part(*head_, "loss", [&] {
-      return loss_head(inner, normed, head_weight_, objective_->rows(batch), gradient_scale, config_.logit_softcap);
+      return loss_head(inner, normed, head_weight_, objective_->rows(placed), gradient_scale, config_.logit_softcap);
     });
   });
   if (router_log_) router_loads_.add(*router_log_);
@@ -169,7 +172,7 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
 
 Tensor Decoder::logits(const Context& context, const Batch& batch) {
   Tape tape(context, /*recording=*/false);
-  return head_logits(tape, hidden(tape, batch.input_ids, spans_of(batch), nullptr));
+  return head_logits(tape, hidden(tape, context.on_device(batch.input_ids), spans_of(batch), nullptr));
 }
 
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
@@ -190,10 +193,10 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
     last.push_back(static_cast<int32_t>(fed.size()) - 1);
     spans.push_back({begin, length - from, each.sequence * cache.capacity, length});
   }
-  const Tensor tokens = Tensor::of<int32_t>(*context.memory, {static_cast<int64_t>(fed.size())}, fed);
+  const Tensor tokens = context.upload<int32_t>({static_cast<int64_t>(fed.size())}, fed);
   const Tensor states = hidden(tape, tokens, std::move(spans), &cache).value;
   const Tensor ends = context.empty({static_cast<int64_t>(last.size()), config_.hidden_size}, states.dtype());
-  context.run(GatherRows{.x = states, .index = Tensor::of<int32_t>(*context.memory, {ends.dim(0)}, last), .out = ends});
+  context.run(GatherRows{.x = states, .index = context.upload<int32_t>({ends.dim(0)}, last), .out = ends});
   return head_logits(tape, Tape::constant(ends));
 }
 
@@ -205,8 +208,12 @@ int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count
   return kept;
 }
 
-void Decoder::finish_step(const Context& context) {
-  if (fp8_) fp8_->finish_step(context, mesh().group(Group::fp8_maxima));
+Tensor Decoder::step_values(const Context& context) {
+  return fp8_ ? fp8_->take_maxima(context, mesh().group(Group::fp8_maxima)) : Tensor{};
+}
+
+void Decoder::finish_step(std::span<const double> values) {
+  if (fp8_) fp8_->finish_step(values);
 }
 
 std::vector<double> Decoder::state() const { return fp8_ ? fp8_->state() : std::vector<double>{}; }

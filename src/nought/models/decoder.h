@@ -51,7 +51,8 @@ class Decoder final : public Model {
   int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
   /// An empty cache of `sequences` sequences of up to `capacity` tokens each.
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
-  void finish_step(const Context& context) override;
+  Tensor step_values(const Context& context) override;
+  void finish_step(std::span<const double> values) override;
   std::vector<double> state() const override;
   bool restore(std::span<const double> state) override;
 
@@ -84,7 +85,7 @@ class Decoder final : public Model {
   /// The hidden states before the final norm: [tokens, hidden]. ids: [tokens] i32, the tokens of all spans.
   Var hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> spans, const DecoderCache* cache);
   /// Fills in each token's position: its row of the learned positions or of the tables of rope_.
-  void set_positions(const Sequences& sequences) const;
+  void set_positions(const Context& context, const Sequences& sequences) const;
   Tape::Section section_of(const Block& block, const Sequences& sequences, const KvCache* cache) const;
   /// Runs all blocks. With full recompute, they run in checkpoints.
   Var run_blocks(Tape& tape, Var x, const Sequences& sequences, const DecoderCache* cache);

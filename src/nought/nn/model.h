@@ -23,8 +23,10 @@ class Model {
   /// gradient_scale.
   virtual Var loss(Tape& tape, const Batch& batch, double gradient_scale) = 0;
 
-  /// Called after the forward and backward passes of a step, on every rank. Collective.
-  virtual void finish_step(const Context& /*context*/) {}
+  /// After the forward and backward passes of a step: numbers on the device that the host needs, f64. They come to it
+  /// together with the loss, and finish_step() gets them. Undefined: none. Collective.
+  virtual Tensor step_values(const Context& /*context*/) { return {}; }
+  virtual void finish_step(std::span<const double> /*values*/) {}
   /// Numbers beside the parameters that training changes. Checkpoints keep them.
   virtual std::vector<double> state() const { return {}; }
   /// Sets what state() returned. Returns false, and changes nothing, if it comes from another model or other options.

@@ -122,7 +122,7 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
     const Parameter& parameter = *piece.parameter;
     const Shape& global = parameter.placement.global;
     const Json part = part_json(parameter, model.mesh());
-    const Tensor whole = piece.values();
+    const Tensor whole = model.context().on_host(piece.values());
     for (const OwnedBlock& block : blocks_of(piece)) {
       const Tensor values = whole.flat(block.in_piece.begin, block.in_piece.end);
       writer.write(block.tensor, values);

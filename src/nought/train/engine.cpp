@@ -21,7 +21,8 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, double total_we
   require(!micro_batches.empty() && total_weight > 0, "a step needs at least one target");
   const Context& context = model_.context();
   const double factor = scaler_.scale() * gradient_factor_;
-  double loss_sum = 0;
+  // Losses and norms are added up on the device: all come to the host together, once in a step.
+  const Tensor loss_sum = context.zeros({1}, DType::f64, Category::workspace);
   PhaseMemory memory;
   const auto alive = [&] { return context.memory->ledger().current_total(); };
   for (size_t i = 0; i < micro_batches.size(); ++i) {
@@ -31,19 +32,21 @@ StepResult Engine::compute(std::span<const Batch> micro_batches, double total_we
       const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "forward");
       return model_.model().loss(tape, micro_batches[i], factor / total_weight);
     }();
-    loss_sum += loss.value.item();
+    context.run(AddTo{.x = loss.value, .into = loss_sum});
     memory.forward = alive();
     const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "backward");
     tape.backward(loss);
     memory.backward = alive();
   }
   const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
-  std::vector<double> squares = model_.finish_gradients();
+  const Tensor squares = model_.finish_gradients();
   // One collective where both groups are all ranks, which then agree on whether the step is to be skipped.
-  sum_values(model_.mesh(), context, {{Group::norm, squares}, {Group::losses, std::span(&loss_sum, 1)}});
-  model_.model().finish_step(context);
-  return {.loss = loss_sum / total_weight,
-          .grad_norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / factor,
+  const std::vector<double> sums = sums_on_host(
+      model_.mesh(), context, {{Group::norm, squares}, {Group::losses, loss_sum}}, model_.model().step_values(context));
+  const auto loss = sums.begin() + squares.numel();
+  model_.model().finish_step({loss + 1, sums.end()});
+  return {.loss = *loss / total_weight,
+          .grad_norm = std::sqrt(std::accumulate(sums.begin(), loss, 0.0)) / factor,
           .loss_scale = scaler_.scale(),
           .memory = memory};
 }
@@ -80,13 +83,13 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
 }
 
 double Engine::evaluate(std::span<const Batch> micro_batches, double total_weight) {
-  double loss_sum = 0;
+  const Context& context = model_.context();
+  const Tensor loss_sum = context.zeros({1}, DType::f64, Category::workspace);
   for (const Batch& batch : micro_batches) {
-    Tape tape(model_.context(), /*recording=*/false);
-    loss_sum += model_.model().loss(tape, batch, 1).value.item();
+    Tape tape(context, /*recording=*/false);
+    context.run(AddTo{.x = model_.model().loss(tape, batch, 1).value, .into = loss_sum});
   }
-  sum_values(model_.mesh(), model_.context(), {{Group::losses, std::span(&loss_sum, 1)}});
-  return loss_sum / total_weight;
+  return sums_on_host(model_.mesh(), context, {{Group::losses, loss_sum}}).front() / total_weight;
 }
 
 }  // namespace nought

@@ -30,7 +30,10 @@ HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : 
 
 void HfWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                      const Tensor& destination) const {
-  if (kind != StateKind::master) return zero(destination);
+  if (kind != StateKind::master) {
+    Stream here;
+    return zero(destination, here);
+  }
   const std::string& name = stored_name_.at(parameter.name);
   for_each_interval(elements, destination,
                     [&](Interval interval, const Tensor& values) { files_.read(name, interval, values); });
@@ -60,7 +63,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
                    max_shard_bytes);
   for (size_t i = 0; i < model.model().units().size(); ++i)
     model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
-      if (writer) writer->write(parameter.name, values);
+      if (writer) writer->write(parameter.name, model.context().on_host(values));
     });
   if (writer) {
     writer->finish();

@@ -19,7 +19,8 @@ class CheckpointWeights final : public StateSource {
     if (kind == StateKind::master) {
       checkpoint_.fill(kind, parameter, elements, destination);
     } else {
-      zero(destination);
+      Stream here;
+      zero(destination, here);
     }
   }
 

@@ -71,7 +71,7 @@ GradSink Reducer::sink(size_t unit, size_t first, size_t last) {
 
 void Reducer::clear_unwritten(State& state) {
   if (!state.whole) state.whole = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
-  const auto clear = [&](Interval range) { zero(state.whole.flat(range.begin, range.end)); };
+  const auto clear = [&](Interval range) { context_.zero(state.whole.flat(range.begin, range.end)); };
   for (const size_t i : state.unit->segments()[state.at.segment].parameters)
     if (!state.written[i]) clear(state.unit->parameters()[i].range);
   for (const Interval gap : state.gaps) clear(gap);
@@ -159,7 +159,7 @@ void Reducer::send_bucket() {
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const Tensor part = bucket.part(packed, rank, place);
       if (!filling.present[place]) {
-        zero(part);  // a segment that this pass left out
+        context_.zero(part);  // a segment that this pass left out
       } else if (policy_.shard_gradients && rank == ranks_.rank()) {
         flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true)});
       } else if (!policy_.shard_optimizer || rank == ranks_.rank()) {
@@ -183,7 +183,7 @@ void Reducer::send(Flight flight) {
 void Reducer::land_oldest() {
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
-  ranks_.wait(flight.event);
+  ranks_.wait(flight.event, *context_.stream);
   for (const auto& [from, into, add] : flight.landings) {
     if (add) {
       context_.run(AddTo{.x = from, .into = into});
@@ -195,7 +195,7 @@ void Reducer::land_oldest() {
 
 void Reducer::land_all() {
   while (!flights_.empty()) land_oldest();
-  for (State& state : states_) ranks_.wait(state.reduction);
+  for (State& state : states_) ranks_.wait(state.reduction, *context_.stream);
 }
 
 void Reducer::finish_step() {
@@ -206,7 +206,7 @@ void Reducer::finish_step() {
   settle();
   if (policy_.shard_gradients)
     for (const State& state : states_)
-      if (!state.shard_begun) zero(state.shard);
+      if (!state.shard_begun) context_.zero(state.shard);
 }
 
 void Reducer::settle() {

@@ -61,8 +61,8 @@ void ShardedModel::load_kept(const StateSource& source) {
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, kept)) {
       const int64_t begin = piece.in_segment.begin - kept.begin;
       const Parameter& parameter = unit.parameters()[piece.parameter];
-      source.fill(StateKind::master, parameter, global_elements(parameter, mesh_, piece.in_parameter),
-                  residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
+      fill(context_, source, StateKind::master, parameter, global_elements(parameter, mesh_, piece.in_parameter),
+           residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
     }
   }
 }
@@ -83,7 +83,7 @@ void ShardedModel::begin_micro_batch(bool last) {
   if (reducer_) reducer_->begin_micro_batch(last);
 }
 
-std::vector<double> ShardedModel::finish_gradients() {
+Tensor ShardedModel::finish_gradients() {
   require_training("finish_gradients()");
   reducer_->finish_step();
   return optimizer_->owned_sums_of_squares();
@@ -113,7 +113,7 @@ std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
     const SegmentIndex at{unit, segment};
     const Tensor whole =
         context_.empty({residency_.partition(at).padded()}, options_.gradient_dtype, Category::workspace);
-    ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole));
+    ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole), *context_.stream);
     for (const size_t i : of.segments()[segment].parameters) {
       const Parameter& parameter = of.parameters()[i];
       gradients[i] = whole_tensor(context_, mesh_, parameter, whole.flat(parameter.range.begin, parameter.range.end));

@@ -39,9 +39,9 @@ class ShardedModel final : public UnitStore {
   /// Before each forward of a step; `last` at the accumulation boundary.
   void begin_micro_batch(bool last);
   /// After the last backward: waits for the reductions. By Unit, the sum of squares of the gradients that this rank
-  /// owns. Their sum over Group::norm, then over the Units in order, is the square of the global norm, and has the same
-  /// bits however the Units are spread over pipeline stages.
-  std::vector<double> finish_gradients();
+  /// owns, f64 [units]. Their sum over Group::norm, then over the Units in order, is the square of the global norm, and
+  /// has the same bits however the Units are spread over pipeline stages.
+  Tensor finish_gradients();
   /// One optimizer update, and the exchange of the parameters; gradients start anew.
   void update(double lr, double gradient_scale);
   /// Forgets the gradients without an update.

@@ -110,13 +110,14 @@ void ShardedOptimizer::allocate_states(SegmentState& state) const {
     }
 }
 
-std::vector<double> ShardedOptimizer::owned_sums_of_squares() {
-  Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
-  std::vector<double> sums(units_.size());
+Tensor ShardedOptimizer::owned_sums_of_squares() {
+  const Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
+  Tensor sums = context_.zeros({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
   for (const SegmentState& state : states_) {
     if (!state.counts) continue;
+    const auto unit = static_cast<int64_t>(state.at.unit);
     context_.run(SumSquares{.x = reducer_.owned(state.at), .out = sum});
-    sums[state.at.unit] += sum.item();
+    context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
   }
   return sums;
 }
@@ -140,7 +141,7 @@ void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interva
 void ShardedOptimizer::encode(const TrainedPiece& piece, const PieceState& state, Interval stretch,
                               const Tensor& x) const {
   const Tensor values = state.values.flat(stretch.begin, stretch.end);
-  if (values.dtype() == DType::f32) return copy(x, values);
+  if (values.dtype() == DType::f32) return context_.copy(x, values);
   if (!state.scales) return narrow(piece, state.kind, stretch, x, values);
   const int64_t block = options_.state_block;
   context_.run(Quantize8{.x = x,
@@ -256,9 +257,10 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
     context_.run(SumSquares{.x = state.part(piece, state.master), .out = sum_at(piece, 0)});
     context_.run(SumSquares{.x = state.part(piece, directions), .out = sum_at(piece, 1)});
   }
-  if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums));
+  if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums), *context_.stream);
+  const std::vector<double> squares = context_.to_host<double>(sums);
   for (const TrainedPiece& piece : state.pieces) {
-    const double ratio = lamb.trust_ratio(sum_at(piece, 0).item(), sum_at(piece, 1).item());
+    const double ratio = lamb.trust_ratio(squares[2 * piece.place], squares[2 * piece.place + 1]);
     apply(state, piece, directions, lr * piece.rule.lr_scale * ratio, 1);
   }
 }
@@ -267,7 +269,7 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
 /// rank applies what lies in its scope.
 void ShardedOptimizer::apply_muon(const SegmentState& state, const Tensor& directions, const Tensor& whole, double lr) {
   const auto& muon = std::get<MuonOptions>(options_.method);
-  if (policy_.shard_optimizer) ranks_.wait(ranks_.all_gather(directions, whole));
+  if (policy_.shard_optimizer) ranks_.wait(ranks_.all_gather(directions, whole), *context_.stream);
   std::vector<Event> arrivals;
   size_t turn = state.at.unit;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
@@ -278,7 +280,7 @@ void ShardedOptimizer::apply_muon(const SegmentState& state, const Tensor& direc
     if (owner == ranks_.rank()) muon.orthogonalize(context_, matrix.reshape(parameter.shape));
     if (ranks_.size() > 1) arrivals.push_back(ranks_.broadcast(matrix, owner));
   }
-  for (Event& arrival : arrivals) ranks_.wait(arrival);
+  for (Event& arrival : arrivals) ranks_.wait(arrival, *context_.stream);
   for (const TrainedPiece& piece : state.pieces) {
     if (!is_directed(piece.rule)) continue;
     const double step = lr * piece.rule.lr_scale;
@@ -304,8 +306,8 @@ void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
   updates_ = updates;
   for (const SegmentState& state : states_) {
     for (const TrainedPiece& piece : state.pieces) {
-      source.fill(StateKind::master, *piece.parameter,
-                  global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), state.part(piece, state.master));
+      fill(context_, source, StateKind::master, *piece.parameter,
+           global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), state.part(piece, state.master));
       for (const PieceState& each : piece.states) load(source, piece, each);
     }
     if (state.master.raw() != state.parameter.raw()) context_.run(Cast{.x = state.master, .y = state.parameter});
@@ -315,13 +317,14 @@ void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
 void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece, const PieceState& state) const {
   const Parameter& parameter = *piece.parameter;
   const Interval whole = piece.piece.in_parameter;
-  if (!state.scales) return source.fill(state.kind, parameter, global_elements(parameter, mesh_, whole), state.values);
+  if (!state.scales)
+    return fill(context_, source, state.kind, parameter, global_elements(parameter, mesh_, whole), state.values);
   const int64_t stride = round_up(kStretch, options_.state_block);
   for (int64_t begin = 0; begin < whole.size(); begin += stride) {
     const Interval stretch{begin, std::min(whole.size(), begin + stride)};
     const Tensor x = context_.empty({stretch.size()}, DType::f32, Category::workspace);
-    source.fill(state.kind, parameter,
-                global_elements(parameter, mesh_, {whole.begin + stretch.begin, whole.begin + stretch.end}), x);
+    fill(context_, source, state.kind, parameter,
+         global_elements(parameter, mesh_, {whole.begin + stretch.begin, whole.begin + stretch.end}), x);
     encode(piece, state, stretch, x);
   }
 }

@@ -23,9 +23,9 @@ class ShardedOptimizer {
   ShardedOptimizer(const Context& context, const Mesh& mesh, Policy policy, DType dtype, OptimizerOptions options,
                    const std::vector<std::unique_ptr<Unit>>& units, Residency& residency, Reducer& reducer);
 
-  /// By Unit, this rank's sum of squares of the summed gradients that it owns and counts for all, in f64. The same
+  /// By Unit, this rank's sum of squares of the summed gradients that it owns and counts for all, f64 [units]. The same
   /// values at every stage.
-  std::vector<double> owned_sums_of_squares();
+  Tensor owned_sums_of_squares();
   /// One update with the reduced gradients times gradient_scale. Collective. The caller exchanges the parameters
   /// afterwards.
   void update(double lr, double gradient_scale);

@@ -6,6 +6,15 @@
 
 namespace nought {
 
+void fill(const Context& context, const StateSource& source, StateKind kind, const Parameter& parameter,
+          std::span<const Interval> elements, const Tensor& destination) {
+  if (destination.on_host()) return source.fill(kind, parameter, elements, destination);
+  const Tensor host = Tensor::empty(*context.memory, destination.shape(), destination.dtype(),
+                                    destination.buffer()->category(), Pool::host);
+  source.fill(kind, parameter, elements, host);
+  context.copy(host, destination);
+}
+
 void InitialState::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                         const Tensor& destination) const {
   const bool is_normal = kind == StateKind::master && parameter.init.kind == Init::Kind::normal;

@@ -14,13 +14,17 @@ class StateSource {
  public:
   virtual ~StateSource() = default;
   /// Writes `elements` of the flattened global tensor, rising intervals, one behind the other to `destination` ([their
-  /// number], any float dtype).
+  /// number], any float dtype), where host code may write.
   virtual void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                     const Tensor& destination) const = 0;
   void fill(StateKind kind, const Parameter& parameter, Interval elements, const Tensor& destination) const {
     fill(kind, parameter, std::span(&elements, 1), destination);
   }
 };
+
+/// source.fill() for a destination on any device.
+void fill(const Context& context, const StateSource& source, StateKind kind, const Parameter& parameter,
+          std::span<const Interval> elements, const Tensor& destination);
 
 /// Calls f(interval, its part of the destination) for each of the intervals whose elements lie there one behind the
 /// other.

@@ -34,18 +34,18 @@ Tensor undo_last_cut(const Context& context, const Mesh& mesh, const Placement& 
   int64_t room = 0;  // parts may have different sizes
   for (const int member : members) room = std::max(room, cut.held_by(member).local().numel());
   const Tensor mine = context.zeros({room}, part.dtype(), Category::workspace);
-  copy(part.flat(0, part.numel()), mine.flat(0, part.numel()));
+  context.copy(part.flat(0, part.numel()), mine.flat(0, part.numel()));
   const auto count = static_cast<int64_t>(members.size());
   const Tensor all = context.empty({count * room}, part.dtype(), Category::workspace);
   Communicator& group = mesh.group(group_along(axis));
-  group.wait(group.all_gather(mine, all));
+  group.wait(group.all_gather(mine, all), *context.stream);
   const int index = uncut.part_of(rank);
   const Tensor joined = context.empty(uncut.part(index).local(), part.dtype(), Category::workspace);
   for (const Transfer& transfer : reshard(cut, uncut, index)) {
     const auto holder =
         std::find_if(members.begin(), members.end(), [&](int member) { return cut.part_of(member) == transfer.part; });
     const int64_t from = (holder - members.begin()) * room + transfer.from;
-    copy(all.flat(from, from + transfer.size), joined.flat(transfer.to, transfer.to + transfer.size));
+    context.copy(all.flat(from, from + transfer.size), joined.flat(transfer.to, transfer.to + transfer.size));
   }
   return joined;
 }
