@@ -9,6 +9,7 @@
 #include "support/rank_values.h"
 
 #include "nought/nn/model.h"
+#include "nought/zero/micro_batch.h"
 #include "nought/zero/placement.h"
 #include "nought/zero/sharded_model.h"
 
@@ -44,20 +45,21 @@ inline std::vector<double> walk_back(ShardedModel& model, int step) {
   const Mesh& mesh = model.mesh();
   const bool is_first = mesh.group(Group::parameters).rank() == 0;
   const auto& units = model.model().units();
-  model.begin_micro_batch(true);
-  for (const auto& unit : units) model.before_forward(*unit), model.after_forward(*unit);
+  const Batch none;
+  MicroBatch micro_batch(model, none, {});
+  for (const auto& unit : units) micro_batch.before_forward(*unit), micro_batch.after_forward(*unit);
   for (size_t u = units.size(); u-- > 0;) {
-    model.before_backward(*units[u]);
+    micro_batch.before_backward(*units[u]);
     for (size_t p = 0; p < units[u]->parameters().size(); ++p) {
       const Parameter& parameter = units[u]->parameters()[p];
       if (!parameter.trainable) continue;
-      const GradSink sink = model.gradient(*units[u], p, p);
+      const GradSink sink = micro_batch.gradient(*units[u], p, p);
       int64_t at = 0;
       for (const Interval& interval : global_elements(parameter, mesh, {0, parameter.shape.numel()}))
         for (int64_t i = interval.begin; i < interval.end; ++i)
           sink.into.data<float>()[at++] = is_first ? cut_gradient(parameter.name, i, step) : 0.0f;
     }
-    model.after_backward(*units[u]);
+    micro_batch.after_backward(*units[u]);
   }
   std::vector<double> squares = model.context().to_host<double>(model.finish_gradients());
   all_reduce_values(mesh.group(Group::norm), model.context(), squares);

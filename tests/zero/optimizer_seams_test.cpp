@@ -69,14 +69,14 @@ std::vector<float> train(const Trial& trial, const OptimizerOptions& options,
     optimizer.load(Start(), 0);
     weights();
     for (int step = 0; step < trial.updates; ++step) {
-      reducer.begin_micro_batch(true);
+      Reducer::MicroBatch of = reducer.begin_micro_batch(true);
       for (size_t parameter : {size_t{0}, size_t{1}}) {
-        const Tensor into = reducer.sink(0, parameter, parameter).into;
+        const Tensor into = reducer.sink(of, 0, parameter, parameter).into;
         for (int64_t i = 0; i < into.numel(); ++i)
           into.data<float>()[i] =
               ranks.rank() == 0 && parameter == 1 ? static_cast<float>(gradient_at(i, trial.steady ? 0 : step)) : 0;
       }
-      reducer.finish(0);
+      reducer.finish(of, 0);
       reducer.settle();
       residency.settle();
       optimizer.update(trial.lr, 1);

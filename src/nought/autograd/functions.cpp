@@ -30,12 +30,14 @@ Var linear(Tape& tape, const Var& x, const ParameterView& weight, const Paramete
       [x = Saved(x), weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
         const Context& context = gradients.context();
         const Tensor dy = fp8.rounding(context, d_y, Role::gradient, true)(context, d_y);
-        if (GradSink dw = weight.gradient()) {
-          const Tensor value = round_x(context, x.value(context)), &a = out_in ? dy : value, &b = out_in ? value : dy;
-          context.run(MatMul{.a = a, .b = b, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
+        if (weight.trained()) {  // x is had now, while the Unit is leased
+          const Tensor value = round_x(context, x.value(context));
+          gradients.later(
+              weight, [a = out_in ? dy : value, b = out_in ? value : dy](const Context& context, const GradSink& dw) {
+                context.run(MatMul{.a = a, .b = b, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
+              });
         }
-        if (bias.defined())
-          if (GradSink db = bias.gradient()) context.run(SumRows{d_y, db.into, db.accumulate});
+        if (GradSink db = gradients.sink(bias)) context.run(SumRows{d_y, db.into, db.accumulate});
         if (GradSink dx = gradients.sink(x))
           context.run(MatMul{.a = dy,
                              .b = round_w(context, weight.value()),
@@ -45,20 +47,30 @@ Var linear(Tape& tape, const Var& x, const ParameterView& weight, const Paramete
       });
 }
 
+namespace {
+
+void look_up_backward(Gradients& gradients, const Tensor& dy, const Tensor& ids, const ParameterView& table) {
+  gradients.later(table, [dy, ids](const Context& context, const GradSink& d) {
+    context.run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
+  });
+}
+
+}  // namespace
+
 Var embedding(Tape& tape, const Tensor& ids, const ParameterView& table) {
   const Context& context = tape.context();
   const Tensor values = table.value();
   Tensor y = context.empty({ids.numel(), values.dim(1)}, values.dtype());
   context.run(Embedding{.table = values, .ids = ids, .out = y});
   return tape.record(y, {table}, [ids, table](Gradients& gradients, const Tensor& dy) {
-    if (GradSink d = table.gradient()) gradients.context().run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
+    look_up_backward(gradients, dy, ids, table);
   });
 }
 
 Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const ParameterView& table) {
   tape.context().run(Embedding{.table = table.value(), .ids = ids, .out = x.value, .accumulate = true});
   return tape.record(x.value, {x, table}, [x, ids, table](Gradients& gradients, Tensor dy) {
-    if (GradSink d = table.gradient()) gradients.context().run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
+    look_up_backward(gradients, dy, ids, table);
     gradients.give(x, std::move(dy));
   });
 }
@@ -96,7 +108,7 @@ Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, 
       normed.y, {x, weight},
       [x, weight, rstd = normed.rstd, weight_offset](Gradients& gradients, const Tensor& dy) {
         const GradSink dx = or_scratch(gradients, gradients.sink(x), x.value);
-        const GradSink dw = or_scratch(gradients, weight.gradient(), weight.value());
+        const GradSink dw = or_scratch(gradients, gradients.sink(weight), weight.value());
         gradients.context().run(RmsNormBackward{.x = x.value,
                                                 .weight = weight.value(),
                                                 .rstd = rstd,
@@ -118,7 +130,7 @@ Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const Para
       normed.y, {x, weight, bias},
       [x, weight, bias, mean = normed.mean, rstd = normed.rstd](Gradients& gradients, const Tensor& dy) {
         const GradSink dx = or_scratch(gradients, gradients.sink(x), x.value);
-        GradSink dw = weight.gradient(), db = bias.gradient();
+        GradSink dw = gradients.sink(weight), db = gradients.sink(bias);
         if (!dw) dw = scratch_like(gradients, weight.value(), db.accumulate);
         if (!db) db = scratch_like(gradients, weight.value(), dw.accumulate);
         gradients.context().run(LayerNormBackward{.x = x.value,
@@ -281,7 +293,7 @@ Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLo
                              .gradient_scale = gradient_scale});
     if (!recording) continue;
     if (outputs) context.run(SoftcapBackward{.y = outputs, .d = scores, .cap = softcap});
-    if (GradSink dw = weight.gradient())
+    if (GradSink dw = tape.sink(weight))
       context.run(MatMul{.a = scores, .b = chunk, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
     if (dx) context.run(MatMul{.a = scores, .b = table, .c = dx.slice(begin, end)});
   }

@@ -117,7 +117,7 @@ void router_backward(Gradients& gradients, const Var& x, const ParameterView& we
   const DType wide = d_logits.dtype();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1);
   const Tensor flat = x.value.reshape({tokens, hidden}), table = in_dtype(context, weight.value(), wide);
-  const GradSink dw = weight.gradient(), dx = gradients.sink(x);
+  const GradSink dw = gradients.sink(weight), dx = gradients.sink(x);
   const Tensor dw_wide = dw ? context.zeros(weight.shape(), wide, Category::workspace) : Tensor{};
   const Tensor flat_dx = dx ? dx.into.reshape({tokens, hidden}) : Tensor{};
   for_each_run(tokens, [&](int64_t begin, int64_t end) {
@@ -132,8 +132,7 @@ void router_backward(Gradients& gradients, const Var& x, const ParameterView& we
     write(context, rows, {flat_dx.slice(begin, end), dx.accumulate});
   });
   if (dw) write(context, dw_wide, dw);
-  if (!bias.defined()) return;
-  if (const GradSink db = bias.gradient()) {
+  if (const GradSink db = gradients.sink(bias)) {
     const Tensor sums = context.empty(bias.shape(), wide, Category::workspace);
     context.run(SumRows{.x = d_logits, .out = sums});
     write(context, sums, db);

@@ -41,9 +41,9 @@ Tensor ParameterView::value() const {
   return flat.flat(range().begin, range().end).reshape(shape_);
 }
 
-GradSink ParameterView::gradient() const {
+GradSink ParameterView::gradient(UnitStore& store) const {
   if (!trained()) return {};
-  GradSink sink = unit_->store().gradient(*unit_, first_, last_);
+  GradSink sink = store.gradient(*unit_, first_, last_);
   if (sink) sink.into = sink.into.reshape(shape_);
   return sink;
 }

@@ -18,6 +18,7 @@
 namespace nought {
 
 class Unit;
+class UnitStore;
 
 /// How a parameter starts. Values are a function of (seed, parameter name, index), never of the layout.
 struct Init {
@@ -106,9 +107,9 @@ class ParameterView {
   bool trained() const;
   /// The values; Error unless the Unit is leased (between its before_ and after_ events).
   Tensor value() const;
-  /// Where this view's gradient goes: the first writer of a reduction overwrites, later ones add. Undefined if it is
-  /// not trained.
-  GradSink gradient() const;
+  /// Where `store` wants this view's gradient: the first writer of a reduction overwrites, later ones add. Undefined if
+  /// it is not trained. Functions ask for it through the Gradients or the Tape, which know the store.
+  GradSink gradient(UnitStore& store) const;
 
  private:
   Unit* unit_ = nullptr;
@@ -116,19 +117,25 @@ class ParameterView {
   Shape shape_;
 };
 
-/// Owner of the Units' bytes, and observer of the four events that bracket a Unit's work.
+/// Owner of the Units' bytes, and observer of the four events that bracket a Unit's work. A store may be the view that
+/// one micro-batch has of another store: then a tape is told (see Tape).
 class UnitStore {
  public:
   virtual ~UnitStore() = default;
   virtual void before_forward(Unit& unit) = 0;
   virtual void after_forward(Unit& unit) = 0;
   virtual void before_backward(Unit& unit) = 0;
-  /// All gradients of the Unit's parameters are final for this micro-batch.
+  /// The Unit's parameters are not read any more. All their gradients are final for this micro-batch, but for those
+  /// that were deferred.
   virtual void after_backward(Unit& unit) = 0;
   /// The flat values of a segment; Error without a lease.
   virtual Tensor values(const Unit& unit, size_t segment) = 0;
   /// The sink for parameters [first, last] of the Unit, which are trained and joined, as a rank-1 tensor.
   virtual GradSink gradient(const Unit& unit, size_t first, size_t last) = 0;
+  /// True if gradients of weights are formed after the walk back rather than in it: then defer() gets what forms one.
+  virtual bool defers() const { return false; }
+  /// Called between before_backward() and after_backward() of the Unit whose backward `product` is a part of.
+  virtual void defer(std::function<void()> product) { product(); }
   /// What is computed until leave_part() is a part of the Unit at work, "attention": for reports. Parts may nest;
   /// `name` lives as long as the program.
   virtual void enter_part(const char* /*name*/) {}

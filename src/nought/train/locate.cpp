@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nought/autograd/tape.h"
 #include "nought/kernels/watch.h"
+#include "nought/zero/micro_batch.h"
 
 namespace nought {
 
@@ -54,9 +54,11 @@ std::string bad_result(ShardedModel& model, std::span<const Batch> micro_batches
       context.stream};
   // What was found ends nothing here: the other ranks count on this one's part in the collectives.
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    model.begin_micro_batch(i + 1 == micro_batches.size());
-    Tape tape(watched);
-    tape.backward(model.model().loss(tape, micro_batches[i], gradient_scale));
+    MicroBatch micro_batch(
+        model, micro_batches[i],
+        {.gradient_scale = gradient_scale, .last = i + 1 == micro_batches.size(), .context = &watched});
+    micro_batch.forward();
+    micro_batch.backward();
   }
   return found;
 }

@@ -116,6 +116,12 @@ void Residency::arrive(size_t unit) {
   for (const Buffers& held : states_[unit].segments) ranks_.wait(held.arrival, *context_.stream);
 }
 
+void Residency::drop_prefetched() {
+  for (State& state : states_)
+    if (state.leases == 0)
+      for (Buffers& held : state.segments) held.gathered = {};
+}
+
 void Residency::settle() {
   for (size_t unit = 0; unit < states_.size(); ++unit) arrive(unit);
 }

@@ -1,5 +1,7 @@
 #include "nought/zero/sharded_model.h"
 
+#include <algorithm>
+
 #include "nought/zero/placement.h"
 
 namespace nought {
@@ -24,9 +26,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
     for (const Parameter& parameter : unit->parameters()) check_placement(parameter, mesh_);
   model_.join(mesh_);
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
-  const auto& units = model_.units();
-  const auto lowest = std::find_if(units.begin(), units.end(), [](const auto& unit) { return unit->trained(); });
-  lowest_trained_ = static_cast<size_t>(lowest - units.begin());
+  expect({});
   if (!options_.training) return;
   const Reducer::Options reductions{.policy = options_.policy,
                                     .dtype = options_.gradient_dtype,
@@ -79,8 +79,23 @@ ShardedOptimizer& ShardedModel::optimizer() {
   return *optimizer_;
 }
 
-void ShardedModel::begin_micro_batch(bool last) {
-  if (reducer_) reducer_->begin_micro_batch(last);
+void ShardedModel::expect(std::vector<UnitPass> order) {
+  if (order.empty()) {
+    order = model_.passes(/*backward=*/false);
+    const std::vector<UnitPass> back = model_.passes(/*backward=*/true);
+    order.insert(order.end(), back.begin(), back.end());
+  }
+  order_ = std::move(order), next_ = 0;
+}
+
+void ShardedModel::prefetch_behind(UnitPass pass) {
+  if (!options_.overlap || !residency_.sharded()) return;
+  const auto from = order_.begin() + static_cast<std::ptrdiff_t>(next_);
+  auto found = std::find(from, order_.end(), pass);
+  if (found == order_.end()) found = std::find(order_.begin(), from, pass);
+  if (found == order_.end() || *found != pass) return;
+  next_ = static_cast<size_t>(found - order_.begin()) + 1;
+  if (next_ < order_.size()) residency_.prefetch(order_[next_].unit);
 }
 
 Tensor ShardedModel::finish_gradients() {
@@ -92,6 +107,7 @@ Tensor ShardedModel::finish_gradients() {
 void ShardedModel::update(double lr, double gradient_scale) {
   require_training("update()");
   residency_.settle();
+  residency_.drop_prefetched();
   optimizer_->update(lr, gradient_scale);
   residency_.exchange_updates();
   if (!options_.overlap) residency_.settle();
@@ -157,7 +173,7 @@ void ShardedModel::note_pass() const {
 void ShardedModel::before_forward(Unit& unit) {
   begin_pass(unit, false);
   lease(unit);
-  if (options_.overlap && unit.index() + 1 < model_.units().size()) residency_.prefetch(unit.index() + 1);
+  prefetch_behind({unit.index(), false});
 }
 
 void ShardedModel::after_forward(Unit& unit) {
@@ -168,12 +184,11 @@ void ShardedModel::after_forward(Unit& unit) {
 void ShardedModel::before_backward(Unit& unit) {
   begin_pass(unit, true);
   lease(unit);
-  if (options_.overlap && unit.index() > lowest_trained_) residency_.prefetch(unit.index() - 1);
+  prefetch_behind({unit.index(), true});
 }
 
 void ShardedModel::after_backward(Unit& unit) {
   release(unit);
-  if (reducer_) reducer_->finish(unit.index());
   note_pass();
 }
 
@@ -187,8 +202,9 @@ void ShardedModel::leave_part() {
     timeline->add({TraceEventKind::part, name, begin, TraceEvent::Clock::now()});
 }
 
-GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {
-  return reducer_ ? reducer_->sink(unit.index(), first, last) : GradSink{};
+GradSink ShardedModel::gradient(const Unit& unit, size_t /*first*/, size_t /*last*/) {
+  require(!reducer_, "gradients of unit {} belong to a micro-batch: run its passes through a MicroBatch", unit.name());
+  return {};
 }
 
 }  // namespace nought
