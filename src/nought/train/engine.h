@@ -69,7 +69,7 @@ class Engine {
     double gradient_scale = 0;  // of the losses
     double lr = 0, max_norm = 0;
     std::vector<std::unique_ptr<MicroBatch>> micro_batches = {};  // those in flight
-    Tensor loss_sum;                                              // f64 [1], on the device
+    Tensor loss_sum = {};                                         // f64 [1], on the device
     StepResult result = {};
   };
   Run begin(const StepSchedule& schedule, std::span<const Batch> micro_batches, double total_weight) const;
