@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nought/autograd/tape.h"
+#include "nought/autograd/weight_view.h"
 
 namespace nought::detail {
 
@@ -15,6 +16,9 @@ inline Tensor writable(const Context& context, Tensor tensor) {
 
 /// [rows of x, features].
 inline Shape with_features(const Tensor& x, int64_t features) { return {x.rows(), features}; }
+
+/// Where the gradient of a weight goes; undefined if it is not trained.
+inline GradSink sink_of(const WeightView& weight) { return weight.trained() ? weight.gradient() : GradSink{}; }
 
 /// A sink in the shape and dtype of x that nobody reads: the kernels of norms form all gradients, wanted or not.
 inline GradSink scratch_like(const Gradients& gradients, const Tensor& x, bool accumulate = false) {

@@ -15,10 +15,15 @@ Tensor part_of(const Tensor& all, size_t expert) {
   return all.slice(e, e + 1).reshape({all.dim(1), all.dim(2)});
 }
 
+Weight part_of(const Weight& all, size_t expert) {
+  const auto e = static_cast<int64_t>(expert);
+  return all.slice(e, e + 1).reshape({all.dim(1), all.dim(2)});
+}
+
 Tensor optional_value(const ParameterView& parameter) { return parameter.defined() ? parameter.value() : Tensor{}; }
 
 /// c[block] = a[block] W_e (+ bias_e) for every expert's block of rows; W_e^T instead with transpose.
-void multiply_blocks(const Context& context, const ExpertRows& rows, const Tensor& a, const Tensor& weights,
+void multiply_blocks(const Context& context, const ExpertRows& rows, const Tensor& a, const Weight& weights,
                      bool transpose, const Tensor& bias, const Tensor& c) {
   for (size_t e = 0; e < rows.blocks.size(); ++e) {
     const auto [begin, end] = rows.blocks[e];
@@ -149,12 +154,12 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
   const Tensor weights = row_weights(context, saved.weights.value, rows);
   context.run(ScaleRows{.x = d_rows, .factors = weights, .y = d_rows});
   context.run(ScaleRows{.x = d_activated, .factors = weights, .y = d_activated});
-  weight_gradients(context, rows, activated, d_rows, parameters.out_in, parameters.down.gradient());
+  weight_gradients(context, rows, activated, d_rows, parameters.out_in, detail::sink_of(parameters.down));
   bias_gradients(context, rows, d_rows, parameters.down_bias);
 
   const Tensor d_gate_up = activate_backward(context, saved.activation, saved.gate_up, d_activated);
   const Tensor x_rows = gather(context, saved.x.value, rows.token);
-  weight_gradients(context, rows, x_rows, d_gate_up, parameters.out_in, parameters.gate_up.gradient());
+  weight_gradients(context, rows, x_rows, d_gate_up, parameters.out_in, detail::sink_of(parameters.gate_up));
   bias_gradients(context, rows, d_gate_up, parameters.gate_up_bias);
   if (const GradSink dx = gradients.sink(saved.x)) {
     const Tensor dx_rows = context.empty({rows.rows(), hidden}, dtype, Category::workspace);

@@ -13,6 +13,7 @@
 
 #include "nought/autograd/recompute.h"
 #include "nought/autograd/unit.h"
+#include "nought/autograd/weight_view.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
@@ -33,6 +34,7 @@ class Wanted {
  public:
   Wanted(const Var& x) : wanted_(x.requires_grad()) {}      // NOLINT(google-explicit-constructor)
   Wanted(const ParameterView& x) : wanted_(x.trained()) {}  // NOLINT(google-explicit-constructor)
+  Wanted(const WeightView& x) : wanted_(x.trained()) {}     // NOLINT(google-explicit-constructor)
   explicit operator bool() const { return wanted_; }
 
  private:

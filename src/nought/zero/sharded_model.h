@@ -49,14 +49,13 @@ class ShardedModel final : public UnitStore {
   /// The summed gradient of each parameter of a Unit, gathered on every rank; undefined where it is not trained.
   /// Between finish_gradients() and update(). All ranks call it together.
   std::vector<Tensor> gather_gradients(size_t unit);
-  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, whole. All ranks call it together.
+  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, whole; codes are decoded. All ranks call
+  /// it together.
   template <class F>
   void with_parameters(size_t unit, F&& f) {
     residency_.lease(unit);
-    for (const Parameter& parameter : model_.units()[unit]->parameters()) {
-      const Tensor flat = residency_.whole({unit, parameter.segment});
-      f(parameter, flat.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape));
-    }
+    for (const Parameter& parameter : model_.units()[unit]->parameters())
+      f(parameter, whole_parameter(*model_.units()[unit], parameter));
     residency_.release(unit);
   }
 
@@ -81,6 +80,7 @@ class ShardedModel final : public UnitStore {
   void enter_part(const char* name) override;
   void leave_part() override;
   Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
+  DType dtype() const override { return options_.dtype; }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
 
  private:
@@ -90,6 +90,8 @@ class ShardedModel final : public UnitStore {
   void require_training(std::string_view call) const;
   /// Fills what no optimizer fills: frozen segments; all of them without training.
   void load_kept(const StateSource& source);
+  /// A parameter of a leased Unit.
+  Tensor whole_parameter(const Unit& unit, const Parameter& parameter) const;
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 
