@@ -25,12 +25,12 @@ TEST(SavedInputs, come_back_as_they_were_wherever_they_are_kept) {
       for (int pass = 0; pass < 2; ++pass) {
         std::vector<SavedInputs::Kept> kept;
         std::vector<std::vector<float>> expected;
-        saved.begin(context, 3, numbers(context, 0));
+        SavedInputs::Pass of_pass = saved.begin(context, 3, numbers(context, 0));
         for (int i = 0; i < 3; ++i) {
           const Tensor x = numbers(context, static_cast<float>(100 * pass + 10 * i));
           expected.push_back(x.to_vector<float>());
-          kept.push_back(saved.keep(context, x));
-          if (contiguous || pool == Pool::host) zero(x);  // it is a copy
+          kept.push_back(of_pass.keep(context, x));
+          if (contiguous || pool == Pool::host) context.zero(x);  // it is a copy
         }
         for (size_t i = 3; i-- > 0;) {
           const Tensor back = kept[i](context);
@@ -47,14 +47,36 @@ TEST(SavedInputs, a_contiguous_room_stays_and_holds_what_it_was_told) {
   SavedInputs saved(options_of(Pool::host, true));
   const Tensor x = numbers(context, 0);
   const MemoryLedger& ledger = context.memory->ledger();
-  saved.begin(context, 2, x);
+  const auto two = [&] {
+    SavedInputs::Pass pass = saved.begin(context, 2, x);
+    pass.keep(context, x);
+    pass.keep(context, x);
+    EXPECT_THROW(pass.keep(context, x), Error);
+  };
+  two();
   const int64_t room = ledger.current(Category::activations, Pool::host);
   EXPECT_GE(room, 2 * x.bytes());
-  saved.keep(context, x);
-  saved.keep(context, x);
-  EXPECT_THROW(saved.keep(context, x), Error);
   saved.begin(context, 1, x);
   EXPECT_EQ(ledger.current(Category::activations, Pool::host), room) << "a smaller pass needs no other";
+}
+
+TEST(SavedInputs, passes_whose_inputs_are_kept_at_one_time_have_rooms_of_their_own) {
+  const Context context = Context::reference();
+  SavedInputs saved(options_of(Pool::device, true));
+  const MemoryLedger& ledger = context.memory->ledger();
+  const Tensor ones = numbers(context, 1), twos = numbers(context, 2);
+  SavedInputs::Kept first = saved.begin(context, 1, ones).keep(context, ones);
+  const int64_t one_room = ledger.current(Category::activations);
+  SavedInputs::Kept second = saved.begin(context, 1, twos).keep(context, twos);
+  EXPECT_EQ(first(context).to_vector<float>(), ones.to_vector<float>());
+  EXPECT_EQ(second(context).to_vector<float>(), twos.to_vector<float>());
+  const int64_t two_rooms = ledger.current(Category::activations);
+  EXPECT_GT(two_rooms, one_room);
+  first = {}, second = {};
+  first = saved.begin(context, 1, twos).keep(context, twos);
+  second = saved.begin(context, 1, ones).keep(context, ones);
+  EXPECT_EQ(ledger.current(Category::activations), two_rooms) << "both rooms are used again";
+  EXPECT_EQ(first(context).to_vector<float>(), twos.to_vector<float>());
 }
 
 TEST(RecomputeOptions, checkpoints_divide_a_stack_of_units) {

@@ -14,6 +14,7 @@ namespace {
 using test::LocalStore;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Not;
 
 struct TwoUnits final : Model {
   TwoUnits() {
@@ -107,6 +108,51 @@ TEST(Tape, activations_are_freed_as_the_walk_goes) {
   }
   const int64_t tensor = 4 * 8 * 4;
   EXPECT_EQ(ledger.current(Category::activations), 2 * tensor);  // x and its gradient
+}
+
+/// A store that lets gradients of weights wait.
+struct DeferringStore final : UnitStore {
+  explicit DeferringStore(LocalStore& inner) : inner(inner) {}
+  void before_forward(Unit& unit) override { inner.before_forward(unit); }
+  void after_forward(Unit& unit) override { inner.after_forward(unit); }
+  void before_backward(Unit& unit) override { inner.before_backward(unit); }
+  void after_backward(Unit& unit) override { inner.after_backward(unit); }
+  Tensor values(const Unit& unit, size_t segment) override { return inner.values(unit, segment); }
+  DType dtype() const override { return inner.dtype(); }
+  GradSink gradient(const Unit& unit, size_t first, size_t last) override {
+    inner.events.push_back("gradient " + unit.name());
+    return inner.gradient(unit, first, last);
+  }
+  bool defers() const override { return true; }
+  void defer(std::function<void()> product) override { waiting.push_back(std::move(product)); }
+
+  LocalStore& inner;
+  std::vector<std::function<void()>> waiting;
+};
+
+TEST(Tape, gradients_of_weights_may_be_formed_later_with_the_same_bits) {
+  const Context context = Context::reference();
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    std::vector<std::vector<float>> at_once, later;
+    for (auto* results : {&at_once, &later}) {
+      TwoUnits model;
+      LocalStore store(context, model.units(), DType::f32);
+      DeferringStore deferring(store);
+      Tape tape(context, true, results == &later ? &deferring : nullptr);
+      const Var x = tape.input(input(context));
+      tape.backward(model.run(tape, x, recompute));
+      results->push_back(tape.gradient(x).to_vector<float>());
+      if (results == &later) {
+        EXPECT_THAT(store.flat_gradients(0).to_vector<float>(), ::testing::Each(0)) << "they wait";
+        EXPECT_EQ(deferring.waiting.size(), 2u);
+        EXPECT_THAT(store.events, Not(Contains("gradient a")));
+        for (const std::function<void()>& product : deferring.waiting) product();
+        EXPECT_THAT(store.events, Contains("gradient a"));
+      }
+      for (const size_t unit : {0, 1}) results->push_back(store.flat_gradients(unit).to_vector<float>());
+    }
+    EXPECT_EQ(later, at_once) << name_of(recompute);
+  }
 }
 
 /// Units without anything to train below one with something: no gradient is wanted there, so nobody walks back to it.

@@ -86,9 +86,9 @@ TEST(Unit, frozen_parameters_have_no_gradient) {
   unit.choose_trained([](const Parameter& parameter) { return parameter.name == "b"; });
   test::LocalStore store(context, unit, DType::f32);
   EXPECT_FALSE(a.trained());
-  EXPECT_FALSE(a.gradient());
+  EXPECT_FALSE(a.gradient(store));
   EXPECT_TRUE(b.trained());
-  EXPECT_TRUE(b.gradient());
+  EXPECT_TRUE(b.gradient(store));
   EXPECT_FALSE(ParameterView().trained());
   EXPECT_THROW(unit.choose_trained([](const Parameter&) { return true; }), Error) << "it is in use";
 }
@@ -115,10 +115,10 @@ TEST(Unit, neighbours_are_one_tensor_where_they_are_joined) {
   EXPECT_EQ(both.value().shape(), (Shape{6, 3}));
   EXPECT_EQ(both.value().slice(0, 4).to_vector<float>(), q.value().to_vector<float>());
   EXPECT_EQ(both.value().slice(4, 6).to_vector<float>(), k.value().to_vector<float>());
-  const GradSink sink = both.gradient();
+  const GradSink sink = both.gradient(store);
   EXPECT_EQ(sink.into.shape(), (Shape{6, 3}));
   EXPECT_FALSE(sink.accumulate);
-  EXPECT_TRUE(both.gradient().accumulate) << "the second writer adds";
+  EXPECT_TRUE(both.gradient(store).accumulate) << "the second writer adds";
 }
 
 TEST(Unit, without_storage_there_are_no_values_and_with_it_no_new_parameters) {

@@ -43,7 +43,7 @@ std::pair<Tensor, Tensor> run_both_ways(const Context& context, const Tensor& x,
                                         const Function& f) {
   Tape tape(context);
   Tensor own = context.empty(x.shape(), x.dtype());
-  copy(x, own);
+  context.copy(x, own);
   const Var in = tape.input(own), y = f(tape, in, weight);
   const Tensor value = y.value;
   tape.backward(y, random(context, value.shape(), 5));
@@ -65,7 +65,7 @@ void expect_one_meaning(Shape shape, const Tensor& x, const Context& context, co
   const auto loss = [&] {
     Tape tape(context, false);
     Tensor own = context.empty(x.shape(), x.dtype());
-    copy(x, own);
+    context.copy(x, own);
     const Tensor value = f(tape, Tape::constant(own), coded.view).value;
     return std::inner_product(value.data<double>(), value.data<double>() + value.numel(), seed.data<double>(), 0.0);
   };
@@ -154,9 +154,10 @@ TEST(WeightView, codes_record_nothing_for_themselves_and_refuse_to_be_trained_by
   EXPECT_FALSE(
       linear(tape, Tape::constant(random(context, {3, 64}, 1)), leased, {}, WeightLayout::out_in).requires_grad());
   EXPECT_FALSE(leased.trained() || resident.trained() || WeightView().trained() || WeightView().defined());
-  EXPECT_THAT(message_of<Error>([&] { leased.gradient(); }),
+  EXPECT_THAT(message_of<Error>([&] { leased.gradient(coded.view.unit().store()); }),
               AllOf(HasSubstr("w is kept as 8-bit codes"), HasSubstr("no gradient")));
-  EXPECT_THAT(message_of<Error>([&] { resident.gradient(); }), HasSubstr("the head has no gradient"));
+  EXPECT_THAT(message_of<Error>([&] { resident.gradient(coded.view.unit().store()); }),
+              HasSubstr("the head has no gradient"));
   EXPECT_THAT(message_of<Error>([&] { coded.view.value(); }), HasSubstr("w is kept as 8-bit codes"));
 }
 
@@ -169,7 +170,7 @@ TEST(WeightView, a_dense_parameter_is_what_it_was) {
   EXPECT_TRUE(weight.trained());
   EXPECT_EQ(weight.dtype(), DType::f64);
   EXPECT_EQ(weight.value().values.raw(), view.value().raw());
-  EXPECT_EQ(weight.gradient().into.raw(), view.gradient().into.raw());
+  EXPECT_EQ(weight.gradient(store).into.raw(), view.gradient(store).into.raw());
 }
 
 TEST(WeightView, codes_are_not_rounded_to_fp8_as_well) {

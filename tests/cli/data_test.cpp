@@ -58,6 +58,16 @@ std::string run_file(const TempFolder& folder) {
 
 Ended run(const std::string& arguments) { return run_program(kProgram + " " + arguments); }
 
+/// The command fails with one line on stderr that contains every one of the words.
+void expect_one_line(const std::string& arguments, const std::vector<std::string>& words) {
+  const Ended ended = run(arguments);
+  EXPECT_NE(ended.exit_code, 0) << arguments;
+  EXPECT_LT(ended.exit_code, 124) << arguments;
+  EXPECT_EQ(ended.error_lines(), 1) << ended.err;
+  for (const std::string& word : words)
+    EXPECT_NE(ended.err.find(word), std::string::npos) << word << " in: " << ended.err;
+}
+
 nlohmann::json evaluation(const std::string& arguments) {
   const Ended ended = run("eval " + arguments + " --json");
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
@@ -106,6 +116,35 @@ TEST(Data, conversations_become_tokens_that_train_a_model_that_is_evaluated_and_
   EXPECT_EQ(answer.out.substr(0, 4), "What");
 }
 
+TEST(Data, conversations_train_directly_as_their_token_files_do) {
+  const TempFolder folder;
+  write_chats(folder);
+  const std::string at = folder.path().string() + "/", file = run_file(folder);
+  ASSERT_EQ(
+      run("tokenize " + at + "chats.jsonl --chat-template chatml --tokenizer bytes --output " + at + "chats").exit_code,
+      0);
+  const auto losses = [&](const std::string& overrides) {
+    const Ended trained = run("train " + file + " --overwrite --set training.max_steps=2" + overrides);
+    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+    std::vector<double> found;
+    std::ifstream metrics(folder / "out/metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);)
+      if (const auto json = nlohmann::json::parse(line); json.contains("loss")) found.push_back(json["loss"]);
+    return std::pair(found, trained.out);
+  };
+  const auto [from_tokens, quiet] = losses("");
+  const std::string direct = " --set 'data.files=[\"" + at + "chats.jsonl\"]'";
+  const auto [from_lines, out] = losses(direct + " --set data.chat_template=chatml");
+  EXPECT_EQ(from_tokens, from_lines);
+  EXPECT_EQ(from_lines.size(), 2u);
+  EXPECT_NE(out.find("chats.jsonl: conversations of messages, written as chatml; what assistants say is trained"),
+            std::string::npos)
+      << out;
+  // Bytes have no markers that would tell the notation.
+  expect_one_line("train " + file + " --overwrite" + direct,
+                  {"has no markers of a known chat template: name one of chatml"});
+}
+
 TEST(Data, bits_per_byte_are_those_of_the_text_with_any_tokenizer) {
   const TempFolder folder;
   std::string text;
@@ -139,16 +178,6 @@ TEST(Data, a_killed_tokenize_goes_on_to_the_same_bytes) {
   for (const auto& entry : fs::directory_iterator(folder / "whole"))
     EXPECT_EQ(test::read_bytes(entry.path()), test::read_bytes(folder / "killed" / entry.path().filename().string()))
         << entry.path();
-}
-
-/// The command fails with one line on stderr that contains every one of the words.
-void expect_one_line(const std::string& arguments, const std::vector<std::string>& words) {
-  const Ended ended = run(arguments);
-  EXPECT_NE(ended.exit_code, 0) << arguments;
-  EXPECT_LT(ended.exit_code, 124) << arguments;
-  EXPECT_EQ(ended.error_lines(), 1) << ended.err;
-  for (const std::string& word : words)
-    EXPECT_NE(ended.err.find(word), std::string::npos) << word << " in: " << ended.err;
 }
 
 TEST(Data, bad_input_ends_in_one_line) {

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "support/guarded_context.h"
 #include "support/mesh_checks.h"
 #include "support/rank_values.h"
 #include <gtest/gtest.h>
@@ -77,6 +78,25 @@ TEST(Mesh, sums_over_the_same_ranks_share_a_collective) {
       EXPECT_EQ(calls(mesh) - before, sizes.tensor == 1 ? 1 : 2);
     }
   });
+}
+
+TEST(Mesh, sums_that_are_on_the_device_come_to_the_host_together) {
+  for (const bool guarded : {false, true})
+    run_ranks(test::contexts_of(4, guarded), [](Communicator& world, const Context& context) {
+      const Mesh mesh(world, {.shard = 2, .tensor = 2});
+      const auto rank = static_cast<double>(world.rank());
+      const std::vector<double> two{1, rank}, one{rank};
+      const Tensor norm = context.upload<double>({2}, two), loss = context.upload<double>({1}, one);
+      const int64_t before = mesh.traffic()[Collective::all_reduce].calls;
+      const std::vector<double> sums = sums_on_host(mesh, context, {{Group::norm, norm}, {Group::losses, loss}});
+      EXPECT_EQ(sums, (std::vector<double>{4, 6, world.rank() % 2 == 0 ? 2.0 : 4.0}));
+      EXPECT_EQ(mesh.traffic()[Collective::all_reduce].calls - before, 2);
+      const std::vector<double> same = sums_on_host(mesh, context, {{Group::losses, norm}, {Group::losses, loss}});
+      EXPECT_EQ(same, (std::vector<double>{2, world.rank() % 2 == 0 ? 2.0 : 4.0, world.rank() % 2 == 0 ? 2.0 : 4.0}));
+      EXPECT_EQ(mesh.traffic()[Collective::all_reduce].calls - before, 3) << "one for the same ranks";
+      EXPECT_EQ(context.to_host<double>(loss).front(), rank) << "what was added stays";
+      EXPECT_EQ(sums_on_host(mesh, context, {}, norm), two) << "and what comes along";
+    });
 }
 
 /// What the ranks of one stage have of a Unit, by their place on the shard axis: values whose sum depends on the order.

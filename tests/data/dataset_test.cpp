@@ -87,6 +87,35 @@ TEST(TokenDataset, separate_documents_predict_nothing_of_each_other) {
   EXPECT_EQ(dataset.num_targets(0), 3);
 }
 
+TEST(TokenDataset, of_conversations_only_what_assistants_say_is_a_target) {
+  TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const CorpusOptions corpus{.chat = ChatFormat::chatml};
+  const std::string line = R"({"prompt": "Hi", "completion": "Ho"})"
+                           "\n";
+  const DataSource source{{folder.write("1.txt", "text"), folder.write("2.jsonl", line + line)}, 0};
+  const TokenDataset dataset =
+      TokenDataset::from_sources(std::span(&source, 1), *tokenizer, {.seq_length = 4, .corpus = corpus});
+  const ChatTemplate::Tokens talk = ChatTemplate(ChatFormat::chatml, *tokenizer)
+                                        .conversation(std::vector<ChatMessage>{{"user", "Hi"}, {"assistant", "Ho"}});
+  std::vector<int32_t> ids{'t', 'e', 'x', 't', 0};
+  std::vector<uint8_t> counts(ids.size(), 1);
+  for (int i = 0; i < 2; ++i) {
+    ids.insert(ids.end(), talk.ids.begin(), talk.ids.end());
+    counts.insert(counts.end(), talk.targets.begin(), talk.targets.end());
+  }
+  ASSERT_EQ(dataset.num_tokens(), static_cast<int64_t>(ids.size()));
+  for (int64_t i = 0; i < dataset.num_samples(); ++i) {
+    const auto [inputs, targets] = sample(dataset, i);
+    for (size_t k = 0; k < 4; ++k) {
+      const size_t at = static_cast<size_t>(i) * 4 + k;
+      EXPECT_EQ(inputs[k], ids[at]);
+      EXPECT_EQ(targets[k], counts[at + 1] ? ids[at + 1] : kIgnoredTarget) << at;
+    }
+  }
+  EXPECT_FALSE(dataset.all_targets_count());
+}
+
 TEST(TokenDataset, a_document_longer_than_a_block_is_read_whole) {
   TempFolder folder;
   std::string text(2'500'000, 'x');

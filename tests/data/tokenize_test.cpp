@@ -214,7 +214,10 @@ TEST(Tokenize, conversations_have_the_masks_of_their_template) {
       "\n"
       R"({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]})");
   TokenizeOptions options = options_for(folder, {input});
-  options.corpus.format = CorpusFormat::chat;
+  options.corpus.chat = ChatFormat::chatml;
+  EXPECT_EQ(corpus_format(input, options.corpus), CorpusFormat::chat);
+  EXPECT_THAT(describe_formats(std::vector{input}, options.corpus, *tokenizer),
+              ElementsAre(HasSubstr("chat.jsonl: conversations of messages, written as chatml")));
   const TokenizeProgress progress = run(options, *tokenizer);
   const std::vector<ChatMessage> talk{{"user", "Hi"}, {"assistant", "Yo"}};
   const ChatTemplate::Tokens once = ChatTemplate(ChatFormat::chatml, *tokenizer).conversation(talk);
@@ -227,6 +230,21 @@ TEST(Tokenize, conversations_have_the_masks_of_their_template) {
   EXPECT_EQ(documents.ids, twice.ids);
   EXPECT_EQ(documents.targets, twice.targets);
   EXPECT_EQ(progress.targets, 2 * static_cast<int64_t>(std::string("Yo<|im_end|>").size()));
+}
+
+TEST(Tokenize, a_file_says_by_its_name_and_first_line_what_it_holds) {
+  const TempFolder folder;
+  const CorpusOptions options;
+  const auto found = [&](const char* name, const char* content) {
+    return corpus_format(folder.write(name, content), options);
+  };
+  EXPECT_EQ(found("a.txt", R"({"messages": []})"), CorpusFormat::text);
+  EXPECT_EQ(found("a.jsonl", R"({"text": "x"})"), CorpusFormat::jsonl);
+  EXPECT_EQ(found("b.ndjson", "\n \n{\"conversations\": []}\n"), CorpusFormat::chat);
+  EXPECT_EQ(found("c.jsonl", R"({"instruction": "x", "output": "y"})"), CorpusFormat::chat);
+  EXPECT_EQ(found("d.jsonl", "no JSON"), CorpusFormat::jsonl);
+  EXPECT_EQ(found("e.jsonl", ""), CorpusFormat::jsonl);
+  EXPECT_EQ(corpus_format(folder / "c.jsonl", {.format = CorpusFormat::jsonl}), CorpusFormat::jsonl);
 }
 
 TEST(Tokenize, a_bad_line_is_named_and_once_mended_the_run_goes_on) {
@@ -257,10 +275,12 @@ TEST(Tokenize, bad_conversations_and_binary_files_are_named) {
   const auto refusal = [&](const std::string& line) {
     TokenizeOptions options = options_for(folder, {folder.write("c.jsonl", line)});
     options.corpus.format = CorpusFormat::chat;
+    options.corpus.chat = ChatFormat::chatml;
     options.overwrite = true;
     return message_of<ConfigError>([&] { run(options, *tokenizer); });
   };
-  EXPECT_THAT(refusal("{}"), HasSubstr("c.jsonl:1: has neither \"messages\" nor \"conversations\""));
+  EXPECT_THAT(refusal("{}"),
+              HasSubstr("c.jsonl:1: is no conversation: it has neither \"messages\" nor \"conversations\""));
   EXPECT_THAT(refusal(R"({"messages": 3})"), HasSubstr("expected a list of messages, found the number 3"));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user"}]})"), HasSubstr("message 1 has no \"content\""));
   EXPECT_THAT(refusal(R"({"messages": [{"role": "user", "content": null}]})"), HasSubstr("is null, expected a string"));

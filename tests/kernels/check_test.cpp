@@ -2,6 +2,8 @@
 // shapes demand is tested with each operation.
 #include "nought/kernels/check.h"
 
+#include <cstdlib>
+
 #include "support/message_of.h"
 #include "support/operation_samples.h"
 #include <gmock/gmock.h>
@@ -18,7 +20,8 @@ class Check : public KernelTest {
  protected:
   /// Another tensor like `x`, in a pool.
   Tensor moved(const Tensor& x, Pool pool) {
-    return Tensor::empty(*memory_, x.shape(), x.dtype(), Category::workspace, pool);
+    const auto block = std::shared_ptr<void>(std::malloc(static_cast<size_t>(x.bytes()) + 1), std::free);
+    return {memory_->adopt(block, x.bytes(), Category::workspace, pool), 0, x.shape(), x.dtype()};
   }
 };
 

@@ -119,11 +119,18 @@ TEST_F(Rounding, the_largest_magnitude_is_found_wherever_it_is) {
       for (const double value : x.to_vector<double>()) expected = std::max(expected, std::abs(value));
       EXPECT_EQ(largest.item(), expected);
     }
+  const Tensor low = of<float>({-2, 1}), kept = of<float>({-3});
+  run(AbsMax{.x = low, .out = kept, .accumulate = true});
+  EXPECT_EQ(kept.item(), 3) << "of what was there and of x";
+  run(AbsMax{.x = of<float>({-5}), .out = kept, .accumulate = true});
+  EXPECT_EQ(kept.item(), 5);
   const Tensor bad = of<float>({1, std::nanf(""), 3}), largest = empty({1}, DType::f32);
   run(AbsMax{.x = bad, .out = largest});
   EXPECT_TRUE(std::isnan(largest.item()));
   reference::run(AbsMax{.x = bad, .out = largest});
   EXPECT_TRUE(std::isnan(largest.item()));
+  run(AbsMax{.x = low, .out = largest, .accumulate = true});
+  EXPECT_TRUE(std::isnan(largest.item())) << "and stays";
 }
 
 TEST_F(Rounding, at_random_goes_to_the_two_neighbours_and_is_right_on_average) {

@@ -67,6 +67,17 @@ TEST_F(Sums, of_integer_tensors_are_exact) {
   EXPECT_THROW(run(SumTensors{.inputs = {}, .out = out}), ShapeError);
 }
 
+TEST_F(Sums, of_elements_are_added_in_order_in_f64) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16})
+    for (const int64_t n : {0, 1, 7, 100001}) {
+      const Tensor x = random({n}, dtype, 1), out = empty({1}, DType::f64);
+      double expected = 0;
+      for (const double value : x.to_vector<double>()) expected += value;
+      run(SumElements{.x = x, .out = out});
+      EXPECT_EQ(out.item(), expected) << n;
+    }
+}
+
 TEST_F(Sums, of_squares_are_f64_sums) {
   for_each_instruction_set([&] {
     for (DType dtype : kCpuDTypes) {

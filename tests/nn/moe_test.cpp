@@ -165,7 +165,7 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
   log->finish(context, kTokens, *make_self_communicator());
   log->set_auxiliary_scale(auxiliary);
   Tensor given = context.empty(seed.shape(), DType::f64);
-  copy(seed, given);
+  context.copy(seed, given);
   tape.backward(out, given);
   const auto loss = [&] {
     Tape forward(context, false);
@@ -217,7 +217,7 @@ TEST(Moe, a_choice_bias_steers_and_is_never_trained) {
   EXPECT_FALSE(bias.trainable) << "whatever is asked for";
   layer.unit.attach(&layer.store, 0);
   const Tensor values = layer.store.values_of(layer.unit, bias);
-  zero(values);
+  layer.context.zero(values);
   values.data<double>()[5] = 10;
   const Tensor gradient = layer.store.gradient_of(layer.unit, bias);
   std::fill_n(gradient.data<double>(), kExperts, 99.0);
@@ -259,7 +259,7 @@ TEST(Moe, tokens_beyond_the_capacity_skip_the_expert_and_are_counted) {
   options.capacity_factor = 1;  // 16 tokens for 8 experts: two each
   Layer layer(options);
   const Tensor one = random(layer.context, {1, kHidden}, 1), x = layer.context.empty({16, kHidden}, DType::f64);
-  for (int64_t t = 0; t < 16; ++t) copy(one.flat(0, kHidden), x.flat(t * kHidden, (t + 1) * kHidden));
+  for (int64_t t = 0; t < 16; ++t) layer.context.copy(one.flat(0, kHidden), x.flat(t * kHidden, (t + 1) * kHidden));
   const auto log = std::make_shared<RouterLog>(1);
   Tape tape(layer.context, false);
   const Vector y = layer.moe(tape, Tape::constant(x), log, 0).value.to_vector<double>();

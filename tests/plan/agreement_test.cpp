@@ -2,6 +2,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "support/schedules.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -81,6 +82,7 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
     options.policy = Policy::stage(layout.zero_stage);
     ShardedModel model(context, ranks, decoder, options);
     Engine engine(model);
+    engine.set_schedule(layout.schedule);
     Traffic before;
     int64_t asked = 0;
     for (int step = 0; step < 4; ++step) {
@@ -89,7 +91,7 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
       std::vector<Batch> batches;
       for (int64_t i = 0; i < layout.accumulation; ++i) {
         batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, *context.memory));
-        zero(batches.back().input_ids), zero(batches.back().targets);
+        context.zero(batches.back().input_ids), context.zero(batches.back().targets);
         if (documents) batches.back().document_starts.assign(static_cast<size_t>(layout.micro_batch), {0, 17, 100});
       }
       engine.step(batches, layout.tokens_per_step(), 1e-3, 1);
@@ -97,7 +99,7 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
     const Traffic after = ranks.traffic();
     if (layout.evaluation_rows > 0) {
       const Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
-      zero(rows.input_ids), zero(rows.targets);
+      context.zero(rows.input_ids), context.zero(rows.targets);
       engine.evaluate(std::span(&rows, 1), 1);
     }
     model.settle();
@@ -245,6 +247,41 @@ TEST(Agreement, holds_with_frozen_parameters) {
                                                     return all;
                                                   }())
                                               .executed_flops);
+      ++i;
+    }
+}
+
+TEST(Agreement, holds_with_several_micro_batches_in_flight) {
+  int i = 0;
+  for (const int stage : {0, 1, 2, 3})
+    for (const auto& [in_flight, accumulation] : {std::pair(2, 5), {4, 4}}) {
+      const char* family = std::array{"llama", "mixtral", "qwen2"}[i % 3];
+      RecomputeOptions recompute = std::array{Recompute::none, Recompute::selective, Recompute::full}[(i + i / 3) % 3];
+      recompute.contiguous = i % 2 == 0;
+      const bool deferred = i % 4 == 3;
+      const Layout layout{
+          .ranks = 2,
+          .zero_stage = stage,
+          .micro_batch = 1,
+          .seq_length = 128,
+          .accumulation = accumulation,
+          .recompute = recompute,
+          .sharding = {.overlap = i % 3 < 2},
+          .wire = Wire::threads,
+          .schedule = [=, in_flight = in_flight](int64_t n) { return test::staggered(n, in_flight, deferred); }};
+      SCOPED_TRACE(fmt::format("{}, {}, {}", family, layout.str(), layout.schedule(accumulation).str()));
+      const ModelConfig config = model_of(family);
+      const Prediction predicted = predict(config, layout);
+      const Measurement measured = measure(config, layout);
+      expect_agreement(predicted, measured);
+      EXPECT_EQ(measured.late_allocations, 0);
+      EXPECT_EQ(predicted.in_flight, in_flight);
+      Layout plain = layout;
+      plain.schedule = plain_schedule;
+      const Prediction one = predict(config, plain);
+      EXPECT_EQ(one.in_flight, 1);
+      const auto activations = static_cast<size_t>(Category::activations);
+      EXPECT_GT(predicted.memory.peak[activations], one.memory.peak[activations]);
       ++i;
     }
 }

@@ -1,5 +1,6 @@
 #include "support/communicator_checks.h"
 
+#include "support/host_tensors.h"
 #include "support/rank_values.h"
 
 namespace nought::test {
@@ -101,7 +102,7 @@ class Check {
     const Tensor full = empty(n_ * size_);
     const Tensor mine = tensor(values(rank_, n_));
     const Tensor shard = in_place ? full.flat(rank_ * n_, (rank_ + 1) * n_) : mine;
-    if (in_place) copy(mine, shard);
+    if (in_place) test::copy(mine, shard);
     group_.all_gather(shard, full).wait();
     expect_same(in_place ? "all_gather in place" : "all_gather", full, all_values(n_));
   }
@@ -234,7 +235,7 @@ void check_send_recv(Communicator& communicator, const Context& context) {
     const Tensor first = tensor_of(context, values_of<float>(rank, length));
     const Tensor second = tensor_of(context, values_of<int32_t>(rank, length));
     communicator.send(first, next, 1).wait();
-    zero(first);  // the message was copied
+    context.zero(first);  // the message was copied
     communicator.send(second, next, 2);
     const Tensor got_first = context.zeros({length}, DType::f32), got_second = context.zeros({length}, DType::i32);
     const Event late = communicator.recv(got_second, previous, 2);

@@ -59,7 +59,7 @@ class GradientCheck {
  private:
   Tensor fresh_copy() const {
     Tensor own = context_.empty(x_.shape(), x_.dtype());
-    copy(x_, own);
+    context_.copy(x_, own);
     return own;
   }
   double evaluate() {

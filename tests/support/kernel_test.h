@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "support/host_tensors.h"
 #include "support/kernel_backend.h"
 #include <gtest/gtest.h>
 #include <hwy/targets.h>

@@ -22,7 +22,12 @@ class OperationSamples {
   SumRows make(Of<SumRows>) { return {.x = values({5, 4}), .out = values({4})}; }
   SumTensors make(Of<SumTensors>) { return {.inputs = {values({6}), values({6})}, .out = values({6})}; }
   SumSquares make(Of<SumSquares>) { return {.x = values({6}), .out = values({1}, DType::f64)}; }
-  AbsMax make(Of<AbsMax>) { return {.x = values({6}), .out = values({1})}; }
+  SumElements make(Of<SumElements>) { return {.x = values({6}), .out = values({1}, DType::f64)}; }
+  AbsMax make(Of<AbsMax>) {
+    const AbsMax op{.x = values({6}), .out = values({1})};
+    *op.out.data<float>() = 9;  // more than any of x: it counts if the operation accumulates
+    return op;
+  }
 
   Add make(Of<Add>) { return {.a = values({6}), .b = values({6}), .out = values({6})}; }
   Scale make(Of<Scale>) { return {.x = values({6}), .factor = 3}; }

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "support/host_tensors.h"
+#include "support/message_of.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -67,12 +69,19 @@ TEST(Memory, zeros_are_zero_and_touch_no_page_that_comes_fresh_from_the_system) 
   EXPECT_EQ(std::memcmp(reused.raw(), none.data(), kBytes), 0);
 }
 
+TEST(Memory, no_tensor_lies_in_a_file) {
+  const auto memory = Memory::create();
+  EXPECT_EQ(test::message_of<DeviceError>([&] { memory->allocate(1 << 20, Category::optimizer, Pool::file); }),
+            "cannot allocate 1.00 MiB for optimizer in a file: no storage of tensors in files is there");
+  EXPECT_EQ(memory->ledger().current_total(Pool::file), 0);
+}
+
 TEST(Memory, virtual_memory_is_counted_and_costs_nothing) {
   auto memory = Memory::create_virtual();
   constexpr int64_t kElements = int64_t{1} << 38;  // a terabyte of fp32
   const Tensor huge = Tensor::zeros(*memory, {kElements}, DType::f32, Category::parameters);
   EXPECT_EQ(memory->ledger().current(Category::parameters), 4 * kElements);
-  copy(huge.flat(0, kElements / 2), huge.flat(kElements / 2, kElements));
+  test::copy(huge.flat(0, kElements / 2), huge.flat(kElements / 2, kElements));
   huge.data<float>()[kElements - 1] = 3;  // a few values may be kept
   EXPECT_EQ(huge.flat(kElements - 1, kElements).item(), 3);
 }

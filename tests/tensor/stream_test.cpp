@@ -55,5 +55,57 @@ TEST(Stream, an_event_is_ready_when_its_task_is_done_and_what_the_task_held_is_g
   EXPECT_TRUE(Event().ready()) << "an event of nothing";
 }
 
+TEST(Stream, a_stream_can_wait_for_an_event_of_another) {
+  Stream first(Stream::Kind::worker, "first"), second(Stream::Kind::worker, "second"), here;
+  std::atomic<bool> go = false;
+  int value = 0, seen = 0;
+  const Event written = first.submit([&] {
+    go.wait(false);
+    value = 3;
+  });
+  second.wait(written);
+  const Event read = second.submit([&] { seen = value; });
+  EXPECT_FALSE(read.ready());
+  go = true;
+  go.notify_one();
+  read.wait();
+  EXPECT_EQ(seen, 3);
+  here.wait(first.submit([&] { value = 4; }));
+  EXPECT_EQ(value, 4) << "an inline stream waits at once";
+  EXPECT_TRUE(here.record().ready());
+}
+
+TEST(Stream, a_late_stream_runs_what_somebody_waits_for_and_no_more) {
+  std::vector<int> order;
+  {
+    Stream stream(Stream::Kind::late, "late");
+    stream.submit([&] { order.push_back(1); });
+    const Event second = stream.submit([&] { order.push_back(2); }), third = stream.submit([&] { order.push_back(3); });
+    EXPECT_FALSE(second.ready());
+    second.wait();
+    EXPECT_EQ(order, (std::vector<int>{1, 2}));
+    EXPECT_FALSE(third.ready());
+    Stream other(Stream::Kind::late, "other");
+    other.wait(third);
+    other.submit([&] { order.push_back(4); }).wait();
+    EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4})) << "a stream that waits is somebody";
+    stream.submit([&] { order.push_back(5); });
+    stream.synchronize();
+    stream.submit([&] { order.push_back(6); });
+  }
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4, 5, 6})) << "what is left runs at the end";
+}
+
+TEST(Stream, what_follows_a_failure_on_a_late_stream_fails_as_it_did) {
+  Stream stream(Stream::Kind::late, "late"), other(Stream::Kind::late, "other");
+  int runs = 0;
+  stream.submit([] { fail<CommError>("broken"); });
+  other.wait(stream.record());
+  const Event last = other.submit([&] { ++runs; });
+  EXPECT_THROW(last.wait(), CommError);
+  EXPECT_EQ(runs, 0);
+  EXPECT_NO_THROW(other.synchronize());
+}
+
 }  // namespace
 }  // namespace nought

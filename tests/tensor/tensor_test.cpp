@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "support/host_tensors.h"
 #include <gtest/gtest.h>
 
 namespace nought {
@@ -46,10 +47,10 @@ TEST(Tensor, copies_are_of_one_dtype_and_size) {
   const std::array<float, 3> values{1, 2, 3};
   const Tensor from = Tensor::of<float>(*memory, {3}, values);
   const Tensor to = Tensor::zeros(*memory, {3}, DType::f32, Category::activations);
-  copy(from, to);
+  test::copy(from, to);
   EXPECT_EQ(to.to_vector<int>(), (std::vector<int>{1, 2, 3}));
-  EXPECT_THROW(copy(from, to.flat(0, 2)), ShapeError);
-  EXPECT_THROW(copy(from, to.reinterpret(DType::i32)), ShapeError);
+  EXPECT_THROW(test::copy(from, to.flat(0, 2)), ShapeError);
+  EXPECT_THROW(test::copy(from, to.reinterpret(DType::i32)), ShapeError);
 }
 
 }  // namespace

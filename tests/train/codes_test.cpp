@@ -64,16 +64,19 @@ std::vector<ModelConfig> configs() { return {llama(false), llama(true), gpt2(), 
 /// The values that the codes of the initial values stand for.
 struct ValuesOfCodes final : StateSource {
   explicit ValuesOfCodes(const Context& of) : context(of) {}
-  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override {
+  void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
     const InitialState initial(3);
-    if (!can_be_coded(parameter.role)) return initial.fill(kind, parameter, interval, destination);
+    if (!can_be_coded(parameter.role)) return initial.fill(kind, parameter, elements, destination);
     const Tensor x = context.empty(parameter.shape, DType::f32);
-    initial.fill(kind, parameter, {0, x.numel()}, x.flat(0, x.numel()));
+    initial.fill(kind, parameter, Interval{0, x.numel()}, x.flat(0, x.numel()));
     const Weight weight{context.empty(parameter.shape, DType::i8),
                         context.empty(scales_shape(parameter.shape), DType::f16)};
     context.run(QuantizeBlocks{.x = x, .codes = weight.values, .scales = weight.scales});
     context.run(DequantizeBlocks{.weight = weight, .x = x});
-    context.run(Cast{.x = x.flat(interval.begin, interval.end), .y = destination});
+    for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+      context.run(Cast{.x = x.flat(interval.begin, interval.end), .y = values});
+    });
   }
   const Context& context;
 };

@@ -121,11 +121,11 @@ TEST(Engine, the_norm_adds_the_units_in_order_each_summed_over_the_ranks_first) 
         batch.targets.data<int32_t>()[i] = (world.rank() * 31 + i * 7) % 256;
       }
       const double norm = engine.accumulate(std::span(&batch, 1), kLength * ranks).grad_norm;
-      const std::vector<double> mine = model.finish_gradients();
-      const auto units = static_cast<int64_t>(mine.size());
-      EXPECT_EQ(mine.size(), decoder.units().size());
+      const Tensor mine = model.finish_gradients();
+      const int64_t units = mine.numel();
+      EXPECT_EQ(static_cast<size_t>(units), decoder.units().size());
       const Tensor all = context.empty({ranks * units}, DType::f64);
-      world.all_gather(Tensor::of<double>(*context.memory, {units}, mine), all).wait();
+      world.all_gather(mine, all).wait();
       double sum = 0;
       for (int64_t unit = 0; unit < units; ++unit) {
         double of_unit = all.data<double>()[unit];

@@ -9,6 +9,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/probe.h"
+#include "nought/zero/micro_batch.h"
 
 namespace nought {
 namespace {
@@ -77,8 +78,10 @@ TEST_P(GoldenAuxiliary, the_log_holds_the_auxiliary_loss_and_every_choice) {
   const Context context = Context::reference();
   const SafetensorsFile golden(golden_folder(GetParam()) + "/golden_aux.safetensors");
   on_ranks({1, 0}, [&](Decoder& decoder, ShardedModel& model, const ProbeInput& input) {
-    probe(model, decoder, input, true);
-    const RouterLog& log = *decoder.router_log();
+    const Batch rows = probe_rows(model.context(), input, 0, 1);
+    MicroBatch micro_batch(model, rows, {.recording = false});
+    micro_batch.forward();
+    const RouterLog& log = *Decoder::router_log(micro_batch.state());
     EXPECT_NEAR(log.auxiliary_loss(), golden.load("aux_loss", *context.memory).item(), 5e-6);
     const ExpertsConfig& experts = *decoder.config().experts;
     EXPECT_EQ(log.layers().size(), 2u);

@@ -1,6 +1,7 @@
 // What Nought computes is what Hugging Face computes: logits, loss, every gradient and five AdamW steps, in any layout.
 #include "support/golden.h"
 
+#include "support/guarded_context.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +16,7 @@ using test::golden_folder;
 
 struct Layout {
   int ranks = 1, stage = 0;
+  bool guarded = false;
 };
 
 /// A decoder of a golden folder on one rank of a layout.
@@ -53,8 +55,8 @@ void expect_golden_at(const std::string& folder, const std::vector<Layout>& layo
   const std::string golden = folder + "/golden.safetensors";
   for (const Layout layout : layouts) {
     SCOPED_TRACE(fmt::format("{} ranks, stage {}", layout.ranks, layout.stage));
-    run_ranks(layout.ranks, [&](Communicator& ranks) {
-      Loaded loaded(ranks, folder, layout.stage);
+    run_ranks(test::contexts_of(layout.ranks, layout.guarded), [&](Communicator& ranks, const Context& context) {
+      Loaded loaded(ranks, folder, layout.stage, {}, context);
       const ProbeInput input = read_probe_input(loaded.context, golden, loaded.decoder.config().vocab_size);
       const ProbeOutput output = probe(loaded.model, loaded.decoder, input, true);
       if (ranks.rank() != 0) return;
@@ -74,6 +76,10 @@ class Golden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, logits_loss_and_gradients_agree_on_one_rank_and_sharded) {
   expect_golden_at(golden_folder(GetParam()), {{1, 0}, {2, 3}});
+}
+
+TEST_P(Golden, a_device_that_runs_late_and_that_the_host_cannot_read_agrees) {
+  expect_golden_at(golden_folder(GetParam()), {{1, 0, true}, {1, 3, true}, {2, 0, true}, {2, 3, true}});
 }
 
 TEST_P(Golden, the_reference_kernels_agree_too) {

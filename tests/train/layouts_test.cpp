@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "support/guarded_context.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -32,9 +33,11 @@ struct Layout {
   bool masters = true;
   int64_t bucket = 0;
   int64_t rows = 4;  // of a step, over all ranks and micro-batches
+  bool guarded = false;
 
   std::string str() const {
-    return fmt::format("{} ranks, stage {}, {}, accumulation {}", ranks, stage, name_of(dtype), accumulation);
+    return fmt::format("{} ranks, stage {}, {}, accumulation {}{}", ranks, stage, name_of(dtype), accumulation,
+                       guarded ? ", on the guarded device" : "");
   }
 };
 
@@ -52,8 +55,7 @@ ModelConfig tiny_llama(bool tied) {
 
 /// Rows [begin, end) of the batch of a step: a noisy sequence that can be learned.
 Batch rows_of(const Context& context, const Layout& layout, int step, int64_t begin, int64_t end) {
-  const Shape shape{end - begin, kLength};
-  Batch batch{context.empty(shape, DType::i32), context.empty(shape, DType::i32)};
+  Batch batch = empty_batch(end - begin, kLength, *context.memory);
   for (int64_t row = begin; row < end; ++row)
     for (int64_t t = 0; t < kLength; ++t) {
       const auto token = [&](int64_t i) {
@@ -76,7 +78,7 @@ struct Result {
 /// Calls body(model, engine) on every rank of a layout.
 template <class Body>
 void with_model(const Layout& layout, Body body) {
-  run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
+  run_ranks(test::contexts_of(layout.ranks, layout.guarded), [&](Communicator& ranks, const Context& context) {
     Decoder decoder(tiny_llama(layout.tied), layout.recompute, {.scaling = layout.fp8, .history = 4});
     ShardedModel model(context, ranks, decoder,
                        {.policy = Policy::stage(layout.stage),
@@ -119,7 +121,7 @@ Result train(const Layout& layout) {
     }
     for (size_t unit = 0; unit < model.model().units().size(); ++unit)
       model.with_parameters(unit, [&](const Parameter&, const Tensor& whole) {
-        for (float value : whole.to_vector<float>()) mine.weights.push_back(value);
+        for (float value : model.context().to_host<float>(whole)) mine.weights.push_back(value);
       });
     if (model.mesh().world().rank() == 0) result = std::move(mine);
   });
@@ -323,6 +325,30 @@ TEST(Layouts, buckets_change_no_bit) {
           layout.overlap = bucket != 40'000;
           expect_same_bits(train(layout), alone);
         }
+      }
+}
+
+/// A host read, a missing wait or a buffer that goes back too early would be a fault or another number there.
+TEST(Layouts, a_device_that_runs_late_and_that_the_host_cannot_read_gives_the_same_bits) {
+  const Layout half{.dtype = DType::f16, .steps = 10, .scale_power = 22};
+  Layout kept{.accumulation = 2, .recompute = Recompute::full, .steps = 4};
+  kept.recompute.pool = Pool::host;
+  Layout packed{.dtype = DType::bf16, .tied = true, .steps = 4, .gradients = DType::f32, .bucket = 40'000};
+  packed.wire = DType::bf16;
+  const Layout layouts[] = {{.steps = 6},
+                            {.dtype = DType::bf16, .overlap = false, .steps = 4, .fp8 = Fp8Scaling::delayed},
+                            {.dtype = DType::bf16, .steps = 3, .fp8 = Fp8Scaling::current, .masters = false},
+                            half,
+                            kept,
+                            packed};
+  for (Layout layout : layouts)
+    for (const int ranks : {1, 2})
+      for (const int stage : {0, 3}) {
+        layout.ranks = ranks, layout.stage = stage, layout.guarded = false;
+        const Result expected = train(layout);
+        layout.guarded = true;
+        SCOPED_TRACE(layout.str());
+        expect_same_bits(train(layout), expected);
       }
 }
 

@@ -55,10 +55,13 @@ Context poisoned(const Context& context, std::string operation, std::string pois
 class OneBadWeight final : public StateSource {
  public:
   explicit OneBadWeight(std::string name) : name_(std::move(name)) {}
-  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override {
-    InitialState(3).fill(kind, parameter, interval, destination);
-    if (kind == StateKind::master && parameter.name == name_ && interval.begin <= 7 && 7 < interval.end)
-      destination.data<float>()[7 - interval.begin] = std::numeric_limits<float>::quiet_NaN();
+  void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    InitialState(3).fill(kind, parameter, elements, destination);
+    for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+      if (kind == StateKind::master && parameter.name == name_ && interval.begin <= 7 && 7 < interval.end)
+        values.data<float>()[7 - interval.begin] = std::numeric_limits<float>::quiet_NaN();
+    });
   }
 
  private:

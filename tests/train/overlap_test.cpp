@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "support/schedules.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -83,6 +84,59 @@ TEST(Overlap, at_stage_3_the_next_gather_and_the_last_reduction_are_under_way_wh
 std::string pass_of(const std::string& at_work) {
   const size_t end = at_work.find_first_of(".,", at_work.starts_with("block.") ? 6 : 0);
   return at_work.substr(0, end) + at_work.substr(at_work.find(','));
+}
+
+/// The passes of a step at stage 3 in their order, each with the gathers issued by the time of its first result.
+std::vector<std::pair<std::string, int64_t>> passes_of_step(const MakeSchedule& schedule, int64_t micro_batches,
+                                                            const RecomputeOptions& recompute,
+                                                            std::vector<std::string>& told) {
+  std::vector<std::pair<std::string, int64_t>> passes;
+  run_ranks(2, [&](Communicator& ranks, const Context& plain) {
+    ShardedModel* watched = nullptr;
+    int64_t before = 0;
+    Context context = plain;
+    context.kernels = make_watching_kernels(plain.kernels, [&](std::string_view, std::string_view, const Tensor&) {
+      if (watched == nullptr || ranks.rank() != 0) return;
+      const std::string pass = pass_of(watched->at_work());
+      if (passes.empty() || passes.back().first != pass)
+        passes.emplace_back(pass, ranks.traffic()[Collective::all_gather].calls - before);
+    });
+    Decoder decoder(tiny(kLayers), recompute);
+    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(3)});
+    model.load(InitialState(1));
+    Engine engine(model);
+    engine.set_schedule(schedule);
+    const std::vector<Batch> batches(static_cast<size_t>(micro_batches), tiny_batch(context));
+    watched = &model, before = ranks.traffic()[Collective::all_gather].calls;
+    engine.step(batches, 16.0 * static_cast<double>(micro_batches), 1e-3, 1);
+    watched = nullptr;
+    if (ranks.rank() != 0) return;
+    const StepSchedule made = schedule(micro_batches);
+    for (const Instruction& each : made.instructions()) {
+      if (each.action != Action::forward && each.action != Action::backward) continue;
+      for (const UnitPass& pass : decoder.passes(each.action == Action::backward))
+        told.push_back(decoder.units()[pass.unit]->name() + (pass.backward ? ", backward" : ", forward"));
+    }
+  });
+  return passes;
+}
+
+TEST(Overlap, at_stage_3_the_next_gather_is_that_of_the_next_pass_in_the_schedule) {
+  RecomputeOptions together = Recompute::full;
+  together.checkpoints = 2;
+  for (const RecomputeOptions& recompute : {RecomputeOptions(), RecomputeOptions(Recompute::full), together})
+    for (const char* text : {"F0 B0 F1 B1 reduce update", "F0 F1 B0 B1 reduce update", "F0 F1 B1 B0 reduce update"}) {
+      SCOPED_TRACE(fmt::format("{} {}", text, recompute.str()));
+      std::vector<std::string> told;
+      const auto passes = passes_of_step(test::always(text), 2, recompute, told);
+      ASSERT_EQ(passes.size(), told.size());
+      const auto unit_of = [&](size_t i) { return told[i].substr(0, told[i].find(',')); };
+      for (size_t i = 0; i < passes.size(); ++i) {
+        EXPECT_EQ(passes[i].first, told[i]);
+        const bool ahead = i + 1 < passes.size() && unit_of(i) != unit_of(i + 1);
+        EXPECT_EQ(passes[i].second, static_cast<int64_t>(i) + (ahead ? 2 : 1)) << "pass " << i << ": " << told[i];
+      }
+    }
 }
 
 /// The operations that a rank's computing thread has done in a step, and who waits for their number.

@@ -66,7 +66,7 @@ ProbeOutput gradients_of(Loaded& loaded, std::span<const Batch> batches, int64_t
     for (size_t p = 0; p < gradients.size(); ++p) {
       if (!gradients[p]) continue;
       Tensor kept = loaded.context.empty({gradients[p].numel()}, gradients[p].dtype());
-      copy(gradients[p].flat(0, gradients[p].numel()), kept);
+      loaded.context.copy(gradients[p].flat(0, gradients[p].numel()), kept);
       output.emplace_back(units[i]->parameters()[p].name, kept);
     }
   }

@@ -90,9 +90,12 @@ TEST(Codes, take_a_byte_an_element_and_two_a_block) {
 }
 
 struct Spoiled final : StateSource {
-  void fill(StateKind, const Parameter& parameter, Interval interval, const Tensor& destination) const override {
-    for (int64_t i = 0; i < interval.size(); ++i)
-      destination.data<float>()[i] = parameter.name == "b.weight" && interval.begin + i == 70 ? HUGE_VALF : 1.0F;
+  void fill(StateKind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+      for (int64_t i = 0; i < interval.size(); ++i)
+        values.data<float>()[i] = parameter.name == "b.weight" && interval.begin + i == 70 ? HUGE_VALF : 1.0F;
+    });
   }
 };
 

@@ -31,11 +31,14 @@ double gradient_at(int64_t i, int step) {
 
 /// Any parameter starts with start_at(); other states with 0.
 struct Start final : StateSource {
-  void fill(StateKind kind, const Parameter&, Interval interval, const Tensor& destination) const override {
-    visit_float(destination.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int64_t i = interval.begin; i < interval.end; ++i)
-        destination.data<T>()[i - interval.begin] = T(static_cast<float>(kind == StateKind::master ? start_at(i) : 0));
+  void fill(StateKind kind, const Parameter&, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+      visit_float(values.dtype(), [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int64_t i = interval.begin; i < interval.end; ++i)
+          values.data<T>()[i - interval.begin] = T(static_cast<float>(kind == StateKind::master ? start_at(i) : 0));
+      });
     });
   }
 };
@@ -66,14 +69,14 @@ std::vector<float> train(const Trial& trial, const OptimizerOptions& options,
     optimizer.load(Start(), 0);
     weights();
     for (int step = 0; step < trial.updates; ++step) {
-      reducer.begin_micro_batch(true);
+      Reducer::MicroBatch of = reducer.begin_micro_batch(true);
       for (size_t parameter : {size_t{0}, size_t{1}}) {
-        const Tensor into = reducer.sink(0, parameter, parameter).into;
+        const Tensor into = reducer.sink(of, 0, parameter, parameter).into;
         for (int64_t i = 0; i < into.numel(); ++i)
           into.data<float>()[i] =
               ranks.rank() == 0 && parameter == 1 ? static_cast<float>(gradient_at(i, trial.steady ? 0 : step)) : 0;
       }
-      reducer.finish(0);
+      reducer.finish(of, 0);
       reducer.settle();
       residency.settle();
       optimizer.update(trial.lr, 1);

@@ -38,16 +38,16 @@ struct Rank {
   void backward(size_t unit, int round, const std::string& skip = "") {
     const auto& parameters = units[unit]->parameters();
     for (size_t i = parameters.size(); i-- > 0;)
-      if (parameters[i].name != skip) write(reducer.sink(unit, i, i), unit, parameters[i].range.begin, round);
-    reducer.finish(unit);
+      if (parameters[i].name != skip) write(reducer.sink(current, unit, i, i), unit, parameters[i].range.begin, round);
+    reducer.finish(current, unit);
   }
   void micro_batch(bool last, int round, const std::string& skip = "") {
-    reducer.begin_micro_batch(last);
+    current = reducer.begin_micro_batch(last);
     for (size_t unit = units.size(); unit-- > 0;) backward(unit, round, skip);
   }
   /// One whose backward pass never meets this Unit.
   void micro_batch_without(size_t left_out, bool last, int round) {
-    reducer.begin_micro_batch(last);
+    current = reducer.begin_micro_batch(last);
     for (size_t unit = units.size(); unit-- > 0;)
       if (unit != left_out) backward(unit, round);
   }
@@ -74,6 +74,7 @@ struct Rank {
   Communicator& ranks;
   test::Units units = test::small_units();
   Reducer reducer;
+  Reducer::MicroBatch current = reducer.begin_micro_batch(true);
 };
 
 /// Calls body(rank, stage) for stages, rank counts, buckets, overlap and dtypes on the wire.
@@ -155,6 +156,29 @@ TEST(Reducer, a_unit_that_only_earlier_micro_batches_met_has_their_sum) {
   });
 }
 
+TEST(Reducer, micro_batches_whose_passes_interleave_are_added_up) {
+  on_every_layout([](Rank& rank) {
+    const auto write_all = [&](Reducer::MicroBatch& of, size_t unit, int round) {
+      const auto& parameters = rank.units[unit]->parameters();
+      for (size_t i = 0; i < parameters.size(); ++i)
+        rank.write(rank.reducer.sink(of, unit, i, i), unit, parameters[i].range.begin, round);
+    };
+    for (const bool second_ends_first : {false, true}) {
+      Reducer::MicroBatch batches[2] = {rank.reducer.begin_micro_batch(second_ends_first),
+                                        rank.reducer.begin_micro_batch(!second_ends_first)};
+      for (const int round : {0, 1}) write_all(batches[round], 2, round);  // as a head does in the forward pass
+      for (const int round : {second_ends_first ? 1 : 0, second_ends_first ? 0 : 1}) {
+        rank.reducer.finish(batches[round], 2);
+        for (const size_t unit : {1, 0})
+          write_all(batches[round], unit, round), rank.reducer.finish(batches[round], unit);
+      }
+      rank.reducer.finish_step();
+      rank.expect_sums({0, 1});
+      rank.reducer.reset();
+    }
+  });
+}
+
 TEST(Reducer, without_optimizer_sharding_every_rank_has_the_whole_sum) {
   for (const int64_t bucket : {kNoBuckets, kOneBucket})
     run_ranks(3, [&](Communicator& group, const Context& context) {
@@ -220,13 +244,13 @@ TEST(Reducer, what_is_frozen_has_neither_a_buffer_nor_a_sink_nor_a_reduction) {
       EXPECT_EQ(reducer.segments(), 2u);
       const int64_t padded = 2 * 64;  // "first.bias" and "third", each over two ranks
       EXPECT_EQ(context.memory->ledger().current(Category::gradients), 4 * padded / (stage >= 2 ? 2 : 1));
-      EXPECT_THAT(test::message_of<Error>([&] { reducer.sink(0, 0, 0); }), HasSubstr("unit first is not trained"));
-      reducer.begin_micro_batch(true);
-      for (float& each : reducer.sink(2, 0, 0).into.span<float>()) each = 3;
-      reducer.finish(2);
-      reducer.finish(1);
-      for (float& each : reducer.sink(0, 1, 1).into.span<float>()) each = 5;
-      reducer.finish(0);
+      Reducer::MicroBatch of = reducer.begin_micro_batch(true);
+      EXPECT_THAT(test::message_of<Error>([&] { reducer.sink(of, 0, 0, 0); }), HasSubstr("unit first is not trained"));
+      for (float& each : reducer.sink(of, 2, 0, 0).into.span<float>()) each = 3;
+      reducer.finish(of, 2);
+      reducer.finish(of, 1);
+      for (float& each : reducer.sink(of, 0, 1, 1).into.span<float>()) each = 5;
+      reducer.finish(of, 0);
       reducer.settle();
       EXPECT_EQ(group.traffic()[Collective::reduce_scatter].elements, padded / 2);
       if (group.rank() != 0) return;
@@ -239,13 +263,13 @@ TEST(Reducer, what_is_frozen_has_neither_a_buffer_nor_a_sink_nor_a_reduction) {
 TEST(Reducer, adjacent_parameters_are_one_sink_everywhere_or_nowhere) {
   run_ranks(1, [](Communicator& group, const Context& context) {
     Rank rank(group, context, {});
-    const GradSink both = rank.reducer.sink(1, 0, 1);
+    const GradSink both = rank.reducer.sink(rank.current, 1, 0, 1);
     EXPECT_EQ(both.into.numel(), 5 + 7 * 9);
     EXPECT_FALSE(both.accumulate);
-    EXPECT_TRUE(rank.reducer.sink(1, 0, 1).accumulate) << "the second writer adds";
-    EXPECT_THAT(test::message_of<Error>([&] { rank.reducer.sink(1, 1, 2); }), HasSubstr("unit second"));
+    EXPECT_TRUE(rank.reducer.sink(rank.current, 1, 0, 1).accumulate) << "the second writer adds";
+    EXPECT_THAT(test::message_of<Error>([&] { rank.reducer.sink(rank.current, 1, 1, 2); }), HasSubstr("unit second"));
     rank.reducer.reset();
-    EXPECT_FALSE(rank.reducer.sink(1, 1, 2).accumulate) << "a new step begins with nothing";
+    EXPECT_FALSE(rank.reducer.sink(rank.current, 1, 1, 2).accumulate) << "a new step begins with nothing";
   });
 }
 

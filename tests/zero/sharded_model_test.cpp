@@ -9,11 +9,14 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/zero/micro_batch.h"
 
 namespace nought {
 namespace {
 
 using testing::ElementsAre;
+
+const Batch kNoBatch;
 
 /// Three Units; the last borrows the first, as a head does with a tied embedding. It has no loss: tests walk by hand.
 class ThreeUnits final : public Model {
@@ -30,12 +33,15 @@ class ThreeUnits final : public Model {
 
 /// The elements that it is asked for; every value is the parameter's first letter's code plus its index.
 struct CountingSource final : StateSource {
-  void fill(StateKind, const Parameter& parameter, Interval interval, const Tensor& destination) const override {
-    asked += interval.size();
-    visit_float(destination.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int64_t i = 0; i < interval.size(); ++i)
-        destination.data<T>()[i] = T(static_cast<float>(parameter.name[0] + interval.begin + i));
+  void fill(StateKind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+      asked += interval.size();
+      visit_float(values.dtype(), [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int64_t i = 0; i < interval.size(); ++i)
+          values.data<T>()[i] = T(static_cast<float>(parameter.name[0] + interval.begin + i));
+      });
     });
   }
   mutable int64_t asked = 0;
@@ -93,6 +99,76 @@ TEST(ShardedModel, a_pass_leases_its_unit_and_the_borrowed_one_and_prefetches_th
   });
 }
 
+TEST(ShardedModel, prefetches_follow_the_order_that_is_expected) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
+    ThreeUnits units;
+    ShardedModel model(context, group, units, {.policy = Policy::stage(3)});
+    model.load(InitialState(1));
+    const auto gathers = [&] { return group.traffic()[Collective::all_gather].elements; };
+    const auto elements = [&](size_t unit) { return model.residency().partition({unit, 0}).shard(); };
+    const auto pass = [&](UnitPass each) {
+      Unit& unit = *units.units()[each.unit];
+      each.backward ? model.before_backward(unit) : model.before_forward(unit);
+      if (each.backward) {
+        model.after_backward(unit);
+      } else {
+        model.after_forward(unit);
+      }
+    };
+    // As a stage of a pipeline that has the first Unit and the second, and two micro-batches between their passes.
+    const std::vector<UnitPass> order{{0, false}, {1, false}, {0, false}, {1, false},
+                                      {1, true},  {0, true},  {1, true},  {0, true}};
+    model.expect(order);
+    for (size_t i = 0; i < order.size(); ++i) {
+      const int64_t before = gathers();
+      pass(order[i]);
+      const bool own = i == 0 || order[i - 1].unit == order[i].unit;  // what was leased could not be prefetched
+      const bool next = i + 1 < order.size() && order[i + 1].unit != order[i].unit;
+      EXPECT_EQ(gathers() - before, (own ? elements(order[i].unit) : 0) + (next ? elements(order[i + 1].unit) : 0))
+          << "pass " << i;
+    }
+    const int64_t before = gathers();
+    pass({2, false});
+    EXPECT_EQ(gathers() - before, elements(2) + elements(0)) << "nobody expected it: its own and the borrowed one";
+    pass({0, false});
+    EXPECT_EQ(gathers() - before, elements(2) + 2 * elements(0) + elements(1)) << "the order begins again";
+    model.settle();
+  });
+}
+
+TEST(ShardedModel, what_was_prefetched_before_an_update_is_not_read_after_it) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
+    ThreeUnits units;
+    ShardedModel model(context, group, units, {.policy = Policy::stage(3), .optimizer = {.method = SgdOptions{}}});
+    model.load(InitialState(1));
+    const auto first_of_second = [&] {
+      float first = 0;
+      model.with_parameters(1, [&](const Parameter&, const Tensor& whole) { first = whole.data<float>()[0]; });
+      return first;
+    };
+    const float before = first_of_second();
+    Unit& second = *units.units()[1];
+    MicroBatch micro_batch(model, kNoBatch, {});
+    micro_batch.before_backward(second);
+    for (float& element : micro_batch.gradient(second, 0, 0).into.span<float>()) element = 1;
+    micro_batch.after_backward(second);
+    model.finish_gradients();
+    model.before_forward(*units.units()[0]);  // prefetches the second, which nobody reads
+    model.after_forward(*units.units()[0]);
+    model.update(0.5, 1);
+    EXPECT_NE(first_of_second(), before);
+  });
+}
+
+TEST(ShardedModel, gradients_outside_of_a_micro_batch_are_refused) {
+  const auto self = make_self_communicator();
+  const Context context = Context::reference();
+  ThreeUnits units;
+  ShardedModel model(context, *self, units, {});
+  EXPECT_EQ(test::message_of<Error>([&] { model.gradient(*units.units()[1], 0, 0); }),
+            "gradients of unit second belong to a micro-batch: run its passes through a MicroBatch");
+}
+
 TEST(ShardedModel, says_what_is_at_work) {
   const auto self = make_self_communicator();
   const Context context = Context::reference();
@@ -118,16 +194,16 @@ TEST(ShardedModel, gradients_are_summed_gathered_and_forgotten) {
     ShardedModel model(context, group, units, {.policy = Policy::stage(stage)});
     model.load(InitialState(1));
     const auto walk_back = [&](float value) {
-      model.begin_micro_batch(true);
+      MicroBatch micro_batch(model, kNoBatch, {});
       for (size_t i = 3; i-- > 0;) {
         Unit& unit = *units.units()[i];
-        model.before_backward(unit);
-        const GradSink sink = model.gradient(unit, 0, 0);
+        micro_batch.before_backward(unit);
+        const GradSink sink = micro_batch.gradient(unit, 0, 0);
         EXPECT_FALSE(sink.accumulate);
         for (float& element : sink.into.span<float>()) element = value * static_cast<float>(1 + group.rank());
-        model.after_backward(unit);
+        micro_batch.after_backward(unit);
       }
-      std::vector<double> squares = model.finish_gradients();
+      std::vector<double> squares = context.to_host<double>(model.finish_gradients());
       EXPECT_EQ(squares.size(), 3u) << "one per Unit";
       all_reduce_values(group, context, squares);
       return std::accumulate(squares.begin(), squares.end(), 0.0);
@@ -189,15 +265,15 @@ TEST(ShardedModel, a_rank_owns_its_interval_of_each_units_squares) {
     ThreeUnits units;
     ShardedModel model(context, group, units, {.policy = Policy::stage(1)});
     model.load(InitialState(1));
-    model.begin_micro_batch(true);
+    MicroBatch micro_batch(model, kNoBatch, {});
     for (size_t i = 3; i-- > 0;) {
       Unit& unit = *units.units()[i];
-      model.before_backward(unit);
-      const GradSink sink = model.gradient(unit, 0, 0);
+      micro_batch.before_backward(unit);
+      const GradSink sink = micro_batch.gradient(unit, 0, 0);
       for (float& element : sink.into.span<float>()) element = static_cast<float>(1 + i);
-      model.after_backward(unit);
+      micro_batch.after_backward(unit);
     }
-    const std::vector<double> squares = model.finish_gradients();
+    const std::vector<double> squares = context.to_host<double>(model.finish_gradients());
     for (size_t i = 0; i < 3; ++i) {
       const Partition& partition = model.residency().partition({i, 0});
       const Interval owned = intersect(partition.owned(group.rank()), {0, partition.size()});

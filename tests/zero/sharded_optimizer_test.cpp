@@ -65,15 +65,15 @@ struct Training {
     residency.settle();
   }
   void update(int step) {
-    reducer.begin_micro_batch(true);
+    Reducer::MicroBatch of = reducer.begin_micro_batch(true);
     for (size_t unit = 0; unit < units.size(); ++unit) {
       const auto& parameters = units[unit]->parameters();
       for (size_t i = 0; i < parameters.size(); ++i) {
-        const Tensor into = reducer.sink(unit, i, i).into;
+        const Tensor into = reducer.sink(of, unit, i, i).into;
         for (int64_t k = 0; k < into.numel(); ++k)
           into.data<float>()[k] = static_cast<float>(gradient_at(parameters[i].name, k, step, ranks.rank()));
       }
-      reducer.finish(unit);
+      reducer.finish(of, unit);
     }
     reducer.settle();
     residency.settle();

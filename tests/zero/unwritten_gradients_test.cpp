@@ -53,15 +53,15 @@ float expected(int ranks, int step, size_t unit, size_t parameter) {
 
 void run_step(Reducer& reducer, const std::vector<std::unique_ptr<Unit>>& units, int rank, int step) {
   for (int micro_batch = 0; micro_batch < kMicroBatches; ++micro_batch) {
-    reducer.begin_micro_batch(micro_batch + 1 == kMicroBatches);
+    Reducer::MicroBatch of = reducer.begin_micro_batch(micro_batch + 1 == kMicroBatches);
     for (size_t unit = units.size(); unit-- > 0;) {
       for (size_t parameter = 0; parameter < 3; ++parameter) {
         if (!writes(step, micro_batch, rank, unit, parameter)) continue;
-        const GradSink sink = reducer.sink(unit, parameter, parameter);
+        const GradSink sink = reducer.sink(of, unit, parameter, parameter);
         for (float& x : sink.into.span<float>())
           x = (sink.accumulate ? x : 0) + value_of(step, micro_batch, rank, unit, parameter);
       }
-      reducer.finish(unit);
+      reducer.finish(of, unit);
     }
   }
   reducer.settle();

@@ -105,7 +105,7 @@ Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadN
         for (const NormedPart& part : parts) {
           const Tensor dy = gather_part(context, heads, part, d);
           Tensor dx = context.empty(part.rows, d.dtype());
-          const GradSink dw = detail::or_scratch(gradients, part.weight.gradient(), part.weight.value());
+          const GradSink dw = detail::or_scratch(gradients, gradients.sink(part.weight), part.weight.value());
           context.run(RmsNormBackward{.x = part.x,
                                       .weight = part.weight.value(),
                                       .rstd = part.rstd,
@@ -218,7 +218,7 @@ Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const Attent
   return tape.record(out, {qkv, options.sinks},
                      [qkv, heads, shape, out, lse, sinks = options.sinks](Gradients& gradients, const Tensor& d_out) {
                        Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
-                       const GradSink d_sinks = sinks.defined() ? sinks.gradient() : GradSink{};
+                       const GradSink d_sinks = gradients.sink(sinks);
                        gradients.context().run(AttentionBackward{.shape = shape,
                                                                  .q = heads.q(qkv.value),
                                                                  .k = heads.k(qkv.value),

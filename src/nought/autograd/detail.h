@@ -10,20 +10,18 @@ namespace nought::detail {
 inline Tensor writable(const Context& context, Tensor tensor) {
   if (tensor.unique()) return tensor;
   Tensor own = context.empty(tensor.shape(), tensor.dtype());
-  copy(tensor, own);
+  context.copy(tensor, own);
   return own;
 }
 
 /// [rows of x, features].
 inline Shape with_features(const Tensor& x, int64_t features) { return {x.rows(), features}; }
 
-/// Where the gradient of a weight goes; undefined if it is not trained.
-inline GradSink sink_of(const WeightView& weight) { return weight.trained() ? weight.gradient() : GradSink{}; }
-
 /// A sink in the shape and dtype of x that nobody reads: the kernels of norms form all gradients, wanted or not.
 inline GradSink scratch_like(const Gradients& gradients, const Tensor& x, bool accumulate = false) {
-  const Tensor into = gradients.context().empty(x.shape(), x.dtype(), Category::workspace);
-  if (accumulate) zero(into);
+  const Context& context = gradients.context();
+  const Tensor into = context.empty(x.shape(), x.dtype(), Category::workspace);
+  if (accumulate) context.zero(into);
   return {into, accumulate};
 }
 /// The sink, or one for what nobody wants.

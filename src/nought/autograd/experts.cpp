@@ -37,14 +37,13 @@ void multiply_blocks(const Context& context, const ExpertRows& rows, const Tenso
 }
 
 /// The gradient of each expert's weight from its block of inputs x and of output gradients dy; 0 without tokens.
-void weight_gradients(const Context& context, const ExpertRows& rows, const Tensor& x, const Tensor& dy, bool out_in,
-                      const GradSink& sink) {
-  if (!sink) return;
-  for (size_t e = 0; e < rows.blocks.size(); ++e) {
-    const auto [begin, end] = rows.blocks[e];
+void weight_gradients(const Context& context, const std::vector<Interval>& blocks, const Tensor& x, const Tensor& dy,
+                      bool out_in, const GradSink& sink) {
+  for (size_t e = 0; e < blocks.size(); ++e) {
+    const auto [begin, end] = blocks[e];
     const Tensor into = part_of(sink.into, e);
     if (begin == end) {
-      if (!sink.accumulate) zero(into);
+      if (!sink.accumulate) context.zero(into);
       continue;
     }
     const Tensor x_rows = x.slice(begin, end), dy_rows = dy.slice(begin, end);
@@ -56,9 +55,9 @@ void weight_gradients(const Context& context, const ExpertRows& rows, const Tens
   }
 }
 
-void bias_gradients(const Context& context, const ExpertRows& rows, const Tensor& dy, const ParameterView& bias) {
-  if (!bias.defined()) return;
-  const GradSink sink = bias.gradient();
+void bias_gradients(Gradients& gradients, const ExpertRows& rows, const Tensor& dy, const ParameterView& bias) {
+  const Context& context = gradients.context();
+  const GradSink sink = gradients.sink(bias);
   if (!sink) return;
   for (size_t e = 0; e < rows.blocks.size(); ++e) {
     const auto [begin, end] = rows.blocks[e];
@@ -66,7 +65,7 @@ void bias_gradients(const Context& context, const ExpertRows& rows, const Tensor
     if (begin < end) {
       context.run(SumRows{.x = dy.slice(begin, end), .out = into, .accumulate = sink.accumulate});
     } else if (!sink.accumulate) {
-      zero(into);
+      context.zero(into);
     }
   }
 }
@@ -154,13 +153,19 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
   const Tensor weights = row_weights(context, saved.weights.value, rows);
   context.run(ScaleRows{.x = d_rows, .factors = weights, .y = d_rows});
   context.run(ScaleRows{.x = d_activated, .factors = weights, .y = d_activated});
-  weight_gradients(context, rows, activated, d_rows, parameters.out_in, detail::sink_of(parameters.down));
-  bias_gradients(context, rows, d_rows, parameters.down_bias);
+  const auto form = [&](const WeightView& weight, const Tensor& x, const Tensor& dy) {
+    gradients.later(weight,
+                    [x, dy, blocks = rows.blocks, out_in = parameters.out_in](const Context& on, const GradSink& sink) {
+                      weight_gradients(on, blocks, x, dy, out_in, sink);
+                    });
+  };
+  form(parameters.down, activated, d_rows);
+  bias_gradients(gradients, rows, d_rows, parameters.down_bias);
 
   const Tensor d_gate_up = activate_backward(context, saved.activation, saved.gate_up, d_activated);
   const Tensor x_rows = gather(context, saved.x.value, rows.token);
-  weight_gradients(context, rows, x_rows, d_gate_up, parameters.out_in, detail::sink_of(parameters.gate_up));
-  bias_gradients(context, rows, d_gate_up, parameters.gate_up_bias);
+  form(parameters.gate_up, x_rows, d_gate_up);
+  bias_gradients(gradients, rows, d_gate_up, parameters.gate_up_bias);
   if (const GradSink dx = gradients.sink(saved.x)) {
     const Tensor dx_rows = context.empty({rows.rows(), hidden}, dtype, Category::workspace);
     multiply_blocks(context, rows, d_gate_up, parameters.gate_up.value(), !parameters.out_in, {}, dx_rows);

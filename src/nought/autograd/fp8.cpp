@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nought/comm/mesh.h"
 #include "nought/kernels/rounding.h"
 
 namespace nought {
@@ -16,9 +15,13 @@ Tensor Fp8Rounding::operator()(const Context& context, const Tensor& x) const {
 }
 
 size_t Fp8Recipe::add_layer() {
-  noted_.resize(noted_.size() + kRoles);
-  histories_.resize(noted_.size());
-  return noted_.size() / kRoles - 1;
+  histories_.resize(histories_.size() + kRoles);
+  return histories_.size() / kRoles - 1;
+}
+
+const Tensor& Fp8Recipe::noted(const Context& context) {
+  if (!noted_) noted_ = context.zeros({static_cast<int64_t>(histories_.size())}, DType::f32, Category::workspace);
+  return noted_;
 }
 
 double Fp8Recipe::scale_for(double largest, Fp8 format) const {
@@ -32,27 +35,38 @@ Fp8Rounding Fp8Recipe::rounding(const Context& context, const Tensor& x, size_t 
   const size_t slot = layer * kRoles + static_cast<size_t>(role);
   const Fp8 format = role == Role::gradient ? Fp8::e5m2 : Fp8::e4m3;
   const std::vector<double>& history = histories_[slot];
+  const bool delayed = options_.scaling == Fp8Scaling::delayed;
+  const auto at = static_cast<int64_t>(slot);
+  const auto add_to_noted = [&](const Tensor& values) {
+    if (note && delayed) context.run(AbsMax{.x = values, .out = noted(context).flat(at, at + 1), .accumulate = true});
+  };
+  if (delayed && !history.empty()) {
+    add_to_noted(x);
+    return {format, scale_for(*std::max_element(history.begin(), history.end()), format)};
+  }
   // A first step has no history: it scales by what it sees.
-  const bool own = options_.scaling == Fp8Scaling::current || history.empty();
-  if (!own && !note) return {format, scale_for(*std::max_element(history.begin(), history.end()), format)};
-  const Tensor out = context.zeros({1}, DType::f32, Category::workspace);
-  context.run(AbsMax{.x = x, .out = out});
-  const double largest = out.item();
-  if (note && !(largest <= noted_[slot])) noted_[slot] = largest;
-  return {format, scale_for(own ? largest : *std::max_element(history.begin(), history.end()), format)};
+  const Tensor largest = context.empty({1}, DType::f32, Category::workspace);
+  context.run(AbsMax{.x = x, .out = largest});
+  add_to_noted(largest);
+  return {format, scale_for(context.to_host<double>(largest).front(), format)};
 }
 
-void Fp8Recipe::finish_step(const Context& context, Communicator& ranks) {
-  if (options_.scaling != Fp8Scaling::delayed) return;
-  for (double& each : noted_)
-    if (std::isnan(each)) each = HUGE_VAL;  // a maximum over ranks would lose it
-  all_reduce_values(ranks, context, noted_, ReduceOp::max);
-  for (size_t slot = 0; slot < noted_.size(); ++slot) {
+Tensor Fp8Recipe::take_maxima(const Context& context, Communicator& ranks) {
+  if (options_.scaling != Fp8Scaling::delayed) return {};
+  const Tensor& largest = noted(context);
+  if (ranks.size() > 1) ranks.wait(ranks.all_reduce(largest, ReduceOp::max), *context.stream);
+  const Tensor taken = context.empty(largest.shape(), DType::f64, Category::workspace);
+  context.run(Cast{.x = largest, .y = taken});
+  context.zero(largest);
+  return taken;
+}
+
+void Fp8Recipe::finish_step(std::span<const double> maxima) {
+  for (size_t slot = 0; slot < maxima.size(); ++slot) {
     std::vector<double>& history = histories_[slot];
-    const double largest = std::exchange(noted_[slot], 0);
-    if (!std::isfinite(largest)) continue;
+    if (!std::isfinite(maxima[slot])) continue;
     if (static_cast<int64_t>(history.size()) == options_.history) history.erase(history.begin());
-    history.push_back(largest);
+    history.push_back(maxima[slot]);
   }
 }
 

@@ -35,9 +35,11 @@ class Fp8Recipe {
 
   /// How to round x. `note`: its largest value counts for the steps to come.
   Fp8Rounding rounding(const Context& context, const Tensor& x, size_t layer, Role role, bool note);
-  /// The largest values noted since the last call, over `ranks` (Group::fp8_maxima), become history; those that are not
-  /// finite do not.
-  void finish_step(const Context& context, Communicator& ranks);
+  /// The largest values noted since the last call, over `ranks` (Group::fp8_maxima): f64, for each layer and role.
+  /// Undefined if no scale follows them. Collective.
+  Tensor take_maxima(const Context& context, Communicator& ranks);
+  /// These maxima become history; those that are not finite do not.
+  void finish_step(std::span<const double> maxima);
 
   /// The histories, for checkpoints.
   std::vector<double> state() const;
@@ -46,10 +48,12 @@ class Fp8Recipe {
 
  private:
   double scale_for(double largest, Fp8 format) const;
+  /// noted_, where it is kept.
+  const Tensor& noted(const Context& context);
 
   Fp8Options options_;
-  std::vector<double> noted_;                   // for each layer and role, the largest value of this step
   std::vector<std::vector<double>> histories_;  // for each layer and role, those of the steps before, the latest last
+  Tensor noted_;                                // for each layer and role, the largest value of this step (f32)
 };
 
 /// One layer's part of a recipe; without a recipe nothing is rounded.

@@ -1,7 +1,6 @@
 #include "nought/autograd/functions.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "nought/autograd/detail.h"
 
@@ -9,7 +8,6 @@ namespace nought {
 
 using detail::or_scratch;
 using detail::scratch_like;
-using detail::sink_of;
 using detail::with_features;
 using detail::writable;
 
@@ -45,12 +43,14 @@ Var linear(Tape& tape, const Var& x, const WeightView& weight, const ParameterVi
       [x = Saved(x), weight, bias, out_in, fp8, round_x, round_w](Gradients& gradients, const Tensor& d_y) {
         const Context& context = gradients.context();
         const Tensor dy = fp8.rounding(context, d_y, Role::gradient, true)(context, d_y);
-        if (GradSink dw = sink_of(weight)) {
-          const Tensor value = round_x(context, x.value(context)), &a = out_in ? dy : value, &b = out_in ? value : dy;
-          context.run(MatMul{.a = a, .b = b, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
+        if (weight.trained()) {  // x is had now, while the Unit is leased
+          const Tensor value = round_x(context, x.value(context));
+          gradients.later(
+              weight, [a = out_in ? dy : value, b = out_in ? value : dy](const Context& context, const GradSink& dw) {
+                context.run(MatMul{.a = a, .b = b, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
+              });
         }
-        if (bias.defined())
-          if (GradSink db = bias.gradient()) context.run(SumRows{d_y, db.into, db.accumulate});
+        if (GradSink db = gradients.sink(bias)) context.run(SumRows{d_y, db.into, db.accumulate});
         if (GradSink dx = gradients.sink(x))
           context.run(MatMul{.a = dy,
                              .b = rounded(context, round_w, weight.value()),
@@ -60,19 +60,29 @@ Var linear(Tape& tape, const Var& x, const WeightView& weight, const ParameterVi
       });
 }
 
+namespace {
+
+void look_up_backward(Gradients& gradients, const Tensor& dy, const Tensor& ids, const WeightView& table) {
+  gradients.later(table, [dy, ids](const Context& context, const GradSink& d) {
+    context.run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
+  });
+}
+
+}  // namespace
+
 Var embedding(Tape& tape, const Tensor& ids, const WeightView& table) {
   const Context& context = tape.context();
   Tensor y = context.empty({ids.numel(), table.shape()[1]}, table.dtype());
   context.run(Embedding{.table = table.value(), .ids = ids, .out = y});
   return tape.record(y, {table}, [ids, table](Gradients& gradients, const Tensor& dy) {
-    if (GradSink d = sink_of(table)) gradients.context().run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
+    look_up_backward(gradients, dy, ids, table);
   });
 }
 
 Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const WeightView& table) {
   tape.context().run(Embedding{.table = table.value(), .ids = ids, .out = x.value, .accumulate = true});
   return tape.record(x.value, {x, table}, [x, ids, table](Gradients& gradients, Tensor dy) {
-    if (GradSink d = sink_of(table)) gradients.context().run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
+    look_up_backward(gradients, dy, ids, table);
     gradients.give(x, std::move(dy));
   });
 }
@@ -110,7 +120,7 @@ Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, 
       normed.y, {x, weight},
       [x, weight, rstd = normed.rstd, weight_offset](Gradients& gradients, const Tensor& dy) {
         const GradSink dx = or_scratch(gradients, gradients.sink(x), x.value);
-        const GradSink dw = or_scratch(gradients, weight.gradient(), weight.value());
+        const GradSink dw = or_scratch(gradients, gradients.sink(weight), weight.value());
         gradients.context().run(RmsNormBackward{.x = x.value,
                                                 .weight = weight.value(),
                                                 .rstd = rstd,
@@ -132,7 +142,7 @@ Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const Para
       normed.y, {x, weight, bias},
       [x, weight, bias, mean = normed.mean, rstd = normed.rstd](Gradients& gradients, const Tensor& dy) {
         const GradSink dx = or_scratch(gradients, gradients.sink(x), x.value);
-        GradSink dw = weight.gradient(), db = bias.gradient();
+        GradSink dw = gradients.sink(weight), db = gradients.sink(bias);
         if (!dw) dw = scratch_like(gradients, weight.value(), db.accumulate);
         if (!db) db = scratch_like(gradients, weight.value(), dw.accumulate);
         gradients.context().run(LayerNormBackward{.x = x.value,
@@ -181,7 +191,7 @@ Var columns(Tape& tape, const Var& x, int64_t begin, int64_t end) {
   return tape.record(y, {x}, [x, begin, width, tokens, count](Gradients& gradients, const Tensor& dy) {
     const GradSink dx = gradients.sink(x);
     if (!dx) return;
-    if (!dx.accumulate) zero(dx.into);
+    if (!dx.accumulate) gradients.context().zero(dx.into);
     gradients.context().run(CopyHeads{.from = {dy, 0, count},
                                       .to = {dx.into, begin, width},
                                       .tokens = tokens,
@@ -287,7 +297,7 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
     context.run(MatMul{.a = chunk, .b = table, .c = scores, .transpose_b = true});
     if (softcap > 0) context.run(Softcap{.x = scores, .cap = softcap});
     const Tensor outputs = capped ? capped.slice(0, end - begin) : Tensor{};
-    if (outputs) copy(scores, outputs);
+    if (outputs) context.copy(scores, outputs);
     rows_to_losses(context, {.tokens = {begin, end},
                              .logits = scores,
                              .losses = losses.flat(begin, end),
@@ -295,18 +305,18 @@ Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss&
                              .gradient_scale = gradient_scale});
     if (!recording) continue;
     if (outputs) context.run(SoftcapBackward{.y = outputs, .d = scores, .cap = softcap});
-    if (GradSink dw = sink_of(weight))
+    if (GradSink dw = tape.sink(weight))
       context.run(MatMul{.a = scores, .b = chunk, .c = dw.into, .transpose_a = true, .accumulate = dw.accumulate});
     if (dx) context.run(MatMul{.a = scores, .b = table, .c = dx.slice(begin, end)});
   }
-  const std::vector<double> values = losses.to_vector<double>();
-  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
-  const Tensor total = Tensor::of<double>(*context.memory, {1}, std::span(&sum, 1));
+  const Tensor total = context.empty({1}, DType::f64);
+  context.run(SumElements{.x = losses, .out = total});
   return tape.record(total, {x, weight}, [x = Var{{}, x.slot}, dx](Gradients& gradients, const Tensor& seed) {
-    require(seed.item() == 1,
-            "the gradients of a loss_head were formed with its gradient_scale; backward must "
-            "start from it with seed 1, got {}",
-            seed.item());
+    if (seed.on_host() && seed.item() != 1)  // asking a device would hold up the step
+      fail<Error>(
+          "the gradients of a loss_head were formed with its gradient_scale; backward must start from it with seed 1, "
+          "got {}",
+          seed.item());
     gradients.give(x, dx);
   });
 }

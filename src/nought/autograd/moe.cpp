@@ -117,7 +117,7 @@ void router_backward(Gradients& gradients, const Var& x, const ParameterView& we
   const DType wide = d_logits.dtype();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1);
   const Tensor flat = x.value.reshape({tokens, hidden}), table = in_dtype(context, weight.value(), wide);
-  const GradSink dw = weight.gradient(), dx = gradients.sink(x);
+  const GradSink dw = gradients.sink(weight), dx = gradients.sink(x);
   const Tensor dw_wide = dw ? context.zeros(weight.shape(), wide, Category::workspace) : Tensor{};
   const Tensor flat_dx = dx ? dx.into.reshape({tokens, hidden}) : Tensor{};
   for_each_run(tokens, [&](int64_t begin, int64_t end) {
@@ -132,8 +132,7 @@ void router_backward(Gradients& gradients, const Var& x, const ParameterView& we
     write(context, rows, {flat_dx.slice(begin, end), dx.accumulate});
   });
   if (dw) write(context, dw_wide, dw);
-  if (!bias.defined()) return;
-  if (const GradSink db = bias.gradient()) {
+  if (const GradSink db = gradients.sink(bias)) {
     const Tensor sums = context.empty(bias.shape(), wide, Category::workspace);
     context.run(SumRows{.x = d_logits, .out = sums});
     write(context, sums, db);
@@ -185,8 +184,8 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
         Tensor d_probabilities;
         if (const auto values = log ? log->probability_gradients() : std::vector<double>{}; !values.empty()) {
           const auto count = static_cast<int64_t>(values.size());
-          d_probabilities = in_dtype(context, Tensor::of<double>(*context.memory, {count}, values, Category::workspace),
-                                     logits.value.dtype());
+          d_probabilities =
+              in_dtype(context, context.upload<double>({count}, values, Category::workspace), logits.value.dtype());
         }
         Tensor d_logits = context.empty(logits.value.shape(), logits.value.dtype());
         context.run(RouteBackward{.rule = rule,
@@ -203,8 +202,9 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
 Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double weight,
                        double coefficient, double gradient_scale, Communicator& ranks) {
   log->finish(tape.context(), weight, ranks);
-  const double total = loss.value.item() + weight * coefficient * log->auxiliary_loss();
-  const Tensor sum = Tensor::of<double>(*tape.context().memory, {1}, std::span(&total, 1));
+  const Tensor sum = tape.context().empty({1}, DType::f64);
+  tape.context().run(Fill{.x = sum, .value = weight * coefficient * log->auxiliary_loss()});
+  tape.context().run(AddTo{.x = loss.value, .into = sum});
   return tape.record(sum, {loss},
                      [loss = Var{{}, loss.slot}, log, scale = log->weight() * coefficient * gradient_scale](
                          Gradients& gradients, Tensor seed) {

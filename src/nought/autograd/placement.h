@@ -25,6 +25,13 @@ struct Cut {
 struct Placement {
   Shape global;
   std::vector<Cut> cuts = {};  // each of another dimension and along another axis of one grid
+
+  /// The axes that cut it.
+  Axes axes() const {
+    Axes all;
+    for (const Cut& cut : cuts) all.add(cut.axis);
+    return all;
+  }
 };
 
 }  // namespace nought

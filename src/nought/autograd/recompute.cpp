@@ -11,14 +11,23 @@ std::string RecomputeOptions::str() const {
   return text;
 }
 
-void SavedInputs::begin(const Context& context, int64_t count, const Tensor& x) {
-  used_ = 0;
-  if (!options_.contiguous || (room_ && room_.dtype() == x.dtype() && room_.numel() >= count * x.numel())) return;
-  room_ = {};  // before the larger one is asked for
-  room_ = Tensor::empty(*context.memory, {count * x.numel()}, x.dtype(), Category::activations, options_.pool);
+SavedInputs::Pass SavedInputs::begin(const Context& context, int64_t count, const Tensor& x) {
+  Pass pass(options_);
+  if (options_.contiguous) pass.room_ = free_room(context, count * x.numel(), x.dtype());
+  return pass;
 }
 
-SavedInputs::Kept SavedInputs::keep(const Context& context, const Tensor& x) {
+Tensor SavedInputs::free_room(const Context& context, int64_t elements, DType dtype) {
+  const auto fits = [&](const Tensor& room) {
+    return room.unique() && room.dtype() == dtype && room.numel() >= elements;
+  };
+  if (const auto found = std::find_if(rooms_.begin(), rooms_.end(), fits); found != rooms_.end()) return *found;
+  const auto unused = std::find_if(rooms_.begin(), rooms_.end(), [](const Tensor& room) { return room.unique(); });
+  if (unused != rooms_.end()) rooms_.erase(unused);  // before the larger one is asked for
+  return rooms_.emplace_back(Tensor::empty(*context.memory, {elements}, dtype, Category::activations, options_.pool));
+}
+
+SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& x) {
   if (!options_.contiguous && options_.pool == Pool::device) return [x](const Context&) { return x; };
   Tensor kept;
   if (options_.contiguous) {
@@ -28,11 +37,11 @@ SavedInputs::Kept SavedInputs::keep(const Context& context, const Tensor& x) {
   } else {
     kept = Tensor::empty(*context.memory, x.shape(), x.dtype(), Category::activations, options_.pool);
   }
-  copy(x, kept);
+  context.copy(x, kept);
   if (options_.pool == Pool::device) return [kept](const Context&) { return kept; };
   return [kept](const Context& on) {
     const Tensor back = on.empty(kept.shape(), kept.dtype());
-    copy(kept, back);
+    on.copy(kept, back);
     return back;
   };
 }

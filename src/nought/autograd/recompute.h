@@ -2,27 +2,42 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "nought/autograd/recompute_options.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
 
-/// Keeps the inputs of recomputed Units from the forward to the backward pass; one per stack of Units, for all steps.
+/// Keeps the inputs of recomputed Units from the forward to the backward pass; one per stack of Units, for all
+/// micro-batches. What belongs to a micro-batch is held by what keep() returned.
 class SavedInputs {
  public:
   explicit SavedInputs(const RecomputeOptions& options) : options_(options) {}
 
-  /// A forward pass begins that keeps `count` tensors like `x`; those of the last one are not needed any more.
-  void begin(const Context& context, int64_t count, const Tensor& x);
   /// Gives x back when it is called, on the device.
   using Kept = std::function<Tensor(const Context&)>;
-  Kept keep(const Context& context, const Tensor& x);
+  /// One forward pass.
+  class Pass {
+   public:
+    Kept keep(const Context& context, const Tensor& x);
+
+   private:
+    friend class SavedInputs;
+    explicit Pass(const RecomputeOptions& options) : options_(options) {}
+    RecomputeOptions options_;
+    Tensor room_;  // [count, ...], if contiguous
+    int64_t used_ = 0;
+  };
+  /// A forward pass begins that keeps `count` tensors like `x`.
+  Pass begin(const Context& context, int64_t count, const Tensor& x);
 
  private:
+  /// One that no pass uses and nothing kept lies in.
+  Tensor free_room(const Context& context, int64_t elements, DType dtype);
+
   RecomputeOptions options_;
-  Tensor room_;  // [count, ...], if contiguous
-  int64_t used_ = 0;
+  std::vector<Tensor> rooms_;  // if contiguous: as many as there were passes whose inputs were kept at one time
 };
 
 }  // namespace nought

@@ -30,7 +30,7 @@ GradSink Gradients::sink(int slot, const Shape& shape, DType dtype) {
   }
   if (!held.unique()) {  // another branch still reads it
     Tensor own = context_.empty(held.shape(), held.dtype());
-    copy(held, own);
+    context_.copy(held, own);
     held = std::move(own);
   }
   return {held, true};
@@ -62,23 +62,27 @@ void Tape::announce(Event event) {
 }
 
 void Tape::enter(Unit& unit) {
-  unit.store().before_forward(unit);
-  announce([&unit] { unit.store().after_backward(unit); });
+  UnitStore& store = store_of(unit);
+  store.before_forward(unit);
+  announce([&store, &unit] { store.after_backward(unit); });
 }
 
 void Tape::leave(Unit& unit) {
-  unit.store().after_forward(unit);
-  announce([&unit] { unit.store().before_backward(unit); });
+  UnitStore& store = store_of(unit);
+  store.after_forward(unit);
+  announce([&store, &unit] { store.before_backward(unit); });
 }
 
 void Tape::enter_part(Unit& unit, const char* name) {
-  unit.store().enter_part(name);
-  announce([&unit] { unit.store().leave_part(); });
+  UnitStore& store = store_of(unit);
+  store.enter_part(name);
+  announce([&store] { store.leave_part(); });
 }
 
 void Tape::leave_part(Unit& unit, const char* name) {
-  unit.store().leave_part();
-  announce([&unit, name] { unit.store().enter_part(name); });
+  UnitStore& store = store_of(unit);
+  store.leave_part();
+  announce([&store, name] { store.enter_part(name); });
 }
 
 Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute) {
@@ -96,7 +100,7 @@ Var Tape::run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompu
 }
 
 Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInputs::Kept kept) {
-  Tape forward(context_, false);
+  Tape forward(context_, false, gradients_.store_);
   Var y = constant(x.value);
   for (const Section& section : sections) y = forward.run_unit(*section.unit, y, section.body);
   const bool wanted = x.requires_grad() || std::any_of(sections.begin(), sections.end(),
@@ -105,14 +109,15 @@ Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInput
   Var out = input(std::move(y.value));
   auto replay_and_walk_back = [x = Var{{}, x.slot}, sections = std::move(sections), kept = std::move(kept)](
                                   Gradients& gradients, Tensor d_out) {
-    Tape replay(gradients.context());
+    Tape replay(gradients.context(), true, gradients.store_);
     Tensor x_again = kept(gradients.context());
     const Var again = x.requires_grad() ? replay.input(std::move(x_again)) : constant(std::move(x_again));
     const auto& [unit, body] = sections.back();
     Var in = again;
     for (size_t i = 0; i + 1 < sections.size(); ++i) in = replay.run_unit(*sections[i].unit, in, sections[i].body);
-    unit->store().before_backward(*unit);
-    replay.announce([last = unit] { last->store().after_backward(*last); });
+    UnitStore& store = replay.store_of(*unit);
+    store.before_backward(*unit);
+    replay.announce([&store, last = unit] { store.after_backward(*last); });
     replay.backward(body(replay, in), std::move(d_out));
     if (x.requires_grad()) gradients.give(x, replay.gradient(again));
   };

@@ -64,7 +64,7 @@ class Saved {
 /// The gradients that flow during a backward walk; nodes give to their inputs through it.
 class Gradients {
  public:
-  explicit Gradients(const Context& context) : context_(context) {}
+  explicit Gradients(const Context& context, UnitStore* store = nullptr) : context_(context), store_(store) {}
   const Context& context() const { return context_; }
 
   /// Adds a finished gradient. The tensor may be kept, and overwritten later if it is not shared.
@@ -72,20 +72,43 @@ class Gradients {
   /// A place for a kernel to write input's gradient to, or an undefined one if the input is a constant.
   GradSink sink(const Var& input) { return sink(input.slot, input.value.shape(), input.value.dtype()); }
   GradSink sink(const Saved& input) { return sink(input.slot, input.shape, input.dtype); }
+  /// Where the gradient of a weight goes, or an undefined one if it is not trained (or not defined).
+  GradSink sink(const WeightView& weight) const {
+    return weight.trained() ? weight.gradient(store_of(weight.unit())) : GradSink{};
+  }
+
+  /// Calls product(context, sink), which forms the gradient of a weight that nothing in the walk back reads: at once,
+  /// or after the walk if the store defers such products. What it captures must hold until then. The bits are the
+  /// same, as long as each parameter has either deferred products or others.
+  template <class Product>
+  void later(const WeightView& weight, Product product) {
+    if (!weight.trained()) return;
+    UnitStore& store = store_of(weight.unit());
+    if (store.defers()) {
+      store.defer([context = context_, &store, weight, product = std::move(product)] {
+        if (const GradSink into = weight.gradient(store)) product(context, into);
+      });
+    } else if (const GradSink into = weight.gradient(store)) {
+      product(context_, into);
+    }
+  }
 
  private:
   GradSink sink(int slot, const Shape& shape, DType dtype);
+  UnitStore& store_of(const Unit& unit) const { return store_ ? *store_ : unit.store(); }
 
   friend class Tape;
   Context context_;
+  UnitStore* store_;
   std::vector<Tensor> slots_;
 };
 
 class Tape {
  public:
-  /// With recording off, operations compute values and save nothing: for evaluation and generation.
-  explicit Tape(const Context& context, bool recording = true)
-      : context_(context), recording_(recording), gradients_(context) {}
+  /// With recording off, operations compute values and save nothing: for evaluation and generation. The Units' events
+  /// and gradients go to `store`, which outlives the tape; null: to each Unit's own.
+  explicit Tape(const Context& context, bool recording = true, UnitStore* store = nullptr)
+      : context_(context), recording_(recording), gradients_(context, store) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -95,6 +118,8 @@ class Tape {
   /// A value whose gradient is wanted; read it with gradient() after backward().
   Var input(Tensor value);
   static Var constant(Tensor value) { return {std::move(value), Var::kConstant}; }
+  /// Where the gradient of a parameter goes that is formed in the forward pass.
+  GradSink sink(const WeightView& weight) const { return gradients_.sink(weight); }
 
   /// Given the gradient of its output, gives gradients to its inputs and parameters. Captures what it needs.
   using Backward = std::function<void(Gradients&, Tensor d_out)>;
@@ -144,6 +169,7 @@ class Tape {
   void announce(Event event);
   void enter_part(Unit& unit, const char* name);
   void leave_part(Unit& unit, const char* name);
+  UnitStore& store_of(const Unit& unit) const { return gradients_.store_of(unit); }
 
   struct Node {
     Backward backward;

@@ -59,12 +59,12 @@ Weight ParameterView::weight() const {
           scales.flat(begin / kCodeBlock, end / kCodeBlock).reshape(scales_shape(shape_))};
 }
 
-GradSink ParameterView::gradient() const {
+GradSink ParameterView::gradient(UnitStore& store) const {
   if (!defined()) return {};
   require(!is_coded(), "{} is kept as 8-bit codes, which are not trained: it has no gradient",
           unit_->parameters()[first_].name);
   if (!trained()) return {};
-  GradSink sink = unit_->store().gradient(*unit_, first_, last_);
+  GradSink sink = store.gradient(*unit_, first_, last_);
   if (sink) sink.into = sink.into.reshape(shape_);
   return sink;
 }
@@ -79,7 +79,8 @@ ParameterView Unit::add(std::string name, Shape shape, Init init, const Paramete
                          .role = options.role,
                          .decay = options.decay.value_or(decays(options.role)),
                          .trainable = trainable,
-                         .dtype = options.dtype});
+                         .dtype = options.dtype,
+                         .placement = options.placement.value_or(Placement{shape})});
   place(parameters_.size() - 1);
   return ParameterView(*this, parameters_.size() - 1, parameters_.size() - 1, shape);
 }
@@ -95,9 +96,11 @@ ParameterView Unit::join(const ParameterView& first, const ParameterView& last, 
 size_t Unit::segment_for(const Parameter& parameter) {
   const Segment wanted{.trainable = parameter.trainable,
                        .dtype = parameter.coded ? DType::i8 : parameter.dtype,
-                       .content = parameter.coded ? SegmentContent::codes : SegmentContent::values};
+                       .content = parameter.coded ? SegmentContent::codes : SegmentContent::values,
+                       .cut_along = parameter.placement.axes()};
   const auto shares = [&](const Segment& segment) {
-    return segment.trainable == wanted.trainable && segment.dtype == wanted.dtype && segment.content == wanted.content;
+    return segment.trainable == wanted.trainable && segment.dtype == wanted.dtype &&
+           segment.content == wanted.content && segment.cut_along == wanted.cut_along;
   };
   const auto found = std::find_if(segments_.begin(), segments_.end(), shares);
   if (found != segments_.end()) return static_cast<size_t>(found - segments_.begin());
@@ -105,7 +108,8 @@ size_t Unit::segment_for(const Parameter& parameter) {
   segments_.push_back(wanted);
   if (!parameter.coded) return segment;
   segments_.back().scales = segment + 1;
-  segments_.push_back({.trainable = false, .dtype = DType::f16, .content = SegmentContent::scales});
+  segments_.push_back(
+      {.trainable = false, .dtype = DType::f16, .content = SegmentContent::scales, .cut_along = wanted.cut_along});
   return segment;
 }
 
@@ -118,6 +122,8 @@ void Unit::place(size_t index) {
     require<ConfigError>(before.coded == parameter.coded,
                          "{} and {} are computed as one product: keep both as 8-bit codes or neither", before.name,
                          parameter.name);
+    require(before.placement.axes() == parameter.placement.axes(),
+            "{} and {} are one tensor and cut along different axes", before.name, parameter.name);
     require<ConfigError>(before.segment == parameter.segment,
                          "{} and {} are computed as one product: train both or freeze both", before.name,
                          parameter.name);

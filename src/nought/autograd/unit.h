@@ -1,9 +1,9 @@
 // Unit: the granularity of everything that ZeRO does: the parameters that are gathered, reduced and released together.
 //
 // A Unit is the embedding, one block, or the head. It names its parameters and lays them out, in the order of their
-// declaration, in one flat buffer per segment: all that share a dtype and whether they are trained. The bytes belong to
-// a UnitStore (zero/ implements it); layers see views. Parameters that are kept as 8-bit codes lie in a segment of
-// codes, beside which a segment of scales lies.
+// declaration, in one flat buffer per segment: all that share a dtype, whether they are trained, and the axes of the
+// mesh that cut them. The bytes belong to a UnitStore (zero/ implements it); layers see views. Parameters that are kept
+// as 8-bit codes lie in a segment of codes, beside which a segment of scales lies.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "nought/autograd/placement.h"
 #include "nought/base/math.h"
 #include "nought/kernels/weight.h"
 
 namespace nought {
 
 class Unit;
+class UnitStore;
 
 /// How a parameter starts. Values are a function of (seed, parameter name, index), never of the layout.
 struct Init {
@@ -58,20 +60,23 @@ struct ParameterOptions {
   bool trainable = true;
   std::optional<DType> dtype =
       {};  // the values have it; not given: the run's. Only what is not trained may have its own
+  /// The global tensor and its cuts, of which `shape` is this rank's part; not given: every rank holds all of it.
+  std::optional<Placement> placement = {};
 };
 
 struct Parameter {
   std::string name;
-  Shape shape;
+  Shape shape;  // what this rank holds: all of it, or a part of the global tensor
   Init init;
   ParameterRole role = ParameterRole::matrix;
   bool decay = true;  // takes part in weight decay
   bool trainable = true;
   std::optional<DType> dtype = {};
-  bool coded = false;   // kept as 8-bit codes, which are not trained; initial values and files have the run's dtype
-  bool joined = false;  // begins where the parameter before it ends
-  size_t segment = 0;   // where it lies, in Unit::segments()
-  Interval range = {};  // elements in the flat buffer of the segment
+  bool coded = false;  // kept as 8-bit codes, which are not trained; initial values and files have the run's dtype
+  Placement placement = {};  // the global tensor, which files know, and where it is cut
+  bool joined = false;       // begins where the parameter before it ends
+  size_t segment = 0;        // where it lies, in Unit::segments()
+  Interval range = {};       // elements in the flat buffer of the segment
 };
 
 /// What the buffer of a segment holds.
@@ -86,6 +91,7 @@ struct Segment {
   bool trainable = true;
   std::optional<DType> dtype = {};  // the buffer has it; not given: the run's
   SegmentContent content = SegmentContent::values;
+  Axes cut_along = {};                  // of the mesh: other ranks along them hold other parts
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
   size_t scales = 0;                    // of codes: the segment with their scales
@@ -119,9 +125,9 @@ class ParameterView {
   Tensor value() const;
   /// The same, of any kind.
   Weight weight() const;
-  /// Where this view's gradient goes: the first writer of a reduction overwrites, later ones add. Undefined if it is
-  /// not trained; Error for codes.
-  GradSink gradient() const;
+  /// Where `store` wants this view's gradient: the first writer of a reduction overwrites, later ones add. Undefined if
+  /// it is not trained; Error for codes. Functions ask for it through the Gradients or the Tape, which know the store.
+  GradSink gradient(UnitStore& store) const;
 
  private:
   Unit* unit_ = nullptr;
@@ -129,14 +135,16 @@ class ParameterView {
   Shape shape_;
 };
 
-/// Owner of the Units' bytes, and observer of the four events that bracket a Unit's work.
+/// Owner of the Units' bytes, and observer of the four events that bracket a Unit's work. A store may be the view that
+/// one micro-batch has of another store: then a tape is told (see Tape).
 class UnitStore {
  public:
   virtual ~UnitStore() = default;
   virtual void before_forward(Unit& unit) = 0;
   virtual void after_forward(Unit& unit) = 0;
   virtual void before_backward(Unit& unit) = 0;
-  /// All gradients of the Unit's parameters are final for this micro-batch.
+  /// The Unit's parameters are not read any more. All their gradients are final for this micro-batch, but for those
+  /// that were deferred.
   virtual void after_backward(Unit& unit) = 0;
   /// The flat buffer of a segment; Error without a lease.
   virtual Tensor values(const Unit& unit, size_t segment) = 0;
@@ -144,6 +152,10 @@ class UnitStore {
   virtual DType dtype() const = 0;
   /// The sink for parameters [first, last] of the Unit, which are trained and joined, as a rank-1 tensor.
   virtual GradSink gradient(const Unit& unit, size_t first, size_t last) = 0;
+  /// True if gradients of weights are formed after the walk back rather than in it: then defer() gets what forms one.
+  virtual bool defers() const { return false; }
+  /// Called between before_backward() and after_backward() of the Unit whose backward `product` is a part of.
+  virtual void defer(std::function<void()> product) { product(); }
   /// What is computed until leave_part() is a part of the Unit at work, "attention": for reports. Parts may nest;
   /// `name` lives as long as the program.
   virtual void enter_part(const char* /*name*/) {}

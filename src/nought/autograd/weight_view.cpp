@@ -12,10 +12,10 @@ DType WeightView::dtype() const {
   return parameter_.is_coded() ? parameter_.unit().store().dtype() : parameter_.value().dtype();
 }
 
-GradSink WeightView::gradient() const {
+GradSink WeightView::gradient(UnitStore& store) const {
   require(!resident_, "the weight {} has no gradient: it is held as it is, and belongs to no Unit",
           resident_ ? resident_->name : "");
-  return parameter_.gradient();
+  return parameter_.gradient(store);
 }
 
 }  // namespace nought

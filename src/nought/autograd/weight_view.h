@@ -27,8 +27,10 @@ class WeightView {
   bool trained() const { return !resident_ && parameter_.trained(); }
   /// The values; Error unless the Unit of a parameter is leased.
   Weight value() const { return resident_ ? resident_->weight : parameter_.weight(); }
-  /// Where its gradient goes. Error for what has none: codes, and a resident weight.
-  GradSink gradient() const;
+  /// The Unit of a leased one.
+  Unit& unit() const { return parameter_.unit(); }
+  /// Where `store` wants its gradient. Error for what has none: codes, and a resident weight.
+  GradSink gradient(UnitStore& store) const;
 
  private:
   struct Resident {

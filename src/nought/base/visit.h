@@ -222,7 +222,8 @@ struct Reader {
   void read(const Json& json, Auto<T>& out, const std::string& path) const {
     using State = typename Auto<T>::State;
     out.state = json.is_null() ? State::unset : json == "auto" ? State::automatic : State::given;
-    if (json.is_string() && !out.automatic() && !std::same_as<T, std::string>) fail_type<Auto<T>>(json, path);
+    if (json.is_string() && !out.automatic() && !std::same_as<T, std::string> && !std::is_enum_v<T>)
+      fail_type<Auto<T>>(json, path);
     if (out.given()) read(json, out.value, path);
   }
 

@@ -62,7 +62,7 @@ void sum_parts(const Context& context, const Operands& t, const Tensor& sum, boo
     const Tensor out = sum.flat(begin, end);
     context.run(SumTensors{inputs, out});
     if (!spread) return;
-    for (const Tensor& input : inputs) copy(out, input);
+    for (const Tensor& input : inputs) context.copy(out, input);
   });
 }
 

@@ -92,11 +92,12 @@ void print_summary(const TokenizeProgress& progress, const TokenizeFlags& option
 void encode_files(TokenizeFlags& options, Progress& line) {
   CorpusOptions& corpus = options.tokenize.corpus;
   const auto tokenizer = make_tokenizer(options.tokenizer);
-  if (corpus.format == CorpusFormat::chat) {
-    corpus.chat = options.chat_template.empty() ? chat_format_of(*tokenizer) : chat_format(options.chat_template);
-    for (const std::string& marker : ChatTemplate(corpus.chat, *tokenizer).missing_markers())
-      line.print(fmt::format("note: the tokenizer has no token {}: it is written as text", marker));
-  }
+  if (!options.chat_template.empty()) corpus.chat = chat_format(options.chat_template);
+  const auto& inputs = options.tokenize.inputs;
+  if (std::any_of(inputs.begin(), inputs.end(),
+                  [&](const auto& input) { return corpus_format(input, corpus) == CorpusFormat::chat; }))
+    corpus.chat = chat_format_for(corpus.chat, options.tokenizer, *tokenizer);
+  for (const std::string& found : describe_formats(inputs, corpus, *tokenizer)) line.print("note: " + found);
   const auto show = [&](const TokenizeProgress& progress) {
     const std::string what = fmt::format("of {}  {} tokens", format_bytes(progress.total_bytes),
                                          format_count(static_cast<double>(progress.tokens)));
@@ -176,13 +177,16 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
        "nought tokenize 'corpus/**/*.txt' --train-bpe --vocab-size 32000 --output tokenizer"});
   const auto options = std::make_shared<TokenizeFlags>();
   options->tokenize.threads = threads_per_rank();
-  command->add_option("INPUT", options->inputs, "Files or globs: text, .jsonl, or conversations")->required();
+  command->add_option("INPUT", options->inputs, "Files or globs: text, or .jsonl files with texts or conversations")
+      ->required();
   command->add_option("--tokenizer", options->tokenizer, "The tokenizer, as data.tokenizer of a run");
   command
       ->add_option("--output", options->output,
                    "Folder to write: token files, which data.files of a run may name, or the new tokenizer")
       ->required();
-  command->add_option("--format", options->format, "text, jsonl or chat; default: by the file's name")
+  command
+      ->add_option("--format", options->format,
+                   "text, jsonl or chat; default: for .jsonl files by their first line, others are text")
       ->type_name("FORMAT");
   command->add_option("--field", options->tokenize.corpus.field, "jsonl: the key that holds the text")
       ->capture_default_str();

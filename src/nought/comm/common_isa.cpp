@@ -9,10 +9,10 @@ namespace nought {
 
 std::string use_common_isa(Communicator& ranks, const Context& context, const std::vector<std::string>& hosts) {
   const auto mine = static_cast<int64_t>(isa());
-  const Tensor sent = Tensor::of<int64_t>(*context.memory, {1}, std::span(&mine, 1), Category::communication);
+  const Tensor sent = context.upload({1}, std::span(&mine, 1), Category::communication);
   const Tensor all = context.empty({ranks.size()}, DType::i64, Category::communication);
   ranks.all_gather(sent, all).wait();
-  const std::vector<int64_t> values = all.to_vector<int64_t>();
+  const auto values = context.to_host<int64_t>(all);
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   const auto common = static_cast<Isa>(*least);
   limit_isa(common);

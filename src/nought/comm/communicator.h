@@ -7,7 +7,7 @@
 // order, from one thread.
 //
 // The Event keeps the tensors alive. They must not be written until it is done. The collectives of one communicator run
-// in order on its communication stream.
+// in order on its communication stream, each after what the compute stream of the tensors' device was given before.
 #pragma once
 
 #include <array>
@@ -108,10 +108,10 @@ class Communicator {
   virtual void record(std::shared_ptr<Timeline> timeline) = 0;
   /// The timeline on which this rank records, or null.
   virtual Timeline* timeline() const = 0;
-  /// event.wait(), recorded on the timeline.
-  void wait(const Event& event) const {
+  /// stream.wait(event), recorded on the timeline. A compute stream that runs inline waits here.
+  void wait(const Event& event, Stream& stream) const {
     const TimedScope scope(event.ready() ? nullptr : timeline(), TraceEventKind::wait, "wait");
-    event.wait();
+    stream.wait(event);
   }
   /// How long a collective may take before it fails with CommError; 10 minutes by default.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;

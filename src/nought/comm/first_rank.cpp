@@ -1,6 +1,7 @@
 #include "nought/comm/first_rank.h"
 
-#include <cstring>
+#include <span>
+#include <vector>
 
 namespace nought {
 
@@ -8,16 +9,16 @@ std::string found_by_first(Communicator& ranks, const Context& context, const st
   std::string text;
   if (ranks.rank() == 0) text = find();
   if (ranks.size() == 1) return text;
-  const Tensor length = context.empty({1}, DType::i64, Category::communication);
-  *length.data<int64_t>() = static_cast<int64_t>(text.size());
+  const auto size = static_cast<int64_t>(text.size());
+  const Tensor length = context.upload({1}, std::span(&size, 1), Category::communication);
   ranks.broadcast(length, 0).wait();
-  text.resize(static_cast<size_t>(*length.data<int64_t>()));
+  text.resize(context.to_host<size_t>(length).front());
   if (text.empty()) return text;
   const Tensor bytes = context.empty({static_cast<int64_t>(text.size())}, DType::u8, Category::communication);
-  if (ranks.rank() == 0) std::memcpy(bytes.raw(), text.data(), text.size());
+  if (ranks.rank() == 0) upload_bytes(std::as_bytes(std::span(text)), bytes, *context.stream);
   ranks.broadcast(bytes, 0).wait();
-  std::memcpy(text.data(), bytes.raw(), text.size());
-  return text;
+  const std::vector<char> found = context.to_host<char>(bytes);
+  return {found.begin(), found.end()};
 }
 
 }  // namespace nought

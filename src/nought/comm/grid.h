@@ -39,6 +39,7 @@ class Axes {
   constexpr bool has(Axis axis) const { return (bits_ & bit(axis)) != 0; }
   constexpr void add(Axis axis) { bits_ |= bit(axis); }
   constexpr bool meets(Axes other) const { return (bits_ & other.bits_) != 0; }
+  friend constexpr bool operator==(Axes, Axes) = default;
 
  private:
   static constexpr uint32_t bit(Axis axis) { return uint32_t{1} << static_cast<uint32_t>(axis); }

@@ -70,10 +70,28 @@ Traffic Mesh::traffic() const {
 
 void all_reduce_values(Communicator& group, const Context& context, std::span<double> values, ReduceOp op) {
   if (group.size() == 1 || values.empty()) return;
-  const Tensor all =
-      Tensor::of<double>(*context.memory, {static_cast<int64_t>(values.size())}, values, Category::communication);
-  group.wait(group.all_reduce(all, op));
-  std::copy_n(all.data<double>(), values.size(), values.begin());
+  const Tensor all = context.upload<double>({static_cast<int64_t>(values.size())}, values, Category::communication);
+  group.wait(group.all_reduce(all, op), *context.stream);
+  const std::vector<double> sums = context.to_host<double>(all);
+  std::copy(sums.begin(), sums.end(), values.begin());
+}
+
+std::vector<double> sums_on_host(const Mesh& mesh, const Context& context, std::initializer_list<GroupTensor> sums,
+                                 const Tensor& others) {
+  int64_t count = others.defined() ? others.numel() : 0;
+  for (const GroupTensor& sum : sums) count += sum.values.numel();
+  const Tensor all = context.empty({count}, DType::f64, Category::communication);
+  int64_t begin = 0, end = 0;  // of what one group adds
+  for (const GroupTensor* sum = sums.begin(); sum != sums.end(); ++sum) {
+    context.copy(sum->values, all.flat(end, end + sum->values.numel()));
+    end += sum->values.numel();
+    Communicator& group = mesh.group(sum->group);
+    if (sum + 1 != sums.end() && &mesh.group((sum + 1)->group) == &group) continue;
+    if (group.size() > 1 && end > begin) group.wait(group.all_reduce(all.flat(begin, end)), *context.stream);
+    begin = end;
+  }
+  if (others.defined()) context.copy(others, all.flat(end, count));
+  return context.to_host<double>(all);
 }
 
 void sum_values(const Mesh& mesh, const Context& context, std::initializer_list<GroupSum> sums) {

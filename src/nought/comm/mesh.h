@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "nought/comm/communicator.h"
 #include "nought/comm/grid.h"
@@ -51,5 +52,14 @@ struct GroupSum {
   std::span<double> values;
 };
 void sum_values(const Mesh& mesh, const Context& context, std::initializer_list<GroupSum> sums);
+
+/// The same for values on the device, f64. Returns all sums, one list after the other, and then `others` as they are,
+/// if there are any: all come to the host together.
+struct GroupTensor {
+  Group group;
+  Tensor values;
+};
+std::vector<double> sums_on_host(const Mesh& mesh, const Context& context, std::initializer_list<GroupTensor> sums,
+                                 const Tensor& others = {});
 
 }  // namespace nought

@@ -23,7 +23,7 @@ Tensor segment_of(const Tensor& tensor, Interval segment) {
 
 /// Streaming: past the caches.
 void copy(const Tensor& from, const Tensor& to, bool streaming) {
-  if (!streaming || from.raw() == to.raw()) return nought::copy(from, to);
+  if (!streaming || from.raw() == to.raw()) return copy_now(from, to);
   copy_streaming(to.raw(), from.raw(), static_cast<size_t>(to.bytes()));
 }
 
@@ -290,7 +290,7 @@ void MpiTransport::reduce(const Call& call, const Tensor& in, const Tensor& out,
 
 void MpiTransport::send(const Call& call, const Tensor& tensor, int destination, int tag) {
   const Tensor message = context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
-  copy(tensor, message);
+  copy_now(tensor, message);
   engine_.post(call, message, destination, tag_of(tag), group_);
 }
 

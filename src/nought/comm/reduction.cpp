@@ -1,9 +1,5 @@
 #include "nought/comm/reduction.h"
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 namespace nought {
 namespace {
 
@@ -36,12 +32,6 @@ void Reduction::run(std::vector<Tensor> inputs, const Tensor& out, ReduceOp op) 
       select<T>(inputs, out, [](T a, T b) { return a < b; });
     }
   });
-}
-
-void use_one_openmp_thread() {
-#ifdef _OPENMP
-  omp_set_num_threads(1);
-#endif
 }
 
 }  // namespace nought

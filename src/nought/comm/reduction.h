@@ -21,7 +21,4 @@ class Reduction {
   Stream inline_;  // runs the kernels on the calling communication thread
 };
 
-/// Makes OpenMP use one thread for what the calling thread does. Ranks and communication threads share the cores.
-void use_one_openmp_thread();
-
 }  // namespace nought

@@ -11,13 +11,15 @@ class SelfTransport final : public Transport {
   std::string_view backend() const override { return "self"; }
 
   void broadcast(const Call&, const Tensor&, int) override {}
-  void reduce(const Call&, const Tensor& in, const Tensor& out, int, ReduceOp) override { copy(in, out); }
+  void reduce(const Call&, const Tensor& in, const Tensor& out, int, ReduceOp) override { copy_now(in, out); }
   void all_reduce(const Call&, const Tensor&, ReduceOp) override {}
-  void gather(const Call&, const Tensor& in, const Tensor& out, int) override { copy(in, out); }
-  void all_gather(const Call&, const Tensor& shard, const Tensor& full) override { copy(shard, full); }
-  void scatter(const Call&, const Tensor& in, const Tensor& out, int) override { copy(in, out); }
-  void reduce_scatter(const Call&, const Tensor& full, const Tensor& shard, ReduceOp) override { copy(full, shard); }
-  void all_to_all(const Call&, const Tensor& in, const Tensor& out) override { copy(in, out); }
+  void gather(const Call&, const Tensor& in, const Tensor& out, int) override { copy_now(in, out); }
+  void all_gather(const Call&, const Tensor& shard, const Tensor& full) override { copy_now(shard, full); }
+  void scatter(const Call&, const Tensor& in, const Tensor& out, int) override { copy_now(in, out); }
+  void reduce_scatter(const Call&, const Tensor& full, const Tensor& shard, ReduceOp) override {
+    copy_now(full, shard);
+  }
+  void all_to_all(const Call&, const Tensor& in, const Tensor& out) override { copy_now(in, out); }
   // The StreamCommunicator has refused every peer: a group of one has none.
   void send(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }
   void recv(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }

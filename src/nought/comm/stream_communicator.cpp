@@ -23,20 +23,32 @@ StreamCommunicator::StreamCommunicator(std::unique_ptr<Transport> transport, std
 
 StreamCommunicator::~StreamCommunicator() {
   if (std::uncaught_exceptions() > exceptions_at_birth_) transport_->cancel();
+  try {
+    last_between_kernels_.wait();
+  } catch (const std::exception&) {  // it is thrown where its Event is waited for
+  }
   // The transport goes where it worked: freeing an MPI communicator is a call to MPI.
-  stream_->submit([this] { transport_.reset(); }).wait();
+  stream_->submit([this] { transport_.reset(); });
+  stream_->synchronize();
 }
 
-Event StreamCommunicator::enqueue(Call call, Body body) {
+Event StreamCommunicator::enqueue(Call call, Body body, const std::shared_ptr<Stream>& compute) {
   call.rank = rank();
   call.size = size();
   call.timeout = timeout_;
-  return stream_->submit([call, timeline = timeline_, body = std::move(body)]() mutable {
+  // What runs inline takes its turn among the kernels, where these run later.
+  const bool between_kernels = compute && stream_->runs_inline();
+  const Event before = compute && !between_kernels ? compute->record() : Event();
+  Stream& stream = between_kernels ? *compute : *stream_;
+  const Event event = stream.submit([call, before, timeline = timeline_, body = std::move(body)]() mutable {
+    before.wait();
     // A group of one moves nothing.
     const TimedScope scope(call.size > 1 ? timeline.get() : nullptr, TraceEventKind::collective, call.name, call.bytes);
     call.deadline = std::chrono::steady_clock::now() + call.timeout;
     body(call);
   });
+  if (between_kernels) last_between_kernels_ = event;
+  return event;
 }
 
 Event StreamCommunicator::submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
@@ -46,7 +58,7 @@ Event StreamCommunicator::submit(Collective collective, const Tensor& payload, i
   count.bytes += elements_sent * size_of(payload.dtype());
   count.elements += elements_sent;
   count.calls += 1;
-  return enqueue(call, std::move(body));
+  return enqueue(call, std::move(body), payload.defined() ? payload.buffer()->memory().device().compute() : nullptr);
 }
 
 void StreamCommunicator::check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const {
@@ -73,8 +85,9 @@ Event StreamCommunicator::broadcast(Tensor tensor, int root) {
   check_rank(Collective::broadcast, "root", root);
   check_parts(Collective::broadcast, tensor, tensor, 1);
   const int64_t sent = rank() == root ? peers() * tensor.numel() : 0;
-  return submit(Collective::broadcast, tensor, sent,
-                [this, tensor, root](const Call& call) { transport_->broadcast(call, tensor, root); });
+  return submit(Collective::broadcast, tensor, sent, [this, tensor = tensor.in_flight(), root](const Call& call) {
+    transport_->broadcast(call, tensor, root);
+  });
 }
 
 Event StreamCommunicator::reduce(Tensor in, Tensor out, int root, ReduceOp op) {
@@ -83,15 +96,18 @@ Event StreamCommunicator::reduce(Tensor in, Tensor out, int root, ReduceOp op) {
   const int64_t own = part_of(in.numel(), rank(), size()).size();
   const int64_t sent = in.numel() - own + (rank() == root ? 0 : own);
   return submit(Collective::reduce, in, sent,
-                [this, in, out, root, op](const Call& call) { transport_->reduce(call, in, out, root, op); });
+                [this, in = in.in_flight(), out = out.in_flight(), root, op](const Call& call) {
+                  transport_->reduce(call, in, out, root, op);
+                });
 }
 
 Event StreamCommunicator::all_reduce(Tensor tensor, ReduceOp op) {
   check_parts(Collective::all_reduce, tensor, tensor, 1);
   const int64_t own = part_of(tensor.numel(), rank(), size()).size();
   const int64_t sent = tensor.numel() - own + peers() * own;
-  return submit(Collective::all_reduce, tensor, sent,
-                [this, tensor, op](const Call& call) { transport_->all_reduce(call, tensor, op); });
+  return submit(Collective::all_reduce, tensor, sent, [this, tensor = tensor.in_flight(), op](const Call& call) {
+    transport_->all_reduce(call, tensor, op);
+  });
 }
 
 Event StreamCommunicator::gather(Tensor in, Tensor out, int root) {
@@ -99,13 +115,17 @@ Event StreamCommunicator::gather(Tensor in, Tensor out, int root) {
   check_parts(Collective::gather, rank() == root ? out : in, in, rank() == root ? size() : 1);
   const int64_t sent = rank() == root ? 0 : in.numel();
   return submit(Collective::gather, in, sent,
-                [this, in, out, root](const Call& call) { transport_->gather(call, in, out, root); });
+                [this, in = in.in_flight(), out = out.in_flight(), root](const Call& call) {
+                  transport_->gather(call, in, out, root);
+                });
 }
 
 Event StreamCommunicator::all_gather(Tensor shard, Tensor full) {
   check_parts(Collective::all_gather, full, shard, size());
   return submit(Collective::all_gather, full, peers() * shard.numel(),
-                [this, shard, full](const Call& call) { transport_->all_gather(call, shard, full); });
+                [this, shard = shard.in_flight(), full = full.in_flight()](const Call& call) {
+                  transport_->all_gather(call, shard, full);
+                });
 }
 
 Event StreamCommunicator::scatter(Tensor in, Tensor out, int root) {
@@ -113,36 +133,43 @@ Event StreamCommunicator::scatter(Tensor in, Tensor out, int root) {
   check_parts(Collective::scatter, rank() == root ? in : out, out, rank() == root ? size() : 1);
   const int64_t sent = rank() == root ? peers() * out.numel() : 0;
   return submit(Collective::scatter, out, sent,
-                [this, in, out, root](const Call& call) { transport_->scatter(call, in, out, root); });
+                [this, in = in.in_flight(), out = out.in_flight(), root](const Call& call) {
+                  transport_->scatter(call, in, out, root);
+                });
 }
 
 Event StreamCommunicator::reduce_scatter(Tensor full, Tensor shard, ReduceOp op) {
   check_parts(Collective::reduce_scatter, full, shard, size());
   return submit(Collective::reduce_scatter, full, peers() * shard.numel(),
-                [this, full, shard, op](const Call& call) { transport_->reduce_scatter(call, full, shard, op); });
+                [this, full = full.in_flight(), shard = shard.in_flight(), op](const Call& call) {
+                  transport_->reduce_scatter(call, full, shard, op);
+                });
 }
 
 Event StreamCommunicator::all_to_all(Tensor in, Tensor out) {
   check_parts(Collective::all_to_all, in, out, 1);
   require<ShapeError>(in.numel() % size() == 0, "all_to_all: {} does not divide into {} parts", in, size());
   require<ShapeError>(in.numel() == 0 || in.raw() != out.raw(), "all_to_all: in and out must be two tensors");
-  return submit(Collective::all_to_all, in, in.numel() / size() * peers(),
-                [this, in, out](const Call& call) { transport_->all_to_all(call, in, out); });
+  return submit(
+      Collective::all_to_all, in, in.numel() / size() * peers(),
+      [this, in = in.in_flight(), out = out.in_flight()](const Call& call) { transport_->all_to_all(call, in, out); });
 }
 
 Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
   check_peer(Collective::send, destination, tag);
   check_parts(Collective::send, tensor, tensor, 1);
-  return submit(Collective::send, tensor, tensor.numel(), [this, tensor, destination, tag](const Call& call) {
-    transport_->send(call, tensor, destination, tag);
-  });
+  return submit(Collective::send, tensor, tensor.numel(),
+                [this, tensor = tensor.in_flight(), destination, tag](const Call& call) {
+                  transport_->send(call, tensor, destination, tag);
+                });
 }
 
 Event StreamCommunicator::recv(Tensor tensor, int source, int tag) {
   check_peer(Collective::recv, source, tag);
   check_parts(Collective::recv, tensor, tensor, 1);
-  return submit(Collective::recv, tensor, 0,
-                [this, tensor, source, tag](const Call& call) { transport_->recv(call, tensor, source, tag); });
+  return submit(Collective::recv, tensor, 0, [this, tensor = tensor.in_flight(), source, tag](const Call& call) {
+    transport_->recv(call, tensor, source, tag);
+  });
 }
 
 Event StreamCommunicator::barrier() {

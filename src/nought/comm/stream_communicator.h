@@ -40,7 +40,7 @@ class StreamCommunicator final : public Communicator {
  private:
   using Body = std::function<void(const Call&)>;
   Event submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body);
-  Event enqueue(Call call, Body body);
+  Event enqueue(Call call, Body body, const std::shared_ptr<Stream>& compute = nullptr);
   /// ShapeError unless both are defined, have one dtype, and `whole` has `parts` times as many elements as `part`.
   void check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const;
   void check_rank(Collective collective, std::string_view role, int rank) const;
@@ -49,6 +49,7 @@ class StreamCommunicator final : public Communicator {
 
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Stream> stream_;
+  Event last_between_kernels_;  // the last call that takes its turn on a compute stream
   std::shared_ptr<Timeline> timeline_;
   std::chrono::milliseconds timeout_ = std::chrono::minutes(10);
   int exceptions_at_birth_;

@@ -11,8 +11,8 @@
 namespace nought {
 namespace {
 
-std::shared_ptr<Stream> make_worker(std::string name) {
-  auto stream = std::make_shared<Stream>(Stream::Kind::worker, std::move(name));
+std::shared_ptr<Stream> make_worker(const Context& context, std::string name) {
+  std::shared_ptr<Stream> stream = context.memory->device().make_stream(std::move(name));
   stream->submit(use_one_openmp_thread);
   return stream;
 }
@@ -27,7 +27,7 @@ class ThreadTransport final : public Transport {
   std::string_view backend() const override { return "thread"; }
 
   void broadcast(const Call& call, const Tensor& tensor, int root) override {
-    round({.call = &call, .in = &tensor, .root = root}, [&] { copy(in(root), tensor); });
+    round({.call = &call, .in = &tensor, .root = root}, [&] { copy_now(in(root), tensor); });
   }
 
   /// Every rank reduces its part straight into root's tensor.
@@ -41,23 +41,23 @@ class ThreadTransport final : public Transport {
     round({.call = &call, .in = &tensor}, [&] {
       const Tensor own = part_of(tensor, rank_, size());
       reduce_part(own, op);
-      for (int peer = 0; peer < size(); ++peer) copy(own, part_of(in(peer), rank_, size()));
+      for (int peer = 0; peer < size(); ++peer) copy_now(own, part_of(in(peer), rank_, size()));
     });
   }
 
   void gather(const Call& call, const Tensor& input, const Tensor& output, int root) override {
     round({.call = &call, .in = &input, .out = &output, .root = root},
-          [&] { copy(input, part_of(*group_->slot(root).out, rank_, size())); });
+          [&] { copy_now(input, part_of(*group_->slot(root).out, rank_, size())); });
   }
 
   void all_gather(const Call& call, const Tensor& shard, const Tensor& full) override {
     round({.call = &call, .in = &shard}, [&] {
-      for (int peer = 0; peer < size(); ++peer) copy(in(peer), part_of(full, peer, size()));
+      for (int peer = 0; peer < size(); ++peer) copy_now(in(peer), part_of(full, peer, size()));
     });
   }
 
   void scatter(const Call& call, const Tensor& input, const Tensor& output, int root) override {
-    round({.call = &call, .in = &input, .root = root}, [&] { copy(part_of(in(root), rank_, size()), output); });
+    round({.call = &call, .in = &input, .root = root}, [&] { copy_now(part_of(in(root), rank_, size()), output); });
   }
 
   void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) override {
@@ -66,13 +66,14 @@ class ThreadTransport final : public Transport {
 
   void all_to_all(const Call& call, const Tensor& input, const Tensor& output) override {
     round({.call = &call, .in = &input}, [&] {
-      for (int peer = 0; peer < size(); ++peer) copy(part_of(in(peer), rank_, size()), part_of(output, peer, size()));
+      for (int peer = 0; peer < size(); ++peer)
+        copy_now(part_of(in(peer), rank_, size()), part_of(output, peer, size()));
     });
   }
 
   void send(const Call&, const Tensor& tensor, int destination, int tag) override {
-    Tensor message = context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
-    copy(tensor, message);
+    Tensor message = context_.empty(tensor.shape(), tensor.dtype(), Category::communication).in_flight();
+    copy_now(tensor, message);
     group_->post(rank_, destination, tag, std::move(message));
   }
 
@@ -80,7 +81,7 @@ class ThreadTransport final : public Transport {
     const Tensor message = group_->take(call, source, rank_, tag);
     require<CommError>(message.dtype() == tensor.dtype() && message.numel() == tensor.numel(),
                        "{} on rank {}: rank {} sent {} where {} was expected", call, rank_, source, message, tensor);
-    copy(message, tensor);
+    copy_now(message, tensor);
   }
 
   void barrier(const Call& call) override {
@@ -102,7 +103,7 @@ class ThreadTransport final : public Transport {
     return std::make_unique<ThreadTransport>(group, static_cast<int>(mine - members.begin()), context_);
   }
 
-  std::shared_ptr<Stream> make_stream() const override { return make_worker(fmt::format("group {}", rank_)); }
+  std::shared_ptr<Stream> make_stream() const override { return make_worker(context_, fmt::format("group {}", rank_)); }
 
   void cancel() override {
     group_->world().fail_rank(group_->world_rank(rank_), "an exception ended its communicator");
@@ -144,9 +145,10 @@ std::vector<Context> fresh_contexts(int size) {
 
 using Streams = std::vector<std::shared_ptr<Stream>>;
 
-Streams make_streams(size_t size) {
+Streams make_streams(const std::vector<Context>& contexts) {
   Streams streams;
-  for (size_t rank = 0; rank < size; ++rank) streams.push_back(make_worker(fmt::format("comm {}", rank)));
+  for (size_t rank = 0; rank < contexts.size(); ++rank)
+    streams.push_back(make_worker(contexts[rank], fmt::format("comm {}", rank)));
   return streams;
 }
 
@@ -184,7 +186,7 @@ void rethrow_first(const std::vector<std::exception_ptr>& failures) {
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(const std::vector<Context>& contexts) {
   require<CommError>(!contexts.empty(), "a group of ranks needs at least one rank");
   const auto world = std::make_shared<ThreadWorld>(static_cast<int>(contexts.size()));
-  return make_communicators(world, contexts, make_streams(contexts.size()));
+  return make_communicators(world, contexts, make_streams(contexts));
 }
 
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size) {
@@ -197,9 +199,14 @@ void run_ranks(int size, const std::function<void(Communicator&)>& body) {
 
 void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body) {
   require<CommError>(size > 0, "cannot run {} ranks: at least one is needed", size);
+  run_ranks(fresh_contexts(size), body);
+}
+
+void run_ranks(const std::vector<Context>& contexts, const std::function<void(Communicator&, const Context&)>& body) {
+  const int size = static_cast<int>(contexts.size());
+  require<CommError>(size > 0, "cannot run {} ranks: at least one is needed", size);
   const auto world = std::make_shared<ThreadWorld>(size);
-  const std::vector<Context> contexts = fresh_contexts(size);
-  const Streams streams = make_streams(contexts.size());
+  const Streams streams = make_streams(contexts);
   const auto communicators = make_communicators(world, contexts, streams);
   std::vector<std::exception_ptr> failures(static_cast<size_t>(size));
   const auto run_rank = [&](int rank) {
@@ -207,7 +214,8 @@ void run_ranks(int size, const std::function<void(Communicator&, const Context&)
     use_one_openmp_thread();
     try {
       body(*communicators[i], contexts[i]);
-      streams[i]->synchronize();  // a rank has ended when its last collective has
+      streams[i]->synchronize();          // a rank has ended when its last collective has,
+      contexts[i].stream->synchronize();  // and its last kernel
     } catch (const std::exception& error) {
       failures[i] = std::current_exception();
       world->fail_rank(rank, error.what());

@@ -27,5 +27,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int size);
 void run_ranks(int size, const std::function<void(Communicator&)>& body);
 /// The same with the rank's Context: the CPU kernels and a fresh Memory, which counts its communication buffers too.
 void run_ranks(int size, const std::function<void(Communicator&, const Context&)>& body);
+/// The same with one rank for each of these contexts, whatever device they compute on.
+void run_ranks(const std::vector<Context>& contexts, const std::function<void(Communicator&, const Context&)>& body);
 
 }  // namespace nought

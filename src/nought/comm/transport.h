@@ -42,7 +42,15 @@ inline Tensor part_of(const Tensor& tensor, int rank, int size) {
   return part.empty() ? tensor.flat(0, 0) : tensor.flat(part.begin, part.end);
 }
 
-/// The arguments are those of Communicator. All calls come from the communication stream. Each blocks until it is done.
+/// Copies at once: a transport is called when it is its turn on the stream.
+inline void copy_now(const Tensor& from, const Tensor& to) {
+  Stream here;
+  copy(from, to, here);
+}
+
+/// The arguments are those of Communicator, with the addresses of kernels (Tensor::in_flight()): a transport reads and
+/// writes the tensors, and those of other ranks. All calls come from the communication stream. Each blocks until it is
+/// done.
 class Transport {
  public:
   virtual ~Transport() = default;

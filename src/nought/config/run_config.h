@@ -19,6 +19,7 @@
 #include "nought/base/visit.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/config/run_plan.h"
+#include "nought/data/formats.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/schedule.h"
 
@@ -161,6 +162,9 @@ struct DataConfig {
   std::vector<std::string> files;
   Setting<std::vector<SourceConfig>> sources;
   Setting<std::vector<std::string>> validation_files;
+  Auto<CorpusFormat> format;
+  Setting<std::string> field{"text"};
+  Auto<ChatFormat> chat_template;
   Setting<std::string> tokenizer;
   Setting<int64_t> seq_length;
   Setting<double> validation_fraction{0.0};
@@ -169,11 +173,16 @@ struct DataConfig {
   template <class V>
   void visit(V& v) {
     v("files", files,
-      "text, .jsonl files (their field \"text\"), token files and folders of `nought tokenize`: paths, or globs where "
-      "** "
-      "crosses folders");
+      "text, .jsonl files with texts or conversations, token files and folders of `nought tokenize`: paths, or globs "
+      "where ** crosses folders");
     v("sources", sources, "a mixture, in place of files: a list of {files, weight}");
     v("validation_files", validation_files, "files to validate with, in place of validation_fraction");
+    v("format", format,
+      "what files hold: text, jsonl (each line an object with a text) or chat (each line a conversation); default: for "
+      ".jsonl files by their first line, others are text");
+    v("field", field, "the key that holds the text in the lines of a jsonl file");
+    v("chat_template", chat_template,
+      "how conversations are written; default: as the tokenizer's folder has it, or by the tokenizer's markers");
     v("tokenizer", tokenizer,
       "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
       "model's folder, and bytes for an inline model");

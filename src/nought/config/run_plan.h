@@ -14,6 +14,7 @@
 #include "nought/autograd/recompute_options.h"
 #include "nought/base/json.h"
 #include "nought/comm/grid.h"
+#include "nought/data/formats.h"
 #include "nought/nn/freezing.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
@@ -32,6 +33,9 @@ struct SourcePlan {
 struct DataPlan {
   std::vector<SourcePlan> sources;
   std::vector<std::string> validation_files;  // globs
+  std::optional<CorpusFormat> format = {};    // of all files; not given: each by itself
+  std::string field = "text";                 // see CorpusOptions
+  std::optional<ChatFormat> chat = {};        // the notation of conversations; not given: the tokenizer's
   std::string tokenizer = "bytes";            // as make_tokenizer() takes it
   int64_t seq_length = 0;                     // tokens
   double validation_fraction = 0;             // the fraction of the tokens that is kept for validation; 0 = none

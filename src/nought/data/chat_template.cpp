@@ -73,6 +73,13 @@ ChatFormat chat_format_in(const std::filesystem::path& folder, const Tokenizer& 
   fail<ConfigError>("the chat template of {} is none of {}: name the one to use", folder.string(), chat_format_names());
 }
 
+ChatFormat chat_format_for(std::optional<ChatFormat> named, const std::filesystem::path& path,
+                           const Tokenizer& tokenizer) {
+  std::error_code ignored;
+  if (named) return *named;
+  return std::filesystem::is_directory(path, ignored) ? chat_format_in(path, tokenizer) : chat_format_of(tokenizer);
+}
+
 /// Collects text between markers, so that it is encoded in one go as it will be read.
 class ChatTemplate::Writer {
  public:

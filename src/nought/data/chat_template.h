@@ -7,38 +7,17 @@
 // message; it goes before the first user message, with an empty line between.
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "nought/base/visit.h"
+#include "nought/data/formats.h"
 #include "nought/data/tokenizer.h"
 
 namespace nought {
-
-enum class ChatFormat { chatml, llama2, llama3, mistral, zephyr, gemma, phi3, phi4, phi4_mini, deepseek, deepseek3 };
-
-template <>
-struct EnumNames<ChatFormat> {
-  static constexpr std::array<std::pair<ChatFormat, std::string_view>, 11> value{{
-      {ChatFormat::chatml, "chatml"},
-      {ChatFormat::llama2, "llama2"},
-      {ChatFormat::llama3, "llama3"},
-      {ChatFormat::mistral, "mistral"},
-      {ChatFormat::zephyr, "zephyr"},
-      {ChatFormat::gemma, "gemma"},
-      {ChatFormat::phi3, "phi3"},
-      {ChatFormat::phi4, "phi4"},
-      {ChatFormat::phi4_mini, "phi4-mini"},
-      {ChatFormat::deepseek, "deepseek"},
-      {ChatFormat::deepseek3, "deepseek3"},
-  }};
-};
 
 /// All names, for messages and help: "chatml, llama2, ...".
 std::string chat_format_names();
@@ -51,6 +30,11 @@ ChatFormat chat_format_of(const Tokenizer& tokenizer);
 /// or tokenizer_config.json. The program is not run. Without a program it is chat_format_of(tokenizer). ConfigError if
 /// the program has an unknown notation.
 ChatFormat chat_format_in(const std::filesystem::path& folder, const Tokenizer& tokenizer);
+
+/// The notation to use with a tokenizer that was made from `path`: the named one; else that of the folder, if `path` is
+/// one; else by the tokenizer's markers. ConfigError if none of them says.
+ChatFormat chat_format_for(std::optional<ChatFormat> named, const std::filesystem::path& path,
+                           const Tokenizer& tokenizer);
 
 struct ChatMessage {
   std::string role;  // "system", "user" or "assistant"

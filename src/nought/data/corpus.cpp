@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "nought/base/error.h"
+#include "nought/data/conversation.h"
 
 namespace nought {
 
@@ -12,10 +13,54 @@ namespace fs = std::filesystem;
 CorpusReader::CorpusReader(std::vector<fs::path> files, CorpusOptions options, CutPoint cut_point, CorpusPlace place)
     : files_(std::move(files)), options_(std::move(options)), cut_point_(std::move(cut_point)), place_(place) {}
 
-CorpusFormat CorpusReader::format_of(const fs::path& file) const {
-  if (options_.format) return *options_.format;
+namespace {
+
+/// The first line that is not blank, as JSON; null if there is none, or if it is no JSON.
+Json first_record(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  const std::string_view line = text.substr(begin, text.substr(begin).find('\n'));
+  Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  return json.is_discarded() ? Json() : json;
+}
+
+CorpusFormat format_of(const fs::path& file, std::string_view text, const CorpusOptions& options) {
+  if (options.format) return *options.format;
   const fs::path extension = file.extension();
-  return extension == ".jsonl" || extension == ".ndjson" ? CorpusFormat::jsonl : CorpusFormat::text;
+  if (extension != ".jsonl" && extension != ".ndjson") return CorpusFormat::text;
+  return conversation_form(first_record(text)) ? CorpusFormat::chat : CorpusFormat::jsonl;
+}
+
+}  // namespace
+
+CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
+  return options.format ? *options.format : format_of(file, MappedFile(file).text(), options);
+}
+
+std::vector<std::string> describe_formats(std::span<const fs::path> files, const CorpusOptions& options,
+                                          const Tokenizer& tokenizer) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> kinds;  // and their files
+  for (const fs::path& file : files) {
+    const MappedFile mapped(file);
+    const CorpusFormat format = format_of(file, mapped.text(), options);
+    if (format == CorpusFormat::text) continue;
+    std::string kind = fmt::format("JSON lines with the text in \"{}\"", options.field);
+    if (format == CorpusFormat::chat) {
+      const ChatFormat notation = options.chat ? *options.chat : chat_format_of(tokenizer);
+      const auto form = conversation_form(first_record(mapped.text()));
+      kind = fmt::format("conversations{}, written as {}; what assistants say is trained",
+                         form ? fmt::format(" of {}", enum_name(*form)) : "", enum_name(notation));
+      for (const std::string& marker : ChatTemplate(notation, tokenizer).missing_markers())
+        kind += fmt::format("; the tokenizer has no token {}: it is written as text", marker);
+    }
+    auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == kind; });
+    if (found == kinds.end()) found = kinds.insert(found, {kind, {}});
+    found->second.push_back(file.string());
+  }
+  std::vector<std::string> lines;
+  for (const auto& [kind, names] : kinds)
+    lines.push_back(fmt::format("{}{}: {}", names.front(),
+                                names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "", kind));
+  return lines;
 }
 
 size_t CorpusReader::end_of_lines(std::string_view text, size_t begin) const {
@@ -42,8 +87,10 @@ size_t CorpusReader::end_of_text(std::string_view text, size_t begin, bool& ends
 std::optional<Portion> CorpusReader::next() {
   while (place_.input < files_.size()) {
     const fs::path& path = files_[place_.input];
-    if (!file_) file_ = std::make_shared<MappedFile>(path);
+    const bool opens = !file_;
+    if (opens) file_ = std::make_shared<MappedFile>(path);
     const std::string_view text = file_->text();
+    if (opens) format_ = format_of(path, text, options_);
     require<IoError>(place_.offset <= text.size(), "{}: has become shorter, {} bytes", path.string(), text.size());
     if (place_.offset == text.size()) {
       file_.reset();
@@ -53,7 +100,7 @@ std::optional<Portion> CorpusReader::next() {
     Portion portion;
     portion.file = file_;
     portion.name = path.string();
-    portion.format = format_of(path);
+    portion.format = format_;
     portion.begin = place_;
     portion.begins_document = !within_document_;
     const bool lines = portion.format != CorpusFormat::text;
@@ -100,7 +147,8 @@ void visit_line(std::string_view line, CorpusFormat format, const std::string& n
   require<ConfigError>(json.is_object(), "expected an object with the field \"{}\", found {}", name,
                        describe_json(json));
   const auto field = json.find(name);
-  require<ConfigError>(field != json.end(), "has no field \"{}\"; --field names the one with the text", name);
+  require<ConfigError>(field != json.end(),
+                       "has no field \"{}\"; --field, or data.field of a run, names the one with the text", name);
   require<ConfigError>(field->is_string(), "the field \"{}\" holds {}, expected a string", name, describe_json(*field));
   const auto& text = field->get_ref<const std::string&>();
   if (!text.empty()) visitor.text(text, true, true);
@@ -110,7 +158,7 @@ void visit_line(std::string_view line, CorpusFormat format, const std::string& n
 class Encoder final : public CorpusVisitor {
  public:
   Encoder(const CorpusOptions& options, const Tokenizer& tokenizer, EncodedPortion& out)
-      : tokenizer_(tokenizer), template_(options.chat, tokenizer), out_(out) {}
+      : tokenizer_(tokenizer), chat_(options.chat), out_(out) {}
 
   void text(std::string_view text, bool begins, bool ends) override {
     if (begins) out_.starts.push_back(out_.ids.size()), tokenizer_.begin_document(out_.ids);
@@ -118,7 +166,8 @@ class Encoder final : public CorpusVisitor {
     if (ends) tokenizer_.end_document(out_.ids);
   }
   void conversation(std::span<const ChatMessage> messages) override {
-    const ChatTemplate::Tokens tokens = template_.conversation(messages);
+    if (!template_) template_.emplace(chat_ ? *chat_ : chat_format_of(tokenizer_), tokenizer_);
+    const ChatTemplate::Tokens tokens = template_->conversation(messages);
     out_.starts.push_back(out_.ids.size());
     out_.ids.insert(out_.ids.end(), tokens.ids.begin(), tokens.ids.end());
     out_.targets.insert(out_.targets.end(), tokens.targets.begin(), tokens.targets.end());
@@ -126,7 +175,8 @@ class Encoder final : public CorpusVisitor {
 
  private:
   const Tokenizer& tokenizer_;
-  ChatTemplate template_;
+  std::optional<ChatFormat> chat_;
+  std::optional<ChatTemplate> template_;  // made when there is a conversation
   EncodedPortion& out_;
 };
 
@@ -159,56 +209,6 @@ EncodedPortion encode_portion(const Portion& portion, const CorpusOptions& optio
 
 CutPoint cut_point_of(const Tokenizer& tokenizer) {
   return [&tokenizer](std::string_view text, size_t from) { return tokenizer.cut_point(text, from); };
-}
-
-namespace {
-
-/// A message's text: a string, or parts {"type": "text", "text": ...}.
-std::string content_of(const Json& value, size_t number) {
-  if (value.is_string()) return value.get<std::string>();
-  std::string text;
-  const bool parts = value.is_array() && std::all_of(value.begin(), value.end(), [&](const Json& part) {
-                       const bool is_text = part.is_object() && part.value("type", Json()) == "text" &&
-                                            part.contains("text") && part["text"].is_string();
-                       if (is_text) text += part["text"].get_ref<const std::string&>();
-                       return is_text;
-                     });
-  require<ConfigError>(parts, "the content of message {} is {}, expected a string", number, describe_json(value));
-  return text;
-}
-
-std::string plain_role(const std::string& role) {
-  if (role == "human") return "user";
-  return role == "gpt" || role == "model" || role == "bot" ? "assistant" : role;
-}
-
-}  // namespace
-
-std::vector<ChatMessage> read_conversation(const Json& json) {
-  const bool named = json.is_object() && json.contains("messages");
-  const Json* list = &json;
-  if (json.is_object()) {
-    const auto found = json.find(named ? "messages" : "conversations");
-    require<ConfigError>(found != json.end(), "has neither \"messages\" nor \"conversations\"");
-    list = &*found;
-  }
-  require<ConfigError>(list->is_array(), "expected a list of messages, found {}", describe_json(*list));
-  std::vector<ChatMessage> messages;
-  for (const Json& message : *list) {
-    const size_t number = messages.size() + 1;
-    require<ConfigError>(message.is_object(), "message {} is {}, expected an object", number, describe_json(message));
-    const bool share = message.contains("from") && !message.contains("role");
-    const auto field = [&](const char* name) {
-      const auto found = message.find(name);
-      require<ConfigError>(found != message.end(), "message {} has no \"{}\"", number, name);
-      return *found;
-    };
-    const Json role = field(share ? "from" : "role");
-    require<ConfigError>(role.is_string(), "the role of message {} is {}, expected a string", number,
-                         describe_json(role));
-    messages.push_back({plain_role(role.get<std::string>()), content_of(field(share ? "value" : "content"), number)});
-  }
-  return messages;
 }
 
 }  // namespace nought

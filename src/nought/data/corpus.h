@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,25 +19,20 @@
 
 namespace nought {
 
-enum class CorpusFormat {
-  text,   // a file is text
-  jsonl,  // each line is a JSON object with the text of a document
-  chat    // each line is a JSON object with a conversation
-};
-
-template <>
-struct EnumNames<CorpusFormat> {
-  static constexpr std::array<std::pair<CorpusFormat, std::string_view>, 3> value{
-      {{CorpusFormat::text, "text"}, {CorpusFormat::jsonl, "jsonl"}, {CorpusFormat::chat, "chat"}}};
-};
-
 struct CorpusOptions {
-  std::optional<CorpusFormat> format;      // not given: jsonl for files named *.jsonl, else text
-  std::string field = "text";              // jsonl: the key that holds the text
-  std::string separator;                   // text: what separates documents; "": a file is one document
-  ChatFormat chat = ChatFormat::chatml;    // chat: the notation
-  size_t portion_bytes = size_t{1} << 20;  // the least size of a portion
+  std::optional<CorpusFormat> format = {};  // not given: by the file, see corpus_format()
+  std::string field = "text";               // jsonl: the key that holds the text
+  std::string separator = {};               // text: what separates documents; "": a file is one document
+  std::optional<ChatFormat> chat = {};      // chat: the notation; not given: by the tokenizer's markers
+  size_t portion_bytes = size_t{1} << 20;   // the least size of a portion
 };
+
+/// What a file holds: options.format; else a file *.jsonl or *.ndjson holds conversations if its first line is one (see
+/// conversation.h), or has texts in options.field; and any other file is text. IoError.
+CorpusFormat corpus_format(const std::filesystem::path& file, const CorpusOptions& options);
+/// What was found by looking into files, one line for each kind, for the user. Nothing is said of plain text.
+std::vector<std::string> describe_formats(std::span<const std::filesystem::path> files, const CorpusOptions& options,
+                                          const Tokenizer& tokenizer);
 
 /// A place in the input: byte `offset` of file number `input`, which is in its line `line`. All count from 0.
 struct CorpusPlace {
@@ -68,7 +64,6 @@ class CorpusReader {
   std::optional<Portion> next();
 
  private:
-  CorpusFormat format_of(const std::filesystem::path& file) const;
   /// Where the portion that begins at `begin` ends: after a line, after a separator, or within a document.
   size_t end_of_lines(std::string_view text, size_t begin) const;
   size_t end_of_text(std::string_view text, size_t begin, bool& ends_document) const;
@@ -79,6 +74,7 @@ class CorpusReader {
   CorpusPlace place_;
   bool within_document_ = false;
   std::shared_ptr<const MappedFile> file_;
+  CorpusFormat format_ = CorpusFormat::text;  // of the file
 };
 
 /// Receives the documents of a portion.
@@ -105,9 +101,5 @@ struct EncodedPortion {
 EncodedPortion encode_portion(const Portion& portion, const CorpusOptions& options, const Tokenizer& tokenizer);
 /// The tokenizer's cut_point() as a CutPoint. The tokenizer must outlive it.
 CutPoint cut_point_of(const Tokenizer& tokenizer);
-
-/// The messages of a conversation in one of the usual forms: {"messages": [{"role": ..., "content": ...}, ...]} or
-/// {"conversations": [{"from": ..., "value": ...}, ...]}. ConfigError.
-std::vector<ChatMessage> read_conversation(const Json& json);
 
 }  // namespace nought

@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "nought/base/error.h"
-#include "nought/data/corpus.h"
 #include "nought/data/token_file.h"
 #include "nought/tensor/random.h"
 
@@ -15,18 +14,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
-void append_text(const fs::path& file, const Tokenizer& tokenizer, TokenArray& tokens) {
-  CorpusReader reader({file}, {}, cut_point_of(tokenizer));
+void append_text(const fs::path& file, const Tokenizer& tokenizer, const CorpusOptions& corpus, TokenArray& tokens) {
+  CorpusReader reader({file}, corpus, cut_point_of(tokenizer));
   while (const auto portion = reader.next()) {
-    const EncodedPortion encoded = encode_portion(*portion, {}, tokenizer);
-    std::span<const int32_t> rest(encoded.ids);
+    const EncodedPortion encoded = encode_portion(*portion, corpus, tokenizer);
+    const std::span<const int32_t> ids(encoded.ids);
+    const std::span<const uint8_t> targets(encoded.targets);
+    size_t begin = 0;
+    const auto append_until = [&](size_t end) {
+      tokens.append(ids.subspan(begin, end - begin), targets.empty() ? targets : targets.subspan(begin, end - begin));
+      begin = end;
+    };
     for (const size_t start : encoded.starts) {
-      const size_t before = start - (encoded.ids.size() - rest.size());
-      tokens.append(rest.first(before));
+      append_until(start);
       tokens.begin_document();
-      rest = rest.subspan(before);
     }
-    tokens.append(rest);
+    append_until(ids.size());
   }
 }
 
@@ -39,7 +42,8 @@ std::shared_ptr<const TokenStore> map_tokens(const fs::path& file, const Tokeniz
   return tokens;
 }
 
-std::shared_ptr<const TokenStore> read_files(std::span<const fs::path> files, const Tokenizer& tokenizer) {
+std::shared_ptr<const TokenStore> read_files(std::span<const fs::path> files, const Tokenizer& tokenizer,
+                                             const CorpusOptions& corpus) {
   std::vector<std::shared_ptr<const TokenStore>> stores;
   std::shared_ptr<TokenArray> text;  // of neighbouring text files
   for (const fs::path& file : files) {
@@ -49,7 +53,7 @@ std::shared_ptr<const TokenStore> read_files(std::span<const fs::path> files, co
       continue;
     }
     if (!text) stores.push_back(text = std::make_shared<TokenArray>(tokenizer.vocab_size()));
-    append_text(file, tokenizer, *text);
+    append_text(file, tokenizer, corpus, *text);
   }
   if (stores.size() == 1) return stores.front();
   return std::make_shared<JoinedTokens>(std::move(stores));
@@ -82,7 +86,7 @@ TokenDataset TokenDataset::from_sources(std::span<const DataSource> sources, con
   for (const DataSource& source : sources) {
     require<ConfigError>(std::isfinite(source.weight) && source.weight >= 0, "the weight {} of data is not positive",
                          source.weight);
-    auto tokens = read_files(source.files, tokenizer);
+    auto tokens = read_files(source.files, tokenizer, options.corpus);
     const Interval range{0, tokens->size()};
     dataset.sources_.push_back({std::move(tokens), range, source.weight});
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "nought/base/math.h"
+#include "nought/data/corpus.h"
 #include "nought/data/token_store.h"
 #include "nought/data/tokenizer.h"
 #include "nought/nn/batch.h"
@@ -25,7 +26,7 @@ namespace nought {
 
 /// The files of one source of a mixture.
 struct DataSource {
-  std::vector<std::filesystem::path> files;  // .tokens files are mapped, others encoded; .jsonl files have a key "text"
+  std::vector<std::filesystem::path> files;  // .tokens files are mapped, others encoded
   double weight = 0;                         // its share of training; 0 for all sources: as much as each holds
 };
 
@@ -33,6 +34,7 @@ struct DatasetOptions {
   int64_t seq_length = 0;
   bool separate_documents = false;  // attention and targets do not cross from one document into another
   bool keep_remainder = false;      // the last tokens of a source, too few for a sample, become a padded sample
+  CorpusOptions corpus = {};        // how files that are encoded are read
 };
 
 /// Checks those files that are token files. IoError if one is damaged; ConfigError if another tokenizer wrote it.

@@ -53,8 +53,8 @@ std::vector<int64_t> apportion(int64_t total, const std::vector<TokenDataset::Sh
 
 Batch empty_batch(int64_t micro_batch, int64_t seq_length, Memory& memory) {
   const Shape shape{micro_batch, seq_length};
-  return {Tensor::empty(memory, shape, DType::i32, Category::workspace),
-          Tensor::empty(memory, shape, DType::i32, Category::workspace)};
+  return {Tensor::empty(memory, shape, DType::i32, Category::workspace, memory.host_pool()),
+          Tensor::empty(memory, shape, DType::i32, Category::workspace, memory.host_pool())};
 }
 
 Permutation::Permutation(uint64_t size, uint64_t key) : size_(size), key_(key) {

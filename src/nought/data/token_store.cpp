@@ -44,7 +44,14 @@ TokenArray::TokenArray(int64_t vocab_size) {
   }
 }
 
-void TokenArray::append(std::span<const int32_t> tokens) {
+void TokenArray::append(std::span<const int32_t> tokens, std::span<const uint8_t> targets) {
+  require<Error>(targets.empty() || targets.size() == tokens.size(), "{} tokens, but {} say whether they are targets",
+                 tokens.size(), targets.size());
+  if (!targets.empty() || !mask_.empty()) {
+    mask_.resize(static_cast<size_t>(size()), 1);  // what came before are targets
+    mask_.insert(mask_.end(), targets.begin(), targets.end());
+    mask_.resize(static_cast<size_t>(size()) + tokens.size(), 1);
+  }
   std::visit(
       [&](auto& values) {
         using T = typename std::decay_t<decltype(values)>::value_type;
@@ -58,13 +65,21 @@ int64_t TokenArray::size() const {
 }
 
 int64_t TokenArray::bytes() const {
-  return std::visit([](const auto& values) { return static_cast<int64_t>(values.size() * sizeof(values[0])); },
+  const auto of_mask = static_cast<int64_t>(mask_.size());
+  return of_mask +
+         std::visit([](const auto& values) { return static_cast<int64_t>(values.size() * sizeof(values[0])); },
                     values_);
 }
 
 void TokenArray::read(int64_t begin, std::span<int32_t> out) const {
   check_range(begin, out.size());
   std::visit([&](const auto& values) { std::copy_n(values.begin() + begin, out.size(), out.begin()); }, values_);
+}
+
+void TokenArray::read_mask(int64_t begin, std::span<uint8_t> out) const {
+  if (mask_.empty()) return TokenStore::read_mask(begin, out);
+  check_range(begin, out.size());
+  std::copy_n(mask_.begin() + begin, out.size(), out.begin());
 }
 
 void TokenArray::document_starts(Interval range, std::vector<int64_t>& starts) const {

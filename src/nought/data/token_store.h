@@ -39,15 +39,19 @@ class TokenArray final : public TokenStore {
   explicit TokenArray(int64_t vocab_size);
   /// Makes the next token begin a document.
   void begin_document() { starts_.push_back(size()); }
-  void append(std::span<const int32_t> tokens);
+  /// targets: as EncodedPortion has them; empty if all tokens are targets.
+  void append(std::span<const int32_t> tokens, std::span<const uint8_t> targets = {});
   int64_t bytes() const;
 
   int64_t size() const override;
   void read(int64_t begin, std::span<int32_t> out) const override;
+  bool has_mask() const override { return !mask_.empty(); }
+  void read_mask(int64_t begin, std::span<uint8_t> out) const override;
   void document_starts(Interval range, std::vector<int64_t>& starts) const override;
 
  private:
   std::variant<std::vector<uint8_t>, std::vector<uint16_t>, std::vector<int32_t>> values_;
+  std::vector<uint8_t> mask_;  // of every token, 1 for a target; empty while all are
   std::vector<int64_t> starts_;
 };
 

@@ -43,7 +43,7 @@ std::string settings_of(const TokenizeOptions& options, const Tokenizer& tokeniz
               {"format", corpus.format ? enum_name(*corpus.format) : "by name"},
               {"field", corpus.field},
               {"separator", corpus.separator},
-              {"chat_template", enum_name(corpus.chat)},
+              {"chat_template", corpus.chat ? enum_name(*corpus.chat) : "by markers"},
               {"portion_bytes", corpus.portion_bytes},
               {"file_tokens", options.file_tokens}}
       .dump();

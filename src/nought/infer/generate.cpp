@@ -63,7 +63,7 @@ std::vector<std::vector<int32_t>> Generator::run(std::span<const std::vector<int
     }
     std::vector<NextTokens> next;
     for (const Sequence& each : active) next.push_back({each.slot, each.next});
-    std::vector<float> logits = decoder_.next_logits(context_, next, cache_).to_vector<float>();
+    std::vector<float> logits = context_.to_host<float>(decoder_.next_logits(context_, next, cache_));
     const size_t vocab = logits.size() / active.size();
     std::vector<Sequence> going_on;
     for (size_t i = 0; i < active.size(); ++i) {

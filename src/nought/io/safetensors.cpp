@@ -248,7 +248,7 @@ void SafetensorsFile::release(Interval bytes) const {
 
 Tensor SafetensorsFile::load(std::string_view name, Memory& memory, Category category) const {
   const TensorEntry& entry = at(name);
-  Tensor tensor = Tensor::empty(memory, entry.shape, entry.dtype, category);
+  Tensor tensor = Tensor::empty(memory, entry.shape, entry.dtype, category, memory.host_pool());
   read(name, {0, entry.shape.numel()}, tensor);
   return tensor;
 }

@@ -62,7 +62,7 @@ class SafetensorsFile {
   /// its dtype: any float to any float, integers to integers that hold them. Pages are given back to the system as they
   /// are read, so that a process that reads a large file does not hold all of it.
   void read(std::string_view name, Interval elements, const Tensor& destination) const;
-  /// A new tensor that holds all of `name`, in the entry's dtype.
+  /// A new tensor that holds all of `name`, in the entry's dtype, where host code may write.
   Tensor load(std::string_view name, Memory& memory, Category category = Category::parameters) const;
   /// How many bytes of the file read() and load() have touched.
   int64_t bytes_read() const { return bytes_read_->load(); }

@@ -375,6 +375,11 @@ void check_shapes(const AbsMax& op) {
   check_tensor({"AbsMax", "out", op.out}, DType::f32, 1);
 }
 
+void check_shapes(const SumElements& op) {
+  check_float({"SumElements", "x", op.x});
+  check_tensor({"SumElements", "out", op.out}, DType::f64, 1);
+}
+
 void check_shapes(const SumSquares& op) {
   check_float({"SumSquares", "x", op.x});
   check_tensor({"SumSquares", "out", op.out}, DType::f64, 1);

@@ -23,7 +23,11 @@ std::unique_ptr<Kernels> make_reference_kernels();
 /// oneDNN and Highway, on the calling thread's OpenMP team; instruction set chosen at run time. f64 runs the reference.
 std::unique_ptr<Kernels> make_cpu_kernels();
 
-/// What one rank computes with: its memory, its kernels and its compute stream. Passed explicitly, never global.
+/// Makes OpenMP use one thread for what the calling thread does. Ranks and communication threads share the cores.
+void use_one_openmp_thread();
+
+/// What one rank computes with: its memory, its kernels and its compute stream. Passed explicitly, never global. Values
+/// cross between the host and the device by its functions alone.
 struct Context {
   std::shared_ptr<Memory> memory;
   std::shared_ptr<Kernels> kernels;
@@ -37,16 +41,38 @@ struct Context {
     return Tensor::empty(*memory, shape, dtype, category);
   }
   Tensor zeros(Shape shape, DType dtype, Category category = Category::activations) const {
-    return Tensor::zeros(*memory, shape, dtype, category);
+    if (stream->runs_inline()) return Tensor::zeros(*memory, shape, dtype, category);
+    const Tensor tensor = empty(shape, dtype, category);
+    zero(tensor);
+    return tensor;
+  }
+  /// Copies, and sets bytes to 0, in the order of the compute stream.
+  void copy(const Tensor& from, const Tensor& to) const { nought::copy(from, to, *stream); }
+  void zero(const Tensor& tensor) const { nought::zero(tensor, *stream); }
+
+  /// A new tensor that holds a copy of `values`; the shape must have as many elements.
+  template <class T>
+  Tensor upload(Shape shape, std::span<const T> values, Category category = Category::activations) const {
+    const Tensor tensor = empty(shape, dtype_of_v<T>, category);
+    upload(values, tensor);
+    return tensor;
+  }
+  /// Copies `values` to a tensor of their dtype and number.
+  template <class T>
+  void upload(std::span<const T> values, const Tensor& tensor) const {
+    nought::upload(values, tensor, *stream);
   }
   /// The tensor's elements converted to T, once all work before has written them. What is decided on the host by values
   /// that kernels computed crosses here.
   template <class T>
   std::vector<T> to_host(const Tensor& tensor) const {
-    std::vector<T> values;
-    stream->submit([&] { values = tensor.to_vector<T>(); }).wait();
-    return values;
+    return download<T>(tensor, *stream);
   }
+  /// The tensor, once all work before is done, where host code reads it: itself if that may be, else a copy.
+  Tensor on_host(const Tensor& tensor) const;
+  /// What host code has made, where kernels read it: the tensor itself if that may be, else a copy. Undefined stays
+  /// undefined.
+  Tensor on_device(const Tensor& tensor) const;
   /// A context with fresh memory on the CPU kernels.
   static Context cpu() { return {Memory::create(), make_cpu_kernels()}; }
   /// A context with fresh memory on the reference kernels.

@@ -24,7 +24,7 @@
 // Every operation once. Interfaces, backends, checks and what runs around kernels are generated from this list.
 // clang-format off
 #define NOUGHT_OPERATIONS(X)                                                                                      \
-  X(MatMul) X(SumRows) X(SumTensors) X(SumSquares) X(AbsMax)                                                      \
+  X(MatMul) X(SumRows) X(SumTensors) X(SumElements) X(SumSquares) X(AbsMax)                                       \
   X(Add) X(Scale) X(Fill) X(Cast) X(AddTo)                                                                        \
   X(Activate) X(ActivateBackward) X(GatedActivate) X(GatedActivateBackward) X(ClampedSwiglu)                      \
   X(ClampedSwigluBackward) X(Softcap) X(SoftcapBackward)                                                          \

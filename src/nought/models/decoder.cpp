@@ -65,95 +65,148 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   }
 }
 
-Tape::Section Decoder::section_of(const Block& block, const Sequences& sequences, const KvCache* cache) const {
-  // By value: a recomputed block runs again after the forward pass returned.
-  return {block.unit, [&block, sequences, cache, log = router_log_, tables = block.local ? local_rope_ : rope_,
-                       parallel = config_.parallel_residual](Tape& inner, const Var& in) {
-            const auto part = [&](const char* name, const auto& layer, const Var& x, const auto&... more) {
-              return inner.run_part(*block.unit, name, [&] { return layer(inner, x, more...); });
-            };
-            const RopeTables* rotation = tables ? &*tables : nullptr;
-            const Var branch = part("attention", block.attention, part("attention_norm", block.attention_norm, in),
-                                    sequences, rotation, cache);
-            const Var attended = add(inner, in, part("attention_post_norm", block.attention_post_norm, branch));
-            const Var mlp_in = part("mlp_norm", block.mlp_norm, parallel ? in : attended);
-            const Var mlp = block.experts ? part("experts", *block.experts, mlp_in, log, block.router)
-                                          : part("mlp", block.mlp, mlp_in);
-            return add(inner, attended, part("mlp_post_norm", block.mlp_post_norm, mlp));
+struct Decoder::Work final : MicroBatchState {
+  static Work& of(MicroBatchState& state) { return static_cast<Work&>(state); }
+
+  Tensor ids;  // [tokens] i32
+  Sequences sequences;
+  int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
+  std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by
+  const DecoderCache* cache = nullptr;
+  const Batch* batch = nullptr;  // if there is a loss
+  Batch placed = {};             // the same where kernels read it
+  double gradient_scale = 1;
+  std::shared_ptr<RouterLog> log;  // null: nobody asks what routers choose
+};
+
+std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Tensor& ids,
+                                                std::vector<AttentionSpan> spans) const {
+  auto work = std::make_shared<Work>();
+  for (const AttentionSpan& span : spans) work->longest = std::max(work->longest, span.k_length);
+  require(config_.positions != PositionKind::learned || work->longest <= config_.max_positions,
+          "a sequence of {} tokens exceeds the {} positions that the model has learned", work->longest,
+          config_.max_positions);
+  work->ids = ids;
+  work->sequences = {std::move(spans), context.empty({ids.numel()}, DType::i32)};
+  set_positions(context, work->sequences);
+  return work;
+}
+
+std::shared_ptr<MicroBatchState> Decoder::begin(const Context& context, const Batch& batch, double gradient_scale) {
+  Batch placed = on_device(context, batch);
+  const std::shared_ptr<Work> work = work_on(context, placed.input_ids, spans_of(batch));
+  work->batch = &batch, work->placed = std::move(placed), work->gradient_scale = gradient_scale;
+  if (num_routers_ > 0) work->log = std::make_shared<RouterLog>(num_routers_);
+  return work;
+}
+
+const RouterLog* Decoder::router_log(const MicroBatchState& state) { return static_cast<const Work&>(state).log.get(); }
+
+void Decoder::set_positions(const Context& context, const Sequences& sequences) const {
+  const int64_t limit = config_.rope.switch_length(), long_begin = rope_ && limit > 0 ? rope_->long_begin : 0;
+  std::vector<int32_t> positions(static_cast<size_t>(sequences.positions.numel()));
+  for (const AttentionSpan& span : sequences.spans) {
+    const int64_t first = span.k_length - span.q_length + (span.k_length > limit ? long_begin : 0);
+    const auto begin = positions.begin() + span.q_begin;
+    std::iota(begin, begin + span.q_length, static_cast<int32_t>(first));
+  }
+  context.upload<int32_t>(positions, sequences.positions);
+}
+
+void Decoder::prepare_rotation(const Context& context, Work& work, DType dtype) {
+  const auto prepare = [&](std::optional<RopeTables>& tables, const RopeOptions& options) {
+    const int64_t rows = !tables ? 0 : tables->long_begin > 0 ? tables->long_begin : tables->cos.dim(0);
+    if (rows < work.longest) tables = make_rope_tables(context, round_up(work.longest, 128), options, dtype);
+  };
+  if (config_.positions == PositionKind::rope && !work.rope) {
+    prepare(rope_, config_.rope);
+    set_positions(context, work.sequences);
+    work.rope = rope_;
+  }
+  if (config_.local_rope && !work.local_rope) {
+    prepare(local_rope_, *config_.local_rope);
+    work.local_rope = local_rope_;
+  }
+}
+
+Section Decoder::embedding_section() {
+  return {.unit = embedding_, .body = [this](Tape& tape, const Var&, MicroBatchState& state) {
+            const Work& work = Work::of(state);
+            Var y = embedding(tape, work.ids, tokens_);
+            if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
+            return positions_.defined() ? add_embedding(tape, y, work.sequences.positions, positions_) : y;
           }};
 }
 
-Var Decoder::run_blocks(Tape& tape, Var x, const Sequences& sequences, const DecoderCache* cache) {
-  const size_t count = blocks_.size();
-  const auto section = [&](size_t i) { return section_of(blocks_[i], sequences, cache ? &cache->layers[i] : nullptr); };
-  if (recompute_.mode != Recompute::full || !tape.recording()) {
-    for (size_t i = 0; i < count; ++i) {
-      const auto [unit, body] = section(i);
-      x = tape.run_unit(*unit, x, body, recompute_.mode);
-    }
-    return x;
-  }
-  size_t first = 0;  // the walk back ends before it: nothing is kept of what is below
-  for (; first < count && !x.requires_grad() && !blocks_[first].unit->trained(); ++first) {
-    const auto [unit, body] = section(first);
-    x = tape.run_unit(*unit, x, body);
-  }
+Section Decoder::block_section(const Block& block) {
+  const auto index = static_cast<size_t>(&block - blocks_.data());
+  return {.unit = block.unit, .body = [this, &block, index](Tape& tape, const Var& in, MicroBatchState& state) {
+            Work& work = Work::of(state);
+            prepare_rotation(tape.context(), work, in.value.dtype());
+            const std::optional<RopeTables>& tables = block.local ? work.local_rope : work.rope;
+            const RopeTables* rotation = tables ? &*tables : nullptr;
+            const KvCache* cache = work.cache ? &work.cache->layers[index] : nullptr;
+            const auto part = [&](const char* name, const auto& layer, const Var& x, const auto&... more) {
+              return tape.run_part(*block.unit, name, [&] { return layer(tape, x, more...); });
+            };
+            const Var branch = part("attention", block.attention, part("attention_norm", block.attention_norm, in),
+                                    work.sequences, rotation, cache);
+            const Var attended = add(tape, in, part("attention_post_norm", block.attention_post_norm, branch));
+            const Var mlp_in = part("mlp_norm", block.mlp_norm, config_.parallel_residual ? in : attended);
+            const Var mlp = block.experts ? part("experts", *block.experts, mlp_in, work.log, block.router)
+                                          : part("mlp", block.mlp, mlp_in);
+            return add(tape, attended, part("mlp_post_norm", block.mlp_post_norm, mlp));
+          }};
+}
+
+std::vector<Section> Decoder::stack() {
+  std::vector<Section> sections{embedding_section()};
   const auto stride = static_cast<size_t>(recompute_.units_per_checkpoint(config_.num_layers));
-  saved_inputs_.begin(tape.context(), static_cast<int64_t>(ceil_div(count - first, stride)), x.value);
-  for (size_t begin = first; begin < count; begin += stride) {
-    std::vector<Tape::Section> sections;
-    for (size_t i = begin; i < std::min(begin + stride, count); ++i) sections.push_back(section(i));
-    x = tape.run_checkpoint(std::move(sections), x, saved_inputs_.keep(tape.context(), x.value));
+  bool trained = embedding_->trained();  // up to here; the walk back ends before, and nothing is kept of what is below
+  size_t checkpointed = 0;
+  for (const Block& block : blocks_) {
+    Section& section = sections.emplace_back(block_section(block));
+    trained |= block.unit->trained();
+    section.recompute = recompute_.mode;
+    if (recompute_.mode != Recompute::full) continue;
+    if (!trained) section.recompute = Recompute::none;
+    section.saved_inputs = &saved_inputs_;
+    section.joins = trained && checkpointed++ % stride != 0;
   }
-  return x;
+  return sections;
 }
 
-void Decoder::set_positions(const Sequences& sequences) const {
-  const int64_t limit = config_.rope.switch_length(), long_begin = rope_ && limit > 0 ? rope_->long_begin : 0;
-  int32_t* position = sequences.positions.data<int32_t>();
-  for (const AttentionSpan& span : sequences.spans) {
-    const int64_t first = span.k_length - span.q_length + (span.k_length > limit ? long_begin : 0);
-    std::iota(position + span.q_begin, position + span.q_begin + span.q_length, static_cast<int32_t>(first));
-  }
+Section Decoder::head_section() {
+  return {.unit = head_, .body = [this](Tape& tape, const Var& in, MicroBatchState& state) {
+            const Work& work = Work::of(state);
+            const Var normed = tape.run_part(*head_, "norm", [&] { return final_norm_(tape, in); });
+            return tape.run_part(*head_, "loss", [&] {
+              return loss_head(tape, normed, head_weight_, objective_->rows(work.placed), work.gradient_scale,
+                               config_.logit_softcap);
+            });
+          }};
 }
 
-Var Decoder::hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> spans, const DecoderCache* cache) {
-  int64_t longest = 0;
-  for (const AttentionSpan& span : spans) longest = std::max(longest, span.k_length);
-  require(config_.positions != PositionKind::learned || longest <= config_.max_positions,
-          "a sequence of {} tokens exceeds the {} positions that the model has learned", longest,
-          config_.max_positions);
-  const Context& context = tape.context();
-  const Sequences sequences{std::move(spans), context.empty({ids.numel()}, DType::i32)};
-  set_positions(sequences);
+Section Decoder::balance_section() {
+  return {.unit = nullptr, .body = [this](Tape& tape, const Var& loss, MicroBatchState& state) {
+            const Work& work = Work::of(state);
+            router_loads_.add(*work.log);
+            if (!config_.experts->auxiliary_loss) return loss;
+            return add_auxiliary_loss(tape, loss, work.log, objective_->weight(*work.batch),
+                                      config_.experts->auxiliary_coefficient, work.gradient_scale,
+                                      mesh().group(Group::balance));
+          }};
+}
 
-  Var x = tape.run_unit(*embedding_, Var{}, [&](Tape& inner, const Var&) {
-    Var y = embedding(inner, ids, tokens_);
-    if (config_.embedding_scale != 1) y = scale(inner, y, config_.embedding_scale);
-    return positions_.defined() ? add_embedding(inner, y, sequences.positions, positions_) : y;
-  });
-  const auto prepare = [&](std::optional<RopeTables>& tables, const RopeOptions& options) {
-    const int64_t rows = !tables ? 0 : tables->long_begin > 0 ? tables->long_begin : tables->cos.dim(0);
-    if (rows < longest) tables = make_rope_tables(context, round_up(longest, 128), options, x.value.dtype());
-  };
-  if (config_.positions == PositionKind::rope) prepare(rope_, config_.rope), set_positions(sequences);
-  if (config_.local_rope) prepare(local_rope_, *config_.local_rope);
-  return run_blocks(tape, std::move(x), sequences, cache);
+std::vector<Section> Decoder::sections() {
+  std::vector<Section> all = stack();
+  all.push_back(head_section());
+  if (num_routers_ > 0) all.push_back(balance_section());
+  return all;
 }
 
 Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
-  router_log_ = num_routers_ > 0 ? std::make_shared<RouterLog>(num_routers_) : nullptr;
-  const Var x = hidden(tape, batch.input_ids, spans_of(batch), nullptr);
-  const Var loss = tape.run_unit(*head_, x, [&](Tape& inner, const Var& in) {
-    const Var normed = inner.run_part(*head_, "norm", [&] { return final_norm_(inner, in); });
-    return inner.run_part(*head_, "loss", [&] {
-      return loss_head(inner, normed, head_weight_, objective_->rows(batch), gradient_scale, config_.logit_softcap);
-    });
-  });
-  if (router_log_) router_loads_.add(*router_log_);
-  if (!config_.experts || !config_.experts->auxiliary_loss || !router_log_) return loss;
-  return add_auxiliary_loss(tape, loss, router_log_, objective_->weight(batch), config_.experts->auxiliary_coefficient,
-                            gradient_scale, mesh().group(Group::balance));
+  return run_sections(tape, sections(), {}, begin(tape.context(), batch, gradient_scale));
 }
 
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
@@ -169,7 +222,8 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
 
 Tensor Decoder::logits(const Context& context, const Batch& batch) {
   Tape tape(context, /*recording=*/false);
-  return head_logits(tape, hidden(tape, batch.input_ids, spans_of(batch), nullptr));
+  return head_logits(
+      tape, run_sections(tape, stack(), {}, work_on(context, context.on_device(batch.input_ids), spans_of(batch))));
 }
 
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
@@ -190,10 +244,12 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
     last.push_back(static_cast<int32_t>(fed.size()) - 1);
     spans.push_back({begin, length - from, each.sequence * cache.capacity, length});
   }
-  const Tensor tokens = Tensor::of<int32_t>(*context.memory, {static_cast<int64_t>(fed.size())}, fed);
-  const Tensor states = hidden(tape, tokens, std::move(spans), &cache).value;
+  const Tensor tokens = context.upload<int32_t>({static_cast<int64_t>(fed.size())}, fed);
+  const std::shared_ptr<Work> work = work_on(context, tokens, std::move(spans));
+  work->cache = &cache;
+  const Tensor states = run_sections(tape, stack(), {}, work).value;
   const Tensor ends = context.empty({static_cast<int64_t>(last.size()), config_.hidden_size}, states.dtype());
-  context.run(GatherRows{.x = states, .index = Tensor::of<int32_t>(*context.memory, {ends.dim(0)}, last), .out = ends});
+  context.run(GatherRows{.x = states, .index = context.upload<int32_t>({ends.dim(0)}, last), .out = ends});
   return head_logits(tape, Tape::constant(ends));
 }
 
@@ -205,8 +261,12 @@ int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count
   return kept;
 }
 
-void Decoder::finish_step(const Context& context) {
-  if (fp8_) fp8_->finish_step(context, mesh().group(Group::fp8_maxima));
+Tensor Decoder::step_values(const Context& context) {
+  return fp8_ ? fp8_->take_maxima(context, mesh().group(Group::fp8_maxima)) : Tensor{};
+}
+
+void Decoder::finish_step(std::span<const double> values) {
+  if (fp8_) fp8_->finish_step(values);
 }
 
 std::vector<double> Decoder::state() const { return fp8_ ? fp8_->state() : std::vector<double>{}; }

@@ -37,6 +37,9 @@ class Decoder final : public Model {
   explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {});
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
+  /// The embedding, the blocks, the head with the loss, and with experts what the loss of their routers adds.
+  std::vector<Section> sections() override;
+  std::shared_ptr<MicroBatchState> begin(const Context& context, const Batch& batch, double gradient_scale) override;
   /// What loss() computes from the logits; cross-entropy unless this is called.
   void set_objective(std::shared_ptr<const Objective> objective) { objective_ = std::move(objective); }
   /// The logits of every token of the batch: [rows * length, vocabulary]. The batch needs no targets.
@@ -51,14 +54,15 @@ class Decoder final : public Model {
   int64_t keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const;
   /// An empty cache of `sequences` sequences of up to `capacity` tokens each.
   DecoderCache make_cache(const Context& context, int64_t capacity, DType dtype, int64_t sequences = 1) const;
-  void finish_step(const Context& context) override;
+  Tensor step_values(const Context& context) override;
+  void finish_step(std::span<const double> values) override;
   std::vector<double> state() const override;
   bool restore(std::span<const double> state) override;
 
   const ModelConfig& config() const { return config_; }
-  /// The choices of the routers in the last loss(); null without experts.
-  const std::shared_ptr<RouterLog>& router_log() const { return router_log_; }
-  /// Their choices in every loss() since the last call of this.
+  /// The choices of the routers in a micro-batch, of which begin() made the state; null without experts.
+  static const RouterLog* router_log(const MicroBatchState& state);
+  /// Their choices in every loss since the last call of this.
   RouterLoads take_router_loads() { return std::exchange(router_loads_, {}); }
 
  private:
@@ -71,6 +75,8 @@ class Decoder final : public Model {
     int64_t router = 0;          // its index in the log of routers
     bool local = false;          // whether it rotates by local_rope_
   };
+  /// What the sections share of some tokens.
+  struct Work;
   Block make_block(int64_t index);
   Linear::Options linear_options(int64_t in, std::vector<int64_t> out, std::vector<std::string> names, bool bias,
                                  double std) const;
@@ -81,13 +87,20 @@ class Decoder final : public Model {
   double residual_std() const { return config_.initializer_range * config_.residual_initializer_scale; }
   PackedHeads heads() const;
   Norm::Options norm_options() const;
-  /// The hidden states before the final norm: [tokens, hidden]. ids: [tokens] i32, the tokens of all spans.
-  Var hidden(Tape& tape, const Tensor& ids, std::vector<AttentionSpan> spans, const DecoderCache* cache);
+  /// ids: [tokens] i32, the tokens of all spans.
+  std::shared_ptr<Work> work_on(const Context& context, const Tensor& ids, std::vector<AttentionSpan> spans) const;
   /// Fills in each token's position: its row of the learned positions or of the tables of rope_.
-  void set_positions(const Sequences& sequences) const;
-  Tape::Section section_of(const Block& block, const Sequences& sequences, const KvCache* cache) const;
-  /// Runs all blocks. With full recompute, they run in checkpoints.
-  Var run_blocks(Tape& tape, Var x, const Sequences& sequences, const DecoderCache* cache);
+  void set_positions(const Context& context, const Sequences& sequences) const;
+  /// Makes tables for the longest sequence, if it is the longest so far, and notes them in `work`.
+  void prepare_rotation(const Context& context, Work& work, DType dtype);
+  Section embedding_section();
+  Section block_section(const Block& block);
+  Section head_section();
+  /// Adds the auxiliary loss of the routers to the loss.
+  Section balance_section();
+  /// The sections up to the hidden states before the final norm, [tokens, hidden]. With full recompute, blocks run in
+  /// checkpoints.
+  std::vector<Section> stack();
   /// The logits of hidden states, the same that the loss is computed from.
   Tensor head_logits(Tape& tape, const Var& hidden);
 
@@ -103,7 +116,6 @@ class Decoder final : public Model {
   Norm final_norm_;
   std::optional<RopeTables> rope_, local_rope_;  // made for the longest sequence so far
   int64_t num_routers_ = 0;
-  std::shared_ptr<RouterLog> router_log_;
   RouterLoads router_loads_;
 };
 

@@ -88,7 +88,7 @@ void GgufModelWriter::place_parameters(const Decoder& model, GgufType type) {
 void GgufModelWriter::place(const Parameter& parameter, const std::string& target, int64_t expert, int64_t experts,
                             GgufType type) {
   const std::string stem = target.substr(0, target.rfind('.'));
-  const Shape& shape = parameter.shape;
+  const Shape& shape = parameter.placement.global;
   const int64_t row = shape.rank() < 2 ? 1 : shape[-1];
   const auto [entry, fresh] = tensor_of_.emplace(target, tensors_.size());
   if (fresh) {

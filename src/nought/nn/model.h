@@ -1,7 +1,8 @@
 // Model: a list of Units in the order of the forward pass, and a loss. Derive from it to train a network of your own.
 //
-// Declare Units and parameters in the constructor. Compute the loss by running each Unit through the tape. A model does
-// not know how its parameters are stored, gathered, reduced and updated.
+// Declare Units and parameters in the constructor. Compute the loss by running each Unit through the tape: loss() is
+// all that a model needs. One that says its sections() too can be cut between them. A model does not know how its
+// parameters are stored, gathered, reduced and updated.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "nought/autograd/functions.h"
 #include "nought/comm/mesh.h"
 #include "nought/nn/batch.h"
+#include "nought/nn/section.h"
 
 namespace nought {
 
@@ -23,8 +25,19 @@ class Model {
   /// gradient_scale.
   virtual Var loss(Tape& tape, const Batch& batch, double gradient_scale) = 0;
 
-  /// Called after the forward and backward passes of a step, on every rank. Collective.
-  virtual void finish_step(const Context& /*context*/) {}
+  /// The work on a micro-batch, in the order of the forward pass; the last section gives the loss. What is trained must
+  /// have been chosen. Unless a model says more, it is one section, which calls loss().
+  virtual std::vector<Section> sections();
+  /// What the sections share of a micro-batch, which begins. The batch outlives it. gradient_scale is that of loss().
+  virtual std::shared_ptr<MicroBatchState> begin(const Context& context, const Batch& batch, double gradient_scale);
+  /// The order of the Units' passes in a forward or a backward pass, for prefetches. Where sections name no Units, it
+  /// is that of units().
+  std::vector<UnitPass> passes(bool backward);
+
+  /// After the forward and backward passes of a step: numbers on the device that the host needs, f64. They come to it
+  /// together with the loss, and finish_step() gets them. Undefined: none. Collective.
+  virtual Tensor step_values(const Context& /*context*/) { return {}; }
+  virtual void finish_step(std::span<const double> /*values*/) {}
   /// Numbers beside the parameters that training changes. Checkpoints keep them.
   virtual std::vector<double> state() const { return {}; }
   /// Sets what state() returned. Returns false, and changes nothing, if it comes from another model or other options.

@@ -15,11 +15,11 @@ namespace nought {
 class Objective {
  public:
   virtual ~Objective() = default;
-  /// How the logits of some tokens of the batch become their losses. It may outlive neither the batch nor the
-  /// objective.
+  /// How the logits of some tokens of the batch, which lies on the device, become their losses. It may outlive neither
+  /// the batch nor the objective.
   virtual RowLoss rows(const Batch& batch) const = 0;
-  /// What the batch counts in the mean of a step: the step's loss and gradients are divided by the sum of these over
-  /// its micro-batches and ranks.
+  /// What the batch, which host code reads, counts in the mean of a step: the step's loss and gradients are divided by
+  /// the sum of these over its micro-batches and ranks.
   virtual double weight(const Batch& batch) const = 0;
 };
 

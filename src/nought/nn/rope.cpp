@@ -91,17 +91,20 @@ RopeTables make_rope_tables(const Context& context, int64_t positions, const Rop
   const double scale = options.table_scale();
   visit_float(table_dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    T *cos = tables.cos.data<T>(), *sin = tables.sin.data<T>();
+    std::vector<T> cos(static_cast<size_t>(rows * half)), sin(cos.size());
     for (int64_t begin = 0; begin < rows; begin += positions) {
       const std::vector<double> frequencies = options.frequencies(begin == 0 ? limit : limit + 1);
       for (int64_t i = 0; i < half; ++i) {
         for (int64_t p = 0; p < positions; ++p) {
           const double angle = static_cast<double>(p) * frequencies[static_cast<size_t>(i)];
-          cos[(begin + p) * half + i] = T(scale * std::cos(angle));
-          sin[(begin + p) * half + i] = T(scale * std::sin(angle));
+          const auto at = static_cast<size_t>((begin + p) * half + i);
+          cos[at] = T(scale * std::cos(angle));
+          sin[at] = T(scale * std::sin(angle));
         }
       }
     }
+    context.upload<T>(cos, tables.cos);
+    context.upload<T>(sin, tables.sin);
   });
   return tables;
 }

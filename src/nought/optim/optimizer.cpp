@@ -35,7 +35,7 @@ void newton_schulz(const Context& context, const Tensor& x, int iterations) {
   const int64_t small = std::min(x.dim(0), x.dim(1));
   const Tensor squares = context.empty({1}, DType::f64, Category::workspace);
   context.run(SumSquares{.x = x, .out = squares});
-  context.run(Scale{.x = x, .factor = 1 / (std::sqrt(squares.item()) + 1e-7)});
+  context.run(Scale{.x = x, .factor = 1 / (std::sqrt(context.to_host<double>(squares).front()) + 1e-7)});
   const Tensor gram = context.empty({small, small}, DType::f32, Category::workspace);
   const Tensor polynomial = context.empty({small, small}, DType::f32, Category::workspace);
   const Tensor product = context.empty(x.shape(), DType::f32, Category::workspace);

@@ -40,8 +40,11 @@ std::vector<Batch> make_batches(const Layout& layout, Memory& memory) {
   return batches;
 }
 
-/// Micro-batches beyond the third of a step repeat what it did: they are counted, not rehearsed.
-constexpr int64_t kRehearsed = 3;
+/// So many micro-batches of a step are rehearsed. Two more than are in flight at once: further ones repeat what the
+/// last of them did, and are counted alone.
+int64_t rehearsed(const Layout& layout) {
+  return std::min(layout.accumulation, layout.schedule(layout.accumulation).in_flight() + 2);
+}
 
 /// What has been sent and computed so far.
 struct Counters {
@@ -81,11 +84,13 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   options.policy = Policy::stage(layout.zero_stage);
   ShardedModel model(context, *ranks, decoder, options);
   Engine engine(model);
+  engine.set_schedule(layout.schedule);
 
   Prediction prediction;
   prediction.layout = layout;
   prediction.parameters = decoder.parameter_count();
   prediction.frozen = decoder.frozen_count();
+  prediction.in_flight = layout.schedule(layout.accumulation).in_flight();
   const auto step = [&](int64_t micro_batches) {
     const Counters before{ranks->traffic(), work.flops};
     const std::vector<Batch> batches = make_batches(layout, *context.memory);
@@ -93,8 +98,8 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
                 /*max_norm=*/1);
     return extrapolate({}, 1, {ranks->traffic(), work.flops}, before);
   };
-  const int64_t beyond = std::max<int64_t>(layout.accumulation - kRehearsed, 0);
-  const Counters shorter = step(beyond > 0 ? kRehearsed - 1 : layout.accumulation);
+  const int64_t beyond = layout.accumulation - rehearsed(layout);
+  const Counters shorter = step(layout.accumulation - beyond - (beyond > 0 ? 1 : 0));
   const Counters longer = step(layout.accumulation - beyond);
   const Counters whole = extrapolate(longer, beyond, longer, shorter);
   prediction.traffic = whole.traffic;

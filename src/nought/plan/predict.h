@@ -13,6 +13,7 @@
 #include "nought/models/config.h"
 #include "nought/plan/rehearsal.h"
 #include "nought/train/observer.h"
+#include "nought/train/step_schedule.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
@@ -26,6 +27,7 @@ struct Layout {
   Freezing freezing = {};               // what is not trained
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `zero_stage`
   Wire wire = Wire::mpi;
+  MakeSchedule schedule = plain_schedule;
   int64_t evaluation_rows = 0;  // sequences per rank and forward pass of a validation; 0 = no validation
 
   int64_t tokens_per_step() const { return ranks * micro_batch * accumulation * seq_length; }
@@ -47,6 +49,7 @@ struct Prediction {
   RankMemory memory;                             // the peaks
   Traffic traffic;                               // what it sends in one step; validations are not counted
   int64_t parameters = 0, frozen = 0;            // elements of the whole model, and those of them that are frozen
+  int64_t in_flight = 0;                         // the most micro-batches that are between their passes at once
   double executed_flops = 0;                     // what this rank computes in one step, recomputation included
 
   int64_t steady_total() const;

@@ -127,7 +127,18 @@ Buffer::Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t
       pool_(pool),
       owner_(std::move(owner)) {}
 
-Buffer::~Buffer() { memory_->release(*this); }
+Buffer::Buffer(std::shared_ptr<Buffer> behind, std::byte* address)
+    : memory_(behind->memory_),
+      data_(address),
+      bytes_(behind->bytes_),
+      size_class_(behind->size_class_),
+      category_(behind->category_),
+      pool_(behind->pool_),
+      behind_(std::move(behind)) {}
+
+Buffer::~Buffer() {
+  if (!behind_) memory_->release(*this);  // else what is behind returns, once no work holds it
+}
 
 bool Buffer::is_virtual() const { return memory_->is_virtual(); }
 
@@ -135,37 +146,12 @@ bool Buffer::is_virtual() const { return memory_->is_virtual(); }
 
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
-
 /// Requests are served from classes with at most 1/8 of waste, so that blocks of nearby sizes replace each other.
 size_t size_class_of(int64_t bytes) {
   auto size = static_cast<size_t>(round_up(std::max<int64_t>(bytes, 64), 64));
   if (size <= 512) return size;
   const size_t step = std::bit_floor(size) / 8;
   return (size + step - 1) / step * step;
-}
-
-/// Large blocks are mapped by themselves: what is freed goes back to the system, whatever malloc would make of it.
-void* system_allocate(size_t bytes) {
-  if (bytes < kHugePage) return std::aligned_alloc(64, bytes);
-  const size_t pages = round_up(bytes, kHugePage);
-  void* const mapped =
-      mmap(nullptr, pages + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, /*offset=*/0);
-  if (mapped == MAP_FAILED) return nullptr;
-  auto* const begin = static_cast<std::byte*>(mapped);
-  const size_t head = round_up(std::bit_cast<size_t>(begin), kHugePage) - std::bit_cast<size_t>(begin);
-  if (head > 0) munmap(begin, head);
-  munmap(begin + head + pages, kHugePage - head);
-  madvise(begin + head, pages, MADV_HUGEPAGE);  // fewer page faults; a hint only
-  return begin + head;
-}
-
-void system_free(void* data, size_t bytes) {
-  if (bytes < kHugePage) {
-    std::free(data);
-  } else {
-    munmap(data, round_up(bytes, kHugePage));
-  }
 }
 
 void* system_reserve(size_t bytes) {
@@ -177,10 +163,10 @@ void* system_reserve(size_t bytes) {
 }  // namespace
 
 Memory::~Memory() {
-  for (const FreeBlocks& pool : free_)
-    for (const auto& [size_class, blocks] : pool)
-      for (void* block : blocks) system_free(block, size_class);
-  if (arena_block_) system_free(arena_block_, static_cast<size_t>(arena_bytes_));
+  for (int pool = 0; pool < kNumPools; ++pool)
+    for (const auto& [size_class, blocks] : free_[static_cast<size_t>(pool)])
+      for (void* block : blocks) device_of(static_cast<Pool>(pool)).free(block, size_class);
+  if (arena_block_) device_->free(arena_block_, static_cast<size_t>(arena_bytes_));
 }
 
 void Memory::drop_replaced_blocks() {
@@ -188,7 +174,7 @@ void Memory::drop_replaced_blocks() {
   for (const int64_t bytes : arena_.outlasting()) ++kept[size_class_of(bytes)];
   for (auto& [size_class, blocks] : free_[static_cast<size_t>(Pool::device)])
     while (size_class > size_class_of(StepArena::kLeastBytes) && blocks.size() > kept[size_class]) {
-      system_free(blocks.back(), size_class);
+      device_->free(blocks.back(), size_class);
       blocks.pop_back();
     }
 }
@@ -198,6 +184,9 @@ std::shared_ptr<Buffer> Memory::allocate(int64_t bytes, Category category, Pool 
 }
 
 std::shared_ptr<Buffer> Memory::allocate_zeroed(int64_t bytes, Category category, Pool pool) {
+  require<DeviceError>(pool != Pool::device || device_->is_host(),
+                       "the host cannot clear memory of the device {}: Context::zeros() does it on a stream",
+                       device_->name());
   auto [buffer, zeroed] = take(bytes, category, pool);
   if (!zeroed && !virtual_) std::memset(buffer->data(), 0, static_cast<size_t>(buffer->bytes()));
   return std::move(buffer);
@@ -205,6 +194,9 @@ std::shared_ptr<Buffer> Memory::allocate_zeroed(int64_t bytes, Category category
 
 std::pair<std::shared_ptr<Buffer>, bool> Memory::take(int64_t bytes, Category category, Pool pool) {
   require<DeviceError>(bytes >= 0, "cannot allocate {} bytes", bytes);
+  require<DeviceError>(pool != Pool::file,
+                       "cannot allocate {} for {} in a file: no storage of tensors in files is there",
+                       format_bytes(bytes), name_of(category));
   const int64_t counted = round_up(bytes, 64);
   const size_t size_class = size_class_of(bytes);
   Block block;
@@ -224,6 +216,8 @@ std::pair<std::shared_ptr<Buffer>, bool> Memory::take(int64_t bytes, Category ca
                       format_bytes(bytes), name_of(category), ledger_.table());
   auto buffer = std::make_shared<Buffer>(shared_from_this(), block.data, counted, size_class, category, pool);
   buffer->ticket_ = ticket;
+  if (pool == Pool::device && !device_->is_host())
+    buffer = std::make_shared<Buffer>(buffer, device_->address_of(buffer->data()));
   return {std::move(buffer), block.zeroed};
 }
 
@@ -253,7 +247,8 @@ Memory::Block Memory::take_block(size_t size_class, Pool pool) {
   auto& blocks = free_[static_cast<size_t>(pool)][size_class];
   if (blocks.empty()) {
     ++system_allocations_;
-    return {system_allocate(size_class), size_class >= kHugePage};
+    Device& device = device_of(pool);
+    return {device.allocate(size_class), device.clears(size_class)};
   }
   void* data = blocks.back();
   blocks.pop_back();
@@ -267,6 +262,8 @@ void Memory::release(const Buffer& buffer) {
     const auto alive = alive_.find({buffer.bytes_, buffer.category_});
     if (--alive->second == 0) alive_.erase(alive);
   }
+  if (buffer.pool_ == Pool::device && !buffer.owner_ && !device_->is_host())
+    device_->on_release(buffer.data_, static_cast<size_t>(buffer.bytes_));
   arena_.give_back(buffer.data(), buffer.ticket_);
   if (buffer.owner_ || buffer.ticket_.placed) return;
   if (virtual_) {
@@ -326,11 +323,11 @@ void Memory::end_step() {
   std::lock_guard lock(mutex_);
   std::optional<Packing> packing = arena_.end_step();
   if (!packing) return;
-  if (arena_block_) system_free(arena_block_, static_cast<size_t>(arena_bytes_));
+  if (arena_block_) device_->free(arena_block_, static_cast<size_t>(arena_bytes_));
   drop_replaced_blocks();
   ++system_allocations_;
   arena_bytes_ = std::max<int64_t>(packing->bytes, 64);
-  arena_block_ = system_allocate(static_cast<size_t>(arena_bytes_));
+  arena_block_ = device_->allocate(static_cast<size_t>(arena_bytes_));
   arena_.move_to(static_cast<std::byte*>(arena_block_), std::move(*packing));
 }
 

@@ -19,6 +19,7 @@
 
 #include "nought/base/error.h"
 #include "nought/tensor/arena.h"
+#include "nought/tensor/device.h"
 #include "nought/tensor/pool.h"
 
 namespace nought {
@@ -77,11 +78,16 @@ class MemoryLimitError : public DeviceError {
 class Memory;
 
 /// A 64-byte aligned block of memory. It returns to its Memory when the last reference to it goes.
+///
+/// On a device that the host has no access to, tensors hold one Buffer, with an address that nobody can use, and work
+/// in flight holds another one behind it, with the address that kernels use. The block returns when both are gone.
 class Buffer {
  public:
   /// Memory makes Buffers. With an `owner`, the block is one that the Memory adopted.
   Buffer(std::shared_ptr<Memory> memory, void* data, int64_t bytes, size_t size_class, Category category, Pool pool,
          std::shared_ptr<void> owner = nullptr);
+  /// The Buffer that tensors hold for `behind`, at another address.
+  Buffer(std::shared_ptr<Buffer> behind, std::byte* address);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -92,6 +98,9 @@ class Buffer {
   Pool pool() const { return pool_; }
   /// True if it is address space without contents: see Memory::create_virtual().
   bool is_virtual() const;
+  Memory& memory() const { return *memory_; }
+  /// The same block as kernels address it; null if they use this address, as the host does.
+  const std::shared_ptr<Buffer>& behind() const { return behind_; }
 
  private:
   friend class Memory;
@@ -102,25 +111,33 @@ class Buffer {
   Category category_;
   Pool pool_;
   std::shared_ptr<void> owner_;  // null unless the block was adopted
+  std::shared_ptr<Buffer> behind_;
   StepArena::Ticket ticket_;
 };
 
-/// The allocator of one rank. Thread safe: communication and I/O workers free buffers too.
+/// The allocator of one rank, on its device. Thread safe: communication and I/O workers free buffers too.
 class Memory : public std::enable_shared_from_this<Memory> {
  public:
-  static std::shared_ptr<Memory> create() { return std::shared_ptr<Memory>(new Memory(false)); }
+  static std::shared_ptr<Memory> create(std::shared_ptr<Device> device = cpu_device()) {
+    return std::shared_ptr<Memory>(new Memory(std::move(device), false));
+  }
   /// A Memory whose buffers are address space, which costs nothing until it is touched. A program can be run on it for
   /// its ledger alone: with kernels that compute nothing, and with zero() and copy(), which do nothing on such buffers.
   /// Single values may be written and read as usual.
-  static std::shared_ptr<Memory> create_virtual() { return std::shared_ptr<Memory>(new Memory(true)); }
+  static std::shared_ptr<Memory> create_virtual() { return std::shared_ptr<Memory>(new Memory(cpu_device(), true)); }
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  /// A block of `bytes` bytes, rounded up to a multiple of 64, with undefined contents. DeviceError if it is refused.
+  Device& device() const { return *device_; }
+  /// Where host code makes what kernels read: in the device's own memory if it has access to it, else in RAM.
+  Pool host_pool() const { return device_->is_host() ? Pool::device : Pool::host; }
+
+  /// A block of `bytes` bytes, rounded up to a multiple of 64, with undefined contents. DeviceError if it is refused,
+  /// and for Pool::file, which no allocator serves.
   std::shared_ptr<Buffer> allocate(int64_t bytes, Category category, Pool pool = Pool::device);
   /// The same, all zero. A block that comes fresh from the system is zero already and is not touched here, so that the
-  /// threads that use its pages are the ones that first touch them.
+  /// threads that use its pages are the ones that first touch them. DeviceError if the host has no access to the pool.
   std::shared_ptr<Buffer> allocate_zeroed(int64_t bytes, Category category, Pool pool = Pool::device);
 
   /// A block that was made elsewhere, such as one that processes share. It is counted as if it were allocated here.
@@ -151,7 +168,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   int64_t fragmentation() const;
 
  private:
-  explicit Memory(bool is_virtual) : virtual_(is_virtual) {}
+  Memory(std::shared_ptr<Device> device, bool is_virtual) : device_(std::move(device)), virtual_(is_virtual) {}
   friend class Buffer;
   void release(const Buffer& buffer);
   /// Under mutex_: refuses what the budget does not hold, and books the rest.
@@ -159,8 +176,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   void book(int64_t bytes, Category category, Pool pool);
   struct Block {
     void* data = nullptr;
-    bool zeroed = false;  // fresh from the system, which clears what it gives
+    bool zeroed = false;  // fresh from a system that clears what it gives
   };
+  Device& device_of(Pool pool) const { return pool == Pool::device ? *device_ : *cpu_device(); }
   Block take_block(size_t size_class, Pool pool);
   /// A buffer, and whether it is known to be zero.
   std::pair<std::shared_ptr<Buffer>, bool> take(int64_t bytes, Category category, Pool pool);
@@ -171,6 +189,7 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// "4 x 512.0 MiB activations, ...": the buffers that take most together.
   std::string largest_buffers() const;
 
+  const std::shared_ptr<Device> device_;
   const bool virtual_;
   MemoryLedger ledger_;
   mutable std::mutex mutex_;

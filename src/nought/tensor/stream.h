@@ -1,15 +1,15 @@
-// Streams run tasks in order. An Event tells when a task is done, and carries its failure to whoever waits.
+// Streams run tasks in order. An Event tells when a task is done, and carries its failure to whoever waits: the host,
+// or another stream.
 //
 // The compute stream of a CPU runs inline: when submit() returns, the task is done. Communication and I/O streams are
-// FIFO workers with one thread each. A submitted task keeps the tensors that it captured alive until it has run.
+// FIFO workers with one thread each. The streams of a device may run late: the host submits and goes on. A submitted
+// task keeps the tensors that it captured alive until it has run.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -25,12 +25,10 @@ class Event {
 
  private:
   friend class Stream;
-  struct State {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
-    std::exception_ptr error;
-  };
+  struct State;
+  /// Blocks until the task ran, or gave up.
+  void settle() const;
+
   std::shared_ptr<State> state_;
 };
 
@@ -38,7 +36,9 @@ class Stream {
  public:
   enum class Kind {
     run_inline,  // submit() runs the task on the calling thread
-    worker       // a thread of the stream runs the tasks
+    worker,      // a thread of the stream runs the tasks
+    late         // The same, as late as can be: when somebody waits for the task or for a later one. A wait that is
+                 // missing is then a wrong result every time. What follows a task that failed fails as it did.
   };
   explicit Stream(Kind kind = Kind::run_inline, std::string name = "compute");
   /// Runs what was submitted, then joins the worker.
@@ -46,24 +46,26 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  /// True if a task is done when submit() returns.
+  bool runs_inline() const { return queue_ == nullptr; }
   /// Runs `task` after all tasks submitted before. An inline stream throws the task's failure at once; a worker's
   /// failure surfaces where its Event is waited for.
   Event submit(std::function<void()> task);
+  /// Lets the tasks submitted from now on wait for the event, and fail with it if they come late. An inline stream
+  /// waits here, and throws.
+  void wait(const Event& event);
+  /// Is done when all tasks submitted so far are.
+  Event record();
   /// Waits for all tasks submitted so far (not for their success).
   void synchronize();
 
  private:
-  struct Task {
-    std::function<void()> run;
-    std::shared_ptr<Event::State> state;
-  };
-  void work();
+  friend class Event;
+  struct Task;
+  struct Queue;
+  static void work(Queue& queue);
 
-  std::string name_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Task> tasks_;
-  bool stopping_ = false;
+  std::shared_ptr<Queue> queue_;  // null: inline
   std::thread worker_;
 };
 

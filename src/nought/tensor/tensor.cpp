@@ -18,6 +18,7 @@ Tensor Tensor::zeros(Memory& memory, Shape shape, DType dtype, Category category
 }
 
 double Tensor::item() const {
+  require_host("item()");
   require<ShapeError>(numel() == 1, "item() needs one element, the tensor is {}", *this);
   return to_vector<double>()[0];
 }
@@ -50,16 +51,63 @@ Tensor Tensor::reinterpret(DType dtype) const {
 
 std::string Tensor::str() const { return defined() ? fmt::format("{}{}", name_of(dtype_), shape_.str()) : "undefined"; }
 
-void copy(const Tensor& from, const Tensor& to) {
+void Tensor::refuse_host(std::string_view call) const {
+  fail<DeviceError>("{} of {}, which lies on the device {}: host code gets values by Context::to_host()", call, str(),
+                    buffer_->memory().device().name());
+}
+
+namespace {
+
+/// On a stream that runs inline the calling thread does the work: it needs access.
+void require_host_stream(std::string_view call, const Tensor& tensor) {
+  if (!tensor.on_host())
+    fail<DeviceError>("{} of {} on a stream of the host, expected one of the device {}", call, tensor,
+                      tensor.buffer()->memory().device().name());
+}
+
+/// Runs `work` on the bytes of the tensors, in the order of the stream: at once where that runs inline.
+template <class Work, class... Tensors>
+void in_order(Stream& stream, std::string_view call, const Work& work, const Tensors&... tensors) {
+  if (stream.runs_inline()) {
+    for (const Tensor* tensor : {&tensors...}) require_host_stream(call, *tensor);
+    return work(tensors.raw()...);
+  }
+  stream.submit([work, ... held = tensors.in_flight()] { work(held.raw()...); });
+}
+
+}  // namespace
+
+void copy(const Tensor& from, const Tensor& to, Stream& stream) {
   if (from.dtype() != to.dtype() || from.numel() != to.numel())
     fail<ShapeError>("cannot copy {} to {}", from.str(), to.str());
   if (from.bytes() == 0 || from.raw() == to.raw() || to.buffer()->is_virtual()) return;
-  std::memcpy(to.raw(), from.raw(), static_cast<size_t>(from.bytes()));
+  if (!from.on_host() && !to.on_host() && &from.buffer()->memory() != &to.buffer()->memory())
+    fail<DeviceError>("copy: {} lies in the memory of another rank than {}", from, to);
+  const auto count = static_cast<size_t>(from.bytes());
+  in_order(
+      stream, "copy", [count](const std::byte* source, std::byte* target) { std::memcpy(target, source, count); }, from,
+      to);
 }
 
-void zero(const Tensor& tensor) {
-  if (tensor.bytes() > 0 && !tensor.buffer()->is_virtual())
-    std::memset(tensor.raw(), 0, static_cast<size_t>(tensor.bytes()));
+void zero(const Tensor& tensor, Stream& stream) {
+  if (tensor.bytes() == 0 || tensor.buffer()->is_virtual()) return;
+  const auto count = static_cast<size_t>(tensor.bytes());
+  in_order(
+      stream, "zero", [count](std::byte* target) { std::memset(target, 0, count); }, tensor);
+}
+
+void upload_bytes(std::span<const std::byte> bytes, const Tensor& tensor, Stream& stream) {
+  require<ShapeError>(static_cast<int64_t>(bytes.size()) == tensor.bytes(), "{} bytes do not fill {}", bytes.size(),
+                      tensor);
+  if (bytes.empty()) return;
+  if (stream.runs_inline()) {
+    require_host_stream("upload", tensor);
+    std::memcpy(tensor.raw(), bytes.data(), bytes.size());
+    return;
+  }
+  stream.submit([to = tensor.in_flight(), kept = std::vector<std::byte>(bytes.begin(), bytes.end())] {
+    std::memcpy(to.raw(), kept.data(), kept.size());
+  });
 }
 
 }  // namespace nought

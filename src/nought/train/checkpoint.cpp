@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr FileFormat kFormat{"nought-checkpoint", 1};
+constexpr FileFormat kFormat{"nought-checkpoint", 2};
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kManifest = "manifest.json";
 /// A block is the unit of a checksum: 4 MiB of fp32.
@@ -37,7 +37,7 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
 struct OwnedPiece {
   const Parameter* parameter;
   StateKind kind;
-  Interval in_parameter;
+  Interval in_parameter;  // elements of the flattened part that this rank holds
   DType dtype;
   std::function<Tensor()> values;  // [in_parameter.size()]
 };
@@ -51,6 +51,7 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
   const auto& units = model.model().units();
   for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
     const Segment& segment = units[at.unit]->segments()[at.segment];
+    if (!counts_for_all(segment.cut_along, model.mesh())) continue;
     const Tensor owned = model.residency().owned(at);
     const Interval mine = model.residency().partition(at).owned(model.mesh().group(Group::parameters).rank());
     for (const ParameterPiece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
@@ -90,6 +91,31 @@ std::vector<OwnedBlock> blocks_of(const OwnedPiece& piece) {
   return blocks;
 }
 
+/// The indices that this rank has of each dimension; null where nothing cuts the parameter.
+Json part_json(const Parameter& parameter, const Mesh& mesh) {
+  if (parameter.placement.cuts.empty()) return {};
+  const TensorPart part = part_held(parameter, mesh);
+  Json dims = Json::array();
+  for (const std::vector<Interval>& kept : part.kept()) {
+    dims.push_back(Json::array());
+    for (const Interval& interval : kept) dims.back().push_back({interval.begin, interval.end});
+  }
+  return dims;
+}
+
+/// Where the elements of a manifest's block lie in the flattened global tensor. ShapeError if they do not.
+std::vector<PartRun> runs_of(const Json& entry, const Shape& global) {
+  const Interval interval{entry.at("begin"), entry.at("end")};
+  require<ShapeError>(!interval.empty(), "a block of no elements");
+  if (!entry.contains("part")) return {{interval, interval}};
+  std::vector<std::vector<Interval>> kept;
+  for (const Json& dim : entry.at("part")) {
+    kept.emplace_back();
+    for (const Json& each : dim) kept.back().push_back({each.at(0), each.at(1)});
+  }
+  return TensorPart(global, std::move(kept)).runs(interval);
+}
+
 std::string rank_file(int rank, std::string_view extension) { return fmt::format("rank-{:05}.{}", rank, extension); }
 
 /// Writes this rank's blocks, and their entries of the manifest beside them.
@@ -104,18 +130,21 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
   Json entries = Json::array();
   for (const OwnedPiece& piece : pieces) {
     const Parameter& parameter = *piece.parameter;
-    const Tensor whole = piece.values();
+    const Shape& global = parameter.placement.global;
+    const Json part = part_json(parameter, model.mesh());
+    const Tensor whole = model.context().on_host(piece.values());
     for (const OwnedBlock& block : blocks_of(piece)) {
       const Tensor values = whole.flat(block.in_piece.begin, block.in_piece.end);
       writer.write(block.tensor, values);
       entries.push_back({{"state", name_of(piece.kind)},
                          {"parameter", parameter.name},
-                         {"shape", std::vector<int64_t>(parameter.shape.begin(), parameter.shape.end())},
+                         {"shape", std::vector<int64_t>(global.begin(), global.end())},
                          {"file", rank_file(rank, "safetensors")},
                          {"tensor", block.tensor},
                          {"begin", block.in_parameter.begin},
                          {"end", block.in_parameter.end},
                          {"xxh3", xxh3_of(bytes_of(values))}});
+      if (!part.is_null()) entries.back()["part"] = part;
       if (!parameter.trainable) entries.back()["frozen"] = true;
     }
   }
@@ -168,7 +197,7 @@ std::optional<int64_t> step_of(const fs::path& path) {
   return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
 }
 
-[[noreturn]] void fail_damaged(const fs::path& path, const Json::exception& error) {
+[[noreturn]] void fail_damaged(const fs::path& path, const std::exception& error) {
   fail<IoError>("{}/manifest.json is damaged ({}): resume from an earlier checkpoint", path.string(), error.what());
 }
 
@@ -262,29 +291,30 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
       shapes[parameter] = shape;
       if (entry.value("frozen", false)) frozen_.insert(parameter);
       blocks_[entry.at("state").get<std::string>() + "/" + parameter].push_back(
-          {entry.at("file"), entry.at("tensor"), {entry.at("begin"), entry.at("end")}, entry.at("xxh3")});
+          {entry.at("file"), entry.at("tensor"), runs_of(entry, shape), entry.at("xxh3")});
     }
     for (const auto& unit : model.units())
       for (const Parameter& parameter : unit->parameters()) {
         const auto found = shapes.find(parameter.name);
         require<IoError>(found != shapes.end(), "{} does not hold parameter {}: it belongs to another model",
                          path_.string(), parameter.name);
-        require<IoError>(found->second == parameter.shape, "{}: parameter {} has shape {}, the model has {}",
-                         path_.string(), parameter.name, found->second, parameter.shape);
+        const Shape& shape = parameter.placement.global;
+        require<IoError>(found->second == shape, "{}: parameter {} has shape {}, the model has {}", path_.string(),
+                         parameter.name, found->second, shape);
       }
   } catch (const Json::exception& error) {
     fail_damaged(path_, error);
+  } catch (const ShapeError& error) {
+    fail_damaged(path_, error);
   }
-  for (auto& [key, blocks] : blocks_) {
-    std::sort(blocks.begin(), blocks.end(),
-              [](const Block& a, const Block& b) { return a.interval.begin < b.interval.begin; });
+  for (const auto& [key, blocks] : blocks_)
     for (const Block& block : blocks)
       if (!files_.contains(block.file)) files_.emplace(block.file, SafetensorsFile(path_ / block.file));
-  }
   // Which states there are besides the master depends on the optimizer that wrote them; what there is must be whole.
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters())
-      check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name), parameter.shape.numel());
+      check_coverage(fmt::format("{}/{}", name_of(StateKind::master), parameter.name),
+                     parameter.placement.global.numel());
   for (const auto& [key, blocks] : blocks_) check_coverage(key, shapes.at(key.substr(key.find('/') + 1)).numel());
 }
 
@@ -302,33 +332,50 @@ void Checkpoint::require_same_frozen(const Model& model) const {
 }
 
 void Checkpoint::check_coverage(const std::string& key, int64_t numel) const {
-  int64_t covered = 0;
+  std::vector<Interval> stored;
   if (const auto found = blocks_.find(key); found != blocks_.end())
-    for (const Block& block : found->second) covered = block.interval.begin == covered ? block.interval.end : -1;
+    for (const Block& block : found->second)
+      for (const PartRun& run : block.runs) stored.push_back(run.global);
+  std::sort(stored.begin(), stored.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  int64_t covered = 0;
+  for (const Interval& interval : stored) covered = interval.begin == covered ? interval.end : -1;
   require<IoError>(covered == numel, "{}: the manifest does not cover {}: resume from an earlier checkpoint",
                    path_.string(), key);
 }
 
-void Checkpoint::fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const {
+void Checkpoint::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+                      const Tensor& destination) const {
   const auto found = blocks_.find(fmt::format("{}/{}", name_of(kind), parameter.name));
   require<IoError>(
       found != blocks_.end(),
       "{} holds no {} of {}: another optimizer wrote it; resume with that one, or start a new run from the "
       "exported weights",
       path_.string(), name_of(kind), parameter.name);
-  for (const Block& block : found->second) {
-    const Interval common = intersect(block.interval, interval);
-    if (common.empty()) continue;
-    const SafetensorsFile& file = files_.at(block.file);
-    const TensorEntry& entry = file.at(block.tensor);
-    require<IoError>(xxh3_of(file.raw(entry)) == block.xxh3,
-                     "{}: block {} is damaged (its checksum differs): resume from an earlier checkpoint",
-                     file.path().string(), block.tensor);
-    const int64_t from = common.begin - block.interval.begin;
-    file.read(block.tensor, {from, from + common.size()},
-              destination.flat(common.begin - interval.begin, common.end - interval.begin));
-    file.release(entry);
+  for (const Block& block : found->second) read(block, elements, destination);
+}
+
+void Checkpoint::read(const Block& block, std::span<const Interval> elements, const Tensor& destination) const {
+  const SafetensorsFile& file = files_.at(block.file);
+  const TensorEntry& entry = file.at(block.tensor);
+  const int64_t origin = block.runs.front().local.begin;
+  bool verified = false;
+  auto run = block.runs.begin();
+  int64_t reached = 0;  // of the destination
+  for (const Interval& interval : elements) {
+    while (run != block.runs.end() && run->global.end <= interval.begin) ++run;  // both rise
+    for (auto each = run; each != block.runs.end() && each->global.begin < interval.end; ++each) {
+      const Interval common = intersect(each->global, interval);
+      if (common.empty()) continue;
+      require<IoError>(std::exchange(verified, true) || xxh3_of(file.raw(entry)) == block.xxh3,
+                       "{}: block {} is damaged (its checksum differs): resume from an earlier checkpoint",
+                       file.path().string(), block.tensor);
+      const int64_t from = each->local.begin - origin + common.begin - each->global.begin;
+      const int64_t to = reached + common.begin - interval.begin;
+      file.read(block.tensor, {from, from + common.size()}, destination.flat(to, to + common.size()));
+    }
+    reached += interval.size();
   }
+  if (verified) file.release(entry);
 }
 
 }  // namespace nought

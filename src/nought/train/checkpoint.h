@@ -1,11 +1,12 @@
-// Checkpoints without a topology: each rank writes the intervals that it owns, and loading reads the intervals that the
-// new layout needs. So any ZeRO stage and any number of ranks loads what any other saved.
+// Checkpoints without a topology: each rank writes what it owns of the global tensors, and loading reads what the new
+// layout needs of them. So any ZeRO stage, any number of ranks and any mesh loads what any other saved.
 //
 // A checkpoint is a folder checkpoint-STEP. Its files rank-R.safetensors hold flat fp32 blocks of master weights and
 // optimizer states (8-bit states are decoded, which loses nothing), and the values of frozen parameters in their own
 // dtype, as if they were master weights. Its manifest.json maps each parameter and state to (file, tensor, interval,
-// xxh3) and says what was frozen. The folder is written aside, fsynced and renamed, so it exists whole or not at all.
-// Reading a damaged block is an IoError.
+// xxh3) and says what was frozen. The interval is of the flattened global tensor, or of the flattened part of it that
+// the entry's "part" describes: the indices that it has of each dimension. The folder is written aside, fsynced and
+// renamed, so it exists whole or not at all. Reading a damaged block is an IoError.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@
 #include "nought/base/json.h"
 #include "nought/io/safetensors.h"
 #include "nought/optim/loss_scaler.h"
+#include "nought/zero/placement.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
@@ -60,7 +62,9 @@ class Checkpoint final : public StateSource {
   Checkpoint(const std::filesystem::path& path, const Model& model);
 
   const CheckpointInfo& info() const { return info_; }
-  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
+  using StateSource::fill;
+  void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override;
   /// ConfigError that names a parameter if the model trains what was frozen, or the other way round.
   void require_same_frozen(const Model& model) const;
 
@@ -68,14 +72,16 @@ class Checkpoint final : public StateSource {
   /// A block of one state of one parameter, as the manifest lists it.
   struct Block {
     std::string file, tensor;
-    Interval interval;  // elements of the flattened parameter
-    std::string xxh3;   // checksum of its bytes
+    std::vector<PartRun> runs;  // where its elements lie in the flattened global tensor; never empty
+    std::string xxh3;           // checksum of its bytes
   };
+  /// Reads what a block has of the elements. Its checksum is verified first, unless it has none of them.
+  void read(const Block& block, std::span<const Interval> elements, const Tensor& destination) const;
   void check_coverage(const std::string& key, int64_t numel) const;
 
   std::filesystem::path path_;
   CheckpointInfo info_;
-  std::map<std::string, std::vector<Block>> blocks_;  // "master/NAME" -> ascending by interval
+  std::map<std::string, std::vector<Block>> blocks_;  // by "master/NAME"
   std::set<std::string> frozen_;                      // names of parameters
   std::map<std::string, SafetensorsFile> files_;
 };

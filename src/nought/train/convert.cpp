@@ -30,7 +30,7 @@ void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory) {
   for (const auto& unit : source.model().units())
     for (const Parameter& parameter : unit->parameters()) {
       const Tensor buffer = bytes.reinterpret(source.dtype_of(parameter));
-      const int64_t numel = parameter.shape.numel();
+      const int64_t numel = parameter.placement.global.numel();
       for (int64_t begin = 0; begin < numel; begin += buffer.numel()) {
         const Interval block{begin, std::min(numel, begin + buffer.numel())};
         const Tensor values = buffer.flat(0, block.size());

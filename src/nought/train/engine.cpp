@@ -17,49 +17,99 @@ std::string Engine::explain(const StepResult& result, std::span<const Batch> mic
                      result.grad_norm, locate_nonfinite(model_, micro_batches, scale));
 }
 
-StepResult Engine::compute(std::span<const Batch> micro_batches, double total_weight) {
+StepSchedule Engine::schedule_of(std::span<const Batch> micro_batches, double total_weight) const {
   require(!micro_batches.empty() && total_weight > 0, "a step needs at least one target");
-  const Context& context = model_.context();
-  const double factor = scaler_.scale() * gradient_factor_;
-  double loss_sum = 0;
-  PhaseMemory memory;
-  const auto alive = [&] { return context.memory->ledger().current_total(); };
-  for (size_t i = 0; i < micro_batches.size(); ++i) {
-    model_.begin_micro_batch(i + 1 == micro_batches.size());
-    Tape tape(context);
-    const Var loss = [&] {
-      const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "forward");
-      return model_.model().loss(tape, micro_batches[i], factor / total_weight);
-    }();
-    loss_sum += loss.value.item();
-    memory.forward = alive();
-    const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "backward");
-    tape.backward(loss);
-    memory.backward = alive();
+  StepSchedule schedule = make_schedule_(static_cast<int64_t>(micro_batches.size()));
+  require(schedule.micro_batches() == static_cast<int64_t>(micro_batches.size()),
+          "a step of {} micro-batches has the schedule {}", micro_batches.size(), schedule);
+  require(schedule.instructions().back().action == Action::update, "schedule {} ends without an update", schedule);
+  return schedule;
+}
+
+Engine::Run Engine::begin(const StepSchedule& schedule, std::span<const Batch> micro_batches,
+                          double total_weight) const {
+  Run run{.schedule = schedule, .batches = micro_batches, .total_weight = total_weight};
+  run.gradient_scale = scaler_.scale() * gradient_factor_ / total_weight;
+  // Losses and norms are added up on the device: all come to the host together, once in a step.
+  run.loss_sum = model_.context().zeros({1}, DType::f64, Category::workspace);
+  run.micro_batches.resize(micro_batches.size());
+  return run;
+}
+
+void Engine::execute(Run& run, std::optional<Action> end) {
+  const std::vector<Instruction>& list = run.schedule.instructions();
+  const std::vector<UnitPass> forward = model_.model().passes(false), backward = model_.model().passes(true);
+  std::vector<UnitPass> order;
+  for (const Instruction& each : list) {
+    if (each.action == Action::forward) order.insert(order.end(), forward.begin(), forward.end());
+    if (each.action == Action::backward) order.insert(order.end(), backward.begin(), backward.end());
   }
+  model_.expect(std::move(order));
+  for (size_t place = 0; place < list.size() && list[place].action != end; ++place) {
+    perform(run, list[place]);
+    const int64_t index = list[place].micro_batch;
+    if (has_micro_batch(list[place].action) && run.schedule.end_of(index) == static_cast<int64_t>(place))
+      run.micro_batches[static_cast<size_t>(index)] = nullptr;
+  }
+  model_.expect({});
+}
+
+void Engine::perform(Run& run, const Instruction& instruction) {
+  switch (instruction.action) {
+    case Action::forward:
+      return forward(run, instruction.micro_batch);
+    case Action::backward:
+    case Action::weight_gradients:
+      return backward(run, instruction);
+    case Action::reduce:
+      return reduce(run);
+    case Action::update:
+      return update(run);
+  }
+}
+
+void Engine::forward(Run& run, int64_t micro_batch) {
+  const auto index = static_cast<size_t>(micro_batch);
+  const bool walks_back = run.schedule.walks_back(micro_batch);
+  const MicroBatch::Options options{.gradient_scale = walks_back ? run.gradient_scale : 1,
+                                    .recording = walks_back,
+                                    .last = micro_batch == run.schedule.last(),
+                                    .deferred = run.schedule.defers(micro_batch)};
+  run.micro_batches[index] = std::make_unique<MicroBatch>(model_, run.batches[index], options);
+  // An evaluation is no phase of a step.
+  Timeline* timeline = walks_back ? model_.mesh().world().timeline() : nullptr;
+  const TimedScope scope(timeline, TraceEventKind::phase, "forward");
+  model_.context().run(AddTo{.x = run.micro_batches[index]->forward(), .into = run.loss_sum});
+  run.result.memory.forward = alive();
+}
+
+void Engine::backward(Run& run, const Instruction& instruction) {
+  const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "backward");
+  MicroBatch& micro_batch = *run.micro_batches[static_cast<size_t>(instruction.micro_batch)];
+  instruction.action == Action::backward ? micro_batch.backward() : micro_batch.form_weight_gradients();
+  run.result.memory.backward = alive();
+}
+
+void Engine::reduce(Run& run) {
   const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
-  std::vector<double> squares = model_.finish_gradients();
+  const Context& context = model_.context();
+  const Tensor squares = model_.finish_gradients();
   // One collective where both groups are all ranks, which then agree on whether the step is to be skipped.
-  sum_values(model_.mesh(), context, {{Group::norm, squares}, {Group::losses, std::span(&loss_sum, 1)}});
-  model_.model().finish_step(context);
-  return {.loss = loss_sum / total_weight,
-          .grad_norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0)) / factor,
-          .loss_scale = scaler_.scale(),
-          .memory = memory};
+  const std::vector<double> sums =
+      sums_on_host(model_.mesh(), context, {{Group::norm, squares}, {Group::losses, run.loss_sum}},
+                   model_.model().step_values(context));
+  const auto loss = sums.begin() + squares.numel();
+  model_.model().finish_step({loss + 1, sums.end()});
+  run.result.loss = *loss / run.total_weight;
+  run.result.grad_norm = std::sqrt(std::accumulate(sums.begin(), loss, 0.0)) / (scaler_.scale() * gradient_factor_);
+  run.result.loss_scale = scaler_.scale();
 }
 
-StepResult Engine::accumulate(std::span<const Batch> micro_batches, double total_weight) {
-  const StepResult result = compute(micro_batches, total_weight);
-  if (!result.finite()) fail<Error>("{}", explain(result, micro_batches, total_weight));
-  return result;
-}
-
-StepResult Engine::step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm) {
-  const Memory::Step scope(*model_.context().memory);
-  StepResult result = compute(micro_batches, total_weight);
+void Engine::update(Run& run) {
+  StepResult& result = run.result;
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
   if (result.skipped && !scaler_.scales()) {
-    result.nonfinite = explain(result, micro_batches, total_weight);
+    result.nonfinite = explain(result, run.batches, run.total_weight);
     if (on_nonfinite_ == OnNonfinite::stop)
       fail<Error>(
           "{}: the weights are those of the step before; lower the learning rate, look at the data, or skip such "
@@ -70,23 +120,38 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
     model_.discard_gradients();
     ++skipped_;
   } else {
-    const double clip = max_norm > 0 ? std::min(1.0, max_norm / (result.grad_norm + 1e-6)) : 1.0;
     const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
-    model_.update(lr, clip / (result.loss_scale * gradient_factor_));
+    const double clip = run.max_norm > 0 ? std::min(1.0, run.max_norm / (result.grad_norm + 1e-6)) : 1.0;
+    model_.update(run.lr, clip / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);
-  result.memory.update = model_.context().memory->ledger().current_total();
-  return result;
+  result.memory.update = alive();
+}
+
+int64_t Engine::alive() const { return model_.context().memory->ledger().current_total(); }
+
+StepResult Engine::accumulate(std::span<const Batch> micro_batches, double total_weight) {
+  const StepSchedule schedule = schedule_of(micro_batches, total_weight);
+  Run run = begin(schedule, micro_batches, total_weight);
+  execute(run, Action::update);
+  if (!run.result.finite()) fail<Error>("{}", explain(run.result, micro_batches, total_weight));
+  return run.result;
+}
+
+StepResult Engine::step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm) {
+  const Memory::Step scope(*model_.context().memory);
+  const StepSchedule schedule = schedule_of(micro_batches, total_weight);
+  Run run = begin(schedule, micro_batches, total_weight);
+  run.lr = lr, run.max_norm = max_norm;
+  execute(run);
+  return run.result;
 }
 
 double Engine::evaluate(std::span<const Batch> micro_batches, double total_weight) {
-  double loss_sum = 0;
-  for (const Batch& batch : micro_batches) {
-    Tape tape(model_.context(), /*recording=*/false);
-    loss_sum += model_.model().loss(tape, batch, 1).value.item();
-  }
-  sum_values(model_.mesh(), model_.context(), {{Group::losses, std::span(&loss_sum, 1)}});
-  return loss_sum / total_weight;
+  const StepSchedule schedule = evaluation_schedule(static_cast<int64_t>(micro_batches.size()));
+  Run run = begin(schedule, micro_batches, total_weight);
+  execute(run);
+  return sums_on_host(model_.mesh(), model_.context(), {{Group::losses, run.loss_sum}}).front() / total_weight;
 }
 
 }  // namespace nought

@@ -1,17 +1,21 @@
-// Engine: runs one training step of a sharded model: the forward and backward pass of each micro-batch, the norm, the
-// update.
+// Engine: the executor of schedules. It runs one training step of a sharded model: the passes of each micro-batch, the
+// norm, the update, in the order of a list of instructions.
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "nought/data/sampler.h"
 #include "nought/optim/loss_scaler.h"
-#include "nought/zero/sharded_model.h"
+#include "nought/train/step_schedule.h"
+#include "nought/zero/micro_batch.h"
 
 namespace nought {
 
-/// Bytes that are alive in the device pool when a phase ends: the passes of the last micro-batch, and the update.
+/// Bytes that are alive in the device pool when a phase ends: the last passes of the step, and the update.
 struct PhaseMemory {
   int64_t forward = 0, backward = 0, update = 0;
 };
@@ -49,13 +53,36 @@ class Engine {
   /// The mean loss without gradients.
   double evaluate(std::span<const Batch> micro_batches, double total_weight);
 
+  /// What steps are made of: plain_schedule(), unless this is called.
+  void set_schedule(MakeSchedule make_schedule) { make_schedule_ = std::move(make_schedule); }
   LossScaler& scaler() { return scaler_; }
   /// Steps whose update was skipped. A resumed run sets the number that its checkpoint has.
   int64_t skipped() const { return skipped_; }
   void set_skipped(int64_t skipped) { skipped_ = skipped; }
 
  private:
-  StepResult compute(std::span<const Batch> micro_batches, double total_weight);
+  /// A schedule while it is run.
+  struct Run {
+    const StepSchedule& schedule;
+    std::span<const Batch> batches;
+    double total_weight = 0;
+    double gradient_scale = 0;  // of the losses
+    double lr = 0, max_norm = 0;
+    std::vector<std::unique_ptr<MicroBatch>> micro_batches = {};  // those in flight
+    Tensor loss_sum = {};                                         // f64 [1], on the device
+    StepResult result = {};
+  };
+  Run begin(const StepSchedule& schedule, std::span<const Batch> micro_batches, double total_weight) const;
+  StepSchedule schedule_of(std::span<const Batch> micro_batches, double total_weight) const;
+  /// Runs the instructions of the schedule, up to its `end` if there is one.
+  void execute(Run& run, std::optional<Action> end = {});
+  void perform(Run& run, const Instruction& instruction);
+  void forward(Run& run, int64_t micro_batch);
+  void backward(Run& run, const Instruction& instruction);
+  void reduce(Run& run);
+  void update(Run& run);
+  /// Bytes of the device pool.
+  int64_t alive() const;
   /// The message for a result that is not finite. Collective.
   std::string explain(const StepResult& result, std::span<const Batch> micro_batches, double total_weight);
 
@@ -63,6 +90,7 @@ class Engine {
   LossScaler scaler_;
   double gradient_factor_;
   OnNonfinite on_nonfinite_;
+  MakeSchedule make_schedule_ = plain_schedule;
   int64_t skipped_ = 0;
 };
 

@@ -17,8 +17,9 @@ HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : 
       const std::string& name =
           !files_.contains(parameter.name) && !other.empty() && files_.contains(other) ? other : parameter.name;
       const TensorEntry& entry = files_.at(name);
-      require<IoError>(entry.shape == parameter.shape, "{}: tensor {} has shape {}, config.json asks for {}",
-                       files_.file_of(name).path().string(), name, entry.shape, parameter.shape);
+      const Shape& shape = parameter.placement.global;
+      require<IoError>(entry.shape == shape, "{}: tensor {} has shape {}, config.json asks for {}",
+                       files_.file_of(name).path().string(), name, entry.shape, shape);
       if (stored_name_.empty()) dtype_ = entry.dtype;
       stored_name_[parameter.name] = name;
       used.insert(name);
@@ -27,19 +28,22 @@ HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : 
     if (!used.contains(entry.name) && !is_buffer_name(entry.name)) unused_.push_back(entry.name);
 }
 
-void HfWeights::fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const {
-  if (kind == StateKind::master) {
-    files_.read(stored_name_.at(parameter.name), interval, destination);
-  } else {
-    zero(destination);
+void HfWeights::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+                     const Tensor& destination) const {
+  if (kind != StateKind::master) {
+    Stream here;
+    return zero(destination, here);
   }
+  const std::string& name = stored_name_.at(parameter.name);
+  for_each_interval(elements, destination,
+                    [&](Interval interval, const Tensor& values) { files_.read(name, interval, values); });
 }
 
 std::vector<TensorSpec> weight_specs(const Model& model, const std::function<DType(const Parameter&)>& dtype_of) {
   std::vector<TensorSpec> specs;
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters())
-      specs.push_back({parameter.name, dtype_of(parameter), parameter.shape});
+      specs.push_back({parameter.name, dtype_of(parameter), parameter.placement.global});
   return specs;
 }
 
@@ -59,7 +63,7 @@ void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std:
                    max_shard_bytes);
   for (size_t i = 0; i < model.model().units().size(); ++i)
     model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
-      if (writer) writer->write(parameter.name, values);
+      if (writer) writer->write(parameter.name, model.context().on_host(values));
     });
   if (writer) {
     writer->finish();

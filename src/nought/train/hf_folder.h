@@ -20,7 +20,9 @@ class HfWeights final : public StateSource {
  public:
   /// Opens the folder and checks that every parameter is there with its shape. IoError.
   HfWeights(const std::filesystem::path& folder, const Model& model);
-  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
+  using StateSource::fill;
+  void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override;
   /// The dtype in which the first parameter is stored.
   DType dtype() const { return dtype_; }
   /// The dtype in which a parameter is stored. Some folders store a few parameters in fp32.

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nought/autograd/tape.h"
 #include "nought/kernels/watch.h"
+#include "nought/zero/micro_batch.h"
 
 namespace nought {
 
 namespace {
 
 /// "holds 3 nan and 1 inf", or nothing.
-std::string nonfinite_in(const Tensor& values) {
+std::string nonfinite_in(const Context& context, const Tensor& results) {
+  const Tensor values = context.on_host(results);
   int64_t nan = 0, inf = 0;
   visit_float(values.dtype(), [&](auto tag) {
     for (const auto value : values.span<typename decltype(tag)::type>()) {
@@ -30,7 +31,7 @@ std::string bad_parameter(ShardedModel& model) {
   for (size_t i = 0; i < model.model().units().size(); ++i)
     model.with_parameters(i, [&](const Parameter& parameter, const Tensor& values) {
       if (!found.empty()) return;
-      const std::string what = nonfinite_in(values);
+      const std::string what = nonfinite_in(model.context(), values);
       if (!what.empty()) found = fmt::format("parameter {} {} before the step", parameter.name, what);
     });
   return found;
@@ -45,7 +46,7 @@ std::string bad_result(ShardedModel& model, std::span<const Batch> micro_batches
       make_watching_kernels(context.kernels,
                             [&](std::string_view operation, std::string_view result, const Tensor& values) {
                               if (!found.empty()) return;
-                              const std::string what = nonfinite_in(values);
+                              const std::string what = nonfinite_in(context, values);
                               if (!what.empty())
                                 found = fmt::format("{}, {}: {} {} {} {}", model.at_work(), operation, result,
                                                     values.shape().str(), name_of(values.dtype()), what);
@@ -53,9 +54,11 @@ std::string bad_result(ShardedModel& model, std::span<const Batch> micro_batches
       context.stream};
   // What was found ends nothing here: the other ranks count on this one's part in the collectives.
   for (size_t i = 0; i < micro_batches.size(); ++i) {
-    model.begin_micro_batch(i + 1 == micro_batches.size());
-    Tape tape(watched);
-    tape.backward(model.model().loss(tape, micro_batches[i], gradient_scale));
+    MicroBatch micro_batch(
+        model, micro_batches[i],
+        {.gradient_scale = gradient_scale, .last = i + 1 == micro_batches.size(), .context = &watched});
+    micro_batch.forward();
+    micro_batch.backward();
   }
   return found;
 }
@@ -67,7 +70,7 @@ std::string bad_sum(ShardedModel& model) {
   for (size_t i = 0; i < units.size(); ++i) {
     const std::vector<Tensor> gradients = model.gather_gradients(i);
     for (size_t p = 0; p < gradients.size(); ++p) {
-      const std::string what = gradients[p] ? nonfinite_in(gradients[p]) : "";
+      const std::string what = gradients[p] ? nonfinite_in(model.context(), gradients[p]) : "";
       if (found.empty() && !what.empty())
         found = fmt::format("the gradient of {} summed over ranks and micro-batches: {} {}",
                             units[i]->parameters()[p].name, name_of(model.options().gradient_dtype), what);
@@ -81,13 +84,14 @@ std::string first_of_ranks(ShardedModel& model, const std::string& mine) {
   constexpr int64_t kLength = 512;
   const Context& context = model.context();
   Communicator& ranks = model.mesh().group(Group::decisions);
-  const Tensor text = context.empty({kLength}, DType::u8, Category::communication);
+  std::vector<uint8_t> own(kLength);
+  std::copy_n(mine.begin(), std::min<size_t>(mine.size(), kLength - 1), own.begin());
+  const Tensor text = context.upload<uint8_t>({kLength}, own, Category::communication);
   const Tensor all = context.empty({kLength * ranks.size()}, DType::u8, Category::communication);
-  std::fill_n(text.data<uint8_t>(), kLength, uint8_t{0});
-  std::copy_n(mine.begin(), std::min<size_t>(mine.size(), kLength - 1), text.data<uint8_t>());
   ranks.all_gather(text, all).wait();
+  const auto texts = context.to_host<uint8_t>(all);
   for (int rank = 0; rank < ranks.size(); ++rank) {
-    const auto* bytes = reinterpret_cast<const char*>(all.data<uint8_t>()) + rank * kLength;
+    const auto* bytes = reinterpret_cast<const char*>(texts.data()) + rank * kLength;
     if (*bytes != 0) return fmt::format("rank {}: {}", rank, bytes);
   }
   return "";

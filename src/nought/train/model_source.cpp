@@ -13,11 +13,14 @@ namespace fs = std::filesystem;
 class CheckpointWeights final : public StateSource {
  public:
   CheckpointWeights(const fs::path& path, const Model& model) : checkpoint_(path, model) {}
-  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override {
+  using StateSource::fill;
+  void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
     if (kind == StateKind::master) {
-      checkpoint_.fill(kind, parameter, interval, destination);
+      checkpoint_.fill(kind, parameter, elements, destination);
     } else {
-      zero(destination);
+      Stream here;
+      zero(destination, here);
     }
   }
 

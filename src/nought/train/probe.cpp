@@ -28,7 +28,8 @@ Tensor read_integers(const Context& context, const SafetensorsFile& file, const 
   require<IoError>(entry.shape.rank() == 2 && entry.shape.numel() > 0 && !is_float(entry.dtype),
                    "{}: {} must be integers [batch, length], got {}{}", file.path().string(), name,
                    name_of(entry.dtype), entry.shape);
-  Tensor values = context.empty(entry.shape, DType::i64, Category::workspace);
+  Tensor values =
+      Tensor::empty(*context.memory, entry.shape, DType::i64, Category::workspace, context.memory->host_pool());
   file.read(name, {0, entry.shape.numel()}, values);
   return values;
 }
@@ -80,13 +81,13 @@ Tensor gather_logits(ShardedModel& model, Decoder& decoder, const ProbeInput& in
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const Interval tokens = tokens_of(input, row);
     const int64_t begin = (row - rows.begin) * length + tokens.begin;
-    copy(mine.slice(done, done + tokens.size()), padded.slice(begin, begin + tokens.size()));
+    context.copy(mine.slice(done, done + tokens.size()), padded.slice(begin, begin + tokens.size()));
     done += tokens.size();
   }
   Tensor all = context.empty({ranks.rank() == 0 ? ranks.size() * padded.numel() : 0}, DType::f32, Category::workspace);
   ranks.gather(padded, all, 0).wait();
   if (ranks.rank() != 0) return {};
-  return all.flat(0, batch * length * vocab).reshape({batch, length, vocab});
+  return context.on_host(all.flat(0, batch * length * vocab).reshape({batch, length, vocab}));
 }
 
 }  // namespace
@@ -167,7 +168,7 @@ ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input
       const std::vector<Tensor> gradients = model.gather_gradients(i);
       for (size_t p = 0; p < gradients.size(); ++p)
         if (first && gradients[p])
-          output.emplace_back("grad." + units[i]->parameters()[p].name, as_f32(context, gradients[p]));
+          output.emplace_back("grad." + units[i]->parameters()[p].name, context.on_host(as_f32(context, gradients[p])));
     }
     model.discard_gradients();
   }

@@ -1,5 +1,8 @@
 #include "nought/train/run_data.h"
 
+#include <algorithm>
+
+#include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 
 namespace nought {
@@ -17,19 +20,47 @@ std::vector<DataSource> validation_sources(const DataPlan& plan) {
   return {{expand_data_files(plan.validation_files), 0}};
 }
 
+/// All files that are encoded, not mapped.
+std::vector<std::filesystem::path> text_files(const DataPlan& plan) {
+  std::vector<std::filesystem::path> files;
+  for (const std::vector<DataSource>& sources : {training_sources(plan), validation_sources(plan)})
+    for (const DataSource& source : sources)
+      for (const std::filesystem::path& file : source.files)
+        if (file.extension() != kTokenFileExtension) files.push_back(file);
+  return files;
+}
+
+/// How text files are read. The notation of conversations is looked for only if there are some.
+CorpusOptions corpus_of(const DataPlan& plan, const std::vector<std::filesystem::path>& files,
+                        const Tokenizer& tokenizer) {
+  CorpusOptions options{.format = plan.format, .field = plan.field, .chat = plan.chat};
+  const bool has_conversations = std::any_of(files.begin(), files.end(), [&](const std::filesystem::path& file) {
+    return corpus_format(file, options) == CorpusFormat::chat;
+  });
+  if (has_conversations) options.chat = chat_format_for(plan.chat, plan.tokenizer, tokenizer);
+  return options;
+}
+
 }  // namespace
 
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
-  const DatasetOptions options{plan.seq_length, plan.separate_documents};
+  const std::vector<std::filesystem::path> files = text_files(plan);
+  const DatasetOptions options{.seq_length = plan.seq_length,
+                               .separate_documents = plan.separate_documents,
+                               .corpus = corpus_of(plan, files, tokenizer)};
   auto [training, tail] =
       TokenDataset::from_sources(training_sources(plan), tokenizer, options).split_tail(plan.validation_fraction);
-  if (!plan.validation_files.empty())
-    return {std::move(training), TokenDataset::from_sources(validation_sources(plan), tokenizer, options)};
-  if (plan.validation_fraction > 0) return {std::move(training), std::move(tail)};
-  return {std::move(training), std::nullopt};
+  RunData data{std::move(training), std::nullopt, describe_formats(files, options.corpus, tokenizer)};
+  if (!plan.validation_files.empty()) {
+    data.validation = TokenDataset::from_sources(validation_sources(plan), tokenizer, options);
+  } else if (plan.validation_fraction > 0) {
+    data.validation = std::move(tail);
+  }
+  return data;
 }
 
 void check_data(const DataPlan& plan, const Tokenizer& tokenizer) {
+  corpus_of(plan, text_files(plan), tokenizer);
   for (const std::vector<DataSource>& sources : {training_sources(plan), validation_sources(plan)})
     for (const DataSource& source : sources) check_token_files(source.files, tokenizer);
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "nought/config/run_plan.h"
 #include "nought/data/dataset.h"
@@ -11,12 +13,13 @@ namespace nought {
 struct RunData {
   TokenDataset training;
   std::optional<TokenDataset> validation;
+  std::vector<std::string> notes = {};  // what was found in files that are not plain text
 };
 
 /// Encodes text files and maps token files. IoError and ConfigError name the file.
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer);
-/// Checks the files without reading text. Throws what open_data() would throw for a missing file, or for a token file
-/// of another tokenizer.
+/// Checks the files; of text their first lines alone. Throws what open_data() would throw for a missing file, a token
+/// file of another tokenizer, or conversations without a notation.
 void check_data(const DataPlan& plan, const Tokenizer& tokenizer);
 
 }  // namespace nought

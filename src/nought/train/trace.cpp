@@ -1,6 +1,7 @@
 #include "nought/train/trace.h"
 
 #include <algorithm>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -63,20 +64,21 @@ std::string json_of(int rank, std::span<const TraceEvent> events, TraceEvent::Cl
 void write_trace(Communicator& ranks, const Context& context, std::span<const TraceEvent> events,
                  TraceEvent::Clock::time_point origin, const std::filesystem::path& file) {
   std::string text = json_of(ranks.rank(), events, origin);
-  const Tensor longest = context.empty({1}, DType::i64, Category::workspace);
-  *longest.data<int64_t>() = static_cast<int64_t>(text.size());
+  const auto own = static_cast<int64_t>(text.size());
+  const Tensor longest = context.upload({1}, std::span(&own, 1), Category::workspace);
   ranks.all_reduce(longest, ReduceOp::max).wait();
-  const int64_t length = *longest.data<int64_t>();
+  const int64_t length = context.to_host<int64_t>(longest).front();
   text.resize(static_cast<size_t>(length), ' ');  // equal parts for the gather; JSON does not mind
   const Tensor mine = context.empty({length}, DType::u8, Category::workspace);
-  std::memcpy(mine.raw(), text.data(), text.size());
+  upload_bytes(std::as_bytes(std::span(text)), mine, *context.stream);
   const bool writes = ranks.rank() == 0;
   const Tensor all = writes ? context.empty({length * ranks.size()}, DType::u8, Category::workspace) : Tensor();
   ranks.gather(mine, all, 0).wait();
   if (!writes) return;
+  const Tensor texts = context.on_host(all);
   std::string whole = "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   for (int64_t rank = 0; rank < ranks.size(); ++rank) {
-    std::string_view part(reinterpret_cast<const char*>(all.raw()) + rank * length, static_cast<size_t>(length));
+    std::string_view part(reinterpret_cast<const char*>(texts.raw()) + rank * length, static_cast<size_t>(length));
     part = part.substr(0, part.find_last_not_of(' ') + 1);
     whole += fmt::format("{}{}", rank > 0 ? ",\n" : "", part);
   }

@@ -71,6 +71,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
               plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
+  notes_ = data_.notes;
   load();
 }
 
@@ -321,11 +322,11 @@ std::vector<RankMemory> Trainer::gather_memory() {
   constexpr int64_t kWidth = sizeof(RankMemory) / sizeof(int64_t);
   const RankMemory mine = peaks_of(*context_.memory);
   const Tensor sent = context_.empty({kWidth}, DType::i64, Category::workspace);
+  upload_bytes(std::as_bytes(std::span(&mine, 1)), sent, *context_.stream);
   const Tensor all = context_.empty({world_.size() * kWidth}, DType::i64, Category::workspace);
-  std::memcpy(sent.raw(), &mine, sizeof mine);
   world_.gather(sent, all, 0).wait();
   std::vector<RankMemory> memory(world_.rank() == 0 ? static_cast<size_t>(world_.size()) : 0);
-  if (!memory.empty()) std::memcpy(memory.data(), all.raw(), memory.size() * sizeof(RankMemory));
+  if (!memory.empty()) std::memcpy(memory.data(), context_.on_host(all).raw(), memory.size() * sizeof(RankMemory));
   return memory;
 }
 

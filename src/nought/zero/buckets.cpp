@@ -20,7 +20,7 @@ std::vector<Bucket> make_buckets(std::span<const Partition> segments, int64_t li
 }
 
 void copy_as(const Context& context, const Tensor& x, const Tensor& y) {
-  if (x.dtype() == y.dtype()) return copy(x, y);
+  if (x.dtype() == y.dtype()) return context.copy(x, y);
   context.run(Cast{.x = x, .y = y});
 }
 

@@ -22,11 +22,13 @@ void load_codes(const Context& context, const StateSource& source, const Unit& u
                 const Weight& stored) {
   for (const ParameterPiece& piece : pieces_in(unit, segment, kept)) {
     const Parameter& parameter = unit.parameters()[piece.parameter];
+    require<ConfigError>(parameter.placement.cuts.empty(), "parameter {} is cut over ranks: it cannot be kept as codes",
+                         parameter.name);
     const Interval whole = piece.in_parameter;
     for (int64_t begin = whole.begin; begin < whole.end; begin += kAtOnce) {
       const Interval stretch{begin, std::min(whole.end, begin + kAtOnce)};
       const Tensor x = context.empty({stretch.size()}, DType::f32, Category::workspace);
-      source.fill(StateKind::master, parameter, stretch, x);
+      fill(context, source, StateKind::master, parameter, std::span(&stretch, 1), x);
       const int64_t at = piece.in_segment.begin + begin - whole.begin - kept.begin, end = at + stretch.size();
       const Tensor scales = stored.scales.flat(at / kCodeBlock, end / kCodeBlock);
       context.run(QuantizeBlocks{.x = x, .codes = stored.values.flat(at, end), .scales = scales});

@@ -49,10 +49,8 @@ std::vector<Interval> cut(int64_t extent, const Cut& cut, int part, int parts) {
 
 void check(const Placement& placement) {
   const std::vector<Cut>& cuts = placement.cuts;
-  Axes axes;
-  for (const Cut& one : cuts) axes.add(one.axis);
-  require<ShapeError>(on_one_grid(axes), "a tensor {} is cut along an expert axis and one that experts do not have",
-                      placement.global);
+  require<ShapeError>(on_one_grid(placement.axes()),
+                      "a tensor {} is cut along an expert axis and one that experts do not have", placement.global);
   for (size_t i = 0; i < cuts.size(); ++i) {
     const Cut& one = cuts[i];
     require<ShapeError>(0 <= one.dim && one.dim < placement.global.rank(), "a cut of dimension {} of a tensor {}",
@@ -190,6 +188,33 @@ TensorPart PlacedTensor::part(int index) const {
     index /= parts;
   }
   return {placement_.global, std::move(kept)};
+}
+
+TensorPart part_held(const Parameter& parameter, const Mesh& mesh) {
+  return PlacedTensor(parameter.placement, mesh.grid()).held_by(mesh.world().rank());
+}
+
+std::vector<Interval> global_elements(const Parameter& parameter, const Mesh& mesh, Interval local) {
+  if (parameter.placement.cuts.empty()) return {local};
+  std::vector<Interval> elements;
+  for (const PartRun& run : part_held(parameter, mesh).runs(local)) elements.push_back(run.global);
+  return elements;
+}
+
+void check_placement(const Parameter& parameter, const Mesh& mesh) {
+  for (const Cut& cut : parameter.placement.cuts)
+    require<ConfigError>(cut.axis == Axis::tensor,
+                         "parameter {} is cut along the axis {}: only cuts along {} are stored", parameter.name,
+                         name_of(cut.axis), name_of(Axis::tensor));
+  const Shape held = part_held(parameter, mesh).local();
+  require<ShapeError>(held == parameter.shape, "parameter {} has shape {}; by its placement this rank holds {} of {}",
+                      parameter.name, parameter.shape, held, parameter.placement.global);
+}
+
+bool counts_for_all(Axes cut_along, const Mesh& mesh) {
+  for (const Axis axis : {Axis::tensor, Axis::replicate})
+    if (!cut_along.has(axis) && mesh.coordinate(axis) != 0) return false;
+  return true;
 }
 
 std::vector<Transfer> reshard(const PlacedTensor& source, const PlacedTensor& target, int index) {

@@ -7,8 +7,8 @@
 
 #include <vector>
 
-#include "nought/autograd/placement.h"
-#include "nought/base/math.h"
+#include "nought/autograd/unit.h"
+#include "nought/comm/mesh.h"
 
 namespace nought {
 
@@ -41,6 +41,9 @@ class TensorPart {
   const Shape& global() const { return global_; }
   /// The shape in the rank's memory.
   const Shape& local() const { return local_; }
+
+  /// For each dimension the intervals that the part has of it.
+  const std::vector<std::vector<Interval>>& kept() const { return kept_; }
 
   /// The part as boxes of the global tensor, each with its place in the rank's memory.
   struct HeldBox {
@@ -80,6 +83,17 @@ class PlacedTensor {
   Grid grid_;
   int parts_ = 1;
 };
+
+/// What this rank holds of a parameter.
+TensorPart part_held(const Parameter& parameter, const Mesh& mesh);
+/// Where elements `local` of that lie in the flattened global tensor, one behind the other.
+std::vector<Interval> global_elements(const Parameter& parameter, const Mesh& mesh, Interval local);
+/// ShapeError or ConfigError that names the parameter unless its shape is that of the part which this rank holds.
+void check_placement(const Parameter& parameter, const Mesh& mesh);
+
+/// What is cut along these axes is held, shard by shard, by ranks that differ along other axes. True on one of them:
+/// the rank that counts it in sums over all elements, and writes it to files.
+bool counts_for_all(Axes cut_along, const Mesh& mesh);
 
 /// Elements that go from one part to another without a gap in either: [from, from + size) of the flattened source part
 /// to [to, to + size) of the flattened target part.

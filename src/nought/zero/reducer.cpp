@@ -26,11 +26,11 @@ Reducer::Reducer(const Context& context, Communicator& ranks, const Options& opt
     State state;
     state.at = at, state.unit = &unit, state.partition = partition;
     state.gaps = gaps_in(unit, at.segment, partition.padded());
-    state.written.assign(unit.parameters().size(), false);
     if (policy_.shard_gradients) {
       state.shard = context_.zeros({partition.shard()}, dtype_, Category::gradients);
     } else {
-      state.whole = context_.zeros({partition.padded()}, dtype_, Category::gradients);
+      state.whole = {context_.zeros({partition.padded()}, dtype_, Category::gradients),
+                     std::vector<bool>(unit.parameters().size(), false)};
     }
     partitions.push_back(partition);
     states_.push_back(std::move(state));
@@ -50,49 +50,62 @@ size_t Reducer::place_of(SegmentIndex at) const {
   return static_cast<size_t>(found - states_.begin());
 }
 
-void Reducer::begin_micro_batch(bool last) { last_micro_batch_ = last; }
-
-GradSink Reducer::sink(size_t unit, size_t first, size_t last) {
-  State& state = states_[place_of({unit, units_[unit]->parameters()[first].segment})];
-  const std::vector<Parameter>& parameters = state.unit->parameters();
-  if (!state.whole) {
-    while (flights_.size() > kFlights) land_oldest();
-    state.whole = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
-  }
-  const bool accumulate = state.written[first];
-  for (size_t i = first; i <= last; ++i) {
-    require(state.written[i] == accumulate,
-            "unit {}: parameters {} to {} are written as one, but some alone before: use the same view everywhere",
-            state.unit->name(), first, last);
-    state.written[i] = true;
-  }
-  return {state.whole.flat(parameters[first].range.begin, parameters[last].range.end), accumulate};
+Reducer::MicroBatch Reducer::begin_micro_batch(bool last) const {
+  MicroBatch begun;
+  begun.last_ = last;
+  if (!policy_.shard_gradients) return begun;
+  for (const State& state : states_)
+    begun.wholes_.push_back({{}, std::vector<bool>(state.unit->parameters().size(), false)});
+  return begun;
 }
 
-void Reducer::clear_unwritten(State& state) {
-  if (!state.whole) state.whole = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
-  const auto clear = [&](Interval range) { zero(state.whole.flat(range.begin, range.end)); };
+Reducer::Whole& Reducer::whole_of(MicroBatch& of, size_t place) {
+  return policy_.shard_gradients ? of.wholes_[place] : states_[place].whole;
+}
+
+GradSink Reducer::sink(MicroBatch& of, size_t unit, size_t first, size_t last) {
+  const size_t place = place_of({unit, units_[unit]->parameters()[first].segment});
+  const State& state = states_[place];
+  Whole& whole = whole_of(of, place);
+  const std::vector<Parameter>& parameters = state.unit->parameters();
+  if (!whole.values) {
+    while (flights_.size() > kFlights) land_oldest();
+    whole.values = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
+  }
+  const bool accumulate = whole.written[first];
+  for (size_t i = first; i <= last; ++i) {
+    require(whole.written[i] == accumulate,
+            "unit {}: parameters {} to {} are written as one, but some alone before: use the same view everywhere",
+            state.unit->name(), first, last);
+    whole.written[i] = true;
+  }
+  return {whole.values.flat(parameters[first].range.begin, parameters[last].range.end), accumulate};
+}
+
+void Reducer::clear_unwritten(const State& state, Whole& whole) {
+  if (!whole.values) whole.values = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
+  const auto clear = [&](Interval range) { context_.zero(whole.values.flat(range.begin, range.end)); };
   for (const size_t i : state.unit->segments()[state.at.segment].parameters)
-    if (!state.written[i]) clear(state.unit->parameters()[i].range);
+    if (!whole.written[i]) clear(state.unit->parameters()[i].range);
   for (const Interval gap : state.gaps) clear(gap);
 }
 
-void Reducer::finish(size_t unit) {
-  if (!policy_.shard_gradients && !last_micro_batch_) return;
-  for (State& state : states_)
-    if (state.at.unit == unit) finish(state);
+void Reducer::finish(MicroBatch& of, size_t unit) {
+  if (!policy_.shard_gradients && !of.last_) return;
+  for (size_t place = 0; place < states_.size(); ++place)
+    if (states_[place].at.unit == unit) finish(states_[place], whole_of(of, place));
 }
 
-void Reducer::finish(State& state) {
-  clear_unwritten(state);
+void Reducer::finish(State& state, Whole& whole) {
+  clear_unwritten(state, whole);
   if (!buckets_[state.bucket].alone()) {
-    pack(state);
+    pack(state, whole);
   } else if (policy_.shard_gradients) {
-    reduce_to_shard(state);
+    reduce_to_shard(state, whole);
   } else {
     reduce_whole(state);
   }
-  if (policy_.shard_gradients) std::fill(state.written.begin(), state.written.end(), false);
+  if (policy_.shard_gradients) std::fill(whole.written.begin(), whole.written.end(), false);
   state.finished = true;
   if (!overlap_) land_all();
 }
@@ -107,20 +120,20 @@ Tensor Reducer::to_wire(const Tensor& whole) const {
 void Reducer::reduce_whole(State& state) {
   if (ranks_.size() == 1) return;
   const Interval own = state.partition.owned(ranks_.rank());
-  const Tensor sent = to_wire(state.whole), mine = sent.flat(own.begin, own.end);
+  const Tensor sent = to_wire(state.whole.values), mine = sent.flat(own.begin, own.end);
   Event event = ranks_.reduce_scatter(sent, mine);
   if (!policy_.shard_optimizer) event = ranks_.all_gather(mine, sent);
   if (wire_ == dtype_) {
     state.reduction = event;
   } else if (policy_.shard_optimizer) {
-    send({.event = event, .sent = sent, .landings = {{mine, state.whole.flat(own.begin, own.end)}}});
+    send({.event = event, .sent = sent, .landings = {{mine, state.whole.values.flat(own.begin, own.end)}}});
   } else {
-    send({.event = event, .sent = sent, .landings = {{sent, state.whole}}});
+    send({.event = event, .sent = sent, .landings = {{sent, state.whole.values}}});
   }
 }
 
-void Reducer::reduce_to_shard(State& state) {
-  const Tensor sent = to_wire(std::exchange(state.whole, {}));
+void Reducer::reduce_to_shard(State& state, Whole& whole) {
+  const Tensor sent = to_wire(std::exchange(whole.values, {}));
   const bool direct = !state.shard_begun && wire_ == dtype_;
   const Tensor sum = direct ? state.shard : context_.empty({state.partition.shard()}, wire_, Category::gradients);
   Flight flight{.event = ranks_.reduce_scatter(sent, sum), .sent = sent, .landings = {}};
@@ -130,7 +143,7 @@ void Reducer::reduce_to_shard(State& state) {
 }
 
 /// The first segment of a bucket makes room for all; the last one sends it.
-void Reducer::pack(State& state) {
+void Reducer::pack(State& state, Whole& whole) {
   if (filling_ && (filling_->bucket != state.bucket || filling_->present[state.place])) send_bucket();
   const Bucket& bucket = buckets_[state.bucket];
   if (!filling_) {
@@ -141,9 +154,9 @@ void Reducer::pack(State& state) {
   }
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const Interval owned = state.partition.owned(rank);
-    copy_as(context_, state.whole.flat(owned.begin, owned.end), bucket.part(filling_->packed, rank, state.place));
+    copy_as(context_, whole.values.flat(owned.begin, owned.end), bucket.part(filling_->packed, rank, state.place));
   }
-  if (policy_.shard_gradients) state.whole = {};
+  if (policy_.shard_gradients) whole.values = {};
   std::vector<bool>& present = filling_->present;
   present[state.place] = true;
   if (std::find(present.begin(), present.end(), false) == present.end()) send_bucket();
@@ -159,12 +172,12 @@ void Reducer::send_bucket() {
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const Tensor part = bucket.part(packed, rank, place);
       if (!filling.present[place]) {
-        zero(part);  // a segment that this pass left out
+        context_.zero(part);  // a segment that this pass left out
       } else if (policy_.shard_gradients && rank == ranks_.rank()) {
         flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true)});
       } else if (!policy_.shard_optimizer || rank == ranks_.rank()) {
         const Interval owned = state.partition.owned(rank);
-        flight.landings.push_back({part, state.whole.flat(owned.begin, owned.end)});
+        flight.landings.push_back({part, state.whole.values.flat(owned.begin, owned.end)});
       }
     }
   }
@@ -183,7 +196,7 @@ void Reducer::send(Flight flight) {
 void Reducer::land_oldest() {
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
-  ranks_.wait(flight.event);
+  ranks_.wait(flight.event, *context_.stream);
   for (const auto& [from, into, add] : flight.landings) {
     if (add) {
       context_.run(AddTo{.x = from, .into = into});
@@ -195,18 +208,18 @@ void Reducer::land_oldest() {
 
 void Reducer::land_all() {
   while (!flights_.empty()) land_oldest();
-  for (State& state : states_) ranks_.wait(state.reduction);
+  for (State& state : states_) ranks_.wait(state.reduction, *context_.stream);
 }
 
 void Reducer::finish_step() {
   // Without gradient sharding earlier micro-batches may have written what only the last one reduces.
-  if (!policy_.shard_gradients && last_micro_batch_)
+  if (!policy_.shard_gradients)
     for (size_t i = states_.size(); i-- > 0;)
-      if (!states_[i].finished) finish(states_[i]);
+      if (!states_[i].finished) finish(states_[i], states_[i].whole);
   settle();
   if (policy_.shard_gradients)
     for (const State& state : states_)
-      if (!state.shard_begun) zero(state.shard);
+      if (!state.shard_begun) context_.zero(state.shard);
 }
 
 void Reducer::settle() {
@@ -218,16 +231,16 @@ Tensor Reducer::owned(SegmentIndex at) const {
   const State& state = states_[place_of(at)];
   if (policy_.shard_gradients) return state.shard;
   const Interval own = state.partition.owned(ranks_.rank());
-  return state.whole.flat(own.begin, own.end);
+  return state.whole.values.flat(own.begin, own.end);
 }
 
 Tensor Reducer::reduced(SegmentIndex at) const {
-  return policy_.shard_optimizer ? owned(at) : states_[place_of(at)].whole;
+  return policy_.shard_optimizer ? owned(at) : states_[place_of(at)].whole.values;
 }
 
 void Reducer::reset() {
   for (State& state : states_) {
-    std::fill(state.written.begin(), state.written.end(), false);
+    std::fill(state.whole.written.begin(), state.whole.written.end(), false);
     state.shard_begun = state.finished = false;
     state.reduction = {};
   }

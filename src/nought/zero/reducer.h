@@ -1,10 +1,10 @@
 // Reducer: where gradients are written, and how they become the sum over all ranks. It knows trained segments alone.
 //
 // Without gradient sharding every segment has one whole buffer for the accumulation, reduced once, when its Unit's last
-// backward of the step ends. With it, a segment's whole gradients live only during its Unit's own backward and while
-// the reduce-scatter of it is under way; what stays is the shard. All policies reduce the same intervals in the same
-// order of ranks. Segments that share a bucket are copied into it when they are final, and are reduced when the last of
-// them is.
+// backward of the step ends. With it, a segment's whole gradients are a micro-batch's own: they live only during its
+// Unit's own backward and while the reduce-scatter of it is under way; what stays is the shard. All policies reduce the
+// same intervals in the same order of ranks. Segments that share a bucket are copied into it when they are final, and
+// are reduced when the last of them is.
 //
 // Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
 // sum is taken in fp32 and rounded once, and what arrives is converted back.
@@ -36,12 +36,15 @@ class Reducer {
   /// How many segments are trained, and how many collectives take all their gradients.
   size_t segments() const { return states_.size(); }
   size_t buckets() const { return buckets_.size(); }
-  /// Announces the next micro-batch; on the last one of a step, Units without gradient sharding are reduced as well.
-  void begin_micro_batch(bool last);
+
+  class MicroBatch;
+  /// Begins a micro-batch. Without gradient sharding its gradients are added to those of the others of the step, and
+  /// the Units are reduced when they are final for the `last` one: the one whose gradients are final last.
+  MicroBatch begin_micro_batch(bool last) const;
   /// Where parameters [first, last] of a Unit, which are trained, write their gradient.
-  GradSink sink(size_t unit, size_t first, size_t last);
+  GradSink sink(MicroBatch& of, size_t unit, size_t first, size_t last);
   /// The Unit's gradients are final for this micro-batch: reduces them if it is time.
-  void finish(size_t unit);
+  void finish(MicroBatch& of, size_t unit);
 
   /// After the last backward pass of the step: a Unit that it left out is reduced too, so that its sum is what earlier
   /// micro-batches wrote, or zero. Then settle(). All ranks call it together.
@@ -56,14 +59,18 @@ class Reducer {
   void reset();
 
  private:
+  /// The gradients of a whole segment while they are added up.
+  struct Whole {
+    Tensor values;
+    std::vector<bool> written;  // for each parameter of the Unit: its gradient has begun
+  };
   struct State {
     SegmentIndex at;
     const Unit* unit = nullptr;
     Partition partition;
     std::vector<Interval> gaps;  // no parameter fills them
-    Tensor whole;                // permanent, or while the Unit's backward runs
+    Whole whole;                 // of all micro-batches; unused with gradient sharding
     Tensor shard;                // permanent, with gradient sharding
-    std::vector<bool> written;   // for each parameter of the Unit: its gradient has begun
     bool shard_begun = false;
     bool finished = false;  // the reduction of the step's last micro-batch has begun
     Event reduction;
@@ -89,11 +96,12 @@ class Reducer {
   };
   /// Its place in states_; Error if it is not trained.
   size_t place_of(SegmentIndex at) const;
-  void finish(State& state);
-  void clear_unwritten(State& state);
+  Whole& whole_of(MicroBatch& of, size_t place);
+  void finish(State& state, Whole& whole);
+  void clear_unwritten(const State& state, Whole& whole);
   void reduce_whole(State& state);
-  void reduce_to_shard(State& state);
-  void pack(State& state);
+  void reduce_to_shard(State& state, Whole& whole);
+  void pack(State& state, Whole& whole);
   void send_bucket();
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
@@ -109,9 +117,16 @@ class Reducer {
   bool overlap_;
   std::vector<Bucket> buckets_;
   std::optional<Filling> filling_;
-  bool last_micro_batch_ = true;
   std::vector<State> states_;  // one for each trained segment
   std::deque<Flight> flights_;
+};
+
+/// What the Reducer keeps of one micro-batch: whether it is the last, and with gradient sharding the gradients that are
+/// not final yet. Those that the forward pass forms wait here for the Unit's backward pass.
+class Reducer::MicroBatch {
+  friend class Reducer;
+  bool last_ = true;
+  std::vector<Whole> wholes_;  // with gradient sharding, one for each trained segment
 };
 
 }  // namespace nought

@@ -64,7 +64,7 @@ Tensor Residency::whole(SegmentIndex at) const {
 }
 
 Tensor Residency::owned(SegmentIndex at) const {
-  ranks_.wait(buffers(at).arrival);
+  ranks_.wait(buffers(at).arrival, *context_.stream);
   if (policy_.shard_parameters) return buffers(at).stored;
   const Interval own = partition(at).owned(ranks_.rank());
   return buffers(at).stored.flat(own.begin, own.end);
@@ -88,20 +88,20 @@ void Residency::exchange(const Bucket& bucket) {
   while (exchanges_.size() > kExchanges) land_oldest();
   const Tensor packed = context_.empty({bucket.numel()}, dtype_, Category::communication);
   for (size_t place = 0; place < bucket.members().size(); ++place)
-    copy(owned(trained_[bucket.members()[place]]), bucket.part(packed, ranks_.rank(), place));
+    context_.copy(owned(trained_[bucket.members()[place]]), bucket.part(packed, ranks_.rank(), place));
   exchanges_.push_back({ranks_.all_gather(bucket.part(packed, ranks_.rank()), packed), &bucket, packed});
 }
 
 void Residency::land_oldest() {
   const Exchange exchange = std::move(exchanges_.front());
   exchanges_.pop_front();
-  ranks_.wait(exchange.event);
+  ranks_.wait(exchange.event, *context_.stream);
   for (size_t place = 0; place < exchange.bucket->members().size(); ++place) {
     const Buffers& into = buffers(trained_[exchange.bucket->members()[place]]);
     for (int rank = 0; rank < ranks_.size(); ++rank) {
       const Interval owned = into.partition.owned(rank);
       if (rank != ranks_.rank())
-        copy(exchange.bucket->part(exchange.packed, rank, place), into.stored.flat(owned.begin, owned.end));
+        context_.copy(exchange.bucket->part(exchange.packed, rank, place), into.stored.flat(owned.begin, owned.end));
     }
   }
 }
@@ -113,7 +113,13 @@ void Residency::arrive(size_t unit) {
   };
   // Collectives end in the order in which they began: what is before the Unit's bucket has arrived too.
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
-  for (const Buffers& held : states_[unit].segments) ranks_.wait(held.arrival);
+  for (const Buffers& held : states_[unit].segments) ranks_.wait(held.arrival, *context_.stream);
+}
+
+void Residency::drop_prefetched() {
+  for (State& state : states_)
+    if (state.leases == 0)
+      for (Buffers& held : state.segments) held.gathered = {};
 }
 
 void Residency::settle() {

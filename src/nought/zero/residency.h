@@ -40,6 +40,8 @@ class Residency {
 
   /// After the owners updated their intervals of whole buffers: all-gathers them. Each Unit waits at its next lease.
   void exchange_updates();
+  /// Gives back what was prefetched and is not leased: an update makes it old. After settle().
+  void drop_prefetched();
   /// Waits for everything in flight.
   void settle();
 

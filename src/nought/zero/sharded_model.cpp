@@ -1,6 +1,9 @@
 #include "nought/zero/sharded_model.h"
 
+#include <algorithm>
+
 #include "nought/zero/codes.h"
+#include "nought/zero/placement.h"
 
 namespace nought {
 
@@ -20,11 +23,11 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
       model_(model),
       options_(for_ranks(options, ranks_.size())),
       residency_(context, ranks_, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
+  for (const auto& unit : model_.units())
+    for (const Parameter& parameter : unit->parameters()) check_placement(parameter, mesh_);
   model_.join(mesh_);
   for (size_t i = 0; i < model_.units().size(); ++i) model_.units()[i]->attach(this, i);
-  const auto& units = model_.units();
-  const auto lowest = std::find_if(units.begin(), units.end(), [](const auto& unit) { return unit->trained(); });
-  lowest_trained_ = static_cast<size_t>(lowest - units.begin());
+  expect({});
   if (!options_.training) return;
   const Reducer::Options reductions{.policy = options_.policy,
                                     .dtype = options_.gradient_dtype,
@@ -32,7 +35,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .overlap = options_.overlap,
                                     .bucket = options_.reduce_bucket};
   reducer_.emplace(context_, ranks_, reductions, model_.units());
-  optimizer_.emplace(context_, ranks_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
+  optimizer_.emplace(context_, mesh_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
                      *reducer_);
 }
 
@@ -65,19 +68,21 @@ void ShardedModel::load_kept(const StateSource& source) {
     }
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, kept)) {
       const int64_t begin = piece.in_segment.begin - kept.begin;
-      source.fill(StateKind::master, unit.parameters()[piece.parameter], piece.in_parameter,
-                  residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
+      const Parameter& parameter = unit.parameters()[piece.parameter];
+      fill(context_, source, StateKind::master, parameter, global_elements(parameter, mesh_, piece.in_parameter),
+           residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
     }
   }
 }
 
 Tensor ShardedModel::whole_parameter(const Unit& unit, const Parameter& parameter) const {
   const auto [begin, end] = parameter.range;
-  const Tensor values = residency_.whole({unit.index(), parameter.segment}).flat(begin, end).reshape(parameter.shape);
-  if (!parameter.coded) return values;
+  const Tensor flat = residency_.whole({unit.index(), parameter.segment}).flat(begin, end);
+  if (!parameter.coded) return whole_tensor(context_, mesh_, parameter, flat);
   const Tensor scales = residency_.whole({unit.index(), unit.segments()[parameter.segment].scales});
   return decoded(context_,
-                 {values, scales.flat(begin / kCodeBlock, end / kCodeBlock).reshape(scales_shape(parameter.shape))},
+                 {flat.reshape(parameter.shape),
+                  scales.flat(begin / kCodeBlock, end / kCodeBlock).reshape(scales_shape(parameter.shape))},
                  options_.dtype);
 }
 
@@ -93,11 +98,26 @@ ShardedOptimizer& ShardedModel::optimizer() {
   return *optimizer_;
 }
 
-void ShardedModel::begin_micro_batch(bool last) {
-  if (reducer_) reducer_->begin_micro_batch(last);
+void ShardedModel::expect(std::vector<UnitPass> order) {
+  if (order.empty()) {
+    order = model_.passes(/*backward=*/false);
+    const std::vector<UnitPass> back = model_.passes(/*backward=*/true);
+    order.insert(order.end(), back.begin(), back.end());
+  }
+  order_ = std::move(order), next_ = 0;
 }
 
-std::vector<double> ShardedModel::finish_gradients() {
+void ShardedModel::prefetch_behind(UnitPass pass) {
+  if (!options_.overlap || !residency_.sharded()) return;
+  const auto from = order_.begin() + static_cast<std::ptrdiff_t>(next_);
+  auto found = std::find(from, order_.end(), pass);
+  if (found == order_.end()) found = std::find(order_.begin(), from, pass);
+  if (found == order_.end() || *found != pass) return;
+  next_ = static_cast<size_t>(found - order_.begin()) + 1;
+  if (next_ < order_.size()) residency_.prefetch(order_[next_].unit);
+}
+
+Tensor ShardedModel::finish_gradients() {
   require_training("finish_gradients()");
   reducer_->finish_step();
   return optimizer_->owned_sums_of_squares();
@@ -106,6 +126,7 @@ std::vector<double> ShardedModel::finish_gradients() {
 void ShardedModel::update(double lr, double gradient_scale) {
   require_training("update()");
   residency_.settle();
+  residency_.drop_prefetched();
   optimizer_->update(lr, gradient_scale);
   residency_.exchange_updates();
   if (!options_.overlap) residency_.settle();
@@ -127,10 +148,10 @@ std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
     const SegmentIndex at{unit, segment};
     const Tensor whole =
         context_.empty({residency_.partition(at).padded()}, options_.gradient_dtype, Category::workspace);
-    ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole));
+    ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole), *context_.stream);
     for (const size_t i : of.segments()[segment].parameters) {
       const Parameter& parameter = of.parameters()[i];
-      gradients[i] = whole.flat(parameter.range.begin, parameter.range.end).reshape(parameter.shape);
+      gradients[i] = whole_tensor(context_, mesh_, parameter, whole.flat(parameter.range.begin, parameter.range.end));
     }
   }
   return gradients;
@@ -171,7 +192,7 @@ void ShardedModel::note_pass() const {
 void ShardedModel::before_forward(Unit& unit) {
   begin_pass(unit, false);
   lease(unit);
-  if (options_.overlap && unit.index() + 1 < model_.units().size()) residency_.prefetch(unit.index() + 1);
+  prefetch_behind({unit.index(), false});
 }
 
 void ShardedModel::after_forward(Unit& unit) {
@@ -182,12 +203,11 @@ void ShardedModel::after_forward(Unit& unit) {
 void ShardedModel::before_backward(Unit& unit) {
   begin_pass(unit, true);
   lease(unit);
-  if (options_.overlap && unit.index() > lowest_trained_) residency_.prefetch(unit.index() - 1);
+  prefetch_behind({unit.index(), true});
 }
 
 void ShardedModel::after_backward(Unit& unit) {
   release(unit);
-  if (reducer_) reducer_->finish(unit.index());
   note_pass();
 }
 
@@ -201,8 +221,9 @@ void ShardedModel::leave_part() {
     timeline->add({TraceEventKind::part, name, begin, TraceEvent::Clock::now()});
 }
 
-GradSink ShardedModel::gradient(const Unit& unit, size_t first, size_t last) {
-  return reducer_ ? reducer_->sink(unit.index(), first, last) : GradSink{};
+GradSink ShardedModel::gradient(const Unit& unit, size_t /*first*/, size_t /*last*/) {
+  require(!reducer_, "gradients of unit {} belong to a micro-batch: run its passes through a MicroBatch", unit.name());
+  return {};
 }
 
 }  // namespace nought

@@ -1,7 +1,8 @@
 // ShardedModel: a Model's parameters, gradients and optimizer states over the data-parallel ranks, at any ZeRO stage.
 //
-// It is the UnitStore of the model's Units: the tape's four events become leases, prefetches, releases and reductions
-// here. The rest of training sees load, begin_micro_batch, reduce, update.
+// It is the UnitStore of the model's Units: the tape's four events become leases, prefetches and releases here. What is
+// of one micro-batch, such as its gradients until they are reduced, is in a MicroBatch. The rest of training sees load,
+// finish_gradients, update.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "nought/nn/model.h"
 #include "nought/zero/sharded_optimizer.h"
+#include "nought/zero/whole_tensor.h"
 
 namespace nought {
 
@@ -35,22 +37,24 @@ class ShardedModel final : public UnitStore {
   /// Fills all states from `source`, as after `updates` updates. Every rank reads only what it keeps.
   void load(const StateSource& source, int64_t updates = 0);
 
-  /// Before each forward of a step; `last` at the accumulation boundary.
-  void begin_micro_batch(bool last);
+  /// The order in which passes of Units come from now on, for prefetches; a pass that comes out of this order is the
+  /// next of its kind in it, from the beginning if need be. Empty: the passes of one micro-batch, which is the order
+  /// unless this is called.
+  void expect(std::vector<UnitPass> order);
   /// After the last backward: waits for the reductions. By Unit, the sum of squares of the gradients that this rank
-  /// owns. Their sum over Group::norm, then over the Units in order, is the square of the global norm, and has the same
-  /// bits however the Units are spread over pipeline stages.
-  std::vector<double> finish_gradients();
+  /// owns, f64 [units]. Their sum over Group::norm, then over the Units in order, is the square of the global norm, and
+  /// has the same bits however the Units are spread over pipeline stages.
+  Tensor finish_gradients();
   /// One optimizer update, and the exchange of the parameters; gradients start anew.
   void update(double lr, double gradient_scale);
   /// Forgets the gradients without an update.
   void discard_gradients();
 
-  /// The summed gradient of each parameter of a Unit, gathered on every rank; undefined where it is not trained.
-  /// Between finish_gradients() and update(). All ranks call it together.
+  /// The summed gradient of each parameter of a Unit, the global tensor on every rank; undefined where it is not
+  /// trained. Between finish_gradients() and update(). All ranks call it together.
   std::vector<Tensor> gather_gradients(size_t unit);
-  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, whole; codes are decoded. All ranks call
-  /// it together.
+  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, the global tensor; codes are decoded. All
+  /// ranks call it together.
   template <class F>
   void with_parameters(size_t unit, F&& f) {
     residency_.lease(unit);
@@ -81,12 +85,16 @@ class ShardedModel final : public UnitStore {
   void leave_part() override;
   Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
   DType dtype() const override { return options_.dtype; }
+  /// Nobody wants a gradient without training; with it, gradients belong to a MicroBatch: Error.
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
 
  private:
+  friend class MicroBatch;
   void lease(const Unit& unit);
   void release(const Unit& unit);
   void begin_pass(const Unit& unit, bool walking_back);
+  /// Starts the gather of the Unit whose pass is expected after this one.
+  void prefetch_behind(UnitPass pass);
   void require_training(std::string_view call) const;
   /// Fills what no optimizer fills: frozen segments; all of them without training.
   void load_kept(const StateSource& source);
@@ -103,7 +111,8 @@ class ShardedModel final : public UnitStore {
   Residency residency_;
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
-  size_t lowest_trained_ = 0;  // no Unit below is walked back
+  std::vector<UnitPass> order_;  // of passes that are expected
+  size_t next_ = 0;              // the place of the next one in it
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;
   TraceEvent::Clock::time_point pass_begin_ = {};

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "nought/tensor/random.h"
+#include "nought/zero/placement.h"
 
 namespace nought {
 
@@ -25,11 +26,12 @@ bool is_directed(const ParameterRule& rule) {
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(const Context& context, Communicator& ranks, Policy policy, DType dtype,
+ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, Policy policy, DType dtype,
                                    OptimizerOptions options, const std::vector<std::unique_ptr<Unit>>& units,
                                    Residency& residency, Reducer& reducer)
     : context_(context),
-      ranks_(ranks),
+      mesh_(mesh),
+      ranks_(mesh_.group(Group::parameters)),
       policy_(policy),
       options_(std::move(options)),
       units_(units),
@@ -55,9 +57,15 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
   const Unit& unit = *units_[at.unit];
   const std::vector<size_t>& members = unit.segments()[at.segment].parameters;
   for (const size_t i : members) {
-    state.parameters.push_back(&unit.parameters()[i]);
-    state.rules.push_back(rule_for(options_, unit.parameters()[i]));
+    const Parameter& parameter = unit.parameters()[i];
+    state.parameters.push_back(&parameter);
+    state.rules.push_back(rule_for(options_, parameter));
+    require<ConfigError>(parameter.placement.cuts.empty() || !is_directed(state.rules.back()),
+                         "parameter {} is cut over ranks: LAMB and Muon, which look at a parameter as a whole, cannot "
+                         "update it yet",
+                         parameter.name);
   }
+  state.counts = counts_for_all(unit.segments()[at.segment].cut_along, mesh_);
   for (int rank = 0; rank < ranks_.size(); ++rank) {
     const Interval mine = intersect(residency_.partition(at).owned(rank), state.scope);
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, mine)) {
@@ -102,12 +110,14 @@ void ShardedOptimizer::allocate_states(SegmentState& state) const {
     }
 }
 
-std::vector<double> ShardedOptimizer::owned_sums_of_squares() {
-  Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
-  std::vector<double> sums(units_.size());
+Tensor ShardedOptimizer::owned_sums_of_squares() {
+  const Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
+  Tensor sums = context_.zeros({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
   for (const SegmentState& state : states_) {
+    if (!state.counts) continue;
+    const auto unit = static_cast<int64_t>(state.at.unit);
     context_.run(SumSquares{.x = reducer_.owned(state.at), .out = sum});
-    sums[state.at.unit] += sum.item();
+    context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
   }
   return sums;
 }
@@ -116,16 +126,22 @@ void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interva
                               const Tensor& into) const {
   if (!options_.stochastic_rounding) return context_.run(Cast{.x = x, .y = into});
   const uint64_t run = stable_hash(name_of(kind), options_.seed);
-  context_.run(RoundStochastic{.x = x,
-                               .y = into,
-                               .key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(updates_)),
-                               .first = piece.piece.in_parameter.begin + stretch.begin});
+  const uint64_t key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(updates_));
+  const int64_t origin = piece.piece.in_parameter.begin;
+  int64_t begin = 0;
+  for (const Interval& global :
+       global_elements(*piece.parameter, mesh_, {origin + stretch.begin, origin + stretch.end})) {
+    const int64_t end = begin + global.size();
+    context_.run(
+        RoundStochastic{.x = x.flat(begin, end), .y = into.flat(begin, end), .key = key, .first = global.begin});
+    begin = end;
+  }
 }
 
 void ShardedOptimizer::encode(const TrainedPiece& piece, const PieceState& state, Interval stretch,
                               const Tensor& x) const {
   const Tensor values = state.values.flat(stretch.begin, stretch.end);
-  if (values.dtype() == DType::f32) return copy(x, values);
+  if (values.dtype() == DType::f32) return context_.copy(x, values);
   if (!state.scales) return narrow(piece, state.kind, stretch, x, values);
   const int64_t block = options_.state_block;
   context_.run(Quantize8{.x = x,
@@ -241,9 +257,10 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
     context_.run(SumSquares{.x = state.part(piece, state.master), .out = sum_at(piece, 0)});
     context_.run(SumSquares{.x = state.part(piece, directions), .out = sum_at(piece, 1)});
   }
-  if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums));
+  if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums), *context_.stream);
+  const std::vector<double> squares = context_.to_host<double>(sums);
   for (const TrainedPiece& piece : state.pieces) {
-    const double ratio = lamb.trust_ratio(sum_at(piece, 0).item(), sum_at(piece, 1).item());
+    const double ratio = lamb.trust_ratio(squares[2 * piece.place], squares[2 * piece.place + 1]);
     apply(state, piece, directions, lr * piece.rule.lr_scale * ratio, 1);
   }
 }
@@ -252,7 +269,7 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
 /// rank applies what lies in its scope.
 void ShardedOptimizer::apply_muon(const SegmentState& state, const Tensor& directions, const Tensor& whole, double lr) {
   const auto& muon = std::get<MuonOptions>(options_.method);
-  if (policy_.shard_optimizer) ranks_.wait(ranks_.all_gather(directions, whole));
+  if (policy_.shard_optimizer) ranks_.wait(ranks_.all_gather(directions, whole), *context_.stream);
   std::vector<Event> arrivals;
   size_t turn = state.at.unit;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
@@ -263,7 +280,7 @@ void ShardedOptimizer::apply_muon(const SegmentState& state, const Tensor& direc
     if (owner == ranks_.rank()) muon.orthogonalize(context_, matrix.reshape(parameter.shape));
     if (ranks_.size() > 1) arrivals.push_back(ranks_.broadcast(matrix, owner));
   }
-  for (Event& arrival : arrivals) ranks_.wait(arrival);
+  for (Event& arrival : arrivals) ranks_.wait(arrival, *context_.stream);
   for (const TrainedPiece& piece : state.pieces) {
     if (!is_directed(piece.rule)) continue;
     const double step = lr * piece.rule.lr_scale;
@@ -289,8 +306,8 @@ void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
   updates_ = updates;
   for (const SegmentState& state : states_) {
     for (const TrainedPiece& piece : state.pieces) {
-      const Interval whole = piece.piece.in_parameter;
-      source.fill(StateKind::master, *piece.parameter, whole, state.part(piece, state.master));
+      fill(context_, source, StateKind::master, *piece.parameter,
+           global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), state.part(piece, state.master));
       for (const PieceState& each : piece.states) load(source, piece, each);
     }
     if (state.master.raw() != state.parameter.raw()) context_.run(Cast{.x = state.master, .y = state.parameter});
@@ -298,13 +315,16 @@ void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
 }
 
 void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece, const PieceState& state) const {
+  const Parameter& parameter = *piece.parameter;
   const Interval whole = piece.piece.in_parameter;
-  if (!state.scales) return source.fill(state.kind, *piece.parameter, whole, state.values);
+  if (!state.scales)
+    return fill(context_, source, state.kind, parameter, global_elements(parameter, mesh_, whole), state.values);
   const int64_t stride = round_up(kStretch, options_.state_block);
   for (int64_t begin = 0; begin < whole.size(); begin += stride) {
     const Interval stretch{begin, std::min(whole.size(), begin + stride)};
     const Tensor x = context_.empty({stretch.size()}, DType::f32, Category::workspace);
-    source.fill(state.kind, *piece.parameter, {whole.begin + stretch.begin, whole.begin + stretch.end}, x);
+    fill(context_, source, state.kind, parameter,
+         global_elements(parameter, mesh_, {whole.begin + stretch.begin, whole.begin + stretch.end}), x);
     encode(piece, state, stretch, x);
   }
 }
@@ -314,7 +334,7 @@ std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
   for (size_t segment = 0; segment < states_.size(); ++segment)
     for (size_t i = 0; i < states_[segment].pieces.size(); ++i) {
       const TrainedPiece& piece = states_[segment].pieces[i];
-      if (piece.rank != ranks_.rank()) continue;
+      if (piece.rank != ranks_.rank() || !states_[segment].counts) continue;
       const auto add = [&](StateKind kind) {
         owned.push_back({piece.parameter, kind, piece.piece.in_parameter, segment, i});
       };

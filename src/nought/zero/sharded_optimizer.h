@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "nought/comm/mesh.h"
 #include "nought/optim/optimizer.h"
 #include "nought/zero/reducer.h"
 #include "nought/zero/residency.h"
@@ -19,11 +20,12 @@ namespace nought {
 
 class ShardedOptimizer {
  public:
-  ShardedOptimizer(const Context& context, Communicator& ranks, Policy policy, DType dtype, OptimizerOptions options,
+  ShardedOptimizer(const Context& context, const Mesh& mesh, Policy policy, DType dtype, OptimizerOptions options,
                    const std::vector<std::unique_ptr<Unit>>& units, Residency& residency, Reducer& reducer);
 
-  /// By Unit, this rank's sum of squares of the summed gradients that it owns, in f64. The same values at every stage.
-  std::vector<double> owned_sums_of_squares();
+  /// By Unit, this rank's sum of squares of the summed gradients that it owns and counts for all, f64 [units]. The same
+  /// values at every stage.
+  Tensor owned_sums_of_squares();
   /// One update with the reduced gradients times gradient_scale. Collective. The caller exchanges the parameters
   /// afterwards.
   void update(double lr, double gradient_scale);
@@ -39,10 +41,10 @@ class ShardedOptimizer {
   struct OwnedState {
     const Parameter* parameter = nullptr;
     StateKind kind = StateKind::master;
-    Interval in_parameter;          // elements of the flattened parameter
+    Interval in_parameter;          // elements of the flattened part that this rank holds
     size_t segment = 0, piece = 0;  // where it is kept
   };
-  /// All states of the elements that this rank owns: what a checkpoint writes.
+  /// All states of the elements that this rank owns and counts for all: what a checkpoint writes.
   std::vector<OwnedState> owned() const;
   /// Their values ([piece] f32); 8-bit states are decoded, which loses nothing (see Quantize8).
   Tensor values(const OwnedState& state) const;
@@ -64,6 +66,7 @@ class ShardedOptimizer {
   };
   struct SegmentState {
     SegmentIndex at;
+    bool counts = true;        // this rank counts what it owns of it: see counts_for_all()
     Interval scope;            // elements of the segment's flat buffer that this rank updates
     Tensor parameter, master;  // over the scope; master is parameter itself for f32, and without masters
     std::vector<const Parameter*> parameters;  // all of the segment, also those outside the scope
@@ -96,7 +99,8 @@ class ShardedOptimizer {
              double keep) const;
 
   Context context_;
-  Communicator& ranks_;
+  Mesh mesh_;
+  Communicator& ranks_;  // that share out the parameters
   Policy policy_;
   OptimizerOptions options_;
   const std::vector<std::unique_ptr<Unit>>& units_;

@@ -2,25 +2,48 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "nought/optim/optimizer.h"
 
 namespace nought {
 
-/// Gives any interval of any parameter: initial values, a Hugging Face folder, a checkpoint. Layouts ask for what they
-/// own, so the values never depend on the layout.
+/// Gives any elements of any parameter: initial values, a Hugging Face folder, a checkpoint. Layouts ask for what they
+/// own of the global tensors, so the values never depend on the layout.
 class StateSource {
  public:
   virtual ~StateSource() = default;
-  /// Writes elements `interval` of the flattened parameter to `destination` ([interval.size()], any float dtype).
-  virtual void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const = 0;
+  /// Writes `elements` of the flattened global tensor, rising intervals, one behind the other to `destination` ([their
+  /// number], any float dtype), where host code may write.
+  virtual void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+                    const Tensor& destination) const = 0;
+  void fill(StateKind kind, const Parameter& parameter, Interval elements, const Tensor& destination) const {
+    fill(kind, parameter, std::span(&elements, 1), destination);
+  }
 };
+
+/// source.fill() for a destination on any device.
+void fill(const Context& context, const StateSource& source, StateKind kind, const Parameter& parameter,
+          std::span<const Interval> elements, const Tensor& destination);
+
+/// Calls f(interval, its part of the destination) for each of the intervals whose elements lie there one behind the
+/// other.
+template <class F>
+void for_each_interval(std::span<const Interval> elements, const Tensor& destination, F&& f) {
+  int64_t begin = 0;
+  for (const Interval& interval : elements) {
+    f(interval, destination.flat(begin, begin + interval.size()));
+    begin += interval.size();
+  }
+}
 
 /// Initial values: a function of (seed, parameter name, index); all states but the master are zero.
 class InitialState final : public StateSource {
  public:
   explicit InitialState(uint64_t seed) : seed_(seed) {}
-  void fill(StateKind kind, const Parameter& parameter, Interval interval, const Tensor& destination) const override;
+  using StateSource::fill;
+  void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override;
 
  private:
   uint64_t seed_;

@@ -1,5 +1,6 @@
 #include "nought/kernels/rounding.h"
 
+#include <cmath>
 #include <vector>
 
 #include "nought/kernels/check.h"
@@ -105,7 +106,7 @@ void run(const AbsMax& op) {
       parts[static_cast<size_t>(i)] =
           HWY_DYNAMIC_DISPATCH(largest_bits)(op.x, i * kBlock, std::min(n, (i + 1) * kBlock));
   });
-  int32_t largest = 0;
+  int32_t largest = op.accumulate ? std::bit_cast<int32_t>(std::abs(*op.out.data<float>())) : 0;
   for (const int32_t part : parts) largest = std::max(largest, part);
   *op.out.data<float>() = std::bit_cast<float>(largest);
 }

@@ -136,6 +136,8 @@ void run(const SumTensors& op) {
   HWY_DYNAMIC_DISPATCH(sum_tensors)(op);
 }
 
+void run(const SumElements& op) { reference::run(op); }  // in order: nothing to split
+
 void run(const SumSquares& op) {
   if (op.x.dtype() == DType::f64) return reference::run(op);
   check(op);

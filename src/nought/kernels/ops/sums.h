@@ -1,4 +1,4 @@
-// Sums over rows, over tensors and of squares, and the largest magnitude.
+// Sums over rows, over tensors, of elements and of squares, and the largest magnitude.
 #pragma once
 
 #include "nought/kernels/operation.h"
@@ -44,14 +44,27 @@ struct SumSquares {
   }
 };
 
-/// out[0] = max |x[i]| (f32), NaN if any x[i] is NaN.
-struct AbsMax {
+/// out[0] = x[0] + x[1] + ... in f64, in that order. x: float; out: f64. Runs on the calling thread alone.
+struct SumElements {
   Tensor x, out;
 
   template <class V>
   void visit(V& v) const {
     v("x", x, kReads);
     v("out", out, kWrites);
+  }
+};
+
+/// out[0] = max |x[i]| (f32), NaN if any x[i] is NaN. With `accumulate` the largest of these and of |out[0]|.
+struct AbsMax {
+  Tensor x, out;
+  bool accumulate = false;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("out", out, accumulate ? kUpdates : kWrites);
+    v("accumulate", accumulate);
   }
 };
 

@@ -47,7 +47,7 @@ void run(const AbsMax& op) {
   check(op);
   visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    float largest = 0;
+    float largest = op.accumulate ? std::abs(*op.out.data<float>()) : 0;
     for (const T each : op.x.span<T>()) {
       const float a = std::abs(static_cast<float>(each));
       if (!(a <= largest)) largest = std::isnan(largest) ? largest : a;

@@ -51,6 +51,16 @@ void run(const SumTensors& op) {
   });
 }
 
+void run(const SumElements& op) {
+  check(op);
+  visit_float(op.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    double sum = 0;
+    for (const T x : op.x.span<T>()) sum += static_cast<double>(accumulator_t<T>{x});
+    *op.out.data<double>() = sum;
+  });
+}
+
 void run(const SumSquares& op) {
   check(op);
   constexpr int64_t kBlock = 65536;

@@ -1,0 +1,40 @@
+// Conversations in JSON, in the forms in which people keep them for fine-tuning.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nought/base/json.h"
+#include "nought/base/visit.h"
+#include "nought/data/chat_template.h"
+
+namespace nought {
+
+enum class ConversationForm : uint8_t {
+  messages,           // {"messages": [{"role": "user", "content": ...}, ...]}, or the list alone
+  conversations,      // {"conversations": [{"from": "human", "value": ...}, ...]}, as ShareGPT has it
+  instruction,        // {"instruction": ..., "input": ..., "output": ...}, as Alpaca has it; input may be absent, and
+                      // "system" and "history", a list of [question, answer], may come before
+  prompt_completion,  // {"prompt": ..., "completion": ...}: two texts, or two lists of messages
+};
+
+template <>
+struct EnumNames<ConversationForm> {
+  static constexpr std::array<std::pair<ConversationForm, std::string_view>, 4> value{{
+      {ConversationForm::messages, "messages"},
+      {ConversationForm::conversations, "conversations"},
+      {ConversationForm::instruction, "instruction and output"},
+      {ConversationForm::prompt_completion, "prompt and completion"},
+  }};
+};
+
+/// The form of a record, by its keys, the first of them that it has; nothing if it is no conversation.
+std::optional<ConversationForm> conversation_form(const Json& record);
+/// The messages of a record in any of the forms. ConfigError.
+std::vector<ChatMessage> read_conversation(const Json& record);
+
+}  // namespace nought

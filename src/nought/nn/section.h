@@ -1,0 +1,51 @@
+// Section: a Unit and its work, y = body(x). A model's work on a micro-batch is a list of sections.
+//
+// Design goals: a list of sections says nothing of data, so it can be cut between pipeline stages and its order be told
+// before anything runs; what is of one micro-batch is in the MicroBatchState that bodies get. Non-goals: networks in
+// which a section reads more than the result of the one before it and its state.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "nought/autograd/tape.h"
+
+namespace nought {
+
+/// What a model keeps of one micro-batch, from its first section to the end of its backward pass. Models derive from
+/// it.
+class MicroBatchState {
+ public:
+  virtual ~MicroBatchState() = default;
+};
+
+struct Section {
+  /// y of x. Recomputation calls it again.
+  using Body = std::function<Var(Tape&, const Var& x, MicroBatchState&)>;
+
+  Unit* unit = nullptr;  // null: work outside of all Units, or work that runs Units itself
+  Body body = {};
+  Recompute recompute = Recompute::none;  // what the backward pass computes again; none without a Unit
+  // With full recompute:
+  SavedInputs* saved_inputs = nullptr;  // keeps what a stack of sections runs again from; null: the inputs themselves
+  bool joins = false;                   // it runs again from what is kept for the section before
+};
+
+/// Runs sections one after another: what one gives is the x of the next.
+Var run_sections(Tape& tape, std::span<const Section> sections, Var x, const std::shared_ptr<MicroBatchState>& state);
+
+/// The pass of a Unit in one direction.
+struct UnitPass {
+  size_t unit = 0;  // its index
+  bool backward = false;
+  bool operator==(const UnitPass&) const = default;
+};
+/// The passes of a forward pass through the sections, in their order.
+std::vector<UnitPass> forward_passes(std::span<const Section> sections);
+/// Those of a backward pass. It ends above the lowest section with something to train. Sections that run again together
+/// are first walked forward, all but the last.
+std::vector<UnitPass> backward_passes(std::span<const Section> sections);
+
+}  // namespace nought

@@ -1,0 +1,83 @@
+// A model without a loss whose parameters the tensor axis of a mesh cuts, by rows, by columns and tensor by tensor; and
+// updates of it with gradients that every mesh knows.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/rank_values.h"
+
+#include "nought/nn/model.h"
+#include "nought/zero/micro_batch.h"
+#include "nought/zero/placement.h"
+#include "nought/zero/sharded_model.h"
+
+namespace nought::test {
+
+class CutUnits final : public Model {
+ public:
+  explicit CutUnits(const Mesh& mesh) {
+    const auto add = [&](Unit& unit, const char* name, Shape global, std::vector<Cut> cuts) {
+      const Placement placement{global, std::move(cuts)};
+      const Shape held = PlacedTensor(placement, mesh.grid()).held_by(mesh.world().rank()).local();
+      unit.add(name, held, Init::normal(0.5), ParameterOptions{.placement = placement});
+    };
+    Unit& first = add_unit("first");
+    add(first, "rows", {14, 6}, {{.axis = Axis::tensor, .dim = 0, .granule = 2}});
+    add(first, "shared", {5, 7}, {});
+    add(first, "columns", {5, 12}, {{.axis = Axis::tensor, .dim = 1}});
+    Unit& second = add_unit("second");
+    add(second, "fused", {12, 3}, {{.axis = Axis::tensor, .dim = 0, .fused = {8, 4}}});
+    add(second, "vector", {9}, {{.axis = Axis::tensor, .dim = 0}});
+  }
+  Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
+};
+
+/// The gradient of a step: of element i of the flattened global tensor.
+inline float cut_gradient(const std::string& parameter, int64_t i, int step) {
+  return value_at<float>(step, i + 1000 * static_cast<int64_t>(parameter.size()));
+}
+
+/// Walks back over the Units of a leased model by hand: the gradients of `step` are those of its first data-parallel
+/// rank, the others have zeros. Returns the squares of the norm, by Unit, of all ranks.
+inline std::vector<double> walk_back(ShardedModel& model, int step) {
+  const Mesh& mesh = model.mesh();
+  const bool is_first = mesh.group(Group::parameters).rank() == 0;
+  const auto& units = model.model().units();
+  const Batch none;
+  MicroBatch micro_batch(model, none, {});
+  for (const auto& unit : units) micro_batch.before_forward(*unit), micro_batch.after_forward(*unit);
+  for (size_t u = units.size(); u-- > 0;) {
+    micro_batch.before_backward(*units[u]);
+    for (size_t p = 0; p < units[u]->parameters().size(); ++p) {
+      const Parameter& parameter = units[u]->parameters()[p];
+      if (!parameter.trainable) continue;
+      const GradSink sink = micro_batch.gradient(*units[u], p, p);
+      int64_t at = 0;
+      for (const Interval& interval : global_elements(parameter, mesh, {0, parameter.shape.numel()}))
+        for (int64_t i = interval.begin; i < interval.end; ++i)
+          sink.into.data<float>()[at++] = is_first ? cut_gradient(parameter.name, i, step) : 0.0f;
+    }
+    micro_batch.after_backward(*units[u]);
+  }
+  std::vector<double> squares = model.context().to_host<double>(model.finish_gradients());
+  all_reduce_values(mesh.group(Group::norm), model.context(), squares);
+  return squares;
+}
+
+/// All parameters, whole, as every rank sees them.
+inline std::map<std::string, std::vector<float>> whole_values(ShardedModel& model) {
+  std::map<std::string, std::vector<float>> values;
+  for (size_t unit = 0; unit < model.model().units().size(); ++unit)
+    model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& whole) {
+      visit_float(whole.dtype(), [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        for (int64_t i = 0; i < whole.numel(); ++i)
+          values[parameter.name].push_back(static_cast<float>(whole.data<T>()[i]));
+      });
+    });
+  return values;
+}
+
+}  // namespace nought::test

@@ -1,0 +1,70 @@
+// Checkpoints of parameters that the tensor axis cuts: any mesh continues what any other saved, bit for bit.
+#include "support/cut_units.h"
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/train/checkpoint.h"
+
+namespace nought {
+namespace {
+
+using test::CutUnits;
+using test::TempFolder;
+using Values = std::map<std::string, std::vector<float>>;
+
+void update(ShardedModel& model, int step) {
+  test::walk_back(model, step);
+  model.update(1e-2, 1);
+}
+
+/// Makes update `step` of a run whose checkpoint of the step before lies in `from`; the first starts without one.
+Values continue_on(const GridSizes& sizes, const ShardedModel::Options& options, int step, const TempFolder& from,
+                   const TempFolder& to) {
+  Values values;
+  run_ranks(sizes.shard * sizes.context * sizes.tensor, [&](Communicator& world, const Context& context) {
+    const Mesh mesh(world, sizes);
+    CutUnits units(mesh);
+    ShardedModel model(context, mesh, units, options);
+    if (step == 1) {
+      model.load(InitialState(5));
+    } else {
+      const Checkpoint checkpoint(last_checkpoint(from.path()), units);
+      model.load(checkpoint, checkpoint.info().step);
+    }
+    update(model, step);
+    save_checkpoint(model, {.step = step, .world_size = world.size()}, to.path());
+    const Values mine = test::whole_values(model);
+    if (world.rank() == 0) values = mine;
+  });
+  return values;
+}
+
+const std::vector<GridSizes> kMeshes{
+    {}, {.tensor = 2}, {.tensor = 3}, {.shard = 2, .tensor = 2}, {.shard = 3}, {.shard = 2, .context = 2, .tensor = 2}};
+
+void expect_any_mesh_continues(ShardedModel::Options options) {
+  TempFolder alone_1, alone_2;
+  const Values first = continue_on({}, options, 1, alone_1, alone_1);
+  const Values second = continue_on({}, options, 2, alone_1, alone_2);
+  ASSERT_NE(first, second);
+  for (size_t i = 0; i < kMeshes.size(); ++i) {
+    const GridSizes &saves = kMeshes[i], &resumes = kMeshes[(i + 1) % kMeshes.size()];
+    SCOPED_TRACE(fmt::format("{} x {} x {} ranks", saves.shard, saves.context, saves.tensor));
+    TempFolder once, twice;
+    options.policy = Policy::stage(i % 2 == 0 ? 3 : 1);
+    EXPECT_EQ(continue_on(saves, options, 1, once, once), first);
+    options.policy = Policy::stage(i % 2 == 0 ? 0 : 2);
+    EXPECT_EQ(continue_on(resumes, options, 2, once, twice), second);
+  }
+}
+
+TEST(CheckpointParts, any_mesh_continues_what_another_saved) { expect_any_mesh_continues({}); }
+
+TEST(CheckpointParts, random_rounding_does_not_depend_on_the_mesh) {
+  expect_any_mesh_continues(
+      {.dtype = DType::bf16, .optimizer = {.master_weights = false, .stochastic_rounding = true}});
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,110 @@
+// Parameters that the tensor axis cuts: what ranks hold of them makes the global tensors, whatever the mesh.
+#include "nought/zero/whole_tensor.h"
+
+#include "support/cut_units.h"
+#include "support/message_of.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+
+namespace nought {
+namespace {
+
+using test::cut_gradient;
+using test::CutUnits;
+using test::message_of;
+using testing::HasSubstr;
+
+const std::vector<GridSizes> kMeshes{
+    {.tensor = 2}, {.tensor = 3}, {.shard = 2}, {.shard = 2, .tensor = 2}, {.shard = 2, .context = 2, .tensor = 2}};
+
+/// Calls body(mesh, context, options) in every rank of every mesh, at stages 0 and 3.
+void for_each_mesh(const std::function<void(const Mesh&, const Context&, const ShardedModel::Options&)>& body) {
+  for (const GridSizes& sizes : kMeshes)
+    for (const int stage : {0, 3}) {
+      SCOPED_TRACE(fmt::format("{} x {} x {} ranks, stage {}", sizes.shard, sizes.context, sizes.tensor, stage));
+      run_ranks(sizes.shard * sizes.context * sizes.tensor, [&](Communicator& world, const Context& context) {
+        body(Mesh(world, sizes), context, {.policy = Policy::stage(stage)});
+      });
+    }
+}
+
+TEST(WholeTensor, every_mesh_starts_with_the_values_of_one_rank) {
+  const Context alone = Context::reference();
+  for_each_mesh([&](const Mesh& mesh, const Context& context, const ShardedModel::Options& options) {
+    CutUnits units(mesh);
+    ShardedModel model(context, mesh, units, options);
+    model.load(InitialState(5));
+    for (size_t unit = 0; unit < units.units().size(); ++unit)
+      model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& whole) {
+        const Shape& global = parameter.placement.global;
+        ASSERT_EQ(whole.shape(), global);
+        const Tensor expected = alone.empty({global.numel()}, DType::f32);
+        InitialState(5).fill(StateKind::master, parameter, Interval{0, global.numel()}, expected);
+        EXPECT_EQ(whole.to_vector<float>(), expected.to_vector<float>()) << parameter.name;
+      });
+  });
+}
+
+TEST(WholeTensor, gradients_are_whole_and_the_norm_counts_each_element_once) {
+  for_each_mesh([](const Mesh& mesh, const Context& context, const ShardedModel::Options& options) {
+    CutUnits units(mesh);
+    ShardedModel model(context, mesh, units, options);
+    model.load(InitialState(5));
+    const std::vector<double> squares = test::walk_back(model, 1);
+    for (size_t unit = 0; unit < units.units().size(); ++unit) {
+      const std::vector<Tensor> gradients = model.gather_gradients(unit);
+      double expected = 0;
+      for (size_t p = 0; p < gradients.size(); ++p) {
+        const Parameter& parameter = units.units()[unit]->parameters()[p];
+        ASSERT_EQ(gradients[p].shape(), parameter.placement.global);
+        for (int64_t i = 0; i < gradients[p].numel(); ++i) {
+          const float value = cut_gradient(parameter.name, i, 1);
+          ASSERT_EQ(gradients[p].data<float>()[i], value) << parameter.name << " " << i;
+          expected += static_cast<double>(value) * value;
+        }
+      }
+      EXPECT_NEAR(squares[unit], expected, 1e-9 * expected);
+    }
+    model.discard_gradients();
+  });
+}
+
+TEST(WholeTensor, what_is_cut_along_an_axis_lies_in_a_segment_of_its_own) {
+  run_ranks(2, [](Communicator& world, const Context&) {
+    const CutUnits units(Mesh(world, {.tensor = 2}));
+    const Unit& first = *units.units()[0];
+    ASSERT_EQ(first.segments().size(), 2u);
+    EXPECT_EQ(first.segments()[0].parameters, (std::vector<size_t>{0, 2}));
+    EXPECT_EQ(first.segments()[1].parameters, (std::vector<size_t>{1}));
+    EXPECT_EQ(first.segments()[0].cut_along, Axes{Axis::tensor});
+  });
+}
+
+/// A model of one parameter.
+struct OneUnit final : Model {
+  OneUnit(Shape shape, Placement placement) {
+    add_unit("unit").add("weight", shape, Init::zeros(), ParameterOptions{.placement = std::move(placement)});
+  }
+  Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
+};
+
+TEST(WholeTensor, a_placement_that_the_mesh_does_not_make_is_refused) {
+  run_ranks(2, [](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.tensor = 2});
+    OneUnit whole({4, 2}, {{4, 2}, {{.axis = Axis::tensor}}});
+    EXPECT_THAT(message_of<ShapeError>([&] { ShardedModel(context, mesh, whole, {}); }),
+                HasSubstr("parameter weight has shape [4, 2]; by its placement this rank holds [2, 2] of [4, 2]"));
+    OneUnit sharded({2, 2}, {{4, 2}, {{.axis = Axis::shard}}});
+    EXPECT_THAT(message_of<ConfigError>([&] { ShardedModel(context, mesh, sharded, {}); }),
+                HasSubstr("parameter weight is cut along the axis shard"));
+    OneUnit cut({2, 2}, {{4, 2}, {{.axis = Axis::tensor}}});
+    const ShardedModel::Options lamb{.optimizer = {.method = LambOptions{}}};
+    EXPECT_THAT(message_of<ConfigError>([&] { ShardedModel(context, mesh, cut, lamb); }),
+                HasSubstr("parameter weight is cut over ranks"));
+  });
+}
+
+}  // namespace
+}  // namespace nought
