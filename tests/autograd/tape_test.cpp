@@ -118,6 +118,7 @@ struct DeferringStore final : UnitStore {
   void before_backward(Unit& unit) override { inner.before_backward(unit); }
   void after_backward(Unit& unit) override { inner.after_backward(unit); }
   Tensor values(const Unit& unit, size_t segment) override { return inner.values(unit, segment); }
+  DType dtype() const override { return inner.dtype(); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override {
     inner.events.push_back("gradient " + unit.name());
     return inner.gradient(unit, first, last);

@@ -32,7 +32,7 @@ class MatMulTest : public ::testing::Test {
   void expect_agreement(const MatMul& op, int64_t k) const {
     const auto exact = [&](const Tensor& x) { return x ? converted(*memory_, x, DType::f64) : Tensor(); };
     MatMul oracle{.a = exact(op.a),
-                  .b = exact(op.b),
+                  .b = exact(op.b.values),
                   .c = exact(op.c),
                   .bias = exact(op.bias),
                   .transpose_a = op.transpose_a,
@@ -40,8 +40,8 @@ class MatMulTest : public ::testing::Test {
                   .accumulate = op.accumulate};
     reference::run(oracle);
     cpu::run(op);
-    SCOPED_TRACE(op.a.str() + (op.transpose_a ? "^T x " : " x ") + op.b.str() + (op.transpose_b ? "^T" : "") + " -> " +
-                 op.c.str() + (op.accumulate ? " accumulated" : "") + (op.bias ? " with bias" : ""));
+    SCOPED_TRACE(op.a.str() + (op.transpose_a ? "^T x " : " x ") + op.b.values.str() + (op.transpose_b ? "^T" : "") +
+                 " -> " + op.c.str() + (op.accumulate ? " accumulated" : "") + (op.bias ? " with bias" : ""));
     expect_rounded(op.c, oracle.c, 4e-7 * static_cast<double>(k + 4));
   }
   std::shared_ptr<Memory> memory_ = Memory::create();
@@ -82,7 +82,8 @@ TEST_F(MatMulTest, every_combination_of_options_agrees_with_the_exact_product) {
 TEST_F(MatMulTest, the_reference_agrees_with_the_exact_product) {
   for (const auto [inputs, output] : kDtypes) {
     const MatMul op = product(5, 6, 7, inputs, output, 12), exact = product(5, 6, 7, DType::f64, DType::f64, 12);
-    for (const auto& [from, to] : {std::pair{op.a, exact.a}, {op.b, exact.b}, {op.c, exact.c}, {op.bias, exact.bias}}) {
+    for (const auto& [from, to] :
+         {std::pair{op.a, exact.a}, {op.b.values, exact.b.values}, {op.c, exact.c}, {op.bias, exact.bias}}) {
       reference::run(Cast{.x = from, .y = to});
     }
     reference::run(op);

@@ -1,4 +1,5 @@
 // A UnitStore for tests of layers and functions: whole parameters and gradients of any dtype, f64 too, on one rank.
+// Parameters that are kept as codes start as the codes of what they would be.
 #pragma once
 
 #include <string>
@@ -11,10 +12,10 @@ namespace nought::test {
 
 class LocalStore final : public UnitStore {
  public:
-  LocalStore(const Context& context, const std::vector<std::unique_ptr<Unit>>& units, DType dtype) {
+  LocalStore(const Context& context, const std::vector<std::unique_ptr<Unit>>& units, DType dtype) : dtype_(dtype) {
     for (size_t i = 0; i < units.size(); ++i) attach(context, *units[i], i, dtype);
   }
-  LocalStore(const Context& context, Unit& unit, DType dtype) { attach(context, unit, 0, dtype); }
+  LocalStore(const Context& context, Unit& unit, DType dtype) : dtype_(dtype) { attach(context, unit, 0, dtype); }
 
   void before_forward(Unit& unit) override { events.push_back("before_forward " + unit.name()); }
   void after_forward(Unit& unit) override { events.push_back("after_forward " + unit.name()); }
@@ -23,6 +24,7 @@ class LocalStore final : public UnitStore {
   void enter_part(const char* name) override { events.push_back(std::string("enter ") + name); }
   void leave_part() override { events.push_back("leave"); }
   Tensor values(const Unit& unit, size_t segment) override { return values_[unit.index()][segment]; }
+  DType dtype() const override { return dtype_; }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override {
     auto& written = written_[unit.index()];
     const Parameter &begin = unit.parameters()[first], &end = unit.parameters()[last];
@@ -50,20 +52,29 @@ class LocalStore final : public UnitStore {
     gradients_.emplace_back();
     written_.emplace_back(unit.parameters().size(), false);
     for (const Segment& segment : unit.segments()) {
-      values_.back().push_back(context.zeros({segment.size}, dtype, Category::parameters));
+      const DType held = segment.content == SegmentContent::values ? dtype : *segment.dtype;
+      values_.back().push_back(context.zeros({segment.size}, held, Category::parameters));
       gradients_.back().push_back(context.zeros({segment.size}, dtype, Category::gradients));
     }
     int64_t declared = 0;  // elements of the parameters before
     for (const Parameter& parameter : unit.parameters()) {
-      const Tensor values = values_of(unit, parameter);
+      const Tensor values =
+          parameter.coded ? context.empty({parameter.range.size()}, dtype) : values_of(unit, parameter);
       visit_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         for (int64_t i = 0; i < values.numel(); ++i)
           values.data<T>()[i] = T(0.3 * normal_at(100 + index, static_cast<uint64_t>(declared + i)));
       });
       declared += values.numel();
+      if (!parameter.coded) continue;
+      const auto [begin, end] = parameter.range;
+      const Tensor scales = flat_values(index, unit.segments()[parameter.segment].scales);
+      context.run(QuantizeBlocks{.x = values,
+                                 .codes = values_of(unit, parameter),
+                                 .scales = scales.flat(begin / kCodeBlock, end / kCodeBlock)});
     }
   }
+  DType dtype_;
   std::vector<std::vector<Tensor>> values_, gradients_;  // by Unit and segment
   std::vector<std::vector<bool>> written_;
 };

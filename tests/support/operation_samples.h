@@ -202,8 +202,19 @@ class OperationSamples {
   Dequantize8 make(Of<Dequantize8>) {
     return {.codes = codes({6}), .scales = values({2}), .x = values({6}), .block = 4};
   }
+  QuantizeBlocks make(Of<QuantizeBlocks>) {
+    const Weight weight = coded({2, 64});
+    return {.x = values({2, 64}), .codes = weight.values, .scales = weight.scales};
+  }
+  DequantizeBlocks make(Of<DequantizeBlocks>) { return {.weight = coded({2, 64}), .x = values({2, 64})}; }
   RoundStochastic make(Of<RoundStochastic>) { return {.x = values({6}), .y = values({6}, DType::bf16), .key = 1}; }
   RoundFp8 make(Of<RoundFp8>) { return {.x = values({6}), .y = values({6})}; }
+
+  /// The operations that take a weight, with one of codes.
+  MatMul coded_product() {
+    return {.a = values({3, 64}), .b = coded({4, 64}), .c = values({3, 4}), .bias = values({4}), .transpose_b = true};
+  }
+  Embedding coded_lookup() { return {.table = coded({7, 64}), .ids = ids({5}, 7), .out = values({5, 64})}; }
 
  private:
   Tensor values(Shape shape, DType dtype = DType::f32) { return random_tensor(memory_, shape, dtype, ++seed_); }
@@ -218,6 +229,13 @@ class OperationSamples {
     for (int64_t i = 0; i < x.numel(); ++i) x.data<uint8_t>()[i] = static_cast<uint8_t>(37 * i);
     return x;
   }
+  Weight coded(Shape shape) {
+    const Tensor x = values(shape);
+    const Weight weight{Tensor::empty(memory_, shape, DType::i8, Category::activations),
+                        Tensor::empty(memory_, scales_shape(shape), DType::f16, Category::activations)};
+    reference::run(QuantizeBlocks{.x = x, .codes = weight.values, .scales = weight.scales});
+    return weight;
+  }
   /// Three tokens of two heads of four elements, in rows of 20 that hold other things too.
   Heads heads() { return {.base = values({3, 20}), .offset = 6, .token_stride = 20}; }
   static AttentionShape attention() {
@@ -228,13 +246,15 @@ class OperationSamples {
   uint64_t seed_ = 0;
 };
 
-/// Calls f(op) with a sample of each operation in turn.
+/// Calls f(op) with a sample of each operation in turn, and with samples of those that take a weight of codes.
 template <class F>
 void for_each_sample(Memory& memory, const F& f) {
   OperationSamples samples(memory);
 #define NOUGHT_SAMPLE(Op) f(samples.make(Of<Op>{}));
   NOUGHT_OPERATIONS(NOUGHT_SAMPLE)
 #undef NOUGHT_SAMPLE
+  f(samples.coded_product());
+  f(samples.coded_lookup());
 }
 
 }  // namespace nought::test

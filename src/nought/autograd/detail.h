@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nought/autograd/tape.h"
+#include "nought/autograd/weight_view.h"
 
 namespace nought::detail {
 

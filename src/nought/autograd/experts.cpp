@@ -15,10 +15,15 @@ Tensor part_of(const Tensor& all, size_t expert) {
   return all.slice(e, e + 1).reshape({all.dim(1), all.dim(2)});
 }
 
+Weight part_of(const Weight& all, size_t expert) {
+  const auto e = static_cast<int64_t>(expert);
+  return all.slice(e, e + 1).reshape({all.dim(1), all.dim(2)});
+}
+
 Tensor optional_value(const ParameterView& parameter) { return parameter.defined() ? parameter.value() : Tensor{}; }
 
 /// c[block] = a[block] W_e (+ bias_e) for every expert's block of rows; W_e^T instead with transpose.
-void multiply_blocks(const Context& context, const ExpertRows& rows, const Tensor& a, const Tensor& weights,
+void multiply_blocks(const Context& context, const ExpertRows& rows, const Tensor& a, const Weight& weights,
                      bool transpose, const Tensor& bias, const Tensor& c) {
   for (size_t e = 0; e < rows.blocks.size(); ++e) {
     const auto [begin, end] = rows.blocks[e];
@@ -148,7 +153,7 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
   const Tensor weights = row_weights(context, saved.weights.value, rows);
   context.run(ScaleRows{.x = d_rows, .factors = weights, .y = d_rows});
   context.run(ScaleRows{.x = d_activated, .factors = weights, .y = d_activated});
-  const auto form = [&](const ParameterView& weight, const Tensor& x, const Tensor& dy) {
+  const auto form = [&](const WeightView& weight, const Tensor& x, const Tensor& dy) {
     gradients.later(weight,
                     [x, dy, blocks = rows.blocks, out_in = parameters.out_in](const Context& on, const GradSink& sink) {
                       weight_gradients(on, blocks, x, dy, out_in, sink);

@@ -11,17 +11,30 @@ using detail::scratch_like;
 using detail::with_features;
 using detail::writable;
 
-Var linear(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, WeightLayout layout,
+namespace {
+
+/// A weight as the product of a layer with FP8 reads it.
+Weight rounded(const Context& context, const Fp8Rounding& round, const Weight& weight) {
+  return weight.is_coded() ? weight : Weight(round(context, weight.values));
+}
+
+}  // namespace
+
+Var linear(Tape& tape, const Var& x, const WeightView& weight, const ParameterView& bias, WeightLayout layout,
            const Fp8Layer& fp8) {
   using Role = Fp8Recipe::Role;
   const Context& context = tape.context();
   const bool out_in = layout == WeightLayout::out_in, noted = tape.recording();
   const int64_t features = weight.shape()[out_in ? 0 : 1];
+  const Weight values = weight.value();
+  require<ConfigError>(!fp8.recipe || !values.is_coded(),
+                       "a weight {} of 8-bit codes cannot be rounded to fp8 as well: use one of the two",
+                       values.shape());
   const Fp8Rounding round_x = fp8.rounding(context, x.value, Role::input, noted);
-  const Fp8Rounding round_w = fp8.rounding(context, weight.value(), Role::weight, noted);
+  const Fp8Rounding round_w = fp8.rounding(context, values.values, Role::weight, noted);
   Tensor y = context.empty(with_features(x.value, features), x.value.dtype());
   context.run(MatMul{.a = round_x(context, x.value),
-                     .b = round_w(context, weight.value()),
+                     .b = rounded(context, round_w, values),
                      .c = y,
                      .bias = bias.defined() ? bias.value() : Tensor{},
                      .transpose_b = out_in});
@@ -40,7 +53,7 @@ Var linear(Tape& tape, const Var& x, const ParameterView& weight, const Paramete
         if (GradSink db = gradients.sink(bias)) context.run(SumRows{d_y, db.into, db.accumulate});
         if (GradSink dx = gradients.sink(x))
           context.run(MatMul{.a = dy,
-                             .b = round_w(context, weight.value()),
+                             .b = rounded(context, round_w, weight.value()),
                              .c = dx.into,
                              .transpose_b = !out_in,
                              .accumulate = dx.accumulate});
@@ -49,7 +62,7 @@ Var linear(Tape& tape, const Var& x, const ParameterView& weight, const Paramete
 
 namespace {
 
-void look_up_backward(Gradients& gradients, const Tensor& dy, const Tensor& ids, const ParameterView& table) {
+void look_up_backward(Gradients& gradients, const Tensor& dy, const Tensor& ids, const WeightView& table) {
   gradients.later(table, [dy, ids](const Context& context, const GradSink& d) {
     context.run(EmbeddingBackward{dy, ids, d.into, d.accumulate});
   });
@@ -57,17 +70,16 @@ void look_up_backward(Gradients& gradients, const Tensor& dy, const Tensor& ids,
 
 }  // namespace
 
-Var embedding(Tape& tape, const Tensor& ids, const ParameterView& table) {
+Var embedding(Tape& tape, const Tensor& ids, const WeightView& table) {
   const Context& context = tape.context();
-  const Tensor values = table.value();
-  Tensor y = context.empty({ids.numel(), values.dim(1)}, values.dtype());
-  context.run(Embedding{.table = values, .ids = ids, .out = y});
+  Tensor y = context.empty({ids.numel(), table.shape()[1]}, table.dtype());
+  context.run(Embedding{.table = table.value(), .ids = ids, .out = y});
   return tape.record(y, {table}, [ids, table](Gradients& gradients, const Tensor& dy) {
     look_up_backward(gradients, dy, ids, table);
   });
 }
 
-Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const ParameterView& table) {
+Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const WeightView& table) {
   tape.context().run(Embedding{.table = table.value(), .ids = ids, .out = x.value, .accumulate = true});
   return tape.record(x.value, {x, table}, [x, ids, table](Gradients& gradients, Tensor dy) {
     look_up_backward(gradients, dy, ids, table);
@@ -258,17 +270,17 @@ RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights) {
   };
 }
 
-Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, const Tensor& targets,
-                       double gradient_scale, double softcap) {
+Var cross_entropy_head(Tape& tape, const Var& x, const WeightView& weight, const Tensor& targets, double gradient_scale,
+                       double softcap) {
   require<ShapeError>(targets.numel() == x.value.rows(), "{} tokens but {} targets", x.value.rows(), targets.numel());
   return loss_head(tape, x, weight, cross_entropy_rows(targets), gradient_scale, softcap);
 }
 
-Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLoss& rows_to_losses,
-              double gradient_scale, double softcap) {
+Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss& rows_to_losses, double gradient_scale,
+              double softcap) {
   const Context& context = tape.context();
   const DType dtype = x.value.dtype();
-  const Tensor table = weight.value();
+  const Weight table = weight.value();
   const int64_t tokens = x.value.rows(), hidden = x.value.dim(-1), vocabulary = table.dim(0);
   const bool recording = tape.recording() && (x.requires_grad() || weight.trained()),
              keeps_capped = recording && softcap > 0;

@@ -16,14 +16,14 @@ namespace nought {
 enum class WeightLayout : uint8_t { out_in, in_out };
 
 /// y = x W + b. x: [tokens, in], y: [tokens, out]. bias may be undefined. fp8: the factors of all three products are
-/// rounded first.
-Var linear(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, WeightLayout layout,
+/// rounded first; ConfigError if W is codes.
+Var linear(Tape& tape, const Var& x, const WeightView& weight, const ParameterView& bias, WeightLayout layout,
            const Fp8Layer& fp8 = {});
 
 /// y[t] = table[ids[t]]. ids: [tokens] i32. Error if an id is out of range.
-Var embedding(Tape& tape, const Tensor& ids, const ParameterView& table);
+Var embedding(Tape& tape, const Tensor& ids, const WeightView& table);
 /// y = x + table[ids]: learned positions. In place.
-Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const ParameterView& table);
+Var add_embedding(Tape& tape, const Var& x, const Tensor& ids, const WeightView& table);
 
 /// The weight counts as weight + weight_offset (Gemma's is 1).
 Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, double weight_offset = 0);
@@ -56,10 +56,10 @@ RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights = {});
 /// When recording, the gradients are formed in the same pass over the chunks (logits are made once), multiplied by
 /// gradient_scale: the scale of the loss must be given here, and backward() must start from this value with seed 1.
 /// softcap c > 0: the logits are c * tanh(x W^T / c).
-Var loss_head(Tape& tape, const Var& x, const ParameterView& weight, const RowLoss& rows, double gradient_scale,
+Var loss_head(Tape& tape, const Var& x, const WeightView& weight, const RowLoss& rows, double gradient_scale,
               double softcap = 0);
 /// The same with cross-entropy. targets: [tokens] i32, -100 is ignored.
-Var cross_entropy_head(Tape& tape, const Var& x, const ParameterView& weight, const Tensor& targets,
-                       double gradient_scale, double softcap = 0);
+Var cross_entropy_head(Tape& tape, const Var& x, const WeightView& weight, const Tensor& targets, double gradient_scale,
+                       double softcap = 0);
 
 }  // namespace nought

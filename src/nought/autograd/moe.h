@@ -103,7 +103,8 @@ ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_
 /// The weights of all experts. out_in: gate_up [E, 2F, H], down [E, H, F]; in_out: [E, H, 2F] and [E, F, H]. Biases,
 /// [E, 2F] and [E, H], may be undefined.
 struct ExpertWeights {
-  ParameterView gate_up = {}, down = {}, gate_up_bias = {}, down_bias = {};
+  WeightView gate_up = {}, down = {};
+  ParameterView gate_up_bias = {}, down_bias = {};
   bool out_in = true;
 };
 /// activation(gate) * up with [gate | up] per row, or ClampedSwiglu, which has gate and up in turn.

@@ -13,6 +13,7 @@
 
 #include "nought/autograd/recompute.h"
 #include "nought/autograd/unit.h"
+#include "nought/autograd/weight_view.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
@@ -33,6 +34,7 @@ class Wanted {
  public:
   Wanted(const Var& x) : wanted_(x.requires_grad()) {}      // NOLINT(google-explicit-constructor)
   Wanted(const ParameterView& x) : wanted_(x.trained()) {}  // NOLINT(google-explicit-constructor)
+  Wanted(const WeightView& x) : wanted_(x.trained()) {}     // NOLINT(google-explicit-constructor)
   explicit operator bool() const { return wanted_; }
 
  private:
@@ -70,16 +72,16 @@ class Gradients {
   /// A place for a kernel to write input's gradient to, or an undefined one if the input is a constant.
   GradSink sink(const Var& input) { return sink(input.slot, input.value.shape(), input.value.dtype()); }
   GradSink sink(const Saved& input) { return sink(input.slot, input.shape, input.dtype); }
-  /// Where the gradient of a parameter goes, or an undefined one if it is not trained (or not defined).
-  GradSink sink(const ParameterView& parameter) const {
-    return parameter.trained() ? parameter.gradient(store_of(parameter.unit())) : GradSink{};
+  /// Where the gradient of a weight goes, or an undefined one if it is not trained (or not defined).
+  GradSink sink(const WeightView& weight) const {
+    return weight.trained() ? weight.gradient(store_of(weight.unit())) : GradSink{};
   }
 
   /// Calls product(context, sink), which forms the gradient of a weight that nothing in the walk back reads: at once,
   /// or after the walk if the store defers such products. What it captures must hold until then. The bits are the
   /// same, as long as each parameter has either deferred products or others.
   template <class Product>
-  void later(const ParameterView& weight, Product product) {
+  void later(const WeightView& weight, Product product) {
     if (!weight.trained()) return;
     UnitStore& store = store_of(weight.unit());
     if (store.defers()) {
@@ -117,7 +119,7 @@ class Tape {
   Var input(Tensor value);
   static Var constant(Tensor value) { return {std::move(value), Var::kConstant}; }
   /// Where the gradient of a parameter goes that is formed in the forward pass.
-  GradSink sink(const ParameterView& parameter) const { return gradients_.sink(parameter); }
+  GradSink sink(const WeightView& weight) const { return gradients_.sink(weight); }
 
   /// Given the gradient of its output, gives gradients to its inputs and parameters. Captures what it needs.
   using Backward = std::function<void(Gradients&, Tensor d_out)>;

@@ -23,6 +23,11 @@ bool decays(ParameterRole role) {
 
 bool can_be_trained(ParameterRole role) { return role != ParameterRole::choice_bias; }
 
+bool can_be_coded(ParameterRole role) {
+  return role == ParameterRole::matrix || role == ParameterRole::expert || role == ParameterRole::embedding ||
+         role == ParameterRole::head;
+}
+
 ParameterView::ParameterView(Unit& unit, size_t first, size_t last, Shape shape)
     : unit_(&unit), first_(first), last_(last), shape_(shape) {
   require<ShapeError>(range().size() == shape.numel(), "parameter {} of {} elements cannot have shape {}",
@@ -36,12 +41,28 @@ Interval ParameterView::range() const {
 
 bool ParameterView::trained() const { return defined() && unit_->parameters()[first_].trainable; }
 
+bool ParameterView::is_coded() const { return defined() && unit_->parameters()[first_].coded; }
+
 Tensor ParameterView::value() const {
+  require(!is_coded(), "{} is kept as 8-bit codes, and is read as if it were dense", unit_->parameters()[first_].name);
   const Tensor flat = unit_->store().values(*unit_, unit_->parameters()[first_].segment);
   return flat.flat(range().begin, range().end).reshape(shape_);
 }
 
+Weight ParameterView::weight() const {
+  if (!is_coded()) return value();
+  const size_t segment = unit_->parameters()[first_].segment;
+  UnitStore& store = unit_->store();
+  const Tensor codes = store.values(*unit_, segment), scales = store.values(*unit_, unit_->segments()[segment].scales);
+  const auto [begin, end] = range();
+  return {codes.flat(begin, end).reshape(shape_),
+          scales.flat(begin / kCodeBlock, end / kCodeBlock).reshape(scales_shape(shape_))};
+}
+
 GradSink ParameterView::gradient(UnitStore& store) const {
+  if (!defined()) return {};
+  require(!is_coded(), "{} is kept as 8-bit codes, which are not trained: it has no gradient",
+          unit_->parameters()[first_].name);
   if (!trained()) return {};
   GradSink sink = store.gradient(*unit_, first_, last_);
   if (sink) sink.into = sink.into.reshape(shape_);
@@ -72,22 +93,37 @@ ParameterView Unit::join(const ParameterView& first, const ParameterView& last, 
   return ParameterView(*this, first.first(), last.last(), shape);
 }
 
+size_t Unit::segment_for(const Parameter& parameter) {
+  const Segment wanted{.trainable = parameter.trainable,
+                       .dtype = parameter.coded ? DType::i8 : parameter.dtype,
+                       .content = parameter.coded ? SegmentContent::codes : SegmentContent::values,
+                       .cut_along = parameter.placement.axes()};
+  const auto shares = [&](const Segment& segment) {
+    return segment.trainable == wanted.trainable && segment.dtype == wanted.dtype &&
+           segment.content == wanted.content && segment.cut_along == wanted.cut_along;
+  };
+  const auto found = std::find_if(segments_.begin(), segments_.end(), shares);
+  if (found != segments_.end()) return static_cast<size_t>(found - segments_.begin());
+  const size_t segment = segments_.size();
+  segments_.push_back(wanted);
+  if (!parameter.coded) return segment;
+  segments_.back().scales = segment + 1;
+  segments_.push_back(
+      {.trainable = false, .dtype = DType::f16, .content = SegmentContent::scales, .cut_along = wanted.cut_along});
+  return segment;
+}
+
 void Unit::place(size_t index) {
   Parameter& parameter = parameters_[index];
-  const Axes cut_along = parameter.placement.axes();
-  const auto shares = [&](const Segment& segment) {
-    return segment.trainable == parameter.trainable && segment.dtype == parameter.dtype &&
-           segment.cut_along == cut_along;
-  };
-  auto found = std::find_if(segments_.begin(), segments_.end(), shares);
-  if (found == segments_.end())
-    found =
-        segments_.insert(found, {.trainable = parameter.trainable, .dtype = parameter.dtype, .cut_along = cut_along});
-  parameter.segment = static_cast<size_t>(found - segments_.begin());
+  parameter.segment = segment_for(parameter);
+  Segment* const found = &segments_[parameter.segment];
   if (parameter.joined) {
     const Parameter& before = parameters_[index - 1];
-    require(before.placement.axes() == cut_along, "{} and {} are one tensor and cut along different axes", before.name,
-            parameter.name);
+    require<ConfigError>(before.coded == parameter.coded,
+                         "{} and {} are computed as one product: keep both as 8-bit codes or neither", before.name,
+                         parameter.name);
+    require(before.placement.axes() == parameter.placement.axes(),
+            "{} and {} are one tensor and cut along different axes", before.name, parameter.name);
     require<ConfigError>(before.segment == parameter.segment,
                          "{} and {} are computed as one product: train both or freeze both", before.name,
                          parameter.name);
@@ -96,6 +132,7 @@ void Unit::place(size_t index) {
   parameter.range = {begin, begin + parameter.shape.numel()};
   found->parameters.push_back(index);
   found->size = parameter.range.end;
+  if (parameter.coded) segments_[found->scales].size = found->size / kCodeBlock;
 }
 
 void Unit::lay_out() {
@@ -106,7 +143,24 @@ void Unit::lay_out() {
 void Unit::choose_trained(const std::function<bool(const Parameter&)>& is_trained) {
   require(store_ == nullptr, "unit {} is in use; what is trained must be chosen before", name_);
   for (Parameter& parameter : parameters_)
-    if (can_be_trained(parameter.role) && !parameter.dtype) parameter.trainable = is_trained(parameter);
+    if (can_be_trained(parameter.role) && !parameter.dtype && !parameter.coded)
+      parameter.trainable = is_trained(parameter);
+  lay_out();
+}
+
+void Unit::choose_coded(const std::function<bool(const Parameter&)>& is_coded) {
+  require(store_ == nullptr, "unit {} is in use; what is kept as codes must be chosen before", name_);
+  for (Parameter& parameter : parameters_) {
+    parameter.coded = is_coded(parameter);
+    if (!parameter.coded) continue;
+    require<ConfigError>(can_be_coded(parameter.role) && !parameter.dtype,
+                         "{} cannot be kept as 8-bit codes: only matrices of products and tables can", parameter.name);
+    const Shape& shape = parameter.shape;
+    require<ConfigError>(shape.rank() > 1 && shape[-1] > 0 && shape[-1] % kCodeBlock == 0,
+                         "{} {} cannot be kept as 8-bit codes: its rows are not whole blocks of {}", parameter.name,
+                         shape, kCodeBlock);
+    parameter.trainable = false;
+  }
   lay_out();
 }
 

@@ -2,7 +2,8 @@
 //
 // A Unit is the embedding, one block, or the head. It names its parameters and lays them out, in the order of their
 // declaration, in one flat buffer per segment: all that share a dtype, whether they are trained, and the axes of the
-// mesh that cut them. The bytes belong to a UnitStore (zero/ implements it); layers see views.
+// mesh that cut them. The bytes belong to a UnitStore (zero/ implements it); layers see views. Parameters that are kept
+// as 8-bit codes lie in a segment of codes, beside which a segment of scales lies.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 #include "nought/autograd/placement.h"
 #include "nought/base/math.h"
-#include "nought/tensor/tensor.h"
+#include "nought/kernels/weight.h"
 
 namespace nought {
 
@@ -48,6 +49,10 @@ bool decays(ParameterRole role);
 /// False for what has no gradient: it is loaded and saved, and never trained.
 bool can_be_trained(ParameterRole role);
 
+/// True for what is read as a Weight (kernels/weight.h), and so may be kept as 8-bit codes: matrices of products but
+/// the router's, and tables.
+bool can_be_coded(ParameterRole role);
+
 /// What differs from what is usual for a parameter of its role.
 struct ParameterOptions {
   ParameterRole role = ParameterRole::matrix;
@@ -67,19 +72,29 @@ struct Parameter {
   bool decay = true;  // takes part in weight decay
   bool trainable = true;
   std::optional<DType> dtype = {};
+  bool coded = false;  // kept as 8-bit codes, which are not trained; initial values and files have the run's dtype
   Placement placement = {};  // the global tensor, which files know, and where it is cut
   bool joined = false;       // begins where the parameter before it ends
   size_t segment = 0;        // where it lies, in Unit::segments()
   Interval range = {};       // elements in the flat buffer of the segment
 };
 
+/// What the buffer of a segment holds.
+enum class SegmentContent : uint8_t {
+  values,  // Of its parameters, in their dtype.
+  codes,   // Of its parameters: i8. The scales are in a segment of their own.
+  scales,  // Of the blocks of a segment of codes, in their order: f16. It has no parameters.
+};
+
 /// The parameters of a Unit that lie in one flat buffer, because they share everything that a buffer has once.
 struct Segment {
   bool trainable = true;
-  std::optional<DType> dtype = {};      // the values have it; not given: the run's
+  std::optional<DType> dtype = {};  // the buffer has it; not given: the run's
+  SegmentContent content = SegmentContent::values;
   Axes cut_along = {};                  // of the mesh: other ranks along them hold other parts
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
+  size_t scales = 0;                    // of codes: the segment with their scales
 };
 
 /// Where a backward kernel writes a gradient: `into`, overwriting or adding. Undefined if nobody wants it.
@@ -105,10 +120,13 @@ class ParameterView {
   Interval range() const;
   /// True if somebody wants its gradient: an operation asks before it records how to form it.
   bool trained() const;
-  /// The values; Error unless the Unit is leased (between its before_ and after_ events).
+  bool is_coded() const;
+  /// The values; Error unless the Unit is leased (between its before_ and after_ events), or if they are codes.
   Tensor value() const;
+  /// The same, of any kind.
+  Weight weight() const;
   /// Where `store` wants this view's gradient: the first writer of a reduction overwrites, later ones add. Undefined if
-  /// it is not trained. Functions ask for it through the Gradients or the Tape, which know the store.
+  /// it is not trained; Error for codes. Functions ask for it through the Gradients or the Tape, which know the store.
   GradSink gradient(UnitStore& store) const;
 
  private:
@@ -128,8 +146,10 @@ class UnitStore {
   /// The Unit's parameters are not read any more. All their gradients are final for this micro-batch, but for those
   /// that were deferred.
   virtual void after_backward(Unit& unit) = 0;
-  /// The flat values of a segment; Error without a lease.
+  /// The flat buffer of a segment; Error without a lease.
   virtual Tensor values(const Unit& unit, size_t segment) = 0;
+  /// The dtype of parameters without one of their own.
+  virtual DType dtype() const = 0;
   /// The sink for parameters [first, last] of the Unit, which are trained and joined, as a rank-1 tensor.
   virtual GradSink gradient(const Unit& unit, size_t first, size_t last) = 0;
   /// True if gradients of weights are formed after the walk back rather than in it: then defer() gets what forms one.
@@ -167,6 +187,9 @@ class Unit {
   /// Chooses what is trained, and lays the parameters out anew. What cannot be trained is not asked about. ConfigError
   /// if joined parameters are told apart.
   void choose_trained(const std::function<bool(const Parameter&)>& is_trained);
+  /// Chooses what is kept as 8-bit codes, and lays the parameters out anew. Those are no longer trained. ConfigError if
+  /// one cannot be, by its role or because its rows are no whole blocks, and if joined parameters are told apart.
+  void choose_coded(const std::function<bool(const Parameter&)>& is_coded);
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const std::vector<Segment>& segments() const { return segments_; }
@@ -182,6 +205,8 @@ class Unit {
   size_t index() const { return index_; }
 
  private:
+  /// The segment that a parameter belongs to; a new one, with one for its scales, if there is none yet.
+  size_t segment_for(const Parameter& parameter);
   /// Places a parameter behind those that were placed before it.
   void place(size_t index);
   void lay_out();

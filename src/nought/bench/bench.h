@@ -24,7 +24,8 @@ struct Limits {
 Limits measured_limits();
 
 /// Matrix products against the matrix peak, in FLOP: those of a decoder's layer (forward and both backward ones), of
-/// its head, and small ones.
+/// its head, and small ones. Then the head with its loss, and one token times a weight, dense and of 8-bit codes,
+/// against a triad.
 std::vector<Figure> bench_products(const Context& context, const Limits& limits, DType dtype, int samples);
 
 struct HeadShape {

@@ -21,6 +21,7 @@ class HeadStore final : public UnitStore {
   void before_backward(Unit& /*unit*/) override {}
   void after_backward(Unit& /*unit*/) override {}
   Tensor values(const Unit& /*unit*/, size_t /*segment*/) override { return values_; }
+  DType dtype() const override { return values_.dtype(); }
   GradSink gradient(const Unit& /*unit*/, size_t /*first*/, size_t /*last*/) override {
     return {gradients_, std::exchange(written_, true)};
   }

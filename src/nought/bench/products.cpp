@@ -1,4 +1,5 @@
 #include "nought/bench/bench.h"
+#include "nought/kernels/work.h"
 
 namespace nought {
 
@@ -19,6 +20,32 @@ constexpr Product kProducts[] = {
     {"square", 1024, 1024, 1024},
     {"short inner side", 1024, 1024, 64},
 };
+
+/// One token times a weight that no cache holds, dense and of 8-bit codes: what generating text waits for. The limit is
+/// a triad, in bytes of the operands.
+void add_next_token(const Context& context, const Limits& limits, DType dtype, int samples,
+                    std::vector<Figure>& figures) {
+  constexpr int64_t kOut = 16384, kIn = 4096;
+  const auto filled = [&](const Shape& shape) {
+    Tensor tensor = context.empty(shape, dtype);
+    context.run(Fill{.x = tensor, .value = 0.01});
+    return tensor;
+  };
+  const Tensor x = filled({1, kIn}), y = filled({1, kOut}), dense = filled({kOut, kIn});
+  const Weight codes{context.empty(dense.shape(), DType::i8), context.empty(scales_shape(dense.shape()), DType::f16)};
+  context.run(QuantizeBlocks{.x = dense, .codes = codes.values, .scales = codes.scales});
+  for (const Weight& weight : {Weight(dense), codes}) {
+    const MatMul product{.a = x, .b = weight, .c = y, .transpose_b = true};
+    Figure figure{
+        .name = fmt::format("one token, {} 1 x {} x {}",
+                            weight.is_coded() ? "8-bit codes" : fmt::format("{} weight", name_of(dtype)), kOut, kIn),
+        .work = work_of(product).bytes,
+        .unit = "B",
+        .limit_name = "triad"};
+    measure(figure, samples, 0.05, limits.memory, [&] { context.run(product); });
+    figures.push_back(std::move(figure));
+  }
+}
 
 }  // namespace
 
@@ -45,6 +72,7 @@ std::vector<Figure> bench_products(const Context& context, const Limits& limits,
     add(p, "weight's gradient", {.a = y, .b = x, .c = weight, .transpose_a = true});
   }
   figures.push_back(bench_head(context, dtype, samples));
+  add_next_token(context, limits, dtype, samples, figures);
   return figures;
 }
 

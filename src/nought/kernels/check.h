@@ -27,6 +27,9 @@ class OperandChecks {
 NOUGHT_OPERATIONS(NOUGHT_CHECK)
 #undef NOUGHT_CHECK
 
+/// ShapeError unless codes have scales of f16 for whole blocks. `name` is the weight's in the operation.
+void check_codes(std::string_view operation, std::string_view name, const Weight& weight);
+
 /// Throws unless the operation can run.
 template <class Op>
 void check(const Op& op) {

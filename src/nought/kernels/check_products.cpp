@@ -69,14 +69,15 @@ void check_common(const Op& op) {
 }  // namespace
 
 void check_shapes(const MatMul& op) {
-  const Matrix a = fold(op.a, "a"), b = fold(op.b, "b"), c = fold(op.c, "c");
+  const Matrix a = fold(op.a, "a"), b = fold(op.b.values, "b"), c = fold(op.c, "c");
   const int64_t m = op.transpose_a ? a.columns : a.rows, n = op.transpose_b ? b.rows : b.columns;
   const int64_t a_k = op.transpose_a ? a.rows : a.columns, b_k = op.transpose_b ? b.columns : b.rows;
   require<ShapeError>(a_k == b_k && c.rows == m && c.columns == n, "MatMul cannot multiply {}{} by {}{} into {}", op.a,
-                      op.transpose_a ? "^T" : "", op.b, op.transpose_b ? "^T" : "", op.c);
+                      op.transpose_a ? "^T" : "", op.b.values, op.transpose_b ? "^T" : "", op.c);
   const DType dtype = op.a.dtype();
-  require<ShapeError>(is_float(dtype) && op.b.dtype() == dtype,
-                      "MatMul needs a and b of one float dtype, got {} and {}", op.a, op.b);
+  if (op.b.is_coded()) check_codes("MatMul", "b", op.b);
+  require<ShapeError>(is_float(dtype) && (op.b.is_coded() || op.b.values.dtype() == dtype),
+                      "MatMul needs a and b of one float dtype, got {} and {}", op.a, op.b.values);
   require<ShapeError>(op.c.dtype() == dtype || op.c.dtype() == DType::f32, "MatMul of {} writes {} or f32, not {}",
                       name_of(dtype), name_of(dtype), op.c);
   require<ShapeError>(!op.bias || (op.bias.numel() == n && op.bias.dtype() == dtype),

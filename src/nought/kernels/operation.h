@@ -97,10 +97,12 @@ struct Operand {
 
 namespace detail {
 
-/// What may not be listed as a plain parameter: a tensor, rows of one, or several.
+/// What may not be listed as a plain parameter: a tensor, rows of one, several, or a weight.
 template <class T>
 concept HasTensors = std::same_as<T, Tensor> || std::same_as<T, std::vector<Tensor>> || requires(const T& t) {
   { t.base } -> std::convertible_to<const Tensor&>;
+} || requires(const T& t) {
+  { t.values } -> std::convertible_to<const Tensor&>;
 };
 
 /// Hands operands to `f` and leaves plain parameters out.

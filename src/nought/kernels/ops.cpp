@@ -13,7 +13,7 @@ MatMulSizes MatMul::sizes() const {
     return count;
   };
   return {.m = transpose_a ? a.dim(-1) : rows(a),
-          .n = transpose_b ? rows(b) : b.dim(-1),
+          .n = transpose_b ? rows(b.values) : b.dim(-1),
           .k = transpose_a ? rows(a) : a.dim(-1)};
 }
 

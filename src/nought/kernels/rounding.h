@@ -1,10 +1,11 @@
-// Rounding numbers to fewer bits: up or down at random, and to the grids of the 8-bit formats.
+// Rounding numbers to fewer bits: up or down at random, to the grids of the 8-bit formats, and to blocks of codes.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "nought/kernels/ops.h"
 #include "nought/tensor/random.h"
@@ -48,6 +49,55 @@ inline f16_t round_stochastic(float x, uint16_t random, f16_t) {
   const bool up = (steps - whole) * 65536.0f > static_cast<float>(65535 - random);
   const float y = std::min(std::ldexp(whole + (up ? 1.0f : 0.0f), exponent - 10), kLargest);
   return f16_t(std::copysign(y, x));
+}
+
+/// The largest scale that f16 can hold, and its least normal number. Below that its steps are all of one size.
+inline constexpr float kLargestScale = 65504.0f, kLeastNormalScale = 0x1p-14f, kScaleStep = 0x1p-24f;
+
+namespace detail {
+
+/// The codes of a block for a scale. Returns the largest error.
+template <class T, class Sum>
+Sum codes_for(const T* x, Sum scale, int8_t* codes) {
+  Sum worst = 0;
+  for (int64_t i = 0; i < kCodeBlock; ++i) {
+    const Sum value = static_cast<Sum>(x[i]), code = std::clamp(std::round(value / scale), Sum{-127}, Sum{127});
+    codes[i] = static_cast<int8_t>(code);
+    worst = std::max(worst, std::abs(value - code * scale));
+  }
+  return worst;
+}
+
+}  // namespace detail
+
+/// The codes of kCodeBlock values, and the scale that it returns: see QuantizeBlocks.
+template <class T>
+f16_t quantize_block(const T* x, int8_t* codes) {
+  using Sum = accumulator_t<T>;
+  Sum largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < kCodeBlock; ++i) {
+    const Sum value = static_cast<Sum>(x[i]);
+    finite = finite && std::isfinite(value);
+    largest = std::max(largest, std::abs(value));
+  }
+  std::fill_n(codes, kCodeBlock, int8_t{0});
+  if (!finite || largest > Sum{127} * Sum{kLargestScale}) return f16_t(std::numeric_limits<float>::quiet_NaN());
+  if (largest == 0) return f16_t();
+  const f16_t nearest(static_cast<float>(largest / 127));
+  if (float{nearest} >= kLeastNormalScale) {
+    detail::codes_for(x, static_cast<Sum>(float{nearest}), codes);
+    return nearest;
+  }
+  // One step more where the nearest scale is too small for the largest value, or where the next one loses nothing: then
+  // these are values of codes, and get theirs again.
+  const float least = std::max(float{nearest}, kScaleStep), next = least + kScaleStep;
+  int8_t others[kCodeBlock];
+  detail::codes_for(x, static_cast<Sum>(least), codes);
+  const bool next_is_exact = detail::codes_for(x, static_cast<Sum>(next), others) == 0;
+  if (largest <= Sum{127.5} * static_cast<Sum>(least) && !next_is_exact) return f16_t(least);
+  std::copy_n(others, kCodeBlock, codes);
+  return f16_t(next);
 }
 
 }  // namespace nought

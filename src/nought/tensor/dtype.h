@@ -11,7 +11,7 @@
 
 namespace nought {
 
-enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
+enum class DType : uint8_t { f64, f32, bf16, f16, i64, i32, u8, i8 };
 
 constexpr int64_t size_of(DType dtype) {
   switch (dtype) {
@@ -25,6 +25,7 @@ constexpr int64_t size_of(DType dtype) {
     case DType::f16:
       return 2;
     case DType::u8:
+    case DType::i8:
       return 1;
   }
   return 0;
@@ -46,6 +47,8 @@ constexpr std::string_view name_of(DType dtype) {
       return "i32";
     case DType::u8:
       return "u8";
+    case DType::i8:
+      return "i8";
   }
   return "?";
 }
@@ -142,6 +145,10 @@ template <>
 struct dtype_of<uint8_t> {
   static constexpr DType value = DType::u8;
 };
+template <>
+struct dtype_of<int8_t> {
+  static constexpr DType value = DType::i8;
+};
 template <class T>
 inline constexpr DType dtype_of_v = dtype_of<T>::value;
 
@@ -177,6 +184,8 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
       return f(TypeTag<int32_t>{});
     case DType::u8:
       return f(TypeTag<uint8_t>{});
+    case DType::i8:
+      return f(TypeTag<int8_t>{});
     default:
       return visit_float(dtype, std::forward<F>(f));
   }

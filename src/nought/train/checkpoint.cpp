@@ -11,6 +11,7 @@
 #include "nought/io/file_format.h"
 #include "nought/io/files.h"
 #include "nought/io/safetensors_writer.h"
+#include "nought/zero/codes.h"
 
 namespace nought {
 
@@ -41,7 +42,7 @@ struct OwnedPiece {
   std::function<Tensor()> values;  // [in_parameter.size()]
 };
 
-/// What the optimizer keeps, and frozen parameters as they are.
+/// What the optimizer keeps, and frozen parameters as they are; codes as the values that they stand for.
 std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
   std::vector<OwnedPiece> pieces;
   for (const ShardedOptimizer::OwnedState& state : model.optimizer().owned())
@@ -49,13 +50,22 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
                       [&model, state] { return model.optimizer().values(state); }});
   const auto& units = model.model().units();
   for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
-    if (!counts_for_all(units[at.unit]->segments()[at.segment].cut_along, model.mesh())) continue;
+    const Segment& segment = units[at.unit]->segments()[at.segment];
+    if (!counts_for_all(segment.cut_along, model.mesh())) continue;
     const Tensor owned = model.residency().owned(at);
     const Interval mine = model.residency().partition(at).owned(model.mesh().group(Group::parameters).rank());
     for (const ParameterPiece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
-      const Tensor values = owned.flat(piece.in_segment.begin - mine.begin, piece.in_segment.end - mine.begin);
-      pieces.push_back({&units[at.unit]->parameters()[piece.parameter], StateKind::master, piece.in_parameter,
-                        values.dtype(), [values] { return values; }});
+      const int64_t begin = piece.in_segment.begin - mine.begin, end = piece.in_segment.end - mine.begin;
+      const Tensor values = owned.flat(begin, end);
+      const Parameter* parameter = &units[at.unit]->parameters()[piece.parameter];
+      if (segment.content == SegmentContent::codes) {
+        const Tensor scales = model.residency().owned({at.unit, segment.scales});
+        const Weight codes{values, scales.flat(begin / kCodeBlock, end / kCodeBlock)};
+        pieces.push_back({parameter, StateKind::master, piece.in_parameter, DType::f32,
+                          [&model, codes] { return decoded(model.context(), codes, DType::f32); }});
+        continue;
+      }
+      pieces.push_back({parameter, StateKind::master, piece.in_parameter, values.dtype(), [values] { return values; }});
     }
   }
   return pieces;

@@ -241,7 +241,8 @@ StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepRe
       profile.rank_parameters += of.numel();
     } else {
       for (size_t segment = 0; segment < of.segments().size(); ++segment)
-        profile.rank_parameters += residency.partition({i, segment}).shard();
+        if (of.segments()[segment].content != SegmentContent::scales)
+          profile.rank_parameters += residency.partition({i, segment}).shard();
     }
     for (ModuleProfile& unit : profile.model.inside)
       if (unit.name == of.name()) unit.parameters = of.numel();

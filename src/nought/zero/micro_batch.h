@@ -49,6 +49,7 @@ class MicroBatch final : public UnitStore {
   void enter_part(const char* name) override { model_.enter_part(name); }
   void leave_part() override { model_.leave_part(); }
   Tensor values(const Unit& unit, size_t segment) override { return model_.values(unit, segment); }
+  DType dtype() const override { return model_.dtype(); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
   bool defers() const override { return deferred_; }
   void defer(std::function<void()> product) override { waiting_.back().products.push_back(std::move(product)); }

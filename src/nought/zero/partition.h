@@ -33,9 +33,14 @@ class Partition {
   static constexpr int64_t kAlignment = 32;
 
   Partition() = default;
-  Partition(int64_t size, int ranks) : size_(size), ranks_(ranks) {
-    shard_ = round_up(ceil_div(size, ranks), kAlignment);
+  Partition(int64_t size, int ranks, int64_t alignment = kAlignment) : size_(size), ranks_(ranks) {
+    shard_ = round_up(ceil_div(size, ranks), alignment);
   }
+  /// Of a segment. Shards of codes are multiples of so many blocks that every rank's shard of the scales has the scales
+  /// of its codes.
+  Partition(const Segment& segment, int ranks)
+      : Partition(segment.size, ranks,
+                  segment.content == SegmentContent::codes ? kAlignment * kCodeBlock : kAlignment) {}
 
   int64_t size() const { return size_; }
   int64_t shard() const { return shard_; }

@@ -21,7 +21,7 @@ Residency::Residency(const Context& context, Communicator& ranks, Policy policy,
     state.name = unit->name();
     for (const Segment& segment : unit->segments()) {
       Buffers held;
-      held.partition = Partition(segment.size, ranks_.size());
+      held.partition = Partition(segment, ranks_.size());
       held.dtype = segment.dtype.value_or(dtype_);
       const int64_t size = policy_.shard_parameters ? held.partition.shard() : held.partition.padded();
       held.stored = context_.zeros({size}, held.dtype, Category::parameters);

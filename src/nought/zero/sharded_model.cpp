@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/zero/codes.h"
 #include "nought/zero/placement.h"
 
 namespace nought {
@@ -58,6 +59,13 @@ void ShardedModel::load_kept(const StateSource& source) {
   for (const SegmentIndex at : segments) {
     const Unit& unit = *model_.units()[at.unit];
     const Interval kept = residency_.kept(at);
+    const Segment& segment = unit.segments()[at.segment];
+    if (segment.content == SegmentContent::scales) continue;  // filled with their codes
+    if (segment.content == SegmentContent::codes) {
+      load_codes(context_, source, unit, at.segment, kept,
+                 {residency_.stored(at), residency_.stored({at.unit, segment.scales})});
+      continue;
+    }
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, kept)) {
       const int64_t begin = piece.in_segment.begin - kept.begin;
       const Parameter& parameter = unit.parameters()[piece.parameter];
@@ -65,6 +73,17 @@ void ShardedModel::load_kept(const StateSource& source) {
            residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
     }
   }
+}
+
+Tensor ShardedModel::whole_parameter(const Unit& unit, const Parameter& parameter) const {
+  const auto [begin, end] = parameter.range;
+  const Tensor flat = residency_.whole({unit.index(), parameter.segment}).flat(begin, end);
+  if (!parameter.coded) return whole_tensor(context_, mesh_, parameter, flat);
+  const Tensor scales = residency_.whole({unit.index(), unit.segments()[parameter.segment].scales});
+  return decoded(context_,
+                 {flat.reshape(parameter.shape),
+                  scales.flat(begin / kCodeBlock, end / kCodeBlock).reshape(scales_shape(parameter.shape))},
+                 options_.dtype);
 }
 
 void ShardedModel::require_training(std::string_view call) const {

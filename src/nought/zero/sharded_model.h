@@ -53,15 +53,13 @@ class ShardedModel final : public UnitStore {
   /// The summed gradient of each parameter of a Unit, the global tensor on every rank; undefined where it is not
   /// trained. Between finish_gradients() and update(). All ranks call it together.
   std::vector<Tensor> gather_gradients(size_t unit);
-  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, the global tensor. All ranks call it
-  /// together.
+  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, the global tensor; codes are decoded. All
+  /// ranks call it together.
   template <class F>
   void with_parameters(size_t unit, F&& f) {
     residency_.lease(unit);
-    for (const Parameter& parameter : model_.units()[unit]->parameters()) {
-      const Tensor flat = residency_.whole({unit, parameter.segment});
-      f(parameter, whole_tensor(context_, mesh_, parameter, flat.flat(parameter.range.begin, parameter.range.end)));
-    }
+    for (const Parameter& parameter : model_.units()[unit]->parameters())
+      f(parameter, whole_parameter(*model_.units()[unit], parameter));
     residency_.release(unit);
   }
 
@@ -86,6 +84,7 @@ class ShardedModel final : public UnitStore {
   void enter_part(const char* name) override;
   void leave_part() override;
   Tensor values(const Unit& unit, size_t segment) override { return residency_.whole({unit.index(), segment}); }
+  DType dtype() const override { return options_.dtype; }
   /// Nobody wants a gradient without training; with it, gradients belong to a MicroBatch: Error.
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
 
@@ -99,6 +98,8 @@ class ShardedModel final : public UnitStore {
   void require_training(std::string_view call) const;
   /// Fills what no optimizer fills: frozen segments; all of them without training.
   void load_kept(const StateSource& source);
+  /// A parameter of a leased Unit.
+  Tensor whole_parameter(const Unit& unit, const Parameter& parameter) const;
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 

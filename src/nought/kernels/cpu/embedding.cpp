@@ -1,4 +1,5 @@
 #include "nought/kernels/check.h"
+#include "nought/kernels/cpu/codes.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/parallel.h"
 #include "nought/kernels/cpu/targets.h"
@@ -15,12 +16,12 @@ HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
 void add_rows(const Embedding& op, Interval tokens) {
-  visit(op.table.dtype(), [&](auto tag) HWY_ATTR {
+  visit(op.table.values.dtype(), [&](auto tag) HWY_ATTR {
     using T = typename decltype(tag)::type;
     const F32 d;
     const int64_t n = op.table.dim(-1);
     for (int64_t t = tokens.begin; t < tokens.end; ++t) {
-      const T* row = op.table.data<T>() + op.ids.data<int32_t>()[t] * n;
+      const T* row = op.table.values.data<T>() + op.ids.data<int32_t>()[t] * n;
       T* out = op.out.data<T>() + t * n;
       sweep(d, 0, n, [=](int64_t j, auto access) HWY_ATTR {
         access.store(d, hn::Add(access.load(d, out + j), access.load(d, row + j)), out + j);
@@ -70,18 +71,31 @@ namespace nought::cpu {
 HWY_EXPORT(add_rows);
 HWY_EXPORT(scatter_columns);
 
+namespace {
+
+void look_up_codes(const Embedding& op, int64_t n) {
+  parallel_rows(op.ids.numel(), n, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t)
+      decode(op.table, op.ids.data<int32_t>()[t] * n, n, op.out.dtype(), op.out.raw() + t * n * size_of(op.out.dtype()),
+             op.accumulate);
+  });
+}
+
+}  // namespace
+
 void run(const Embedding& op) {
-  if (op.table.dtype() == DType::f64) return reference::run(op);
+  if (op.out.dtype() == DType::f64) return reference::run(op);
   check(op);
   const int64_t n = op.table.dim(-1);
+  if (op.table.is_coded()) return look_up_codes(op, n);
   parallel_rows(op.ids.numel(), n, [&](int64_t begin, int64_t end) {
     if (op.accumulate) {
       HWY_DYNAMIC_DISPATCH(add_rows)(op, {begin, end});
       return;
     }
-    const int64_t row_bytes = n * size_of(op.table.dtype());
+    const int64_t row_bytes = n * size_of(op.out.dtype());
     for (int64_t t = begin; t < end; ++t) {
-      std::memcpy(op.out.raw() + t * row_bytes, op.table.raw() + op.ids.data<int32_t>()[t] * row_bytes,
+      std::memcpy(op.out.raw() + t * row_bytes, op.table.values.raw() + op.ids.data<int32_t>()[t] * row_bytes,
                   static_cast<size_t>(row_bytes));
     }
   });

@@ -9,6 +9,7 @@
 #include <dnnl.hpp>
 
 #include "nought/kernels/check.h"
+#include "nought/kernels/cpu/codes.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/gemm_bf16.h"
 #include "nought/kernels/cpu/parallel.h"
@@ -176,23 +177,29 @@ void run_slice(const Plan& whole, const Operands& operands, int64_t begin, bool 
   run_product(plan, part);
 }
 
-void run_slices(const Plan& plan, const Operands& operands) {
-  const bool by_rows = plan.sizes.m >= plan.sizes.n;
-  const int64_t extent = by_rows ? plan.sizes.m : plan.sizes.n;
+/// Calls task(i) for i in [0, count), each by one thread.
+template <class Task>
+void run_tasks(int64_t count, const Task& task) {
   std::exception_ptr error;
 #pragma omp parallel for schedule(static, 1)
-  for (int64_t begin = 0; begin < extent; begin += kSliceWidth) {
+  for (int64_t i = 0; i < count; ++i) {
     try {
 #ifdef _OPENMP
       omp_set_num_threads(1);  // for this task only: oneDNN plans for as many
 #endif
-      run_slice(plan, operands, begin, by_rows);
+      task(i);
     } catch (...) {
 #pragma omp critical(nought_matmul_error)
       error = std::current_exception();
     }
   }
   if (error) std::rethrow_exception(error);
+}
+
+void run_slices(const Plan& plan, const Operands& operands) {
+  const bool by_rows = plan.sizes.m >= plan.sizes.n;
+  const int64_t extent = by_rows ? plan.sizes.m : plan.sizes.n;
+  run_tasks(ceil_div(extent, kSliceWidth), [&](int64_t i) { run_slice(plan, operands, i * kSliceWidth, by_rows); });
 }
 
 /// A product with a vector: oneDNN may share its sums among threads whatever the instruction set.
@@ -205,12 +212,17 @@ void multiply(const Plan& plan, const Operands& operands) {
   plan.transpose_b ? run_slices(plan, operands) : run_chunks(plan, operands);
 }
 
-void multiply_by_own_kernels(const MatMul& op, const Plan& plan) {
+bool is_for_own_kernels(const Plan& plan) {
+  return plan.inputs == DType::bf16 && (plan.output == DType::bf16 || plan.output == DType::f32) &&
+         is_for_bf16_gemm(plan.sizes) && has_bf16_units();
+}
+
+void multiply_by_own_kernels(const Plan& plan, const Operands& operands) {
   multiply(Bf16Product{.sizes = plan.sizes,
-                       .a = op.a.data<bf16_t>(),
-                       .b = op.b.data<bf16_t>(),
-                       .bias = plan.bias ? op.bias.data<bf16_t>() : nullptr,
-                       .c = op.c.raw(),
+                       .a = static_cast<const bf16_t*>(operands.a),
+                       .b = static_cast<const bf16_t*>(operands.b),
+                       .bias = plan.bias ? static_cast<const bf16_t*>(operands.bias) : nullptr,
+                       .c = operands.c,
                        .lda = plan.lda,
                        .ldb = plan.ldb,
                        .ldc = plan.ldc,
@@ -257,9 +269,10 @@ void multiply_widened(const MatMul& op, Plan plan) {
     if (read) widen(x, copy);
     return copy;
   };
-  Operands operands{op.a.raw(), op.b.raw(), op.bias.raw(), op.c.raw()};
+  Operands operands{op.a.raw(), op.b.values.raw(), op.bias.raw(), op.c.raw()};
   if (widen_inputs) {
-    operands = {widened(op.a, true), widened(op.b, true), op.bias ? widened(op.bias, true) : nullptr, operands.c};
+    operands = {widened(op.a, true), widened(op.b.values, true), op.bias ? widened(op.bias, true) : nullptr,
+                operands.c};
     plan.inputs = DType::f32;
   }
   if (widen_c) {
@@ -268,6 +281,78 @@ void multiply_widened(const MatMul& op, Plan plan) {
   }
   multiply(plan, operands);
   if (widen_c) narrow(static_cast<const float*>(operands.c), op.c);
+}
+
+// --- weights of codes ---
+//
+// c is cut into blocks of a size that its shape decides, each one thread's: it decodes the factors of the block's
+// columns, for the whole of k, and multiplies by them as by dense ones. The sums lie by themselves: written into rows
+// of c with gaps between them, the bits of oneDNN's products depended on the number of threads.
+
+constexpr int64_t kCodedRows = 512, kCodedColumns = 192;
+
+/// `extent` cut into the fewest parts of at most `most`: the length of all but the last, nearly equal.
+int64_t even_part(int64_t extent, int64_t most) {
+  return round_up(ceil_div(extent, ceil_div(extent, most)), kCodeBlock);
+}
+
+/// Copies a block of c to sums, or sums to the block, which is rounded then. sums: [rows, columns].
+void copy_block(const Tensor& c, int64_t ldc, Interval rows, Interval columns, float* sums, bool to_sums) {
+  visit_float(c.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t row = rows.begin; row < rows.end; ++row, sums += columns.size()) {
+      T* at = c.data<T>() + row * ldc + columns.begin;
+      for (int64_t j = 0; j < columns.size(); ++j) {
+        if (to_sums) {
+          sums[j] = static_cast<float>(at[j]);
+        } else {
+          at[j] = static_cast<T>(sums[j]);
+        }
+      }
+    }
+  });
+}
+
+/// One block of c. The plan and the operands are those of the whole product, but a and bias may be wider than in `op`.
+void multiply_coded_block(const MatMul& op, Plan plan, Operands operands, Interval rows, Interval columns) {
+  const int64_t k = plan.sizes.k, width = columns.size(), stored_rows = op.transpose_b ? width : k;
+  const int64_t length = op.transpose_b ? k : width;
+  const Scratch tile(k * width * size_of(plan.inputs)), sums(bytes_for<float>(rows.size() * width));
+  for (int64_t row = 0; row < stored_rows; ++row) {
+    const int64_t at = op.transpose_b ? (columns.begin + row) * k : row * plan.sizes.n + columns.begin;
+    decode(op.b, at, length, plan.inputs, advance(tile.data(), row * length, plan.inputs));
+  }
+  operands.a = advance(operands.a, rows.begin * (plan.transpose_a ? 1 : plan.lda), plan.inputs);
+  operands.b = tile.data();
+  if (plan.bias) operands.bias = advance(operands.bias, columns.begin, plan.inputs);
+  operands.c = sums.data();
+  if (op.accumulate) copy_block(op.c, plan.ldc, rows, columns, sums.data<float>(), /*to_sums=*/true);
+  Plan part = plan;
+  part.sizes.m = rows.size(), part.sizes.n = width;
+  part.ldb = length, part.ldc = width, part.threads = 1, part.output = DType::f32;
+  is_for_own_kernels(part) ? multiply_by_own_kernels(part, operands) : multiply(part, operands);
+  copy_block(op.c, plan.ldc, rows, columns, sums.data<float>(), /*to_sums=*/false);
+}
+
+void multiply_codes(const MatMul& op, Plan plan) {
+  const auto [m, n, k] = plan.sizes;
+  const bool widen_inputs = !multiplies(plan.inputs);
+  const Scratch wide(bytes_for<float>(widen_inputs ? m * k + (plan.bias ? n : 0) : 0));
+  Operands operands{op.a.raw(), nullptr, op.bias.raw(), op.c.raw()};
+  if (widen_inputs) {
+    widen(op.a, wide.data<float>());
+    operands.a = wide.data<float>();
+    if (plan.bias) widen(op.bias, wide.data<float>() + m * k);
+    if (plan.bias) operands.bias = wide.data<float>() + m * k;
+    plan.inputs = DType::f32;
+  }
+  const int64_t height = even_part(m, kCodedRows), width = even_part(n, kCodedColumns), across = ceil_div(n, width);
+  const Interval whole_rows{0, m}, whole_columns{0, n};
+  run_tasks(ceil_div(m, height) * across, [&](int64_t i) {
+    const int64_t row = i / across * height, column = i % across * width;
+    multiply_coded_block(op, plan, operands, intersect(whole_rows, {row, row + height}),
+                         intersect(whole_columns, {column, column + width}));
+  });
 }
 
 }  // namespace
@@ -301,11 +386,12 @@ void run(const MatMul& op) {
                   .accumulate = op.accumulate,
                   .bias = op.bias.defined(),
                   .threads = team_size()};
-  const bool fits_own_kernels = plan.inputs == DType::bf16 && (plan.output == DType::bf16 || plan.output == DType::f32);
-  if (fits_own_kernels && is_for_bf16_gemm(sizes) && has_bf16_units()) return multiply_by_own_kernels(op, plan);
+  if (op.b.is_coded()) return is_for_few(op) ? multiply_few(op) : multiply_codes(op, plan);
+  const Operands operands{op.a.raw(), op.b.values.raw(), op.bias.raw(), op.c.raw()};
+  if (is_for_own_kernels(plan)) return multiply_by_own_kernels(plan, operands);
   const bool rounds_between_chunks = needs_chunks(plan) && plan.output != DType::f32;
   if (!multiplies(plan.inputs) || rounds_between_chunks) return multiply_widened(op, plan);
-  multiply(plan, {op.a.raw(), op.b.raw(), op.bias.raw(), op.c.raw()});
+  multiply(plan, operands);
 }
 
 }  // namespace nought::cpu

@@ -1,19 +1,20 @@
 // Rows of a table by the ids of tokens, and the gradient of the table.
 #pragma once
 
-#include "nought/kernels/operation.h"
+#include "nought/kernels/weight.h"
 
 namespace nought {
 
-/// out[t] [+]= table[ids[t]]. table: [V, H] float, ids: [tokens] i32, out: [tokens, H]. Error if an id is not in
-/// [0, V).
+/// out[t] [+]= table[ids[t]]. table: [V, H] float or codes, ids: [tokens] i32, out: [tokens, H]. A dense table and out
+/// share a dtype; an element of codes is code * scale, rounded once to out's dtype. Error if an id is not in [0, V).
 struct Embedding {
-  Tensor table, ids, out;
+  Weight table;
+  Tensor ids, out;
   bool accumulate = false;
 
   template <class V>
   void visit(V& v) const {
-    v("table", table, kReads.of_rows(ids.numel()));
+    table.visit(v, "table", kReads.of_rows(ids.numel()));
     v("ids", ids, kReads);
     v("out", out, kWrites.adding(accumulate));
     v("accumulate", accumulate);

@@ -1,7 +1,7 @@
 // The product of two matrices.
 #pragma once
 
-#include "nought/kernels/operation.h"
+#include "nought/kernels/weight.h"
 
 namespace nought {
 
@@ -12,17 +12,19 @@ struct MatMulSizes {
 };
 
 /// c = op(a) op(b) [+ bias] [+ c]. a: [M, K], b: [K, N], c: [M, N]. With transpose_a, a is stored as [K, M]; with
-/// transpose_b, b is stored as [N, K]. Higher ranks fold to rows. a and b share a float dtype; c has theirs or f32.
-/// bias: [N], dtype of a, optional.
+/// transpose_b, b is stored as [N, K]. Higher ranks fold to rows. a and a dense b share a float dtype; c has a's or
+/// f32. An element of a b of codes is code * scale; kernels may round it to a's dtype. bias: [N], dtype of a, optional.
 struct MatMul {
-  Tensor a, b, c, bias = {};
+  Tensor a;
+  Weight b;
+  Tensor c, bias = {};
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
 
   template <class V>
   void visit(V& v) const {
     v("a", a, kReads);
-    v("b", b, kReads);
+    b.visit(v, "b", kReads);
     v("bias", bias, kReads.if_defined());
     v("c", c, kWrites.adding(accumulate));
     v("transpose_a", transpose_a);

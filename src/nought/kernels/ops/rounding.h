@@ -1,7 +1,7 @@
 // Tensors in fewer bits: 8-bit codes, stochastic rounding, the grids of the 8-bit float formats.
 #pragma once
 
-#include "nought/kernels/operation.h"
+#include "nought/kernels/weight.h"
 
 namespace nought {
 
@@ -38,6 +38,35 @@ struct Dequantize8 {
     v("x", x, kWrites);
     v("block", block);
     v("is_signed", is_signed);
+  }
+};
+
+/// The codes and scales of a weight (kernels/weight.h), as GGUF's Q8_0 has them: in each block scale = the largest
+/// magnitude / 127, rounded to f16, and codes = x / scale, rounded to the nearest and halves away from zero. So
+/// |x - code * scale| <= scale / 2. Among the subnormal numbers of f16 the next larger scale is taken where the nearest
+/// does not reach the largest value, or the next is exact. Quantizing what was dequantized changes no value. A block
+/// with a value that is not finite, or beyond 127 * 65504, gets the scale NaN. x: float, rows of whole blocks; codes:
+/// i8 and as many; scales: f16, one for each block.
+struct QuantizeBlocks {
+  Tensor x, codes, scales;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("codes", codes, kWrites);
+    v("scales", scales, kWrites);
+  }
+};
+
+/// x = code * scale, rounded once to x's float dtype.
+struct DequantizeBlocks {
+  Weight weight;
+  Tensor x;
+
+  template <class V>
+  void visit(V& v) const {
+    weight.visit(v, "codes", kReads);
+    v("x", x, kWrites);
   }
 };
 

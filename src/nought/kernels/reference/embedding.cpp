@@ -5,17 +5,31 @@
 #include "nought/kernels/reference/loops.h"
 
 namespace nought::reference {
+namespace {
+
+/// table[i]: the elements of the table, seen flat, as T or in the type of sums.
+template <class T, class Values>
+void look_up(const Embedding& op, const Values& table) {
+  using Sum = accumulator_t<T>;
+  const int64_t n = op.table.dim(-1);
+  for (int64_t t = 0; t < op.ids.numel(); ++t) {
+    const int64_t begin = op.ids.data<int32_t>()[t] * n;
+    T* out = op.out.data<T>() + t * n;
+    for (int64_t j = 0; j < n; ++j)
+      out[j] = op.accumulate ? static_cast<T>(Sum{out[j]} + Sum{table[begin + j]}) : static_cast<T>(table[begin + j]);
+  }
+}
+
+}  // namespace
 
 void run(const Embedding& op) {
   check(op);
-  visit_float(op.table.dtype(), [&](auto tag) {
+  visit_float(op.out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    using Sum = accumulator_t<T>;
-    const int64_t n = op.table.dim(-1);
-    for (int64_t t = 0; t < op.ids.numel(); ++t) {
-      const T* row = op.table.data<T>() + op.ids.data<int32_t>()[t] * n;
-      T* out = op.out.data<T>() + t * n;
-      for (int64_t j = 0; j < n; ++j) out[j] = op.accumulate ? static_cast<T>(Sum{out[j]} + Sum{row[j]}) : row[j];
+    if (op.table.is_coded()) {
+      look_up<T>(op, CodedValues<accumulator_t<T>>(op.table));
+    } else {
+      look_up<T>(op, op.table.values.data<T>());
     }
   });
 }

@@ -1,4 +1,5 @@
-// What the reference loops share: one rounding from any float to any other, and visiting two dtypes at once.
+// What the reference loops share: one rounding from any float to any other, elements of codes, and visiting two dtypes
+// at once.
 #pragma once
 
 #include <bit>
@@ -26,6 +27,21 @@ To rounded(From value) {
     return static_cast<To>(value);
   }
 }
+
+/// The elements of a weight of codes, seen flat, in the type of sums: exact.
+template <class Sum>
+class CodedValues {
+ public:
+  explicit CodedValues(const Weight& weight)
+      : codes_(weight.values.data<int8_t>()), scales_(weight.scales.data<f16_t>()) {}
+  Sum operator[](int64_t i) const {
+    return static_cast<Sum>(codes_[i]) * static_cast<Sum>(float{scales_[i / kCodeBlock]});
+  }
+
+ private:
+  const int8_t* codes_;
+  const f16_t* scales_;
+};
 
 /// Calls f(TypeTag<A>{}, TypeTag<B>{}) with the C++ types of two floating-point dtypes.
 template <class F>

@@ -1,17 +1,23 @@
 #include <vector>
 
 #include "nought/kernels/check.h"
-#include "nought/kernels/reference/reference.h"
+#include "nought/kernels/reference/loops.h"
 
 namespace nought::reference {
 namespace {
 
-template <class T, class C>
-void multiply(const MatMul& op, const MatMulSizes& sizes) {
+/// Elements of a dense factor in the type of sums.
+template <class T>
+struct DenseValues {
+  const T* values;
+  accumulator_t<T> operator[](int64_t i) const { return static_cast<accumulator_t<T>>(values[i]); }
+};
+
+template <class T, class C, class B>
+void multiply(const MatMul& op, const MatMulSizes& sizes, const B& b) {
   using Sum = accumulator_t<T>;
   const auto [m, n, k] = sizes;
   const T* a = op.a.data<T>();
-  const T* b = op.b.data<T>();
   const T* bias = op.bias ? op.bias.data<T>() : nullptr;
   C* c = op.c.data<C>();
   std::vector<Sum> sums(static_cast<size_t>(n));  // one row of c
@@ -20,7 +26,7 @@ void multiply(const MatMul& op, const MatMulSizes& sizes) {
     for (int64_t p = 0; p < k; ++p) {
       const Sum left = static_cast<Sum>(op.transpose_a ? a[p * m + i] : a[i * k + p]);
       for (int64_t j = 0; j < n; ++j) {
-        sums[static_cast<size_t>(j)] += left * static_cast<Sum>(op.transpose_b ? b[j * k + p] : b[p * n + j]);
+        sums[static_cast<size_t>(j)] += left * (op.transpose_b ? b[j * k + p] : b[p * n + j]);
       }
     }
     for (int64_t j = 0; j < n; ++j) {
@@ -29,6 +35,15 @@ void multiply(const MatMul& op, const MatMulSizes& sizes) {
       if (op.accumulate) sum += static_cast<Sum>(c[i * n + j]);
       c[i * n + j] = static_cast<C>(sum);
     }
+  }
+}
+
+template <class T, class C>
+void multiply(const MatMul& op, const MatMulSizes& sizes) {
+  if (op.b.is_coded()) {
+    multiply<T, C>(op, sizes, CodedValues<accumulator_t<T>>(op.b));
+  } else {
+    multiply<T, C>(op, sizes, DenseValues<T>{op.b.values.data<T>()});
   }
 }
 

@@ -4,6 +4,7 @@
 #include "nought/kernels/check.h"
 #include "nought/kernels/dynamic_code.h"
 #include "nought/kernels/reference/loops.h"
+#include "nought/kernels/rounding.h"
 
 namespace nought::reference {
 namespace {
@@ -40,6 +41,25 @@ void run(const Dequantize8& op) {
   const auto& values = DynamicCode::of(op.is_signed).values();
   for (int64_t i = 0; i < op.x.numel(); ++i)
     op.x.data<float>()[i] = values[op.codes.data<uint8_t>()[i]] * op.scales.data<float>()[i / op.block];
+}
+
+void run(const QuantizeBlocks& op) {
+  check(op);
+  visit_float(op.x.dtype(), [&](auto tag) {
+    const auto* x = op.x.data<typename decltype(tag)::type>();
+    for (int64_t block = 0; block < op.scales.numel(); ++block)
+      op.scales.data<f16_t>()[block] =
+          quantize_block(x + block * kCodeBlock, op.codes.data<int8_t>() + block * kCodeBlock);
+  });
+}
+
+void run(const DequantizeBlocks& op) {
+  check(op);
+  visit_float(op.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const CodedValues<accumulator_t<T>> values(op.weight);
+    for (int64_t i = 0; i < op.x.numel(); ++i) op.x.data<T>()[i] = static_cast<T>(values[i]);
+  });
 }
 
 }  // namespace nought::reference

@@ -1,0 +1,111 @@
+// Parameters that are kept as codes, on ranks that share them out.
+#include "nought/zero/codes.h"
+
+#include "support/message_of.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/zero/sharded_model.h"
+
+namespace nought {
+namespace {
+
+using testing::HasSubstr;
+
+/// Borders of shards cut through its parameters.
+class CodedUnits final : public Model {
+ public:
+  CodedUnits() {
+    Unit& unit = add_unit("first");
+    unit.add("a.weight", {37, 96}, Init::normal(0.5));
+    unit.add("norm.weight", {33}, Init::ones(), ParameterRole::norm);
+    unit.add("b.weight", {5, 32}, Init::normal(0.001));
+    add_unit("second").add("c.weight", {70, 64}, Init::normal(2));
+    for (const auto& each : units())
+      each->choose_coded([](const Parameter& parameter) { return parameter.role == ParameterRole::matrix; });
+  }
+  Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
+};
+
+/// The codes of a whole parameter, quantized at once.
+Tensor expected_values(const Context& context, const Parameter& parameter) {
+  const Tensor x = context.empty(parameter.shape, DType::f32);
+  InitialState(1).fill(StateKind::master, parameter, {0, x.numel()}, x.flat(0, x.numel()));
+  if (!parameter.coded) return x;
+  const Weight weight{context.empty(parameter.shape, DType::i8),
+                      context.empty(scales_shape(parameter.shape), DType::f16)};
+  context.run(QuantizeBlocks{.x = x, .codes = weight.values, .scales = weight.scales});
+  context.run(DequantizeBlocks{.weight = weight, .x = x});
+  return x;
+}
+
+TEST(Codes, a_rank_keeps_the_scales_of_its_codes) {
+  CodedUnits units;
+  const Unit& unit = *units.units()[0];
+  ASSERT_EQ(unit.segments().size(), 3u);
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    const Partition codes(unit.segments()[0], ranks), scales(unit.segments()[unit.segments()[0].scales], ranks);
+    EXPECT_EQ(codes.shard(), kCodeBlock * scales.shard()) << ranks << " ranks";
+    EXPECT_EQ(codes.padded(), kCodeBlock * scales.padded()) << ranks << " ranks";
+    EXPECT_GE(codes.padded(), unit.segments()[0].size);
+  }
+}
+
+TEST(Codes, are_loaded_and_gathered_at_every_stage) {
+  for (const bool training : {true, false})
+    for (const int stage : {0, 1, 2, 3})
+      for (const int ranks : {1, 2, 3})
+        run_ranks(ranks, [&](Communicator& group, const Context& context) {
+          SCOPED_TRACE(fmt::format("stage {}, {} ranks", stage, ranks));
+          CodedUnits units;
+          ShardedModel model(context, group, units, {.policy = Policy::stage(stage), .training = training});
+          model.load(InitialState(1));
+          for (size_t unit = 0; unit < 2; ++unit)
+            model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& whole) {
+              EXPECT_EQ(whole.dtype(), DType::f32);
+              EXPECT_EQ(whole.shape(), parameter.shape);
+              EXPECT_EQ(whole.to_vector<float>(), expected_values(context, parameter).to_vector<float>())
+                  << parameter.name;
+            });
+        });
+}
+
+TEST(Codes, take_a_byte_an_element_and_two_a_block) {
+  run_ranks(2, [](Communicator& group, const Context& context) {
+    for (const int stage : {0, 3}) {
+      CodedUnits units;
+      const int64_t before = context.memory->ledger().current(Category::parameters);
+      const ShardedModel model(context, group, units, {.policy = Policy::stage(stage), .training = false});
+      int64_t expected = 0;
+      for (const auto& unit : units.units())
+        for (const Segment& segment : unit->segments()) {
+          const Partition partition(segment, 2);
+          const int64_t kept = stage == 3 ? partition.shard() : partition.padded();
+          expected += kept * size_of(segment.dtype.value_or(DType::f32));
+        }
+      EXPECT_EQ(context.memory->ledger().current(Category::parameters) - before, expected) << "stage " << stage;
+    }
+  });
+}
+
+struct Spoiled final : StateSource {
+  void fill(StateKind, const Parameter& parameter, std::span<const Interval> elements,
+            const Tensor& destination) const override {
+    for_each_interval(elements, destination, [&](Interval interval, const Tensor& values) {
+      for (int64_t i = 0; i < interval.size(); ++i)
+        values.data<float>()[i] = parameter.name == "b.weight" && interval.begin + i == 70 ? HUGE_VALF : 1.0F;
+    });
+  }
+};
+
+TEST(Codes, a_value_that_they_cannot_hold_is_an_error_by_name) {
+  run_ranks(1, [](Communicator& group, const Context& context) {
+    CodedUnits units;
+    ShardedModel model(context, group, units, {.training = false});
+    EXPECT_THAT(test::message_of<Error>([&] { model.load(Spoiled()); }), HasSubstr("b.weight holds a value"));
+  });
+}
+
+}  // namespace
+}  // namespace nought
