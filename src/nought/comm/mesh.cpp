@@ -81,7 +81,7 @@ std::vector<double> sums_on_host(const Mesh& mesh, const Context& context, std::
   int64_t count = others.defined() ? others.numel() : 0;
   for (const GroupTensor& sum : sums) count += sum.values.numel();
   const Tensor all = context.empty({count}, DType::f64, Category::communication);
-  int64_t begin = 0, end = 0;  // of what one group adds
+  int64_t begin = 0, end = 0;  // what one group adds lies in between
   for (const GroupTensor* sum = sums.begin(); sum != sums.end(); ++sum) {
     context.copy(sum->values, all.flat(end, end + sum->values.numel()));
     end += sum->values.numel();
@@ -92,25 +92,6 @@ std::vector<double> sums_on_host(const Mesh& mesh, const Context& context, std::
   }
   if (others.defined()) context.copy(others, all.flat(end, count));
   return context.to_host<double>(all);
-}
-
-void sum_values(const Mesh& mesh, const Context& context, std::initializer_list<GroupSum> sums) {
-  std::vector<Communicator*> groups;
-  for (const GroupSum& sum : sums)
-    if (Communicator* group = &mesh.group(sum.group); std::find(groups.begin(), groups.end(), group) == groups.end())
-      groups.push_back(group);
-  for (Communicator* group : groups) {
-    std::vector<double> packed;
-    for (const GroupSum& sum : sums)
-      if (&mesh.group(sum.group) == group) packed.insert(packed.end(), sum.values.begin(), sum.values.end());
-    all_reduce_values(*group, context, packed);
-    auto next = packed.begin();
-    for (const GroupSum& sum : sums) {
-      if (&mesh.group(sum.group) != group) continue;
-      std::copy_n(next, sum.values.size(), sum.values.begin());
-      next += static_cast<std::ptrdiff_t>(sum.values.size());
-    }
-  }
 }
 
 }  // namespace nought

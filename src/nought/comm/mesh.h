@@ -45,16 +45,9 @@ class Mesh {
 void all_reduce_values(Communicator& group, const Context& context, std::span<double> values,
                        ReduceOp op = ReduceOp::sum);
 
-/// Sums over several groups at once, in one collective for those that have the same ranks. Blocks; all ranks of the
-/// world call it.
-struct GroupSum {
-  Group group;
-  std::span<double> values;
-};
-void sum_values(const Mesh& mesh, const Context& context, std::initializer_list<GroupSum> sums);
-
-/// The same for values on the device, f64. Returns all sums, one list after the other, and then `others` as they are,
-/// if there are any: all come to the host together.
+/// Sums of values on the device, f64, over several groups: one collective for neighbours in the list whose groups have
+/// the same ranks. Returns all sums, one list after the other, and then `others` as they are, if there are any: all
+/// come to the host together. Blocks; all ranks of the world call it.
 struct GroupTensor {
   Group group;
   Tensor values;

@@ -25,7 +25,7 @@ Evaluation evaluate(Engine& engine, ShardedModel& model, const TokenDataset& dat
       counts[1] += static_cast<double>(bytes.at(static_cast<size_t>(target)));
     }
   }
-  sum_values(model.mesh(), model.context(), {{Group::losses, counts}});
+  all_reduce_values(model.mesh().group(Group::losses), model.context(), counts);
   require<ConfigError>(counts[0] > 0, "the data to evaluate with has no target: it has {} tokens", data.num_tokens());
   return {.loss = loss / counts[0],
           .targets = static_cast<int64_t>(counts[0]),
