@@ -94,9 +94,7 @@ void encode_files(TokenizeFlags& options, Progress& line) {
   const auto tokenizer = make_tokenizer(options.tokenizer);
   if (!options.chat_template.empty()) corpus.chat = chat_format(options.chat_template);
   const auto& inputs = options.tokenize.inputs;
-  if (std::any_of(inputs.begin(), inputs.end(),
-                  [&](const auto& input) { return corpus_format(input, corpus) == CorpusFormat::chat; }))
-    corpus.chat = chat_format_for(corpus.chat, options.tokenizer, *tokenizer);
+  corpus = with_notation(corpus, inputs, options.tokenizer, *tokenizer);
   for (const std::string& found : describe_formats(inputs, corpus, *tokenizer)) line.print("note: " + found);
   const auto show = [&](const TokenizeProgress& progress) {
     const std::string what = fmt::format("of {}  {} tokens", format_bytes(progress.total_bytes),

@@ -23,30 +23,42 @@ Json first_record(std::string_view text) {
   return json.is_discarded() ? Json() : json;
 }
 
-CorpusFormat format_of(const fs::path& file, std::string_view text, const CorpusOptions& options) {
-  if (options.format) return *options.format;
+/// What the options or the file's name say; nothing if that takes a look into the file.
+std::optional<CorpusFormat> format_by_name(const fs::path& file, const CorpusOptions& options) {
+  if (options.format) return options.format;
   const fs::path extension = file.extension();
-  if (extension != ".jsonl" && extension != ".ndjson") return CorpusFormat::text;
+  return extension == ".jsonl" || extension == ".ndjson" ? std::nullopt : std::optional(CorpusFormat::text);
+}
+
+CorpusFormat format_of_lines(std::string_view text) {
   return conversation_form(first_record(text)) ? CorpusFormat::chat : CorpusFormat::jsonl;
 }
 
 }  // namespace
 
 CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
-  return options.format ? *options.format : format_of(file, MappedFile(file).text(), options);
+  const std::optional<CorpusFormat> named = format_by_name(file, options);
+  return named ? *named : format_of_lines(MappedFile(file).text());
+}
+
+CorpusOptions with_notation(CorpusOptions options, std::span<const fs::path> files, const fs::path& tokenizer_path,
+                            const Tokenizer& tokenizer) {
+  const auto is_chat = [&](const fs::path& file) { return corpus_format(file, options) == CorpusFormat::chat; };
+  if (std::any_of(files.begin(), files.end(), is_chat))
+    options.chat = chat_format_for(options.chat, tokenizer_path, tokenizer);
+  return options;
 }
 
 std::vector<std::string> describe_formats(std::span<const fs::path> files, const CorpusOptions& options,
                                           const Tokenizer& tokenizer) {
   std::vector<std::pair<std::string, std::vector<std::string>>> kinds;  // and their files
   for (const fs::path& file : files) {
-    const MappedFile mapped(file);
-    const CorpusFormat format = format_of(file, mapped.text(), options);
+    const CorpusFormat format = corpus_format(file, options);
     if (format == CorpusFormat::text) continue;
     std::string kind = fmt::format("JSON lines with the text in \"{}\"", options.field);
     if (format == CorpusFormat::chat) {
       const ChatFormat notation = options.chat ? *options.chat : chat_format_of(tokenizer);
-      const auto form = conversation_form(first_record(mapped.text()));
+      const auto form = conversation_form(first_record(MappedFile(file).text()));
       kind = fmt::format("conversations{}, written as {}; what assistants say is trained",
                          form ? fmt::format(" of {}", enum_name(*form)) : "", enum_name(notation));
       for (const std::string& marker : ChatTemplate(notation, tokenizer).missing_markers())
@@ -87,10 +99,12 @@ size_t CorpusReader::end_of_text(std::string_view text, size_t begin, bool& ends
 std::optional<Portion> CorpusReader::next() {
   while (place_.input < files_.size()) {
     const fs::path& path = files_[place_.input];
-    const bool opens = !file_;
-    if (opens) file_ = std::make_shared<MappedFile>(path);
+    if (!file_) {
+      file_ = std::make_shared<MappedFile>(path);
+      const std::optional<CorpusFormat> named = format_by_name(path, options_);
+      format_ = named ? *named : format_of_lines(file_->text());
+    }
     const std::string_view text = file_->text();
-    if (opens) format_ = format_of(path, text, options_);
     require<IoError>(place_.offset <= text.size(), "{}: has become shorter, {} bytes", path.string(), text.size());
     if (place_.offset == text.size()) {
       file_.reset();

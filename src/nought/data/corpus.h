@@ -30,6 +30,10 @@ struct CorpusOptions {
 /// What a file holds: options.format; else a file *.jsonl or *.ndjson holds conversations if its first line is one (see
 /// conversation.h), or has texts in options.field; and any other file is text. IoError.
 CorpusFormat corpus_format(const std::filesystem::path& file, const CorpusOptions& options);
+/// The options with the notation that conversations among the files are written in, see chat_format_for(): the
+/// tokenizer was made from `tokenizer_path`. As they are if no file holds conversations. IoError, ConfigError.
+CorpusOptions with_notation(CorpusOptions options, std::span<const std::filesystem::path> files,
+                            const std::filesystem::path& tokenizer_path, const Tokenizer& tokenizer);
 /// What was found by looking into files, one line for each kind, for the user. Nothing is said of plain text.
 std::vector<std::string> describe_formats(std::span<const std::filesystem::path> files, const CorpusOptions& options,
                                           const Tokenizer& tokenizer);
@@ -74,7 +78,7 @@ class CorpusReader {
   CorpusPlace place_;
   bool within_document_ = false;
   std::shared_ptr<const MappedFile> file_;
-  CorpusFormat format_ = CorpusFormat::text;  // of the file
+  CorpusFormat format_ = CorpusFormat::text;  // what the file holds
 };
 
 /// Receives the documents of a portion.

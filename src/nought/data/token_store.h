@@ -51,7 +51,7 @@ class TokenArray final : public TokenStore {
 
  private:
   std::variant<std::vector<uint8_t>, std::vector<uint16_t>, std::vector<int32_t>> values_;
-  std::vector<uint8_t> mask_;  // of every token, 1 for a target; empty while all are
+  std::vector<uint8_t> mask_;  // 1 for each token that is a target, else 0; empty while all are targets
   std::vector<int64_t> starts_;
 };
 

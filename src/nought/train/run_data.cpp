@@ -1,7 +1,5 @@
 #include "nought/train/run_data.h"
 
-#include <algorithm>
-
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 
@@ -30,15 +28,11 @@ std::vector<std::filesystem::path> text_files(const DataPlan& plan) {
   return files;
 }
 
-/// How text files are read. The notation of conversations is looked for only if there are some.
+/// How text files are read.
 CorpusOptions corpus_of(const DataPlan& plan, const std::vector<std::filesystem::path>& files,
                         const Tokenizer& tokenizer) {
-  CorpusOptions options{.format = plan.format, .field = plan.field, .chat = plan.chat};
-  const bool has_conversations = std::any_of(files.begin(), files.end(), [&](const std::filesystem::path& file) {
-    return corpus_format(file, options) == CorpusFormat::chat;
-  });
-  if (has_conversations) options.chat = chat_format_for(plan.chat, plan.tokenizer, tokenizer);
-  return options;
+  return with_notation({.format = plan.format, .field = plan.field, .chat = plan.chat}, files, plan.tokenizer,
+                       tokenizer);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ struct RunData {
 
 /// Encodes text files and maps token files. IoError and ConfigError name the file.
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer);
-/// Checks the files; of text their first lines alone. Throws what open_data() would throw for a missing file, a token
-/// file of another tokenizer, or conversations without a notation.
+/// Checks the files; of .jsonl files their first lines alone. Throws what open_data() would throw for a missing file, a
+/// token file of another tokenizer, or conversations without a notation.
 void check_data(const DataPlan& plan, const Tokenizer& tokenizer);
 
 }  // namespace nought
