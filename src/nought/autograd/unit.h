@@ -81,9 +81,9 @@ struct Parameter {
 
 /// What the buffer of a segment holds.
 enum class SegmentContent : uint8_t {
-  values,  // Of its parameters, in their dtype.
-  codes,   // Of its parameters: i8. The scales are in a segment of their own.
-  scales,  // Of the blocks of a segment of codes, in their order: f16. It has no parameters.
+  values,  // It holds its parameters in their dtype.
+  codes,   // It holds its parameters as i8 codes. The scales are in a segment of their own.
+  scales,  // It holds the f16 scales of a segment of codes, in the order of their blocks, and has no parameters.
 };
 
 /// The parameters of a Unit that lie in one flat buffer, because they share everything that a buffer has once.
@@ -91,10 +91,10 @@ struct Segment {
   bool trainable = true;
   std::optional<DType> dtype = {};  // the buffer has it; not given: the run's
   SegmentContent content = SegmentContent::values;
-  Axes cut_along = {};                  // of the mesh: other ranks along them hold other parts
+  Axes cut_along = {};                  // other ranks along these axes of the mesh hold other parts
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
-  size_t scales = 0;                    // of codes: the segment with their scales
+  size_t scales = 0;                    // where the scales of codes lie: the index of that segment
 };
 
 /// Where a backward kernel writes a gradient: `into`, overwriting or adding. Undefined if nobody wants it.

@@ -15,8 +15,8 @@ class WeightView {
   WeightView() = default;
   /// Leased: parameters of a Unit, dense or kept as codes. The values are there while the Unit is leased.
   WeightView(const ParameterView& parameter) : parameter_(parameter) {}  // NOLINT(google-explicit-constructor)
-  /// Resident: tensors that live as long as a view of them, and are not trained. The name is for messages. dtype: that
-  /// of what is looked up in codes; dense values have their own.
+  /// Resident: tensors that live as long as a view of them, and are not trained. The name is for messages. What is
+  /// looked up in codes gets `dtype`; dense values have their own.
   WeightView(std::string name, Weight weight, DType dtype);
 
   bool defined() const { return resident_ != nullptr || parameter_.defined(); }

@@ -33,7 +33,7 @@ struct SourcePlan {
 struct DataPlan {
   std::vector<SourcePlan> sources;
   std::vector<std::string> validation_files;  // globs
-  std::optional<CorpusFormat> format = {};    // of all files; not given: each by itself
+  std::optional<CorpusFormat> format = {};    // what all files hold; not given: each tells by itself
   std::string field = "text";                 // see CorpusOptions
   std::optional<ChatFormat> chat = {};        // the notation of conversations; not given: the tokenizer's
   std::string tokenizer = "bytes";            // as make_tokenizer() takes it

@@ -88,7 +88,8 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
           config_.max_positions);
   work->ids = ids;
   work->sequences = {std::move(spans), context.empty({ids.numel()}, DType::i32)};
-  set_positions(context, work->sequences);
+  // With rotations it takes their tables to tell positions: prepare_rotation() does.
+  if (config_.positions == PositionKind::learned) set_positions(context, work->sequences);
   return work;
 }
 

@@ -31,7 +31,7 @@ Tape::Body with_state(const Section& section, const std::shared_ptr<MicroBatchSt
 }  // namespace
 
 Var run_sections(Tape& tape, std::span<const Section> sections, Var x, const std::shared_ptr<MicroBatchState>& state) {
-  std::optional<SavedInputs::Pass> saved;  // of the stack of checkpointed sections that runs
+  std::optional<SavedInputs::Pass> saved;  // keeps the inputs of the checkpointed sections that run now
   for (size_t begin = 0; begin < sections.size();) {
     const Section& section = sections[begin];
     if (section.unit == nullptr) {

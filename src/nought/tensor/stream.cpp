@@ -14,8 +14,8 @@ struct Event::State {
   std::condition_variable changed;
   bool done = false;
   std::exception_ptr error;
-  std::shared_ptr<Stream::Queue> late;  // of a stream that runs late: waiting makes the task run
-  uint64_t number = 0;                  // of the task on that stream
+  std::shared_ptr<Stream::Queue> late;  // the queue of a stream that runs late: waiting makes the task run
+  uint64_t number = 0;                  // the task has it on that stream
 };
 
 struct Stream::Task {
@@ -31,7 +31,7 @@ struct Stream::Queue {
   bool stopping = false;
   const bool late;
   uint64_t submitted = 0, demanded = 0;  // numbers of tasks
-  std::exception_ptr failure = {};  // of a late stream, whose tasks all fail from then on; its thread alone sees it
+  std::exception_ptr failure = {};  // all tasks of a late stream fail with it from then on; its thread alone sees it
 
   explicit Queue(bool runs_late) : late(runs_late) {}
 

@@ -360,7 +360,7 @@ void Checkpoint::read(const Block& block, std::span<const Interval> elements, co
   const int64_t origin = block.runs.front().local.begin;
   bool verified = false;
   auto run = block.runs.begin();
-  int64_t reached = 0;  // of the destination
+  int64_t reached = 0;  // so many elements of the destination belong to earlier intervals
   for (const Interval& interval : elements) {
     while (run != block.runs.end() && run->global.end <= interval.begin) ++run;  // both rise
     for (auto each = run; each != block.runs.end() && each->global.begin < interval.end; ++each) {

@@ -36,8 +36,8 @@ class Partition {
   Partition(int64_t size, int ranks, int64_t alignment = kAlignment) : size_(size), ranks_(ranks) {
     shard_ = round_up(ceil_div(size, ranks), alignment);
   }
-  /// Of a segment. Shards of codes are multiples of so many blocks that every rank's shard of the scales has the scales
-  /// of its codes.
+  /// Cuts a segment. Shards of codes are multiples of so many blocks that every rank's shard of the scales has the
+  /// scales of its codes.
   Partition(const Segment& segment, int ranks)
       : Partition(segment.size, ranks,
                   segment.content == SegmentContent::codes ? kAlignment * kCodeBlock : kAlignment) {}

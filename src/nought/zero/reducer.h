@@ -69,7 +69,7 @@ class Reducer {
     const Unit* unit = nullptr;
     Partition partition;
     std::vector<Interval> gaps;  // no parameter fills them
-    Whole whole;                 // of all micro-batches; unused with gradient sharding
+    Whole whole;                 // all micro-batches add to it; unused with gradient sharding
     Tensor shard;                // permanent, with gradient sharding
     bool shard_begun = false;
     bool finished = false;  // the reduction of the step's last micro-batch has begun

@@ -111,7 +111,7 @@ class ShardedModel final : public UnitStore {
   Residency residency_;
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
-  std::vector<UnitPass> order_;  // of passes that are expected
+  std::vector<UnitPass> order_;  // the passes that are expected
   size_t next_ = 0;              // the place of the next one in it
   const Unit* unit_at_work_ = nullptr;
   bool walking_back_ = false;

@@ -7,37 +7,22 @@
 namespace nought {
 namespace {
 
-Group group_along(Axis axis) {
-  switch (axis) {
-    case Axis::tensor:
-      return Group::tensor;
-    case Axis::context:
-      return Group::context;
-    case Axis::expert:
-      return Group::experts;
-    case Axis::expert_tensor:
-      return Group::expert_tensor;
-    default:
-      fail("no group of ranks holds the parts of a tensor along the axis {}", name_of(axis));
-  }
-}
-
-/// What this rank would hold without the placement's last cut.
+/// What this rank would hold without the placement's last cut, which is along the tensor axis: check_placement() lets
+/// no other one pass.
 Tensor undo_last_cut(const Context& context, const Mesh& mesh, const Placement& placement, const Tensor& part) {
   const Grid& grid = mesh.grid();
   const int rank = mesh.world().rank();
-  const Axis axis = placement.cuts.back().axis;
   Placement longer = placement;
   longer.cuts.pop_back();
   const PlacedTensor cut(placement, grid), uncut(longer, grid);
-  const std::vector<int> members = grid.group(rank, Axes{axis});
+  const std::vector<int> members = grid.group(rank, Group::tensor);
   int64_t room = 0;  // parts may have different sizes
   for (const int member : members) room = std::max(room, cut.held_by(member).local().numel());
   const Tensor mine = context.zeros({room}, part.dtype(), Category::workspace);
   context.copy(part.flat(0, part.numel()), mine.flat(0, part.numel()));
   const auto count = static_cast<int64_t>(members.size());
   const Tensor all = context.empty({count * room}, part.dtype(), Category::workspace);
-  Communicator& group = mesh.group(group_along(axis));
+  Communicator& group = mesh.group(Group::tensor);
   group.wait(group.all_gather(mine, all), *context.stream);
   const int index = uncut.part_of(rank);
   const Tensor joined = context.empty(uncut.part(index).local(), part.dtype(), Category::workspace);

@@ -15,8 +15,8 @@ inline constexpr int64_t kFewRows = 15;
 /// Whether multiply_few() takes the product.
 bool is_for_few(const MatMul& op);
 /// The product of a few rows with the transpose of codes, such as that of the next tokens of sequences. It reads each
-/// code once, and sums within a block before it multiplies by the scale. The bits of an element of c depend on its row
-/// of a and its row of b alone.
+/// code once, and sums within a block before it multiplies by the scale. The bits of an element of c depend on nothing
+/// but its row of a and its row of b.
 void multiply_few(const MatMul& op);
 
 }  // namespace nought::cpu

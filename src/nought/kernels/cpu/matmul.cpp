@@ -286,8 +286,8 @@ void multiply_widened(const MatMul& op, Plan plan) {
 // --- weights of codes ---
 //
 // c is cut into blocks of a size that its shape decides, each one thread's: it decodes the factors of the block's
-// columns, for the whole of k, and multiplies by them as by dense ones. The sums lie by themselves: written into rows
-// of c with gaps between them, the bits of oneDNN's products depended on the number of threads.
+// columns, for the whole of k, and multiplies by them as by dense ones. The sums lie by themselves: when oneDNN
+// wrote them into rows of c with gaps in between, their bits depended on the number of threads.
 
 constexpr int64_t kCodedRows = 512, kCodedColumns = 192;
 
