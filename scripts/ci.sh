@@ -6,9 +6,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The sanitizers run by name: ci.sh sanitizers. They are no part of every run until their build is measured.
 all=(install includes format build tests sanitizers clang haswell)
-parts=(install includes format build tests clang haswell)
+parts=("${all[@]}")
 declare -A command=(
   [install]="scripts/install-deps.sh dev"
   [includes]="scripts/check-includes.sh"

@@ -185,6 +185,21 @@ TEST(Safetensors, every_dtype_survives_a_round_trip) {
   EXPECT_EQ(header % 8, 0u);
 }
 
+TEST(Safetensors, a_file_of_very_many_tensors_is_written_and_read) {
+  TempFolder folder;
+  auto memory = Memory::create();
+  std::vector<std::pair<std::string, Tensor>> tensors;  // in an order that is not that of their names
+  for (int i = 0; i < 50000; ++i)
+    tensors.emplace_back(std::to_string(i), Tensor::of<uint8_t>(*memory, {1}, std::vector{static_cast<uint8_t>(i)}));
+  save_safetensors(folder / "x.safetensors", tensors);
+  const SafetensorsFile file(folder / "x.safetensors");
+  ASSERT_EQ(file.entries().size(), tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_EQ(file.entries()[i].name, tensors[i].first);
+    EXPECT_EQ(file.raw(file.entries()[i])[0], tensors[i].second.raw()[0]);
+  }
+}
+
 TEST(Safetensors, a_read_converts_and_touches_only_its_interval) {
   TempFolder folder;
   auto memory = Memory::create();

@@ -25,6 +25,15 @@ TEST(StrictJson, a_key_twice_in_one_object_is_refused) {
   EXPECT_EQ(refusal(R"({"a": {"b": 1}, "c": {"b": 1}, "b": 2})"), "") << "of different objects they are others";
 }
 
+TEST(StrictJson, members_that_are_objects_are_given_away_in_their_order) {
+  std::string given;
+  const Json rest =
+      parse_strictly("a.bin", "the header", R"({"b": {"x": 1}, "n": 2, "a": {"y": {"z": 3}}, "l": [4]})", 3,
+                     [&](const std::string& name, const Json& value) { given += name + value.dump(); });
+  EXPECT_EQ(given, R"(b{"x":1}a{"y":{"z":3}})");
+  EXPECT_EQ(rest.dump(), R"({"l":[4],"n":2})");
+}
+
 TEST(StrictJson, depth_has_a_limit) {
   EXPECT_EQ(refusal("[[[1]]]"), "");
   EXPECT_THAT(refusal("[[[[1]]]]"), HasSubstr("nests deeper than 3 levels"));

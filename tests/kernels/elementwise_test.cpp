@@ -36,6 +36,9 @@ TEST_F(Elementwise, scale_and_fill_agree_with_the_reference_bit_for_bit) {
         run(Scale{.x = x, .factor = 0.3});
         reference::run(Scale{.x = y, .factor = 0.3});
         expect_same_bits(x, y);
+        run(Scale{.x = x, .squares = of<double>({9}), .factor = 2, .eps = 1});  // by 2 / (3 + 1)
+        reference::run(Scale{.x = y, .factor = 0.5});
+        expect_same_bits(x, y);
         run(Fill{.x = x, .value = 1.0 / 3});
         reference::run(Fill{.x = y, .value = 1.0 / 3});
         expect_same_bits(x, y);

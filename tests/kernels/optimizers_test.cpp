@@ -176,6 +176,24 @@ TEST_F(Updates, apply_direction_follows_its_reference) {
   });
 }
 
+TEST_F(Updates, the_trust_ratio_is_clamped_and_one_for_what_is_zero) {
+  const auto step = [&](double parameter, double direction) {
+    const Tensor p = of<float>({1});
+    run(ApplyDirection{.parameter = p,
+                       .direction = of<float>({1}),
+                       .squares = of<double>({parameter, direction}),
+                       .step = 0.25,
+                       .least_ratio = 0.5,
+                       .greatest_ratio = 2});
+    return (1 - p.data<float>()[0]) / 0.25;
+  };
+  EXPECT_EQ(step(9, 4), 1.5);
+  EXPECT_EQ(step(100, 1), 2);
+  EXPECT_EQ(step(1, 100), 0.5);
+  EXPECT_EQ(step(0, 4), 1);
+  EXPECT_EQ(step(4, 0), 1);
+}
+
 TEST_F(Updates, tensors_that_do_not_fit_are_refused) {
   const Tensor x = state(10, 1), shorter = state(9, 2);
   EXPECT_THROW(run(Sgd{.parameter = x, .momentum_buffer = shorter, .gradient = x}), ShapeError);

@@ -87,15 +87,6 @@ TEST(Method, other_betas_reach_those_that_have_some) {
   EXPECT_EQ(std::get<SgdOptions>(with_betas(SgdOptions{.momentum = 0.9}, {0.5, 0.6})).momentum, 0.9);
 }
 
-TEST(Lamb, the_trust_ratio_is_clamped_and_one_for_what_is_zero) {
-  const LambOptions lamb{.min_coeff = 0.5, .max_coeff = 2};
-  EXPECT_DOUBLE_EQ(lamb.trust_ratio(9, 4), 1.5);
-  EXPECT_EQ(lamb.trust_ratio(100, 1), 2);
-  EXPECT_EQ(lamb.trust_ratio(1, 100), 0.5);
-  EXPECT_EQ(lamb.trust_ratio(0, 4), 1);
-  EXPECT_EQ(lamb.trust_ratio(4, 0), 1);
-}
-
 TEST(Muon, a_direction_becomes_nearly_orthogonal_and_each_expert_its_own) {
   const Context context = Context::reference();
   for (const auto& [rows, columns] : {std::pair(6, 9), {9, 6}}) {

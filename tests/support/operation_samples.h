@@ -30,7 +30,7 @@ class OperationSamples {
   }
 
   Add make(Of<Add>) { return {.a = values({6}), .b = values({6}), .out = values({6})}; }
-  Scale make(Of<Scale>) { return {.x = values({6}), .factor = 3}; }
+  Scale make(Of<Scale>) { return {.x = values({6}), .squares = values({1}, DType::f64), .factor = 3}; }
   Fill make(Of<Fill>) { return {.x = values({6}), .value = 3}; }
   Cast make(Of<Cast>) { return {.x = values({6}), .y = values({6}, DType::bf16)}; }
   AddTo make(Of<AddTo>) { return {.x = values({6}, DType::bf16), .into = values({6})}; }
@@ -195,7 +195,10 @@ class OperationSamples {
     return {.momentum_buffer = values({6}), .gradient = values({6}), .direction = values({6})};
   }
   ApplyDirection make(Of<ApplyDirection>) {
-    return {.parameter = values({6}), .direction = values({6}), .parameter_copy = values({6}, DType::bf16)};
+    return {.parameter = values({6}),
+            .direction = values({6}),
+            .parameter_copy = values({6}, DType::bf16),
+            .squares = values({2}, DType::f64)};
   }
 
   Quantize8 make(Of<Quantize8>) { return {.x = values({6}), .codes = codes({6}), .scales = values({2}), .block = 4}; }

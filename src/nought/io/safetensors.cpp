@@ -139,33 +139,37 @@ std::span<const std::byte> SafetensorsFile::data() const {
 void SafetensorsFile::parse(std::string_view header) {
   const std::string file = path_.string();
   require<IoError>(header.starts_with('{'), "{}: the header does not begin with '{{': not a safetensors file", file);
-  const Json json = parse_strictly(file, "the header", header, kMaxDepth);
-  for (const auto& [name, description] : json.items()) {
-    const std::string where = fmt::format("{}: tensor \"{}\"", file, excerpt(name));
-    require<IoError>(description.is_object(), "{} is described by {}, expected an object", where,
-                     description.type_name());
-    if (name == "__metadata__") {
-      for (const auto& [key, value] : description.items()) {
-        require<IoError>(value.is_string(), "{}: the metadata \"{}\" is not a string", file, excerpt(key));
-        metadata_[key] = value.get<std::string>();
-      }
-      continue;
-    }
-    const auto dtype = description.find("dtype");
-    require<IoError>(dtype != description.end() && dtype->is_string(), "{} has no \"dtype\"", where);
-    const FileDType* known = find_dtype(dtype->get_ref<const std::string&>());
-    require<IoError>(known != nullptr, "{} has the unknown dtype \"{}\", known are {}", where,
-                     excerpt(dtype->get_ref<const std::string&>()), known_dtypes());
-    TensorEntry entry{name, known->dtype.value_or(DType::u8), parse_shape(where, description), {}, known->packed};
-    entry.bytes = parse_offsets(where, description, static_cast<int64_t>(data().size()));
-    const std::optional<int64_t> bytes = bytes_of(entry.shape, known->size);
-    require<IoError>(bytes.has_value(), "{} has the absurd shape {}", where, entry.shape);
-    require<IoError>(*bytes == entry.bytes.size(), "{} is {}{} and needs {} bytes, its data_offsets span {}", where,
-                     known->name, entry.shape, *bytes, entry.bytes.size());
-    if (!known->dtype) unsupported_.emplace(name, known->name);
-    entries_.push_back(std::move(entry));
-  }
+  const Json rest = parse_strictly(file, "the header", header, kMaxDepth,
+                                   [&](const std::string& name, const Json& value) { parse_entry(name, value); });
+  for (const auto& [name, description] : rest.items()) parse_entry(name, description);  // each is refused
   check_layout();
+}
+
+void SafetensorsFile::parse_entry(const std::string& name, const Json& description) {
+  const std::string file = path_.string();
+  const std::string where = fmt::format("{}: tensor \"{}\"", file, excerpt(name));
+  require<IoError>(description.is_object(), "{} is described by {}, expected an object", where,
+                   description.type_name());
+  if (name == "__metadata__") {
+    for (const auto& [key, value] : description.items()) {
+      require<IoError>(value.is_string(), "{}: the metadata \"{}\" is not a string", file, excerpt(key));
+      metadata_[key] = value.get<std::string>();
+    }
+    return;
+  }
+  const auto dtype = description.find("dtype");
+  require<IoError>(dtype != description.end() && dtype->is_string(), "{} has no \"dtype\"", where);
+  const FileDType* known = find_dtype(dtype->get_ref<const std::string&>());
+  require<IoError>(known != nullptr, "{} has the unknown dtype \"{}\", known are {}", where,
+                   excerpt(dtype->get_ref<const std::string&>()), known_dtypes());
+  TensorEntry entry{name, known->dtype.value_or(DType::u8), parse_shape(where, description), {}, known->packed};
+  entry.bytes = parse_offsets(where, description, static_cast<int64_t>(data().size()));
+  const std::optional<int64_t> bytes = bytes_of(entry.shape, known->size);
+  require<IoError>(bytes.has_value(), "{} has the absurd shape {}", where, entry.shape);
+  require<IoError>(*bytes == entry.bytes.size(), "{} is {}{} and needs {} bytes, its data_offsets span {}", where,
+                   known->name, entry.shape, *bytes, entry.bytes.size());
+  if (!known->dtype) unsupported_.emplace(name, known->name);
+  entries_.push_back(std::move(entry));
 }
 
 // The format wants the data covered without holes and overlaps: anything else means that offsets are damaged.

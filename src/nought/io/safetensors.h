@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "nought/base/json_fwd.h"
 #include "nought/base/math.h"
 #include "nought/io/convert.h"
 #include "nought/io/mapped_file.h"
@@ -71,6 +72,7 @@ class SafetensorsFile {
   std::span<const std::byte> data() const;
   void release(Interval bytes) const;
   void parse(std::string_view header);
+  void parse_entry(const std::string& name, const Json& description);
   void check_layout();
 
   std::filesystem::path path_;

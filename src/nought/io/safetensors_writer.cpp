@@ -13,14 +13,15 @@ constexpr int64_t kHeaderAlignment = 8;
 constexpr int64_t kConvertBlock = 1 << 16;  // elements converted at a time
 
 std::string header_of(const std::vector<TensorEntry>& entries) {
-  OrderedJson header;
-  header["__metadata__"]["format"] = "pt";  // transformers refuses files without it
+  // Member by member: an ordered object would look through all its members for each new one.
+  std::string text = R"({"__metadata__":{"format":"pt"})";  // transformers refuses files without it
   for (const TensorEntry& entry : entries) {
-    header[entry.name] = {{"dtype", safetensors_name(entry.dtype)},
-                          {"shape", std::vector<int64_t>(entry.shape.begin(), entry.shape.end())},
-                          {"data_offsets", {entry.bytes.begin, entry.bytes.end}}};
+    const OrderedJson description = {{"dtype", safetensors_name(entry.dtype)},
+                                     {"shape", std::vector<int64_t>(entry.shape.begin(), entry.shape.end())},
+                                     {"data_offsets", {entry.bytes.begin, entry.bytes.end}}};
+    text += fmt::format(",{}:{}", Json(entry.name).dump(), description.dump());
   }
-  std::string text = header.dump();
+  text += '}';
   text.resize(static_cast<size_t>(round_up(static_cast<int64_t>(text.size()), kHeaderAlignment)), ' ');
   return text;
 }

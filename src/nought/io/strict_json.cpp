@@ -16,7 +16,13 @@ std::string excerpt(std::string_view text) {
 }
 
 Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth) {
+  return parse_strictly(file, part, text, max_depth, {});
+}
+
+Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth,
+                    const std::function<void(const std::string& name, const Json& value)>& member) {
   std::vector<std::set<std::string>> keys;
+  std::string name;  // of the member of the outermost object that is being read
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     require<IoError>(depth <= max_depth, "{}: {} nests deeper than {} levels", file, part, max_depth);
@@ -24,8 +30,11 @@ Json parse_strictly(const std::string& file, std::string_view part, std::string_
     if (event == Event::key) {
       require<IoError>(keys[static_cast<size_t>(depth) - 1].insert(value.get<std::string>()).second,
                        "{}: {} holds \"{}\" twice", file, part, excerpt(value.get<std::string>()));
+      if (depth == 1) name = value.get<std::string>();
     }
-    return true;
+    if (!member || event != Event::object_end || depth != 1) return true;
+    member(name, value);
+    return false;
   };
   try {
     return Json::parse(text, check);

@@ -118,7 +118,10 @@ void check_shapes(const Add& op) {
   check_like({"Add", "out", op.out}, op.a);
 }
 
-void check_shapes(const Scale& op) { check_float({"Scale", "x", op.x}); }
+void check_shapes(const Scale& op) {
+  check_float({"Scale", "x", op.x});
+  if (op.squares) check_tensor({"Scale", "squares", op.squares}, DType::f64, 1);
+}
 
 void check_shapes(const Fill& op) { check_float({"Fill", "x", op.x}); }
 
@@ -339,6 +342,7 @@ void check_shapes(const MomentumDirection& op) {
 void check_shapes(const ApplyDirection& op) {
   check_update("ApplyDirection", op);
   check_like({"ApplyDirection", "direction", op.direction}, op.parameter);
+  if (op.squares) check_tensor({"ApplyDirection", "squares", op.squares}, DType::f64, 2);
 }
 
 void check_shapes(const Quantize8& op) { check_code("Quantize8", op); }

@@ -35,7 +35,7 @@ void newton_schulz(const Context& context, const Tensor& x, int iterations) {
   const int64_t small = std::min(x.dim(0), x.dim(1));
   const Tensor squares = context.empty({1}, DType::f64, Category::workspace);
   context.run(SumSquares{.x = x, .out = squares});
-  context.run(Scale{.x = x, .factor = 1 / (std::sqrt(context.to_host<double>(squares).front()) + 1e-7)});
+  context.run(Scale{.x = x, .squares = squares, .eps = 1e-7});
   const Tensor gram = context.empty({small, small}, DType::f32, Category::workspace);
   const Tensor polynomial = context.empty({small, small}, DType::f32, Category::workspace);
   const Tensor product = context.empty(x.shape(), DType::f32, Category::workspace);
@@ -132,11 +132,6 @@ void LambOptions::direction(const Context& context, const UpdateSpan& span, cons
                             .bias1 = bias_correction ? bias_of(beta1, span.step) : 1,
                             .bias2 = bias_correction ? bias_of(beta2, span.step) : 1,
                             .gradient_scale = span.gradient_scale});
-}
-
-double LambOptions::trust_ratio(double parameter_squares, double direction_squares) const {
-  if (parameter_squares == 0 || direction_squares == 0) return 1;
-  return std::max(min_coeff, std::min(max_coeff, std::sqrt(parameter_squares) / std::sqrt(direction_squares)));
 }
 
 void MuonOptions::direction(const Context& context, const UpdateSpan& span, const Tensor& out) const {

@@ -68,8 +68,6 @@ struct LambOptions {
   std::vector<StateKind> states() const { return {StateKind::exp_avg, StateKind::exp_avg_sq}; }
   /// out: [n] f32.
   void direction(const Context& context, const UpdateSpan& span, const Tensor& out) const;
-  /// The factor on the direction, from the sums of squares of the whole parameter and of its whole direction.
-  double trust_ratio(double parameter_squares, double direction_squares) const;
 };
 
 /// Muon (https://kellerjordan.github.io/posts/muon): momentum orthogonalised by Newton-Schulz iterations, for the

@@ -248,21 +248,24 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
   const auto& lamb = std::get<LambOptions>(options_.method);
   const Tensor sums =
       context_.zeros({static_cast<int64_t>(2 * state.parameters.size())}, DType::f64, Category::workspace);
-  const auto sum_at = [&](const TrainedPiece& piece, int64_t which) {
-    const int64_t at = 2 * static_cast<int64_t>(piece.place) + which;
-    return sums.flat(at, at + 1);
+  const auto sums_of = [&](const TrainedPiece& piece) {
+    const int64_t at = 2 * static_cast<int64_t>(piece.place);
+    return sums.flat(at, at + 2);
   };
   for (const TrainedPiece& piece : state.pieces) {
     if (piece.rank != ranks_.rank()) continue;
-    context_.run(SumSquares{.x = state.part(piece, state.master), .out = sum_at(piece, 0)});
-    context_.run(SumSquares{.x = state.part(piece, directions), .out = sum_at(piece, 1)});
+    context_.run(SumSquares{.x = state.part(piece, state.master), .out = sums_of(piece).flat(0, 1)});
+    context_.run(SumSquares{.x = state.part(piece, directions), .out = sums_of(piece).flat(1, 2)});
   }
   if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums), *context_.stream);
-  const std::vector<double> squares = context_.to_host<double>(sums);
-  for (const TrainedPiece& piece : state.pieces) {
-    const double ratio = lamb.trust_ratio(squares[2 * piece.place], squares[2 * piece.place + 1]);
-    apply(state, piece, directions, lr * piece.rule.lr_scale * ratio, 1);
-  }
+  for (const TrainedPiece& piece : state.pieces)
+    apply(state, piece, directions,
+          {.parameter = {},
+           .direction = {},
+           .squares = sums_of(piece),
+           .step = lr * piece.rule.lr_scale,
+           .least_ratio = lamb.min_coeff,
+           .greatest_ratio = lamb.max_coeff});
 }
 
 /// Gathers the segment's directions, orthogonalises each matrix on one rank, in turns, and sends it to all; then every
@@ -284,21 +287,21 @@ void ShardedOptimizer::apply_muon(const SegmentState& state, const Tensor& direc
   for (const TrainedPiece& piece : state.pieces) {
     if (!is_directed(piece.rule)) continue;
     const double step = lr * piece.rule.lr_scale;
-    apply(state, piece, directions, step, 1 - step * piece.rule.weight_decay);
+    apply(state, piece, directions,
+          {.parameter = {}, .direction = {}, .step = step, .keep = 1 - step * piece.rule.weight_decay});
   }
 }
 
 void ShardedOptimizer::apply(const SegmentState& state, const TrainedPiece& piece, const Tensor& directions,
-                             double step, double keep) const {
+                             ApplyDirection op) const {
   UpdateSpan span = span_of(state, piece, 0, 1);
   span.states.clear();
   const Tensor direction = state.part(piece, directions);
   in_f32(piece, span, [&](const UpdateSpan& stretch, Interval where) {
-    context_.run(ApplyDirection{.parameter = stretch.parameter,
-                                .direction = direction.flat(where.begin, where.end),
-                                .parameter_copy = stretch.parameter_copy,
-                                .step = step,
-                                .keep = keep});
+    op.parameter = stretch.parameter;
+    op.direction = direction.flat(where.begin, where.end);
+    op.parameter_copy = stretch.parameter_copy;
+    context_.run(op);
   });
 }
 

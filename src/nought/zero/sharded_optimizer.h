@@ -95,8 +95,8 @@ class ShardedOptimizer {
   void update_segment(const SegmentState& state, double lr, double gradient_scale);
   void apply_lamb(const SegmentState& state, const Tensor& directions, double lr);
   void apply_muon(const SegmentState& state, const Tensor& directions, const Tensor& whole, double lr);
-  void apply(const SegmentState& state, const TrainedPiece& piece, const Tensor& directions, double step,
-             double keep) const;
+  /// Runs `op` on the piece; its tensors but squares are set here.
+  void apply(const SegmentState& state, const TrainedPiece& piece, const Tensor& directions, ApplyDirection op) const;
 
   Context context_;
   Mesh mesh_;

@@ -30,7 +30,7 @@ void scale(const Scale& op, int64_t begin, int64_t end) {
     using T = typename decltype(tag)::type;
     const F32 d;
     T* x = op.x.data<T>();
-    const auto factor = hn::Set(d, static_cast<float>(op.factor));
+    const auto factor = hn::Set(d, static_cast<float>(op.taken_factor()));
     sweep(d, begin, end,
           [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(access.load(d, x + i), factor), x + i); });
   });

@@ -136,7 +136,7 @@ HWY_INLINE void apply(const ApplyDirection& op, Interval range) {
   const F32 d;
   float* parameter = op.parameter.data<float>();
   const float* direction = op.direction.data<float>();
-  const auto step = constant(op.step), keep = constant(op.keep);
+  const auto step = constant(op.taken_step()), keep = constant(op.keep);
   sweep(d, range.begin, range.end, [=](int64_t i, auto access) HWY_ATTR {
     const auto p = hn::Mul(access.load(d, parameter + i), keep);
     access.store(d, hn::NegMulAdd(step, access.load(d, direction + i), p), parameter + i);

@@ -1,6 +1,8 @@
 // Operations on single elements: sums of two tensors, factors, constants, conversions.
 #pragma once
 
+#include <cmath>
+
 #include "nought/kernels/operation.h"
 
 namespace nought {
@@ -17,15 +19,20 @@ struct Add {
   }
 };
 
-/// x *= factor.
+/// x *= factor, or with squares, [1] f64, a sum of squares: x *= factor / (sqrt(squares) + eps).
 struct Scale {
-  Tensor x;
-  double factor = 1;
+  Tensor x, squares = {};
+  double factor = 1, eps = 0;
+
+  /// Read by the kernel alone: squares lie on the device.
+  double taken_factor() const { return squares ? factor / (std::sqrt(squares.data<double>()[0]) + eps) : factor; }
 
   template <class V>
   void visit(V& v) const {
     v("x", x, kUpdates);
+    v("squares", squares, kReads.if_defined());
     v("factor", factor);
+    v("eps", eps);
   }
 };
 

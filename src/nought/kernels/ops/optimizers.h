@@ -4,6 +4,9 @@
 // parameter rounded to its own 16-bit dtype. Each element is updated by itself, so any interval can be updated alone.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "nought/kernels/operation.h"
 
 namespace nought {
@@ -146,18 +149,31 @@ struct MomentumDirection {
   }
 };
 
-/// p = keep * p - step * direction, all f32.
+/// p = keep * p - step * direction, all f32. With squares, [2] f64, the sums of squares of the whole parameter and of
+/// its whole direction, the step is multiplied by Lamb's trust ratio: their norms' ratio between two bounds, as
+/// DeepSpeed's FusedLamb bounds it, and 1 if one of them is zero.
 struct ApplyDirection {
-  Tensor parameter, direction, parameter_copy = {};
+  Tensor parameter, direction, parameter_copy = {}, squares = {};
   double step = 1e-3, keep = 1;
+  double least_ratio = 0.01, greatest_ratio = 10;
+
+  /// Read by the kernel alone: squares lie on the device.
+  double taken_step() const {
+    if (!squares) return step;
+    const double *sum = squares.data<double>(), ratio = std::sqrt(sum[0]) / std::sqrt(sum[1]);
+    return sum[0] == 0 || sum[1] == 0 ? step : step * std::max(least_ratio, std::min(greatest_ratio, ratio));
+  }
 
   template <class V>
   void visit(V& v) const {
     v("parameter", parameter, kUpdates);
     v("direction", direction, kReads);
     v("parameter_copy", parameter_copy, kWrites.if_defined());
+    v("squares", squares, kReads.if_defined());
     v("step", step);
     v("keep", keep);
+    v("least_ratio", least_ratio);
+    v("greatest_ratio", greatest_ratio);
   }
 };
 

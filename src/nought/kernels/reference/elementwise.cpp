@@ -19,7 +19,7 @@ void run(const Scale& op) {
   visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Sum = accumulator_t<T>;
-    const Sum factor = static_cast<Sum>(op.factor);
+    const Sum factor = static_cast<Sum>(op.taken_factor());
     for (T& x : op.x.span<T>()) x = static_cast<T>(Sum{x} * factor);
   });
 }

@@ -111,8 +111,9 @@ void run(const ApplyDirection& op) {
   check(op);
   float* parameter = op.parameter.data<float>();
   const float* direction = op.direction.data<float>();
+  const double step = op.taken_step();
   for (int64_t i = 0; i < op.parameter.numel(); ++i)
-    parameter[i] = static_cast<float>(op.keep * parameter[i] - op.step * direction[i]);
+    parameter[i] = static_cast<float>(op.keep * parameter[i] - step * direction[i]);
   copy_parameter(op.parameter, op.parameter_copy);
 }
 
