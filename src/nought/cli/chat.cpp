@@ -66,9 +66,7 @@ class Conversation {
   Conversation(ChatFlags& options, Communicator& self, const Context& context)
       : options_(options),
         model_(options, self, context),
-        format_(options.chat_template.empty() ? chat_format_in(model_.folder(), model_.tokenizer())
-                                              : chat_format(options.chat_template)),
-        template_(format_, model_.tokenizer()),
+        template_(chat_source_for(options.chat_template, model_.folder(), model_.tokenizer()), model_.tokenizer()),
         generator_(model_.decoder(), context, model_.dtype(), room(), 1) {
     model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
     options_.generate.stop_ids = model_.stop_ids(/*of_text=*/false);
@@ -96,7 +94,7 @@ class Conversation {
     generator_.run(std::span(&prompt, 1), options_.generate, reply);
     messages_.push_back({"assistant", reply.text()});
   }
-  std::string_view template_name() const { return enum_name(format_); }
+  const std::string& template_name() const { return template_.name(); }
 
  private:
   /// Tokens that a conversation may have.
@@ -109,7 +107,6 @@ class Conversation {
 
   ChatFlags& options_;
   LoadedModel model_;
-  ChatFormat format_;
   ChatTemplate template_;
   Generator generator_;
   std::vector<ChatMessage> messages_;
@@ -143,7 +140,8 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   add_generation_options(*command, *options);
   command->add_option("--system", options->system, "What the model is told before the conversation")->type_name("TEXT");
   command->add_option("--chat-template", options->chat_template,
-                      fmt::format("How conversations are written: {}; default: the model's own", chat_format_names()));
+                      fmt::format("How conversations are written: a Jinja file, or one of {}; default: the model's own",
+                                  chat_format_names()));
   command->add_option("--context", options->context, "Tokens that a conversation may have")->capture_default_str();
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {

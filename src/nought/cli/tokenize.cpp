@@ -92,9 +92,8 @@ void print_summary(const TokenizeProgress& progress, const TokenizeFlags& option
 void encode_files(TokenizeFlags& options, Progress& line) {
   CorpusOptions& corpus = options.tokenize.corpus;
   const auto tokenizer = make_tokenizer(options.tokenizer);
-  if (!options.chat_template.empty()) corpus.chat = chat_format(options.chat_template);
   const auto& inputs = options.tokenize.inputs;
-  corpus = with_notation(corpus, inputs, options.tokenizer, *tokenizer);
+  corpus = with_template(corpus, inputs, options.chat_template, options.tokenizer, *tokenizer);
   for (const std::string& found : describe_formats(inputs, corpus, *tokenizer)) line.print("note: " + found);
   const auto show = [&](const TokenizeProgress& progress) {
     const std::string what = fmt::format("of {}  {} tokens", format_bytes(progress.total_bytes),
@@ -194,8 +193,10 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
       ->type_name("TEXT");
   command
       ->add_option("--chat-template", options->chat_template,
-                   fmt::format("chat: one of {}; default: by the tokenizer's markers", chat_format_names()))
-      ->type_name("NAME");
+                   fmt::format("chat: a Jinja file, or one of {}; default: that of the tokenizer's folder, or by the "
+                               "tokenizer's markers",
+                               chat_format_names()))
+      ->type_name("NAME|FILE");
   command->add_option("--threads", options->tokenize.threads, "Number of threads; the result does not depend on it")
       ->type_name("N");
   command->add_option("--file-tokens", options->tokenize.file_tokens, "How many tokens a file of the folder has, about")

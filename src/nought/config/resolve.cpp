@@ -113,13 +113,13 @@ void Resolver::resolve_data() {
   require<ConfigError>(fraction.value == 0 || data.validation_files.value.empty(),
                        "{} = {} and data.validation_files are both given: choose one", fraction.place, fraction.value);
   plan_.data.validation_files = data.validation_files.value;
-  const auto name_given = [&](const std::string& key, const auto& setting, auto& planned) {
-    if (!setting.given()) return;
-    planned = setting.value;
-    note(key, section_value(key, enum_name(setting.value), true));
-  };
-  name_given("data.format", data.format, plan_.data.format);
-  name_given("data.chat_template", data.chat_template, plan_.data.chat);
+  if (data.format.given()) {
+    plan_.data.format = data.format.value;
+    note("data.format", section_value("data.format", enum_name(data.format.value), true));
+  }
+  if (data.chat_template.given())
+    plan_.data.chat_template =
+        note("data.chat_template", section_value("data.chat_template", data.chat_template.value, true));
   if (data.field.given) plan_.data.field = note("data.field", section_value("data.field", data.field));
   plan_.data.separate_documents =
       note("data.separate_documents", section_value("data.separate_documents", data.separate_documents));

@@ -164,7 +164,7 @@ struct DataConfig {
   Setting<std::vector<std::string>> validation_files;
   Auto<CorpusFormat> format;
   Setting<std::string> field{"text"};
-  Auto<ChatFormat> chat_template;
+  Auto<std::string> chat_template;
   Setting<std::string> tokenizer;
   Setting<int64_t> seq_length;
   Setting<double> validation_fraction{0.0};
@@ -182,7 +182,8 @@ struct DataConfig {
       ".jsonl files by their first line, others are text");
     v("field", field, "the key that holds the text in the lines of a jsonl file");
     v("chat_template", chat_template,
-      "how conversations are written; default: as the tokenizer's folder has it, or by the tokenizer's markers");
+      "how conversations are written: a Jinja file, or chatml, llama2, llama3, mistral, zephyr, gemma, phi3, phi4, "
+      "phi4-mini, deepseek or deepseek3; default: the template of the tokenizer's folder, or by the tokenizer's markers");
     v("tokenizer", tokenizer,
       "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
       "model's folder, and bytes for an inline model");

@@ -35,7 +35,7 @@ struct DataPlan {
   std::vector<std::string> validation_files;  // globs
   std::optional<CorpusFormat> format = {};    // what all files hold; not given: each tells by itself
   std::string field = "text";                 // see CorpusOptions
-  std::optional<ChatFormat> chat = {};        // the notation of conversations; not given: the tokenizer's
+  std::string chat_template = {};             // a name or a file, see chat_source_for(); "": the tokenizer's
   std::string tokenizer = "bytes";            // as make_tokenizer() takes it
   int64_t seq_length = 0;                     // tokens
   double validation_fraction = 0;             // the fraction of the tokens that is kept for validation; 0 = none

@@ -41,8 +41,8 @@ class WordCounter final : public CorpusVisitor {
       text.remove_prefix(std::min(text.size(), std::max<size_t>(valid, 1)));
     }
   }
-  void conversation(std::span<const ChatMessage> messages) override {
-    for (const ChatMessage& message : messages) text(message.content, true, true);
+  void conversation(const ChatRecord& record) override {
+    for (const ChatMessage& message : record.messages) text(message.content, true, true);
   }
 
  private:

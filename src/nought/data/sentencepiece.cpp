@@ -47,6 +47,9 @@ class SentencePieceTokenizer final : public Tokenizer {
     const int id = processor_.PieceToId(token);
     return processor_.IdToPiece(id) == token ? std::optional<int32_t>(id) : std::nullopt;
   }
+  std::optional<MarkerMatch> next_marker(std::string_view text, size_t from) const override {
+    return markers_.first(text, from, true, false);
+  }
   int64_t text_bytes(int32_t id) const override {
     if (id < 0 || id >= processor_.GetPieceSize() || processor_.IsControl(id) || processor_.IsUnused(id)) return 0;
     return processor_.IsByte(id) ? 1 : lengthens_by(id);

@@ -40,6 +40,7 @@ class TextTokenizer final : public Tokenizer {
   std::span<const int32_t> prefix() const override { return pipeline_.prefix; }
   std::span<const int32_t> suffix() const override { return pipeline_.suffix; }
   std::optional<int32_t> find(std::string_view token) const override;
+  std::optional<MarkerMatch> next_marker(std::string_view text, size_t from) const override;
   int64_t text_bytes(int32_t id) const override;
   size_t cut_point(std::string_view text, size_t from) const override;
   uint64_t fingerprint() const override { return pipeline_.fingerprint; }

@@ -35,6 +35,15 @@ int64_t size_of(const fs::path& file) {
   return static_cast<int64_t>(size);
 }
 
+/// A named template's name; of others, what they hold.
+std::string identity_of(const ChatSource& chat) {
+  for (const auto& [format, name] : EnumNames<ChatFormat>::value)
+    if (name == chat.name) return chat.name;
+  std::string all = chat.jinja;
+  for (const auto& [key, text] : chat.specials) all += fmt::format("\n{}={}", key, text);
+  return fmt::format("jinja {:016x}", XXH3_64bits(all.data(), all.size()));
+}
+
 /// Whatever decides about the tokens, besides the input.
 std::string settings_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   const CorpusOptions& corpus = options.corpus;
@@ -43,7 +52,7 @@ std::string settings_of(const TokenizeOptions& options, const Tokenizer& tokeniz
               {"format", corpus.format ? enum_name(*corpus.format) : "by name"},
               {"field", corpus.field},
               {"separator", corpus.separator},
-              {"chat_template", corpus.chat ? enum_name(*corpus.chat) : "by markers"},
+              {"chat_template", corpus.chat ? identity_of(*corpus.chat) : "by markers"},
               {"portion_bytes", corpus.portion_bytes},
               {"file_tokens", options.file_tokens}}
       .dump();

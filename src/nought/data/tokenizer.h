@@ -20,6 +20,13 @@ struct EncodeOptions {
   bool at_start = true;
 };
 
+/// A marker in a text.
+struct MarkerMatch {
+  size_t begin, end;  // bytes of its spelling
+  int32_t id;
+  bool strips_left = false, strips_right = false;  // whether white space beside it belongs to it
+};
+
 /// Thread safe.
 class Tokenizer {
  public:
@@ -37,6 +44,8 @@ class Tokenizer {
   virtual std::span<const int32_t> suffix() const { return {}; }
   /// The id of the token with this spelling. Markers are looked up first.
   virtual std::optional<int32_t> find(std::string_view token) const = 0;
+  /// The first marker that the text spells at or behind `from`. The text is valid UTF-8.
+  virtual std::optional<MarkerMatch> next_marker(std::string_view /*text*/, size_t /*from*/) const { return {}; }
   /// How many bytes of text a token has when it follows other text; 0 for markers and for ids without a token.
   virtual int64_t text_bytes(int32_t id) const = 0;
   /// The first place at or behind `from` where the text, which is valid UTF-8, may be cut; npos if none is known. The

@@ -31,7 +31,7 @@ std::vector<std::filesystem::path> text_files(const DataPlan& plan) {
 /// How text files are read.
 CorpusOptions corpus_of(const DataPlan& plan, const std::vector<std::filesystem::path>& files,
                         const Tokenizer& tokenizer) {
-  return with_notation({.format = plan.format, .field = plan.field, .chat = plan.chat}, files, plan.tokenizer,
+  return with_template({.format = plan.format, .field = plan.field}, files, plan.chat_template, plan.tokenizer,
                        tokenizer);
 }
 
