@@ -16,7 +16,7 @@ namespace {
 using Kind = Node::Kind;
 using Body = std::vector<NodePtr>;
 
-constexpr int kMaxDepth = 500;  // of blocks, expressions and macros in each other
+constexpr int kMaxRecursion = 500;  // of blocks, expressions and macros in each other
 constexpr size_t kMaxSource = size_t{1} << 20;
 constexpr int64_t kSteps = 4'000'000, kBytes = int64_t{64} << 20, kBytesPerByte = 256;
 
@@ -65,9 +65,8 @@ class Macro final : public Object {
 /// The variable "loop".
 class Loop final : public Object {
  public:
-  /// `items` is a list. `depth` counts the loops around it.
-  Loop(Value items, size_t index, int64_t depth)
-      : items_(std::move(items)), index_(static_cast<int64_t>(index)), depth_(depth) {}
+  /// `items` is a list.
+  Loop(Value items, size_t index) : items_(std::move(items)), index_(static_cast<int64_t>(index)) {}
   std::string_view what() const override { return "a loop"; }
   int depth() const override { return items_.list()->depth; }
   Value attribute(std::string_view name) const override {
@@ -80,8 +79,7 @@ class Loop final : public Object {
     if (name == "first") return index_ == 0;
     if (name == "last") return index_ == size - 1;
     if (name == "length") return size;
-    if (name == "depth") return depth_ + 1;
-    if (name == "depth0") return depth_;
+    if (name == "depth" || name == "depth0") return int64_t{name == "depth"};  // of recursive loops
     if (name == "previtem" && index_ > 0) return items[static_cast<size_t>(index_ - 1)];
     if (name == "nextitem" && index_ + 1 < size) return items[static_cast<size_t>(index_ + 1)];
     return Value::undefined(name);
@@ -89,7 +87,7 @@ class Loop final : public Object {
 
  private:
   Value items_;
-  int64_t index_, depth_;
+  int64_t index_;
 };
 
 class Evaluator {
@@ -122,7 +120,7 @@ class Evaluator {
     Deeper(Evaluator& evaluator, const Node& node) : depth_(evaluator.depth_) {
       evaluator.line_ = node.line;
       evaluator.budget_.step();
-      require<ConfigError>(depth_ < kMaxDepth, "recurses deeper than {}", kMaxDepth);
+      require<ConfigError>(depth_ < kMaxRecursion, "recurses deeper than {}", kMaxRecursion);
       ++depth_;
     }
     ~Deeper() { --depth_; }
@@ -226,12 +224,9 @@ class Evaluator {
     const Value all = Value::list(std::move(items));
     for (size_t i = 0; i < all.list()->items.size(); ++i) {
       const Within within(*this);
-      assign_name("loop", Value(std::shared_ptr<Object>(std::make_shared<Loop>(all, i, loops_))));
+      assign_name("loop", Value(std::shared_ptr<Object>(std::make_shared<Loop>(all, i))));
       assign(*node.parts[0], all.list()->items[i]);
-      ++loops_;
-      const Flow flow = execute(node.body, out);
-      --loops_;
-      if (flow == Flow::leave) break;
+      if (execute(node.body, out) == Flow::leave) break;
     }
     if (all.truth()) return;
     const Within within(*this);
@@ -344,13 +339,16 @@ class Evaluator {
     }
   }
   Value operation(const Node& node) {
+    if (node.kind == Kind::condition) {
+      const bool holds = evaluate(*node.parts[1]).truth();
+      if (!holds && !node.parts[2]) return Value::undefined("the value without an else");
+      return evaluate(*node.parts[holds ? 0 : 2]);
+    }
     Value first = evaluate(*node.parts[0]);
     if (node.kind == Kind::unary) return binary(node.name, int64_t{0}, first, budget_);
     if (node.kind == Kind::binary) return binary(node.name, first, evaluate(*node.parts[1]), budget_);
     if (node.kind == Kind::logic) return first.truth() == (node.name == "or") ? first : evaluate(*node.parts[1]);
-    if (node.kind == Kind::compare) return comparison(node, std::move(first));
-    if (evaluate(*node.parts[1]).truth()) return first;
-    return node.parts[2] ? evaluate(*node.parts[2]) : Value::undefined("the value without an else");
+    return comparison(node, std::move(first));
   }
   Value look_up(const std::string& name) {
     for (Scope* scope = scope_.get(); scope; scope = scope->parent.get()) {
@@ -422,7 +420,6 @@ class Evaluator {
   std::vector<std::shared_ptr<Scope>> captured_;  // by macros
   std::vector<Value> piped_;
   int depth_ = 0, line_ = 0;
-  int64_t loops_ = 0;
 };
 
 size_t bytes_of(const Value& value) {

@@ -171,7 +171,7 @@ Value tojson(Call& call) {
 Value looked_up(Value value, const Value& path, Budget& budget) {
   if (path.integer()) return item_of(value, path, budget);
   if (!path.text()) return value;
-  for (const std::string& part : split(path.text()->str(), '.')) {
+  for (const std::string& part : nought::split(path.text()->str(), '.')) {
     const bool number = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == part.npos;
     value = item_of(value, number ? Value(static_cast<int64_t>(std::stoll(part))) : Value(Text(part)), budget);
   }
@@ -363,7 +363,7 @@ const Builtin* find_builtin(Builtins all, std::string_view name) {
 Value run_builtin(const Builtin& builtin, Call call) {
   call.budget.step();
   if (builtin.parameters == "*") return builtin.run(call);
-  const std::vector<std::string> names = split(std::string(builtin.parameters), ' ');
+  const std::vector<std::string> names = nought::split(std::string(builtin.parameters), ' ');
   call.bound.resize(std::max<size_t>(names.size(), 1));
   const size_t count = builtin.parameters.empty() ? 0 : names.size();
   require<ConfigError>(call.positional.size() <= count, "\"{}\" takes {} arguments, got {}", builtin.name, count,

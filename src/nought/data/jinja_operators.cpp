@@ -84,7 +84,7 @@ Value formatted(const Text& pattern, const Value& values, Budget& budget) {
     if (letter == 's' && precision.empty()) {
       out.append(to_text(value, budget));
     } else if ((letter == 'd' || letter == 'i') && precision.empty() && to_real(value, real)) {
-      out.append(to_text(value.real() ? Value(static_cast<int64_t>(std::clamp(real, -9e18, 9e18))) : value, budget), 0);
+      out.append(fmt::format("{:.0f}", std::trunc(real)), 0);
     } else {
       const bool digits = precision.empty() || (precision.size() == 2 && precision[0] == '.');
       require<ConfigError>(letter == 'f' && digits && to_real(value, real), "can not format {} by \"%{}{}\"",
