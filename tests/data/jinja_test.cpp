@@ -32,8 +32,8 @@ std::tm golden_day() {
 
 std::string render(const std::string& source, const char* variables = "{}") {
   jinja::Variables given;
-  for (const auto& [key, value] : OrderedJson::parse(variables).items())
-    given.emplace_back(key, jinja::value_of(value, Text::kData));
+  const auto json = OrderedJson::parse(variables);
+  for (const auto& [key, value] : json.items()) given.emplace_back(key, jinja::value_of(value, Text::kData));
   return Program("test", source).render(std::move(given), golden_day()).str();
 }
 
@@ -125,7 +125,8 @@ TEST(Jinja, what_is_not_supported_is_refused_by_name_when_it_is_read) {
     return message_of<ConfigError>([&] { Program("x.jinja", source); });
   };
   EXPECT_EQ(error("a\n{% include 'b' %}"), "the chat template x.jinja: line 2: the tag \"include\" is not supported");
-  EXPECT_THAT(error("{{ a|tojsn }}"), HasSubstr("line 1: the filter \"tojsn\" is not supported (did you mean \"tojson\"?)"));
+  EXPECT_THAT(error("{{ a|tojsn }}"),
+              HasSubstr("line 1: the filter \"tojsn\" is not supported (did you mean \"tojson\"?)"));
   EXPECT_THAT(error("{{ a is strange }}"), HasSubstr("the test \"strange\" is not supported"));
   EXPECT_THAT(error("{{ messages.append(1) }}"), HasSubstr("the method \"append\" is not supported"));
   EXPECT_THAT(error("{{ x.__class__.mro() }}"), HasSubstr("the method \"mro\" is not supported"));
@@ -168,8 +169,9 @@ TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
   };
   EXPECT_THAT(refusal("{{ 'a' * 10**9 }}"), HasSubstr("too much memory"));
   EXPECT_THAT(refusal("{{ range(10**12)|length }}"), HasSubstr("too "));
-  EXPECT_THAT(refusal("{% set ns = namespace(s='aa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"),
-              HasSubstr("too much memory"));
+  EXPECT_THAT(
+      refusal("{% set ns = namespace(s='aa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"),
+      HasSubstr("too much memory"));
   EXPECT_THAT(refusal("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"),
               HasSubstr("too long"));
   EXPECT_THAT(refusal("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("recurses deeper"));
@@ -187,8 +189,10 @@ TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
   EXPECT_THAT(refusal("{{ x }}", (repeat("[", 10) + "1" + repeat("]", 10)).c_str()), testing::IsEmpty());
   // References in circles, and long chains of them, are let go.
   EXPECT_EQ(render("{% set a = namespace() %}{% set a.a = a %}{% macro f() %}{% endmacro %}{% set a.f = f %}ok"), "ok");
-  EXPECT_EQ(render("{% set o = namespace(n=none) %}{% for i in range(50000) %}{% set o.n = namespace(n=o.n) %}{% endfor %}ok"),
-            "ok");
+  EXPECT_EQ(
+      render(
+          "{% set o = namespace(n=none) %}{% for i in range(50000) %}{% set o.n = namespace(n=o.n) %}{% endfor %}ok"),
+      "ok");
   EXPECT_THAT(refusal("{% set o = namespace(l=0) %}{% for i in range(50000) %}{% for x in [o.l] %}{% set o.l = loop %}"
                       "{% endfor %}{% endfor %}"),
               HasSubstr("nested deeper"));

@@ -183,7 +183,8 @@ struct DataConfig {
     v("field", field, "the key that holds the text in the lines of a jsonl file");
     v("chat_template", chat_template,
       "how conversations are written: a Jinja file, or chatml, llama2, llama3, mistral, zephyr, gemma, phi3, phi4, "
-      "phi4-mini, deepseek or deepseek3; default: the template of the tokenizer's folder, or by the tokenizer's markers");
+      "phi4-mini, deepseek or deepseek3; default: the template of the tokenizer's folder, or by the tokenizer's "
+      "markers");
     v("tokenizer", tokenizer,
       "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
       "model's folder, and bytes for an inline model");

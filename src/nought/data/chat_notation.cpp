@@ -221,10 +221,11 @@ std::string jinja_of(const ChatNotation& notation) {
   if (notation.place == SystemPlace::up_front) text += "{%- if message['role'] != 'system' %}\n";
   if (notation.alternates) {
     text += "{%- set turn = 'user' if ns.turn % 2 == 0 else 'assistant' %}\n";
-    text += refusal("message['role'] != turn",
-                    fmt::format("'message ' ~ loop.index ~ ' is the ' ~ message['role'] ~ \"'s where {} has the \" ~ turn "
-                                "~ \"'s: they take turns\"",
-                                name));
+    text +=
+        refusal("message['role'] != turn",
+                fmt::format("'message ' ~ loop.index ~ ' is the ' ~ message['role'] ~ \"'s where {} has the \" ~ turn "
+                            "~ \"'s: they take turns\"",
+                            name));
     text += "{%- set ns.turn = ns.turn + 1 %}\n";
   }
   text += content_of(notation) + "{%- if message['role'] == 'assistant' %}";

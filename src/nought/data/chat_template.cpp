@@ -44,7 +44,24 @@ std::string valid_text(std::string_view text) {
   }
 }
 
-/// A message as a program sees it. Its role is part of markers in some programs, so it must be a word; all else is data.
+/// What a model thought goes by several names. Programs find it under the two that they read, as in transformers.
+void add_reasoning(std::vector<std::pair<Text, Value>>& items) {
+  const auto find = [&](std::string_view key) {
+    return std::find_if(items.begin(), items.end(), [&](const auto& each) { return each.first.str() == key; });
+  };
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto found = find(name);
+    if (found == items.end() || found->second.is_none()) continue;
+    const Value thought = found->second;
+    for (const char* each : {"thinking", "reasoning_content"})
+      if (find(each) == items.end()) items.emplace_back(Text(each, Text::kData), thought);
+    find("reasoning_content")->second = thought;
+    return;
+  }
+}
+
+/// A message as a program sees it. Its role is part of markers in some programs, so it must be a word; all else is
+/// data.
 Value value_of_message(const ChatMessage& message, size_t number) {
   const auto is_of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-'; };
   require<ConfigError>(!message.role.empty() && std::all_of(message.role.begin(), message.role.end(), is_of_word),
@@ -56,6 +73,7 @@ Value value_of_message(const ChatMessage& message, size_t number) {
       if (key.str() == "content") items[1].second = value;
       if (key.str() != "content" && key.str() != "role") items.emplace_back(key, value);
     }
+  add_reasoning(items);
   return Value::map(std::move(items));
 }
 
@@ -125,7 +143,8 @@ void ChatTemplate::encode(const Text& text, std::span<const Span> targets, Token
   tokens.starts.push_back(first);
   size_t done = 0;
   const auto target_at = [&](size_t at) {
-    return std::any_of(targets.begin(), targets.end(), [&](const Span& each) { return each.begin <= at && at < each.end; });
+    return std::any_of(targets.begin(), targets.end(),
+                       [&](const Span& each) { return each.begin <= at && at < each.end; });
   };
   // The text up to there, cut where targets begin and end, as a prompt and an answer are when the model is asked.
   const auto write_text = [&](size_t end) {
@@ -158,7 +177,8 @@ class ChatTemplate::Answers {
   /// The text of the first `count` messages.
   const Text& text(size_t count) {
     const auto found = texts_.find(count);
-    return found != texts_.end() ? found->second : texts_.emplace(count, write(messages_.first(count), false)).first->second;
+    return found != texts_.end() ? found->second
+                                 : texts_.emplace(count, write(messages_.first(count), false)).first->second;
   }
   /// Where message `index` lies in the text of the first `count`; nothing if that text has it otherwise than the model
   /// writes it.
@@ -275,7 +295,8 @@ std::vector<int32_t> ChatTemplate::stop_ids() const {
     Answers answers(*this, talk, {});
     const auto answer = answers.find(1, talk.size());
     const Text& all = answers.text(talk.size());
-    for (auto marker = next_marker(all, answer ? answer->begin : all.size()); marker; marker = next_marker(all, marker->end))
+    for (auto marker = next_marker(all, answer ? answer->begin : all.size()); marker;
+         marker = next_marker(all, marker->end))
       if (marker->end == answer->end && marker->id != ids[0]) ids.push_back(marker->id);
   } catch (const ConfigError&) {  // a program for other conversations
   }

@@ -38,8 +38,8 @@ ChatFormat chat_format_of(const Tokenizer& tokenizer);
 
 /// The template of that name.
 ChatSource chat_source(ChatFormat format, const Tokenizer& tokenizer);
-/// The template in force with a tokenizer that was made from `tokenizer_path`: `wanted`, which is a name or a file; else
-/// that of the tokenizer's folder (chat_template.jinja, or "chat_template" in tokenizer_config.json or
+/// The template in force with a tokenizer that was made from `tokenizer_path`: `wanted`, which is a name or a file;
+/// else that of the tokenizer's folder (chat_template.jinja, or "chat_template" in tokenizer_config.json or
 /// chat_template.json); else the notation whose markers the tokenizer has. ConfigError if none of them says, IoError.
 ChatSource chat_source_for(const std::string& wanted, const std::filesystem::path& tokenizer_path,
                            const Tokenizer& tokenizer);
@@ -54,7 +54,8 @@ class ChatTemplate {
   /// `tokenizer` must outlive this object. A marker for which it has no token is written as text. ConfigError if the
   /// program is malformed, or has what is not supported.
   ChatTemplate(ChatSource source, const Tokenizer& tokenizer);
-  ChatTemplate(ChatFormat format, const Tokenizer& tokenizer) : ChatTemplate(chat_source(format, tokenizer), tokenizer) {}
+  ChatTemplate(ChatFormat format, const Tokenizer& tokenizer)
+      : ChatTemplate(chat_source(format, tokenizer), tokenizer) {}
 
   struct Tokens {
     std::vector<int32_t> ids;

@@ -62,8 +62,7 @@ void append_list(const OrderedJson& list, std::vector<ChatMessage>& messages) {
     require<ConfigError>(message.is_object(), "message {} is {}, expected an object", number, describe(message));
     const bool share = message.contains("from") && !message.contains("role");
     const OrderedJson& role = field_of(message, share ? "from" : "role", number);
-    require<ConfigError>(role.is_string(), "the role of message {} is {}, expected a string", number,
-                         describe(role));
+    require<ConfigError>(role.is_string(), "the role of message {} is {}, expected a string", number, describe(role));
     const bool no_text = !share && calls_tools(message);
     messages.push_back({plain_role(role.get<std::string>()),
                         no_text ? "" : content_of(field_of(message, share ? "value" : "content", number), number),
@@ -125,8 +124,7 @@ jinja::Value variables_of(const OrderedJson& record) {
     // Columns of tables hold such lists as text.
     const OrderedJson parsed =
         found->is_string() ? OrderedJson::parse(found->get<std::string>(), nullptr, false) : OrderedJson(*found);
-    require<ConfigError>(parsed.is_array() || parsed.is_null(), "\"{}\" is {}, expected a list", key,
-                         describe(*found));
+    require<ConfigError>(parsed.is_array() || parsed.is_null(), "\"{}\" is {}, expected a list", key, describe(*found));
     add(key, parsed);
   }
   if (const auto more = record.find("chat_template_kwargs"); more != record.end() && more->is_object())

@@ -5,7 +5,7 @@
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
-#include "nought/data/jinja_builtins.h"
+#include "nought/data/jinja_objects.h"
 #include "nought/data/jinja_syntax.h"
 #include "nought/data/unicode.h"
 
@@ -19,76 +19,6 @@ using Body = std::vector<NodePtr>;
 constexpr int kMaxRecursion = 500;  // of blocks, expressions and macros in each other
 constexpr size_t kMaxSource = size_t{1} << 20;
 constexpr int64_t kSteps = 4'000'000, kBytes = int64_t{64} << 20, kBytesPerByte = 256;
-
-/// Names and their values. Blocks, loops and macros have one of their own.
-struct Scope {
-  std::vector<std::pair<std::string, Value>> names;
-  std::shared_ptr<Scope> parent;
-
-  Value* find(std::string_view name) {
-    for (auto& [key, value] : names)
-      if (key == name) return &value;
-    return nullptr;
-  }
-  void set(std::string_view name, Value value) {
-    if (Value* old = find(name)) return void(*old = std::move(value));
-    names.emplace_back(name, std::move(value));
-  }
-};
-
-class Function final : public Object {
- public:
-  explicit Function(const Builtin& builtin) : builtin_(builtin) {}
-  std::string_view what() const override { return "a function"; }
-  Value attribute(std::string_view name) const override { return Value::undefined(name); }
-  const Builtin& builtin() const { return builtin_; }
-
- private:
-  const Builtin& builtin_;
-};
-
-class Macro final : public Object {
- public:
-  Macro(const Node& node, std::shared_ptr<Scope> scope) : node_(node), scope_(std::move(scope)) {}
-  std::string_view what() const override { return "a macro"; }
-  Value attribute(std::string_view name) const override {
-    return name == "name" ? Value(Text(node_.name)) : Value::undefined(name);
-  }
-  const Node& node() const { return node_; }
-  const std::shared_ptr<Scope>& scope() const { return scope_; }
-
- private:
-  const Node& node_;
-  std::shared_ptr<Scope> scope_;  // where it was defined
-};
-
-/// The variable "loop".
-class Loop final : public Object {
- public:
-  /// `items` is a list.
-  Loop(Value items, size_t index) : items_(std::move(items)), index_(static_cast<int64_t>(index)) {}
-  std::string_view what() const override { return "a loop"; }
-  int depth() const override { return items_.list()->depth; }
-  Value attribute(std::string_view name) const override {
-    const auto& items = items_.list()->items;
-    const auto size = static_cast<int64_t>(items.size());
-    if (name == "index") return index_ + 1;
-    if (name == "index0") return index_;
-    if (name == "revindex") return size - index_;
-    if (name == "revindex0") return size - index_ - 1;
-    if (name == "first") return index_ == 0;
-    if (name == "last") return index_ == size - 1;
-    if (name == "length") return size;
-    if (name == "depth" || name == "depth0") return int64_t{name == "depth"};  // of recursive loops
-    if (name == "previtem" && index_ > 0) return items[static_cast<size_t>(index_ - 1)];
-    if (name == "nextitem" && index_ + 1 < size) return items[static_cast<size_t>(index_ + 1)];
-    return Value::undefined(name);
-  }
-
- private:
-  Value items_;
-  int64_t index_;
-};
 
 class Evaluator {
  public:
@@ -240,12 +170,14 @@ class Evaluator {
     if (target.kind == Kind::name) return assign_name(target.name, value);
     if (target.kind == Kind::attribute) {
       auto* space = dynamic_cast<Namespace*>(evaluate(*target.parts[0]).object());
-      require<ConfigError>(space, "\"{}\" is no namespace: its \"{}\" can not be set", target.parts[0]->name, target.name);
+      require<ConfigError>(space, "\"{}\" is no namespace: its \"{}\" can not be set", target.parts[0]->name,
+                           target.name);
       budget_.allocate(sizeof(Value) + target.name.size());
       return space->set(target.name, value);
     }
     const std::vector<Value> items = elements_of(value, budget_);
-    require<ConfigError>(items.size() == target.parts.size(), "{} values for {} names", items.size(), target.parts.size());
+    require<ConfigError>(items.size() == target.parts.size(), "{} values for {} names", items.size(),
+                         target.parts.size());
     for (size_t i = 0; i < items.size(); ++i) assign(*target.parts[i], items[i]);
   }
 
@@ -284,17 +216,17 @@ class Evaluator {
     require<ConfigError>(call.positional.size() <= parameters.size(), "the macro \"{}\" takes {} arguments, got {}",
                          macro.node().name, parameters.size(), call.positional.size());
     for (const auto& [name, value] : call.named)
-      require<ConfigError>(std::any_of(parameters.begin(), parameters.end(),
-                                       [&](const Argument& each) { return each.name == name; }),
-                           "the macro \"{}\" has no argument \"{}\"", macro.node().name, name);
+      require<ConfigError>(
+          std::any_of(parameters.begin(), parameters.end(), [&](const Argument& each) { return each.name == name; }),
+          "the macro \"{}\" has no argument \"{}\"", macro.node().name, name);
     if (!caller.is_undefined()) assign_name("caller", caller);
     for (size_t i = 0; i < parameters.size(); ++i) {
       const auto named = std::find_if(call.named.begin(), call.named.end(),
                                       [&](const auto& each) { return each.first == parameters[i].name; });
-      Value value = i < call.positional.size()   ? call.positional[i]
-                    : named != call.named.end()  ? named->second
-                    : parameters[i].value        ? evaluate(*parameters[i].value)
-                                                 : Value::undefined(parameters[i].name);
+      Value value = i < call.positional.size()  ? call.positional[i]
+                    : named != call.named.end() ? named->second
+                    : parameters[i].value       ? evaluate(*parameters[i].value)
+                                                : Value::undefined(parameters[i].name);
       assign_name(parameters[i].name, std::move(value));
     }
     Text out;

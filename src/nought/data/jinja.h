@@ -2,8 +2,8 @@
 //
 // Design goals: what jinja2 gives in the environment of transformers' apply_chat_template (an immutable sandbox with
 // trim_blocks, lstrip_blocks, loopcontrols and {% generation %}), to the byte. Programs come from strangers: they read
-// and write no files, and their steps, memory and depth are bounded. Non-goals: templates that include or extend others,
-// escaping for HTML, and whatever no chat template has; it is refused by its name when the program is read.
+// and write no files, and their steps, memory and depth are bounded. Non-goals: templates that include or extend
+// others, escaping for HTML, and whatever no chat template has; it is refused by its name when the program is read.
 #pragma once
 
 #include <ctime>

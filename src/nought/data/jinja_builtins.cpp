@@ -16,9 +16,7 @@ Value text_or(const Value& value, std::string_view fallback) {
 
 // Functions.
 
-Value raise(Call& call) {
-  throw Refusal(one_line(to_text(call[0], call.budget).str()));
-}
+Value raise(Call& call) { throw Refusal(one_line(to_text(call[0], call.budget).str())); }
 
 Value strftime_now(Call& call) {
   const std::string format = to_text(call[0], call.budget).str();
@@ -142,10 +140,12 @@ Value to_int(Call& call) {
   const std::string text = call.self.text() ? std::string(trim(call.self.text()->str())) : "";
   char* end = nullptr;
   if (!text.empty()) real = std::strtod(text.c_str(), &end);
-  const bool known = call.self.real() ? to_real(call.self, real) : end && *end == '\0' && text.find_first_of("xX") == text.npos;
+  const bool known =
+      call.self.real() ? to_real(call.self, real) : end && *end == '\0' && text.find_first_of("xX") == text.npos;
   if (!known || !(std::abs(real) < 9e18)) return call[0].is_undefined() ? Value(int64_t{0}) : call[0];
-  return text.find_first_of(".eE") == text.npos && end ? Value(static_cast<int64_t>(std::strtoll(text.c_str(), nullptr, 10)))
-                                                       : Value(static_cast<int64_t>(real));
+  return text.find_first_of(".eE") == text.npos && end
+             ? Value(static_cast<int64_t>(std::strtoll(text.c_str(), nullptr, 10)))
+             : Value(static_cast<int64_t>(real));
 }
 
 Value to_float(Call& call) {
@@ -161,8 +161,10 @@ Value to_float(Call& call) {
 Value tojson(Call& call) {
   JsonStyle style;
   style.ascii = call[0].truth(), style.sorted = call[3].truth();
-  if (call[1].integer()) style.indent = static_cast<int>(std::clamp<int64_t>(*call[1].integer(), 0, 100)), style.comma = ",";
-  if (const List* both = call[2].list(); both && both->items.size() == 2 && both->items[0].text() && both->items[1].text())
+  if (call[1].integer())
+    style.indent = static_cast<int>(std::clamp<int64_t>(*call[1].integer(), 0, 100)), style.comma = ",";
+  if (const List* both = call[2].list();
+      both && both->items.size() == 2 && both->items[0].text() && both->items[1].text())
     style.comma = both->items[0].text()->str(), style.colon = both->items[1].text()->str();
   return to_json(call.self, style, call.budget);
 }
@@ -215,7 +217,8 @@ Value unique(Call& call) {
   std::vector<Value> seen, kept;
   for (const Value& each : elements_of(call.self, call.budget)) {
     const Value key = folded(looked_up(each, call[1], call.budget), call[0], call.budget);
-    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(key, other, call.budget); })) continue;
+    if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(key, other, call.budget); }))
+      continue;
     seen.push_back(key);
     kept.push_back(each);
   }
@@ -279,31 +282,34 @@ constexpr Builtin kFunctions[] = {{"dict", "*", dict},
                                   {"range", "begin end step", range},
                                   {"strftime_now", "format", strftime_now}};
 
-constexpr Builtin kListFilters[] = {
-    {"count", "", length},
-    {"d", "default_value boolean", fallback},
-    {"default", "default_value boolean", fallback},
-    {"dictsort", "case_sensitive by reverse", dictsort},
-    {"first", "", first},
-    {"float", "default", to_float},
-    {"int", "default", to_int},
-    {"items", "", items},
-    {"last", "", last},
-    {"length", "", length},
-    {"list", "", list},
-    {"map", "*", map},
-    {"reject", "*", [](Call& call) { return chosen(call, false, false); }},
-    {"rejectattr", "*", [](Call& call) { return chosen(call, false, true); }},
-    {"reverse", "", reverse},
-    {"safe", "", safe},
-    {"select", "*", [](Call& call) { return chosen(call, true, false); }},
-    {"selectattr", "*", [](Call& call) { return chosen(call, true, true); }},
-    {"sort", "reverse case_sensitive attribute", sort},
-    {"string", "", string},
-    {"tojson", "ensure_ascii indent separators sort_keys", tojson},
-    {"unique", "case_sensitive attribute", unique}};
+constexpr Builtin kListFilters[] = {{"count", "", length},
+                                    {"d", "default_value boolean", fallback},
+                                    {"default", "default_value boolean", fallback},
+                                    {"dictsort", "case_sensitive by reverse", dictsort},
+                                    {"first", "", first},
+                                    {"float", "default", to_float},
+                                    {"int", "default", to_int},
+                                    {"items", "", items},
+                                    {"last", "", last},
+                                    {"length", "", length},
+                                    {"list", "", list},
+                                    {"map", "*", map},
+                                    {"reject", "*", [](Call& call) { return chosen(call, false, false); }},
+                                    {"rejectattr", "*", [](Call& call) { return chosen(call, false, true); }},
+                                    {"reverse", "", reverse},
+                                    {"safe", "", safe},
+                                    {"select", "*", [](Call& call) { return chosen(call, true, false); }},
+                                    {"selectattr", "*", [](Call& call) { return chosen(call, true, true); }},
+                                    {"sort", "reverse case_sensitive attribute", sort},
+                                    {"string", "", string},
+                                    {"tojson", "ensure_ascii indent separators sort_keys", tojson},
+                                    {"unique", "case_sensitive attribute", unique}};
 
-constexpr Builtin kMapMethods[] = {{"cycle", "*", cycle}, {"get", "key default", get}, {"items", "", items}, {"keys", "", keys}, {"values", "", values}};
+constexpr Builtin kMapMethods[] = {{"cycle", "*", cycle},
+                                   {"get", "key default", get},
+                                   {"items", "", items},
+                                   {"keys", "", keys},
+                                   {"values", "", values}};
 
 constexpr Builtin kTests[] = {
     {"!=", "other", [](Call& call) { return Value(!equal(call.self, call[0], call.budget)); }},
@@ -311,7 +317,8 @@ constexpr Builtin kTests[] = {
     {"boolean", "", [](Call& call) { return Value(call.self.boolean() != nullptr); }},
     {"callable", "", [](Call& call) { return Value(call.self.object() != nullptr); }},
     {"defined", "", [](Call& call) { return Value(!call.self.is_undefined()); }},
-    {"divisibleby", "number", [](Call& call) { return Value(is_whole(call.self, integer_of(call[0], "the divisor"), 0)); }},
+    {"divisibleby", "number",
+     [](Call& call) { return Value(is_whole(call.self, integer_of(call[0], "the divisor"), 0)); }},
     {"eq", "other", [](Call& call) { return Value(equal(call.self, call[0], call.budget)); }},
     {"equalto", "other", [](Call& call) { return Value(equal(call.self, call[0], call.budget)); }},
     {"even", "", [](Call& call) { return Value(is_whole(call.self, 2, 0)); }},
@@ -321,20 +328,37 @@ constexpr Builtin kTests[] = {
     {"gt", "other", [](Call& call) { return ordered(call, [](int order) { return order > 0; }); }},
     {"in", "seq", [](Call& call) { return Value(contains(call[0], call.self, call.budget)); }},
     {"integer", "", [](Call& call) { return Value(call.self.integer() != nullptr); }},
-    {"iterable", "", [](Call& call) { return Value(call.self.text() || call.self.list() || call.self.map() || call.self.is_undefined()); }},
+    {"iterable", "",
+     [](Call& call) {
+       return Value(call.self.text() || call.self.list() || call.self.map() || call.self.is_undefined());
+     }},
     {"le", "other", [](Call& call) { return ordered(call, [](int order) { return order <= 0; }); }},
-    {"lower", "", [](Call& call) { const Text text = to_text(call.self, call.budget); return Value(lower_of(text).str() == text.str() && upper_of(text).str() != text.str()); }},
+    {"lower", "",
+     [](Call& call) {
+       const Text text = to_text(call.self, call.budget);
+       return Value(lower_of(text).str() == text.str() && upper_of(text).str() != text.str());
+     }},
     {"lt", "other", [](Call& call) { return ordered(call, [](int order) { return order < 0; }); }},
     {"mapping", "", [](Call& call) { return Value(call.self.map() != nullptr); }},
     {"ne", "other", [](Call& call) { return Value(!equal(call.self, call[0], call.budget)); }},
     {"none", "", [](Call& call) { return Value(call.self.is_none()); }},
-    {"number", "", [](Call& call) { double ignored = 0; return Value(to_real(call.self, ignored)); }},
+    {"number", "",
+     [](Call& call) {
+       double ignored = 0;
+       return Value(to_real(call.self, ignored));
+     }},
     {"odd", "", [](Call& call) { return Value(is_whole(call.self, 2, 1)); }},
-    {"sequence", "", [](Call& call) { return Value(call.self.text() || call.self.list() || call.self.map() || call.self.is_undefined()); }},
+    {"sequence", "",
+     [](Call& call) {
+       return Value(call.self.text() || call.self.list() || call.self.map() || call.self.is_undefined());
+     }},
     {"string", "", [](Call& call) { return Value(call.self.text() != nullptr); }},
     {"true", "", [](Call& call) { return Value(call.self.boolean() && call.self.truth()); }},
     {"undefined", "", [](Call& call) { return Value(call.self.is_undefined()); }},
-    {"upper", "", [](Call& call) { const Text text = to_text(call.self, call.budget); return Value(upper_of(text).str() == text.str() && lower_of(text).str() != text.str()); }}};
+    {"upper", "", [](Call& call) {
+       const Text text = to_text(call.self, call.budget);
+       return Value(upper_of(text).str() == text.str() && lower_of(text).str() != text.str());
+     }}};
 
 std::vector<Builtin> both(Builtins some, Builtins others) {
   std::vector<Builtin> all(some.begin(), some.end());

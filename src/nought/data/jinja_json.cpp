@@ -20,7 +20,8 @@ class JsonWriter {
     require<ConfigError>(!value.is_undefined() && !value.object(), "{} can not be written as JSON", value.describe());
     const double* real = value.real();
     std::string plain = value.is_none() ? "null" : value.boolean() ? (value.truth() ? "true" : "false") : "";
-    if (real) plain = std::isnan(*real) ? "NaN" : std::isinf(*real) ? (*real < 0 ? "-Infinity" : "Infinity") : repr_of(*real);
+    if (real)
+      plain = std::isnan(*real) ? "NaN" : std::isinf(*real) ? (*real < 0 ? "-Infinity" : "Infinity") : repr_of(*real);
     out_.append(plain.empty() ? to_text(value, budget_).str() : plain, 0);
   }
   Text finish() { return std::move(out_); }

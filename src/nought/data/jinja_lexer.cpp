@@ -58,22 +58,20 @@ class Lexer {
     fail<ConfigError>("line {}: {}", line_, fmt::format(message, std::forward<Args>(args)...));
   }
   void advance(size_t to) {
-    line_ += static_cast<int>(std::count(source_.begin() + static_cast<long>(at_),
-                                         source_.begin() + static_cast<long>(to), '\n'));
+    line_ += static_cast<int>(
+        std::count(source_.begin() + static_cast<long>(at_), source_.begin() + static_cast<long>(to), '\n'));
     if (to > at_) line_starts_ = source_[to - 1] == '\n';
     at_ = to;
   }
   size_t next_tag(size_t from) const {
-    for (size_t at = source_.find('{', from); at + 1 < source_.size(); at = source_.find('{', at + 1))
+    for (size_t at = source_.find('{', from); at < source_.size() - 1; at = source_.find('{', at + 1))
       if (source_[at + 1] == '{' || source_[at + 1] == '%' || source_[at + 1] == '#') return at;
     return source_.size();
   }
   char sign_at(size_t at) const {
     return at < source_.size() && (source_[at] == '-' || source_[at] == '+') ? source_[at] : '\0';
   }
-  size_t skip_space(size_t from) const {
-    return from + leading_white_space(std::string_view(source_).substr(from));
-  }
+  size_t skip_space(size_t from) const { return from + leading_white_space(std::string_view(source_).substr(from)); }
 
   /// What stands before a tag. A block takes the white space before it on its line (lstrip_blocks).
   void data(size_t end, char sign, bool is_block) {
@@ -163,8 +161,8 @@ class Lexer {
       static constexpr std::array<std::string_view, 26> kSigns{"**", "//", "==", "!=", "<=", ">=", "+", "-", "*",
                                                                "/",  "%",  "~",  "<",  ">",  "=",  "(", ")", "[",
                                                                "]",  "{",  "}",  ".",  ":",  "|",  ",", ";"};
-      const auto sign = std::find_if(kSigns.begin(), kSigns.end(),
-                                     [&](std::string_view each) { return rest().starts_with(each); });
+      const auto sign =
+          std::find_if(kSigns.begin(), kSigns.end(), [&](std::string_view each) { return rest().starts_with(each); });
       if (sign == kSigns.end()) refuse("\"{}\" is no part of an expression", source_.substr(at_, utf8_length(first)));
       balance(first, brackets);
       take(Token::Kind::sign, at_ + sign->size());

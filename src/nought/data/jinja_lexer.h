@@ -1,5 +1,5 @@
-// Cuts the source of a Jinja program into tokens, as jinja2 does with trim_blocks and lstrip_blocks: what stands between
-// tags loses the white space that the tags' signs and these two options take.
+// Cuts the source of a Jinja program into tokens, as jinja2 does with trim_blocks and lstrip_blocks: what stands
+// between tags loses the white space that the tags' signs and these two options take.
 #pragma once
 
 #include <cstdint>

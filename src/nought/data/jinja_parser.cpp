@@ -1,25 +1,14 @@
-#include <algorithm>
-#include <charconv>
-#include <set>
-
-#include "nought/base/error.h"
-#include "nought/base/text.h"
-#include "nought/data/jinja_builtins.h"
-#include "nought/data/jinja_lexer.h"
-#include "nought/data/jinja_syntax.h"
+#include "nought/data/jinja_expressions.h"
 
 namespace nought::jinja {
 
 namespace {
 
-using Kind = Node::Kind;
 using Body = std::vector<NodePtr>;
 
-constexpr int kMaxNesting = 120;  // of expressions and blocks: what walks the tree recurses
-
-class Parser {
+class Parser : private ExpressionParser {
  public:
-  explicit Parser(std::string_view source) : tokens_(lex(source)) {}
+  using ExpressionParser::ExpressionParser;
 
   Body run() {
     Body program = body({});
@@ -30,64 +19,6 @@ class Parser {
   }
 
  private:
-  /// How deep the parser is.
-  class Nested {
-   public:
-    Nested(Parser& parser, int more = 1) : parser_(parser), more_(more) {
-      parser.nesting_ += more;
-      if (parser.nesting_ > kMaxNesting) parser.refuse("nested deeper than {}", kMaxNesting);
-    }
-    ~Nested() { parser_.nesting_ -= more_; }
-
-   private:
-    Parser& parser_;
-    int more_;
-  };
-
-  const Token& token() const { return tokens_[at_]; }
-  const Token& following() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
-  bool sees(std::string_view sign) const { return token().is(Token::Kind::sign, sign); }
-  bool sees_name(std::string_view name) const { return token().is(Token::Kind::name, name); }
-  bool sees(Token::Kind kind) const { return token().kind == kind; }
-  bool take(std::string_view sign) { return sees(sign) && (++at_, true); }
-  bool take_name(std::string_view name) { return sees_name(name) && (++at_, true); }
-  template <class... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> message, Args&&... args) const {
-    fail<ConfigError>("line {}: {}", token().line, fmt::format(message, std::forward<Args>(args)...));
-  }
-  [[noreturn]] void unknown(int line, std::string_view what, std::string_view name, Builtins known) const {
-    std::vector<std::string> names;
-    for (const Builtin& each : known) names.emplace_back(each.name);
-    fail<ConfigError>("line {}: the {} \"{}\" is not supported{}", line, what, name, did_you_mean(name, names));
-  }
-  void check_known(std::string_view what, std::string_view name, Builtins known) const {
-    if (!find_builtin(known, name)) unknown(token().line, what, name, known);
-  }
-  void expect(std::string_view sign) {
-    if (!take(sign)) refuse("expected \"{}\", found {}", sign, found());
-  }
-  std::string expect_name() {
-    if (!sees(Token::Kind::name)) refuse("expected a name, found {}", found());
-    return tokens_[at_++].text;
-  }
-  void expect_end_of_block() {
-    if (!sees(Token::Kind::end_block)) refuse("expected \"%}}\", found {}", found());
-    ++at_;
-  }
-  std::string found() const {
-    if (sees(Token::Kind::end_block) || sees(Token::Kind::end_output) || sees(Token::Kind::end)) return "the end";
-    return fmt::format("\"{}\"", token().text);
-  }
-  NodePtr node(Kind kind, std::string name = {}) const {
-    return std::make_unique<Node>(Node{.kind = kind, .line = token().line, .name = std::move(name)});
-  }
-  NodePtr node(Kind kind, std::string name, NodePtr first, NodePtr second = nullptr) const {
-    NodePtr made = node(kind, std::move(name));
-    made->parts.push_back(std::move(first));
-    if (second) made->parts.push_back(std::move(second));
-    return made;
-  }
-
   // Statements.
 
   /// Everything up to a block that begins with one of `ends`, which stays.
@@ -114,8 +45,9 @@ class Parser {
     if (!ends.empty()) fail<ConfigError>("line {}: expected the tag \"{}\" before the end", line, ends.back());
     return statements;
   }
-  /// The same, and the closing tag.
+  /// The end of this tag, the same, and the closing tag.
   Body body_until(std::string_view end) {
+    expect_end_of_block();
     Body statements = body({end});
     at_ += 2;
     expect_end_of_block();
@@ -135,11 +67,9 @@ class Parser {
       expect_end_of_block();
     } else if (tag == "generation") {
       made = node(Kind::generation);
-      expect_end_of_block();
       made->body = body_until("endgeneration");
     } else if (tag == "filter") {
       made = node(Kind::filtered, "", filters(node(Kind::piped), true));
-      expect_end_of_block();
       made->body = body_until("endfilter");
     } else if (tag == "with") {
       made = node(Kind::with);
@@ -148,7 +78,6 @@ class Parser {
         expect("=");
         made->arguments.back().value = expression();
       } while (take(","));
-      expect_end_of_block();
       made->body = body_until("endwith");
     } else {
       --at_;
@@ -168,14 +97,12 @@ class Parser {
       more = take_name("elif");
     }
     if (take_name("else")) {
-      NodePtr branch = node(Kind::branch, "", nullptr);
-      expect_end_of_block();
-      branch->body = body({"endif"});
-      made->body.push_back(std::move(branch));
+      made->body.push_back(node(Kind::branch, "", nullptr));
+      made->body.back()->body = body_until("endif");
+    } else {
       ++at_;
+      expect_end_of_block();
     }
-    ++at_;
-    expect_end_of_block();
     return made;
   }
   NodePtr loop() {
@@ -190,12 +117,11 @@ class Parser {
     --loops_;
     ++at_;
     if (take_name("else")) {
-      expect_end_of_block();
-      made->otherwise = body({"endfor"});
+      made->otherwise = body_until("endfor");
+    } else {
       ++at_;
+      expect_end_of_block();
     }
-    ++at_;
-    expect_end_of_block();
     return made;
   }
   NodePtr set() {
@@ -206,7 +132,6 @@ class Parser {
       return made;
     }
     NodePtr made = node(Kind::set_block, "", std::move(to), filters(node(Kind::piped), false));
-    expect_end_of_block();
     made->body = body_until("endset");
     return made;
   }
@@ -219,7 +144,6 @@ class Parser {
       made->parts.push_back(expression());
       if (made->parts[0]->kind != Kind::call) refuse("the tag \"call\" must name a macro and its arguments");
     }
-    expect_end_of_block();
     const int loops = std::exchange(loops_, 0);
     made->body = body_until(is_call ? "endcall" : "endmacro");
     loops_ = loops;
@@ -257,241 +181,6 @@ class Parser {
     if (bracket) expect(")");
     return first;
   }
-
-  // Expressions, in the order of jinja2's precedence.
-
-  NodePtr expression() {
-    const Nested nested(*this);
-    NodePtr value = logic_or();
-    while (take_name("if")) {
-      value = node(Kind::condition, "", std::move(value), logic_or());
-      value->parts.push_back(take_name("else") ? expression() : nullptr);
-    }
-    return value;
-  }
-  /// One expression, or several with commas between.
-  NodePtr tuple(bool with_condition = true) {
-    const auto one = [&] { return with_condition ? expression() : logic_or(); };
-    NodePtr first = one();
-    if (!sees(",")) return first;
-    first = node(Kind::tuple, "", std::move(first));
-    while (take(",") && begins_expression()) first->parts.push_back(one());
-    return first;
-  }
-  bool begins_expression() const {
-    return !sees(Token::Kind::end_block) && !sees(Token::Kind::end_output) && !sees(")") && !sees("=");
-  }
-  /// Operators of one level, from left to right. Each makes the tree deeper.
-  template <class Next>
-  NodePtr chain(Kind kind, Next next, std::initializer_list<std::string_view> operators, bool are_names = false) {
-    NodePtr left = next();
-    int length = 0;
-    while (true) {
-      const auto is_here = [&](std::string_view each) { return are_names ? sees_name(each) : sees(each); };
-      if (std::none_of(operators.begin(), operators.end(), is_here)) break;
-      const Nested nested(*this, ++length);
-      std::string name = tokens_[at_++].text;
-      left = node(kind, std::move(name), std::move(left), next());
-    }
-    return left;
-  }
-  NodePtr logic_or() {
-    return chain(Kind::logic, [&] { return logic_and(); }, {"or"}, true);
-  }
-  NodePtr logic_and() {
-    return chain(Kind::logic, [&] { return logic_not(); }, {"and"}, true);
-  }
-  NodePtr logic_not() {
-    const Nested nested(*this);
-    if (!take_name("not")) return comparison();
-    return node(Kind::negate, "", logic_not());
-  }
-  NodePtr comparison() {
-    NodePtr left = sum();
-    NodePtr all = nullptr;
-    while (true) {
-      std::string name;
-      for (const std::string_view each : {"==", "!=", "<=", ">=", "<", ">"})
-        if (name.empty() && take(each)) name = each;
-      if (take_name("in")) name = "in";
-      if (sees_name("not") && following().is(Token::Kind::name, "in")) name = "not in", at_ += 2;
-      if (name.empty()) return all ? std::move(all) : std::move(left);
-      if (!all) all = node(Kind::compare, "", std::move(left));
-      all->arguments.push_back({std::move(name), nullptr});
-      all->parts.push_back(sum());
-    }
-  }
-  NodePtr sum() {
-    return chain(Kind::binary, [&] { return joined(); }, {"+", "-"});
-  }
-  NodePtr joined() {
-    return chain(Kind::binary, [&] { return product(); }, {"~"});
-  }
-  NodePtr product() {
-    return chain(Kind::binary, [&] { return power(); }, {"*", "/", "//", "%"});
-  }
-  NodePtr power() {
-    return chain(Kind::binary, [&] { return unary(true); }, {"**"});
-  }
-  NodePtr unary(bool with_filters) {
-    const Nested nested(*this);
-    NodePtr value;
-    if (sees("-") || sees("+")) {
-      std::string name = tokens_[at_++].text;
-      value = node(Kind::unary, std::move(name), unary(false));
-    } else {
-      value = postfix(primary());
-    }
-    return with_filters ? filters(std::move(value), false) : std::move(value);
-  }
-
-  NodePtr primary() {
-    const Token& first = token();
-    if (first.kind == Token::Kind::name) {
-      ++at_;
-      return named(first);
-    }
-    NodePtr value = node(Kind::constant);
-    if (first.kind == Token::Kind::string) {
-      std::string text;
-      while (sees(Token::Kind::string)) text += tokens_[at_++].text;
-      value->value = Text(text);
-    } else if (first.kind == Token::Kind::integer) {
-      int64_t number = 0;
-      const auto [end, error] = std::from_chars(first.text.data(), first.text.data() + first.text.size(), number);
-      if (error != std::errc() || *end != '\0') refuse("the integer {} has more than 64 bits", first.text);
-      value->value = number;
-      ++at_;
-    } else if (first.kind == Token::Kind::real) {
-      value->value = std::strtod(first.text.c_str(), nullptr);
-      ++at_;
-    } else if (take("(")) {
-      if (take(")")) return node(Kind::tuple);
-      value = tuple();
-      expect(")");
-    } else if (take("[")) {
-      value = node(Kind::list);
-      while (!take("]")) {
-        if (!value->parts.empty()) expect(",");
-        if (!sees("]")) value->parts.push_back(expression());
-      }
-    } else if (take("{")) {
-      value = node(Kind::map);
-      while (!take("}")) {
-        if (!value->parts.empty()) expect(",");
-        if (take("}")) break;
-        value->parts.push_back(expression());
-        expect(":");
-        value->parts.push_back(expression());
-      }
-    } else {
-      refuse("expected an expression, found {}", found());
-    }
-    return value;
-  }
-  NodePtr named(const Token& name) const {
-    NodePtr value = node(Kind::constant);
-    const std::string& text = name.text;
-    if (text == "true" || text == "True" || text == "false" || text == "False") {
-      value->value = text == "true" || text == "True";
-    } else if (text == "none" || text == "None") {
-      value->value = Value::None();
-    } else {
-      value = node(Kind::name, text);
-    }
-    return value;
-  }
-
-  NodePtr postfix(NodePtr value) {
-    int length = 0;
-    while (sees(".") || sees("[") || sees("(")) {
-      const Nested nested(*this, ++length);
-      if (sees("(")) {
-        value = call(std::move(value));
-      } else if (take("[")) {
-        value = subscript(std::move(value));
-      } else if (++at_; sees(Token::Kind::integer)) {
-        value = node(Kind::item, "", std::move(value), primary());
-      } else {
-        value = node(Kind::attribute, expect_name(), std::move(value));
-      }
-    }
-    return value;
-  }
-  NodePtr call(NodePtr callee) {
-    NodePtr made;
-    if (callee->kind == Kind::attribute) {
-      made = node(Kind::method, callee->name, std::move(callee->parts[0]));
-      check_known("method", made->name, methods());
-    } else {
-      if (callee->kind == Kind::name) called_.emplace_back(callee->name, token().line);
-      made = node(Kind::call, "", std::move(callee));
-    }
-    made->arguments = arguments();
-    return made;
-  }
-  std::vector<Argument> arguments() {
-    std::vector<Argument> all;
-    expect("(");
-    while (!take(")")) {
-      if (!all.empty()) expect(",");
-      if (take(")")) break;
-      if (sees("*") || sees("**")) refuse("arguments from a list (\"{}\") are not supported", token().text);
-      const bool by_name = sees(Token::Kind::name) && following().is(Token::Kind::sign, "=");
-      std::string name = by_name ? expect_name() : "";
-      if (by_name) ++at_;
-      all.push_back({std::move(name), expression()});
-    }
-    return all;
-  }
-  NodePtr subscript(NodePtr value) {
-    NodePtr begin = sees(":") ? nullptr : expression();
-    if (take("]")) return node(Kind::item, "", std::move(value), std::move(begin));
-    NodePtr made = node(Kind::slice, "", std::move(value));
-    made->parts.push_back(std::move(begin));
-    for (int i = 0; i < 2; ++i)
-      made->parts.push_back(take(":") && !sees(":") && !sees("]") ? expression() : nullptr);
-    expect("]");
-    return made;
-  }
-  /// What follows a value: filters, tests, and calls of what they give. bare: the first one has no "|" before it.
-  NodePtr filters(NodePtr value, bool bare) {
-    int length = 0;
-    for (; bare || sees("|") || sees_name("is") || sees("("); bare = false) {
-      const Nested nested(*this, ++length);
-      if (sees("(")) {
-        value = call(std::move(value));
-      } else if (bare || take("|")) {
-        value = node(Kind::filter, expect_name(), std::move(value));
-        check_known("filter", value->name, jinja::filters());
-        if (sees("(")) value->arguments = arguments();
-      } else {
-        ++at_;
-        value = test(std::move(value));
-      }
-    }
-    return value;
-  }
-  NodePtr test(NodePtr value) {
-    const bool negated = take_name("not");
-    NodePtr made = node(Kind::test, expect_name(), std::move(value));
-    check_known("test", made->name, tests());
-    const bool word = sees(Token::Kind::name) && !sees_name("else") && !sees_name("or") && !sees_name("and");
-    if (sees("(")) {
-      made->arguments = arguments();
-    } else if (word || sees(Token::Kind::string) || sees(Token::Kind::integer) || sees(Token::Kind::real) ||
-               sees("[") || sees("{")) {
-      if (sees_name("is")) refuse("tests can not be chained");
-      made->arguments.push_back({"", postfix(primary())});
-    }
-    return negated ? node(Kind::negate, "", std::move(made)) : std::move(made);
-  }
-
-  std::vector<Token> tokens_;
-  size_t at_ = 0;
-  int nesting_ = 0, loops_ = 0;
-  std::vector<std::pair<std::string, int>> called_;  // names that are called, and their lines
-  std::set<std::string, std::less<>> assigned_;      // names that the program gives values
 };
 
 }  // namespace

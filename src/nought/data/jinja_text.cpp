@@ -59,7 +59,8 @@ Text stripped(const Text& text, const Value& characters, bool left, bool right, 
   budget.allocate(all.size());
   if (!characters.text()) {
     const size_t begin = left ? leading_white_space(all) : 0;
-    return text.substr(begin, right ? begin + (all.size() - begin) - trailing_white_space(all.substr(begin)) : all.size());
+    return text.substr(begin,
+                       right ? begin + (all.size() - begin) - trailing_white_space(all.substr(begin)) : all.size());
   }
   const Characters each(text, budget);
   const std::string& set = characters.text()->str();
@@ -81,8 +82,8 @@ size_t find_part(const std::string& text, const std::string& part, size_t from) 
 
 int64_t limit_of(const Value& value) {
   int64_t limit = -1;
-  require<ConfigError>(to_integer(value, limit) || value.is_undefined() || value.is_none(), "expected a number, found {}",
-                       value.describe());
+  require<ConfigError>(to_integer(value, limit) || value.is_undefined() || value.is_none(),
+                       "expected a number, found {}", value.describe());
   return limit < 0 ? INT64_MAX : limit;
 }
 

@@ -117,7 +117,8 @@ std::string Value::describe() const {
 }
 
 const Value* Map::find(std::string_view key) const {
-  const auto found = std::find_if(items.begin(), items.end(), [&](const auto& each) { return each.first.str() == key; });
+  const auto found =
+      std::find_if(items.begin(), items.end(), [&](const auto& each) { return each.first.str() == key; });
   return found == items.end() ? nullptr : &found->second;
 }
 
@@ -267,10 +268,10 @@ void append_value(Text& out, const Value& value, bool quoted, Budget& budget) {
   if (value.list()) return append_list(out, *value.list(), budget);
   if (value.is_undefined()) return out.append(quoted ? "Undefined" : "", 0);
   require<ConfigError>(!value.object(), "{} can not be written as text", value.describe());
-  const std::string plain = value.is_none()    ? "None"
-                            : value.boolean()  ? (*value.boolean() ? "True" : "False")
-                            : value.integer()  ? fmt::format("{}", *value.integer())
-                                               : repr_of(*value.real());
+  const std::string plain = value.is_none()   ? "None"
+                            : value.boolean() ? (*value.boolean() ? "True" : "False")
+                            : value.integer() ? fmt::format("{}", *value.integer())
+                                              : repr_of(*value.real());
   out.append(plain, 0);
 }
 
