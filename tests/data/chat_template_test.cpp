@@ -275,9 +275,31 @@ TEST(ChatTemplate, calls_of_tools_are_targets_and_tools_are_told) {
   std::string said;
   for (size_t i = 0; i < tokens.ids.size(); ++i)
     if (tokens.targets[i]) said += tokenizer->decode(std::span(&tokens.ids[i], 1));
-  EXPECT_EQ(said, "\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>b<|im_end|>");
+  EXPECT_EQ(said, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>b<|im_end|>");
   // The result spells a marker, and does not forge it.
   EXPECT_EQ(std::count(tokens.ids.begin(), tokens.ids.end(), *tokenizer->find("<|im_end|>")), 5);
+}
+
+TEST(ChatTemplate, a_prompt_that_begins_to_think_does_not_hide_where_the_answer_begins) {
+  const TempFolder folder;
+  const auto tokenizer =
+      byte_level_tokenizer(folder, {"<s>", "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "</s>"});
+  const ChatTemplate chat(golden_source("deepseek_r1"), *tokenizer);
+  EXPECT_EQ(marked(chat, *tokenizer, {{"user", "a"}, {"assistant", "<think>hm</think>b"}}),
+            "<s><｜User｜>a<｜Assistant｜>{b<｜end▁of▁sentence｜>}");
+  EXPECT_EQ(tokenizer->decode(chat.prompt(std::vector<ChatMessage>{{"user", "a"}})),
+            "<s><｜User｜>a<｜Assistant｜><think>\n");
+}
+
+TEST(ChatTemplate, thinking_is_found_by_all_its_names) {
+  const auto bytes = make_tokenizer("bytes");
+  const ChatTemplate chat({"test", "{% for m in messages %}{{ m.thinking }}{{ m.reasoning_content }};{% endfor %}", {}},
+                          *bytes);
+  const auto of = [](const char* json) { return jinja::value_of(OrderedJson::parse(json), jinja::Text::kData); };
+  const std::vector<ChatMessage> talk{{"assistant", "", of(R"({"reasoning": "a"})")},
+                                      {"assistant", "", of(R"({"thinking": "b", "reasoning_content": null})")},
+                                      {"assistant", ""}};
+  EXPECT_EQ(bytes->decode(chat.prompt(talk)), "aa;bb;;");
 }
 
 TEST(ChatTemplate, a_role_is_a_word_and_a_message_is_made_valid_text) {

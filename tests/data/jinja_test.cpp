@@ -173,6 +173,8 @@ TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
       refusal("{% set ns = namespace(s='aa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"),
       HasSubstr("too much memory"));
   EXPECT_THAT(refusal("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"),
+              HasSubstr("too "));
+  EXPECT_THAT(refusal("{% for a in range(99999) %}{% if 1" + repeat(" + 1", 90) + " %}{% endif %}{% endfor %}"),
               HasSubstr("too long"));
   EXPECT_THAT(refusal("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("recurses deeper"));
   EXPECT_THAT(refusal("{% set ns = namespace(l=[]) %}{% for i in range(999) %}{% set ns.l = [ns.l] %}{% endfor %}"),

@@ -204,12 +204,12 @@ std::string system_up_front(const ChatNotation& notation) {
 
 }  // namespace
 
-std::string jinja_of(const ChatNotation& notation) {
+std::string jinja_of(const ChatNotation& notation, bool begins) {
   const std::string_view name = enum_name(notation.format);
-  const std::string begin = notation.begin.empty() ? "" : "{{- bos_token }}\n";
+  const std::string begin = begins ? quoted(notation.begin) : "";
   const bool folds = notation.place == SystemPlace::first || notation.place == SystemPlace::block;
   const bool has_turns = notation.place == SystemPlace::turn;
-  std::string text = notation.begins_each_user ? "" : begin;
+  std::string text = notation.begins_each_user || !begins ? "" : output({begin}) + "\n";
   if (!has_turns || notation.alternates) text += "{%- set ns = namespace(system=none, turn=0) %}\n";
   if (notation.place == SystemPlace::up_front) text += system_up_front(notation);
   text += "{%- for message in messages %}\n";
@@ -234,7 +234,7 @@ std::string jinja_of(const ChatNotation& notation) {
   if (has_turns)
     text += "\n{%- elif message['role'] == 'system' %}" +
             output({quoted(notation.system.open), "content", quoted(notation.system.close)});
-  text += "\n{%- else %}" + output({notation.begins_each_user ? "bos_token" : "", quoted(notation.user.open), "content",
+  text += "\n{%- else %}" + output({notation.begins_each_user ? begin : "", quoted(notation.user.open), "content",
                                     quoted(notation.user.close)});
   text += has_turns ? "{%- endif %}\n{%- endfor %}\n" : "{%- endif %}\n{%- endif %}\n{%- endfor %}\n";
   if (folds) text += refusal("ns.system is not none", "'a conversation without messages of a user or an assistant'");

@@ -48,7 +48,8 @@ struct ChatNotation {
 const std::vector<ChatNotation>& chat_notations();
 /// The entry of a format.
 const ChatNotation& notation_of(ChatFormat format);
-/// The Jinja program that writes conversations in a notation, and refuses those that it cannot express.
-std::string jinja_of(const ChatNotation& notation);
+/// The Jinja program that writes conversations in a notation, and refuses those that it cannot express. It knows the
+/// variables of transformers. begins: the tokenizer has the marker at the start.
+std::string jinja_of(const ChatNotation& notation, bool begins);
 
 }  // namespace nought

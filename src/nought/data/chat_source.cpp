@@ -121,11 +121,12 @@ ChatFormat chat_format_of(const Tokenizer& tokenizer) {
 
 ChatSource chat_source(ChatFormat format, const Tokenizer& tokenizer) {
   const ChatNotation& notation = notation_of(format);
-  ChatSource source{std::string(enum_name(format)), jinja_of(notation), {{"eos_token", end_of_document(tokenizer)}}};
-  if (!notation.begin.empty() && tokenizer.find(notation.begin))
-    source.specials.emplace_back("bos_token", notation.begin);
+  const bool begins = !notation.begin.empty() && tokenizer.find(notation.begin);
+  ChatSource source{
+      std::string(enum_name(format)), jinja_of(notation, begins), {{"eos_token", end_of_document(tokenizer)}}};
   source.markers.assign(notation.markers.begin(), notation.markers.end());
   if (!notation.end.empty()) source.markers.emplace_back(notation.end);
+  if (begins) source.markers.emplace_back(notation.begin);
   return source;
 }
 

@@ -185,8 +185,13 @@ class ChatTemplate::Answers {
   std::optional<Span> find(size_t index, size_t count) {
     const Text& all = text(count);
     const Text prompt = write(messages_.first(index), true);
-    const size_t begin = common(all, prompt);
+    size_t begin = common(all, prompt);
     if (begin < end_of_data(prompt, prompt.size())) return std::nullopt;
+    if (begin < prompt.size()) {
+      const auto behind = behind_header(all, prompt, index, begin);
+      if (!behind) return std::nullopt;
+      begin = *behind;
+    }
     const auto end = index + 1 == count ? std::optional(end_of_last(all, count)) : end_of_earlier(all, begin, index);
     if (!end || *end < begin) return std::nullopt;
     // White space behind the marker that ends the answer is not the model's.
@@ -212,6 +217,15 @@ class ChatTemplate::Answers {
         from = marker->end;
       }
     return valid_utf8_prefix(std::string_view(a.str()).substr(0, end));
+  }
+  /// Where an answer begins whose prompt agrees with the text only up to `from`: behind the words that ask for it, if
+  /// they follow; else there, if the prompt goes on without a marker (it begins to think for the model).
+  std::optional<size_t> behind_header(const Text& all, const Text& prompt, size_t index, size_t from) const {
+    const Text before = write(messages_.first(index), false);
+    const std::string header = prompt.str().starts_with(before.str()) ? prompt.str().substr(before.size()) : "";
+    const size_t at = header.empty() ? std::string::npos : all.str().find(header, from);
+    if (at != std::string::npos && !has_data(all, from, at + header.size())) return at + header.size();
+    return chat_.next_marker(prompt, from) ? std::nullopt : std::optional(from);
   }
   /// Whether the program wrote more than white space in [begin, end), behind the last data there.
   static bool has_tail(const Text& text, size_t begin, size_t end) {
