@@ -48,8 +48,9 @@ std::vector<std::pair<std::string, std::string>> specials_in(const fs::path& fol
   std::vector<std::pair<std::string, std::string>> specials;
   for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"}) {
     const Json json = object_in(folder / file);
-    for (const auto& [key, value] : json.items()) {
-      const Json text = value.is_object() ? value.value("content", Json()) : value;
+    for (const auto& entry : json.items()) {
+      const std::string& key = entry.key();
+      const Json text = entry.value().is_object() ? entry.value().value("content", Json()) : entry.value();
       const auto is_key = [&](const auto& each) { return each.first == key; };
       if (key.ends_with("_token") && text.is_string() && std::none_of(specials.begin(), specials.end(), is_key))
         specials.emplace_back(key, text.get<std::string>());

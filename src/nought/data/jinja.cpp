@@ -215,10 +215,11 @@ class Evaluator {
     const std::vector<Argument>& parameters = macro.node().arguments;
     require<ConfigError>(call.positional.size() <= parameters.size(), "the macro \"{}\" takes {} arguments, got {}",
                          macro.node().name, parameters.size(), call.positional.size());
-    for (const auto& [name, value] : call.named)
-      require<ConfigError>(
-          std::any_of(parameters.begin(), parameters.end(), [&](const Argument& each) { return each.name == name; }),
-          "the macro \"{}\" has no argument \"{}\"", macro.node().name, name);
+    for (const auto& given : call.named) {
+      const auto is_given = [&](const Argument& each) { return each.name == given.first; };
+      require<ConfigError>(std::any_of(parameters.begin(), parameters.end(), is_given),
+                           "the macro \"{}\" has no argument \"{}\"", macro.node().name, given.first);
+    }
     if (!caller.is_undefined()) assign_name("caller", caller);
     for (size_t i = 0; i < parameters.size(); ++i) {
       const auto named = std::find_if(call.named.begin(), call.named.end(),
