@@ -269,6 +269,15 @@ TEST(Tokenize, a_bad_line_is_named_and_once_mended_the_run_goes_on) {
   }
 }
 
+TEST(Tokenize, a_failed_run_is_not_in_the_way_of_one_with_other_options) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  TokenizeOptions options = options_for(folder, {folder.write("a.jsonl", "{\"content\": \"one\"}\n")});
+  EXPECT_THAT(message_of<ConfigError>([&] { run(options, *tokenizer); }), HasSubstr("has no field \"text\""));
+  options.corpus.field = "content";
+  EXPECT_EQ(run(options, *tokenizer).documents, 1);
+}
+
 TEST(Tokenize, bad_conversations_and_binary_files_are_named) {
   const TempFolder folder;
   const auto tokenizer = make_tokenizer("bytes");

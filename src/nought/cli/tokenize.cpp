@@ -4,6 +4,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
@@ -95,8 +96,9 @@ void encode_files(TokenizeFlags& options, Progress& line) {
   if (!options.chat_template.empty()) corpus.chat = chat_format(options.chat_template);
   const auto& inputs = options.tokenize.inputs;
   corpus = with_notation(corpus, inputs, options.tokenizer, *tokenizer);
-  for (const std::string& found : describe_formats(inputs, corpus, *tokenizer)) line.print("note: " + found);
+  std::vector<std::string> found = describe_formats(inputs, corpus, *tokenizer);
   const auto show = [&](const TokenizeProgress& progress) {
+    for (const std::string& note : std::exchange(found, {})) line.print("note: " + note);
     const std::string what = fmt::format("of {}  {} tokens", format_bytes(progress.total_bytes),
                                          format_count(static_cast<double>(progress.tokens)));
     line.show(progress.bytes, progress.total_bytes, progress.kept_bytes, what, "B/s");
@@ -116,13 +118,14 @@ void train_tokenizer(const TokenizeFlags& options, Progress& line) {
   require<ConfigError>(options.tokenize.overwrite || !std::filesystem::exists(file),
                        "{}: is there already: --overwrite replaces it", file.string());
   const WordPattern pattern = pattern_of(options.pattern);
+  const BpeTraining training{.vocab_size = options.vocab_size.value_or(0), .markers = options.markers};
+  check_bpe_training(training);
   int64_t total = 0;
   for (const auto& input : options.tokenize.inputs) total += static_cast<int64_t>(std::filesystem::file_size(input));
   const WordCounts words =
       count_words(options.tokenize.inputs, options.tokenize.corpus, pattern, options.tokenize.threads,
                   [&](int64_t bytes) { line.show(bytes, total, 0, "of " + format_bytes(total) + " read", "B/s"); });
   line.restart();
-  const BpeTraining training{.vocab_size = options.vocab_size.value_or(0), .markers = options.markers};
   const TrainedBpe bpe = train_bpe(words, training, [&](int64_t merges) {
     line.show(merges, training.vocab_size, 0, fmt::format("{} merges", merges), "merges/s");
   });

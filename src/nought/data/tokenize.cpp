@@ -108,7 +108,8 @@ class TokenFolder {
     require<IoError>(fs::is_directory(options_.output, error), "{}: cannot create this folder",
                      options_.output.string());
     const auto earlier = read_token_index(options_.output);
-    if (!earlier || options_.overwrite) {
+    const bool holds_tokens = earlier && (earlier->complete || !earlier->files.empty());
+    if (!holds_tokens || options_.overwrite) {  // of a run that failed before its first file, nothing is kept
       if (earlier)
         for (const TokenFolderFile& file : earlier->files) fs::remove(options_.output / file.name, error);
       save_index();
@@ -183,6 +184,7 @@ TokenizeProgress tokenize(const TokenizeOptions& options, const Tokenizer& token
                        options.file_tokens, options.corpus.portion_bytes);
   tokenizer.separator();  // says now if the tokenizer has none
   TokenFolder folder(options, tokenizer);
+  observer(folder.progress());
   if (!folder.complete()) {
     CorpusReader reader(options.inputs, options.corpus, cut_point_of(tokenizer), folder.place());
     ordered_map(
