@@ -40,7 +40,7 @@ TEST(Launch, ranks_compute_together) {
     for (int rank = 0; rank < ranks; ++rank)
       EXPECT_THAT(ended.out,
                   HasSubstr(fmt::format("rank {} of {} on mpi: sum {}, ", rank, ranks, ranks * (ranks + 1) / 2)));
-    EXPECT_THAT(ended.out, HasSubstr("terminal false"));
+    EXPECT_THAT(ended.out, HasSubstr("terminal 0"));
   }
 }
 

@@ -23,7 +23,7 @@ void behave(const std::string& behaviour, Communicator& world, const Context& co
     world.all_reduce(one).wait();
     const std::string line =
         fmt::format("rank {} of {} on {}: sum {}, {} threads, terminal {}\n", world.rank(), world.size(),
-                    world.backend(), one.item(), omp_get_max_threads(), nought::stdout_is_terminal());
+                    world.backend(), one.item(), omp_get_max_threads(), nought::stdout_columns());
     std::fputs(line.c_str(), stdout);
   }
   if (behaviour == "all_fail") nought::fail<nought::IoError>("weights.safetensors is missing");

@@ -72,7 +72,7 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
   fmt::print("loss {:.6f}  {}\n", result.loss, describe(result));
   fmt::print("{} targets, {} of text, in sequences of {}: {:.1f} s, {}\n", result.targets,
              format_bytes(result.text_bytes), plan.data.seq_length, result.seconds,
-             format_rate(static_cast<double>(result.targets) / result.seconds, "tokens/s"));
+             format_token_rate(static_cast<double>(result.targets) / result.seconds));
 }
 
 void eval_rank(EvalOptions options, Communicator& world, const Context& context) {

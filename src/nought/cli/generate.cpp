@@ -124,8 +124,8 @@ void run_generate(GenerateFlags& options, Communicator& self, const Context& con
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const size_t count = std::accumulate(replies.begin(), replies.end(), size_t{0},
                                        [](size_t sum, const auto& reply) { return sum + reply.size(); });
-  fmt::print(stderr, "[{} tokens in {:.1f} s, {:.0f} tokens/s]\n", count, seconds,
-             static_cast<double>(count) / seconds);
+  fmt::print(stderr, "[{} tokens in {:.1f} s, {}]\n", count, seconds,
+             format_token_rate(static_cast<double>(count) / seconds));
 }
 
 }  // namespace

@@ -154,10 +154,10 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
     set_default("OMPI_MCA_btl", "self,vader");
   }
   if (user_set("OMP_NUM_THREADS")) add({"-x", "OMP_NUM_THREADS"});
-  add({"-x", kTerminalVariable, job.program});
+  add({"-x", kColumnsVariable, job.program});
   command.arguments.insert(command.arguments.end(), job.arguments.begin(), job.arguments.end());
 
-  set_default(kTerminalVariable, isatty(STDOUT_FILENO) == 1 ? "1" : "0");
+  set_default(kColumnsVariable, std::to_string(stdout_columns()));
   // Containers run as root; mpirun refuses that unless both are set.
   set_default("OMPI_ALLOW_RUN_AS_ROOT", "1");
   set_default("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");

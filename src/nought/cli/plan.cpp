@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "nought/base/lines.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
@@ -76,10 +77,13 @@ int run_plan(const PlanOptions& options) {
     fmt::print("{}\n", to_json(report).dump(2));
     return 0;
   }
-  fmt::print("{}", to_text(report));
+  const int width = stdout_columns();
+  for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
+  fmt::print("{}", wrap(to_text(report), width, 8));
   const int64_t peak = report.predictions.front().memory.peak_total;
   if (one_stage && plan.device_memory > 0 && peak > plan.device_memory)
-    fmt::print("\n{}", describe_changes(report.config, report.predictions.front().layout, plan.device_memory));
+    fmt::print("\n{}",
+               wrap(describe_changes(report.config, report.predictions.front().layout, plan.device_memory), width, 4));
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // nought train and nought check: a run from RUN.json, and what it would be.
 #include <memory>
 
+#include "nought/base/lines.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
@@ -53,10 +54,11 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
   plan = with_model_folder(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
-  ProgressPrinter progress(stdout, stdout_is_terminal(), plan.logging_steps, prediction.memory);
-  if (first && plan.dump_state) fmt::print("{}", explain(plan));
+  ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, prediction.memory);
+  if (first && plan.dump_state) fmt::print("{}", wrap(explain(plan), stdout_columns(), 4));
   if (first && !plan.dump_state)  // which ends with the warnings
-    for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
+    for (const std::string& warning : plan.warnings)
+      fmt::print("{}\n", wrap("warning: " + warning, stdout_columns(), 4));
   context.memory->set_limit(plan.device_memory);
   try {
     ProfileWriter profile;

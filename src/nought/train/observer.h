@@ -24,6 +24,7 @@ struct RunSummary {
   std::string start;   // "random weights from seed 1", "out/checkpoint-20"
   int64_t parameters = 0;
   int64_t frozen = 0;  // of the parameters
+  std::string tokenizer;
   int64_t train_tokens = 0, samples = 0;
   int world_size = 1, zero_stage = 0;
   std::string dtype;

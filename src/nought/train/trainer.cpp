@@ -115,6 +115,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .start = start_,
                      .parameters = decoder_.parameter_count(),
                      .frozen = decoder_.frozen_count(),
+                     .tokenizer = std::string(tokenizer_->name()),
                      .train_tokens = sampler_.dataset().num_tokens(),
                      .samples = sampler_.dataset().num_samples(),
                      .world_size = world_.size(),
