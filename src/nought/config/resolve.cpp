@@ -389,6 +389,7 @@ void Resolver::resolve_evaluation() {
   require_at_least<int64_t>(steps, 1);
   if (strategy.value == EvalStrategy::steps) plan_.eval_steps = note("eval_steps", steps);
   auto rows = training("per_device_eval_batch_size", t.per_device_eval_batch_size);
+  plan_.eval_follows = !rows.given;
   if (!rows.given) rows = {plan_.micro_batch, false, "", "micro_batch"};
   require_count(rows);
   plan_.eval_micro_batch = note("eval_micro_batch", rows);

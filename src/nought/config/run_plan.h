@@ -108,6 +108,7 @@ struct RunPlan {
   EvalStrategy eval_strategy = EvalStrategy::no;
   int64_t eval_steps = 10;                  // updates between validations, with EvalStrategy::steps
   int64_t eval_micro_batch = 1;             // sequences per rank and forward pass of a validation
+  bool eval_follows = false;                // eval_micro_batch was not given: it is micro_batch
   int64_t save_steps = 500;                 // updates between checkpoints; 0 = only at the end
   int64_t save_total_limit = 0;             // checkpoints to keep; 0 = all
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
