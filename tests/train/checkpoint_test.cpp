@@ -8,6 +8,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/trainer.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 namespace {

@@ -8,6 +8,7 @@
 #include "nought/config/run_config.h"
 #include "nought/data/token_file.h"
 #include "nought/train/trainer.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 namespace {
@@ -112,6 +113,33 @@ TEST(RunData, what_contradicts_itself_is_refused) {
   EXPECT_THAT(error_of(folder, {{"sources", {{{"weight", 1}}}}}), HasSubstr("sources[0].files is empty"));
   EXPECT_THAT(error_of(folder, {{"files", {"a"}}, {"validation_files", {"b"}}, {"validation_fraction", 0.1}}),
               HasSubstr("choose one"));
+}
+
+TEST(RunData, of_more_text_than_is_to_be_read_the_beginnings_are) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 4000; ++i) lines += fmt::format("{{\"text\": \"{:>100}\"}}\n", i);
+  const std::string a = folder.write("a.txt", std::string(400'000, 'x')), b = folder.write("b.jsonl", lines + "[]\n");
+  const DataPlan plan = plan_of(run_of(folder, {{"files", {a, b}}})).data;
+  const auto tokenizer = make_tokenizer("bytes");
+  const DataLook look = look_at_data(plan, *tokenizer, 200'000);
+  EXPECT_FALSE(look.whole);
+  EXPECT_EQ(look.files, 2);
+  EXPECT_GE(look.read_bytes, 200'000);
+  EXPECT_LT(look.read_bytes, look.text_bytes / 2);
+  EXPECT_THAT(look.describe("bytes"), HasSubstr("2 files with 832.0 KiB of text (tokenizer bytes): looked at "));
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, int64_t{1} << 20); }),
+              HasSubstr("b.jsonl:4001: expected an object"));
+  folder.write("b.jsonl", "5\n" + lines);
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, 200'000); }), HasSubstr("b.jsonl:1:"));
+}
+
+TEST(RunData, validation_without_a_target_is_refused_when_the_data_is_opened) {
+  const TempFolder folder;
+  const std::string a = folder.write("a.txt", some_text(3)), none = folder.write("none.txt", "");
+  const DataPlan plan = plan_of(run_of(folder, {{"files", {a}}, {"validation_files", {none}}})).data;
+  EXPECT_THAT(message_of<ConfigError>([&] { open_data(plan, *make_tokenizer("bytes")); }),
+              HasSubstr("the data to validate with has no target"));
 }
 
 TEST(RunData, a_token_file_of_another_tokenizer_is_refused_before_the_run) {

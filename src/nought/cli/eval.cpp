@@ -10,7 +10,7 @@
 #include "nought/observe/progress.h"
 #include "nought/train/evaluation.h"
 #include "nought/train/model_source.h"
-#include "nought/train/trainer.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -51,13 +51,23 @@ struct EvalOptions {
   }
 };
 
-void validate_eval(const EvalOptions& options) {
-  const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
+/// Throws what would stop the evaluation. Returns lines for the user.
+std::vector<std::string> validate_eval(const EvalOptions& options, int ranks) {
+  const RunPlan plan = options.plan(ranks);
   const ModelConfig config = model_config_of(plan);
-  ModelSource(plan.model_dir);
+  ModelSource(plan.model_dir).model().require_positions(plan.data.seq_length);
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
   tokenizer->check_fits(config.vocab_size);
-  check_data(plan.data, *tokenizer);
+  look_at_data(plan.data, *tokenizer, ValidateOptions().text_bytes);
+  std::vector<std::string> notes = notes_on_inputs(plan, config, *tokenizer);
+  if (!holds_tokenizer(plan.model_dir)) {
+    if (options.tokenizer.empty() && plan.data.tokenizer == "bytes")
+      notes.push_back(fmt::format("{} holds no tokenizer: every byte is a token (\"bytes\")", plan.model_dir));
+  } else if (plan.data.tokenizer != plan.model_dir &&
+             make_tokenizer(plan.model_dir)->fingerprint() != tokenizer->fingerprint()) {
+    notes.push_back(fmt::format("\"{}\" is another tokenizer than that of {}", tokenizer->name(), plan.model_dir));
+  }
+  return notes;
 }
 
 void print(const Evaluation& result, const EvalOptions& options, const RunPlan& plan) {
@@ -78,7 +88,8 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
 void eval_rank(EvalOptions options, Communicator& world, const Context& context) {
   options.model_dir = model_folder(options.model_dir, world, context).string();
   const RunPlan plan = options.plan(world.size());
-  if (world.rank() == 0) validate_eval(options);
+  if (world.rank() == 0)
+    for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
   Decoder decoder(model_config_of(plan));
   ShardedModel::Options sharding = sharding_of(plan);
@@ -128,7 +139,8 @@ void add_eval(CLI::App& app, Invocation& invocation) {
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(
-          invocation, options->launch, [&] { validate_eval(*options); },
+          invocation, options->launch,
+          [&] { validate_eval(*options, static_cast<int>(options->launch.ranks.value_or(1))); },
           [&](Communicator& world, const Context& context) { eval_rank(*options, world, context); });
     };
   });

@@ -10,6 +10,7 @@
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
+#include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -56,7 +57,7 @@ std::vector<int> stages_of(const std::string& text, int of_run) {
 int run_plan(const PlanOptions& options) {
   require<ConfigError>(1 <= options.ranks && options.ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}",
                        options.ranks);
-  RunPlan plan = resolve(load(options), static_cast<int>(options.ranks));
+  const RunPlan plan = with_model_folder(resolve(load(options), static_cast<int>(options.ranks)));
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
@@ -65,7 +66,6 @@ int run_plan(const PlanOptions& options) {
                     .device_memory = plan.device_memory,
                     .peak_flops = measure_matrix_peak(plan.dtype),
                     .peak_name = std::string(matrix_peak_name(plan.dtype))};
-  if (plan.data.seq_length == 0) plan.data.seq_length = report.config.max_positions;
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
     report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));

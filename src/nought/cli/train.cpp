@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "nought/base/lines.h"
+#include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
@@ -13,7 +14,7 @@
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
 #include "nought/train/model_source.h"
-#include "nought/train/trainer.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -33,6 +34,13 @@ struct TrainOptions {
 void add_run_options(CLI::App& command, TrainOptions& options) {
   command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections")->required();
   add_override_option(command, options.overrides, "training.max_steps=5");
+  command.add_flag("--resume", options.resume, "Continue the last checkpoint of training.output_dir");
+  command.add_flag("--overwrite", options.overwrite, "Remove the checkpoints of an earlier run in training.output_dir");
+}
+
+void check_mode(const TrainOptions& options) {
+  require<ConfigError>(!(options.resume && options.overwrite),
+                       "--resume continues a run and --overwrite removes it: give one of them");
 }
 
 /// A timeline for what the plan wants to know; the context's operations too, where they are traced or profiled.
@@ -74,14 +82,39 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
 }
 
 int run_train(const Invocation& invocation, const TrainOptions& options) {
-  require<ConfigError>(!(options.resume && options.overwrite),
-                       "--resume continues a run and --overwrite removes it: give one of them");
+  check_mode(options);
   const auto validate = [&] {
     const int64_t ranks = options.launch.ranks.value_or(1);
     validate_run(options.plan(static_cast<int>(ranks)), options.mode());
   };
   return launch(invocation, options.launch, validate,
                 [&](Communicator& world, const Context& context) { train_rank(options, world, context); });
+}
+
+/// Prints the plan, then what was found of its files, or the error that train would end with.
+int run_check(const TrainOptions& options) {
+  check_mode(options);
+  const int64_t ranks = options.launch.ranks.value_or(1);
+  require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
+  const RunPlan plan = with_model_folder(options.plan(static_cast<int>(ranks)));
+  const int width = stdout_columns();
+  fmt::print("{}", wrap(explain(plan), width, 4));
+  const RunInputs inputs = validate_run(plan, options.mode(), kDryRun);
+  const auto say = [&](const std::string& line) { fmt::print("{}\n", wrap(line, width, 4)); };
+  const std::string trained =
+      plan.freezing.empty() ? "" : fmt::format(", {} of them trained", inputs.parameters - inputs.frozen);
+  say(fmt::format("model: {}, {} parameters{}", inputs.config.family, inputs.parameters, trained));
+  say("data: " + inputs.data.describe(inputs.tokenizer));
+  if (plan.max_steps == 0 && inputs.max_steps > 0) say(fmt::format("steps: {}", inputs.max_steps));
+  for (const std::string& note : inputs.notes) say("note: " + note);
+  const Layout layout = layout_of(plan);
+  const int64_t peak = predict(inputs.config, layout).memory.peak_total;
+  say(fmt::format("memory: {} per rank at the peak, as predicted", format_bytes(peak)));
+  if (plan.device_memory > 0 && peak > plan.device_memory) {
+    say(fmt::format("note: that is more than training.device_memory, {}", format_bytes(plan.device_memory)));
+    fmt::print("{}", wrap(describe_changes(inputs.config, layout, plan.device_memory), width, 4));
+  }
+  return 0;
 }
 
 }  // namespace
@@ -98,38 +131,19 @@ void add_train(CLI::App& app, Invocation& invocation) {
       ->add_option("--trace", options->trace_file,
                    "Write a trace of the third step: all ranks' operations and collectives, for ui.perfetto.dev")
       ->type_name("FILE");
-  command->add_flag("--resume", options->resume, "Continue the last checkpoint of training.output_dir");
-  command->add_flag("--overwrite", options->overwrite,
-                    "Remove the checkpoints of an earlier run in training.output_dir");
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] { return run_train(invocation, *options); };
   });
 }
 
 void add_check(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      add_command(app, "check", "Prints every resolved value of RUN.json and its reason; allocates nothing",
-                  {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
+  CLI::App* command = add_command(
+      app, "check", "Prints every resolved value of RUN.json and its reason, and refuses what train would refuse",
+      {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
   const auto options = std::make_shared<TrainOptions>();
   add_run_options(*command, *options);
   command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
-  command->callback([&invocation, options] {
-    invocation.action = [options] {
-      const int64_t ranks = options->launch.ranks.value_or(1);
-      require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
-      const RunPlan plan = options->plan(static_cast<int>(ranks));
-      fmt::print("{}", explain(plan));
-      const ModelConfig model = model_config_of(plan);
-      Decoder decoder(model);
-      apply(plan.freezing, decoder);
-      fmt::print("model: {}, {} parameters", model.family, decoder.parameter_count());
-      if (!plan.freezing.empty())
-        fmt::print(", {} of them trained", decoder.parameter_count() - decoder.frozen_count());
-      fmt::print("\n");
-      for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
-      return 0;
-    };
-  });
+  command->callback([&invocation, options] { invocation.action = [options] { return run_check(*options); }; });
 }
 
 }  // namespace nought

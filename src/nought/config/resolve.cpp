@@ -101,7 +101,7 @@ void Resolver::resolve_data() {
   auto length = section_value("data.seq_length", data.seq_length);
   if (!length.given) {
     length.value = model_number(config_.model, {"max_position_embeddings", "n_positions"});
-    length.reason = "the model's number of positions";
+    length.reason = kModelLength;
   }
   if (length.given || length.value > 0) {
     require_count(length);

@@ -186,7 +186,7 @@ struct DataConfig {
     v("tokenizer", tokenizer,
       "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
       "model's folder, and bytes for an inline model");
-    v("seq_length", seq_length, "tokens per sequence; default: an inline model's max_position_embeddings");
+    v("seq_length", seq_length, "tokens per sequence; default: the model's number of positions");
     v("validation_fraction", validation_fraction,
       "fraction of the tokens that is kept for validation, from the end of each source");
     v("separate_documents", separate_documents,

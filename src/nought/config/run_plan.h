@@ -58,6 +58,9 @@ struct Resolved {
   std::string reason;  // "deepspeed: auto <- training.learning_rate"
 };
 
+/// The reason of a data.seq_length that nobody gave.
+inline constexpr const char* kModelLength = "the model's number of positions";
+
 /// Which step is profiled, and what the report shows (DeepSpeed's flops_profiler).
 struct ProfileOptions {
   int64_t step = 1;

@@ -34,6 +34,15 @@ RunPlan with_folder(RunPlan plan, const fs::path& folder) {
   return plan;
 }
 
+RunPlan with_length(RunPlan plan) {
+  if (plan.data.seq_length != 0 || (plan.model_dir.empty() && plan.model_config.is_null())) return plan;
+  const ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
+                                                    : ModelConfig::from_folder(plan.model_dir);
+  plan.data.seq_length = config.max_positions;
+  plan.resolved.push_back({"data.seq_length", fmt::format("{}", config.max_positions), kModelLength});
+  return plan;
+}
+
 }  // namespace
 
 fs::path model_folder(const fs::path& path) {
@@ -54,11 +63,11 @@ fs::path model_folder(const fs::path& path, Communicator& ranks, const Context& 
 }
 
 RunPlan with_model_folder(RunPlan plan) {
-  return plan.model_dir.empty() ? plan : with_folder(plan, model_folder(plan.model_dir));
+  return with_length(plan.model_dir.empty() ? plan : with_folder(plan, model_folder(plan.model_dir)));
 }
 
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context) {
-  return plan.model_dir.empty() ? plan : with_folder(plan, model_folder(plan.model_dir, ranks, context));
+  return with_length(plan.model_dir.empty() ? plan : with_folder(plan, model_folder(plan.model_dir, ranks, context)));
 }
 
 ModelSource::ModelSource(const fs::path& path)

@@ -24,7 +24,8 @@ std::filesystem::path model_folder(const std::filesystem::path& path);
 /// The same folder on every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Collective.
 std::filesystem::path model_folder(const std::filesystem::path& path, Communicator& ranks, const Context& context);
 
-/// The plan with model_folder(model_dir) in place of model_dir, also where the tokenizer is the model's.
+/// The plan with model_folder(model_dir) in place of model_dir, also where the tokenizer is the model's. Without a
+/// data.seq_length, sequences are as long as the model has positions.
 RunPlan with_model_folder(RunPlan plan);
 /// The same with the folder that rank 0 finds. Collective if the plan has a model_dir.
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context);

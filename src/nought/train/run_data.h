@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nought/config/run_plan.h"
@@ -18,8 +19,18 @@ struct RunData {
 
 /// Encodes text files and maps token files. IoError and ConfigError name the file.
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer);
-/// Checks the files; of .jsonl files their first lines alone. Throws what open_data() would throw for a missing file, a
-/// token file of another tokenizer, or conversations without a notation.
-void check_data(const DataPlan& plan, const Tokenizer& tokenizer);
+/// What look_at_data() has seen.
+struct DataLook {
+  int64_t files = 0, text_files = 0;
+  int64_t text_bytes = 0, read_bytes = 0;  // bytes of all text files, and how many of them were read
+  std::optional<RunData> whole = {};       // the data, if all of it was read
+  std::vector<std::string> notes = {};     // as those of RunData
+
+  /// "3 files, 11.7M tokens (tokenizer bytes), 45761 samples of 256 tokens", or what was read of how much.
+  std::string describe(std::string_view tokenizer) const;
+};
+/// Opens every file, and encodes the text if it has at most `text_bytes` in all; else what comes first in the files,
+/// about as much together. Throws what open_data() would throw of what is read.
+DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t text_bytes);
 
 }  // namespace nought

@@ -13,6 +13,7 @@
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_source.h"
 #include "nought/train/trace.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -63,7 +64,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       context_(context),
       observers_(std::move(observers)),
       tokenizer_(make_tokenizer(plan_.data.tokenizer)),
-      data_(open_data(plan.data, *tokenizer_)),
+      data_(open_data(plan_.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
       decoder_(model_config_of(plan), plan.recompute, plan.fp8),
       model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
@@ -71,7 +72,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
               plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
-  notes_ = data_.notes;
+  notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
+  notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   load();
 }
 

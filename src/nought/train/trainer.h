@@ -32,9 +32,6 @@ ShardedModel::Options sharding_of(const RunPlan& plan);
 /// The plan of a run that begins or continues on this machine. With training.bf16 = "auto", a run that continues keeps
 /// the dtype of the last checkpoint; for any other run the CPU decides.
 RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode);
-/// Checks what could stop a run, without allocating anything: the model and its weight files, the data files, the
-/// output folder, the checkpoint. Throws what the run would throw.
-void validate_run(const RunPlan& plan, StartMode mode);
 
 class Trainer {
  public:
