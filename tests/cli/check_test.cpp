@@ -148,5 +148,14 @@ TEST_F(Check, an_evaluation_with_another_tokenizer_says_so) {
   EXPECT_THAT(ended.err, HasSubstr("note: \"bytes\" is another tokenizer than that of " + model));
 }
 
+TEST_F(Check, a_resumed_run_names_the_files_that_have_changed) {
+  ASSERT_EQ(run("train", "").exit_code, 0);
+  const std::string json = test::read_bytes(folder_ / "run.json");
+  folder_.write("run.json", "// longer\n" + json);
+  const Ended resumed = run("train", "--resume --set training.max_steps=3");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("note: changed since the checkpoint: " + at("run.json")));
+}
+
 }  // namespace
 }  // namespace nought

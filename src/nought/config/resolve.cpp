@@ -37,6 +37,7 @@ Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& auto
   require<ConfigError>(1 <= world_size && world_size <= kLargestCount, "world size: expected 1 to {} ranks, got {}",
                        kLargestCount, world_size);
   plan_.world_size = world_size;
+  plan_.config_files = origins_.files();
   ds_ = read_ds_config(config.deepspeed, origins_, plan_.warnings);
 }
 

@@ -129,6 +129,7 @@ struct RunPlan {
 
   std::vector<Resolved> resolved;
   std::vector<std::string> warnings;
+  std::vector<std::string> config_files;  // that the plan was read from
 };
 
 /// What training.bf16 = "auto" stands for.

@@ -12,6 +12,7 @@
 #include "nought/models/flops.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_source.h"
+#include "nought/train/run_files.h"
 #include "nought/train/trace.h"
 #include "nought/train/validate_run.h"
 
@@ -72,6 +73,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
               plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
+  if (world.rank() == 0) files_ = hash_run_files(plan_);
   notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
   notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   load();
@@ -90,6 +92,8 @@ void Trainer::load() {
             fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
                         "had never stopped",
                         key, value.dump(), then.value(key, Json()).dump()));
+    const std::string changed = describe_changed_files(then.value("files", Json()), files_);
+    if (!changed.empty()) notes_.push_back(changed);
     engine_.set_skipped(checkpoint.info().skipped);
     model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
     if (!decoder_.restore(checkpoint.info().model_state))
@@ -283,13 +287,14 @@ StepReport Trainer::step(double flops_per_token) {
 }
 
 void Trainer::save() {
-  const CheckpointInfo info{.step = steps_made(),
-                            .world_size = world_.size(),
-                            .zero_stage = plan_.zero_stage,
-                            .run = fingerprint_of(plan_, sampler_.dataset()),
-                            .skipped = engine_.skipped(),
-                            .loss_scale = engine_.scaler().state(),
-                            .model_state = decoder_.state()};
+  CheckpointInfo info{.step = steps_made(),
+                      .world_size = world_.size(),
+                      .zero_stage = plan_.zero_stage,
+                      .run = fingerprint_of(plan_, sampler_.dataset()),
+                      .skipped = engine_.skipped(),
+                      .loss_scale = engine_.scaler().state(),
+                      .model_state = decoder_.state()};
+  info.run["files"] = files_;
   const fs::path path = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
     export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
   });

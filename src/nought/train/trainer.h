@@ -78,6 +78,7 @@ class Trainer {
   ShardedModel model_;
   Engine engine_;
   std::optional<MatrixPeak> peak_;  // set by measure_machine()
+  Json files_;                      // what the run reads, on rank 0 (run_files.h)
   std::string start_;
   int64_t traced_step_ = 0;  // the step that is traced; 0: none
   std::vector<CollectiveTotal> collectives_;
