@@ -1,6 +1,5 @@
 // nought chat: a conversation in the terminal.
 #include <csignal>
-#include <iostream>
 #include <memory>
 
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
+#include "nought/cli/line_reader.h"
 #include "nought/data/chat_template.h"
 #include "nought/infer/text_stream.h"
 
@@ -74,6 +74,7 @@ class Conversation {
     options_.generate.stop_ids = model_.stop_ids(/*of_text=*/false);
     for (const int32_t id : template_.stop_ids()) options_.generate.stop_ids.push_back(id);
     for (std::string& marker : template_.missing_markers()) options_.stops.push_back(std::move(marker));
+    TextStream(model_.tokenizer(), options_.stops);  // says now if one of them makes no sense
     clear();
   }
 
@@ -115,20 +116,36 @@ class Conversation {
   std::vector<ChatMessage> messages_;
 };
 
+constexpr const char* kChatHelp =
+    "/clear  begins a new conversation\n"
+    "/help   shows this\n"
+    "/exit   ends, as Ctrl-D does\n"
+    "Ctrl-C  ends a reply\n"
+    "What else is typed is a message. On a terminal the arrow keys edit it and bring back earlier ones.\n";
+
+/// A slash and one word.
+bool looks_like_command(const std::string& line) {
+  return line.size() > 1 && line[0] == '/' && line.find_first_of(" /", 1) == std::string::npos;
+}
+
 void run_chat(ChatFlags& options, Communicator& self, const Context& context) {
+  options.generate.validate();
   Conversation conversation(options, self, context);
-  fmt::print(stderr, "[template {}; /clear begins anew, /exit ends, Ctrl-C ends a reply]\n",
-             conversation.template_name());
-  const bool asks = isatty(STDIN_FILENO) != 0;
-  for (std::string line;;) {
-    if (asks) fmt::print("> ");
-    std::fflush(stdout);
-    if (!std::getline(std::cin, line) || line == "/exit") return;
-    if (line == "/clear") {
+  fmt::print(stderr, "[template {}; /help shows what else can be said]\n", conversation.template_name());
+  const bool edits = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+  LineReader reader(stdin, stdout, edits, "> ");
+  while (const std::optional<std::string> line = reader.next()) {
+    if (*line == "/exit") return;
+    if (*line == "/clear") {
       conversation.clear();
-    } else if (!line.empty()) {
-      conversation.answer(line);
+    } else if (*line == "/help") {
+      fmt::print(stderr, "{}", kChatHelp);
+    } else if (looks_like_command(*line)) {
+      fmt::print(stderr, "[{} is no command: /help lists them]\n", *line);
+    } else if (!line->empty()) {
+      conversation.answer(*line);
     }
+    std::fflush(stdout);
   }
 }
 
