@@ -107,6 +107,24 @@ TEST(Progress, a_profile_is_shown_or_its_file_is_named) {
   EXPECT_THAT(text(), AllOf(HasSubstr("profile of step 2 in p.txt\n"), Not(HasSubstr("on rank 0"))));
 }
 
+TEST(Progress, an_interruption_says_what_is_saved_and_how_to_go_on) {
+  const std::string text = said([](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    printer.on_interrupt(62, "out/checkpoint-62");
+  });
+  EXPECT_THAT(text, HasSubstr("\ninterrupted after step 62; saved out/checkpoint-62; continue with --resume\n"));
+}
+
+TEST(Progress, a_sample_is_one_line_whatever_its_text) {
+  const std::string text = said([](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    printer.on_sample(5, "Once", " upon\na \"time\" \x80\x1b[K");
+    printer.on_best({.step = 4, .value = 1.25}, "out/checkpoint-4");
+  });
+  EXPECT_THAT(text, HasSubstr("step     5/10  sample  \"Once\" -> \" upon\\na \\\"time\\\" \xEF\xBF\xBD\\u001b[K\"\n"));
+  EXPECT_THAT(text, HasSubstr("best    out/checkpoint-4 with eval_loss 1.2500: its weights are exported\n"));
+}
+
 TEST(Progress, collectives_are_a_table) {
   const std::string text = said([](ProgressPrinter& printer) {
     printer.on_collectives({{"all_gather", 1 << 20, 4, 0.002}, {"reduce_scatter", 2048, 1, 0.001}});

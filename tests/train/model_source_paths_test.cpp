@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/train/export_record.h"
 #include "nought/train/model_source.h"
 
 namespace nought {
@@ -50,7 +51,7 @@ TEST(ModelSource, ranks_take_the_folder_that_the_first_one_finds) {
   run_ranks(3, [&](Communicator& ranks, const Context& context) {
     // As if the run had removed this checkpoint, or saved another, before the other ranks looked.
     const fs::path seen = ranks.rank() == 0 ? folder / "out" : folder / "nothing";
-    EXPECT_EQ(model_folder(seen, ranks, context), last);
+    EXPECT_EQ(find_model(seen, ranks, context).folder, last);
     RunPlan plan;
     plan.model_dir = plan.data.tokenizer = seen.string();
     const RunPlan same = with_model_folder(plan, ranks, context);

@@ -9,6 +9,7 @@
 
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/generation.h"
 
 namespace nought {
 
@@ -64,6 +65,7 @@ int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
   const ModelSource source(options.source);
+  say_choice(source.choice());
   for (const std::string& name : source.unused())
     fmt::print(stderr, "{}: the model has no use for tensor {}, it is left out\n", options.source, name);
   const auto memory = Memory::create();

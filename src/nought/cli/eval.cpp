@@ -4,6 +4,7 @@
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
 #include "nought/io/file_format.h"
@@ -21,6 +22,7 @@ constexpr FileFormat kEvaluationFormat{"nought-evaluation", 1};
 
 struct EvalOptions {
   std::string model_dir, run_file, tokenizer;
+  bool model_found = false;  // see RunPlan
   std::vector<std::string> files, overrides;
   std::optional<int64_t> seq_length, batch_size;
   LaunchOptions launch;
@@ -30,19 +32,22 @@ struct EvalOptions {
   RunPlan plan(int world_size) const {
     Json run = run_file.empty() ? Json::object() : read_json_file(run_file);
     require<ConfigError>(run.is_object(), "{}: expected an object, found {}", run_file, describe_json(run));
-    const std::string folder = model_folder(model_dir).string();
+    const std::string folder = model_found ? model_dir : find_model(model_dir).folder.string();
     const bool own_tokenizer = tokenizer.empty() && holds_tokenizer(folder);
     run["model"] = folder;
     Json& data = run["data"];
     if (data.is_null()) data = Json::object();
     if (!files.empty()) data.erase("sources"), data.erase("validation_fraction"), data.erase("validation_files");
     if (!files.empty()) data["files"] = files;
+    if (!files.empty() && run.contains("training"))  // what would need the run's validation data
+      run["training"].erase("eval_strategy"), run["training"].erase("load_best_model_at_end");
     if (!tokenizer.empty() || own_tokenizer) data["tokenizer"] = own_tokenizer ? folder : tokenizer;
     if (!own_tokenizer && !data.contains("tokenizer")) data["tokenizer"] = "bytes";
     if (seq_length) data["seq_length"] = *seq_length;
     if (batch_size) run["training"]["per_device_eval_batch_size"] = *batch_size;
     RunPlan plan =
         resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides), world_size);
+    plan.model_found = true;
     require<ConfigError>(!plan.data.sources.empty(),
                          "no data to evaluate with: --data FILE, or a RUN.json that has it");
     if (plan.data.seq_length == 0)
@@ -54,7 +59,7 @@ struct EvalOptions {
 void validate_eval(const EvalOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelConfig config = model_config_of(plan);
-  ModelSource(plan.model_dir);
+  ModelSource(FoundModel{plan.model_dir});
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
   tokenizer->check_fits(config.vocab_size);
   check_data(plan.data, *tokenizer);
@@ -76,7 +81,9 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
 }
 
 void eval_rank(EvalOptions options, Communicator& world, const Context& context) {
-  options.model_dir = model_folder(options.model_dir, world, context).string();
+  const FoundModel found = find_model(options.model_dir, world, context);
+  say_choice(found.choice);
+  options.model_dir = found.folder.string(), options.model_found = true;
   const RunPlan plan = options.plan(world.size());
   if (world.rank() == 0) validate_eval(options);
   world.barrier().wait();
@@ -84,7 +91,7 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   ShardedModel::Options sharding = sharding_of(plan);
   sharding.training = false;
   ShardedModel model(context, world, decoder, sharding);
-  model.load(ModelSource(plan.model_dir).weights());
+  model.load(ModelSource(found).weights());
   Engine engine(model);
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
   const RunData data = open_data(plan.data, *tokenizer);

@@ -23,6 +23,9 @@ struct GenerationOptions {
 /// Adds MODEL_DIR, --tokenizer and the options of sampling.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
+/// Says on stderr which folder was chosen, if there was a choice: "[model: out/checkpoint-150, newer than ...]".
+void say_choice(const std::string& choice);
+
 /// A model on one rank, in the dtype of its stored weights.
 class LoadedModel {
  public:

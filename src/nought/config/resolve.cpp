@@ -1,5 +1,5 @@
 // Everything that resolve() settles but the precision (resolve_precision.cpp), the optimizer (resolve_optimizer.cpp),
-// the length of the run and its schedule (resolve_schedule.cpp).
+// the length of the run and its schedule (resolve_schedule.cpp), its checkpoints and samples (resolve_saving.cpp).
 #include <cmath>
 
 #include <fmt/ranges.h>
@@ -325,13 +325,7 @@ void Resolver::resolve_output() {
   plan_.logging_steps = note("logging_steps", logging);
 
   resolve_evaluation();
-
-  const auto save = training("save_steps", t.save_steps);
-  require_at_least<int64_t>(save, 0);
-  plan_.save_steps = note("save_steps", save);
-  const auto limit = training("save_total_limit", t.save_total_limit);
-  require_at_least<int64_t>(limit, 0);
-  plan_.save_total_limit = note("save_total_limit", limit);
+  resolve_saving();
   plan_.on_nonfinite = t.on_nonfinite.value;
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);

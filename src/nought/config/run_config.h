@@ -98,6 +98,21 @@ struct EnumNames<EvalStrategy> {
       {{EvalStrategy::no, "no"}, {EvalStrategy::steps, "steps"}, {EvalStrategy::epoch, "epoch"}}};
 };
 
+/// Hugging Face's names of metrics; it takes them with and without "eval_".
+template <>
+struct EnumNames<EvalMetric> {
+  static constexpr std::array<std::pair<EvalMetric, std::string_view>, 8> value{{
+      {EvalMetric::loss, "loss"},
+      {EvalMetric::loss, "eval_loss"},
+      {EvalMetric::perplexity, "perplexity"},
+      {EvalMetric::perplexity, "eval_perplexity"},
+      {EvalMetric::bits_per_token, "bits_per_token"},
+      {EvalMetric::bits_per_token, "eval_bits_per_token"},
+      {EvalMetric::bits_per_byte, "bits_per_byte"},
+      {EvalMetric::bits_per_byte, "eval_bits_per_byte"},
+  }};
+};
+
 /// Options of the parameters whose names match the pattern. The first group that matches counts.
 struct ParameterGroupConfig {
   std::string pattern;
@@ -233,10 +248,20 @@ struct TrainingConfig {
   Setting<int64_t> per_device_eval_batch_size;
   Setting<int64_t> save_steps{500};
   Setting<int64_t> save_total_limit;
+  Json resume_from_checkpoint;
+  Setting<bool> load_best_model_at_end{false};
+  Setting<EvalMetric> metric_for_best_model{EvalMetric::loss};
+  Setting<bool> greater_is_better{false};
+  Setting<std::string> sample_prompt;
+  Setting<int64_t> sample_steps{int64_t{100}};
+  Setting<int64_t> sample_max_new_tokens{int64_t{64}};
   Setting<OnNonfinite> on_nonfinite{OnNonfinite::stop};
   Setting<std::string> device_memory;
   Setting<std::string> max_shard_size{"5GB"};
   Setting<std::string> output_dir{"out"};
+
+  /// Whether the run continues a checkpoint.
+  bool resumes() const { return !resume_from_checkpoint.is_null() && resume_from_checkpoint != false; }
 
   template <class V>
   void visit(V& v) {
@@ -290,8 +315,22 @@ struct TrainingConfig {
     v("eval_steps", eval_steps, "updates between two validations; default: logging_steps");
     v("per_device_eval_batch_size", per_device_eval_batch_size,
       "sequences per rank and forward pass of a validation; default: as in training (Hugging Face: 8)");
-    v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");
-    v("save_total_limit", save_total_limit, "checkpoints to keep; not given or 0 = all");
+    v("save_steps", save_steps,
+      "updates between two checkpoints; 0 = only at the end, and when a signal stops the run");
+    v("save_total_limit", save_total_limit,
+      "checkpoints to keep; the best one is among them with load_best_model_at_end; not given or 0 = all");
+    v("resume_from_checkpoint", resume_from_checkpoint,
+      "true = continue the last checkpoint of output_dir; a step = that one; a path = a checkpoint, or the last one in "
+      "a "
+      "folder; not given or false = begin a run");
+    v("load_best_model_at_end", load_best_model_at_end,
+      "export the weights of the best checkpoint; every checkpoint is validated before it is saved");
+    v("metric_for_best_model", metric_for_best_model,
+      "which number of the validation decides what the best checkpoint is");
+    v("greater_is_better", greater_is_better, "whether the largest metric is the best; of all these the smallest is");
+    v("sample_prompt", sample_prompt, "text that is continued during training, to see what the model has learned");
+    v("sample_steps", sample_steps, "updates between two such samples");
+    v("sample_max_new_tokens", sample_max_new_tokens, "tokens of a sample, each the likeliest one");
     v("on_nonfinite", on_nonfinite,
       "what to do if a loss or gradient is not finite: stop and name the place, or skip the update; with fp16 the loss "
       "scale decides");

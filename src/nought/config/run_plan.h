@@ -51,6 +51,22 @@ enum class EvalStrategy : uint8_t {
   epoch   // after every epoch
 };
 
+/// A number that a validation gives. The smaller, the better the model.
+enum class EvalMetric : uint8_t { loss, perplexity, bits_per_token, bits_per_byte };
+
+/// How the best checkpoint of a run is chosen: every checkpoint is validated before it is saved.
+struct BestModelPlan {
+  EvalMetric metric = EvalMetric::loss;
+  bool greater_is_better = false;
+};
+
+/// A text that is continued during training.
+struct SamplePlan {
+  std::string prompt;
+  int64_t steps = 100;          // updates between two samples; the last step has one, too
+  int64_t max_new_tokens = 64;  // each is the likeliest one
+};
+
 /// One resolved value and its reason, as `nought check` prints them.
 struct Resolved {
   std::string key;     // "learning_rate"
@@ -70,8 +86,10 @@ struct ProfileOptions {
 
 /// All values of a run, resolved to plain numbers.
 struct RunPlan {
-  std::string model_dir;  // a Hugging Face folder; empty if the model is written inline
-  Json model_config;      // the inline config.json; null if model_dir is given
+  std::string model_dir;     // what ModelSource takes; empty if the model is written inline
+  bool model_found = false;  // model_dir is the folder that holds the weights: nobody chooses again
+  std::string model_choice;  // how model_dir was chosen among several; see FoundModel
+  Json model_config;         // the inline config.json; null if model_dir is given
   DataPlan data;
 
   int world_size = 1;
@@ -106,13 +124,17 @@ struct RunPlan {
   uint64_t seed = 42;
   int64_t logging_steps = 10;
   EvalStrategy eval_strategy = EvalStrategy::no;
-  int64_t eval_steps = 10;                  // updates between validations, with EvalStrategy::steps
-  int64_t eval_micro_batch = 1;             // sequences per rank and forward pass of a validation
-  int64_t save_steps = 500;                 // updates between checkpoints; 0 = only at the end
-  int64_t save_total_limit = 0;             // checkpoints to keep; 0 = all
+  int64_t eval_steps = 10;                 // updates between validations, with EvalStrategy::steps
+  int64_t eval_micro_batch = 1;            // sequences per rank and forward pass of a validation
+  int64_t save_steps = 500;                // updates between checkpoints; 0 = only at the end
+  int64_t save_total_limit = 0;            // checkpoints to keep; 0 = all
+  std::string resume_from;                 // see resume_point()
+  std::optional<BestModelPlan> best = {};  // given: the best checkpoint is exported at the end
+  std::optional<SamplePlan> sample = {};
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;
+  std::string program;                               // the version that writes checkpoints: "0.1.0 (a86533e)"
   bool dump_state = false;                           // print every resolved value when the run begins
   bool memory_breakdown = false;                     // report the bytes in use after each phase of a step
   bool wall_clock_breakdown = false;                 // report the times of phases and communication of every step

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/observe/profile.h"
 #include "nought/plan/table.h"
@@ -39,6 +40,9 @@ std::string profile_lines(const StepProfile& profile) {
   return file.empty() ? fmt::format("\n{}", to_text(profile))
                       : fmt::format("profile of step {} in {}", profile.step, file);
 }
+
+/// On one line, whatever the text holds.
+std::string quoted(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// "comm    all_gather 1.50 MiB in 0.131 ms, 11.2 GiB/s"
 std::string collective_line(const TraceEvent& collective) {
@@ -103,6 +107,18 @@ void ProgressPrinter::on_checkpoint(const std::filesystem::path& path) { line_.p
 void ProgressPrinter::on_validation(int64_t step, const Evaluation& evaluation) {
   line_.print(fmt::format("step {:>5}/{}  validation loss {:.4f}  {}", step, max_steps_, evaluation.loss,
                           describe(evaluation)));
+}
+
+void ProgressPrinter::on_sample(int64_t step, const std::string& prompt, const std::string& text) {
+  line_.print(fmt::format("step {:>5}/{}  sample  {} -> {}", step, max_steps_, quoted(prompt), quoted(text)));
+}
+
+void ProgressPrinter::on_interrupt(int64_t step, const std::filesystem::path& checkpoint) {
+  line_.print(fmt::format("interrupted after step {}; saved {}; continue with --resume", step, checkpoint.string()));
+}
+
+void ProgressPrinter::on_best(const BestModel& best, const std::filesystem::path& checkpoint) {
+  line_.print(fmt::format("best    {} with {}: its weights are exported", checkpoint.string(), best.str()));
 }
 
 std::string describe(const Evaluation& evaluation) {

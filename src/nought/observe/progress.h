@@ -26,6 +26,9 @@ class ProgressPrinter final : public TrainObserver {
   void on_step(const StepReport& report) override;
   void on_checkpoint(const std::filesystem::path& path) override;
   void on_validation(int64_t step, const Evaluation& evaluation) override;
+  void on_sample(int64_t step, const std::string& prompt, const std::string& text) override;
+  void on_interrupt(int64_t step, const std::filesystem::path& checkpoint) override;
+  void on_best(const BestModel& best, const std::filesystem::path& checkpoint) override;
   void on_collectives(const std::vector<CollectiveTotal>& totals) override;
   void on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) override;
 

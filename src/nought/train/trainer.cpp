@@ -12,6 +12,8 @@
 #include "nought/models/flops.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_source.h"
+#include "nought/train/resume.h"
+#include "nought/train/text_sample.h"
 #include "nought/train/trace.h"
 
 namespace nought {
@@ -30,8 +32,6 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
 }
 
 namespace {
-
-constexpr int64_t kTracedStep = 3;  // of a run: by then buffers are allocated
 
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
   return {plan.micro_batch, plan.accumulation, ranks.size(), ranks.rank()};
@@ -71,14 +71,16 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
               plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
+  if (plan_.sample) check_sample(*plan_.sample, *tokenizer_, decoder_.config());
   notes_ = data_.notes;
+  if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
   load();
 }
 
 void Trainer::load() {
   const fs::path folder = plan_.output_dir;
-  if (mode_ == StartMode::resume) {
-    start_ = found_by_first(world_, context_, [&] { return last_checkpoint(folder).string(); });
+  if (resumes(mode_)) {
+    start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
     const Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
     const Json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
@@ -93,6 +95,7 @@ void Trainer::load() {
     if (!decoder_.restore(checkpoint.info().model_state))
       notes_.push_back("the checkpoint holds no scales for fp8 as it is configured now: they start anew");
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
+    take_up(checkpoint.info());
     return;
   }
   world_.barrier().wait();  // every rank is here before rank 0 clears the folder
@@ -103,11 +106,24 @@ void Trainer::load() {
     start_ = fmt::format("random weights from seed {}", plan_.seed);
     return;
   }
-  const ModelSource source(plan_.model_dir);
+  const ModelSource source(FoundModel{plan_.model_dir});
   model_.load(source.weights());
   start_ = plan_.model_dir;
   for (const std::string& name : source.unused())
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
+}
+
+void Trainer::take_up(const CheckpointInfo& info) {
+  const fs::path folder = plan_.output_dir;
+  const bool own = lies_in(start_, folder);
+  if (own) saved_ = info.step;
+  last_saved_ = start_;
+  validation_put_off_ = info.validated == false;
+  if (own && plan_.best && info.best && info.best->metric == plan_.best->metric) best_ = info.best;
+  if (mode_ != StartMode::rewind) return;
+  world_.barrier().wait();  // every rank has read
+  if (world_.rank() == 0)
+    for (const fs::path& checkpoint : checkpoints_of_others(start_, folder)) fs::remove_all(checkpoint);
 }
 
 RunSummary Trainer::summary(int64_t first_step) const {
@@ -155,27 +171,6 @@ void Trainer::measure_machine() {
   }
   memory.set_limit(plan_.device_memory);
   memory.ledger().reset_peaks();
-}
-
-void Trainer::run() {
-  measure_machine();
-  const RunSummary start = summary(steps_made());
-  tell([&](TrainObserver& observer) { observer.on_start(start); });
-  if (!plan_.trace_file.empty()) traced_step_ = std::min(start.first_step + kTracedStep, plan_.max_steps);
-
-  int64_t saved = start.first_step == 0 ? -1 : start.first_step, validated = -1;
-  while (steps_made() < plan_.max_steps) {
-    const StepReport report = timed_step(start.flops_per_token);
-    tell([&](TrainObserver& observer) { observer.on_step(report); });
-    if (validates_after(report.step)) validate(), validated = report.step;
-    if (plan_.save_steps > 0 && report.step % plan_.save_steps == 0) save(), saved = report.step;
-  }
-  if (saved != steps_made()) save();
-  if (validated != steps_made()) validate();
-  export_hf_folder(model_, decoder_.config(), plan_.data.tokenizer, plan_.output_dir, plan_.max_shard_bytes);
-  if (!collectives_.empty()) tell([&](TrainObserver& observer) { observer.on_collectives(collectives_); });
-  const std::vector<RankMemory> peaks = gather_memory();
-  tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
 }
 
 /// What the routers chose in the step, over all ranks. Collective with experts, nothing without.
@@ -268,6 +263,7 @@ StepReport Trainer::step(double flops_per_token) {
   report.skipped = result.skipped;
   report.skipped_so_far = engine_.skipped();
   report.nonfinite = result.nonfinite;
+  report.stop = result.stop;
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = mesh_.traffic().total_bytes() - bytes_before;
   report.experts = expert_loads();
@@ -279,6 +275,18 @@ StepReport Trainer::step(double flops_per_token) {
   return report;
 }
 
+Json Trainer::about() {
+  const int64_t steps = steps_made();
+  Json about{{"family", decoder_.config().family},
+             {"max_steps", plan_.max_steps},
+             {"tokens", steps * sampler_.targets_per_step()},
+             {"epoch",
+              static_cast<double>(steps * plan_.train_batch) / static_cast<double>(sampler_.dataset().num_samples())}};
+  for (const Resolved& row : plan_.resolved)
+    if (row.key == "optimizer") about["optimizer"] = row.value;
+  return about;
+}
+
 void Trainer::save() {
   const CheckpointInfo info{.step = steps_made(),
                             .world_size = world_.size(),
@@ -286,34 +294,19 @@ void Trainer::save() {
                             .run = fingerprint_of(plan_, sampler_.dataset()),
                             .skipped = engine_.skipped(),
                             .loss_scale = engine_.scaler().state(),
-                            .model_state = decoder_.state()};
-  const fs::path path = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
+                            .model_state = decoder_.state(),
+                            .validated = validated_ == steps_made(),
+                            .best = best_,
+                            .written_by = plan_.program,
+                            .about = about()};
+  last_saved_ = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
     export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
   });
-  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
+  saved_ = info.step;
+  const fs::path best = best_ ? checkpoint_path(plan_.output_dir, best_->step) : fs::path();
+  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit, best);
   forget_events();
-  tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
-}
-
-bool Trainer::validates_after(int64_t step) const {
-  switch (plan_.eval_strategy) {
-    case EvalStrategy::no:
-      return false;
-    case EvalStrategy::steps:
-      return step % plan_.eval_steps == 0;
-    case EvalStrategy::epoch: {
-      const int64_t samples = sampler_.dataset().num_samples();
-      return step * plan_.train_batch / samples > (step - 1) * plan_.train_batch / samples;
-    }
-  }
-  return false;
-}
-
-void Trainer::validate() {
-  if (!data_.validation) return;
-  const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.eval_micro_batch);
-  forget_events();
-  tell([&](TrainObserver& observer) { observer.on_validation(steps_made(), result); });
+  tell([&](TrainObserver& observer) { observer.on_checkpoint(last_saved_); });
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {

@@ -3,7 +3,9 @@
 
 #include "nought/base/json.h"
 #include "nought/train/model_source.h"
+#include "nought/train/resume.h"
 #include "nought/train/run_data.h"
+#include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -26,7 +28,18 @@ void make_writable_folder(const char* key, const fs::path& folder) {
   fs::remove(trial, error);
 }
 
-void check_output_folder(const fs::path& folder, StartMode mode) {
+/// A run that goes back would find the checkpoints that it left, and take them for its own the next time.
+void check_nothing_later(const fs::path& point, const RunPlan& plan) {
+  const std::vector<fs::path> others = checkpoints_of_others(point, plan.output_dir);
+  require<ConfigError>(others.empty(),
+                       "{} would be none of the run that continues {}: --overwrite removes it{}, or choose another "
+                       "training.output_dir",
+                       others.empty() ? "" : others.front().string(), point.string(),
+                       others.size() > 1 ? fmt::format(" and {} more", others.size() - 1) : "");
+}
+
+void check_output_folder(const RunPlan& plan, StartMode mode) {
+  const fs::path folder = plan.output_dir;
   make_writable_folder("training.output_dir", folder);
   const std::vector<fs::path> checkpoints = list_checkpoints(folder);
   if (mode == StartMode::fresh)
@@ -34,7 +47,10 @@ void check_output_folder(const fs::path& folder, StartMode mode) {
                          "{} is there from an earlier run: --resume continues it, --overwrite removes it, or choose "
                          "another training.output_dir",
                          checkpoints.empty() ? "" : checkpoints.back().string());
-  if (mode == StartMode::resume) last_checkpoint(folder);
+  if (resumes(mode)) {
+    const fs::path point = resume_point(plan);
+    if (mode == StartMode::resume) check_nothing_later(point, plan);
+  }
 }
 
 /// A run that starts from a checkpoint in its own output folder would lose it before it is read.
@@ -57,7 +73,7 @@ void check_profile_file(const fs::path& file) {
 
 ModelConfig model_config_of(const RunPlan& plan) {
   ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
-                                              : ModelConfig::from_folder(model_folder(plan.model_dir));
+                                              : ModelConfig::from_folder(with_model_folder(plan).model_dir);
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",
@@ -68,13 +84,13 @@ ModelConfig model_config_of(const RunPlan& plan) {
 }
 
 RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
-  if (mode != StartMode::resume || !config.training.bf16.automatic()) return resolve(config, world_size);
-  const std::vector<fs::path> checkpoints = list_checkpoints(config.training.output_dir.value);
-  if (checkpoints.empty()) return resolve(config, world_size);
-  const Json run = read_checkpoint_info(checkpoints.back()).run;
+  const RunPlan plan = resolve(config, world_size);
+  if (!resumes(mode) || !config.training.bf16.automatic()) return plan;
+  const fs::path point = resume_point(plan);
+  const Json run = read_checkpoint_info(point).run;
   const auto dtype = run.is_object() ? run.value("dtype", std::string()) : std::string();
   return resolve(config, world_size,
-                 {dtype == name_of(DType::bf16), fmt::format("{} is in {}", checkpoints.back().string(), dtype)});
+                 {dtype == name_of(DType::bf16), fmt::format("{} is in {}", point.string(), dtype)});
 }
 
 void validate_run(const RunPlan& given, StartMode mode) {
@@ -84,14 +100,15 @@ void validate_run(const RunPlan& given, StartMode mode) {
   apply(plan.freezing, decoder);
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
   tokenizer->check_fits(decoder.config().vocab_size);
+  if (plan.sample) check_sample(*plan.sample, *tokenizer, decoder.config());
   check_data(plan.data, *tokenizer);
-  check_output_folder(plan.output_dir, mode);
-  if (mode == StartMode::overwrite) check_not_removed(plan.model_dir, plan.output_dir);
+  check_output_folder(plan, mode);
+  if (mode == StartMode::overwrite || mode == StartMode::rewind) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(plan.profile->output_file);
-  if (mode == StartMode::resume) {
-    Checkpoint(last_checkpoint(plan.output_dir), decoder).require_same_frozen(decoder);
+  if (resumes(mode)) {
+    Checkpoint(resume_point(plan), decoder).require_same_frozen(decoder);
   } else if (!plan.model_dir.empty()) {
-    ModelSource(plan.model_dir);
+    ModelSource(FoundModel{plan.model_dir});
   }
 }
 
