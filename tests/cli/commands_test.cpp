@@ -63,7 +63,7 @@ TEST(Commands, an_unknown_option_names_the_nearest) {
   expect_usage_error("--versoin", "unknown option --versoin (did you mean \"--version\"?); see `nought --help`");
 }
 
-TEST(Commands, an_argument_too_many_is_named) { expect_usage_error("info now", "unexpected argument now"); }
+TEST(Commands, an_argument_too_many_is_named) { expect_usage_error("info out now", "unexpected argument now"); }
 
 TEST(Info, shows_build_and_machine) {
   const Ended ended = run_nought("info");

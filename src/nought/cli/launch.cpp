@@ -75,8 +75,11 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
   const bool starts_ranks = !place && (options.ranks.value_or(1) > 1 || !options.hostfile.empty());
   if (!place) validate();
   if (starts_ranks)
-    return run_mpirun(
-        {static_cast<int>(options.ranks.value_or(0)), options.hostfile, own_program(), invocation.arguments});
+    return run_mpirun({.ranks = static_cast<int>(options.ranks.value_or(0)),
+                       .hostfile = options.hostfile,
+                       .program = own_program(),
+                       .arguments = invocation.arguments,
+                       .finishes_step = options.finishes_step});
   use_threads(threads_per_rank());
   if (place && place->size > 1) {
     run_in_job(body);

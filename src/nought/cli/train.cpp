@@ -1,9 +1,14 @@
 // nought train and nought check: a run from RUN.json, and what it would be.
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
+#include "nought/cli/stop_signals.h"
+#include "nought/cli/version.h"
 #include "nought/config/run_config.h"
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
@@ -21,17 +26,54 @@ namespace {
 struct TrainOptions {
   std::string run_file;
   std::vector<std::string> overrides;
-  LaunchOptions launch;
-  bool resume = false, overwrite = false;
+  LaunchOptions launch = {.ranks = {}, .hostfile = {}, .finishes_step = true};
+  bool overwrite = false;
   std::string trace_file;
 
-  StartMode mode() const { return resume ? StartMode::resume : overwrite ? StartMode::overwrite : StartMode::fresh; }
-  RunPlan plan(int world_size) const { return resolve_run(load_run_config(run_file, overrides), world_size, mode()); }
+  RunConfig config() const { return load_run_config(run_file, overrides); }
+  StartMode mode() const {
+    if (config().training.resumes()) return overwrite ? StartMode::rewind : StartMode::resume;
+    return overwrite ? StartMode::overwrite : StartMode::fresh;
+  }
+  RunPlan plan(int world_size) const {
+    RunPlan plan = resolve_run(config(), world_size, mode());
+    plan.program = version();
+    return plan;
+  }
 };
 
-void add_run_options(CLI::App& command, TrainOptions& options) {
-  command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections")->required();
+/// --resume [PATH|STEP] is training.resume_from_checkpoint, as --set writes it.
+class ResumeOption {
+ public:
+  ResumeOption(CLI::App& command, TrainOptions& options) : options_(options) {
+    option_ = command
+                  .add_option("--resume", value_,
+                              "Continue the last checkpoint of training.output_dir, or the one of this step or path")
+                  ->type_name("[PATH|STEP]")
+                  ->expected(0, 1);
+  }
+  /// When the command line is parsed.
+  void apply() {
+    // `--resume run.json` means the last checkpoint of run.json.
+    if (options_.run_file.empty() && !value_.empty() && !std::filesystem::is_directory(value_))
+      options_.run_file = std::exchange(value_, "");
+    if (options_.run_file.empty()) throw CLI::RequiredError("RUN.json");
+    if (option_->count() == 0) return;
+    const bool step = !value_.empty() && value_.find_first_not_of("0123456789") == std::string::npos;
+    options_.overrides.push_back("training.resume_from_checkpoint=" + (value_.empty() ? "true"
+                                                                       : step         ? value_
+                                                                                      : Json(value_).dump()));
+  }
+
+ private:
+  TrainOptions& options_;
+  CLI::Option* option_;
+  std::string value_;
+};
+
+CLI::Option* add_run_options(CLI::App& command, TrainOptions& options) {
   add_override_option(command, options.overrides, "training.max_steps=5");
+  return command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections");
 }
 
 /// A timeline for what the plan wants to know; the context's operations too, where they are traced or profiled.
@@ -44,7 +86,19 @@ Context with_timeline(Context context, Communicator& world, const RunPlan& plan)
   return context;
 }
 
-void train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
+/// Trains until the run has come to its end, or a signal ends it: returns that signal, or 0. While the run finishes
+/// signals end it as they end any program: everything is saved.
+int train_with_signals(Trainer& trainer, bool first) {
+  std::optional<StopSignals> signals(std::in_place, /*announce=*/first);
+  trainer.stop_on(StopSignals::asked);
+  const int signal = trainer.make_steps();
+  signals.reset();
+  if (signal == 0) trainer.finish();
+  return signal;
+}
+
+/// Returns the signal that ended the run early, or 0.
+int train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
   plan.trace_file = options.trace_file;
   const bool first = world.rank() == 0;
@@ -65,21 +119,28 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
     CsvMonitor csv(plan.csv_dir, plan.train_batch);
     if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);
     if (!plan.csv_dir.empty()) observers.push_back(&csv);
-    Trainer(plan, options.mode(), world, with_timeline(context, world, plan), observers).run();
+    Trainer trainer(plan, options.mode(), world, with_timeline(context, world, plan), observers);
+    return train_with_signals(trainer, first);
   } catch (const MemoryLimitError& refusal) {
     throw MemoryLimitError(explain_refusal(refusal, plan));
   }
 }
 
 int run_train(const Invocation& invocation, const TrainOptions& options) {
-  require<ConfigError>(!(options.resume && options.overwrite),
-                       "--resume continues a run and --overwrite removes it: give one of them");
   const auto validate = [&] {
     const int64_t ranks = options.launch.ranks.value_or(1);
-    validate_run(options.plan(static_cast<int>(ranks)), options.mode());
+    const RunPlan plan = options.plan(static_cast<int>(ranks));
+    require<ConfigError>(
+        options.mode() != StartMode::rewind || !plan.resume_from.empty(),
+        "--resume continues a run and --overwrite removes it: give one of them, or name the checkpoint "
+        "to go back to");
+    validate_run(plan, options.mode());
   };
-  return launch(invocation, options.launch, validate,
-                [&](Communicator& world, const Context& context) { train_rank(options, world, context); });
+  int signal = 0;
+  const int code = launch(invocation, options.launch, validate, [&](Communicator& world, const Context& context) {
+    signal = train_rank(options, world, context);
+  });
+  return signal == 0 ? code : exit_code_of(signal);
 }
 
 }  // namespace
@@ -88,7 +149,9 @@ void add_train(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(app, "train", "Trains a model as RUN.json says",
                                   {"nought train examples/quickstart.json --ranks 2",
                                    "nought train run.json --set training.max_steps=5 --set training.bf16=true",
-                                   "nought train run.json --ranks 4 --resume"});
+                                   "nought train run.json --ranks 4 --resume",
+                                   "nought train run.json --resume 500 --overwrite    (goes back, removes later ones)",
+                                   "nought train run.json --resume other/checkpoint-500"});
   const auto options = std::make_shared<TrainOptions>();
   add_run_options(*command, *options);
   add_launch_options(*command, options->launch);
@@ -96,10 +159,12 @@ void add_train(CLI::App& app, Invocation& invocation) {
       ->add_option("--trace", options->trace_file,
                    "Write a trace of the third step: all ranks' operations and collectives, for ui.perfetto.dev")
       ->type_name("FILE");
-  command->add_flag("--resume", options->resume, "Continue the last checkpoint of training.output_dir");
-  command->add_flag("--overwrite", options->overwrite,
-                    "Remove the checkpoints of an earlier run in training.output_dir");
-  command->callback([&invocation, options] {
+  const auto resume = std::make_shared<ResumeOption>(*command, *options);
+  command->add_flag(
+      "--overwrite", options->overwrite,
+      "Remove the checkpoints of an earlier run in training.output_dir; with --resume STEP those after it");
+  command->callback([&invocation, options, resume] {
+    resume->apply();
     invocation.action = [&invocation, options] { return run_train(invocation, *options); };
   });
 }
@@ -109,7 +174,7 @@ void add_check(CLI::App& app, Invocation& invocation) {
       add_command(app, "check", "Prints every resolved value of RUN.json and its reason; allocates nothing",
                   {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
   const auto options = std::make_shared<TrainOptions>();
-  add_run_options(*command, *options);
+  add_run_options(*command, *options)->required();
   command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
   command->callback([&invocation, options] {
     invocation.action = [options] {
