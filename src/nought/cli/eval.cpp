@@ -28,7 +28,8 @@ struct EvalOptions {
 
   /// The run of RUN.json, or an empty one, of this model and these files.
   RunPlan plan(int world_size) const {
-    Json run = run_file.empty() ? Json::object() : read_json_file(run_file);
+    std::vector<std::string> warnings;
+    Json run = run_file.empty() ? Json::object() : read_run_file(run_file, warnings);
     require<ConfigError>(run.is_object(), "{}: expected an object, found {}", run_file, describe_json(run));
     const std::string folder = model_folder(model_dir).string();
     const bool own_tokenizer = tokenizer.empty() && holds_tokenizer(folder);
@@ -41,8 +42,8 @@ struct EvalOptions {
     if (!own_tokenizer && !data.contains("tokenizer")) data["tokenizer"] = "bytes";
     if (seq_length) data["seq_length"] = *seq_length;
     if (batch_size) run["training"]["per_device_eval_batch_size"] = *batch_size;
-    RunPlan plan =
-        resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides), world_size);
+    RunPlan plan = resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides, warnings),
+                           world_size);
     require<ConfigError>(!plan.data.sources.empty(),
                          "no data to evaluate with: --data FILE, or a RUN.json that has it");
     if (plan.data.seq_length == 0)

@@ -37,6 +37,10 @@ Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& auto
   require<ConfigError>(1 <= world_size && world_size <= kLargestCount, "world size: expected 1 to {} ranks, got {}",
                        kLargestCount, world_size);
   plan_.world_size = world_size;
+  plan_.warnings = config.warnings;
+  if (config.accelerate_processes > 0 && config.accelerate_processes != world_size)
+    warn(fmt::format("{}: num_processes = {}, but the run has {}: --ranks decides", origins_.place("deepspeed"),
+                     config.accelerate_processes, world_size));
   ds_ = read_ds_config(config.deepspeed, origins_, plan_.warnings);
 }
 

@@ -1,8 +1,8 @@
 // RunConfig: RUN.json as it was written, with the overrides of the command line applied.
 //
 // `training` has the names and meanings of Hugging Face's TrainingArguments, and their defaults unless the help text
-// says otherwise. Paths are relative to the current directory. resolve() in run_plan.h turns a RunConfig into plain
-// numbers.
+// says otherwise. The paths of model, data and deepspeed are relative to the file, all others to the current directory.
+// resolve() in run_plan.h turns a RunConfig into plain numbers.
 #pragma once
 
 #include <array>
@@ -306,9 +306,11 @@ struct RunConfig {
   Json model;  // a folder's path or a config.json's content
   DataConfig data;
   TrainingConfig training;
-  Json deepspeed;  // a ds_config.json's content, also where RUN.json gave its path
+  Json deepspeed;  // a ds_config.json's content, also where RUN.json gave its path or that of a config of accelerate
 
-  Origins origins;  // where each value was written
+  Origins origins;                    // where each value was written
+  std::vector<std::string> warnings;  // one line for each key that is known and has no effect
+  int64_t accelerate_processes = 0;   // num_processes of a config of accelerate; 0 = not given
 
   template <class V>
   void visit(V& v) {
@@ -316,7 +318,8 @@ struct RunConfig {
       "a Hugging Face folder, a checkpoint, the output folder of a run, or the content of a config.json");
     v("data", data, "");
     v("training", training, "");
-    v("deepspeed", deepspeed, "the path of a ds_config.json, or its content");
+    v("deepspeed", deepspeed,
+      "the path of a ds_config.json or of a config of accelerate (YAML), or a ds_config.json's content");
   }
 };
 
@@ -324,7 +327,12 @@ struct RunConfig {
 /// empty file. ConfigError and IoError name the place.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides);
 
-/// The same for JSON that is parsed already. `name` stands for the file in messages.
-RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides = {});
+/// The content of RUN.json, with paths that hold from the current directory (run_paths.h).
+Json read_run_file(const std::string& path, std::vector<std::string>& warnings);
+
+/// load_run_config() of a content that was read already. `name` stands for the file in messages; `warnings` are passed
+/// on.
+RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides = {},
+                          std::vector<std::string> warnings = {});
 
 }  // namespace nought
