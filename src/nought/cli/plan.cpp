@@ -77,6 +77,8 @@ int run_plan(const PlanOptions& options) {
     return 0;
   }
   fmt::print("{}", to_text(report));
+  for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
+  for (const std::string& note : report.config.notes) fmt::print("note: {}\n", note);
   const int64_t peak = report.predictions.front().memory.peak_total;
   if (one_stage && plan.device_memory > 0 && peak > plan.device_memory)
     fmt::print("\n{}", describe_changes(report.config, report.predictions.front().layout, plan.device_memory));

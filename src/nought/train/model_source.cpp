@@ -63,6 +63,7 @@ RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& cont
 
 ModelSource::ModelSource(const fs::path& path)
     : folder_(model_folder(path)), model_(ModelConfig::from_folder(folder_)) {
+  config().require_loadable(folder_.string());
   if (nought::is_checkpoint(folder_)) {
     weights_ = std::make_unique<CheckpointWeights>(folder_, model_);
     return;

@@ -81,6 +81,7 @@ void validate_run(const RunPlan& given, StartMode mode) {
   require_trainable(given);
   const RunPlan plan = with_model_folder(given);
   Decoder decoder(model_config_of(plan));
+  decoder.config().require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
   apply(plan.freezing, decoder);
   const auto tokenizer = make_tokenizer(plan.data.tokenizer);
   tokenizer->check_fits(decoder.config().vocab_size);
