@@ -102,7 +102,6 @@ class Conversation {
   /// Tokens that a conversation may have.
   int64_t room() {
     const ModelConfig& config = model_.decoder().config();
-    require<ConfigError>(options_.context >= 2, "--context must be at least 2, got {}", options_.context);
     return config.positions == PositionKind::learned ? std::min(options_.context, config.max_positions)
                                                      : options_.context;
   }
@@ -116,6 +115,9 @@ class Conversation {
 };
 
 void run_chat(ChatFlags& options, Communicator& self, const Context& context) {
+  require<ConfigError>(options.context >= 2, "--context must be at least 2, got {}", options.context);
+  require<ConfigError>(options.generate.max_new_tokens >= 1, "--max-new-tokens must be at least 1, got {}",
+                       options.generate.max_new_tokens);
   Conversation conversation(options, self, context);
   fmt::print(stderr, "[template {}; /clear begins anew, /exit ends, Ctrl-C ends a reply]\n",
              conversation.template_name());

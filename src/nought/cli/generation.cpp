@@ -35,6 +35,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
 
 LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& self, const Context& context)
     : source_(options.model_dir), decoder_(source_.config()) {
+  options.generate.sampling.validate();
   model_ = std::make_unique<ShardedModel>(context, self, decoder_,
                                           ShardedModel::Options{.dtype = dtype(), .training = false});
   model_->load(source_.weights());

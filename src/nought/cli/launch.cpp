@@ -36,6 +36,12 @@ void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& p
                          "--ranks is {}, but the job that this process belongs to has {} ranks; leave out --ranks",
                          *options.ranks, place ? place->size : 0);
   }
+  const std::optional<JobPlace> torchrun = place ? std::nullopt : place_of_torchrun();
+  require<ConfigError>(
+      !torchrun,
+      "RANK={} and WORLD_SIZE={} say that torchrun or accelerate started this process; each would train "
+      "for itself. Start nought alone with --ranks {}, or by mpirun or srun, or unset both variables",
+      torchrun ? torchrun->rank : 0, torchrun ? torchrun->size : 0, torchrun ? torchrun->size : 0);
   require<IoError>(options.hostfile.empty() || access(options.hostfile.c_str(), R_OK) == 0, "--hostfile {}: {}",
                    options.hostfile, std::strerror(errno));
 }

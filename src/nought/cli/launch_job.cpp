@@ -94,6 +94,12 @@ std::optional<JobPlace> place_in_job() {
   return std::nullopt;
 }
 
+std::optional<JobPlace> place_of_torchrun() {
+  const std::optional<int> rank = integer_variable("RANK"), size = integer_variable("WORLD_SIZE");
+  if (!rank || size.value_or(1) <= 1) return std::nullopt;
+  return JobPlace{*rank, *size, integer_variable("LOCAL_WORLD_SIZE").value_or(*size)};
+}
+
 Cores find_cores() {
   std::vector<int> online(static_cast<size_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))));
   for (size_t i = 0; i < online.size(); ++i) online[i] = static_cast<int>(i);

@@ -14,6 +14,10 @@ struct JobPlace {
 /// The place that mpirun or srun gave this process; empty if neither started it. It does not need MPI_Init.
 std::optional<JobPlace> place_in_job();
 
+/// Ranks as torchrun and `accelerate launch` name them (RANK and WORLD_SIZE), if there are several. They are no job:
+/// such processes do not find each other here.
+std::optional<JobPlace> place_of_torchrun();
+
 /// Numbers of physical cores.
 struct Cores {
   int machine = 1;  // the cores of the machine

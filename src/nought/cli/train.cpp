@@ -1,4 +1,5 @@
 // nought train and nought check: a run from RUN.json, and what it would be.
+#include <filesystem>
 #include <memory>
 
 #include "nought/cli/commands.h"
@@ -74,6 +75,11 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
 int run_train(const Invocation& invocation, const TrainOptions& options) {
   require<ConfigError>(!(options.resume && options.overwrite),
                        "--resume continues a run and --overwrite removes it: give one of them");
+  if (!options.trace_file.empty()) {
+    const auto folder = std::filesystem::absolute(options.trace_file).parent_path();
+    require<ConfigError>(std::filesystem::is_directory(folder), "--trace {}: there is no folder {}", options.trace_file,
+                         folder.string());
+  }
   const auto validate = [&] {
     const int64_t ranks = options.launch.ranks.value_or(1);
     validate_run(options.plan(static_cast<int>(ranks)), options.mode());
