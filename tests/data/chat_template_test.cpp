@@ -154,6 +154,12 @@ TEST(ChatTemplate, markers_that_a_tokenizer_lacks_are_written_as_text) {
   const ChatTemplate chat(ChatFormat::chatml, *bytes);
   EXPECT_EQ(bytes->decode(chat.prompt(std::span(kTalk).first(2))), kCases[0].prompt);
   EXPECT_THAT(chat.missing_markers(), ElementsAre("<|im_start|>", "<|im_end|>"));
+  EXPECT_THAT(message_of<ConfigError>([&] { chat.require_markers(); }),
+              HasSubstr("data.add_special_tokens = [\"<|im_start|>\",\"<|im_end|>\"] with training.resize_vocab"));
+  const std::vector<std::string> markers{"<|im_start|>", "<|im_end|>"};
+  const auto more = make_tokenizer("bytes", markers);
+  ChatTemplate(ChatFormat::chatml, *more).require_markers();
+  ChatTemplate(ChatFormat::zephyr, *bytes).require_markers();  // its markers were text from the start
   EXPECT_THAT(message_of<ConfigError>([&] { chat_format_of(*bytes); }), HasSubstr("no markers of a known"));
 }
 

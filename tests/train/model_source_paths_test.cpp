@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "support/golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -23,7 +25,7 @@ fs::path save(const fs::path& folder, int64_t step) {
   ShardedModel model(Context::cpu(), *self, decoder, {});
   model.load(HfWeights(golden, decoder));
   return save_checkpoint(model, {.step = step}, folder, [&](const fs::path& path) {
-    export_beside_weights(decoder.config(), DType::f32, "bytes", path);
+    export_beside_weights(decoder.config(), DType::f32, {"bytes"}, path);
   });
 }
 
@@ -69,6 +71,30 @@ TEST(ModelSource, anything_else_is_refused_with_what_was_expected) {
     EXPECT_THAT(message, HasSubstr("expected a Hugging Face folder, a checkpoint or the output folder of a run"));
     EXPECT_THAT(message, HasSubstr(found));
   }
+}
+
+TEST(ModelSource, a_name_is_found_in_the_hubs_cache_or_one_line_says_how_to_get_it) {
+  const TempFolder folder;
+  ::setenv("HF_HUB_CACHE", folder.path().c_str(), 1);
+  const std::string message = message_of<IoError>([] { model_folder("Org/Tiny"); });
+  EXPECT_THAT(message, HasSubstr("found nothing; the hub's cache " + folder.path().string()));
+  EXPECT_THAT(message, HasSubstr("\"hf download Org/Tiny\" gets it"));
+  folder.write("models--Org--Tiny/refs/main", "abc");
+  fs::create_directory(folder / "models--Org--Tiny/snapshots");
+  fs::copy(golden_folder("open/llama"), folder / "models--Org--Tiny/snapshots/abc");
+  EXPECT_EQ(model_folder("Org/Tiny"), folder / "models--Org--Tiny/snapshots/abc");
+  RunPlan plan;
+  plan.model_dir = plan.data.tokenizer = "Org/Tiny";
+  EXPECT_EQ(with_model_folder(plan).data.tokenizer, (folder / "models--Org--Tiny/snapshots/abc").string());
+  ::unsetenv("HF_HUB_CACHE");
+}
+
+TEST(ModelSource, an_adapter_is_refused_with_the_way_to_a_model) {
+  const TempFolder folder;
+  folder.write("adapter_config.json", "{}");
+  folder.write("adapter_model.safetensors", "x");
+  EXPECT_THAT(message_of<ConfigError>([&] { model_folder(folder.path()); }),
+              HasSubstr("holds a LoRA adapter (adapter_config.json), which is not applied: merge it"));
 }
 
 TEST(ModelSource, a_checkpoint_gives_its_weights_and_nothing_of_its_optimizer) {

@@ -73,7 +73,10 @@ class Conversation {
     model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
     options_.generate.stop_ids = model_.stop_ids(/*of_text=*/false);
     for (const int32_t id : template_.stop_ids()) options_.generate.stop_ids.push_back(id);
-    for (std::string& marker : template_.missing_markers()) options_.stops.push_back(std::move(marker));
+    for (std::string& marker : template_.missing_markers()) {
+      fmt::print(stderr, "[the tokenizer has no token {}: it is written as text]\n", marker);
+      options_.stops.push_back(std::move(marker));
+    }
     clear();
   }
 

@@ -9,6 +9,7 @@
 
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/models/gguf_metadata.h"
 
 namespace nought {
 
@@ -79,15 +80,19 @@ int run_convert(const ConvertFlags& options) {
 }  // namespace
 
 void add_convert(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      add_command(app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder, streamed",
-                  {"nought convert out/checkpoint-500 out/model --dtype bf16",
-                   "nought convert MODEL_DIR OUT --max-shard-size 2GB"});
+  CLI::App* command = add_command(
+      app, "convert", "Writes a checkpoint or a model folder for Hugging Face or llama.cpp (GGUF), streamed",
+      {"nought convert out/checkpoint-500 out/model --dtype bf16",
+       "nought convert MODEL_DIR OUT --max-shard-size 2GB"});
   const auto options = std::make_shared<ConvertFlags>();
   command->add_option("SOURCE", options->source, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("OUT", options->target, "The folder to write, or the .gguf file")->required();
-  command->add_option("--format", options->format, "safetensors or gguf; default: by the name of OUT");
+  command->add_option("--format", options->format,
+                      fmt::format("safetensors or gguf; default: by the name of OUT. gguf takes {}; llama.cpp sees no "
+                                  "sliding windows but those of gemma2 and gemma3_text, and cuts text by the patterns "
+                                  "of gpt2, llama3, qwen2 and gpt-4o; a note names each difference",
+                                  fmt::join(gguf_families(), ", ")));
   command->add_option("--dtype", options->dtype,
                       "Dtype in safetensors: f32, f16 or bf16; default: that of the source (f32 for a checkpoint)");
   command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");

@@ -55,7 +55,7 @@ void validate_eval(const EvalOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelConfig config = model_config_of(plan);
   ModelSource(plan.model_dir);
-  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
+  const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(config.vocab_size);
   check_data(plan.data, *tokenizer);
 }
@@ -86,7 +86,7 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   ShardedModel model(context, world, decoder, sharding);
   model.load(ModelSource(plan.model_dir).weights());
   Engine engine(model);
-  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
+  const auto tokenizer = tokenizer_of(plan.data);
   const RunData data = open_data(plan.data, *tokenizer);
   const Evaluation result =
       evaluate(engine, model, data.validation ? *data.validation : data.training, *tokenizer, plan.eval_micro_batch);

@@ -42,8 +42,8 @@ LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& self, c
 }
 
 std::vector<int32_t> LoadedModel::stop_ids(bool of_text) const {
-  if (of_text) return {tokenizer_->separator()};
   std::vector<int32_t> ids;
+  if (of_text) ids.push_back(tokenizer_->separator());
   for (const int64_t id : decoder_.config().eos_token_ids) ids.push_back(static_cast<int32_t>(id));
   return ids;
 }

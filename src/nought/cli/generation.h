@@ -33,7 +33,7 @@ class LoadedModel {
   /// The folder that holds the model. It may be a checkpoint within MODEL_DIR.
   const std::filesystem::path& folder() const { return source_.folder(); }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  /// of_text: the token that ends a document of text. Else: the tokens that end a reply by config.json.
+  /// The tokens that end a reply by config.json; of_text: also the one that ends a document of text.
   std::vector<int32_t> stop_ids(bool of_text) const;
 
  private:

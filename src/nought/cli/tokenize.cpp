@@ -25,6 +25,7 @@ struct TokenizeFlags {
   bool train_bpe = false;
   std::optional<int64_t> vocab_size;
   std::vector<std::string> markers{"<|endoftext|>"};
+  std::vector<std::string> add_special_tokens;
   std::string pattern = "gpt2";
 };
 
@@ -91,7 +92,7 @@ void print_summary(const TokenizeProgress& progress, const TokenizeFlags& option
 
 void encode_files(TokenizeFlags& options, Progress& line) {
   CorpusOptions& corpus = options.tokenize.corpus;
-  const auto tokenizer = make_tokenizer(options.tokenizer);
+  const auto tokenizer = make_tokenizer(options.tokenizer, options.add_special_tokens);
   if (!options.chat_template.empty()) corpus.chat = chat_format(options.chat_template);
   const auto& inputs = options.tokenize.inputs;
   corpus = with_notation(corpus, inputs, options.tokenizer, *tokenizer);
@@ -196,6 +197,14 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
       ->add_option("--chat-template", options->chat_template,
                    fmt::format("chat: one of {}; default: by the tokenizer's markers", chat_format_names()))
       ->type_name("NAME");
+  command
+      ->add_option("--add-special-token", options->add_special_tokens,
+                   "As one of data.add_special_tokens of a run; may be given several times")
+      ->type_name("TOKEN")
+      ->expected(1)
+      ->take_all();
+  command->add_flag("--parse-special-tokens", options->tokenize.corpus.parse_special_tokens,
+                    "What text spells like a special token becomes that token; default: it stays text");
   command->add_option("--threads", options->tokenize.threads, "Number of threads; the result does not depend on it")
       ->type_name("N");
   command->add_option("--file-tokens", options->tokenize.file_tokens, "How many tokens a file of the folder has, about")

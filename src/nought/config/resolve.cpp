@@ -97,6 +97,17 @@ void Resolver::resolve_data() {
     tokenizer.reason = plan_.model_dir.empty() ? "default for an inline model" : "the model's folder";
   }
   plan_.data.tokenizer = note("data.tokenizer", tokenizer);
+  plan_.data.add_special_tokens = data.add_special_tokens.value;
+  if (!plan_.data.add_special_tokens.empty())
+    plan_.resolved.push_back({"data.add_special_tokens",
+                              fmt::format("{}", fmt::join(data.add_special_tokens.value, ", ")),
+                              section_value("data.add_special_tokens", true, true).reason});
+  const auto parses = section_value("data.parse_special_tokens", data.parse_special_tokens);
+  plan_.data.parse_special_tokens = parses.value;
+  if (parses.given) note("data.parse_special_tokens", parses);
+  const auto resizes = training("resize_vocab", config_.training.resize_vocab);
+  plan_.resize_vocab = resizes.value;
+  if (resizes.given) note("resize_vocab", resizes);
 
   auto length = section_value("data.seq_length", data.seq_length);
   if (!length.given) {

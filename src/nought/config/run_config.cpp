@@ -1,6 +1,7 @@
 #include "nought/config/run_config.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "nought/config/ds_config.h"
 
@@ -36,6 +37,21 @@ void apply(Json& json, Override override, Origins& origins) {
   origins.add_override(apply_override(json, override));
 }
 
+/// The keys by which fine-tuning programs ask for adapters.
+constexpr std::string_view kAdapterKeys[]{"peft_config", "peft_type",    "use_peft",    "use_lora",
+                                          "lora",        "adapter",      "lora_r",      "lora_rank",
+                                          "lora_alpha",  "lora_dropout", "lora_target", "lora_target_modules"};
+
+/// ConfigError if the file asks for LoRA or another adapter, of which an unknown key would say nothing.
+void refuse_adapters(const Json& section, const std::string& path, const Origins& origins) {
+  if (!section.is_object()) return;
+  for (const auto& [key, value] : section.items())
+    require<ConfigError>(std::find(std::begin(kAdapterKeys), std::end(kAdapterKeys), key) == std::end(kAdapterKeys),
+                         "{}: adapters (LoRA) are not available: remove the key; training.freeze and "
+                         "training.trainable choose what is trained",
+                         origins.place(join_path(path, key)));
+}
+
 }  // namespace
 
 RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides) {
@@ -45,6 +61,8 @@ RunConfig make_run_config(Json json, const std::string& name, std::span<const st
   for (const std::string& text : overrides) apply(json, parse_override(text), origins);
   load_deepspeed_file(json, origins);
 
+  refuse_adapters(json, "", origins);
+  if (json.contains("training")) refuse_adapters(json["training"], "training", origins);
   auto config = from_json<RunConfig>(json, origins);
   config.origins = std::move(origins);
   require<ConfigError>(config.model.is_null() || config.model.is_string() || config.model.is_object(),

@@ -166,6 +166,8 @@ struct DataConfig {
   Setting<std::string> field{"text"};
   Auto<ChatFormat> chat_template;
   Setting<std::string> tokenizer;
+  Setting<std::vector<std::string>> add_special_tokens;
+  Setting<bool> parse_special_tokens{false};
   Setting<int64_t> seq_length;
   Setting<double> validation_fraction{0.0};
   Setting<bool> separate_documents{false};
@@ -186,6 +188,12 @@ struct DataConfig {
     v("tokenizer", tokenizer,
       "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
       "model's folder, and bytes for an inline model");
+    v("add_special_tokens", add_special_tokens,
+      "special tokens that a tokenizer.json (or bytes) gets beside its own, such as the markers of chat_template; "
+      "exports have them; see training.resize_vocab");
+    v("parse_special_tokens", parse_special_tokens,
+      "whether what text spells like a special token, as <|endoftext|>, becomes that token, as Hugging Face's "
+      "tokenizers do; false: it stays ordinary text, so that data cannot forge markers; messages are always text");
     v("seq_length", seq_length, "tokens per sequence; default: an inline model's max_position_embeddings");
     v("validation_fraction", validation_fraction,
       "fraction of the tokens that is kept for validation, from the end of each source");
@@ -221,6 +229,7 @@ struct TrainingConfig {
   Setting<int64_t> fp8_amax_history{int64_t{16}};
   Setting<int64_t> fp8_margin{int64_t{0}};
   Setting<bool> stochastic_rounding{true};
+  Setting<bool> resize_vocab{false};
   Setting<bool> gradient_checkpointing{false};
   Setting<Recompute> recompute{Recompute::none};
   Setting<double> moe_capacity_factor;
@@ -274,6 +283,8 @@ struct TrainingConfig {
     v("stochastic_rounding", stochastic_rounding,
       "round 16-bit weights and states without fp32 masters at random, so that small updates count on average; "
       "false = to the nearest");
+    v("resize_vocab", resize_vocab,
+      "the embedding and the head grow to the size of a larger tokenizer; new rows begin as the mean of the old ones");
     v("gradient_checkpointing", gradient_checkpointing, "the same as recompute = full");
     v("recompute", recompute,
       "what the backward pass computes again: nothing (none), norms and activations, but no product (selective), or "
@@ -313,7 +324,8 @@ struct RunConfig {
   template <class V>
   void visit(V& v) {
     v("model", model,
-      "a Hugging Face folder, a checkpoint, the output folder of a run, or the content of a config.json");
+      "a Hugging Face folder, a checkpoint, the output folder of a run, the name of a model in the hub's cache "
+      "(Org/Name), or the content of a config.json");
     v("data", data, "");
     v("training", training, "");
     v("deepspeed", deepspeed, "the path of a ds_config.json, or its content");

@@ -32,14 +32,16 @@ struct SourcePlan {
 
 struct DataPlan {
   std::vector<SourcePlan> sources;
-  std::vector<std::string> validation_files;  // globs
-  std::optional<CorpusFormat> format = {};    // what all files hold; not given: each tells by itself
-  std::string field = "text";                 // see CorpusOptions
-  std::optional<ChatFormat> chat = {};        // the notation of conversations; not given: the tokenizer's
-  std::string tokenizer = "bytes";            // as make_tokenizer() takes it
-  int64_t seq_length = 0;                     // tokens
-  double validation_fraction = 0;             // the fraction of the tokens that is kept for validation; 0 = none
-  bool separate_documents = false;            // see DatasetOptions
+  std::vector<std::string> validation_files;         // globs
+  std::optional<CorpusFormat> format = {};           // what all files hold; not given: each tells by itself
+  std::string field = "text";                        // see CorpusOptions
+  std::optional<ChatFormat> chat = {};               // the notation of conversations; not given: the tokenizer's
+  std::string tokenizer = "bytes";                   // as make_tokenizer() takes it
+  std::vector<std::string> add_special_tokens = {};  // the same
+  bool parse_special_tokens = false;                 // see CorpusOptions
+  int64_t seq_length = 0;                            // tokens
+  double validation_fraction = 0;                    // the fraction of the tokens that is kept for validation; 0 = none
+  bool separate_documents = false;                   // see DatasetOptions
 
   bool validates() const { return validation_fraction > 0 || !validation_files.empty(); }
 };
@@ -92,6 +94,7 @@ struct RunPlan {
   int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
   RecomputeOptions recompute = {};               // what the backward pass computes again of the blocks
 
+  bool resize_vocab = false;       // whether a vocabulary that is smaller than the tokenizer's grows
   double moe_capacity_factor = 0;  // see ExpertsConfig; 0 = experts have no capacity
   bool moe_drop_tokens = true;     // whether tokens beyond the capacity skip the expert
 

@@ -74,13 +74,13 @@ ChatNotation llama2() {
           .alternates = true};
 }
 
-/// Answers begin with a space, which the model writes itself.
+/// Answers begin with a space, which the model writes itself. The markers were text until v3.
 ChatNotation mistral() {
   return {.format = ChatFormat::mistral,
           .telltales = {"[INST]"},
           .words = {"[INST]"},
           .not_words = {"<<SYS>>"},
-          .markers = {"[INST]", "[/INST]"},
+          .spelt = {"[INST]", "[/INST]"},
           .begin = "<s>",
           .user = {"[INST] ", "[/INST]"},
           .before = " ",

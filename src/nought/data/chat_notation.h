@@ -31,7 +31,7 @@ struct ChatNotation {
   std::vector<std::string_view> telltales;
   /// The Jinja program of a model with this notation contains all of `words` and none of `not_words`.
   std::vector<std::string_view> words, not_words = {};
-  std::vector<std::string_view> markers = {};  // the user is told if the tokenizer has no token for one
+  std::vector<std::string_view> markers = {};  // the tokenizer must have a token for each
   std::vector<std::string_view> spelt = {};    // markers that may be text
   std::string_view begin = {};                 // the marker at the start, if the tokenizer has it
   bool begins_each_user = false;               // `begin` stands before each user's turn instead

@@ -24,7 +24,8 @@ std::vector<std::string> format_names() {
   return names;
 }
 
-/// The Jinja program of a folder, "" if it has none.
+}  // namespace
+
 std::string chat_program(const std::filesystem::path& folder) {
   const std::filesystem::path program = folder / "chat_template.jinja", config = folder / "tokenizer_config.json";
   if (std::filesystem::exists(program)) return read_text(program);
@@ -41,8 +42,6 @@ std::string chat_program(const std::filesystem::path& folder) {
         return each["template"].get<std::string>();
   fail<ConfigError>("{}: chat_template must be a text, or a list with a \"default\"", config.string());
 }
-
-}  // namespace
 
 std::string chat_format_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }
 
@@ -237,6 +236,15 @@ std::vector<std::string> ChatTemplate::missing_markers() const {
     if (!marker.id && std::count(notation_.spelt.begin(), notation_.spelt.end(), marker.text) == 0)
       missing.emplace_back(marker.text);
   return missing;
+}
+
+void ChatTemplate::require_markers() const {
+  const std::vector<std::string> missing = missing_markers();
+  require<ConfigError>(missing.empty(),
+                       "the chat template {} has the markers {}, which are no tokens of the tokenizer \"{}\": "
+                       "data.add_special_tokens = {} with training.resize_vocab = true adds them (nought tokenize: "
+                       "--add-special-token), or choose another data.chat_template",
+                       enum_name(notation_.format), fmt::join(missing, ", "), tokenizer_.name(), Json(missing).dump());
 }
 
 }  // namespace nought

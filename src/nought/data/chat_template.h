@@ -26,6 +26,9 @@ ChatFormat chat_format(std::string_view name);
 /// The notation whose markers the tokenizer has. ConfigError if it has those of none: the user has to name one then.
 ChatFormat chat_format_of(const Tokenizer& tokenizer);
 
+/// The Jinja program of a folder: chat_template.jinja, or what tokenizer_config.json holds; "" if it has none.
+/// ConfigError if it is no text.
+std::string chat_program(const std::filesystem::path& folder);
 /// The notation of the model in a folder. It is recognized by the markers in the Jinja program of chat_template.jinja
 /// or tokenizer_config.json. The program is not run. Without a program it is chat_format_of(tokenizer). ConfigError if
 /// the program has an unknown notation.
@@ -61,6 +64,8 @@ class ChatTemplate {
   std::vector<int32_t> stop_ids() const;
   /// Markers that are written as text because the tokenizer has no token for them.
   std::vector<std::string> missing_markers() const;
+  /// ConfigError, which says how to add them, if there are any.
+  void require_markers() const;
 
  private:
   /// A marker of the notation, its token, and whether white space beside it belongs to the token.

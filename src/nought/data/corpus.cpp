@@ -25,6 +25,10 @@ Json first_record(std::string_view text) {
 
 /// What the options or the file's name say; nothing if that takes a look into the file.
 std::optional<CorpusFormat> format_by_name(const fs::path& file, const CorpusOptions& options) {
+  require<ConfigError>(file.extension() != ".parquet" && file.extension() != ".arrow",
+                       "{}: {} files are not read: write its rows as JSON lines, with pandas.read_parquet(...)"
+                       ".to_json(..., orient=\"records\", lines=True) or datasets' to_json()",
+                       file.string(), file.extension() == ".arrow" ? "Arrow" : "Parquet");
   if (options.format) return options.format;
   const fs::path extension = file.extension();
   return extension == ".jsonl" || extension == ".ndjson" ? std::nullopt : std::optional(CorpusFormat::text);
@@ -44,8 +48,9 @@ CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
 CorpusOptions with_notation(CorpusOptions options, std::span<const fs::path> files, const fs::path& tokenizer_path,
                             const Tokenizer& tokenizer) {
   const auto is_chat = [&](const fs::path& file) { return corpus_format(file, options) == CorpusFormat::chat; };
-  if (std::any_of(files.begin(), files.end(), is_chat))
-    options.chat = chat_format_for(options.chat, tokenizer_path, tokenizer);
+  if (std::count_if(files.begin(), files.end(), is_chat) == 0) return options;  // every file was looked at
+  options.chat = chat_format_for(options.chat, tokenizer_path, tokenizer);
+  ChatTemplate(*options.chat, tokenizer).require_markers();
   return options;
 }
 
@@ -61,8 +66,6 @@ std::vector<std::string> describe_formats(std::span<const fs::path> files, const
       const auto form = conversation_form(first_record(MappedFile(file).text()));
       kind = fmt::format("conversations{}, written as {}; what assistants say is trained",
                          form ? fmt::format(" of {}", enum_name(*form)) : "", enum_name(notation));
-      for (const std::string& marker : ChatTemplate(notation, tokenizer).missing_markers())
-        kind += fmt::format("; the tokenizer has no token {}: it is written as text", marker);
     }
     auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == kind; });
     if (found == kinds.end()) found = kinds.insert(found, {kind, {}});
@@ -172,11 +175,11 @@ void visit_line(std::string_view line, CorpusFormat format, const std::string& n
 class Encoder final : public CorpusVisitor {
  public:
   Encoder(const CorpusOptions& options, const Tokenizer& tokenizer, EncodedPortion& out)
-      : tokenizer_(tokenizer), chat_(options.chat), out_(out) {}
+      : tokenizer_(tokenizer), chat_(options.chat), parses_specials_(options.parse_special_tokens), out_(out) {}
 
   void text(std::string_view text, bool begins, bool ends) override {
     if (begins) out_.starts.push_back(out_.ids.size()), tokenizer_.begin_document(out_.ids);
-    tokenizer_.encode(text, out_.ids, {.at_start = begins});
+    tokenizer_.encode(text, out_.ids, {.specials = parses_specials_, .at_start = begins});
     if (ends) tokenizer_.end_document(out_.ids);
   }
   void conversation(std::span<const ChatMessage> messages) override {
@@ -190,6 +193,7 @@ class Encoder final : public CorpusVisitor {
  private:
   const Tokenizer& tokenizer_;
   std::optional<ChatFormat> chat_;
+  bool parses_specials_;
   std::optional<ChatTemplate> template_;  // made when there is a conversation
   EncodedPortion& out_;
 };

@@ -24,14 +24,16 @@ struct CorpusOptions {
   std::string field = "text";               // jsonl: the key that holds the text
   std::string separator = {};               // text: what separates documents; "": a file is one document
   std::optional<ChatFormat> chat = {};      // chat: the notation; not given: by the tokenizer's markers
+  bool parse_special_tokens = false;        // text and jsonl: see EncodeOptions::specials
   size_t portion_bytes = size_t{1} << 20;   // the least size of a portion
 };
 
 /// What a file holds: options.format; else a file *.jsonl or *.ndjson holds conversations if its first line is one (see
-/// conversation.h), or has texts in options.field; and any other file is text. IoError.
+/// conversation.h), or has texts in options.field; and any other file is text. IoError. ConfigError for Parquet.
 CorpusFormat corpus_format(const std::filesystem::path& file, const CorpusOptions& options);
 /// The options with the notation that conversations among the files are written in, see chat_format_for(): the
-/// tokenizer was made from `tokenizer_path`. As they are if no file holds conversations. IoError, ConfigError.
+/// tokenizer was made from `tokenizer_path`. As they are if no file holds conversations. IoError. ConfigError also if
+/// the tokenizer lacks a marker of the notation.
 CorpusOptions with_notation(CorpusOptions options, std::span<const std::filesystem::path> files,
                             const std::filesystem::path& tokenizer_path, const Tokenizer& tokenizer);
 /// What was found by looking into files, one line for each kind, for the user. Nothing is said of plain text.

@@ -42,6 +42,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     require<ConfigError>(processor_.eos_id() >= 0, "the tokenizer \"{}\" has no token that ends a text", name_);
     return processor_.eos_id();
   }
+  bool has_separator() const override { return processor_.eos_id() >= 0; }
   std::span<const int32_t> prefix() const override { return prefix_; }
   std::optional<int32_t> find(std::string_view token) const override {
     const int id = processor_.PieceToId(token);

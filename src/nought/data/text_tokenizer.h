@@ -37,6 +37,7 @@ class TextTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return vocab_size_; }
   std::string decode(std::span<const int32_t> ids) const override;
   int32_t separator() const override;
+  bool has_separator() const override { return pipeline_.separator.has_value(); }
   std::span<const int32_t> prefix() const override { return pipeline_.prefix; }
   std::span<const int32_t> suffix() const override { return pipeline_.suffix; }
   std::optional<int32_t> find(std::string_view token) const override;

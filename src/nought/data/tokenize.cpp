@@ -38,15 +38,16 @@ int64_t size_of(const fs::path& file) {
 /// Whatever decides about the tokens, besides the input.
 std::string settings_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   const CorpusOptions& corpus = options.corpus;
-  return Json{{"tokenizer", fmt::format("{:016x}", tokenizer.fingerprint())},
-              {"vocab_size", tokenizer.vocab_size()},
-              {"format", corpus.format ? enum_name(*corpus.format) : "by name"},
-              {"field", corpus.field},
-              {"separator", corpus.separator},
-              {"chat_template", corpus.chat ? enum_name(*corpus.chat) : "by markers"},
-              {"portion_bytes", corpus.portion_bytes},
-              {"file_tokens", options.file_tokens}}
-      .dump();
+  Json settings{{"tokenizer", fmt::format("{:016x}", tokenizer.fingerprint())},
+                {"vocab_size", tokenizer.vocab_size()},
+                {"format", corpus.format ? enum_name(*corpus.format) : "by name"},
+                {"field", corpus.field},
+                {"separator", corpus.separator},
+                {"chat_template", corpus.chat ? enum_name(*corpus.chat) : "by markers"},
+                {"portion_bytes", corpus.portion_bytes},
+                {"file_tokens", options.file_tokens}};
+  if (corpus.parse_special_tokens) settings["parse_special_tokens"] = true;  // absent from older folders
+  return settings.dump();
 }
 
 /// The folder as it grows: whole token files, and an index that says how far they go.

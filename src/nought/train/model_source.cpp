@@ -2,6 +2,7 @@
 
 #include "nought/comm/first_rank.h"
 #include "nought/data/tokenizer.h"
+#include "nought/io/hub_cache.h"
 
 namespace nought {
 
@@ -36,13 +37,21 @@ RunPlan with_folder(RunPlan plan, const fs::path& folder) {
 
 }  // namespace
 
-fs::path model_folder(const fs::path& path) {
+fs::path model_folder(const fs::path& given) {
   std::error_code ignored;
   const auto refuse = [&](std::string_view found) {
     fail<IoError>("{}: expected a Hugging Face folder, a checkpoint or the output folder of a run, found {}",
-                  path.string(), found);
+                  given.string(), found);
   };
+  const fs::path path = fs::exists(given, ignored) ? given : hub_snapshot(given.string()).value_or(given);
+  if (!fs::exists(path, ignored) && is_hub_name(given.string()))
+    refuse(fmt::format("nothing; the hub's cache {0} does not hold it either: \"hf download {1}\" gets it",
+                       hub_cache().string(), given.string()));
   if (!fs::is_directory(path, ignored)) refuse(fs::exists(path, ignored) ? "a file" : "nothing");
+  require<ConfigError>(!fs::exists(path / "adapter_config.json", ignored),
+                       "{}: holds a LoRA adapter (adapter_config.json), which is not applied: merge it into its model "
+                       "with peft's merge_and_unload(), save_pretrained() that, and name the folder",
+                       path.string());
   if (is_checkpoint(path) || holds_weights(path)) return path;
   if (const std::vector<fs::path> checkpoints = list_checkpoints(path); !checkpoints.empty()) return checkpoints.back();
   if (!fs::is_regular_file(path / "config.json", ignored)) refuse("a folder without config.json and checkpoints");

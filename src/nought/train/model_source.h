@@ -1,5 +1,6 @@
 // ModelSource: a model on disk. Its path is a Hugging Face folder, a checkpoint of any number of ranks, or the output
 // folder of a run. An output folder stands for its exported weights or, if there are none yet, for its last checkpoint.
+// What is no path may be the name of a model in the hub's cache (io/hub_cache.h).
 //
 // Design goals: one place knows what the path of a model may be. Config, weights and tokenizer come from the same
 // folder.
@@ -18,8 +19,9 @@
 
 namespace nought {
 
-/// The folder that holds config and weights of the model at `path`: the path itself, or the last checkpoint in it.
-/// IoError says what was expected and what is there.
+/// The folder that holds config and weights of the model at `path`: the path itself, the last checkpoint in it, or the
+/// snapshot of a model "Org/Name" in the hub's cache. IoError says what was expected and what is there; ConfigError for
+/// a LoRA adapter.
 std::filesystem::path model_folder(const std::filesystem::path& path);
 /// The same folder on every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Collective.
 std::filesystem::path model_folder(const std::filesystem::path& path, Communicator& ranks, const Context& context);

@@ -1,5 +1,8 @@
 #include "nought/train/run_data.h"
 
+#include <algorithm>
+
+#include "nought/data/chat_jinja.h"
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 
@@ -31,11 +34,31 @@ std::vector<std::filesystem::path> text_files(const DataPlan& plan) {
 /// How text files are read.
 CorpusOptions corpus_of(const DataPlan& plan, const std::vector<std::filesystem::path>& files,
                         const Tokenizer& tokenizer) {
-  return with_notation({.format = plan.format, .field = plan.field, .chat = plan.chat}, files, plan.tokenizer,
-                       tokenizer);
+  return with_notation({.format = plan.format,
+                        .field = plan.field,
+                        .chat = plan.chat,
+                        .parse_special_tokens = plan.parse_special_tokens},
+                       files, plan.tokenizer, tokenizer);
+}
+
+/// What an export needs so that an answer of the trained model ends by itself.
+void add_ends(const DataPlan& plan, const std::optional<ChatFormat>& chat, const Tokenizer& tokenizer, RunData& data) {
+  if (!chat) return;
+  data.stop_ids = ChatTemplate(*chat, tokenizer).stop_ids();
+  std::reverse(data.stop_ids.begin(), data.stop_ids.end());
+  std::error_code ignored;
+  const bool own = std::filesystem::is_directory(plan.tokenizer, ignored) && !chat_program(plan.tokenizer).empty();
+  if (!plan.chat && own) return;
+  const int32_t separator = tokenizer.separator();
+  data.chat_template = chat_jinja(*chat, tokenizer);
+  data.specials = {{"eos_token", tokenizer.decode(std::span(&separator, 1))}};
 }
 
 }  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
+  return make_tokenizer(plan.tokenizer, plan.add_special_tokens);
+}
 
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
   const std::vector<std::filesystem::path> files = text_files(plan);
@@ -45,6 +68,7 @@ RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
   auto [training, tail] =
       TokenDataset::from_sources(training_sources(plan), tokenizer, options).split_tail(plan.validation_fraction);
   RunData data{std::move(training), std::nullopt, describe_formats(files, options.corpus, tokenizer)};
+  add_ends(plan, options.corpus.chat, tokenizer, data);
   if (!plan.validation_files.empty()) {
     data.validation = TokenDataset::from_sources(validation_sources(plan), tokenizer, options);
   } else if (plan.validation_fraction > 0) {

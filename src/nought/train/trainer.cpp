@@ -10,6 +10,7 @@
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
+#include "nought/train/grown_weights.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_source.h"
 #include "nought/train/trace.h"
@@ -62,10 +63,10 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       world_(world),
       context_(context),
       observers_(std::move(observers)),
-      tokenizer_(make_tokenizer(plan_.data.tokenizer)),
-      data_(open_data(plan.data, *tokenizer_)),
+      tokenizer_(tokenizer_of(plan_.data)),
+      data_(open_data(plan_.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
-      decoder_(model_config_of(plan), plan.recompute, plan.fp8),
+      decoder_(model_config_of(plan_), plan.recompute, plan.fp8),
       model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
@@ -104,8 +105,11 @@ void Trainer::load() {
     return;
   }
   const ModelSource source(plan_.model_dir);
-  model_.load(source.weights());
+  model_.load(GrownWeights(source.weights(), source.model()));
   start_ = plan_.model_dir;
+  if (const int64_t before = source.config().vocab_size, now = decoder_.config().vocab_size; before != now)
+    notes_.push_back(
+        fmt::format("the vocabulary grows from {} to {}: new rows begin as the mean of the old ones", before, now));
   for (const std::string& name : source.unused())
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
 }
@@ -172,7 +176,7 @@ void Trainer::run() {
   }
   if (saved != steps_made()) save();
   if (validated != steps_made()) validate();
-  export_hf_folder(model_, decoder_.config(), plan_.data.tokenizer, plan_.output_dir, plan_.max_shard_bytes);
+  export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes);
   if (!collectives_.empty()) tell([&](TrainObserver& observer) { observer.on_collectives(collectives_); });
   const std::vector<RankMemory> peaks = gather_memory();
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
@@ -279,6 +283,12 @@ StepReport Trainer::step(double flops_per_token) {
   return report;
 }
 
+ModelConfig Trainer::exported_config() const { return with_stop_ids(decoder_.config(), data_.stop_ids, *tokenizer_); }
+
+TokenizerExport Trainer::exported_tokenizer() const {
+  return {plan_.data.tokenizer, plan_.data.add_special_tokens, data_.chat_template, data_.specials};
+}
+
 void Trainer::save() {
   const CheckpointInfo info{.step = steps_made(),
                             .world_size = world_.size(),
@@ -288,7 +298,7 @@ void Trainer::save() {
                             .loss_scale = engine_.scaler().state(),
                             .model_state = decoder_.state()};
   const fs::path path = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
-    export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
+    export_beside_weights(exported_config(), plan_.dtype, exported_tokenizer(), folder);
   });
   if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
   forget_events();

@@ -9,6 +9,7 @@
 
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
+#include "nought/data/tokenizer_export.h"
 #include "nought/models/decoder.h"
 #include "nought/train/breakdown.h"
 #include "nought/train/checkpoint.h"
@@ -58,6 +59,9 @@ class Trainer {
   StepReport step(double flops_per_token);
   void forget_events();
   RouterLoads expert_loads();
+  /// What exports and checkpoints say of the model and its tokenizer.
+  ModelConfig exported_config() const;
+  TokenizerExport exported_tokenizer() const;
   void save();
   bool validates_after(int64_t step) const;
   void validate();

@@ -1,4 +1,6 @@
 // What would stop a run, found before it starts: one process reads headers and names, and allocates nothing.
+#include <algorithm>
+
 #include <unistd.h>
 
 #include "nought/base/json.h"
@@ -58,6 +60,8 @@ void check_profile_file(const fs::path& file) {
 ModelConfig model_config_of(const RunPlan& plan) {
   ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
                                               : ModelConfig::from_folder(model_folder(plan.model_dir));
+  if (plan.resize_vocab)
+    config.vocab_size = std::max(config.vocab_size, tokenizer_of(with_model_folder(plan).data)->vocab_size());
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",
@@ -82,7 +86,7 @@ void validate_run(const RunPlan& given, StartMode mode) {
   const RunPlan plan = with_model_folder(given);
   Decoder decoder(model_config_of(plan));
   apply(plan.freezing, decoder);
-  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
+  const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(decoder.config().vocab_size);
   check_data(plan.data, *tokenizer);
   check_output_folder(plan.output_dir, mode);
