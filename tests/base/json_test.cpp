@@ -88,6 +88,13 @@ TEST(Override, creates_objects_on_its_way_and_refuses_to_enter_anything_else) {
             "--set model.hidden_size: model is the string \"folder\", so it has no key \"hidden_size\"");
 }
 
+TEST(Origins, knows_the_files_and_not_the_command_line) {
+  Origins origins("RUN.json");
+  origins.add_file("deepspeed", "ds.json");
+  origins.add_override("training.seed");
+  EXPECT_EQ(origins.files(), (std::vector<std::string>{"RUN.json", "ds.json"}));
+}
+
 TEST(Origins, the_nearest_source_names_the_place) {
   Origins origins("RUN.json");
   EXPECT_EQ(origins.place("deepspeed.seed"), "RUN.json: deepspeed.seed");

@@ -28,6 +28,9 @@ TEST(Text, sizes_counts_and_durations_read_well) {
   EXPECT_EQ(format_bytes(1536), "1.50 KiB");
   EXPECT_EQ(format_bytes(int64_t{12} << 20), "12.0 MiB");
   EXPECT_EQ(format_count(10.2e6), "10.2M");
+  EXPECT_EQ(format_count(20814.8e12), "20.8P");
+  EXPECT_EQ(format_token_rate(436.7), "437 tokens/s");
+  EXPECT_EQ(format_token_rate(1331.4), "1.33K tokens/s");
   EXPECT_EQ(format_rate(433.8e9, "FLOP/s"), "434 GFLOP/s");
   EXPECT_EQ(format_rate(999.9e6, "FLOP"), "1 GFLOP");
   EXPECT_EQ(format_duration(185), "3m05s");

@@ -63,7 +63,23 @@ TEST(Commands, an_unknown_option_names_the_nearest) {
   expect_usage_error("--versoin", "unknown option --versoin (did you mean \"--version\"?); see `nought --help`");
 }
 
-TEST(Commands, an_argument_too_many_is_named) { expect_usage_error("info now", "unexpected argument now"); }
+TEST(Commands, help_shows_all_commands_or_one) {
+  EXPECT_EQ(run_nought("help").out, run_nought("--help").out);
+  EXPECT_EQ(run_nought("help train").out, run_nought("train --help").out);
+  const Ended unknown = run_nought("help trian");
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("unknown command trian (did you mean \"train\"?)"));
+}
+
+TEST(Commands, a_word_may_be_called_like_a_command) {
+  for (const char* word : {"train", "info", "plan"}) {
+    const Ended ended = run_nought(std::string("config ") + word);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_THAT(ended.out, HasSubstr(word));
+  }
+}
+
+TEST(Commands, an_argument_too_many_is_named) { expect_usage_error("info out now", "unexpected argument now"); }
 
 TEST(Info, shows_build_and_machine) {
   const Ended ended = run_nought("info");

@@ -80,7 +80,7 @@ TEST(Data, conversations_become_tokens_that_train_a_model_that_is_evaluated_and_
   const TempFolder folder;
   write_chats(folder);
   const std::string tokenize = fmt::format(
-      "tokenize {0}/chats.jsonl --chat-template chatml --tokenizer bytes --output "
+      "tokenize {0}/chats.jsonl --chat-template zephyr --tokenizer bytes --output "
       "{0}/chats --threads 2",
       folder.path().string());
   const Ended tokens = run(tokenize);
@@ -121,7 +121,7 @@ TEST(Data, conversations_train_directly_as_their_token_files_do) {
   write_chats(folder);
   const std::string at = folder.path().string() + "/", file = run_file(folder);
   ASSERT_EQ(
-      run("tokenize " + at + "chats.jsonl --chat-template chatml --tokenizer bytes --output " + at + "chats").exit_code,
+      run("tokenize " + at + "chats.jsonl --chat-template zephyr --tokenizer bytes --output " + at + "chats").exit_code,
       0);
   const auto losses = [&](const std::string& overrides) {
     const Ended trained = run("train " + file + " --overwrite --set training.max_steps=2" + overrides);
@@ -134,10 +134,10 @@ TEST(Data, conversations_train_directly_as_their_token_files_do) {
   };
   const auto [from_tokens, quiet] = losses("");
   const std::string direct = " --set 'data.files=[\"" + at + "chats.jsonl\"]'";
-  const auto [from_lines, out] = losses(direct + " --set data.chat_template=chatml");
+  const auto [from_lines, out] = losses(direct + " --set data.chat_template=zephyr");
   EXPECT_EQ(from_tokens, from_lines);
   EXPECT_EQ(from_lines.size(), 2u);
-  EXPECT_NE(out.find("chats.jsonl: conversations of messages, written as chatml; what assistants say is trained"),
+  EXPECT_NE(out.find("chats.jsonl: conversations of messages, written as zephyr; what assistants say is trained"),
             std::string::npos)
       << out;
   // Bytes have no markers that would tell the notation.
@@ -189,6 +189,12 @@ TEST(Data, bad_input_ends_in_one_line) {
   expect_one_line("tokenize " + at + "bad.jsonl" + bytes, {"bad.jsonl:2:", "\"text\""});
   expect_one_line("tokenize " + at + "bad.jsonl --format chat --overwrite" + bytes, {"name one of chatml"});
   expect_one_line("tokenize " + at + "bad.jsonl --chat-template chatlm" + bytes, {"did you mean \"chatml\"?"});
+  folder.write("chat.jsonl", R"({"prompt": "a", "completion": "b"})");
+  expect_one_line("tokenize " + at + "chat.jsonl --chat-template chatml" + bytes,
+                  {"<|im_start|>, <|im_end|>, which are no tokens", "--add-special-token"});
+  folder.write("rows.parquet", "PAR1");
+  expect_one_line("tokenize " + at + "rows.parquet" + bytes,
+                  {"rows.parquet: Parquet files are not read", "JSON lines"});
   expect_one_line("tokenize " + at + "nothing*.txt" + bytes, {"nothing*.txt"});
   expect_one_line("tokenize " + at + "a.txt --format pdf" + bytes, {"text, jsonl or chat"});
   expect_one_line("tokenize " + at + "a.txt --threads 0" + bytes, {"--threads"});

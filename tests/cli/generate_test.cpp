@@ -68,6 +68,7 @@ TEST(GenerateCommand, what_cannot_be_continued_is_one_line) {
     EXPECT_NE(ended.exit_code, 0) << options;
     EXPECT_EQ(ended.error_lines(), 1) << ended.err;
     EXPECT_THAT(ended.err, HasSubstr(message));
+    EXPECT_EQ(ended.out, "") << "nothing is printed before options are checked";
   }
 }
 
@@ -85,6 +86,22 @@ TEST(ChatCommand, answers_line_by_line_and_remembers_until_it_is_cleared) {
   EXPECT_EQ(cleared.out, once.out + once.out);
   const Ended told = chat("hi\\n", "--chat-template chatml --system no");
   EXPECT_NE(told.out, once.out) << "the system message is part of the conversation";
+}
+
+TEST(ChatCommand, help_lists_the_commands_and_an_unknown_one_is_no_message) {
+  const Ended ended = chat("/help\\n/hlep\\n", "--chat-template chatml");
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "") << "the model was asked nothing";
+  EXPECT_THAT(ended.err, HasSubstr("/clear  begins a new conversation"));
+  EXPECT_THAT(ended.err, HasSubstr("[/hlep is no command"));
+}
+
+TEST(ChatCommand, options_are_checked_before_anything_is_said) {
+  for (const char* options : {"--chat-template chatml --min-p 2", "--chat-template chatml --stop ''"}) {
+    const Ended ended = chat("hi\\n", options);
+    EXPECT_NE(ended.exit_code, 0) << options;
+    EXPECT_EQ(ended.error_lines(), 1) << ended.err;
+  }
 }
 
 TEST(ChatCommand, a_conversation_without_room_says_so_and_goes_on) {

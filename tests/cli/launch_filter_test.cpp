@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "nought/cli/stop_signals.h"
+
 namespace nought {
 namespace {
 
@@ -40,6 +42,24 @@ TEST(MpirunFilter, log_lines_of_daemons_vanish_and_other_brackets_stay) {
       "[vm:03850] [[25588,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file x.c\n";
   EXPECT_EQ(filtered(filter, "nought: error: full\n" + log + "[rank 1] speaks\n" + log, 3),
             "nought: error: full\n[rank 1] speaks\n");
+}
+
+TEST(MpirunFilter, a_signal_that_mpirun_passes_on_is_no_news) {
+  for (size_t piece : {1, 5, 1000}) {
+    MpirunFilter filter;
+    EXPECT_EQ(filtered(filter, "mpirun: what?\nmpirun: Forwarding signal 10 to job\nmerging\nmp", piece),
+              "mpirun: what?\nmerging\nmp");
+    EXPECT_EQ(filter.reason(), "");
+  }
+}
+
+TEST(MpirunFilter, a_word_of_the_ranks_about_a_signal_is_passed_on_and_remembered) {
+  MpirunFilter filter;
+  EXPECT_EQ(filtered(filter, "nought: note\n", 3), "nought: note\n");
+  EXPECT_FALSE(filter.saw_stop());
+  EXPECT_EQ(filtered(filter, kStopWord, 3), kStopWord);
+  EXPECT_TRUE(filter.saw_stop());
+  EXPECT_FALSE(filter.saw_error());
 }
 
 TEST(MpirunFilter, half_a_line_is_passed_on_at_once) {

@@ -17,7 +17,7 @@ TEST(MpirunCommand, each_rank_is_bound_to_its_share_of_the_cores) {
       "/bin/mpirun", {.ranks = 3, .hostfile = "", .program = "/bin/nought", .arguments = {"train", "a b"}}, {8, 8},
       false);
   EXPECT_THAT(command.arguments, ElementsAre("/bin/mpirun", "-n", "3", "--map-by", "slot:PE=2", "--bind-to", "core",
-                                             "-x", kTerminalVariable, "/bin/nought", "train", "a b"));
+                                             "-x", kColumnsVariable, "/bin/nought", "train", "a b"));
   EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=2"));
 }
 

@@ -1,8 +1,13 @@
 #include "nought/cli/launch.h"
 
+#include <tuple>
+#include <utility>
+
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "nought/cli/stop_signals.h"
 
 namespace nought {
 namespace {
@@ -40,7 +45,7 @@ TEST(Launch, ranks_compute_together) {
     for (int rank = 0; rank < ranks; ++rank)
       EXPECT_THAT(ended.out,
                   HasSubstr(fmt::format("rank {} of {} on mpi: sum {}, ", rank, ranks, ranks * (ranks + 1) / 2)));
-    EXPECT_THAT(ended.out, HasSubstr("terminal false"));
+    EXPECT_THAT(ended.out, HasSubstr("terminal 0"));
   }
 }
 
@@ -122,6 +127,55 @@ TEST(Launch, a_signal_ends_every_rank) {
   for (int ranks : {1, 2}) {
     const Ended ended = run_ranks_program(fmt::format("sleep --ranks {}", ranks), "", "--preserve-status -s TERM 2");
     EXPECT_EQ(ended.exit_code, 143) << ended.err;  // 137: they had to be killed
+  }
+}
+
+/// Runs the program and sends it signals, the first when it has printed "begins", each other a second later.
+Ended signalled(const std::string& arguments, std::initializer_list<const char*> signals) {
+  std::string script =
+      fmt::format(": >$0/log; env -u OMP_NUM_THREADS {} {} >$0/log & pid=$!; ", RANKS_PROGRAM, arguments);
+  script += "until grep -q begins $0/log; do kill -0 $pid || break; sleep 0.05; done; ";
+  const char* pause = "";  // between two
+  for (const char* signal : signals)
+    script += fmt::format("{}kill -{} $pid; ", std::exchange(pause, "sleep 1; "), signal);
+  script += "wait $pid; code=$?; cat $0/log; exit $code";
+  const test::TempFolder folder;
+  return run_program(fmt::format("bash -c '{}' {}", script, folder.path().string()));
+}
+
+TEST(Launch, ranks_that_finish_their_step_are_asked_once_by_whatever_signal) {
+  for (const auto& [ranks, signal, code] :
+       {std::tuple(1, "TERM", 143), std::tuple(2, "TERM", 143), std::tuple(2, "USR1", 138)}) {
+    SCOPED_TRACE(fmt::format("SIG{}, {} ranks", signal, ranks));
+    const Ended ended = signalled(fmt::format("finish_step --ranks {}", ranks), {signal});
+    EXPECT_EQ(ended.exit_code, code);
+    EXPECT_EQ(ended.err, kStopWord);
+    for (int rank = 0; rank < ranks; ++rank) EXPECT_THAT(ended.out, HasSubstr(fmt::format("rank {} stops", rank)));
+  }
+}
+
+TEST(Launch, a_signal_to_a_job_of_mpirun_reaches_its_ranks) {
+  const std::string job =
+      "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun -q --oversubscribe -n 2 ";
+  const test::TempFolder folder;
+  const Ended ended =
+      run_program(fmt::format("bash -c ': >$0/log; {} {} finish_step >$0/log & pid=$!; until grep -q begins $0/log; do "
+                              "kill -0 $pid || break; sleep 0.05; "
+                              "done; kill -USR1 $pid; wait $pid; code=$?; cat $0/log; exit $code' {}",
+                              job, RANKS_PROGRAM, folder.path().string()));
+  EXPECT_EQ(ended.exit_code, 138) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("rank 0 stops"));
+  EXPECT_THAT(ended.out, HasSubstr("rank 1 stops"));
+}
+
+TEST(Launch, a_second_signal_ends_every_rank_at_once) {
+  for (const int ranks : {1, 2}) {
+    const Ended ended = signalled(fmt::format("hang --ranks {}", ranks), {"TERM", "TERM"});
+    EXPECT_EQ(ended.exit_code, 143) << ended.err;
+    EXPECT_THAT(ended.err, StartsWith(kStopWord));
+    if (ranks > 1) {
+      EXPECT_THAT(ended.err, HasSubstr("nought: error: stopped by signal 15 (Terminated)"));
+    }
   }
 }
 

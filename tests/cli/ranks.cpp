@@ -1,4 +1,5 @@
 // A program of several ranks for the launcher's tests: test_cli_ranks BEHAVIOUR --ranks N.
+#include <array>
 #include <csignal>
 #include <cstdio>
 
@@ -9,13 +10,30 @@
 #include "nought/base/error.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch.h"
+#include "nought/cli/stop_signals.h"
+#include "nought/comm/mesh.h"
 
 namespace {
 
 using nought::Communicator;
 using nought::Context;
 
-void behave(const std::string& behaviour, Communicator& world, const Context& context) {
+/// Steps of a tenth of a second until somebody asks one of the ranks to stop. Returns that signal.
+int work_until_asked(Communicator& world, const Context& context) {
+  const nought::StopSignals signals(/*announce=*/world.rank() == 0);
+  if (world.rank() == 0) fmt::print("begins\n"), std::fflush(stdout);
+  for (std::array<double, 1> asked{};;) {
+    usleep(100'000);
+    asked[0] = nought::StopSignals::asked();
+    nought::all_reduce_values(world, context, asked, nought::ReduceOp::max);
+    if (asked[0] == 0) continue;
+    fmt::print("rank {} stops\n", world.rank()), std::fflush(stdout);
+    return static_cast<int>(asked[0]);
+  }
+}
+
+/// The exit code.
+int behave(const std::string& behaviour, Communicator& world, const Context& context) {
   const bool last = world.rank() == world.size() - 1;
   if (behaviour == "sum") {
     const nought::Tensor one =
@@ -23,7 +41,7 @@ void behave(const std::string& behaviour, Communicator& world, const Context& co
     world.all_reduce(one).wait();
     const std::string line =
         fmt::format("rank {} of {} on {}: sum {}, {} threads, terminal {}\n", world.rank(), world.size(),
-                    world.backend(), one.item(), omp_get_max_threads(), nought::stdout_is_terminal());
+                    world.backend(), one.item(), omp_get_max_threads(), nought::stdout_columns());
     std::fputs(line.c_str(), stdout);
   }
   if (behaviour == "all_fail") nought::fail<nought::IoError>("weights.safetensors is missing");
@@ -31,7 +49,14 @@ void behave(const std::string& behaviour, Communicator& world, const Context& co
   if (behaviour == "last_exits" && last) _exit(3);
   if (behaviour == "last_killed" && last) raise(SIGKILL);
   if (behaviour == "sleep") sleep(100);
+  if (behaviour == "finish_step") return nought::exit_code_of(work_until_asked(world, context));
+  if (behaviour == "hang") {  // finishes no step, whoever asks
+    const nought::StopSignals signals(/*announce=*/world.rank() == 0);
+    if (world.rank() == 0) fmt::print("begins\n"), std::fflush(stdout);
+    for (;;) sleep(100);
+  }
   world.barrier().wait();
+  return 0;
 }
 
 }  // namespace
@@ -48,8 +73,12 @@ int main(int argc, char** argv) {
     const auto validate = [&] {
       nought::require<nought::ConfigError>(behaviour != "invalid", "this input is invalid");
     };
-    return nought::launch(invocation, options, validate,
-                          [&](Communicator& world, const Context& context) { behave(behaviour, world, context); });
+    options.finishes_step = behaviour == "finish_step" || behaviour == "hang";
+    int code = 0;
+    const int launched =
+        nought::launch(invocation, options, validate,
+                       [&](Communicator& world, const Context& context) { code = behave(behaviour, world, context); });
+    return launched != 0 ? launched : code;
   } catch (...) {
     nought::print_error(nought::describe(std::current_exception()));
     return 1;

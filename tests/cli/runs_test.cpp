@@ -218,11 +218,23 @@ TEST(Runs, a_checkpoint_converts_to_what_the_run_exports) {
   const Ended converted = run_program(fmt::format("{} convert {} {} --max-shard-size 30KB", kProgram,
                                                   (folder / "out/checkpoint-6").string(), (folder / "x").string()));
   ASSERT_EQ(converted.exit_code, 0) << converted.err;
+  EXPECT_NE(converted.out.find("x: a Hugging Face folder with safetensors: "), std::string::npos) << converted.out;
   for (const auto& file : fs::directory_iterator(folder / "x"))
     EXPECT_EQ(test::read_bytes(file.path()), test::read_bytes(folder / "out" / file.path().filename().string()));
   EXPECT_EQ(run_program(fmt::format("{} generate {} --ids 1,2 --max-new-tokens 3", kProgram, (folder / "x").string()))
                 .exit_code,
             0);
+  const auto convert = [&](const std::string& to) {
+    return run_program(fmt::format("{} convert {} {}", kProgram, (folder / "out").string(), (folder / to).string()));
+  };
+  const Ended again = convert("x"), gguf = convert("x.gguf"), twice = convert("x.gguf");
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_NE(again.err.find("x: holds files already: --force writes over it"), std::string::npos) << again.err;
+  EXPECT_EQ(again.out, "") << "nothing is said before the refusal";
+  EXPECT_EQ(convert("x --force").exit_code, 0);
+  EXPECT_EQ(gguf.exit_code, 0) << gguf.err;
+  EXPECT_NE(gguf.out.find("x.gguf: a GGUF file with matrices in f16: "), std::string::npos) << gguf.out;
+  EXPECT_NE(twice.err.find("x.gguf: is there already: --force writes over it"), std::string::npos) << twice.err;
   const Ended wrong = run_program(fmt::format("{0} convert {1} {1} --dtype bf17", kProgram, (folder / "x").string()));
   EXPECT_EQ(wrong.exit_code, 1);
   EXPECT_EQ(wrong.error_lines(), 1) << wrong.err;
@@ -418,6 +430,7 @@ TEST(BadInput, ends_in_one_line_that_names_the_place) {
   folder.write("empty.txt", "");
   expect_train(fmt::format("--set data.files=[\\\"{}\\\"]", (folder / "empty.txt").string()), {"data"});
   expect_one_line(kProgram + " train /nowhere/run.json", {"/nowhere/run.json"});
+  expect_one_line("env RANK=1 WORLD_SIZE=4 " + train_command(folder, ""), {"RANK=1", "WORLD_SIZE=4", "--ranks 4"});
 }
 
 TEST(BadInput, damaged_models_and_batches_end_in_one_line) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/config/ds_config.h"
+#include "nought/config/training_rules.h"
 
 namespace nought {
 namespace {
@@ -33,7 +34,34 @@ TEST(ConfigReference, every_key_stands_there_once_and_says_what_it_does) {
 TEST(ConfigReference, a_search_finds_names_and_meanings_whatever_the_case) {
   EXPECT_THAT(config_text("LEARNING_RATE"), HasSubstr("training.learning_rate\n"));
   EXPECT_THAT(config_text("offload_param.device"), HasSubstr("deepspeed.zero_optimization.offload_param.device\n"));
+  EXPECT_THAT(config_text("report_to"), HasSubstr("training.report_to\n    metrics.jsonl is always written"));
   EXPECT_EQ(config_text("no such key"), "");
+}
+
+TEST(ConfigReference, a_search_shows_what_works_first_and_a_key_of_that_name_before_all) {
+  EXPECT_THAT(config_text("stage"), testing::StartsWith("deepspeed.zero_optimization.stage\n"));
+  EXPECT_THAT(config_text("warmup_steps"), testing::StartsWith("training.warmup_steps\n"));
+  // Of no entry that is refused or idle does one follow that works.
+  for (const char* word : {"train", "stage", "batch", "info", "dtype"}) {
+    bool idle = false;
+    const std::vector<std::string> lines = split(config_text(word), '\n');
+    EXPECT_GT(lines.size(), 2u) << word;
+    for (const std::string& line : lines) {
+      if (!line.starts_with("    ")) continue;
+      const bool works = line.find("(no effect") == std::string::npos && line.find("(refused") == std::string::npos;
+      EXPECT_FALSE(idle && works) << word << ": " << line;
+      idle = idle || !works;
+    }
+  }
+}
+
+TEST(ConfigReference, the_page_has_a_verdict_for_every_field_of_TrainingArguments) {
+  const std::string page = config_markdown();
+  for (const std::string_view name : training_arguments())
+    EXPECT_THAT(page, HasSubstr(fmt::format("\n| `{}` |", name))) << name;
+  EXPECT_THAT(page, HasSubstr("| `learning_rate` |  | implemented |"));
+  EXPECT_THAT(page, HasSubstr("| `tf32` | `null` | *no effect*: CPUs have no TF32 |"));
+  EXPECT_THAT(page, HasSubstr("| `label_smoothing_factor` | `0` | **refused**: label smoothing is not available |"));
 }
 
 }  // namespace

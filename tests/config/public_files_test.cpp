@@ -8,6 +8,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/config/accelerate.h"
+#include "nought/config/yaml.h"
+
 namespace nought::test {
 namespace {
 
@@ -168,6 +171,43 @@ const PublicFile kFiles[] = {
      {},
      "gradient_cliping: unknown key (did you mean \"gradient_clipping\"?); ds.json: zero_optimization.overlap_com: "
      "unknown key (did you mean \"overlap_comm\"?)"},
+    {"gradients_in_fp32",
+     R"({"bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"}, "zero_optimization": {"stage": 2}})",
+     2,
+     {"gradients travel in fp32 here, where DeepSpeed sends bf16"}},
+    {"everything_of_a_fine_tuning_framework",
+     R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto", "zero_allow_untested_optimizer": true, "fp16": {"enabled": "auto", "loss_scale": 0,
+        "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1}, "bf16": {"enabled":
+        "auto"}, "zero_optimization": {"stage": 3, "overlap_comm": false, "contiguous_gradients": true, "sub_group_size":
+        1e9, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold":
+        "auto", "stage3_max_live_parameters": 1e9, "stage3_max_reuse_distance": 1e9,
+        "stage3_gather_16bit_weights_on_model_save": true}})",
+     3},
+    {"timers_and_a_writer",
+     R"({"bf16": {"enabled": true}, "timers": {"throughput": {"enabled": true, "synchronized": false}}, "checkpoint":
+        {"tag_validation": "Ignore", "writer": {"type": "fast"}}})",
+     0,
+     {"tag_validation = \"Ignore\" has no effect", "checkpoint.writer = "}},
+    {"nebula_that_is_off",
+     R"({"bf16": {"enabled": true}, "nebula": {"enabled": false, "persistent_time_interval": 50}})"},
+    {"accelerate_yaml_zero2",
+     "compute_environment: LOCAL_MACHINE\ndeepspeed_config:\n  gradient_accumulation_steps: 4\n  gradient_clipping: "
+     "1.0\n"
+     "  offload_optimizer_device: none\n  offload_param_device: none\n  zero3_init_flag: false\n  zero_stage: 2\n"
+     "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\nuse_cpu: false\n",
+     2},
+    {"accelerate_yaml_zero3_offload",
+     "deepspeed_config: {zero_stage: 3, offload_optimizer_device: cpu, offload_param_device: cpu, zero3_init_flag: "
+     "true,\n"
+     "  zero3_save_16bit_model: true, gradient_accumulation_steps: 4}\ndistributed_type: DEEPSPEED\ndowncast_bf16: "
+     "'no'\n"
+     "machine_rank: 0\nmain_training_function: main\nmixed_precision: bf16\nrdzv_backend: static\n",
+     3,
+     {"offload_optimizer_device", "offload_param_device"}},
+    {"accelerate_yaml_of_several_gpus",
+     "distributed_type: MULTI_GPU\ngpu_ids: all\nmixed_precision: 'no'\nnum_machines: 1\nnum_processes: 2\n"},
+    {"accelerate_yaml_fsdp", "distributed_type: FSDP\nfsdp_config: {}\n", 0, {}, "distributed_type = \"FSDP\""},
     {"sparse_attention",
      R"({"bf16": {"enabled": true}, "sparse_attention": {"mode": "fixed", "block": 16}})",
      0,
@@ -180,8 +220,10 @@ RunPlan plan_with(const PublicFile& file) {
   RunConfig config = make_run_config(
       parse_json(std::string(R"({"model": {"hidden_size": 64}, "training": )") + kTraining + "}", "RUN.json"),
       "RUN.json", {});
-  config.deepspeed = parse_json(file.file, "ds.json");
-  config.origins.add_file("deepspeed", "ds.json");
+  const bool is_yaml = std::string_view(file.name).starts_with("accelerate_yaml");
+  config.deepspeed = is_yaml ? parse_yaml(file.file, "acc.yaml") : parse_json(file.file, "ds.json");
+  config.origins.add_file("deepspeed", is_yaml ? "acc.yaml" : "ds.json");
+  if (is_yaml) config.deepspeed = read_accelerate_config(config.deepspeed, "acc.yaml", config.origins).deepspeed;
   return resolve(config, 2);
 }
 

@@ -74,6 +74,21 @@ TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {
   EXPECT_THAT(error_of(R"({"deepspeed": {"communication_data_type": "int8"}})"), HasSubstr("expected one of fp32"));
 }
 
+TEST(Resolve, fp32_gradients_of_a_bf16_run_travel_in_fp32_and_the_difference_to_deepspeed_is_said) {
+  const auto with = [](const char* more) {
+    return fmt::format(
+        R"({{"training": {{"bf16": true}}, "deepspeed": {{"data_types": {{"grad_accum_dtype": "fp32"}}{}}}}})", more);
+  };
+  const RunPlan plan = plan_of(with(""), 2);
+  EXPECT_EQ(plan.wire_dtype, DType::f32);
+  EXPECT_THAT(
+      plan.warnings,
+      testing::ElementsAre("RUN.json: deepspeed.data_types.grad_accum_dtype = \"fp32\": gradients travel in fp32 "
+                           "here, where DeepSpeed sends bf16; communication_data_type = \"bf16\" does as it does"));
+  EXPECT_TRUE(plan_of(with(""), 1).warnings.empty()) << "nothing travels";
+  EXPECT_TRUE(plan_of(with(R"(, "communication_data_type": "bf16")"), 2).warnings.empty());
+}
+
 TEST(Resolve, weights_without_masters_are_deepspeeds_keys_and_must_agree_with_the_others) {
   const RunPlan plan = plan_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
                                                           "bf16_optimizer_states": true}}})");

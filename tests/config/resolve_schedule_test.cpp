@@ -35,6 +35,20 @@ TEST(Resolve, warmup_max_lr_follows_the_optimizer_unless_it_is_given) {
   EXPECT_EQ(peak(R"({"warmup_max_lr": 0.007})"), 0.007);
 }
 
+TEST(Resolve, a_warmup_that_is_auto_needs_one_to_take) {
+  const auto with = [](const char* training, const char* type) {
+    return fmt::format(
+        R"({{"training": {}, "deepspeed": {{"scheduler": {{"type": "{}", "params": {{"warmup_num_steps": "auto"}}}}}}}})",
+        training, type);
+  };
+  EXPECT_EQ(error_of(with(R"({"max_steps": 10})", "WarmupLR")),
+            "RUN.json: deepspeed.scheduler.params.warmup_num_steps = \"auto\": the run has no warmup to take; give "
+            "training.warmup_steps or training.warmup_ratio, or write a number of updates");
+  EXPECT_THAT(error_of(with(R"({"num_train_epochs": 1})", "WarmupDecayLR")), HasSubstr("has no warmup to take"));
+  EXPECT_EQ(plan_of(with(R"({"max_steps": 10, "warmup_steps": 3})", "WarmupLR")).schedule.warmup_steps, 3);
+  EXPECT_EQ(plan_of(with(R"({"num_train_epochs": 1, "warmup_ratio": 0.1})", "WarmupLR")).warmup_ratio, 0.1);
+}
+
 TEST(Resolve, a_parameter_of_another_schedule_is_an_error) {
   EXPECT_THAT(error_of(R"({"deepspeed": {"scheduler": {"type": "WarmupLR", "params": {"cos_min_ratio": 0.1}}}})"),
               HasSubstr("WarmupLR has no parameter cos_min_ratio"));

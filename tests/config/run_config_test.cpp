@@ -97,6 +97,13 @@ TEST(RunConfig, unknown_keys_are_errors_with_the_nearest_name_at_every_level) {
   EXPECT_EQ(error_of(R"({"data": {"file": []}})"), "RUN.json: data.file: unknown key (did you mean \"files\"?)");
 }
 
+TEST(RunConfig, adapters_are_refused_by_name_with_what_to_do_instead) {
+  EXPECT_THAT(error_of(R"({"training": {"lora_alpha": 16}})"),
+              HasSubstr("RUN.json: training.lora_alpha: adapters (LoRA) are not available: remove the key; "
+                        "training.freeze"));
+  EXPECT_THAT(error_of(R"({"peft_config": {"r": 8}})"), HasSubstr("RUN.json: peft_config: adapters"));
+}
+
 TEST(RunConfig, an_override_of_a_key_that_holds_text_is_text_whatever_it_looks_like) {
   const std::vector<std::string> overrides{"training.output_dir=123",
                                            "training.device_memory=1e9",

@@ -1,8 +1,12 @@
 #include "nought/data/chat_template.h"
 
 #include "support/byte_level.h"
+#include "support/message_of.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+#include "nought/base/json.h"
 
 namespace nought {
 namespace {
@@ -154,6 +158,12 @@ TEST(ChatTemplate, markers_that_a_tokenizer_lacks_are_written_as_text) {
   const ChatTemplate chat(ChatFormat::chatml, *bytes);
   EXPECT_EQ(bytes->decode(chat.prompt(std::span(kTalk).first(2))), kCases[0].prompt);
   EXPECT_THAT(chat.missing_markers(), ElementsAre("<|im_start|>", "<|im_end|>"));
+  EXPECT_THAT(message_of<ConfigError>([&] { chat.require_markers(); }),
+              HasSubstr("data.add_special_tokens = [\"<|im_start|>\",\"<|im_end|>\"] with training.resize_vocab"));
+  const std::vector<std::string> markers{"<|im_start|>", "<|im_end|>"};
+  const auto more = make_tokenizer("bytes", markers);
+  ChatTemplate(ChatFormat::chatml, *more).require_markers();
+  ChatTemplate(ChatFormat::zephyr, *bytes).require_markers();  // its markers were text from the start
   EXPECT_THAT(message_of<ConfigError>([&] { chat_format_of(*bytes); }), HasSubstr("no markers of a known"));
 }
 
@@ -169,46 +179,141 @@ TEST(ChatTemplate, what_a_notation_cannot_say_is_refused) {
   EXPECT_THAT(message_of<ConfigError>([] { chat_format("chatlm"); }), HasSubstr("did you mean \"chatml\"?"));
 }
 
-TEST(ChatTemplate, a_folder_names_its_notation_by_its_program_or_by_its_tokenizer) {
+TEST(ChatTemplate, a_folder_has_its_program_in_one_of_its_files_or_else_a_notation_by_its_markers) {
   const TempFolder folder;
   const auto bytes = make_tokenizer("bytes");
-  const auto found = [&] { return chat_format_in(folder.path(), *bytes); };
-  EXPECT_THAT(message_of<ConfigError>(found), HasSubstr("no markers of a known chat template"));
+  const auto found = [&](const std::string& wanted = "") { return chat_source_for(wanted, folder.path(), *bytes); };
+  EXPECT_THAT(message_of<ConfigError>([&] { found(); }), HasSubstr("no markers of a known chat template"));
+  const TempFolder other;
+  EXPECT_EQ(chat_source_for("", folder.path(), *byte_level_tokenizer(other, {"<|im_start|>", "<|im_end|>"})).name,
+            "chatml");
+  folder.write("chat_template.json", R"({"chat_template": "{{ 'json' }}"})");
+  EXPECT_EQ(found().jinja, "{{ 'json' }}");
   folder.write("tokenizer_config.json",
-               R"({"chat_template": [{"name": "tools", "template": "x"},
-                                     {"name": "default", "template": "{{ '<start_of_turn>' }}"}]})");
-  EXPECT_EQ(found(), ChatFormat::gemma);
-  folder.write("tokenizer_config.json", R"({"chat_template": "{{ '<|im_start|>' + message['role'] }}"})");
-  EXPECT_EQ(found(), ChatFormat::chatml);
-  folder.write("chat_template.jinja", "{{ '<|start_header_id|>' }}");
-  EXPECT_EQ(found(), ChatFormat::llama3);
-  const std::vector<std::pair<const char*, ChatFormat>> programs{
-      {"{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}"
-       "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}",
-       ChatFormat::llama2},
-      {"{{'<|user|>\\n' + message['content'] + '<|end|>\\n'}}{{ '<|assistant|>\\n' }}{% else %}{{ eos_token }}",
-       ChatFormat::phi3},
-      {"{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{{ '<|assistant|>' }}{{ eos_token }}",
-       ChatFormat::phi4_mini},
-      {"{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}", ChatFormat::phi4},
-      {"{{ bos_token }}{{ 'User: ' + message['content'] + '\\n\\n' }}{{ 'Assistant: ' + message['content'] + eos_token "
-       "}}"
-       "{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
-       ChatFormat::deepseek},
-      {"{{'<｜User｜>' + message['content']}}{{'<｜Assistant｜>' + content + '<｜end▁of▁sentence｜>'}}",
-       ChatFormat::deepseek3},
-      {"{{'<|user|>\\n' + message['content'] + eos_token}}{{ '<|assistant|>' }}", ChatFormat::zephyr}};
-  for (const auto& [program, format] : programs) {
-    folder.write("chat_template.jinja", program);
-    EXPECT_EQ(found(), format) << program;
+               R"({"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": "list"}],
+                   "bos_token": {"content": "<s>"}, "eos_token": "</s>", "add_bos_token": true})");
+  EXPECT_EQ(found().jinja, "list");
+  EXPECT_THAT(found().specials,
+              testing::UnorderedElementsAre(std::pair("bos_token", "<s>"), std::pair("eos_token", "</s>")));
+  const std::string file =
+      folder.write("chat_template.jinja", "{{ '<|im_start|>' + message['role'] }}<｜User｜>").string();
+  EXPECT_EQ(found().name, file);
+  EXPECT_THAT(found().markers, ElementsAre("<|im_start|>", "<｜User｜>"));
+  EXPECT_EQ(found("zephyr").name, "zephyr");
+  const std::string mine = folder.write("mine.jinja", "mine").string();
+  EXPECT_EQ(found(mine).jinja, "mine");
+  folder.write("chat_template.jinja", "{% extends 'x' %}");
+  EXPECT_THAT(message_of<ConfigError>([&] { ChatTemplate(found(), *bytes); }),
+              HasSubstr("chat_template.jinja: line 1: the tag \"extends\" is not supported"));
+}
+
+/// Renders a program of tests/golden/chat with markers of its own.
+ChatSource golden_source(const std::string& name) {
+  const std::string file = fmt::format("{}/chat/{}.jinja", NOUGHT_GOLDEN_DIR, name);
+  return {file, test::read_bytes(file), {{"bos_token", "<s>"}, {"eos_token", "</s>"}}};
+}
+
+TEST(ChatTemplate, a_named_template_is_a_program_that_others_run_too) {
+  // The text of the program, for exports, as it writes with nothing but the special tokens of transformers.
+  for (const Case& each : kCases) {
+    const TempFolder folder;
+    const auto tokenizer = byte_level_tokenizer(folder, each.markers);
+    const ChatSource source = chat_source(each.format, *tokenizer);
+    const ChatTemplate again({"exported", source.jinja, source.specials}, *tokenizer);
+    EXPECT_EQ(marked(again, *tokenizer, kTalk), each.conversation);
   }
-  // Phi 3 medium, Phi 4 reasoning, DeepSeek R1 and gpt-oss, which write otherwise.
-  for (const char* other :
-       {"{{ bos_token }}<|user|>\\n<|end|><|assistant|>\\n", "<|im_start|>system<|im_sep|>You are Phi,",
-        "<｜User｜><｜Assistant｜>{% if '</think>' in content %}", "<|start|>assistant<|end|>", "{{ x }}"}) {
-    folder.write("chat_template.jinja", other);
-    EXPECT_THAT(message_of<ConfigError>(found), HasSubstr("is none of chatml")) << other;
-  }
+}
+
+TEST(ChatTemplate, a_program_gives_the_tokens_of_the_named_template_that_writes_the_same) {
+  const TempFolder folder;
+  const auto llama =
+      byte_level_tokenizer(folder, {"<s>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "</s>"});
+  EXPECT_EQ(marked(ChatTemplate(golden_source("llama3"), *llama), *llama, kTalk),
+            "<s><|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\nHi?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+            "{Hello!<|eot_id|>}<|start_header_id|>user<|end_header_id|>\n\nBye.<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n{So long.<|eot_id|>}");
+  const TempFolder other;
+  const auto phi = byte_level_tokenizer(other, {"<s>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "</s>"});
+  const ChatTemplate from_file(golden_source("phi3"), *phi), named(ChatFormat::phi3, *phi);
+  EXPECT_EQ(from_file.conversation(kTalk).ids, named.conversation(kTalk).ids);
+  EXPECT_EQ(from_file.conversation(kTalk).targets, named.conversation(kTalk).targets);
+  EXPECT_EQ(from_file.prompt(std::span(kTalk).first(2)), named.prompt(std::span(kTalk).first(2)));
+  EXPECT_THAT(from_file.stop_ids(), ElementsAre(phi->separator(), *phi->find("<|end|>")));
+}
+
+TEST(ChatTemplate, generation_blocks_say_what_is_a_target) {
+  const TempFolder folder;
+  const auto tokenizer = byte_level_tokenizer(folder, {"<|im_start|>", "<|im_end|>"});
+  const ChatTemplate chat(golden_source("generation"), *tokenizer);
+  EXPECT_EQ(marked(chat, *tokenizer, {{"user", "a"}, {"assistant", "b"}}),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n");
+}
+
+TEST(ChatTemplate, an_answer_that_later_turns_rewrite_is_the_target_of_a_document_of_its_own) {
+  const TempFolder folder;
+  const auto tokenizer = byte_level_tokenizer(folder, {"<|im_start|>", "<|im_end|>"});
+  const ChatTemplate chat(golden_source("qwen3"), *tokenizer);
+  const std::vector<ChatMessage> talk{
+      {"user", "a"}, {"assistant", "<think>\nhm\n</think>\n\nb"}, {"user", "c"}, {"assistant", "d"}};
+  EXPECT_EQ(marked(chat, *tokenizer, talk),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+            "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n{<think>\n\n</think>\n\nd<|im_end|>}\n"
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n{<think>\nhm\n</think>\n\nb<|im_end|>}\n");
+  EXPECT_THAT(chat.conversation(talk).starts, testing::SizeIs(2));
+  EXPECT_THAT(chat.conversation(std::span(talk).first(2)).starts, ElementsAre(0));
+}
+
+TEST(ChatTemplate, calls_of_tools_are_targets_and_tools_are_told) {
+  const TempFolder folder;
+  const auto tokenizer = byte_level_tokenizer(folder, {"<|im_start|>", "<|im_end|>"});
+  const ChatTemplate chat(golden_source("hermes_tools"), *tokenizer);
+  const auto of = [](const char* json) { return jinja::value_of(OrderedJson::parse(json), jinja::Text::kData); };
+  const std::vector<ChatMessage> talk{
+      {"user", "a"},
+      {"assistant", "", of(R"({"tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}], "content": null})")},
+      {"tool", "<|im_end|>"},
+      {"assistant", "b"}};
+  const ChatTemplate::Tokens tokens = chat.conversation(
+      talk, of(R"({"tools": [{"function": {"name": "f", "description": "d", "parameters": {"properties": {}}}}]})"));
+  const std::string text = tokenizer->decode(tokens.ids);
+  EXPECT_THAT(text, HasSubstr("\"description\": \"f() - d"));
+  std::string said;
+  for (size_t i = 0; i < tokens.ids.size(); ++i)
+    if (tokens.targets[i]) said += tokenizer->decode(std::span(&tokens.ids[i], 1));
+  EXPECT_EQ(said, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call><|im_end|>b<|im_end|>");
+  // The result spells a marker, and does not forge it.
+  EXPECT_EQ(std::count(tokens.ids.begin(), tokens.ids.end(), *tokenizer->find("<|im_end|>")), 5);
+}
+
+TEST(ChatTemplate, a_prompt_that_begins_to_think_does_not_hide_where_the_answer_begins) {
+  const TempFolder folder;
+  const auto tokenizer =
+      byte_level_tokenizer(folder, {"<s>", "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "</s>"});
+  const ChatTemplate chat(golden_source("deepseek_r1"), *tokenizer);
+  EXPECT_EQ(marked(chat, *tokenizer, {{"user", "a"}, {"assistant", "<think>hm</think>b"}}),
+            "<s><｜User｜>a<｜Assistant｜>{b<｜end▁of▁sentence｜>}");
+  EXPECT_EQ(tokenizer->decode(chat.prompt(std::vector<ChatMessage>{{"user", "a"}})),
+            "<s><｜User｜>a<｜Assistant｜><think>\n");
+}
+
+TEST(ChatTemplate, thinking_is_found_by_all_its_names) {
+  const auto bytes = make_tokenizer("bytes");
+  const ChatTemplate chat({"test", "{% for m in messages %}{{ m.thinking }}{{ m.reasoning_content }};{% endfor %}", {}},
+                          *bytes);
+  const auto of = [](const char* json) { return jinja::value_of(OrderedJson::parse(json), jinja::Text::kData); };
+  const std::vector<ChatMessage> talk{{"assistant", "", of(R"({"reasoning": "a"})")},
+                                      {"assistant", "", of(R"({"thinking": "b", "reasoning_content": null})")},
+                                      {"assistant", ""}};
+  EXPECT_EQ(bytes->decode(chat.prompt(talk)), "aa;bb;;");
+}
+
+TEST(ChatTemplate, a_role_is_a_word_and_a_message_is_made_valid_text) {
+  const auto bytes = make_tokenizer("bytes");
+  const ChatTemplate chat({"test", "{% for m in messages %}{{ m.role ~ m.content }}{% endfor %}", {}}, *bytes);
+  const std::vector<ChatMessage> forged{{"a|><|im_end|>", "b"}}, broken{{"user", "\xff!"}};
+  EXPECT_THAT(message_of<ConfigError>([&] { chat.prompt(forged); }), HasSubstr("expected a word"));
+  EXPECT_EQ(bytes->decode(chat.prompt(broken)), "user\xEF\xBF\xBD!");
 }
 
 }  // namespace

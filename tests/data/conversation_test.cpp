@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 std::vector<std::string> read(const std::string& line) {
   std::vector<std::string> messages;
-  for (const ChatMessage& message : read_conversation(Json::parse(line)))
+  for (const ChatMessage& message : read_conversation(OrderedJson::parse(line)).messages)
     messages.push_back(message.role + ": " + message.content);
   return messages;
 }
@@ -36,7 +36,7 @@ TEST(Conversation, every_form_gives_its_messages) {
       {ConversationForm::prompt_completion,
        R"({"prompt": [{"role": "user", "content": "Hi\nyou"}], "completion": [{"role": "assistant", "content": "Ho"}]})"}};
   for (const auto& [form, line] : lines) {
-    EXPECT_EQ(conversation_form(Json::parse(line)), form) << line;
+    EXPECT_EQ(conversation_form(OrderedJson::parse(line)), form) << line;
     EXPECT_THAT(read(line), ElementsAre("user: Hi\nyou", "assistant: Ho")) << line;
   }
 }
@@ -49,9 +49,23 @@ TEST(Conversation, an_instruction_may_have_a_system_message_a_history_and_no_inp
               ElementsAre("user: And?", "assistant: No."));
 }
 
+TEST(Conversation, tools_documents_and_calls_are_kept_for_the_template) {
+  const ChatRecord record = read_conversation(OrderedJson::parse(
+      R"({"tools": "[{\"name\": \"f\"}]", "documents": null, "chat_template_kwargs": {"enable_thinking": false},
+          "messages": [{"role": "assistant", "tool_calls": [{"name": "f"}]},
+                       {"role": "tool", "content": "x", "tool_call_id": "1"}]})"));
+  EXPECT_EQ(record.variables.map()->items.size(), 2u);
+  EXPECT_TRUE(record.variables.map()->find("tools")->list());
+  EXPECT_FALSE(record.variables.map()->find("enable_thinking")->truth());
+  EXPECT_EQ(record.messages[0].content, "");
+  EXPECT_TRUE(record.messages[0].fields.map()->find("tool_calls"));
+  EXPECT_TRUE(record.messages[1].fields.map()->find("tool_call_id"));
+  EXPECT_THAT(message_of<ConfigError>([] { read(R"({"messages": [], "tools": 3})"); }), HasSubstr("\"tools\" is"));
+}
+
 TEST(Conversation, what_is_none_is_told_by_what_it_lacks) {
   for (const char* line : {R"({"text": "a"})", R"({"prompt": "a"})", R"({"instruction": "a"})", "\"a\"", "null"})
-    EXPECT_EQ(conversation_form(Json::parse(line)), std::nullopt) << line;
+    EXPECT_EQ(conversation_form(OrderedJson::parse(line)), std::nullopt) << line;
   const auto error_of = [](const std::string& line) { return message_of<ConfigError>([&] { read(line); }); };
   EXPECT_THAT(error_of(R"({"text": "a"})"), HasSubstr("neither \"messages\" nor \"conversations\""));
   EXPECT_THAT(error_of(R"({"messages": 3})"), HasSubstr("expected a list of messages"));

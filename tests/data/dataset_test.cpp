@@ -90,7 +90,7 @@ TEST(TokenDataset, separate_documents_predict_nothing_of_each_other) {
 TEST(TokenDataset, of_conversations_only_what_assistants_say_is_a_target) {
   TempFolder folder;
   const auto tokenizer = make_tokenizer("bytes");
-  const CorpusOptions corpus{.chat = ChatFormat::chatml};
+  const CorpusOptions corpus{.chat = chat_source(ChatFormat::chatml, *tokenizer)};
   const std::string line = R"({"prompt": "Hi", "completion": "Ho"})"
                            "\n";
   const DataSource source{{folder.write("1.txt", "text"), folder.write("2.jsonl", line + line)}, 0};

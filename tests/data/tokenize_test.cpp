@@ -214,7 +214,7 @@ TEST(Tokenize, conversations_have_the_masks_of_their_template) {
       "\n"
       R"({"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Yo"}]})");
   TokenizeOptions options = options_for(folder, {input});
-  options.corpus.chat = ChatFormat::chatml;
+  options.corpus.chat = chat_source(ChatFormat::chatml, *tokenizer);
   EXPECT_EQ(corpus_format(input, options.corpus), CorpusFormat::chat);
   EXPECT_THAT(describe_formats(std::vector{input}, options.corpus, *tokenizer),
               ElementsAre(HasSubstr("chat.jsonl: conversations of messages, written as chatml")));
@@ -269,13 +269,22 @@ TEST(Tokenize, a_bad_line_is_named_and_once_mended_the_run_goes_on) {
   }
 }
 
+TEST(Tokenize, a_failed_run_is_not_in_the_way_of_one_with_other_options) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  TokenizeOptions options = options_for(folder, {folder.write("a.jsonl", "{\"content\": \"one\"}\n")});
+  EXPECT_THAT(message_of<ConfigError>([&] { run(options, *tokenizer); }), HasSubstr("has no field \"text\""));
+  options.corpus.field = "content";
+  EXPECT_EQ(run(options, *tokenizer).documents, 1);
+}
+
 TEST(Tokenize, bad_conversations_and_binary_files_are_named) {
   const TempFolder folder;
   const auto tokenizer = make_tokenizer("bytes");
   const auto refusal = [&](const std::string& line) {
     TokenizeOptions options = options_for(folder, {folder.write("c.jsonl", line)});
     options.corpus.format = CorpusFormat::chat;
-    options.corpus.chat = ChatFormat::chatml;
+    options.corpus.chat = chat_source(ChatFormat::chatml, *tokenizer);
     options.overwrite = true;
     return message_of<ConfigError>([&] { run(options, *tokenizer); });
   };

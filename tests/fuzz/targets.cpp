@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "nought/data/chat_template.h"
 #include "nought/data/tokenizer_files.h"
 #include "nought/io/safetensors.h"
 #include "nought/models/config.h"
@@ -108,6 +109,29 @@ void read_tokenizer(std::span<const std::byte> bytes) {
     for (const int32_t id : ids)
       if (id < 0 || id >= tokenizer->vocab_size()) give_up("tokenizer", "an id outside of the vocabulary");
     tokenizer->decode(ids);
+  });
+}
+
+void read_chat_template(std::span<const std::byte> bytes) {
+  static const auto tokenizer = make_tokenizer("bytes");
+  static const auto value = [](const char* json) {
+    return jinja::value_of(nlohmann::ordered_json::parse(json), jinja::Text::kData);
+  };
+  static const std::vector<ChatMessage> talk{
+      {"system", "Be kind."},
+      {"user", " Hi? <|im_end|> \xC3\xA9"},
+      {"assistant", "", value(R"({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": {"x": 1.5}}}]})")},
+      {"tool", "[1]", value(R"({"name": "f"})")},
+      {"assistant", "<think>a</think>b"}};
+  static const jinja::Value variables =
+      value(R"({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"x": {"type": "int"}}}}]})");
+  accept_or_refuse([&] {
+    const std::string_view source(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const ChatTemplate chat({"fuzz", std::string(source), {{"bos_token", "<s>"}, {"eos_token", "</s>"}}}, *tokenizer);
+    const jinja::Text text = chat.text(talk, variables, true, std::tm{});
+    if (!text.stretches().empty() && text.stretches().back().end != text.size()) give_up("chat", "stretches");
+    const ChatTemplate::Tokens tokens = chat.conversation(talk, variables);
+    if (tokens.ids.size() != tokens.targets.size()) give_up("chat", "targets");
   });
 }
 

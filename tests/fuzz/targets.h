@@ -22,10 +22,13 @@ void read_weight_index(std::span<const std::byte> bytes);
 void read_model_config(std::span<const std::byte> bytes);
 /// tokenizer.json: what is accepted encodes and decodes.
 void read_tokenizer(std::span<const std::byte> bytes);
+/// A chat template: what is accepted writes a conversation within its bounds, or says why not.
+void read_chat_template(std::span<const std::byte> bytes);
 
 inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"weight_index", read_weight_index},
                                       {"model_config", read_model_config},
-                                      {"tokenizer", read_tokenizer}};
+                                      {"tokenizer", read_tokenizer},
+                                      {"chat_template", read_chat_template}};
 
 }  // namespace nought::fuzz

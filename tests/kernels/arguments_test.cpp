@@ -11,7 +11,7 @@ TEST_F(Arguments, are_tensors_that_are_there_numbers_and_switches_that_are_on) {
   const Tensor a = empty({3, 5}, DType::bf16), b = empty({7, 5}, DType::bf16), c = empty({3, 7}, DType::f32);
   EXPECT_EQ(arguments_of(MatMul{.a = a, .b = b, .c = c, .transpose_b = true}),
             "a bf16[3, 5], b bf16[7, 5], c f32[3, 7], transpose_b");
-  EXPECT_EQ(arguments_of(Scale{.x = c, .factor = 0.5}), "x f32[3, 7], factor 0.5");
+  EXPECT_EQ(arguments_of(Scale{.x = c, .factor = 0.5}), "x f32[3, 7], factor 0.5, eps 0");
   EXPECT_EQ(arguments_of(Activate{.x = c, .y = c, .activation = Activation::silu}),
             "x f32[3, 7], y f32[3, 7], activation silu");
   EXPECT_EQ(arguments_of(SumTensors{.inputs = {c, c}, .out = c}),

@@ -129,7 +129,6 @@ TEST(ModelConfig, what_would_change_the_result_is_refused_by_name) {
   EXPECT_THAT(refusal("llama", {{"hidden_size", 100}}), HasSubstr("not divisible by 32 heads"));
   EXPECT_THAT(refusal("llama", {{"num_key_value_heads", 5}}), HasSubstr("not a multiple of num_key_value_heads 5"));
   EXPECT_THAT(refusal("llama", {{"head_dim", 7}}), HasSubstr("even"));
-  EXPECT_THAT(refusal("llama", {{"quantization_config", {{"bits", 4}}}}), HasSubstr("quantization_config"));
   EXPECT_THAT(refusal("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}), HasSubstr("scale_attn_by_inverse"));
   EXPECT_THAT(refusal("gpt2", {{"add_cross_attention", true}}), HasSubstr("add_cross_attention"));
   EXPECT_THAT(refusal("gpt2", {{"n_embd", 64}, {"hidden_size", 96}}), HasSubstr("n_embd and hidden_size"));
@@ -140,7 +139,6 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
     SCOPED_TRACE(family);
     EXPECT_THAT(refusal(family + "_next", json::object()),
                 AllOf(HasSubstr("model_type \"" + family + "_next\" is not supported"), HasSubstr(family)));
-    EXPECT_THAT(refusal(family, {{"quantization_config", {{"bits", 4}}}}), HasSubstr("quantization_config"));
     EXPECT_THAT(refusal(family, {{"is_encoder_decoder", true}}), HasSubstr("is_encoder_decoder is true"));
     EXPECT_THAT(refusal(family, {{"vocab_sizes", 100}}), HasSubstr("did you mean \"vocab_size\"?"));
     if (family != "gpt2") {
@@ -197,6 +195,34 @@ TEST(ModelConfig, a_misspelt_key_is_an_error_and_a_foreign_one_a_note) {
   EXPECT_THAT(refusal("gpt2", {{"n_embed", 64}}), HasSubstr("did you mean \"n_embd\"?"));
   EXPECT_THAT(read("llama", {{"sliding_window_pattern", 4}}).notes,
               ElementsAre("sliding_window_pattern is not a key of llama: not used"));
+}
+
+TEST(ModelConfig, a_key_that_does_not_matter_is_no_error_by_its_spelling) {
+  EXPECT_THAT(
+      read("llama", {{"_num_labels", 2}, {"_commit_hsh", "x"}, {"_attn_implementation_internal", "sdpa"}}).notes,
+      testing::IsEmpty());
+  EXPECT_THAT(read("llama", {{"num_label", 2}}).notes, ElementsAre("num_label is not a key of llama: not used"));
+  EXPECT_THAT(refusal("llama", {{"vocab_sizes", 2}}), HasSubstr("did you mean \"vocab_size\"?"));
+}
+
+TEST(ModelConfig, the_head_of_a_classifier_is_dropped_and_that_is_said) {
+  EXPECT_THAT(read("llama", {{"architectures", {"LlamaForSequenceClassification"}}, {"num_labels", 2}}).notes,
+              ElementsAre("LlamaForSequenceClassification: its head for SequenceClassification is dropped; the model "
+                          "predicts tokens, as LlamaForCausalLM does"));
+  for (const char* name : {"LlamaForCausalLM", "GPT2LMHeadModel", "LlamaModel"})
+    EXPECT_THAT(read("llama", {{"architectures", {name}}}).notes, testing::IsEmpty()) << name;
+}
+
+TEST(ModelConfig, quantised_weights_can_be_planned_with_and_not_loaded) {
+  for (const std::string& family : ModelConfig::families()) {
+    const ModelConfig config = read(family, {{"quantization_config", {{"quant_method", "gptq"}, {"bits", 4}}}});
+    EXPECT_GT(config.parameter_count(), 0);
+    EXPECT_THAT(config.notes, testing::Contains(HasSubstr("quantization_config (\"gptq\")")));
+    EXPECT_EQ(message_of<ConfigError>([&] { config.require_loadable("folder"); }),
+              "folder: quantization_config (\"gptq\") is set, quantised weights are not supported: use the original "
+              "model");
+  }
+  EXPECT_NO_THROW(read("llama", json::object()).require_loadable("folder"));
 }
 
 TEST(ModelConfig, dropout_is_noted_not_applied) {

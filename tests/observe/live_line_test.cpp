@@ -8,9 +8,12 @@ namespace {
 
 const std::string kWipe = "\r\x1b[K";
 
+int eighty() { return 80; }
+int none() { return 0; }
+
 TEST(LiveLine, on_a_terminal_the_line_below_is_rewritten_in_place) {
   const std::string text = test::printed([](std::FILE* out) {
-    LiveLine line(out, true);
+    LiveLine line(out, eighty);
     line.show("1%");
     line.show("2%");
     line.print("done");
@@ -19,24 +22,38 @@ TEST(LiveLine, on_a_terminal_the_line_below_is_rewritten_in_place) {
   EXPECT_EQ(text, kWipe + "1%" + kWipe + "2%" + kWipe + "done\nmore\n");
 }
 
-TEST(LiveLine, elsewhere_only_lines_that_stay_are_printed) {
-  const std::string text = test::printed([](std::FILE* out) {
-    LiveLine line(out, false);
-    line.show("1%");
-    line.print("done");
-    line.clear();
-  });
-  EXPECT_EQ(text, "done\n");
+TEST(LiveLine, elsewhere_only_lines_that_stay_are_printed_whole) {
+  const std::string wide(200, 'x'), text = test::printed([&](std::FILE*out) {
+                                      LiveLine line(out, none);
+                                      line.show("1%");
+                                      line.print(wide + " y");
+                                      line.clear();
+                                    });
+  EXPECT_EQ(text, wide + " y\n");
 }
 
 TEST(LiveLine, what_is_shown_goes_when_it_is_cleared) {
   const std::string text = test::printed([](std::FILE* out) {
-    LiveLine line(out, true);
+    LiveLine line(out, eighty);
     line.show("1%");
     line.clear();
     line.clear();
   });
   EXPECT_EQ(text, kWipe + "1%" + kWipe);
+}
+
+TEST(LiveLine, a_terminal_that_becomes_narrower_is_wiped_on_all_rows_and_kept_to) {
+  int columns = 80;
+  const std::string shown(60, 'x'), text = test::printed([&](std::FILE*out) {
+                                      LiveLine line(out, [&] { return columns; });
+                                      line.show(shown);
+                                      columns = 25;
+                                      line.print("some words that are longer than this", 2);
+                                      columns = 120;
+                                      line.print("some words that are longer than this", 2);
+                                    });
+  EXPECT_EQ(text, kWipe + shown + "\x1b[2A\r\x1b[J" + "some words that are\n  longer than this\n" +
+                      "some words that are longer than this\n");
 }
 
 }  // namespace

@@ -45,6 +45,15 @@ TEST(Metrics, a_line_per_step_whose_numbers_read_back_to_the_same_bits) {
     EXPECT_FALSE(line.contains(asked_for)) << asked_for;
 }
 
+TEST(Metrics, a_sample_is_a_line_of_its_own_whatever_its_bytes) {
+  const TempFolder folder;
+  MetricsWriter writer(folder.path());
+  writer.on_start(start_of(0));
+  writer.on_sample(3, "a\nb", "\xff\"");
+  const json line = lines_of(folder).at(0);
+  EXPECT_EQ(line, (json{{"step", 3}, {"sample_prompt", "a\nb"}, {"sample_text", "\xEF\xBF\xBD\""}}));
+}
+
 TEST(Metrics, what_is_asked_for_has_fields_of_its_own) {
   const TempFolder folder;
   MetricsWriter writer(folder.path());

@@ -1,21 +1,27 @@
 #include "nought/observe/progress.h"
 
+#include <algorithm>
+#include <sstream>
+
 #include "support/printed.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "nought/base/lines.h"
 
 namespace nought {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
 /// What a printer of a run of 10 steps says; it logs every fifth.
 template <class F>
-std::string said(F&& f, bool live = false) {
+std::string said(F&& f, int columns = 0) {
   return test::printed([&](std::FILE* out) {
-    ProgressPrinter printer(out, live, 5, {});
+    ProgressPrinter printer(out, [=] { return columns; }, 5, {});
     f(printer);
   });
 }
@@ -23,6 +29,7 @@ std::string said(F&& f, bool live = false) {
 RunSummary summary_of(int64_t first_step = 0) {
   RunSummary summary;
   summary.family = "llama", summary.start = "random weights from seed 1", summary.dtype = "bf16";
+  summary.tokenizer = "bytes";
   summary.world_size = 2, summary.zero_stage = 3;
   summary.first_step = first_step, summary.max_steps = 10;
   summary.notes = {"something to know"};
@@ -35,8 +42,8 @@ StepReport report_of(int64_t step) {
 
 TEST(Progress, begins_with_what_the_run_is) {
   const std::string text = said([](ProgressPrinter& printer) { printer.on_start(summary_of()); });
-  for (const char* fact :
-       {"note: something to know\n", "llama", "bf16", "random weights from seed 1", "2 ranks", "ZeRO stage 3"})
+  for (const char* fact : {"note: something to know\n", "llama", "bf16", "random weights from seed 1",
+                           "tokenizer bytes", "2 ranks", "ZeRO stage 3"})
     EXPECT_THAT(text, HasSubstr(fact));
   EXPECT_THAT(text, Not(HasSubstr("resume")));
   EXPECT_THAT(said([](ProgressPrinter& printer) { printer.on_start(summary_of(4)); }), HasSubstr("after step 4"));
@@ -54,7 +61,7 @@ TEST(Progress, has_a_line_for_the_first_the_last_and_every_so_many_steps) {
         printer.on_start(summary_of());
         for (int64_t step = 1; step <= 2; ++step) printer.on_step(report_of(step));
       },
-      true);
+      100);
   EXPECT_THAT(live, HasSubstr("\r\x1b[Kstep     2/10")) << "a terminal sees every step, in place";
 }
 
@@ -87,9 +94,62 @@ TEST(Progress, shows_what_is_asked_for_below_the_step) {
     printer.on_step(report);
   });
   EXPECT_THAT(text, HasSubstr("forward 1 ms  backward 2 ms  optimizer 3 ms  communication 4 ms, 75% of it hidden"));
-  EXPECT_THAT(text, HasSubstr("alive after forward 2.00 KiB, backward 1.00 KiB, update 512 B"));
+  EXPECT_THAT(text, HasSubstr("memory in use after forward 2.00 KiB, backward 1.00 KiB, update 512 B"));
   EXPECT_THAT(text, AllOf(HasSubstr("busiest expert 1.50x"), HasSubstr("dropped 25.0%")));
   EXPECT_THAT(text, HasSubstr("comm    all_gather 1.00 MiB in 1.000 ms, 1000.0 MiB/s"));
+}
+
+/// The columns of the widest line.
+int widest(const std::string& text) {
+  int columns = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) columns = std::max(columns, columns_of(line));
+  return columns;
+}
+
+TEST(Progress, the_step_line_fits_and_loses_what_matters_least) {
+  StepReport report = report_of(20);
+  report.mfu = 0.614, report.experts.chosen = {{3, 1}}, report.experts.dropped = 1;
+  const auto line = [&](int width) { return step_line(report, 600, 203, width); };
+  EXPECT_EQ(line(0),
+            "step    20/600  loss 2.5000  grad norm 0.750  lr 1.00e-03  busiest expert 1.50x  dropped 25.0%   1.50K "
+            "tokens/s  MFU 61.4%  ETA 3m23s");
+  EXPECT_EQ(line(40), "step    20/600  loss 2.5000  ETA 3m23s");
+  EXPECT_EQ(line(80), "step    20/600  loss 2.5000  grad norm 0.750   1.50K tokens/s  ETA 3m23s");
+  EXPECT_THAT(line(120), AllOf(HasSubstr("busiest expert"), HasSubstr("MFU"), Not(HasSubstr("lr "))));
+  for (const int width : {40, 80, 120}) EXPECT_LE(columns_of(line(width)), width);
+  report.experts = {};
+  EXPECT_LE(columns_of(line(0)), 100) << "a dense model's line loses nothing at 100 columns";
+}
+
+TEST(Progress, the_breakdown_fits) {
+  const StepBreakdown times{.forward = 0.1234, .backward = 0.2346, .optimizer = 0.03456, .communication = 1.5};
+  EXPECT_EQ(breakdown_line(times, 0),
+            "      forward 123 ms  backward 235 ms  optimizer 34.6 ms  communication 1.5 s, 100% of it hidden");
+  EXPECT_THAT(breakdown_line(times, 80), AllOf(HasSubstr("communication"), Not(HasSubstr("optimizer"))));
+  EXPECT_EQ(breakdown_line(times, 40), "      forward 123 ms  backward 235 ms");
+  for (const int width : {40, 80, 120}) EXPECT_LE(columns_of(breakdown_line(times, width)), width);
+}
+
+TEST(Progress, whatever_is_printed_fits_the_terminal) {
+  StepReport report = report_of(10);
+  report.memory = PhaseMemory{.forward = 2048 << 10, .backward = 1024 << 10, .update = 512 << 10};
+  report.profile.emplace();
+  report.profile->step = 10, report.profile->seconds = 1;
+  for (const int width : {40, 80, 120}) {
+    const std::string text = said(
+        [&](ProgressPrinter& printer) {
+          RunSummary summary = summary_of(4);
+          summary.peak_name = "fp32 FMA on AVX-512";
+          printer.on_start(summary);
+          printer.on_step(report);
+          printer.on_validation(10, {.loss = 1, .targets = 4, .text_bytes = 8});
+          printer.on_collectives({{"reduce_scatter", 1 << 20, 4, 0.002}});
+          printer.on_finish(std::vector<RankMemory>(16), "out");
+        },
+        width);
+    EXPECT_LE(widest(text), width) << text;
+  }
 }
 
 TEST(Progress, a_profile_is_shown_or_its_file_is_named) {
@@ -107,11 +167,29 @@ TEST(Progress, a_profile_is_shown_or_its_file_is_named) {
   EXPECT_THAT(text(), AllOf(HasSubstr("profile of step 2 in p.txt\n"), Not(HasSubstr("on rank 0"))));
 }
 
+TEST(Progress, an_interruption_says_what_is_saved_and_how_to_go_on) {
+  const std::string text = said([](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    printer.on_interrupt(62, "out/checkpoint-62");
+  });
+  EXPECT_THAT(text, HasSubstr("\ninterrupted after step 62; saved out/checkpoint-62; continue with --resume\n"));
+}
+
+TEST(Progress, a_sample_is_one_line_whatever_its_text) {
+  const std::string text = said([](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    printer.on_sample(5, "Once", " upon\na \"time\" \x80\x1b[K");
+    printer.on_best({.step = 4, .value = 1.25}, "out/checkpoint-4");
+  });
+  EXPECT_THAT(text, HasSubstr("step     5/10  sample  \"Once\" -> \" upon\\na \\\"time\\\" \xEF\xBF\xBD\\u001b[K\"\n"));
+  EXPECT_THAT(text, HasSubstr("best    out/checkpoint-4 with eval_loss 1.2500: its weights are exported\n"));
+}
+
 TEST(Progress, collectives_are_a_table) {
   const std::string text = said([](ProgressPrinter& printer) {
     printer.on_collectives({{"all_gather", 1 << 20, 4, 0.002}, {"reduce_scatter", 2048, 1, 0.001}});
   });
-  EXPECT_THAT(text, HasSubstr("\nall_gather         1.00 MiB        4       2.0 ms     0.500 ms"));
+  EXPECT_THAT(text, ContainsRegex("\nall_gather +1.00 MiB +4 +2.0 ms +0.500 ms +"));
   EXPECT_THAT(text, HasSubstr("\nreduce_scatter "));
 }
 

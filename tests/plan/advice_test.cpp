@@ -1,9 +1,13 @@
 // What is proposed fits, keeps the batch, and changes least first; a budget refuses with the ledger.
 #include "nought/plan/advice.h"
 
+#include <set>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "nought/base/text.h"
 
 namespace nought {
 namespace {
@@ -53,6 +57,44 @@ TEST(Advice, one_rank_has_nothing_to_shard) {
     EXPECT_EQ(each.prediction.layout.zero_stage, 0);
     EXPECT_THAT(each.change, ::testing::Not(HasSubstr("stage")));
   }
+}
+
+int64_t peak_of(const Layout& layout) { return predict(small_model(), layout).memory.peak_total; }
+
+TEST(Advice, validations_follow_the_micro_batch_unless_their_size_was_given) {
+  Layout layout = on(1), smallest = on(1);
+  layout.recompute.mode = smallest.recompute.mode = Recompute::full;
+  layout.recompute.pool = smallest.recompute.pool = Pool::host;  // so that nothing but batches is left to change
+  layout.evaluation_rows = 8, layout.evaluation_follows = true;
+  smallest.micro_batch = smallest.evaluation_rows = 1, smallest.accumulation = 8;
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, peak_of(smallest));
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].change, "micro-batch 1 with accumulation 8");
+  EXPECT_EQ(all[0].prediction.layout.evaluation_rows, 1);
+}
+
+TEST(Advice, validations_that_are_too_large_get_fewer_rows_before_training_changes) {
+  Layout layout = on(1);
+  layout.micro_batch = 1, layout.evaluation_rows = 64;
+  Layout fewer = layout;
+  fewer.evaluation_rows = 16;
+  ASSERT_GT(peak_of(layout), peak_of(fewer)) << "choose a size at which validations decide";
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, peak_of(fewer));
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all[0].change, "training.per_device_eval_batch_size 16");
+  EXPECT_THAT(describe_changes(small_model(), layout, peak_of(fewer)),
+              HasSubstr("would fit: training.per_device_eval_batch_size 16, which takes"));
+}
+
+TEST(Advice, suggestions_with_the_same_number_are_one) {
+  for (const int ranks : {1, 2, 4})
+    for (const double part : {0.95, 0.8, 0.6}) {
+      const auto budget = static_cast<int64_t>(part * static_cast<double>(peak_of(on(ranks))));
+      std::set<std::string> peaks;
+      const std::vector<Advice> all = changes_that_fit(small_model(), on(ranks), budget);
+      for (const Advice& each : all) peaks.insert(format_bytes(each.prediction.memory.peak_total));
+      EXPECT_EQ(peaks.size(), all.size()) << describe_changes(small_model(), on(ranks), budget);
+    }
 }
 
 TEST(Advice, says_what_is_needed_at_least_when_nothing_fits) {

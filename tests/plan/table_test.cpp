@@ -1,15 +1,19 @@
 // The numbers of a report are the same as text, as JSON and as a chart.
 #include "nought/plan/table.h"
 
+#include <sstream>
+
 #include "support/plan_report.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/base/lines.h"
 #include "nought/base/text.h"
 
 namespace nought {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -20,7 +24,7 @@ TEST(Table, shows_all_stages_side_by_side_with_their_peaks) {
     EXPECT_THAT(text, HasSubstr(fmt::format("stage {}", each.layout.zero_stage)));
     EXPECT_THAT(text, HasSubstr(format_bytes(each.memory.peak_total)));
   }
-  for (const char* part : {"65536 tokens per step", "PaLM: 6 Psi + 12 L h s", "causal: 6 Psi + 6 L h s", "gpt2"})
+  for (const char* part : {"65536 tokens per step", "FLOP per token, forward and backward", "as PaLM does", "gpt2"})
     EXPECT_THAT(text, HasSubstr(part));
   for (const Prediction& each : plan.recompute)
     EXPECT_THAT(text, HasSubstr(format_bytes(each.memory.peak[static_cast<size_t>(Category::activations)])));
@@ -64,6 +68,21 @@ TEST(Table, predicted_stands_beside_every_measured_rank) {
   const std::string text = memory_table(memory, {memory, memory});
   EXPECT_THAT(text, HasSubstr("predicted"));
   EXPECT_THAT(text, HasSubstr("rank 1"));
+}
+
+TEST(Table, many_ranks_share_two_columns_where_there_is_no_room_for_each) {
+  const RankMemory memory = test::small_report().predictions[0].memory;
+  std::vector<RankMemory> ranks(16, memory);
+  ranks[7].peak_total += int64_t{1} << 30;
+  EXPECT_THAT(memory_table(memory, ranks), HasSubstr("rank 15")) << "a file has room";
+  for (const int width : {80, 120}) {
+    const std::string text = memory_table(memory, ranks, width);
+    EXPECT_THAT(text, AllOf(HasSubstr("least"), HasSubstr("most of 16"), Not(HasSubstr("rank 0"))));
+    EXPECT_THAT(text, HasSubstr(format_bytes(ranks[7].peak_total)));
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(columns_of(line), width);
+  }
+  EXPECT_THAT(memory_table(memory, {memory, memory}, 80), HasSubstr("rank 1"));
 }
 
 }  // namespace

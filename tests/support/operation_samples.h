@@ -30,7 +30,7 @@ class OperationSamples {
   }
 
   Add make(Of<Add>) { return {.a = values({6}), .b = values({6}), .out = values({6})}; }
-  Scale make(Of<Scale>) { return {.x = values({6}), .squares = values({1}, DType::f64), .factor = 3}; }
+  Scale make(Of<Scale>) { return {.x = values({6}), .squares = squares(1), .factor = 3}; }
   Fill make(Of<Fill>) { return {.x = values({6}), .value = 3}; }
   Cast make(Of<Cast>) { return {.x = values({6}), .y = values({6}, DType::bf16)}; }
   AddTo make(Of<AddTo>) { return {.x = values({6}, DType::bf16), .into = values({6})}; }
@@ -198,7 +198,7 @@ class OperationSamples {
     return {.parameter = values({6}),
             .direction = values({6}),
             .parameter_copy = values({6}, DType::bf16),
-            .squares = values({2}, DType::f64)};
+            .squares = squares(2)};
   }
 
   Quantize8 make(Of<Quantize8>) { return {.x = values({6}), .codes = codes({6}), .scales = values({2}), .block = 4}; }
@@ -224,6 +224,11 @@ class OperationSamples {
   Tensor positive(Shape shape) {
     const Tensor x = values(shape);
     for (float& value : x.span<float>()) value = std::abs(value);
+    return x;
+  }
+  Tensor squares(int64_t count) {
+    const Tensor x = values({count}, DType::f64);
+    for (double& value : x.span<double>()) value *= value;
     return x;
   }
   Tensor ids(Shape shape, int64_t limit) { return random_ids(memory_, shape, limit, ++seed_); }

@@ -42,7 +42,7 @@ fs::path save_one(const TempFolder& folder, const std::string& tokenizer = "byte
     model.load(InitialState(1));
     const fs::path saved = save_checkpoint(
         model, {.step = 3, .world_size = 2, .zero_stage = 2}, folder / "out",
-        [&](const fs::path& to) { export_beside_weights(decoder.config(), DType::bf16, tokenizer, to); });
+        [&](const fs::path& to) { export_beside_weights(decoder.config(), DType::bf16, {tokenizer}, to); });
     if (ranks.rank() == 0) path = saved;
   });
   return path;

@@ -100,7 +100,7 @@ TEST(Convert, a_checkpoint_of_any_world_size_becomes_the_weights_that_it_was_sav
       model.load(HfWeights(golden, decoder));
       save_checkpoint(
           model, {.step = 7, .world_size = world.size(), .zero_stage = stage}, folder.path(),
-          [&](const fs::path& path) { export_beside_weights(decoder.config(), DType::bf16, "bytes", path); });
+          [&](const fs::path& path) { export_beside_weights(decoder.config(), DType::bf16, {"bytes"}, path); });
     });
     const auto memory = Memory::create();
     const ModelSource source(folder.path());  // a run's output folder: its last checkpoint

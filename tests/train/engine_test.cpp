@@ -136,6 +136,29 @@ TEST(Engine, the_norm_adds_the_units_in_order_each_summed_over_the_ranks_first) 
     });
 }
 
+TEST(Engine, a_rank_that_wants_to_stop_is_heard_by_all_in_the_same_step_and_costs_no_collective) {
+  for (const int asked : {-1, 0, 2})
+    run_ranks(3, [&](Communicator& world, const Context& context) {
+      Decoder decoder(test::tiny_llama());
+      ShardedModel model(context, world, decoder, {.policy = Policy::stage(2)});
+      model.load(InitialState(3));
+      Engine engine(model);
+      Batch batch{context.empty({1, kLength}, DType::i32), context.empty({1, kLength}, DType::i32)};
+      context.zero(batch.input_ids), context.zero(batch.targets);
+      const auto collectives = [&] {
+        const int64_t before = world.traffic()[Collective::all_reduce].calls;
+        EXPECT_EQ(engine.step(std::span(&batch, 1), kLength * 3, 1e-3, 1).stop, false);
+        return world.traffic()[Collective::all_reduce].calls - before;
+      };
+      EXPECT_EQ(collectives(), 1) << "that of the loss and the norm";
+      int questions = 0;
+      engine.set_wants_stop([&] { return ++questions == 2 && world.rank() == asked; });
+      EXPECT_EQ(collectives(), 1);
+      EXPECT_EQ(engine.step(std::span(&batch, 1), kLength * 3, 1e-3, 1).stop, asked >= 0) << "rank " << world.rank();
+      EXPECT_EQ(questions, 2) << "once in a step";
+    });
+}
+
 TEST(Engine, the_loss_is_the_mean_over_the_targets_of_all_micro_batches) {
   Fixture f;
   const std::vector<Batch> both{f.batch(1), f.batch(2)};

@@ -7,7 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/data/tokenizer.h"
+#include "nought/data/chat_template.h"
+#include "nought/data/gguf_tokenizer.h"
+#include "nought/data/tokenizer_export.h"
+#include "nought/models/gguf_metadata.h"
 #include "nought/train/convert.h"
 
 namespace nought {
@@ -188,6 +191,88 @@ TEST(Gguf, experts_are_stacked_and_norms_have_their_one) {
   EXPECT_GT(normed.number("gemma2.attention.sliding_window"), 0);
 }
 
+/// Rows become columns.
+std::vector<double> transposed(const std::vector<double>& x, size_t columns) {
+  const size_t rows = x.size() / columns;
+  std::vector<double> y(x.size());
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t j = 0; j < columns; ++j) y[j * rows + i] = x[i * columns + j];
+  return y;
+}
+
+TEST(Gguf, gpt2_has_its_matrices_turned_and_its_positions_in_f32) {
+  const std::string folder = golden_folder("open/gpt2");
+  const Exported exported = export_gguf(folder, GgufType::f16);
+  const GgufFile& file = exported.file;
+  EXPECT_EQ(file.string("general.architecture"), "gpt2");
+  EXPECT_FLOAT_EQ(static_cast<float>(file.number("gpt2.attention.layer_norm_epsilon")), 1e-5f);
+  EXPECT_EQ(file.number("gpt2.context_length"), 64);
+  EXPECT_FALSE(file.values.contains("gpt2.rope.freq_base"));
+  EXPECT_EQ(file.read("position_embd.weight"), source_of(folder, "transformer.wpe.weight"));
+  EXPECT_EQ(file.tensors.at("position_embd.weight").type, 0u);
+  EXPECT_EQ(file.read("blk.1.attn_qkv.bias"), source_of(folder, "transformer.h.1.attn.c_attn.bias"));
+  EXPECT_EQ(file.read("output_norm.bias"), source_of(folder, "transformer.ln_f.bias"));
+  for (const auto& [from, to, columns] :
+       {std::tuple("attn.c_attn", "attn_qkv", 144), std::tuple("attn.c_proj", "attn_output", 48),
+        std::tuple("mlp.c_fc", "ffn_up", 192), std::tuple("mlp.c_proj", "ffn_down", 48)}) {
+    const auto width = static_cast<size_t>(columns);
+    const std::vector<double> want =
+        transposed(source_of(folder, fmt::format("transformer.h.1.{}.weight", from)), width);
+    const std::string name = fmt::format("blk.1.{}.weight", to);
+    EXPECT_THAT(file.tensors.at(name).dims, ElementsAre(want.size() / width, width)) << "innermost first";
+    EXPECT_EQ(file.tensors.at(name).type, 1u);
+    expect_near(file.read(name), want, name, 0x1p-11, std::vector<double>(want.size(), 0.0));
+  }
+  EXPECT_EQ(export_gguf(folder, GgufType::f32).file.read("blk.0.attn_qkv.weight"),
+            transposed(source_of(folder, "transformer.h.0.attn.c_attn.weight"), 144));
+}
+
+TEST(Gguf, gpt_neox_has_the_queries_of_all_heads_before_the_keys_and_these_before_the_values) {
+  const std::string folder = golden_folder("open/gpt_neox");
+  const Exported exported = export_gguf(folder, GgufType::f32);
+  const GgufFile& file = exported.file;
+  EXPECT_EQ(file.string("general.architecture"), "gptneox");
+  EXPECT_EQ(file.number("gptneox.use_parallel_residual"), 1);
+  EXPECT_EQ(file.number("gptneox.rope.dimension_count"), 6) << "half of each head of 12";
+  EXPECT_THAT(exported.report.notes, ::testing::Contains(HasSubstr("approximates gelu by tanh")));
+  for (const auto& [suffix, row] : {std::pair("weight", size_t{48}), std::pair("bias", size_t{1})}) {
+    const std::vector<double> x =
+        source_of(folder, fmt::format("gpt_neox.layers.1.attention.query_key_value.{}", suffix));
+    std::vector<double> want(x.size());
+    for (size_t head = 0; head < 4; ++head)
+      for (size_t part = 0; part < 3; ++part)
+        for (size_t i = 0; i < 12 * row; ++i)
+          want[(part * 4 + head) * 12 * row + i] = x[(head * 3 + part) * 12 * row + i];
+    EXPECT_EQ(file.read(fmt::format("blk.1.attn_qkv.{}", suffix)), want);
+  }
+  EXPECT_EQ(file.read("output.weight"), source_of(folder, "embed_out.weight"));
+}
+
+TEST(Gguf, a_gpt_that_llama_cpp_does_not_compute_is_refused) {
+  nlohmann::json config = nlohmann::json::parse(test::read_bytes(golden_folder("open/gpt_neox") + "/config.json"));
+  std::vector<std::string> notes;
+  const auto refusal = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json other = config;
+    other[key] = value;
+    return message_of<ConfigError>([&] { gguf_metadata(ModelConfig::from_json(other), GgufType::f16, "x", notes); });
+  };
+  EXPECT_THAT(refusal("tie_word_embeddings", true), HasSubstr("has a head of its own, this model does not"));
+  EXPECT_THAT(refusal("attention_bias", false), HasSubstr("has biases in every projection"));
+  EXPECT_THAT(refusal("hidden_act", "silu"), HasSubstr("computes gelu"));
+}
+
+TEST(Gguf, a_name_that_llama_cpp_takes_for_microsofts_is_changed_unless_the_markers_are_there) {
+  std::vector<std::string> notes;
+  GgufMetadata tokenizer{{"tokenizer.ggml.tokens", std::vector<std::string>{"<s>", "</s>", "<unk>"}}};
+  EXPECT_EQ(gguf_name("my-Phi-3-phi3", tokenizer, notes), "my-Phi_3-phi_3");
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("calls the model \"my-Phi_3-phi_3\", as llama.cpp does not load")));
+  EXPECT_EQ(gguf_name("phi-4", tokenizer, notes), "phi-4");
+  std::get<std::vector<std::string>>(tokenizer[0].second).push_back("<|endoftext|>");
+  EXPECT_EQ(gguf_name("Phi-3-mini", tokenizer, notes), "Phi-3-mini") << "its white space depends on the name";
+  EXPECT_EQ(notes.size(), 1u);
+  EXPECT_EQ(export_gguf(golden_folder("open/phi3"), GgufType::f32).file.string("general.name"), "phi_3");
+}
+
 class GgufFamilies : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GgufFamilies, have_a_place_for_every_parameter) {
@@ -210,11 +295,11 @@ TEST_P(GgufFamilies, have_a_place_for_every_parameter) {
 INSTANTIATE_TEST_SUITE_P(Golden, GgufFamilies,
                          ::testing::Values("llama", "llama3", "llama_yarn", "mistral", "mixtral", "qwen2", "qwen2_swa",
                                            "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi3",
-                                           "phi3_longrope", "olmo2"),
+                                           "phi3_longrope", "olmo2", "gpt2", "gpt2_untied", "gpt_neox"),
                          [](const auto& info) { return info.param; });
 
 TEST(Gguf, other_families_are_refused_by_name) {
-  for (const char* family : {"open/gpt2", "open/deepseek_v3", "open/gpt_oss", "open/gpt_neox"})
+  for (const char* family : {"open/deepseek_v3", "open/gpt_oss"})
     EXPECT_THAT(message_of<ConfigError>([&] { export_gguf(golden_folder(family), GgufType::f16); }),
                 HasSubstr("cannot be exported as GGUF; llama, mistral, "));
 }
@@ -275,6 +360,23 @@ TEST(Gguf, a_sentencepiece_tokenizer_keeps_the_order_of_its_merges_as_scores) {
   EXPECT_EQ(file.number("tokenizer.ggml.add_space_prefix"), 1);
   EXPECT_EQ(file.number("tokenizer.ggml.bos_token_id"), 1);
   EXPECT_EQ(file.number("tokenizer.ggml.add_bos_token"), 1);
+}
+
+TEST(Gguf, the_chat_template_and_the_ends_of_documents_and_of_answers_are_keys) {
+  const TempFolder folder;
+  const std::vector<std::string> markers{"<|im_start|>", "<|im_end|>"};
+  export_tokenizer({"bytes", markers, chat_source(ChatFormat::chatml, *make_tokenizer("bytes", markers)).jinja},
+                   folder.path());
+  const std::string json = test::read_bytes(folder / "tokenizer.json");
+  folder.write("m/tokenizer_config.json", test::read_bytes(folder / "tokenizer_config.json"));
+  const GgufFile file = export_gguf(model_with(folder, json, 258), GgufType::f16).file;
+  EXPECT_THAT(file.string("tokenizer.chat_template"), HasSubstr("'<|im_start|>assistant\\n'"));
+  EXPECT_EQ(file.number("tokenizer.ggml.eos_token_id"), 0);
+  EXPECT_EQ(file.number("tokenizer.ggml.eot_token_id"), 257);
+  const std::vector<std::string>& tokens = file.values.at("tokenizer.ggml.tokens").texts;
+  EXPECT_EQ(tokens[0], "\u0100") << "a byte 0 would end llama.cpp's string";
+  EXPECT_EQ(tokens[257], "<|im_end|>");
+  EXPECT_EQ(file.string("tokenizer.ggml.pre"), "gpt-2");
 }
 
 TEST(Gguf, a_model_without_a_vocabulary_says_so) {

@@ -5,6 +5,8 @@
 #include <atomic>
 
 #include "support/golden.h"
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -73,6 +75,31 @@ TEST(HfWeightsRead, at_stages_1_and_2_the_masters_are_read_once_and_exchanged) {
     });
     EXPECT_EQ(read, 4 * numel) << "stage " << stage;
   }
+}
+
+nlohmann::json json_in(const std::filesystem::path& file) { return nlohmann::json::parse(test::read_bytes(file)); }
+
+TEST(HfFolder, a_model_stops_where_an_answer_ends_and_where_it_stopped_before) {
+  const auto bytes = make_tokenizer("bytes");
+  ModelConfig config = test::tiny_llama();
+  EXPECT_EQ(with_stop_ids(config, {}, *bytes).eos_token_ids, std::vector<int64_t>{0}) << "where a document ends";
+  config.eos_token_ids = {7, 5};
+  EXPECT_EQ(with_stop_ids(config, {}, *bytes), config);
+  EXPECT_EQ(with_stop_ids(config, std::vector<int32_t>{9, 5}, *bytes).eos_token_ids, (std::vector<int64_t>{9, 5, 7}));
+}
+
+TEST(HfFolder, the_settings_of_generation_are_kept_and_get_every_token_that_ends_it) {
+  const test::TempFolder folder;
+  ModelConfig config = test::tiny_llama();
+  config.eos_token_ids = {9, 5};
+  config.bos_token_id = 1;
+  const std::string from =
+      folder.write("from/generation_config.json", R"({"top_p": 0.8, "eos_token_id": 7})").parent_path().string();
+  std::filesystem::create_directory(folder / "to");
+  export_beside_weights(config, DType::f32, {from}, folder / "to");
+  EXPECT_EQ(json_in(folder / "to/generation_config.json"),
+            nlohmann::json({{"top_p", 0.8}, {"eos_token_id", {9, 5, 7}}, {"bos_token_id", 1}}));
+  EXPECT_EQ(json_in(folder / "to/config.json")["eos_token_id"], nlohmann::json({9, 5}));
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ fs::path write_model(const TempFolder& folder) {
       writer.write(parameter.name, values);
     }
   writer.finish();
-  export_beside_weights(decoder.config(), DType::f32, "bytes", folder / "model");
+  export_beside_weights(decoder.config(), DType::f32, {"bytes"}, folder / "model");
   return folder / "model";
 }
 

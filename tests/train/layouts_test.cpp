@@ -416,8 +416,8 @@ TEST(Traffic, a_step_sends_two_or_three_times_the_parameters) {
         const int64_t once = padded_parameters(model.model(), ranks) * (ranks - 1) / ranks;
         EXPECT_EQ(sent(Collective::reduce_scatter), once);
         EXPECT_EQ(sent(Collective::all_gather), stage == 3 ? 2 * once : once);
-        // All that is left are the loss and the norm, one value for each Unit.
-        const auto values = static_cast<int64_t>(model.model().units().size()) + 1;
+        // All that is left are the loss, the norm, one value for each Unit, and whether a rank wants to stop.
+        const auto values = static_cast<int64_t>(model.model().units().size()) + 2;
         EXPECT_LE(after.total_elements() - before.total_elements() - (stage == 3 ? 3 : 2) * once, 2 * values + ranks);
       });
     }

@@ -1,9 +1,12 @@
+#include <cstdlib>
+
 #include "support/golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/train/export_record.h"
 #include "nought/train/model_source.h"
 
 namespace nought {
@@ -23,7 +26,7 @@ fs::path save(const fs::path& folder, int64_t step) {
   ShardedModel model(Context::cpu(), *self, decoder, {});
   model.load(HfWeights(golden, decoder));
   return save_checkpoint(model, {.step = step}, folder, [&](const fs::path& path) {
-    export_beside_weights(decoder.config(), DType::f32, "bytes", path);
+    export_beside_weights(decoder.config(), DType::f32, {"bytes"}, path);
   });
 }
 
@@ -50,7 +53,7 @@ TEST(ModelSource, ranks_take_the_folder_that_the_first_one_finds) {
   run_ranks(3, [&](Communicator& ranks, const Context& context) {
     // As if the run had removed this checkpoint, or saved another, before the other ranks looked.
     const fs::path seen = ranks.rank() == 0 ? folder / "out" : folder / "nothing";
-    EXPECT_EQ(model_folder(seen, ranks, context), last);
+    EXPECT_EQ(find_model(seen, ranks, context).folder, last);
     RunPlan plan;
     plan.model_dir = plan.data.tokenizer = seen.string();
     const RunPlan same = with_model_folder(plan, ranks, context);
@@ -69,6 +72,30 @@ TEST(ModelSource, anything_else_is_refused_with_what_was_expected) {
     EXPECT_THAT(message, HasSubstr("expected a Hugging Face folder, a checkpoint or the output folder of a run"));
     EXPECT_THAT(message, HasSubstr(found));
   }
+}
+
+TEST(ModelSource, a_name_is_found_in_the_hubs_cache_or_one_line_says_how_to_get_it) {
+  const TempFolder folder;
+  ::setenv("HF_HUB_CACHE", folder.path().c_str(), 1);
+  const std::string message = message_of<IoError>([] { find_model("Org/Tiny"); });
+  EXPECT_THAT(message, HasSubstr("found nothing; the hub's cache " + folder.path().string()));
+  EXPECT_THAT(message, HasSubstr("\"hf download Org/Tiny\" gets it"));
+  folder.write("models--Org--Tiny/refs/main", "abc");
+  fs::create_directory(folder / "models--Org--Tiny/snapshots");
+  fs::copy(golden_folder("open/llama"), folder / "models--Org--Tiny/snapshots/abc");
+  EXPECT_EQ(find_model("Org/Tiny").folder, folder / "models--Org--Tiny/snapshots/abc");
+  RunPlan plan;
+  plan.model_dir = plan.data.tokenizer = "Org/Tiny";
+  EXPECT_EQ(with_model_folder(plan).data.tokenizer, (folder / "models--Org--Tiny/snapshots/abc").string());
+  ::unsetenv("HF_HUB_CACHE");
+}
+
+TEST(ModelSource, an_adapter_is_refused_with_the_way_to_a_model) {
+  const TempFolder folder;
+  folder.write("adapter_config.json", "{}");
+  folder.write("adapter_model.safetensors", "x");
+  EXPECT_THAT(message_of<ConfigError>([&] { find_model(folder.path()); }),
+              HasSubstr("holds a LoRA adapter (adapter_config.json), which is not applied: merge it"));
 }
 
 TEST(ModelSource, a_checkpoint_gives_its_weights_and_nothing_of_its_optimizer) {

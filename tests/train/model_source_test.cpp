@@ -27,7 +27,7 @@ void write_checkpoint(const fs::path& folder, int64_t step, uint64_t seed, DType
   ShardedModel model(context, *self, decoder, {.dtype = dtype});
   model.load(InitialState(seed));
   save_checkpoint(model, {.step = step}, folder,
-                  [&](const fs::path& path) { export_beside_weights(decoder.config(), dtype, "bytes", path); });
+                  [&](const fs::path& path) { export_beside_weights(decoder.config(), dtype, {"bytes"}, path); });
 }
 
 std::vector<float> first_weights(const ModelSource& source) {
@@ -86,7 +86,7 @@ TEST(ModelSource, the_output_folder_of_a_run_is_its_last_whole_checkpoint_until_
     Decoder decoder(test::tiny_llama());
     ShardedModel model(context, *self, decoder, {.training = false});
     model.load(InitialState(12));
-    export_hf_folder(model, decoder.config(), "bytes", folder.path(), 1 << 30);
+    export_hf_folder(model, decoder.config(), {"bytes"}, folder.path(), 1 << 30);
   }
   const ModelSource ended(folder.path());
   EXPECT_EQ(ended.folder(), folder.path());

@@ -6,8 +6,11 @@
 
 #include "nought/comm/thread.h"
 #include "nought/config/run_config.h"
+#include "nought/data/chat_template.h"
 #include "nought/data/token_file.h"
+#include "nought/data/tokenizer_export.h"
 #include "nought/train/trainer.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 namespace {
@@ -114,6 +117,33 @@ TEST(RunData, what_contradicts_itself_is_refused) {
               HasSubstr("choose one"));
 }
 
+TEST(RunData, of_more_text_than_is_to_be_read_the_beginnings_are) {
+  const TempFolder folder;
+  std::string lines;
+  for (int i = 0; i < 4000; ++i) lines += fmt::format("{{\"text\": \"{:>100}\"}}\n", i);
+  const std::string a = folder.write("a.txt", std::string(400'000, 'x')), b = folder.write("b.jsonl", lines + "[]\n");
+  const DataPlan plan = plan_of(run_of(folder, {{"files", {a, b}}})).data;
+  const auto tokenizer = make_tokenizer("bytes");
+  const DataLook look = look_at_data(plan, *tokenizer, 200'000);
+  EXPECT_FALSE(look.whole);
+  EXPECT_EQ(look.files, 2);
+  EXPECT_GE(look.read_bytes, 200'000);
+  EXPECT_LT(look.read_bytes, look.text_bytes / 2);
+  EXPECT_THAT(look.describe("bytes"), HasSubstr("2 files with 832.0 KiB of text (tokenizer bytes): looked at "));
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, int64_t{1} << 20); }),
+              HasSubstr("b.jsonl:4001: expected an object"));
+  folder.write("b.jsonl", "5\n" + lines);
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, 200'000); }), HasSubstr("b.jsonl:1:"));
+}
+
+TEST(RunData, validation_without_a_target_is_refused_when_the_data_is_opened) {
+  const TempFolder folder;
+  const std::string a = folder.write("a.txt", some_text(3)), none = folder.write("none.txt", "");
+  const DataPlan plan = plan_of(run_of(folder, {{"files", {a}}, {"validation_files", {none}}})).data;
+  EXPECT_THAT(message_of<ConfigError>([&] { open_data(plan, *make_tokenizer("bytes")); }),
+              HasSubstr("the data to validate with has no target"));
+}
+
 TEST(RunData, a_token_file_of_another_tokenizer_is_refused_before_the_run) {
   const TempFolder folder;
   TokenFileWriter writer(300, 7);
@@ -141,6 +171,102 @@ TEST(RunData, masked_targets_count_once_in_every_layout_and_a_resume_goes_on) {
   std::filesystem::remove_all(folder / "out/checkpoint-6");
   const std::vector<double> rest = train(run, 2, StartMode::resume);
   EXPECT_EQ(rest, std::vector<double>(two.begin() + 3, two.end()));
+}
+
+DataPlan plan_for(const std::string& file) {
+  DataPlan plan;
+  plan.sources = {{{file}}};
+  plan.seq_length = 8;
+  return plan;
+}
+
+/// The plan of a run on a file of one conversation.
+DataPlan talk_plan(const TempFolder& folder) {
+  const std::string file =
+      folder.write("talk.jsonl", "{\"prompt\": \"Who?\", \"completion\": \"Me <|endoftext|>.\"}\n").string();
+  DataPlan plan = plan_for(file);
+  plan.add_special_tokens = {"<|im_start|>", "<|im_end|>"};
+  return plan;
+}
+
+TEST(RunData, conversations_bring_their_template_and_the_tokens_that_end_an_answer) {
+  const TempFolder folder;
+  DataPlan plan = talk_plan(folder);
+  const auto tokenizer = tokenizer_of(plan);
+  const RunData data = open_data(plan, *tokenizer);
+  EXPECT_EQ(data.stop_ids, (std::vector<int32_t>{257, 0}));
+  EXPECT_EQ(data.chat_template, chat_source(ChatFormat::chatml, *tokenizer).jinja) << "told by the markers";
+  plan.chat_template = "zephyr";
+  EXPECT_EQ(open_data(plan, *tokenizer).chat_template, chat_source(ChatFormat::zephyr, *tokenizer).jinja);
+  EXPECT_EQ(open_data(plan, *tokenizer).stop_ids, std::vector<int32_t>{0});
+  plan = plan_for(folder.write("text.txt", "just text, and enough of it").string());
+  EXPECT_EQ(open_data(plan, *tokenizer).chat_template, "");
+  EXPECT_TRUE(open_data(plan, *tokenizer).stop_ids.empty());
+}
+
+TEST(RunData, an_exported_template_begins_with_the_marker_that_was_trained_if_there_is_one) {
+  const TempFolder folder;
+  DataPlan plan = talk_plan(folder);
+  plan.chat_template = "mistral";
+  const auto exported = [&] { return open_data(plan, *tokenizer_of(plan)).chat_template; };
+  EXPECT_THAT(exported(), testing::Not(HasSubstr("<s>")));
+  plan.add_special_tokens = {"<s>"};
+  EXPECT_THAT(exported(), testing::StartsWith("{{- '<s>' }}\n"));
+}
+
+TEST(RunData, a_template_of_the_tokenizers_folder_stays_that_of_the_folder) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "words");
+  export_tokenizer({"bytes",
+                    {"<|im_start|>", "<|im_end|>"},
+                    "{% for m in messages %}{{ '<|im_start|>' + m.role + ' ' + m.content + '<|im_end|>' }}{% endfor %}"
+                    "{% if add_generation_prompt %}<|im_start|>assistant {% endif %}"},
+                   folder / "words");
+  DataPlan plan = talk_plan(folder);
+  plan.add_special_tokens.clear();
+  plan.tokenizer = (folder / "words").string();
+  const auto tokenizer = tokenizer_of(plan);
+  EXPECT_EQ(open_data(plan, *tokenizer).chat_template, "");
+  EXPECT_EQ(open_data(plan, *tokenizer).stop_ids, (std::vector<int32_t>{257, 0}));
+  plan.chat_template = "chatml";
+  EXPECT_NE(open_data(plan, *tokenizer).chat_template, "") << "the named one was trained";
+}
+
+TEST(RunData, special_tokens_in_text_are_text_unless_the_run_asks_for_them_and_in_messages_always) {
+  const TempFolder folder;
+  DataPlan plan = talk_plan(folder);
+  plan.add_special_tokens = {"<|endoftext|>"};
+  plan.chat_template = "zephyr";
+  const auto tokenizer = tokenizer_of(plan);
+  const auto marker = tokenizer->find("<|endoftext|>");
+  const auto count = [&](const DataPlan& data) {
+    const RunData opened = open_data(data, *tokenizer);
+    std::vector<int32_t> inputs(8), targets(8);
+    int64_t found = 0;
+    for (int64_t i = 0; i < opened.training.num_samples(); ++i) {
+      opened.training.sample(i, inputs, targets);
+      found += std::count(inputs.begin(), inputs.end(), marker);
+    }
+    return found;
+  };
+  DataPlan text = plan;
+  text.sources = {{{folder.write("a.txt", "one<|endoftext|>two<|endoftext|>three and more text").string()}}};
+  EXPECT_EQ(count(text), 0);
+  text.parse_special_tokens = plan.parse_special_tokens = true;
+  EXPECT_EQ(count(text), 2);
+  EXPECT_EQ(count(plan), 0);
+}
+
+TEST(RunData, files_that_are_not_read_and_markers_that_are_no_tokens_are_refused_before_the_run) {
+  const TempFolder folder;
+  const auto bytes = make_tokenizer("bytes");
+  DataPlan plan = talk_plan(folder);
+  plan.chat_template = "chatml";
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *bytes, 1 << 20); }),
+              HasSubstr("has the markers <|im_start|>, <|im_end|>, which are no tokens of the tokenizer \"bytes\""));
+  plan.sources.push_back({{folder.write("rows.parquet", "PAR1").string()}});
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan), 1 << 20); }),
+              HasSubstr("rows.parquet: Parquet files are not read: write its rows as JSON lines"));
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 // What would stop a run is found before it starts.
+#include "nought/train/validate_run.h"
+
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/train/trainer.h"
+#include "nought/train/model_source.h"
 
 namespace nought {
 namespace {
@@ -12,6 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::message_of;
 using test::TempFolder;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 RunPlan plan_in(const TempFolder& folder) {
@@ -42,9 +45,70 @@ TEST(ValidateRun, what_the_plan_lacks_is_named) {
   plan = plan_in(folder);
   plan.data.sources.clear();
   EXPECT_THAT(refusal(plan), HasSubstr("data.files is empty"));
-  plan = plan_in(folder);
+}
+
+TEST(ValidateRun, sequences_are_as_long_as_the_model_unless_the_run_says_otherwise) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
   plan.data.seq_length = 0;
-  EXPECT_THAT(refusal(plan), HasSubstr("data.seq_length"));
+  EXPECT_EQ(with_model_folder(plan).data.seq_length, 32) << "of an inline model";
+  folder.write("model/config.json", plan.model_config.dump());
+  plan.model_config = nullptr, plan.model_dir = (folder / "model").string();
+  const RunPlan of_folder = with_model_folder(plan);
+  EXPECT_EQ(of_folder.data.seq_length, 32);
+  ASSERT_EQ(of_folder.resolved.size(), 1u);
+  EXPECT_EQ(of_folder.resolved[0].reason, "the model's number of positions");
+  plan.data.seq_length = 16;
+  EXPECT_EQ(with_model_folder(plan).data.seq_length, 16);
+}
+
+TEST(ValidateRun, learned_positions_are_not_exceeded_and_others_are_with_a_note) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.micro_batch = 1, plan.max_steps = 1;
+  plan.data.seq_length = 33;
+  EXPECT_THAT(validate_run(plan, StartMode::fresh).notes, ElementsAre(HasSubstr("beyond the 32 positions")));
+  plan.model_config = {{"model_type", "gpt2"}, {"vocab_size", 256}, {"n_embd", 16},
+                       {"n_layer", 1},         {"n_head", 2},       {"n_positions", 32}};
+  EXPECT_THAT(refusal(plan), HasSubstr("33 tokens exceeds the 32 positions that the model has learned"));
+}
+
+TEST(ValidateRun, a_vocabulary_that_no_text_reaches_and_bytes_by_default_are_noted) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  EXPECT_THAT(validate_run(plan, StartMode::fresh).notes, ElementsAre());
+  plan.model_config["vocab_size"] = 300;
+  plan.resolved.push_back({"data.tokenizer", "bytes", "default for an inline model"});
+  EXPECT_THAT(
+      validate_run(plan, StartMode::fresh).notes,
+      ElementsAre(HasSubstr("every byte is a token"),
+                  HasSubstr("the model has 300 tokens and the tokenizer \"bytes\" 256: no text gives the other 44")));
+}
+
+TEST(ValidateRun, long_sequences_that_nobody_asked_for_are_noted) {
+  RunPlan plan;
+  plan.data.seq_length = 8192;
+  ModelConfig config = test::tiny_llama();
+  config.max_positions = 8192;
+  const auto notes = [&] { return notes_on_inputs(plan, config, *make_tokenizer("bytes")); };
+  EXPECT_THAT(notes(), ElementsAre());
+  plan.resolved.push_back({"data.seq_length", "8192", kModelLength});
+  EXPECT_THAT(notes(), ElementsAre(HasSubstr("as long as the model can, 8192 tokens")));
+  plan.data.seq_length = config.max_positions = 2048;
+  EXPECT_THAT(notes(), ElementsAre());
+}
+
+TEST(ValidateRun, a_dry_run_writes_nothing_and_refuses_the_same_folders) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  validate_run(plan, StartMode::fresh, kDryRun);
+  EXPECT_FALSE(fs::exists(folder / "out"));
+  folder.write("file", "x");
+  for (const char* name : {"file", "file/below", "file/far/below"}) {
+    plan.output_dir = (folder / name).string();
+    EXPECT_EQ(message_of<Error>([&] { validate_run(plan, StartMode::fresh, kDryRun); }), refusal(plan)) << name;
+    EXPECT_THAT(refusal(plan), HasSubstr("training.output_dir")) << name;
+  }
 }
 
 TEST(ValidateRun, the_model_must_have_every_id_of_the_tokenizer) {
@@ -82,6 +146,17 @@ TEST(ValidateRun, a_profile_goes_to_a_file_that_can_be_written) {
   plan.profile->output_file = (folder / "more/profile.txt").string();
   EXPECT_EQ(refusal(plan), "");
   EXPECT_TRUE(fs::is_directory(folder / "more"));
+}
+
+TEST(ValidateRun, monitors_write_to_folders_that_can_be_made) {
+  const TempFolder folder;
+  folder.write("file", "x");
+  for (std::string RunPlan::*monitor : {&RunPlan::tensorboard_dir, &RunPlan::csv_dir}) {
+    RunPlan plan = plan_in(folder);
+    plan.*monitor = (folder / "file/monitor").string();
+    EXPECT_THAT(refusal(plan), HasSubstr("file/monitor: Not a directory"));
+    EXPECT_EQ(message_of<Error>([&] { validate_run(plan, StartMode::fresh, kDryRun); }), refusal(plan));
+  }
 }
 
 }  // namespace

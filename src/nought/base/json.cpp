@@ -211,6 +211,13 @@ std::string Origins::place(std::string_view path) const {
   return inside.empty() ? *source : fmt::format("{}: {}", *source, inside);
 }
 
+std::vector<std::string> Origins::files() const {
+  std::vector<std::string> files{file_};
+  for (const auto& [path, file] : sources_)
+    if (!file.empty()) files.push_back(file);
+  return files;
+}
+
 bool Origins::is_override(std::string_view path) const {
   const std::string* source = find(path).second;
   return source != nullptr && source->empty();

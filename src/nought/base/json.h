@@ -43,6 +43,8 @@ class Origins {
   /// "RUN.json: training.seed", "ds.json: zero_optimization.stage" or "--set training.seed".
   std::string place(std::string_view path) const;
   bool is_override(std::string_view path) const;
+  /// The files: the main one, then those of sections.
+  std::vector<std::string> files() const;
 
  private:
   void replace(const std::string& path, const std::string& file);

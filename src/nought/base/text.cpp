@@ -48,7 +48,7 @@ int64_t parse_bytes(std::string_view text, std::string_view name) {
 }
 
 std::string format_count(double count) {
-  static constexpr std::array kUnits{"", "K", "M", "B", "T"};
+  static constexpr std::array kUnits{"", "K", "M", "B", "T", "P", "E"};
   size_t unit = 0;
   while (std::abs(count) >= 1000.0 && unit + 1 < kUnits.size()) count /= 1000.0, ++unit;
   return unit == 0 ? fmt::format("{:g}", count) : fmt::format("{:.{}f}{}", count, count < 10 ? 2 : 1, kUnits[unit]);
@@ -59,6 +59,10 @@ std::string format_rate(double value, std::string_view unit) {
   size_t prefix = 0;
   while (std::abs(value) >= 999.5 && prefix + 1 < kPrefixes.size()) value /= 1000.0, ++prefix;
   return fmt::format("{:.3g} {}{}", value, kPrefixes[prefix], unit);
+}
+
+std::string format_token_rate(double tokens_per_second) {
+  return format_count(std::round(tokens_per_second)) + " tokens/s";
 }
 
 std::string format_duration(double seconds) {

@@ -14,10 +14,12 @@ std::string format_bytes(int64_t bytes);
 /// The bytes in "2GiB", "512 MiB", "1.5e9", "80GB" (KB to PB are powers of 1000, KiB to PiB of 1024); ConfigError with
 /// `name` for anything else.
 int64_t parse_bytes(std::string_view text, std::string_view name);
-/// "10.2M", "1.5B", "340".
+/// "10.2M", "1.50B", "20.8P", "340".
 std::string format_count(double count);
 /// The value with a decimal prefix before its unit: format_rate(434e9, "FLOP/s") is "434 GFLOP/s".
 std::string format_rate(double value, std::string_view unit);
+/// "1.33K tokens/s", "437 tokens/s".
+std::string format_token_rate(double tokens_per_second);
 /// "1h02m", "3m05s", "12s".
 std::string format_duration(double seconds);
 

@@ -31,7 +31,7 @@ namespace {
 /// "434 GFLOP/s", "12.1 GiB/s", "437 tokens/s"
 std::string rate_text(double rate, const std::string& unit) {
   if (unit == "B") return format_bytes(static_cast<int64_t>(rate)) + "/s";
-  return format_rate(rate, unit + "/s");
+  return unit == "tokens" ? format_token_rate(rate) : format_rate(rate, unit + "/s");
 }
 
 /// "1.23 ms"

@@ -121,7 +121,9 @@ void add_step(CLI::App& bench, Invocation& invocation) {
                       "W1: GPT-2 124M, 4 x 1024 tokens per rank; W2: a Llama, 2 x 2048; W3: W1 at 4 x 64");
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3")->type_name("S");
   command->add_option("--recompute", step->recompute, "none, selective or full")->type_name("MODE");
-  command->add_flag("--breakdown", step->breakdown, "Print the operations of rank 0's steps too, the longest first");
+  command->add_flag(
+      "--breakdown", step->breakdown,
+      "Print the operations of rank 0's steps too, the longest first; a', b': a factor stored transposed");
 }
 
 void add_others(CLI::App& bench, Invocation& invocation) {

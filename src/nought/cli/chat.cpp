@@ -1,6 +1,5 @@
 // nought chat: a conversation in the terminal.
 #include <csignal>
-#include <iostream>
 #include <memory>
 
 #include <unistd.h>
@@ -8,6 +7,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
+#include "nought/cli/line_reader.h"
 #include "nought/data/chat_template.h"
 #include "nought/infer/text_stream.h"
 
@@ -66,14 +66,16 @@ class Conversation {
   Conversation(ChatFlags& options, Communicator& self, const Context& context)
       : options_(options),
         model_(options, self, context),
-        format_(options.chat_template.empty() ? chat_format_in(model_.folder(), model_.tokenizer())
-                                              : chat_format(options.chat_template)),
-        template_(format_, model_.tokenizer()),
+        template_(chat_source_for(options.chat_template, model_.folder(), model_.tokenizer()), model_.tokenizer()),
         generator_(model_.decoder(), context, model_.dtype(), room(), 1) {
     model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
     options_.generate.stop_ids = model_.stop_ids(/*of_text=*/false);
     for (const int32_t id : template_.stop_ids()) options_.generate.stop_ids.push_back(id);
-    for (std::string& marker : template_.missing_markers()) options_.stops.push_back(std::move(marker));
+    const std::vector<std::string> missing = template_.missing_markers();
+    options_.stops.insert(options_.stops.end(), missing.begin(), missing.end());
+    TextStream(model_.tokenizer(), options_.stops);  // says now if one of them makes no sense
+    for (const std::string& marker : missing)
+      fmt::print(stderr, "[the tokenizer has no token {}: it is written as text]\n", marker);
     clear();
   }
 
@@ -96,39 +98,54 @@ class Conversation {
     generator_.run(std::span(&prompt, 1), options_.generate, reply);
     messages_.push_back({"assistant", reply.text()});
   }
-  std::string_view template_name() const { return enum_name(format_); }
+  const std::string& template_name() const { return template_.name(); }
 
  private:
   /// Tokens that a conversation may have.
   int64_t room() {
     const ModelConfig& config = model_.decoder().config();
-    require<ConfigError>(options_.context >= 2, "--context must be at least 2, got {}", options_.context);
     return config.positions == PositionKind::learned ? std::min(options_.context, config.max_positions)
                                                      : options_.context;
   }
 
   ChatFlags& options_;
   LoadedModel model_;
-  ChatFormat format_;
   ChatTemplate template_;
   Generator generator_;
   std::vector<ChatMessage> messages_;
 };
 
+constexpr const char* kChatHelp =
+    "/clear  begins a new conversation\n"
+    "/help   shows this\n"
+    "/exit   ends, as Ctrl-D does\n"
+    "Ctrl-C  ends a reply\n"
+    "What else is typed is a message. On a terminal the arrow keys edit it and bring back earlier ones.\n";
+
+/// A slash and one word.
+bool looks_like_command(const std::string& line) {
+  return line.size() > 1 && line[0] == '/' && line.find_first_of(" /", 1) == std::string::npos;
+}
+
 void run_chat(ChatFlags& options, Communicator& self, const Context& context) {
+  options.generate.validate();
+  require<ConfigError>(options.context >= 2, "--context must be at least 2, got {}", options.context);
   Conversation conversation(options, self, context);
-  fmt::print(stderr, "[template {}; /clear begins anew, /exit ends, Ctrl-C ends a reply]\n",
-             conversation.template_name());
-  const bool asks = isatty(STDIN_FILENO) != 0;
-  for (std::string line;;) {
-    if (asks) fmt::print("> ");
-    std::fflush(stdout);
-    if (!std::getline(std::cin, line) || line == "/exit") return;
-    if (line == "/clear") {
+  fmt::print(stderr, "[template {}; /help shows what else can be said]\n", conversation.template_name());
+  const bool edits = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+  LineReader reader(stdin, stdout, edits, "> ");
+  while (const std::optional<std::string> line = reader.next()) {
+    if (*line == "/exit") return;
+    if (*line == "/clear") {
       conversation.clear();
-    } else if (!line.empty()) {
-      conversation.answer(line);
+    } else if (*line == "/help") {
+      fmt::print(stderr, "{}", kChatHelp);
+    } else if (looks_like_command(*line)) {
+      fmt::print(stderr, "[{} is no command: /help lists them]\n", *line);
+    } else if (!line->empty()) {
+      conversation.answer(*line);
     }
+    std::fflush(stdout);
   }
 }
 
@@ -143,7 +160,8 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   add_generation_options(*command, *options);
   command->add_option("--system", options->system, "What the model is told before the conversation")->type_name("TEXT");
   command->add_option("--chat-template", options->chat_template,
-                      fmt::format("How conversations are written: {}; default: the model's own", chat_format_names()));
+                      fmt::format("How conversations are written: a Jinja file, or one of {}; default: the model's own",
+                                  chat_format_names()));
   command->add_option("--context", options->context, "Tokens that a conversation may have")->capture_default_str();
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {

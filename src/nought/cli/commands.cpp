@@ -1,9 +1,11 @@
 #include "nought/cli/commands.h"
 
 #include <algorithm>
+#include <memory>
 
 #include <fmt/format.h>
 
+#include "nought/base/error.h"
 #include "nought/base/text.h"
 
 namespace nought {
@@ -23,6 +25,7 @@ void add_override_option(CLI::App& command, std::vector<std::string>& overrides,
 }
 
 void add_commands(CLI::App& app, Invocation& invocation) {
+  app.require_subcommand(0, 1);  // what follows a command is its own, also where it is called like another command
   add_train(app, invocation);
   add_check(app, invocation);
   add_plan(app, invocation);
@@ -35,6 +38,8 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_convert(app, invocation);
   add_bench(app, invocation);
   add_info(app, invocation);
+  add_init(app, invocation);
+  add_help(app, invocation);
 }
 
 namespace {
@@ -57,12 +62,33 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+/// The help of a command, or the overview. ConfigError for a command that is not there.
+std::string help_of(const CLI::App& app, const std::string& name) {
+  if (name.empty()) return app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal);
+  for (const CLI::App* command : app.get_subcommands([&](const CLI::App* each) { return each->get_name() == name; }))
+    return command->help(app.get_name());
+  fail<ConfigError>("unknown command {}{}; see `nought help`", name, did_you_mean(name, command_names(app)));
+}
+
 std::string unknown_option(const std::string& argument, const CLI::App& command) {
   const std::string name = argument.substr(0, argument.find('='));
   return fmt::format("unknown option {}{}", name, did_you_mean(name, option_names(command)));
 }
 
 }  // namespace
+
+void add_help(CLI::App& app, Invocation& invocation) {
+  CLI::App* command = add_command(app, "help", "Shows all commands, or one of them with its options",
+                                  {"nought help", "nought help train"});
+  const auto name = std::make_shared<std::string>();
+  command->add_option("COMMAND", *name, "The command to show");
+  command->callback([&app, &invocation, name] {
+    invocation.action = [&app, name] {
+      fmt::print("{}", help_of(app, *name));
+      return 0;
+    };
+  });
+}
 
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<CLI::App*> chosen = app.get_subcommands();

@@ -39,6 +39,8 @@ void add_config(CLI::App& app, Invocation& invocation);
 void add_convert(CLI::App& app, Invocation& invocation);
 void add_bench(CLI::App& app, Invocation& invocation);
 void add_info(CLI::App& app, Invocation& invocation);
+void add_init(CLI::App& app, Invocation& invocation);
+void add_help(CLI::App& app, Invocation& invocation);
 
 /// The message for a command line that cannot be parsed: one line, with the nearest known option or command.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error);

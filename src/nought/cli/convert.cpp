@@ -5,19 +5,30 @@
 #include <chrono>
 #include <memory>
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/generation.h"
+#include "nought/models/gguf_metadata.h"
 
 namespace nought {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 struct ConvertFlags {
   std::string source, target, format, dtype, outtype, max_shard_size;
+  bool force = false;
 
   bool gguf() const { return format == "gguf" || (format.empty() && target.ends_with(".gguf")); }
+  /// What is written: "a GGUF file with matrices in f16".
+  std::string describe() const {
+    if (gguf()) return "a GGUF file with matrices in " + (outtype.empty() ? "f16" : outtype);
+    return "a Hugging Face folder with safetensors" + (dtype.empty() ? "" : " in " + dtype);
+  }
 };
 
 DType parse_dtype(const std::string& text) {
@@ -40,6 +51,25 @@ void check_options(const ConvertFlags& options) {
                        "--dtype and --max-shard-size are for safetensors; the format is gguf, which has --outtype");
   require<ConfigError>(options.gguf() || options.outtype.empty(),
                        "--outtype is for --format gguf; the format is safetensors, which has --dtype");
+  if (!options.dtype.empty()) parse_dtype(options.dtype);
+  if (!options.outtype.empty()) parse_outtype(options.outtype);
+  if (!options.max_shard_size.empty()) parse_bytes(options.max_shard_size, "--max-shard-size");
+}
+
+/// What is there already is written over if the user says so.
+void check_target(const ConvertFlags& options, const fs::path& source) {
+  std::error_code ignored;
+  const fs::path target = options.target;
+  require<ConfigError>(!fs::equivalent(source, target, ignored),
+                       "{} is the folder that is read: give another one to write to", options.target);
+  const bool is_folder = fs::is_directory(target, ignored);
+  require<ConfigError>(!options.gguf() || !is_folder, "{} is a folder: name the .gguf file to write", options.target);
+  require<ConfigError>(options.gguf() || is_folder || !fs::exists(target, ignored),
+                       "{} is a file, and a Hugging Face folder is to be written: --format gguf writes a file",
+                       options.target);
+  const bool holds = is_folder ? !fs::is_empty(target, ignored) : fs::exists(target, ignored);
+  require<ConfigError>(options.force || !holds, "{}: {} already: --force writes over it", options.target,
+                       is_folder ? "holds files" : "is there");
 }
 
 ConvertReport write(const ConvertFlags& options, const ModelSource& source, Memory& memory) {
@@ -64,14 +94,16 @@ int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
   const ModelSource source(options.source);
-  for (const std::string& name : source.unused())
-    fmt::print(stderr, "{}: the model has no use for tensor {}, it is left out\n", options.source, name);
+  say_choice(source.choice());
+  check_target(options, source.folder());
   const auto memory = Memory::create();
   const ConvertReport report = write(options, source, *memory);
+  for (const std::string& name : source.unused())
+    fmt::print(stderr, "{}: the model has no use for tensor {}, it is left out\n", options.source, name);
   for (const std::string& note : report.notes) fmt::print(stderr, "note: {}\n", note);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  fmt::print("{}: {} tensors, {} in {} file{} from {} ({:.1f} s, at most {} of memory)\n", options.target,
-             report.tensors, format_bytes(report.bytes), report.files, report.files == 1 ? "" : "s",
+  fmt::print("{}: {}: {} tensors, {} in {} file{} from {} ({:.1f} s, at most {} of memory)\n", options.target,
+             options.describe(), report.tensors, format_bytes(report.bytes), report.files, report.files == 1 ? "" : "s",
              source.folder().string(), seconds, format_bytes(peak_resident_bytes()));
   return 0;
 }
@@ -79,19 +111,30 @@ int run_convert(const ConvertFlags& options) {
 }  // namespace
 
 void add_convert(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      add_command(app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder, streamed",
-                  {"nought convert out/checkpoint-500 out/model --dtype bf16",
-                   "nought convert MODEL_DIR OUT --max-shard-size 2GB"});
+  CLI::App* command = add_command(
+      app, "convert", "Writes a checkpoint or a model folder as a Hugging Face folder or a GGUF file, streamed",
+      {"nought convert out/checkpoint-500 out/model --dtype bf16", "nought convert MODEL_DIR OUT --max-shard-size 2GB",
+       "nought convert MODEL_DIR model.gguf --outtype q8_0"});
+  command->footer(
+      command->get_footer() +
+      fmt::format("\n\nGGUF is written for {}. llama.cpp knows sliding windows in gemma2 and gemma3 alone: with "
+                  "other families it sees all tokens of a sequence that is longer than the window. convert "
+                  "notes what llama.cpp would compute differently.",
+                  fmt::join(gguf_families(), ", ")));
   const auto options = std::make_shared<ConvertFlags>();
   command->add_option("SOURCE", options->source, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("OUT", options->target, "The folder to write, or the .gguf file")->required();
-  command->add_option("--format", options->format, "safetensors or gguf; default: by the name of OUT");
+  command->add_option("--format", options->format,
+                      fmt::format("safetensors or gguf; default: by the name of OUT. gguf takes {}; llama.cpp sees no "
+                                  "sliding windows but those of gemma2 and gemma3_text, and cuts text by the patterns "
+                                  "of gpt2, llama3, qwen2 and gpt-4o; a note names each difference",
+                                  fmt::join(gguf_families(), ", ")));
   command->add_option("--dtype", options->dtype,
                       "Dtype in safetensors: f32, f16 or bf16; default: that of the source (f32 for a checkpoint)");
   command->add_option("--max-shard-size", options->max_shard_size, "The largest safetensors file; default: 5GB");
   command->add_option("--outtype", options->outtype, "Type of matrices in GGUF: f32, f16, bf16 or q8_0; default: f16");
+  command->add_flag("--force", options->force, "Write over what is there already");
   command->callback([&invocation, options] { invocation.action = [options] { return run_convert(*options); }; });
 }
 

@@ -4,13 +4,14 @@
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
 #include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
 #include "nought/train/evaluation.h"
 #include "nought/train/model_source.h"
-#include "nought/train/trainer.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -21,6 +22,7 @@ constexpr FileFormat kEvaluationFormat{"nought-evaluation", 1};
 
 struct EvalOptions {
   std::string model_dir, run_file, tokenizer;
+  bool model_found = false;  // see RunPlan
   std::vector<std::string> files, overrides;
   std::optional<int64_t> seq_length, batch_size;
   LaunchOptions launch;
@@ -28,21 +30,25 @@ struct EvalOptions {
 
   /// The run of RUN.json, or an empty one, of this model and these files.
   RunPlan plan(int world_size) const {
-    Json run = run_file.empty() ? Json::object() : read_json_file(run_file);
+    std::vector<std::string> warnings;
+    Json run = run_file.empty() ? Json::object() : read_run_file(run_file, warnings);
     require<ConfigError>(run.is_object(), "{}: expected an object, found {}", run_file, describe_json(run));
-    const std::string folder = model_folder(model_dir).string();
+    const std::string folder = model_found ? model_dir : find_model(model_dir).folder.string();
     const bool own_tokenizer = tokenizer.empty() && holds_tokenizer(folder);
     run["model"] = folder;
     Json& data = run["data"];
     if (data.is_null()) data = Json::object();
     if (!files.empty()) data.erase("sources"), data.erase("validation_fraction"), data.erase("validation_files");
     if (!files.empty()) data["files"] = files;
+    if (!files.empty() && run.contains("training"))  // what would need the run's validation data
+      run["training"].erase("eval_strategy"), run["training"].erase("load_best_model_at_end");
     if (!tokenizer.empty() || own_tokenizer) data["tokenizer"] = own_tokenizer ? folder : tokenizer;
     if (!own_tokenizer && !data.contains("tokenizer")) data["tokenizer"] = "bytes";
     if (seq_length) data["seq_length"] = *seq_length;
     if (batch_size) run["training"]["per_device_eval_batch_size"] = *batch_size;
-    RunPlan plan =
-        resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides), world_size);
+    RunPlan plan = resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides, warnings),
+                           world_size);
+    plan.model_found = true;
     require<ConfigError>(!plan.data.sources.empty(),
                          "no data to evaluate with: --data FILE, or a RUN.json that has it");
     if (plan.data.seq_length == 0)
@@ -51,13 +57,23 @@ struct EvalOptions {
   }
 };
 
-void validate_eval(const EvalOptions& options) {
-  const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
+/// Throws what would stop the evaluation. Returns lines for the user.
+std::vector<std::string> validate_eval(const EvalOptions& options, int ranks) {
+  const RunPlan plan = options.plan(ranks);
   const ModelConfig config = model_config_of(plan);
-  ModelSource(plan.model_dir);
-  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
+  ModelSource(FoundModel{plan.model_dir}).model().require_positions(plan.data.seq_length);
+  const auto tokenizer = tokenizer_of(plan.data);
   tokenizer->check_fits(config.vocab_size);
-  check_data(plan.data, *tokenizer);
+  look_at_data(plan.data, *tokenizer, ValidateOptions().text_bytes);
+  std::vector<std::string> notes = notes_on_inputs(plan, config, *tokenizer);
+  if (!holds_tokenizer(plan.model_dir)) {
+    if (options.tokenizer.empty() && plan.data.tokenizer == "bytes")
+      notes.push_back(fmt::format("{} holds no tokenizer: every byte is a token (\"bytes\")", plan.model_dir));
+  } else if (plan.data.tokenizer != plan.model_dir &&
+             make_tokenizer(plan.model_dir)->fingerprint() != tokenizer->fingerprint()) {
+    notes.push_back(fmt::format("\"{}\" is another tokenizer than that of {}", tokenizer->name(), plan.model_dir));
+  }
+  return notes;
 }
 
 void print(const Evaluation& result, const EvalOptions& options, const RunPlan& plan) {
@@ -72,21 +88,24 @@ void print(const Evaluation& result, const EvalOptions& options, const RunPlan& 
   fmt::print("loss {:.6f}  {}\n", result.loss, describe(result));
   fmt::print("{} targets, {} of text, in sequences of {}: {:.1f} s, {}\n", result.targets,
              format_bytes(result.text_bytes), plan.data.seq_length, result.seconds,
-             format_rate(static_cast<double>(result.targets) / result.seconds, "tokens/s"));
+             format_token_rate(static_cast<double>(result.targets) / result.seconds));
 }
 
 void eval_rank(EvalOptions options, Communicator& world, const Context& context) {
-  options.model_dir = model_folder(options.model_dir, world, context).string();
+  const FoundModel found = find_model(options.model_dir, world, context);
+  say_choice(found.choice);
+  options.model_dir = found.folder.string(), options.model_found = true;
   const RunPlan plan = options.plan(world.size());
-  if (world.rank() == 0) validate_eval(options);
+  if (world.rank() == 0)
+    for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
   Decoder decoder(model_config_of(plan));
   ShardedModel::Options sharding = sharding_of(plan);
   sharding.training = false;
   ShardedModel model(context, world, decoder, sharding);
-  model.load(ModelSource(plan.model_dir).weights());
+  model.load(ModelSource(found).weights());
   Engine engine(model);
-  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
+  const auto tokenizer = tokenizer_of(plan.data);
   const RunData data = open_data(plan.data, *tokenizer);
   const Evaluation result =
       evaluate(engine, model, data.validation ? *data.validation : data.training, *tokenizer, plan.eval_micro_batch);
@@ -128,7 +147,8 @@ void add_eval(CLI::App& app, Invocation& invocation) {
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(
-          invocation, options->launch, [&] { validate_eval(*options); },
+          invocation, options->launch,
+          [&] { validate_eval(*options, static_cast<int>(options->launch.ranks.value_or(1))); },
           [&](Communicator& world, const Context& context) { eval_rank(*options, world, context); });
     };
   });

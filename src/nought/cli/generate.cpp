@@ -59,7 +59,7 @@ std::vector<std::string> read_prompts(const std::string& path) {
 /// Prints replies as they come, in the order of the prompts: those behind the first that has not ended wait.
 class Printer final : public TokenSink {
  public:
-  /// titles: what is printed before each reply. tokenizer null: ids instead of text.
+  /// titles: what is printed before each reply, when its first token comes. tokenizer null: ids instead of text.
   Printer(std::vector<std::string> titles, const Tokenizer* tokenizer, const std::vector<std::string>& stops)
       : replies_(titles.size()) {
     for (size_t i = 0; i < titles.size(); ++i) {
@@ -67,7 +67,6 @@ class Printer final : public TokenSink {
       replies_[i].waiting += titles[i];
       if (tokenizer) replies_[i].text = std::make_unique<TextStream>(*tokenizer, stops);
     }
-    show();
   }
   bool on_token(size_t prompt, int32_t token) override {
     Reply& reply = replies_[prompt];
@@ -107,6 +106,7 @@ void run_generate(GenerateFlags& options, Communicator& self, const Context& con
     for (std::string& prompt : read_prompts(options.prompts_file)) options.prompts.push_back(std::move(prompt));
   const bool of_text = options.ids.empty();
   require<ConfigError>(of_text != options.prompts.empty(), "give what to continue: --prompt, --prompts-file or --ids");
+  options.generate.validate();
   LoadedModel model(options, self, context);
   const int64_t vocab_size = model.decoder().config().vocab_size;
   const Tokenizer& tokenizer = model.tokenizer();
@@ -124,8 +124,8 @@ void run_generate(GenerateFlags& options, Communicator& self, const Context& con
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const size_t count = std::accumulate(replies.begin(), replies.end(), size_t{0},
                                        [](size_t sum, const auto& reply) { return sum + reply.size(); });
-  fmt::print(stderr, "[{} tokens in {:.1f} s, {:.0f} tokens/s]\n", count, seconds,
-             static_cast<double>(count) / seconds);
+  fmt::print(stderr, "[{} tokens in {:.1f} s, {}]\n", count, seconds,
+             format_token_rate(static_cast<double>(count) / seconds));
 }
 
 }  // namespace

@@ -33,8 +33,13 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
   command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
 }
 
+void say_choice(const std::string& choice) {
+  if (!choice.empty()) fmt::print(stderr, "[model: {}]\n", choice);
+}
+
 LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& self, const Context& context)
     : source_(options.model_dir), decoder_(source_.config()) {
+  say_choice(source_.choice());
   model_ = std::make_unique<ShardedModel>(context, self, decoder_,
                                           ShardedModel::Options{.dtype = dtype(), .training = false});
   model_->load(source_.weights());
@@ -42,8 +47,8 @@ LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& self, c
 }
 
 std::vector<int32_t> LoadedModel::stop_ids(bool of_text) const {
-  if (of_text) return {tokenizer_->separator()};
   std::vector<int32_t> ids;
+  if (of_text) ids.push_back(tokenizer_->separator());
   for (const int64_t id : decoder_.config().eos_token_ids) ids.push_back(static_cast<int32_t>(id));
   return ids;
 }

@@ -23,6 +23,9 @@ struct GenerationOptions {
 /// Adds MODEL_DIR, --tokenizer and the options of sampling.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
+/// Says on stderr which folder was chosen, if there was a choice: "[model: out/checkpoint-150, newer than ...]".
+void say_choice(const std::string& choice);
+
 /// A model on one rank, in the dtype of its stored weights.
 class LoadedModel {
  public:
@@ -33,7 +36,7 @@ class LoadedModel {
   /// The folder that holds the model. It may be a checkpoint within MODEL_DIR.
   const std::filesystem::path& folder() const { return source_.folder(); }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
-  /// of_text: the token that ends a document of text. Else: the tokens that end a reply by config.json.
+  /// The tokens that end a reply by config.json; of_text: also the one that ends a document of text.
   std::vector<int32_t> stop_ids(bool of_text) const;
 
  private:

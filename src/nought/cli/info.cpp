@@ -1,4 +1,4 @@
-// nought info: what this build contains and what it finds on this machine.
+// nought info: what this build contains and what it finds on this machine; or what is in a checkpoint.
 #include <fstream>
 #include <memory>
 
@@ -16,6 +16,7 @@
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_mpirun.h"
+#include "nought/cli/model_info.h"
 #include "nought/cli/version.h"
 #include "nought/io/file_format.h"
 #include "nought/kernels/cpu/cpu.h"
@@ -167,15 +168,19 @@ std::string to_text(const OrderedJson& info) {
 }  // namespace
 
 void add_info(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, "info", "Shows this build and this machine: CPU features, threads, memory, MPI",
-                                  {"nought info", "nought info --json"});
+  CLI::App* command = add_command(
+      app, "info", "Shows this build and this machine: CPU features, threads, memory, MPI; or what is in a checkpoint",
+      {"nought info", "nought info --json", "nought info out/checkpoint-500", "nought info out"});
   const auto json = std::make_shared<bool>(false);
+  const auto path = std::make_shared<std::string>();
+  command->add_option("PATH", *path, "A checkpoint, a Hugging Face folder, or the output_dir of a run");
   command->add_flag("--json", *json, "Print one JSON object");
-  command->callback([&invocation, json] {
-    invocation.action = [json] {
+  command->callback([&invocation, json, path] {
+    invocation.action = [json, path] {
+      const bool of_model = !path->empty();
       use_threads(threads_per_rank());
-      const OrderedJson info = collect();
-      fmt::print("{}", *json ? info.dump(2) + "\n" : to_text(info));
+      const OrderedJson info = of_model ? model_info(*path) : collect();
+      fmt::print("{}", *json ? info.dump(2) + "\n" : of_model ? model_info_text(info) : to_text(info));
       return 0;
     };
   });

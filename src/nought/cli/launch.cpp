@@ -36,6 +36,12 @@ void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& p
                          "--ranks is {}, but the job that this process belongs to has {} ranks; leave out --ranks",
                          *options.ranks, place ? place->size : 0);
   }
+  const std::optional<JobPlace> torchrun = place ? std::nullopt : place_of_torchrun();
+  require<ConfigError>(
+      !torchrun,
+      "RANK={} and WORLD_SIZE={} say that torchrun or accelerate started this process; each would train "
+      "for itself. Start nought alone with --ranks {}, or by mpirun or srun, or unset both variables",
+      torchrun ? torchrun->rank : 0, torchrun ? torchrun->size : 0, torchrun ? torchrun->size : 0);
   require<IoError>(options.hostfile.empty() || access(options.hostfile.c_str(), R_OK) == 0, "--hostfile {}: {}",
                    options.hostfile, std::strerror(errno));
 }
@@ -75,8 +81,11 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
   const bool starts_ranks = !place && (options.ranks.value_or(1) > 1 || !options.hostfile.empty());
   if (!place) validate();
   if (starts_ranks)
-    return run_mpirun(
-        {static_cast<int>(options.ranks.value_or(0)), options.hostfile, own_program(), invocation.arguments});
+    return run_mpirun({.ranks = static_cast<int>(options.ranks.value_or(0)),
+                       .hostfile = options.hostfile,
+                       .program = own_program(),
+                       .arguments = invocation.arguments,
+                       .finishes_step = options.finishes_step});
   use_threads(threads_per_rank());
   if (place && place->size > 1) {
     run_in_job(body);

@@ -16,6 +16,7 @@ namespace nought {
 struct LaunchOptions {
   std::optional<int64_t> ranks;
   std::string hostfile;
+  bool finishes_step = false;  // the body heeds a first signal by itself (StopSignals): the ranks get it as SIGUSR1
 };
 
 /// Adds --ranks and --hostfile.

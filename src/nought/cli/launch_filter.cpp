@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nought/base/text.h"
+#include "nought/cli/stop_signals.h"
 
 namespace nought {
 
@@ -24,6 +25,14 @@ bool says_nothing(std::string_view banner) {
 /// "[host:123] [[25588,0],0] ORTE_ERROR_LOG: ...".
 bool is_daemon_log(std::string_view line) {
   return starts_with(line, "[") && line.find("] ORTE_ERROR_LOG: ") != std::string_view::npos;
+}
+
+/// What mpirun writes when it passes a signal on to its ranks, before the signal's number.
+constexpr std::string_view kForwarding = "mpirun: Forwarding signal ";
+
+/// Whether the line is that, or may become it.
+bool may_be_forwarding(std::string_view line) {
+  return starts_with(line, kForwarding) || starts_with(kForwarding, line);
 }
 
 /// The first paragraph without its line breaks and indents.
@@ -48,12 +57,15 @@ void MpirunFilter::end_line(std::string& out) {
   if (ruler && in_banner_) banners_.push_back(std::move(banner_)), banner_.clear();
   if (ruler) {
     in_banner_ = !in_banner_;
+  } else if (starts_with(line_, kForwarding)) {
+    // The launcher asked for it.
   } else if (is_daemon_log(line_)) {
     banners_.push_back(line_);  // told only if nothing else explains the end
   } else if (in_banner_ && !starts_with(line_, "nought: ")) {
     banner_ += line_ + '\n';
   } else {
     saw_error_ = saw_error_ || starts_with(line_, "nought: error:");
+    saw_stop_ = saw_stop_ || line_ + '\n' == kStopWord;
     out += line_.substr(passed_) + '\n';
   }
   line_.clear();
@@ -68,8 +80,8 @@ std::string MpirunFilter::feed(std::string_view bytes) {
       continue;
     }
     line_ += c;
-    // What may become a ruler or a daemon's line waits for its end.
-    if (in_banner_ || (passed_ == 0 && (only_dashes(line_) || line_[0] == '['))) continue;
+    // What may become a ruler or a line of mpirun waits for its end.
+    if (in_banner_ || (passed_ == 0 && (only_dashes(line_) || line_[0] == '[' || may_be_forwarding(line_)))) continue;
     out += line_.substr(passed_);
     passed_ = line_.size();
   }

@@ -1,4 +1,5 @@
-// MpirunFilter: removes mpirun's own banners from what the ranks write to stderr, and keeps them to explain a failure.
+// MpirunFilter: removes what mpirun itself says from what the ranks write to stderr, and keeps its banners to explain a
+// failure.
 //
 // A banner is the text between two lines of dashes. mpirun writes each banner at once.
 #pragma once
@@ -19,6 +20,8 @@ class MpirunFilter {
 
   /// True if a rank has printed its own error.
   bool saw_error() const { return saw_error_; }
+  /// True if the ranks have said that they heed a signal (kStopWord).
+  bool saw_stop() const { return saw_stop_; }
   /// The first paragraph of the most telling banner, on one line; "" if there was none.
   std::string reason() const;
 
@@ -30,7 +33,7 @@ class MpirunFilter {
   bool in_banner_ = false;
   std::string banner_;
   std::vector<std::string> banners_;
-  bool saw_error_ = false;
+  bool saw_error_ = false, saw_stop_ = false;
 };
 
 }  // namespace nought

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace nought {
@@ -82,6 +84,12 @@ int processor_time_limit() {
   return quota > 0 && period > 0 ? std::max(1, static_cast<int>(std::ceil(quota / period))) : kUnlimited;
 }
 
+/// 0 if it does not tell.
+int columns_of_terminal(int fd) {
+  winsize size{};
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 }  // namespace
 
 std::optional<JobPlace> place_in_job() {
@@ -92,6 +100,12 @@ std::optional<JobPlace> place_in_job() {
     return JobPlace{*rank, *size, local.value_or(slurm_tasks_per_node().value_or(*size))};
   }
   return std::nullopt;
+}
+
+std::optional<JobPlace> place_of_torchrun() {
+  const std::optional<int> rank = integer_variable("RANK"), size = integer_variable("WORLD_SIZE");
+  if (!rank || size.value_or(1) <= 1) return std::nullopt;
+  return JobPlace{*rank, *size, integer_variable("LOCAL_WORLD_SIZE").value_or(*size)};
 }
 
 Cores find_cores() {
@@ -111,9 +125,20 @@ int threads_per_rank() {
   return divide_cores(find_cores(), place ? place->local_size : 1);
 }
 
-bool stdout_is_terminal() {
-  if (place_in_job()) return integer_variable(kTerminalVariable) == 1;
-  return isatty(STDOUT_FILENO) == 1;
+int stdout_columns() {
+  constexpr int kUsual = 80;  // of a terminal that does not tell
+  if (!place_in_job()) {
+    if (isatty(STDOUT_FILENO) != 1) return 0;
+    const int columns = columns_of_terminal(STDOUT_FILENO);
+    return columns > 0 ? columns : kUsual;
+  }
+  const int at_start = integer_variable(kColumnsVariable).value_or(0);
+  if (at_start == 0) return 0;
+  // A rank on the launcher's host has the same controlling terminal, which may have been resized since.
+  const int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  const int columns = terminal >= 0 ? columns_of_terminal(terminal) : 0;
+  if (terminal >= 0) close(terminal);
+  return columns > 0 ? columns : at_start;
 }
 
 }  // namespace nought

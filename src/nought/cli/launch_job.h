@@ -14,6 +14,10 @@ struct JobPlace {
 /// The place that mpirun or srun gave this process; empty if neither started it. It does not need MPI_Init.
 std::optional<JobPlace> place_in_job();
 
+/// Ranks as torchrun and `accelerate launch` name them (RANK and WORLD_SIZE), if there are several. They are no job:
+/// such processes do not find each other here.
+std::optional<JobPlace> place_of_torchrun();
+
 /// Numbers of physical cores.
 struct Cores {
   int machine = 1;  // the cores of the machine
@@ -28,11 +32,11 @@ int divide_cores(const Cores& cores, int local_ranks);
 /// OpenMP threads of this rank: OMP_NUM_THREADS if it is set, else what divide_cores() gives for its machine.
 int threads_per_rank();
 
-/// True if stdout ends at a terminal, on which a progress line may be rewritten, also if mpirun is in between.
-/// (isatty() does not tell: in a rank, stdout is always mpirun's pseudo-terminal.)
-bool stdout_is_terminal();
+/// How many columns the terminal has now at which stdout ends, also if mpirun is in between; 0 if stdout ends
+/// elsewhere. (isatty() does not tell: in a rank, stdout is always mpirun's pseudo-terminal.)
+int stdout_columns();
 
-/// The environment variable by which the launcher tells its ranks that stdout ends at a terminal.
-inline constexpr const char* kTerminalVariable = "NOUGHT_STDOUT_IS_TERMINAL";
+/// The environment variable by which the launcher tells its ranks stdout_columns() when they start.
+inline constexpr const char* kColumnsVariable = "NOUGHT_STDOUT_COLUMNS";
 
 }  // namespace nought

@@ -21,6 +21,7 @@
 #include "nought/base/text.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch_filter.h"
+#include "nought/cli/stop_signals.h"
 
 namespace nought {
 
@@ -61,7 +62,11 @@ class EndingSignals {
  public:
   EndingSignals() {
     sigemptyset(&set_);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, signal);
+    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+      struct sigaction now {};
+      sigaction(signal, nullptr, &now);
+      if (now.sa_handler != SIG_IGN) sigaddset(&set_, signal);  // nohup(1) ignores SIGHUP, for instance
+    }
     pthread_sigmask(SIG_BLOCK, &set_, &before_);
     fd_.emplace(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
   }
@@ -98,16 +103,34 @@ pid_t start(MpirunCommand command, int stderr_fd, const EndingSignals& signals) 
   _exit(127);
 }
 
-/// Waits for the child while its stderr flows through the filter; returns its wait status and what signal ended it
-/// early.
+/// How a job ends: the wait status of mpirun, and the signals that came before.
 struct Ending {
   int status = 0;
-  int signal = 0;
+  int signal = 0;       // the last that was heeded; 0: none
+  bool abrupt = false;  // mpirun was told to end its ranks, or they got no time to finish their step
+  std::chrono::steady_clock::time_point first = {};
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
-Ending attend(pid_t child, int pipe, const EndingSignals& signals, MpirunFilter& filter) {
+/// mpirun ends its ranks within a second of a SIGINT or SIGTERM, and passes SIGUSR1 on to them. So ranks that may
+/// finish their step get the first signal as SIGUSR1.
+void pass_on(int signal, pid_t child, bool finishes_step, Ending& ending) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool first = ending.signal == 0;
+  if (finishes_step && first && signal != SIGHUP) {
+    ending.signal = signal, ending.first = now;
+    kill(child, SIGUSR1);
+    return;
+  }
+  if (finishes_step && !ending.abrupt && signal != SIGHUP && now - ending.first < kOneWish) return;
+  if (!ending.abrupt) ending.deadline = now + kGrace;
+  ending.signal = signal, ending.abrupt = true;
+  kill(child, signal == SIGUSR1 && finishes_step ? SIGTERM : signal);
+}
+
+/// Waits for the child while its stderr flows through the filter.
+Ending attend(pid_t child, int pipe, const EndingSignals& signals, bool finishes_step, MpirunFilter& filter) {
   Ending ending;
-  auto deadline = std::chrono::steady_clock::time_point::max();
   std::array<char, 4096> bytes;
   for (bool exited = false;;) {
     std::array<pollfd, 2> events{pollfd{pipe, POLLIN, 0}, pollfd{signals.fd(), POLLIN, 0}};
@@ -115,15 +138,18 @@ Ending attend(pid_t child, int pipe, const EndingSignals& signals, MpirunFilter&
     ssize_t count = 0;
     if (events[0].revents & POLLIN) count = read(pipe, bytes.data(), bytes.size());
     if (count > 0) write_all(STDERR_FILENO, filter.feed({bytes.data(), static_cast<size_t>(count)}));
-    if (const int signal = signals.take(); signal != 0 && !exited) {
-      if (ending.signal == 0) deadline = std::chrono::steady_clock::now() + kGrace;
-      ending.signal = signal;
-      kill(child, signal);
-    }
-    if (!exited && std::chrono::steady_clock::now() > deadline) kill(-child, SIGKILL);
+    if (const int signal = signals.take(); signal != 0 && !exited) pass_on(signal, child, finishes_step, ending);
+    if (!exited && std::chrono::steady_clock::now() > ending.deadline) kill(-child, SIGKILL);
     if (exited && count <= 0) return ending;
     if (!exited) exited = waitpid(child, &ending.status, WNOHANG) == child;
   }
+}
+
+/// Whether the ranks came to their end by themselves, if a signal was passed on: they stopped after their step, or had
+/// nothing left to do. A rank that has not begun to train says nothing; the signal kills it, or mpirun before it starts
+/// any, which then exits with 0 all the same.
+bool ended_by_themselves(const Ending& ending, int code, const MpirunFilter& filter) {
+  return !ending.abrupt && filter.saw_stop() && (code == 0 || code == exit_code_of(SIGUSR1));
 }
 
 bool user_set(const std::string& name) { return std::getenv(name.c_str()) != nullptr; }
@@ -154,10 +180,10 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
     set_default("OMPI_MCA_btl", "self,vader");
   }
   if (user_set("OMP_NUM_THREADS")) add({"-x", "OMP_NUM_THREADS"});
-  add({"-x", kTerminalVariable, job.program});
+  add({"-x", kColumnsVariable, job.program});
   command.arguments.insert(command.arguments.end(), job.arguments.begin(), job.arguments.end());
 
-  set_default(kTerminalVariable, isatty(STDOUT_FILENO) == 1 ? "1" : "0");
+  set_default(kColumnsVariable, std::to_string(stdout_columns()));
   // Containers run as root; mpirun refuses that unless both are set.
   set_default("OMPI_ALLOW_RUN_AS_ROOT", "1");
   set_default("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
@@ -192,13 +218,15 @@ int run_mpirun(const MpirunJob& job) {
   write_end.reset();
 
   MpirunFilter filter;
-  const Ending ending = attend(child, read_end.get(), signals, filter);
+  const Ending ending = attend(child, read_end.get(), signals, job.finishes_step, filter);
   write_all(STDERR_FILENO, filter.finish());
-  if (ending.signal != 0) {
+  const int code = WIFEXITED(ending.status) ? WEXITSTATUS(ending.status) : exit_code_of(WTERMSIG(ending.status));
+  if (ending.signal != 0 && ended_by_themselves(ending, code, filter))
+    return code == 0 ? 0 : exit_code_of(ending.signal);
+  if (ending.signal != 0 && (ending.abrupt || !filter.saw_error())) {
     print_error(fmt::format("stopped by signal {} ({})", ending.signal, strsignal(ending.signal)));
-    return 128 + ending.signal;
+    return exit_code_of(ending.signal);
   }
-  const int code = WIFEXITED(ending.status) ? WEXITSTATUS(ending.status) : 128 + WTERMSIG(ending.status);
   if (code != 0 && !filter.saw_error()) {
     const std::string reason = filter.reason();
     print_error(reason.empty() ? fmt::format("the ranks ended with exit code {} and no message", code) : reason);

@@ -6,6 +6,8 @@
 
 #include "nought/cli/commands.h"
 #include "nought/cli/failure.h"
+#include "nought/cli/help_formatter.h"
+#include "nought/cli/launch_job.h"
 #include "nought/cli/version.h"
 
 namespace {
@@ -23,7 +25,7 @@ int run(int argc, char** argv) {
   CLI::App app("Trains, fine-tunes and serves language models with zero redundancy.", "nought");
   app.set_version_flag("--version", "nought " + nought::version());
   app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<nought::HelpFormatter>(nought::stdout_columns()));
   nought::add_commands(app, invocation);
 
   try {

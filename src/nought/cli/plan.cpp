@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "nought/base/lines.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
@@ -9,6 +10,7 @@
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
+#include "nought/train/model_source.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -55,7 +57,7 @@ std::vector<int> stages_of(const std::string& text, int of_run) {
 int run_plan(const PlanOptions& options) {
   require<ConfigError>(1 <= options.ranks && options.ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}",
                        options.ranks);
-  RunPlan plan = resolve(load(options), static_cast<int>(options.ranks));
+  const RunPlan plan = with_model_folder(resolve(load(options), static_cast<int>(options.ranks)));
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
@@ -64,7 +66,6 @@ int run_plan(const PlanOptions& options) {
                     .device_memory = plan.device_memory,
                     .peak_flops = measure_matrix_peak(plan.dtype),
                     .peak_name = std::string(matrix_peak_name(plan.dtype))};
-  if (plan.data.seq_length == 0) plan.data.seq_length = report.config.max_positions;
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
     report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
@@ -76,10 +77,14 @@ int run_plan(const PlanOptions& options) {
     fmt::print("{}\n", to_json(report).dump(2));
     return 0;
   }
-  fmt::print("{}", to_text(report));
+  const int width = stdout_columns();
+  for (const std::string& warning : plan.warnings) fmt::print("{}\n", wrap("warning: " + warning, width, 8));
+  for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
+  fmt::print("{}", wrap(to_text(report), width, 8));
   const int64_t peak = report.predictions.front().memory.peak_total;
   if (one_stage && plan.device_memory > 0 && peak > plan.device_memory)
-    fmt::print("\n{}", describe_changes(report.config, report.predictions.front().layout, plan.device_memory));
+    fmt::print("\n{}",
+               wrap(describe_changes(report.config, report.predictions.front().layout, plan.device_memory), width, 4));
   return 0;
 }
 

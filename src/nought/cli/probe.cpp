@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "nought/cli/commands.h"
+#include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
@@ -36,7 +37,9 @@ void validate_probe(const ProbeOptions& options) {
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
   const RunPlan plan = options.plan(world.size());
-  const ModelSource source(model_folder(options.model_dir, world, context));
+  const FoundModel found = find_model(options.model_dir, world, context);
+  say_choice(found.choice);
+  const ModelSource source(found);
   Decoder decoder(source.config(), plan.recompute, plan.fp8);
   if (options.gradients) apply(plan.freezing, decoder);
   ShardedModel model(context, world, decoder, probe_sharding(plan, options.gradients));

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "nought/base/json.h"
+#include "nought/base/lines.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch_job.h"
@@ -25,6 +27,7 @@ struct TokenizeFlags {
   bool train_bpe = false;
   std::optional<int64_t> vocab_size;
   std::vector<std::string> markers{"<|endoftext|>"};
+  std::vector<std::string> add_special_tokens;
   std::string pattern = "gpt2";
 };
 
@@ -50,24 +53,26 @@ std::optional<CorpusFormat> format_of(const TokenizeFlags& options) {
 /// A bar for work whose size is known, redrawn a few times a second.
 class Progress {
  public:
-  void show(int64_t done, int64_t total, int64_t kept, const std::string& what, std::string_view unit) {
+  /// done, of total: what the bar shows. kept: how much of it was there before. what: "1.20M tokens", or "".
+  void show(int64_t done, int64_t total, int64_t kept, const std::string& of, const std::string& what,
+            std::string_view unit) {
     const auto now = std::chrono::steady_clock::now();
     if (now - shown_ < std::chrono::milliseconds(100)) return;
     shown_ = now;
     const double rate = static_cast<double>(done - kept) / std::chrono::duration<double>(now - begin_).count();
-    constexpr int kWidth = 30;
     const double part = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(total, 1));
-    const auto full = static_cast<size_t>(part * kWidth);
-    line_.show(fmt::format("[{}{}] {:5.1f}% {}  {}  ETA {}", std::string(full, '#'), std::string(kWidth - full, ' '),
-                           100 * part, what, format_rate(rate, unit),
-                           rate > 0 ? format_duration(static_cast<double>(total - done) / rate) : "?"));
+    const std::string left = rate > 0 ? format_duration(static_cast<double>(total - done) / rate) : "?";
+    line_.show(bar_line(
+        part,
+        {{fmt::format("{:5.1f}% {}", 100 * part, of), 0}, {what, 3}, {format_rate(rate, unit), 2}, {"ETA " + left, 1}},
+        line_.width()));
   }
   void restart() { begin_ = std::chrono::steady_clock::now(); }
-  void print(const std::string& line) { line_.print(line); }
+  void print(const std::string& line) { line_.print(line, 4); }
   void clear() { line_.clear(); }
 
  private:
-  LiveLine line_{stdout, stdout_is_terminal()};
+  LiveLine line_{stdout, stdout_columns};
   std::chrono::steady_clock::time_point shown_, begin_ = std::chrono::steady_clock::now();
 };
 
@@ -76,9 +81,9 @@ void print_summary(const TokenizeProgress& progress, const TokenizeFlags& option
       progress.targets == progress.tokens
           ? ""
           : fmt::format(" ({} of them targets)", format_count(static_cast<double>(progress.targets)));
-  line.print(fmt::format("{}: {} tokens{} of {} documents in {} file{}", options.output,
+  line.print(fmt::format("{}: {} tokens{} of {} document{} in {} file{}", options.output,
                          format_count(static_cast<double>(progress.tokens)), targets, progress.documents,
-                         progress.files, progress.files == 1 ? "" : "s"));
+                         progress.documents == 1 ? "" : "s", progress.files, progress.files == 1 ? "" : "s"));
   const int64_t made = progress.total_bytes - progress.kept_bytes;
   if (progress.kept_bytes > 0)
     line.print(fmt::format("{} of {} were there already", format_bytes(progress.kept_bytes),
@@ -91,15 +96,14 @@ void print_summary(const TokenizeProgress& progress, const TokenizeFlags& option
 
 void encode_files(TokenizeFlags& options, Progress& line) {
   CorpusOptions& corpus = options.tokenize.corpus;
-  const auto tokenizer = make_tokenizer(options.tokenizer);
-  if (!options.chat_template.empty()) corpus.chat = chat_format(options.chat_template);
+  const auto tokenizer = make_tokenizer(options.tokenizer, options.add_special_tokens);
   const auto& inputs = options.tokenize.inputs;
-  corpus = with_notation(corpus, inputs, options.tokenizer, *tokenizer);
-  for (const std::string& found : describe_formats(inputs, corpus, *tokenizer)) line.print("note: " + found);
+  corpus = with_template(corpus, inputs, options.chat_template, options.tokenizer, *tokenizer);
+  std::vector<std::string> found = describe_formats(inputs, corpus, *tokenizer);
   const auto show = [&](const TokenizeProgress& progress) {
-    const std::string what = fmt::format("of {}  {} tokens", format_bytes(progress.total_bytes),
-                                         format_count(static_cast<double>(progress.tokens)));
-    line.show(progress.bytes, progress.total_bytes, progress.kept_bytes, what, "B/s");
+    for (const std::string& note : std::exchange(found, {})) line.print("note: " + note);
+    line.show(progress.bytes, progress.total_bytes, progress.kept_bytes, "of " + format_bytes(progress.total_bytes),
+              format_count(static_cast<double>(progress.tokens)) + " tokens", "B/s");
   };
   print_summary(tokenize(options.tokenize, *tokenizer, show), options, line);
 }
@@ -116,15 +120,16 @@ void train_tokenizer(const TokenizeFlags& options, Progress& line) {
   require<ConfigError>(options.tokenize.overwrite || !std::filesystem::exists(file),
                        "{}: is there already: --overwrite replaces it", file.string());
   const WordPattern pattern = pattern_of(options.pattern);
+  const BpeTraining training{.vocab_size = options.vocab_size.value_or(0), .markers = options.markers};
+  check_bpe_training(training);
   int64_t total = 0;
   for (const auto& input : options.tokenize.inputs) total += static_cast<int64_t>(std::filesystem::file_size(input));
   const WordCounts words =
       count_words(options.tokenize.inputs, options.tokenize.corpus, pattern, options.tokenize.threads,
-                  [&](int64_t bytes) { line.show(bytes, total, 0, "of " + format_bytes(total) + " read", "B/s"); });
+                  [&](int64_t bytes) { line.show(bytes, total, 0, "of " + format_bytes(total) + " read", "", "B/s"); });
   line.restart();
-  const BpeTraining training{.vocab_size = options.vocab_size.value_or(0), .markers = options.markers};
   const TrainedBpe bpe = train_bpe(words, training, [&](int64_t merges) {
-    line.show(merges, training.vocab_size, 0, fmt::format("{} merges", merges), "merges/s");
+    line.show(merges, training.vocab_size, 0, "", fmt::format("{} merges", merges), "merges/s");
   });
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -194,8 +199,18 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
       ->type_name("TEXT");
   command
       ->add_option("--chat-template", options->chat_template,
-                   fmt::format("chat: one of {}; default: by the tokenizer's markers", chat_format_names()))
-      ->type_name("NAME");
+                   fmt::format("chat: a Jinja file, or one of {}; default: that of the tokenizer's folder, or by the "
+                               "tokenizer's markers",
+                               chat_format_names()))
+      ->type_name("NAME|FILE");
+  command
+      ->add_option("--add-special-token", options->add_special_tokens,
+                   "As one of data.add_special_tokens of a run; may be given several times")
+      ->type_name("TOKEN")
+      ->expected(1)
+      ->take_all();
+  command->add_flag("--parse-special-tokens", options->tokenize.corpus.parse_special_tokens,
+                    "What text spells like a special token becomes that token; default: it stays text");
   command->add_option("--threads", options->tokenize.threads, "Number of threads; the result does not depend on it")
       ->type_name("N");
   command->add_option("--file-tokens", options->tokenize.file_tokens, "How many tokens a file of the folder has, about")

@@ -1,9 +1,16 @@
 // nought train and nought check: a run from RUN.json, and what it would be.
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <utility>
 
+#include "nought/base/lines.h"
+#include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
+#include "nought/cli/stop_signals.h"
+#include "nought/cli/version.h"
 #include "nought/config/run_config.h"
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
@@ -12,7 +19,7 @@
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
 #include "nought/train/model_source.h"
-#include "nought/train/trainer.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -21,17 +28,58 @@ namespace {
 struct TrainOptions {
   std::string run_file;
   std::vector<std::string> overrides;
-  LaunchOptions launch;
-  bool resume = false, overwrite = false;
+  LaunchOptions launch = {.ranks = {}, .hostfile = {}, .finishes_step = true};
+  bool overwrite = false;
   std::string trace_file;
 
-  StartMode mode() const { return resume ? StartMode::resume : overwrite ? StartMode::overwrite : StartMode::fresh; }
-  RunPlan plan(int world_size) const { return resolve_run(load_run_config(run_file, overrides), world_size, mode()); }
+  RunConfig config() const { return load_run_config(run_file, overrides); }
+  StartMode mode() const {
+    if (config().training.resumes()) return overwrite ? StartMode::rewind : StartMode::resume;
+    return overwrite ? StartMode::overwrite : StartMode::fresh;
+  }
+  RunPlan plan(int world_size) const {
+    RunPlan plan = resolve_run(config(), world_size, mode());
+    plan.program = version();
+    return plan;
+  }
 };
 
-void add_run_options(CLI::App& command, TrainOptions& options) {
-  command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections")->required();
+/// --resume [PATH|STEP] is training.resume_from_checkpoint, as --set writes it.
+class ResumeOption {
+ public:
+  ResumeOption(CLI::App& command, TrainOptions& options) : options_(options) {
+    option_ = command
+                  .add_option("--resume", value_,
+                              "Continue the last checkpoint of training.output_dir, or the one of this step or path")
+                  ->type_name("[PATH|STEP]")
+                  ->expected(0, 1);
+  }
+  /// When the command line is parsed.
+  void apply() {
+    // `--resume run.json` means the last checkpoint of run.json.
+    if (options_.run_file.empty() && !value_.empty() && !std::filesystem::is_directory(value_))
+      options_.run_file = std::exchange(value_, "");
+    if (options_.run_file.empty()) throw CLI::RequiredError("RUN.json");
+    if (option_->count() == 0) return;
+    const bool step = !value_.empty() && value_.find_first_not_of("0123456789") == std::string::npos;
+    options_.overrides.push_back("training.resume_from_checkpoint=" + (value_.empty() ? "true"
+                                                                       : step         ? value_
+                                                                                      : Json(value_).dump()));
+  }
+
+ private:
+  TrainOptions& options_;
+  CLI::Option* option_;
+  std::string value_;
+};
+
+std::shared_ptr<ResumeOption> add_run_options(CLI::App& command, TrainOptions& options) {
   add_override_option(command, options.overrides, "training.max_steps=5");
+  command.add_option("RUN.json", options.run_file, "The run: model, data, training and deepspeed sections");
+  command.add_flag(
+      "--overwrite", options.overwrite,
+      "Remove the checkpoints of an earlier run in training.output_dir; with --resume STEP those after it");
+  return std::make_shared<ResumeOption>(command, options);
 }
 
 /// A timeline for what the plan wants to know; the context's operations too, where they are traced or profiled.
@@ -44,7 +92,19 @@ Context with_timeline(Context context, Communicator& world, const RunPlan& plan)
   return context;
 }
 
-void train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
+/// Trains until the run has come to its end, or a signal ends it: returns that signal, or 0. While the run finishes
+/// signals end it as they end any program: everything is saved.
+int train_with_signals(Trainer& trainer, bool first) {
+  std::optional<StopSignals> signals(std::in_place, /*announce=*/first);
+  trainer.stop_on(StopSignals::asked);
+  const int signal = trainer.make_steps();
+  signals.reset();
+  if (signal == 0) trainer.finish();
+  return signal;
+}
+
+/// Returns the signal that ended the run early, or 0.
+int train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
   plan.trace_file = options.trace_file;
   const bool first = world.rank() == 0;
@@ -53,10 +113,11 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
   plan = with_model_folder(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
-  ProgressPrinter progress(stdout, stdout_is_terminal(), plan.logging_steps, prediction.memory);
-  if (first && plan.dump_state) fmt::print("{}", explain(plan));
+  ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, prediction.memory);
+  if (first && plan.dump_state) fmt::print("{}", wrap(explain(plan), stdout_columns(), 4));
   if (first && !plan.dump_state)  // which ends with the warnings
-    for (const std::string& warning : plan.warnings) fmt::print("warning: {}\n", warning);
+    for (const std::string& warning : plan.warnings)
+      fmt::print("{}\n", wrap("warning: " + warning, stdout_columns(), 4));
   context.memory->set_limit(plan.device_memory);
   try {
     ProfileWriter profile;
@@ -65,21 +126,63 @@ void train_rank(const TrainOptions& options, Communicator& world, const Context&
     CsvMonitor csv(plan.csv_dir, plan.train_batch);
     if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);
     if (!plan.csv_dir.empty()) observers.push_back(&csv);
-    Trainer(plan, options.mode(), world, with_timeline(context, world, plan), observers).run();
+    Trainer trainer(plan, options.mode(), world, with_timeline(context, world, plan), observers);
+    return train_with_signals(trainer, first);
   } catch (const MemoryLimitError& refusal) {
     throw MemoryLimitError(explain_refusal(refusal, plan));
   }
 }
 
+/// Throws if --overwrite would remove the checkpoint that --resume continues.
+void check_mode(const RunPlan& plan, StartMode mode) {
+  require<ConfigError>(mode != StartMode::rewind || !plan.resume_from.empty(),
+                       "--resume continues a run and --overwrite removes it: give one of them, or name the checkpoint "
+                       "to go back to");
+}
+
 int run_train(const Invocation& invocation, const TrainOptions& options) {
-  require<ConfigError>(!(options.resume && options.overwrite),
-                       "--resume continues a run and --overwrite removes it: give one of them");
+  if (!options.trace_file.empty()) {
+    const auto folder = std::filesystem::absolute(options.trace_file).parent_path();
+    require<ConfigError>(std::filesystem::is_directory(folder), "--trace {}: there is no folder {}", options.trace_file,
+                         folder.string());
+  }
   const auto validate = [&] {
     const int64_t ranks = options.launch.ranks.value_or(1);
-    validate_run(options.plan(static_cast<int>(ranks)), options.mode());
+    const RunPlan plan = options.plan(static_cast<int>(ranks));
+    check_mode(plan, options.mode());
+    validate_run(plan, options.mode());
   };
-  return launch(invocation, options.launch, validate,
-                [&](Communicator& world, const Context& context) { train_rank(options, world, context); });
+  int signal = 0;
+  const int code = launch(invocation, options.launch, validate, [&](Communicator& world, const Context& context) {
+    signal = train_rank(options, world, context);
+  });
+  return signal == 0 ? code : exit_code_of(signal);
+}
+
+/// Prints the plan, then what was found of its files, or the error that train would end with.
+int run_check(const TrainOptions& options) {
+  const int64_t ranks = options.launch.ranks.value_or(1);
+  require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
+  const RunPlan plan = with_model_folder(options.plan(static_cast<int>(ranks)));
+  check_mode(plan, options.mode());
+  const int width = stdout_columns();
+  fmt::print("{}", wrap(explain(plan), width, 4));
+  const RunInputs inputs = validate_run(plan, options.mode(), kDryRun);
+  const auto say = [&](const std::string& line) { fmt::print("{}\n", wrap(line, width, 4)); };
+  const std::string trained =
+      plan.freezing.empty() ? "" : fmt::format(", {} of them trained", inputs.parameters - inputs.frozen);
+  say(fmt::format("model: {}, {} parameters{}", inputs.config.family, inputs.parameters, trained));
+  say("data: " + inputs.data.describe(inputs.tokenizer));
+  if (plan.max_steps == 0 && inputs.max_steps > 0) say(fmt::format("steps: {}", inputs.max_steps));
+  for (const std::string& note : inputs.notes) say("note: " + note);
+  const Layout layout = layout_of(plan);
+  const int64_t peak = predict(inputs.config, layout).memory.peak_total;
+  say(fmt::format("memory: {} per rank at the peak, as predicted", format_bytes(peak)));
+  if (plan.device_memory > 0 && peak > plan.device_memory) {
+    say(fmt::format("note: that is more than training.device_memory, {}", format_bytes(plan.device_memory)));
+    fmt::print("{}", wrap(describe_changes(inputs.config, layout, plan.device_memory), width, 4));
+  }
+  return 0;
 }
 
 }  // namespace
@@ -88,45 +191,32 @@ void add_train(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(app, "train", "Trains a model as RUN.json says",
                                   {"nought train examples/quickstart.json --ranks 2",
                                    "nought train run.json --set training.max_steps=5 --set training.bf16=true",
-                                   "nought train run.json --ranks 4 --resume"});
+                                   "nought train run.json --ranks 4 --resume",
+                                   "nought train run.json --resume 500 --overwrite    (goes back, removes later ones)",
+                                   "nought train run.json --resume other/checkpoint-500"});
   const auto options = std::make_shared<TrainOptions>();
-  add_run_options(*command, *options);
+  const auto resume = add_run_options(*command, *options);
   add_launch_options(*command, options->launch);
   command
       ->add_option("--trace", options->trace_file,
                    "Write a trace of the third step: all ranks' operations and collectives, for ui.perfetto.dev")
       ->type_name("FILE");
-  command->add_flag("--resume", options->resume, "Continue the last checkpoint of training.output_dir");
-  command->add_flag("--overwrite", options->overwrite,
-                    "Remove the checkpoints of an earlier run in training.output_dir");
-  command->callback([&invocation, options] {
+  command->callback([&invocation, options, resume] {
+    resume->apply();
     invocation.action = [&invocation, options] { return run_train(invocation, *options); };
   });
 }
 
 void add_check(CLI::App& app, Invocation& invocation) {
-  CLI::App* command =
-      add_command(app, "check", "Prints every resolved value of RUN.json and its reason; allocates nothing",
-                  {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
+  CLI::App* command = add_command(
+      app, "check", "Prints every resolved value of RUN.json and its reason, and refuses what train would refuse",
+      {"nought check run.json --ranks 8", "nought check run.json --set training.learning_rate=3e-4"});
   const auto options = std::make_shared<TrainOptions>();
-  add_run_options(*command, *options);
+  const auto resume = add_run_options(*command, *options);
   command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
-  command->callback([&invocation, options] {
-    invocation.action = [options] {
-      const int64_t ranks = options->launch.ranks.value_or(1);
-      require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
-      const RunPlan plan = options->plan(static_cast<int>(ranks));
-      fmt::print("{}", explain(plan));
-      const ModelConfig model = model_config_of(plan);
-      Decoder decoder(model);
-      apply(plan.freezing, decoder);
-      fmt::print("model: {}, {} parameters", model.family, decoder.parameter_count());
-      if (!plan.freezing.empty())
-        fmt::print(", {} of them trained", decoder.parameter_count() - decoder.frozen_count());
-      fmt::print("\n");
-      for (const std::string& note : model.notes) fmt::print("note: {}\n", note);
-      return 0;
-    };
+  command->callback([&invocation, options, resume] {
+    resume->apply();
+    invocation.action = [options] { return run_check(*options); };
   });
 }
 

@@ -4,17 +4,20 @@
 
 #include "nought/config/ds_config.h"
 #include "nought/config/run_config.h"
+#include "nought/config/training_rules.h"
 
 namespace nought {
 
 namespace {
 
 constexpr std::string_view kDeepSpeed = "deepspeed";
+constexpr std::string_view kTraining = "training";
+constexpr const char* kAlias = "another name";
 
 ConfigEntry implemented(const KeyInfo& key) { return {key.path, key.type, key.fallback, key.help}; }
 
-ConfigEntry ruled(const KeyRule& rule) {
-  const std::string path = join_path(kDeepSpeed, std::string(rule.path));
+ConfigEntry ruled(std::string_view section_path, const KeyRule& rule) {
+  const std::string path = join_path(section_path, rule.path);
   const std::string defaults(rule.defaults), reason(rule.reason);
   switch (rule.status) {
     case KeyStatus::no_effect:
@@ -41,6 +44,17 @@ std::string section_of(const std::string& path) {
   const size_t second = path.find('.', first + 1);
   return second == std::string::npos || !path.starts_with(kDeepSpeed) ? path.substr(0, first) : path.substr(0, second);
 }
+
+constexpr std::string_view kArgumentsText = R"(
+### TrainingArguments
+
+What becomes of each field of Hugging Face's TrainingArguments (transformers 5.23, then older fields) that stands in `training`. One
+with *no effect* is accepted and, at another value than those shown, warned about. A **refused** one is an error at any value but
+those shown. `warmup_steps` below 1 is read as `warmup_ratio`, and `save_strategy` "no" as `save_steps` 0.
+
+| field | accepted silently | what happens |
+| --- | --- | --- |
+)";
 
 /// A cell of a Markdown table: bars and pointed brackets mean themselves.
 std::string cell(const std::string& text) {
@@ -81,10 +95,36 @@ std::string table(const std::vector<ConfigEntry>& entries, const std::string& se
   std::string text = "| key | default | what it does |\n| --- | --- | --- |\n";
   for (const ConfigEntry& entry : entries) {
     if (section_of(entry.path) != section) continue;
+    const bool is_argument = entry.use != KeyUse::implemented || entry.type == kAlias;
+    if (section == kTraining && is_argument) continue;  // arguments_table() has them
     const std::string key = section.empty() ? entry.path : entry.path.substr(section.size() + 1);
     const std::string type = entry.type.empty() ? "" : fmt::format(" ({})", entry.type);
     text += fmt::format("| {} | {} | {}{} |\n", code(key), code(entry.fallback), cell(what_happens(entry)), cell(type));
   }
+  return text;
+}
+
+/// Every field of TrainingArguments, then the older ones that are still met.
+std::string arguments_table(const std::vector<ConfigEntry>& entries) {
+  std::string text(kArgumentsText);
+  const auto row = [&](std::string_view name) {
+    const std::string path = join_path(kTraining, name);
+    const auto is = [&](const ConfigEntry& each) { return each.path == path || each.path.starts_with(path + "."); };
+    const auto entry = std::find_if(entries.begin(), entries.end(), is);
+    if (entry == entries.end()) return;
+    const bool works = entry->use == KeyUse::implemented;
+    text += fmt::format("| {} | {} | {} |\n", code(std::string(name)), works ? "" : code(entry->fallback),
+                        works && entry->type != kAlias ? "implemented" : cell(what_happens(*entry)));
+  };
+  const auto arguments = training_arguments();
+  const auto is_older = [&](std::string_view name) {
+    return std::find(arguments.begin(), arguments.end(), name) == arguments.end();
+  };
+  for (const std::string_view name : arguments) row(name);
+  for (const auto& [alias, key] : training_aliases())
+    if (is_older(alias)) row(alias);
+  for (const KeyRule& rule : training_rules())
+    if (is_older(rule.path)) row(rule.path);
   return text;
 }
 
@@ -102,14 +142,22 @@ A run is one JSON file (comments and trailing commas are fine) with four keys:
       "deepspeed": "ds_config.json"
     }
 
+The paths of `model`, `data` and `deepspeed` are relative to that file; `training.output_dir`, flags and `--set` are relative to the
+current directory. `nought init` writes such a file with comments.
+
 `--set training.max_steps=5` overrides a value, and works for any key. An unknown key is an error that names the nearest known
-one, and one run tells all mistakes of a ds_config.json. A key that begins with `_`, `//` or `#`, or is called `comment` or
-`notes`, is a note to people. A key that is given in `training` and in `deepspeed` must have the same value in both, or be `"auto"` in `deepspeed`,
+one, or what it is called here (`lr`, `batch_size`), and one run tells all mistakes of a ds_config.json. A key that begins with
+`_`, `//` or `#`, or is called `comment` or `notes`, is a note to people. A key that is given in `training` and in `deepspeed` must have the same value in both, or be `"auto"` in `deepspeed`,
 which takes the value of `training`.
 
 The batch of one update is `per_device_train_batch_size x gradient_accumulation_steps x ranks`. In DeepSpeed's terms,
 `train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x world`. If the number of ranks and two of
 these three keys are given, the third follows.
+
+`deepspeed` may also be the YAML file that `accelerate config` writes, with its `deepspeed_config` section or the
+`deepspeed_config_file` that it names. Its `mixed_precision` fills what is `"auto"` or absent there. Machines, ports and processes
+are left to mpirun: a `num_processes` that is not the number of ranks is warned about. `RANK` and `WORLD_SIZE` of torchrun and
+`accelerate launch` are refused outside of an MPI job, as each process would train for itself.
 
 Parameters are named as in the Hugging Face folder. `parameter_groups`, `freeze` and `trainable` search for regular expressions in
 these names. This run trains the head and the norms, and nothing else:
@@ -126,12 +174,15 @@ frozen together or not at all. A checkpoint resumes with the same frozen paramet
 std::vector<ConfigEntry> config_reference() {
   std::vector<ConfigEntry> entries;
   for (const KeyInfo& key : list_keys<RunConfig>()) entries.push_back(implemented(key));
+  for (const auto& [alias, key] : training_aliases())
+    entries.push_back({join_path(kTraining, alias), kAlias, "", fmt::format("the same as {}", key)});
+  for (const KeyRule& rule : training_rules()) entries.push_back(ruled(kTraining, rule));
   std::vector<ConfigEntry> deepspeed;
   for (KeyInfo key : list_keys<DsConfig>()) {
     key.path = join_path(kDeepSpeed, key.path);
     deepspeed.push_back(implemented(key));
   }
-  for (const KeyRule& rule : ds_key_rules()) deepspeed.push_back(ruled(rule));
+  for (const KeyRule& rule : ds_key_rules()) deepspeed.push_back(ruled(kDeepSpeed, rule));
   // Keys of one section stand together, in the order in which the section was first met.
   while (!deepspeed.empty()) {
     const std::string section = section_of(deepspeed.front().path);
@@ -143,10 +194,32 @@ std::vector<ConfigEntry> config_reference() {
   return entries;
 }
 
+namespace {
+
+/// How well an entry answers a search, the best first; kNoAnswer: it does not.
+enum Answer { name_is_it, name_has_it, help_has_it, name_is_idle, help_is_idle, kNoAnswer };
+
+Answer answer(const ConfigEntry& entry, const std::string& word) {
+  const std::string path = lower_case(entry.path),
+                    text = lower_case(entry.help + "\n" + entry.type + "\n" + entry.fallback);
+  const bool works = entry.use == KeyUse::implemented;
+  if (works && (path == word || path.ends_with("." + word))) return name_is_it;
+  if (path.find(word) != std::string::npos) return works ? name_has_it : name_is_idle;
+  if (text.find(word) != std::string::npos) return works ? help_has_it : help_is_idle;
+  return kNoAnswer;
+}
+
+}  // namespace
+
 std::string config_text(const std::string& filter) {
+  std::vector<ConfigEntry> entries = config_reference();
+  const std::string word = lower_case(filter);
+  std::erase_if(entries, [&](const ConfigEntry& entry) { return answer(entry, word) == kNoAnswer; });
+  if (!word.empty())
+    std::stable_sort(entries.begin(), entries.end(),
+                     [&](const ConfigEntry& a, const ConfigEntry& b) { return answer(a, word) < answer(b, word); });
   std::string text;
-  for (const ConfigEntry& entry : config_reference()) {
-    if (lower_case(entry.path + "\n" + entry.help).find(lower_case(filter)) == std::string::npos) continue;
+  for (const ConfigEntry& entry : entries) {
     const bool works = entry.use == KeyUse::implemented;
     const std::string use = works ? entry.type : entry.use == KeyUse::refused ? "refused" : "no effect";
     const std::string fallback =
@@ -175,6 +248,7 @@ std::string config_markdown() {
     if (section != kDeepSpeed) text += fmt::format("\n{} {}\n", section.starts_with(kDeepSpeed) ? "###" : "##", title);
     text += '\n';
     text += table(entries, section);
+    if (section == kTraining) text += arguments_table(entries);
   }
   return text;
 }

@@ -21,10 +21,12 @@ struct ConfigEntry {
   KeyUse use = KeyUse::implemented;
 };
 
-/// All keys of RUN.json, then all of DeepSpeed's ds_config.json.
+/// All keys of RUN.json, then the TrainingArguments that have no effect or are refused, then all of DeepSpeed's
+/// ds_config.json.
 std::vector<ConfigEntry> config_reference();
 
-/// One line for each entry whose path or help contains `filter` (ignoring case); all entries if it is empty.
+/// The entries whose path, values or help contain `filter` (ignoring case); all entries if it is empty. Implemented
+/// keys come first, and among them those whose name is or contains the filter.
 std::string config_text(const std::string& filter);
 
 /// The content of docs/config.md.

@@ -34,29 +34,12 @@ const KeyNode& key_tree() {
   return tree;
 }
 
-/// The JSON values in a text, which " | " separates.
-std::vector<Json> values_in(std::string_view rest) {
-  std::vector<Json> values;
-  if (rest.empty()) return values;
-  for (size_t bar; (bar = rest.find(" | ")) != std::string_view::npos; rest.remove_prefix(bar + 3))
-    values.push_back(Json::parse(rest.substr(0, bar)));
-  values.push_back(Json::parse(rest));
-  return values;
-}
-
 bool anything_enabled(const Json& json) {
   if (json.is_array()) return std::any_of(json.begin(), json.end(), anything_enabled);
   if (!json.is_object()) return false;
   for (const auto& [key, value] : json.items())
     if ((key == "enabled" && value == true) || anything_enabled(value)) return true;
   return false;
-}
-
-/// True for keys that people write for people: "_comment", "//", "notes".
-bool is_note(std::string_view key) {
-  constexpr std::string_view kNotes[] = {"comment", "comments", "note", "notes", "description"};
-  return key.starts_with('_') || key.starts_with("//") || key.starts_with('#') ||
-         std::find(std::begin(kNotes), std::end(kNotes), key) != std::end(kNotes);
 }
 
 /// Walks the section beside the tree of known keys; keeps what is implemented, judges the rest. What is wrong is
@@ -111,26 +94,9 @@ class Walk {
   }
 
   void judge(const Json& value, const KeyRule& rule, const std::string& at) {
-    const std::vector<Json> accepted = values_in(rule.defaults), impossible = values_in(rule.refused_values);
-    if (value.is_null() || std::find(accepted.begin(), accepted.end(), value) != accepted.end()) return;
-    const bool is_impossible = std::find(impossible.begin(), impossible.end(), value) != impossible.end();
-    if (is_impossible) {
-      mistakes_.push_back(
-          fmt::format("{} = {} is not supported: {}", origins_.place(at), value.dump(), rule.refused_reason));
-      return;
-    }
-    if (rule.status == KeyStatus::refused) {
-      mistakes_.push_back(fmt::format("{} = {} is not supported: {}; only {} is accepted", origins_.place(at),
-                                      value.dump(), rule.reason, rule.defaults));
-      return;
-    }
-    const bool automatic = value == "auto" && !accepted[0].is_string();
-    const bool same_kind =
-        accepted[0].is_null() || (accepted[0].is_number() && value.is_number()) || accepted[0].type() == value.type();
-    require<ConfigError>(automatic || same_kind, "{}: expected a value like {}, found {}", origins_.place(at),
-                         rule.defaults, describe_json(value));
-    if (rule.status == KeyStatus::no_effect && !automatic)
-      warnings_.push_back(fmt::format("{} = {} has no effect: {}", origins_.place(at), value.dump(), rule.reason));
+    Judgement judgement = nought::judge(value, rule, origins_.place(at));
+    if (!judgement.mistake.empty()) mistakes_.push_back(std::move(judgement.mistake));
+    if (!judgement.warning.empty()) warnings_.push_back(std::move(judgement.warning));
   }
 
   void refuse_unknown(const std::string& key, const KeyNode& node, const std::string& at) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/config/key_rules.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/optim/schedule.h"
 #include "nought/tensor/dtype.h"
@@ -341,23 +342,6 @@ struct DsConfig {
     v("comms_logger", comms_logger, "");
     v("flops_profiler", flops_profiler, "");
   }
-};
-
-/// What happens if a known key that is not implemented has a value other than its default.
-enum class KeyStatus {
-  no_effect,  // a warning; results and memory do not depend on the key
-  refused,    // an error
-  enabled,    // the key is a free-form section: an error if it contains "enabled": true
-  gated,      // nothing; another key of the section, which has a rule of its own, decides whether the section counts
-};
-
-struct KeyRule {
-  std::string_view path;      // "zero_optimization.reduce_bucket_size"; "a.*" = everything inside a
-  std::string_view defaults;  // JSON values that are accepted silently, separated by " | "
-  KeyStatus status;
-  std::string_view reason;
-  std::string_view refused_values = {};  // values that are refused whatever the status, separated like `defaults`
-  std::string_view refused_reason = {};
 };
 
 /// The rules of all known keys of ds_config.json that DsConfig does not implement.

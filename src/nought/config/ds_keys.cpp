@@ -18,6 +18,9 @@ constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectiv
 constexpr std::string_view kMics = "sharding within sub-groups (MiCS) is not available";
 constexpr std::string_view kNoFiles = "nothing is offloaded to files";
 constexpr std::string_view kMetricsOnly = "use tensorboard, csv_monitor or metrics.jsonl in training.output_dir";
+constexpr std::string_view kOneBit = "1-bit Adam, 1-bit Lamb and 0/1 Adam are not available";
+constexpr std::string_view kOneWriter = "files are written by one thread of each rank, and renamed when they are whole";
+constexpr std::string_view kSpeed = "speed is always measured";
 constexpr std::string_view kGated = "";
 
 constexpr auto kRules = std::to_array<KeyRule>({
@@ -27,6 +30,19 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"optimizer.params.fused", "false | true", no_effect, "the update is always one pass"},
     {"zero_allow_untested_optimizer", "false | true", no_effect, "every optimizer here works at every stage"},
     {"optimizer.params.ns_method", "null | \"newton_schulz\"", no_effect, "Muon's update has one implementation"},
+    {"optimizer.params.fp32_optimizer_states", "true", refused, "write bf16.bf16_optimizer_states = true"},
+    {"optimizer.params.freeze_step", "null", refused, kOneBit},
+    {"optimizer.params.cuda_aware", "null | false", refused, kOneBit},
+    {"optimizer.params.comm_backend_name", "null", refused, kOneBit},
+    {"optimizer.params.exp_avg_mask", "null", refused, kOneBit},
+    {"optimizer.params.var_freeze_step", "null", refused, kOneBit},
+    {"optimizer.params.var_update_scaler", "null", refused, kOneBit},
+    {"optimizer.params.local_step_scaler", "null", refused, kOneBit},
+    {"optimizer.params.local_step_clipper", "null", refused, kOneBit},
+    {"optimizer.params.coeff_beta", "null", refused, kOneBit},
+    {"optimizer.params.factor_max", "null", refused, kOneBit},
+    {"optimizer.params.factor_min", "null", refused, kOneBit},
+    {"optimizer.params.factor_threshold", "null", refused, kOneBit},
     {"scheduler.params.last_batch_iteration", "-1", no_effect, "a resumed run continues its schedule by itself"},
     {"zero_force_ds_cpu_optimizer", "true | false", no_effect,
      "each kernel backend has one implementation of each optimizer"},
@@ -34,6 +50,8 @@ constexpr auto kRules = std::to_array<KeyRule>({
     // precision
     {"fp16.auto_cast", "false | true", no_effect, "tokens are integers, there is no input to cast"},
     {"bf16.immediate_grad_update", "false | true", no_effect, "gradients are accumulated at once"},
+    {"bf16.grad_hooks", "false | true", no_effect, "gradients are accumulated at once"},
+    {"grad_hooks", "false | true", no_effect, "gradients are accumulated at once"},
     {"bf16.check_grad_overflow", "true", no_effect, "the gradient's norm is computed in every update"},
     {"data_types.param_dtype", "null", refused, "the dtype of parameters follows bf16.enabled and fp16.enabled"},
     {"data_types.buffer_dtype", "null", refused, "a model has no buffers, rotary tables and statistics are fp32"},
@@ -51,6 +69,10 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.round_robin_gradients", "false", no_effect, "every rank owns an equal part of every Unit"},
     {"zero_optimization.load_from_fp32_weights", "true", no_effect, "checkpoints always restore the fp32 weights"},
     {"zero_optimization.ignore_unused_parameters", "true", no_effect, "every parameter takes part in every update"},
+    {"zero_optimization.memory_efficient_linear", "true | false", no_effect, "products keep what backward reads, once"},
+    {"zero_optimization.override_module_apply", "true | false", no_effect, "each rank draws the weights that it owns"},
+    {"zero_optimization.pipeline_loading_checkpoint", "false | true", no_effect, "each rank reads what it owns"},
+    {"zero_optimization.legacy_stage1", "false | true", no_effect, "stage 1 has one implementation"},
     {"zero_optimization.elastic_checkpoint", "false", no_effect, "every checkpoint loads at any number of ranks"},
     {"zero_optimization.stage3_prefetch_bucket_size", "5e7 | 5e8", no_effect, "the next Unit is prefetched, whole"},
     {"zero_optimization.stage3_param_persistence_threshold", "1e5", no_effect, kWholeUnits},
@@ -112,6 +134,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"aio.queue_depth", "8", no_effect, kNoFiles},
     {"aio.intra_op_parallelism", "1", no_effect, kNoFiles},
     {"aio.thread_count", "1", no_effect, kNoFiles},
+    {"aio.num_threads", "1", no_effect, kNoFiles},
     {"aio.single_submit", "false", no_effect, kNoFiles},
     {"aio.overlap_events", "true", no_effect, kNoFiles},
     {"aio.use_gds", "false", no_effect, kNoFiles},
@@ -134,12 +157,19 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"comet.enabled", "false", no_effect, kMetricsOnly},
     {"comet.*", "{}", gated, kGated},
     {"comms_logger.debug", "false", no_effect, "--trace shows where each collective came from"},
+    {"timers.throughput.enabled", "true | false", no_effect, kSpeed},
+    {"timers.throughput.synchronized", "true | false", no_effect, kSpeed},
 
     // everything else
     {"checkpoint.tag_validation", "\"Warn\"", no_effect, "one rank chooses the name of a checkpoint for all"},
     {"checkpoint.load_universal", "false", no_effect, "every checkpoint is universal"},
     {"checkpoint.use_node_local_storage", "false", refused, "checkpoints go to one directory that all ranks see"},
     {"checkpoint.parallel_write.pipeline_stage", "false", no_effect, "there is no pipeline"},
+    {"checkpoint.checkpoint_serialization", "true | false", no_effect, kOneWriter},
+    {"checkpoint.writer", "null", no_effect, kOneWriter},
+    {"nebula.enabled", "false", refused, "Nebula is a service of Azure; checkpoints go to training.output_dir"},
+    {"nebula.*", "{}", gated, kGated},
+    {"datastates_ckpt", "null", no_effect, kOneWriter},
     {"elasticity.enabled", "false", refused, "the number of ranks is fixed during a run"},
     {"elasticity.max_train_batch_size", "2000", gated, kGated},
     {"elasticity.micro_batch_sizes", "[2,4,6]", gated, kGated},
@@ -149,6 +179,8 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"elasticity.prefer_larger_batch", "true", gated, kGated},
     {"elasticity.prefer_large_batch", "true", gated, kGated},
     {"elasticity.ignore_non_elastic_batch_info", "false", gated, kGated},
+    {"elasticity.num_gpus_per_node", "1", gated, kGated},
+    {"elasticity.model_parallel_size", "1", gated, kGated},
     {"elasticity.version", "0.2", gated, kGated},
     {"autotuning.enabled", "false", refused, "there is no autotuner"},
     {"autotuning.metric", "\"throughput\"", gated, kGated},
@@ -173,6 +205,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"autotuning.min_train_micro_batch_size_per_gpu", "1", gated, kGated},
     {"autotuning.template", "null", gated, kGated},
     {"compile.enabled", "false", no_effect, "every kernel is compiled already"},
+    {"graph_harvesting", "false | true", no_effect, "nothing is captured: every kernel is called directly"},
     {"compile.*", "{}", gated, kGated},
     {"eigenvalue.enabled", "false", refused, "eigenvalues of the Hessian are not available"},
     {"eigenvalue.verbose", "false", gated, kGated},
@@ -199,6 +232,9 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"compression_training.layer_reduction.*", "{}", enabled, "compression is not available"},
     {"pipeline.stages", "\"auto\" | 1", refused, "pipeline parallelism is not available"},
     {"pipeline.partition", "\"best\"", gated, kGated},
+    {"pipeline.seed_layers", "false", gated, kGated},
+    {"pipeline.pipe_partitioned", "true", gated, kGated},
+    {"pipeline.grad_partitioned", "true", gated, kGated},
     {"pipeline.activation_checkpoint_interval", "0", refused, "pipeline parallelism is not available"},
     {"tensor_parallel.autotp_size", "0 | 1", refused, "tensor parallelism is not available"},
     {"tensor_parallel.preset_model", "null", gated, kGated},

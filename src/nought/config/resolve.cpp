@@ -1,5 +1,5 @@
 // Everything that resolve() settles but the precision (resolve_precision.cpp), the optimizer (resolve_optimizer.cpp),
-// the length of the run and its schedule (resolve_schedule.cpp).
+// the length of the run and its schedule (resolve_schedule.cpp), its checkpoints and samples (resolve_saving.cpp).
 #include <cmath>
 
 #include <fmt/ranges.h>
@@ -37,6 +37,11 @@ Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& auto
   require<ConfigError>(1 <= world_size && world_size <= kLargestCount, "world size: expected 1 to {} ranks, got {}",
                        kLargestCount, world_size);
   plan_.world_size = world_size;
+  plan_.config_files = origins_.files();
+  plan_.warnings = config.warnings;
+  if (config.accelerate_processes > 0 && config.accelerate_processes != world_size)
+    warn(fmt::format("{}: num_processes = {}, but the run has {}: --ranks decides", origins_.place("deepspeed"),
+                     config.accelerate_processes, world_size));
   ds_ = read_ds_config(config.deepspeed, origins_, plan_.warnings);
 }
 
@@ -97,11 +102,22 @@ void Resolver::resolve_data() {
     tokenizer.reason = plan_.model_dir.empty() ? "default for an inline model" : "the model's folder";
   }
   plan_.data.tokenizer = note("data.tokenizer", tokenizer);
+  plan_.data.add_special_tokens = data.add_special_tokens.value;
+  if (!plan_.data.add_special_tokens.empty())
+    plan_.resolved.push_back({"data.add_special_tokens",
+                              fmt::format("{}", fmt::join(data.add_special_tokens.value, ", ")),
+                              section_value("data.add_special_tokens", true, true).reason});
+  const auto parses = section_value("data.parse_special_tokens", data.parse_special_tokens);
+  plan_.data.parse_special_tokens = parses.value;
+  if (parses.given) note("data.parse_special_tokens", parses);
+  const auto resizes = training("resize_vocab", config_.training.resize_vocab);
+  plan_.resize_vocab = resizes.value;
+  if (resizes.given) note("resize_vocab", resizes);
 
   auto length = section_value("data.seq_length", data.seq_length);
   if (!length.given) {
     length.value = model_number(config_.model, {"max_position_embeddings", "n_positions"});
-    length.reason = "the model's number of positions";
+    length.reason = kModelLength;
   }
   if (length.given || length.value > 0) {
     require_count(length);
@@ -113,13 +129,13 @@ void Resolver::resolve_data() {
   require<ConfigError>(fraction.value == 0 || data.validation_files.value.empty(),
                        "{} = {} and data.validation_files are both given: choose one", fraction.place, fraction.value);
   plan_.data.validation_files = data.validation_files.value;
-  const auto name_given = [&](const std::string& key, const auto& setting, auto& planned) {
-    if (!setting.given()) return;
-    planned = setting.value;
-    note(key, section_value(key, enum_name(setting.value), true));
-  };
-  name_given("data.format", data.format, plan_.data.format);
-  name_given("data.chat_template", data.chat_template, plan_.data.chat);
+  if (data.format.given()) {
+    plan_.data.format = data.format.value;
+    note("data.format", section_value("data.format", enum_name(data.format.value), true));
+  }
+  if (data.chat_template.given())
+    plan_.data.chat_template =
+        note("data.chat_template", section_value("data.chat_template", data.chat_template.value, true));
   if (data.field.given) plan_.data.field = note("data.field", section_value("data.field", data.field));
   plan_.data.separate_documents =
       note("data.separate_documents", section_value("data.separate_documents", data.separate_documents));
@@ -325,13 +341,7 @@ void Resolver::resolve_output() {
   plan_.logging_steps = note("logging_steps", logging);
 
   resolve_evaluation();
-
-  const auto save = training("save_steps", t.save_steps);
-  require_at_least<int64_t>(save, 0);
-  plan_.save_steps = note("save_steps", save);
-  const auto limit = training("save_total_limit", t.save_total_limit);
-  require_at_least<int64_t>(limit, 0);
-  plan_.save_total_limit = note("save_total_limit", limit);
+  resolve_saving();
   plan_.on_nonfinite = t.on_nonfinite.value;
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
@@ -389,6 +399,7 @@ void Resolver::resolve_evaluation() {
   require_at_least<int64_t>(steps, 1);
   if (strategy.value == EvalStrategy::steps) plan_.eval_steps = note("eval_steps", steps);
   auto rows = training("per_device_eval_batch_size", t.per_device_eval_batch_size);
+  plan_.eval_follows = !rows.given;
   if (!rows.given) rows = {plan_.micro_batch, false, "", "micro_batch"};
   require_count(rows);
   plan_.eval_micro_batch = note("eval_micro_batch", rows);

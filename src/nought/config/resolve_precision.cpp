@@ -59,9 +59,14 @@ void Resolver::resolve_gradients() {
                        "{} = \"{}\": gradients accumulate in fp32 or in the dtype of computation, which is {}",
                        sums.place, name_of(sums.value), name_of(plan_.dtype));
   plan_.gradient_dtype = sums.value;
-  plan_.wire_dtype = choose("communication_dtype", "communication_data_type", ds_.communication_data_type, sums.value,
-                            "default: the gradients' dtype")
-                         .value;
+  const auto wire = choose("communication_dtype", "communication_data_type", ds_.communication_data_type, sums.value,
+                           "default: the gradients' dtype");
+  plan_.wire_dtype = wire.value;
+  if (!wire.given && wire.value != plan_.dtype && plan_.world_size > 1)
+    warn(fmt::format(
+        "{} = \"{}\": gradients travel in {} here, where DeepSpeed sends {}; "
+        "communication_data_type = \"{}\" does as it does",
+        sums.place, enum_name(sums.value), enum_name(wire.value), enum_name(plan_.dtype), enum_name(plan_.dtype)));
   const auto prescale = section_value("deepspeed.prescale_gradients", ds_.prescale_gradients);
   const auto divisor = section_value("deepspeed.gradient_predivide_factor", ds_.gradient_predivide_factor);
   require<ConfigError>(divisor.value > 0, "{}: expected more than 0, got {}", divisor.place, divisor.value);

@@ -246,6 +246,11 @@ void Resolver::use_deepspeed_lengths(const DsSchedulerParams& params) {
   const std::optional<int64_t> fallback = plan_.warmup_ratio > 0 ? std::nullopt : std::optional<int64_t>(1000);
   const auto warmup = merge(warmup_key, params.warmup_num_steps, argument, fallback);
   require_at_least<int64_t>(warmup, 0);
+  // DeepSpeed divides by the logarithm of this number, and fails.
+  require<ConfigError>(!params.warmup_num_steps.automatic() || warmup.value > 0 || plan_.warmup_ratio > 0,
+                       "{} = \"auto\": the run has no warmup to take; give training.warmup_steps or "
+                       "training.warmup_ratio, or write a number of updates",
+                       warmup.place);
   if (params.warmup_num_steps.given()) plan_.warmup_ratio = 0;
   plan_.schedule.warmup_steps = note("schedule.warmup_steps", warmup);
 

@@ -58,6 +58,10 @@ class Resolver {
   void resolve_length();
   void resolve_schedule();
   void resolve_evaluation();
+  void resolve_saving();
+  void resolve_resuming();
+  void resolve_best_model();
+  void resolve_sample();
   void resolve_profile();
   void resolve_output();
   std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);

@@ -1,20 +1,33 @@
 #include "nought/config/run_config.h"
 
 #include <algorithm>
+#include <iterator>
 
+#include "nought/config/accelerate.h"
 #include "nought/config/ds_config.h"
+#include "nought/config/key_names.h"
+#include "nought/config/run_paths.h"
+#include "nought/config/training_rules.h"
+#include "nought/config/yaml.h"
+#include "nought/io/files.h"
 
 namespace nought {
 
 namespace {
 
-/// Replaces the path of a ds_config.json by what the file holds.
-void load_deepspeed_file(Json& json, Origins& origins) {
+/// Replaces the path of a ds_config.json, or of a config of accelerate, by what the file says.
+void load_deepspeed_file(Json& json, RunConfig& config) {
   const auto section = json.find("deepspeed");
   if (section == json.end() || !section->is_string()) return;
   const auto path = section->get<std::string>();
-  *section = read_json_file(path);
-  origins.add_file("deepspeed", path);
+  const bool is_yaml = path.ends_with(".yaml") || path.ends_with(".yml");
+  *section = is_yaml ? parse_yaml(read_text(path), path) : read_json_file(path);
+  config.origins.add_file("deepspeed", path);
+  if (!is_accelerate_config(*section)) return;
+  AccelerateConfig accelerate = read_accelerate_config(*section, path, config.origins);
+  *section = std::move(accelerate.deepspeed);
+  config.warnings.insert(config.warnings.end(), accelerate.warnings.begin(), accelerate.warnings.end());
+  config.accelerate_processes = accelerate.num_processes;
 }
 
 /// Whether a key holds text: a string, or the path that `model` and `deepspeed` may be.
@@ -28,34 +41,66 @@ bool holds_text(const std::string& path) {
   return is("", list_keys<RunConfig>()) || is("deepspeed.", list_keys<DsConfig>());
 }
 
-void apply(Json& json, Override override, Origins& origins) {
-  if (override.path.starts_with("deepspeed.")) load_deepspeed_file(json, origins);
+void apply(Json& json, Override override, RunConfig& config) {
+  if (override.path.starts_with("deepspeed.")) load_deepspeed_file(json, config);
   // A folder may be called 123 or true; what is in quotes, null or an object is JSON all the same.
   const bool scalar = override.value.is_number() || override.value.is_boolean();
   if (scalar && holds_text(override.path)) override.value = override.text;
-  origins.add_override(apply_override(json, override));
+  config.origins.add_override(apply_override(json, override));
+}
+
+/// The keys by which fine-tuning programs ask for adapters.
+constexpr std::string_view kAdapterKeys[]{"peft_config", "peft_type",    "use_peft",    "use_lora",
+                                          "lora",        "adapter",      "lora_r",      "lora_rank",
+                                          "lora_alpha",  "lora_dropout", "lora_target", "lora_target_modules"};
+
+/// ConfigError if the file asks for LoRA or another adapter, of which an unknown key would say nothing.
+void refuse_adapters(const Json& section, const std::string& path, const Origins& origins) {
+  if (!section.is_object()) return;
+  for (const auto& [key, value] : section.items())
+    require<ConfigError>(std::find(std::begin(kAdapterKeys), std::end(kAdapterKeys), key) == std::end(kAdapterKeys),
+                         "{}: adapters (LoRA) are not available: remove the key; training.freeze and "
+                         "training.trainable choose what is trained",
+                         origins.place(join_path(path, key)));
 }
 
 }  // namespace
 
-RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides) {
-  Origins origins(name);
+RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides,
+                          std::vector<std::string> warnings) {
+  RunConfig read;
+  read.origins = Origins(name);
+  read.warnings = std::move(warnings);
   if (json.is_null()) json = Json::object();
   require<ConfigError>(json.is_object(), "{}: expected an object, found {}", name, describe_json(json));
-  for (const std::string& text : overrides) apply(json, parse_override(text), origins);
-  load_deepspeed_file(json, origins);
+  for (const std::string& text : overrides) apply(json, parse_override(text), read);
+  load_deepspeed_file(json, read);
 
-  auto config = from_json<RunConfig>(json, origins);
-  config.origins = std::move(origins);
+  refuse_adapters(json, "", read.origins);
+  if (json.contains("training")) refuse_adapters(json["training"], "training", read.origins);
+  if (json.contains("training")) apply_training_rules(json["training"], read.origins, read.warnings);
+  check_key_names(json, read.origins);
+  auto config = from_json<RunConfig>(json, read.origins);
+  config.origins = std::move(read.origins);
+  config.warnings = std::move(read.warnings);
+  config.accelerate_processes = read.accelerate_processes;
   require<ConfigError>(config.model.is_null() || config.model.is_string() || config.model.is_object(),
                        "{}: expected a folder's path or an object, found {}", config.origins.place("model"),
                        describe_json(config.model));
   return config;
 }
 
+Json read_run_file(const std::string& path, std::vector<std::string>& warnings) {
+  Json run = read_json_file(path);
+  anchor_paths(run, path, warnings);
+  return run;
+}
+
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides) {
   if (path.empty()) return make_run_config(Json::object(), "the command line", overrides);
-  return make_run_config(read_json_file(path), path, overrides);
+  std::vector<std::string> warnings;
+  Json run = read_run_file(path, warnings);
+  return make_run_config(std::move(run), path, overrides, std::move(warnings));
 }
 
 }  // namespace nought

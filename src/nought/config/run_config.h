@@ -1,8 +1,8 @@
 // RunConfig: RUN.json as it was written, with the overrides of the command line applied.
 //
 // `training` has the names and meanings of Hugging Face's TrainingArguments, and their defaults unless the help text
-// says otherwise. Paths are relative to the current directory. resolve() in run_plan.h turns a RunConfig into plain
-// numbers.
+// says otherwise. The paths of model, data and deepspeed are relative to the file, all others to the current directory.
+// resolve() in run_plan.h turns a RunConfig into plain numbers.
 #pragma once
 
 #include <array>
@@ -98,6 +98,21 @@ struct EnumNames<EvalStrategy> {
       {{EvalStrategy::no, "no"}, {EvalStrategy::steps, "steps"}, {EvalStrategy::epoch, "epoch"}}};
 };
 
+/// Hugging Face's names of metrics; it takes them with and without "eval_".
+template <>
+struct EnumNames<EvalMetric> {
+  static constexpr std::array<std::pair<EvalMetric, std::string_view>, 8> value{{
+      {EvalMetric::loss, "loss"},
+      {EvalMetric::loss, "eval_loss"},
+      {EvalMetric::perplexity, "perplexity"},
+      {EvalMetric::perplexity, "eval_perplexity"},
+      {EvalMetric::bits_per_token, "bits_per_token"},
+      {EvalMetric::bits_per_token, "eval_bits_per_token"},
+      {EvalMetric::bits_per_byte, "bits_per_byte"},
+      {EvalMetric::bits_per_byte, "eval_bits_per_byte"},
+  }};
+};
+
 /// Options of the parameters whose names match the pattern. The first group that matches counts.
 struct ParameterGroupConfig {
   std::string pattern;
@@ -164,8 +179,10 @@ struct DataConfig {
   Setting<std::vector<std::string>> validation_files;
   Auto<CorpusFormat> format;
   Setting<std::string> field{"text"};
-  Auto<ChatFormat> chat_template;
+  Auto<std::string> chat_template;
   Setting<std::string> tokenizer;
+  Setting<std::vector<std::string>> add_special_tokens;
+  Setting<bool> parse_special_tokens{false};
   Setting<int64_t> seq_length;
   Setting<double> validation_fraction{0.0};
   Setting<bool> separate_documents{false};
@@ -182,11 +199,19 @@ struct DataConfig {
       ".jsonl files by their first line, others are text");
     v("field", field, "the key that holds the text in the lines of a jsonl file");
     v("chat_template", chat_template,
-      "how conversations are written; default: as the tokenizer's folder has it, or by the tokenizer's markers");
+      "how conversations are written: a Jinja file, or chatml, llama2, llama3, mistral, zephyr, gemma, phi3, phi4, "
+      "phi4-mini, deepseek or deepseek3; default: the template of the tokenizer's folder, or by the tokenizer's "
+      "markers");
     v("tokenizer", tokenizer,
       "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
       "model's folder, and bytes for an inline model");
-    v("seq_length", seq_length, "tokens per sequence; default: an inline model's max_position_embeddings");
+    v("add_special_tokens", add_special_tokens,
+      "special tokens that a tokenizer.json (or bytes) gets beside its own, such as the markers of chat_template; "
+      "exports have them; see training.resize_vocab");
+    v("parse_special_tokens", parse_special_tokens,
+      "whether what text spells like a special token, as <|endoftext|>, becomes that token, as Hugging Face's "
+      "tokenizers do; false: it stays ordinary text, so that data cannot forge markers; messages are always text");
+    v("seq_length", seq_length, "tokens per sequence; default: the model's number of positions");
     v("validation_fraction", validation_fraction,
       "fraction of the tokens that is kept for validation, from the end of each source");
     v("separate_documents", separate_documents,
@@ -221,6 +246,7 @@ struct TrainingConfig {
   Setting<int64_t> fp8_amax_history{int64_t{16}};
   Setting<int64_t> fp8_margin{int64_t{0}};
   Setting<bool> stochastic_rounding{true};
+  Setting<bool> resize_vocab{false};
   Setting<bool> gradient_checkpointing{false};
   Setting<Recompute> recompute{Recompute::none};
   Setting<double> moe_capacity_factor;
@@ -233,10 +259,20 @@ struct TrainingConfig {
   Setting<int64_t> per_device_eval_batch_size;
   Setting<int64_t> save_steps{500};
   Setting<int64_t> save_total_limit;
+  Json resume_from_checkpoint;
+  Setting<bool> load_best_model_at_end{false};
+  Setting<EvalMetric> metric_for_best_model{EvalMetric::loss};
+  Setting<bool> greater_is_better{false};
+  Setting<std::string> sample_prompt;
+  Setting<int64_t> sample_steps{int64_t{100}};
+  Setting<int64_t> sample_max_new_tokens{int64_t{64}};
   Setting<OnNonfinite> on_nonfinite{OnNonfinite::stop};
   Setting<std::string> device_memory;
   Setting<std::string> max_shard_size{"5GB"};
   Setting<std::string> output_dir{"out"};
+
+  /// Whether the run continues a checkpoint.
+  bool resumes() const { return !resume_from_checkpoint.is_null() && resume_from_checkpoint != false; }
 
   template <class V>
   void visit(V& v) {
@@ -274,6 +310,8 @@ struct TrainingConfig {
     v("stochastic_rounding", stochastic_rounding,
       "round 16-bit weights and states without fp32 masters at random, so that small updates count on average; "
       "false = to the nearest");
+    v("resize_vocab", resize_vocab,
+      "the embedding and the head grow to the size of a larger tokenizer; new rows begin as the mean of the old ones");
     v("gradient_checkpointing", gradient_checkpointing, "the same as recompute = full");
     v("recompute", recompute,
       "what the backward pass computes again: nothing (none), norms and activations, but no product (selective), or "
@@ -290,8 +328,22 @@ struct TrainingConfig {
     v("eval_steps", eval_steps, "updates between two validations; default: logging_steps");
     v("per_device_eval_batch_size", per_device_eval_batch_size,
       "sequences per rank and forward pass of a validation; default: as in training (Hugging Face: 8)");
-    v("save_steps", save_steps, "updates between two checkpoints; 0 = only at the end");
-    v("save_total_limit", save_total_limit, "checkpoints to keep; not given or 0 = all");
+    v("save_steps", save_steps,
+      "updates between two checkpoints; 0 = only at the end, and when a signal stops the run");
+    v("save_total_limit", save_total_limit,
+      "checkpoints to keep; the best one is among them with load_best_model_at_end; not given or 0 = all");
+    v("resume_from_checkpoint", resume_from_checkpoint,
+      "true = continue the last checkpoint of output_dir; a step = that one; a path = a checkpoint, or the last one in "
+      "a "
+      "folder; not given or false = begin a run");
+    v("load_best_model_at_end", load_best_model_at_end,
+      "export the weights of the best checkpoint; every checkpoint is validated before it is saved");
+    v("metric_for_best_model", metric_for_best_model,
+      "which number of the validation decides what the best checkpoint is");
+    v("greater_is_better", greater_is_better, "whether the largest metric is the best; of all these the smallest is");
+    v("sample_prompt", sample_prompt, "text that is continued during training, to see what the model has learned");
+    v("sample_steps", sample_steps, "updates between two such samples");
+    v("sample_max_new_tokens", sample_max_new_tokens, "tokens of a sample, each the likeliest one");
     v("on_nonfinite", on_nonfinite,
       "what to do if a loss or gradient is not finite: stop and name the place, or skip the update; with fp16 the loss "
       "scale decides");
@@ -306,17 +358,21 @@ struct RunConfig {
   Json model;  // a folder's path or a config.json's content
   DataConfig data;
   TrainingConfig training;
-  Json deepspeed;  // a ds_config.json's content, also where RUN.json gave its path
+  Json deepspeed;  // a ds_config.json's content, also where RUN.json gave its path or that of a config of accelerate
 
-  Origins origins;  // where each value was written
+  Origins origins;                    // where each value was written
+  std::vector<std::string> warnings;  // one line for each key that is known and has no effect
+  int64_t accelerate_processes = 0;   // num_processes of a config of accelerate; 0 = not given
 
   template <class V>
   void visit(V& v) {
     v("model", model,
-      "a Hugging Face folder, a checkpoint, the output folder of a run, or the content of a config.json");
+      "a Hugging Face folder, a checkpoint, the output folder of a run, the name of a model in the hub's cache "
+      "(Org/Name), or the content of a config.json");
     v("data", data, "");
     v("training", training, "");
-    v("deepspeed", deepspeed, "the path of a ds_config.json, or its content");
+    v("deepspeed", deepspeed,
+      "the path of a ds_config.json or of a config of accelerate (YAML), or a ds_config.json's content");
   }
 };
 
@@ -324,7 +380,12 @@ struct RunConfig {
 /// empty file. ConfigError and IoError name the place.
 RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides);
 
-/// The same for JSON that is parsed already. `name` stands for the file in messages.
-RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides = {});
+/// The content of RUN.json, with paths that hold from the current directory (run_paths.h).
+Json read_run_file(const std::string& path, std::vector<std::string>& warnings);
+
+/// load_run_config() of a content that was read already. `name` stands for the file in messages; `warnings` are passed
+/// on.
+RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides = {},
+                          std::vector<std::string> warnings = {});
 
 }  // namespace nought

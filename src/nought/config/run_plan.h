@@ -32,14 +32,16 @@ struct SourcePlan {
 
 struct DataPlan {
   std::vector<SourcePlan> sources;
-  std::vector<std::string> validation_files;  // globs
-  std::optional<CorpusFormat> format = {};    // what all files hold; not given: each tells by itself
-  std::string field = "text";                 // see CorpusOptions
-  std::optional<ChatFormat> chat = {};        // the notation of conversations; not given: the tokenizer's
-  std::string tokenizer = "bytes";            // as make_tokenizer() takes it
-  int64_t seq_length = 0;                     // tokens
-  double validation_fraction = 0;             // the fraction of the tokens that is kept for validation; 0 = none
-  bool separate_documents = false;            // see DatasetOptions
+  std::vector<std::string> validation_files;         // globs
+  std::optional<CorpusFormat> format = {};           // what all files hold; not given: each tells by itself
+  std::string field = "text";                        // see CorpusOptions
+  std::string chat_template = {};                    // a name or a file, see chat_source_for(); "": the tokenizer's
+  std::string tokenizer = "bytes";                   // as make_tokenizer() takes it
+  std::vector<std::string> add_special_tokens = {};  // the same
+  bool parse_special_tokens = false;                 // see CorpusOptions
+  int64_t seq_length = 0;                            // tokens
+  double validation_fraction = 0;                    // the fraction of the tokens that is kept for validation; 0 = none
+  bool separate_documents = false;                   // see DatasetOptions
 
   bool validates() const { return validation_fraction > 0 || !validation_files.empty(); }
 };
@@ -51,12 +53,31 @@ enum class EvalStrategy : uint8_t {
   epoch   // after every epoch
 };
 
+/// A number that a validation gives. The smaller, the better the model.
+enum class EvalMetric : uint8_t { loss, perplexity, bits_per_token, bits_per_byte };
+
+/// How the best checkpoint of a run is chosen: every checkpoint is validated before it is saved.
+struct BestModelPlan {
+  EvalMetric metric = EvalMetric::loss;
+  bool greater_is_better = false;
+};
+
+/// A text that is continued during training.
+struct SamplePlan {
+  std::string prompt;
+  int64_t steps = 100;          // updates between two samples; the last step has one, too
+  int64_t max_new_tokens = 64;  // each is the likeliest one
+};
+
 /// One resolved value and its reason, as `nought check` prints them.
 struct Resolved {
   std::string key;     // "learning_rate"
   std::string value;   // "0.001"
   std::string reason;  // "deepspeed: auto <- training.learning_rate"
 };
+
+/// The reason of a data.seq_length that nobody gave.
+inline constexpr const char* kModelLength = "the model's number of positions";
 
 /// Which step is profiled, and what the report shows (DeepSpeed's flops_profiler).
 struct ProfileOptions {
@@ -70,8 +91,10 @@ struct ProfileOptions {
 
 /// All values of a run, resolved to plain numbers.
 struct RunPlan {
-  std::string model_dir;  // a Hugging Face folder; empty if the model is written inline
-  Json model_config;      // the inline config.json; null if model_dir is given
+  std::string model_dir;     // what ModelSource takes; empty if the model is written inline
+  bool model_found = false;  // model_dir is the folder that holds the weights: nobody chooses again
+  std::string model_choice;  // how model_dir was chosen among several; see FoundModel
+  Json model_config;         // the inline config.json; null if model_dir is given
   DataPlan data;
 
   int world_size = 1;
@@ -92,6 +115,7 @@ struct RunPlan {
   int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
   RecomputeOptions recompute = {};               // what the backward pass computes again of the blocks
 
+  bool resize_vocab = false;       // whether a vocabulary that is smaller than the tokenizer's grows
   double moe_capacity_factor = 0;  // see ExpertsConfig; 0 = experts have no capacity
   bool moe_drop_tokens = true;     // whether tokens beyond the capacity skip the expert
 
@@ -106,13 +130,18 @@ struct RunPlan {
   uint64_t seed = 42;
   int64_t logging_steps = 10;
   EvalStrategy eval_strategy = EvalStrategy::no;
-  int64_t eval_steps = 10;                  // updates between validations, with EvalStrategy::steps
-  int64_t eval_micro_batch = 1;             // sequences per rank and forward pass of a validation
-  int64_t save_steps = 500;                 // updates between checkpoints; 0 = only at the end
-  int64_t save_total_limit = 0;             // checkpoints to keep; 0 = all
+  int64_t eval_steps = 10;                 // updates between validations, with EvalStrategy::steps
+  int64_t eval_micro_batch = 1;            // sequences per rank and forward pass of a validation
+  bool eval_follows = false;               // eval_micro_batch was not given: it is micro_batch
+  int64_t save_steps = 500;                // updates between checkpoints; 0 = only at the end
+  int64_t save_total_limit = 0;            // checkpoints to keep; 0 = all
+  std::string resume_from;                 // see resume_point()
+  std::optional<BestModelPlan> best = {};  // given: the best checkpoint is exported at the end
+  std::optional<SamplePlan> sample = {};
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;
+  std::string program;                               // the version that writes checkpoints: "0.1.0 (a86533e)"
   bool dump_state = false;                           // print every resolved value when the run begins
   bool memory_breakdown = false;                     // report the bytes in use after each phase of a step
   bool wall_clock_breakdown = false;                 // report the times of phases and communication of every step
@@ -125,6 +154,7 @@ struct RunPlan {
 
   std::vector<Resolved> resolved;
   std::vector<std::string> warnings;
+  std::vector<std::string> config_files;  // that the plan was read from
 };
 
 /// What training.bf16 = "auto" stands for.

@@ -36,19 +36,25 @@ const AddedToken* AddedTokens::longest_at(std::string_view text, bool specials, 
   return nullptr;
 }
 
-std::optional<AddedTokens::Match> AddedTokens::next(std::string_view text, size_t from, bool specials,
-                                                    bool normalized) const {
+std::optional<MarkerMatch> AddedTokens::first(std::string_view text, size_t from, bool specials,
+                                              bool normalized) const {
   if (tokens_.empty()) return std::nullopt;
   for (size_t i = from; i < text.size(); ++i) {
     if (lengths_by_first_byte_[static_cast<uint8_t>(text[i])].empty()) continue;
-    const AddedToken* token = longest_at(text.substr(i), specials, normalized);
-    if (!token) continue;
-    size_t begin = i, end = i + token->content.size();
-    if (token->strip_left) begin -= trailing_white_space(text.substr(from, begin - from));
-    if (token->strip_right) end += leading_white_space(text.substr(end));
-    return Match{begin, end, token->id};
+    if (const AddedToken* token = longest_at(text.substr(i), specials, normalized))
+      return MarkerMatch{i, i + token->content.size(), token->id, token->strip_left, token->strip_right};
   }
   return std::nullopt;
+}
+
+std::optional<AddedTokens::Match> AddedTokens::next(std::string_view text, size_t from, bool specials,
+                                                    bool normalized) const {
+  const auto found = first(text, from, specials, normalized);
+  if (!found) return std::nullopt;
+  auto [begin, end, id, strips_left, strips_right] = *found;
+  if (strips_left) begin -= trailing_white_space(text.substr(from, begin - from));
+  if (strips_right) end += leading_white_space(text.substr(end));
+  return Match{begin, end, id};
 }
 
 }  // namespace nought

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "nought/data/tokenizer.h"
+
 namespace nought {
 
 struct AddedToken {
@@ -34,6 +36,8 @@ class AddedTokens {
   };
   /// The first token in text[from, ...). Of tokens that start at the same place, the longest. `text` is valid UTF-8.
   std::optional<Match> next(std::string_view text, size_t from, bool specials, bool normalized) const;
+  /// The same without that white space.
+  std::optional<MarkerMatch> first(std::string_view text, size_t from, bool specials, bool normalized) const;
 
  private:
   const AddedToken* longest_at(std::string_view text, bool specials, bool normalized) const;

@@ -41,8 +41,8 @@ class WordCounter final : public CorpusVisitor {
       text.remove_prefix(std::min(text.size(), std::max<size_t>(valid, 1)));
     }
   }
-  void conversation(std::span<const ChatMessage> messages) override {
-    for (const ChatMessage& message : messages) text(message.content, true, true);
+  void conversation(const ChatRecord& record) override {
+    for (const ChatMessage& message : record.messages) text(message.content, true, true);
   }
 
  private:
@@ -193,12 +193,16 @@ WordCounts count_words(const std::vector<fs::path>& files, const CorpusOptions& 
   return all;
 }
 
-TrainedBpe train_bpe(const WordCounts& counts, const BpeTraining& training,
-                     const std::function<void(int64_t)>& observe) {
+void check_bpe_training(const BpeTraining& training) {
   const auto least = static_cast<int64_t>(256 + training.markers.size());
   require<ConfigError>(training.vocab_size >= least,
                        "a vocabulary of {} has no room for 256 bytes and {} markers: expected at least {}",
                        training.vocab_size, training.markers.size(), least);
+}
+
+TrainedBpe train_bpe(const WordCounts& counts, const BpeTraining& training,
+                     const std::function<void(int64_t)>& observe) {
+  check_bpe_training(training);
   TrainedBpe bpe;
   bpe.tokens = training.markers;
   std::vector<std::pair<std::string, char>> bytes;  // by character, whose UTF-8 is in the order of code points

@@ -55,8 +55,11 @@ struct TrainedBpe {
   std::vector<std::pair<int32_t, int32_t>> merges;  // in order
 };
 
-/// Trains a vocabulary. `observe` is called now and then with the number of merges so far. ConfigError if vocab_size
-/// has no room for bytes and markers.
+/// ConfigError if vocab_size has no room for bytes and markers.
+void check_bpe_training(const BpeTraining& training);
+
+/// Trains a vocabulary. `observe` is called now and then with the number of merges so far. Throws as
+/// check_bpe_training() does.
 TrainedBpe train_bpe(const WordCounts& words, const BpeTraining& training, const std::function<void(int64_t)>& observe);
 
 /// The vocabulary as the content of Hugging Face's tokenizer.json.

@@ -1,6 +1,9 @@
 #include "nought/data/chat_notation.h"
 
 #include <algorithm>
+#include <initializer_list>
+
+#include "nought/base/error.h"
 
 namespace nought {
 
@@ -9,7 +12,6 @@ namespace {
 ChatNotation llama3() {
   return {.format = ChatFormat::llama3,
           .telltales = {"<|start_header_id|>"},
-          .words = {"<|start_header_id|>"},
           .markers = {"<|start_header_id|>", "<|end_header_id|>"},
           .begin = "<|begin_of_text|>",
           .system = {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
@@ -22,7 +24,6 @@ ChatNotation llama3() {
 ChatNotation gemma() {
   return {.format = ChatFormat::gemma,
           .telltales = {"<start_of_turn>"},
-          .words = {"<start_of_turn>"},
           .markers = {"<start_of_turn>"},
           .begin = "<bos>",
           .user = {"<start_of_turn>user\n", "<end_of_turn>\n"},
@@ -37,8 +38,6 @@ ChatNotation gemma() {
 ChatNotation phi4() {
   return {.format = ChatFormat::phi4,
           .telltales = {"<|im_sep|>"},
-          .words = {"<|im_sep|>"},
-          .not_words = {"You are Phi"},  // reasoning models bring a system message of their own
           .markers = {"<|im_start|>", "<|im_sep|>"},
           .system = {"<|im_start|>system<|im_sep|>", "<|im_end|>"},
           .user = {"<|im_start|>user<|im_sep|>", "<|im_end|>"},
@@ -49,8 +48,6 @@ ChatNotation phi4() {
 ChatNotation chatml() {
   return {.format = ChatFormat::chatml,
           .telltales = {"<|im_start|>"},
-          .words = {"<|im_start|>"},
-          .not_words = {"<|im_sep|>"},
           .markers = {"<|im_start|>"},
           .system = {"<|im_start|>system\n", "<|im_end|>\n"},
           .user = {"<|im_start|>user\n", "<|im_end|>\n"},
@@ -63,7 +60,6 @@ ChatNotation chatml() {
 ChatNotation llama2() {
   return {.format = ChatFormat::llama2,
           .telltales = {},
-          .words = {"[INST]", "<<SYS>>"},
           .begin = "<s>",
           .begins_each_user = true,
           .user = {"[INST] ", " [/INST]"},
@@ -74,13 +70,11 @@ ChatNotation llama2() {
           .alternates = true};
 }
 
-/// Answers begin with a space, which the model writes itself.
+/// Answers begin with a space, which the model writes itself. The markers were text until v3.
 ChatNotation mistral() {
   return {.format = ChatFormat::mistral,
           .telltales = {"[INST]"},
-          .words = {"[INST]"},
-          .not_words = {"<<SYS>>"},
-          .markers = {"[INST]", "[/INST]"},
+          .spelt = {"[INST]", "[/INST]"},
           .begin = "<s>",
           .user = {"[INST] ", "[/INST]"},
           .before = " ",
@@ -92,8 +86,6 @@ ChatNotation mistral() {
 ChatNotation deepseek3() {
   return {.format = ChatFormat::deepseek3,
           .telltales = {"<｜User｜>", "<｜Assistant｜>"},
-          .words = {"<｜User｜>", "<｜Assistant｜>"},
-          .not_words = {"</think>"},  // R1 forgets what it thought
           .markers = {"<｜User｜>", "<｜Assistant｜>"},
           .begin = "<｜begin▁of▁sentence｜>",
           .user = {"<｜User｜>", ""},
@@ -106,7 +98,6 @@ ChatNotation deepseek3() {
 ChatNotation deepseek() {
   return {.format = ChatFormat::deepseek,
           .telltales = {"<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"},
-          .words = {"'User: '", "'Assistant: '", "'Assistant:'"},
           .begin = "<｜begin▁of▁sentence｜>",
           .system = {"", "\n\n"},
           .user = {"User: ", "\n\n"},
@@ -117,8 +108,6 @@ ChatNotation deepseek() {
 ChatNotation phi3() {
   return {.format = ChatFormat::phi3,
           .telltales = {"<|assistant|>", "<|end|>"},
-          .words = {"<|assistant|>", "<|end|>", "\\n", "eos_token"},
-          .not_words = {"bos_token"},
           .markers = {"<|system|>", "<|user|>", "<|assistant|>"},
           .system = {"<|system|>\n", "<|end|>\n"},
           .user = {"<|user|>\n", "<|end|>\n"},
@@ -131,8 +120,6 @@ ChatNotation phi3() {
 ChatNotation phi4_mini() {
   return {.format = ChatFormat::phi4_mini,
           .telltales = {},
-          .words = {"<|assistant|>", "<|end|>", "eos_token"},
-          .not_words = {"bos_token", "\\n"},
           .markers = {"<|system|>", "<|user|>", "<|assistant|>"},
           .system = {"<|system|>", "<|end|>"},
           .user = {"<|user|>", "<|end|>"},
@@ -145,16 +132,117 @@ ChatNotation phi4_mini() {
 ChatNotation zephyr() {
   return {.format = ChatFormat::zephyr,
           .telltales = {"<|assistant|>"},
-          .words = {"<|assistant|>"},
-          .not_words = {"<|end|>"},
-          .spelt = {"<|system|>", "<|user|>", "<|assistant|>"},
           .system = {"<|system|>\n", "\x03\n"},
           .user = {"<|user|>\n", "\x03\n"},
           .assistant = "<|assistant|>\n",
           .close = "\n"};
 }
 
+/// A Jinja expression for a text in which kEndOfText stands for the token that ends a document; "" for no text.
+std::string quoted(std::string_view text) {
+  std::string plain, all;
+  const auto add = [&](const std::string& part) { all += (all.empty() ? "" : " ~ ") + part; };
+  const auto flush = [&] {
+    if (!plain.empty()) add("'" + plain + "'");
+    plain.clear();
+  };
+  for (const char c : text) {
+    if (c == kEndOfText) {
+      flush();
+      add("eos_token");
+    } else {
+      plain += c == '\n' ? "\\n" : std::string(1, c);
+    }
+  }
+  flush();
+  return all;
+}
+
+/// An output of these expressions, one after the other.
+std::string output(std::initializer_list<std::string> parts) {
+  std::string all;
+  for (const std::string& part : parts)
+    if (!part.empty()) all += (all.empty() ? "" : " ~ ") + part;
+  return all.empty() ? "" : fmt::format("{{{{- {} }}}}", all);
+}
+
+std::string refusal(std::string_view when, std::string_view message) {
+  return fmt::format("{{%- if {} %}}{{{{- raise_exception({}) }}}}{{%- endif %}}\n", when, message);
+}
+
+/// What is done with a system message that has no turn of its own.
+std::string folded_system(const ChatNotation& notation) {
+  const std::string_view name = enum_name(notation.format);
+  std::string text = "{%- if message['role'] == 'system' %}\n";
+  text += refusal("not loop.first", fmt::format("'message ' ~ loop.index ~ ' is a system message; {} has it only as "
+                                                "the first'",
+                                                name));
+  return text + "{%- set ns.system = message['content'] %}\n{%- else %}\n";
+}
+
+/// The text of a message: the program's variable "content".
+std::string content_of(const ChatNotation& notation) {
+  std::string text = "{%- set content = message['content'] %}\n";
+  if (notation.place == SystemPlace::first || notation.place == SystemPlace::block) {
+    text += "{%- if ns.system is not none %}\n";
+    text += notation.place == SystemPlace::block
+                ? "{%- set content = '<<SYS>>\\n' ~ ns.system ~ '\\n<</SYS>>\\n\\n' ~ content %}\n"
+                : "{%- set content = ns.system.strip() ~ '\\n\\n' ~ content.strip() %}\n";
+    text += "{%- set ns.system = none %}\n{%- endif %}\n";
+  }
+  return text + (notation.trims ? "{%- set content = content.strip() %}\n" : "");
+}
+
+/// All system messages, with empty lines between, before the first turn.
+std::string system_up_front(const ChatNotation& notation) {
+  return "{%- for message in messages %}{%- if message['role'] == 'system' %}\n"
+         "{%- if ns.system is none %}{%- set ns.system = message['content'] %}\n"
+         "{%- else %}{%- set ns.system = ns.system ~ '\\n\\n' ~ message['content'] %}{%- endif %}\n"
+         "{%- endif %}{%- endfor %}\n{%- if ns.system is not none %}" +
+         output({quoted(notation.system.open), "ns.system", quoted(notation.system.close)}) + "{%- endif %}\n";
+}
+
 }  // namespace
+
+std::string jinja_of(const ChatNotation& notation, bool begins) {
+  const std::string_view name = enum_name(notation.format);
+  const std::string begin = begins ? quoted(notation.begin) : "";
+  const bool folds = notation.place == SystemPlace::first || notation.place == SystemPlace::block;
+  const bool has_turns = notation.place == SystemPlace::turn;
+  std::string text = notation.begins_each_user || !begins ? "" : output({begin}) + "\n";
+  if (!has_turns || notation.alternates) text += "{%- set ns = namespace(system=none, turn=0) %}\n";
+  if (notation.place == SystemPlace::up_front) text += system_up_front(notation);
+  text += "{%- for message in messages %}\n";
+  text += refusal("message['role'] not in ['system', 'user', 'assistant']",
+                  fmt::format("'message ' ~ loop.index ~ ' has the role \"' ~ message['role'] ~ '\"; {} knows system, "
+                              "user and assistant'",
+                              name));
+  if (folds) text += folded_system(notation);
+  if (notation.place == SystemPlace::up_front) text += "{%- if message['role'] != 'system' %}\n";
+  if (notation.alternates) {
+    text += "{%- set turn = 'user' if ns.turn % 2 == 0 else 'assistant' %}\n";
+    text +=
+        refusal("message['role'] != turn",
+                fmt::format("'message ' ~ loop.index ~ ' is the ' ~ message['role'] ~ \"'s where {} has the \" ~ turn "
+                            "~ \"'s: they take turns\"",
+                            name));
+    text += "{%- set ns.turn = ns.turn + 1 %}\n";
+  }
+  text += content_of(notation) + "{%- if message['role'] == 'assistant' %}";
+  text += output({quoted(notation.assistant), quoted(notation.before), "content", quoted(notation.after),
+                  notation.end.empty() ? "eos_token" : quoted(notation.end), quoted(notation.close)});
+  if (has_turns)
+    text += "\n{%- elif message['role'] == 'system' %}" +
+            output({quoted(notation.system.open), "content", quoted(notation.system.close)});
+  text += "\n{%- else %}" + output({notation.begins_each_user ? begin : "", quoted(notation.user.open), "content",
+                                    quoted(notation.user.close)});
+  text += has_turns ? "{%- endif %}\n{%- endfor %}\n" : "{%- endif %}\n{%- endif %}\n{%- endfor %}\n";
+  if (folds) text += refusal("ns.system is not none", "'a conversation without messages of a user or an assistant'");
+  const std::string answer = output({quoted(notation.assistant)}), last = output({quoted(notation.last)});
+  if (!answer.empty()) text += "{%- if add_generation_prompt %}" + answer;
+  if (!answer.empty() && !last.empty()) text += "{%- else %}" + last;
+  return text + (answer.empty() ? "" : "{%- endif %}\n");
+}
 
 const std::vector<ChatNotation>& chat_notations() {
   static const std::vector<ChatNotation> notations{llama3(),    gemma(),    phi4(), chatml(),    llama2(), mistral(),

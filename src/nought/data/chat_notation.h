@@ -1,6 +1,7 @@
 // The table of chat notations: what stands around the messages of a conversation, as in the models' own templates.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,14 +25,12 @@ enum class SystemPlace {
   up_front  // all system messages stand together before the first turn
 };
 
-/// One notation, and how it is recognized. A marker is a special token, or the text that stands for one.
+/// One notation, and how a tokenizer is known to have it. A marker is a special token, or the text that stands for one.
 struct ChatNotation {
   ChatFormat format;
   /// The tokenizer of a model with this notation has all of these tokens. Empty: a tokenizer does not tell.
   std::vector<std::string_view> telltales;
-  /// The Jinja program of a model with this notation contains all of `words` and none of `not_words`.
-  std::vector<std::string_view> words, not_words = {};
-  std::vector<std::string_view> markers = {};  // the user is told if the tokenizer has no token for one
+  std::vector<std::string_view> markers = {};  // the tokenizer must have a token for each
   std::vector<std::string_view> spelt = {};    // markers that may be text
   std::string_view begin = {};                 // the marker at the start, if the tokenizer has it
   bool begins_each_user = false;               // `begin` stands before each user's turn instead
@@ -46,9 +45,12 @@ struct ChatNotation {
   bool alternates = false;  // user and assistant must take turns, and the user begins
 };
 
-/// All notations, in the order in which they are tried on a tokenizer or a Jinja program.
+/// All notations, in the order in which they are tried on a tokenizer.
 const std::vector<ChatNotation>& chat_notations();
 /// The entry of a format.
 const ChatNotation& notation_of(ChatFormat format);
+/// The Jinja program that writes conversations in a notation, and refuses those that it cannot express. It knows the
+/// variables of transformers. begins: the tokenizer has the marker at the start.
+std::string jinja_of(const ChatNotation& notation, bool begins);
 
 }  // namespace nought

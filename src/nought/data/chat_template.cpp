@@ -1,242 +1,337 @@
 #include "nought/data/chat_template.h"
 
 #include <algorithm>
-#include <optional>
-
-#include <fmt/ranges.h>
+#include <cctype>
+#include <map>
 
 #include "nought/base/error.h"
-#include "nought/base/json.h"
-#include "nought/base/text.h"
 #include "nought/data/chat_notation.h"
 #include "nought/data/unicode.h"
-#include "nought/io/files.h"
 
 namespace nought {
+
+using jinja::Text;
+using jinja::Value;
 
 namespace {
 
 constexpr std::string_view kAssistant = "assistant";
 
-std::vector<std::string> format_names() {
-  std::vector<std::string> names;
-  for (const auto& [format, name] : EnumNames<ChatFormat>::value) names.emplace_back(name);
-  return names;
+/// The day on which training takes place, for programs that tell the date: the tokens of a run do not depend on when it
+/// runs. It is the one that Llama 3's template falls back to, a Friday.
+std::tm training_day() {
+  std::tm day{};
+  day.tm_year = 124, day.tm_mon = 6, day.tm_mday = 26, day.tm_wday = 5, day.tm_yday = 207;
+  return day;
 }
 
-/// The Jinja program of a folder, "" if it has none.
-std::string chat_program(const std::filesystem::path& folder) {
-  const std::filesystem::path program = folder / "chat_template.jinja", config = folder / "tokenizer_config.json";
-  if (std::filesystem::exists(program)) return read_text(program);
-  if (!std::filesystem::exists(config)) return "";
-  const auto json = Json::parse(read_text(config), nullptr, /*allow_exceptions=*/false);
-  require<ConfigError>(json.is_object(), "{}: not a JSON object", config.string());
-  const auto found = json.find("chat_template");
-  if (found == json.end() || found->is_null()) return "";
-  if (found->is_string()) return found->get<std::string>();
-  if (found->is_array())  // several, by name
-    for (const Json& each : *found)
-      if (each.is_object() && each.value("name", Json()) == "default" && each.contains("template") &&
-          each["template"].is_string())
-        return each["template"].get<std::string>();
-  fail<ConfigError>("{}: chat_template must be a text, or a list with a \"default\"", config.string());
+std::tm today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm day{};
+  localtime_r(&now, &day);
+  return day;
+}
+
+/// Bytes that are no UTF-8 become U+FFFD, as transformers decodes them.
+std::string valid_text(std::string_view text) {
+  std::string valid;
+  while (true) {
+    const size_t good = valid_utf8_prefix(text);
+    valid += text.substr(0, good);
+    if (good == text.size()) return valid;
+    append_utf8(valid, 0xFFFD);
+    text.remove_prefix(good + 1);
+  }
+}
+
+/// What a model thought goes by several names. Programs find it under the two that they read, as in transformers.
+void add_reasoning(std::vector<std::pair<Text, Value>>& items) {
+  const auto find = [&](std::string_view key) {
+    return std::find_if(items.begin(), items.end(), [&](const auto& each) { return each.first.str() == key; });
+  };
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto found = find(name);
+    if (found == items.end() || found->second.is_none()) continue;
+    const Value thought = found->second;
+    for (const char* each : {"thinking", "reasoning_content"})
+      if (find(each) == items.end()) items.emplace_back(Text(each, Text::kData), thought);
+    find("reasoning_content")->second = thought;
+    return;
+  }
+}
+
+/// A message as a program sees it. Its role is part of markers in some programs, so it must be a word; all else is
+/// data.
+Value value_of_message(const ChatMessage& message, size_t number) {
+  const auto is_of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-'; };
+  require<ConfigError>(!message.role.empty() && std::all_of(message.role.begin(), message.role.end(), is_of_word),
+                       "message {} has the role \"{}\", expected a word", number, message.role);
+  std::vector<std::pair<Text, Value>> items{{Text("role"), Text(message.role)},
+                                            {Text("content"), Text(valid_text(message.content), Text::kData)}};
+  if (const jinja::Map* fields = message.fields.map())
+    for (const auto& [key, value] : fields->items) {
+      if (key.str() == "content") items[1].second = value;
+      if (key.str() != "content" && key.str() != "role") items.emplace_back(key, value);
+    }
+  add_reasoning(items);
+  return Value::map(std::move(items));
+}
+
+/// Where the last stretch of data that begins before `end` ends; at most `end`.
+size_t end_of_data(const Text& text, size_t end) {
+  size_t begin = 0, found = 0;
+  for (const Text::Stretch& each : text.stretches()) {
+    if (begin >= end) break;
+    if (each.flags & Text::kData) found = std::min(each.end, end);
+    begin = each.end;
+  }
+  return found;
+}
+
+bool has_data(const Text& text, size_t begin, size_t end) { return end_of_data(text, end) > begin; }
+
+size_t common_prefix(const std::string& a, const std::string& b) {
+  return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
 }  // namespace
 
-std::string chat_format_names() { return fmt::format("{}", fmt::join(format_names(), ", ")); }
-
-ChatFormat chat_format(std::string_view name) {
-  for (const auto& [format, known] : EnumNames<ChatFormat>::value)
-    if (known == name) return format;
-  fail<ConfigError>("the chat template \"{}\" is not known; known are {}{}", name, chat_format_names(),
-                    did_you_mean(name, format_names()));
-}
-
-ChatFormat chat_format_of(const Tokenizer& tokenizer) {
-  for (const ChatNotation& each : chat_notations())
-    if (!each.telltales.empty() && std::all_of(each.telltales.begin(), each.telltales.end(),
-                                               [&](std::string_view marker) { return tokenizer.find(marker); }))
-      return each.format;
-  fail<ConfigError>("the tokenizer \"{}\" has no markers of a known chat template: name one of {}", tokenizer.name(),
-                    chat_format_names());
-}
-
-ChatFormat chat_format_in(const std::filesystem::path& folder, const Tokenizer& tokenizer) {
-  const std::string program = chat_program(folder);
-  if (program.empty()) return chat_format_of(tokenizer);
-  const auto has = [&](std::string_view word) { return program.find(word) != std::string::npos; };
-  for (const ChatNotation& each : chat_notations())
-    if (std::all_of(each.words.begin(), each.words.end(), has) &&
-        std::none_of(each.not_words.begin(), each.not_words.end(), has))
-      return each.format;
-  fail<ConfigError>("the chat template of {} is none of {}: name the one to use", folder.string(), chat_format_names());
-}
-
-ChatFormat chat_format_for(std::optional<ChatFormat> named, const std::filesystem::path& path,
-                           const Tokenizer& tokenizer) {
-  std::error_code ignored;
-  if (named) return *named;
-  return std::filesystem::is_directory(path, ignored) ? chat_format_in(path, tokenizer) : chat_format_of(tokenizer);
-}
-
-/// Collects text between markers, so that it is encoded in one go as it will be read.
-class ChatTemplate::Writer {
- public:
-  Writer(const Tokenizer& tokenizer, const std::vector<Marker>& markers) : tokenizer_(tokenizer), markers_(markers) {}
-
-  void text(std::string_view more, bool target = false) {
-    if (target != target_) flush();
-    target_ = target;
-    pending_ += more;
+ChatTemplate::ChatTemplate(ChatSource source, const Tokenizer& tokenizer)
+    : source_(std::move(source)), program_(source_.name, source_.jinja), tokenizer_(tokenizer) {
+  std::vector<std::string> texts = source_.markers;
+  texts.insert(texts.end(), source_.spelt.begin(), source_.spelt.end());
+  for (const auto& [key, text] : source_.specials) texts.push_back(text);
+  for (const std::string& text : texts) {
+    const auto found = tokenizer_.next_marker(text, 0);
+    if (text.empty() || (found && found->end - found->begin == text.size())) continue;  // the tokenizer finds it
+    const bool ends = text.size() == 1 && text[0] == kEndOfText;
+    if (const auto id = ends ? tokenizer_.separator() : tokenizer_.find(text)) markers_.emplace_back(text, *id);
   }
-  void token(int32_t id, bool target) {
-    flush();
-    strips_ = false;
-    tokens_.ids.push_back(id);
-    tokens_.targets.push_back(target);
+}
+
+Text ChatTemplate::text(std::span<const ChatMessage> messages, const Value& variables, bool asks,
+                        const std::tm& now) const {
+  std::vector<Value> all;
+  for (const ChatMessage& each : messages) all.push_back(value_of_message(each, all.size() + 1));
+  // As apply_chat_template() has it: tools and documents are none if there are none.
+  jinja::Variables given{{"messages", Value::list(std::move(all))}, {"add_generation_prompt", asks}};
+  const auto give = [&](std::string_view key, const Value& value) {
+    const auto is_key = [&](const auto& each) { return each.first == key; };
+    if (std::none_of(given.begin(), given.end(), is_key)) given.emplace_back(key, value);
+  };
+  if (const jinja::Map* more = variables.map())
+    for (const auto& [key, value] : more->items) give(key.str(), value);
+  for (const char* key : {"tools", "documents"}) give(key, Value::None());
+  for (const auto& [key, text] : source_.specials) give(key, Text(text));
+  return program_.render(std::move(given), now);
+}
+
+std::optional<MarkerMatch> ChatTemplate::next_marker(const Text& text, size_t from) const {
+  std::optional<MarkerMatch> found = tokenizer_.next_marker(text.str(), from);
+  while (found && has_data(text, found->begin, found->end))
+    found = tokenizer_.next_marker(text.str(), found->begin + utf8_length(text.str()[found->begin]));
+  for (const auto& [spelling, id] : markers_) {
+    size_t at = text.str().find(spelling, from);
+    while (at != std::string::npos && has_data(text, at, at + spelling.size())) at = text.str().find(spelling, at + 1);
+    if (at != std::string::npos && (!found || at < found->begin)) found = MarkerMatch{at, at + spelling.size(), id};
   }
-  /// Text of a notation: what spells a marker is one.
-  void notation(std::string_view around, bool target = false) {
-    while (!around.empty()) {
-      const Marker* next = nullptr;
-      size_t at = std::min(around.find(kEndOfText), around.size());
-      for (const Marker& marker : markers_)
-        if (const size_t found = around.find(marker.text); found < at) at = found, next = &marker;
-      text(around.substr(0, at), target);
-      around.remove_prefix(at);
-      if (next) {
-        write(*next, target);
-        around.remove_prefix(next->text.size());
-      } else if (!around.empty()) {
-        token(tokenizer_.separator(), target);
-        around.remove_prefix(1);
-      }
+  return found;
+}
+
+void ChatTemplate::encode(const Text& text, std::span<const Span> targets, Tokens& tokens) const {
+  const std::string_view all = text.str();
+  const size_t first = tokens.ids.size();
+  tokens.starts.push_back(first);
+  size_t done = 0;
+  const auto target_at = [&](size_t at) {
+    return std::any_of(targets.begin(), targets.end(),
+                       [&](const Span& each) { return each.begin <= at && at < each.end; });
+  };
+  // The text up to there, cut where targets begin and end, as a prompt and an answer are when the model is asked.
+  const auto write_text = [&](size_t end) {
+    while (done < end) {
+      size_t cut = end;
+      for (const Span& each : targets)
+        for (const size_t edge : {each.begin, each.end})
+          if (edge > done) cut = std::min(cut, edge);
+      tokenizer_.encode(all.substr(done, cut - done), tokens.ids, {.at_start = tokens.ids.size() == first});
+      tokens.targets.resize(tokens.ids.size(), target_at(done));
+      done = cut;
     }
+  };
+  while (const auto marker = next_marker(text, done)) {
+    const std::string_view before = all.substr(done, marker->begin - done);
+    write_text(marker->begin - (marker->strips_left ? trailing_white_space(before) : 0));
+    tokens.ids.push_back(marker->id);
+    tokens.targets.push_back(target_at(marker->begin));
+    done = marker->end + (marker->strips_right ? leading_white_space(all.substr(marker->end)) : 0);
   }
-  Tokens finish() {
-    flush();
-    return std::move(tokens_);
+  write_text(all.size());
+}
+
+/// Where answers lie in the text of a conversation, by what the program writes for the beginnings of the conversation.
+class ChatTemplate::Answers {
+ public:
+  Answers(const ChatTemplate& chat, std::span<const ChatMessage> messages, const Value& variables)
+      : chat_(chat), messages_(messages), variables_(variables) {}
+
+  /// The text of the first `count` messages.
+  const Text& text(size_t count) {
+    const auto found = texts_.find(count);
+    return found != texts_.end() ? found->second
+                                 : texts_.emplace(count, write(messages_.first(count), false)).first->second;
+  }
+  /// Where message `index` lies in the text of the first `count`; nothing if that text has it otherwise than the model
+  /// writes it.
+  std::optional<Span> find(size_t index, size_t count) {
+    const Text& all = text(count);
+    const Text prompt = write(messages_.first(index), true);
+    size_t begin = common(all, prompt);
+    if (begin < end_of_data(prompt, prompt.size())) return std::nullopt;
+    if (begin < prompt.size()) {
+      const auto behind = behind_header(all, prompt, index, begin);
+      if (!behind) return std::nullopt;
+      begin = *behind;
+    }
+    const auto end = index + 1 == count ? std::optional(end_of_last(all, count)) : end_of_earlier(all, begin, index);
+    if (!end || *end < begin) return std::nullopt;
+    // White space behind the marker that ends the answer is not the model's.
+    const size_t told = std::max(begin, end_of_data(all, *end));
+    const std::string_view tail = std::string_view(all.str()).substr(told, *end - told);
+    const size_t space = trailing_white_space(tail);
+    return Span{begin, *end - (space < tail.size() ? space : 0)};
   }
 
  private:
-  void write(const Marker& marker, bool target) {
-    if (!marker.id) return text(marker.text, target);
-    if (marker.strips_left) pending_.resize(pending_.size() - trailing_white_space(pending_));
-    token(*marker.id, target);
-    strips_ = marker.strips_right;
+  Text write(std::span<const ChatMessage> messages, bool asks) const {
+    return chat_.text(messages, variables_, asks, training_day());
   }
-  void flush() {
-    if (strips_) pending_.erase(0, leading_white_space(pending_));
-    if (!pending_.empty()) {
-      tokenizer_.encode(pending_, tokens_.ids, {.at_start = tokens_.ids.empty()});
-      strips_ = false;
+  /// How far two texts agree, up to the end of a marker or of a character.
+  size_t common(const Text& a, const Text& b) const {
+    const size_t agree = common_prefix(a.str(), b.str());
+    size_t end = agree;
+    for (const Text* text : {&a, &b})
+      for (size_t from = end_of_data(*text, agree); from < agree;) {
+        const auto marker = chat_.next_marker(*text, from);
+        if (!marker || marker->begin >= agree) break;
+        if (marker->end > agree) end = std::min(end, marker->begin);
+        from = marker->end;
+      }
+    return valid_utf8_prefix(std::string_view(a.str()).substr(0, end));
+  }
+  /// Where an answer begins whose prompt agrees with the text only up to `from`: behind the words that ask for it, if
+  /// they follow; else there, if the prompt goes on without a marker (it begins to think for the model).
+  std::optional<size_t> behind_header(const Text& all, const Text& prompt, size_t index, size_t from) const {
+    const Text before = write(messages_.first(index), false);
+    const std::string header = prompt.str().starts_with(before.str()) ? prompt.str().substr(before.size()) : "";
+    const size_t at = header.empty() ? std::string::npos : all.str().find(header, from);
+    if (at != std::string::npos && !has_data(all, from, at + header.size())) return at + header.size();
+    return chat_.next_marker(prompt, from) ? std::nullopt : std::optional(from);
+  }
+  /// Whether the program wrote more than white space in [begin, end), behind the last data there.
+  static bool has_tail(const Text& text, size_t begin, size_t end) {
+    const size_t told = std::max(begin, end_of_data(text, end));
+    return told < end && !trim(std::string_view(text.str()).substr(told, end - told)).empty();
+  }
+  /// Where the last answer ends: where a next turn would begin, or else with the text.
+  size_t end_of_last(const Text& all, size_t count) const {
+    std::vector<ChatMessage> more(messages_.begin(), messages_.begin() + static_cast<long>(count));
+    more.push_back({"user", "And?"});
+    try {
+      const size_t end = common(all, write(more, false)), told = end_of_data(all, all.size());
+      if (end >= told && has_tail(all, told, end)) return end;
+    } catch (const ConfigError&) {  // the program does not take such a turn here
     }
-    tokens_.targets.resize(tokens_.ids.size(), target_);
-    pending_.clear();
+    return all.size();
+  }
+  std::optional<size_t> end_of_earlier(const Text& all, size_t begin, size_t index) {
+    const Text& ends = text(index + 1);
+    const size_t end = common(all, ends);
+    const bool whole = end >= end_of_data(ends, ends.size()) && (end == ends.size() || has_tail(all, begin, end));
+    return whole ? std::optional(end) : std::nullopt;
   }
 
-  const Tokenizer& tokenizer_;
-  const std::vector<Marker>& markers_;
-  Tokens tokens_;
-  std::string pending_;
-  bool target_ = false, strips_ = false;  // white space that follows the last marker belongs to it
+  const ChatTemplate& chat_;
+  std::span<const ChatMessage> messages_;
+  Value variables_;
+  std::map<size_t, Text> texts_;
 };
 
-ChatTemplate::ChatTemplate(ChatFormat format, const Tokenizer& tokenizer)
-    : notation_(notation_of(format)), tokenizer_(tokenizer) {
-  std::vector<std::string_view> names = notation_.markers;
-  names.insert(names.end(), notation_.spelt.begin(), notation_.spelt.end());
-  if (!notation_.end.empty()) names.push_back(notation_.end);
-  for (const std::string_view name : names) {
-    Marker marker{name, tokenizer.find(name)};
-    const auto takes = [&](const std::string& text) {
-      return marker.id && tokenizer.encode(text, {.specials = true}) == std::vector{*marker.id};
-    };
-    marker.strips_left = takes(fmt::format("\n{}", name)), marker.strips_right = takes(fmt::format("{}\n", name));
-    markers_.push_back(marker);
-  }
-}
-
-std::vector<ChatMessage> ChatTemplate::prepared(std::span<const ChatMessage> messages) const {
-  const std::string_view format = enum_name(notation_.format);
-  const bool folds = notation_.place == SystemPlace::first || notation_.place == SystemPlace::block;
-  std::vector<ChatMessage> result;
-  std::optional<std::string> system;  // that has no turn of its own
-  for (size_t i = 0; i < messages.size(); ++i) {
-    const auto& [role, content] = messages[i];
-    const bool is_system = role == "system";
-    require<ConfigError>(is_system || role == "user" || role == kAssistant,
-                         "message {} has the role \"{}\"; {} knows system, user and assistant", i + 1, role, format);
-    require<ConfigError>(!folds || !is_system || i == 0, "message {} is a system message; {} has it only as the first",
-                         i + 1, format);
-    if (is_system && notation_.place != SystemPlace::turn) {
-      system = system ? *system + "\n\n" + content : content;
-      continue;
+ChatTemplate::Tokens ChatTemplate::conversation(std::span<const ChatMessage> messages, const Value& variables) const {
+  require<ConfigError>(!messages.empty(), "a conversation without messages");
+  Tokens tokens;
+  if (program_.marks_targets()) {
+    const Text all = text(messages, variables, false, training_day());
+    std::vector<Span> targets;
+    size_t begin = 0;
+    for (const Text::Stretch& each : all.stretches()) {
+      if (each.flags & Text::kTarget) targets.push_back({begin, each.end});
+      if (targets.size() > 1 && targets[targets.size() - 2].end == targets.back().begin) {
+        targets[targets.size() - 2].end = targets.back().end;
+        targets.pop_back();
+      }
+      begin = each.end;
     }
-    const std::string_view turn = result.size() % 2 == 0 ? "user" : kAssistant;
-    require<ConfigError>(!notation_.alternates || role == turn,
-                         "message {} is the {}'s where {} has the {}'s: they take turns", i + 1, role, format, turn);
-    result.push_back({role, folds && system ? with_system(*std::exchange(system, std::nullopt), content) : content});
-    if (notation_.trims) result.back().content = trim(result.back().content);
+    encode(all, targets, tokens);
+    return tokens;
   }
-  require<ConfigError>(!result.empty(), "a conversation without messages of a user or an assistant");
-  if (system && !folds) result.insert(result.begin(), {"system", *system});
-  return result;
-}
-
-std::string ChatTemplate::with_system(const std::string& system, const std::string& content) const {
-  if (notation_.place == SystemPlace::block) return fmt::format("<<SYS>>\n{}\n<</SYS>>\n\n{}", system, content);
-  return fmt::format("{}\n\n{}", trim(system), trim(content));
-}
-
-ChatTemplate::Tokens ChatTemplate::write(std::span<const ChatMessage> messages, bool answer) const {
-  Writer writer(tokenizer_, markers_);
-  const auto begin = [&](bool here) {
-    if (!here || notation_.begin.empty()) return;
-    if (const auto id = tokenizer_.find(notation_.begin)) writer.token(*id, false);
-  };
-  begin(!notation_.begins_each_user);
-  for (const auto& [role, content] : prepared(messages)) {
-    if (role == kAssistant) {
-      writer.notation(notation_.assistant);
-      for (const std::string_view part : {notation_.before, std::string_view(content), notation_.after})
-        writer.text(part, true);
-      notation_.end.empty() ? writer.token(tokenizer_.separator(), true) : writer.notation(notation_.end, true);
-      writer.notation(notation_.close);
-      continue;
-    }
-    begin(notation_.begins_each_user);
-    const ChatTurn& turn = role == "user" ? notation_.user : notation_.system;
-    writer.notation(turn.open);
-    writer.text(content);
-    writer.notation(turn.close);
+  Answers answers(*this, messages, variables);
+  std::vector<size_t> waiting;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].role == kAssistant) waiting.push_back(i);
+  const bool has_answers = !waiting.empty();
+  for (size_t count = messages.size(); count > 0; count = waiting.empty() ? 0 : waiting.back() + 1) {
+    std::vector<Span> targets;
+    const bool must = !waiting.empty() && waiting.back() + 1 == count;
+    std::erase_if(waiting, [&](size_t index) {
+      const auto found = index < count ? answers.find(index, count) : std::nullopt;
+      if (found) targets.push_back(*found);
+      return found.has_value();
+    });
+    require<ConfigError>(!must || waiting.empty() || waiting.back() + 1 != count,
+                         "the chat template {} writes what comes before message {} otherwise once it is answered, so "
+                         "nothing tells what the assistant says: give it {{% generation %}} blocks",
+                         source_.name, count);
+    if (!targets.empty() || !has_answers) encode(answers.text(count), targets, tokens);
   }
-  writer.notation(answer ? notation_.assistant : notation_.last);
-  return writer.finish();
-}
-
-ChatTemplate::Tokens ChatTemplate::conversation(std::span<const ChatMessage> messages) const {
-  return write(messages, false);
+  return tokens;
 }
 
 std::vector<int32_t> ChatTemplate::prompt(std::span<const ChatMessage> messages) const {
-  return write(messages, true).ids;
+  Tokens tokens;
+  encode(text(messages, {}, true, today()), {}, tokens);
+  return std::move(tokens.ids);
 }
 
 std::vector<int32_t> ChatTemplate::stop_ids() const {
   std::vector<int32_t> ids{tokenizer_.separator()};
-  const auto end = notation_.end.empty() ? std::nullopt : tokenizer_.find(notation_.end);
-  if (end && *end != ids[0]) ids.push_back(*end);
+  try {
+    const std::vector<ChatMessage> talk{{"user", "Hi"}, {"assistant", "Ho"}};
+    Answers answers(*this, talk, {});
+    const auto answer = answers.find(1, talk.size());
+    const Text& all = answers.text(talk.size());
+    for (auto marker = next_marker(all, answer ? answer->begin : all.size()); marker;
+         marker = next_marker(all, marker->end))
+      if (marker->end == answer->end && marker->id != ids[0]) ids.push_back(marker->id);
+  } catch (const ConfigError&) {  // a program for other conversations
+  }
   return ids;
 }
 
 std::vector<std::string> ChatTemplate::missing_markers() const {
   std::vector<std::string> missing;
-  for (const Marker& marker : markers_)
-    if (!marker.id && std::count(notation_.spelt.begin(), notation_.spelt.end(), marker.text) == 0)
-      missing.emplace_back(marker.text);
+  for (const std::string& marker : source_.markers)
+    if (!tokenizer_.find(marker)) missing.push_back(marker);
   return missing;
+}
+
+void ChatTemplate::require_markers() const {
+  const std::vector<std::string> missing = missing_markers();
+  require<ConfigError>(missing.empty(),
+                       "the chat template {} has the markers {}, which are no tokens of the tokenizer \"{}\": "
+                       "data.add_special_tokens = {} with training.resize_vocab = true adds them (nought tokenize: "
+                       "--add-special-token), or choose another data.chat_template",
+                       source_.name, fmt::join(missing, ", "), tokenizer_.name(), Json(missing).dump());
 }
 
 }  // namespace nought

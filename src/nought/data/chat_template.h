@@ -1,23 +1,36 @@
-// ChatTemplate: turns a conversation into tokens in one of the usual notations, and says which tokens an assistant
-// wrote.
+// ChatTemplate: turns a conversation into tokens by a Jinja program, and says which tokens an assistant wrote.
 //
-// Each notation is that of the models that introduced it (chat_notation.h has the table): ChatML (Qwen), Llama 2 and 3,
-// Mistral (v3: <s>[INST] text[/INST] answer</s>), Zephyr, Gemma, Phi 3, 4 and 4 mini, DeepSeek (LLM, V2) and
-// DeepSeek 3. A message is always text, also if it spells a marker. Mistral and Gemma have no turn for a system
-// message; it goes before the first user message, with an empty line between.
+// The program is that of the tokenizer's folder, of a file, or of one of the notations by name (chat_notation.h has the
+// table): ChatML (Qwen), Llama 2 and 3, Mistral (v3: <s>[INST] text[/INST] answer</s>), Zephyr, Gemma, Phi 3, 4 and 4
+// mini, DeepSeek (LLM, V2) and DeepSeek 3. The text that a program writes is encoded as transformers does it, but for
+// one thing: what comes from a message is always text, also if it spells a marker.
 #pragma once
 
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nought/data/formats.h"
+#include "nought/data/jinja.h"
 #include "nought/data/tokenizer.h"
 
 namespace nought {
+
+/// A chat template and what it is given.
+struct ChatSource {
+  std::string name;                                           // "chatml", or the file that holds the program
+  std::string jinja;                                          // the program
+  std::vector<std::pair<std::string, std::string>> specials;  // "bos_token" and others, and their texts
+  std::vector<std::string> markers = {};                      // what should be tokens
+  std::vector<std::string> spelt = {};                        // what may be tokens
+  bool is_notation = false;  // one of the names: the tokenizer must have a token for each marker
+  bool of_folder = false;    // it is that of the tokenizer's folder
+};
 
 /// All names, for messages and help: "chatml, llama2, ...".
 std::string chat_format_names();
@@ -26,58 +39,66 @@ ChatFormat chat_format(std::string_view name);
 /// The notation whose markers the tokenizer has. ConfigError if it has those of none: the user has to name one then.
 ChatFormat chat_format_of(const Tokenizer& tokenizer);
 
-/// The notation of the model in a folder. It is recognized by the markers in the Jinja program of chat_template.jinja
-/// or tokenizer_config.json. The program is not run. Without a program it is chat_format_of(tokenizer). ConfigError if
-/// the program has an unknown notation.
-ChatFormat chat_format_in(const std::filesystem::path& folder, const Tokenizer& tokenizer);
-
-/// The notation to use with a tokenizer that was made from `path`: the named one; else that of the folder, if `path` is
-/// one; else by the tokenizer's markers. ConfigError if none of them says.
-ChatFormat chat_format_for(std::optional<ChatFormat> named, const std::filesystem::path& path,
+/// The template of that name.
+ChatSource chat_source(ChatFormat format, const Tokenizer& tokenizer);
+/// The template in force with a tokenizer that was made from `tokenizer_path`: `wanted`, which is a name or a file;
+/// else that of the tokenizer's folder (chat_template.jinja, or "chat_template" in tokenizer_config.json or
+/// chat_template.json); else the notation whose markers the tokenizer has. ConfigError if none of them says, IoError.
+ChatSource chat_source_for(const std::string& wanted, const std::filesystem::path& tokenizer_path,
                            const Tokenizer& tokenizer);
 
 struct ChatMessage {
-  std::string role;  // "system", "user" or "assistant"
-  std::string content;
+  std::string role, content;
+  jinja::Value fields = {};  // a mapping of its other keys, such as "tool_calls"; "content" may stand there as none
 };
-
-struct ChatNotation;
 
 class ChatTemplate {
  public:
-  /// `tokenizer` must outlive this object. A marker for which it has no token is written as text.
-  ChatTemplate(ChatFormat format, const Tokenizer& tokenizer);
+  /// `tokenizer` must outlive this object. A marker for which it has no token is written as text. ConfigError if the
+  /// program is malformed, or has what is not supported.
+  ChatTemplate(ChatSource source, const Tokenizer& tokenizer);
+  ChatTemplate(ChatFormat format, const Tokenizer& tokenizer)
+      : ChatTemplate(chat_source(format, tokenizer), tokenizer) {}
 
   struct Tokens {
     std::vector<int32_t> ids;
     std::vector<uint8_t> targets;  // 1 for tokens of an assistant's message and of the marker that ends it, else 0
+    std::vector<size_t> starts;    // indices of ids at which documents begin
   };
-  /// The tokens of a whole conversation, for training. ConfigError for a role, or an order of roles, that the notation
-  /// cannot express.
-  Tokens conversation(std::span<const ChatMessage> messages) const;
-  /// The tokens of a conversation up to where the assistant's answer begins.
+  /// The tokens of a whole conversation, for training. `variables`, a mapping, holds what the program is given besides
+  /// the messages ("tools", "documents"). ConfigError if the program refuses the messages.
+  ///
+  /// The targets are what stands in {% generation %} blocks. A program without them is run on each beginning of the
+  /// conversation: an answer is what follows the prompt, up to where the next turn begins. If later turns change how an
+  /// earlier answer is written (thinking is dropped), each such answer is the target of a document of its own, which
+  /// ends with it. So each answer is a target once, after the tokens that come before it when the model is asked.
+  Tokens conversation(std::span<const ChatMessage> messages, const jinja::Value& variables = {}) const;
+  /// The tokens of a conversation up to where the assistant's answer begins. The program knows today's date.
   std::vector<int32_t> prompt(std::span<const ChatMessage> messages) const;
-  /// The ids that end an answer: the marker's token, or the tokens of its text if it has none.
+  /// The text of a conversation. asks: up to where the assistant's answer begins.
+  jinja::Text text(std::span<const ChatMessage> messages, const jinja::Value& variables, bool asks,
+                   const std::tm& now) const;
+  /// The ids that end an answer: of documents, and of answers in this template if that is a token.
   std::vector<int32_t> stop_ids() const;
   /// Markers that are written as text because the tokenizer has no token for them.
   std::vector<std::string> missing_markers() const;
+  /// ConfigError, which says how to add them, if there are any.
+  void require_markers() const;
+  const std::string& name() const { return source_.name; }
 
  private:
-  /// A marker of the notation, its token, and whether white space beside it belongs to the token.
-  struct Marker {
-    std::string_view text;
-    std::optional<int32_t> id;
-    bool strips_left = false, strips_right = false;
+  class Answers;
+  struct Span {
+    size_t begin, end;  // bytes
   };
-  class Writer;
-  /// The messages with roles checked, white space trimmed, and system messages where the notation has them.
-  std::vector<ChatMessage> prepared(std::span<const ChatMessage> messages) const;
-  std::string with_system(const std::string& system, const std::string& content) const;
-  Tokens write(std::span<const ChatMessage> messages, bool answer) const;
+  /// The first marker that the program wrote, at or behind `from`.
+  std::optional<MarkerMatch> next_marker(const jinja::Text& text, size_t from) const;
+  void encode(const jinja::Text& text, std::span<const Span> targets, Tokens& tokens) const;
 
-  const ChatNotation& notation_;
+  ChatSource source_;
+  jinja::Program program_;
   const Tokenizer& tokenizer_;
-  std::vector<Marker> markers_;
+  std::vector<std::pair<std::string, int32_t>> markers_;  // of the source, and their tokens
 };
 
 }  // namespace nought

@@ -32,9 +32,14 @@ struct EnumNames<ConversationForm> {
   }};
 };
 
+struct ChatRecord {
+  std::vector<ChatMessage> messages;
+  jinja::Value variables;  // for the chat template: "tools", "documents", and what "chat_template_kwargs" holds
+};
+
 /// The form of a record, by its keys, the first of them that it has; nothing if it is no conversation.
-std::optional<ConversationForm> conversation_form(const Json& record);
-/// The messages of a record in any of the forms. ConfigError.
-std::vector<ChatMessage> read_conversation(const Json& record);
+std::optional<ConversationForm> conversation_form(const OrderedJson& record);
+/// A record in any of the forms. ConfigError.
+ChatRecord read_conversation(const OrderedJson& record);
 
 }  // namespace nought

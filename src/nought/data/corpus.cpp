@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "nought/base/error.h"
-#include "nought/data/conversation.h"
 
 namespace nought {
 
@@ -16,15 +15,19 @@ CorpusReader::CorpusReader(std::vector<fs::path> files, CorpusOptions options, C
 namespace {
 
 /// The first line that is not blank, as JSON; null if there is none, or if it is no JSON.
-Json first_record(std::string_view text) {
+OrderedJson first_record(std::string_view text) {
   const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
   const std::string_view line = text.substr(begin, text.substr(begin).find('\n'));
-  Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? Json() : json;
+  OrderedJson json = OrderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
+  return json.is_discarded() ? OrderedJson() : json;
 }
 
 /// What the options or the file's name say; nothing if that takes a look into the file.
 std::optional<CorpusFormat> format_by_name(const fs::path& file, const CorpusOptions& options) {
+  require<ConfigError>(file.extension() != ".parquet" && file.extension() != ".arrow",
+                       "{}: {} files are not read: write its rows as JSON lines, with pandas.read_parquet(...)"
+                       ".to_json(..., orient=\"records\", lines=True) or datasets' to_json()",
+                       file.string(), file.extension() == ".arrow" ? "Arrow" : "Parquet");
   if (options.format) return options.format;
   const fs::path extension = file.extension();
   return extension == ".jsonl" || extension == ".ndjson" ? std::nullopt : std::optional(CorpusFormat::text);
@@ -34,6 +37,10 @@ CorpusFormat format_of_lines(std::string_view text) {
   return conversation_form(first_record(text)) ? CorpusFormat::chat : CorpusFormat::jsonl;
 }
 
+ChatTemplate template_of(const CorpusOptions& options, const Tokenizer& tokenizer) {
+  return options.chat ? ChatTemplate(*options.chat, tokenizer) : ChatTemplate(chat_format_of(tokenizer), tokenizer);
+}
+
 }  // namespace
 
 CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
@@ -41,11 +48,14 @@ CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
   return named ? *named : format_of_lines(MappedFile(file).text());
 }
 
-CorpusOptions with_notation(CorpusOptions options, std::span<const fs::path> files, const fs::path& tokenizer_path,
-                            const Tokenizer& tokenizer) {
+CorpusOptions with_template(CorpusOptions options, std::span<const fs::path> files, const std::string& wanted,
+                            const fs::path& tokenizer_path, const Tokenizer& tokenizer) {
   const auto is_chat = [&](const fs::path& file) { return corpus_format(file, options) == CorpusFormat::chat; };
-  if (std::any_of(files.begin(), files.end(), is_chat))
-    options.chat = chat_format_for(options.chat, tokenizer_path, tokenizer);
+  const auto chats = std::count_if(files.begin(), files.end(), is_chat);  // every file was looked at
+  if (wanted.empty() && chats == 0) return options;
+  options.chat = chat_source_for(wanted, tokenizer_path, tokenizer);
+  const ChatTemplate readable(*options.chat, tokenizer);  // or says why not
+  if (options.chat->is_notation) readable.require_markers();
   return options;
 }
 
@@ -57,11 +67,11 @@ std::vector<std::string> describe_formats(std::span<const fs::path> files, const
     if (format == CorpusFormat::text) continue;
     std::string kind = fmt::format("JSON lines with the text in \"{}\"", options.field);
     if (format == CorpusFormat::chat) {
-      const ChatFormat notation = options.chat ? *options.chat : chat_format_of(tokenizer);
+      const ChatTemplate chat = template_of(options, tokenizer);
       const auto form = conversation_form(first_record(MappedFile(file).text()));
       kind = fmt::format("conversations{}, written as {}; what assistants say is trained",
-                         form ? fmt::format(" of {}", enum_name(*form)) : "", enum_name(notation));
-      for (const std::string& marker : ChatTemplate(notation, tokenizer).missing_markers())
+                         form ? fmt::format(" of {}", enum_name(*form)) : "", chat.name());
+      for (const std::string& marker : chat.missing_markers())
         kind += fmt::format("; the tokenizer has no token {}: it is written as text", marker);
     }
     auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == kind; });
@@ -150,14 +160,18 @@ void visit_text(const Portion& portion, const CorpusOptions& options, CorpusVisi
   }
 }
 
-void visit_line(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
-  Json json;
+template <class AnyJson>
+AnyJson parsed(std::string_view line) {
   try {
-    json = Json::parse(line);
-  } catch (const Json::parse_error& error) {
+    return AnyJson::parse(line);
+  } catch (const typename AnyJson::parse_error& error) {
     fail<ConfigError>("column {}: is no JSON: \"{}\"", error.byte, line.substr(0, 40));
   }
-  if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(json));
+}
+
+void visit_line(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
+  if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(parsed<OrderedJson>(line)));
+  const Json json = parsed<Json>(line);
   require<ConfigError>(json.is_object(), "expected an object with the field \"{}\", found {}", name,
                        describe_json(json));
   const auto field = json.find(name);
@@ -172,24 +186,24 @@ void visit_line(std::string_view line, CorpusFormat format, const std::string& n
 class Encoder final : public CorpusVisitor {
  public:
   Encoder(const CorpusOptions& options, const Tokenizer& tokenizer, EncodedPortion& out)
-      : tokenizer_(tokenizer), chat_(options.chat), out_(out) {}
+      : options_(options), tokenizer_(tokenizer), out_(out) {}
 
   void text(std::string_view text, bool begins, bool ends) override {
     if (begins) out_.starts.push_back(out_.ids.size()), tokenizer_.begin_document(out_.ids);
-    tokenizer_.encode(text, out_.ids, {.at_start = begins});
+    tokenizer_.encode(text, out_.ids, {.specials = options_.parse_special_tokens, .at_start = begins});
     if (ends) tokenizer_.end_document(out_.ids);
   }
-  void conversation(std::span<const ChatMessage> messages) override {
-    if (!template_) template_.emplace(chat_ ? *chat_ : chat_format_of(tokenizer_), tokenizer_);
-    const ChatTemplate::Tokens tokens = template_->conversation(messages);
-    out_.starts.push_back(out_.ids.size());
+  void conversation(const ChatRecord& record) override {
+    if (!template_) template_.emplace(template_of(options_, tokenizer_));
+    const ChatTemplate::Tokens tokens = template_->conversation(record.messages, record.variables);
+    for (const size_t start : tokens.starts) out_.starts.push_back(out_.ids.size() + start);
     out_.ids.insert(out_.ids.end(), tokens.ids.begin(), tokens.ids.end());
     out_.targets.insert(out_.targets.end(), tokens.targets.begin(), tokens.targets.end());
   }
 
  private:
+  const CorpusOptions& options_;
   const Tokenizer& tokenizer_;
-  std::optional<ChatFormat> chat_;
   std::optional<ChatTemplate> template_;  // made when there is a conversation
   EncodedPortion& out_;
 };

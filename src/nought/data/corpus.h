@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "nought/data/chat_template.h"
+#include "nought/data/conversation.h"
 #include "nought/data/tokenizer.h"
 #include "nought/io/mapped_file.h"
 
@@ -23,17 +24,20 @@ struct CorpusOptions {
   std::optional<CorpusFormat> format = {};  // not given: by the file, see corpus_format()
   std::string field = "text";               // jsonl: the key that holds the text
   std::string separator = {};               // text: what separates documents; "": a file is one document
-  std::optional<ChatFormat> chat = {};      // chat: the notation; not given: by the tokenizer's markers
+  std::optional<ChatSource> chat = {};      // chat: the template; not given: by the tokenizer's markers
+  bool parse_special_tokens = false;        // text and jsonl: see EncodeOptions::specials
   size_t portion_bytes = size_t{1} << 20;   // the least size of a portion
 };
 
 /// What a file holds: options.format; else a file *.jsonl or *.ndjson holds conversations if its first line is one (see
-/// conversation.h), or has texts in options.field; and any other file is text. IoError.
+/// conversation.h), or has texts in options.field; and any other file is text. IoError. ConfigError for Parquet.
 CorpusFormat corpus_format(const std::filesystem::path& file, const CorpusOptions& options);
-/// The options with the notation that conversations among the files are written in, see chat_format_for(): the
-/// tokenizer was made from `tokenizer_path`. As they are if no file holds conversations. IoError, ConfigError.
-CorpusOptions with_notation(CorpusOptions options, std::span<const std::filesystem::path> files,
-                            const std::filesystem::path& tokenizer_path, const Tokenizer& tokenizer);
+/// The options with the chat template of conversations among the files, see chat_source_for(), which has been read. As
+/// they are if none is wanted and no file holds conversations. IoError. ConfigError also if the tokenizer lacks a
+/// marker of a notation.
+CorpusOptions with_template(CorpusOptions options, std::span<const std::filesystem::path> files,
+                            const std::string& wanted, const std::filesystem::path& tokenizer_path,
+                            const Tokenizer& tokenizer);
 /// What was found by looking into files, one line for each kind, for the user. Nothing is said of plain text.
 std::vector<std::string> describe_formats(std::span<const std::filesystem::path> files, const CorpusOptions& options,
                                           const Tokenizer& tokenizer);
@@ -87,7 +91,7 @@ class CorpusVisitor {
   virtual ~CorpusVisitor() = default;
   /// A document, or a part of one. The flags say whether it begins and whether it ends here.
   virtual void text(std::string_view text, bool begins, bool ends) = 0;
-  virtual void conversation(std::span<const ChatMessage> messages) = 0;
+  virtual void conversation(const ChatRecord& record) = 0;
 };
 
 /// Passes a portion's documents to the visitor, in order. For a malformed line, or one for which the visitor throws a

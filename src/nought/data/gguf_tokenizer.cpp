@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
+
+#include <fmt/ranges.h>
 
 #include "nought/base/text.h"
+#include "nought/data/chat_template.h"
 #include "nought/data/json_view.h"
 #include "nought/data/pre_tokenizer.h"
-#include "nought/data/tokenizer.h"
+#include "nought/data/tokenizer_files.h"
 #include "nought/data/unicode.h"
 #include "nought/data/vocabulary.h"
 #include "nought/io/files.h"
@@ -110,6 +114,11 @@ void score_by_merges(const std::vector<std::string>& merges, const Json& vocab, 
   }
 }
 
+/// The spelling of a token. llama.cpp's strings end at a byte 0: the token of that byte is written as all bytes are.
+std::string spelling_of(const std::string& token) {
+  return token == byte_separator() ? bytes_to_characters(token) : token;
+}
+
 /// A BPE: byte-level ones are GPT-2's, those with byte fallback are SentencePiece's.
 GgufMetadata read_bpe_model(const JsonView& json, TokenTable& tokens, std::vector<std::string>& notes) {
   const JsonView model = json["model"];
@@ -119,7 +128,7 @@ GgufMetadata read_bpe_model(const JsonView& json, TokenTable& tokens, std::vecto
   const std::string unknown = model["unk_token"].string_or("");
   for (const auto& [text, id] : vocab.items()) {
     const bool is_byte = sentencepiece && byte_of_token(text).has_value();
-    set_checked(model["vocab"], tokens, JsonView(id, model.place()).integer(), text,
+    set_checked(model["vocab"], tokens, JsonView(id, model.place()).integer(), spelling_of(text),
                 is_byte                               ? kByte
                 : text == unknown && !unknown.empty() ? kUnknown
                                                       : kNormal);
@@ -155,20 +164,31 @@ Json json_of_pair(const fs::path& folder) {
           {"model", {{"type", "BPE"}, {"vocab", read_json_file(folder / "vocab.json")}, {"merges", merges}}}};
 }
 
-/// Each byte is a token.
-Json json_of_bytes() {
-  Json vocab = Json::object();
-  for (int byte = 0; byte < 256; ++byte) vocab[bytes_to_characters(std::string(1, static_cast<char>(byte)))] = byte;
-  return {{"pre_tokenizer", {{"type", "ByteLevel"}}},
-          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
-}
-
 /// The marker of that role in tokenizer_config.json.
 std::optional<int32_t> special_of(const Json& config, const char* key, const Tokenizer& tokenizer) {
   const auto found = config.find(key);
   if (found == config.end() || found->is_null()) return std::nullopt;
   const Json& text = found->is_object() ? found->value("content", Json()) : *found;
   return text.is_string() ? tokenizer.find(text.get<std::string>()) : std::nullopt;
+}
+
+/// The chat template that the folder itself has.
+std::optional<ChatSource> own_chat(const fs::path& folder, const Tokenizer& tokenizer) {
+  try {
+    const ChatSource source = chat_source_for("", folder, tokenizer);
+    return source.of_folder ? std::optional(source) : std::nullopt;
+  } catch (const ConfigError&) {
+    return std::nullopt;  // it has none, and the tokenizer has no markers of one
+  }
+}
+
+/// The marker that ends an answer in a chat template, unless the template is not understood.
+std::optional<int32_t> end_of_turn(const ChatSource& chat, const Tokenizer& tokenizer) {
+  try {
+    return ChatTemplate(chat, tokenizer).stop_ids().back();
+  } catch (const ConfigError&) {
+    return std::nullopt;  // llama.cpp goes by the names of well-known markers
+  }
 }
 
 void add_specials(const fs::path& folder, const std::string& name, const ModelConfig& config, GgufMetadata& metadata) {
@@ -182,22 +202,20 @@ void add_specials(const fs::path& folder, const std::string& name, const ModelCo
   if (!bos && config.bos_token_id) bos = static_cast<int32_t>(*config.bos_token_id);
   if (!eos && !config.eos_token_ids.empty()) eos = static_cast<int32_t>(config.eos_token_ids.front());
   if (!eos && name == "bytes") eos = tokenizer->separator();
+  const std::optional<ChatSource> chat = name == "bytes" ? std::nullopt : own_chat(folder, *tokenizer);
+  const std::optional<int32_t> eot = chat ? end_of_turn(*chat, *tokenizer) : std::nullopt;
   const auto put = [&](const char* key, std::optional<int32_t> id) {
     if (id && 0 <= *id && *id < config.vocab_size)
       metadata.emplace_back(fmt::format("tokenizer.ggml.{}_token_id", key), static_cast<uint32_t>(*id));
   };
   put("bos", bos);
   put("eos", eos);
+  if (eot != eos) put("eot", eot);
   put("unknown", special_of(settings, "unk_token", *tokenizer));
   put("padding", special_of(settings, "pad_token", *tokenizer));
   metadata.emplace_back("tokenizer.ggml.add_bos_token", !tokenizer->prefix().empty());
   metadata.emplace_back("tokenizer.ggml.add_eos_token", !tokenizer->suffix().empty());
-  const Json chat = settings.value("chat_template", Json());
-  if (chat.is_string()) {
-    metadata.emplace_back("tokenizer.chat_template", chat.get<std::string>());
-  } else if (fs::is_regular_file(folder / "chat_template.jinja", ignored)) {
-    metadata.emplace_back("tokenizer.chat_template", read_text(folder / "chat_template.jinja"));
-  }
+  if (chat) metadata.emplace_back("tokenizer.chat_template", chat->jinja);
 }
 
 }  // namespace
@@ -208,7 +226,7 @@ GgufMetadata gguf_tokenizer(const std::string& name, const ModelConfig& config, 
   const auto holds = [&](const char* file) { return fs::is_regular_file(folder / file, ignored); };
   Json json;
   if (name == "bytes") {
-    json = json_of_bytes();
+    json = parse_json(tokenizer_json_with(name, {}).bytes, name);
   } else if (!name.empty() && holds("tokenizer.json")) {
     json = read_json_file(folder / "tokenizer.json");
   } else if (!name.empty() && holds("vocab.json") && holds("merges.txt")) {
@@ -224,12 +242,35 @@ GgufMetadata gguf_tokenizer(const std::string& name, const ModelConfig& config, 
   GgufMetadata metadata = read_bpe_model(view, tokens, notes);
   if (!view["added_tokens"].is_null())
     for (const JsonView& added : view["added_tokens"].list())
-      set_checked(added, tokens, added["id"].integer(), added["content"].string(),
-                  added["special"].boolean_or(false) ? kControl : kUserDefined);
+      if (added["content"].string() != byte_separator())
+        set_checked(added, tokens, added["id"].integer(), added["content"].string(),
+                    added["special"].boolean_or(false) ? kControl : kUserDefined);
   metadata.emplace_back("tokenizer.ggml.tokens", std::move(tokens.texts));
   metadata.emplace_back("tokenizer.ggml.token_type", std::move(tokens.types));
   add_specials(folder, name, config, metadata);
   return metadata;
+}
+
+std::string gguf_name(std::string name, const GgufMetadata& tokenizer, std::vector<std::string>& notes) {
+  std::set<std::string> tokens;
+  for (const auto& [key, value] : tokenizer)
+    if (key == "tokenizer.ggml.tokens")
+      for (const std::string& token : std::get<std::vector<std::string>>(value)) tokens.insert(token);
+  if (tokens.empty()) return name;
+  const auto phi_at = [&] {
+    const std::string lower = lower_case(name);
+    return std::min(lower.find("phi3"), lower.find("phi-3"));
+  };
+  const auto is_there = [&](const char* marker) { return tokens.contains(marker); };
+  constexpr const char* kMarkers[] = {"<s>", "</s>", "<unk>", "<|endoftext|>"};
+  if (phi_at() == std::string::npos || std::all_of(std::begin(kMarkers), std::end(kMarkers), is_there)) return name;
+  const std::string before = name;
+  for (size_t at = phi_at(); at != std::string::npos; at = phi_at())
+    name.replace(at + 3, name[at + 3] == '-' ? 1 : 0, "_");
+  notes.push_back(
+      fmt::format("the file calls the model \"{}\", as llama.cpp does not load a \"{}\" without the tokens {}", name,
+                  before, fmt::join(kMarkers, ", ")));
+  return name;
 }
 
 }  // namespace nought

@@ -18,4 +18,8 @@ namespace nought {
 /// make_tokenizer().
 GgufMetadata gguf_tokenizer(const std::string& name, const ModelConfig& config, std::vector<std::string>& notes);
 
+/// The name of a model for general.name. llama.cpp takes a model whose name contains "phi3" or "phi-3" for Microsoft's
+/// and does not load it unless its vocabulary has those models' markers. Such a name is changed, with a note.
+std::string gguf_name(std::string name, const GgufMetadata& tokenizer, std::vector<std::string>& notes);
+
 }  // namespace nought

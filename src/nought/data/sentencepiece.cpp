@@ -42,10 +42,14 @@ class SentencePieceTokenizer final : public Tokenizer {
     require<ConfigError>(processor_.eos_id() >= 0, "the tokenizer \"{}\" has no token that ends a text", name_);
     return processor_.eos_id();
   }
+  bool has_separator() const override { return processor_.eos_id() >= 0; }
   std::span<const int32_t> prefix() const override { return prefix_; }
   std::optional<int32_t> find(std::string_view token) const override {
     const int id = processor_.PieceToId(token);
     return processor_.IdToPiece(id) == token ? std::optional<int32_t>(id) : std::nullopt;
+  }
+  std::optional<MarkerMatch> next_marker(std::string_view text, size_t from) const override {
+    return markers_.first(text, from, true, false);
   }
   int64_t text_bytes(int32_t id) const override {
     if (id < 0 || id >= processor_.GetPieceSize() || processor_.IsControl(id) || processor_.IsUnused(id)) return 0;

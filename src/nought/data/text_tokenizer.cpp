@@ -40,6 +40,12 @@ TextTokenizer::TextTokenizer(TextPipeline pipeline) : pipeline_(std::move(pipeli
                         std::none_of(added.begin(), added.end(), crosses_lines);
 }
 
+std::optional<MarkerMatch> TextTokenizer::next_marker(std::string_view text, size_t from) const {
+  const auto original = pipeline_.added.first(text, from, true, false);
+  const auto normalized = pipeline_.added.first(text, from, true, true);
+  return normalized && (!original || normalized->begin < original->begin) ? normalized : original;
+}
+
 int64_t TextTokenizer::text_bytes(int32_t id) const {
   const std::vector<AddedToken>& added = pipeline_.added.all();
   const auto is_marker = [&](const AddedToken& token) { return token.id == id && token.special; };

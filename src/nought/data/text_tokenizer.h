@@ -37,9 +37,11 @@ class TextTokenizer final : public Tokenizer {
   int64_t vocab_size() const override { return vocab_size_; }
   std::string decode(std::span<const int32_t> ids) const override;
   int32_t separator() const override;
+  bool has_separator() const override { return pipeline_.separator.has_value(); }
   std::span<const int32_t> prefix() const override { return pipeline_.prefix; }
   std::span<const int32_t> suffix() const override { return pipeline_.suffix; }
   std::optional<int32_t> find(std::string_view token) const override;
+  std::optional<MarkerMatch> next_marker(std::string_view text, size_t from) const override;
   int64_t text_bytes(int32_t id) const override;
   size_t cut_point(std::string_view text, size_t from) const override;
   uint64_t fingerprint() const override { return pipeline_.fingerprint; }

@@ -35,18 +35,28 @@ int64_t size_of(const fs::path& file) {
   return static_cast<int64_t>(size);
 }
 
+/// A named template's name; of others, what they hold.
+std::string identity_of(const ChatSource& chat) {
+  for (const auto& [format, name] : EnumNames<ChatFormat>::value)
+    if (name == chat.name) return chat.name;
+  std::string all = chat.jinja;
+  for (const auto& [key, text] : chat.specials) all += fmt::format("\n{}={}", key, text);
+  return fmt::format("jinja {:016x}", XXH3_64bits(all.data(), all.size()));
+}
+
 /// Whatever decides about the tokens, besides the input.
 std::string settings_of(const TokenizeOptions& options, const Tokenizer& tokenizer) {
   const CorpusOptions& corpus = options.corpus;
-  return Json{{"tokenizer", fmt::format("{:016x}", tokenizer.fingerprint())},
-              {"vocab_size", tokenizer.vocab_size()},
-              {"format", corpus.format ? enum_name(*corpus.format) : "by name"},
-              {"field", corpus.field},
-              {"separator", corpus.separator},
-              {"chat_template", corpus.chat ? enum_name(*corpus.chat) : "by markers"},
-              {"portion_bytes", corpus.portion_bytes},
-              {"file_tokens", options.file_tokens}}
-      .dump();
+  Json settings{{"tokenizer", fmt::format("{:016x}", tokenizer.fingerprint())},
+                {"vocab_size", tokenizer.vocab_size()},
+                {"format", corpus.format ? enum_name(*corpus.format) : "by name"},
+                {"field", corpus.field},
+                {"separator", corpus.separator},
+                {"chat_template", corpus.chat ? identity_of(*corpus.chat) : "by markers"},
+                {"portion_bytes", corpus.portion_bytes},
+                {"file_tokens", options.file_tokens}};
+  if (corpus.parse_special_tokens) settings["parse_special_tokens"] = true;  // absent from older folders
+  return settings.dump();
 }
 
 /// The folder as it grows: whole token files, and an index that says how far they go.
@@ -108,7 +118,8 @@ class TokenFolder {
     require<IoError>(fs::is_directory(options_.output, error), "{}: cannot create this folder",
                      options_.output.string());
     const auto earlier = read_token_index(options_.output);
-    if (!earlier || options_.overwrite) {
+    const bool holds_tokens = earlier && (earlier->complete || !earlier->files.empty());
+    if (!holds_tokens || options_.overwrite) {  // of a run that failed before its first file, nothing is kept
       if (earlier)
         for (const TokenFolderFile& file : earlier->files) fs::remove(options_.output / file.name, error);
       save_index();
@@ -183,6 +194,7 @@ TokenizeProgress tokenize(const TokenizeOptions& options, const Tokenizer& token
                        options.file_tokens, options.corpus.portion_bytes);
   tokenizer.separator();  // says now if the tokenizer has none
   TokenFolder folder(options, tokenizer);
+  observer(folder.progress());
   if (!folder.complete()) {
     CorpusReader reader(options.inputs, options.corpus, cut_point_of(tokenizer), folder.place());
     ordered_map(

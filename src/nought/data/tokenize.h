@@ -30,11 +30,12 @@ struct TokenizeProgress {
   double seconds = 0;
 };
 
-/// Called now and then, and at the end.
+/// Called when the options and the folder are found in order, now and then, and at the end.
 using TokenizeObserver = std::function<void(const TokenizeProgress&)>;
 
 /// Writes the folder. ConfigError names file and line of a malformed line. It is also thrown if the folder holds tokens
-/// of another input, tokenizer or options. IoError.
+/// of another input, tokenizer or options; a run that failed before its first token file leaves nothing that is in the
+/// way of another. IoError.
 TokenizeProgress tokenize(const TokenizeOptions& options, const Tokenizer& tokenizer, const TokenizeObserver& observer);
 
 }  // namespace nought

@@ -7,8 +7,8 @@
 #include "nought/base/text.h"
 #include "nought/data/tokenizer_files.h"
 #include "nought/data/unicode.h"
-#include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
+#include "nought/io/hub_cache.h"
 #include "nought/tensor/random.h"
 
 namespace nought {
@@ -91,8 +91,9 @@ void Tokenizer::end_document(std::vector<int32_t>& ids) const {
 
 void Tokenizer::check_fits(int64_t model_vocab_size) const {
   require<ConfigError>(model_vocab_size >= vocab_size(),
-                       "the model's vocab_size is {}, the tokenizer \"{}\" needs at least {}", model_vocab_size, name(),
-                       vocab_size());
+                       "the model's vocab_size is {}, the tokenizer \"{}\" needs at least {}: a run with "
+                       "training.resize_vocab makes room",
+                       model_vocab_size, name(), vocab_size());
 }
 
 int64_t Tokenizer::lengthens_by(int32_t id) const {
@@ -119,11 +120,21 @@ std::string StreamDecoder::finish() {
   return rest;
 }
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name) {
-  if (name == "bytes") return std::make_unique<ByteTokenizer>();
+std::string tokenizer_path(const std::string& name) {
   std::error_code error;
-  if (fs::is_directory(name, error)) return read_folder(name);
-  if (fs::is_regular_file(name, error)) return read_file(name);
+  const auto snapshot = fs::exists(name, error) ? std::nullopt : hub_snapshot(name);
+  return snapshot ? snapshot->string() : name;
+}
+
+std::unique_ptr<Tokenizer> make_byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name, std::span<const std::string> add_special_tokens) {
+  if (!add_special_tokens.empty()) return parse_tokenizer_json(tokenizer_json_with(name, add_special_tokens));
+  if (name == "bytes") return make_byte_tokenizer();
+  std::error_code error;
+  const std::string path = tokenizer_path(name);
+  if (fs::is_directory(path, error)) return read_folder(path);
+  if (fs::is_regular_file(path, error)) return read_file(path);
   const std::array<std::string, 1> known{"bytes"};
   fail<ConfigError>("the tokenizer \"{}\" is neither \"bytes\" nor a file or folder{}", name,
                     did_you_mean(name, known));
@@ -133,20 +144,6 @@ bool holds_tokenizer(const fs::path& folder) {
   std::error_code error;
   return std::any_of(std::begin(kTokenizerFiles), std::end(kTokenizerFiles),
                      [&](const char* name) { return fs::is_regular_file(folder / name, error); });
-}
-
-void copy_tokenizer(const std::string& name, const fs::path& to) {
-  std::error_code error;
-  const fs::path folder = fs::is_directory(name, error) ? fs::path(name) : fs::path(name).parent_path();
-  if (name == "bytes" || !holds_tokenizer(folder) || fs::equivalent(folder, to, error)) return;
-  const auto copy = [&](const char* file) {
-    if (!fs::is_regular_file(folder / file, error)) return;
-    write_text_atomically(to / file, read_bytes(folder / file));
-  };
-  for (const char* file : kTokenizerFiles) copy(file);
-  for (const char* file : {"merges.txt", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "chat_template.jinja", "generation_config.json"})
-    copy(file);
 }
 
 void identify(const fs::path& file, std::string_view bytes, TextPipeline& pipeline) {

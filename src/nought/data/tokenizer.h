@@ -20,6 +20,13 @@ struct EncodeOptions {
   bool at_start = true;
 };
 
+/// A marker in a text.
+struct MarkerMatch {
+  size_t begin, end;  // bytes of its spelling
+  int32_t id;
+  bool strips_left = false, strips_right = false;  // whether white space beside it belongs to it
+};
+
 /// Thread safe.
 class Tokenizer {
  public:
@@ -32,11 +39,14 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
   /// The id that ends a document. ConfigError if the tokenizer's files name none.
   virtual int32_t separator() const = 0;
+  virtual bool has_separator() const { return true; }
   /// The ids before every text, such as a beginning-of-text marker, and after it.
   virtual std::span<const int32_t> prefix() const { return {}; }
   virtual std::span<const int32_t> suffix() const { return {}; }
   /// The id of the token with this spelling. Markers are looked up first.
   virtual std::optional<int32_t> find(std::string_view token) const = 0;
+  /// The first marker that the text spells at or behind `from`. The text is valid UTF-8.
+  virtual std::optional<MarkerMatch> next_marker(std::string_view /*text*/, size_t /*from*/) const { return {}; }
   /// How many bytes of text a token has when it follows other text; 0 for markers and for ids without a token.
   virtual int64_t text_bytes(int32_t id) const = 0;
   /// The first place at or behind `from` where the text, which is valid UTF-8, may be cut; npos if none is known. The
@@ -60,7 +70,7 @@ class Tokenizer {
   /// Append what encode_document() puts before the text, and after it.
   void begin_document(std::vector<int32_t>& ids) const;
   void end_document(std::vector<int32_t>& ids) const;
-  /// ConfigError if a model with that vocabulary lacks some of the ids.
+  /// ConfigError if a model with that vocabulary lacks some of the ids; it says how to make room.
   void check_fits(int64_t model_vocab_size) const;
 
  protected:
@@ -88,13 +98,12 @@ class StreamDecoder {
 
 /// Makes a tokenizer. The name is "bytes", or a path: a Hugging Face folder, tokenizer.json, vocab.json with merges.txt
 /// beside it, a .tiktoken file of r50k, cl100k or o200k, or SentencePiece's .model. With "bytes", each byte is its own
-/// id, and byte 0, which text does not contain, ends a document. ConfigError and IoError name the file.
-std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name);
+/// id, and byte 0, which text does not contain, ends a document. What is no path may be a model in the hub's cache. A
+/// tokenizer.json, and "bytes", may get special tokens beside their own. ConfigError and IoError name the file.
+std::unique_ptr<Tokenizer> make_tokenizer(const std::string& name,
+                                          std::span<const std::string> add_special_tokens = {});
 
 /// True if make_tokenizer() can read this folder.
 bool holds_tokenizer(const std::filesystem::path& folder);
-/// Copies the files of the tokenizer in the folder `name` to the folder `to`, with those of its chat template. If
-/// `name` is not a folder, nothing is copied. IoError.
-void copy_tokenizer(const std::string& name, const std::filesystem::path& to);
 
 }  // namespace nought

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "nought/data/text_tokenizer.h"
@@ -11,8 +12,26 @@
 
 namespace nought {
 
-/// Reads Hugging Face's tokenizer.json.
+/// The path that the name of a tokenizer stands for: itself, or a snapshot in the hub's cache.
+std::string tokenizer_path(const std::string& name);
+
+/// The content of a tokenizer.json, and where it is from.
+struct TokenizerJson {
+  std::string name;                             // for messages
+  std::optional<std::filesystem::path> folder;  // that names its tokens' roles; not given for "bytes"
+  std::string bytes;
+};
+
+/// Reads Hugging Face's tokenizer.json. What export_tokenizer() writes for "bytes" is that tokenizer again.
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& file);
+std::unique_ptr<Tokenizer> parse_tokenizer_json(const TokenizerJson& json);
+
+/// The tokenizer.json of a tokenizer, as make_tokenizer() takes its name, with special tokens added behind all ids. A
+/// token of the vocabulary becomes special; what is special already stays as it is. So the bytes differ only if
+/// something is added. ConfigError for a tokenizer that is no tokenizer.json.
+TokenizerJson tokenizer_json_with(const std::string& name, std::span<const std::string> add_special_tokens);
+/// The spelling of the token that ends a document of bytes: byte 0.
+inline std::string byte_separator() { return std::string(1, '\0'); }
 /// Reads GPT-2's pair of files: vocab.json, and merges.txt beside it.
 std::unique_ptr<Tokenizer> read_vocab_and_merges(const std::filesystem::path& vocab);
 /// Reads a .tiktoken file: lines of base64(bytes) and rank. Pattern and markers are those of OpenAI's encoding with
@@ -27,5 +46,7 @@ void find_separator(const std::filesystem::path& folder, TextPipeline& pipeline)
 
 /// Sets pipeline.name from the file's name and pipeline.fingerprint from its bytes.
 void identify(const std::filesystem::path& file, std::string_view bytes, TextPipeline& pipeline);
+/// The tokenizer "bytes".
+std::unique_ptr<Tokenizer> make_byte_tokenizer();
 
 }  // namespace nought

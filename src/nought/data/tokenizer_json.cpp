@@ -157,11 +157,16 @@ std::string token_name(const JsonView& json) {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(const fs::path& file) {
-  const std::string bytes = read_bytes(file);
-  const Json json = parse_json(bytes, file.string());
-  const JsonView root(json, file.string());
+  return parse_tokenizer_json({file.string(), file.parent_path(), read_bytes(file)});
+}
+
+std::unique_ptr<Tokenizer> parse_tokenizer_json(const TokenizerJson& source) {
+  const std::string &name = source.name, &bytes = source.bytes;
+  if (bytes == tokenizer_json_with("bytes", {}).bytes) return make_byte_tokenizer();
+  const Json json = parse_json(bytes, name);
+  const JsonView root(json, name);
   TextPipeline pipeline;
-  identify(file, bytes, pipeline);
+  identify(name, bytes, pipeline);
   try {
     pipeline.normalizers = read_normalizers(root["normalizer"]);
     pipeline.pre_tokenizers = read_pre_tokenizers(root["pre_tokenizer"]);
@@ -171,9 +176,10 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const fs::path& file) {
     read_post_processor(root["post_processor"], pipeline);
   } catch (const ConfigError& error) {  // of a pattern or a vocabulary, which do not know the file
     const std::string message = one_line(error.what());
-    throw ConfigError(message.starts_with(file.string()) ? message : fmt::format("{}: {}", file.string(), message));
+    throw ConfigError(message.starts_with(name) ? message : fmt::format("{}: {}", name, message));
   }
-  find_separator(file.parent_path(), pipeline);
+  if (source.folder) find_separator(*source.folder, pipeline);
+  if (!pipeline.separator) pipeline.separator = pipeline.added.find(byte_separator());
   return std::make_unique<TextTokenizer>(std::move(pipeline));
 }
 

@@ -10,13 +10,17 @@ namespace {
 constexpr size_t kTokensAtOnce = 4096;
 }  // namespace
 
+void GenerateOptions::validate() const {
+  require<ConfigError>(max_new_tokens >= 1, "--max-new-tokens must be at least 1, got {}", max_new_tokens);
+  require<ConfigError>(batch >= 1, "--batch-size must be at least 1, got {}", batch);
+  sampling.validate();
+}
+
 Generator::Generator(Decoder& decoder, const Context& context, DType dtype, int64_t capacity, int64_t sequences)
     : decoder_(decoder), context_(context), cache_(decoder.make_cache(context, capacity, dtype, sequences)) {}
 
 void Generator::check(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options) const {
-  require<ConfigError>(options.max_new_tokens >= 1, "--max-new-tokens must be at least 1, got {}",
-                       options.max_new_tokens);
-  options.sampling.validate();
+  options.validate();
   for (const std::vector<int32_t>& prompt : prompts) {
     require<ConfigError>(!prompt.empty(), "the prompt is empty: give at least one token to continue");
     require<ConfigError>(static_cast<int64_t>(prompt.size()) <= cache_.capacity,
@@ -92,7 +96,7 @@ std::vector<std::vector<int32_t>> generate(Decoder& decoder, const Context& cont
       "a prompt of {} tokens and {} new ones exceed the {} positions that the model has learned: lower "
       "--max-new-tokens",
       longest, options.max_new_tokens, config.max_positions);
-  require<ConfigError>(options.batch >= 1, "--batch-size must be at least 1, got {}", options.batch);
+  options.validate();
   const auto count = static_cast<int64_t>(prompts.size());
   return Generator(decoder, context, dtype, capacity, std::clamp<int64_t>(count, 1, options.batch))
       .run(prompts, options, sink);

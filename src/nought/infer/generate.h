@@ -13,6 +13,9 @@ struct GenerateOptions {
   int64_t batch = 8;  // how many sequences are computed together
   SamplingParameters sampling = {};
   std::vector<int32_t> stop_ids = {};  // a sequence ends before one of these
+
+  /// ConfigError unless there is room for a token and a prompt, and the sampling parameters are valid.
+  void validate() const;
 };
 
 /// Receives tokens as they are generated. A prompt is named by its index.

@@ -30,6 +30,17 @@ std::string torch_name(DType dtype) {
   }
 }
 
+/// A classifier's folder: the decoder below its head is what is read.
+void note_other_heads(const Json& json, ModelConfig& config) {
+  const Json names = json.value("architectures", Json());
+  if (!names.is_array() || names.empty() || !names.front().is_string()) return;
+  const std::string name = one_line(names.front().get<std::string>());
+  const size_t task = name.rfind("For");
+  if (task == std::string::npos || name.ends_with("ForCausalLM")) return;
+  config.notes.push_back(fmt::format("{}: its head for {} is dropped; the model predicts tokens, as {} does", name,
+                                     name.substr(task + 3), family_named("architectures", config.family).architecture));
+}
+
 // Keys that every Hugging Face config may carry and that do not change what a decoder computes.
 void read_common(ConfigReader& reader, ModelConfig& config) {
   reader.ignore({"model_type",
@@ -93,9 +104,13 @@ void read_common(ConfigReader& reader, ModelConfig& config) {
                  "exponential_decay_length_penalty"});
   reader.only("is_encoder_decoder", false, "there is no encoder");
   reader.only("add_cross_attention", false, "there is no encoder to attend to");
-  if (reader.value("quantization_config")) {
-    fail<ConfigError>("{}: quantization_config is set, quantised weights are not supported: use the original model",
-                      reader.source());
+  if (const Json* quantization = reader.value("quantization_config")) {
+    const bool named = quantization->is_object() && quantization->contains("quant_method");
+    config.quantization = named ? quantization->at("quant_method").dump() : "unnamed";
+    config.notes.push_back(
+        fmt::format("quantization_config ({}): the numbers are those of the original model, whose "
+                    "weights are not quantised; these cannot be loaded",
+                    config.quantization));
   }
   if (reader.value("auto_map")) {
     config.notes.push_back(
@@ -125,6 +140,7 @@ ModelConfig ModelConfig::from_json(const Json& json, const std::string& source) 
   config.family = *family;
   family_named(source, *family).read(reader, config);
   read_common(reader, config);
+  note_other_heads(json, config);
   for (const std::string& key : reader.unknown_keys()) {
     config.notes.push_back(fmt::format("{} is not a key of {}: not used", key, config.family));
   }
@@ -140,6 +156,13 @@ ModelConfig ModelConfig::from_folder(const std::filesystem::path& folder) {
   const Json json = Json::parse(stream, nullptr, false);
   require<IoError>(!json.is_discarded(), "{}: not valid JSON", file.string());
   return from_json(json, file.string());
+}
+
+void ModelConfig::require_loadable(const std::string& source) const {
+  require<ConfigError>(
+      quantization.empty(),
+      "{}: quantization_config ({}) is set, quantised weights are not supported: use the original model", source,
+      quantization);
 }
 
 int64_t ModelConfig::parameter_count() const { return Decoder(*this).parameter_count(); }

@@ -118,6 +118,9 @@ struct ModelConfig {
 
   std::optional<int64_t> bos_token_id;
   std::vector<int64_t> eos_token_ids;
+  /// How the folder's weights are quantised, "" if they are not: its quantization_config. They can be planned with, and
+  /// not loaded.
+  std::string quantization;
   /// One line for the user for each thing that the config asks for and that Nought does not do.
   std::vector<std::string> notes;
 
@@ -127,6 +130,8 @@ struct ModelConfig {
   static ModelConfig from_json(const Json& json, const std::string& source = "config.json");
   /// Reads DIR/config.json. IoError, ConfigError.
   static ModelConfig from_folder(const std::filesystem::path& folder);
+  /// ConfigError, which names `source`, if the weights are quantised.
+  void require_loadable(const std::string& source) const;
   /// The model_types that from_json() supports.
   static const std::vector<std::string>& families();
 

@@ -14,13 +14,13 @@ ConfigReader::ConfigReader(const Json& json, std::string source) : json_(json), 
 }
 
 const Json* ConfigReader::value(const std::string& key) {
-  known_.insert(key);
+  read_.insert(key);
   const auto found = json_.find(key);
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
 bool ConfigReader::has(const std::string& key) {
-  known_.insert(key);
+  read_.insert(key);
   return json_.contains(key);
 }
 
@@ -85,14 +85,14 @@ void ConfigReader::only(const std::string& key, const Json& supported, const std
                        found ? found->dump() : "", supported.dump(), reason);
 }
 
-void ConfigReader::ignore(std::initializer_list<const char*> keys) { known_.insert(keys.begin(), keys.end()); }
+void ConfigReader::ignore(std::initializer_list<const char*> keys) { ignored_.insert(keys.begin(), keys.end()); }
 
 std::vector<std::string> ConfigReader::unknown_keys() const {
   constexpr size_t kShortest = 5;  // shorter names lie near to each other by chance
   std::vector<std::string> unknown;
   for (const auto& [key, value] : json_.items()) {
-    if (known_.contains(key)) continue;
-    for (const std::string& known : known_) {
+    if (read_.contains(key) || ignored_.contains(key) || key.starts_with('_')) continue;
+    for (const std::string& known : read_) {
       const bool misspelt = key.size() >= kShortest && edit_distance(key, known) <= (key.size() > 8 ? 2 : 1);
       require<ConfigError>(!misspelt, "{}: unknown key \"{}\" (did you mean \"{}\"?)", source_, key, known);
     }

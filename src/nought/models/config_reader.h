@@ -37,14 +37,14 @@ class ConfigReader {
 
   /// Declares keys that are known and have no effect.
   void ignore(std::initializer_list<const char*> keys);
-  /// The keys that were neither read nor ignored. ConfigError if one is so near to a known key that it is a
-  /// misspelling.
+  /// The keys that were neither read nor ignored, but for those that begin with "_", which are transformers' own.
+  /// ConfigError if one is so near to a key that was read that it is a misspelling.
   std::vector<std::string> unknown_keys() const;
 
  private:
   const Json& json_;
   std::string source_;
-  std::set<std::string> known_;
+  std::set<std::string> read_, ignored_;
 };
 
 }  // namespace nought

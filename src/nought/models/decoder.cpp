@@ -79,13 +79,17 @@ struct Decoder::Work final : MicroBatchState {
   std::shared_ptr<RouterLog> log;  // null: nobody asks what routers choose
 };
 
+void Decoder::require_positions(int64_t length) const {
+  require<ConfigError>(config_.positions != PositionKind::learned || length <= config_.max_positions,
+                       "a sequence of {} tokens exceeds the {} positions that the model has learned", length,
+                       config_.max_positions);
+}
+
 std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Tensor& ids,
                                                 std::vector<AttentionSpan> spans) const {
   auto work = std::make_shared<Work>();
   for (const AttentionSpan& span : spans) work->longest = std::max(work->longest, span.k_length);
-  require(config_.positions != PositionKind::learned || work->longest <= config_.max_positions,
-          "a sequence of {} tokens exceeds the {} positions that the model has learned", work->longest,
-          config_.max_positions);
+  require_positions(work->longest);
   work->ids = ids;
   work->sequences = {std::move(spans), context.empty({ids.numel()}, DType::i32)};
   // With rotations it takes their tables to tell positions: prepare_rotation() does.

@@ -60,6 +60,8 @@ class Decoder final : public Model {
   bool restore(std::span<const double> state) override;
 
   const ModelConfig& config() const { return config_; }
+  /// ConfigError if the model has learned fewer positions than a sequence of that many tokens has.
+  void require_positions(int64_t length) const;
   /// The choices of the routers in a micro-batch, of which begin() made the state; null without experts.
   static const RouterLog* router_log(const MicroBatchState& state);
   /// Their choices in every loss since the last call of this.

@@ -1,6 +1,7 @@
 #include "nought/models/gguf_metadata.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -22,6 +23,7 @@ struct Architecture {
   int64_t window_period =
       0;  // every so many layers one sees everything; 1: none has a window; 0: the window is ignored
   bool normalises_experts = true;  // weights of the chosen experts add up to 1
+  bool like_gpt = false;           // fused projections with biases, gelu by tanh, scores scaled by head_dim alone
 };
 
 constexpr Architecture kArchitectures[] = {
@@ -37,6 +39,8 @@ constexpr Architecture kArchitectures[] = {
     {.family = "gemma3_text", .name = "gemma3", .window_period = 6},
     {.family = "phi3", .name = "phi3", .longrope = true},
     {.family = "olmo2", .name = "olmo2"},
+    {.family = "gpt2", .name = "gpt2", .like_gpt = true},
+    {.family = "gpt_neox", .name = "gptneox", .like_gpt = true},
 };
 
 const Architecture& architecture_of(const ModelConfig& config) {
@@ -82,10 +86,29 @@ class Writer {
     count("attention.head_count_kv", config_.num_kv_heads);
     count("attention.key_length", config_.head_dim);
     count("attention.value_length", config_.head_dim);
-    number("attention.layer_norm_rms_epsilon", config_.norm_eps);
+    number(config_.norm == NormKind::layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+           config_.norm_eps);
     count("vocab_size", config_.vocab_size);
     if (config_.attention_softcap > 0) number("attn_logit_softcapping", config_.attention_softcap);
     if (config_.logit_softcap > 0) number("final_logit_softcapping", config_.logit_softcap);
+  }
+
+  /// What llama.cpp's gpt2 and gptneox take for granted.
+  void add_gpt() {
+    if (!architecture_.like_gpt) return;
+    const auto needs = [&](bool holds, std::string_view what) {
+      require<ConfigError>(holds, "GGUF: llama.cpp's {} {}, this model does not", architecture_.name, what);
+    };
+    const double by_width = 1 / std::sqrt(static_cast<double>(config_.head_dim));
+    needs(std::abs(config_.attention_scale / by_width - 1) < 1e-9, "divides scores by the root of head_dim");
+    needs(config_.qkv_bias && config_.output_bias && config_.mlp_bias, "has biases in every projection");
+    needs(config_.activation == Activation::gelu_tanh || config_.activation == Activation::gelu_erf, "computes gelu");
+    if (config_.activation == Activation::gelu_erf)
+      notes_.push_back(
+          fmt::format("llama.cpp's {} approximates gelu by tanh, this model computes it by erf", architecture_.name));
+    if (config_.family != "gpt_neox") return;
+    needs(!config_.tie_word_embeddings, "has a head of its own");
+    put(prefixed("use_parallel_residual"), config_.parallel_residual);
   }
 
   void add_experts() {
@@ -123,6 +146,7 @@ class Writer {
   }
 
   void add_rope() {
+    if (config_.positions == PositionKind::learned) return;
     const RopeOptions& rope = config_.rope;
     count("rope.dimension_count", rope.rotary_dim);
     number("rope.freq_base", rope.theta);
@@ -198,6 +222,7 @@ GgufMetadata gguf_metadata(const ModelConfig& config, GgufType type, const std::
   writer.put("general.file_type", file_type(type));
   writer.put("general.quantization_version", kQuantizationVersion);
   writer.add_sizes();
+  writer.add_gpt();
   writer.add_experts();
   writer.add_windows();
   writer.add_rope();

@@ -36,6 +36,7 @@ Targets targets_of(const ModelConfig& config) {
   const WeightNames names = WeightNames::of(config);
   Targets targets{
       {names.token_embedding, {"token_embd"}}, {names.final_norm, {"output_norm"}}, {names.head, {"output"}}};
+  if (config.positions == PositionKind::learned) targets[names.position_embedding] = {"position_embd"};
   for (int64_t i = 0; i < config.num_layers; ++i) {
     const WeightNames::Layer layer = names.layer(i);
     const std::string block = fmt::format("blk.{}.", i);
@@ -90,16 +91,22 @@ void GgufModelWriter::place(const Parameter& parameter, const std::string& targe
   const std::string stem = target.substr(0, target.rfind('.'));
   const Shape& shape = parameter.placement.global;
   const int64_t row = shape.rank() < 2 ? 1 : shape[-1];
+  const bool transposed =
+      config_.weight_layout == WeightLayout::in_out && shape.rank() == 2 && parameter.role == ParameterRole::matrix;
   const auto [entry, fresh] = tensor_of_.emplace(target, tensors_.size());
   if (fresh) {
     Shape stacked;
     if (experts > 0) stacked.push_back(experts);
     for (const int64_t extent : shape) stacked.push_back(extent);
-    if (shape.rank() < 2 || parameter.role == ParameterRole::router) type = GgufType::f32;
-    if (type == GgufType::q8_0 && row % kQ8Block != 0) type = GgufType::f16;
+    if (transposed) stacked = {shape[1], shape[0]};
+    if (shape.rank() < 2 || parameter.role == ParameterRole::router || stem == "position_embd") type = GgufType::f32;
+    if (type == GgufType::q8_0 && stacked[-1] % kQ8Block != 0) type = GgufType::f16;
     tensors_.push_back({target, type, stacked});
   }
-  Place place{.tensor = entry->second, .first = expert < 0 ? 0 : expert * shape.numel(), .row = row};
+  Place place{
+      .tensor = entry->second, .first = expert < 0 ? 0 : expert * shape.numel(), .row = row, .transposed = transposed};
+  if (config_.qkv_packing == QkvPacking::interleaved && stem.ends_with("attn_qkv"))
+    place.heads_of_each = config_.num_heads;
   const bool is_query = stem.ends_with("attn_q"), is_key = stem.ends_with("attn_k");
   if (gguf_interleaves_rotation(config_) && (is_query || is_key)) place.head = config_.head_dim;
   if (parameter.role == ParameterRole::norm) place.offset = static_cast<float>(config_.norm_weight_offset);
@@ -129,12 +136,40 @@ void GgufModelWriter::add_rope_factors() {
   add("rope_freqs.weight", factors);
 }
 
+int64_t GgufModelWriter::Place::target_row(int64_t row_index, int64_t head_dim) const {
+  if (head > 0) {  // row (half, j) of a head becomes row (j, half)
+    const int64_t in_head = row_index % head, half = in_head / (head / 2), j = in_head % (head / 2);
+    return row_index - in_head + 2 * j + half;
+  }
+  const int64_t at = row_index / (3 * head_dim), part = row_index / head_dim % 3;
+  return (part * heads_of_each + at) * head_dim + row_index % head_dim;
+}
+
+void GgufModelWriter::write_transposed(const std::string& name, const Place& place, Interval elements,
+                                       const Tensor& source) {
+  const Shape& target = writer_->tensors()[place.tensor].shape;
+  Held& held = held_[name];
+  held.values.resize(static_cast<size_t>(target.numel()));
+  convert_elements(source.dtype(), source.raw(), DType::f32,
+                   reinterpret_cast<std::byte*>(held.values.data() + elements.begin), elements.size());
+  held.filled += elements.size();
+  if (held.filled < target.numel()) return;
+  const int64_t rows = target[0], columns = target[1];
+  std::vector<float> turned(held.values.size());
+  for (int64_t i = 0; i < columns; ++i)
+    for (int64_t j = 0; j < rows; ++j)
+      turned[static_cast<size_t>(j * columns + i)] = held.values[static_cast<size_t>(i * rows + j)];
+  writer_->write(place.tensor, {0, target.numel()}, DType::f32, reinterpret_cast<const std::byte*>(turned.data()));
+  held_.erase(name);
+}
+
 void GgufModelWriter::write(std::string_view name, Interval elements, const Tensor& source) {
   const auto found = places_.find(name);
   require<IoError>(found != places_.end(), "tensor \"{}\" has no place in the GGUF file", name);
   require<ShapeError>(source.numel() == elements.size(), "{} does not fill elements [{}, {}) of \"{}\"", source,
                       elements.begin, elements.end, name);
   const Place& place = found->second;
+  if (place.transposed) return write_transposed(found->first, place, elements, source);
   const auto put = [&](int64_t first, int64_t begin, int64_t count) {
     const std::byte* from = source.raw() + (begin - elements.begin) * size_of(source.dtype());
     if (place.offset == 0 && place.factor == 1) {
@@ -147,13 +182,10 @@ void GgufModelWriter::write(std::string_view name, Interval elements, const Tens
     for (float& value : values) value = (value + place.offset) * place.factor;
     writer_->write(place.tensor, {first, first + count}, DType::f32, bytes);
   };
-  if (place.head == 0) return put(place.first + elements.begin, elements.begin, elements.size());
-  // Row (half, j) of a head becomes row (j, half).
+  if (place.keeps_order()) return put(place.first + elements.begin, elements.begin, elements.size());
   for (int64_t begin = elements.begin; begin < elements.end;) {
     const int64_t row = begin / place.row, end = std::min(elements.end, (row + 1) * place.row);
-    const int64_t in_head = row % place.head, half = in_head / (place.head / 2), j = in_head % (place.head / 2);
-    const int64_t target = row - in_head + 2 * j + half;
-    put(place.first + target * place.row + begin % place.row, begin, end - begin);
+    put(place.first + place.target_row(row, config_.head_dim) * place.row + begin % place.row, begin, end - begin);
     begin = end;
   }
 }

@@ -2,30 +2,34 @@
 
 #include <fmt/core.h>
 
+#include "nought/base/lines.h"
+
 namespace nought {
 
-namespace {
-
-constexpr const char* kWipe = "\r\x1b[K";
-
-}  // namespace
-
-void LiveLine::print(const std::string& line) {
+void LiveLine::print(const std::string& line, int indent) {
   clear();
-  fmt::print(out_, "{}\n", line);
+  fmt::print(out_, "{}\n", wrap(line, width(), indent));
   std::fflush(out_);
 }
 
 void LiveLine::show(const std::string& line) {
   if (!live_) return;
-  fmt::print(out_, "{}{}", kWipe, line);
+  wipe();
+  fmt::print(out_, "{}", line);
   open_ = true;
+  open_columns_ = columns_of(line);
   std::fflush(out_);
 }
 
 void LiveLine::clear() {
-  if (open_) fmt::print(out_, "{}", kWipe);
+  if (open_) wipe();
   open_ = false;
+}
+
+void LiveLine::wipe() {
+  // A terminal that has become narrower shows the line on several rows.
+  const int width = columns_(), above = open_ && width > 0 ? (open_columns_ - 1) / width : 0;
+  fmt::print(out_, "{}", above > 0 ? fmt::format("\x1b[{}A\r\x1b[J", above) : "\r\x1b[K");
 }
 
 }  // namespace nought

@@ -68,6 +68,11 @@ void MetricsWriter::on_validation(int64_t step, const Evaluation& evaluation) {
   write(line.dump());
 }
 
+void MetricsWriter::on_sample(int64_t step, const std::string& prompt, const std::string& text) {
+  const OrderedJson line{{"step", step}, {"sample_prompt", prompt}, {"sample_text", text}};
+  write(line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
 void MetricsWriter::write(const std::string& line) {
   file_ << line << '\n' << std::flush;
   require<IoError>(file_.good(), "cannot write {}: is the disk full?", path_.string());

@@ -1,4 +1,5 @@
-// MetricsWriter: writes metrics.jsonl, one JSON object per step and per validation. Floats read back to the same bits.
+// MetricsWriter: writes metrics.jsonl, one JSON object per step, per validation and per sample. Floats read back to the
+// same bits.
 #pragma once
 
 #include <fstream>
@@ -14,6 +15,7 @@ class MetricsWriter final : public TrainObserver {
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
   void on_validation(int64_t step, const Evaluation& evaluation) override;
+  void on_sample(int64_t step, const std::string& prompt, const std::string& text) override;
 
  private:
   void write(const std::string& line);

@@ -7,8 +7,9 @@
 
 namespace nought {
 
-/// Tables, 115 characters wide. Operations beyond the sixteen longest share a row.
-std::string to_text(const StepProfile& profile);
+/// Tables, at most `width` columns wide; 0: 115, or more for long names. Operations beyond the sixteen longest share a
+/// row.
+std::string to_text(const StepProfile& profile, int width = 0);
 
 /// Writes the profile to its output_file, if it has one.
 class ProfileWriter final : public TrainObserver {

@@ -1,15 +1,16 @@
 // ProgressPrinter: prints what a user sees of a run: a header, a progress line, checkpoints, and at the end the memory
 // of every rank.
 //
-// On a terminal the progress line is rewritten in place at every step. In a file or a pipe there is one line per
-// logging_steps.
+// On a terminal the progress line is rewritten in place at every step, and lines keep to its width. In a file or a pipe
+// there is one line per logging_steps, and nothing is left out.
 #pragma once
 
 #include <chrono>
 #include <cstdio>
-#include <deque>
+#include <string>
 
 #include "nought/observe/live_line.h"
+#include "nought/observe/pace.h"
 #include "nought/train/observer.h"
 
 namespace nought {
@@ -17,24 +18,36 @@ namespace nought {
 /// "perplexity 12.3  3.6211 bits per token  0.9011 bits per byte".
 std::string describe(const Evaluation& evaluation);
 
+/// The progress line of a step, at most `width` columns wide (0: no limit): "step 20/600  loss 3.6140 ... ETA 3m23s".
+std::string step_line(const StepReport& report, int64_t max_steps, double seconds_left, int width);
+/// The times of a step's phases and of its communication, in one line of that width.
+std::string breakdown_line(const StepBreakdown& times, int width);
+
 class ProgressPrinter final : public TrainObserver {
  public:
-  /// predicted: the memory predicted for every rank. It is shown beside what was measured.
-  ProgressPrinter(std::FILE* out, bool live, int64_t logging_steps, const RankMemory& predicted)
-      : line_(out, live), logging_steps_(logging_steps), predicted_(predicted) {}
+  /// columns: those of the terminal, as LiveLine takes them. predicted: the memory predicted for every rank. It is
+  /// shown beside what was measured.
+  ProgressPrinter(std::FILE* out, Columns columns, int64_t logging_steps, const RankMemory& predicted)
+      : line_(out, std::move(columns)), logging_steps_(logging_steps), predicted_(predicted) {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
   void on_checkpoint(const std::filesystem::path& path) override;
   void on_validation(int64_t step, const Evaluation& evaluation) override;
+  void on_sample(int64_t step, const std::string& prompt, const std::string& text) override;
+  void on_interrupt(int64_t step, const std::filesystem::path& checkpoint) override;
+  void on_best(const BestModel& best, const std::filesystem::path& checkpoint) override;
   void on_collectives(const std::vector<CollectiveTotal>& totals) override;
   void on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) override;
 
  private:
+  /// Prints a line that stays. What goes on below stands behind the first word.
+  void say(const std::string& line) { line_.print(line, 8); }
+
   LiveLine line_;
   int64_t logging_steps_;
   RankMemory predicted_;
   int64_t max_steps_ = 0, first_step_ = 0;
-  std::deque<double> recent_seconds_;  // how long the last steps took: the remaining time is estimated from them
+  Pace pace_;
   double trained_seconds_ = 0, peak_flops_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "nought/plan/advice.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/ranges.h>
 
@@ -13,23 +14,25 @@ namespace {
 
 constexpr size_t kMostAdvice = 3;
 
-/// A layout that keeps the batch, and how much it is changed: stages up to 2 cost nothing but their name, stage 3 half
-/// as much traffic again, smaller products some speed, recomputation a few percent of the computation or a third of it,
-/// and saved inputs on the host a copy each way.
+/// A layout that keeps the batch, and how much it is changed: smaller batches of validations and stages up to 2 cost
+/// nothing but their name, stage 3 half as much traffic again, smaller products some speed, recomputation a few percent
+/// of the computation or a third of it, and saved inputs on the host a copy each way.
 struct Candidate {
   int stages = 0, halvings = 0;
-  int recompute = 0;  // steps up from the layout's
+  int recompute = 0;       // steps up from the layout's
+  bool evaluates = false;  // whether validations may have less rows
   Layout layout;
 
   int cost() const {
-    return stages + (layout.zero_stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings +
+    return stages + (layout.zero_stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings + (evaluates ? 1 : 0) +
            (recompute == 0                                  ? 0
             : layout.recompute.mode == Recompute::selective ? 1
             : layout.recompute.pool == Pool::device         ? 4
                                                             : 5);
   }
   bool contains(const Candidate& other) const {
-    return stages >= other.stages && halvings >= other.halvings && recompute >= other.recompute;
+    return stages >= other.stages && halvings >= other.halvings && recompute >= other.recompute &&
+           evaluates >= other.evaluates;
   }
 };
 
@@ -55,11 +58,16 @@ std::vector<Candidate> candidates(const Layout& layout) {
   for (int stage = layout.zero_stage; stage <= last_stage; ++stage)
     for (size_t recompute = 0; recompute < steps.size(); ++recompute)
       for (int halvings = 0; halvings == 0 || layout.micro_batch % (int64_t{1} << halvings) == 0; ++halvings) {
-        Candidate each{stage - layout.zero_stage, halvings, static_cast<int>(recompute), layout.at_zero_stage(stage)};
+        Candidate each{stage - layout.zero_stage, halvings, static_cast<int>(recompute), false,
+                       layout.at_zero_stage(stage)};
         each.layout.recompute = steps[recompute];
         each.layout.micro_batch >>= halvings;
         each.layout.accumulation <<= halvings;
+        if (layout.evaluation_follows && layout.evaluation_rows > 0)
+          each.layout.evaluation_rows = each.layout.micro_batch;
         if (each.cost() > 0) all.push_back(each);
+        each.evaluates = true;
+        if (each.layout.evaluation_rows > 1) all.push_back(each);
       }
   std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.cost() < b.cost(); });
   return all;
@@ -74,7 +82,37 @@ std::string describe(const Candidate& candidate) {
     parts.push_back("activation_checkpointing.cpu_checkpointing true");
   if (candidate.halvings > 0)
     parts.push_back(fmt::format("micro-batch {} with accumulation {}", layout.micro_batch, layout.accumulation));
+  if (candidate.evaluates)
+    parts.push_back(fmt::format("training.per_device_eval_batch_size {}", layout.evaluation_rows));
   return fmt::format("{}", fmt::join(parts, " and "));
+}
+
+/// The prediction of a candidate if it fits. Of one that changes validations, the number of rows becomes the largest
+/// that fits.
+std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candidate& candidate, int64_t device_memory) {
+  const auto predicted = [&](int64_t rows) {
+    Layout layout = candidate.layout;
+    layout.evaluation_rows = rows;
+    return predict(config, layout);
+  };
+  const auto fits = [&](const Prediction& each) { return each.memory.peak_total <= device_memory; };
+  if (candidate.evaluates && !fits(predicted(0))) return std::nullopt;  // training alone is too much
+  for (int64_t rows = candidate.layout.evaluation_rows / (candidate.evaluates ? 2 : 1);; rows /= 2) {
+    const Prediction prediction = predicted(rows);
+    candidate.layout.evaluation_rows = rows;
+    if (fits(prediction)) return prediction;
+    if (!candidate.evaluates || rows <= 1) return std::nullopt;
+  }
+}
+
+/// The least that any of the candidates needs.
+int64_t least_peak(const ModelConfig& config, const Layout& layout) {
+  int64_t least = predict(config, layout).memory.peak_total;
+  for (Candidate& each : candidates(layout)) {
+    if (each.evaluates) each.layout.evaluation_rows = 1;
+    least = std::min(least, predict(config, each.layout).memory.peak_total);
+  }
+  return least;
 }
 
 }  // namespace
@@ -82,12 +120,17 @@ std::string describe(const Candidate& candidate) {
 std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
   std::vector<Advice> advice;
   std::vector<Candidate> taken;
-  for (const Candidate& each : candidates(layout)) {
+  for (Candidate& each : candidates(layout)) {
     if (std::any_of(taken.begin(), taken.end(), [&](const Candidate& other) { return each.contains(other); })) continue;
-    const Prediction prediction = predict(config, each.layout);
-    if (prediction.memory.peak_total > device_memory) continue;
-    advice.push_back({describe(each), prediction});
+    const std::optional<Prediction> prediction = prediction_that_fits(config, each, device_memory);
+    if (!prediction) continue;
     taken.push_back(each);
+    const std::string peak = format_bytes(prediction->memory.peak_total);
+    // What helps no more than a change that costs less is no advice.
+    if (std::any_of(advice.begin(), advice.end(),
+                    [&](const Advice& other) { return format_bytes(other.prediction.memory.peak_total) == peak; }))
+      continue;
+    advice.push_back({describe(each), *prediction});
     if (advice.size() == kMostAdvice) break;
   }
   return advice;
@@ -100,13 +143,10 @@ std::string describe_changes(const ModelConfig& config, const Layout& layout, in
     text +=
         fmt::format("would fit: {}, which takes {}\n", each.change, format_bytes(each.prediction.memory.peak_total));
   if (!advice.empty()) return text;
-  const std::vector<Candidate> all = candidates(layout);
-  int64_t least = predict(config, layout).memory.peak_total;
-  for (const Candidate& each : all) least = std::min(least, predict(config, each.layout).memory.peak_total);
   return fmt::format(
-      "no stage, recompute or micro-batch fits: the least that {} rank{} can do is {} each; use more ranks, shorter "
+      "no stage, recompute or batch size fits: the least that {} rank{} can do is {} each; use more ranks, shorter "
       "sequences or a smaller model\n",
-      layout.ranks, layout.ranks == 1 ? "" : "s", format_bytes(least));
+      layout.ranks, layout.ranks == 1 ? "" : "s", format_bytes(least_peak(config, layout)));
 }
 
 std::string explain_refusal(const MemoryLimitError& refusal, const RunPlan& plan) {

@@ -25,7 +25,8 @@ Layout layout_of(const RunPlan& plan) {
           .fp8 = plan.fp8,
           .freezing = plan.freezing,
           .sharding = sharding_of(plan),
-          .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0};
+          .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
+          .evaluation_follows = plan.eval_follows};
 }
 
 int64_t Prediction::steady_total() const { return std::accumulate(steady.begin(), steady.end(), int64_t{0}); }

@@ -28,7 +28,8 @@ struct Layout {
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `zero_stage`
   Wire wire = Wire::mpi;
   MakeSchedule schedule = plain_schedule;
-  int64_t evaluation_rows = 0;  // sequences per rank and forward pass of a validation; 0 = no validation
+  int64_t evaluation_rows = 0;      // sequences per rank and forward pass of a validation; 0 = no validation
+  bool evaluation_follows = false;  // they are as many as the micro-batch, unless the user says otherwise
 
   int64_t tokens_per_step() const { return ranks * micro_batch * accumulation * seq_length; }
   Layout at_zero_stage(int other) const {

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "nought/base/json.h"
+#include "nought/base/lines.h"
 #include "nought/base/text.h"
 #include "nought/models/flops.h"
 
@@ -62,14 +63,14 @@ std::string header(const PlanReport& report) {
   return fmt::format(
       "model   {} with {} parameters in {}{}\n"
       "run     {} rank{}, micro-batch {} x {} accumulated, sequences of {}: {} tokens per step{}\n"
-      "FLOPs   per token {} (PaLM: 6 Psi + 12 L h s), {} (causal: 6 Psi + 6 L h s)\n\n",
+      "work    {} per token, forward and backward; {} if attention counts masked products too, as PaLM does\n\n",
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
       name_of(layout.sharding.dtype),
       trained_text(report.predictions.front().parameters, report.predictions.front().frozen), layout.ranks,
       layout.ranks == 1 ? "" : "s", layout.micro_batch, layout.accumulation, layout.seq_length,
       layout.tokens_per_step(),
       layout.recompute.mode == Recompute::none ? "" : fmt::format("; {}", layout.recompute.str()),
-      format_count(flops.palm), format_count(flops.causal));
+      format_rate(flops.causal, "FLOP"), format_rate(flops.palm, "FLOP"));
 }
 
 /// What recomputation does to the peak, at one stage.
@@ -80,28 +81,61 @@ std::string recompute_rows(const std::vector<Prediction>& modes) {
          row("  activations", modes,
              [&](const Prediction& each) { return format_bytes(each.memory.peak[activations]); }) +
          row("  all at once", modes, [](const Prediction& each) { return format_bytes(each.memory.peak_total); }) +
-         row("  FLOPs", modes, [](const Prediction& each) { return format_count(each.executed_flops); });
+         row("  work", modes, [](const Prediction& each) { return format_rate(each.executed_flops, "FLOP"); });
+}
+
+/// The rows of memory_table.
+std::vector<std::vector<std::string>> memory_rows(const std::vector<MemoryColumn>& columns) {
+  std::vector<std::vector<std::string>> rows{{""}};
+  for (const MemoryColumn& each : columns) rows[0].push_back(each.title);
+  const auto add = [&](std::string_view name, bool if_any, auto bytes) {
+    if (if_any &&
+        std::all_of(columns.begin(), columns.end(), [&](const MemoryColumn& each) { return bytes(each) == 0; }))
+      return;
+    rows.push_back({fmt::format("  {}", name)});
+    for (const MemoryColumn& each : columns) rows.back().push_back(format_bytes(bytes(each)));
+  };
+  for (size_t c = 0; c < kNumCategories; ++c)
+    add(name_of(static_cast<Category>(c)), true, [c](const MemoryColumn& each) { return each.memory.peak[c]; });
+  add("all at once", false, [](const MemoryColumn& each) { return each.memory.peak_total; });
+  add("fragmentation", false, [](const MemoryColumn& each) { return each.memory.fragmentation; });
+  add("on the host", true, [](const MemoryColumn& each) { return each.memory.host_peak; });
+  return rows;
+}
+
+/// For each number the least, or the most, of all ranks.
+template <class Choose>
+RankMemory extreme(const std::vector<RankMemory>& ranks, Choose choose) {
+  RankMemory result = ranks.front();
+  for (const RankMemory& each : ranks) {
+    for (size_t c = 0; c < kNumCategories; ++c) result.peak[c] = choose(result.peak[c], each.peak[c]);
+    result.peak_total = choose(result.peak_total, each.peak_total);
+    result.fragmentation = choose(result.fragmentation, each.fragmentation);
+    result.host_peak = choose(result.host_peak, each.host_peak);
+  }
+  return result;
 }
 
 }  // namespace
 
-std::string memory_table(const std::vector<MemoryColumn>& columns) {
-  std::string text =
-      row("", columns, [](const MemoryColumn& each) { return each.title; }) +
-      category_rows(columns, [](const MemoryColumn& each, size_t c) { return each.memory.peak[c]; }) +
-      row("  all at once", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.peak_total); });
-  text +=
-      row("  fragmentation", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.fragmentation); });
-  if (std::any_of(columns.begin(), columns.end(), [](const MemoryColumn& each) { return each.memory.host_peak > 0; }))
-    text += row("  on the host", columns, [](const MemoryColumn& each) { return format_bytes(each.memory.host_peak); });
-  return text;
+std::string memory_table(const std::vector<MemoryColumn>& columns, int width) {
+  Table table{.ranks = std::vector<int>(columns.size(), 0), .rows = memory_rows(columns)};
+  table.name_columns = kNameWidth, table.cell_columns = kColumnWidth - 2;
+  return fit_table(table, width);
 }
 
-std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured) {
+std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured, int width) {
   std::vector<MemoryColumn> columns{{"predicted", predicted}};
-  for (size_t rank = 0; rank < measured.size(); ++rank)
-    columns.push_back({fmt::format("rank {}", rank), measured[rank]});
-  return memory_table(columns);
+  if (width > 0 && kNameWidth + kColumnWidth * static_cast<int>(measured.size() + 1) > width && measured.size() > 2) {
+    const auto less = [](int64_t a, int64_t b) { return std::min(a, b); };
+    const auto more = [](int64_t a, int64_t b) { return std::max(a, b); };
+    columns.push_back({"least", extreme(measured, less)});
+    columns.push_back({fmt::format("most of {}", measured.size()), extreme(measured, more)});
+  } else {
+    for (size_t rank = 0; rank < measured.size(); ++rank)
+      columns.push_back({fmt::format("rank {}", rank), measured[rank]});
+  }
+  return memory_table(columns, width);
 }
 
 std::string trained_text(int64_t parameters, int64_t frozen) {
@@ -123,8 +157,8 @@ std::string to_text(const PlanReport& report) {
           category_rows(all, [](const Prediction& each, size_t c) { return each.steady[c]; }) +
           row("  total", all, [](const Prediction& each) { return format_bytes(each.steady_total()); });
   text += "\nbytes sent per rank and step\n" + traffic_rows(all);
-  text += "\nFLOPs per rank and step, recomputation included\n" +
-          row("  executed", all, [](const Prediction& each) { return format_count(each.executed_flops); });
+  text += "\nwork per rank and step, recomputation included\n" +
+          row("  executed", all, [](const Prediction& each) { return format_rate(each.executed_flops, "FLOP"); });
   if (report.peak_flops > 0)
     text +=
         row("  at the peak", all,

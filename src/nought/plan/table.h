@@ -18,11 +18,12 @@ struct MemoryColumn {
   std::string title;
   RankMemory memory;
 };
-/// The peaks by category, with a column for each rank. The bottom line is the largest sum at one moment.
-std::string memory_table(const std::vector<MemoryColumn>& columns);
+/// The peaks by category, with a column for each rank. "all at once" is the largest sum at one moment. Names and gaps
+/// get smaller where the table is wider than `width` (0: no limit).
+std::string memory_table(const std::vector<MemoryColumn>& columns, int width = 0);
 /// The table for the end of a run: a column with the prediction, which holds for every rank, then each rank's
-/// measurement.
-std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured);
+/// measurement; or the least and the most of all ranks where the width has no room for each.
+std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured, int width = 0);
 
 /// A model and the predictions of its run.
 struct PlanReport {

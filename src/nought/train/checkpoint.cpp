@@ -11,6 +11,7 @@
 #include "nought/io/file_format.h"
 #include "nought/io/files.h"
 #include "nought/io/safetensors_writer.h"
+#include "nought/train/export_record.h"
 #include "nought/zero/codes.h"
 
 namespace nought {
@@ -178,23 +179,18 @@ void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
                 {"skipped", info.skipped},
                 {"loss_scale", scale_json(info.loss_scale)},
                 {"model_state", info.model_state},
+                {"written_by", info.written_by},
+                {"written_at", utc_now()},
+                {"about", info.about},
                 {"blocks", Json::array()}};
+  if (info.validated) manifest["validated"] = *info.validated;
+  if (info.best) manifest["best"] = info.best->json();
   for (int rank = 0; rank < info.world_size; ++rank) {
     const fs::path part = folder / rank_file(rank, "json");
     for (Json& entry : read_json(part)) manifest["blocks"].push_back(std::move(entry));
     fs::remove(part);
   }
   write_text_atomically(folder / kManifest, manifest.dump(1));
-}
-
-/// The step in "checkpoint-STEP", or nothing.
-std::optional<int64_t> step_of(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(begin, end, step);
-  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
 }
 
 [[noreturn]] void fail_damaged(const fs::path& path, const std::exception& error) {
@@ -204,16 +200,34 @@ std::optional<int64_t> step_of(const fs::path& path) {
 CheckpointInfo info_of(const Json& manifest, const fs::path& path) {
   require_readable(path / kManifest, manifest.at("format"), kFormat);
   const Json& scale = manifest.at("loss_scale");
-  return {.step = manifest.at("step"),
-          .world_size = manifest.at("world_size"),
-          .zero_stage = manifest.at("zero_stage"),
-          .run = manifest.at("run"),
-          .skipped = manifest.at("skipped"),
-          .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")},
-          .model_state = manifest.value("model_state", std::vector<double>())};
+  CheckpointInfo info{
+      .step = manifest.at("step"),
+      .world_size = manifest.at("world_size"),
+      .zero_stage = manifest.at("zero_stage"),
+      .run = manifest.at("run"),
+      .skipped = manifest.at("skipped"),
+      .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")},
+      .model_state = manifest.value("model_state", std::vector<double>()),
+      .written_by = manifest.value("written_by", std::string()),
+      .written_at = manifest.value("written_at", std::string()),
+      .about = manifest.value("about", Json())};
+  if (manifest.contains("validated")) info.validated = manifest.at("validated").get<bool>();
+  if (manifest.contains("best")) info.best = BestModel::from_json(manifest.at("best"));
+  return info;
 }
 
 }  // namespace
+
+fs::path checkpoint_path(const fs::path& folder, int64_t step) { return folder / fmt::format("{}{}", kPrefix, step); }
+
+std::optional<int64_t> checkpoint_step(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(begin, end, step);
+  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
+}
 
 bool is_checkpoint(const fs::path& path) {
   std::error_code ignored;
@@ -222,7 +236,7 @@ bool is_checkpoint(const fs::path& path) {
 
 fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder,
                          const std::function<void(const fs::path&)>& add_beside) {
-  const fs::path path = folder / fmt::format("{}{}", kPrefix, info.step), partial = partial_folder(path);
+  const fs::path path = checkpoint_path(folder, info.step), partial = partial_folder(path);
   const bool first = model.mesh().world().rank() == 0;
   model.settle();
   if (first) begin_folder(path);
@@ -244,7 +258,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& folder) {
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (const auto step = step_of(entry.path()); step && is_checkpoint(entry.path()))
+    if (const auto step = checkpoint_step(entry.path()); step && is_checkpoint(entry.path()))
       found.emplace_back(*step, entry.path());
   std::sort(found.begin(), found.end());
   std::vector<fs::path> paths;
@@ -267,9 +281,14 @@ CheckpointInfo read_checkpoint_info(const fs::path& path) {
   }
 }
 
-void remove_old_checkpoints(const fs::path& folder, int64_t keep) {
+void remove_old_checkpoints(const fs::path& folder, int64_t keep, const fs::path& best) {
   if (keep <= 0) return;
-  const std::vector<fs::path> paths = list_checkpoints(folder);
+  std::vector<fs::path> paths = list_checkpoints(folder);
+  const auto found = std::find(paths.begin(), paths.end(), best);
+  if (found != paths.end() && found + 1 != paths.end()) {
+    std::rotate(found, found + 1, paths.end() - 1);
+    keep = std::max<int64_t>(keep, 2);
+  }
   for (int64_t i = 0; i + keep < static_cast<int64_t>(paths.size()); ++i) {
     const fs::path& path = paths[static_cast<size_t>(i)];
     with_io_errors(path, [&] {

@@ -21,6 +21,7 @@
 #include "nought/base/json.h"
 #include "nought/io/safetensors.h"
 #include "nought/optim/loss_scaler.h"
+#include "nought/train/best_model.h"
 #include "nought/zero/placement.h"
 #include "nought/zero/sharded_model.h"
 
@@ -35,6 +36,11 @@ struct CheckpointInfo {
   int64_t skipped = 0;  // steps whose update was skipped
   LossScaler::State loss_scale = {};
   std::vector<double> model_state = {};  // Model::state()
+  std::optional<bool> validated = {};    // whether the run has validated these weights; earlier versions do not say
+  std::optional<BestModel> best = {};    // the best checkpoint so far, this one included
+  std::string written_by = {};           // the program's version; "" of earlier ones
+  std::string written_at = {};           // see utc_now(); save_checkpoint() sets it; "" of earlier versions
+  Json about = {};                       // what else people want to know: model, optimizer, tokens, epoch
 };
 
 /// Saves to FOLDER/checkpoint-STEP and returns its path. Collective. Rank 0 calls `add_beside` with the unfinished
@@ -43,6 +49,9 @@ std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo&
                                       const std::filesystem::path& folder,
                                       const std::function<void(const std::filesystem::path&)>& add_beside = {});
 
+/// The path of the checkpoint of a step in `folder`, and the step in such a name, or nothing.
+std::filesystem::path checkpoint_path(const std::filesystem::path& folder, int64_t step);
+std::optional<int64_t> checkpoint_step(const std::filesystem::path& path);
 /// True for a complete checkpoint-STEP folder.
 bool is_checkpoint(const std::filesystem::path& path);
 
@@ -52,8 +61,9 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 std::filesystem::path last_checkpoint(const std::filesystem::path& folder);
 /// What the checkpoint's manifest says about its run. IoError if it cannot be read.
 CheckpointInfo read_checkpoint_info(const std::filesystem::path& path);
-/// Removes all but the last `keep` checkpoints; 0: removes none. Call it on one rank.
-void remove_old_checkpoints(const std::filesystem::path& folder, int64_t keep);
+/// Removes all but the last `keep` checkpoints; 0: removes none. `best` stays, too: it counts as the last but one, so
+/// there are two at least if it is not the last. Call it on one rank.
+void remove_old_checkpoints(const std::filesystem::path& folder, int64_t keep, const std::filesystem::path& best = {});
 
 /// The states of a checkpoint, as the start of a run.
 class Checkpoint final : public StateSource {

@@ -22,6 +22,12 @@ DType dtype_of_most(const std::vector<TensorSpec>& specs) {
   return most == elements.end() ? DType::f32 : most->first;
 }
 
+/// The tokenizer of a source, as make_tokenizer() takes it; "" if there is none.
+std::string tokenizer_name(const ModelSource& source) {
+  if (holds_tokenizer(source.folder())) return source.folder().string();
+  return source.config().vocab_size == 256 ? "bytes" : "";
+}
+
 }  // namespace
 
 void copy_weights(const ModelSource& source, WeightSink& sink, Memory& memory) {
@@ -50,7 +56,9 @@ ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, c
   HfFolderWriter writer(folder, specs, options.max_shard_bytes);
   copy_weights(source, writer, memory);
   writer.finish();
-  export_beside_weights(source.config(), dtype_of_most(specs), source.folder().string(), folder);
+  const std::string tokenizer = tokenizer_name(source);
+  export_beside_weights(source.config(), dtype_of_most(specs),
+                        {tokenizer.empty() ? source.folder().string() : tokenizer}, folder);
   ConvertReport report{.tensors = static_cast<int64_t>(specs.size()), .files = writer.num_shards()};
   for (const TensorSpec& spec : specs) report.bytes += spec.bytes();
   return report;
@@ -58,12 +66,10 @@ ConvertReport convert_to_hf(const ModelSource& source, const fs::path& folder, c
 
 ConvertReport convert_to_gguf(const ModelSource& source, const fs::path& file, GgufType type, Memory& memory) {
   ConvertReport report{.files = 1};
-  const std::string folder = holds_tokenizer(source.folder())    ? source.folder().string()
-                             : source.config().vocab_size == 256 ? "bytes"
-                                                                 : "";
-  const GgufMetadata tokenizer = gguf_tokenizer(folder, source.config(), report.notes);
+  const GgufMetadata tokenizer = gguf_tokenizer(tokenizer_name(source), source.config(), report.notes);
   const fs::path path = fs::absolute(source.folder()).lexically_normal();
-  const std::string name = (path.has_filename() ? path : path.parent_path()).filename().string();
+  const std::string name =
+      gguf_name((path.has_filename() ? path : path.parent_path()).filename().string(), tokenizer, report.notes);
   GgufModelWriter writer(file, source.model(), type, name, tokenizer);
   copy_weights(source, writer, memory);
   writer.finish();

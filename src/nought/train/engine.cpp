@@ -1,6 +1,7 @@
 #include "nought/train/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -94,12 +95,15 @@ void Engine::reduce(Run& run) {
   const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
   const Context& context = model_.context();
   const Tensor squares = model_.finish_gradients();
-  // One collective where both groups are all ranks, which then agree on whether the step is to be skipped.
-  const std::vector<double> sums =
-      sums_on_host(model_.mesh(), context, {{Group::norm, squares}, {Group::losses, run.loss_sum}},
-                   model_.model().step_values(context));
+  const std::array<double, 1> wish{wants_stop_ && wants_stop_() ? 1.0 : 0.0};
+  const Tensor wishes = context.upload<double>({1}, wish, Category::workspace);
+  // One collective where the groups are all ranks, which then agree on whether the step is to be skipped.
+  const std::vector<double> sums = sums_on_host(
+      model_.mesh(), context, {{Group::norm, squares}, {Group::losses, run.loss_sum}, {Group::decisions, wishes}},
+      model_.model().step_values(context));
   const auto loss = sums.begin() + squares.numel();
-  model_.model().finish_step({loss + 1, sums.end()});
+  model_.model().finish_step({loss + 2, sums.end()});
+  run.result.stop = loss[1] > 0;
   run.result.loss = *loss / run.total_weight;
   run.result.grad_norm = std::sqrt(std::accumulate(sums.begin(), loss, 0.0)) / (scaler_.scale() * gradient_factor_);
   run.result.loss_scale = scaler_.scale();

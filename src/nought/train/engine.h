@@ -2,6 +2,7 @@
 // norm, the update, in the order of a list of instructions.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +27,7 @@ struct StepResult {
   double loss_scale = 1;       // the scale that the step was computed with
   bool skipped = false;        // the loss or the norm is not finite, so no rank made the update
   std::string nonfinite = {};  // what was found where; "" with a loss scale, which expects overflows
+  bool stop = false;           // a rank wants to stop after this step; the same on all ranks
   PhaseMemory memory = {};
 
   /// True if loss and norm are finite.
@@ -55,6 +57,9 @@ class Engine {
 
   /// What steps are made of: plain_schedule(), unless this is called.
   void set_schedule(MakeSchedule make_schedule) { make_schedule_ = std::move(make_schedule); }
+  /// Asked once in each step, when the gradients are reduced: whether this rank wants to stop after it. The answer
+  /// travels with the loss, so that all ranks hear of it in the same step.
+  void set_wants_stop(std::function<bool()> wants_stop) { wants_stop_ = std::move(wants_stop); }
   LossScaler& scaler() { return scaler_; }
   /// Steps whose update was skipped. A resumed run sets the number that its checkpoint has.
   int64_t skipped() const { return skipped_; }
@@ -91,6 +96,7 @@ class Engine {
   double gradient_factor_;
   OnNonfinite on_nonfinite_;
   MakeSchedule make_schedule_ = plain_schedule;
+  std::function<bool()> wants_stop_;
   int64_t skipped_ = 0;
 };
 

@@ -1,13 +1,50 @@
 #include "nought/train/hf_folder.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_set>
 
 #include "nought/base/json.h"
-#include "nought/data/tokenizer.h"
+#include "nought/io/files.h"
 #include "nought/models/names.h"
 
 namespace nought {
+
+namespace {
+
+/// Appends the ids that are not there yet.
+void add_missing(const std::vector<int64_t>& more, std::vector<int64_t>& ids) {
+  for (const int64_t id : more)
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+}
+
+/// The ids of a key that holds one or a list of them.
+std::vector<int64_t> ids_of(const OrderedJson& json, const char* key) {
+  std::vector<int64_t> ids;
+  const OrderedJson value = json.value(key, OrderedJson());
+  for (const OrderedJson& id : value.is_array() ? value : OrderedJson::array({value}))
+    if (id.is_number_integer()) ids.push_back(id.get<int64_t>());
+  return ids;
+}
+
+/// The settings in the folder `from`, with every token at which the model stops.
+void write_generation_config(const ModelConfig& config, const std::filesystem::path& from,
+                             const std::filesystem::path& to) {
+  constexpr const char* kName = "generation_config.json";
+  std::error_code ignored;
+  OrderedJson json = OrderedJson::object();
+  if (std::filesystem::is_directory(from, ignored) && std::filesystem::is_regular_file(from / kName, ignored)) {
+    json = OrderedJson::parse(read_bytes(from / kName), nullptr, /*allow_exceptions=*/false);
+    require<IoError>(json.is_object(), "{}: not a JSON object", (from / kName).string());
+  }
+  std::vector<int64_t> ends = config.eos_token_ids;
+  add_missing(ids_of(json, "eos_token_id"), ends);
+  if (!json.contains("bos_token_id") && config.bos_token_id) json["bos_token_id"] = *config.bos_token_id;
+  if (!ends.empty()) json["eos_token_id"] = ends;
+  if (!json.empty()) write_text_atomically(to / kName, json.dump(2) + "\n");
+}
+
+}  // namespace
 
 HfWeights::HfWeights(const std::filesystem::path& folder, const Model& model) : files_(folder) {
   std::unordered_set<std::string> used;
@@ -47,13 +84,22 @@ std::vector<TensorSpec> weight_specs(const Model& model, const std::function<DTy
   return specs;
 }
 
-void export_beside_weights(const ModelConfig& config, DType dtype, const std::string& tokenizer,
-                           const std::filesystem::path& folder) {
-  write_text_atomically(folder / "config.json", config.to_hf_json(dtype).dump(2) + "\n");
-  copy_tokenizer(tokenizer, folder);
+ModelConfig with_stop_ids(ModelConfig config, std::span<const int32_t> ends, const Tokenizer& tokenizer) {
+  std::vector<int64_t> ids(ends.begin(), ends.end());
+  add_missing(config.eos_token_ids, ids);
+  if (ids.empty() && tokenizer.has_separator()) ids.push_back(tokenizer.separator());
+  config.eos_token_ids = std::move(ids);
+  return config;
 }
 
-void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std::string& tokenizer,
+void export_beside_weights(const ModelConfig& config, DType dtype, const TokenizerExport& tokenizer,
+                           const std::filesystem::path& folder) {
+  write_text_atomically(folder / "config.json", config.to_hf_json(dtype).dump(2) + "\n");
+  export_tokenizer(tokenizer, folder);
+  write_generation_config(config, tokenizer.tokenizer, folder);
+}
+
+void export_hf_folder(ShardedModel& model, const ModelConfig& config, const TokenizerExport& tokenizer,
                       const std::filesystem::path& folder, int64_t max_shard_bytes) {
   const DType dtype = model.options().dtype;
   std::optional<HfFolderWriter> writer;

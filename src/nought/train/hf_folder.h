@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "nought/data/tokenizer.h"
+#include "nought/data/tokenizer_export.h"
 #include "nought/models/config.h"
 #include "nought/models/hf_folder_writer.h"
 #include "nought/models/weight_files.h"
@@ -42,14 +44,19 @@ class HfWeights final : public StateSource {
 /// Names, dtypes and shapes of a model's parameters for a file, in the order of the Units.
 std::vector<TensorSpec> weight_specs(const Model& model, const std::function<DType(const Parameter&)>& dtype_of);
 
-/// Writes what a folder holds beside its weights: config.json and, if `tokenizer` names a folder, its files.
-void export_beside_weights(const ModelConfig& config, DType dtype, const std::string& tokenizer,
+/// The config with `ends` before the tokens at which it stops already; if there are none of either, with the one that
+/// ends a document.
+ModelConfig with_stop_ids(ModelConfig config, std::span<const int32_t> ends, const Tokenizer& tokenizer);
+
+/// Writes what a folder holds beside its weights: config.json, generation_config.json and the tokenizer. Where the
+/// tokenizer's folder has a generation_config.json, its other settings are kept.
+void export_beside_weights(const ModelConfig& config, DType dtype, const TokenizerExport& tokenizer,
                            const std::filesystem::path& folder);
 
 /// Writes the weights in the parameters' dtype, with config.json and tokenizer, so that transformers and `nought
 /// generate` load them. Collective: all ranks call it, and rank 0 writes. At most one whole Unit is in memory at a
 /// time.
-void export_hf_folder(ShardedModel& model, const ModelConfig& config, const std::string& tokenizer,
+void export_hf_folder(ShardedModel& model, const ModelConfig& config, const TokenizerExport& tokenizer,
                       const std::filesystem::path& folder, int64_t max_shard_bytes);
 
 }  // namespace nought

@@ -2,6 +2,8 @@
 
 #include "nought/comm/first_rank.h"
 #include "nought/data/tokenizer.h"
+#include "nought/io/hub_cache.h"
+#include "nought/train/export_record.h"
 
 namespace nought {
 
@@ -28,41 +30,89 @@ class CheckpointWeights final : public StateSource {
   Checkpoint checkpoint_;
 };
 
-RunPlan with_folder(RunPlan plan, const fs::path& folder) {
-  if (plan.data.tokenizer == plan.model_dir) plan.data.tokenizer = folder.string();
-  plan.model_dir = folder.string();
+RunPlan with_folder(RunPlan plan, const FoundModel& found) {
+  if (plan.data.tokenizer == plan.model_dir) plan.data.tokenizer = found.folder.string();
+  plan.model_dir = found.folder.string();
+  plan.model_choice = found.choice;
+  plan.model_found = true;
   return plan;
+}
+
+RunPlan with_length(RunPlan plan) {
+  if (plan.data.seq_length != 0 || (plan.model_dir.empty() && plan.model_config.is_null())) return plan;
+  const ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
+                                                    : ModelConfig::from_folder(plan.model_dir);
+  plan.data.seq_length = config.max_positions;
+  plan.resolved.push_back({"data.seq_length", fmt::format("{}", config.max_positions), kModelLength});
+  return plan;
+}
+
+/// Exported weights beside checkpoints: the newer of the two. Where an earlier version wrote one of them, and noted no
+/// time, the times of the files decide.
+FoundModel newest_of(const fs::path& path, const fs::path& checkpoint) {
+  const std::optional<ExportRecord> record = read_export_record(path);
+  const std::string saved_at = read_checkpoint_info(checkpoint).written_at;
+  std::error_code ignored;
+  const bool exported_later = record && !saved_at.empty()
+                                  ? record->written_at >= saved_at
+                                  : fs::last_write_time(path / "config.json", ignored) >=
+                                        fs::last_write_time(checkpoint / "manifest.json", ignored);
+  const std::string weights = fmt::format("the weights that {} exported{}", path.string(),
+                                          record ? fmt::format(" after step {}", record->step) : "");
+  if (!exported_later) return {checkpoint, fmt::format("{}, newer than {}", checkpoint.string(), weights)};
+  const std::string best =
+      record && record->best ? fmt::format(": those of its best checkpoint, of step {}", record->best->step) : "";
+  return {path, weights + best};
 }
 
 }  // namespace
 
-fs::path model_folder(const fs::path& path) {
+FoundModel find_model(const fs::path& given) {
   std::error_code ignored;
   const auto refuse = [&](std::string_view found) {
     fail<IoError>("{}: expected a Hugging Face folder, a checkpoint or the output folder of a run, found {}",
-                  path.string(), found);
+                  given.string(), found);
   };
+  const fs::path path = fs::exists(given, ignored) ? given : hub_snapshot(given.string()).value_or(given);
+  if (!fs::exists(path, ignored) && is_hub_name(given.string()))
+    refuse(fmt::format("nothing; the hub's cache {0} does not hold it either: \"hf download {1}\" gets it",
+                       hub_cache().string(), given.string()));
   if (!fs::is_directory(path, ignored)) refuse(fs::exists(path, ignored) ? "a file" : "nothing");
-  if (is_checkpoint(path) || holds_weights(path)) return path;
-  if (const std::vector<fs::path> checkpoints = list_checkpoints(path); !checkpoints.empty()) return checkpoints.back();
+  require<ConfigError>(!fs::exists(path / "adapter_config.json", ignored),
+                       "{}: holds a LoRA adapter (adapter_config.json), which is not applied: merge it into its model "
+                       "with peft's merge_and_unload(), save_pretrained() that, and name the folder",
+                       path.string());
+  if (is_checkpoint(path)) return {path};
+  const std::vector<fs::path> checkpoints = list_checkpoints(path);
+  if (holds_weights(path)) return checkpoints.empty() ? FoundModel{path} : newest_of(path, checkpoints.back());
+  if (!checkpoints.empty())
+    return {checkpoints.back(), fmt::format("{}, the last checkpoint there", checkpoints.back().string())};
   if (!fs::is_regular_file(path / "config.json", ignored)) refuse("a folder without config.json and checkpoints");
-  return path;
+  return {path};
 }
 
-fs::path model_folder(const fs::path& path, Communicator& ranks, const Context& context) {
-  return found_by_first(ranks, context, [&] { return model_folder(path).string(); });
+FoundModel find_model(const fs::path& path, Communicator& ranks, const Context& context) {
+  FoundModel found;
+  found.folder = found_by_first(ranks, context, [&] {
+    found = find_model(path);
+    return found.folder.string();
+  });
+  return found;
 }
 
 RunPlan with_model_folder(RunPlan plan) {
-  return plan.model_dir.empty() ? plan : with_folder(plan, model_folder(plan.model_dir));
+  if (plan.model_found) return plan;
+  return with_length(plan.model_dir.empty() ? plan : with_folder(plan, find_model(plan.model_dir)));
 }
 
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context) {
-  return plan.model_dir.empty() ? plan : with_folder(plan, model_folder(plan.model_dir, ranks, context));
+  if (plan.model_found) return plan;
+  return with_length(plan.model_dir.empty() ? plan : with_folder(plan, find_model(plan.model_dir, ranks, context)));
 }
 
-ModelSource::ModelSource(const fs::path& path)
-    : folder_(model_folder(path)), model_(ModelConfig::from_folder(folder_)) {
+ModelSource::ModelSource(FoundModel found)
+    : folder_(std::move(found.folder)), choice_(std::move(found.choice)), model_(ModelConfig::from_folder(folder_)) {
+  config().require_loadable(folder_.string());
   if (nought::is_checkpoint(folder_)) {
     weights_ = std::make_unique<CheckpointWeights>(folder_, model_);
     return;

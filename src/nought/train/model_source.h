@@ -1,5 +1,6 @@
 // ModelSource: a model on disk. Its path is a Hugging Face folder, a checkpoint of any number of ranks, or the output
-// folder of a run. An output folder stands for its exported weights or, if there are none yet, for its last checkpoint.
+// folder of a run. An output folder stands for its newest weights: those it exported, or its last checkpoint.
+// What is no path may be the name of a model in the hub's cache (io/hub_cache.h).
 //
 // Design goals: one place knows what the path of a model may be. Config, weights and tokenizer come from the same
 // folder.
@@ -18,13 +19,24 @@
 
 namespace nought {
 
-/// The folder that holds config and weights of the model at `path`: the path itself, or the last checkpoint in it.
-/// IoError says what was expected and what is there.
-std::filesystem::path model_folder(const std::filesystem::path& path);
-/// The same folder on every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Collective.
-std::filesystem::path model_folder(const std::filesystem::path& path, Communicator& ranks, const Context& context);
+/// The folder that holds config and weights of a model.
+struct FoundModel {
+  std::filesystem::path folder;
+  /// For an output folder, what was chosen in it and why: "out/checkpoint-150, newer than the weights that out exported
+  /// after step 100". "" where there was nothing to choose.
+  std::string choice = {};
+};
+/// What the path of a model means: the path itself, the last checkpoint in it if that is newer than the weights there,
+/// or the snapshot of a model "Org/Name" in the hub's cache. IoError says what was expected and what is there;
+/// ConfigError for a LoRA adapter.
+FoundModel find_model(const std::filesystem::path& path);
+/// The same folder on every rank: rank 0 looks, so that a run that saves meanwhile cannot part the ranks. Only rank 0
+/// gets the choice, so that it is said once. Collective.
+FoundModel find_model(const std::filesystem::path& path, Communicator& ranks, const Context& context);
 
-/// The plan with model_folder(model_dir) in place of model_dir, also where the tokenizer is the model's.
+/// The plan with the folder that find_model() finds in place of model_dir, also where the tokenizer is the model's.
+/// Without a data.seq_length, sequences are as long as the model has positions. Once is enough: a plan that went
+/// through it stays as it is.
 RunPlan with_model_folder(RunPlan plan);
 /// The same with the folder that rank 0 finds. Collective if the plan has a model_dir.
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context);
@@ -32,8 +44,12 @@ RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& cont
 class ModelSource {
  public:
   /// Reads the config and all headers, and checks that every parameter is there with its shape. IoError, ConfigError.
-  explicit ModelSource(const std::filesystem::path& path);
+  explicit ModelSource(const std::filesystem::path& path) : ModelSource(find_model(path)) {}
+  /// The same for a folder that was found already.
+  explicit ModelSource(FoundModel found);
 
+  /// See FoundModel.
+  const std::string& choice() const { return choice_; }
   /// The folder that holds the config and the weights, and the tokenizer if there is one.
   const std::filesystem::path& folder() const { return folder_; }
   const ModelConfig& config() const { return model_.config(); }
@@ -51,6 +67,7 @@ class ModelSource {
 
  private:
   std::filesystem::path folder_;
+  std::string choice_;
   Decoder model_;
   std::unique_ptr<StateSource> weights_;
   const HfWeights* hf_ = nullptr;  // = weights_; null for a checkpoint

@@ -11,6 +11,7 @@
 
 #include "nought/autograd/moe.h"
 #include "nought/tensor/memory.h"
+#include "nought/train/best_model.h"
 #include "nought/train/breakdown.h"
 #include "nought/train/engine.h"
 #include "nought/train/evaluation.h"
@@ -24,6 +25,7 @@ struct RunSummary {
   std::string start;   // "random weights from seed 1", "out/checkpoint-20"
   int64_t parameters = 0;
   int64_t frozen = 0;  // of the parameters
+  std::string tokenizer;
   int64_t train_tokens = 0, samples = 0;
   int world_size = 1, zero_stage = 0;
   std::string dtype;
@@ -49,6 +51,7 @@ struct StepReport {
   bool skipped = false;        // no update was made, because the loss or a gradient was not finite
   int64_t skipped_so_far = 0;  // updates of the run that were skipped
   std::string nonfinite = {};  // what was found where; "" with a loss scale, which expects overflows
+  bool stop = false;           // a rank was asked to stop, so no step follows
   // The next four are those of rank 0, if the plan asks for them.
   std::optional<StepBreakdown> breakdown = {};
   std::optional<PhaseMemory> memory = {};
@@ -75,6 +78,12 @@ class TrainObserver {
   virtual void on_checkpoint(const std::filesystem::path&) {}
   /// A validation after `step` steps.
   virtual void on_validation(int64_t /*step*/, const Evaluation&) {}
+  /// How the model continued the prompt of the plan after `step` steps.
+  virtual void on_sample(int64_t /*step*/, const std::string& /*prompt*/, const std::string& /*text*/) {}
+  /// A signal ended the run after `step` steps, of which the last is in `checkpoint`. Nothing follows.
+  virtual void on_interrupt(int64_t /*step*/, const std::filesystem::path& /*checkpoint*/) {}
+  /// What will be exported are the weights of the best checkpoint.
+  virtual void on_best(const BestModel&, const std::filesystem::path& /*checkpoint*/) {}
   /// The collectives of rank 0 in the whole run, if the plan asks for them.
   virtual void on_collectives(const std::vector<CollectiveTotal>&) {}
   /// The run has ended. The peaks are by rank; `exported` is the folder of the exported weights.

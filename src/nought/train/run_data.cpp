@@ -1,5 +1,8 @@
 #include "nought/train/run_data.h"
 
+#include <algorithm>
+
+#include "nought/base/text.h"
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 
@@ -31,11 +34,26 @@ std::vector<std::filesystem::path> text_files(const DataPlan& plan) {
 /// How text files are read.
 CorpusOptions corpus_of(const DataPlan& plan, const std::vector<std::filesystem::path>& files,
                         const Tokenizer& tokenizer) {
-  return with_notation({.format = plan.format, .field = plan.field, .chat = plan.chat}, files, plan.tokenizer,
-                       tokenizer);
+  return with_template({.format = plan.format, .field = plan.field, .parse_special_tokens = plan.parse_special_tokens},
+                       files, plan.chat_template, plan.tokenizer, tokenizer);
+}
+
+/// What an export needs so that an answer of the trained model ends by itself.
+void add_ends(const std::optional<ChatSource>& chat, const Tokenizer& tokenizer, RunData& data) {
+  if (!chat) return;
+  data.stop_ids = ChatTemplate(*chat, tokenizer).stop_ids();
+  std::reverse(data.stop_ids.begin(), data.stop_ids.end());
+  if (chat->of_folder) return;  // whose files are copied
+  const int32_t separator = tokenizer.separator();
+  data.chat_template = chat->jinja;
+  data.specials = {{"eos_token", tokenizer.decode(std::span(&separator, 1))}};
 }
 
 }  // namespace
+
+std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
+  return make_tokenizer(plan.tokenizer, plan.add_special_tokens);
+}
 
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
   const std::vector<std::filesystem::path> files = text_files(plan);
@@ -45,18 +63,69 @@ RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
   auto [training, tail] =
       TokenDataset::from_sources(training_sources(plan), tokenizer, options).split_tail(plan.validation_fraction);
   RunData data{std::move(training), std::nullopt, describe_formats(files, options.corpus, tokenizer)};
+  add_ends(options.corpus.chat, tokenizer, data);
   if (!plan.validation_files.empty()) {
     data.validation = TokenDataset::from_sources(validation_sources(plan), tokenizer, options);
   } else if (plan.validation_fraction > 0) {
     data.validation = std::move(tail);
   }
+  if (data.validation)
+    require<ConfigError>(data.validation->with_remainder().num_samples() > 0,
+                         "the data to validate with has no target: it has {} tokens", data.validation->num_tokens());
   return data;
 }
 
-void check_data(const DataPlan& plan, const Tokenizer& tokenizer) {
-  corpus_of(plan, text_files(plan), tokenizer);
+std::string DataLook::describe(std::string_view tokenizer) const {
+  const std::string all = fmt::format("{} file{}", files, files == 1 ? "" : "s");
+  if (!whole)
+    return fmt::format("{} with {} of text (tokenizer {}): looked at {} of it; train reads all", all,
+                       format_bytes(text_bytes), tokenizer, format_bytes(read_bytes));
+  const TokenDataset& data = whole->training;
+  return fmt::format("{}, {} tokens (tokenizer {}), {} samples of {} tokens", all,
+                     format_count(static_cast<double>(data.num_tokens())), tokenizer, data.num_samples(),
+                     data.seq_length());
+}
+
+namespace {
+
+/// Encodes what comes first in a file: at least one portion, and at most `bytes` more. Returns how many bytes it read.
+int64_t encode_beginning(const std::filesystem::path& file, CorpusOptions corpus, const Tokenizer& tokenizer,
+                         int64_t bytes) {
+  corpus.portion_bytes = std::min<size_t>(corpus.portion_bytes, size_t{1} << 16);
+  CorpusReader reader({file}, corpus, cut_point_of(tokenizer));
+  int64_t read = 0;
+  do {
+    const std::optional<Portion> portion = reader.next();
+    if (!portion) break;
+    encode_portion(*portion, corpus, tokenizer);
+    read += static_cast<int64_t>(portion->bytes.size());
+  } while (read < bytes);
+  return read;
+}
+
+}  // namespace
+
+DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t text_bytes) {
+  const std::vector<std::filesystem::path> texts = text_files(plan);
+  DataLook look{.text_files = static_cast<int64_t>(texts.size())};
   for (const std::vector<DataSource>& sources : {training_sources(plan), validation_sources(plan)})
-    for (const DataSource& source : sources) check_token_files(source.files, tokenizer);
+    for (const DataSource& source : sources) {
+      look.files += static_cast<int64_t>(source.files.size());
+      check_token_files(source.files, tokenizer);
+    }
+  for (const std::filesystem::path& file : texts)
+    look.text_bytes += static_cast<int64_t>(MappedFile(file).bytes().size());
+  if (look.text_bytes <= text_bytes) {
+    look.whole = open_data(plan, tokenizer);
+    look.read_bytes = look.text_bytes, look.notes = look.whole->notes;
+    return look;
+  }
+  const CorpusOptions corpus = corpus_of(plan, texts, tokenizer);
+  look.notes = describe_formats(texts, corpus, tokenizer);
+  const int64_t share = text_bytes / look.text_files;
+  for (const std::filesystem::path& file : texts)
+    if (look.read_bytes < text_bytes) look.read_bytes += encode_beginning(file, corpus, tokenizer, share);
+  return look;
 }
 
 }  // namespace nought

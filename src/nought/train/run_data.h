@@ -1,8 +1,11 @@
 // RunData: the datasets of a plan: the one that a run trains on, and the one that it validates with.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nought/config/run_plan.h"
@@ -14,12 +17,27 @@ struct RunData {
   TokenDataset training;
   std::optional<TokenDataset> validation;
   std::vector<std::string> notes = {};  // what was found in files that are not plain text
+  std::vector<int32_t> stop_ids = {};   // that end an answer, the template's own before the one that ends a document
+  std::string chat_template = {};       // see TokenizerExport
+  std::vector<std::pair<std::string, std::string>> specials = {};  // the same
 };
 
+/// The tokenizer of a plan, with the tokens that it adds.
+std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan);
 /// Encodes text files and maps token files. IoError and ConfigError name the file.
 RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer);
-/// Checks the files; of .jsonl files their first lines alone. Throws what open_data() would throw for a missing file, a
-/// token file of another tokenizer, or conversations without a notation.
-void check_data(const DataPlan& plan, const Tokenizer& tokenizer);
+/// What look_at_data() has seen.
+struct DataLook {
+  int64_t files = 0, text_files = 0;
+  int64_t text_bytes = 0, read_bytes = 0;  // bytes of all text files, and how many of them were read
+  std::optional<RunData> whole = {};       // the data, if all of it was read
+  std::vector<std::string> notes = {};     // as those of RunData
+
+  /// "3 files, 11.7M tokens (tokenizer bytes), 45761 samples of 256 tokens", or what was read of how much.
+  std::string describe(std::string_view tokenizer) const;
+};
+/// Opens every file, and encodes the text if it has at most `text_bytes` in all; else what comes first in the files,
+/// about as much together. Throws what open_data() would throw of what is read.
+DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t text_bytes);
 
 }  // namespace nought

@@ -10,9 +10,14 @@
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
+#include "nought/train/grown_weights.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_source.h"
+#include "nought/train/resume.h"
+#include "nought/train/run_files.h"
+#include "nought/train/text_sample.h"
 #include "nought/train/trace.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
@@ -30,8 +35,6 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
 }
 
 namespace {
-
-constexpr int64_t kTracedStep = 3;  // of a run: by then buffers are allocated
 
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
   return {plan.micro_batch, plan.accumulation, ranks.size(), ranks.rank()};
@@ -62,23 +65,27 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       world_(world),
       context_(context),
       observers_(std::move(observers)),
-      tokenizer_(make_tokenizer(plan_.data.tokenizer)),
-      data_(open_data(plan.data, *tokenizer_)),
+      tokenizer_(tokenizer_of(plan_.data)),
+      data_(open_data(plan_.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
-      decoder_(model_config_of(plan), plan.recompute, plan.fp8),
+      decoder_(model_config_of(plan_), plan.recompute, plan.fp8),
       model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
-  notes_ = data_.notes;
+  if (plan_.sample) check_sample(*plan_.sample, *tokenizer_, decoder_.config());
+  if (world.rank() == 0) files_ = hash_run_files(plan_);
+  notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
+  notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
+  if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
   load();
 }
 
 void Trainer::load() {
   const fs::path folder = plan_.output_dir;
-  if (mode_ == StartMode::resume) {
-    start_ = found_by_first(world_, context_, [&] { return last_checkpoint(folder).string(); });
+  if (resumes(mode_)) {
+    start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
     const Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
     const Json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
@@ -88,11 +95,14 @@ void Trainer::load() {
             fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
                         "had never stopped",
                         key, value.dump(), then.value(key, Json()).dump()));
+    const std::string changed = describe_changed_files(then.value("files", Json()), files_);
+    if (!changed.empty()) notes_.push_back(changed);
     engine_.set_skipped(checkpoint.info().skipped);
     model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
     if (!decoder_.restore(checkpoint.info().model_state))
       notes_.push_back("the checkpoint holds no scales for fp8 as it is configured now: they start anew");
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
+    take_up(checkpoint.info());
     return;
   }
   world_.barrier().wait();  // every rank is here before rank 0 clears the folder
@@ -103,11 +113,27 @@ void Trainer::load() {
     start_ = fmt::format("random weights from seed {}", plan_.seed);
     return;
   }
-  const ModelSource source(plan_.model_dir);
-  model_.load(source.weights());
+  const ModelSource source(FoundModel{plan_.model_dir});
+  model_.load(GrownWeights(source.weights(), source.model()));
   start_ = plan_.model_dir;
+  if (const int64_t before = source.config().vocab_size, now = decoder_.config().vocab_size; before != now)
+    notes_.push_back(
+        fmt::format("the vocabulary grows from {} to {}: new rows begin as the mean of the old ones", before, now));
   for (const std::string& name : source.unused())
     notes_.push_back(fmt::format("{}: the model has no use for tensor {}", plan_.model_dir, name));
+}
+
+void Trainer::take_up(const CheckpointInfo& info) {
+  const fs::path folder = plan_.output_dir;
+  const bool own = lies_in(start_, folder);
+  if (own) saved_ = info.step;
+  last_saved_ = start_;
+  validation_put_off_ = info.validated == false;
+  if (own && plan_.best && info.best && info.best->metric == plan_.best->metric) best_ = info.best;
+  if (mode_ != StartMode::rewind) return;
+  world_.barrier().wait();  // every rank has read
+  if (world_.rank() == 0)
+    for (const fs::path& checkpoint : checkpoints_of_others(start_, folder)) fs::remove_all(checkpoint);
 }
 
 RunSummary Trainer::summary(int64_t first_step) const {
@@ -115,6 +141,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .start = start_,
                      .parameters = decoder_.parameter_count(),
                      .frozen = decoder_.frozen_count(),
+                     .tokenizer = std::string(tokenizer_->name()),
                      .train_tokens = sampler_.dataset().num_tokens(),
                      .samples = sampler_.dataset().num_samples(),
                      .world_size = world_.size(),
@@ -155,27 +182,6 @@ void Trainer::measure_machine() {
   }
   memory.set_limit(plan_.device_memory);
   memory.ledger().reset_peaks();
-}
-
-void Trainer::run() {
-  measure_machine();
-  const RunSummary start = summary(steps_made());
-  tell([&](TrainObserver& observer) { observer.on_start(start); });
-  if (!plan_.trace_file.empty()) traced_step_ = std::min(start.first_step + kTracedStep, plan_.max_steps);
-
-  int64_t saved = start.first_step == 0 ? -1 : start.first_step, validated = -1;
-  while (steps_made() < plan_.max_steps) {
-    const StepReport report = timed_step(start.flops_per_token);
-    tell([&](TrainObserver& observer) { observer.on_step(report); });
-    if (validates_after(report.step)) validate(), validated = report.step;
-    if (plan_.save_steps > 0 && report.step % plan_.save_steps == 0) save(), saved = report.step;
-  }
-  if (saved != steps_made()) save();
-  if (validated != steps_made()) validate();
-  export_hf_folder(model_, decoder_.config(), plan_.data.tokenizer, plan_.output_dir, plan_.max_shard_bytes);
-  if (!collectives_.empty()) tell([&](TrainObserver& observer) { observer.on_collectives(collectives_); });
-  const std::vector<RankMemory> peaks = gather_memory();
-  tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
 }
 
 /// What the routers chose in the step, over all ranks. Collective with experts, nothing without.
@@ -268,6 +274,7 @@ StepReport Trainer::step(double flops_per_token) {
   report.skipped = result.skipped;
   report.skipped_so_far = engine_.skipped();
   report.nonfinite = result.nonfinite;
+  report.stop = result.stop;
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = mesh_.traffic().total_bytes() - bytes_before;
   report.experts = expert_loads();
@@ -279,41 +286,45 @@ StepReport Trainer::step(double flops_per_token) {
   return report;
 }
 
+Json Trainer::about() {
+  const int64_t steps = steps_made();
+  Json about{{"family", decoder_.config().family},
+             {"max_steps", plan_.max_steps},
+             {"tokens", steps * sampler_.targets_per_step()},
+             {"epoch",
+              static_cast<double>(steps * plan_.train_batch) / static_cast<double>(sampler_.dataset().num_samples())}};
+  for (const Resolved& row : plan_.resolved)
+    if (row.key == "optimizer") about["optimizer"] = row.value;
+  return about;
+}
+
+ModelConfig Trainer::exported_config() const { return with_stop_ids(decoder_.config(), data_.stop_ids, *tokenizer_); }
+
+TokenizerExport Trainer::exported_tokenizer() const {
+  return {plan_.data.tokenizer, plan_.data.add_special_tokens, data_.chat_template, data_.specials};
+}
+
 void Trainer::save() {
-  const CheckpointInfo info{.step = steps_made(),
-                            .world_size = world_.size(),
-                            .zero_stage = plan_.zero_stage,
-                            .run = fingerprint_of(plan_, sampler_.dataset()),
-                            .skipped = engine_.skipped(),
-                            .loss_scale = engine_.scaler().state(),
-                            .model_state = decoder_.state()};
-  const fs::path path = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
-    export_beside_weights(decoder_.config(), plan_.dtype, plan_.data.tokenizer, folder);
+  CheckpointInfo info{.step = steps_made(),
+                      .world_size = world_.size(),
+                      .zero_stage = plan_.zero_stage,
+                      .run = fingerprint_of(plan_, sampler_.dataset()),
+                      .skipped = engine_.skipped(),
+                      .loss_scale = engine_.scaler().state(),
+                      .model_state = decoder_.state(),
+                      .validated = validated_ == steps_made(),
+                      .best = best_,
+                      .written_by = plan_.program,
+                      .about = about()};
+  info.run["files"] = files_;
+  last_saved_ = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
+    export_beside_weights(exported_config(), plan_.dtype, exported_tokenizer(), folder);
   });
-  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit);
+  saved_ = info.step;
+  const fs::path best = best_ ? checkpoint_path(plan_.output_dir, best_->step) : fs::path();
+  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit, best);
   forget_events();
-  tell([&](TrainObserver& observer) { observer.on_checkpoint(path); });
-}
-
-bool Trainer::validates_after(int64_t step) const {
-  switch (plan_.eval_strategy) {
-    case EvalStrategy::no:
-      return false;
-    case EvalStrategy::steps:
-      return step % plan_.eval_steps == 0;
-    case EvalStrategy::epoch: {
-      const int64_t samples = sampler_.dataset().num_samples();
-      return step * plan_.train_batch / samples > (step - 1) * plan_.train_batch / samples;
-    }
-  }
-  return false;
-}
-
-void Trainer::validate() {
-  if (!data_.validation) return;
-  const Evaluation result = evaluate(engine_, model_, *data_.validation, *tokenizer_, plan_.eval_micro_batch);
-  forget_events();
-  tell([&](TrainObserver& observer) { observer.on_validation(steps_made(), result); });
+  tell([&](TrainObserver& observer) { observer.on_checkpoint(last_saved_); });
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {

@@ -2,6 +2,7 @@
 // saves checkpoints and exports the weights.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
+#include "nought/data/tokenizer_export.h"
 #include "nought/models/decoder.h"
 #include "nought/train/breakdown.h"
 #include "nought/train/checkpoint.h"
@@ -22,33 +24,45 @@ namespace nought {
 enum class StartMode : uint8_t {
   fresh,      // begins a run; the output folder must hold no checkpoints
   overwrite,  // begins a run; checkpoints and metrics of an earlier one are removed
-  resume      // continues from the last checkpoint of the output folder
+  resume,     // continues from resume_point()
+  rewind      // the same; the output folder's checkpoints that are none of this run's are removed
 };
+inline bool resumes(StartMode mode) { return mode == StartMode::resume || mode == StartMode::rewind; }
 
 /// The config of the plan's model: the inline one, or that of the model's folder.
 ModelConfig model_config_of(const RunPlan& plan);
 /// How a plan's run shards its model.
 ShardedModel::Options sharding_of(const RunPlan& plan);
 /// The plan of a run that begins or continues on this machine. With training.bf16 = "auto", a run that continues keeps
-/// the dtype of the last checkpoint; for any other run the CPU decides.
+/// the dtype of its checkpoint; for any other run the CPU decides.
 RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode);
-/// Checks what could stop a run, without allocating anything: the model and its weight files, the data files, the
-/// output folder, the checkpoint. Throws what the run would throw.
-void validate_run(const RunPlan& plan, StartMode mode);
 
 class Trainer {
  public:
   /// Builds and loads everything. Collective. Observers are called on rank 0 only.
   Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
           std::vector<TrainObserver*> observers);
-  /// Makes the steps up to max_steps, saves a checkpoint and exports the weights. Collective.
-  void run();
+  /// `signal` says which signal asks this rank to stop, or 0. Once it has named one, it does not go back. Every rank
+  /// gives one, or none does. It is asked in each step, and all ranks stop after the same step, if any of them is
+  /// asked.
+  void stop_on(std::function<int()> signal);
+  /// make_steps(), and finish() unless a signal ended it. Returns that signal, or 0. Collective.
+  int run();
+  /// Makes the steps up to max_steps and saves the last. Returns 0, or the signal that ended it: then the last step
+  /// made is saved, whatever the plan says, and a validation that was due waits for the run that resumes. A validation,
+  /// sample or save that has begun is finished before. Collective.
+  int make_steps();
+  /// The last validation, and the export of the weights. All is saved before, so nothing is lost if this is cut: the
+  /// run that resumes does it again. Collective.
+  void finish();
 
   /// Steps made so far, those whose update was skipped included.
   int64_t steps_made() { return model_.optimizer().updates() + engine_.skipped(); }
 
  private:
   void load();
+  /// What a run that resumes knows beside its weights; at StartMode::rewind it removes what is not its own.
+  void take_up(const CheckpointInfo& info);
   /// Measures the peak that MFU refers to. Collective.
   void measure_machine();
   RunSummary summary(int64_t first_step) const;
@@ -58,9 +72,22 @@ class Trainer {
   StepReport step(double flops_per_token);
   void forget_events();
   RouterLoads expert_loads();
+  /// What exports and checkpoints say of the model and its tokenizer.
+  ModelConfig exported_config() const;
+  TokenizerExport exported_tokenizer() const;
   void save();
+  Json about();
+  bool saves_after(int64_t step) const { return plan_.save_steps > 0 && step % plan_.save_steps == 0; }
   bool validates_after(int64_t step) const;
   void validate();
+  void sample();
+  /// Validates, samples and saves, as it is due after a step. True if a rank was asked to stop meanwhile.
+  bool do_what_is_due(int64_t step);
+  void export_weights();
+  /// The signal that a rank was asked by, the same on all ranks; 0: none. Collective, if there is a stop_on().
+  int agreed_signal();
+  /// Saves and tells. Returns the signal.
+  int interrupt();
   std::vector<RankMemory> gather_memory();
   template <class F>
   void tell(F&& f) {
@@ -81,7 +108,13 @@ class Trainer {
   ShardedModel model_;
   Engine engine_;
   std::optional<MatrixPeak> peak_;  // set by measure_machine()
+  Json files_;                      // what the run reads, on rank 0 (run_files.h)
   std::string start_;
+  std::function<int()> stop_signal_;
+  std::optional<BestModel> best_;
+  int64_t saved_ = -1, validated_ = -1;  // after so many steps last; -1: not yet
+  bool validation_put_off_ = false;      // by the signal that ended the run that is resumed
+  std::filesystem::path last_saved_;
   int64_t traced_step_ = 0;  // the step that is traced; 0: none
   std::vector<CollectiveTotal> collectives_;
   std::vector<std::string> notes_;

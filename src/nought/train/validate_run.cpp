@@ -1,10 +1,11 @@
-// What would stop a run, found before it starts: one process reads headers and names, and allocates nothing.
+#include "nought/train/validate_run.h"
+
 #include <unistd.h>
 
 #include "nought/base/json.h"
 #include "nought/train/model_source.h"
-#include "nought/train/run_data.h"
-#include "nought/train/trainer.h"
+#include "nought/train/resume.h"
+#include "nought/train/text_sample.h"
 
 namespace nought {
 
@@ -26,15 +27,57 @@ void make_writable_folder(const char* key, const fs::path& folder) {
   fs::remove(trial, error);
 }
 
-void check_output_folder(const fs::path& folder, StartMode mode) {
-  make_writable_folder("training.output_dir", folder);
+/// Throws what make_writable_folder() would throw, and writes nothing.
+void require_writable_folder(const char* key, const fs::path& folder) {
+  std::error_code error;
+  const auto writable = [](const fs::path& path) { return access(path.c_str(), W_OK | X_OK) == 0; };
+  const auto system_error = [] { return std::error_code(errno, std::generic_category()).message(); };
+  if (fs::is_directory(folder, error))
+    return require<IoError>(writable(folder), "{} {} is not writable: {}", key, folder.string(), system_error());
+  fs::path above = fs::absolute(folder);
+  while (!fs::exists(fs::symlink_status(above, error)) && above.has_parent_path() && above != above.parent_path())
+    above = above.parent_path();
+  const bool is_folder = fs::is_directory(above, error);
+  if (is_folder && writable(above)) return;
+  const std::string reason = is_folder ? system_error() : std::make_error_code(std::errc::not_a_directory).message();
+  fail<IoError>("cannot create {} {}: {}", key, folder.string(), reason);
+}
+
+/// Folders that a run writes to.
+class Folders {
+ public:
+  explicit Folders(bool makes) : makes_(makes) {}
+  void check(const char* key, const fs::path& folder) const {
+    makes_ ? make_writable_folder(key, folder) : require_writable_folder(key, folder);
+  }
+
+ private:
+  bool makes_;
+};
+
+/// A run that goes back would find the checkpoints that it left, and take them for its own the next time.
+void check_nothing_later(const fs::path& point, const RunPlan& plan) {
+  const std::vector<fs::path> others = checkpoints_of_others(point, plan.output_dir);
+  require<ConfigError>(others.empty(),
+                       "{} would be none of the run that continues {}: --overwrite removes it{}, or choose another "
+                       "training.output_dir",
+                       others.empty() ? "" : others.front().string(), point.string(),
+                       others.size() > 1 ? fmt::format(" and {} more", others.size() - 1) : "");
+}
+
+void check_output_folder(const Folders& folders, const RunPlan& plan, StartMode mode) {
+  const fs::path folder = plan.output_dir;
+  folders.check("training.output_dir", folder);
   const std::vector<fs::path> checkpoints = list_checkpoints(folder);
   if (mode == StartMode::fresh)
     require<ConfigError>(checkpoints.empty(),
                          "{} is there from an earlier run: --resume continues it, --overwrite removes it, or choose "
                          "another training.output_dir",
                          checkpoints.empty() ? "" : checkpoints.back().string());
-  if (mode == StartMode::resume) last_checkpoint(folder);
+  if (resumes(mode)) {
+    const fs::path point = resume_point(plan);
+    if (mode == StartMode::resume) check_nothing_later(point, plan);
+  }
 }
 
 /// A run that starts from a checkpoint in its own output folder would lose it before it is read.
@@ -46,18 +89,26 @@ void check_not_removed(const fs::path& model, const fs::path& output) {
                          checkpoint.string());
 }
 
-void check_profile_file(const fs::path& file) {
+void check_profile_file(const Folders& folders, const fs::path& file) {
   if (file.empty()) return;
   require<IoError>(!fs::is_directory(file), "flops_profiler.output_file {} is a folder: name a file in it",
                    file.string());
-  make_writable_folder("the folder of flops_profiler.output_file,", fs::absolute(file).parent_path());
+  folders.check("the folder of flops_profiler.output_file,", fs::absolute(file).parent_path());
+}
+
+/// The updates of a run on this data. Throws what the Trainer's sampler would throw.
+int64_t steps_on(const RunPlan& plan, const RunData& data) {
+  const BatchLayout layout{plan.micro_batch, plan.accumulation, plan.world_size, 0};
+  return with_steps_per_epoch(plan, TrainSampler(data.training, layout, plan.seed).steps_for(1)).max_steps;
 }
 
 }  // namespace
 
 ModelConfig model_config_of(const RunPlan& plan) {
   ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
-                                              : ModelConfig::from_folder(model_folder(plan.model_dir));
+                                              : ModelConfig::from_folder(with_model_folder(plan).model_dir);
+  if (plan.resize_vocab)
+    config.vocab_size = std::max(config.vocab_size, tokenizer_of(with_model_folder(plan).data)->vocab_size());
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",
@@ -68,31 +119,66 @@ ModelConfig model_config_of(const RunPlan& plan) {
 }
 
 RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode) {
-  if (mode != StartMode::resume || !config.training.bf16.automatic()) return resolve(config, world_size);
-  const std::vector<fs::path> checkpoints = list_checkpoints(config.training.output_dir.value);
-  if (checkpoints.empty()) return resolve(config, world_size);
-  const Json run = read_checkpoint_info(checkpoints.back()).run;
+  const RunPlan plan = resolve(config, world_size);
+  if (!resumes(mode) || !config.training.bf16.automatic()) return plan;
+  const fs::path point = resume_point(plan);
+  const Json run = read_checkpoint_info(point).run;
   const auto dtype = run.is_object() ? run.value("dtype", std::string()) : std::string();
   return resolve(config, world_size,
-                 {dtype == name_of(DType::bf16), fmt::format("{} is in {}", checkpoints.back().string(), dtype)});
+                 {dtype == name_of(DType::bf16), fmt::format("{} is in {}", point.string(), dtype)});
 }
 
-void validate_run(const RunPlan& given, StartMode mode) {
-  require_trainable(given);
-  const RunPlan plan = with_model_folder(given);
-  Decoder decoder(model_config_of(plan));
-  apply(plan.freezing, decoder);
-  const auto tokenizer = make_tokenizer(plan.data.tokenizer);
-  tokenizer->check_fits(decoder.config().vocab_size);
-  check_data(plan.data, *tokenizer);
-  check_output_folder(plan.output_dir, mode);
-  if (mode == StartMode::overwrite) check_not_removed(plan.model_dir, plan.output_dir);
-  if (plan.profile) check_profile_file(plan.profile->output_file);
-  if (mode == StartMode::resume) {
-    Checkpoint(last_checkpoint(plan.output_dir), decoder).require_same_frozen(decoder);
-  } else if (!plan.model_dir.empty()) {
-    ModelSource(plan.model_dir);
+std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig& config, const Tokenizer& tokenizer) {
+  std::vector<std::string> notes;
+  constexpr int64_t kLong = 4096;  // tokens that nobody minds without being asked
+  for (const Resolved& row : plan.resolved) {
+    if (row.key == "data.tokenizer" && row.reason.starts_with("default"))
+      notes.push_back("data.tokenizer is not given: every byte is a token (\"bytes\")");
+    if (row.key == "data.seq_length" && row.reason == kModelLength && plan.data.seq_length > kLong)
+      notes.push_back(fmt::format("data.seq_length is not given: sequences are as long as the model can, {} tokens",
+                                  plan.data.seq_length));
   }
+  const int64_t spare = config.vocab_size - tokenizer.vocab_size();
+  if (spare > 0)
+    notes.push_back(fmt::format("the model has {} tokens and the tokenizer \"{}\" {}: no text gives the other {}",
+                                config.vocab_size, tokenizer.name(), tokenizer.vocab_size(), spare));
+  if (config.positions == PositionKind::rope && plan.data.seq_length > config.max_positions)
+    notes.push_back(fmt::format("data.seq_length {} is beyond the {} positions that config.json says the model knows",
+                                plan.data.seq_length, config.max_positions));
+  return notes;
+}
+
+RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
+  const RunPlan plan = with_model_folder(given);
+  require_trainable(plan);
+  RunInputs inputs{.config = model_config_of(plan)};
+  inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
+  Decoder decoder(inputs.config);
+  apply(plan.freezing, decoder);
+  inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();
+  decoder.require_positions(plan.data.seq_length);
+  const auto tokenizer = tokenizer_of(plan.data);
+  tokenizer->check_fits(inputs.config.vocab_size);
+  if (plan.sample) check_sample(*plan.sample, *tokenizer, inputs.config);
+  inputs.tokenizer = tokenizer->name();
+  inputs.data = look_at_data(plan.data, *tokenizer, options.text_bytes);
+  inputs.max_steps = inputs.data.whole ? steps_on(plan, *inputs.data.whole) : plan.max_steps;
+  const Folders folders(options.makes_folders);
+  check_output_folder(folders, plan, mode);
+  if (mode == StartMode::overwrite || mode == StartMode::rewind) check_not_removed(plan.model_dir, plan.output_dir);
+  if (plan.profile) check_profile_file(folders, plan.profile->output_file);
+  if (!plan.tensorboard_dir.empty()) folders.check("the folder of tensorboard,", plan.tensorboard_dir);
+  if (!plan.csv_dir.empty()) folders.check("the folder of csv_monitor,", plan.csv_dir);
+  if (resumes(mode)) {
+    Checkpoint(resume_point(plan), decoder).require_same_frozen(decoder);
+  } else if (!plan.model_dir.empty()) {
+    ModelSource(FoundModel{plan.model_dir});
+  }
+  inputs.notes = inputs.config.notes;
+  const std::vector<std::string> own = notes_on_inputs(plan, inputs.config, *tokenizer);
+  inputs.notes.insert(inputs.notes.end(), own.begin(), own.end());
+  inputs.notes.insert(inputs.notes.end(), inputs.data.notes.begin(), inputs.data.notes.end());
+  return inputs;
 }
 
 }  // namespace nought

@@ -1,0 +1,288 @@
+// nought init: writes a RUN.json with comments, from flags or from answers at a terminal.
+#include "nought/cli/init.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+#include "nought/base/json.h"
+#include "nought/base/text.h"
+#include "nought/base/visit.h"
+#include "nought/cli/commands.h"
+#include "nought/data/tokenizer.h"
+#include "nought/io/atomic_file.h"
+#include "nought/io/files.h"
+#include "nought/models/config.h"
+#include "nought/train/model_source.h"
+
+namespace nought {
+
+template <>
+struct EnumNames<RunKind> {
+  static constexpr std::array<std::pair<RunKind, std::string_view>, 3> value{
+      {{RunKind::pretrain, "pretrain"}, {RunKind::continued, "continue"}, {RunKind::finetune, "finetune"}}};
+};
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string quoted(const std::string& text) { return Json(text).dump(); }
+
+std::string header_text(const InitAnswers& answers) {
+  const std::string run = fmt::format("{} --ranks {}", answers.run_file, answers.ranks);
+  return fmt::format(
+      R"(// `nought init {0}` wrote this. Comments and trailing commas are fine; `nought config WORD` explains a key.
+//   nought check {1}     every value and its reason
+//   nought plan {1}      memory and work, before anything is allocated
+//   nought train {1}     --resume continues the last checkpoint
+// The paths of model, data and deepspeed are relative to this file, output_dir to the current directory.
+)",
+      enum_name(answers.kind), run);
+}
+
+std::string model_text(const InitAnswers& answers) {
+  if (answers.kind != RunKind::pretrain)
+    return fmt::format(
+        R"(  // A Hugging Face folder (config.json, safetensors, tokenizer), a checkpoint, or the output of a run.
+  "model": {},
+)",
+        quoted(answers.model));
+  return fmt::format(
+      R"(  // A small Llama from random weights: the content of a config.json. Larger: raise hidden_size, intermediate_size (about
+  // 8/3 of it) and num_hidden_layers. vocab_size is the tokenizer's.
+  "model": {{
+    "model_type": "llama",
+    "vocab_size": {},
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": {},
+    "tie_word_embeddings": true,
+  }},
+)",
+      answers.vocab_size, answers.seq_length);
+}
+
+std::string data_text(const InitAnswers& answers) {
+  const bool chats = answers.kind == RunKind::finetune;
+  std::vector<std::string> files;
+  for (const std::string& path : answers.data) files.push_back(quoted(path));
+  const std::string tokenizer =
+      answers.kind == RunKind::pretrain
+          ? fmt::format("    \"tokenizer\": {},  // bytes, or the path of a tokenizer\n", quoted(answers.tokenizer))
+          : "";
+  return fmt::format(
+      R"(  "data": {{
+    // {}
+    "files": [{}],
+{}    "seq_length": {},  // tokens per sequence; documents are packed
+    "validation_fraction": 0.02,  // kept aside, to see whether the model learns or memorises
+  }},
+)",
+      chats ? "JSON lines: messages, conversations, instruction and output, or prompt and completion; each "
+              "file's first line tells."
+            : "Text, .jsonl files, or folders of `nought tokenize`; ** crosses folders.",
+      fmt::join(files, ", "), tokenizer, answers.seq_length);
+}
+
+/// The numbers in which the kinds differ.
+struct Recipe {
+  const char *length, *learning_rate, *warmup;
+  int64_t sequences;  // of an update, over all ranks
+};
+
+Recipe recipe_of(RunKind kind) {
+  switch (kind) {
+    case RunKind::pretrain:
+      return {"\"max_steps\": 1000,  // updates", "1e-3", "\"warmup_steps\": 50", 16};
+    case RunKind::continued:
+      return {"\"num_train_epochs\": 1,  // passes over the data; max_steps would count updates", "5e-5",
+              "\"warmup_ratio\": 0.03", 16};
+    case RunKind::finetune:
+      break;
+  }
+  return {"\"num_train_epochs\": 3,  // passes over the data; max_steps would count updates", "2e-5",
+          "\"warmup_ratio\": 0.03", 16};
+}
+
+std::string training_text(const InitAnswers& answers) {
+  const Recipe recipe = recipe_of(answers.kind);
+  const int64_t accumulation = std::max<int64_t>(1, recipe.sequences / (2 * answers.ranks));
+  return fmt::format(R"(  "training": {{
+    {}
+    // Sequences per update: these two numbers times the ranks. Too little memory: halve the first, double the second.
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": {},
+    "learning_rate": {},
+    "lr_scheduler_type": "cosine",
+    {},
+    "weight_decay": 0.1,
+    "bf16": "auto",  // bf16 with fp32 master weights where the CPU has units for it, else fp32
+    "gradient_checkpointing": false,  // true: less memory, a third more work
+    "logging_steps": 10,
+    "eval_strategy": "steps",
+    "eval_steps": 100,
+    "save_steps": 200,
+    "save_total_limit": 2,  // checkpoints to keep
+    "output_dir": {},
+  }},
+)",
+                     recipe.length, accumulation, recipe.learning_rate, recipe.warmup, quoted(answers.output_dir));
+}
+
+/// What the command line gives; what is absent is asked for at a terminal.
+struct InitFlags {
+  std::string kind, run_file, model, tokenizer, output;
+  std::vector<std::string> data;
+  std::optional<int64_t> ranks, seq_length;
+  bool force = false;
+};
+
+RunKind parse_kind(const std::string& text) {
+  std::vector<std::string> names;
+  for (const auto& [kind, name] : EnumNames<RunKind>::value) {
+    if (name == text) return kind;
+    names.emplace_back(name);
+  }
+  fail<ConfigError>("{}: expected pretrain, continue or finetune{}", text, did_you_mean(text, names));
+}
+
+/// The answer to a question, or the one in brackets if it is empty.
+std::string ask(const std::string& question, const std::string& otherwise) {
+  const std::string hint = otherwise.empty() ? "" : fmt::format(" [{}]", otherwise);
+  for (std::string line;;) {
+    fmt::print(stderr, "{}{}: ", question, hint);
+    require<IoError>(static_cast<bool>(std::getline(std::cin, line)),
+                     "the input ended before all questions were answered");
+    if (line.empty()) line = otherwise;
+    if (!line.empty()) return line;
+  }
+}
+
+class Questions {
+ public:
+  explicit Questions(const InitFlags& flags) : flags_(flags), asks_(isatty(STDIN_FILENO) != 0) {}
+
+  InitAnswers answers() const {
+    InitAnswers answers;
+    answers.kind = parse_kind(value(flags_.kind, "KIND", "What to do: pretrain, continue or finetune", "finetune"));
+    answers.run_file = flags_.run_file.empty() ? "run.json" : flags_.run_file;
+    const bool has_model = answers.kind != RunKind::pretrain;
+    const std::string model = has_model ? value(flags_.model, "--model", "The folder of the model", "") : "";
+    const std::string data =
+        flags_.data.empty() ? value("", "--data", "Files of text or JSON lines (a path, or a glob)", "") : "";
+    for (const std::string& path : flags_.data.empty() ? std::vector{data} : flags_.data)
+      answers.data.push_back(relative_to_run_file(path, answers.run_file));
+    if (has_model) {
+      answers.model = relative_to_run_file(model, answers.run_file);
+      answers.seq_length = length_of(model);
+    } else {
+      const std::string tokenizer = flags_.tokenizer.empty() ? "bytes" : flags_.tokenizer;
+      answers.vocab_size = make_tokenizer(tokenizer)->vocab_size();
+      answers.tokenizer = tokenizer == "bytes" ? tokenizer : relative_to_run_file(tokenizer, answers.run_file);
+    }
+    if (flags_.seq_length) answers.seq_length = *flags_.seq_length;
+    require<ConfigError>(answers.seq_length >= 1, "--seq-length must be at least 1, got {}", answers.seq_length);
+    answers.output_dir =
+        flags_.output.empty() ? fmt::format("out/{}", fs::path(answers.run_file).stem().string()) : flags_.output;
+    answers.ranks = flags_.ranks.value_or(1);
+    require<ConfigError>(answers.ranks >= 1, "--ranks must be at least 1, got {}", answers.ranks);
+    return answers;
+  }
+
+ private:
+  std::string value(const std::string& given, const char* flag, const std::string& question,
+                    const std::string& otherwise) const {
+    if (!given.empty()) return given;
+    require<ConfigError>(asks_, "{} is missing: give it, or call nought init at a terminal, where it asks", flag);
+    return ask(question, otherwise);
+  }
+
+  /// Sequences as long as the model takes, but not longer than most documents are.
+  static int64_t length_of(const std::string& model) {
+    constexpr int64_t kUsual = 1024;
+    std::error_code ignored;
+    if (!fs::is_directory(model, ignored)) return kUsual;
+    return std::min(kUsual, ModelConfig::from_folder(find_model(model).folder).max_positions);
+  }
+
+  const InitFlags& flags_;
+  const bool asks_;
+};
+
+int run_init(const InitFlags& flags) {
+  const std::string file = flags.run_file.empty() ? "run.json" : flags.run_file;
+  std::error_code ignored;
+  require<ConfigError>(flags.force || !fs::exists(file, ignored), "{}: is there already: --force replaces it", file);
+  const InitAnswers answers = Questions(flags).answers();
+  if (const fs::path folder = fs::path(file).parent_path(); !folder.empty()) {
+    fs::create_directories(folder, ignored);
+    require<IoError>(fs::is_directory(folder), "{}: cannot create the folder", folder.string());
+  }
+  write_text_atomically(file, run_file_text(answers));
+  fmt::print("{}: written; next: nought check {} --ranks {}\n", file, file, answers.ranks);
+  return 0;
+}
+
+}  // namespace
+
+std::string relative_to_run_file(const std::string& path, const std::string& run_file) {
+  const fs::path folder = fs::path(run_file).parent_path();
+  if (folder.empty() || fs::path(path).is_absolute()) return path;
+  fs::path begin;  // of a pattern, the folder in which it begins to look
+  for (const fs::path& part : fs::path(path)) {
+    if (part.string().find_first_of("*?[") != std::string::npos) break;
+    begin /= part;
+  }
+  std::error_code ignored;
+  if (!begin.empty() && !fs::exists(begin, ignored)) return path;
+  const fs::path here = fs::current_path();
+  return (here / path).lexically_normal().lexically_relative((here / folder).lexically_normal()).string();
+}
+
+std::string run_file_text(const InitAnswers& answers) {
+  return header_text(answers) + "{\n" + model_text(answers) + data_text(answers) + training_text(answers) +
+         R"(  // DeepSpeed's ds_config.json, or its path. Stage 2 shards optimizer states and gradients over the ranks, 3 parameters too.
+  "deepspeed": {"zero_optimization": {"stage": 2}},
+}
+)";
+}
+
+void add_init(CLI::App& app, Invocation& invocation) {
+  CLI::App* command =
+      add_command(app, "init", "Writes a RUN.json with comments, from flags or from answers",
+                  {"nought init", "nought init finetune --model MODEL_DIR --data chats.jsonl --ranks 2",
+                   "nought init continue books.json --model MODEL_DIR --data 'books/**/*.txt' --output out/books",
+                   "nought init pretrain --data 'src/**/*.cpp' --tokenizer TOKENIZER_DIR --force"});
+  const auto flags = std::make_shared<InitFlags>();
+  command->add_option(
+      "KIND", flags->kind,
+      "pretrain (from random weights), continue (plain text) or finetune (conversations, instructions)");
+  command->add_option("RUN.json", flags->run_file, "The file to write; default: run.json");
+  command->add_option("--model", flags->model, "continue, finetune: the model's folder")->type_name("MODEL_DIR");
+  command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")
+      ->type_name("FILE")
+      ->expected(1)
+      ->take_all();
+  command->add_option("--tokenizer", flags->tokenizer, "pretrain: a tokenizer's path; default: bytes")
+      ->type_name("NAME");
+  command->add_option("--seq-length", flags->seq_length, "Tokens per sequence; default: the model's, at most 1024")
+      ->type_name("N");
+  command->add_option("--output", flags->output, "training.output_dir; default: out/ and the file's name")
+      ->type_name("DIR");
+  command->add_option("--ranks", flags->ranks, "Number of processes of the run, for its batch")->type_name("N");
+  command->add_flag("--force", flags->force, "Replace the file if it is there");
+  command->callback([&invocation, flags] { invocation.action = [flags] { return run_init(*flags); }; });
+}
+
+}  // namespace nought

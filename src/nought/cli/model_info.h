@@ -1,0 +1,17 @@
+// What `nought info PATH` says of a checkpoint, an export, a Hugging Face folder, or the output folder of a run.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "nought/base/json.h"
+
+namespace nought {
+
+/// IoError if the path is none of them.
+OrderedJson model_info(const std::filesystem::path& path);
+
+/// The same for people, one fact per line.
+std::string model_info_text(const OrderedJson& info);
+
+}  // namespace nought

@@ -1,0 +1,54 @@
+#include "nought/train/resume.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <fmt/format.h>
+
+#include "nought/train/checkpoint.h"
+
+namespace nought {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// "steps 20, 40", for messages.
+std::string steps_in(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  for (const fs::path& checkpoint : list_checkpoints(folder)) steps.push_back(*checkpoint_step(checkpoint));
+  return steps.empty() ? "no checkpoint" : fmt::format("checkpoints of steps {}", fmt::join(steps, ", "));
+}
+
+}  // namespace
+
+fs::path resume_point(const RunPlan& plan) {
+  const std::string& from = plan.resume_from;
+  if (from.empty()) return last_checkpoint(plan.output_dir);
+  if (std::all_of(from.begin(), from.end(), [](unsigned char c) { return std::isdigit(c) != 0; })) {
+    for (const fs::path& checkpoint : list_checkpoints(plan.output_dir))
+      if (fmt::format("{}", *checkpoint_step(checkpoint)) == from) return checkpoint;
+    fail<IoError>("nothing to resume: {} holds {}, not of step {}", plan.output_dir, steps_in(plan.output_dir), from);
+  }
+  if (is_checkpoint(from)) return fs::path(from).has_filename() ? fs::path(from) : fs::path(from).parent_path();
+  const std::vector<fs::path> checkpoints = list_checkpoints(from);
+  require<IoError>(!checkpoints.empty(), "nothing to resume: {} is neither a checkpoint nor a folder that holds one",
+                   from);
+  return checkpoints.back();
+}
+
+bool lies_in(const fs::path& checkpoint, const fs::path& folder) {
+  std::error_code ignored;
+  return fs::equivalent(fs::absolute(checkpoint / "..").lexically_normal(), folder, ignored);
+}
+
+std::vector<fs::path> checkpoints_of_others(const fs::path& point, const fs::path& output_dir) {
+  std::vector<fs::path> others = list_checkpoints(output_dir);
+  if (!lies_in(point, output_dir)) return others;
+  const std::optional<int64_t> named = checkpoint_step(point);
+  const int64_t step = named ? *named : read_checkpoint_info(point).step;
+  std::erase_if(others, [&](const fs::path& each) { return *checkpoint_step(each) <= step; });
+  return others;
+}
+
+}  // namespace nought

@@ -1,0 +1,23 @@
+// Where a run that continues begins, and which checkpoints do not belong to it.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "nought/config/run_plan.h"
+
+namespace nought {
+
+/// The checkpoint that plan.resume_from means: "" is the last one in output_dir, a number the one of that step in
+/// output_dir, anything else a checkpoint, or a folder whose last one it is. IoError if it is not there.
+std::filesystem::path resume_point(const RunPlan& plan);
+
+/// Whether a checkpoint lies in that folder.
+bool lies_in(const std::filesystem::path& checkpoint, const std::filesystem::path& folder);
+
+/// The checkpoints in `output_dir` that are none of a run which continues `point`: later ones, and all of them if the
+/// point lies elsewhere.
+std::vector<std::filesystem::path> checkpoints_of_others(const std::filesystem::path& point,
+                                                         const std::filesystem::path& output_dir);
+
+}  // namespace nought

@@ -1,0 +1,19 @@
+// The files that a run reads, by their hashes: a checkpoint keeps them, and a resumed run says which have changed.
+#pragma once
+
+#include <string>
+
+#include "nought/base/json_fwd.h"
+#include "nought/config/run_plan.h"
+
+namespace nought {
+
+/// The hash of the content of each file of data and configuration: {"a.txt": "0123456789abcdef"}. Text is read whole;
+/// a token file's header has the hash. Many data files stand in one line per folder. IoError, ConfigError.
+Json hash_run_files(const RunPlan& plan);
+
+/// What differs: "changed since the checkpoint: run.json; not read before the checkpoint: b.txt; not read any more:
+/// c.txt", or "". null stands for a checkpoint that does not tell, of which nothing is said.
+std::string describe_changed_files(const Json& then, const Json& now);
+
+}  // namespace nought

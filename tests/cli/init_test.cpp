@@ -1,0 +1,99 @@
+#include "nought/cli/init.h"
+
+#include <filesystem>
+
+#include "support/run_program.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/config/run_config.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::run_program;
+using test::TempFolder;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Ended run_nought(const std::string& arguments) { return run_program(std::string(NOUGHT_PROGRAM) + " " + arguments); }
+
+InitAnswers answers_of(RunKind kind) {
+  InitAnswers answers{.kind = kind, .model = "a \"quoted\" model", .data = {"a.txt", "b/**"}, .tokenizer = "bytes"};
+  answers.seq_length = 128;
+  answers.ranks = 2;
+  return answers;
+}
+
+TEST(Init, every_kind_of_run_is_read_without_a_warning_and_has_its_batch) {
+  for (const RunKind kind : {RunKind::pretrain, RunKind::continued, RunKind::finetune}) {
+    const Json json = parse_json(run_file_text(answers_of(kind)), "run.json");
+    const RunConfig config = make_run_config(json, "run.json");
+    const RunPlan plan = resolve(config, 2);
+    EXPECT_THAT(plan.warnings, IsEmpty());
+    EXPECT_EQ(plan.train_batch, 16);
+    EXPECT_EQ(plan.data.seq_length, 128);
+    EXPECT_EQ(plan.zero_stage, 2);
+    EXPECT_EQ(config.model.is_object(), kind == RunKind::pretrain);
+    if (kind != RunKind::pretrain) {
+      EXPECT_EQ(config.model, "a \"quoted\" model");
+    }
+    EXPECT_EQ(config.data.files, (std::vector<std::string>{"a.txt", "b/**"}));
+  }
+}
+
+TEST(Init, paths_are_written_relative_to_the_file) {
+  const TempFolder folder;
+  const fs::path before = fs::current_path();
+  folder.write("texts/a.txt", "");
+  fs::create_directory(folder / "runs");
+  fs::current_path(folder.path());
+  const std::string beside = relative_to_run_file("texts/a.txt", "run.json");
+  const std::string below = relative_to_run_file("texts/*.txt", "runs/run.json");
+  const std::string name = relative_to_run_file("Org/Name", "runs/run.json");
+  const std::string absolute = relative_to_run_file("/data/a.txt", "runs/run.json");
+  fs::current_path(before);
+  EXPECT_EQ(beside, "texts/a.txt");
+  EXPECT_EQ(below, "../texts/*.txt");
+  EXPECT_EQ(name, "Org/Name") << "it is not there: perhaps a model of a hub";
+  EXPECT_EQ(absolute, "/data/a.txt");
+}
+
+TEST(Init, what_it_writes_passes_check_and_is_never_replaced_without_a_word) {
+  const TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += "the quick brown fox jumps over the lazy dog\n";
+  folder.write("text.txt", text);
+  const std::string file = (folder / "runs/first.json").string();
+  const std::string command =
+      fmt::format("init pretrain {} --data {} --seq-length 32 --ranks 2", file, (folder / "text.txt").string());
+  const Ended written = run_nought(command);
+  ASSERT_EQ(written.exit_code, 0) << written.err;
+  EXPECT_THAT(written.out, HasSubstr("next: nought check " + file + " --ranks 2"));
+  const Ended checked =
+      run_nought(fmt::format("check {} --ranks 2 --set training.output_dir={}", file, (folder / "out").string()));
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("parameters"));
+
+  const std::string before = test::read_bytes(file);
+  const Ended again = run_nought(command);
+  EXPECT_EQ(again.exit_code, 1);
+  EXPECT_THAT(again.err, HasSubstr("is there already: --force replaces it"));
+  EXPECT_EQ(test::read_bytes(file), before);
+  EXPECT_EQ(run_nought(command + " --force").exit_code, 0);
+}
+
+TEST(Init, without_a_terminal_what_is_missing_is_named) {
+  const TempFolder folder;
+  const std::string file = (folder / "run.json").string();
+  EXPECT_THAT(run_nought("init").err, HasSubstr("KIND is missing"));
+  EXPECT_THAT(run_nought("init finetune " + file + " --data x").err, HasSubstr("--model is missing"));
+  EXPECT_THAT(run_nought("init finetun " + file).err, HasSubstr("did you mean \"finetune\"?"));
+  EXPECT_FALSE(fs::exists(file));
+}
+
+}  // namespace
+}  // namespace nought

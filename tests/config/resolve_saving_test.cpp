@@ -1,0 +1,84 @@
+// When a run saves, where it resumes, which checkpoint is the best, and what it continues on the way.
+#include "support/resolved.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using test::error_of;
+using test::plan_of;
+using test::reason_of;
+using test::value_of;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::string with(const std::string& training, const std::string& data = "") {
+  return fmt::format(R"({{"data": {{{}}}, "training": {{{}}}}})", data, training);
+}
+
+const std::string kValidates = R"("validation_fraction": 0.1)";
+
+TEST(ResolveSaving, resuming_names_the_last_checkpoint_a_step_or_a_path) {
+  const auto resumes = [](const std::string& value) {
+    return make_run_config(parse_json(with("\"resume_from_checkpoint\": " + value), "RUN.json"), "RUN.json")
+        .training.resumes();
+  };
+  EXPECT_FALSE(resumes("null"));
+  EXPECT_FALSE(resumes("false"));
+  for (const char* value : {"true", "40", "\"out/checkpoint-40\""}) EXPECT_TRUE(resumes(value)) << value;
+  const auto from = [](const std::string& value) {
+    return plan_of(with("\"resume_from_checkpoint\": " + value)).resume_from;
+  };
+  EXPECT_EQ(from("false"), "");
+  EXPECT_EQ(from("true"), "");
+  EXPECT_EQ(from("40"), "40");
+  EXPECT_EQ(from("\"out/checkpoint-40\""), "out/checkpoint-40");
+  EXPECT_EQ(plan_of(with(""), 1, {"training.resume_from_checkpoint=a/b"}).resume_from, "a/b");
+  for (const char* wrong : {"[]", "\"\"", "-1", "1.5"})
+    EXPECT_THAT(error_of(with(std::string("\"resume_from_checkpoint\": ") + wrong)),
+                HasSubstr("training.resume_from_checkpoint: expected true, false, a step or the path of a checkpoint"));
+}
+
+TEST(ResolveSaving, the_best_model_is_that_of_a_metric_which_needs_data) {
+  EXPECT_FALSE(plan_of(with("")).best.has_value());
+  const RunPlan plan = plan_of(with(R"("load_best_model_at_end": true)", kValidates));
+  ASSERT_TRUE(plan.best.has_value());
+  EXPECT_EQ(plan.best->metric, EvalMetric::loss);
+  EXPECT_FALSE(plan.best->greater_is_better);
+  EXPECT_THAT(plan.warnings, IsEmpty());
+  for (const char* name : {"bits_per_byte", "eval_bits_per_byte"})
+    EXPECT_EQ(
+        plan_of(with(fmt::format(R"("load_best_model_at_end": true, "metric_for_best_model": "{}")", name), kValidates))
+            .best->metric,
+        EvalMetric::bits_per_byte);
+  EXPECT_THAT(error_of(with(R"("load_best_model_at_end": true)")),
+              HasSubstr("training.load_best_model_at_end needs data to validate with"));
+  EXPECT_THAT(error_of(with(R"("metric_for_best_model": "eval_los")")), HasSubstr("did you mean \"eval_loss\""));
+}
+
+TEST(ResolveSaving, what_has_no_effect_or_the_wrong_one_is_said) {
+  EXPECT_THAT(plan_of(with(R"("metric_for_best_model": "loss", "greater_is_better": false)")).warnings,
+              testing::ElementsAre(HasSubstr("metric_for_best_model has no effect without"),
+                                   HasSubstr("greater_is_better has no effect without")));
+  const RunPlan worst = plan_of(with(R"("load_best_model_at_end": true, "greater_is_better": true)", kValidates));
+  EXPECT_TRUE(worst.best->greater_is_better);
+  EXPECT_THAT(worst.warnings, Contains(HasSubstr("greater_is_better = true keeps the worst model")));
+}
+
+TEST(ResolveSaving, a_sample_has_a_prompt_and_whole_numbers) {
+  EXPECT_FALSE(plan_of(with(R"("sample_steps": 5)")).sample.has_value());
+  const RunPlan plan = plan_of(with(R"("sample_prompt": "Once\nupon", "sample_steps": 5)"));
+  ASSERT_TRUE(plan.sample.has_value());
+  EXPECT_EQ(plan.sample->prompt, "Once\nupon");
+  EXPECT_EQ(plan.sample->steps, 5);
+  EXPECT_EQ(plan.sample->max_new_tokens, 64);
+  EXPECT_EQ(value_of(plan, "sample_prompt"), "\"Once\\nupon\"") << "on one line";
+  EXPECT_THAT(reason_of(plan, "sample_max_new_tokens"), HasSubstr("default"));
+  EXPECT_THAT(error_of(with(R"("sample_prompt": "")")), HasSubstr("expected a text to continue"));
+  EXPECT_THAT(error_of(with(R"("sample_prompt": "x", "sample_steps": 0)")), HasSubstr("expected at least 1"));
+}
+
+}  // namespace
+}  // namespace nought

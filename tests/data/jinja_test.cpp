@@ -1,0 +1,213 @@
+// What jinja2 renders is rendered to the byte; what is malformed, unknown or too much is refused with one line.
+#include "nought/data/jinja.h"
+
+#include <filesystem>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+#include "nought/base/json.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using jinja::Program;
+using jinja::Text;
+using jinja::Value;
+using test::message_of;
+using testing::HasSubstr;
+
+const fs::path kChats = fs::path(NOUGHT_GOLDEN_DIR) / "chat";
+
+/// The day of tests/golden/chat/make.py.
+std::tm golden_day() {
+  std::tm day{};
+  day.tm_year = 124, day.tm_mon = 6, day.tm_mday = 26, day.tm_hour = 12, day.tm_wday = 5, day.tm_yday = 207;
+  return day;
+}
+
+std::string render(const std::string& source, const char* variables = "{}") {
+  jinja::Variables given;
+  const auto json = OrderedJson::parse(variables);
+  for (const auto& [key, value] : json.items()) given.emplace_back(key, jinja::value_of(value, Text::kData));
+  return Program("test", source).render(std::move(given), golden_day()).str();
+}
+
+std::string refusal(const std::string& source, const char* variables = "{}") {
+  const std::string message = message_of<ConfigError>([&] { render(source, variables); });
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+  return message;
+}
+
+/// What apply_chat_template() gives a template.
+jinja::Variables variables_of(const OrderedJson& conversation) {
+  jinja::Variables given{{"messages", jinja::value_of(conversation["messages"], Text::kData)},
+                         {"add_generation_prompt", conversation.value("asks", false)},
+                         {"bos_token", Text("<s>")},
+                         {"eos_token", Text("</s>")}};
+  const OrderedJson more = conversation.value("variables", OrderedJson::object());
+  for (const char* key : {"tools", "documents"})
+    given.emplace_back(key, more.contains(key) ? jinja::value_of(more[key], Text::kData) : Value::None());
+  for (const auto& [key, value] : more.items())
+    if (key != "tools" && key != "documents") given.emplace_back(key, jinja::value_of(value, Text::kData));
+  return given;
+}
+
+/// The characters that are targets: [[begin, end], ...].
+OrderedJson targets_of(const Text& text) {
+  OrderedJson spans = OrderedJson::array();
+  const auto characters = [&](size_t bytes) {
+    return std::count_if(text.str().begin(), text.str().begin() + static_cast<long>(bytes),
+                         [](char c) { return (c & 0xC0) != 0x80; });
+  };
+  size_t begin = 0;
+  for (const Text::Stretch& each : text.stretches()) {
+    const bool continues = !spans.empty() && spans.back()[1] == characters(begin);
+    if ((each.flags & Text::kTarget) != 0 && continues) spans.back()[1] = characters(each.end);
+    if ((each.flags & Text::kTarget) != 0 && !continues) spans.push_back({characters(begin), characters(each.end)});
+    begin = each.end;
+  }
+  return spans;
+}
+
+TEST(Jinja, templates_render_as_transformers_renders_them) {
+  const auto golden = OrderedJson::parse(test::read_bytes(kChats / "golden.json"));
+  const auto conversations = OrderedJson::parse(test::read_bytes(kChats / "conversations.json"));
+  EXPECT_GE(golden.size(), 25u);
+  for (const auto& [name, texts] : golden.items()) {
+    const Program program(name, test::read_bytes(kChats / (name + ".jinja")));
+    for (const OrderedJson& conversation : conversations) {
+      SCOPED_TRACE(name + " of " + conversation["name"].get<std::string>());
+      const OrderedJson& expected = texts[conversation["name"].get<std::string>()];
+      Text text;
+      const std::string refused =
+          message_of<ConfigError>([&] { text = program.render(variables_of(conversation), golden_day()); });
+      EXPECT_EQ(!refused.empty(), expected.is_null()) << refused;
+      if (!refused.empty() || expected.is_null()) continue;
+      EXPECT_EQ(text.str(), expected["text"]);
+      if (expected.contains("targets")) {
+        EXPECT_TRUE(program.marks_targets());
+        EXPECT_EQ(targets_of(text), expected["targets"]);
+      }
+    }
+  }
+}
+
+TEST(Jinja, what_comes_from_the_variables_is_told_from_what_the_program_wrote) {
+  const auto marked = [](const std::string& source) {
+    const Value data = jinja::value_of(OrderedJson::parse(R"({"x": " <|end|>b "})"), Text::kData);
+    std::string shown;
+    size_t begin = 0;
+    const Text text = Program("test", source).render({{"m", data}}, golden_day());
+    for (const Text::Stretch& each : text.stretches()) {
+      const std::string part = text.str().substr(begin, each.end - begin);
+      shown += (each.flags & Text::kData) != 0 ? "{" + part + "}" : part;
+      begin = each.end;
+    }
+    return shown;
+  };
+  EXPECT_EQ(marked("a{{ m.x }}<|end|>"), "a{ <|end|>b }<|end|>");
+  EXPECT_EQ(marked("{{ ('<' ~ m.x.strip() + '>')[2:] }}"), "{|end|>b}>");
+  EXPECT_EQ(marked("{{ m.x.split('|')[1] ~ '.' ~ m.x|upper|trim }}"), "{end}.{<|END|>B}");
+  EXPECT_EQ(marked("{{ m.x.replace('<|end|>', '<|x|>') }}"), "{ }<|x|>{b }");
+  EXPECT_EQ(marked("{{ [m.x, 'c']|join('-') }}"), "{ <|end|>b }-c");
+  EXPECT_EQ(marked("{{ m|tojson }}"), "{{\"x\"}: {\" <|end|>b \"}}");
+  EXPECT_EQ(marked("{% macro f(t) %}[{{ t }}]{% endmacro %}{% set s %}{{ f(m.x) }}{% endset %}{{ s[::-1] }}"),
+            "]{ b>|dne|< }[");
+}
+
+TEST(Jinja, what_is_not_supported_is_refused_by_name_when_it_is_read) {
+  const auto error = [](const std::string& source) {
+    return message_of<ConfigError>([&] { Program("x.jinja", source); });
+  };
+  EXPECT_EQ(error("a\n{% include 'b' %}"), "the chat template x.jinja: line 2: the tag \"include\" is not supported");
+  EXPECT_THAT(error("{{ a|tojsn }}"),
+              HasSubstr("line 1: the filter \"tojsn\" is not supported (did you mean \"tojson\"?)"));
+  EXPECT_THAT(error("{{ a is strange }}"), HasSubstr("the test \"strange\" is not supported"));
+  EXPECT_THAT(error("{{ messages.append(1) }}"), HasSubstr("the method \"append\" is not supported"));
+  EXPECT_THAT(error("{{ x.__class__.mro() }}"), HasSubstr("the method \"mro\" is not supported"));
+  EXPECT_THAT(error("\n\n{{ lipsum() }}"), HasSubstr("line 3: the function \"lipsum\" is not supported"));
+  EXPECT_THAT(error("{% for x in y recursive %}{% endfor %}"), HasSubstr("\"recursive\""));
+  EXPECT_THAT(error("{{ f(*a) }}"), HasSubstr("are not supported"));
+  EXPECT_THAT(error("{% if a %}"), HasSubstr("expected the tag \"endif\""));
+  EXPECT_THAT(error("{{ a"), HasSubstr("the tag is not closed"));
+  EXPECT_THAT(error("{# a"), HasSubstr("the comment is not closed"));
+  EXPECT_THAT(error("{{ 'a }}"), HasSubstr("the string is not closed"));
+  EXPECT_THAT(error("{{ a ? b }}"), HasSubstr("\"?\" is no part of an expression"));
+  EXPECT_THAT(error("{% break %}"), HasSubstr("outside of a loop"));
+  EXPECT_THAT(error("{{ 99999999999999999999 }}"), HasSubstr("64 bits"));
+  EXPECT_THAT(error("{{ a b }}"), HasSubstr("expected \"}}\", found \"b\""));
+  EXPECT_THAT(error(std::string("{{ '\xff' }}")), HasSubstr("UTF-8"));
+}
+
+TEST(Jinja, what_fails_names_the_line_and_what_was_found) {
+  EXPECT_EQ(refusal("\n{{ m.x.y }}", R"({"m": {}})"),
+            "the chat template test, line 2: can not look up \"y\" in \"x\", which is undefined");
+  EXPECT_EQ(refusal("{{ raise_exception('no\nsuch ' ~ 'turn') }}"),
+            "the chat template test refuses the conversation: no such turn");
+  EXPECT_THAT(refusal("{{ 'a' + 1 }}"), HasSubstr("there is no the string \"a\" + the number 1"));
+  EXPECT_THAT(refusal("{{ 1 < 'a' }}"), HasSubstr("can not tell which is less"));
+  EXPECT_THAT(refusal("{{ 1 // 0 }}"), HasSubstr("divides by zero"));
+  EXPECT_THAT(refusal("{{ 9223372036854775807 + 1 }}"), HasSubstr("64 bits"));
+  EXPECT_THAT(refusal("{% for a, b in [[1]] %}{% endfor %}"), HasSubstr("1 values for 2 names"));
+  EXPECT_THAT(refusal("{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}"), HasSubstr("takes 1 arguments, got 2"));
+  EXPECT_THAT(refusal("{% macro f(a) %}{% endmacro %}{{ f(b=2) }}"), HasSubstr("has no argument \"b\""));
+  EXPECT_THAT(refusal("{{ x|tojson }}"), HasSubstr("can not be written as JSON"));
+  EXPECT_THAT(refusal("{{ namespace(a=1) }}"), HasSubstr("a namespace can not be written"));
+  EXPECT_THAT(refusal("{% set a.b = 1 %}", R"({"a": {}})"), HasSubstr("\"a\" is no namespace"));
+}
+
+TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
+  const auto repeat = [](const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += text;
+    return all;
+  };
+  EXPECT_THAT(refusal("{{ 'a' * 10**9 }}"), HasSubstr("too much memory"));
+  EXPECT_THAT(refusal("{{ range(10**12)|length }}"), HasSubstr("too "));
+  EXPECT_THAT(
+      refusal("{% set ns = namespace(s='aa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"),
+      HasSubstr("too much memory"));
+  EXPECT_THAT(refusal("{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"),
+              HasSubstr("too "));
+  EXPECT_THAT(refusal("{% for a in range(99999) %}{% if 1" + repeat(" + 1", 90) + " %}{% endif %}{% endfor %}"),
+              HasSubstr("too long"));
+  EXPECT_THAT(refusal("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("recurses deeper"));
+  EXPECT_THAT(refusal("{% set ns = namespace(l=[]) %}{% for i in range(999) %}{% set ns.l = [ns.l] %}{% endfor %}"),
+              HasSubstr("nested deeper"));
+  EXPECT_THAT(refusal("{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
+                      "{{ ns.l }}"),
+              HasSubstr("too "));
+  EXPECT_THAT(refusal("{{ " + repeat("(", 5000) + "1" + repeat(")", 5000) + " }}"), HasSubstr("nested deeper"));
+  EXPECT_THAT(refusal("{{ " + repeat("not ", 5000) + "1 }}"), HasSubstr("nested deeper"));
+  EXPECT_THAT(refusal("{{ 1" + repeat(" + 1", 5000) + " }}"), HasSubstr("nested deeper"));
+  EXPECT_THAT(refusal("{{ a" + repeat(".b", 5000) + " }}"), HasSubstr("nested deeper"));
+  EXPECT_THAT(refusal(repeat("{% if 1 %}", 5000)), HasSubstr("nested deeper"));
+  EXPECT_THAT(refusal(repeat("x", (1 << 20) + 1)), HasSubstr("more than"));
+  EXPECT_THAT(refusal("{{ x }}", (repeat("[", 10) + "1" + repeat("]", 10)).c_str()), testing::IsEmpty());
+  // References in circles, and long chains of them, are let go.
+  EXPECT_EQ(render("{% set a = namespace() %}{% set a.a = a %}{% macro f() %}{% endmacro %}{% set a.f = f %}ok"), "ok");
+  EXPECT_EQ(
+      render(
+          "{% set o = namespace(n=none) %}{% for i in range(50000) %}{% set o.n = namespace(n=o.n) %}{% endfor %}ok"),
+      "ok");
+  EXPECT_THAT(refusal("{% set o = namespace(l=0) %}{% for i in range(50000) %}{% for x in [o.l] %}{% set o.l = loop %}"
+                      "{% endfor %}{% endfor %}"),
+              HasSubstr("nested deeper"));
+}
+
+TEST(Jinja, long_conversations_are_within_the_bounds) {
+  OrderedJson messages = OrderedJson::array();
+  for (int i = 0; i < 400; ++i)
+    messages.push_back({{"role", i % 2 == 0 ? "user" : "assistant"}, {"content", std::string(20'000, 'x')}});
+  const Program program("qwen3", test::read_bytes(kChats / "qwen3.jinja"));
+  const Text text = program.render({{"messages", jinja::value_of(messages, Text::kData)}}, golden_day());
+  EXPECT_GT(text.size(), 8'000'000u);
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Starts a run of examples/ for two steps: run_example.sh NOUGHT ROOT NAME.json
+#
+# Models of the hub are a tiny one here, which lies where `hf download` would have put it.
+set -euo pipefail
+nought=$(realpath "$1")
+cd "$2"
+example=examples/$3
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+settings=(training.max_steps=2 training.logging_steps=1 training.save_steps=0 training.warmup_steps=1
+  training.gradient_accumulation_steps=1 data.seq_length=32 data.validation_fraction=0
+  training.output_dir="$folder/out")
+grep -q chats.jsonl "$example" && settings+=("data.files=[\"$PWD/examples/chats.jsonl\"]")
+if hub=$(grep -oE '"model": "[^"/]+/[^"/]+"' "$example"); then
+  name=$(cut -d'"' -f4 <<<"$hub")
+  export HF_HUB_CACHE=$folder/hub
+  model=$HF_HUB_CACHE/models--${name/\//--}
+  mkdir -p "$model/refs" "$model/snapshots"
+  echo main >"$model/refs/main"
+  "$nought" convert tests/golden/open/llama "$model/snapshots/main"
+fi
+"$nought" train "$example" "${settings[@]/#/--set=}" | tee "$folder/printed"
+grep -q "trained 2 steps" "$folder/printed"
+[[ -s $folder/out/model.safetensors && -s $folder/out/config.json ]]

@@ -1,0 +1,76 @@
+// Where a run continues, and which checkpoints are none of its own.
+#include "nought/train/resume.h"
+
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/train/checkpoint.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using test::TempFolder;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+void write_checkpoint(const fs::path& folder, int64_t step) {
+  const auto self = make_self_communicator();
+  Decoder decoder(test::tiny_llama(1));
+  ShardedModel model(Context::cpu(), *self, decoder, {});
+  model.load(InitialState(1));
+  save_checkpoint(model, {.step = step}, folder);
+}
+
+struct Runs {
+  Runs() {
+    for (const int64_t step : {20, 40, 60}) write_checkpoint(folder / "out", step);
+    write_checkpoint(folder / "other", 30);
+    plan.output_dir = (folder / "out").string();
+  }
+  fs::path point(const std::string& from) {
+    plan.resume_from = from;
+    return resume_point(plan);
+  }
+  TempFolder folder;
+  RunPlan plan;
+};
+
+TEST(Resume, begins_at_the_last_checkpoint_at_a_step_or_at_a_path) {
+  Runs runs;
+  const fs::path out = runs.folder / "out", other = runs.folder / "other";
+  EXPECT_EQ(runs.point(""), out / "checkpoint-60");
+  EXPECT_EQ(runs.point("40"), out / "checkpoint-40");
+  EXPECT_EQ(runs.point((other / "checkpoint-30").string()), other / "checkpoint-30");
+  EXPECT_EQ(runs.point((other / "checkpoint-30/").string()), other / "checkpoint-30");
+  EXPECT_EQ(runs.point(other.string()), other / "checkpoint-30") << "the last one of a run's folder";
+}
+
+TEST(Resume, what_is_not_there_is_told_with_what_is) {
+  Runs runs;
+  EXPECT_THAT(message_of<IoError>([&] { runs.point("50"); }),
+              AllOf(HasSubstr("nothing to resume"), HasSubstr("checkpoints of steps 20, 40, 60, not of step 50")));
+  EXPECT_THAT(message_of<IoError>([&] { runs.point("nowhere"); }),
+              HasSubstr("nothing to resume: nowhere is neither a checkpoint nor a folder that holds one"));
+}
+
+TEST(Resume, later_checkpoints_and_those_of_another_run_are_not_its_own) {
+  const Runs runs;
+  const fs::path out = runs.folder / "out", other = runs.folder / "other/checkpoint-30";
+  EXPECT_THAT(checkpoints_of_others(out / "checkpoint-60", out), IsEmpty());
+  EXPECT_THAT(checkpoints_of_others(out / "checkpoint-20", out),
+              ElementsAre(out / "checkpoint-40", out / "checkpoint-60"));
+  EXPECT_EQ(checkpoints_of_others(other, out).size(), 3u);
+  EXPECT_THAT(checkpoints_of_others(other, runs.folder / "new"), IsEmpty());
+  fs::rename(out / "checkpoint-20", out / "kept");
+  EXPECT_EQ(checkpoints_of_others(out / "kept", out).size(), 2u) << "a renamed one knows its step";
+}
+
+}  // namespace
+}  // namespace nought

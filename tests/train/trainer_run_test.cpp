@@ -1,0 +1,268 @@
+// How a run ends: by a signal, after which it goes on as if there had been none; with its best weights; and what it
+// does on the way.
+#include <fstream>
+
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/train/export_record.h"
+#include "nought/train/model_source.h"
+#include "nought/train/trainer.h"
+#include "nought/train/validate_run.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::read_bytes;
+using test::TempFolder;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int kSignal = 15;
+
+struct Events final : TrainObserver {
+  void on_start(const RunSummary& start) override { add("start after {}", start.first_step); }
+  void on_step(const StepReport& report) override {
+    add("step {}", report.step);
+    losses.push_back(report.loss);
+  }
+  void on_checkpoint(const fs::path& path) override { add("saved {}", path.filename().string()); }
+  void on_validation(int64_t step, const Evaluation&) override { add("validated {}", step); }
+  void on_sample(int64_t step, const std::string& prompt, const std::string& text) override {
+    add("sample {} of {}", step, prompt);
+    samples.push_back(text);
+  }
+  void on_interrupt(int64_t step, const fs::path& path) override {
+    add("interrupted {} with {}", step, path.filename().string());
+  }
+  void on_best(const BestModel& model, const fs::path&) override { add("best {}", model.step); }
+  void on_finish(const std::vector<RankMemory>&, const fs::path&) override { add("finish"); }
+  template <class... Args>
+  void add(fmt::format_string<Args...> text, Args&&... args) {
+    list.push_back(fmt::format(text, std::forward<Args>(args)...));
+  }
+  std::vector<std::string> list, samples;
+  std::vector<double> losses;
+};
+
+RunPlan plan_in(const TempFolder& folder, int stage = 2) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += fmt::format("line {} of a text.\n", i % 13);
+  RunPlan plan;
+  plan.model_config = test::tiny_llama_json();
+  plan.data.sources = {{{folder.write("text.txt", text).string()}}};
+  plan.data.seq_length = 16;
+  plan.micro_batch = 2;
+  plan.accumulation = 2;
+  plan.train_batch = 8;
+  plan.zero_stage = stage;
+  plan.overlap_comm = true;
+  plan.max_steps = 6;
+  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-2, .warmup_steps = 0, .total_steps = 6};
+  plan.save_steps = 0;
+  plan.output_dir = (folder / "out").string();
+  return plan;
+}
+
+/// Which rank is asked to stop, and during which step.
+struct Stop {
+  int rank = 0;
+  int64_t step = 0;
+};
+
+/// Two ranks. They must all end in the same way.
+Events run(const RunPlan& plan, StartMode mode = StartMode::fresh, std::optional<Stop> stop = {}) {
+  Events events;
+  run_ranks(2, [&](Communicator& world, const Context& context) {
+    Trainer trainer(plan, mode, world, context, {&events});
+    const bool asked = stop && stop->rank == world.rank();
+    trainer.stop_on([&, asked] { return asked && trainer.steps_made() + 1 >= stop->step ? kSignal : 0; });
+    EXPECT_EQ(trainer.run(), stop ? kSignal : 0) << "rank " << world.rank();
+  });
+  return events;
+}
+
+TEST(TrainerRun, a_signal_to_any_rank_stops_all_after_the_step_and_the_run_goes_on_bit_for_bit) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const TempFolder whole_folder;
+    const std::vector<double> whole = run(plan_in(whole_folder, stage)).losses;
+    for (const int rank : {0, 1}) {
+      SCOPED_TRACE(fmt::format("stage {}, rank {}", stage, rank));
+      const TempFolder folder;
+      const RunPlan plan = plan_in(folder, stage);
+      const Events first = run(plan, StartMode::fresh, Stop{rank, 3});
+      EXPECT_THAT(first.list, ElementsAre("start after 0", "step 1", "step 2", "step 3", "saved checkpoint-3",
+                                          "interrupted 3 with checkpoint-3"))
+          << "it is saved though save_steps is 0, and nothing is exported";
+      EXPECT_FALSE(holds_weights(folder / "out"));
+      const Events rest = run(plan, StartMode::resume);
+      EXPECT_EQ(rest.list.front(), "start after 3");
+      std::vector<double> both = first.losses;
+      both.insert(both.end(), rest.losses.begin(), rest.losses.end());
+      EXPECT_EQ(both, whole);
+      EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(whole_folder / "out/model.safetensors"));
+    }
+  }
+}
+
+TEST(TrainerRun, a_validation_that_was_due_waits_for_the_run_that_resumes) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.data.validation_fraction = 0.2;
+  plan.eval_strategy = EvalStrategy::steps;
+  plan.eval_steps = 2;
+  const Events first = run(plan, StartMode::fresh, Stop{1, 2});
+  EXPECT_THAT(first.list, Not(Contains("validated 2")));
+  const Events rest = run(plan, StartMode::resume);
+  EXPECT_EQ(rest.list[1], "validated 2");
+  EXPECT_EQ(rest.list[2], "step 3");
+  // One that was not put off is not repeated.
+  plan.max_steps = 8, plan.save_steps = 4;
+  const TempFolder second;
+  plan.output_dir = (second / "out").string();
+  run(plan);
+  fs::remove_all(second / "out/checkpoint-8");
+  EXPECT_EQ(run(plan, StartMode::resume).list[1], "step 5");
+}
+
+TEST(TrainerRun, a_signal_between_steps_is_heeded_before_the_next_and_one_at_the_end_before_the_last_validation) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.data.validation_fraction = 0.2;
+  plan.save_steps = 2;
+  Events events;
+  run_ranks(2, [&](Communicator& world, const Context& context) {
+    Trainer trainer(plan, StartMode::fresh, world, context, {&events});
+    // As if the signal came while step 2 is saved: its reduction was before.
+    trainer.stop_on([&] {
+      const bool saved = fs::exists(folder / "out/checkpoint-2/manifest.json");
+      return world.rank() == 1 && saved && trainer.steps_made() == 2 ? kSignal : 0;
+    });
+    EXPECT_EQ(trainer.run(), kSignal);
+  });
+  EXPECT_EQ(events.list.back(), "interrupted 2 with checkpoint-2");
+  EXPECT_THAT(events.list, Not(Contains("step 3")));
+
+  const Events last = run(plan, StartMode::resume, Stop{0, 7});  // there is no step 7
+  EXPECT_EQ(last.list.back(), "interrupted 6 with checkpoint-6");
+  EXPECT_THAT(last.list, Not(Contains("validated 6")));
+  EXPECT_FALSE(holds_weights(folder / "out"));
+  EXPECT_THAT(run(plan, StartMode::resume).list, ElementsAre("start after 6", "validated 6", "finish"));
+  EXPECT_TRUE(holds_weights(folder / "out"));
+}
+
+std::vector<float> weights_of(const ModelSource& source) {
+  const Context context = Context::reference();
+  std::vector<float> all;
+  for (const auto& unit : source.model().units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const Tensor values = context.empty({parameter.shape.numel()}, DType::f32);
+      source.weights().fill(StateKind::master, parameter, {0, values.numel()}, values);
+      const std::vector<float> some = values.to_vector<float>();
+      all.insert(all.end(), some.begin(), some.end());
+    }
+  return all;
+}
+
+TEST(TrainerRun, the_best_checkpoint_is_kept_and_exported_also_when_the_run_was_interrupted) {
+  for (const bool interrupted : {false, true}) {
+    const TempFolder folder;
+    RunPlan plan = plan_in(folder);
+    plan.data.validation_fraction = 0.2;
+    plan.save_steps = 2;
+    plan.save_total_limit = 1;
+    plan.best = BestModelPlan{.greater_is_better = true};  // the loss falls, so this is the first
+    if (interrupted) run(plan, StartMode::fresh, Stop{0, 3});
+    const Events events = run(plan, interrupted ? StartMode::resume : StartMode::fresh);
+    EXPECT_THAT(events.list, Contains("validated 4")) << "every checkpoint is validated";
+    EXPECT_THAT(events.list, Contains("best 2"));
+    EXPECT_THAT(list_checkpoints(plan.output_dir),
+                ElementsAre(folder / "out/checkpoint-2", folder / "out/checkpoint-6"))
+        << "the best one, and the last to go on from";
+    const ModelSource exported(FoundModel{folder / "out"});
+    EXPECT_EQ(weights_of(exported), weights_of(ModelSource(folder / "out/checkpoint-2")));
+    EXPECT_NE(weights_of(exported), weights_of(ModelSource(folder / "out/checkpoint-6")));
+    const auto record = read_export_record(folder / "out");
+    ASSERT_TRUE(record.has_value());
+    EXPECT_EQ(record->step, 6);
+    EXPECT_EQ(record->best->step, 2);
+    const FoundModel found = find_model(folder / "out");
+    EXPECT_EQ(found.folder, folder / "out") << "what was chosen on purpose is not older than the last checkpoint";
+    EXPECT_THAT(found.choice, HasSubstr("after step 6: those of its best checkpoint, of step 2"));
+  }
+}
+
+TEST(TrainerRun, the_last_checkpoint_may_be_the_best) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.data.validation_fraction = 0.2;
+  plan.save_steps = 2;
+  plan.save_total_limit = 1;
+  plan.best = BestModelPlan{};
+  EXPECT_THAT(run(plan).list, Contains("best 6"));
+  EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(folder / "out/checkpoint-6"));
+  EXPECT_FALSE(read_export_record(folder / "out")->best.has_value());
+}
+
+TEST(TrainerRun, samples_come_when_they_are_due_and_leave_training_alone) {
+  const TempFolder folder;
+  for (const bool fp8 : {false, true}) {
+    std::vector<std::vector<std::string>> texts;
+    for (const int stage : {0, 1, 2, 3}) {
+      SCOPED_TRACE(fmt::format("stage {}, fp8 {}", stage, fp8));
+      RunPlan plan = plan_in(folder, stage);
+      if (fp8) plan.fp8 = {.scaling = Fp8Scaling::delayed, .history = 3};
+      const Events without = run(plan, StartMode::overwrite);
+      const std::string weights = read_bytes(folder / "out/model.safetensors");
+      plan.sample = SamplePlan{.prompt = "line", .steps = 4, .max_new_tokens = 20};
+      const Events with = run(plan, StartMode::overwrite);
+      EXPECT_EQ(with.losses, without.losses);
+      EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), weights);
+      EXPECT_THAT(with.list, Contains("sample 4 of line"));
+      EXPECT_THAT(with.list, Contains("sample 6 of line")) << "the end has one, too";
+      EXPECT_EQ(with.samples.size(), 2u);
+      texts.push_back(with.samples);
+    }
+    EXPECT_EQ(texts[0], texts[1]);
+    EXPECT_EQ(texts[2], texts[3]);
+  }
+}
+
+TEST(TrainerRun, goes_back_to_an_earlier_checkpoint_only_if_later_ones_may_go) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.save_steps = 2;
+  const std::vector<double> whole = run(plan).losses;
+  plan.resume_from = "2";
+  EXPECT_THAT(test::message_of<ConfigError>([&] { validate_run(plan, StartMode::resume); }),
+              HasSubstr("--overwrite removes it and 1 more"));
+  validate_run(plan, StartMode::rewind);
+  const Events again = run(plan, StartMode::rewind, Stop{0, 3});
+  EXPECT_EQ(again.losses, (std::vector<double>{whole[2]}));
+  EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(folder / "out/checkpoint-2", folder / "out/checkpoint-3"));
+  plan.resume_from = "";
+  const Events rest = run(plan, StartMode::resume);
+  EXPECT_EQ(rest.losses, std::vector<double>(whole.begin() + 3, whole.end()));
+}
+
+TEST(TrainerRun, continues_a_checkpoint_of_another_folder_in_its_own) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.save_steps = 2;
+  const std::vector<double> whole = run(plan).losses;
+  plan.resume_from = (folder / "out/checkpoint-4").string();
+  plan.output_dir = (folder / "other").string();
+  validate_run(plan, StartMode::resume);
+  EXPECT_EQ(run(plan, StartMode::resume).losses, std::vector<double>(whole.begin() + 4, whole.end()));
+  EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(folder / "other/checkpoint-6"));
+  EXPECT_EQ(read_bytes(folder / "other/model.safetensors"), read_bytes(folder / "out/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace nought
