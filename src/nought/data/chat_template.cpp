@@ -4,7 +4,10 @@
 #include <cctype>
 #include <map>
 
+#include <fmt/ranges.h>
+
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/data/chat_notation.h"
 #include "nought/data/unicode.h"
 
