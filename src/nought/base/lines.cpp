@@ -144,7 +144,7 @@ std::string fit_table(const Table& table, int width) {
   std::string text;
   for (const std::vector<std::string>& row : table.rows) {
     std::string line = row.empty() ? "" : wrap(row[0], widths.of(0));
-    const size_t last = line.rfind('\n') + 1;  // of the name's lines, the one that the cells stand in
+    const size_t last = line.rfind('\n') + 1;  // the cells stand in the last of the name's lines
     line += spaces(widths.of(0) - columns_of(std::string_view(line).substr(last)));
     for (size_t c = 1; c <= table.ranks.size(); ++c) {
       if (widths.of(c) == 0) continue;

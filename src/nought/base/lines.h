@@ -32,7 +32,7 @@ std::string bar_line(double part, const std::vector<Field>& fields, int width);
 
 /// A table whose first column is aligned to the left, and the others to the right.
 struct Table {
-  std::vector<int> ranks;                      // of the columns behind the first, as Field has it; 0: it always stays
+  std::vector<int> ranks;                      // a rank per column behind the first, as in Field; 0: the column stays
   std::vector<std::vector<std::string>> rows;  // a row may be shorter than others
   int name_columns = 0, cell_columns = 0;      // the least widths of the first column and of the others, if all fits
 };

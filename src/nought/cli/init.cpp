@@ -98,7 +98,7 @@ std::string data_text(const InitAnswers& answers) {
 /// The numbers in which the kinds differ.
 struct Recipe {
   const char *length, *learning_rate, *warmup;
-  int64_t sequences;  // of an update, over all ranks
+  int64_t sequences;  // that an update takes, over all ranks
 };
 
 Recipe recipe_of(RunKind kind) {
@@ -239,7 +239,7 @@ int run_init(const InitFlags& flags) {
 std::string relative_to_run_file(const std::string& path, const std::string& run_file) {
   const fs::path folder = fs::path(run_file).parent_path();
   if (folder.empty() || fs::path(path).is_absolute()) return path;
-  fs::path begin;  // of a pattern, the folder in which it begins to look
+  fs::path begin;  // the folder in which a pattern begins to look
   for (const fs::path& part : fs::path(path)) {
     if (part.string().find_first_of("*?[") != std::string::npos) break;
     begin /= part;

@@ -126,7 +126,7 @@ int threads_per_rank() {
 }
 
 int stdout_columns() {
-  constexpr int kUsual = 80;  // of a terminal that does not tell
+  constexpr int kUsual = 80;  // where a terminal does not tell its width
   if (!place_in_job()) {
     if (isatty(STDOUT_FILENO) != 1) return 0;
     const int columns = columns_of_terminal(STDOUT_FILENO);

@@ -8,8 +8,8 @@
 
 namespace nought {
 
-/// The path of the key that `name` stands for elsewhere ("lr", "batch_size", "model_name_or_path"), or of the only key
-/// of RUN.json that is called so; "" if there is none.
+/// The path of a key of RUN.json: the one that `name` stands for elsewhere ("lr", "batch_size", "model_name_or_path"),
+/// or else the only one that is called so. "" if there is none.
 std::string meant_key(const std::string& name);
 
 /// ConfigError for the keys of RUN.json, and of its sections data and training, that nobody knows but meant_key() does.

@@ -7,6 +7,7 @@
 #include "nought/base/json.h"
 #include "nought/data/ordered_map.h"
 #include "nought/data/pre_tokenizer.h"
+#include "nought/data/tokenizer_files.h"
 #include "nought/data/unicode.h"
 #include "nought/data/vocabulary.h"
 
@@ -248,46 +249,17 @@ OrderedJson tokenizer_json_of(const TrainedBpe& bpe, const BpeTraining& training
     const bool marker = id < training.markers.size();
     spelt.push_back(marker ? bpe.tokens[id] : bytes_to_characters(bpe.tokens[id]));
     vocab[spelt.back()] = id;
-    if (marker)
-      added.push_back({{"id", id},
-                       {"content", bpe.tokens[id]},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false},
-                       {"normalized", false},
-                       {"special", true}});
+    if (marker) added.push_back(special_token(bpe.tokens[id], static_cast<int64_t>(id)));
   }
   for (const auto& [left, right] : bpe.merges)
     merges.push_back(spelt[static_cast<size_t>(left)] + " " + spelt[static_cast<size_t>(right)]);
-  const auto byte_level = [](bool use_regex) {
-    return OrderedJson{
-        {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
-  };
-  OrderedJson pre_tokenizer = byte_level(true);
+  OrderedJson pre_tokenizer = byte_level_step(true);
   if (pattern != WordPattern::gpt2) {
     const OrderedJson split{
         {"type", "Split"}, {"pattern", {{"Regex", regex_of(pattern)}}}, {"behavior", "Isolated"}, {"invert", false}};
-    pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", OrderedJson::array({split, byte_level(false)})}};
+    pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", OrderedJson::array({split, byte_level_step(false)})}};
   }
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", added},
-          {"normalizer", nullptr},
-          {"pre_tokenizer", pre_tokenizer},
-          {"post_processor", byte_level(true)},
-          {"decoder", byte_level(true)},
-          {"model",
-           {{"type", "BPE"},
-            {"dropout", nullptr},
-            {"unk_token", nullptr},
-            {"continuing_subword_prefix", nullptr},
-            {"end_of_word_suffix", nullptr},
-            {"fuse_unk", false},
-            {"byte_fallback", false},
-            {"ignore_merges", false},
-            {"vocab", vocab},
-            {"merges", merges}}}};
+  return byte_level_json(added, pre_tokenizer, vocab, merges);
 }
 
 }  // namespace nought

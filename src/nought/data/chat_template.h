@@ -98,7 +98,7 @@ class ChatTemplate {
   ChatSource source_;
   jinja::Program program_;
   const Tokenizer& tokenizer_;
-  std::vector<std::pair<std::string, int32_t>> markers_;  // of the source, and their tokens
+  std::vector<std::pair<std::string, int32_t>> markers_;  // what the source names, and its tokens
 };
 
 }  // namespace nought

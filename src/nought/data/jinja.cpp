@@ -16,7 +16,7 @@ namespace {
 using Kind = Node::Kind;
 using Body = std::vector<NodePtr>;
 
-constexpr int kMaxRecursion = 500;  // of blocks, expressions and macros in each other
+constexpr int kMaxRecursion = 500;  // blocks, expressions and macros may nest so deep
 constexpr size_t kMaxSource = size_t{1} << 20;
 constexpr int64_t kSteps = 4'000'000, kBytes = int64_t{64} << 20, kBytesPerByte = 256;
 

@@ -21,7 +21,7 @@ class ExpressionParser {
 
  protected:
   using Kind = Node::Kind;
-  static constexpr int kMaxNesting = 120;  // of expressions and blocks: what walks the tree recurses
+  static constexpr int kMaxNesting = 120;  // what walks the tree of expressions and blocks recurses
 
   /// How deep the parser is.
   class Nested {

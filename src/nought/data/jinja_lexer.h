@@ -21,7 +21,7 @@ struct Token {
     integer,
     real,
     sign,  // an operator or a bracket
-    end    // of the source
+    end    // the source has ended
   };
   Kind kind;
   int line;

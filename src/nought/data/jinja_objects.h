@@ -71,7 +71,7 @@ class Loop final : public Object {
     if (name == "first") return index_ == 0;
     if (name == "last") return index_ == size - 1;
     if (name == "length") return size;
-    if (name == "depth" || name == "depth0") return int64_t{name == "depth"};  // of recursive loops
+    if (name == "depth" || name == "depth0") return int64_t{name == "depth"};  // loops are not recursive
     if (name == "previtem" && index_ > 0) return items[static_cast<size_t>(index_ - 1)];
     if (name == "nextitem" && index_ + 1 < size) return items[static_cast<size_t>(index_ + 1)];
     return Value::undefined(name);

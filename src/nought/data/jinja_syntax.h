@@ -16,7 +16,7 @@ using NodePtr = std::unique_ptr<Node>;
 /// An argument of a call, or a parameter of a macro with its default.
 struct Argument {
   std::string name;  // "": by its place
-  NodePtr value;     // of a parameter: null if it has no default
+  NodePtr value;     // null if a parameter has no default
 };
 
 struct Node {

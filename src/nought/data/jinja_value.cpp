@@ -11,7 +11,7 @@ namespace nought::jinja {
 
 namespace {
 
-constexpr int kMaxDepth = 100;  // of lists in lists: what walks them recurses
+constexpr int kMaxDepth = 100;  // what walks lists in lists recurses
 
 int checked_depth(int deepest) {
   require<ConfigError>(deepest < kMaxDepth, "lists and mappings are nested deeper than {}", kMaxDepth);

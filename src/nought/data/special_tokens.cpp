@@ -12,39 +12,47 @@ namespace nought {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-Json special_token(const std::string& content, int64_t id) {
+OrderedJson special_token(const std::string& content, int64_t id) {
   return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
+
+OrderedJson byte_level_step(bool use_regex) {
+  return {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", use_regex}};
+}
+
+OrderedJson byte_level_json(const OrderedJson& added_tokens, const OrderedJson& pre_tokenizer, const OrderedJson& vocab,
+                            const OrderedJson& merges) {
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", added_tokens},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", pre_tokenizer},
+          {"post_processor", byte_level_step(true)},
+          {"decoder", byte_level_step(true)},
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr},
+            {"fuse_unk", false},
+            {"byte_fallback", false},
+            {"ignore_merges", false},
+            {"vocab", vocab},
+            {"merges", merges}}}};
+}
+
+namespace {
 
 /// Each byte is the token of its value; byte 0, which no text contains, is special.
 std::string bytes_json() {
   Json vocab = Json::object();
   for (int byte = 1; byte < 256; ++byte) vocab[bytes_to_characters(std::string(1, static_cast<char>(byte)))] = byte;
   vocab[byte_separator()] = 0;
-  const Json byte_level{
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  const Json json{{"version", "1.0"},
-                  {"truncation", nullptr},
-                  {"padding", nullptr},
-                  {"added_tokens", Json::array({special_token(byte_separator(), 0)})},
-                  {"normalizer", nullptr},
-                  {"pre_tokenizer", byte_level},
-                  {"post_processor", byte_level},
-                  {"decoder", byte_level},
-                  {"model",
-                   {{"type", "BPE"},
-                    {"dropout", nullptr},
-                    {"unk_token", nullptr},
-                    {"continuing_subword_prefix", nullptr},
-                    {"end_of_word_suffix", nullptr},
-                    {"fuse_unk", false},
-                    {"byte_fallback", false},
-                    {"ignore_merges", false},
-                    {"vocab", vocab},
-                    {"merges", Json::array()}}}};
+  const Json json = byte_level_json(OrderedJson::array({special_token(byte_separator(), 0)}), byte_level_step(true),
+                                    vocab, OrderedJson::array());
   return json.dump(1) + "\n";
 }
 
@@ -66,7 +74,7 @@ TokenizerJson content_of(const std::string& given) {
 /// The id of a token in the model's vocabulary; nothing if it has none.
 std::optional<int64_t> id_in_vocabulary(const Json& vocab, const std::string& token) {
   if (const auto found = vocab.find(token); found != vocab.end()) return found->get<int64_t>();
-  if (vocab.is_array())  // of a Unigram: tokens and scores
+  if (vocab.is_array())  // a Unigram has tokens and scores
     for (size_t id = 0; id < vocab.size(); ++id)
       if (vocab[id].is_array() && !vocab[id].empty() && vocab[id][0] == token) return static_cast<int64_t>(id);
   return std::nullopt;
@@ -96,7 +104,7 @@ bool add_to_json(Json& json, std::span<const std::string> tokens) {
     if (known != added.end()) {
       (*known)["special"] = true;
     } else {
-      added.push_back(special_token(token, id ? *id : first_free_id(vocab, added)));
+      added.push_back(Json(special_token(token, id ? *id : first_free_id(vocab, added))));
     }
   }
   return any;

@@ -119,7 +119,7 @@ class TokenFolder {
                      options_.output.string());
     const auto earlier = read_token_index(options_.output);
     const bool holds_tokens = earlier && (earlier->complete || !earlier->files.empty());
-    if (!holds_tokens || options_.overwrite) {  // of a run that failed before its first file, nothing is kept
+    if (!holds_tokens || options_.overwrite) {  // a run that failed before its first file keeps nothing
       if (earlier)
         for (const TokenFolderFile& file : earlier->files) fs::remove(options_.output / file.name, error);
       save_index();

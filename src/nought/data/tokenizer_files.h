@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "nought/base/json_fwd.h"
 #include "nought/data/text_tokenizer.h"
 #include "nought/data/tokenizer.h"
 
@@ -21,6 +22,14 @@ struct TokenizerJson {
   std::optional<std::filesystem::path> folder;  // that names its tokens' roles; not given for "bytes"
   std::string bytes;
 };
+
+/// The tokenizer.json of byte-level BPE.
+OrderedJson byte_level_json(const OrderedJson& added_tokens, const OrderedJson& pre_tokenizer, const OrderedJson& vocab,
+                            const OrderedJson& merges);
+/// The step "ByteLevel". use_regex: it also cuts text into GPT-2's words.
+OrderedJson byte_level_step(bool use_regex);
+/// An entry of "added_tokens".
+OrderedJson special_token(const std::string& content, int64_t id);
 
 /// Reads Hugging Face's tokenizer.json. What export_tokenizer() writes for "bytes" is that tokenizer again.
 std::unique_ptr<Tokenizer> read_tokenizer_json(const std::filesystem::path& file);

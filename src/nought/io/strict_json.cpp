@@ -22,7 +22,7 @@ Json parse_strictly(const std::string& file, std::string_view part, std::string_
 Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth,
                     const std::function<void(const std::string& name, const Json& value)>& member) {
   std::vector<std::set<std::string>> keys;
-  std::string name;  // of the member of the outermost object that is being read
+  std::string name;  // the member of the outermost object that is being read
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     require<IoError>(depth <= max_depth, "{}: {} nests deeper than {} levels", file, part, max_depth);

@@ -17,7 +17,7 @@ class Pace {
 
  private:
   int64_t steps_ = 0;
-  double mean_ = 0;    // of the seconds of a step, the last ones above all
+  double mean_ = 0;    // seconds of a step, the last ones above all
   double paused_ = 0;  // seconds, in all
 };
 

@@ -15,7 +15,7 @@ struct CheckpointContents {
   CheckpointInfo info;
   std::set<std::string> states;  // "master", "exp_avg": what is kept of parameters
   int64_t parameters = 0;        // elements
-  int64_t frozen = 0;            // of them
+  int64_t frozen = 0;            // elements that are not trained
   int64_t files = 0, bytes = 0;  // those of the states alone
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostFiles = 200;  // of data that are listed one by one
+constexpr size_t kMostFiles = 200;  // more files of data are listed by their folders
 constexpr size_t kMostNames = 3;    // in a message
 
 uint64_t hash_of_file(const fs::path& file) {

@@ -113,7 +113,7 @@ class Trainer {
   std::function<int()> stop_signal_;
   std::optional<BestModel> best_;
   int64_t saved_ = -1, validated_ = -1;  // after so many steps last; -1: not yet
-  bool validation_put_off_ = false;      // by the signal that ended the run that is resumed
+  bool validation_put_off_ = false;      // a signal ended the run before its last validation
   std::filesystem::path last_saved_;
   int64_t traced_step_ = 0;  // the step that is traced; 0: none
   std::vector<CollectiveTotal> collectives_;

@@ -13,7 +13,7 @@ namespace nought {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr int64_t kTracedStep = 3;  // of a run: by then buffers are allocated
+constexpr int64_t kTracedStep = 3;  // by then buffers are allocated
 }  // namespace
 
 void Trainer::stop_on(std::function<int()> signal) {
