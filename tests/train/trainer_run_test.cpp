@@ -2,8 +2,8 @@
 // does on the way.
 #include <fstream>
 
+#include "support/small_run.h"
 #include "support/temp_folder.h"
-#include "support/tiny_llama.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,13 +52,7 @@ struct Events final : TrainObserver {
 };
 
 RunPlan plan_in(const TempFolder& folder, int stage = 2) {
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += fmt::format("line {} of a text.\n", i % 13);
-  RunPlan plan;
-  plan.model_config = test::tiny_llama_json();
-  plan.data.sources = {{{folder.write("text.txt", text).string()}}};
-  plan.data.seq_length = 16;
-  plan.micro_batch = 2;
+  RunPlan plan = test::plan_on_lines(folder);
   plan.accumulation = 2;
   plan.train_batch = 8;
   plan.zero_stage = stage;
@@ -66,7 +60,6 @@ RunPlan plan_in(const TempFolder& folder, int stage = 2) {
   plan.max_steps = 6;
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-2, .warmup_steps = 0, .total_steps = 6};
   plan.save_steps = 0;
-  plan.output_dir = (folder / "out").string();
   return plan;
 }
 

@@ -1,8 +1,8 @@
 // A run tells its observers what it does, on rank 0, in the order of its steps. What resumes is checkpoint_test's.
 #include "nought/train/trainer.h"
 
+#include "support/small_run.h"
 #include "support/temp_folder.h"
-#include "support/tiny_llama.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,18 +40,11 @@ struct Told final : TrainObserver {
 };
 
 RunPlan plan_in(const TempFolder& folder) {
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += fmt::format("line {} of a text.\n", i % 13);
-  RunPlan plan;
-  plan.model_config = test::tiny_llama_json();
-  plan.data.sources = {{{folder.write("text.txt", text).string()}}};
-  plan.data.seq_length = 16;
-  plan.micro_batch = 2;
+  RunPlan plan = test::plan_on_lines(folder);
   plan.train_batch = 4;
   plan.max_steps = 4;
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 4};
   plan.save_steps = 3;
-  plan.output_dir = (folder / "out").string();
   return plan;
 }
 
