@@ -1,10 +1,11 @@
 // The plan of a run of seconds: a tiny llama on a text of numbered lines.
 #pragma once
 
-#include "nought/config/run_plan.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 #include <fmt/format.h>
+
+#include "nought/config/run_plan.h"
 
 namespace nought::test {
 
