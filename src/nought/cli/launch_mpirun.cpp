@@ -21,6 +21,7 @@
 #include "nought/base/text.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch_filter.h"
+#include "nought/cli/launch_session.h"
 #include "nought/cli/stop_signals.h"
 
 namespace nought {
@@ -207,6 +208,10 @@ std::string find_mpirun() {
 int run_mpirun(const MpirunJob& job) {
   const bool in_allocation = user_set("SLURM_JOB_ID") || user_set("PBS_JOBID") || user_set("LSB_JOBID");
   MpirunCommand command = mpirun_command(find_mpirun(), job, find_cores(), in_allocation);
+  std::optional<LaunchSession> session;  // of mpirun alone: other machines have folders of their own
+  if (job.hostfile.empty() && !in_allocation) session.emplace();
+  if (session)
+    for (std::string& variable : session->environment()) command.environment.push_back(std::move(variable));
   for (char** variable = environ; *variable != nullptr; ++variable) command.environment.emplace_back(*variable);
 
   const EndingSignals signals;

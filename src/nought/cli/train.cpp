@@ -9,6 +9,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
+#include "nought/cli/launch_session.h"
 #include "nought/cli/stop_signals.h"
 #include "nought/cli/version.h"
 #include "nought/config/run_config.h"
@@ -19,6 +20,8 @@
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
 #include "nought/train/model_source.h"
+#include "nought/train/output_folder.h"
+#include "nought/train/run_files.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {
@@ -103,12 +106,32 @@ int train_with_signals(Trainer& trainer, bool first) {
   return signal;
 }
 
+/// Rank 0's: keeps the output folder while the run goes on.
+class FolderKeeper final : public TrainObserver {
+ public:
+  FolderKeeper(OutputFolder& folder, ProgressPrinter& progress) : folder_(folder), progress_(progress) {}
+  void on_step(const StepReport&) override { keep(); }
+  void on_checkpoint(const std::filesystem::path&) override { keep(); }
+
+ private:
+  void keep() {
+    if (const std::string line = folder_.keep(); !line.empty()) progress_.note(line);
+  }
+
+  OutputFolder& folder_;
+  ProgressPrinter& progress_;
+};
+
 /// Returns the signal that ended the run early, or 0.
 int train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
   plan.trace_file = options.trace_file;
   const bool first = world.rank() == 0;
-  if (first) validate_run(plan, options.mode());
+  std::optional<OutputFolder> folder;
+  if (first) {
+    folder.emplace(plan.output_dir);
+    validate_run(plan, options.mode());
+  }
   world.barrier().wait();
   plan = with_model_folder(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
@@ -118,10 +141,16 @@ int train_rank(const TrainOptions& options, Communicator& world, const Context& 
   if (first && !plan.dump_state)  // which ends with the warnings
     for (const std::string& warning : plan.warnings)
       fmt::print("{}\n", wrap("warning: " + warning, stdout_columns(), 4));
+  std::optional<FolderKeeper> keeper;
+  if (folder) {
+    for (const std::string& note : folder->notes()) progress.note(note);
+    keeper.emplace(*folder, progress);
+  }
   context.memory->set_limit(plan.device_memory);
   try {
     ProfileWriter profile;
     std::vector<TrainObserver*> observers{&metrics, &profile, &progress};
+    if (keeper) observers.push_back(&*keeper);
     TensorBoardMonitor tensorboard(plan.tensorboard_dir, plan.train_batch);
     CsvMonitor csv(plan.csv_dir, plan.train_batch);
     if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);
@@ -150,6 +179,11 @@ int run_train(const Invocation& invocation, const TrainOptions& options) {
     const int64_t ranks = options.launch.ranks.value_or(1);
     const RunPlan plan = options.plan(static_cast<int>(ranks));
     check_mode(plan, options.mode());
+    OutputFolder::require_free(plan.output_dir);
+    if (const std::vector<std::string> left = LaunchSession::remove_left(); !left.empty()) {
+      fmt::print("{}\n", wrap("note: removed what killed runs left: " + some_of(left), stdout_columns(), 4));
+      std::fflush(stdout);  // the ranks print next
+    }
     validate_run(plan, options.mode());
   };
   int signal = 0;
@@ -165,6 +199,7 @@ int run_check(const TrainOptions& options) {
   require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
   const RunPlan plan = with_model_folder(options.plan(static_cast<int>(ranks)));
   check_mode(plan, options.mode());
+  OutputFolder::require_free(plan.output_dir);
   const int width = stdout_columns();
   fmt::print("{}", wrap(explain(plan), width, 4));
   const RunInputs inputs = validate_run(plan, options.mode(), kDryRun);

@@ -1,8 +1,8 @@
 #include "nought/observe/metrics.h"
 
-#include "nought/base/error.h"
+#include <fstream>
+
 #include "nought/base/json.h"
-#include "nought/io/atomic_file.h"
 
 namespace nought {
 
@@ -16,9 +16,7 @@ void MetricsWriter::on_start(const RunSummary& summary) {
       if (json.is_object() && json.value("step", summary.max_steps + 1) <= summary.first_step) kept += line + "\n";
     }
   }
-  write_text_atomically(path_, kept);
-  file_.open(path_, std::ios::app);
-  require<IoError>(file_.good(), "cannot write {}", path_.string());
+  file_ = AppendFile(path_, kept);
 }
 
 void MetricsWriter::on_step(const StepReport& report) {
@@ -73,9 +71,6 @@ void MetricsWriter::on_sample(int64_t step, const std::string& prompt, const std
   write(line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-void MetricsWriter::write(const std::string& line) {
-  file_ << line << '\n' << std::flush;
-  require<IoError>(file_.good(), "cannot write {}: is the disk full?", path_.string());
-}
+void MetricsWriter::write(const std::string& line) { file_.append(line + "\n"); }
 
 }  // namespace nought

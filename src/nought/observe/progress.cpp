@@ -69,7 +69,7 @@ std::string step_line(const StepReport& report, int64_t max_steps, double second
 void ProgressPrinter::on_start(const RunSummary& summary) {
   max_steps_ = summary.max_steps;
   first_step_ = summary.first_step;
-  for (const std::string& note : summary.notes) say("note: " + note);
+  for (const std::string& line : summary.notes) note(line);
   say(fmt::format("model   {} with {} parameters in {}{}, from {}", summary.family,
                   format_count(static_cast<double>(summary.parameters)), summary.dtype,
                   trained_text(summary.parameters, summary.frozen), summary.start));

@@ -95,6 +95,8 @@ void Trainer::load() {
             fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
                         "had never stopped",
                         key, value.dump(), then.value(key, Json()).dump()));
+    if (const std::string incomplete = describe_incomplete_after(start_); !incomplete.empty())
+      notes_.push_back(incomplete);
     const std::string changed = describe_changed_files(then.value("files", Json()), files_);
     if (!changed.empty()) notes_.push_back(changed);
     engine_.set_skipped(checkpoint.info().skipped);
@@ -107,7 +109,8 @@ void Trainer::load() {
   }
   world_.barrier().wait();  // every rank is here before rank 0 clears the folder
   if (world_.rank() == 0 && mode_ == StartMode::overwrite)
-    for (const fs::path& checkpoint : list_checkpoints(folder)) fs::remove_all(checkpoint);
+    for (const std::vector<fs::path>& those : {list_checkpoints(folder), incomplete_checkpoints(folder)})
+      for (const fs::path& checkpoint : those) remove_checkpoint(checkpoint);
   if (plan_.model_dir.empty()) {
     model_.load(InitialState(plan_.seed));
     start_ = fmt::format("random weights from seed {}", plan_.seed);
@@ -133,7 +136,7 @@ void Trainer::take_up(const CheckpointInfo& info) {
   if (mode_ != StartMode::rewind) return;
   world_.barrier().wait();  // every rank has read
   if (world_.rank() == 0)
-    for (const fs::path& checkpoint : checkpoints_of_others(start_, folder)) fs::remove_all(checkpoint);
+    for (const fs::path& checkpoint : checkpoints_of_others(start_, folder)) remove_checkpoint(checkpoint);
 }
 
 RunSummary Trainer::summary(int64_t first_step) const {
