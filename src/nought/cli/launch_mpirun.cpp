@@ -62,7 +62,7 @@ class EndingSignals {
  public:
   EndingSignals() {
     sigemptyset(&set_);
-    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}) {
       struct sigaction now {};
       sigaction(signal, nullptr, &now);
       if (now.sa_handler != SIG_IGN) sigaddset(&set_, signal);  // nohup(1) ignores SIGHUP, for instance
@@ -115,6 +115,10 @@ struct Ending {
 /// mpirun ends its ranks within a second of a SIGINT or SIGTERM, and passes SIGUSR1 on to them. So ranks that may
 /// finish their step get the first signal as SIGUSR1.
 void pass_on(int signal, pid_t child, bool finishes_step, Ending& ending) {
+  if (signal == SIGUSR2) {  // no wish to end: the ranks write their flight recorders
+    kill(child, SIGUSR2);
+    return;
+  }
   const auto now = std::chrono::steady_clock::now();
   const bool first = ending.signal == 0;
   if (finishes_step && first && signal != SIGHUP) {
@@ -179,7 +183,8 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
     set_default("OMPI_MCA_pml", "ob1");  // shared memory alone: no network devices are looked for
     set_default("OMPI_MCA_btl", "self,vader");
   }
-  if (user_set("OMP_NUM_THREADS")) add({"-x", "OMP_NUM_THREADS"});
+  for (const char* name : {"OMP_NUM_THREADS", "DEEPSPEED_TIMEOUT", "TORCH_DISTRIBUTED_DEBUG"})
+    if (user_set(name)) add({"-x", name});
   add({"-x", kColumnsVariable, job.program});
   command.arguments.insert(command.arguments.end(), job.arguments.begin(), job.arguments.end());
 

@@ -11,6 +11,7 @@
 #include "nought/cli/launch_job.h"
 #include "nought/cli/stop_signals.h"
 #include "nought/cli/version.h"
+#include "nought/comm/flight_timeout.h"
 #include "nought/config/run_config.h"
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
@@ -110,6 +111,9 @@ int train_rank(const TrainOptions& options, Communicator& world, const Context& 
   const bool first = world.rank() == 0;
   if (first) validate_run(plan, options.mode());
   world.barrier().wait();
+  world.set_timeout(std::chrono::seconds(plan.collective_timeout));
+  world.check_calls(plan.check_calls);
+  const FlightFolder flight(world, std::filesystem::path(plan.output_dir) / "flight-recorder");
   plan = with_model_folder(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));

@@ -138,6 +138,8 @@ struct RunPlan {
   std::string resume_from;                 // see resume_point()
   std::optional<BestModelPlan> best = {};  // given: the best checkpoint is exported at the end
   std::optional<SamplePlan> sample = {};
+  int64_t collective_timeout = 1800;        // seconds that a collective may take
+  bool check_calls = false;                 // see Communicator::check_calls()
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;

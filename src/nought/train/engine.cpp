@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "nought/comm/flight_recorder.h"
 #include "nought/train/locate.h"
 
 namespace nought {
@@ -80,12 +81,14 @@ void Engine::forward(Run& run, int64_t micro_batch) {
   // An evaluation is no phase of a step.
   Timeline* timeline = walks_back ? model_.mesh().world().timeline() : nullptr;
   const TimedScope scope(timeline, TraceEventKind::phase, "forward");
+  note_phase(model_.mesh().world(), walks_back ? "forward" : "validation");
   model_.context().run(AddTo{.x = run.micro_batches[index]->forward(), .into = run.loss_sum});
   run.result.memory.forward = alive();
 }
 
 void Engine::backward(Run& run, const Instruction& instruction) {
   const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "backward");
+  note_phase(model_.mesh().world(), "backward");
   MicroBatch& micro_batch = *run.micro_batches[static_cast<size_t>(instruction.micro_batch)];
   instruction.action == Action::backward ? micro_batch.backward() : micro_batch.form_weight_gradients();
   run.result.memory.backward = alive();
@@ -93,6 +96,7 @@ void Engine::backward(Run& run, const Instruction& instruction) {
 
 void Engine::reduce(Run& run) {
   const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
+  note_phase(model_.mesh().world(), "reduction");
   const Context& context = model_.context();
   const Tensor squares = model_.finish_gradients();
   const std::array<double, 1> wish{wants_stop_ && wants_stop_() ? 1.0 : 0.0};
@@ -110,6 +114,7 @@ void Engine::reduce(Run& run) {
 }
 
 void Engine::update(Run& run) {
+  note_phase(model_.mesh().world(), "update");
   StepResult& result = run.result;
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
   if (result.skipped && !scaler_.scales()) {

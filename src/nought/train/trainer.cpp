@@ -7,6 +7,7 @@
 
 #include "nought/base/json.h"
 #include "nought/comm/first_rank.h"
+#include "nought/comm/flight_recorder.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
@@ -83,6 +84,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
 }
 
 void Trainer::load() {
+  note_phase(world_, "loading");
   const fs::path folder = plan_.output_dir;
   if (resumes(mode_)) {
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
@@ -264,6 +266,8 @@ void Trainer::forget_events() {
 StepReport Trainer::step(double flops_per_token) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t bytes_before = mesh_.traffic().total_bytes(), made = steps_made();
+  if (FlightRecorder* recorder = world_.recorder()) recorder->set_step(made + 1);
+  note_phase(world_, "data");
   std::vector<Batch> batches;
   for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
   decoder_.take_router_loads();  // of what was validated in between
@@ -305,6 +309,7 @@ TokenizerExport Trainer::exported_tokenizer() const {
 }
 
 void Trainer::save() {
+  note_phase(world_, "saving");
   CheckpointInfo info{.step = steps_made(),
                       .world_size = world_.size(),
                       .zero_stage = plan_.zero_stage,

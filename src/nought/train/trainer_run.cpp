@@ -3,6 +3,7 @@
 #include <array>
 
 #include "nought/comm/first_rank.h"
+#include "nought/comm/flight_recorder.h"
 #include "nought/train/export_record.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/text_sample.h"
@@ -92,12 +93,14 @@ void Trainer::validate() {
 }
 
 void Trainer::sample() {
+  note_phase(world_, "sampling");
   const std::string text = continue_prompt(model_, decoder_, *tokenizer_, *plan_.sample);
   forget_events();
   tell([&](TrainObserver& observer) { observer.on_sample(steps_made(), plan_.sample->prompt, text); });
 }
 
 void Trainer::export_weights() {
+  note_phase(world_, "export");
   ExportRecord record{.step = steps_made(), .written_by = plan_.program};
   if (best_ && best_->step != record.step) {
     const fs::path path = found_by_first(world_, context_, [&] {
