@@ -85,7 +85,7 @@ std::shared_ptr<ResumeOption> add_run_options(CLI::App& command, TrainOptions& o
 /// A timeline for what the plan wants to know; the context's operations too, where they are traced or profiled.
 Context with_timeline(Context context, Communicator& world, const RunPlan& plan) {
   const bool operations = !plan.trace_file.empty() || plan.profile;
-  if (!plan.wall_clock_breakdown && !plan.comms_logger && !operations) return context;
+  if (!plan.wall_clock_breakdown && !plan.comms_logger && !plan.log_straggler && !operations) return context;
   const auto timeline = std::make_shared<Timeline>();
   world.record(timeline);
   if (operations) context.kernels = make_timed_kernels(context.kernels, timeline);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/host.h"
 
 namespace nought {
 
@@ -70,11 +71,9 @@ uint32_t crc32c(std::string_view bytes) {
 EventFile::EventFile(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '-';
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  path_ = folder / fmt::format("events.out.tfevents.{}.{}.{}", seconds, host.data(), getpid());
+  path_ = folder / fmt::format("events.out.tfevents.{}.{}.{}", seconds, host_name(), getpid());
   file_.open(path_, std::ios::binary);
   require<IoError>(file_.good(), "cannot write {}", path_.string());
   add_record(wall_time() + field(3, "brain.Event:2"));

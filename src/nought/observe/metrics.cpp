@@ -44,6 +44,16 @@ void MetricsWriter::on_step(const StepReport& report) {
     line["backward_bytes"] = report.memory->backward;
     line["update_bytes"] = report.memory->update;
   }
+  if (report.ranks) {
+    OrderedJson ranks{{"steps", report.ranks->steps}};
+    report.ranks->for_each([&](const char* name, const TimeSpread& seconds) {
+      ranks[name] = {
+          {"min", seconds.min}, {"median", seconds.median}, {"max", seconds.max}, {"slowest_rank", seconds.slowest}};
+    });
+    line["rank_seconds"] = std::move(ranks);
+    if (!report.ranks->warning.empty()) line["straggler"] = report.ranks->warning;
+  }
+  if (!report.spike.empty()) line["spike"] = report.spike;
   line["skipped"] = report.skipped;
   if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
   if (!report.experts.empty()) {

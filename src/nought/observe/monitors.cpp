@@ -17,6 +17,14 @@ void ScalarMonitor::on_step(const StepReport& report) {
   add("Train/Samples/grad_norm", samples, report.grad_norm);
   add("Train/Samples/tokens_per_second", samples, report.tokens_per_second);
   if (report.loss_scale > 0) add("Train/Samples/loss_scale", samples, report.loss_scale);
+  if (!report.ranks) return;
+  report.ranks->for_each([&](const std::string& name, const TimeSpread& seconds) {
+    const std::string tag = "Train/Samples/" + name;
+    add(tag + "_seconds_min", samples, seconds.min);
+    add(tag + "_seconds_median", samples, seconds.median);
+    add(tag + "_seconds_max", samples, seconds.max);
+    add(tag + "_slowest_rank", samples, seconds.slowest);
+  });
 }
 
 void ScalarMonitor::on_validation(int64_t step, const Evaluation& evaluation) {

@@ -79,6 +79,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
   notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
+  set_up_checks();
   load();
 }
 
@@ -201,13 +202,14 @@ StepReport Trainer::timed_step(double flops_per_token) {
     world_.barrier().wait();  // the moment that all ranks' times are from
     timeline->take();
   }
-  const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger;
+  const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger || stragglers_;
   recorded ? timeline->start() : timeline->stop();
   const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
   StepReport report = step(flops_per_token);
   std::vector<TraceEvent> events = timeline->take();
   if (profiled) report.profile = profile_of(events, report, flops_per_token);
   if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(events);
+  if (stragglers_) stragglers_->add(breakdown_of(events));
   if (plan_.comms_logger) {
     std::vector<TraceEvent> collectives = collectives_of(events, plan_.logged_collectives);
     add_collectives(collectives, collectives_);
@@ -265,7 +267,10 @@ StepReport Trainer::step(double flops_per_token) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t bytes_before = mesh_.traffic().total_bytes(), made = steps_made();
   std::vector<Batch> batches;
-  for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
+  {
+    const TimedScope scope(world_.timeline(), TraceEventKind::phase, "data");
+    for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
+  }
   decoder_.take_router_loads();  // of what was validated in between
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const StepResult result = engine_.step(batches, sampler_.targets_in_step(made), report.lr, plan_.gradient_clipping);
@@ -275,6 +280,8 @@ StepReport Trainer::step(double flops_per_token) {
   report.skipped_so_far = engine_.skipped();
   report.nonfinite = result.nonfinite;
   report.stop = result.stop;
+  report.spike = result.spike;
+  if (!result.shared.empty()) report.ranks = stragglers_->compare(report.step, result.shared);
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = mesh_.traffic().total_bytes() - bytes_before;
   report.experts = expert_loads();
@@ -305,6 +312,7 @@ TokenizerExport Trainer::exported_tokenizer() const {
 }
 
 void Trainer::save() {
+  if (plan_.weight_hash_interval > 0) check_replicas();
   CheckpointInfo info{.step = steps_made(),
                       .world_size = world_.size(),
                       .zero_stage = plan_.zero_stage,
