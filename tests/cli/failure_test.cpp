@@ -1,16 +1,25 @@
 #include "nought/cli/failure.h"
 
+#include <cerrno>
+#include <csignal>
 #include <new>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/io/mapped_file.h"
+#include "nought/tensor/memory.h"
 
 namespace nought {
 namespace {
+
+using ::testing::StartsWith;
 
 template <class E>
 std::string described(E error) {
@@ -31,7 +40,59 @@ TEST(FailureDeathTest, a_message_is_one_line_on_stderr_behind_what_was_printed) 
         print_error("first\nsecond\n\n");
         _exit(0);
       },
-      testing::ExitedWithCode(0), "^nought: error: first\nsecond\n$");
+      testing::ExitedWithCode(0), "^nought: error: first\n  second\n$");
+}
+
+TEST(FailureDeathTest, a_memory_error_is_one_line_and_an_indented_table) {
+  const auto memory = Memory::create();
+  memory->set_limit(1 << 20);
+  const auto held = memory->allocate(1 << 19, Category::optimizer);
+  EXPECT_EXIT(
+      {
+        try {
+          memory->allocate(1 << 20, Category::activations);
+        } catch (...) {
+          print_error(describe(std::current_exception()));
+        }
+        _exit(0);
+      },
+      testing::ExitedWithCode(0),
+      "^nought: error: the memory budget of 1.00 MiB does not hold another 1.00 MiB for activations: 512.0 KiB are in "
+      "use\n(  [^\n]+\n)+$");
+}
+
+TEST(Failure, what_the_system_refuses_is_no_internal_error) {
+  EXPECT_EQ(described(std::system_error(ENOSPC, std::generic_category(), "cannot write to file")),
+            "cannot write to file: No space left on device");
+  EXPECT_THAT(described(std::system_error(EAGAIN, std::generic_category())), StartsWith("the system refused a thread"));
+}
+
+TEST(FailureDeathTest, a_page_of_a_file_that_is_gone_names_the_file) {
+  const test::TempFolder folder;
+  const auto path = folder.write("00000.tokens", std::string(1 << 20, 'x'));
+  const auto read_at = [&](size_t offset) {
+    catch_lost_pages();
+    const MappedFile file(path);
+    std::filesystem::resize_file(path, 5000);
+    const bool right = file.text()[offset] == 'x';
+    _exit(right ? 3 : 4);
+  };
+  EXPECT_EXIT(read_at(4999), testing::ExitedWithCode(3), "^$") << "what nobody needs may be gone";
+  std::filesystem::resize_file(path, 1 << 20);
+  EXPECT_EXIT(
+      read_at(50'000), testing::ExitedWithCode(1),
+      "^nought: error: .*/00000.tokens: has become shorter while it is read: 5000 bytes, it had 1048576; put it "
+      "back and start again\n$");
+}
+
+TEST(FailureDeathTest, a_bus_error_elsewhere_ends_the_process_as_before) {
+  EXPECT_EXIT(
+      {
+        catch_lost_pages();
+        raise(SIGBUS);
+        _exit(3);
+      },
+      testing::KilledBySignal(SIGBUS), "");
 }
 
 TEST(FailureDeathTest, an_exception_that_nobody_caught_ends_the_process_with_its_line) {

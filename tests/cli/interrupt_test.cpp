@@ -1,5 +1,6 @@
 // A run that a signal stops, from the outside: what it says, what it leaves, and how every command and the next start
 // go on from it.
+#include "support/run_file.h"
 #include "support/run_program.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,25 +21,7 @@ using testing::Not;
 
 /// A run of `steps` steps in the folder; the command that trains it.
 std::string train(const TempFolder& folder, int64_t steps) {
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += fmt::format("line {} of {}.\n", i % 7, i % 31);
-  const nlohmann::json run{{"model",
-                            {{"model_type", "llama"},
-                             {"vocab_size", 256},
-                             {"hidden_size", 16},
-                             {"intermediate_size", 24},
-                             {"num_hidden_layers", 1},
-                             {"num_attention_heads", 2},
-                             {"max_position_embeddings", 32}}},
-                           {"data", {{"files", {folder.write("text.txt", text).string()}}, {"seq_length", 32}}},
-                           {"training",
-                            {{"max_steps", steps},
-                             {"per_device_train_batch_size", 2},
-                             {"learning_rate", 1e-3},
-                             {"lr_scheduler_type", "constant"},
-                             {"save_steps", 0},
-                             {"output_dir", (folder / "out").string()}}}};
-  return fmt::format("{} train {}", NOUGHT_PROGRAM, folder.write("run.json", run.dump()).string());
+  return fmt::format("{} train {}", NOUGHT_PROGRAM, test::write_small_run(folder, steps).string());
 }
 
 /// Starts the command, signals it when it has made a step, and waits for its end.
@@ -104,7 +87,7 @@ TEST(Interrupt, every_command_takes_the_newest_weights_and_says_which) {
        {fmt::format("checkpoint {}/checkpoint-{}\n", out, step), choice, fmt::format("{} of 1000000, epoch ", step),
         std::string("1 rank, ZeRO stage 0"), std::string("exp_avg, exp_avg_sq, master"),
         std::string("2 sequences of 32 tokens"), std::string("by nought " NOUGHT_EXPECTED_VERSION),
-        std::string("nought-checkpoint-2"), fmt::format("of steps 2, {}\n", step)})
+        std::string("nought-checkpoint-3"), fmt::format("of steps 2, {}\n", step)})
     EXPECT_THAT(info.out, HasSubstr(fact));
   const Ended json = run_program(fmt::format("{} info {}/checkpoint-2 --json", NOUGHT_PROGRAM, out));
   const nlohmann::json facts = nlohmann::json::parse(json.out);

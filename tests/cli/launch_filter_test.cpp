@@ -62,6 +62,22 @@ TEST(MpirunFilter, a_word_of_the_ranks_about_a_signal_is_passed_on_and_remembere
   EXPECT_FALSE(filter.saw_error());
 }
 
+TEST(MpirunFilter, behind_an_error_the_signal_is_mpiruns_and_its_word_is_dropped) {
+  for (size_t piece : {1, 7, 1000}) {
+    MpirunFilter filter;
+    EXPECT_EQ(filtered(filter, "nought: error: gone\n" + std::string(kStopWord) + "nought: stop\n", piece),
+              "nought: error: gone\nnought: stop\n");
+    EXPECT_FALSE(filter.saw_stop());
+  }
+}
+
+TEST(MpirunFilter, a_forgotten_process_number_is_not_told) {
+  MpirunFilter filter;
+  filtered(filter, kRuler + "mpirun noticed that process rank 1 with PID 0 on node vm exited\non signal 9.\n" + kRuler,
+           9);
+  EXPECT_EQ(filter.reason(), "mpirun noticed that process rank 1 on node vm exited on signal 9.");
+}
+
 TEST(MpirunFilter, half_a_line_is_passed_on_at_once) {
   MpirunFilter filter;
   EXPECT_EQ(filter.feed("step 3"), "step 3");

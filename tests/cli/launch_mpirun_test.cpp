@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/cli/openmp_waiting.h"
+
 namespace nought {
 namespace {
 
@@ -16,8 +18,9 @@ TEST(MpirunCommand, each_rank_is_bound_to_its_share_of_the_cores) {
   const MpirunCommand command = mpirun_command(
       "/bin/mpirun", {.ranks = 3, .hostfile = "", .program = "/bin/nought", .arguments = {"train", "a b"}}, {8, 8},
       false);
-  EXPECT_THAT(command.arguments, ElementsAre("/bin/mpirun", "-n", "3", "--map-by", "slot:PE=2", "--bind-to", "core",
-                                             "-x", kColumnsVariable, "/bin/nought", "train", "a b"));
+  EXPECT_THAT(command.arguments,
+              ElementsAre("/bin/mpirun", "-n", "3", "--map-by", "slot:PE=2", "--bind-to", "core", "-x", kSpinVariable,
+                          "-x", kColumnsVariable, "/bin/nought", "train", "a b"));
   EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=2"));
 }
 

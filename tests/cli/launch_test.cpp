@@ -123,6 +123,60 @@ TEST(Launch, a_rank_that_vanishes_ends_the_job_with_one_line) {
   EXPECT_THAT(killed.err, HasSubstr("signal 9 (Killed)"));
 }
 
+TEST(Launch, a_data_file_that_becomes_shorter_is_named_in_one_line) {
+  for (const int ranks : {1, 2}) {
+    const test::TempFolder folder;
+    const Ended ended = run_program(
+        fmt::format("bash -c 'cd {}; {} lose_page --ranks {}'", folder.path().string(), RANKS_PROGRAM, ranks));
+    EXPECT_EQ(ended.exit_code, 1);
+    EXPECT_THAT(ended.out, HasSubstr("byte 120")) << "what is still there can be read";
+    expect_one_error(ended, "lost.tokens: has become shorter while it is read: 4096 bytes, it had 1048576");
+  }
+}
+
+TEST(Launch, who_reads_no_more_ends_the_ranks_without_a_word) {
+  for (const int ranks : {1, 2}) {
+    const Ended ended = run_program(
+        fmt::format("bash -c '{} talk --ranks {} | head -n 1; exit ${{PIPESTATUS[0]}}'", RANKS_PROGRAM, ranks));
+    EXPECT_EQ(ended.exit_code, 141) << "SIGPIPE, as of any program";
+    EXPECT_EQ(ended.err, "");
+    EXPECT_EQ(ended.out, "talk\n");
+  }
+}
+
+TEST(Launch, output_that_cannot_be_written_is_an_error) {
+  for (const int ranks : {1, 2}) {
+    const Ended ended = run_program(fmt::format("bash -c '{} talk --ranks {} >/dev/full'", RANKS_PROGRAM, ranks));
+    EXPECT_EQ(ended.exit_code, 1);
+    expect_one_error(ended, "standard output: cannot write: No space left on device");
+  }
+}
+
+TEST(Launch, limits_that_ranks_run_into_are_named_before_there_are_any) {
+  for (const auto& [limit, text] :
+       {std::pair("-n 32", "the limit of open files is 32 (ulimit -n), 2 ranks and mpirun need"),
+        std::pair("-f 1024", "the limit of the size of a file is 1.00 MiB (ulimit -f)")}) {
+    const Ended ended = run_program(fmt::format("bash -c 'ulimit {}; {} sum --ranks 2'", limit, RANKS_PROGRAM));
+    EXPECT_EQ(ended.exit_code, 1);
+    expect_one_error(ended, text);
+    EXPECT_EQ(run_program(fmt::format("bash -c 'ulimit {}; {} sum'", limit, RANKS_PROGRAM)).exit_code, 0)
+        << "one rank needs neither";
+  }
+}
+
+TEST(Launch, ranks_start_within_the_limits_that_are_asked_for) {
+  for (const int ranks : {2, 4}) {
+    const std::string start = fmt::format("{} sum --ranks {}", RANKS_PROGRAM, ranks);
+    const Ended refused = run_program(fmt::format("bash -c 'ulimit -n 32; {}'", start));
+    const size_t at = refused.err.find("`ulimit -n ");
+    ASSERT_NE(at, std::string::npos) << refused.err;
+    const int needed = std::atoi(refused.err.c_str() + at + 11);
+    const Ended ended = run_program(fmt::format("bash -c 'ulimit -n {}; ulimit -f 16384; {}'", needed, start));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_EQ(ended.err, "");
+  }
+}
+
 TEST(Launch, a_signal_ends_every_rank) {
   for (int ranks : {1, 2}) {
     const Ended ended = run_ranks_program(fmt::format("sleep --ranks {}", ranks), "", "--preserve-status -s TERM 2");

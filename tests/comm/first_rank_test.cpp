@@ -29,5 +29,17 @@ TEST(FirstRank, what_it_throws_is_the_cause_that_all_end_for) {
                IoError);
 }
 
+TEST(FirstRank, every_rank_hears_what_each_has_to_say) {
+  for (const int size : {1, 2, 3})
+    run_ranks(size, [&](Communicator& ranks, const Context& context) {
+      const auto of = [](int rank) {
+        return std::string(static_cast<size_t>(rank * 50'000), static_cast<char>('a' + rank));
+      };
+      const std::vector<std::string> texts = texts_of_ranks(ranks, context, of(ranks.rank()));
+      ASSERT_EQ(texts.size(), static_cast<size_t>(size));
+      for (int rank = 0; rank < size; ++rank) EXPECT_EQ(texts[static_cast<size_t>(rank)], of(rank)) << rank;
+    });
+}
+
 }  // namespace
 }  // namespace nought

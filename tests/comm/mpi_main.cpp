@@ -2,14 +2,17 @@
 // one line that begins with "ok" on rank 0, and leaves with 0, when all is well. Options are fields of MpiOptions: spin
 // and nap (us), windows (0 or 1), ranks_per_host.
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <map>
 #include <string>
+#include <thread>
 
 #include "support/communicator_checks.h"
 #include "support/mesh_checks.h"
 #include <unistd.h>
 
+#include "nought/comm/flight_timeout.h"
 #include "nought/comm/mpi_engine.h"
 
 namespace nought {
@@ -126,6 +129,119 @@ void run_timeout(MpiWorld& world, const Context& context) {
   MpiWorld::abort(4);
 }
 
+/// This rank waits in an all_reduce that does not end, in step 12 for block.3. It, or the rank that speaks for all,
+/// must tell all these facts within the time limit and 5 seconds; it then ends the job with 4.
+void expect_told(Communicator& group, const Context& context, const std::vector<std::string>& facts) {
+  const std::chrono::seconds timeout(1);
+  group.set_timeout(timeout);
+  group.recorder()->set_step(12);
+  note_phase(group, "forward");
+  const FlightSubject subject(group, "block.3");
+  const Clock::time_point begin = Clock::now();
+  std::string message;
+  try {
+    group.all_reduce(context.zeros({1 << 18}, DType::f32));
+    group.barrier().wait();  // who waits for a later call hears of the one that failed
+  } catch (const CommError& error) {
+    message = error.what();
+  }
+  require(Clock::now() - begin < timeout + std::chrono::seconds(5), "it took too long to tell \"{}\"", message);
+  for (const std::string& fact : facts)
+    require(message.find(fact) != std::string::npos, "expected \"{}\" in \"{}\"", fact, message);
+  std::printf("ok: %s\n", message.c_str());
+  std::fflush(stdout);
+  MpiWorld::abort(4);
+}
+
+const std::vector<std::string> kStoppedFacts{
+    "all_reduce of 1.00 MiB f32 in group of ",
+    " timed out after 1s on rank ",
+    " is stopped by a signal, in data",
+    "; `kill -CONT ",
+    "\n  rank  host",
+    " of world (all_reduce of 1.00 MiB f32 for block.3, step 12); forward, step 12"};
+
+/// A rank is stopped by a signal.
+void stop_rank(Communicator& group, int rank) {
+  if (group.rank() != rank) return;
+  note_phase(group, "data");
+  raise(SIGSTOP);
+}
+
+void run_stopped(MpiWorld& world, const Context& context) {
+  stop_rank(world.world(), world.world().size() - 1);
+  expect_told(world.world(), context, kStoppedFacts);
+}
+
+/// The first rank is stopped, so another one tells.
+void run_stopped_first(MpiWorld& world, const Context& context) {
+  stop_rank(world.world(), 0);
+  expect_told(world.world(), context, kStoppedFacts);
+}
+
+/// Ranks of another host are reached by files alone.
+void run_stopped_elsewhere(MpiWorld& world, const Context& context) {
+  // Of the build; what an earlier test left there must not be taken for this one's.
+  const std::filesystem::path folder = std::filesystem::current_path() / "flight_stopped_elsewhere";
+  const FlightFolder files(world.world(), folder);
+  stop_rank(world.world(), world.world().size() - 1);
+  std::vector<std::string> facts = kStoppedFacts;
+  facts.push_back("nought trace " + folder.string());
+  for (int rank = 0; rank < world.world().size(); ++rank) facts.push_back(fmt::format("\n  {}     ", rank));
+  expect_told(world.world(), context, facts);
+}
+
+/// A rank never gets out of its data.
+void run_endless(MpiWorld& world, const Context& context) {
+  Communicator& group = world.world();
+  if (group.rank() == group.size() - 1) {
+    note_phase(group, "data");
+    const Clock::time_point end = Clock::now() + std::chrono::seconds(50);  // the others end it before
+    while (Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return;
+  }
+  expect_told(group, context,
+              {" has not come to call 1 of world (all_reduce of 1.00 MiB f32 for block.3, step 12): in data, for "});
+}
+
+/// A rank issues another call.
+void run_mismatch(MpiWorld& world, const Context& context) {
+  Communicator& group = world.world();
+  const std::vector<std::string> facts{
+      "call 1 of world differs: rank 0 issued all_reduce of 1.00 MiB f32 for block.3 in step 12, rank ",
+      "issued broadcast of 8.00 MiB f32 at root 0", "; ranks must issue the same calls"};
+  if (group.rank() < group.size() - 1) expect_told(group, context, facts);
+  try {
+    group.set_timeout(std::chrono::seconds(20));
+    group.broadcast(context.zeros({2 << 20}, DType::f32), 0).wait();
+  } catch (const CommError&) {
+  }
+  wait_for_ever();
+}
+
+/// The same size, but another operation: told before it runs.
+void run_compared(MpiWorld& world, const Context& context) {
+  Communicator& group = world.world();
+  group.check_calls(true);
+  const Tensor full = context.zeros({group.size() * 1024}, DType::f32), part = context.zeros({1024}, DType::f32);
+  group.all_gather(part, full).wait();
+  std::string message;
+  try {
+    const bool last = group.rank() == group.size() - 1;
+    (last ? group.reduce_scatter(full, part) : group.all_gather(part, full)).wait();
+  } catch (const CommError& error) {
+    message = error.what();
+  }
+  const std::string expected = fmt::format(
+      "call 2 of world differs: rank 0 issues all_gather of {0}.0 KiB f32 in step 0, rank {1} issues reduce_scatter of "
+      "{0}.0 KiB f32 in step 0; ranks must issue the same calls",
+      4 * group.size(), group.size() - 1);
+  require(message == expected, "expected \"{}\", got \"{}\"", expected, message);
+  std::printf("ok: %s\n", message.c_str());
+  std::fflush(stdout);
+  MpiWorld::abort(4);
+}
+
 using Case = void (*)(MpiWorld&, const Context&);
 const std::map<std::string, Case> kCases{{"checks", run_checks},
                                          {"mesh", run_mesh},
@@ -133,7 +249,13 @@ const std::map<std::string, Case> kCases{{"checks", run_checks},
                                          {"die", run_die},
                                          {"abort", run_abort},
                                          {"timeout", run_timeout},
-                                         {"group_timeout", run_group_timeout}};
+                                         {"group_timeout", run_group_timeout},
+                                         {"stopped", run_stopped},
+                                         {"stopped_first", run_stopped_first},
+                                         {"stopped_elsewhere", run_stopped_elsewhere},
+                                         {"endless", run_endless},
+                                         {"mismatch", run_mismatch},
+                                         {"compared", run_compared}};
 
 void set_option(MpiOptions& options, const std::string& text) {
   const size_t equals = text.find('=');

@@ -78,6 +78,8 @@ TEST(ResolveSaving, a_sample_has_a_prompt_and_whole_numbers) {
   EXPECT_THAT(reason_of(plan, "sample_max_new_tokens"), HasSubstr("default"));
   EXPECT_THAT(error_of(with(R"("sample_prompt": "")")), HasSubstr("expected a text to continue"));
   EXPECT_THAT(error_of(with(R"("sample_prompt": "x", "sample_steps": 0)")), HasSubstr("expected at least 1"));
+  EXPECT_THAT(error_of(with(R"("sample_prompt": "x", "sample_max_new_tokens": 9223372036854775807)")),
+              HasSubstr("expected at most 16777216"));
 }
 
 }  // namespace

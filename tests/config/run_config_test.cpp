@@ -46,6 +46,20 @@ TEST_F(RunConfigFiles, a_run_file_is_read_and_writes_back_what_it_holds) {
   EXPECT_EQ(to_json(config), parse_json(kExampleRun, "RUN.json"));
 }
 
+TEST(RunConfig, a_byte_0_which_would_end_a_path_is_refused_by_its_place) {
+  EXPECT_THAT(error_of(R"({"training": {"output_dir": "out\u0000put"}})"),
+              HasSubstr("RUN.json: training.output_dir: \"out put\" holds a byte 0"));
+  EXPECT_THAT(error_of(R"({"data": {"files": ["a.txt", "b\u0000"]}})"), HasSubstr("data.files[1]: \"b \" holds"));
+  EXPECT_THAT(error_of(R"({"deepspeed": "ds\u0000.json"})"), HasSubstr("deepspeed: \"ds .json\" holds"));
+  EXPECT_THAT(error_of("{}", {R"(training.output_dir="a\u0000")"}), HasSubstr("holds a byte 0"));
+  EXPECT_THAT(error_of(R"({"a\u0000": 1})"), HasSubstr("holds a byte 0"));
+}
+
+TEST(RunConfig, nesting_has_a_limit) {
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  EXPECT_THAT(error_of(("{\"model\": " + deep + "}").c_str()), HasSubstr("nests deeper than 64 levels"));
+}
+
 TEST_F(RunConfigFiles, deepspeed_may_be_a_path_whose_name_stands_in_messages) {
   const std::string ds = write("ds.json", R"({"zero_optimization": {"stage": 1}, /* hjson */ })");
   const RunConfig config = load_run_config(write("RUN.json", R"({"deepspeed": ")" + ds + R"("})"), {});

@@ -60,16 +60,14 @@ jinja::Variables variables_of(const OrderedJson& conversation) {
 /// The characters that are targets: [[begin, end], ...].
 OrderedJson targets_of(const Text& text) {
   OrderedJson spans = OrderedJson::array();
-  const auto characters = [&](size_t bytes) {
-    return std::count_if(text.str().begin(), text.str().begin() + static_cast<long>(bytes),
-                         [](char c) { return (c & 0xC0) != 0x80; });
-  };
-  size_t begin = 0;
-  for (const Text::Stretch& each : text.stretches()) {
-    const bool continues = !spans.empty() && spans.back()[1] == characters(begin);
-    if ((each.flags & Text::kTarget) != 0 && continues) spans.back()[1] = characters(each.end);
-    if ((each.flags & Text::kTarget) != 0 && !continues) spans.push_back({characters(begin), characters(each.end)});
-    begin = each.end;
+  size_t character = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if ((text.str()[i] & 0xC0) == 0x80) continue;
+    if ((text.flags(i) & Text::kTarget) != 0) {
+      if (spans.empty() || spans.back()[1] != character) spans.push_back({character, character});
+      spans.back()[1] = character + 1;
+    }
+    ++character;
   }
   return spans;
 }
@@ -101,21 +99,22 @@ TEST(Jinja, what_comes_from_the_variables_is_told_from_what_the_program_wrote) {
   const auto marked = [](const std::string& source) {
     const Value data = jinja::value_of(OrderedJson::parse(R"({"x": " <|end|>b "})"), Text::kData);
     std::string shown;
-    size_t begin = 0;
+    bool was_data = false;
     const Text text = Program("test", source).render({{"m", data}}, golden_day());
-    for (const Text::Stretch& each : text.stretches()) {
-      const std::string part = text.str().substr(begin, each.end - begin);
-      shown += (each.flags & Text::kData) != 0 ? "{" + part + "}" : part;
-      begin = each.end;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool is_data = (text.flags(i) & Text::kData) != 0;
+      if (is_data != was_data) shown += is_data ? "{" : "}";
+      shown += text.str()[i];
+      was_data = is_data;
     }
-    return shown;
+    return was_data ? shown + "}" : shown;
   };
   EXPECT_EQ(marked("a{{ m.x }}<|end|>"), "a{ <|end|>b }<|end|>");
   EXPECT_EQ(marked("{{ ('<' ~ m.x.strip() + '>')[2:] }}"), "{|end|>b}>");
   EXPECT_EQ(marked("{{ m.x.split('|')[1] ~ '.' ~ m.x|upper|trim }}"), "{end}.{<|END|>B}");
   EXPECT_EQ(marked("{{ m.x.replace('<|end|>', '<|x|>') }}"), "{ }<|x|>{b }");
   EXPECT_EQ(marked("{{ [m.x, 'c']|join('-') }}"), "{ <|end|>b }-c");
-  EXPECT_EQ(marked("{{ m|tojson }}"), "{{\"x\"}: {\" <|end|>b \"}}");
+  EXPECT_EQ(marked("{{ m|tojson }} {{ m }}"), "{{\"x\": \" <|end|>b \"}} {{'x': ' <|end|>b '}}");
   EXPECT_EQ(marked("{% macro f(t) %}[{{ t }}]{% endmacro %}{% set s %}{{ f(m.x) }}{% endset %}{{ s[::-1] }}"),
             "]{ b>|dne|< }[");
 }
@@ -132,12 +131,24 @@ TEST(Jinja, what_is_not_supported_is_refused_by_name_when_it_is_read) {
   EXPECT_THAT(error("{{ x.__class__.mro() }}"), HasSubstr("the method \"mro\" is not supported"));
   EXPECT_THAT(error("\n\n{{ lipsum() }}"), HasSubstr("line 3: the function \"lipsum\" is not supported"));
   EXPECT_THAT(error("{% for x in y recursive %}{% endfor %}"), HasSubstr("\"recursive\""));
-  EXPECT_THAT(error("{{ f(*a) }}"), HasSubstr("are not supported"));
+  EXPECT_THAT(error("{{ f(*a) }}"), HasSubstr("expected an expression, found \"*\""));
   EXPECT_THAT(error("{% if a %}"), HasSubstr("expected the tag \"endif\""));
   EXPECT_THAT(error("{{ a"), HasSubstr("the tag is not closed"));
   EXPECT_THAT(error("{# a"), HasSubstr("the comment is not closed"));
   EXPECT_THAT(error("{{ 'a }}"), HasSubstr("the string is not closed"));
-  EXPECT_THAT(error("{{ a ? b }}"), HasSubstr("\"?\" is no part of an expression"));
+  EXPECT_THAT(error("{{ a ? b }}"), HasSubstr("expected \"}}\", found \"?\""));
+  EXPECT_THAT(error("{{ 2 ** 3 }}"), HasSubstr("the operator \"**\" is not supported"));
+  EXPECT_THAT(error("{{ 1 < 2 < 3 }}"), HasSubstr("comparisons in a chain are not supported"));
+  EXPECT_THAT(error("{{ 1.5 }}"), HasSubstr("numbers other than integers are not supported"));
+  EXPECT_THAT(error("{{ 1e5 }}"), HasSubstr("numbers other than integers are not supported"));
+  EXPECT_THAT(error("{{ '\\101' }}"), HasSubstr("\"\\1\" in a string is not supported"));
+  EXPECT_THAT(error("{% raw %}{{ ? }}{% endraw %}"), HasSubstr("the tag \"raw\" is not supported"));
+  EXPECT_THAT(error("{% with a = 1 %}{% endwith %}"), HasSubstr("the tag \"with\" is not supported"));
+  EXPECT_THAT(error("{% call f() %}{% endcall %}"), HasSubstr("the tag \"call\" is not supported"));
+  EXPECT_THAT(error("{% for x in y %}{% else %}{% endfor %}"), HasSubstr("the tag \"else\" is not supported"));
+  EXPECT_THAT(error("{% for x in y %}{% macro f() %}{% endmacro %}{% endfor %}"), HasSubstr("a macro within another"));
+  EXPECT_THAT(error("{{ loop.cycle(1, 2) }}"), HasSubstr("the method \"cycle\" is not supported"));
+  EXPECT_THAT(error("{{ caller() }}"), HasSubstr("the function \"caller\" is not supported"));
   EXPECT_THAT(error("{% break %}"), HasSubstr("outside of a loop"));
   EXPECT_THAT(error("{{ 99999999999999999999 }}"), HasSubstr("64 bits"));
   EXPECT_THAT(error("{{ a b }}"), HasSubstr("expected \"}}\", found \"b\""));
@@ -150,6 +161,12 @@ TEST(Jinja, what_fails_names_the_line_and_what_was_found) {
   EXPECT_EQ(refusal("{{ raise_exception('no\nsuch ' ~ 'turn') }}"),
             "the chat template test refuses the conversation: no such turn");
   EXPECT_THAT(refusal("{{ 'a' + 1 }}"), HasSubstr("there is no the string \"a\" + the number 1"));
+  EXPECT_THAT(refusal("{{ 1 / 2 + 1 }}"), HasSubstr("there is no the number 0.5 + the number 1"));
+  EXPECT_THAT(refusal("{{ '%s' % 'a' }}"), HasSubstr("there is no the string \"%s\" % the string \"a\""));
+  EXPECT_THAT(refusal("{{ 'a'.items() }}"), HasSubstr("the string \"a\" has no method \"items\""));
+  EXPECT_THAT(refusal("{{ [1, 2] < [1, 3] }}"), HasSubstr("can not tell which is less"));
+  EXPECT_THAT(refusal("{{ [1]|tojson(separators=('a', 'b')) }}"), HasSubstr("the separators ('a', 'b')"));
+  EXPECT_THAT(refusal("{{ {'a': 1, 'a': 2} }}"), HasSubstr("twice"));
   EXPECT_THAT(refusal("{{ 1 < 'a' }}"), HasSubstr("can not tell which is less"));
   EXPECT_THAT(refusal("{{ 1 // 0 }}"), HasSubstr("divides by zero"));
   EXPECT_THAT(refusal("{{ 9223372036854775807 + 1 }}"), HasSubstr("64 bits"));
@@ -167,8 +184,8 @@ TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
     for (int i = 0; i < times; ++i) all += text;
     return all;
   };
-  EXPECT_THAT(refusal("{{ 'a' * 10**9 }}"), HasSubstr("too much memory"));
-  EXPECT_THAT(refusal("{{ range(10**12)|length }}"), HasSubstr("too "));
+  EXPECT_THAT(refusal("{{ 'a' * 1000000000 }}"), HasSubstr("too much memory"));
+  EXPECT_THAT(refusal("{{ range(1000000000000)|length }}"), HasSubstr("too "));
   EXPECT_THAT(
       refusal("{% set ns = namespace(s='aa') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s %}{% endfor %}"),
       HasSubstr("too much memory"));
@@ -195,9 +212,9 @@ TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
       render(
           "{% set o = namespace(n=none) %}{% for i in range(50000) %}{% set o.n = namespace(n=o.n) %}{% endfor %}ok"),
       "ok");
-  EXPECT_THAT(refusal("{% set o = namespace(l=0) %}{% for i in range(50000) %}{% for x in [o.l] %}{% set o.l = loop %}"
-                      "{% endfor %}{% endfor %}"),
-              HasSubstr("nested deeper"));
+  EXPECT_EQ(render("{% set o = namespace(l=0) %}{% for i in range(30000) %}{% for x in [o.l, 1] %}{% set o.l = loop %}"
+                   "{% endfor %}{% endfor %}ok"),
+            "ok");
 }
 
 TEST(Jinja, long_conversations_are_within_the_bounds) {

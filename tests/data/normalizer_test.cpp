@@ -14,7 +14,7 @@ using testing::HasSubstr;
 /// `text` after the steps of a tokenizer.json's "normalizer".
 std::string normalized(const char* json, std::string text) {
   const nlohmann::json steps = nlohmann::json::parse(json);
-  for (const auto& step : read_normalizers(JsonView(steps, "tokenizer.json"))) step->apply(text);
+  normalize(read_normalizers(JsonView(steps, "tokenizer.json")), text);
   return text;
 }
 
@@ -46,6 +46,15 @@ TEST(Normalizer, a_sequence_runs_in_its_order_and_null_is_none) {
                        "A b"),
             "_a_b");
   EXPECT_EQ(normalized("null", "A"), "A");
+}
+
+TEST(Normalizer, a_chain_that_doubles_a_text_again_and_again_is_refused) {
+  std::string steps;  // 40 of them would make 100 TiB of 100 bytes
+  for (int i = 0; i < 40; ++i) steps += R"(, {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  const std::string chain = R"({"type": "Sequence", "normalizers": [{"type": "NFC"})" + steps + "]}";
+  EXPECT_THAT(message_of<ConfigError>([&] { normalized(chain.c_str(), std::string(100, 'a')); }),
+              HasSubstr("the normalizers of the tokenizer make"));
+  EXPECT_EQ(normalized(chain.c_str(), "b"), "b") << "it is the text that grows";
 }
 
 TEST(Normalizer, what_is_not_supported_is_named) {

@@ -1,7 +1,10 @@
 #include "nought/data/token_decoder.h"
 
 #include "support/golden_tokens.h"
+#include "support/message_of.h"
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "nought/data/unicode.h"
 
@@ -9,6 +12,8 @@ namespace nought {
 namespace {
 
 using test::golden_file;
+using test::message_of;
+using testing::HasSubstr;
 
 TEST(StreamDecoder, streams_whole_characters) {
   for (const std::string& name : {golden_file("r50k_base.tiktoken"), std::string("bytes")}) {
@@ -37,6 +42,19 @@ TEST(StreamDecoder, a_stream_that_ends_within_a_character_gives_its_bytes) {
     EXPECT_EQ(all + stream.finish(), text.substr(0, 4));
     EXPECT_EQ(stream.finish(), "");
   }
+}
+
+TEST(TokenDecoder, a_chain_that_doubles_a_text_again_and_again_is_refused) {
+  nlohmann::json steps = nlohmann::json::array();
+  for (int i = 0; i < 40; ++i)
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}});
+  const nlohmann::json chain = {{"type", "Sequence"}, {"decoders", steps}};
+  const TokenDecoder decoder(JsonView(chain, "tokenizer.json"), false);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                (void)decoder.decode({"aa", "b"});
+              }),
+              HasSubstr("the decoders of the tokenizer make"));
+  EXPECT_EQ(decoder.decode({"b", "c"}), "bc");
 }
 
 }  // namespace

@@ -52,6 +52,19 @@ TEST(TokenFolder, stands_for_its_files_once_it_is_complete) {
   EXPECT_THAT(message_of<ConfigError>([&] { expand_data_files(patterns); }), HasSubstr("made: is not complete"));
 }
 
+TEST(TokenFolder, an_index_names_files_of_its_own_folder_alone) {
+  const TempFolder folder;
+  TokenFolderIndex index = index_of(true);
+  for (const std::string& name :
+       {std::string("../secret.tokens"), std::string("/etc/passwd"), std::string("a\0b", 3)}) {
+    index.files[1].name = name;
+    write_token_index(folder.path(), index);
+    const std::vector<std::string> patterns{folder.path().string()};
+    EXPECT_THAT(message_of<ConfigError>([&] { expand_data_files(patterns); }),
+                HasSubstr("is not the name of a file in the same folder"));
+  }
+}
+
 TEST(TokenFolder, an_index_without_a_format_is_of_the_first_version) {
   const TempFolder folder;
   write_token_index(folder.path(), index_of(true));

@@ -1,6 +1,10 @@
 // Tokenizers read from Hugging Face's tokenizer.json.
 #include "support/golden_tokens.h"
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/base/error.h"
 
 namespace nought {
 namespace {
@@ -30,6 +34,20 @@ TEST(TokenizerJson, merges_of_a_ranked_vocabulary_give_the_same_ids) {
     const std::string text = random_text(key, 40);
     EXPECT_EQ(converted->encode(text), ranked->encode(text)) << text;
   }
+}
+
+TEST(TokenizerJson, steps_that_fill_memory_with_a_short_text_are_refused) {
+  TempFolder folder;
+  const nlohmann::json doubles = {
+      {"type", "Metaspace"}, {"replacement", "  "}, {"split", false}, {"prepend_scheme", "never"}};
+  const nlohmann::json json = {
+      {"model", {{"type", "BPE"}, {"vocab", {{"a", 0}, {" ", 1}}}, {"merges", nlohmann::json::array()}}},
+      {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", nlohmann::json::array_t(40, doubles)}}}};
+  folder.write("tokenizer.json", json.dump());
+  const auto tokenizer = make_tokenizer(folder.path().string());
+  EXPECT_EQ(tokenizer->encode("aa").size(), 2u);
+  EXPECT_THAT(test::message_of<ConfigError>([&] { (void)tokenizer->encode("a a"); }),
+              testing::HasSubstr("the pre-tokenizers of the tokenizer make"));
 }
 
 }  // namespace

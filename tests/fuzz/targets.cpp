@@ -12,6 +12,7 @@
 
 #include "nought/data/chat_template.h"
 #include "nought/data/tokenizer_files.h"
+#include "nought/data/unicode.h"
 #include "nought/io/safetensors.h"
 #include "nought/models/config.h"
 #include "nought/models/weight_files.h"
@@ -129,7 +130,7 @@ void read_chat_template(std::span<const std::byte> bytes) {
     const std::string_view source(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const ChatTemplate chat({"fuzz", std::string(source), {{"bos_token", "<s>"}, {"eos_token", "</s>"}}}, *tokenizer);
     const jinja::Text text = chat.text(talk, variables, true, std::tm{});
-    if (!text.stretches().empty() && text.stretches().back().end != text.size()) give_up("chat", "stretches");
+    if (!is_valid_utf8(text.str())) give_up("chat", "a text that is no UTF-8");
     const ChatTemplate::Tokens tokens = chat.conversation(talk, variables);
     if (tokens.ids.size() != tokens.targets.size()) give_up("chat", "targets");
   });

@@ -1,5 +1,7 @@
 #include "nought/infer/generate.h"
 
+#include <limits>
+
 #include "support/golden.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -136,6 +138,10 @@ TEST(Generate, prompts_that_do_not_fit_are_errors) {
               ThrowsMessage<ConfigError>(HasSubstr("empty")));
   EXPECT_THAT([&] { loaded.run({{1}}, {.max_new_tokens = 100000}); },
               ThrowsMessage<ConfigError>(HasSubstr("positions that the model has learned")));
+  EXPECT_THAT([&] { loaded.run({{1}}, {.max_new_tokens = std::numeric_limits<int64_t>::max()}); },
+              ThrowsMessage<ConfigError>(HasSubstr("--max-new-tokens must be 1 to 16777216, got 9223372036854775807")));
+  EXPECT_THAT([&] { loaded.run({{1}}, {.max_new_tokens = 1, .batch = std::numeric_limits<int64_t>::max()}); },
+              ThrowsMessage<ConfigError>(HasSubstr("--batch-size must be 1 to 65536")));
   Silent silent;
   Generator small(loaded.decoder, loaded.context, DType::f32, 2, 1);
   EXPECT_THAT([&] { small.run(std::span(&kPrompts[0], 1), {}, silent); },

@@ -65,7 +65,7 @@ TEST(AtomicFolder, one_of_the_same_name_changes_places_with_it_in_one_step) {
   const TempFolder folder;
   EXPECT_THAT(calls_of_publishing(folder),
               ElementsAre(RecordedCall{"fsync", folder / "a.partial"}, RecordedCall{"exchange", folder / "a"},
-                          RecordedCall{"fsync", folder.path()}))
+                          RecordedCall{"fsync", folder.path()}, RecordedCall{"remove", folder / "a.partial"}))
       << "its name is never without a folder";
   EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
   EXPECT_THAT(names_in(folder / "a"), ElementsAre("new"));
@@ -77,7 +77,7 @@ TEST(AtomicFolder, without_an_exchange_the_old_one_steps_aside) {
     EXPECT_THAT(calls_of_publishing(folder, "exchange", error),
                 ElementsAre(RecordedCall{"fsync", folder / "a.partial"}, RecordedCall{"exchange", folder / "a"},
                             RecordedCall{"rename", folder / "a.old"}, RecordedCall{"rename", folder / "a"},
-                            RecordedCall{"fsync", folder.path()}));
+                            RecordedCall{"fsync", folder.path()}, RecordedCall{"remove", folder / "a.old"}));
     EXPECT_THAT(names_in(folder.path()), ElementsAre("a"));
     EXPECT_THAT(names_in(folder / "a"), ElementsAre("new"));
   }
@@ -89,6 +89,16 @@ TEST(AtomicFolder, an_exchange_that_fails_leaves_the_old_one) {
               AllOf(HasSubstr((folder / "a").string()), HasSubstr("Input/output error")));
   EXPECT_THAT(names_in(folder / "a"), ElementsAre("old"));
   EXPECT_THAT(names_in(folder / "a.partial"), ElementsAre("new"));
+}
+
+TEST(AtomicFolder, a_flush_that_fails_leaves_the_old_one) {
+  const TempFolder folder;
+  EXPECT_THAT(message_of<IoError>([&] { calls_of_publishing(folder, "fsync", EIO); }),
+              HasSubstr("cannot flush the names of its files to disk: Input/output error"));
+  EXPECT_THAT(names_in(folder / "a"), ElementsAre("old"));
+  const TempFolder other;
+  calls_of_publishing(other, "fsync", EINVAL);  // a file system that flushes no folders
+  EXPECT_THAT(names_in(other / "a"), ElementsAre("new"));
 }
 
 TEST(AtomicFolder, what_cannot_be_written_is_named) {

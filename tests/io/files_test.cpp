@@ -84,5 +84,26 @@ TEST_F(Glob, text_is_read_whole_and_a_binary_file_is_refused) {
   EXPECT_THAT(message_of<IoError>([&] { read_text(folder_ / "none"); }), HasSubstr("none: cannot read"));
 }
 
+TEST(Files, a_file_name_leads_nowhere_else) {
+  for (const std::string name : {"a", "model-00001-of-00002.safetensors", "...", ".hidden", "a b"})
+    EXPECT_TRUE(is_file_name(name)) << name;
+  for (const std::string& name : {std::string(), std::string("."), std::string(".."), std::string("a/b"),
+                                  std::string("/a"), std::string("a\nb"), std::string("a\0b", 3)})
+    EXPECT_FALSE(is_file_name(name)) << name;
+}
+
+TEST(Files, what_was_printed_and_could_not_be_written_is_an_error) {
+  std::FILE* full = std::fopen("/dev/full", "w");
+  std::fputs("a line", full);
+  EXPECT_THAT(message_of<IoError>([&] { flush_printed(full); }),
+              testing::StrEq("standard output: cannot write: No space left on device"));
+  EXPECT_THAT(message_of<IoError>([&] { flush_printed(full); }), HasSubstr("cannot write")) << "it stays lost";
+  std::fclose(full);
+  std::FILE* null = std::fopen("/dev/null", "w");
+  std::fputs("a line", null);
+  flush_printed(null);
+  std::fclose(null);
+}
+
 }  // namespace
 }  // namespace nought

@@ -47,6 +47,7 @@ TEST(WeightFiles, a_folder_without_all_its_weights_says_what_is_missing) {
   EXPECT_THAT(with_index("[]"), HasSubstr("no \"weight_map\""));
   EXPECT_THAT(with_index(R"({"weight_map":{"a":1}})"), HasSubstr("expected a file name"));
   EXPECT_THAT(with_index(R"({"weight_map":{"a":"../s.safetensors"}})"), HasSubstr("in the same folder"));
+  EXPECT_THAT(with_index(R"({"weight_map":{"a":"s.safetensors\u0000"}})"), HasSubstr("in the same folder"));
   EXPECT_THAT(with_index(R"({"weight_map":{"a":"t.safetensors"}})"), HasSubstr("t.safetensors: the shard is missing"));
   EXPECT_THAT(with_index(R"({"weight_map":{"b":"s.safetensors"}})"), HasSubstr("\"b\" is not in it"));
   EXPECT_THAT(with_index(R"({"weight_map":{"a":"s.safetensors","a":"t.safetensors"}})"), HasSubstr("\"a\" twice"));

@@ -3,6 +3,8 @@
 #include "support/printed.h"
 #include <gtest/gtest.h>
 
+#include "nought/base/error.h"
+
 namespace nought {
 namespace {
 
@@ -30,6 +32,13 @@ TEST(LiveLine, elsewhere_only_lines_that_stay_are_printed_whole) {
                                       line.clear();
                                     });
   EXPECT_EQ(text, wide + " y\n");
+}
+
+TEST(LiveLine, a_line_that_cannot_be_written_is_an_error_at_once) {
+  std::FILE* full = std::fopen("/dev/full", "w");
+  EXPECT_THROW(LiveLine(full, none).print("step 1"), IoError);
+  EXPECT_THROW(LiveLine(full, eighty).show("step 1"), IoError);
+  std::fclose(full);
 }
 
 TEST(LiveLine, what_is_shown_goes_when_it_is_cleared) {

@@ -24,6 +24,13 @@ StepReport a_report() {
   report.breakdown = {.forward = 10.5, .backward = 11.5, .optimizer = 12.5, .communication = 16, .exposed = 4};
   report.memory = {.forward = 13, .backward = 14, .update = 15};
   report.nonfinite = "block.1";
+  report.spike = "step 7";
+  report.ranks = RankComparison{.steps = 17,
+                                .forward = {18.5, 19.5, 20.5, 1},
+                                .backward = {21.5, 22.5, 23.5, 2},
+                                .communication = {24.5, 25.5, 26.5, 3},
+                                .data = {27.5, 28.5, 29.5, 4},
+                                .warning = "rank 1"};
   return report;
 }
 
@@ -32,25 +39,34 @@ TEST(Metrics, each_number_of_a_step_stands_under_its_name) {
   MetricsWriter writer(folder.path());
   writer.on_start({});
   writer.on_step(a_report());
-  const nlohmann::json expected{{"step", 7},
-                                {"loss", 1.5},
-                                {"grad_norm", 2.5},
-                                {"lr", 3.5},
-                                {"tokens_per_second", 5.5},
-                                {"mfu", 6.5},
-                                {"bytes_sent", 75},
-                                {"loss_scale", 8.5},
-                                {"seconds", 4.5},
-                                {"forward_seconds", 10.5},
-                                {"backward_seconds", 11.5},
-                                {"optimizer_seconds", 12.5},
-                                {"communication_seconds", 16.0},
-                                {"communication_hidden", 0.75},
-                                {"forward_bytes", 13},
-                                {"backward_bytes", 14},
-                                {"update_bytes", 15},
-                                {"skipped", true},
-                                {"nonfinite", "block.1"}};
+  const nlohmann::json expected{
+      {"step", 7},
+      {"loss", 1.5},
+      {"grad_norm", 2.5},
+      {"lr", 3.5},
+      {"tokens_per_second", 5.5},
+      {"mfu", 6.5},
+      {"bytes_sent", 75},
+      {"loss_scale", 8.5},
+      {"seconds", 4.5},
+      {"forward_seconds", 10.5},
+      {"backward_seconds", 11.5},
+      {"optimizer_seconds", 12.5},
+      {"communication_seconds", 16.0},
+      {"communication_hidden", 0.75},
+      {"forward_bytes", 13},
+      {"backward_bytes", 14},
+      {"update_bytes", 15},
+      {"rank_seconds",
+       {{"steps", 17},
+        {"forward", {{"min", 18.5}, {"median", 19.5}, {"max", 20.5}, {"slowest_rank", 1}}},
+        {"backward", {{"min", 21.5}, {"median", 22.5}, {"max", 23.5}, {"slowest_rank", 2}}},
+        {"communication", {{"min", 24.5}, {"median", 25.5}, {"max", 26.5}, {"slowest_rank", 3}}},
+        {"data", {{"min", 27.5}, {"median", 28.5}, {"max", 29.5}, {"slowest_rank", 4}}}}},
+      {"straggler", "rank 1"},
+      {"spike", "step 7"},
+      {"skipped", true},
+      {"nonfinite", "block.1"}};
   ASSERT_EQ(lines_of(folder / "metrics.jsonl").size(), 1u);
   EXPECT_EQ(lines_of(folder / "metrics.jsonl")[0], expected);
 }

@@ -106,6 +106,23 @@ TEST(Metrics, a_resumed_run_keeps_the_lines_before_it_and_no_broken_one) {
   EXPECT_THAT(steps, ElementsAre(1, 2, 2, 3));
 }
 
+TEST(Metrics, none_is_lost_with_a_folder_that_is_removed_or_moved_in_mid_run) {
+  const TempFolder folder;
+  std::filesystem::create_directory(folder / "out");
+  MetricsWriter writer(folder / "out");
+  writer.on_start(start_of(0));
+  writer.on_step(report_of(1));
+  std::filesystem::rename(folder / "out", folder / "moved");
+  writer.on_step(report_of(2));
+  std::filesystem::remove_all(folder / "out");
+  writer.on_validation(2, {});
+  writer.on_step(report_of(3));
+  std::vector<int64_t> steps;
+  std::ifstream file(folder / "out/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) steps.push_back(json::parse(line).at("step"));
+  EXPECT_THAT(steps, ElementsAre(1, 2, 2, 3));
+}
+
 TEST(Metrics, a_folder_that_cannot_be_written_is_an_error) {
   const TempFolder folder;
   MetricsWriter writer(folder.write("file", "x"));

@@ -22,6 +22,25 @@ TEST(TensorBoardMonitor, writes_four_scalars_for_each_step) {
   EXPECT_EQ(test::records_of(test::read_bytes(file)).size(), 1u + 2 * 4);
 }
 
+TEST(CsvMonitor, the_times_of_ranks_stand_beside_the_losses_where_they_were_compared) {
+  const test::TempFolder folder;
+  CsvMonitor monitor(folder.path(), 8);
+  monitor.on_start({});
+  monitor.on_step(report_of(1, 3));
+  StepReport compared = report_of(2, 3);
+  compared.ranks = RankComparison{.steps = 1, .forward = {1, 2, 4, 3}, .backward = {}, .communication = {}, .data = {}};
+  monitor.on_step(compared);
+  const auto rows = [&](const std::string& name) {
+    const std::string bytes = test::read_bytes(folder.path() / ("Train_Samples_" + name + ".csv"));
+    return bytes.substr(bytes.find('\n') + 1);
+  };
+  EXPECT_EQ(rows("forward_seconds_min"), "16,1\n");
+  EXPECT_EQ(rows("forward_seconds_median"), "16,2\n");
+  EXPECT_EQ(rows("forward_seconds_max"), "16,4\n");
+  EXPECT_EQ(rows("forward_slowest_rank"), "16,3\n");
+  EXPECT_EQ(rows("data_seconds_max"), "16,0\n");
+}
+
 TEST(CsvMonitor, a_row_counts_samples_and_a_resumed_run_keeps_the_rows_before_it) {
   const test::TempFolder folder;
   {

@@ -79,6 +79,19 @@ TEST(Progress, a_step_that_is_skipped_says_why) {
   EXPECT_THAT(text, HasSubstr("step 3: the loss is nan: the update is skipped (2 so far)\n"));
 }
 
+TEST(Progress, a_spike_and_a_slow_rank_are_told_between_the_lines_of_steps) {
+  StepReport spike = report_of(2), slow = report_of(3);
+  spike.spike = "step 2: the loss is 90";
+  slow.ranks = RankComparison{.steps = 1, .forward = {}, .backward = {}, .communication = {}, .data = {}};
+  slow.ranks->warning = "rank 1 on node2";
+  const std::string text = said([&](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    printer.on_step(spike);
+    printer.on_step(slow);
+  });
+  EXPECT_THAT(text, HasSubstr("spike   step 2: the loss is 90\nslow    rank 1 on node2\n"));
+}
+
 TEST(Progress, shows_what_is_asked_for_below_the_step) {
   StepReport report = report_of(1);
   report.breakdown =

@@ -9,6 +9,7 @@
 #include "support/temp_folder.h"
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 
 namespace nought::test {
 
@@ -33,9 +34,14 @@ int note(RecordedCall call) {
   return error;
 }
 
+std::filesystem::path path_of(int descriptor) {
+  std::error_code error;
+  return std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), error);
+}
+
 RecordedCall fsync_of(int descriptor) {
   std::error_code error;
-  RecordedCall call{"fsync", std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), error)};
+  RecordedCall call{"fsync", path_of(descriptor)};
   if (std::filesystem::is_regular_file(call.path, error)) call.bytes = read_bytes(call.path);
   return call;
 }
@@ -76,6 +82,22 @@ extern "C" int fsync(int descriptor) {
     return -1;
   }
   return nought::test::next<int(int)>("fsync")(descriptor);
+}
+
+extern "C" int remove(const char* path) noexcept {
+  if (const int error = nought::test::note({"remove", path}); error != 0) {
+    errno = error;
+    return -1;
+  }
+  return nought::test::next<int(const char*)>("remove")(path);
+}
+
+extern "C" int flock(int descriptor, int operation) noexcept {
+  if (const int error = nought::test::note({"flock", nought::test::path_of(descriptor)}); error != 0) {
+    errno = error;
+    return -1;
+  }
+  return nought::test::next<int(int, int)>("flock")(descriptor, operation);
 }
 
 extern "C" int rename(const char* from, const char* to) noexcept {

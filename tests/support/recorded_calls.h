@@ -1,4 +1,5 @@
-// What this process asks of the disk: fsync(), rename() and renameat2(), recorded in their order, or made to fail.
+// What this process asks of the disk: fsync(), rename(), renameat2(), remove() and flock(), recorded in their order, or
+// made to fail.
 //
 // A test program that links recorded_calls.cpp reaches the system through it: the program's own definition of a
 // function comes before the C library's.
@@ -11,7 +12,7 @@
 namespace nought::test {
 
 struct RecordedCall {
-  std::string name;            // "fsync", "rename", or "exchange": renameat2 with RENAME_EXCHANGE
+  std::string name;            // "fsync", "rename", "remove", "flock", or "exchange": renameat2 with RENAME_EXCHANGE
   std::filesystem::path path;  // of rename: the new name; of exchange: the second one
   std::string bytes = {};      // of fsync: what the file held then; empty for a folder
 

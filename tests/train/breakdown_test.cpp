@@ -30,6 +30,18 @@ TEST(Breakdown, communication_is_exposed_while_the_computing_thread_waits_for_it
   EXPECT_EQ(StepBreakdown{}.hidden(), 1);
 }
 
+TEST(Breakdown, a_phase_has_the_time_in_which_it_waited_apart) {
+  const std::vector<TraceEvent> events{
+      event_of(TraceEventKind::phase, "data", 0, 7),         event_of(TraceEventKind::phase, "forward", 10, 100),
+      event_of(TraceEventKind::phase, "backward", 100, 300), event_of(TraceEventKind::wait, "wait", 20, 25),
+      event_of(TraceEventKind::wait, "wait", 90, 140),       event_of(TraceEventKind::wait, "wait", 310, 320)};
+  const StepBreakdown breakdown = breakdown_of(events);
+  EXPECT_NEAR(breakdown.data, 0.007, 1e-12);
+  EXPECT_NEAR(breakdown.forward_waits, 0.015, 1e-12);
+  EXPECT_NEAR(breakdown.backward_waits, 0.040, 1e-12);
+  EXPECT_NEAR(breakdown.backward, 0.200, 1e-12) << "waiting included";
+}
+
 TEST(Breakdown, collectives_are_summed_by_name_and_size) {
   std::vector<CollectiveTotal> totals;
   const std::vector<TraceEvent> events{event_of(TraceEventKind::collective, "reduce_scatter", 0, 8, 64),

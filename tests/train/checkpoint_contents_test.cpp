@@ -29,7 +29,7 @@ TEST(CheckpointContents, are_counted_once_however_they_are_spread) {
       save_checkpoint(model, {.step = 7, .world_size = ranks, .written_by = "1 (abc)"}, folder.path());
     });
     const CheckpointContents contents = contents_of(folder / "checkpoint-7");
-    EXPECT_EQ(contents.format, "nought-checkpoint-2");
+    EXPECT_EQ(contents.format, "nought-checkpoint-3");
     EXPECT_EQ(contents.info.step, 7);
     EXPECT_EQ(contents.info.written_by, "1 (abc)");
     EXPECT_FALSE(contents.info.written_at.empty());

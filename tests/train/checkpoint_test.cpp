@@ -128,24 +128,6 @@ TEST(Checkpoint, keeps_the_last_ones_and_refuses_to_mix_runs) {
   EXPECT_EQ(list_checkpoints(plan.output_dir).size(), 2u);
 }
 
-TEST(Checkpoint, the_best_one_stays_among_those_that_are_kept) {
-  const TempFolder folder;
-  const auto kept = [&](int64_t keep, int64_t best) {
-    for (const int64_t step : {1, 2, 3, 4}) folder.write(fmt::format("checkpoint-{}/manifest.json", step), "{}");
-    remove_old_checkpoints(folder.path(), keep, checkpoint_path(folder.path(), best));
-    std::vector<int64_t> steps;
-    for (const fs::path& path : list_checkpoints(folder.path())) steps.push_back(*checkpoint_step(path));
-    return steps;
-  };
-  using Steps = std::vector<int64_t>;
-  EXPECT_EQ(kept(2, 4), (Steps{3, 4}));
-  EXPECT_EQ(kept(2, 1), (Steps{1, 4}));
-  EXPECT_EQ(kept(3, 2), (Steps{2, 3, 4}));
-  EXPECT_EQ(kept(1, 2), (Steps{2, 4})) << "one to go on from, one to keep";
-  EXPECT_EQ(kept(1, 4), (Steps{4}));
-  EXPECT_EQ(kept(0, 1), (Steps{1, 2, 3, 4}));
-}
-
 TEST(Checkpoint, a_damaged_block_and_a_missing_manifest_are_found) {
   TempFolder folder;
   const RunPlan plan = plan_for(folder.path(), 2, DType::f32);

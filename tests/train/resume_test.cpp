@@ -72,5 +72,20 @@ TEST(Resume, later_checkpoints_and_those_of_another_run_are_not_its_own) {
   EXPECT_EQ(checkpoints_of_others(out / "kept", out).size(), 2u) << "a renamed one knows its step";
 }
 
+TEST(Resume, an_incomplete_checkpoint_that_it_steps_back_over_is_told) {
+  Runs runs;
+  const fs::path out = runs.folder / "out";
+  EXPECT_EQ(describe_incomplete_after(out / "checkpoint-60"), "");
+  fs::remove(out / "checkpoint-60/manifest.json");
+  fs::create_directory(out / "checkpoint-80");
+  const fs::path point = runs.point("");
+  EXPECT_EQ(point, out / "checkpoint-40");
+  EXPECT_EQ(describe_incomplete_after(point),
+            "checkpoint-60, checkpoint-80 behind it have no manifest.json and are not complete: the run goes back to " +
+                point.string());
+  fs::remove(out / "checkpoint-20/manifest.json");
+  EXPECT_THAT(describe_incomplete_after(point), HasSubstr("checkpoint-60, checkpoint-80 behind")) << "not those before";
+}
+
 }  // namespace
 }  // namespace nought

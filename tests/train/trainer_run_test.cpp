@@ -2,6 +2,7 @@
 // does on the way.
 #include <fstream>
 
+#include "support/recorded_calls.h"
 #include "support/small_run.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -102,6 +103,27 @@ TEST(TrainerRun, a_signal_to_any_rank_stops_all_after_the_step_and_the_run_goes_
       EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(whole_folder / "out/model.safetensors"));
     }
   }
+}
+
+TEST(TrainerRun, an_old_checkpoint_goes_when_the_name_of_the_new_one_is_on_disk) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.save_steps = 2, plan.save_total_limit = 1;
+  const test::RecordedCalls recorded;
+  run(plan);
+  const fs::path out = plan.output_dir;
+  fs::path newest;       // by its name
+  bool durable = false;  // its name is on disk
+  std::vector<std::string> removed;
+  for (const test::RecordedCall& call : recorded.calls()) {
+    if (call.name == "rename" && checkpoint_step(call.path)) newest = call.path, durable = false;
+    if (call.name == "fsync" && call.path == out) durable = true;
+    if (call.name != "remove" || call.path.filename() != "manifest.json") continue;
+    removed.push_back(call.path.parent_path().filename().string());
+    EXPECT_TRUE(durable) << removed.back() << " went before " << newest;
+    EXPECT_NE(call.path.parent_path(), newest);
+  }
+  EXPECT_THAT(removed, ElementsAre("checkpoint-2", "checkpoint-4"));
 }
 
 TEST(TrainerRun, a_validation_that_was_due_waits_for_the_run_that_resumes) {

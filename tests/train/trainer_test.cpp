@@ -130,6 +130,17 @@ TEST(Trainer, a_run_goes_on_after_its_last_checkpoint_or_not_at_all) {
   EXPECT_THAT(more.summary.start, HasSubstr("checkpoint-4"));
 }
 
+TEST(Trainer, says_that_it_goes_back_over_a_checkpoint_without_a_manifest) {
+  const TempFolder folder;
+  const RunPlan plan = plan_in(folder);
+  told_by(plan);
+  fs::remove(fs::path(plan.output_dir) / "checkpoint-4/manifest.json");
+  const Told told = told_by(plan, 2, StartMode::resume);
+  EXPECT_EQ(told.summary.first_step, 3);
+  EXPECT_THAT(told.summary.notes,
+              Contains(HasSubstr("checkpoint-4 behind it has no manifest.json and is not complete")));
+}
+
 TEST(Trainer, ranks_continue_the_checkpoint_that_the_first_one_finds) {
   const TempFolder folder;
   const RunPlan plan = plan_in(folder);

@@ -1,5 +1,5 @@
-// The function of libfmt whose mangled name clang++ writes otherwise than g++, which built the library: clang's programs
-// do not find it there, so they bring it along.
+// The function of libfmt whose mangled name clang++ writes otherwise than g++, which built the library: clang's
+// programs do not find it there, so they bring it along.
 #ifdef __clang__
 #include <fmt/format.h>
 

@@ -10,6 +10,7 @@
 #include "nought/cli/line_reader.h"
 #include "nought/data/chat_template.h"
 #include "nought/infer/text_stream.h"
+#include "nought/io/files.h"
 
 namespace nought {
 
@@ -54,7 +55,7 @@ class Reply final : public TokenSink {
   void show(const std::string& text) {
     text_ += text;
     fmt::print("{}", text);
-    std::fflush(stdout);
+    flush_printed(stdout);
   }
 
   TextStream stream_;
@@ -129,7 +130,8 @@ bool looks_like_command(const std::string& line) {
 
 void run_chat(ChatFlags& options, Communicator& self, const Context& context) {
   options.generate.validate();
-  require<ConfigError>(options.context >= 2, "--context must be at least 2, got {}", options.context);
+  require<ConfigError>(2 <= options.context && options.context <= kMostTokens, "--context must be 2 to {}, got {}",
+                       kMostTokens, options.context);
   Conversation conversation(options, self, context);
   fmt::print(stderr, "[template {}; /help shows what else can be said]\n", conversation.template_name());
   const bool edits = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
@@ -145,7 +147,7 @@ void run_chat(ChatFlags& options, Communicator& self, const Context& context) {
     } else if (!line->empty()) {
       conversation.answer(*line);
     }
-    std::fflush(stdout);
+    flush_printed(stdout);
   }
 }
 

@@ -30,6 +30,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_check(app, invocation);
   add_plan(app, invocation);
   add_probe(app, invocation);
+  add_trace(app, invocation);
   add_tokenize(app, invocation);
   add_eval(app, invocation);
   add_generate(app, invocation);

@@ -1,17 +1,29 @@
 #include "nought/cli/failure.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <optional>
+#include <string_view>
+#include <system_error>
 #include <thread>
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/text.h"
 #include "nought/cli/launch_job.h"
+#include "nought/io/mapped_file.h"
+#include "nought/tensor/address_space.h"
 
 namespace nought {
 
@@ -19,6 +31,70 @@ namespace {
 
 // mpirun needs about a second to end the ranks after one left without MPI_Abort.
 constexpr std::chrono::milliseconds kFirstWord{1500};
+
+constexpr std::string_view kPrefix = "nought: error: ";
+
+/// The message with a table's lines below its first one indented.
+std::string with_indent(std::string_view message) {
+  std::string text;
+  for (const std::string& line : split(message, '\n'))
+    text += (text.empty() ? "" : line.empty() ? "\n" : "\n  ") + line;
+  return text;
+}
+
+/// A line that a signal handler writes: of these calls all are allowed there.
+class SignalLine {
+ public:
+  SignalLine& operator<<(std::string_view text) {
+    const size_t count = std::min(text.size(), bytes_.size() - size_);
+    std::memcpy(bytes_.data() + size_, text.data(), count);
+    size_ += count;
+    return *this;
+  }
+  SignalLine& operator<<(uint64_t number) {
+    std::array<char, 20> digits;
+    size_t begin = digits.size();
+    do digits[--begin] = static_cast<char>('0' + number % 10);
+    while ((number /= 10) > 0);
+    return *this << std::string_view(digits.data() + begin, digits.size() - begin);
+  }
+  void write_to(int fd) const { [[maybe_unused]] const ssize_t written = ::write(fd, bytes_.data(), size_); }
+
+ private:
+  std::array<char, 5000> bytes_;  // a path takes at most 4096
+  size_t size_ = 0;
+};
+
+int rank_of_process = 0;  // for the handler, which cannot look it up
+std::atomic_flag page_was_lost;
+
+/// The signal comes from the instruction that reads the page.
+void end_on_lost_page(int signal, siginfo_t* info, void*) {
+  const std::optional<MappedFile::Place> place = MappedFile::place_of(info->si_addr);
+  if (!place || info->si_code <= 0) {  // not of a file, or sent by kill()
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+    return;
+  }
+  while (page_was_lost.test_and_set()) pause();  // another thread says it
+  SignalLine line;
+  line << kPrefix;
+  if (rank_of_process != 0) {
+    poll(nullptr, 0, static_cast<int>(kFirstWord.count()));
+    line << "[rank " << static_cast<uint64_t>(rank_of_process) << "] ";
+  }
+  struct stat status {};
+  const bool there = stat(place->path, &status) == 0;
+  const uint64_t size = there ? static_cast<uint64_t>(status.st_size) : 0;
+  line << place->path;
+  if (there && size <= place->offset) {
+    line << ": has become shorter while it is read: " << size << " bytes, it had " << place->size;
+  } else {
+    line << ": byte " << place->offset << " cannot be read any more";
+  }
+  (line << "; put it back and start again\n").write_to(STDERR_FILENO);
+  _exit(1);
+}
 
 }  // namespace
 
@@ -29,7 +105,10 @@ std::string describe(const std::exception_ptr& failure) {
   } catch (const Error& error) {
     return error.what();
   } catch (const std::bad_alloc&) {
-    return "out of memory: the system refused an allocation";
+    return "out of memory: the system refused an allocation" + address_space_note();
+  } catch (const std::system_error& error) {  // a file, a stream or a thread that the system refuses
+    const bool thread = error.code() == std::errc::resource_unavailable_try_again;
+    return thread ? "the system refused a thread" + address_space_note() : one_line(error.what());
   } catch (const std::exception& error) {
     return fmt::format("internal error: {}", error.what());
   } catch (...) {
@@ -39,12 +118,12 @@ std::string describe(const std::exception_ptr& failure) {
 
 void print_error(const std::string& message) {
   const std::optional<JobPlace> place = place_in_job();
-  std::string line = "nought: error: ";
+  std::string line(kPrefix);
   if (place && place->rank != 0) {
     std::this_thread::sleep_for(kFirstWord);
     line += fmt::format("[rank {}] ", place->rank);
   }
-  line += message;
+  line += with_indent(message);
   while (line.back() == '\n') line.pop_back();
   line += '\n';
   std::fflush(stdout);
@@ -57,6 +136,16 @@ void catch_failures_of_threads() {
     print_error(describe(std::current_exception()));
     _exit(1);
   });
+}
+
+void catch_lost_pages() {
+  const std::optional<JobPlace> place = place_in_job();
+  rank_of_process = place ? place->rank : 0;
+  struct sigaction action {};
+  action.sa_sigaction = end_on_lost_page;
+  action.sa_flags = SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
 }
 
 }  // namespace nought

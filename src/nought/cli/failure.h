@@ -9,12 +9,16 @@ namespace nought {
 /// The message of an exception, on one line. A message that contains a table (a ledger) keeps its lines.
 std::string describe(const std::exception_ptr& failure);
 
-/// Flushes stdout and prints "nought: error: MESSAGE" on stderr. If there are several ranks, rank 0 prints first. The
-/// others wait a while, in which the failure of rank 0 ends them, so that a common error is printed once. A rank that
-/// is still there prints its message with "[rank r]".
+/// Flushes stdout and prints "nought: error: MESSAGE" on stderr, with further lines of the message indented. If there
+/// are several ranks, rank 0 prints first. The others wait a while, in which the failure of rank 0 ends them, so that a
+/// common error is printed once. A rank that is still there prints its message with "[rank r]".
 void print_error(const std::string& message);
 
 /// Makes an exception that no thread catches print its line and end the process with exit code 1, without a core dump.
 void catch_failures_of_threads();
+
+/// Makes a page of a mapped file that is gone (SIGBUS) print the file's name and end the process with exit code 1. Open
+/// MPI leaves a handler alone that is there before MPI_Init. A SIGBUS at any other address ends the process as before.
+void catch_lost_pages();
 
 }  // namespace nought

@@ -94,7 +94,7 @@ class Printer final : public TokenSink {
       fmt::print("{}", std::exchange(reply.waiting, {}));
       if (!reply.ended) break;
     }
-    std::fflush(stdout);
+    flush_printed(stdout);
   }
 
   std::vector<Reply> replies_;

@@ -3,7 +3,11 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <limits>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,8 +15,10 @@
 #include "nought/base/error.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch_mpirun.h"
+#include "nought/cli/openmp_waiting.h"
 #include "nought/comm/common_isa.h"
 #include "nought/comm/mpi.h"
+#include "nought/tensor/address_space.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -46,6 +52,22 @@ void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& p
                    options.hostfile, std::strerror(errno));
 }
 
+/// How many of the threads the system grants at once, with the calling one. libgomp ends the process without one of
+/// them. Results do not depend on their number.
+[[maybe_unused]] int threads_that_start(int wanted) {
+  std::vector<std::thread> others;
+  std::promise<void> all_started;
+  const std::shared_future<void> gate = all_started.get_future().share();
+  try {
+    while (static_cast<int>(others.size()) + 1 < wanted) others.emplace_back([gate] { gate.wait(); });
+  } catch (const std::system_error&) {
+    // There is no room for more.
+  }
+  all_started.set_value();
+  for (std::thread& each : others) each.join();
+  return static_cast<int>(others.size()) + 1;
+}
+
 void run_in_job(const RankBody& body) {
   try {
     const Context context = Context::cpu();
@@ -63,7 +85,7 @@ void run_in_job(const RankBody& body) {
 
 void use_threads([[maybe_unused]] int threads) {
 #ifdef _OPENMP
-  omp_set_num_threads(threads);
+  omp_set_num_threads(address_space_note().empty() ? threads : threads_that_start(threads));
 #endif
 }
 
@@ -79,6 +101,7 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
   const std::optional<JobPlace> place = place_in_job();
   check_launch(options, place);
   const bool starts_ranks = !place && (options.ranks.value_or(1) > 1 || !options.hostfile.empty());
+  if (!place && !starts_ranks) bound_openmp_waiting(own_program(), invocation.arguments, threads_per_rank());
   if (!place) validate();
   if (starts_ranks)
     return run_mpirun({.ranks = static_cast<int>(options.ranks.value_or(0)),

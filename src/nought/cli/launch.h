@@ -22,7 +22,7 @@ struct LaunchOptions {
 /// Adds --ranks and --hostfile.
 void add_launch_options(CLI::App& command, LaunchOptions& options);
 
-/// Sets how many OpenMP threads the kernels of the calling thread use.
+/// Sets how many OpenMP threads the kernels of the calling thread use: under `ulimit -v` no more than find room.
 void use_threads(int threads);
 
 /// The work of a rank. `world` is the communicator of all ranks.

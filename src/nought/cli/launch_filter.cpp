@@ -35,6 +35,9 @@ bool may_be_forwarding(std::string_view line) {
   return starts_with(line, kForwarding) || starts_with(kForwarding, line);
 }
 
+/// Whether the line is what ranks say when a signal asks them to stop, or may become it.
+bool may_be_stop_word(std::string_view line) { return starts_with(kStopWord, line); }
+
 /// The first paragraph without its line breaks and indents.
 std::string first_paragraph(const std::string& banner) {
   std::string text;
@@ -59,6 +62,8 @@ void MpirunFilter::end_line(std::string& out) {
     in_banner_ = !in_banner_;
   } else if (starts_with(line_, kForwarding)) {
     // The launcher asked for it.
+  } else if (saw_error_ && passed_ == 0 && line_ + '\n' == kStopWord) {
+    // It was mpirun that asked, because a rank has failed.
   } else if (is_daemon_log(line_)) {
     banners_.push_back(line_);  // told only if nothing else explains the end
   } else if (in_banner_ && !starts_with(line_, "nought: ")) {
@@ -81,7 +86,9 @@ std::string MpirunFilter::feed(std::string_view bytes) {
     }
     line_ += c;
     // What may become a ruler or a line of mpirun waits for its end.
-    if (in_banner_ || (passed_ == 0 && (only_dashes(line_) || line_[0] == '[' || may_be_forwarding(line_)))) continue;
+    if (in_banner_ || (passed_ == 0 && (only_dashes(line_) || line_[0] == '[' || may_be_forwarding(line_) ||
+                                        (saw_error_ && may_be_stop_word(line_)))))
+      continue;
     out += line_.substr(passed_);
     passed_ = line_.size();
   }
@@ -98,7 +105,12 @@ std::string MpirunFilter::finish() {
 
 std::string MpirunFilter::reason() const {
   const auto telling = std::find_if(banners_.begin(), banners_.end(), [](const auto& b) { return !says_nothing(b); });
-  return telling == banners_.end() ? "" : first_paragraph(*telling);
+  if (telling == banners_.end()) return "";
+  std::string text = first_paragraph(*telling);
+  // mpirun forgets the number of a process that has ended before it says so.
+  constexpr std::string_view kForgotten = " with PID 0";
+  if (const size_t at = text.find(kForgotten); at != std::string::npos) text.erase(at, kForgotten.size());
+  return text;
 }
 
 }  // namespace nought

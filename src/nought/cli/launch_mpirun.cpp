@@ -21,6 +21,10 @@
 #include "nought/base/text.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch_filter.h"
+#include "nought/cli/launch_limits.h"
+#include "nought/cli/launch_output.h"
+#include "nought/cli/launch_session.h"
+#include "nought/cli/openmp_waiting.h"
 #include "nought/cli/stop_signals.h"
 
 namespace nought {
@@ -62,7 +66,7 @@ class EndingSignals {
  public:
   EndingSignals() {
     sigemptyset(&set_);
-    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}) {
       struct sigaction now {};
       sigaction(signal, nullptr, &now);
       if (now.sa_handler != SIG_IGN) sigaddset(&set_, signal);  // nohup(1) ignores SIGHUP, for instance
@@ -86,8 +90,24 @@ class EndingSignals {
   std::optional<FileDescriptor> fd_;
 };
 
+/// A pipe through which the job says something to the launcher.
+class Pipe {
+ public:
+  Pipe() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) fail<IoError>("the launcher: {}", std::strerror(errno));
+    read_.emplace(ends[0]), write_.emplace(ends[1]);
+  }
+  int read_end() const { return read_->get(); }
+  int write_end() const { return write_->get(); }
+  void close_write_end() { write_.reset(); }
+
+ private:
+  std::optional<FileDescriptor> read_, write_;
+};
+
 /// In a process group of its own, so that Ctrl-C reaches it once, through us; and it ends with us whatever ends us.
-pid_t start(MpirunCommand command, int stderr_fd, const EndingSignals& signals) {
+pid_t start(MpirunCommand command, const Pipe& out, const Pipe& err, const EndingSignals& signals) {
   const std::vector<char*> arguments = pointers(command.arguments), environment = pointers(command.environment);
   const FileDescriptor null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const pid_t parent = getpid(), child = fork();
@@ -98,7 +118,8 @@ pid_t start(MpirunCommand command, int stderr_fd, const EndingSignals& signals) 
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   dup2(null.get(), STDIN_FILENO);
-  dup2(stderr_fd, STDERR_FILENO);
+  dup2(out.write_end(), STDOUT_FILENO);
+  dup2(err.write_end(), STDERR_FILENO);
   execve(arguments[0], arguments.data(), environment.data());
   _exit(127);
 }
@@ -112,9 +133,20 @@ struct Ending {
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
+/// Has mpirun end its ranks, who get no time to finish their step.
+void end_now(pid_t child, int signal, Ending& ending) {
+  if (!ending.abrupt) ending.deadline = std::chrono::steady_clock::now() + kGrace;
+  ending.abrupt = true;
+  kill(child, signal);
+}
+
 /// mpirun ends its ranks within a second of a SIGINT or SIGTERM, and passes SIGUSR1 on to them. So ranks that may
 /// finish their step get the first signal as SIGUSR1.
 void pass_on(int signal, pid_t child, bool finishes_step, Ending& ending) {
+  if (signal == SIGUSR2) {  // no wish to end: the ranks write their flight recorders
+    kill(child, SIGUSR2);
+    return;
+  }
   const auto now = std::chrono::steady_clock::now();
   const bool first = ending.signal == 0;
   if (finishes_step && first && signal != SIGHUP) {
@@ -123,26 +155,39 @@ void pass_on(int signal, pid_t child, bool finishes_step, Ending& ending) {
     return;
   }
   if (finishes_step && !ending.abrupt && signal != SIGHUP && now - ending.first < kOneWish) return;
-  if (!ending.abrupt) ending.deadline = now + kGrace;
-  ending.signal = signal, ending.abrupt = true;
-  kill(child, signal == SIGUSR1 && finishes_step ? SIGTERM : signal);
+  ending.signal = signal;
+  end_now(child, signal == SIGUSR1 && finishes_step ? SIGTERM : signal, ending);
 }
 
-/// Waits for the child while its stderr flows through the filter.
-Ending attend(pid_t child, int pipe, const EndingSignals& signals, bool finishes_step, MpirunFilter& filter) {
+/// Waits for the child while its stderr flows through the filter, and its stdout through the relay. If nobody can read
+/// what the ranks print, they end.
+Ending attend(pid_t child, int pipe, const EndingSignals& signals, bool finishes_step, OutputRelay& output,
+              MpirunFilter& filter) {
   Ending ending;
   std::array<char, 4096> bytes;
   for (bool exited = false;;) {
-    std::array<pollfd, 2> events{pollfd{pipe, POLLIN, 0}, pollfd{signals.fd(), POLLIN, 0}};
-    poll(events.data(), events.size(), exited ? 0 : 100);
+    std::array<pollfd, 3> events{pollfd{pipe, POLLIN, 0}, pollfd{signals.fd(), POLLIN, 0}, output.event()};
+    poll(events.data(), events.size(), exited && !output.waits() ? 0 : 100);
+    output.serve(events[2]);
     ssize_t count = 0;
     if (events[0].revents & POLLIN) count = read(pipe, bytes.data(), bytes.size());
-    if (count > 0) write_all(STDERR_FILENO, filter.feed({bytes.data(), static_cast<size_t>(count)}));
-    if (const int signal = signals.take(); signal != 0 && !exited) pass_on(signal, child, finishes_step, ending);
+    if (count > 0 && output.failure() == 0)
+      write_all(STDERR_FILENO, filter.feed({bytes.data(), static_cast<size_t>(count)}));
+    const int signal = signals.take();
+    if (signal != 0 && !exited) pass_on(signal, child, finishes_step, ending);
+    if (output.failure() != 0 && !exited && !ending.abrupt) end_now(child, SIGTERM, ending);
     if (!exited && std::chrono::steady_clock::now() > ending.deadline) kill(-child, SIGKILL);
-    if (exited && count <= 0) return ending;
+    const bool all_said = count <= 0 && !output.waits() && events[2].revents == 0;
+    if (exited && (all_said || signal != 0)) return ending;
     if (!exited) exited = waitpid(child, &ending.status, WNOHANG) == child;
   }
+}
+
+/// The exit code of a job whose output cannot be written. `| head` has what it wants, which is no error.
+int lost_output(int reason, bool quiet) {
+  if (reason == EPIPE && quiet) return exit_code_of(SIGPIPE);
+  print_error(fmt::format("standard output: cannot write: {}", std::strerror(reason)));
+  return 1;
 }
 
 /// Whether the ranks came to their end by themselves, if a signal was passed on: they stopped after their step, or had
@@ -179,7 +224,12 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
     set_default("OMPI_MCA_pml", "ob1");  // shared memory alone: no network devices are looked for
     set_default("OMPI_MCA_btl", "self,vader");
   }
-  if (user_set("OMP_NUM_THREADS")) add({"-x", "OMP_NUM_THREADS"});
+  for (const char* name : {"OMP_NUM_THREADS", "DEEPSPEED_TIMEOUT", "TORCH_DISTRIBUTED_DEBUG"})
+    if (user_set(name)) add({"-x", name});
+  if (!user_set(kWaitPolicyVariable)) {
+    set_default(kSpinVariable, kSpinRounds);
+    add({"-x", kSpinVariable});
+  }
   add({"-x", kColumnsVariable, job.program});
   command.arguments.insert(command.arguments.end(), job.arguments.begin(), job.arguments.end());
 
@@ -207,18 +257,27 @@ std::string find_mpirun() {
 int run_mpirun(const MpirunJob& job) {
   const bool in_allocation = user_set("SLURM_JOB_ID") || user_set("PBS_JOBID") || user_set("LSB_JOBID");
   MpirunCommand command = mpirun_command(find_mpirun(), job, find_cores(), in_allocation);
+  const bool one_machine = job.hostfile.empty() && !in_allocation;
+  check_launch_limits(find_launch_limits(), one_machine ? job.ranks : 1);
+  std::optional<LaunchSession> session;  // of mpirun alone: other machines have folders of their own
+  if (one_machine) session.emplace();
+  if (session)
+    for (std::string& variable : session->environment()) command.environment.push_back(std::move(variable));
   for (char** variable = environ; *variable != nullptr; ++variable) command.environment.emplace_back(*variable);
 
   const EndingSignals signals;
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) fail<IoError>("the launcher: {}", std::strerror(errno));
-  const FileDescriptor read_end(ends[0]);
-  std::optional<FileDescriptor> write_end(ends[1]);
-  const pid_t child = start(std::move(command), write_end->get(), signals);
-  write_end.reset();
+  Pipe out, err;
+  const pid_t child = start(std::move(command), out, err, signals);
+  out.close_write_end(), err.close_write_end();
+  struct sigaction ignored {
+  }, on_closed_pipe{};
+  ignored.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &ignored, &on_closed_pipe);  // the relay sees EPIPE instead, and ends the ranks in order
 
+  OutputRelay output(out.read_end(), STDOUT_FILENO);
   MpirunFilter filter;
-  const Ending ending = attend(child, read_end.get(), signals, job.finishes_step, filter);
+  const Ending ending = attend(child, err.read_end(), signals, job.finishes_step, output, filter);
+  if (output.failure() != 0) return lost_output(output.failure(), on_closed_pipe.sa_handler != SIG_IGN);
   write_all(STDERR_FILENO, filter.finish());
   const int code = WIFEXITED(ending.status) ? WEXITSTATUS(ending.status) : exit_code_of(WTERMSIG(ending.status));
   if (ending.signal != 0 && ended_by_themselves(ending, code, filter))

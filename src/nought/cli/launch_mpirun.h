@@ -31,8 +31,8 @@ MpirunCommand mpirun_command(const std::string& mpirun, const MpirunJob& job, co
 /// The path of mpirun. If PATH has none, ConfigError says how to install it.
 std::string find_mpirun();
 
-/// Starts the ranks, passes on SIGINT, SIGTERM, SIGUSR1 and SIGHUP, waits, and returns the job's exit code. mpirun's
-/// own messages become one line, which is printed only if no rank has printed its error.
+/// Starts the ranks, passes on SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP, waits, and returns the job's exit code.
+/// mpirun's own messages become one line, which is printed only if no rank has printed its error.
 int run_mpirun(const MpirunJob& job);
 
 }  // namespace nought

@@ -1,5 +1,7 @@
 // The program: parses the command line, runs the chosen subcommand, and turns every failure into one line and an exit
 // code: 1 for an error, 2 for a command line that makes no sense.
+#include <csignal>
+#include <cstdio>
 #include <exception>
 
 #include <fmt/core.h>
@@ -8,7 +10,9 @@
 #include "nought/cli/failure.h"
 #include "nought/cli/help_formatter.h"
 #include "nought/cli/launch_job.h"
+#include "nought/cli/standard_streams.h"
 #include "nought/cli/version.h"
+#include "nought/io/files.h"
 
 namespace {
 
@@ -46,9 +50,14 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  nought::open_missing_streams();
   nought::catch_failures_of_threads();
+  nought::catch_lost_pages();
+  std::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: the write that exceeds it fails, and says which file it was
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    nought::flush_printed(stdout);
+    return code;
   } catch (...) {
     nought::print_error(nought::describe(std::current_exception()));
     return 1;

@@ -9,8 +9,10 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
+#include "nought/cli/launch_session.h"
 #include "nought/cli/stop_signals.h"
 #include "nought/cli/version.h"
+#include "nought/comm/flight_timeout.h"
 #include "nought/config/run_config.h"
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
@@ -19,6 +21,8 @@
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
 #include "nought/train/model_source.h"
+#include "nought/train/output_folder.h"
+#include "nought/train/run_files.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {
@@ -85,7 +89,7 @@ std::shared_ptr<ResumeOption> add_run_options(CLI::App& command, TrainOptions& o
 /// A timeline for what the plan wants to know; the context's operations too, where they are traced or profiled.
 Context with_timeline(Context context, Communicator& world, const RunPlan& plan) {
   const bool operations = !plan.trace_file.empty() || plan.profile;
-  if (!plan.wall_clock_breakdown && !plan.comms_logger && !operations) return context;
+  if (!plan.wall_clock_breakdown && !plan.comms_logger && !plan.log_straggler && !operations) return context;
   const auto timeline = std::make_shared<Timeline>();
   world.record(timeline);
   if (operations) context.kernels = make_timed_kernels(context.kernels, timeline);
@@ -103,13 +107,36 @@ int train_with_signals(Trainer& trainer, bool first) {
   return signal;
 }
 
+/// Rank 0's: keeps the output folder while the run goes on.
+class FolderKeeper final : public TrainObserver {
+ public:
+  FolderKeeper(OutputFolder& folder, ProgressPrinter& progress) : folder_(folder), progress_(progress) {}
+  void on_step(const StepReport&) override { keep(); }
+  void on_checkpoint(const std::filesystem::path&) override { keep(); }
+
+ private:
+  void keep() {
+    if (const std::string line = folder_.keep(); !line.empty()) progress_.note(line);
+  }
+
+  OutputFolder& folder_;
+  ProgressPrinter& progress_;
+};
+
 /// Returns the signal that ended the run early, or 0.
 int train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
   plan.trace_file = options.trace_file;
   const bool first = world.rank() == 0;
-  if (first) validate_run(plan, options.mode());
+  std::optional<OutputFolder> folder;
+  if (first) {
+    folder.emplace(plan.output_dir);
+    validate_run(plan, options.mode());
+  }
   world.barrier().wait();
+  world.set_timeout(std::chrono::seconds(plan.collective_timeout));
+  world.check_calls(plan.check_calls);
+  const FlightFolder flight(world, std::filesystem::path(plan.output_dir) / "flight-recorder");
   plan = with_model_folder(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
@@ -118,10 +145,16 @@ int train_rank(const TrainOptions& options, Communicator& world, const Context& 
   if (first && !plan.dump_state)  // which ends with the warnings
     for (const std::string& warning : plan.warnings)
       fmt::print("{}\n", wrap("warning: " + warning, stdout_columns(), 4));
+  std::optional<FolderKeeper> keeper;
+  if (folder) {
+    for (const std::string& note : folder->notes()) progress.note(note);
+    keeper.emplace(*folder, progress);
+  }
   context.memory->set_limit(plan.device_memory);
   try {
     ProfileWriter profile;
     std::vector<TrainObserver*> observers{&metrics, &profile, &progress};
+    if (keeper) observers.push_back(&*keeper);
     TensorBoardMonitor tensorboard(plan.tensorboard_dir, plan.train_batch);
     CsvMonitor csv(plan.csv_dir, plan.train_batch);
     if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);
@@ -150,6 +183,11 @@ int run_train(const Invocation& invocation, const TrainOptions& options) {
     const int64_t ranks = options.launch.ranks.value_or(1);
     const RunPlan plan = options.plan(static_cast<int>(ranks));
     check_mode(plan, options.mode());
+    OutputFolder::require_free(plan.output_dir);
+    if (const std::vector<std::string> left = LaunchSession::remove_left(); !left.empty()) {
+      fmt::print("{}\n", wrap("note: removed what killed runs left: " + some_of(left), stdout_columns(), 4));
+      std::fflush(stdout);  // the ranks print next
+    }
     validate_run(plan, options.mode());
   };
   int signal = 0;
@@ -165,6 +203,7 @@ int run_check(const TrainOptions& options) {
   require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
   const RunPlan plan = with_model_folder(options.plan(static_cast<int>(ranks)));
   check_mode(plan, options.mode());
+  OutputFolder::require_free(plan.output_dir);
   const int width = stdout_columns();
   fmt::print("{}", wrap(explain(plan), width, 4));
   const RunInputs inputs = validate_run(plan, options.mode(), kDryRun);

@@ -24,6 +24,17 @@
 
 namespace nought {
 
+class FlightRecorder;
+
+/// How long a collective may take unless set_timeout() says otherwise; that of torch and DeepSpeed.
+inline constexpr std::chrono::minutes kDefaultTimeout{30};
+
+/// A collective did not end in time. The message tells what the ranks do.
+class CollectiveTimeout : public CommError {
+ public:
+  using CommError::CommError;
+};
+
 enum class Collective : uint8_t {
   broadcast,
   reduce,
@@ -113,8 +124,13 @@ class Communicator {
     const TimedScope scope(event.ready() ? nullptr : timeline(), TraceEventKind::wait, "wait");
     stream.wait(event);
   }
-  /// How long a collective may take before it fails with CommError; 10 minutes by default.
+  /// How long a collective may take before it fails with CollectiveTimeout: kDefaultTimeout, unless this is called.
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
+  /// For debugging: before each collective the ranks compare what they are about to call. CommError names both sides of
+  /// a mismatch.
+  virtual void check_calls(bool /*check*/) {}
+  /// What records this rank's calls (comm/flight_recorder.h); null if nothing does, as in a group of one.
+  virtual FlightRecorder* recorder() const { return nullptr; }
 };
 
 /// A group of one rank, in which nothing moves.

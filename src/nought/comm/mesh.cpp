@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "nought/comm/flight_recorder.h"
+
 namespace nought {
 
 struct Mesh::Groups {
@@ -87,6 +89,7 @@ std::vector<double> sums_on_host(const Mesh& mesh, const Context& context, std::
     end += sum->values.numel();
     Communicator& group = mesh.group(sum->group);
     if (sum + 1 != sums.end() && &mesh.group((sum + 1)->group) == &group) continue;
+    const FlightSubject subject(group, name_of(sum->group));
     if (group.size() > 1 && end > begin) group.wait(group.all_reduce(all.flat(begin, end)), *context.stream);
     begin = end;
   }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "nought/comm/mpi_flight.h"
 #include "nought/comm/mpi_transport.h"
 #include "nought/comm/stream_communicator.h"
 
@@ -49,12 +50,13 @@ void MpiWorld::join(const Context& context, const MpiOptions& options) {
   host_names_ = names_of_hosts(everyone);
   auto neighbours = std::make_shared<const Neighbours>();
   if (options.shared_windows) neighbours = meet_neighbours(everyone, host, context);
+  const auto recorder = meet_recorders(everyone, host, host_names_);
   auto transport = std::make_unique<MpiTransport>(engine, everyone, context, neighbours);
   check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
   if (transport->size() == 1) {
     world_ = make_self_communicator();
   } else {
-    world_ = std::make_unique<StreamCommunicator>(std::move(transport), engine.stream());
+    world_ = std::make_unique<StreamCommunicator>(std::move(transport), engine.stream(), recorder);
   }
 }
 

@@ -158,7 +158,7 @@ std::shared_ptr<Stream> MpiEngine::make_stream() const {
 
 void MpiEngine::finalize() {
   if (!usable()) return;
-  Call call{.name = "the last barrier", .timeout = std::chrono::minutes(10)};
+  Call call{.name = "the last barrier", .timeout = timeout()};
   check_mpi(MPI_Comm_rank(farewell_, &call.rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(farewell_, &call.size), "MPI_Comm_size");
   call.deadline = Clock::now() + call.timeout;
@@ -177,8 +177,24 @@ void MpiEngine::finalize() {
   check_mpi(MPI_Finalize(), "MPI_Finalize");
 }
 
-void MpiEngine::check_usable(const Call& call) const {
-  require<CommError>(usable(), "{} cannot run on rank {}: an earlier call failed on this rank", call, call.rank);
+void MpiEngine::check_usable(const Call& call) {
+  if (usable()) return;
+  const std::lock_guard guard(failure_mutex_);
+  if (!failure_.empty()) throw CommError(failure_);
+  fail<CommError>("{} cannot run on rank {}: an earlier call failed on this rank", call, call.rank);
+}
+
+void MpiEngine::note_failure(const Call& call, const CommError& error) {
+  const bool consequence = cancelled_.exchange(true);
+  if (consequence) return;
+  std::string message = error.what();
+  const bool timeout = dynamic_cast<const CollectiveTimeout*>(&error) != nullptr;
+  if (!timeout) message = call.with_mismatch(message);
+  {
+    const std::lock_guard guard(failure_mutex_);
+    failure_ = message;
+  }
+  if (!timeout) throw CommError(message);
 }
 
 void MpiEngine::progress() {

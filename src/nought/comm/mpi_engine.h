@@ -92,10 +92,14 @@ class MpiEngine {
   template <class Ready>
   void wait_until(const Call& call, Ready&& ready) {
     check_usable(call);
+    timeout_.store(call.timeout, std::memory_order_relaxed);
     try {
       if (ready()) return;
       Pause pause(options_);
       while (!ready()) pause_or_fail(call, pause);
+    } catch (const CommError& error) {
+      note_failure(call, error);
+      throw;
     } catch (...) {
       cancel();
       throw;
@@ -120,6 +124,8 @@ class MpiEngine {
   void flush(const Call& call, MPI_Comm group);
 
   bool usable() const { return initialized_ && !cancelled_; }
+  /// The time that the latest call had, for what no user calls.
+  std::chrono::milliseconds timeout() const { return timeout_.load(std::memory_order_relaxed); }
   void cancel() { cancelled_ = true; }
   [[noreturn]] void abort(int code);
 
@@ -132,7 +138,11 @@ class MpiEngine {
   };
   using PostedMessages = std::list<std::shared_ptr<Posted>>;
   MpiEngine();
-  void check_usable(const Call& call) const;
+  /// CommError after a failure: that of the call that failed first, since who waits for a later one shall hear it.
+  void check_usable(const Call& call);
+  /// Cancels. If nothing failed before, the error is the cause of what follows; one that is no time-out is thrown again
+  /// with the calls that differ, if they are known.
+  void note_failure(const Call& call, const CommError& error);
   void progress();
   void pause_or_fail(const Call& call, Pause& pause);
   void end_ranks();
@@ -152,6 +162,9 @@ class MpiEngine {
   MPI_Comm farewell_ = MPI_COMM_NULL;  // a communicator of its own, so that no other barrier is taken for the last one
   std::atomic<bool> initialized_ = false;
   std::atomic<bool> cancelled_ = false;
+  std::atomic<std::chrono::milliseconds> timeout_{kDefaultTimeout};
+  std::mutex failure_mutex_;
+  std::string failure_;  // what the call that failed first said
   std::atomic<int> abort_code_ = kNoAbort;
   static constexpr int kNoAbort = -1;
 };

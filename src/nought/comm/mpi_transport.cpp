@@ -63,8 +63,8 @@ MpiTransport::~MpiTransport() {
     const Call call{.name = "the end of a group",
                     .rank = rank_,
                     .size = size_,
-                    .timeout = std::chrono::minutes(10),
-                    .deadline = std::chrono::steady_clock::now() + std::chrono::minutes(10)};
+                    .timeout = engine_.timeout(),
+                    .deadline = std::chrono::steady_clock::now() + engine_.timeout()};
     engine_.flush(call, group_);
     const MpiLock lock;
     MPI_Comm_free(&group_);

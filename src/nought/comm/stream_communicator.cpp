@@ -1,10 +1,17 @@
 #include "nought/comm/stream_communicator.h"
 
+#include <cstring>
 #include <exception>
 
 #include "nought/base/text.h"
+#include "nought/comm/flight_timeout.h"
 
 namespace nought {
+namespace {
+
+constexpr uint8_t kind(Collective collective) { return static_cast<uint8_t>(collective); }
+
+}  // namespace
 
 std::string Call::str() const {
   if (bytes == 0) return fmt::format("{} in group of {}", name, size);
@@ -13,13 +20,69 @@ std::string Call::str() const {
 
 void Call::fail_timeout() const {
   const double seconds = std::chrono::duration<double>(timeout).count();
-  fail<CommError>(
-      "{} timed out after {} on rank {}; a peer is gone, slower than the timeout, or issued other collectives", str(),
-      seconds < 10 ? fmt::format("{:.3g}s", seconds) : format_duration(seconds), rank);
+  const std::string what = fmt::format("{} timed out after {} on rank {}", str(),
+                                       seconds < 10 ? fmt::format("{:.3g}s", seconds) : format_duration(seconds), rank);
+  const std::string why = recorder == nullptr ? "" : explain_timeout(*recorder);
+  fail<CollectiveTimeout>(
+      "{}{}", what,
+      why.empty() ? "; a peer is gone, slower than the timeout, or issued other collectives" : ": " + why);
 }
 
-StreamCommunicator::StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream)
-    : transport_(std::move(transport)), stream_(std::move(stream)), exceptions_at_birth_(std::uncaught_exceptions()) {}
+std::string Call::with_mismatch(const std::string& message) const {
+  const std::string why = recorder == nullptr ? "" : explain_mismatch(*recorder);
+  return why.empty() ? message : fmt::format("{}: {}", message, why);
+}
+
+/// Every rank sends the record of its call to all, and compares theirs.
+class StreamCommunicator::CallCheck {
+ public:
+  explicit CallCheck(int ranks)
+      : own_(context_.empty({kBytes}, DType::u8, Category::communication).in_flight()),
+        all_(context_.empty({ranks * kBytes}, DType::u8, Category::communication).in_flight()) {}
+
+  /// On the communication stream. CommError if a rank's call differs from that of rank 0.
+  void compare(Transport& transport, const Call& call, std::string_view group) const {
+    const FlightCall mine = call.recorder->call(call.ticket);
+    if (mine.number == 0 || mine.message()) return;  // messages have one peer, which may send at another time
+    std::memcpy(own_.raw(), &mine, sizeof mine);
+    Call comparison = call;
+    comparison.name = "comparison of calls", comparison.bytes = kBytes, comparison.dtype = DType::u8;
+    transport.all_gather(comparison, own_, all_);
+    const FlightCall first = call_of(0);
+    for (int rank = 1; rank < call.size; ++rank) {
+      const FlightCall other = call_of(rank);
+      if (other.matches(first) && other.sequence == first.sequence) continue;
+      const auto issued = [](const FlightCall& of) { return fmt::format("{} in step {}", of, of.step); };
+      fail<CommError>("call {} of {} differs: rank 0 issues {}, rank {} issues {}; ranks must issue the same calls",
+                      first.sequence, group, issued(first), rank, issued(other));
+    }
+  }
+
+ private:
+  static constexpr int64_t kBytes = sizeof(FlightCall);
+  FlightCall call_of(int rank) const {
+    FlightCall call;
+    std::memcpy(&call, all_.raw() + rank * kBytes, sizeof call);
+    return call;
+  }
+
+  Context context_ = Context::cpu();
+  Tensor own_, all_;
+};
+
+void StreamCommunicator::check_calls(bool check) {
+  check_ = check && recorder_ ? std::make_shared<const CallCheck>(size()) : nullptr;
+}
+
+StreamCommunicator::StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream,
+                                       std::shared_ptr<FlightRecorder> recorder, uint64_t identity, std::string name)
+    : transport_(std::move(transport)),
+      stream_(std::move(stream)),
+      recorder_(std::move(recorder)),
+      name_(std::move(name)),
+      exceptions_at_birth_(std::uncaught_exceptions()) {
+  if (recorder_) flight_ = recorder_->join(identity, name_, rank(), size());
+}
 
 StreamCommunicator::~StreamCommunicator() {
   if (std::uncaught_exceptions() > exceptions_at_birth_) transport_->cancel();
@@ -30,35 +93,44 @@ StreamCommunicator::~StreamCommunicator() {
   // The transport goes where it worked: freeing an MPI communicator is a call to MPI.
   stream_->submit([this] { transport_.reset(); });
   stream_->synchronize();
+  if (recorder_) recorder_->leave(flight_);
 }
 
-Event StreamCommunicator::enqueue(Call call, Body body, const std::shared_ptr<Stream>& compute) {
+Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute) {
   call.rank = rank();
   call.size = size();
   call.timeout = timeout_;
+  if (recorder_) {
+    call.recorder = recorder_.get();
+    call.ticket = recorder_->submit(flight_, issue.collective, issue.op, call.dtype, call.bytes, issue.root);
+  }
   // What runs inline takes its turn among the kernels, where these run later.
   const bool between_kernels = compute && stream_->runs_inline();
   const Event before = compute && !between_kernels ? compute->record() : Event();
   Stream& stream = between_kernels ? *compute : *stream_;
-  const Event event = stream.submit([call, before, timeline = timeline_, body = std::move(body)]() mutable {
+  const Event event = stream.submit([this, call, before, timeline = timeline_, check = check_,
+                                     body = std::move(body)]() mutable {
     before.wait();
     // A group of one moves nothing.
     const TimedScope scope(call.size > 1 ? timeline.get() : nullptr, TraceEventKind::collective, call.name, call.bytes);
     call.deadline = std::chrono::steady_clock::now() + call.timeout;
+    const FlightScope flight(call.recorder, call.ticket);
+    if (check) check->compare(*transport_, call, name_);
     body(call);
   });
   if (between_kernels) last_between_kernels_ = event;
   return event;
 }
 
-Event StreamCommunicator::submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
+Event StreamCommunicator::submit(Issue issue, const Tensor& payload, int64_t elements_sent, Body body) {
   const int64_t bytes = payload.defined() ? payload.bytes() : 0;  // a barrier has none
-  const Call call{.name = name_of(collective), .bytes = bytes, .dtype = payload.dtype()};
-  Traffic::Count& count = traffic_.counts[static_cast<size_t>(collective)];
+  const Call call{.name = name_of(static_cast<Collective>(issue.collective)), .bytes = bytes, .dtype = payload.dtype()};
+  Traffic::Count& count = traffic_.counts[issue.collective];
   count.bytes += elements_sent * size_of(payload.dtype());
   count.elements += elements_sent;
   count.calls += 1;
-  return enqueue(call, std::move(body), payload.defined() ? payload.buffer()->memory().device().compute() : nullptr);
+  return enqueue(call, issue, std::move(body),
+                 payload.defined() ? payload.buffer()->memory().device().compute() : nullptr);
 }
 
 void StreamCommunicator::check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const {
@@ -85,9 +157,9 @@ Event StreamCommunicator::broadcast(Tensor tensor, int root) {
   check_rank(Collective::broadcast, "root", root);
   check_parts(Collective::broadcast, tensor, tensor, 1);
   const int64_t sent = rank() == root ? peers() * tensor.numel() : 0;
-  return submit(Collective::broadcast, tensor, sent, [this, tensor = tensor.in_flight(), root](const Call& call) {
-    transport_->broadcast(call, tensor, root);
-  });
+  return submit(
+      {.collective = kind(Collective::broadcast), .root = root}, tensor, sent,
+      [this, tensor = tensor.in_flight(), root](const Call& call) { transport_->broadcast(call, tensor, root); });
 }
 
 Event StreamCommunicator::reduce(Tensor in, Tensor out, int root, ReduceOp op) {
@@ -95,7 +167,7 @@ Event StreamCommunicator::reduce(Tensor in, Tensor out, int root, ReduceOp op) {
   check_parts(Collective::reduce, in, rank() == root ? out : in, 1);
   const int64_t own = part_of(in.numel(), rank(), size()).size();
   const int64_t sent = in.numel() - own + (rank() == root ? 0 : own);
-  return submit(Collective::reduce, in, sent,
+  return submit({.collective = kind(Collective::reduce), .root = root, .op = op}, in, sent,
                 [this, in = in.in_flight(), out = out.in_flight(), root, op](const Call& call) {
                   transport_->reduce(call, in, out, root, op);
                 });
@@ -105,16 +177,16 @@ Event StreamCommunicator::all_reduce(Tensor tensor, ReduceOp op) {
   check_parts(Collective::all_reduce, tensor, tensor, 1);
   const int64_t own = part_of(tensor.numel(), rank(), size()).size();
   const int64_t sent = tensor.numel() - own + peers() * own;
-  return submit(Collective::all_reduce, tensor, sent, [this, tensor = tensor.in_flight(), op](const Call& call) {
-    transport_->all_reduce(call, tensor, op);
-  });
+  return submit(
+      {.collective = kind(Collective::all_reduce), .op = op}, tensor, sent,
+      [this, tensor = tensor.in_flight(), op](const Call& call) { transport_->all_reduce(call, tensor, op); });
 }
 
 Event StreamCommunicator::gather(Tensor in, Tensor out, int root) {
   check_rank(Collective::gather, "root", root);
   check_parts(Collective::gather, rank() == root ? out : in, in, rank() == root ? size() : 1);
   const int64_t sent = rank() == root ? 0 : in.numel();
-  return submit(Collective::gather, in, sent,
+  return submit({.collective = kind(Collective::gather), .root = root}, in, sent,
                 [this, in = in.in_flight(), out = out.in_flight(), root](const Call& call) {
                   transport_->gather(call, in, out, root);
                 });
@@ -132,7 +204,7 @@ Event StreamCommunicator::scatter(Tensor in, Tensor out, int root) {
   check_rank(Collective::scatter, "root", root);
   check_parts(Collective::scatter, rank() == root ? in : out, out, rank() == root ? size() : 1);
   const int64_t sent = rank() == root ? peers() * out.numel() : 0;
-  return submit(Collective::scatter, out, sent,
+  return submit({.collective = kind(Collective::scatter), .root = root}, out, sent,
                 [this, in = in.in_flight(), out = out.in_flight(), root](const Call& call) {
                   transport_->scatter(call, in, out, root);
                 });
@@ -140,7 +212,7 @@ Event StreamCommunicator::scatter(Tensor in, Tensor out, int root) {
 
 Event StreamCommunicator::reduce_scatter(Tensor full, Tensor shard, ReduceOp op) {
   check_parts(Collective::reduce_scatter, full, shard, size());
-  return submit(Collective::reduce_scatter, full, peers() * shard.numel(),
+  return submit({.collective = kind(Collective::reduce_scatter), .op = op}, full, peers() * shard.numel(),
                 [this, full = full.in_flight(), shard = shard.in_flight(), op](const Call& call) {
                   transport_->reduce_scatter(call, full, shard, op);
                 });
@@ -158,7 +230,7 @@ Event StreamCommunicator::all_to_all(Tensor in, Tensor out) {
 Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
   check_peer(Collective::send, destination, tag);
   check_parts(Collective::send, tensor, tensor, 1);
-  return submit(Collective::send, tensor, tensor.numel(),
+  return submit({.collective = kind(Collective::send), .root = destination}, tensor, tensor.numel(),
                 [this, tensor = tensor.in_flight(), destination, tag](const Call& call) {
                   transport_->send(call, tensor, destination, tag);
                 });
@@ -167,9 +239,10 @@ Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
 Event StreamCommunicator::recv(Tensor tensor, int source, int tag) {
   check_peer(Collective::recv, source, tag);
   check_parts(Collective::recv, tensor, tensor, 1);
-  return submit(Collective::recv, tensor, 0, [this, tensor = tensor.in_flight(), source, tag](const Call& call) {
-    transport_->recv(call, tensor, source, tag);
-  });
+  return submit({.collective = kind(Collective::recv), .root = source}, tensor, 0,
+                [this, tensor = tensor.in_flight(), source, tag](const Call& call) {
+                  transport_->recv(call, tensor, source, tag);
+                });
 }
 
 Event StreamCommunicator::barrier() {
@@ -179,14 +252,18 @@ Event StreamCommunicator::barrier() {
 std::unique_ptr<Communicator> StreamCommunicator::split(int color, int key) {
   require<CommError>(color >= 0, "split: color {} is negative", color);
   std::unique_ptr<Transport> group;
-  enqueue({.name = "split"}, [&](const Call& call) {
+  enqueue({.name = "split"}, {.collective = kSplitCall}, [&](const Call& call) {
     group = transport_->split(call, color, key);
     // A group of one needs no transport, and the backend's is freed on its own stream.
     if (group->size() == 1) group.reset();
   }).wait();
+  ++flight_.splits;
   if (!group) return make_self_communicator();
-  auto communicator = std::make_unique<StreamCommunicator>(std::move(group), transport_->make_stream());
+  auto communicator = std::make_unique<StreamCommunicator>(std::move(group), transport_->make_stream(), recorder_,
+                                                           flight_.identity_of_split(color),
+                                                           fmt::format("{}/{}.{}", name_, flight_.splits, color));
   communicator->set_timeout(timeout_);
+  communicator->check_calls(check_ != nullptr);
   communicator->timeline_ = timeline_;
   return communicator;
 }

@@ -10,8 +10,13 @@ namespace nought {
 
 class StreamCommunicator final : public Communicator {
  public:
+  static constexpr uint64_t kWorldIdentity = 1;
+
   /// Nobody else's tasks may wait on this stream for other ranks: what waits in one group must not hold up another.
-  StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream);
+  /// recorder: of this rank, or null. The group of all ranks has the name "world".
+  StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream,
+                     std::shared_ptr<FlightRecorder> recorder = nullptr, uint64_t identity = kWorldIdentity,
+                     std::string name = "world");
   /// Waits for the calls in flight. While an exception unwinds, it cancels them instead.
   ~StreamCommunicator() override;
 
@@ -36,11 +41,24 @@ class StreamCommunicator final : public Communicator {
   void record(std::shared_ptr<Timeline> timeline) override { timeline_ = std::move(timeline); }
   Timeline* timeline() const override { return timeline_.get(); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
+  void check_calls(bool check) override;
+  FlightRecorder* recorder() const override { return recorder_.get(); }
 
  private:
   using Body = std::function<void(const Call&)>;
-  Event submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body);
-  Event enqueue(Call call, Body body, const std::shared_ptr<Stream>& compute = nullptr);
+  /// What one rank does in every collective, for check_calls().
+  class CallCheck;
+  /// Beside the call itself, what makes it the same on all ranks.
+  struct Issue {
+    uint8_t collective = 0;
+    int root = -1;  // or the peer of a message
+    ReduceOp op = ReduceOp::sum;
+  };
+  Event submit(Issue issue, const Tensor& payload, int64_t elements_sent, Body body);
+  Event submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
+    return submit({.collective = static_cast<uint8_t>(collective)}, payload, elements_sent, std::move(body));
+  }
+  Event enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute = nullptr);
   /// ShapeError unless both are defined, have one dtype, and `whole` has `parts` times as many elements as `part`.
   void check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const;
   void check_rank(Collective collective, std::string_view role, int rank) const;
@@ -51,7 +69,11 @@ class StreamCommunicator final : public Communicator {
   std::shared_ptr<Stream> stream_;
   Event last_between_kernels_;  // the last call that takes its turn on a compute stream
   std::shared_ptr<Timeline> timeline_;
-  std::chrono::milliseconds timeout_ = std::chrono::minutes(10);
+  std::shared_ptr<FlightRecorder> recorder_;
+  FlightMembership flight_;
+  std::string name_;
+  std::shared_ptr<const CallCheck> check_;  // null: calls are not compared
+  std::chrono::milliseconds timeout_ = kDefaultTimeout;
   int exceptions_at_birth_;
   Traffic traffic_;
 };

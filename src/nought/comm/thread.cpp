@@ -4,6 +4,7 @@
 #include <exception>
 #include <thread>
 
+#include "nought/base/host.h"
 #include "nought/comm/reduction.h"
 #include "nought/comm/stream_communicator.h"
 #include "nought/comm/thread_group.h"
@@ -158,11 +159,16 @@ std::vector<std::unique_ptr<Communicator>> make_communicators(const std::shared_
   std::vector<int> ranks;
   for (int rank = 0; rank < world->size(); ++rank) ranks.push_back(rank);
   const auto group = std::make_shared<ThreadGroup>(world, ranks);
+  std::vector<std::shared_ptr<FlightPage>> pages;
+  for (size_t i = 0; i < ranks.size(); ++i) pages.push_back(FlightPage::make());
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank : ranks) {
     const auto i = static_cast<size_t>(rank);
+    auto recorder = std::make_shared<FlightRecorder>(pages[i], rank, world->size(), host_name());
+    recorder->set_peers(pages);
     auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[i]);
-    communicators.push_back(std::make_unique<StreamCommunicator>(std::move(transport), streams[i]));
+    communicators.push_back(
+        std::make_unique<StreamCommunicator>(std::move(transport), streams[i], std::move(recorder)));
   }
   return communicators;
 }
@@ -223,6 +229,7 @@ void run_ranks(const std::vector<Context>& contexts, const std::function<void(Co
       failures[i] = std::current_exception();
       world->fail_rank(rank, "an unknown exception");
     }
+    note_phase(*communicators[i], "its end");
     world->finish_rank(rank);
   };
   std::vector<std::thread> threads;

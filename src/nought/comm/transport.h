@@ -12,6 +12,7 @@
 
 #include "nought/base/math.h"
 #include "nought/comm/communicator.h"
+#include "nought/comm/flight_recorder.h"
 
 namespace nought {
 
@@ -23,10 +24,15 @@ struct Call {
   int rank = 0, size = 1;
   std::chrono::milliseconds timeout{};
   std::chrono::steady_clock::time_point deadline{};
+  const FlightRecorder* recorder = nullptr;  // outlives the call
+  FlightTicket ticket = {};
 
   /// "all_gather of 12.0 MiB f32 in group of 4"
   std::string str() const;
+  /// CollectiveTimeout that tells what the other ranks do.
   [[noreturn]] void fail_timeout() const;
+  /// The message of a failure, and which calls of two ranks differ, if that is known.
+  std::string with_mismatch(const std::string& message) const;
 };
 
 /// The interval of `rank` when n elements are cut into `size` nearly equal parts. The last parts may be shorter or

@@ -343,6 +343,8 @@ void Resolver::resolve_output() {
   resolve_evaluation();
   resolve_saving();
   plan_.on_nonfinite = t.on_nonfinite.value;
+  resolve_collectives();
+  resolve_checks();
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
   const auto shard = training("max_shard_size", t.max_shard_size);

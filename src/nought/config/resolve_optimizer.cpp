@@ -1,9 +1,9 @@
 // The optimizer: training.optim and its arguments, or DeepSpeed's section, and the groups of parameters.
 #include <algorithm>
-#include <regex>
 
 #include <fmt/ranges.h>
 
+#include "nought/base/name_pattern.h"
 #include "nought/config/resolver.h"
 
 namespace nought {
@@ -234,9 +234,9 @@ namespace {
 void check_pattern(const std::string& pattern, const std::string& place) {
   require<ConfigError>(!pattern.empty(), "{}: expected a pattern", place);
   try {
-    std::regex checked(pattern);
-  } catch (const std::regex_error&) {
-    fail<ConfigError>("{}: \"{}\" is not a regular expression", place, pattern);
+    NamePattern checked(pattern);
+  } catch (const ConfigError& error) {
+    fail<ConfigError>("{}: {}", place, error.what());
   }
 }
 

@@ -70,6 +70,9 @@ void Resolver::resolve_sample() {
   plan_.sample = SamplePlan{.prompt = prompt.value,
                             .steps = count("sample_steps", t.sample_steps),
                             .max_new_tokens = count("sample_max_new_tokens", t.sample_max_new_tokens)};
+  constexpr int64_t kMost = int64_t{1} << 24;  // as --max-new-tokens has it
+  require<ConfigError>(plan_.sample->max_new_tokens <= kMost, "{}: expected at most {}, got {}",
+                       origins_.place("training.sample_max_new_tokens"), kMost, plan_.sample->max_new_tokens);
 }
 
 }  // namespace nought

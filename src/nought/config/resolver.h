@@ -64,6 +64,8 @@ class Resolver {
   void resolve_sample();
   void resolve_profile();
   void resolve_output();
+  void resolve_collectives();
+  void resolve_checks();
   std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);
   void explain_automatic_buckets();
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
+#include "nought/base/text.h"
 #include "nought/config/accelerate.h"
 #include "nought/config/ds_config.h"
 #include "nought/config/key_names.h"
@@ -15,6 +17,24 @@ namespace nought {
 
 namespace {
 
+/// ConfigError if a text holds a byte 0, where the system would end a path: another file would be read or written than
+/// the one that the config shows.
+void refuse_zero_bytes(const Json& json, const std::string& path, const Origins& origins, int depth = 0) {
+  constexpr int kDeepest = 64;
+  require<ConfigError>(depth <= kDeepest, "{}: nests deeper than {} levels", origins.place(""), kDeepest);
+  const auto refuse_in = [&](const std::string& text) {
+    require<ConfigError>(text.find('\0') == std::string::npos,
+                         "{}: \"{}\" holds a byte 0, which no path and no name has", origins.place(path),
+                         one_line(text));
+  };
+  if (json.is_string()) refuse_in(json.get_ref<const std::string&>());
+  if (!json.is_structured()) return;
+  for (const auto& [key, value] : json.items()) {
+    refuse_in(key);
+    refuse_zero_bytes(value, json.is_array() ? path + "[" + key + "]" : join_path(path, key), origins, depth + 1);
+  }
+}
+
 /// Replaces the path of a ds_config.json, or of a config of accelerate, by what the file says.
 void load_deepspeed_file(Json& json, RunConfig& config) {
   const auto section = json.find("deepspeed");
@@ -23,6 +43,7 @@ void load_deepspeed_file(Json& json, RunConfig& config) {
   const bool is_yaml = path.ends_with(".yaml") || path.ends_with(".yml");
   *section = is_yaml ? parse_yaml(read_text(path), path) : read_json_file(path);
   config.origins.add_file("deepspeed", path);
+  refuse_zero_bytes(*section, "deepspeed", config.origins);
   if (!is_accelerate_config(*section)) return;
   AccelerateConfig accelerate = read_accelerate_config(*section, path, config.origins);
   *section = std::move(accelerate.deepspeed);
@@ -73,7 +94,12 @@ RunConfig make_run_config(Json json, const std::string& name, std::span<const st
   read.warnings = std::move(warnings);
   if (json.is_null()) json = Json::object();
   require<ConfigError>(json.is_object(), "{}: expected an object, found {}", name, describe_json(json));
-  for (const std::string& text : overrides) apply(json, parse_override(text), read);
+  refuse_zero_bytes(json, "", read.origins);
+  for (const std::string& text : overrides) {
+    Override override = parse_override(text);
+    refuse_zero_bytes(override.value, override.path, read.origins);
+    apply(json, std::move(override), read);
+  }
   load_deepspeed_file(json, read);
 
   refuse_adapters(json, "", read.origins);

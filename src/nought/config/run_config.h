@@ -92,6 +92,15 @@ struct EnumNames<OnNonfinite> {
       {{OnNonfinite::stop, "stop"}, {OnNonfinite::skip, "skip"}}};
 };
 
+/// torch's names of the levels of TORCH_DISTRIBUTED_DEBUG, in small letters.
+enum class DistributedDebug : uint8_t { off, info, detail };
+
+template <>
+struct EnumNames<DistributedDebug> {
+  static constexpr std::array<std::pair<DistributedDebug, std::string_view>, 3> value{
+      {{DistributedDebug::off, "off"}, {DistributedDebug::info, "info"}, {DistributedDebug::detail, "detail"}}};
+};
+
 template <>
 struct EnumNames<EvalStrategy> {
   static constexpr std::array<std::pair<EvalStrategy, std::string_view>, 3> value{
@@ -267,6 +276,11 @@ struct TrainingConfig {
   Setting<int64_t> sample_steps{int64_t{100}};
   Setting<int64_t> sample_max_new_tokens{int64_t{64}};
   Setting<OnNonfinite> on_nonfinite{OnNonfinite::stop};
+  Setting<int64_t> ddp_timeout{int64_t{1800}};
+  Setting<DistributedDebug> distributed_debug{DistributedDebug::off};
+  Setting<double> spiky_loss_factor;
+  Setting<int64_t> check_weight_hash_across_dp_replicas_interval{int64_t{0}};
+  Setting<bool> log_straggler{false};
   Setting<std::string> device_memory;
   Setting<std::string> max_shard_size{"5GB"};
   Setting<std::string> output_dir{"out"};
@@ -347,6 +361,23 @@ struct TrainingConfig {
     v("on_nonfinite", on_nonfinite,
       "what to do if a loss or gradient is not finite: stop and name the place, or skip the update; with fp16 the loss "
       "scale decides");
+    v("ddp_timeout", ddp_timeout,
+      "seconds that a collective may take before the run ends with a table of what every rank does; default: "
+      "DEEPSPEED_TIMEOUT, which is in minutes, or 1800");
+    v("distributed_debug", distributed_debug,
+      "detail: ranks compare every collective before it runs, and a mismatch is named; off and info do not; default: "
+      "TORCH_DISTRIBUTED_DEBUG, or off");
+    v("spiky_loss_factor", spiky_loss_factor,
+      "a step whose loss or gradient norm is more than this times its average, or not finite, is computed again before "
+      "the update: other bits are a fault of the hardware, the same bits one of the data or the model; not given = no "
+      "step is");
+    v("check_weight_hash_across_dp_replicas_interval", check_weight_hash_across_dp_replicas_interval,
+      "updates between two comparisons of the ranks' parameters by hashes, which name the rank that differs and end "
+      "the run; each save is preceded by one; optimizer states too at stage 0, gathered parameters at stage 3; 0 = "
+      "none");
+    v("log_straggler", log_straggler,
+      "compare the ranks' times of forward, backward, communication and data every logging_steps, in metrics.jsonl and "
+      "monitors, and name a rank that stays slower than the others");
     v("device_memory", device_memory,
       "memory budget of a rank, as \"2GiB\"; a run that exceeds it stops and names changes that fit; not given = none");
     v("max_shard_size", max_shard_size, "the largest file of the exported weights, as \"5GB\"");

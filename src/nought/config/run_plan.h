@@ -109,7 +109,10 @@ struct RunPlan {
   DType wire_dtype = DType::f32;               // in which ranks send gradients to each other
   Fp8Options fp8 = {};                         // how linear layers round their factors to 8 bits
   OnNonfinite on_nonfinite = OnNonfinite::stop;
-  double gradient_factor = 1;  // see Engine
+  double spiky_loss_factor = 0;      // see Engine::repeat_spikes(); 0 = no step is repeated
+  int64_t weight_hash_interval = 0;  // updates between comparisons of replicas (train/replicas.h); 0 = none
+  bool log_straggler = false;        // compare the ranks' times every logging_steps (train/stragglers.h)
+  double gradient_factor = 1;        // see Engine
   int zero_stage = 0;
   bool overlap_comm = false;                     // whether collectives run while the model computes
   int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
@@ -138,6 +141,8 @@ struct RunPlan {
   std::string resume_from;                 // see resume_point()
   std::optional<BestModelPlan> best = {};  // given: the best checkpoint is exported at the end
   std::optional<SamplePlan> sample = {};
+  int64_t collective_timeout = 1800;        // seconds that a collective may take
+  bool check_calls = false;                 // see Communicator::check_calls()
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;

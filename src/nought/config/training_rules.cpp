@@ -149,7 +149,7 @@ constexpr std::string_view kNoHub = "nothing is uploaded: training.output_dir is
 constexpr std::string_view kMapped = "samples are read from files that are mapped into memory";
 constexpr std::string_view kPacked = "every batch is whole: documents are packed";
 constexpr std::string_view kColumns = "data.format and data.field say what is read of each line";
-constexpr std::string_view kNoDdp = "there is no DistributedDataParallel; collectives have a deadline of their own";
+constexpr std::string_view kNoDdp = "there is no DistributedDataParallel";
 constexpr std::string_view kStage = "write deepspeed.zero_optimization.stage: 3 is full_shard, 2 is shard_grad_op";
 constexpr std::string_view kCommands = "commands say it: nought train, nought eval";
 constexpr std::string_view kRanks = "--ranks, mpirun or srun say it";
@@ -231,7 +231,6 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"ddp_broadcast_buffers", "null", no_effect, kNoDdp},
     {"ddp_static_graph", "null | false", no_effect, kNoDdp},
     {"ddp_backend", "null | \"mpi\"", no_effect, "ranks talk over MPI"},
-    {"ddp_timeout", "1800", no_effect, kNoDdp},
     {"fsdp", "null | \"\" | [] | false", refused, kStage},
     {"fsdp_config", "null | {}", no_effect, kStage},
     {"deepspeed", "null", refused, "write it beside \"training\", not in it"},

@@ -80,18 +80,13 @@ Value value_of_message(const ChatMessage& message, size_t number) {
   return Value::map(std::move(items));
 }
 
-/// Where the last stretch of data that begins before `end` ends; at most `end`.
-size_t end_of_data(const Text& text, size_t end) {
-  size_t begin = 0, found = 0;
-  for (const Text::Stretch& each : text.stretches()) {
-    if (begin >= end) break;
-    if (each.flags & Text::kData) found = std::min(each.end, end);
-    begin = each.end;
-  }
-  return found;
+/// Where the last data in [begin, end) ends; `begin` if there is none.
+size_t end_of_data(const Text& text, size_t end, size_t begin = 0) {
+  while (end > begin && (text.flags(end - 1) & Text::kData) == 0) --end;
+  return end;
 }
 
-bool has_data(const Text& text, size_t begin, size_t end) { return end_of_data(text, end) > begin; }
+bool has_data(const Text& text, size_t begin, size_t end) { return end_of_data(text, end, begin) > begin; }
 
 size_t common_prefix(const std::string& a, const std::string& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
@@ -266,14 +261,10 @@ ChatTemplate::Tokens ChatTemplate::conversation(std::span<const ChatMessage> mes
   if (program_.marks_targets()) {
     const Text all = text(messages, variables, false, training_day());
     std::vector<Span> targets;
-    size_t begin = 0;
-    for (const Text::Stretch& each : all.stretches()) {
-      if (each.flags & Text::kTarget) targets.push_back({begin, each.end});
-      if (targets.size() > 1 && targets[targets.size() - 2].end == targets.back().begin) {
-        targets[targets.size() - 2].end = targets.back().end;
-        targets.pop_back();
-      }
-      begin = each.end;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if ((all.flags(i) & Text::kTarget) == 0) continue;
+      if (targets.empty() || targets.back().end != i) targets.push_back({i, i});
+      targets.back().end = i + 1;
     }
     encode(all, targets, tokens);
     return tokens;

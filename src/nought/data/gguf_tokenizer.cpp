@@ -265,8 +265,10 @@ std::string gguf_name(std::string name, const GgufMetadata& tokenizer, std::vect
   constexpr const char* kMarkers[] = {"<s>", "</s>", "<unk>", "<|endoftext|>"};
   if (phi_at() == std::string::npos || std::all_of(std::begin(kMarkers), std::end(kMarkers), is_there)) return name;
   const std::string before = name;
-  for (size_t at = phi_at(); at != std::string::npos; at = phi_at())
-    name.replace(at + 3, name[at + 3] == '-' ? 1 : 0, "_");
+  for (size_t at = phi_at(); at != std::string::npos; at = phi_at()) {
+    if (name[at + 3] == '-') name.erase(at + 3, 1);
+    name.insert(at + 3, 1, '_');
+  }
   notes.push_back(
       fmt::format("the file calls the model \"{}\", as llama.cpp does not load a \"{}\" without the tokens {}", name,
                   before, fmt::join(kMarkers, ", ")));

@@ -2,24 +2,18 @@
 //
 // Design goals: what jinja2 gives in the environment of transformers' apply_chat_template (an immutable sandbox with
 // trim_blocks, lstrip_blocks, loopcontrols and {% generation %}), to the byte. Programs come from strangers: they read
-// and write no files, and their steps, memory and depth are bounded. Non-goals: templates that include or extend
-// others, escaping for HTML, and whatever no chat template has; it is refused by its name when the program is read.
+// and write no files, and their steps, memory and depth are bounded. Non-goals: whatever no public chat template has;
+// it is refused by its name when the program is read, or by what it meets when it is run.
 #pragma once
 
 #include <ctime>
-#include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "nought/base/json_fwd.h"
 #include "nought/data/jinja_value.h"
 
 namespace nought::jinja {
-
-struct Node;
-using Variables = std::vector<std::pair<std::string, Value>>;
 
 class Program {
  public:
@@ -34,12 +28,12 @@ class Program {
   const std::string& name() const { return name_; }
 
  private:
-  std::string name_;
-  std::shared_ptr<const std::vector<std::unique_ptr<Node>>> nodes_;
+  std::string name_, source_;
+  std::function<void(Machine&, Text&)> run_;
   bool marks_targets_ = false;
 };
 
 /// A JSON value, its strings with these flags. ConfigError if it is nested too deeply.
-Value value_of(const OrderedJson& json, uint8_t flags, int depth = 0);
+Value value_of(const OrderedJson& json, char flags, int depth = 0);
 
 }  // namespace nought::jinja

@@ -1,13 +1,15 @@
 // The values of a Jinja program: those of Python that chat templates handle.
 //
-// Design goals: a Text knows which of its stretches come from the messages and which the program wrote, through every
-// cut and every join, so that a message cannot forge a marker. What a program makes is charged to its Budget. Values do
-// not change, namespaces excepted, so that they are shared freely. Non-goals: integers beyond 64 bits, keys of mappings
-// that are not strings.
+// Design goals: a Text knows which of its bytes come from the messages and which the program wrote, through every cut
+// and every join, so that a message cannot forge a marker. What a program makes is charged to its Budget. Values do not
+// change, objects excepted, so that they are shared freely. Non-goals: integers beyond 64 bits, keys of mappings that
+// are not strings.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,54 +18,40 @@
 
 namespace nought::jinja {
 
-/// UTF-8 with flags on its stretches.
+/// UTF-8 with flags on its bytes.
 class Text {
  public:
-  enum Flag : uint8_t {
+  enum Flag : char {
     kData = 1,   // it comes from the values that the program was given
     kTarget = 2  // it stands in a {% generation %} block
   };
-  struct Stretch {
-    size_t end;  // where it ends; it begins where the one before ends
-    uint8_t flags;
-  };
 
   Text() = default;
-  explicit Text(std::string_view text, uint8_t flags = 0) { append(text, flags); }
+  explicit Text(std::string_view text, char flags = 0) : text_(text), flags_(text.size(), flags) {}
 
   const std::string& str() const { return text_; }
   size_t size() const { return text_.size(); }
   bool empty() const { return text_.empty(); }
-  const std::vector<Stretch>& stretches() const { return stretches_; }
-  /// The flags of all stretches.
-  uint8_t flags() const;
+  char flags(size_t byte) const { return flags_[byte]; }
 
-  void append(std::string_view text, uint8_t flags);
-  void append(const Text& other);
+  void append(const Text& other) {
+    text_ += other.text_;
+    flags_ += other.flags_;
+  }
+  void append(std::string_view text, char flags = 0) { append(Text(text, flags)); }
   Text substr(size_t begin, size_t end) const;
-  /// The text with that flag everywhere.
-  Text with(Flag flag) const;
+  /// Gives all bytes a flag.
+  void mark(Flag flag) {
+    for (char& each : flags_) each |= flag;
+  }
 
  private:
-  std::string text_;
-  std::vector<Stretch> stretches_;
-};
-
-class Value;
-
-/// Something that is no plain value: a namespace, a macro, the loop.
-class Object {
- public:
-  virtual ~Object() = default;
-  virtual std::string_view what() const = 0;
-  /// An attribute; undefined if there is none.
-  virtual Value attribute(std::string_view name) const = 0;
-  /// How deeply the values in it are nested, unless something else takes them apart.
-  virtual int depth() const { return 0; }
+  std::string text_, flags_;
 };
 
 struct List;
 struct Map;
+struct Object;
 
 class Value {
  public:
@@ -95,8 +83,6 @@ class Value {
   const List* list() const { return pointee<const List>(); }
   const Map* map() const { return pointee<const Map>(); }
   Object* object() const { return pointee<Object>(); }
-  std::shared_ptr<Object> shared_object() const { return std::get<std::shared_ptr<Object>>(any_); }
-  bool same_object(const Value& other) const { return object() && object() == other.object(); }
 
   bool truth() const;
   /// For messages: "the string \"abc\"", "a list", "undefined".
@@ -128,49 +114,64 @@ struct Map {
   const Value* find(std::string_view key) const;
 };
 
+/// Names and their values: variables, attributes, arguments.
+using Variables = std::vector<std::pair<std::string, Value>>;
+Value* find(Variables& variables, std::string_view name);
+void set(Variables& variables, std::string_view name, Value value);
+
+struct Arguments {
+  std::vector<Value> positional;
+  Variables named = {};
+};
+class Machine;
+
+/// What is no plain value: a namespace, the variable "loop", a function or a macro.
+struct Object {
+  std::string_view what;      // for messages: "a namespace"
+  Variables attributes = {};  // of the first two
+  std::function<Value(Machine&, Arguments)> call = {};
+};
+
 /// What a program may still do. ConfigError if that is used up.
 class Budget {
  public:
   Budget(int64_t steps, int64_t bytes) : steps_(steps), bytes_(bytes) {}
   void step(size_t count = 1);
-  /// Before so much is allocated. Nothing is given back.
+  /// Before so much is allocated. Nothing is given back. A byte of a text counts once, together with its flags.
   void allocate(size_t bytes);
 
  private:
   int64_t steps_, bytes_;
 };
 
-/// The value of an integer or a boolean, which Python counts as one; nothing else has one.
-bool to_integer(const Value& value, int64_t& out);
+/// The value of an integer or a boolean, which Python counts as one; nothing for others.
+std::optional<int64_t> to_integer(const Value& value);
 /// The same for any number.
-bool to_real(const Value& value, double& out);
+std::optional<double> to_real(const Value& value);
 
-/// Python's ==.
-bool equal(const Value& a, const Value& b, Budget& budget);
-/// Less than 0, 0 or more: Python's order of numbers, of strings, and of lists of those. ConfigError for others.
-int compare(const Value& a, const Value& b, Budget& budget);
+/// Whether a == b, a < b, a in b, and so on, as Python has it. ConfigError for what has no order or no elements.
+bool compares(std::string_view sign, const Value& a, const Value& b, Budget& budget);
 
-/// Python's str().
+/// Python's str(). What it writes of lists and mappings is data, and so is all JSON.
 Text to_text(const Value& value, Budget& budget);
-/// Python's repr() of a number.
-std::string repr_of(double value);
+/// Python's json.dumps(). compact: without white space.
+Text to_json(const Value& value, std::optional<int> indent, bool ascii, bool compact, Budget& budget);
+
 /// The elements that a for loop visits: of a list, the keys of a mapping, the characters of a text, none of what is
 /// undefined. ConfigError for others.
 std::vector<Value> elements_of(const Value& value, Budget& budget);
+/// Where each character of a text begins, and where the last one ends; nothing for others.
+std::vector<size_t> character_bounds(const Value& value, Budget& budget);
+/// Where a part stands in a text, at or behind `from`; the text's size if it does not.
+size_t find_part(std::string_view text, std::string_view part, size_t from = 0);
 
-/// A text's characters by their number.
-class Characters {
- public:
-  Characters(const Text& text, Budget& budget);
-  size_t size() const { return starts_.size() - 1; }
-  Text at(size_t i) const { return cut(i, i + 1); }
-  Text cut(size_t begin, size_t end) const { return text_.substr(starts_[begin], starts_[end]); }
-  /// The number of the character that begins at a byte.
-  size_t number_of(size_t byte) const;
-
- private:
-  const Text& text_;
-  std::vector<size_t> starts_;  // and the end
-};
+/// What the words after a dot or in brackets give; undefined if there is nothing. A mapping's own methods hide its keys
+/// after a dot, as in Python.
+Value attribute_of(const Value& value, std::string_view name);
+Value item_of(const Value& value, const Value& key, Budget& budget);
+/// Python's slices.
+Value slice_of(const Value& value, const Value& begin, const Value& end, const Value& step, Budget& budget);
+/// a + b and the others.
+Value binary(std::string_view sign, const Value& a, const Value& b, Budget& budget);
 
 }  // namespace nought::jinja

@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "nought/data/regex.h"
+#include "nought/data/step_chain.h"
 #include "nought/data/unicode.h"
 
 namespace nought {
@@ -105,18 +106,13 @@ class Strip final : public Normalizer {
 
 std::unique_ptr<Normalizer> read_replace(const JsonView& json) {
   const JsonView pattern = json["pattern"];
-  std::string to = json["content"].string();
-  json["content"].check(is_valid_utf8(to), "is not valid UTF-8");
+  std::string to = replacement_text(json["content"]);
   if (!pattern["String"].is_null()) return std::make_unique<ReplaceText>(pattern["String"].string(), std::move(to));
   return std::make_unique<ReplaceMatches>(pattern["Regex"].string(), std::move(to));
 }
 
-void add_normalizers(const JsonView& json, Normalizers& steps) {
-  if (json.is_null()) return;
-  const std::string& type = json["type"].string();
-  if (type == "Sequence") {
-    for (const JsonView& step : json["normalizers"].list()) add_normalizers(step, steps);
-  } else if (type == "NFC") {
+void add_normalizer(const JsonView& json, const std::string& type, Normalizers& steps) {
+  if (type == "NFC") {
     steps.push_back(std::make_unique<UnicodeForm>(UTF8PROC_COMPOSE));
   } else if (type == "NFD") {
     steps.push_back(std::make_unique<UnicodeForm>(UTF8PROC_DECOMPOSE));
@@ -127,7 +123,7 @@ void add_normalizers(const JsonView& json, Normalizers& steps) {
   } else if (type == "Lowercase") {
     steps.push_back(std::make_unique<Lowercase>());
   } else if (type == "Prepend") {
-    steps.push_back(std::make_unique<Prepend>(json["prepend"].string()));
+    steps.push_back(std::make_unique<Prepend>(replacement_text(json["prepend"])));
   } else if (type == "Replace") {
     steps.push_back(read_replace(json));
   } else if (type == "Strip") {
@@ -144,8 +140,17 @@ void add_normalizers(const JsonView& json, Normalizers& steps) {
 
 Normalizers read_normalizers(const JsonView& json) {
   Normalizers steps;
-  add_normalizers(json, steps);
+  for_each_step(json, "normalizers",
+                [&](const JsonView& step, const std::string& type) { add_normalizer(step, type, steps); });
   return steps;
+}
+
+void normalize(const Normalizers& steps, std::string& text) {
+  const GrowthLimit limit(text.size());
+  for (const auto& step : steps) {
+    step->apply(text);
+    limit.check(text.size(), "the normalizers");
+  }
 }
 
 }  // namespace nought

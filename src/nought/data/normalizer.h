@@ -21,4 +21,7 @@ using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
 /// The steps of "normalizer" in tokenizer.json, in order; none if it is null. ConfigError for an unsupported type.
 Normalizers read_normalizers(const JsonView& json);
 
+/// Applies the steps in order. ConfigError if they make too much of the text (GrowthLimit).
+void normalize(const Normalizers& steps, std::string& text);
+
 }  // namespace nought

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "nought/data/step_chain.h"
 #include "nought/data/unicode.h"
 
 namespace nought {
@@ -165,8 +166,9 @@ std::unique_ptr<PreTokenizer> read_split(const JsonView& json) {
 }
 
 std::unique_ptr<PreTokenizer> read_metaspace(const JsonView& json) {
-  const std::string replacement = json["replacement"].string_or("\u2581");
-  json["replacement"].check(!replacement.empty() && is_valid_utf8(replacement), "is no character");
+  const JsonView given = json["replacement"];
+  const std::string replacement = given.is_null() ? "\u2581" : replacement_text(given);
+  given.check(!replacement.empty(), "is no character");
   const bool legacy = json["add_prefix_space"].boolean_or(true);
   const std::string scheme = json["prepend_scheme"].string_or(legacy ? "always" : "never");
   json["prepend_scheme"].check(scheme == "always" || scheme == "first" || scheme == "never", "{} is not known", scheme);
@@ -182,17 +184,13 @@ void read_byte_level(const JsonView& json, PreTokenizers& result) {
   result.byte_level = true;
 }
 
-void add_pre_tokenizers(const JsonView& json, PreTokenizers& result) {
-  if (json.is_null()) return;
-  const std::string& type = json["type"].string();
+void add_pre_tokenizer(const JsonView& json, const std::string& type, PreTokenizers& result) {
   const auto split = [&](std::string_view pattern, Behavior behavior) {
     result.steps.push_back(std::make_unique<Split>(pattern, behavior, false));
   };
   // ByteLevel rewrites the text in characters for bytes, which later patterns would see.
   json.check(!result.byte_level, "a pre-tokenizer after ByteLevel is not supported");
-  if (type == "Sequence") {
-    for (const JsonView& step : json["pretokenizers"].list()) add_pre_tokenizers(step, result);
-  } else if (type == "ByteLevel") {
+  if (type == "ByteLevel") {
     read_byte_level(json, result);
   } else if (type == "Split") {
     result.steps.push_back(read_split(json));
@@ -232,7 +230,8 @@ std::unique_ptr<PreTokenizer> make_split(std::string_view pattern) {
 
 PreTokenizers read_pre_tokenizers(const JsonView& json) {
   PreTokenizers result;
-  add_pre_tokenizers(json, result);
+  for_each_step(json, "pretokenizers",
+                [&](const JsonView& step, const std::string& type) { add_pre_tokenizer(step, type, result); });
   return result;
 }
 

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,11 @@ struct TextPieces {
   std::deque<std::string> made;
   std::vector<Regex::Match> matches;   // scratch space of the steps
   std::vector<std::string_view> next;  // scratch space of the steps
+
+  size_t bytes() const {
+    return std::accumulate(views.begin(), views.end(), size_t{0},
+                           [](size_t sum, std::string_view piece) { return sum + piece.size(); });
+  }
 };
 
 class PreTokenizer {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nought/base/error.h"
+#include "nought/data/step_chain.h"
 #include "nought/data/unicode.h"
 
 namespace nought {
@@ -82,7 +83,7 @@ void TextTokenizer::append_section(std::string_view section, EncodeOptions optio
   std::string normalized;
   if (!pipeline_.normalizers.empty()) {
     normalized = section;
-    for (const auto& step : pipeline_.normalizers) step->apply(normalized);
+    normalize(pipeline_.normalizers, normalized);
     section = normalized;
   }
   split_at(
@@ -93,7 +94,11 @@ void TextTokenizer::append_section(std::string_view section, EncodeOptions optio
 void TextTokenizer::append_normalized(std::string_view text, bool at_start, std::vector<int32_t>& ids) const {
   TextPieces pieces;
   pieces.views.push_back(text);
-  for (const auto& step : pipeline_.pre_tokenizers.steps) step->apply(pieces, at_start);
+  const GrowthLimit limit(text.size());
+  for (const auto& step : pipeline_.pre_tokenizers.steps) {
+    step->apply(pieces, at_start);
+    if (!pieces.made.empty()) limit.check(pieces.bytes(), "the pre-tokenizers");
+  }
   pipeline_.model->encode(pieces.views, ids);
 }
 

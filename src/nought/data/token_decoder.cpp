@@ -1,5 +1,8 @@
 #include "nought/data/token_decoder.h"
 
+#include <numeric>
+
+#include "nought/data/step_chain.h"
 #include "nought/data/unicode.h"
 #include "nought/data/vocabulary.h"
 
@@ -15,6 +18,11 @@ std::string concatenate(const Tokens& tokens) {
   return text;
 }
 
+size_t length_of(const Tokens& tokens) {
+  return std::accumulate(tokens.begin(), tokens.end(), size_t{0},
+                         [](size_t sum, const std::string& token) { return sum + token.size(); });
+}
+
 // Removes up to `count` times `content` from the start or the end of each token.
 void strip(Tokens& tokens, const std::string& content, int64_t start, int64_t stop) {
   for (std::string& token : tokens) {
@@ -25,19 +33,17 @@ void strip(Tokens& tokens, const std::string& content, int64_t start, int64_t st
 
 }  // namespace
 
-TokenDecoder::TokenDecoder(const JsonView& json, bool byte_level) { add(json, byte_level); }
+TokenDecoder::TokenDecoder(const JsonView& json, bool byte_level) {
+  for_each_step(json, "decoders", [&](const JsonView& step, const std::string& type) { add(step, type, byte_level); });
+}
 
-void TokenDecoder::add(const JsonView& json, bool byte_level) {
-  if (json.is_null()) return;
-  const std::string& type = json["type"].string();
-  if (type == "Sequence") {
-    for (const JsonView& step : json["decoders"].list()) add(step, byte_level);
-  } else if (type == "ByteLevel") {
+void TokenDecoder::add(const JsonView& json, const std::string& type, bool byte_level) {
+  if (type == "ByteLevel") {
     json.check(byte_level, "the decoder ByteLevel needs the pre-tokenizer ByteLevel");
   } else if (type == "Replace") {
     const JsonView pattern = json["pattern"];
     pattern["Regex"].check(pattern["Regex"].is_null(), "a decoder's Replace supports only a String");
-    steps_.emplace_back([from = pattern["String"].string(), to = json["content"].string()](Tokens& tokens) {
+    steps_.emplace_back([from = pattern["String"].string(), to = replacement_text(json["content"])](Tokens& tokens) {
       for (std::string& token : tokens) replace_all(token, from, to);
     });
   } else if (type == "ByteFallback") {
@@ -70,7 +76,11 @@ void TokenDecoder::add(const JsonView& json, bool byte_level) {
 }
 
 std::string TokenDecoder::decode(std::vector<std::string> tokens) const {
-  for (const Step& step : steps_) step(tokens);
+  const GrowthLimit limit(length_of(tokens));
+  for (const Step& step : steps_) {
+    step(tokens);
+    limit.check(length_of(tokens), "the decoders");
+  }
   return concatenate(tokens);
 }
 

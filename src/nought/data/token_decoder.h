@@ -17,11 +17,12 @@ class TokenDecoder {
   /// characters for them. ConfigError for an unsupported type.
   TokenDecoder(const JsonView& json, bool byte_level);
 
+  /// ConfigError if the steps make too much of the tokens (GrowthLimit).
   std::string decode(std::vector<std::string> tokens) const;
 
  private:
   using Step = std::function<void(std::vector<std::string>&)>;
-  void add(const JsonView& json, bool byte_level);
+  void add(const JsonView& json, const std::string& type, bool byte_level);
 
   std::vector<Step> steps_;
 };

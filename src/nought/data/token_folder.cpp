@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "nought/base/text.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 
@@ -23,7 +24,11 @@ std::vector<fs::path> files_of(const fs::path& folder) {
                        folder.string());
   require<ConfigError>(!index->files.empty(), "{}: holds no tokens", folder.string());
   std::vector<fs::path> files;
-  for (const TokenFolderFile& file : index->files) files.push_back((folder / file.name).lexically_normal());
+  for (const TokenFolderFile& file : index->files) {
+    require<ConfigError>(is_file_name(file.name), "{}: \"{}\" is not the name of a file in the same folder",
+                         (folder / kIndexName).string(), one_line(file.name));
+    files.push_back((folder / file.name).lexically_normal());
+  }
   return files;
 }
 

@@ -11,8 +11,10 @@ constexpr size_t kTokensAtOnce = 4096;
 }  // namespace
 
 void GenerateOptions::validate() const {
-  require<ConfigError>(max_new_tokens >= 1, "--max-new-tokens must be at least 1, got {}", max_new_tokens);
-  require<ConfigError>(batch >= 1, "--batch-size must be at least 1, got {}", batch);
+  require<ConfigError>(1 <= max_new_tokens && max_new_tokens <= kMostTokens, "--max-new-tokens must be 1 to {}, got {}",
+                       kMostTokens, max_new_tokens);
+  require<ConfigError>(1 <= batch && batch <= kMostSequences, "--batch-size must be 1 to {}, got {}", kMostSequences,
+                       batch);
   sampling.validate();
 }
 
@@ -87,16 +89,16 @@ std::vector<std::vector<int32_t>> Generator::run(std::span<const std::vector<int
 std::vector<std::vector<int32_t>> generate(Decoder& decoder, const Context& context, DType dtype,
                                            std::span<const std::vector<int32_t>> prompts,
                                            const GenerateOptions& options, TokenSink& sink) {
+  options.validate();
   int64_t longest = 0;
   for (const std::vector<int32_t>& prompt : prompts) longest = std::max(longest, static_cast<int64_t>(prompt.size()));
   const ModelConfig& config = decoder.config();
-  const int64_t capacity = longest + std::max<int64_t>(options.max_new_tokens, 1) - 1;  // the last is not fed
+  const int64_t capacity = longest + options.max_new_tokens - 1;  // the last is not fed
   require<ConfigError>(
       config.positions != PositionKind::learned || capacity <= config.max_positions,
       "a prompt of {} tokens and {} new ones exceed the {} positions that the model has learned: lower "
       "--max-new-tokens",
       longest, options.max_new_tokens, config.max_positions);
-  options.validate();
   const auto count = static_cast<int64_t>(prompts.size());
   return Generator(decoder, context, dtype, capacity, std::clamp<int64_t>(count, 1, options.batch))
       .run(prompts, options, sink);

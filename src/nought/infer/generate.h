@@ -8,13 +8,18 @@
 
 namespace nought {
 
+/// The most tokens of a sequence and sequences of a batch that may be asked for: beyond any model, and so that the size
+/// of a cache for them is a number that int64_t holds. Whether there is memory for it shows when it is made.
+inline constexpr int64_t kMostTokens = int64_t{1} << 24, kMostSequences = int64_t{1} << 16;
+
 struct GenerateOptions {
   int64_t max_new_tokens = 128;
   int64_t batch = 8;  // how many sequences are computed together
   SamplingParameters sampling = {};
   std::vector<int32_t> stop_ids = {};  // a sequence ends before one of these
 
-  /// ConfigError unless there is room for a token and a prompt, and the sampling parameters are valid.
+  /// ConfigError unless numbers of tokens and sequences are within 1 and their bounds, and sampling parameters are
+  /// valid.
   void validate() const;
 };
 

@@ -14,8 +14,11 @@ namespace nought {
 void sync_folder(const std::filesystem::path& folder) {
   const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;  // a folder that may be written but not read: nothing can be synced, nothing is lost
-  ::fsync(descriptor);
+  const int failed = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
+  // Any other reason is that of a file system which flushes no folders.
+  require<IoError>(failed != EIO && failed != ENOSPC && failed != EDQUOT,
+                   "{}: cannot flush the names of its files to disk: {}", folder.string(), std::strerror(failed));
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path, int64_t bytes) : path_(std::move(path)) {

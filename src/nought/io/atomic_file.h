@@ -20,7 +20,8 @@ class AtomicFile {
 
   /// Writes at an offset, in bytes. Thread safe for disjoint ranges. IoError.
   void write(int64_t offset, std::span<const std::byte> bytes) const;
-  /// Flushes the bytes to disk and renames the file to PATH. IoError; PATH is then as it was.
+  /// Flushes the bytes to disk and renames the file to PATH, which is on disk when this returns. IoError; PATH is then
+  /// the old file or the new one, whole.
   void commit();
   const std::filesystem::path& path() const { return path_; }
 
@@ -31,7 +32,7 @@ class AtomicFile {
   int descriptor_ = -1;
 };
 
-/// Flushes a folder's names to disk, which makes a rename in it durable.
+/// Flushes a folder's names to disk, which makes a rename in it durable. IoError if the disk fails.
 void sync_folder(const std::filesystem::path& folder);
 
 /// Writes a text file whole or not at all. IoError.

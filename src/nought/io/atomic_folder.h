@@ -15,7 +15,7 @@ void begin_folder(const std::filesystem::path& path);
 
 /// Gives the partial folder its name. A folder that has it changes places with the new one in one step and is then
 /// removed: PATH is always one of the two, whole. A file system that cannot do that has PATH.old and PATH.partial alone
-/// for a moment. The names are on disk when this returns. IoError.
+/// for a moment. The names are on disk when this returns, so that what came before may go. IoError.
 void publish_folder(const std::filesystem::path& path);
 
 }  // namespace nought

@@ -109,4 +109,16 @@ std::string read_text(const fs::path& file) {
   return text;
 }
 
+bool is_file_name(std::string_view name) {
+  constexpr std::string_view kNotInNames("/\n\r\0", 4);
+  return !name.empty() && name != "." && name != ".." && name.find_first_of(kNotInNames) == std::string_view::npos;
+}
+
+void flush_printed(std::FILE* stream) {
+  errno = 0;
+  if (std::fflush(stream) == 0 && std::ferror(stream) == 0) return;
+  const int reason = errno;  // 0: an earlier write failed
+  fail<IoError>("standard output: cannot write{}", reason == 0 ? "" : fmt::format(": {}", std::strerror(reason)));
+}
+
 }  // namespace nought

@@ -1,9 +1,11 @@
 // Finds the files that a pattern names, reads whole files, and says in one line what the file system refuses.
 #pragma once
 
+#include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nought/base/error.h"
@@ -22,6 +24,13 @@ std::vector<std::filesystem::path> expand_globs(std::span<const std::string> pat
 std::string read_bytes(const std::filesystem::path& file);
 /// All bytes of a text file. IoError if it cannot be read, or if it holds a byte 0 and so is not text.
 std::string read_text(const std::filesystem::path& file);
+
+/// Whether a text is the name of a file in a folder and leads nowhere else: neither empty nor "." nor "..", without
+/// '/', line breaks and the byte 0, at which the system would end it.
+bool is_file_name(std::string_view name);
+
+/// Writes out what was printed to a stream. IoError if that, or something printed earlier, could not be written.
+void flush_printed(std::FILE* stream);
 
 /// Runs f, which writes at `path`. If the file system refuses something, the error is an IoError of one line.
 template <class F>

@@ -5,6 +5,7 @@
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
+#include "nought/io/files.h"
 #include "nought/io/strict_json.h"
 
 namespace nought {
@@ -12,7 +13,6 @@ namespace nought {
 namespace {
 
 constexpr std::string_view kSingleFile = "model.safetensors";
-constexpr std::string_view kNotInNames("/\n\r\0", 4);
 constexpr int kMaxDepth = 8;  // the metadata is anybody's
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 
@@ -70,7 +70,7 @@ void WeightFiles::open_index(const std::filesystem::path& index_file) {
     require<IoError>(value.is_string(), "{}: tensor \"{}\" is mapped to {}, expected a file name", index_file.string(),
                      excerpt(tensor), value.type_name());
     const auto shard = value.get<std::string>();
-    require<IoError>(!shard.empty() && shard != ".." && shard.find_first_of(kNotInNames) == std::string::npos,
+    require<IoError>(is_file_name(shard),
                      "{}: tensor \"{}\" is mapped to \"{}\", expected the name of a file in the same folder",
                      index_file.string(), excerpt(tensor), excerpt(shard));
     auto found = opened.find(shard);

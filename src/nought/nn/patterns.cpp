@@ -33,19 +33,19 @@ ParameterPatterns::ParameterPatterns(std::string key, const std::vector<std::str
 
 bool ParameterPatterns::match(const Parameter& parameter) const {
   return std::any_of(compiled_.begin(), compiled_.end(),
-                     [&](const std::regex& each) { return std::regex_search(parameter.name, each); });
+                     [&](const NamePattern& each) { return each.found_in(parameter.name); });
 }
 
 void ParameterPatterns::add(const std::string& pattern, const Model& model, const Choice& choice) {
   try {
     compiled_.emplace_back(pattern);
-  } catch (const std::regex_error&) {
-    fail<ConfigError>("{}: \"{}\" is not a regular expression", key_, pattern);
+  } catch (const ConfigError& error) {
+    fail<ConfigError>("{}: {}", key_, error.what());
   }
   bool matches_others = false;
   for (const auto& unit : model.units())
     for (const Parameter& parameter : unit->parameters())
-      if (std::regex_search(parameter.name, compiled_.back())) {
+      if (compiled_.back().found_in(parameter.name)) {
         if (choice.is_eligible(parameter.role)) return;
         matches_others = true;
       }

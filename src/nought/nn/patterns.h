@@ -1,17 +1,17 @@
 // ParameterPatterns: which parameters a list of patterns of names chooses.
 #pragma once
 
-#include <regex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "nought/base/name_pattern.h"
 #include "nought/nn/model.h"
 
 namespace nought {
 
-/// One list of patterns: regular expressions (ECMAScript) that are searched for in a parameter's name. What matches
-/// which pattern is looked for in every parameter, so that none goes unused.
+/// One list of patterns: regular expressions that are searched for in a parameter's name. What matches which pattern is
+/// looked for in every parameter, so that none goes unused.
 class ParameterPatterns {
  public:
   /// What the patterns may choose, and what is said of parameters that they match and may not: "NAME has no gradient".
@@ -30,7 +30,7 @@ class ParameterPatterns {
   void add(const std::string& pattern, const Model& model, const Choice& choice);
 
   std::string key_;
-  std::vector<std::regex> compiled_;
+  std::vector<NamePattern> compiled_;
 };
 
 }  // namespace nought

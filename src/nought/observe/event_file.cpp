@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/host.h"
 
 namespace nought {
 
@@ -70,13 +71,10 @@ uint32_t crc32c(std::string_view bytes) {
 EventFile::EventFile(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '-';
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  path_ = folder / fmt::format("events.out.tfevents.{}.{}.{}", seconds, host.data(), getpid());
-  file_.open(path_, std::ios::binary);
-  require<IoError>(file_.good(), "cannot write {}", path_.string());
+  path_ = folder / fmt::format("events.out.tfevents.{}.{}.{}", seconds, host_name(), getpid());
+  file_ = AppendFile(path_, "");
   add_record(wall_time() + field(3, "brain.Event:2"));
 }
 
@@ -87,9 +85,9 @@ void EventFile::add_scalar(std::string_view tag, int64_t step, double value) {
 
 void EventFile::add_record(std::string_view event) {
   const std::string length = little_endian(event.size(), 8);
-  file_ << length << little_endian(masked(crc32c(length)), 4) << event << little_endian(masked(crc32c(event)), 4);
-  file_.flush();
-  require<IoError>(file_.good(), "cannot write {}: is the disk full?", path_.string());
+  std::string record = length + little_endian(masked(crc32c(length)), 4);
+  record += event;
+  file_.append(record += little_endian(masked(crc32c(event)), 4));
 }
 
 }  // namespace nought

@@ -6,8 +6,9 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <string_view>
+
+#include "nought/io/append_file.h"
 
 namespace nought {
 
@@ -25,7 +26,7 @@ class EventFile {
   void add_record(std::string_view event);
 
   std::filesystem::path path_;
-  std::ofstream file_;
+  AppendFile file_;
 };
 
 }  // namespace nought

@@ -3,13 +3,14 @@
 #include <fmt/core.h>
 
 #include "nought/base/lines.h"
+#include "nought/io/files.h"
 
 namespace nought {
 
 void LiveLine::print(const std::string& line, int indent) {
   clear();
   fmt::print(out_, "{}\n", wrap(line, width(), indent));
-  std::fflush(out_);
+  flush_printed(out_);
 }
 
 void LiveLine::show(const std::string& line) {
@@ -18,7 +19,7 @@ void LiveLine::show(const std::string& line) {
   fmt::print(out_, "{}", line);
   open_ = true;
   open_columns_ = columns_of(line);
-  std::fflush(out_);
+  flush_printed(out_);
 }
 
 void LiveLine::clear() {

@@ -1,8 +1,8 @@
 #include "nought/observe/metrics.h"
 
-#include "nought/base/error.h"
+#include <fstream>
+
 #include "nought/base/json.h"
-#include "nought/io/atomic_file.h"
 
 namespace nought {
 
@@ -16,9 +16,7 @@ void MetricsWriter::on_start(const RunSummary& summary) {
       if (json.is_object() && json.value("step", summary.max_steps + 1) <= summary.first_step) kept += line + "\n";
     }
   }
-  write_text_atomically(path_, kept);
-  file_.open(path_, std::ios::app);
-  require<IoError>(file_.good(), "cannot write {}", path_.string());
+  file_ = AppendFile(path_, kept);
 }
 
 void MetricsWriter::on_step(const StepReport& report) {
@@ -44,6 +42,16 @@ void MetricsWriter::on_step(const StepReport& report) {
     line["backward_bytes"] = report.memory->backward;
     line["update_bytes"] = report.memory->update;
   }
+  if (report.ranks) {
+    OrderedJson ranks{{"steps", report.ranks->steps}};
+    report.ranks->for_each([&](const char* name, const TimeSpread& seconds) {
+      ranks[name] = {
+          {"min", seconds.min}, {"median", seconds.median}, {"max", seconds.max}, {"slowest_rank", seconds.slowest}};
+    });
+    line["rank_seconds"] = std::move(ranks);
+    if (!report.ranks->warning.empty()) line["straggler"] = report.ranks->warning;
+  }
+  if (!report.spike.empty()) line["spike"] = report.spike;
   line["skipped"] = report.skipped;
   if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
   if (!report.experts.empty()) {
@@ -73,9 +81,6 @@ void MetricsWriter::on_sample(int64_t step, const std::string& prompt, const std
   write(line.dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
-void MetricsWriter::write(const std::string& line) {
-  file_ << line << '\n' << std::flush;
-  require<IoError>(file_.good(), "cannot write {}: is the disk full?", path_.string());
-}
+void MetricsWriter::write(const std::string& line) { file_.append(line + "\n"); }
 
 }  // namespace nought

@@ -1,9 +1,11 @@
 // MetricsWriter: writes metrics.jsonl, one JSON object per step, per validation and per sample. Floats read back to the
-// same bits.
+// same bits. A file that is removed or moved in mid-run is written again, whole.
 #pragma once
 
-#include <fstream>
+#include <filesystem>
+#include <string>
 
+#include "nought/io/append_file.h"
 #include "nought/train/observer.h"
 
 namespace nought {
@@ -21,7 +23,7 @@ class MetricsWriter final : public TrainObserver {
   void write(const std::string& line);
 
   std::filesystem::path path_;
-  std::ofstream file_;
+  AppendFile file_;
 };
 
 }  // namespace nought

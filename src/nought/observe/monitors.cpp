@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-
-#include "nought/base/error.h"
-#include "nought/io/atomic_file.h"
+#include <fstream>
 
 namespace nought {
 
@@ -17,6 +15,14 @@ void ScalarMonitor::on_step(const StepReport& report) {
   add("Train/Samples/grad_norm", samples, report.grad_norm);
   add("Train/Samples/tokens_per_second", samples, report.tokens_per_second);
   if (report.loss_scale > 0) add("Train/Samples/loss_scale", samples, report.loss_scale);
+  if (!report.ranks) return;
+  report.ranks->for_each([&](const std::string& name, const TimeSpread& seconds) {
+    const std::string tag = "Train/Samples/" + name;
+    add(tag + "_seconds_min", samples, seconds.min);
+    add(tag + "_seconds_median", samples, seconds.median);
+    add(tag + "_seconds_max", samples, seconds.max);
+    add(tag + "_slowest_rank", samples, seconds.slowest);
+  });
 }
 
 void ScalarMonitor::on_validation(int64_t step, const Evaluation& evaluation) {
@@ -35,11 +41,10 @@ void TensorBoardMonitor::add(const std::string& tag, int64_t samples, double val
 void CsvMonitor::add(const std::string& tag, int64_t samples, double value) {
   auto it = files_.find(tag);
   if (it == files_.end()) it = files_.emplace(tag, open(tag)).first;
-  it->second << fmt::format("{},{}\n", samples, value) << std::flush;
-  require<IoError>(it->second.good(), "cannot write {}: is the disk full?", (folder_ / tag).string());
+  it->second.append(fmt::format("{},{}\n", samples, value));
 }
 
-std::ofstream CsvMonitor::open(const std::string& tag) const {
+AppendFile CsvMonitor::open(const std::string& tag) const {
   std::string name = tag;
   std::replace(name.begin(), name.end(), '/', '_');
   const fs::path path = folder_ / (name + ".csv");
@@ -53,10 +58,7 @@ std::ofstream CsvMonitor::open(const std::string& tag) const {
     while (std::getline(earlier, line))
       if (std::strtoll(line.c_str(), nullptr, 10) <= kept_samples_) kept += line + "\n";
   }
-  write_text_atomically(path, kept);
-  std::ofstream file(path, std::ios::app);
-  require<IoError>(file.good(), "cannot write {}", path.string());
-  return file;
+  return AppendFile(path, kept);
 }
 
 }  // namespace nought

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
 
+#include "nought/io/append_file.h"
 #include "nought/observe/event_file.h"
 #include "nought/train/observer.h"
 
@@ -51,11 +51,11 @@ class CsvMonitor final : public ScalarMonitor {
 
  private:
   void add(const std::string& tag, int64_t samples, double value) override;
-  std::ofstream open(const std::string& tag) const;
+  AppendFile open(const std::string& tag) const;
 
   std::filesystem::path folder_;
   int64_t samples_per_step_, kept_samples_ = 0;
-  std::map<std::string, std::ofstream> files_;
+  std::map<std::string, AppendFile> files_;
 };
 
 }  // namespace nought

@@ -69,7 +69,7 @@ std::string step_line(const StepReport& report, int64_t max_steps, double second
 void ProgressPrinter::on_start(const RunSummary& summary) {
   max_steps_ = summary.max_steps;
   first_step_ = summary.first_step;
-  for (const std::string& note : summary.notes) say("note: " + note);
+  for (const std::string& line : summary.notes) note(line);
   say(fmt::format("model   {} with {} parameters in {}{}, from {}", summary.family,
                   format_count(static_cast<double>(summary.parameters)), summary.dtype,
                   trained_text(summary.parameters, summary.frozen), summary.start));
@@ -95,6 +95,8 @@ void ProgressPrinter::on_step(const StepReport& report) {
     say(fmt::format(
         "step {:>5}/{}  OVERFLOW at loss scale {:g}: the update is skipped ({} so far), the scale is {:g} now",
         report.step, max_steps_, report.loss_scale, report.skipped_so_far, report.next_loss_scale));
+  if (!report.spike.empty()) say("spike   " + report.spike);
+  if (report.ranks && !report.ranks->warning.empty()) say("slow    " + report.ranks->warning);
   const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1 ||
                      report.profile;
   if (!stays && !line_.live()) return;

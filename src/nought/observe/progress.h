@@ -38,6 +38,8 @@ class ProgressPrinter final : public TrainObserver {
   void on_best(const BestModel& best, const std::filesystem::path& checkpoint) override;
   void on_collectives(const std::vector<CollectiveTotal>& totals) override;
   void on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) override;
+  /// Prints a line that the run has for its user.
+  void note(const std::string& line) { say("note: " + line); }
 
  private:
   /// Prints a line that stays. What goes on below stands behind the first word.

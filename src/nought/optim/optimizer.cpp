@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
+
+#include "nought/base/name_pattern.h"
 
 namespace nought {
 
@@ -53,9 +54,9 @@ void newton_schulz(const Context& context, const Tensor& x, int iterations) {
 
 bool matches(const ParameterGroup& group, const std::string& name) {
   try {
-    return std::regex_search(name, std::regex(group.pattern));
-  } catch (const std::regex_error& error) {
-    fail<ConfigError>("parameter group \"{}\" is not a regular expression: {}", group.pattern, error.what());
+    return NamePattern(group.pattern).found_in(name);
+  } catch (const ConfigError& error) {
+    fail<ConfigError>("parameter groups: {}", error.what());
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "nought/base/math.h"
 #include "nought/base/text.h"
+#include "nought/tensor/address_space.h"
 
 namespace nought {
 
@@ -211,9 +212,14 @@ std::pair<std::shared_ptr<Buffer>, bool> Memory::take(int64_t bytes, Category ca
     if (!block.data) block = take_block(size_class, pool);
     if (block.data) book(counted, category, pool);
   }
+  if (!block.data && virtual_)
+    fail<DeviceError>(
+        "predicting memory reserves address space, and the system refuses another {} of it{}: raise the "
+        "limit with `ulimit -v unlimited`",
+        format_bytes(bytes), address_space_note());
   if (!block.data)
-    fail<DeviceError>("out of memory: {} for {} were refused by the system; alive on this rank:\n{}",
-                      format_bytes(bytes), name_of(category), ledger_.table());
+    fail<DeviceError>("out of memory: {} for {} were refused by the system{}; alive on this rank:\n{}",
+                      format_bytes(bytes), name_of(category), address_space_note(), ledger_.table());
   auto buffer = std::make_shared<Buffer>(shared_from_this(), block.data, counted, size_class, category, pool);
   buffer->ticket_ = ticket;
   if (pool == Pool::device && !device_->is_host())

@@ -16,7 +16,7 @@
 namespace nought {
 
 enum class TraceEventKind : uint8_t {
-  phase,       // a phase of a step: "forward", "backward" or "optimizer"
+  phase,       // a phase of a step: "data", "forward", "backward" or "optimizer"
   unit,        // one pass of a Unit: "block.3, backward"
   part,        // a named part of a Unit's pass: "attention"
   operation,   // one run of a kernel: "MatMul 4096 x 768 x 3072"

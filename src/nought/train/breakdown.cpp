@@ -5,22 +5,33 @@
 
 namespace nought {
 
+namespace {
+
+/// How long both events were under way.
+double common_seconds(const TraceEvent& a, const TraceEvent& b) {
+  const auto common = std::min(a.end, b.end) - std::max(a.begin, b.begin);
+  return std::max(0.0, std::chrono::duration<double>(common).count());
+}
+
+}  // namespace
+
 StepBreakdown breakdown_of(std::span<const TraceEvent> events) {
   StepBreakdown result;
-  std::vector<const TraceEvent*> waits, collectives;
+  std::vector<const TraceEvent*> waits, collectives, forward, backward;
   for (const TraceEvent& event : events) {
-    if (event.kind == TraceEventKind::phase && event.name == "forward") result.forward += event.seconds();
-    if (event.kind == TraceEventKind::phase && event.name == "backward") result.backward += event.seconds();
-    if (event.kind == TraceEventKind::phase && event.name == "optimizer") result.optimizer += event.seconds();
+    const bool phase = event.kind == TraceEventKind::phase;
+    if (phase && event.name == "data") result.data += event.seconds();
+    if (phase && event.name == "forward") forward.push_back(&event), result.forward += event.seconds();
+    if (phase && event.name == "backward") backward.push_back(&event), result.backward += event.seconds();
+    if (phase && event.name == "optimizer") result.optimizer += event.seconds();
     if (event.kind == TraceEventKind::wait) waits.push_back(&event);
     if (event.kind == TraceEventKind::collective)
       collectives.push_back(&event), result.communication += event.seconds();
   }
   for (const TraceEvent* wait : waits) {
-    for (const TraceEvent* collective : collectives) {
-      const auto common = std::min(wait->end, collective->end) - std::max(wait->begin, collective->begin);
-      result.exposed += std::max(0.0, std::chrono::duration<double>(common).count());
-    }
+    for (const TraceEvent* each : collectives) result.exposed += common_seconds(*wait, *each);
+    for (const TraceEvent* each : forward) result.forward_waits += common_seconds(*wait, *each);
+    for (const TraceEvent* each : backward) result.backward_waits += common_seconds(*wait, *each);
   }
   return result;
 }

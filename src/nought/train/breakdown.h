@@ -15,6 +15,8 @@ struct StepBreakdown {
   double optimizer = 0;      // the last reductions, the norm and the update
   double communication = 0;  // how long the communication stream was busy, waiting for other ranks included
   double exposed = 0;        // how long the computing thread waited meanwhile
+  double data = 0;           // reading the samples
+  double forward_waits = 0, backward_waits = 0;  // parts of these phases in which the computing thread waited
 
   /// The fraction of the communication that ran while the computing thread did not wait; 1 if there was none.
   double hidden() const { return communication > 0 ? 1 - exposed / communication : 1; }

@@ -1,17 +1,10 @@
 #include "nought/train/checkpoint.h"
 
 #include <algorithm>
-#include <charconv>
-#include <fstream>
 
-#include <xxhash.h>
-
-#include "nought/base/json.h"
 #include "nought/io/atomic_folder.h"
-#include "nought/io/file_format.h"
 #include "nought/io/files.h"
 #include "nought/io/safetensors_writer.h"
-#include "nought/train/export_record.h"
 #include "nought/zero/codes.h"
 
 namespace nought {
@@ -20,15 +13,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr FileFormat kFormat{"nought-checkpoint", 2};
-constexpr std::string_view kPrefix = "checkpoint-";
-constexpr std::string_view kManifest = "manifest.json";
 /// A block is the unit of a checksum: 4 MiB of fp32.
 constexpr int64_t kBlockElements = int64_t{1} << 20;
-
-std::string xxh3_of(std::span<const std::byte> bytes) {
-  return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size()));
-}
 
 std::span<const std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.raw(), static_cast<size_t>(tensor.bytes())};
@@ -153,86 +139,20 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
   write_text_atomically(folder / rank_file(rank, "json"), entries.dump());
 }
 
-Json read_json(const fs::path& path) {
-  std::ifstream stream(path);
-  require<IoError>(stream.good(), "cannot read {}", path.string());
-  Json json = Json::parse(stream, nullptr, /*allow_exceptions=*/false);
-  require<IoError>(!json.is_discarded(), "{} is not JSON: the checkpoint is damaged, resume from an earlier one",
-                   path.string());
-  return json;
-}
-
-Json scale_json(const LossScaler::State& state) {
-  return {{"scale", state.scale},
-          {"steps", state.steps},
-          {"last_overflow", state.last_overflow},
-          {"hysteresis", state.hysteresis}};
-}
-
-/// Rank 0, when all ranks have written: the ranks' entries become one manifest.
-void write_manifest(const CheckpointInfo& info, const fs::path& folder) {
-  Json manifest{{"format", kFormat.str()},
-                {"step", info.step},
-                {"world_size", info.world_size},
-                {"zero_stage", info.zero_stage},
-                {"run", info.run},
-                {"skipped", info.skipped},
-                {"loss_scale", scale_json(info.loss_scale)},
-                {"model_state", info.model_state},
-                {"written_by", info.written_by},
-                {"written_at", utc_now()},
-                {"about", info.about},
-                {"blocks", Json::array()}};
-  if (info.validated) manifest["validated"] = *info.validated;
-  if (info.best) manifest["best"] = info.best->json();
-  for (int rank = 0; rank < info.world_size; ++rank) {
+/// Rank 0, when all ranks have written: their entries of the manifest, which are no files of their own any more.
+Json take_entries(int ranks, const fs::path& folder) {
+  Json entries = Json::array();
+  for (int rank = 0; rank < ranks; ++rank) {
     const fs::path part = folder / rank_file(rank, "json");
-    for (Json& entry : read_json(part)) manifest["blocks"].push_back(std::move(entry));
+    Json of_rank = Json::parse(read_bytes(part), nullptr, /*allow_exceptions=*/false);
+    require<IoError>(of_rank.is_array(), "{} does not hold what a rank has just written", part.string());
+    for (Json& entry : of_rank) entries.push_back(std::move(entry));
     fs::remove(part);
   }
-  write_text_atomically(folder / kManifest, manifest.dump(1));
-}
-
-[[noreturn]] void fail_damaged(const fs::path& path, const std::exception& error) {
-  fail<IoError>("{}/manifest.json is damaged ({}): resume from an earlier checkpoint", path.string(), error.what());
-}
-
-CheckpointInfo info_of(const Json& manifest, const fs::path& path) {
-  require_readable(path / kManifest, manifest.at("format"), kFormat);
-  const Json& scale = manifest.at("loss_scale");
-  CheckpointInfo info{
-      .step = manifest.at("step"),
-      .world_size = manifest.at("world_size"),
-      .zero_stage = manifest.at("zero_stage"),
-      .run = manifest.at("run"),
-      .skipped = manifest.at("skipped"),
-      .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")},
-      .model_state = manifest.value("model_state", std::vector<double>()),
-      .written_by = manifest.value("written_by", std::string()),
-      .written_at = manifest.value("written_at", std::string()),
-      .about = manifest.value("about", Json())};
-  if (manifest.contains("validated")) info.validated = manifest.at("validated").get<bool>();
-  if (manifest.contains("best")) info.best = BestModel::from_json(manifest.at("best"));
-  return info;
+  return entries;
 }
 
 }  // namespace
-
-fs::path checkpoint_path(const fs::path& folder, int64_t step) { return folder / fmt::format("{}{}", kPrefix, step); }
-
-std::optional<int64_t> checkpoint_step(const fs::path& path) {
-  const std::string name = path.filename().string();
-  if (!name.starts_with(kPrefix)) return std::nullopt;
-  int64_t step = 0;
-  const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(begin, end, step);
-  return error == std::errc() && stop == end ? std::optional(step) : std::nullopt;
-}
-
-bool is_checkpoint(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path / kManifest, ignored);
-}
 
 fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder,
                          const std::function<void(const fs::path&)>& add_beside) {
@@ -246,7 +166,7 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
   if (first) {
     with_io_errors(path, [&] {
       if (add_beside) add_beside(partial);
-      write_manifest(info, partial);
+      write_manifest(info, take_entries(info.world_size, partial), partial);
     });
     publish_folder(path);
   }
@@ -254,55 +174,11 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
   return path;
 }
 
-std::vector<fs::path> list_checkpoints(const fs::path& folder) {
-  std::vector<std::pair<int64_t, fs::path>> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (const auto step = checkpoint_step(entry.path()); step && is_checkpoint(entry.path()))
-      found.emplace_back(*step, entry.path());
-  std::sort(found.begin(), found.end());
-  std::vector<fs::path> paths;
-  for (auto& [step, path] : found) paths.push_back(path);
-  return paths;
-}
-
-fs::path last_checkpoint(const fs::path& folder) {
-  const std::vector<fs::path> checkpoints = list_checkpoints(folder);
-  require<IoError>(!checkpoints.empty(), "nothing to resume: {} holds no complete checkpoint", folder.string());
-  return checkpoints.back();
-}
-
-CheckpointInfo read_checkpoint_info(const fs::path& path) {
-  const Json manifest = read_json(path / kManifest);
-  try {
-    return info_of(manifest, path);
-  } catch (const Json::exception& error) {
-    fail_damaged(path, error);
-  }
-}
-
-void remove_old_checkpoints(const fs::path& folder, int64_t keep, const fs::path& best) {
-  if (keep <= 0) return;
-  std::vector<fs::path> paths = list_checkpoints(folder);
-  const auto found = std::find(paths.begin(), paths.end(), best);
-  if (found != paths.end() && found + 1 != paths.end()) {
-    std::rotate(found, found + 1, paths.end() - 1);
-    keep = std::max<int64_t>(keep, 2);
-  }
-  for (int64_t i = 0; i + keep < static_cast<int64_t>(paths.size()); ++i) {
-    const fs::path& path = paths[static_cast<size_t>(i)];
-    with_io_errors(path, [&] {
-      fs::remove(path / kManifest);  // from here on nobody takes it for a checkpoint
-      fs::remove_all(path);
-    });
-  }
-}
-
 Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
-  const Json manifest = read_json(path_ / kManifest);
+  const Json manifest = read_manifest(path_);
+  info_ = info_in(manifest, path_);
   std::map<std::string, Shape> shapes;
   try {
-    info_ = info_of(manifest, path_);
     for (const Json& entry : manifest.at("blocks")) {
       const std::string parameter = entry.at("parameter");
       Shape shape;
@@ -322,9 +198,9 @@ Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
                          parameter.name, found->second, shape);
       }
   } catch (const Json::exception& error) {
-    fail_damaged(path_, error);
+    fail_damaged(path_, error.what());
   } catch (const ShapeError& error) {
-    fail_damaged(path_, error);
+    fail_damaged(path_, error.what());
   }
   for (const auto& [key, blocks] : blocks_)
     for (const Block& block : blocks)

@@ -2,7 +2,6 @@
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
-#include "nought/io/files.h"
 
 namespace nought {
 
@@ -31,14 +30,14 @@ void add_block(const Json& block, const fs::path& checkpoint, std::set<std::stri
 }  // namespace
 
 CheckpointContents contents_of(const fs::path& checkpoint) {
-  CheckpointContents contents{.format = {}, .info = read_checkpoint_info(checkpoint), .states = {}};
-  const Json manifest = Json::parse(read_bytes(checkpoint / "manifest.json"), nullptr, /*allow_exceptions=*/false);
+  const Json manifest = read_manifest(checkpoint);
+  CheckpointContents contents{.format = {}, .info = info_in(manifest, checkpoint), .states = {}};
   try {
     contents.format = manifest.at("format");
     std::set<std::string> files;
     for (const Json& block : manifest.at("blocks")) add_block(block, checkpoint, files, contents);
   } catch (const Json::exception& error) {
-    fail<IoError>("{}/manifest.json is damaged ({})", checkpoint.string(), error.what());
+    fail_damaged(checkpoint, error.what());
   }
   return contents;
 }

@@ -11,7 +11,7 @@
 namespace nought {
 
 struct CheckpointContents {
-  std::string format;  // "nought-checkpoint-2"
+  std::string format;  // "nought-checkpoint-3"
   CheckpointInfo info;
   std::set<std::string> states;  // "master", "exp_avg": what is kept of parameters
   int64_t parameters = 0;        // elements

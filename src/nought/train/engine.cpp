@@ -1,10 +1,10 @@
 #include "nought/train/engine.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
+#include "nought/comm/flight_recorder.h"
 #include "nought/train/locate.h"
 
 namespace nought {
@@ -80,12 +80,14 @@ void Engine::forward(Run& run, int64_t micro_batch) {
   // An evaluation is no phase of a step.
   Timeline* timeline = walks_back ? model_.mesh().world().timeline() : nullptr;
   const TimedScope scope(timeline, TraceEventKind::phase, "forward");
+  note_phase(model_.mesh().world(), walks_back ? "forward" : "validation");
   model_.context().run(AddTo{.x = run.micro_batches[index]->forward(), .into = run.loss_sum});
   run.result.memory.forward = alive();
 }
 
 void Engine::backward(Run& run, const Instruction& instruction) {
   const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "backward");
+  note_phase(model_.mesh().world(), "backward");
   MicroBatch& micro_batch = *run.micro_batches[static_cast<size_t>(instruction.micro_batch)];
   instruction.action == Action::backward ? micro_batch.backward() : micro_batch.form_weight_gradients();
   run.result.memory.backward = alive();
@@ -93,23 +95,34 @@ void Engine::backward(Run& run, const Instruction& instruction) {
 
 void Engine::reduce(Run& run) {
   const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
+  note_phase(model_.mesh().world(), "reduction");
   const Context& context = model_.context();
   const Tensor squares = model_.finish_gradients();
-  const std::array<double, 1> wish{wants_stop_ && wants_stop_() ? 1.0 : 0.0};
-  const Tensor wishes = context.upload<double>({1}, wish, Category::workspace);
+  const Communicator& deciders = model_.mesh().group(Group::decisions);
+  const std::vector<double> mine = share_ ? share_() : std::vector<double>();
+  // The wish to stop, and a place for what each rank shares.
+  std::vector<double> told(1 + mine.size() * static_cast<size_t>(deciders.size()));
+  told[0] = wants_stop_ && wants_stop_() ? 1.0 : 0.0;
+  std::copy(mine.begin(), mine.end(), told.begin() + 1 + deciders.rank() * static_cast<std::ptrdiff_t>(mine.size()));
+  const Tensor wishes = context.upload<double>({static_cast<int64_t>(told.size())}, told, Category::workspace);
   // One collective where the groups are all ranks, which then agree on whether the step is to be skipped.
   const std::vector<double> sums = sums_on_host(
       model_.mesh(), context, {{Group::norm, squares}, {Group::losses, run.loss_sum}, {Group::decisions, wishes}},
       model_.model().step_values(context));
   const auto loss = sums.begin() + squares.numel();
-  model_.model().finish_step({loss + 2, sums.end()});
+  const auto others = loss + 1 + wishes.numel();
+  model_.model().finish_step({others, sums.end()});
+  if (spikes_) run.sums.assign(sums.begin(), loss + 1);
   run.result.stop = loss[1] > 0;
+  run.result.shared.assign(loss + 2, others);
   run.result.loss = *loss / run.total_weight;
   run.result.grad_norm = std::sqrt(std::accumulate(sums.begin(), loss, 0.0)) / (scaler_.scale() * gradient_factor_);
   run.result.loss_scale = scaler_.scale();
 }
 
 void Engine::update(Run& run) {
+  if (spikes_) repeat_if_spike(run);
+  note_phase(model_.mesh().world(), "update");
   StepResult& result = run.result;
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
   if (result.skipped && !scaler_.scales()) {
@@ -145,6 +158,7 @@ StepResult Engine::accumulate(std::span<const Batch> micro_batches, double total
 StepResult Engine::step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm) {
   const Memory::Step scope(*model_.context().memory);
   const StepSchedule schedule = schedule_of(micro_batches, total_weight);
+  if (spikes_) state_before_ = model_.model().state();
   Run run = begin(schedule, micro_batches, total_weight);
   run.lr = lr, run.max_norm = max_norm;
   execute(run);

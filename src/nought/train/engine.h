@@ -11,6 +11,7 @@
 
 #include "nought/data/sampler.h"
 #include "nought/optim/loss_scaler.h"
+#include "nought/train/spike.h"
 #include "nought/train/step_schedule.h"
 #include "nought/zero/micro_batch.h"
 
@@ -29,6 +30,8 @@ struct StepResult {
   std::string nonfinite = {};  // what was found where; "" with a loss scale, which expects overflows
   bool stop = false;           // a rank wants to stop after this step; the same on all ranks
   PhaseMemory memory = {};
+  std::vector<double> shared = {};  // see set_shared()
+  std::string spike = {};           // what was found when a step with a spike was computed again; "" without one
 
   /// True if loss and norm are finite.
   bool finite() const;
@@ -60,6 +63,17 @@ class Engine {
   /// Asked once in each step, when the gradients are reduced: whether this rank wants to stop after it. The answer
   /// travels with the loss, so that all ranks hear of it in the same step.
   void set_wants_stop(std::function<bool()> wants_stop) { wants_stop_ = std::move(wants_stop); }
+  /// Asked once in each step, when the gradients are reduced: numbers that this rank shares. They travel with the loss,
+  /// and StepResult::shared has those of all ranks, by rank. In any one step all ranks share as many.
+  void set_shared(std::function<std::vector<double>()> share) { share_ = std::move(share); }
+  /// A step whose loss or gradient norm is a spike (SpikeWatch) is computed again from the same state, before the
+  /// update. If the bits are the same, the step goes on with them: the data or the model made the spike. If not, the
+  /// hardware did; then the update uses what two of three computations agree on, and without such two all ranks throw
+  /// the same Error. With a loss scale, results that are not finite are overflows and no spikes. `before_again` is
+  /// called before each repetition: it forgets what the passes have counted.
+  void repeat_spikes(double factor, std::function<void()> before_again = {}) {
+    spikes_.emplace(factor), before_again_ = std::move(before_again);
+  }
   LossScaler& scaler() { return scaler_; }
   /// Steps whose update was skipped. A resumed run sets the number that its checkpoint has.
   int64_t skipped() const { return skipped_; }
@@ -75,6 +89,7 @@ class Engine {
     double lr = 0, max_norm = 0;
     std::vector<std::unique_ptr<MicroBatch>> micro_batches = {};  // those in flight
     Tensor loss_sum = {};                                         // f64 [1], on the device
+    std::vector<double> sums = {};  // what the result is made of: squares by Unit, and the loss; for repeat_spikes()
     StepResult result = {};
   };
   Run begin(const StepSchedule& schedule, std::span<const Batch> micro_batches, double total_weight) const;
@@ -86,6 +101,11 @@ class Engine {
   void backward(Run& run, const Instruction& instruction);
   void reduce(Run& run);
   void update(Run& run);
+  /// Computes the run's step again if it is a spike.
+  void repeat_if_spike(Run& run);
+  void repeat(Run& run);
+  /// Names the ranks whose own loss was another one before. Collective.
+  std::string culprits(double own_before, double own_now);
   /// Bytes of the device pool.
   int64_t alive() const;
   /// The message for a result that is not finite. Collective.
@@ -97,6 +117,10 @@ class Engine {
   OnNonfinite on_nonfinite_;
   MakeSchedule make_schedule_ = plain_schedule;
   std::function<bool()> wants_stop_;
+  std::function<std::vector<double>()> share_;
+  std::optional<SpikeWatch> spikes_;
+  std::function<void()> before_again_;
+  std::vector<double> state_before_;  // Model::state() when the step began; for repeat_spikes()
   int64_t skipped_ = 0;
 };
 

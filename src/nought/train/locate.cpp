@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nought/comm/first_rank.h"
 #include "nought/kernels/watch.h"
 #include "nought/zero/micro_batch.h"
 
@@ -81,19 +82,9 @@ std::string bad_sum(ShardedModel& model) {
 
 /// The text of the first rank that has one, with its number; the same on every rank.
 std::string first_of_ranks(ShardedModel& model, const std::string& mine) {
-  constexpr int64_t kLength = 512;
-  const Context& context = model.context();
-  Communicator& ranks = model.mesh().group(Group::decisions);
-  std::vector<uint8_t> own(kLength);
-  std::copy_n(mine.begin(), std::min<size_t>(mine.size(), kLength - 1), own.begin());
-  const Tensor text = context.upload<uint8_t>({kLength}, own, Category::communication);
-  const Tensor all = context.empty({kLength * ranks.size()}, DType::u8, Category::communication);
-  ranks.all_gather(text, all).wait();
-  const auto texts = context.to_host<uint8_t>(all);
-  for (int rank = 0; rank < ranks.size(); ++rank) {
-    const auto* bytes = reinterpret_cast<const char*>(texts.data()) + rank * kLength;
-    if (*bytes != 0) return fmt::format("rank {}: {}", rank, bytes);
-  }
+  const std::vector<std::string> texts = texts_of_ranks(model.mesh().group(Group::decisions), model.context(), mine);
+  for (size_t rank = 0; rank < texts.size(); ++rank)
+    if (!texts[rank].empty()) return fmt::format("rank {}: {}", rank, texts[rank]);
   return "";
 }
 

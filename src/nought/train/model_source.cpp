@@ -47,6 +47,12 @@ RunPlan with_length(RunPlan plan) {
   return plan;
 }
 
+/// A checkpoint whose config.json and tokenizer are as the run wrote them. IoError if they are not.
+FoundModel of_checkpoint(const fs::path& path, std::string choice = {}) {
+  check_files_beside(path);
+  return {path, std::move(choice)};
+}
+
 /// Exported weights beside checkpoints: the newer of the two. Where an earlier version wrote one of them, and noted no
 /// time, the times of the files decide.
 FoundModel newest_of(const fs::path& path, const fs::path& checkpoint) {
@@ -59,7 +65,7 @@ FoundModel newest_of(const fs::path& path, const fs::path& checkpoint) {
                                         fs::last_write_time(checkpoint / "manifest.json", ignored);
   const std::string weights = fmt::format("the weights that {} exported{}", path.string(),
                                           record ? fmt::format(" after step {}", record->step) : "");
-  if (!exported_later) return {checkpoint, fmt::format("{}, newer than {}", checkpoint.string(), weights)};
+  if (!exported_later) return of_checkpoint(checkpoint, fmt::format("{}, newer than {}", checkpoint.string(), weights));
   const std::string best =
       record && record->best ? fmt::format(": those of its best checkpoint, of step {}", record->best->step) : "";
   return {path, weights + best};
@@ -82,11 +88,11 @@ FoundModel find_model(const fs::path& given) {
                        "{}: holds a LoRA adapter (adapter_config.json), which is not applied: merge it into its model "
                        "with peft's merge_and_unload(), save_pretrained() that, and name the folder",
                        path.string());
-  if (is_checkpoint(path)) return {path};
+  if (is_checkpoint(path)) return of_checkpoint(path);
   const std::vector<fs::path> checkpoints = list_checkpoints(path);
   if (holds_weights(path)) return checkpoints.empty() ? FoundModel{path} : newest_of(path, checkpoints.back());
   if (!checkpoints.empty())
-    return {checkpoints.back(), fmt::format("{}, the last checkpoint there", checkpoints.back().string())};
+    return of_checkpoint(checkpoints.back(), fmt::format("{}, the last checkpoint there", checkpoints.back().string()));
   if (!fs::is_regular_file(path / "config.json", ignored)) refuse("a folder without config.json and checkpoints");
   return {path};
 }

@@ -16,6 +16,7 @@
 #include "nought/train/engine.h"
 #include "nought/train/evaluation.h"
 #include "nought/train/profile.h"
+#include "nought/train/stragglers.h"
 
 namespace nought {
 
@@ -57,7 +58,9 @@ struct StepReport {
   std::optional<PhaseMemory> memory = {};
   std::vector<TraceEvent> collectives = {};
   std::optional<StepProfile> profile = {};
-  RouterLoads experts = {};  // over all ranks and micro-batches; empty without experts
+  RouterLoads experts = {};                  // over all ranks and micro-batches; empty without experts
+  std::optional<RankComparison> ranks = {};  // of the steps before this one, if the plan asks for it
+  std::string spike = {};                    // see StepResult
 };
 
 /// The peaks of one rank, in bytes by category. All but host_peak are those of the device pool.

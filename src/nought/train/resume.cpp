@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "nought/train/checkpoint.h"
+#include "nought/train/run_files.h"
 
 namespace nought {
 
@@ -35,6 +36,17 @@ fs::path resume_point(const RunPlan& plan) {
   require<IoError>(!checkpoints.empty(), "nothing to resume: {} is neither a checkpoint nor a folder that holds one",
                    from);
   return checkpoints.back();
+}
+
+std::string describe_incomplete_after(const fs::path& point) {
+  const std::optional<int64_t> step = checkpoint_step(point);
+  std::vector<std::string> names;
+  if (step)
+    for (const fs::path& path : incomplete_checkpoints(fs::absolute(point).parent_path()))
+      if (*checkpoint_step(path) > *step) names.push_back(path.filename().string());
+  if (names.empty()) return "";
+  return fmt::format("{} behind it {} no manifest.json and {} not complete: the run goes back to {}", some_of(names),
+                     names.size() == 1 ? "has" : "have", names.size() == 1 ? "is" : "are", point.string());
 }
 
 bool lies_in(const fs::path& checkpoint, const fs::path& folder) {

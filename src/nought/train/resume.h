@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "nought/config/run_plan.h"
@@ -11,6 +12,10 @@ namespace nought {
 /// The checkpoint that plan.resume_from means: "" is the last one in output_dir, a number the one of that step in
 /// output_dir, anything else a checkpoint, or a folder whose last one it is. IoError if it is not there.
 std::filesystem::path resume_point(const RunPlan& plan);
+
+/// Tells that checkpoints behind `point` in its folder are not complete, so that the run goes back to it; "" if there
+/// are none.
+std::string describe_incomplete_after(const std::filesystem::path& point);
 
 /// Whether a checkpoint lies in that folder.
 bool lies_in(const std::filesystem::path& checkpoint, const std::filesystem::path& folder);

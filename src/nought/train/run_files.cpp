@@ -34,13 +34,6 @@ std::vector<fs::path> data_files(const DataPlan& data) {
   return files;
 }
 
-/// "a.txt, b.txt, c.txt and 4 more".
-std::string some_of(const std::vector<std::string>& names) {
-  const auto shown = std::min(names.size(), kMostNames);
-  const std::string more = names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "";
-  return fmt::format("{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "), more);
-}
-
 }  // namespace
 
 Json hash_run_files(const RunPlan& plan) {
@@ -62,6 +55,12 @@ Json hash_run_files(const RunPlan& plan) {
   Json json = Json::object();
   for (const auto& [file, hash] : hashes) json[file] = fmt::format("{:016x}", hash);
   return json;
+}
+
+std::string some_of(const std::vector<std::string>& names) {
+  const auto shown = std::min(names.size(), kMostNames);
+  const std::string more = names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "";
+  return fmt::format("{}{}", fmt::join(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(shown), ", "), more);
 }
 
 std::string describe_changed_files(const Json& then, const Json& now) {

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "nought/base/json_fwd.h"
 #include "nought/config/run_plan.h"
 
 namespace nought {
+
+/// "a.txt, b.txt, c.txt and 4 more".
+std::string some_of(const std::vector<std::string>& names);
 
 /// The hash of the content of each file of data and configuration: {"a.txt": "0123456789abcdef"}. Text is read whole;
 /// a token file's header has the hash. Many data files stand in one line per folder. IoError, ConfigError.

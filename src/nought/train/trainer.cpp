@@ -7,6 +7,7 @@
 
 #include "nought/base/json.h"
 #include "nought/comm/first_rank.h"
+#include "nought/comm/flight_recorder.h"
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
@@ -79,10 +80,12 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
   notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
+  set_up_checks();
   load();
 }
 
 void Trainer::load() {
+  note_phase(world_, "loading");
   const fs::path folder = plan_.output_dir;
   if (resumes(mode_)) {
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
@@ -95,6 +98,8 @@ void Trainer::load() {
             fmt::format("{} is {}, the checkpoint was trained with {}: the run goes on, but not as if it "
                         "had never stopped",
                         key, value.dump(), then.value(key, Json()).dump()));
+    if (const std::string incomplete = describe_incomplete_after(start_); !incomplete.empty())
+      notes_.push_back(incomplete);
     const std::string changed = describe_changed_files(then.value("files", Json()), files_);
     if (!changed.empty()) notes_.push_back(changed);
     engine_.set_skipped(checkpoint.info().skipped);
@@ -107,7 +112,8 @@ void Trainer::load() {
   }
   world_.barrier().wait();  // every rank is here before rank 0 clears the folder
   if (world_.rank() == 0 && mode_ == StartMode::overwrite)
-    for (const fs::path& checkpoint : list_checkpoints(folder)) fs::remove_all(checkpoint);
+    for (const std::vector<fs::path>& those : {list_checkpoints(folder), incomplete_checkpoints(folder)})
+      for (const fs::path& checkpoint : those) remove_checkpoint(checkpoint);
   if (plan_.model_dir.empty()) {
     model_.load(InitialState(plan_.seed));
     start_ = fmt::format("random weights from seed {}", plan_.seed);
@@ -133,7 +139,7 @@ void Trainer::take_up(const CheckpointInfo& info) {
   if (mode_ != StartMode::rewind) return;
   world_.barrier().wait();  // every rank has read
   if (world_.rank() == 0)
-    for (const fs::path& checkpoint : checkpoints_of_others(start_, folder)) fs::remove_all(checkpoint);
+    for (const fs::path& checkpoint : checkpoints_of_others(start_, folder)) remove_checkpoint(checkpoint);
 }
 
 RunSummary Trainer::summary(int64_t first_step) const {
@@ -201,13 +207,14 @@ StepReport Trainer::timed_step(double flops_per_token) {
     world_.barrier().wait();  // the moment that all ranks' times are from
     timeline->take();
   }
-  const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger;
+  const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger || stragglers_;
   recorded ? timeline->start() : timeline->stop();
   const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
   StepReport report = step(flops_per_token);
   std::vector<TraceEvent> events = timeline->take();
   if (profiled) report.profile = profile_of(events, report, flops_per_token);
   if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(events);
+  if (stragglers_) stragglers_->add(breakdown_of(events));
   if (plan_.comms_logger) {
     std::vector<TraceEvent> collectives = collectives_of(events, plan_.logged_collectives);
     add_collectives(collectives, collectives_);
@@ -264,8 +271,13 @@ void Trainer::forget_events() {
 StepReport Trainer::step(double flops_per_token) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t bytes_before = mesh_.traffic().total_bytes(), made = steps_made();
+  if (FlightRecorder* recorder = world_.recorder()) recorder->set_step(made + 1);
+  note_phase(world_, "data");
   std::vector<Batch> batches;
-  for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
+  {
+    const TimedScope scope(world_.timeline(), TraceEventKind::phase, "data");
+    for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
+  }
   decoder_.take_router_loads();  // of what was validated in between
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const StepResult result = engine_.step(batches, sampler_.targets_in_step(made), report.lr, plan_.gradient_clipping);
@@ -275,6 +287,8 @@ StepReport Trainer::step(double flops_per_token) {
   report.skipped_so_far = engine_.skipped();
   report.nonfinite = result.nonfinite;
   report.stop = result.stop;
+  report.spike = result.spike;
+  if (!result.shared.empty()) report.ranks = stragglers_->compare(report.step, result.shared);
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = mesh_.traffic().total_bytes() - bytes_before;
   report.experts = expert_loads();
@@ -305,6 +319,8 @@ TokenizerExport Trainer::exported_tokenizer() const {
 }
 
 void Trainer::save() {
+  if (plan_.weight_hash_interval > 0) check_replicas();
+  note_phase(world_, "saving");
   CheckpointInfo info{.step = steps_made(),
                       .world_size = world_.size(),
                       .zero_stage = plan_.zero_stage,

@@ -70,6 +70,10 @@ class Trainer {
   StepReport timed_step(double flops_per_token);
   StepProfile profile_of(std::span<const TraceEvent> events, const StepReport& report, double flops_per_token) const;
   StepReport step(double flops_per_token);
+  /// What the plan wants to be checked while the run trains. Collective.
+  void set_up_checks();
+  /// Compares the replicas, unless that was done after this step.
+  void check_replicas();
   void forget_events();
   RouterLoads expert_loads();
   /// What exports and checkpoints say of the model and its tokenizer.
@@ -116,6 +120,8 @@ class Trainer {
   bool validation_put_off_ = false;      // a signal ended the run before its last validation
   std::filesystem::path last_saved_;
   int64_t traced_step_ = 0;  // the step that is traced; 0: none
+  int64_t compared_ = -1;    // replicas were compared after so many steps last; -1: not yet
+  std::optional<StragglerLog> stragglers_;
   std::vector<CollectiveTotal> collectives_;
   std::vector<std::string> notes_;
 };

@@ -1,10 +1,14 @@
 // How a run goes from step to step: what is due after each, what ends it early, and what it leaves behind.
 #include <algorithm>
 #include <array>
+#include <utility>
 
+#include "nought/base/host.h"
 #include "nought/comm/first_rank.h"
+#include "nought/comm/flight_recorder.h"
 #include "nought/train/export_record.h"
 #include "nought/train/hf_folder.h"
+#include "nought/train/replicas.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
 
@@ -19,6 +23,20 @@ constexpr int64_t kTracedStep = 3;  // by then buffers are allocated
 void Trainer::stop_on(std::function<int()> signal) {
   stop_signal_ = std::move(signal);
   engine_.set_wants_stop([this] { return stop_signal_() != 0; });
+}
+
+void Trainer::set_up_checks() {
+  if (plan_.spiky_loss_factor > 0)
+    engine_.repeat_spikes(plan_.spiky_loss_factor, [this] { decoder_.take_router_loads(); });
+  if (!plan_.log_straggler || world_.size() == 1) return;
+  stragglers_.emplace(plan_.logging_steps, texts_of_ranks(world_, context_, host_name()));
+  engine_.set_shared([this] { return stragglers_->take(steps_made() + 1); });
+}
+
+void Trainer::check_replicas() {
+  if (std::exchange(compared_, steps_made()) == steps_made()) return;
+  require_same_replicas(model_, compared_, last_saved_);
+  forget_events();
 }
 
 int Trainer::run() {
@@ -38,6 +56,7 @@ int Trainer::make_steps() {
   while (!stop && steps_made() < plan_.max_steps) {
     const StepReport report = timed_step(start.flops_per_token);
     tell([&](TrainObserver& observer) { observer.on_step(report); });
+    if (plan_.weight_hash_interval > 0 && report.step % plan_.weight_hash_interval == 0) check_replicas();
     stop = report.stop || do_what_is_due(report.step);
   }
   if (!stop) {
@@ -92,12 +111,14 @@ void Trainer::validate() {
 }
 
 void Trainer::sample() {
+  note_phase(world_, "sampling");
   const std::string text = continue_prompt(model_, decoder_, *tokenizer_, *plan_.sample);
   forget_events();
   tell([&](TrainObserver& observer) { observer.on_sample(steps_made(), plan_.sample->prompt, text); });
 }
 
 void Trainer::export_weights() {
+  note_phase(world_, "export");
   ExportRecord record{.step = steps_made(), .written_by = plan_.program};
   if (best_ && best_->step != record.step) {
     const fs::path path = found_by_first(world_, context_, [&] {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "nought/comm/flight_recorder.h"
+
 namespace nought {
 
 namespace {
@@ -120,6 +122,7 @@ Tensor Reducer::to_wire(const Tensor& whole) const {
 void Reducer::reduce_whole(State& state) {
   if (ranks_.size() == 1) return;
   const Interval own = state.partition.owned(ranks_.rank());
+  const FlightSubject subject(ranks_, state.unit->name());
   const Tensor sent = to_wire(state.whole.values), mine = sent.flat(own.begin, own.end);
   Event event = ranks_.reduce_scatter(sent, mine);
   if (!policy_.shard_optimizer) event = ranks_.all_gather(mine, sent);
@@ -136,6 +139,7 @@ void Reducer::reduce_to_shard(State& state, Whole& whole) {
   const Tensor sent = to_wire(std::exchange(whole.values, {}));
   const bool direct = !state.shard_begun && wire_ == dtype_;
   const Tensor sum = direct ? state.shard : context_.empty({state.partition.shard()}, wire_, Category::gradients);
+  const FlightSubject subject(ranks_, state.unit->name());
   Flight flight{.event = ranks_.reduce_scatter(sent, sum), .sent = sent, .landings = {}};
   if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun});
   send(std::move(flight));
@@ -182,6 +186,7 @@ void Reducer::send_bucket() {
     }
   }
   const Tensor own = bucket.part(packed, ranks_.rank());
+  const FlightSubject subject(ranks_, states_[bucket.members().front()].unit->name());
   flight.event = ranks_.reduce_scatter(packed, own);
   if (!policy_.shard_optimizer) flight.event = ranks_.all_gather(own, packed);
   send(std::move(flight));

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nought/comm/flight_recorder.h"
+
 namespace nought {
 
 namespace {
@@ -36,6 +38,7 @@ Residency::Residency(const Context& context, Communicator& ranks, Policy policy,
 
 void Residency::prefetch(size_t unit) {
   if (!policy_.shard_parameters) return;
+  const FlightSubject subject(ranks_, states_[unit].name);
   for (Buffers& held : states_[unit].segments) {
     if (held.gathered) continue;
     held.gathered = context_.empty({held.partition.padded()}, held.dtype, Category::parameters);
@@ -80,6 +83,7 @@ void Residency::exchange_updates() {
 }
 
 void Residency::exchange(const Bucket& bucket) {
+  const FlightSubject subject(ranks_, states_[trained_[bucket.members().front()].unit].name);
   if (bucket.alone()) {
     const SegmentIndex at = trained_[bucket.members().front()];
     buffers(at).arrival = ranks_.all_gather(owned(at), buffers(at).stored);

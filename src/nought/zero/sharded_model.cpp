@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/comm/flight_recorder.h"
 #include "nought/zero/codes.h"
 #include "nought/zero/placement.h"
 
@@ -181,6 +182,7 @@ std::string ShardedModel::at_work() const {
 void ShardedModel::begin_pass(const Unit& unit, bool walking_back) {
   unit_at_work_ = &unit, walking_back_ = walking_back, pass_begin_ = TraceEvent::Clock::now();
   parts_.clear();  // of a pass that was given up
+  if (FlightRecorder* recorder = mesh_.world().recorder()) recorder->set_unit(unit.name());
 }
 
 void ShardedModel::note_pass() const {

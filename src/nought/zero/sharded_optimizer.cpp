@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "nought/comm/flight_recorder.h"
 #include "nought/tensor/random.h"
 #include "nought/zero/placement.h"
 
@@ -257,6 +258,7 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
     context_.run(SumSquares{.x = state.part(piece, state.master), .out = sums_of(piece).flat(0, 1)});
     context_.run(SumSquares{.x = state.part(piece, directions), .out = sums_of(piece).flat(1, 2)});
   }
+  const FlightSubject subject(ranks_, units_[state.at.unit]->name());
   if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums), *context_.stream);
   for (const TrainedPiece& piece : state.pieces)
     apply(state, piece, directions,
@@ -272,6 +274,7 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
 /// rank applies what lies in its scope.
 void ShardedOptimizer::apply_muon(const SegmentState& state, const Tensor& directions, const Tensor& whole, double lr) {
   const auto& muon = std::get<MuonOptions>(options_.method);
+  const FlightSubject subject(ranks_, units_[state.at.unit]->name());
   if (policy_.shard_optimizer) ranks_.wait(ranks_.all_gather(directions, whole), *context_.stream);
   std::vector<Event> arrivals;
   size_t turn = state.at.unit;

@@ -48,6 +48,20 @@ class ShardedOptimizer {
   std::vector<OwnedState> owned() const;
   /// Their values ([piece] f32); 8-bit states are decoded, which loses nothing (see Quantize8).
   Tensor values(const OwnedState& state) const;
+  /// Calls f(parameter, kind, tensor) with each tensor that this rank keeps of a state of the elements that it updates,
+  /// as it is kept: codes and their scales are two. A master that is the parameter itself is left out.
+  template <class F>
+  void for_each_kept(F&& f) const {
+    for (const SegmentState& state : states_)
+      for (const TrainedPiece& piece : state.pieces) {
+        if (state.master.raw() != state.parameter.raw())
+          f(*piece.parameter, StateKind::master, state.part(piece, state.master));
+        for (const PieceState& each : piece.states) {
+          f(*piece.parameter, each.kind, each.values);
+          if (each.scales) f(*piece.parameter, each.kind, each.scales);
+        }
+      }
+  }
 
  private:
   /// One state of a piece: f32 or 16-bit values, or codes with a scale per block.

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Runs the long sweeps, of which every test run has a sample: scripts/test-long.sh [NAME]...
+#
+#   flips   1,000 random bit flips over all files of a checkpoint (a minute)
+#   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
+#
+# Builds the release preset first. Exit code 0 if everything holds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+declare -A program=([flips]=test_train [kills]=test_cli)
+declare -A filter=([flips]='BitFlips.*' [kills]='*Kills.*')
+all=(flips kills)
+
+for name in "$@"; do
+  if [[ -z ${program[$name]:-} ]]; then
+    echo "test-long: error: no sweep $name; there are: ${all[*]}" >&2
+    exit 2
+  fi
+done
+(($#)) || set -- "${all[@]}"
+
+[[ -e build/release/CMakeCache.txt ]] || cmake --preset release
+targets=()
+for name in "$@"; do targets+=("${program[$name]}"); done
+cmake --build build/release --parallel "$(nproc)" --target "${targets[@]}"
+
+export NOUGHT_LONG=1 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+failed=()
+for name in "$@"; do
+  build/release/bin/"${program[$name]}" --gtest_filter="${filter[$name]}" </dev/null || failed+=("$name")
+done
+if ((${#failed[@]})); then
+  echo "test-long: failed: ${failed[*]}" >&2
+  exit 1
+fi

@@ -1,0 +1,56 @@
+#include "nought/io/append_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "nought/base/error.h"
+#include "nought/io/atomic_file.h"
+#include "nought/io/open_file.h"
+
+namespace nought {
+
+AppendFile::AppendFile(std::filesystem::path path, std::string_view beginning) : path_(std::move(path)) {
+  open(beginning);
+}
+
+AppendFile::AppendFile(AppendFile&& other) noexcept
+    : path_(other.path_), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+AppendFile::~AppendFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void AppendFile::open(std::string_view beginning) {
+  write_text_atomically(path_, beginning);
+  const int opened = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
+  require<IoError>(opened >= 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = opened;
+}
+
+void AppendFile::append(std::string_view bytes) {
+  require<IoError>(descriptor_ >= 0, "{}: written to before it was opened", path_.string());
+  if (!is_named(descriptor_, path_)) {
+    std::error_code ignored;  // a folder that cannot be made is told by the file that cannot be made in it
+    std::filesystem::create_directories(path_.parent_path(), ignored);
+    open(bytes_in(descriptor_, path_));
+  }
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    require<IoError>(count > 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+}
+
+}  // namespace nought

@@ -1,0 +1,125 @@
+// A run that hangs, from the outside: what it says of a rank that is stopped, what `nought trace` makes of the files
+// that it leaves, and the files that a signal asks for.
+#include <thread>
+
+#include "support/run_program.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Ended;
+using test::run_program;
+using test::TempFolder;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+/// The command of a long run in the folder.
+std::string train(const TempFolder& folder) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += fmt::format("line {} of {}.\n", i % 7, i % 31);
+  const nlohmann::json run{{"model",
+                            {{"model_type", "llama"},
+                             {"vocab_size", 256},
+                             {"hidden_size", 16},
+                             {"intermediate_size", 24},
+                             {"num_hidden_layers", 1},
+                             {"num_attention_heads", 2},
+                             {"max_position_embeddings", 32}}},
+                           {"data", {{"files", {folder.write("text.txt", text).string()}}, {"seq_length", 32}}},
+                           {"training",
+                            {{"max_steps", 1'000'000},
+                             {"per_device_train_batch_size", 2},
+                             {"save_steps", 0},
+                             {"ddp_timeout", 2},
+                             {"output_dir", (folder / "out").string()}}}};
+  return fmt::format("{} train {} --ranks 2", NOUGHT_PROGRAM, folder.write("run.json", run.dump()).string());
+}
+
+/// Starts the run; when it has made a step, does `then`, in which $pid is the launcher and $rank the process of rank 1;
+/// and waits for its end.
+Ended disturbed(const TempFolder& folder, const std::string& then) {
+  folder.write("disturb.sh", fmt::format(R"(cd {0}
+: >log
+{1} >log & pid=$!
+until grep -q ^step log; do kill -0 $pid || exit 99; sleep 0.05; done
+for p in /proc/[0-9]*; do
+  tr '\0' ' ' <$p/cmdline | grep -q "train {0}/run.json" || continue
+  tr '\0' '\n' <$p/environ | grep -qx OMPI_COMM_WORLD_RANK=1 && rank=${{p#/proc/}}
+done 2>/dev/null
+echo $rank >rank
+{2}
+wait $pid
+)",
+                                         folder.path().string(), train(folder), then));
+  return run_program(fmt::format("bash {}/disturb.sh", folder.path().string()));
+}
+
+std::string pid_in(const TempFolder& folder) {
+  std::string pid = test::read_bytes(folder / "rank");
+  while (!pid.empty() && pid.back() == '\n') pid.pop_back();
+  return pid;
+}
+
+/// Whether the process is gone, or nobody has asked yet how it ended. mpirun kills without waiting.
+bool has_ended(const std::string& pid) {
+  for (int tries = 0; tries < 100; ++tries) {
+    const std::string stat = test::read_bytes("/proc/" + pid + "/stat");
+    const size_t state = stat.rfind(") ");
+    if (state == std::string::npos || stat[state + 2] == 'Z' || stat[state + 2] == 'X') return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return false;
+}
+
+TEST(Hang, a_stopped_rank_is_named_with_a_table_and_its_files_tell_the_same) {
+  const TempFolder folder;
+  const Ended ended = disturbed(folder, "kill -STOP $rank");
+  EXPECT_EQ(ended.exit_code, 1) << ended.err;
+  const std::string pid = pid_in(folder);
+  EXPECT_THAT(ended.err, StartsWith("nought: error: "));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(" in group of 2 timed out after 2s on rank 0: rank 1 (pid " + pid + " on "),
+                               HasSubstr(") is stopped by a signal, in "), HasSubstr("`kill -CONT " + pid + "`"),
+                               ContainsRegex("\n    rank  host +pid +state\n    0 "), HasSubstr("s in call "),
+                               HasSubstr(" stopped by a signal, in ")));
+  const std::string out = (folder / "out").string();
+  EXPECT_THAT(ended.err,
+              HasSubstr("\n    the last 2000 calls of each rank: nought trace " + out + "/flight-recorder/*.flight\n"));
+  EXPECT_TRUE(has_ended(pid)) << "the stopped rank is left behind";
+
+  const Ended traced = run_program(fmt::format("{} trace {}/flight-recorder/*.flight --calls 3", NOUGHT_PROGRAM, out));
+  EXPECT_EQ(traced.exit_code, 0) << traced.err;
+  EXPECT_THAT(traced.out, AllOf(HasSubstr("rank 1 (pid " + pid + " on "), HasSubstr("is stopped by a signal, in "),
+                                HasSubstr("s in call "), HasSubstr("rank 0, "), HasSubstr(" for ")));
+  const Ended twice = run_program(fmt::format(
+      "{0} trace {1}/flight-recorder/rank-0.flight {1}/flight-recorder/rank-0.flight", NOUGHT_PROGRAM, out));
+  EXPECT_EQ(twice.exit_code, 1);
+  EXPECT_THAT(twice.err, HasSubstr("are both of rank 0"));
+  EXPECT_THAT(run_program(fmt::format("{} trace {}/run.json", NOUGHT_PROGRAM, folder.path().string())).err,
+              HasSubstr("run.json is not a file of the flight recorder"));
+}
+
+TEST(Hang, SIGUSR2_leaves_the_flight_recorders_and_the_run_goes_on) {
+  const TempFolder folder;
+  const Ended ended = disturbed(folder, R"(kill -USR2 $pid
+for i in $(seq 200); do [ -e out/flight-recorder/rank-0.flight -a -e out/flight-recorder/rank-1.flight ] && break; sleep 0.05; done
+sleep 0.3
+kill -USR1 $pid)");
+  EXPECT_EQ(ended.exit_code, 138) << ended.err;
+  for (const int rank : {0, 1})
+    EXPECT_THAT(ended.err, HasSubstr(fmt::format("nought: rank {0} wrote {1}/out/flight-recorder/rank-{0}.flight\n",
+                                                 rank, folder.path().string())));
+  EXPECT_THAT(test::read_bytes(folder / "log"), HasSubstr("interrupted after step"));
+  const Ended traced =
+      run_program(fmt::format("{} trace {}/out/flight-recorder/*.flight", NOUGHT_PROGRAM, folder.path().string()));
+  EXPECT_EQ(traced.exit_code, 0) << traced.err;
+  EXPECT_THAT(traced.out, StartsWith("rank  host"));
+}
+
+}  // namespace
+}  // namespace nought

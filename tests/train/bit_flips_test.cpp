@@ -1,0 +1,117 @@
+// One flipped bit anywhere in a checkpoint is refused, or it changes nothing that is read: a run never goes on from
+// other values than those that were saved.
+#include <random>
+
+#include "support/loaded_states.h"
+#include "support/sweep.h"
+#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/models/decoder.h"
+#include "nought/train/hf_folder.h"
+
+namespace nought {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TempFolder;
+
+/// A checkpoint of two ranks, whose optimizer states are no zeros.
+fs::path save_in(const TempFolder& folder) {
+  run_ranks(2, [&](Communicator& ranks, const Context& context) {
+    Decoder decoder(test::tiny_llama());
+    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(2)});
+    model.load(InitialState(1));
+    const CheckpointInfo info{.step = 30,
+                              .world_size = 2,
+                              .zero_stage = 2,
+                              .run = {{"seed", 1}, {"train_batch", 8}},
+                              .skipped = 1,
+                              .model_state = {0.5},
+                              .validated = true,
+                              .best = BestModel{.step = 20, .value = 1.25},
+                              .written_by = "1 (abc)",
+                              .about = {{"max_steps", 60}}};
+    save_checkpoint(model, info, folder.path(),
+                    [&](const fs::path& to) { export_beside_weights(decoder.config(), DType::f32, {"bytes"}, to); });
+  });
+  return folder / "checkpoint-30";
+}
+
+struct Read {
+  Json manifest;
+  std::map<std::string, std::vector<float>> states;
+  friend bool operator==(const Read&, const Read&) = default;
+};
+
+/// What a run and the other commands read. Throws what they throw.
+Read read_all(const fs::path& path) {
+  const Decoder decoder(test::tiny_llama());
+  check_files_beside(path);
+  read_checkpoint_info(path);
+  return {read_manifest(path), test::states_in(path, decoder)};
+}
+
+TEST(BitFlips, are_refused_or_change_nothing_in_whichever_file_of_a_checkpoint) {
+  const TempFolder folder;
+  const fs::path path = save_in(folder);
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(path)) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  ASSERT_GE(files.size(), 4u);
+  const Read whole = read_all(path);
+  std::mt19937 random(30);
+  std::map<std::string, int> refused, harmless;
+  const int flips = test::sweep(100, 1000);
+  for (int i = 0; i < flips; ++i) {
+    const fs::path& file = files[random() % files.size()];
+    const std::string bytes = test::read_bytes(file);
+    std::string flipped = bytes;
+    const size_t at = random() % bytes.size();
+    flipped[at] = static_cast<char>(flipped[at] ^ (1 << random() % 8));
+    const std::string name = file.filename().string();
+    folder.write("checkpoint-30/" + name, flipped);
+    try {
+      EXPECT_EQ(read_all(path), whole) << "byte " << at << " of " << name << " was not missed";
+      ++harmless[name];
+    } catch (const IoError&) {
+      ++refused[name];
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "byte " << at << " of " << name << ": no error of a file: " << error.what();
+    }
+    folder.write("checkpoint-30/" + name, bytes);
+  }
+  EXPECT_EQ(read_all(path), whole) << "as it was";
+  for (const fs::path& file : files) {
+    const std::string name = file.filename().string();
+    std::printf("%s: %d refused, %d harmless\n", name.c_str(), refused[name], harmless[name]);
+    EXPECT_GT(refused[name], 0) << name << " is not covered at all";
+  }
+}
+
+TEST(BitFlips, every_bit_of_every_number_of_a_manifest_is_covered) {
+  const TempFolder folder;
+  const fs::path path = save_in(folder);
+  const std::string text = test::read_bytes(path / "manifest.json");
+  const Json whole = read_manifest(path);
+  for (const char* member : {"\"step\": 30", "\"skipped\": 1", "\"format\": \"nought-checkpoint-3\"", "\"seed\": 1"}) {
+    const size_t begin = text.find(member);
+    ASSERT_NE(begin, std::string::npos) << member;
+    for (size_t at = begin; at < begin + std::string_view(member).size(); ++at)
+      for (int bit = 0; bit < 8; ++bit) {
+        std::string flipped = text;
+        flipped[at] = static_cast<char>(flipped[at] ^ (1 << bit));
+        folder.write("checkpoint-30/manifest.json", flipped);
+        try {
+          EXPECT_EQ(read_manifest(path), whole) << flipped.substr(begin, 40);
+        } catch (const IoError&) {
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace nought

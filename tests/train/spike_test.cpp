@@ -1,0 +1,153 @@
+// A step whose loss or gradient norm jumps is computed again: a fault of the hardware leaves no trace in the run, and
+// what the data or the model did stays.
+#include "nought/train/spike.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "support/message_of.h"
+#include "support/tiny_llama.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/host.h"
+#include "nought/comm/thread.h"
+#include "nought/kernels/watch.h"
+#include "nought/models/decoder.h"
+#include "nought/train/engine.h"
+
+namespace nought {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(SpikeWatch, judges_by_the_average_of_ten_steps_at_least) {
+  SpikeWatch watch(2);
+  for (int i = 0; i < 9; ++i) watch.add(3, 1);
+  EXPECT_FALSE(watch.is_spike(100, 1)) << "nine steps are too few";
+  watch.add(3, 1);
+  EXPECT_DOUBLE_EQ(watch.loss(), 3);
+  EXPECT_FALSE(watch.is_spike(5.9, 1.9));
+  EXPECT_TRUE(watch.is_spike(6.1, 1)) << "the loss";
+  EXPECT_TRUE(watch.is_spike(3, 2.1)) << "the norm";
+  for (int i = 0; i < 200; ++i) watch.add(10, 1);
+  EXPECT_FALSE(watch.is_spike(15, 1)) << "a new level is learned";
+}
+
+TEST(SpikeWatch, a_number_that_is_not_finite_is_a_spike_at_once_and_never_averaged) {
+  SpikeWatch watch(2);
+  EXPECT_TRUE(watch.is_spike(std::nan(""), 1));
+  EXPECT_TRUE(watch.is_spike(1, std::numeric_limits<double>::infinity()));
+  watch.add(std::nan(""), 2);
+  EXPECT_EQ(watch.loss(), 0);
+  EXPECT_EQ(watch.grad_norm(), 2);
+}
+
+constexpr int kRanks = 3, kSteps = 14, kSpikeAt = 12;
+constexpr int64_t kLength = 8;
+
+/// What rank 1's hardware does wrong in step kSpikeAt: the highest bit of an exponent is flipped.
+struct Fault {
+  std::string operation = {}, result = {};
+  int times = 0;         // of the runs of the operation in that step
+  bool wanders = false;  // each time it is another element
+  int before = 0;        // runs of the operation in that step that are right
+};
+
+/// What comes out of a run of a tiny model.
+struct Numbers {
+  std::vector<double> losses, norms;
+  std::vector<std::string> spikes;  // of each step
+};
+
+Context faulty(const Context& context, const Fault& fault, std::shared_ptr<int> left) {
+  return {context.memory,
+          make_watching_kernels(context.kernels,
+                                [=](std::string_view operation, std::string_view result, const Tensor& values) {
+                                  if (*left == 0 || operation != fault.operation || result != fault.result) return;
+                                  if ((*left)-- > fault.times) return;
+                                  float& value = values.data<float>()[fault.wanders ? *left % values.numel() : 3];
+                                  value = std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ (1u << 30));
+                                }),
+          context.stream};
+}
+
+Numbers run_with(const Fault& fault, double factor, int stage = 0) {
+  Numbers run;
+  run_ranks(kRanks, [&](Communicator& ranks, const Context& plain) {
+    const auto left = std::make_shared<int>(0);
+    const Context context = ranks.rank() == 1 ? faulty(plain, fault, left) : plain;
+    Decoder decoder(test::tiny_llama());
+    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(stage)});
+    model.load(InitialState(3));
+    Engine engine(model);
+    if (factor > 0) engine.repeat_spikes(factor);
+    Batch batch{context.empty({1, kLength}, DType::i32), context.empty({1, kLength}, DType::i32)};
+    for (int32_t t = 0; t < kLength; ++t) {
+      batch.input_ids.data<int32_t>()[t] = t + 9 * ranks.rank();
+      batch.targets.data<int32_t>()[t] = t + 1 + 9 * ranks.rank();
+    }
+    for (int step = 1; step <= kSteps; ++step) {
+      *left = step == kSpikeAt ? fault.before + fault.times : 0;
+      const StepResult result = engine.step(std::span(&batch, 1), kRanks * kLength, 1e-3, 1);
+      if (ranks.rank() != 0) continue;
+      run.losses.push_back(result.loss), run.norms.push_back(result.grad_norm), run.spikes.push_back(result.spike);
+    }
+  });
+  return run;
+}
+
+constexpr int kAlways = 1000;
+
+TEST(Spike, a_healthy_run_repeats_nothing_and_its_numbers_do_not_change) {
+  const Numbers off = run_with({}, 0), on = run_with({}, 3);
+  EXPECT_EQ(on.losses, off.losses);
+  EXPECT_EQ(on.norms, off.norms);
+  EXPECT_THAT(on.spikes, testing::Each(""));
+}
+
+TEST(Spike, a_bit_that_flips_once_in_a_forward_pass_is_transient_names_its_rank_and_leaves_no_trace) {
+  const Numbers healthy = run_with({}, 0);
+  constexpr int kOtherNorms = 4;  // the last norm's result is normalized by none
+  for (const int stage : {0, 1, 2, 3}) {
+    const Numbers run = run_with({"RmsNorm", "y", 1, false, kOtherNorms}, 3, stage);
+    EXPECT_EQ(run.losses, healthy.losses) << stage;
+    EXPECT_EQ(run.norms, healthy.norms) << stage;
+    EXPECT_THAT(run.spikes[kSpikeAt - 1], AllOf(HasSubstr("step 12: the loss is "),
+                                                HasSubstr("a transient fault of the hardware (rank 1 on " +
+                                                          host_name() + "); the update uses the repetition")));
+    EXPECT_EQ(run.spikes[kSpikeAt], "");
+  }
+}
+
+TEST(Spike, a_bit_that_flips_once_in_a_backward_pass_is_transient_too) {
+  const Numbers healthy = run_with({}, 0), run = run_with({"RmsNormBackward", "d_weight", 1}, 3);
+  EXPECT_EQ(run.losses, healthy.losses);
+  EXPECT_EQ(run.norms, healthy.norms);
+  EXPECT_THAT(
+      run.spikes[kSpikeAt - 1],
+      AllOf(HasSubstr("a transient fault of the hardware (a rank in its backward pass"), Not(HasSubstr("rank 1"))));
+}
+
+TEST(Spike, what_comes_again_with_the_same_bits_is_the_data_or_the_model_and_stays) {
+  const Fault fault{"RmsNormBackward", "d_weight", kAlways};
+  const Numbers off = run_with(fault, 0), on = run_with(fault, 3);
+  EXPECT_GT(off.norms[kSpikeAt - 1], 10 * off.norms[kSpikeAt - 2]) << "a spike";
+  EXPECT_EQ(on.losses, off.losses);
+  EXPECT_EQ(on.norms, off.norms);
+  EXPECT_THAT(on.spikes[kSpikeAt - 1],
+              HasSubstr("computed again, every bit is the same: it is the data or the model, not the hardware"));
+}
+
+TEST(Spike, three_results_of_three_computations_end_the_run) {
+  const Fault fault{"RmsNormBackward", "d_weight", kAlways, true};
+  EXPECT_THAT(test::message_of<Error>([&] { run_with(fault, 3); }),
+              AllOf(HasSubstr("step 12: "), HasSubstr("three computations from the same state gave three results"),
+                    HasSubstr("the weights are those of the step before")));
+}
+
+}  // namespace
+}  // namespace nought
