@@ -24,7 +24,8 @@ nlohmann::json sequence(nlohmann::json steps) { return {{"type", "Sequence"}, {"
 TEST(StepChain, steps_come_in_their_order_out_of_sequences) {
   const nlohmann::json a = {{"type", "A"}}, b = {{"type", "B"}};
   EXPECT_THAT(steps_of(a), ElementsAre("A"));
-  EXPECT_THAT(steps_of(sequence({a, sequence({b, a}), b})), ElementsAre("A", "B", "A", "B"));
+  EXPECT_THAT(steps_of(sequence(nlohmann::json::array({a, sequence(nlohmann::json::array({b, a})), b}))),
+              ElementsAre("A", "B", "A", "B"));
   EXPECT_THAT(steps_of(nullptr), ElementsAre());
   EXPECT_THAT(message_of<ConfigError>([] { steps_of({{"type", "Sequence"}}); }), HasSubstr("steps: expected a list"));
 }
@@ -33,13 +34,17 @@ TEST(StepChain, many_steps_and_deep_sequences_are_refused) {
   const nlohmann::json a = {{"type", "A"}};
   const nlohmann::json forty = sequence(nlohmann::json::array_t(40, a));
   EXPECT_EQ(steps_of(forty).size(), 40u);
-  EXPECT_THAT(message_of<ConfigError>([&] { steps_of(sequence({forty, forty})); }), HasSubstr("more than 64 steps"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                steps_of(sequence(nlohmann::json::array({forty, forty})));
+              }),
+              HasSubstr("more than 64 steps"));
   EXPECT_THAT(message_of<ConfigError>([&] { steps_of(sequence(nlohmann::json::array_t(65, a))); }),
               HasSubstr("tokenizer.json: steps: has 65 steps, at most 64 are taken"));
   nlohmann::json deep = a;
-  for (int i = 0; i < 4; ++i) deep = sequence({deep});
+  for (int i = 0; i < 4; ++i) deep = sequence(nlohmann::json::array({deep}));
   EXPECT_THAT(steps_of(deep), ElementsAre("A"));
-  EXPECT_THAT(message_of<ConfigError>([&] { steps_of(sequence({deep})); }), HasSubstr("nest deeper than 4 levels"));
+  EXPECT_THAT(message_of<ConfigError>([&] { steps_of(sequence(nlohmann::json::array({deep}))); }),
+              HasSubstr("nest deeper than 4 levels"));
 }
 
 TEST(StepChain, replacements_are_short_texts) {

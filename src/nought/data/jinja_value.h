@@ -123,7 +123,7 @@ struct Arguments {
   std::vector<Value> positional;
   Variables named = {};
 };
-class Machine;
+struct Machine;
 
 /// What is no plain value: a namespace, the variable "loop", a function or a macro.
 struct Object {
