@@ -1,7 +1,6 @@
 #include "nought/cli/launch_job.h"
 
-#include <cstdlib>
-
+#include "support/environment.h"
 #include <gtest/gtest.h>
 
 namespace nought {
@@ -21,32 +20,26 @@ TEST(DivideCores, a_bound_rank_uses_what_it_is_bound_to) {
 
 TEST(StdoutColumns, a_rank_has_the_terminal_that_the_launcher_had) {
   const auto of_rank = [](const char* told) {
-    setenv("OMPI_COMM_WORLD_RANK", "0", 1), setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
-    setenv(kColumnsVariable, told, 1);
-    const int columns = stdout_columns();
-    for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", kColumnsVariable}) unsetenv(name);
-    return columns;
+    const test::Environment rank{
+        {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}, {kColumnsVariable, told}};
+    return stdout_columns();
   };
   EXPECT_EQ(of_rank("0"), 0);
   EXPECT_GT(of_rank("97"), 0) << "97, or what the controlling terminal of this test has now";
 }
 
 TEST(PlaceOfTorchrun, several_ranks_under_its_names_are_seen) {
-  const auto set = [](const char* rank, const char* size) {
-    rank == nullptr ? unsetenv("RANK") : setenv("RANK", rank, 1);
-    size == nullptr ? unsetenv("WORLD_SIZE") : setenv("WORLD_SIZE", size, 1);
+  const auto place_with = [](const char* rank, const char* size) {
+    const test::Environment names{{"RANK", rank}, {"WORLD_SIZE", size}};
+    return place_of_torchrun();
   };
-  set("1", "4");
-  const std::optional<JobPlace> place = place_of_torchrun();
+  const std::optional<JobPlace> place = place_with("1", "4");
   ASSERT_TRUE(place);
   EXPECT_EQ(place->rank, 1);
   EXPECT_EQ(place->size, 4);
-  set("0", "1");
-  EXPECT_FALSE(place_of_torchrun()) << "one process of its own";
-  set(nullptr, "4");
-  EXPECT_FALSE(place_of_torchrun()) << "somebody's variable";
-  set(nullptr, nullptr);
-  EXPECT_FALSE(place_of_torchrun());
+  EXPECT_FALSE(place_with("0", "1")) << "one process of its own";
+  EXPECT_FALSE(place_with("", "4")) << "somebody's variable";
+  EXPECT_FALSE(place_with("", ""));
 }
 
 }  // namespace

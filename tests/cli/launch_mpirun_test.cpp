@@ -1,5 +1,6 @@
 #include "nought/cli/launch_mpirun.h"
 
+#include "support/environment.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +15,13 @@ using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-TEST(MpirunCommand, each_rank_is_bound_to_its_share_of_the_cores) {
+/// The command does not depend on what the person who runs the tests has set.
+class MpirunCommandLine : public ::testing::Test {
+  const test::Environment unset_{{"OMP_NUM_THREADS", ""}, {"DEEPSPEED_TIMEOUT", ""}, {"TORCH_DISTRIBUTED_DEBUG", ""},
+                                 {kSpinVariable, ""},     {kWaitPolicyVariable, ""}, {kColumnsVariable, ""}};
+};
+
+TEST_F(MpirunCommandLine, each_rank_is_bound_to_its_share_of_the_cores) {
   const MpirunCommand command = mpirun_command(
       "/bin/mpirun", {.ranks = 3, .hostfile = "", .program = "/bin/nought", .arguments = {"train", "a b"}}, {8, 8},
       false);
@@ -24,14 +31,14 @@ TEST(MpirunCommand, each_rank_is_bound_to_its_share_of_the_cores) {
   EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=2"));
 }
 
-TEST(MpirunCommand, more_ranks_than_cores_share_them_unbound) {
+TEST_F(MpirunCommandLine, more_ranks_than_cores_share_them_unbound) {
   const MpirunCommand command =
       mpirun_command("mpirun", {.ranks = 4, .hostfile = "", .program = "nought", .arguments = {}}, {2, 2}, false);
   EXPECT_THAT(command.arguments, IsSupersetOf({"--oversubscribe", "none"}));
   EXPECT_THAT(command.environment, Contains("OMP_NUM_THREADS=1"));
 }
 
-TEST(MpirunCommand, several_machines_divide_their_cores_themselves) {
+TEST_F(MpirunCommandLine, several_machines_divide_their_cores_themselves) {
   const MpirunCommand command =
       mpirun_command("mpirun", {.ranks = 0, .hostfile = "hosts", .program = "nought", .arguments = {}}, {2, 2}, false);
   EXPECT_THAT(command.arguments, IsSupersetOf({"--hostfile", "hosts", "none"}));

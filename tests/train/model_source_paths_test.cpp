@@ -1,5 +1,5 @@
-#include <cstdlib>
 
+#include "support/environment.h"
 #include "support/golden.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ TEST(ModelSource, anything_else_is_refused_with_what_was_expected) {
 
 TEST(ModelSource, a_name_is_found_in_the_hubs_cache_or_one_line_says_how_to_get_it) {
   const TempFolder folder;
-  ::setenv("HF_HUB_CACHE", folder.path().c_str(), 1);
+  const test::Environment cache{{"HF_HUB_CACHE", folder.path().string()}};
   const std::string message = message_of<IoError>([] { find_model("Org/Tiny"); });
   EXPECT_THAT(message, HasSubstr("found nothing; the hub's cache " + folder.path().string()));
   EXPECT_THAT(message, HasSubstr("\"hf download Org/Tiny\" gets it"));
@@ -87,7 +87,6 @@ TEST(ModelSource, a_name_is_found_in_the_hubs_cache_or_one_line_says_how_to_get_
   RunPlan plan;
   plan.model_dir = plan.data.tokenizer = "Org/Tiny";
   EXPECT_EQ(with_model_folder(plan).data.tokenizer, (folder / "models--Org--Tiny/snapshots/abc").string());
-  ::unsetenv("HF_HUB_CACHE");
 }
 
 TEST(ModelSource, an_adapter_is_refused_with_the_way_to_a_model) {
