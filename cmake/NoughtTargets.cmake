@@ -13,6 +13,11 @@ target_compile_options(nought_options INTERFACE $<BUILD_INTERFACE:-Wall -Wextra 
 if(NOUGHT_WERROR)
   target_compile_options(nought_options INTERFACE $<BUILD_INTERFACE:-Werror>)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC collects garbage more rarely: a sixth less time for about 150 MiB more memory. No compiler gets above 1 GiB.
+  target_compile_options(nought_options INTERFACE
+                         $<BUILD_INTERFACE:--param=ggc-min-heapsize=600000;--param=ggc-min-expand=200>)
+endif()
 if(NOUGHT_SANITIZE)
   target_compile_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE} -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)
@@ -37,6 +42,8 @@ endif()
 
 # What has no hot loop is compiled in two thirds of the time.
 set(NOUGHT_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
+# Tests are compiled in another quarter less. Without any optimization they would take longer to run than they save.
+set(NOUGHT_TEST_OPTIONS $<$<CONFIG:Release>:-Og>)
 
 # A folder's files are compiled several at a time, as one: reading the headers takes as long as all else. So two files of
 # a folder can not use one name for two things in an unnamed namespace. A file that can not be joined has the property
