@@ -158,6 +158,31 @@ TEST_F(MoeKernels, routing_gradients_are_those_of_central_differences) {
   }
 }
 
+TEST_F(MoeKernels, the_loss_that_balances_experts_has_the_gradient_of_differences) {
+  const std::vector<double> values{3, 1, 0, 4, 1.5, 0.5, 0.25, 1.75, 4, 6};  // of four tokens that choose two experts
+  const auto balance = [&](const std::vector<double>& of) {
+    const BalanceLoss op{.sums = Tensor::of<double>(*memory_, {10}, of),
+                         .loss = empty({1}, DType::f64),
+                         .gradient = empty({4}, DType::f64),
+                         .weight = 2,
+                         .coefficient = 0.5,
+                         .gradient_scale = 3};
+    run(op);
+    return op;
+  };
+  const BalanceLoss at = balance(values);
+  EXPECT_DOUBLE_EQ(at.loss.item(), 2 * 0.5 * 4 * (3 * 1.5 + 1 * 0.5 + 4 * 1.75) / 16);
+  for (size_t e = 0; e < 4; ++e) {
+    std::vector<double> more = values, less = values;
+    more[4 + e] += 0.5, less[4 + e] -= 0.5;
+    const double slope = balance(more).loss.item() - balance(less).loss.item();
+    EXPECT_DOUBLE_EQ(at.gradient.data<double>()[e], slope / 2 * 6 * 3) << "of the weight of all batches, and scaled";
+  }
+  const BalanceLoss none = balance(std::vector<double>(10));
+  EXPECT_EQ(none.loss.item(), 0);
+  EXPECT_EQ(none.gradient.to_vector<double>(), std::vector<double>(4));
+}
+
 TEST_F(MoeKernels, choices_are_sorted_by_expert_then_place_then_token) {
   const Tensor experts = of<int32_t>({1, 0, 1, 2, 0, 1}).reshape({3, 2});
   const GroupByExpert op = grouping(experts, 4, /*capacity=*/0);

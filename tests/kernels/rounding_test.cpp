@@ -1,4 +1,6 @@
 // Rounding at random is right on average and to neighbours only; the 8-bit grids are those of the OCP specification.
+#include "nought/kernels/rounding.h"
+
 #include "support/kernel_test.h"
 
 namespace nought {
@@ -108,6 +110,28 @@ TEST_F(Rounding, a_scale_moves_the_grid) {
       run(Scale{.x = expected, .factor = 1 / scale});
       expect_same_bits(round(x, each.format, scale), expected);
     }
+}
+
+TEST_F(Rounding, a_largest_value_on_the_device_makes_the_scale) {
+  const Tensor x = random({1000}, DType::f32, 3);
+  for (const Format& each : kFormats)
+    for (const float value : {3.7f, 448.0f, 450.0f, 1e-38f, 1e38f, 0.0f, std::numeric_limits<float>::infinity()})
+      for (const int margin : {0, 2}) {
+        const Tensor largest = of<float>({value}), y = empty(x.shape(), x.dtype()),
+                     expected = empty(x.shape(), x.dtype());
+        const double scale = fp8_scale(value, each.format, margin);
+        const bool has_scale = value > 0 && std::isfinite(value);
+        EXPECT_EQ(scale == 1, !has_scale || (value == 448.0f && each.format == Fp8::e4m3 && margin == 0)) << value;
+        if (has_scale && value < 1e30f && value > 1e-30f) {
+          EXPECT_LE(value * scale * std::exp2(margin), each.largest);
+          EXPECT_GT(value * scale * std::exp2(margin) * 2, each.largest);
+        }
+        run(RoundFp8{.x = x, .y = y, .largest = largest, .format = each.format, .margin = margin});
+        reference::run(RoundFp8{.x = x, .y = expected, .largest = largest, .format = each.format, .margin = margin});
+        expect_same_bits(y, expected);
+        expect_same_bits(y, round(x, each.format, scale));
+      }
+  EXPECT_THROW(run(RoundFp8{.x = x, .y = empty({1000}, DType::f32), .largest = empty({2}, DType::f32)}), ShapeError);
 }
 
 TEST_F(Rounding, the_largest_magnitude_is_found_wherever_it_is) {

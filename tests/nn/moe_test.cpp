@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 
+#include "support/balance.h"
 #include "support/gradient_check.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -162,8 +163,11 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
   const auto log = std::make_shared<RouterLog>(1);
   Tape tape(context);
   const Var in = tape.input(x), out = layer.moe(tape, in, log, 0);
-  log->finish(context, kTokens, *make_self_communicator());
-  log->set_auxiliary_scale(auxiliary);
+  if (auxiliary != 0) {
+    const Tensor gradient = test::balance_of(context, *log).gradient;
+    context.run(Scale{.x = gradient, .factor = auxiliary});
+    log->set_probability_gradient(gradient);
+  }
   Tensor given = context.empty(seed.shape(), DType::f64);
   context.copy(seed, given);
   tape.backward(out, given);
@@ -171,8 +175,7 @@ void expect_right_gradients(const Moe::Options& options, double auxiliary = 0) {
     Tape forward(context, false);
     const auto other = std::make_shared<RouterLog>(1);
     const Tensor y = layer.moe(forward, Tape::constant(x), other, 0).value;
-    other->finish(context, kTokens, *make_self_communicator());
-    double sum = auxiliary * other->auxiliary_loss();
+    double sum = auxiliary * test::balance_of(context, *other).loss.item();
     for (int64_t i = 0; i < y.numel(); ++i) sum += y.data<double>()[i] * seed.data<double>()[i];
     return sum;
   };
@@ -319,36 +322,39 @@ TEST(Moe, tokens_are_grouped_by_expert_in_a_fixed_order) {
   for (int64_t pair = 0; pair < 6; ++pair) EXPECT_EQ(rows.pair.data<int32_t>()[rows.row.data<int32_t>()[pair]], pair);
 }
 
+RouterLog::Layer logged(const Context& context, std::vector<int64_t> load, const Vector& probabilities,
+                        int64_t tokens) {
+  const auto experts = static_cast<int64_t>(load.size());
+  return {std::move(load), context.upload<double>({experts}, probabilities), tokens};
+}
+
 TEST(RouterLogTest, balanced_routing_has_the_auxiliary_loss_top_k) {
   run_ranks(2, [](Communicator& ranks, const Context& context) {
     RouterLog log(2);
-    for (int64_t i = 0; i < 2; ++i)
-      log.layer(i) = {.load = {6, 6, 6, 6}, .probability_sums = {3, 3, 3, 3}, .tokens = 12};
-    log.finish(context, 10, ranks);
-    EXPECT_DOUBLE_EQ(log.auxiliary_loss(), 2);
-    EXPECT_DOUBLE_EQ(log.weight(), 20);
-    EXPECT_TRUE(log.probability_gradients().empty());
-    log.layer(0).load = {24, 0, 0, 0};
-    log.layer(0).probability_sums = {12, 0, 0, 0};
-    log.finish(context, 10, ranks);
-    EXPECT_GT(log.auxiliary_loss(), 2);
+    for (int64_t i = 0; i < 2; ++i) log.layer(i) = logged(context, {6, 6, 6, 6}, {3, 3, 3, 3}, 12);
+    const BalanceLoss balanced = test::balance_of(context, log, 10, ranks);
+    EXPECT_DOUBLE_EQ(balanced.loss.item(), 2);
+    EXPECT_THAT(balanced.sums.to_vector<double>(), ::testing::ElementsAre(24, 24, 24, 24, 12, 12, 12, 12, 48, 20));
+    log.layer(0) = logged(context, {24, 0, 0, 0}, {12, 0, 0, 0}, 12);
+    EXPECT_GT(test::balance_of(context, log, 10, ranks).loss.item(), 2);
+    EXPECT_EQ(test::balance_of(context, log, 0, ranks).loss.item(), 0) << "no rank has targets";
   });
 }
 
 TEST(RouterLogTest, a_batch_without_targets_takes_no_part_in_the_auxiliary_loss) {
   run_ranks(2, [](Communicator& ranks, const Context& context) {
-    RouterLog log(1);
-    log.layer(0) = {.load = {24, 0, 0, 0}, .probability_sums = {12, 0, 0, 0}, .tokens = 12};
-    log.set_auxiliary_scale(1);
-    log.finish(context, 0, ranks);
-    EXPECT_EQ(log.auxiliary_loss(), 0);
-    EXPECT_TRUE(log.probability_gradients().empty());
-    if (ranks.rank() == 0) log.layer(0) = {.load = {1, 1}, .probability_sums = {1, 1}, .tokens = 1};
-    if (ranks.rank() == 1) log.layer(0) = {.load = {2, 0}, .probability_sums = {2, 0}, .tokens = 1};
-    log.finish(context, ranks.rank() == 0 ? 5 : 0, ranks);
-    EXPECT_EQ(log.weight(), 5);
-    EXPECT_EQ(log.auxiliary_loss(), 2 * (1 * 1 + 1 * 1)) << "of rank 0's tokens alone, on both ranks";
-    EXPECT_EQ(log.probability_gradients().empty(), ranks.rank() == 1);
+    const bool counts = ranks.rank() == 0;
+    const auto log = std::make_shared<RouterLog>(1);
+    log->layer(0) = counts ? logged(context, {1, 1}, {1, 1}, 1) : logged(context, {2, 0}, {2, 0}, 1);
+    Tape tape(context);
+    const Var loss = tape.input(context.zeros({1}, DType::f64));
+    const Var sum = add_auxiliary_loss(tape, loss, log, /*weight=*/counts ? 5 : 0, /*coefficient=*/0.5,
+                                       /*gradient_scale=*/3, ranks);
+    EXPECT_EQ(sum.value.item(), counts ? 5 * 0.5 * (2 * (1 * 1 + 1 * 1)) : 0) << "of rank 0's tokens alone";
+    tape.backward(sum);
+    ASSERT_EQ(log->probability_gradient().defined(), counts);
+    if (!counts) return;
+    EXPECT_THAT(log->probability_gradient().to_vector<double>(), ::testing::Each(5 * 0.5 * 3 * 2 * 1));
   });
 }
 

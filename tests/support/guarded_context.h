@@ -75,6 +75,11 @@ inline Context guarded_context(Fault fault = Fault::none) {
   return {rank.memory, std::make_shared<GuardedKernels>(rank.memory, fault), rank.stream};
 }
 
+/// How often the calling thread has waited for the streams of a guarded context's device.
+inline int64_t host_waits(const Context& context) {
+  return dynamic_cast<const GuardedDevice&>(context.memory->device()).waits();
+}
+
 /// One for each rank, on the guarded device or on the CPU.
 inline std::vector<Context> contexts_of(int ranks, bool guarded, Fault fault = Fault::none) {
   std::vector<Context> contexts;

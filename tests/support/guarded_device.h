@@ -7,8 +7,11 @@
 
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -59,7 +62,21 @@ class GuardedDevice final : public Device {
   /// The stream does not belong to the device: what waits on it holds memory of the device.
   void set_compute(const std::shared_ptr<Stream>& stream) { compute_ = stream; }
   std::shared_ptr<Stream> make_stream(std::string name) const override {
-    return std::make_shared<Stream>(Stream::Kind::late, std::move(name));
+    auto stream = std::make_shared<Stream>(Stream::Kind::late, std::move(name));
+    std::lock_guard lock(mutex_);
+    made_.push_back(stream);
+    return stream;
+  }
+  /// How often the calling thread has waited for a stream of the device. A download is one wait.
+  int64_t waits() const {
+    std::lock_guard lock(mutex_);
+    int64_t waits = 0;
+    const auto add = [&](const std::shared_ptr<Stream>& stream) {
+      if (stream) waits += stream->waits_of(std::this_thread::get_id());
+    };
+    add(compute_.lock());
+    for (const std::weak_ptr<Stream>& stream : made_) add(stream.lock());
+    return waits;
   }
 
  private:
@@ -67,6 +84,8 @@ class GuardedDevice final : public Device {
   std::byte *for_kernels_ = nullptr, *for_tensors_ = nullptr;
   size_t used_ = 0;
   std::weak_ptr<Stream> compute_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::weak_ptr<Stream>> made_;
 };
 
 /// A rank's memory on a device of its own, and the stream of its kernels.

@@ -134,6 +134,9 @@ class OperationSamples {
             .d_logits = values({5, 4}),
             .d_probabilities = values({4})};
   }
+  BalanceLoss make(Of<BalanceLoss>) {
+    return {.sums = squares(10), .loss = values({1}, DType::f64), .gradient = values({4}, DType::f64)};
+  }
   GroupByExpert make(Of<GroupByExpert>) {
     const int64_t rows = most_rows(10, 4, /*capacity=*/2);
     return {.experts = ids({5, 2}, 4),
@@ -211,7 +214,7 @@ class OperationSamples {
   }
   DequantizeBlocks make(Of<DequantizeBlocks>) { return {.weight = coded({2, 64}), .x = values({2, 64})}; }
   RoundStochastic make(Of<RoundStochastic>) { return {.x = values({6}), .y = values({6}, DType::bf16), .key = 1}; }
-  RoundFp8 make(Of<RoundFp8>) { return {.x = values({6}), .y = values({6})}; }
+  RoundFp8 make(Of<RoundFp8>) { return {.x = values({6}), .y = values({6}), .largest = positive({1})}; }
 
   /// The operations that take a weight, with one of codes.
   MatMul coded_product() {

@@ -96,6 +96,22 @@ TEST(Stream, a_late_stream_runs_what_somebody_waits_for_and_no_more) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4, 5, 6})) << "what is left runs at the end";
 }
 
+TEST(Stream, a_late_stream_counts_the_waits_of_each_thread) {
+  Stream stream(Stream::Kind::late, "late"), other(Stream::Kind::late, "other");
+  const std::thread::id me = std::this_thread::get_id();
+  const Event event = stream.submit([] {});
+  EXPECT_EQ(stream.waits_of(me), 0);
+  event.wait();
+  stream.synchronize();
+  std::thread([&] { event.wait(); }).join();
+  EXPECT_EQ(stream.waits_of(me), 2);
+  other.wait(stream.submit([] {}));
+  other.synchronize();
+  EXPECT_EQ(stream.waits_of(me), 2) << "the thread of the other stream has waited";
+  EXPECT_EQ(other.waits_of(me), 1);
+  EXPECT_EQ(Stream().waits_of(me), 0);
+}
+
 TEST(Stream, what_follows_a_failure_on_a_late_stream_fails_as_it_did) {
   Stream stream(Stream::Kind::late, "late"), other(Stream::Kind::late, "other");
   int runs = 0;

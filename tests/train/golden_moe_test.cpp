@@ -3,6 +3,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "support/balance.h"
 #include "support/golden.h"
 #include <nlohmann/json.hpp>
 
@@ -82,7 +83,8 @@ TEST_P(GoldenAuxiliary, the_log_holds_the_auxiliary_loss_and_every_choice) {
     MicroBatch micro_batch(model, rows, {.recording = false});
     micro_batch.forward();
     const RouterLog& log = *Decoder::router_log(micro_batch.state());
-    EXPECT_NEAR(log.auxiliary_loss(), golden.load("aux_loss", *context.memory).item(), 5e-6);
+    EXPECT_NEAR(test::balance_of(model.context(), log).loss.item(), golden.load("aux_loss", *context.memory).item(),
+                5e-6);
     const ExpertsConfig& experts = *decoder.config().experts;
     EXPECT_EQ(log.layers().size(), 2u);
     for (const RouterLog::Layer& layer : log.layers()) {

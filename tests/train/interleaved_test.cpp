@@ -95,7 +95,7 @@ Result train(const ModelConfig& config, const Layout& layout, const std::string&
       const StepResult each = engine.step(batches, 2.0 * kLength * layout.ranks, 0.1, 0);
       mine.losses.push_back(each.loss), mine.norms.push_back(each.grad_norm);
     }
-    mine.chosen = decoder.take_router_loads().chosen;
+    mine.chosen = decoder.router_loads().chosen;
     for (size_t unit = 0; unit < decoder.units().size(); ++unit)
       model.with_parameters(unit, [&](const Parameter&, const Tensor& whole) {
         for (const float value : whole.to_vector<float>()) mine.weights.push_back(value);

@@ -71,6 +71,28 @@ TEST(WholeTensor, gradients_are_whole_and_the_norm_counts_each_element_once) {
   });
 }
 
+TEST(WholeTensor, lamb_goes_by_the_norm_of_the_whole_parameter) {
+  const auto trained = [](const Mesh& mesh, const Context& context, ShardedModel::Options options) {
+    options.optimizer = {.method = LambOptions{}};
+    CutUnits units(mesh);
+    ShardedModel model(context, mesh, units, options);
+    model.load(InitialState(5));
+    for (int step = 0; step < 3; ++step) {
+      test::walk_back(model, step);
+      model.update(/*lr=*/0.1, /*gradient_scale=*/1);
+    }
+    return test::whole_values(model);
+  };
+  std::map<std::string, std::vector<float>> expected;
+  run_ranks(1, [&](Communicator& world, const Context& context) { expected = trained(world, context, {}); });
+  for_each_mesh([&](const Mesh& mesh, const Context& context, const ShardedModel::Options& options) {
+    for (const auto& [name, values] : trained(mesh, context, options)) {
+      ASSERT_EQ(values.size(), expected.at(name).size());
+      for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected.at(name)[i], 1e-6) << name << " " << i;
+    }
+  });
+}
+
 TEST(WholeTensor, what_is_cut_along_an_axis_lies_in_a_segment_of_its_own) {
   run_ranks(2, [](Communicator& world, const Context&) {
     const CutUnits units(Mesh(world, {.tensor = 2}));
@@ -100,9 +122,9 @@ TEST(WholeTensor, a_placement_that_the_mesh_does_not_make_is_refused) {
     EXPECT_THAT(message_of<ConfigError>([&] { ShardedModel(context, mesh, sharded, {}); }),
                 HasSubstr("parameter weight is cut along the axis shard"));
     OneUnit cut({2, 2}, {{4, 2}, {{.axis = Axis::tensor}}});
-    const ShardedModel::Options lamb{.optimizer = {.method = LambOptions{}}};
-    EXPECT_THAT(message_of<ConfigError>([&] { ShardedModel(context, mesh, cut, lamb); }),
-                HasSubstr("parameter weight is cut over ranks"));
+    const ShardedModel::Options muon{.optimizer = {.method = MuonOptions{}}};
+    EXPECT_THAT(message_of<ConfigError>([&] { ShardedModel(context, mesh, cut, muon); }),
+                HasSubstr("parameter weight is cut over ranks: Muon, which orthogonalises whole matrices"));
   });
 }
 

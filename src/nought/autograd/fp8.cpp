@@ -8,9 +8,9 @@
 namespace nought {
 
 Tensor Fp8Rounding::operator()(const Context& context, const Tensor& x) const {
-  if (scale == 0) return x;
+  if (scale == 0 && !largest) return x;
   const Tensor y = context.empty(x.shape(), x.dtype(), Category::workspace);
-  context.run(RoundFp8{.x = x, .y = y, .format = format, .scale = scale});
+  context.run(RoundFp8{.x = x, .y = y, .largest = largest, .format = format, .scale = scale, .margin = margin});
   return y;
 }
 
@@ -24,13 +24,6 @@ const Tensor& Fp8Recipe::noted(const Context& context) {
   return noted_;
 }
 
-double Fp8Recipe::scale_for(double largest, Fp8 format) const {
-  if (largest == 0 || !std::isfinite(largest)) return 1;
-  constexpr int kLimit = 100;  // far from where bf16 ends
-  const int exponent = std::ilogb(double{Fp8Format::of(format).largest} / largest) - options_.margin;
-  return std::ldexp(1.0, std::clamp(exponent, -kLimit, kLimit));
-}
-
 Fp8Rounding Fp8Recipe::rounding(const Context& context, const Tensor& x, size_t layer, Role role, bool note) {
   const size_t slot = layer * kRoles + static_cast<size_t>(role);
   const Fp8 format = role == Role::gradient ? Fp8::e5m2 : Fp8::e4m3;
@@ -42,13 +35,13 @@ Fp8Rounding Fp8Recipe::rounding(const Context& context, const Tensor& x, size_t 
   };
   if (delayed && !history.empty()) {
     add_to_noted(x);
-    return {format, scale_for(*std::max_element(history.begin(), history.end()), format)};
+    return {format, fp8_scale(*std::max_element(history.begin(), history.end()), format, options_.margin)};
   }
   // A first step has no history: it scales by what it sees.
-  const Tensor largest = context.empty({1}, DType::f32, Category::workspace);
+  const Tensor largest = context.empty({1}, DType::f32);
   context.run(AbsMax{.x = x, .out = largest});
   add_to_noted(largest);
-  return {format, scale_for(context.to_host<double>(largest).front(), format)};
+  return {.format = format, .largest = largest, .margin = options_.margin};
 }
 
 Tensor Fp8Recipe::take_maxima(const Context& context, Communicator& ranks) {

@@ -19,7 +19,9 @@ namespace nought {
 /// How one tensor is rounded. A default-made one leaves it as it is.
 struct Fp8Rounding {
   Fp8 format = Fp8::e4m3;
-  double scale = 0;
+  double scale = 0;     // 0: `largest`, on the device, makes the scale
+  Tensor largest = {};  // [1] f32
+  int margin = 0;
   Tensor operator()(const Context& context, const Tensor& x) const;
 };
 
@@ -47,7 +49,6 @@ class Fp8Recipe {
   bool restore(std::span<const double> state);
 
  private:
-  double scale_for(double largest, Fp8 format) const;
   /// noted_, where it is kept.
   const Tensor& noted(const Context& context);
 

@@ -4,46 +4,27 @@
 #include <numeric>
 
 #include "nought/autograd/detail.h"
-#include "nought/comm/mesh.h"
 #include "nought/kernels/grouping.h"
 
 namespace nought {
 
-void RouterLog::finish(const Context& context, double weight, Communicator& ranks) {
+Tensor RouterLog::sums(const Context& context, double weight, Communicator& ranks) const {
   const size_t experts = layers_.empty() ? 0 : layers_.front().load.size();
-  std::vector<double> sums(2 * experts + 2);  // choices and probabilities of each expert, tokens, weight
+  std::vector<double> known(2 * experts + 2);  // the choices of each expert, places for probabilities, tokens, weight
   if (weight != 0) {
     for (const Layer& layer : layers_) {
-      for (size_t e = 0; e < experts; ++e) {
-        sums[e] += static_cast<double>(layer.load.at(e));
-        sums[experts + e] += layer.probability_sums.at(e);
-      }
-      sums[2 * experts] += static_cast<double>(layer.tokens);
+      for (size_t e = 0; e < experts; ++e) known[e] += static_cast<double>(layer.load.at(e));
+      known[2 * experts] += static_cast<double>(layer.tokens);
     }
-    sums[2 * experts + 1] = weight;
+    known[2 * experts + 1] = weight;
   }
-  all_reduce_values(ranks, context, sums);
-  const auto middle = sums.begin() + static_cast<std::ptrdiff_t>(experts);
-  totals_ = {{sums.begin(), middle},
-             {middle, middle + static_cast<std::ptrdiff_t>(experts)},
-             sums[2 * experts],
-             sums[2 * experts + 1],
-             weight != 0};
-}
-
-double RouterLog::auxiliary_loss() const {
-  if (totals_.tokens == 0) return 0;
-  const double products =
-      std::inner_product(totals_.load.begin(), totals_.load.end(), totals_.probability_sums.begin(), 0.0);
-  return static_cast<double>(totals_.load.size()) * products / (totals_.tokens * totals_.tokens);
-}
-
-std::vector<double> RouterLog::probability_gradients() const {
-  if (auxiliary_scale_ == 0 || !totals_.counted) return {};
-  std::vector<double> gradients = totals_.load;
-  const double factor = auxiliary_scale_ * static_cast<double>(gradients.size()) / (totals_.tokens * totals_.tokens);
-  for (double& load : gradients) load *= factor;
-  return gradients;
+  const auto count = static_cast<int64_t>(experts);
+  Tensor sums = context.upload<double>({2 * count + 2}, known, Category::workspace);
+  if (weight != 0)
+    for (const Layer& layer : layers_)
+      context.run(AddTo{.x = layer.probability_sums, .into = sums.flat(count, 2 * count)});
+  if (ranks.size() > 1) ranks.wait(ranks.all_reduce(sums), *context.stream);
+  return sums;
 }
 
 void RouterLoads::add(const RouterLog& log) {
@@ -57,14 +38,23 @@ void RouterLoads::add(const RouterLog& log) {
   }
 }
 
-void RouterLoads::sum_over(const Context& context, Communicator& ranks) {
-  std::vector<double> sums{dropped};
-  for (const std::vector<double>& layer : chosen) sums.insert(sums.end(), layer.begin(), layer.end());
-  all_reduce_values(ranks, context, sums);
-  auto next = sums.cbegin();
-  dropped = *next++;
-  for (std::vector<double>& layer : chosen)
-    for (double& load : layer) load = *next++;
+Tensor RouterLoads::summed(const Context& context, Communicator& ranks) const {
+  std::vector<double> values{dropped};
+  for (const std::vector<double>& layer : chosen) values.insert(values.end(), layer.begin(), layer.end());
+  const Tensor sums = context.upload<double>({static_cast<int64_t>(values.size())}, values, Category::workspace);
+  if (ranks.size() > 1) ranks.wait(ranks.all_reduce(sums), *context.stream);
+  return sums;
+}
+
+RouterLoads RouterLoads::of(std::span<const double> sums, size_t layers) {
+  RouterLoads loads;
+  loads.dropped = sums.front();
+  const size_t experts = (sums.size() - 1) / layers;
+  for (size_t i = 0; i < layers; ++i) {
+    const auto layer = sums.subspan(1 + i * experts, experts);
+    loads.chosen.emplace_back(layer.begin(), layer.end());
+  }
+  return loads;
 }
 
 double RouterLoads::choices() const {
@@ -166,7 +156,7 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
   const int64_t tokens = logits.value.dim(0), num_experts = logits.value.dim(1);
   Tensor experts = context.empty({tokens, rule.top_k}, DType::i32);
   Tensor weights = context.empty({tokens, rule.top_k}, logits.value.dtype());
-  const Tensor sums = context.empty({num_experts}, DType::f64, Category::workspace);
+  const Tensor sums = context.empty({num_experts}, DType::f64);
   context.run(Route{.rule = rule,
                     .logits = logits.value,
                     .choice_bias = choice_bias.defined() ? choice_bias.value() : Tensor{},
@@ -176,17 +166,13 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
   if (log) {
     RouterLog::Layer& record = log->layer(layer);
     record.tokens = tokens;
-    record.probability_sums = context.to_host<double>(sums);
+    record.probability_sums = sums;
   }
   const Var out =
       tape.record(weights, {logits}, [logits, rule, experts, log](Gradients& gradients, const Tensor& d_weights) {
         const Context& context = gradients.context();
-        Tensor d_probabilities;
-        if (const auto values = log ? log->probability_gradients() : std::vector<double>{}; !values.empty()) {
-          const auto count = static_cast<int64_t>(values.size());
-          d_probabilities =
-              in_dtype(context, context.upload<double>({count}, values, Category::workspace), logits.value.dtype());
-        }
+        const Tensor d_probabilities =
+            log ? in_dtype(context, log->probability_gradient(), logits.value.dtype()) : Tensor{};
         Tensor d_logits = context.empty(logits.value.shape(), logits.value.dtype());
         context.run(RouteBackward{.rule = rule,
                                   .logits = logits.value,
@@ -201,16 +187,23 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
 
 Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double weight,
                        double coefficient, double gradient_scale, Communicator& ranks) {
-  log->finish(tape.context(), weight, ranks);
-  const Tensor sum = tape.context().empty({1}, DType::f64);
-  tape.context().run(Fill{.x = sum, .value = weight * coefficient * log->auxiliary_loss()});
-  tape.context().run(AddTo{.x = loss.value, .into = sum});
-  return tape.record(sum, {loss},
-                     [loss = Var{{}, loss.slot}, log, scale = log->weight() * coefficient * gradient_scale](
-                         Gradients& gradients, Tensor seed) {
-                       log->set_auxiliary_scale(scale);  // first of all nodes: the routers' backward reads it
-                       gradients.give(loss, std::move(seed));
-                     });
+  const Context& context = tape.context();
+  const Tensor balances = log->sums(context, weight, ranks);
+  const Tensor sum = context.empty({1}, DType::f64), gradient = context.empty({(balances.numel() - 2) / 2}, DType::f64);
+  context.run(BalanceLoss{.sums = balances,
+                          .loss = sum,
+                          .gradient = gradient,
+                          .weight = weight,
+                          .coefficient = coefficient,
+                          .gradient_scale = gradient_scale});
+  context.run(AddTo{.x = loss.value, .into = sum});
+  const bool counts = weight != 0 && coefficient != 0 && gradient_scale != 0;
+  return tape.record(
+      sum, {loss},
+      [loss = Var{{}, loss.slot}, log, gradient = counts ? gradient : Tensor{}](Gradients& gradients, Tensor seed) {
+        log->set_probability_gradient(gradient);  // first of all nodes: the routers' backward reads it
+        gradients.give(loss, std::move(seed));
+      });
 }
 
 ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_t num_experts, int64_t capacity) {

@@ -15,8 +15,8 @@ namespace nought {
 class RouterLog {
  public:
   struct Layer {
-    std::vector<int64_t> load;             // tokens that chose each expert, dropped ones included
-    std::vector<double> probability_sums;  // over tokens, of softmax(logits)
+    std::vector<int64_t> load;     // tokens that chose each expert, dropped ones included
+    Tensor probability_sums = {};  // [E] f64, over tokens, of softmax(logits)
     int64_t tokens = 0;
     int64_t dropped = 0;  // choices beyond the expert's capacity
   };
@@ -25,31 +25,19 @@ class RouterLog {
   const std::vector<Layer>& layers() const { return layers_; }
   Layer& layer(int64_t index) { return layers_.at(static_cast<size_t>(index)); }
 
-  /// Ends the forward pass: adds up all layers, over the ranks that share the batch. weight: what this rank's tokens
-  /// count in the mean loss; a batch that counts nothing is no part of the means.
-  void finish(const Context& context, double weight, Communicator& ranks);
-  /// E * sum over experts of (mean choices of the expert) * (mean probability of the expert), the means over all tokens
-  /// of all layers and ranks (arXiv 2101.03961, as Hugging Face's Mixtral computes it): top_k when balanced.
-  double auxiliary_loss() const;
-  /// The weights of all ranks together.
-  double weight() const { return totals_.weight; }
+  /// After the forward pass: what BalanceLoss reads, summed over all layers and over the ranks that share the batch.
+  /// weight: what this rank's tokens count in the mean loss; a batch that counts nothing is no part of the means.
+  /// Collective; the host does not wait.
+  Tensor sums(const Context& context, double weight, Communicator& ranks) const;
 
-  /// From here on, routers that are walked back add the gradient of auxiliary_loss() * scale.
-  void set_auxiliary_scale(double scale) { auxiliary_scale_ = scale; }
-  /// The gradient of auxiliary_loss() * scale by each probability of any of this rank's tokens; the choices are
-  /// constants. Empty if it is 0.
-  std::vector<double> probability_gradients() const;
+  /// From here on, routers that are walked back add this gradient of each probability of any of this rank's tokens:
+  /// [E] f64, or undefined for none.
+  void set_probability_gradient(Tensor gradient) { probability_gradient_ = std::move(gradient); }
+  const Tensor& probability_gradient() const { return probability_gradient_; }
 
  private:
-  struct Totals {
-    std::vector<double> load, probability_sums;
-    double tokens = 0, weight = 0;
-    bool counted = false;  // this rank's batch is part of them
-  };
-
   std::vector<Layer> layers_;
-  Totals totals_;
-  double auxiliary_scale_ = 0;
+  Tensor probability_gradient_;
 };
 
 /// What routers chose over several forward passes: for metrics.
@@ -58,8 +46,10 @@ struct RouterLoads {
   double dropped = 0;                       // choices beyond an expert's capacity, of all layers
 
   void add(const RouterLog& log);
-  /// Adds up those of all ranks. Collective.
-  void sum_over(const Context& context, Communicator& ranks);
+  /// Those of all ranks, as [1 + layers * experts] f64 on the device. Collective; the host does not wait.
+  Tensor summed(const Context& context, Communicator& ranks) const;
+  /// What summed() gave, of so many layers.
+  static RouterLoads of(std::span<const double> sums, size_t layers);
   bool empty() const { return chosen.empty(); }
   /// Choices of all layers.
   double choices() const;
@@ -77,14 +67,14 @@ struct Routing {
   Var weights;     // [tokens, top_k] f32
 };
 /// choice_bias may be undefined; it has no gradient. `log` may be null; the layer's tokens and probabilities are
-/// written to it (load and dropped are known when the tokens are grouped). Whatever the log's auxiliary scale is when
-/// the backward walk comes here is added to the gradient of the logits.
+/// written to it (load and dropped are known when the tokens are grouped). Whatever the log's probability gradient is
+/// when the backward walk comes here takes part in the gradient of the logits.
 Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const ParameterView& choice_bias,
               const std::shared_ptr<RouterLog>& log, int64_t layer);
 
 /// loss + weight * coefficient * (the auxiliary loss). weight: what this rank's batch counts in the mean loss, so that
 /// the mean over all ranks is the mean loss + coefficient * auxiliary loss. gradient_scale is that of the loss. Call it
-/// after all layers ran; finishes the log. All `ranks` (Group::balance) call it together.
+/// after all layers ran. All `ranks` (Group::balance) call it together.
 Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double weight,
                        double coefficient, double gradient_scale, Communicator& ranks);
 

@@ -371,6 +371,7 @@ void check_shapes(const RoundStochastic& op) {
 void check_shapes(const RoundFp8& op) {
   check_float({"RoundFp8", "x", op.x});
   check_like({"RoundFp8", "y", op.y}, op.x);
+  if (op.largest) return check_tensor({"RoundFp8", "largest", op.largest}, DType::f32, 1);
   require(op.scale > 0, "RoundFp8: the scale is {}, expected more than 0", op.scale);
 }
 

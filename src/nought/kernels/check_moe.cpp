@@ -63,6 +63,14 @@ void check_shapes(const RouteBackward& op) {
     expect("RouteBackward", "d_probabilities", op.d_probabilities, op.logits.dim(1), op.logits.dtype());
 }
 
+void check_shapes(const BalanceLoss& op) {
+  const int64_t experts = op.gradient.numel();
+  require<ShapeError>(experts > 0, "BalanceLoss: gradient is {}, expected [experts]", op.gradient);
+  expect("BalanceLoss", "gradient", op.gradient, experts, DType::f64);
+  expect("BalanceLoss", "sums", op.sums, 2 * experts + 2, DType::f64);
+  expect("BalanceLoss", "loss", op.loss, 1, DType::f64);
+}
+
 void check_shapes(const GroupByExpert& op) {
   require<ShapeError>(op.experts.rank() == 2 && op.counts.numel() > 0,
                       "GroupByExpert: experts are {} and counts {}, expected [tokens, top_k] and [experts]", op.experts,

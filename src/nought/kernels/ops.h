@@ -31,7 +31,7 @@
   X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)                                                 \
   X(Embedding) X(EmbeddingBackward)                                                                               \
   X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward)                                              \
-  X(Route) X(RouteBackward) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)                 \
+  X(Route) X(RouteBackward) X(BalanceLoss) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)  \
   X(CrossEntropy)                                                                                                 \
   X(Adam) X(Sgd) X(Adagrad) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection)                       \
   X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(RoundStochastic) X(RoundFp8)

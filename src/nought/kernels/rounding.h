@@ -23,6 +23,20 @@ struct Fp8Format {
   }
 };
 
+/// The power of two by which `largest` is multiplied to lie in the format's highest binade, over 2^margin. 1 for 0 and
+/// for what is not finite.
+inline double fp8_scale(double largest, Fp8 format, int margin) {
+  if (largest == 0 || !std::isfinite(largest)) return 1;
+  constexpr int kLimit = 100;  // far from where bf16 ends
+  const int exponent = std::ilogb(double{Fp8Format::of(format).largest} / largest) - margin;
+  return std::ldexp(1.0, std::clamp(exponent, -kLimit, kLimit));
+}
+
+/// The scale of an operation, which the kernel alone may ask for: `largest` lies on the device.
+inline double taken_scale(const RoundFp8& op) {
+  return op.largest ? fp8_scale(double{*op.largest.data<float>()}, op.format, op.margin) : op.scale;
+}
+
 /// 16 random bits for element `index` of `key`: eight from each Philox block.
 inline uint16_t random_bits16(const Philox& block, uint64_t index) {
   return static_cast<uint16_t>(block[index % 8 / 2] >> (16 * (index % 2)));

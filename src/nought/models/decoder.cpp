@@ -195,7 +195,7 @@ Section Decoder::head_section() {
 Section Decoder::balance_section() {
   return {.unit = nullptr, .body = [this](Tape& tape, const Var& loss, MicroBatchState& state) {
             const Work& work = Work::of(state);
-            router_loads_.add(*work.log);
+            if (tape.recording()) counted_.add(*work.log);  // an evaluation is no part of a step
             if (!config_.experts->auxiliary_loss) return loss;
             return add_auxiliary_loss(tape, loss, work.log, objective_->weight(*work.batch),
                                       config_.experts->auxiliary_coefficient, work.gradient_scale,
@@ -267,11 +267,21 @@ int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count
 }
 
 Tensor Decoder::step_values(const Context& context) {
-  return fp8_ ? fp8_->take_maxima(context, mesh().group(Group::fp8_maxima)) : Tensor{};
+  const Tensor maxima = fp8_ ? fp8_->take_maxima(context, mesh().group(Group::fp8_maxima)) : Tensor{};
+  if (num_routers_ == 0) return maxima;
+  const Tensor loads = std::exchange(counted_, {}).summed(context, mesh().group(Group::metrics));
+  if (!maxima) return loads;
+  const Tensor all = context.empty({loads.numel() + maxima.numel()}, DType::f64, Category::workspace);
+  context.copy(loads, all.flat(0, loads.numel()));
+  context.copy(maxima, all.flat(loads.numel(), all.numel()));
+  return all;
 }
 
 void Decoder::finish_step(std::span<const double> values) {
-  if (fp8_) fp8_->finish_step(values);
+  const int64_t loads = num_routers_ > 0 ? 1 + num_routers_ * config_.experts->num_experts : 0;
+  if (loads > 0)
+    router_loads_ = RouterLoads::of(values.first(static_cast<size_t>(loads)), static_cast<size_t>(num_routers_));
+  if (fp8_) fp8_->finish_step(values.subspan(static_cast<size_t>(loads)));
 }
 
 std::vector<double> Decoder::state() const { return fp8_ ? fp8_->state() : std::vector<double>{}; }

@@ -64,8 +64,8 @@ class Decoder final : public Model {
   void require_positions(int64_t length) const;
   /// The choices of the routers in a micro-batch, of which begin() made the state; null without experts.
   static const RouterLog* router_log(const MicroBatchState& state);
-  /// Their choices in every loss since the last call of this.
-  RouterLoads take_router_loads() { return std::exchange(router_loads_, {}); }
+  /// Their choices in the last step, over all ranks and micro-batches; empty without experts.
+  const RouterLoads& router_loads() const { return router_loads_; }
 
  private:
   struct Block {
@@ -118,7 +118,8 @@ class Decoder final : public Model {
   Norm final_norm_;
   std::optional<RopeTables> rope_, local_rope_;  // made for the longest sequence so far
   int64_t num_routers_ = 0;
-  RouterLoads router_loads_;
+  RouterLoads counted_;       // this rank's, in the step that runs
+  RouterLoads router_loads_;  // see router_loads()
 };
 
 }  // namespace nought

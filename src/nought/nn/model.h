@@ -35,7 +35,7 @@ class Model {
   std::vector<UnitPass> passes(bool backward);
 
   /// After the forward and backward passes of a step: numbers on the device that the host needs, f64. They come to it
-  /// together with the loss, and finish_step() gets them. Undefined: none. Collective.
+  /// together with the loss, and finish_step() gets them. Undefined: none. Asking forgets what was counted. Collective.
   virtual Tensor step_values(const Context& /*context*/) { return {}; }
   virtual void finish_step(std::span<const double> /*values*/) {}
   /// Numbers beside the parameters that training changes. Checkpoints keep them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <mutex>
 
 #include <pthread.h>
@@ -32,6 +33,7 @@ struct Stream::Queue {
   const bool late;
   uint64_t submitted = 0, demanded = 0;  // numbers of tasks
   std::exception_ptr failure = {};  // all tasks of a late stream fail with it from then on; its thread alone sees it
+  std::map<std::thread::id, int64_t> waits = {};  // of a late stream
 
   explicit Queue(bool runs_late) : late(runs_late) {}
 
@@ -39,6 +41,7 @@ struct Stream::Queue {
     {
       std::lock_guard lock(mutex);
       demanded = std::max(demanded, number);
+      ++waits[std::this_thread::get_id()];
     }
     changed.notify_one();
   }
@@ -106,6 +109,13 @@ Event Stream::record() {
 }
 
 void Stream::synchronize() { record().settle(); }
+
+int64_t Stream::waits_of(std::thread::id thread) const {
+  if (!queue_) return 0;
+  std::lock_guard lock(queue_->mutex);
+  const auto found = queue_->waits.find(thread);
+  return found == queue_->waits.end() ? 0 : found->second;
+}
 
 void Stream::work(Queue& queue) {
   while (true) {

@@ -69,11 +69,8 @@ class Engine {
   /// A step whose loss or gradient norm is a spike (SpikeWatch) is computed again from the same state, before the
   /// update. If the bits are the same, the step goes on with them: the data or the model made the spike. If not, the
   /// hardware did; then the update uses what two of three computations agree on, and without such two all ranks throw
-  /// the same Error. With a loss scale, results that are not finite are overflows and no spikes. `before_again` is
-  /// called before each repetition: it forgets what the passes have counted.
-  void repeat_spikes(double factor, std::function<void()> before_again = {}) {
-    spikes_.emplace(factor), before_again_ = std::move(before_again);
-  }
+  /// the same Error. With a loss scale, results that are not finite are overflows and no spikes.
+  void repeat_spikes(double factor) { spikes_.emplace(factor); }
   LossScaler& scaler() { return scaler_; }
   /// Steps whose update was skipped. A resumed run sets the number that its checkpoint has.
   int64_t skipped() const { return skipped_; }
@@ -119,7 +116,6 @@ class Engine {
   std::function<bool()> wants_stop_;
   std::function<std::vector<double>()> share_;
   std::optional<SpikeWatch> spikes_;
-  std::function<void()> before_again_;
   std::vector<double> state_before_;  // Model::state() when the step began; for repeat_spikes()
   int64_t skipped_ = 0;
 };

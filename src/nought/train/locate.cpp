@@ -95,6 +95,7 @@ std::string locate_nonfinite(ShardedModel& model, std::span<const Batch> micro_b
   if (std::string parameter = bad_parameter(model); !parameter.empty()) return parameter;
   std::string found = first_of_ranks(model, bad_result(model, micro_batches, gradient_scale));
   model.finish_gradients();
+  model.model().step_values(model.context());  // what the passes have noted is no part of the next step
   if (found.empty()) found = bad_sum(model);
   model.discard_gradients();
   return found.empty() ? "no value of the step when it was repeated" : found;

@@ -47,7 +47,6 @@ void SpikeWatch::add(double loss, double grad_norm) { loss_.add(loss), grad_norm
 void Engine::repeat(Run& run) {
   model_.discard_gradients();
   model_.model().restore(state_before_);
-  if (before_again_) before_again_();
   Run again = begin(run.schedule, run.batches, run.total_weight);
   execute(again, Action::update);
   again.result.stop = again.result.stop || run.result.stop;

@@ -190,13 +190,6 @@ void Trainer::measure_machine() {
   memory.ledger().reset_peaks();
 }
 
-/// What the routers chose in the step, over all ranks. Collective with experts, nothing without.
-RouterLoads Trainer::expert_loads() {
-  RouterLoads loads = decoder_.take_router_loads();
-  if (!loads.empty()) loads.sum_over(context_, mesh_.group(Group::metrics));
-  return loads;
-}
-
 StepReport Trainer::timed_step(double flops_per_token) {
   Timeline* timeline = world_.timeline();
   if (timeline == nullptr) return step(flops_per_token);
@@ -278,7 +271,6 @@ StepReport Trainer::step(double flops_per_token) {
     const TimedScope scope(world_.timeline(), TraceEventKind::phase, "data");
     for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
   }
-  decoder_.take_router_loads();  // of what was validated in between
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const StepResult result = engine_.step(batches, sampler_.targets_in_step(made), report.lr, plan_.gradient_clipping);
   report.loss = result.loss;
@@ -291,7 +283,7 @@ StepReport Trainer::step(double flops_per_token) {
   if (!result.shared.empty()) report.ranks = stragglers_->compare(report.step, result.shared);
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
   report.bytes_sent = mesh_.traffic().total_bytes() - bytes_before;
-  report.experts = expert_loads();
+  report.experts = decoder_.router_loads();
   if (plan_.memory_breakdown) report.memory = result.memory;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   report.tokens_per_second = static_cast<double>(sampler_.targets_per_step()) / report.seconds;

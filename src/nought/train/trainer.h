@@ -75,7 +75,6 @@ class Trainer {
   /// Compares the replicas, unless that was done after this step.
   void check_replicas();
   void forget_events();
-  RouterLoads expert_loads();
   /// What exports and checkpoints say of the model and its tokenizer.
   ModelConfig exported_config() const;
   TokenizerExport exported_tokenizer() const;

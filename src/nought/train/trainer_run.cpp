@@ -26,8 +26,7 @@ void Trainer::stop_on(std::function<int()> signal) {
 }
 
 void Trainer::set_up_checks() {
-  if (plan_.spiky_loss_factor > 0)
-    engine_.repeat_spikes(plan_.spiky_loss_factor, [this] { decoder_.take_router_loads(); });
+  if (plan_.spiky_loss_factor > 0) engine_.repeat_spikes(plan_.spiky_loss_factor);
   if (!plan_.log_straggler || world_.size() == 1) return;
   stragglers_.emplace(plan_.logging_steps, texts_of_ranks(world_, context_, host_name()));
   engine_.set_shared([this] { return stragglers_->take(steps_made() + 1); });

@@ -61,10 +61,10 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
     const Parameter& parameter = unit.parameters()[i];
     state.parameters.push_back(&parameter);
     state.rules.push_back(rule_for(options_, parameter));
-    require<ConfigError>(parameter.placement.cuts.empty() || !is_directed(state.rules.back()),
-                         "parameter {} is cut over ranks: LAMB and Muon, which look at a parameter as a whole, cannot "
-                         "update it yet",
-                         parameter.name);
+    require<ConfigError>(
+        parameter.placement.cuts.empty() || !std::holds_alternative<MuonOptions>(state.rules.back().method),
+        "parameter {} is cut over ranks: Muon, which orthogonalises whole matrices, cannot update it yet",
+        parameter.name);
   }
   state.counts = counts_for_all(unit.segments()[at.segment].cut_along, mesh_);
   for (int rank = 0; rank < ranks_.size(); ++rank) {
@@ -244,7 +244,7 @@ void ShardedOptimizer::update_segment(const SegmentState& state, double lr, doub
 }
 
 /// p -= lr * trust ratio * direction, where the ratio is of norms over the whole parameter: the ranks' sums over what
-/// they own are added in rank order, at every stage.
+/// they own are added in rank order, at every stage, and then those of the ranks that hold other parts of it.
 void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& directions, double lr) {
   const auto& lamb = std::get<LambOptions>(options_.method);
   const Tensor sums =
@@ -259,7 +259,9 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
     context_.run(SumSquares{.x = state.part(piece, directions), .out = sums_of(piece).flat(1, 2)});
   }
   const FlightSubject subject(ranks_, units_[state.at.unit]->name());
-  if (ranks_.size() > 1) ranks_.wait(ranks_.all_reduce(sums), *context_.stream);
+  const bool cut = units_[state.at.unit]->segments()[state.at.segment].cut_along.has(Axis::tensor);
+  for (Communicator* group : {&ranks_, cut ? &mesh_.group(Group::tensor) : nullptr})
+    if (group != nullptr && group->size() > 1) group->wait(group->all_reduce(sums), *context_.stream);
   for (const TrainedPiece& piece : state.pieces)
     apply(state, piece, directions,
           {.parameter = {},

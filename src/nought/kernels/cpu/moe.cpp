@@ -171,6 +171,8 @@ void run(const RouteBackward& op) {
                 [&](int64_t begin, int64_t end) { route_tokens_backward<float>(op, begin, end); });
 }
 
+void run(const BalanceLoss& op) { reference::run(op); }  // a few values for each expert
+
 // A counting sort on one thread: a few integers for each token.
 void run(const GroupByExpert& op) {
   check(op);

@@ -19,13 +19,13 @@ HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
 /// Adding 2^23 steps of the grid and taking them away again rounds to a whole number of steps, ties to even.
-void round_fp8(const RoundFp8& op, int64_t begin, int64_t end) {
+void round_fp8(const RoundFp8& op, double taken, int64_t begin, int64_t end) {
   visit(op.x.dtype(), [&](auto tag) HWY_ATTR {
     using T = typename decltype(tag)::type;
     const F32 d;
     const hn::RebindToSigned<F32> di;
     const Fp8Format format = Fp8Format::of(op.format);
-    const auto scale = hn::Set(d, static_cast<float>(op.scale)), back = hn::Set(d, static_cast<float>(1 / op.scale));
+    const auto scale = hn::Set(d, static_cast<float>(taken)), back = hn::Set(d, static_cast<float>(1 / taken));
     const auto largest = hn::Set(d, format.largest);
     const auto least = hn::Set(di, (format.least_exponent + 127) << 23);
     const auto to_steps = hn::Set(di, (23 - format.mantissa_bits) << 23), exponent_bits = hn::Set(di, 0x7F800000);
@@ -92,7 +92,10 @@ void run(const RoundStochastic& op) {
 void run(const RoundFp8& op) {
   if (op.x.dtype() == DType::f64) return reference::run(op);
   check(op);
-  parallel_elements(op.x.numel(), [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(round_fp8)(op, begin, end); });
+  const double scale = taken_scale(op);
+  parallel_elements(op.x.numel(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(round_fp8)(op, scale, begin, end);
+  });
 }
 
 void run(const AbsMax& op) {

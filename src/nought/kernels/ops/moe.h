@@ -82,6 +82,27 @@ struct RouteBackward {
   }
 };
 
+/// The loss that balances experts (arXiv 2101.03961, as Hugging Face's Mixtral computes it). sums: [2E + 2] f64, over
+/// all tokens of all layers and ranks: the choices c of each expert, the probabilities p of each, the tokens n, and the
+/// weight w of all batches in the mean loss. balance = E * (sum over experts of c * p) / n^2, which is top_k when
+/// balanced; 0 without tokens. loss: [1] f64, weight * coefficient * balance. gradient: [E] f64, of w * coefficient *
+/// gradient_scale * balance by the probability of each expert for any one token; the choices are constants.
+struct BalanceLoss {
+  Tensor sums, loss, gradient;
+  double weight = 1;  // of this rank's batch
+  double coefficient = 1, gradient_scale = 1;
+
+  template <class V>
+  void visit(V& v) const {
+    v("sums", sums, kReads);
+    v("loss", loss, kWrites);
+    v("gradient", gradient, kWrites);
+    v("weight", weight);
+    v("coefficient", coefficient);
+    v("gradient_scale", gradient_scale);
+  }
+};
+
 /// Gives every choice of an expert a row, such that the rows of an expert lie side by side: sorted by expert, then
 /// place among the token's choices, then token. An expert takes at most `capacity` choices (0: all); those that come
 /// later in this order get no row. Each expert's rows end with padding (kernels/grouping.h says how much, and where

@@ -95,18 +95,22 @@ std::string_view name_of(Fp8 format);
 
 /// y = x * scale on the grid of an 8-bit format, to the nearest and ties to even, times 1 / scale: what a product of
 /// 8-bit factors would read. Finite values saturate at the largest one. x, y: the same float dtype; with a power of two
-/// as scale every value of both formats is exact in bf16.
+/// as scale every value of both formats is exact in bf16. With `largest`, [1] f32, a largest magnitude, the scale is
+/// the one that brings it just below the format's largest value, over 2^margin (fp8_scale() in kernels/rounding.h).
 struct RoundFp8 {
-  Tensor x, y;
+  Tensor x, y, largest = {};
   Fp8 format = Fp8::e4m3;
-  double scale = 1;
+  double scale = 1;  // without `largest`
+  int margin = 0;    // with it
 
   template <class V>
   void visit(V& v) const {
     v("x", x, kReads);
     v("y", y, kWrites);
+    v("largest", largest, kReads.if_defined());
     v("format", format);
     v("scale", scale);
+    v("margin", margin);
   }
 };
 

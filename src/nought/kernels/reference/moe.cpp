@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include "nought/kernels/check.h"
 #include "nought/kernels/grouping.h"
@@ -46,6 +47,19 @@ void run(const RouteBackward& op) {
   check(op);
   visit_logits(op.logits.dtype(),
                [&](auto tag) { route_tokens_backward<typename decltype(tag)::type>(op, 0, op.logits.dim(0)); });
+}
+
+void run(const BalanceLoss& op) {
+  check(op);
+  const int64_t experts = op.gradient.numel();
+  const double *choices = op.sums.data<double>(), *probabilities = choices + experts, *rest = probabilities + experts;
+  const double tokens = rest[0], weight = rest[1], count = static_cast<double>(experts);
+  const double products = std::inner_product(choices, choices + experts, probabilities, 0.0);
+  const double balance = tokens == 0 ? 0 : count * products / (tokens * tokens);
+  *op.loss.data<double>() = op.weight * op.coefficient * balance;
+  const double scale = weight * op.coefficient * op.gradient_scale;
+  const double factor = tokens == 0 ? 0 : scale * count / (tokens * tokens);
+  for (int64_t e = 0; e < experts; ++e) op.gradient.data<double>()[e] = choices[e] * factor;
 }
 
 void run(const GroupByExpert& op) {

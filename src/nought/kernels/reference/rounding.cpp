@@ -33,12 +33,13 @@ double on_grid(double x, const Fp8Format& format) {
 void run(const RoundFp8& op) {
   check(op);
   const Fp8Format format = Fp8Format::of(op.format);
+  const double scale = taken_scale(op);
   visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const T* x = op.x.data<T>();
     for (int64_t i = 0; i < op.x.numel(); ++i) {
       const double value{accumulator_t<T>{x[i]}};
-      op.y.data<T>()[i] = rounded<T>(on_grid(value * op.scale, format) / op.scale);
+      op.y.data<T>()[i] = rounded<T>(on_grid(value * scale, format) / scale);
     }
   });
 }
