@@ -61,6 +61,13 @@ TEST(Json, a_missing_file_is_named) {
   EXPECT_THROW(read_json_file("/"), IoError);
 }
 
+TEST(Json, a_value_of_any_depth_is_described_in_a_few_words) {
+  EXPECT_EQ(describe_json({1, "a", nullptr}), R"(the list [1,"a",null])");
+  EXPECT_EQ(describe_json(Json{{1, 2}, {3, 4}}), "a list");
+  EXPECT_EQ(describe_json(Json(9, 1)), "a list");
+  EXPECT_EQ(describe_json(parse_json(std::string(200'000, '[') + std::string(200'000, ']'), "a.json")), "a list");
+}
+
 TEST(Override, values_are_json_or_else_strings) {
   EXPECT_EQ(parse_override("a.b=1e-3").value, Json(1e-3));
   EXPECT_EQ(parse_override("a.b=true").value, Json(true));

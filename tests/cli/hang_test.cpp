@@ -19,8 +19,8 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-/// The command of a long run in the folder.
-std::string train(const TempFolder& folder) {
+/// The command of a long run in the folder, of so many ranks.
+std::string train(const TempFolder& folder, int ranks = 2) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += fmt::format("line {} of {}.\n", i % 7, i % 31);
   const nlohmann::json run{{"model",
@@ -38,7 +38,7 @@ std::string train(const TempFolder& folder) {
                              {"save_steps", 0},
                              {"ddp_timeout", 2},
                              {"output_dir", (folder / "out").string()}}}};
-  return fmt::format("{} train {} --ranks 2", NOUGHT_PROGRAM, folder.write("run.json", run.dump()).string());
+  return fmt::format("{} train {} --ranks {}", NOUGHT_PROGRAM, folder.write("run.json", run.dump()).string(), ranks);
 }
 
 /// Starts the run; when it has made a step, does `then`, in which $pid is the launcher and $rank the process of rank 1;
@@ -119,6 +119,60 @@ kill -USR1 $pid)");
       run_program(fmt::format("{} trace {}/out/flight-recorder/*.flight", NOUGHT_PROGRAM, folder.path().string()));
   EXPECT_EQ(traced.exit_code, 0) << traced.err;
   EXPECT_THAT(traced.out, StartsWith("rank  host"));
+}
+
+TEST(Hang, a_run_of_one_rank_writes_what_it_does_too_and_goes_on) {
+  const TempFolder folder;
+  folder.write("signal.sh", fmt::format(R"(cd {0}
+: >log
+{1} >log & pid=$!
+until grep -q ^step log; do kill -0 $pid || exit 99; sleep 0.05; done
+kill -USR2 $pid
+for i in $(seq 200); do [ -e out/flight-recorder/rank-0.flight ] && break; sleep 0.05; done
+sleep 0.3
+kill -USR1 $pid
+wait $pid
+)",
+                                        folder.path().string(), train(folder, 1)));
+  const Ended ended = run_program(fmt::format("bash {}/signal.sh", folder.path().string()));
+  EXPECT_EQ(ended.exit_code, 138) << ended.err;
+  EXPECT_THAT(test::read_bytes(folder / "log"), HasSubstr("interrupted after step"));
+  const Ended traced =
+      run_program(fmt::format("{} trace {}/out/flight-recorder/rank-0.flight", NOUGHT_PROGRAM, folder.path().string()));
+  EXPECT_EQ(traced.exit_code, 0) << traced.err;
+  EXPECT_THAT(traced.out, AllOf(HasSubstr(" in "), HasSubstr(", step "), HasSubstr("no call waits for a rank\n")));
+}
+
+TEST(Hang, a_command_without_an_output_folder_writes_beside_its_caller) {
+  const TempFolder folder;
+  ASSERT_EQ(run_program(train(folder, 1) + " --set training.max_steps=1").exit_code, 0);
+  std::string text;
+  for (int i = 0; i < 600'000; ++i) text += fmt::format("line {} of {}.\n", i % 7, i % 31);
+  folder.write("long.txt", text);
+  folder.write("signal.sh", fmt::format(R"sh(cd {0}
+{1} eval out --data long.txt --ranks 2 --set training.ddp_timeout=2 & pid=$!
+for i in $(seq 200); do  # until both ranks handle SIGUSR2
+  kill -0 $pid || exit 99
+  ready=0
+  for p in /proc/[0-9]*; do
+    tr '\0' ' ' <$p/cmdline | grep -q "eval out --data long.txt" || continue
+    [ "$(readlink $p/cwd)" = {0} ] && tr '\0' '\n' <$p/environ | grep -q ^OMPI_COMM_WORLD_RANK= || continue
+    [ $((0x$(awk '/^SigCgt/ {{ print $2 }}' $p/status) & 0x800)) -ne 0 ] && ready=$((ready + 1)) && rank=${{p#/proc/}}
+  done 2>/dev/null
+  [ $ready = 2 ] && break
+  sleep 0.05
+done
+kill -USR2 $pid
+for i in $(seq 200); do [ $(ls flight-recorder.*/rank-*.flight 2>/dev/null | wc -l) = 2 ] && break; sleep 0.05; done
+kill -STOP $rank
+wait $pid
+)sh",
+                                        folder.path().string(), NOUGHT_PROGRAM));
+  const Ended ended = run_program(fmt::format("bash {}/signal.sh", folder.path().string()));
+  EXPECT_EQ(ended.exit_code, 1) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("nought: rank 0 wrote flight-recorder."), HasSubstr("nought: rank 1 wrote "),
+                               HasSubstr(" timed out after 2s on rank "), HasSubstr(" is stopped by a signal, in "),
+                               HasSubstr("nought trace flight-recorder.")));
 }
 
 }  // namespace

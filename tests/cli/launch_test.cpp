@@ -184,10 +184,11 @@ TEST(Launch, a_signal_ends_every_rank) {
   }
 }
 
-/// Runs the program and sends it signals, the first when it has printed "begins", each other a second later.
-Ended signalled(const std::string& arguments, std::initializer_list<const char*> signals) {
+/// Runs the program and sends it signals, the first when it has printed "begins", each other a second later. `first` is
+/// done by the shell that starts it.
+Ended signalled(const std::string& arguments, std::initializer_list<const char*> signals, const char* first = ":") {
   std::string script =
-      fmt::format(": >$0/log; env -u OMP_NUM_THREADS {} {} >$0/log & pid=$!; ", RANKS_PROGRAM, arguments);
+      fmt::format("{}; : >$0/log; env -u OMP_NUM_THREADS {} {} >$0/log & pid=$!; ", first, RANKS_PROGRAM, arguments);
   script += "until grep -q begins $0/log; do kill -0 $pid || break; sleep 0.05; done; ";
   const char* pause = "";  // between two
   for (const char* signal : signals)
@@ -205,6 +206,17 @@ TEST(Launch, ranks_that_finish_their_step_are_asked_once_by_whatever_signal) {
     EXPECT_EQ(ended.exit_code, code);
     EXPECT_EQ(ended.err, kStopWord);
     for (int rank = 0; rank < ranks; ++rank) EXPECT_THAT(ended.out, HasSubstr(fmt::format("rank {} stops", rank)));
+  }
+}
+
+TEST(Launch, a_hangup_that_is_ignored_when_it_starts_as_by_nohup_ends_nobody) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(fmt::format("{} ranks", ranks));
+    const std::string job = fmt::format("finish_step --ranks {}", ranks);
+    const Ended ended = signalled(job, {"HUP", "TERM"}, "trap \"\" HUP");
+    EXPECT_EQ(ended.exit_code, 143) << ended.err;
+    for (int rank = 0; rank < ranks; ++rank) EXPECT_THAT(ended.out, HasSubstr(fmt::format("rank {} stops", rank)));
+    EXPECT_EQ(signalled(job, {"HUP"}).exit_code, 129) << "and otherwise it does";
   }
 }
 

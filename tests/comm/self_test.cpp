@@ -1,5 +1,10 @@
+#include "nought/comm/self.h"
+
 #include "support/communicator_checks.h"
 #include <gtest/gtest.h>
+
+#include "nought/comm/flight_recorder.h"
+#include "nought/comm/flight_report.h"
 
 namespace nought {
 namespace {
@@ -25,6 +30,23 @@ TEST(Self, sends_nothing_and_is_done_at_once) {
 TEST(Self, has_no_peers) {
   const auto self = make_self_communicator();
   EXPECT_THROW(self->send(Context::reference().zeros({1}, DType::f32), 0), CommError);
+}
+
+TEST(Self, a_recorded_group_of_one_tells_what_it_does_and_no_calls) {
+  EXPECT_EQ(make_self_communicator()->recorder(), nullptr);
+  const auto self = make_recorded_self_communicator();
+  ASSERT_NE(self->recorder(), nullptr);
+  self->recorder()->set_step(7);
+  note_phase(*self, "backward");
+  self->recorder()->set_unit("block.3");
+  self->check_calls(true);
+  self->all_reduce(Context::reference().zeros({1}, DType::f32)).wait();
+  const FlightSnapshot snapshot = flight_snapshot(*self->recorder()->page());
+  EXPECT_TRUE(snapshot.calls.empty());
+  const FlightReport report = flight_report({snapshot});
+  ASSERT_EQ(report.table.size(), 2u);
+  EXPECT_NE(report.table[1].find("in backward of block.3, step 7, for "), std::string::npos) << report.table[1];
+  EXPECT_TRUE(report.findings.empty());
 }
 
 }  // namespace

@@ -1,14 +1,10 @@
 #include "targets.h"
 
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 
+#include "memory_file.h"
+#include "support/temp_folder.h"
 #include <nlohmann/json.hpp>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "nought/data/chat_template.h"
 #include "nought/data/tokenizer_files.h"
@@ -19,42 +15,7 @@
 
 namespace nought::fuzz {
 
-namespace {
-
 namespace fs = std::filesystem;
-
-[[noreturn]] void give_up(const char* what, const char* detail) {
-  std::fprintf(stderr, "%s: %s\n", what, detail);
-  std::abort();
-}
-
-/// A file of these bytes in memory, under a path.
-class MemoryFile {
- public:
-  explicit MemoryFile(std::span<const std::byte> bytes) : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    if (descriptor_ < 0 || ::write(descriptor_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
-      give_up("memfd", std::strerror(errno));
-  }
-  ~MemoryFile() { ::close(descriptor_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  fs::path path() const { return "/proc/self/fd/" + std::to_string(descriptor_); }
-
- private:
-  int descriptor_;
-};
-
-/// f() succeeds, or refuses with an error of ours, which is one line.
-template <class F>
-void accept_or_refuse(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    if (std::strchr(error.what(), '\n') != nullptr) give_up("an error of more than one line", error.what());
-  }
-}
-
-}  // namespace
 
 void read_safetensors(std::span<const std::byte> bytes) {
   const MemoryFile file(bytes);
@@ -72,27 +33,25 @@ void read_safetensors(std::span<const std::byte> bytes) {
 }
 
 void read_weight_index(std::span<const std::byte> bytes) {
-  static const fs::path folder = [] {
-    std::string name = (fs::temp_directory_path() / "nought_fuzz_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) give_up("mkdtemp", std::strerror(errno));
+  static const test::TempFolder folder;
+  static const bool has_shard = [] {
     const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
     const uint64_t length = header.size();
-    std::ofstream shard(fs::path(name) / "s.safetensors", std::ios::binary);
+    std::ofstream shard(folder / "s.safetensors", std::ios::binary);
     shard.write(reinterpret_cast<const char*>(&length), sizeof(length)) << header << "12345678";
-    return name;
+    return shard.good();
   }();
-  std::ofstream(folder / "model.safetensors.index.json", std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (!has_shard) give_up("a shard cannot be written", folder.path().c_str());
+  folder.write("model.safetensors.index.json", text_of(bytes));
   accept_or_refuse([&] {
-    const WeightFiles files(folder);
+    const WeightFiles files(folder.path());
     static const auto memory = Memory::create();
     for (const TensorEntry& entry : files.entries()) files.load(entry.name, *memory);
   });
 }
 
 void read_model_config(std::span<const std::byte> bytes) {
-  const char* text = reinterpret_cast<const char*>(bytes.data());
-  const nlohmann::json json = nlohmann::json::parse(text, text + bytes.size(), nullptr, false);
+  const nlohmann::json json = nlohmann::json::parse(text_of(bytes), nullptr, false);
   if (json.is_discarded()) return;
   accept_or_refuse([&] {
     ModelConfig config = ModelConfig::from_json(json);
@@ -127,8 +86,8 @@ void read_chat_template(std::span<const std::byte> bytes) {
   static const jinja::Value variables =
       value(R"({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"x": {"type": "int"}}}}]})");
   accept_or_refuse([&] {
-    const std::string_view source(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    const ChatTemplate chat({"fuzz", std::string(source), {{"bos_token", "<s>"}, {"eos_token", "</s>"}}}, *tokenizer);
+    const ChatTemplate chat({"fuzz", std::string(text_of(bytes)), {{"bos_token", "<s>"}, {"eos_token", "</s>"}}},
+                            *tokenizer);
     const jinja::Text text = chat.text(talk, variables, true, std::tm{});
     if (!is_valid_utf8(text.str())) give_up("chat", "a text that is no UTF-8");
     const ChatTemplate::Tokens tokens = chat.conversation(talk, variables);

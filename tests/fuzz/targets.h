@@ -24,11 +24,22 @@ void read_model_config(std::span<const std::byte> bytes);
 void read_tokenizer(std::span<const std::byte> bytes);
 /// A chat template: what is accepted writes a conversation within its bounds, or says why not.
 void read_chat_template(std::span<const std::byte> bytes);
+/// A file of the flight recorder, of these bytes and zeros behind them: what is accepted is told, alone and beside the
+/// file of another rank.
+void read_flight_file(std::span<const std::byte> bytes);
+/// manifest.json of a checkpoint, as it is and with the checksum that a stranger would write: what is accepted is shown
+/// and loaded.
+void read_checkpoint_manifest(std::span<const std::byte> bytes);
+/// A config of accelerate: YAML, which becomes a ds_config.json.
+void read_accelerate_yaml(std::span<const std::byte> bytes);
 
 inline constexpr Target kTargets[] = {{"safetensors", read_safetensors},
                                       {"weight_index", read_weight_index},
                                       {"model_config", read_model_config},
                                       {"tokenizer", read_tokenizer},
-                                      {"chat_template", read_chat_template}};
+                                      {"chat_template", read_chat_template},
+                                      {"flight_file", read_flight_file},
+                                      {"checkpoint_manifest", read_checkpoint_manifest},
+                                      {"accelerate_yaml", read_accelerate_yaml}};
 
 }  // namespace nought::fuzz

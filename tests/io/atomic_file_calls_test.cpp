@@ -1,4 +1,5 @@
 #include <cerrno>
+#include <cstring>
 
 #include "support/recorded_calls.h"
 #include "support/temp_folder.h"
@@ -43,6 +44,33 @@ TEST(AtomicFile, a_flush_or_rename_that_fails_leaves_the_old_file_and_nothing_el
   EXPECT_FALSE(std::filesystem::exists(folder / "a.json.partial"));
   write_text_atomically(file, "new");
   EXPECT_EQ(read_bytes(file), "new");
+}
+
+TEST(AtomicFile, a_folder_that_cannot_be_flushed_is_told) {
+  const TempFolder folder;
+  RecordedCalls recorded;
+  for (const int error : {EIO, ENOSPC, EDQUOT, EROFS, ENOMEM}) {
+    recorded.fail_next("fsync", error);
+    EXPECT_EQ(message_of<IoError>([&] { sync_folder(folder.path()); }),
+              fmt::format("{}: cannot flush the names of its files to disk: {}", folder.path().string(),
+                          std::strerror(error)));
+  }
+  for (const int none : {EINVAL, ENOSYS, EOPNOTSUPP}) {  // of file systems that flush no folders
+    recorded.fail_next("fsync", none);
+    EXPECT_NO_THROW(sync_folder(folder.path()));
+  }
+  EXPECT_THAT(message_of<IoError>([&] { sync_folder(folder / "gone"); }), HasSubstr("No such file or directory"));
+}
+
+TEST(AtomicFile, a_flush_that_a_signal_interrupts_is_made_again) {
+  const TempFolder folder;
+  RecordedCalls recorded;
+  recorded.fail_next("fsync", EINTR);
+  write_text_atomically(folder / "a.json", "text");
+  recorded.fail_next("fsync", EINTR);
+  sync_folder(folder.path());
+  EXPECT_EQ(read_bytes(folder / "a.json"), "text");
+  EXPECT_THAT(recorded.calls(), ::testing::Contains(RecordedCall{"fsync", folder.path()}).Times(3));
 }
 
 TEST(AtomicFile, without_a_commit_nothing_remains) {

@@ -40,7 +40,8 @@ TEST(FileFormat, what_is_no_version_of_it_is_named_in_one_line) {
   for (const nlohmann::json& format :
        {nlohmann::json("nought-other-1"), nlohmann::json("nought-thing"), nlohmann::json("nought-thing-"),
         nlohmann::json("nought-thing-1a"), nlohmann::json("nought-thing1"), nlohmann::json("a\nb"), nlohmann::json(3),
-        nlohmann::json(), nlohmann::json("nought-thing-99999999999999999999")})
+        nlohmann::json(), nlohmann::json("nought-thing-99999999999999999999"), nlohmann::json({{"a", 1}}),
+        nlohmann::json::parse(std::string(100'000, '[') + std::string(100'000, ']'))})
     EXPECT_THAT(refusal_of(format), AllOf(HasSubstr("some/file: its format is "),
                                           HasSubstr("expected \"nought-thing-3\""), Not(HasSubstr("\n"))))
         << format;

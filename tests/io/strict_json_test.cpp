@@ -40,6 +40,14 @@ TEST(StrictJson, depth_has_a_limit) {
   EXPECT_NE(refusal(std::string(100000, '[')), "");
 }
 
+TEST(StrictJson, brackets_tell_the_levels_of_a_text_that_nobody_has_parsed) {
+  EXPECT_EQ(nesting_of("1"), 0);
+  EXPECT_EQ(nesting_of(R"({"a": [1], "b": [[2], {}]})"), 3);
+  EXPECT_EQ(nesting_of(R"(["[[[", "\"[[[", "\\"])"), 1) << "those in strings are no levels";
+  EXPECT_EQ(nesting_of("]]]]["), 0);
+  EXPECT_EQ(nesting_of(std::string(100'000, '[')), 100'000);
+}
+
 TEST(StrictJson, broken_text_is_one_line_that_names_the_file) {
   for (const std::string text : {"", "{", "{\"a\": \n 1,}", "nul", "{\"a\" 1}"}) {
     EXPECT_THAT(refusal(text), HasSubstr("a.bin: the header is not valid JSON")) << text;

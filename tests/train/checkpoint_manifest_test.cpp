@@ -108,6 +108,31 @@ TEST(CheckpointManifest, names_files_of_its_own_folder_alone) {
     EXPECT_THAT(refused(file), HasSubstr(fmt::format("a block names the file {}, which is none", file.dump())));
 }
 
+TEST(CheckpointManifest, a_strangers_own_checksum_leads_to_no_other_file_and_to_no_endless_depth) {
+  const TempFolder folder;
+  const auto refused = [&](Json manifest) {
+    manifest.erase("xxh3");
+    const std::string members = manifest.dump();
+    manifest["xxh3"] = xxh3_of(std::as_bytes(std::span(members)));
+    return refusal(folder, manifest);
+  };
+  const Json whole = written(folder);
+  EXPECT_EQ(refused(whole), "");
+  Json changed = whole;
+  for (const char* name : {"../checkpoint-20/config.json", "/etc/passwd", ".."}) {
+    changed["beside"] = {{name, "0000000000000000"}};
+    EXPECT_THAT(refused(changed), HasSubstr(fmt::format("\"beside\" names the file \"{}\", which is none", name)));
+  }
+  changed["beside"] = {"config.json"};
+  EXPECT_THAT(refused(changed), HasSubstr("\"beside\" is the list"));
+  for (const char* key : {"run", "format", "beside", "new"}) {
+    const std::string text = fmt::format("{{\"{}\": {}{}}}", key, std::string(200'000, '['), std::string(200'000, ']'));
+    folder.write("checkpoint-30/manifest.json", text);
+    EXPECT_THAT(message_of<IoError>([&] { read_manifest(folder / "checkpoint-30"); }),
+                HasSubstr("it nests deeper than 64 levels"));
+  }
+}
+
 TEST(CheckpointManifest, files_beside_the_states_are_those_that_the_run_wrote) {
   const TempFolder folder;
   folder.write("checkpoint-30/config.json", "{}");

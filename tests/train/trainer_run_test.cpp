@@ -126,6 +126,17 @@ TEST(TrainerRun, an_old_checkpoint_goes_when_the_name_of_the_new_one_is_on_disk)
   EXPECT_THAT(removed, ElementsAre("checkpoint-2", "checkpoint-4"));
 }
 
+TEST(TrainerRun, what_a_run_could_not_remove_behind_its_last_save_goes_when_it_is_resumed) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.save_steps = 2;
+  run(plan);
+  EXPECT_EQ(list_checkpoints(plan.output_dir).size(), 3u);
+  plan.save_total_limit = 1;  // as if it had been killed when the last one had its name
+  run(plan, StartMode::resume);
+  EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(fs::path(plan.output_dir) / "checkpoint-6"));
+}
+
 TEST(TrainerRun, a_validation_that_was_due_waits_for_the_run_that_resumes) {
   const TempFolder folder;
   RunPlan plan = plan_in(folder);

@@ -173,7 +173,11 @@ std::string describe_json(const Json& value) {
     case Json::value_t::null:
       return value.dump();
     case Json::value_t::array:
-      return value.size() <= 8 ? fmt::format("the list {}", value.dump()) : "a list";
+      // Only lists of few plain values are shown: dump() recurses, so a hostile file could exhaust the stack.
+      return value.size() <= 8 &&
+                     std::none_of(value.begin(), value.end(), [](const Json& e) { return e.is_structured(); })
+                 ? fmt::format("the list {}", value.dump())
+                 : "a list";
     case Json::value_t::object:
       return "an object";
     default:

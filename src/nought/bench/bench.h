@@ -51,7 +51,7 @@ std::vector<Figure> bench_collectives(Communicator& ranks, const Context& contex
                                       const std::vector<int64_t>& mebibytes = {1, 4, 16, 64, 256});
 
 /// Writing and reading `bytes` bytes of tensors in one file, as checkpoints do, against plain sequential writes and
-/// reads.
+/// reads; and opening a file of very many tensors.
 std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples);
 
 /// A training step on random tokens, which bench_step() measures.

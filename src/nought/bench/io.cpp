@@ -5,8 +5,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/bench/bench.h"
+#include "nought/io/mapped_file.h"
 #include "nought/io/safetensors_writer.h"
 
 namespace nought {
@@ -62,6 +63,33 @@ class Descriptor {
   int fd_;
 };
 
+/// Opening a file of as many tensors as the checkpoint of a large model has, against parsing its header and keeping
+/// nothing.
+Figure bench_header(const Context& context, const fs::path& path, int samples) {
+  constexpr int64_t kTensors = 50'000;
+  Figure open{.name = "open of 50,000 tensors",
+              .work = static_cast<double>(kTensors),
+              .unit = "tensors",
+              .limit_name = "JSON parser alone"};
+  const Scratch file(path);
+  const Tensor data = context.zeros({kTensors}, DType::u8);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (int64_t i = 0; i < kTensors; ++i)
+    tensors.emplace_back(fmt::format("exp_avg_sq/model.layers.{}.mlp.experts.{}.down_proj.weight[{}:{}]", i / 512,
+                                     i / 4 % 128, i % 4 << 20, (i % 4 + 1) << 20),
+                         data.flat(i, i + 1));
+  save_safetensors(path, tensors);
+  const MappedFile mapped(path);
+  const std::string_view header = mapped.text().substr(8, mapped.text().size() - 8 - kTensors);
+  for (int i = 0; i < samples; ++i) {
+    const double alone = seconds_of([&] { require<IoError>(Json::accept(header), "{}", path.string()); });
+    open.limits.values.push_back(open.work / alone);
+    open.seconds.values.push_back(seconds_of(
+        [&] { require<IoError>(SafetensorsFile(path).entries().size() == tensors.size(), "{}", path.string()); }));
+  }
+  return open;
+}
+
 }  // namespace
 
 std::vector<Figure> bench_io(const Context& context, const std::string& folder, int64_t bytes, int samples) {
@@ -86,7 +114,7 @@ std::vector<Figure> bench_io(const Context& context, const std::string& folder, 
       SafetensorsFile(tensors.path()).read("tensor", {0, data.numel()}, data);
     }));
   }
-  return {write, read};
+  return {write, read, bench_header(context, tensors.path(), samples)};
 }
 
 }  // namespace nought

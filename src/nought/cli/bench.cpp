@@ -7,7 +7,9 @@
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/flight.h"
 #include "nought/cli/launch.h"
+#include "nought/comm/flight_timeout.h"
 #include "nought/kernels/limits.h"
 
 namespace nought {
@@ -61,6 +63,7 @@ int run_bench(const Invocation& invocation, const BenchOptions& options, const M
   return launch(
       invocation, options.launch, [] {},
       [&](Communicator& world, const Context& context) {
+        const FlightFolder flight(world, own_flight_folder(world, context));
         const std::vector<Figure> figures = measurement(world, context);
         if (world.rank() == 0) print_figures(options, figures, world.size());
       });

@@ -4,8 +4,10 @@
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/flight.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
+#include "nought/comm/flight_timeout.h"
 #include "nought/config/run_config.h"
 #include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
@@ -96,6 +98,8 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   say_choice(found.choice);
   options.model_dir = found.folder.string(), options.model_found = true;
   const RunPlan plan = options.plan(world.size());
+  watch_calls(world, plan);
+  const FlightFolder flight(world, own_flight_folder(world, context));
   if (world.rank() == 0)
     for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();

@@ -18,6 +18,7 @@
 #include "nought/cli/openmp_waiting.h"
 #include "nought/comm/common_isa.h"
 #include "nought/comm/mpi.h"
+#include "nought/comm/self.h"
 #include "nought/tensor/address_space.h"
 #ifdef _OPENMP
 #include <omp.h>
@@ -113,7 +114,7 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
   if (place && place->size > 1) {
     run_in_job(body);
   } else {
-    body(*make_self_communicator(), Context::cpu());
+    body(*make_recorded_self_communicator(), Context::cpu());
   }
   return 0;
 }

@@ -5,8 +5,10 @@
 #include <memory>
 
 #include "nought/cli/commands.h"
+#include "nought/cli/flight.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
+#include "nought/comm/flight_timeout.h"
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
 #include "nought/io/safetensors_writer.h"
@@ -37,6 +39,8 @@ void validate_probe(const ProbeOptions& options) {
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
   const RunPlan plan = options.plan(world.size());
+  watch_calls(world, plan);
+  const FlightFolder flight(world, own_flight_folder(world, context));
   const FoundModel found = find_model(options.model_dir, world, context);
   say_choice(found.choice);
   const ModelSource source(found);

@@ -19,7 +19,9 @@ struct TraceOptions {
 };
 
 std::string time_of(int64_t nanoseconds, int64_t origin) {
-  return nanoseconds == 0 ? "-" : fmt::format("{:+.3f}s", static_cast<double>(nanoseconds - origin) * 1e-9);
+  return nanoseconds == 0
+             ? "-"
+             : fmt::format("{:+.3f}s", (static_cast<double>(nanoseconds) - static_cast<double>(origin)) * 1e-9);
 }
 
 /// The last calls of a rank, oldest first; times are those since the file was written.

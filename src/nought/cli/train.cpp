@@ -7,6 +7,7 @@
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/flight.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_session.h"
@@ -134,8 +135,7 @@ int train_rank(const TrainOptions& options, Communicator& world, const Context& 
     validate_run(plan, options.mode());
   }
   world.barrier().wait();
-  world.set_timeout(std::chrono::seconds(plan.collective_timeout));
-  world.check_calls(plan.check_calls);
+  watch_calls(world, plan);
   const FlightFolder flight(world, std::filesystem::path(plan.output_dir) / "flight-recorder");
   plan = with_model_folder(plan, world, context);
   MetricsWriter metrics(plan.output_dir);

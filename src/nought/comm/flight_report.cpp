@@ -14,8 +14,9 @@ namespace {
 
 using Ranks = std::span<const FlightSnapshot>;
 
-std::string describe_time(int64_t nanoseconds) {
-  const double seconds = static_cast<double>(std::max<int64_t>(nanoseconds, 0)) * 1e-9;
+/// The time between two readings of the clock, which a damaged file may hold anything for.
+std::string describe_time(int64_t from, int64_t to) {
+  const double seconds = std::max(static_cast<double>(to) - static_cast<double>(from), 0.0) * 1e-9;
   return seconds < 10 ? fmt::format("{:.1f}s", seconds) : format_duration(seconds);
 }
 
@@ -33,7 +34,7 @@ std::string activity_of(const FlightSnapshot& rank) {
 }
 
 std::string time_in_activity(const FlightSnapshot& rank) {
-  return describe_time(rank.header.written - rank.activity.since);
+  return describe_time(rank.activity.since, rank.header.written);
 }
 
 std::string state_of(const FlightSnapshot& rank) {
@@ -51,7 +52,7 @@ std::string state_of(const FlightSnapshot& rank) {
   const FlightCall* open = rank.open_call();
   if (open == nullptr) return fmt::format("in {}, for {}", doing, time_in_activity(rank));
   const int64_t until = open->ended > 0 ? open->ended : rank.header.written;
-  return fmt::format("waits {} in {}; {}", describe_time(until - open->started), describe_call(rank, *open), doing);
+  return fmt::format("waits {} in {}; {}", describe_time(open->started, until), describe_call(rank, *open), doing);
 }
 
 std::string label_of(const FlightSnapshot& rank) { return fmt::format("rank {}", rank.header.rank); }

@@ -1,3 +1,6 @@
+#include "nought/comm/self.h"
+
+#include "nought/base/host.h"
 #include "nought/comm/stream_communicator.h"
 
 namespace nought {
@@ -32,6 +35,13 @@ class SelfTransport final : public Transport {
 
 std::unique_ptr<Communicator> make_self_communicator() {
   return std::make_unique<StreamCommunicator>(std::make_unique<SelfTransport>(), std::make_shared<Stream>());
+}
+
+std::unique_ptr<Communicator> make_recorded_self_communicator() {
+  auto recorder = std::make_shared<FlightRecorder>(FlightPage::make(), 0, 1, host_name());
+  recorder->set_peers({recorder->page()});
+  return std::make_unique<StreamCommunicator>(std::make_unique<SelfTransport>(), std::make_shared<Stream>(),
+                                              std::move(recorder));
 }
 
 }  // namespace nought

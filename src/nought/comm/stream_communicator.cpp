@@ -71,7 +71,7 @@ class StreamCommunicator::CallCheck {
 };
 
 void StreamCommunicator::check_calls(bool check) {
-  check_ = check && recorder_ ? std::make_shared<const CallCheck>(size()) : nullptr;
+  check_ = check && recorder_ && size() > 1 ? std::make_shared<const CallCheck>(size()) : nullptr;
 }
 
 StreamCommunicator::StreamCommunicator(std::unique_ptr<Transport> transport, std::shared_ptr<Stream> stream,
@@ -100,7 +100,7 @@ Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::
   call.rank = rank();
   call.size = size();
   call.timeout = timeout_;
-  if (recorder_) {
+  if (recorder_ && call.size > 1) {
     call.recorder = recorder_.get();
     call.ticket = recorder_->submit(flight_, issue.collective, issue.op, call.dtype, call.bytes, issue.root);
   }

@@ -11,14 +11,25 @@
 
 namespace nought {
 
+namespace {
+
+/// Flushes what was written to disk; 0, or the system's reason why it cannot.
+int flush(int descriptor) {
+  while (::fsync(descriptor) != 0)
+    if (errno != EINTR) return errno;
+  return 0;
+}
+
+}  // namespace
+
 void sync_folder(const std::filesystem::path& folder) {
   const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) return;  // a folder that may be written but not read: nothing can be synced, nothing is lost
-  const int failed = ::fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
-  // Any other reason is that of a file system which flushes no folders.
-  require<IoError>(failed != EIO && failed != ENOSPC && failed != EDQUOT,
-                   "{}: cannot flush the names of its files to disk: {}", folder.string(), std::strerror(failed));
+  // A folder that may be written but not read cannot be flushed by us.
+  const int failed = descriptor >= 0 ? flush(descriptor) : errno == EACCES ? 0 : errno;
+  if (descriptor >= 0) ::close(descriptor);
+  const bool flushes_no_folders = failed == EINVAL || failed == ENOSYS || failed == EOPNOTSUPP;  // its file system
+  require<IoError>(failed == 0 || flushes_no_folders, "{}: cannot flush the names of its files to disk: {}",
+                   folder.string(), std::strerror(failed));
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path, int64_t bytes) : path_(std::move(path)) {
@@ -59,8 +70,8 @@ void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) const {
 
 void AtomicFile::commit() {
   require<IoError>(descriptor_ >= 0, "{}: committed twice", path_.string());
-  if (::fsync(descriptor_) != 0)
-    fail<IoError>("{}: cannot flush to disk: {}", partial().string(), std::strerror(errno));
+  if (const int failed = flush(descriptor_); failed != 0)
+    fail<IoError>("{}: cannot flush to disk: {}", partial().string(), std::strerror(failed));
   const int closed = ::close(std::exchange(descriptor_, -1));
   if (closed == 0 && ::rename(partial().c_str(), path_.c_str()) == 0) return sync_folder(path_.parent_path());
   const int reason = errno;

@@ -37,7 +37,8 @@ void require_readable(const std::filesystem::path& file, int64_t version, const 
 void require_readable(const std::filesystem::path& file, const Json& format, const FileFormat& readable) {
   const auto version = version_in(format.is_string() ? format.get_ref<const std::string&>() : "", readable.name);
   require<IoError>(version.has_value(), "{}: its format is {}, expected \"{}\": it is another kind of file, or damaged",
-                   file.string(), excerpt(format.dump()), readable.str());
+                   file.string(), format.is_structured() ? describe_json(format) : excerpt(format.dump()),
+                   readable.str());
   require_readable(file, *version, readable);
 }
 

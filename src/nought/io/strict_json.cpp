@@ -1,5 +1,6 @@
 #include "nought/io/strict_json.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -13,6 +14,20 @@ std::string excerpt(std::string_view text) {
   std::string line;
   for (char c : text.substr(0, kLongest)) line += c >= ' ' && c < 127 ? c : '?';
   return text.size() > kLongest ? line + "..." : line;
+}
+
+int nesting_of(std::string_view text) {
+  int depth = 0, deepest = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') quoted = !quoted;
+    if (quoted && c == '\\') ++i;
+    if (quoted) continue;
+    if (c == '[' || c == '{') deepest = std::max(deepest, ++depth);
+    if (c == ']' || c == '}') --depth;
+  }
+  return deepest;
 }
 
 Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth) {

@@ -12,6 +12,9 @@ namespace nought {
 /// The text as a message quotes it: one short line of printable characters.
 std::string excerpt(std::string_view text);
 
+/// How many levels of lists and objects a JSON text has, by its brackets. What is no JSON has some number, too.
+int nesting_of(std::string_view text);
+
 /// Parses JSON, and refuses what the JSON library would let pass: a key given twice in one object, and nesting beyond
 /// `max_depth`. `part` says what the text is within the file ("the header"). The IoError names file and part.
 Json parse_strictly(const std::string& file, std::string_view part, std::string_view text, int max_depth);

@@ -10,6 +10,7 @@
 #include "nought/io/file_format.h"
 #include "nought/io/files.h"
 #include "nought/io/mapped_file.h"
+#include "nought/io/strict_json.h"
 #include "nought/train/checkpoint_folders.h"
 #include "nought/train/export_record.h"
 
@@ -21,6 +22,7 @@ namespace {
 
 constexpr FileFormat kFormat{"nought-checkpoint", 3};
 constexpr const char* kChecksum = "xxh3";
+constexpr int kDeepest = 64;  // levels of a manifest are few; the checksum is of a text that is made by recursion
 
 std::string checksum_of(const Json& manifest) {
   const std::string text = manifest.dump();
@@ -97,6 +99,12 @@ void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& fol
 
 /// A manifest from a stranger has a right checksum too, and must not make us read what is not the checkpoint's.
 void check_file_names(const Json& manifest, const fs::path& checkpoint) {
+  const Json beside = manifest.value("beside", Json::object());
+  if (!beside.is_object()) fail_damaged(checkpoint, fmt::format("\"beside\" is {}", describe_json(beside)));
+  for (const auto& [name, checksum] : beside.items())
+    if (!is_file_name(name))
+      fail_damaged(checkpoint,
+                   fmt::format("\"beside\" names the file {}, which is none of the folder", Json(name).dump()));
   for (const Json& block : manifest.value("blocks", Json::array())) {
     const Json file = block.is_object() ? block.value("file", Json()) : Json();
     if (!file.is_string() || !is_file_name(file.get<std::string>()))
@@ -106,7 +114,10 @@ void check_file_names(const Json& manifest, const fs::path& checkpoint) {
 
 Json read_manifest(const fs::path& checkpoint) {
   const fs::path path = checkpoint / kManifest;
-  Json manifest = Json::parse(MappedFile(path).text(), nullptr, /*allow_exceptions=*/false);
+  const MappedFile file(path);
+  if (nesting_of(file.text()) > kDeepest)
+    fail_damaged(checkpoint, fmt::format("it nests deeper than {} levels", kDeepest));
+  Json manifest = Json::parse(file.text(), nullptr, /*allow_exceptions=*/false);
   if (!manifest.is_object()) fail_damaged(checkpoint, manifest.is_discarded() ? "it is not JSON" : "it is no object");
   const Json format = manifest.value("format", Json());
   require_readable(path, format, kFormat);

@@ -329,10 +329,14 @@ void Trainer::save() {
     export_beside_weights(exported_config(), plan_.dtype, exported_tokenizer(), folder);
   });
   saved_ = info.step;
-  const fs::path best = best_ ? checkpoint_path(plan_.output_dir, best_->step) : fs::path();
-  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit, best);
+  remove_old();
   forget_events();
   tell([&](TrainObserver& observer) { observer.on_checkpoint(last_saved_); });
+}
+
+void Trainer::remove_old() {
+  const fs::path best = best_ ? checkpoint_path(plan_.output_dir, best_->step) : fs::path();
+  if (world_.rank() == 0) remove_old_checkpoints(plan_.output_dir, plan_.save_total_limit, best);
 }
 
 std::vector<RankMemory> Trainer::gather_memory() {

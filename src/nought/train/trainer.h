@@ -79,6 +79,7 @@ class Trainer {
   ModelConfig exported_config() const;
   TokenizerExport exported_tokenizer() const;
   void save();
+  void remove_old();  // checkpoints beyond save_total_limit
   Json about();
   bool saves_after(int64_t step) const { return plan_.save_steps > 0 && step % plan_.save_steps == 0; }
   bool validates_after(int64_t step) const;

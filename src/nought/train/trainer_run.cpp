@@ -60,7 +60,10 @@ int Trainer::make_steps() {
   }
   if (!stop) {
     if (plan_.best && validated_ != steps_made()) validate();
-    if (saved_ != steps_made()) save();
+    if (saved_ != steps_made())
+      save();
+    else
+      remove_old();  // a run that was killed behind its last save had not come to that
     stop = agreed_signal() != 0;
   }
   return stop ? interrupt() : 0;
