@@ -70,16 +70,27 @@ std::optional<int64_t> natural(const Json& value) {
   return static_cast<int64_t>(number);
 }
 
-Shape parse_shape(const std::string& where, const Json& description) {
+/// The tensor that a message is about. Its words are made for a message only: a header may describe 50,000 tensors.
+struct Where {
+  const std::filesystem::path& file;
+  const std::string& name;
+
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    fail<IoError>("{}: tensor \"{}\" {}", file.string(), excerpt(name),
+                  fmt::format(format, std::forward<Args>(args)...));
+  }
+};
+
+Shape parse_shape(const Where& where, const Json& description) {
   const auto found = description.find("shape");
-  require<IoError>(found != description.end() && found->is_array(), "{} has no \"shape\" array", where);
-  require<IoError>(found->size() <= Shape::kMaxRank, "{} has {} dimensions, at most {} are supported", where,
-                   found->size(), Shape::kMaxRank);
+  if (found == description.end() || !found->is_array()) where.refuse("has no \"shape\" array");
+  if (found->size() > Shape::kMaxRank)
+    where.refuse("has {} dimensions, at most {} are supported", found->size(), int{Shape::kMaxRank});
   Shape shape;
   for (const Json& extent : *found) {
     const std::optional<int64_t> number = natural(extent);
-    require<IoError>(number.has_value(), "{} has the extent {} in its shape, expected a count", where,
-                     excerpt(extent.dump()));
+    if (!number) where.refuse("has the extent {} in its shape, expected a count", excerpt(extent.dump()));
     shape.push_back(*number);
   }
   return shape;
@@ -94,15 +105,15 @@ std::optional<int64_t> bytes_of(const Shape& shape, int64_t element_size) {
   return bytes;
 }
 
-Interval parse_offsets(const std::string& where, const Json& description, int64_t available) {
+Interval parse_offsets(const Where& where, const Json& description, int64_t available) {
   const auto found = description.find("data_offsets");
-  require<IoError>(found != description.end() && found->is_array() && found->size() == 2,
-                   "{} has no \"data_offsets\" [begin, end]", where);
+  if (found == description.end() || !found->is_array() || found->size() != 2)
+    where.refuse("has no \"data_offsets\" [begin, end]");
   const std::optional<int64_t> begin = natural((*found)[0]), end = natural((*found)[1]);
-  require<IoError>(begin && end && *begin <= *end, "{} has the data_offsets {}, expected 0 <= begin <= end", where,
-                   excerpt(found->dump()));
-  require<IoError>(*end <= available, "{} ends at byte {} of the data, but the file holds {}: it is truncated", where,
-                   *end, available);
+  if (!begin || !end || *begin > *end)
+    where.refuse("has the data_offsets {}, expected 0 <= begin <= end", excerpt(found->dump()));
+  if (*end > available)
+    where.refuse("ends at byte {} of the data, but the file holds {}: it is truncated", *end, available);
   return {*begin, *end};
 }
 
@@ -146,28 +157,28 @@ void SafetensorsFile::parse(std::string_view header) {
 }
 
 void SafetensorsFile::parse_entry(const std::string& name, const Json& description) {
-  const std::string file = path_.string();
-  const std::string where = fmt::format("{}: tensor \"{}\"", file, excerpt(name));
-  require<IoError>(description.is_object(), "{} is described by {}, expected an object", where,
-                   description.type_name());
+  const Where where{path_, name};
+  if (!description.is_object()) where.refuse("is described by {}, expected an object", description.type_name());
   if (name == "__metadata__") {
     for (const auto& [key, value] : description.items()) {
-      require<IoError>(value.is_string(), "{}: the metadata \"{}\" is not a string", file, excerpt(key));
+      require<IoError>(value.is_string(), "{}: the metadata \"{}\" is not a string", path_.string(), excerpt(key));
       metadata_[key] = value.get<std::string>();
     }
     return;
   }
   const auto dtype = description.find("dtype");
-  require<IoError>(dtype != description.end() && dtype->is_string(), "{} has no \"dtype\"", where);
+  if (dtype == description.end() || !dtype->is_string()) where.refuse("has no \"dtype\"");
   const FileDType* known = find_dtype(dtype->get_ref<const std::string&>());
-  require<IoError>(known != nullptr, "{} has the unknown dtype \"{}\", known are {}", where,
-                   excerpt(dtype->get_ref<const std::string&>()), known_dtypes());
+  if (known == nullptr)
+    where.refuse("has the unknown dtype \"{}\", known are {}", excerpt(dtype->get_ref<const std::string&>()),
+                 known_dtypes());
   TensorEntry entry{name, known->dtype.value_or(DType::u8), parse_shape(where, description), {}, known->packed};
   entry.bytes = parse_offsets(where, description, static_cast<int64_t>(data().size()));
   const std::optional<int64_t> bytes = bytes_of(entry.shape, known->size);
-  require<IoError>(bytes.has_value(), "{} has the absurd shape {}", where, entry.shape);
-  require<IoError>(*bytes == entry.bytes.size(), "{} is {}{} and needs {} bytes, its data_offsets span {}", where,
-                   known->name, entry.shape, *bytes, entry.bytes.size());
+  if (!bytes) where.refuse("has the absurd shape {}", entry.shape);
+  if (*bytes != entry.bytes.size())
+    where.refuse("is {}{} and needs {} bytes, its data_offsets span {}", known->name, entry.shape, *bytes,
+                 entry.bytes.size());
   if (!known->dtype) unsupported_.emplace(name, known->name);
   entries_.push_back(std::move(entry));
 }
@@ -181,10 +192,11 @@ void SafetensorsFile::check_layout() {
   });
   int64_t covered = 0;
   for (const TensorEntry& entry : entries_) {
-    require<IoError>(entry.bytes.begin >= covered, "{}: tensor \"{}\" begins at byte {} and overlaps another up to {}",
-                     file, excerpt(entry.name), entry.bytes.begin, covered);
-    require<IoError>(entry.bytes.begin == covered, "{}: bytes {} to {}, before tensor \"{}\", belong to no tensor",
-                     file, covered, entry.bytes.begin, excerpt(entry.name));
+    if (entry.bytes.begin < covered)
+      Where{path_, entry.name}.refuse("begins at byte {} and overlaps another up to {}", entry.bytes.begin, covered);
+    if (entry.bytes.begin > covered)
+      fail<IoError>("{}: bytes {} to {}, before tensor \"{}\", belong to no tensor", file, covered, entry.bytes.begin,
+                    excerpt(entry.name));
     covered = entry.bytes.end;
   }
   require<IoError>(covered == static_cast<int64_t>(data().size()), "{}: the last {} bytes belong to no tensor", file,
