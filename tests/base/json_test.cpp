@@ -49,6 +49,14 @@ TEST(Json, truncated_empty_and_garbage_texts_are_errors_with_a_position) {
   EXPECT_EQ(test::message_of<Error>([] { parse_json("1e999", "f"); }), "f: number overflow parsing '1e999'");
 }
 
+/// A minute and more if reading looked through the list whenever one of its objects ends.
+TEST(Json, a_list_of_very_many_objects_is_read_in_linear_time) {
+  constexpr size_t kMany = 300'000;
+  std::string text = "[";
+  for (size_t i = 0; i < kMany; ++i) text += R"({"a":1},)";
+  EXPECT_EQ(parse_json(text + "]", "many.json").size(), kMany);
+}
+
 TEST(Json, a_key_given_twice_is_an_error_that_names_its_path) {
   EXPECT_EQ(test::message_of<Error>([] { parse_json(R"({"a": {"b": [{"c": 1, "c": 2}]}})", "ds.json"); }),
             "ds.json: a.b.c: the key is given twice");

@@ -101,7 +101,7 @@ TEST(Runs, frozen_parameters_are_told_and_a_resumed_run_keeps_them) {
   const std::string head_only = " --set 'training.freeze=[\".\"]' --set 'training.trainable=[\"lm_head\"]'";
   const Ended check = run_program(fmt::format("{} check {}{}", kProgram, (folder / "run.json").string(), head_only));
   ASSERT_EQ(check.exit_code, 0) << check.err;
-  EXPECT_NE(check.out.find(fmt::format(", {} of them trained", 256 * 48)), std::string::npos) << check.out;
+  EXPECT_NE(check.out.find(", 12.3K of them trained"), std::string::npos) << check.out;
   EXPECT_TRUE(first_words_of(check.out).contains("freeze")) << check.out;
   const Ended run = run_program(train_command(folder, "--ranks 2" + head_only));
   ASSERT_EQ(run.exit_code, 0) << run.err;

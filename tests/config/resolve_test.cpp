@@ -135,6 +135,16 @@ TEST(Resolve, a_typical_zero3_file_with_auto_everywhere_is_filled_from_the_train
   EXPECT_THAT(reason_of(plan, "learning_rate"), HasSubstr("auto <- default of training.learning_rate"));
 }
 
+TEST(Resolve, what_is_automatic_or_infinite_in_deepspeeds_file_is_explained) {
+  const RunPlan plan = plan_of(run_with(R"({"max_steps": 100})", R"({"steps_per_print": Infinity,
+      "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "auto"}, "offload_param": {"device": "none"}}})"));
+  EXPECT_EQ(value_of(plan, "logging_steps"), "never");
+  EXPECT_EQ(value_of(plan, "offload_optimizer.device"), "none");
+  EXPECT_EQ(reason_of(plan, "offload_optimizer.device"), "deepspeed: auto; all of it already lives in host memory");
+  const auto is_param = [](const Resolved& row) { return row.key == "offload_param.device"; };
+  EXPECT_TRUE(std::none_of(plan.resolved.begin(), plan.resolved.end(), is_param)) << "nothing was left open";
+}
+
 TEST(Resolve, without_any_file_hugging_faces_defaults_count) {
   const RunPlan plan = plan_of("{}");
   EXPECT_EQ(plan.micro_batch, 8);
@@ -380,6 +390,12 @@ TEST(Explain, is_an_aligned_table_of_key_value_and_reason_and_then_the_warnings)
   plan.resolved = {{"a", "1", "default"}, {"long_key", "0.001", "RUN"}};
   plan.warnings = {"mind the gap"};
   EXPECT_EQ(explain(plan), "a         1      default\nlong_key  0.001  RUN\nwarning: mind the gap\n");
+}
+
+TEST(Explain, a_long_value_pushes_its_own_reason_alone) {
+  RunPlan plan;
+  plan.resolved = {{"a", "a value of 22 columns.", "RUN"}, {"b", "1", "default"}};
+  EXPECT_EQ(explain(plan), "a  a value of 22 columns.  RUN\nb  1               default\n");
 }
 
 }  // namespace

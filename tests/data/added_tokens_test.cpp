@@ -29,6 +29,20 @@ TEST(AddedTokens, the_first_in_the_text_and_the_longest_there_is_found) {
   EXPECT_EQ(found(AddedTokens(), "<a>", 0, true), Found("nothing", -1));
 }
 
+TEST(AddedTokens, the_longest_is_found_among_all_that_begin_alike) {
+  AddedTokens tokens;
+  const std::vector<std::string> contents{"a", "ab", "abc", "abd", "ab_", "abcde", "b"};
+  for (size_t i = 0; i < contents.size(); ++i)
+    tokens.add({.content = contents[i], .id = static_cast<int32_t>(i), .special = contents[i] == "abcde"});
+  EXPECT_EQ(found(tokens, "abcdef", 0, true), Found("abcde", 5));
+  EXPECT_EQ(found(tokens, "abcdef", 0, false), Found("abc", 2));
+  EXPECT_EQ(found(tokens, "abcd", 0, true), Found("abc", 2));
+  EXPECT_EQ(found(tokens, "ab ", 0, true), Found("ab", 1));
+  EXPECT_EQ(found(tokens, "abz", 0, true), Found("ab", 1));
+  EXPECT_EQ(found(tokens, "a\xff", 0, true), Found("a", 0));
+  EXPECT_EQ(found(tokens, "zzb", 0, true), Found("b", 6));
+}
+
 TEST(AddedTokens, markers_and_normalized_ones_are_found_where_they_are_wanted) {
   AddedTokens tokens;
   tokens.add({.content = "<s>", .id = 1, .special = true});

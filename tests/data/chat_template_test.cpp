@@ -167,6 +167,38 @@ TEST(ChatTemplate, markers_that_a_tokenizer_lacks_are_written_as_text) {
   EXPECT_THAT(message_of<ConfigError>([&] { chat_format_of(*bytes); }), HasSubstr("no markers of a known"));
 }
 
+TEST(ChatTemplate, a_program_does_not_spell_markers_that_the_tokenizer_lacks) {
+  const TempFolder folder;
+  const auto tokenizer = byte_level_tokenizer(folder, {"<|im_start|>"});
+  const auto template_of = [&](const std::string& program) {
+    return ChatTemplate(chat_source_for(folder.write("mine.jinja", program).string(), folder.path(), *tokenizer),
+                        *tokenizer);
+  };
+  const auto refusal_of = [](auto&& call) { return message_of<ConfigError>(call); };
+  const std::vector<ChatMessage> talk{{"user", "a"}, {"assistant", "<|call|>"}}, called{{"tool", "a"}, talk[1]};
+  const std::string turn = "{% for m in messages %}<|im_start|>{{ m.role + '\\n' + m.content }}";
+
+  const ChatTemplate lacks_end = template_of(turn + "<|im_end|>{% endfor %}");
+  EXPECT_THAT(refusal_of([&] { lacks_end.require_markers(); }),
+              HasSubstr("mine.jinja has the markers <|im_end|>, which are no tokens of the tokenizer"));
+  EXPECT_THAT(refusal_of([&] { lacks_end.conversation(talk); }),
+              HasSubstr("data.add_special_tokens = [\"<|im_end|>\"] with training.resize_vocab = true adds them"));
+  EXPECT_FALSE(lacks_end.prompt(talk).empty()) << "who talks to a model gets its text";
+
+  const ChatTemplate calls = template_of(turn + "{{ '<|call|>' if m.role == 'tool' }}{% endfor %}");
+  calls.require_markers();
+  EXPECT_EQ(refusal_of([&] { calls.conversation(talk); }), "") << "a message may spell what it likes";
+  EXPECT_THAT(refusal_of([&] { calls.conversation(called); }), HasSubstr("<|call|>"));
+
+  EXPECT_THAT(refusal_of([&] { template_of(turn + "<end_of_turn>{% endfor %}").require_markers(); }),
+              HasSubstr("the markers <end_of_turn>"));
+  const ChatTemplate zephyr =
+      template_of("{% for m in messages %}{{ '<|' + m.role + '|>' }}{{ m.content }}{% endfor %}{# <|user|> #}");
+  zephyr.require_markers();
+  EXPECT_THAT(zephyr.missing_markers(), ElementsAre("<|user|>"));
+  EXPECT_EQ(refusal_of([&] { zephyr.conversation(talk); }), "") << "models have learned it as text";
+}
+
 TEST(ChatTemplate, what_a_notation_cannot_say_is_refused) {
   const auto bytes = make_tokenizer("bytes");
   const auto refusal = [&](ChatFormat format, const std::vector<ChatMessage>& messages) {

@@ -278,6 +278,49 @@ TEST(Tokenize, a_failed_run_is_not_in_the_way_of_one_with_other_options) {
   EXPECT_EQ(run(options, *tokenizer).documents, 1);
 }
 
+TEST(Tokenize, what_a_run_left_that_failed_after_its_first_file_is_replaced) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  std::string before;
+  for (int i = 0; i < 400; ++i) before += fmt::format("{{\"text\": \"line {}\", \"other\": \"x\"}}\n", i);
+  const fs::path kept = folder.write("kept", "not a token file");
+  const auto fail_behind_a_file = [&] {
+    TokenizeOptions options = options_for(folder, {folder.write("a.jsonl", before + "nonsense\n")});
+    EXPECT_THAT(message_of<ConfigError>([&] { run(options, *tokenizer); }), HasSubstr("a.jsonl:401"));
+    EXPECT_FALSE(read_token_index(options.output)->files.empty());
+    return options;
+  };
+  const auto whole_anew = [&](TokenizeOptions options) {
+    const TokenizeProgress progress = run(options, *tokenizer);
+    EXPECT_GT(progress.removed_files, 0);
+    EXPECT_EQ(progress.kept_bytes, 0);
+    const auto bytes = bytes_of(options.output);
+    options.overwrite = true;
+    run(options, *tokenizer);
+    EXPECT_EQ(bytes_of(options.output), bytes);
+    fs::remove_all(options.output);
+  };
+  TokenizeOptions options = fail_behind_a_file();
+  folder.write("a.jsonl", before);
+  options.corpus.field = "other";
+  whole_anew(options);
+  options = fail_behind_a_file();
+  options.inputs = {folder.write("b.jsonl", before)};
+  whole_anew(options);
+  options = fail_behind_a_file();
+  folder.write("a.jsonl", before.substr(before.find('\n') + 1));
+  whole_anew(options);
+
+  options = fail_behind_a_file();
+  TokenFolderIndex index = *read_token_index(options.output);
+  index.settings = "others";
+  index.files.push_back({"../kept"});
+  write_token_index(options.output, index);
+  folder.write("a.jsonl", before);
+  run(options, *tokenizer);
+  EXPECT_TRUE(fs::exists(kept)) << "a file outside of the folder was removed";
+}
+
 TEST(Tokenize, bad_conversations_and_binary_files_are_named) {
   const TempFolder folder;
   const auto tokenizer = make_tokenizer("bytes");

@@ -10,6 +10,7 @@
 #include "nought/models/decoder.h"
 #include "nought/plan/predict.h"
 #include "nought/train/engine.h"
+#include "nought/train/text_sample.h"
 
 namespace nought {
 namespace {
@@ -102,6 +103,10 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
       context.zero(rows.input_ids), context.zero(rows.targets);
       engine.evaluate(std::span(&rows, 1), 1);
     }
+    if (layout.sample_prompt > 0)
+      continue_prompt(model, decoder, *make_tokenizer("bytes"),
+                      {.prompt = std::string(static_cast<size_t>(layout.sample_prompt), 'a'),
+                       .max_new_tokens = layout.sample_new_tokens});
     model.settle();
     if (ranks.rank() != 0) return;
     const MemoryLedger& ledger = context.memory->ledger();
@@ -284,6 +289,28 @@ TEST(Agreement, holds_with_several_micro_batches_in_flight) {
       EXPECT_GT(predicted.memory.peak[activations], one.memory.peak[activations]);
       ++i;
     }
+}
+
+TEST(Agreement, holds_with_samples_of_text) {
+  for (const auto& [family, stage, prompt] : {std::tuple("llama", 0, 5), {"llama", 3, 200}, {"gpt2", 0, 100}}) {
+    const Layout layout{.ranks = 1 + stage / 3,
+                        .zero_stage = stage,
+                        .micro_batch = 1,
+                        .seq_length = 16,
+                        .wire = Wire::threads,
+                        .sample_prompt = prompt,
+                        .sample_new_tokens = 400};
+    SCOPED_TRACE(fmt::format("{}, {}, a prompt of {}", family, layout.str(), prompt));
+    const ModelConfig config = model_of(family);
+    const Prediction predicted = predict(config, layout);
+    expect_agreement(predicted, measure(config, layout));
+    Layout silent = layout;
+    silent.sample_prompt = 0;
+    if (stage == 0) {  // at stage 3 a step needs more than a sample
+      EXPECT_GT(predicted.memory.peak_total, predict(config, silent).memory.peak_total);
+    }
+    EXPECT_GT(predicted.memory.peak[static_cast<size_t>(Category::kv_cache)], 100'000);
+  }
 }
 
 TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validations) {

@@ -25,6 +25,11 @@ TEST(Layout, takes_every_number_of_the_plan) {
   EXPECT_EQ(layout.tokens_per_step(), 4 * 5 * 6 * 7);
   plan.data.validation_fraction = 0.1;
   EXPECT_EQ(layout_of(plan).evaluation_rows, 9);
+  EXPECT_EQ(layout_of(plan).sample_prompt, 0) << "no text is sampled";
+  plan.sample = SamplePlan{.prompt = "abc", .max_new_tokens = 10};
+  plan.data.tokenizer = "bytes";
+  EXPECT_EQ(layout_of(plan).sample_prompt, 3);
+  EXPECT_EQ(layout_of(plan).sample_new_tokens, 10);
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ TEST(Table, work_over_the_peak_is_the_least_time_of_a_step) {
   EXPECT_THAT(to_text(plan), Not(HasSubstr("at the peak")));
   plan.peak_flops = plan.predictions[1].executed_flops / 1.25, plan.peak_name = "fp32 FMA on AVX2";
   EXPECT_THAT(to_text(plan), HasSubstr(" 1.25 s"));
+  plan.peak_flops *= 4;
+  EXPECT_THAT(to_text(plan), HasSubstr(" 312 ms"));
   EXPECT_THAT(to_text(plan), HasSubstr("this machine's fp32 FMA on AVX2, for each rank"));
 }
 

@@ -44,7 +44,7 @@ TEST(AddressSpaceDeathTest, memory_that_it_refuses_says_so_in_one_line) {
   };
   EXPECT_EXIT(refused(Memory::create()), testing::ExitedWithCode(1),
               "^out of memory: 4.00 GiB for parameters were refused by the system \\(ulimit -v limits this process to "
-              "2.00 GiB\\); alive on this rank:");
+              "2.00 GiB\\); held on this rank:");
   EXPECT_EXIT(refused(Memory::create_virtual()), testing::ExitedWithCode(1),
               "^predicting memory reserves address space, and the system refuses another 4.00 GiB of it \\(ulimit -v "
               "limits this process to 2.00 GiB\\): raise the limit with `ulimit -v unlimited`$");

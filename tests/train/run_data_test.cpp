@@ -1,5 +1,6 @@
 #include "nought/train/run_data.h"
 
+#include "support/byte_level.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -257,6 +258,19 @@ TEST(RunData, special_tokens_in_text_are_text_unless_the_run_asks_for_them_and_i
   EXPECT_EQ(count(plan), 0);
 }
 
+TEST(RunData, tokens_that_fill_no_sample_are_told_where_they_are_many) {
+  const TempFolder folder;
+  const auto bytes = make_tokenizer("bytes");
+  DataPlan plan = plan_for(folder.write("a.txt", std::string(99, 'a')).string());  // and the end of the document
+  const auto notes = [&](int64_t length) {
+    plan.seq_length = length;
+    return open_data(plan, *bytes).notes;
+  };
+  EXPECT_THAT(notes(80), testing::ElementsAre("20 of 100 tokens are not trained: they are too few for one more sample "
+                                              "of 80; a smaller data.seq_length leaves fewer"));
+  EXPECT_THAT(notes(32), testing::IsEmpty()) << "4 tokens";
+}
+
 TEST(RunData, files_that_are_not_read_and_markers_that_are_no_tokens_are_refused_before_the_run) {
   const TempFolder folder;
   const auto bytes = make_tokenizer("bytes");
@@ -264,6 +278,23 @@ TEST(RunData, files_that_are_not_read_and_markers_that_are_no_tokens_are_refused
   plan.chat_template = "chatml";
   EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *bytes, 1 << 20); }),
               HasSubstr("has the markers <|im_start|>, <|im_end|>, which are no tokens of the tokenizer \"bytes\""));
+  plan.tokenizer = folder.path().string();
+  plan.chat_template.clear();
+  plan.add_special_tokens.clear();
+  test::byte_level_tokenizer(folder, {"<|im_start|>"});
+  folder.write("chat_template.jinja", chat_source(ChatFormat::chatml, *bytes).jinja);
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan), 1 << 20); }),
+              HasSubstr("chat_template.jinja has the markers <|im_end|>, which are no tokens"))
+      << "the folder's own template";
+  plan.add_special_tokens = {"<|im_end|>"};
+  EXPECT_EQ(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan), 1 << 20); }), "");
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{{ '<|call|>' if m.tool_calls }}"
+               "{% endfor %}{# <|user|> #}");
+  EXPECT_THAT(
+      look_at_data(plan, *tokenizer_of(plan), 1 << 20).notes,
+      testing::Contains(HasSubstr("written as text, for want of a token: <|user|>; a conversation that needs one "
+                                  "of <|call|> is refused")));
   plan.sources.push_back({{folder.write("rows.parquet", "PAR1").string()}});
   EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer_of(plan), 1 << 20); }),
               HasSubstr("rows.parquet: Parquet files are not read: write its rows as JSON lines"));

@@ -83,22 +83,38 @@ class Blanker {
   bool follows_value_ = false;
 };
 
-/// Follows the parser through the objects and refuses a key that its object already has.
-class DuplicateKeys {
+/// Follows the parser through the objects and refuses a key that its object already has. It keeps no values: a parser
+/// that makes them and calls back would look through a whole list whenever one of its objects ends.
+class DuplicateKeys final : public nlohmann::json_sax<Json> {
  public:
   explicit DuplicateKeys(std::string_view name) : name_(name) {}
 
-  void see(Json::parse_event_t event, const Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      objects_.emplace_back();
-    } else if (event == Json::parse_event_t::object_end) {
-      objects_.pop_back();
-    } else if (event == Json::parse_event_t::key) {
-      Object& object = objects_.back();
-      object.key = parsed.get<std::string>();
-      if (!object.seen.insert(object.key).second) fail<ConfigError>("{}: {}: the key is given twice", name_, path());
-    }
+  bool start_object(size_t) override {
+    objects_.emplace_back();
+    return true;
   }
+  bool end_object() override {
+    objects_.pop_back();
+    return true;
+  }
+  bool key(std::string& key) override {
+    Object& object = objects_.back();
+    object.key = key;
+    if (!object.seen.insert(key).second) fail<ConfigError>("{}: {}: the key is given twice", name_, path());
+    return true;
+  }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool start_array(size_t) override { return true; }
+  bool end_array() override { return true; }
+  /// Left to the parser that makes values, which says what is wrong.
+  bool parse_error(size_t, const std::string&, const Json::exception&) override { return false; }
 
  private:
   struct Object {
@@ -142,12 +158,9 @@ bool is_utf8(std::string_view text) {
 Json parse_json(std::string_view text, std::string_view name) {
   const std::string blanked = Blanker(text).run();
   DuplicateKeys duplicates(name);
-  const Json::parser_callback_t watch = [&](int, Json::parse_event_t event, Json& parsed) {
-    duplicates.see(event, parsed);
-    return true;
-  };
   try {
-    return Json::parse(blanked, watch);
+    Json::sax_parse(blanked, &duplicates);
+    return Json::parse(blanked);
   } catch (const Json::parse_error& error) {
     fail_at(name, blanked, error);
   } catch (const Json::exception& error) {

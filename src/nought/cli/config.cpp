@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include "nought/base/error.h"
+#include "nought/base/lines.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/launch_job.h"
 #include "nought/config/config_reference.h"
 
 namespace nought {
@@ -24,7 +26,7 @@ void add_config(CLI::App& app, Invocation& invocation) {
       require<ConfigError>(options->filter.empty() || !options->markdown, "--markdown prints the whole page: no WORD");
       const std::string text = options->markdown ? config_markdown() : config_text(options->filter);
       require<ConfigError>(!text.empty(), "no key contains \"{}\": see `nought config`", options->filter);
-      fmt::print("{}", text);
+      fmt::print("{}", options->markdown ? text : wrap(text, stdout_columns(), 4));
       return 0;
     };
   });

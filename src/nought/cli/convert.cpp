@@ -94,8 +94,8 @@ int run_convert(const ConvertFlags& options) {
   const auto begin = std::chrono::steady_clock::now();
   check_options(options);
   const ModelSource source(options.source);
-  say_choice(source.choice());
   check_target(options, source.folder());
+  say_choice(source.choice());
   const auto memory = Memory::create();
   const ConvertReport report = write(options, source, *memory);
   for (const std::string& name : source.unused())

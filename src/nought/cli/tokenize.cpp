@@ -100,7 +100,13 @@ void encode_files(TokenizeFlags& options, Progress& line) {
   const auto& inputs = options.tokenize.inputs;
   corpus = with_template(corpus, inputs, options.chat_template, options.tokenizer, *tokenizer);
   std::vector<std::string> found = describe_formats(inputs, corpus, *tokenizer);
+  bool told = false;
   const auto show = [&](const TokenizeProgress& progress) {
+    if (!std::exchange(told, true) && progress.removed_files > 0)
+      found.push_back(
+          fmt::format("{}: what an unfinished run left is removed ({} token file{}): it had another input, "
+                      "tokenizer or options",
+                      options.output, progress.removed_files, progress.removed_files == 1 ? "" : "s"));
     for (const std::string& note : std::exchange(found, {})) line.print("note: " + note);
     line.show(progress.bytes, progress.total_bytes, progress.kept_bytes, "of " + format_bytes(progress.total_bytes),
               format_count(static_cast<double>(progress.tokens)) + " tokens", "B/s");

@@ -208,9 +208,10 @@ int run_check(const TrainOptions& options) {
   fmt::print("{}", wrap(explain(plan), width, 4));
   const RunInputs inputs = validate_run(plan, options.mode(), kDryRun);
   const auto say = [&](const std::string& line) { fmt::print("{}\n", wrap(line, width, 4)); };
+  const auto count = [](int64_t number) { return format_count(static_cast<double>(number)); };
   const std::string trained =
-      plan.freezing.empty() ? "" : fmt::format(", {} of them trained", inputs.parameters - inputs.frozen);
-  say(fmt::format("model: {}, {} parameters{}", inputs.config.family, inputs.parameters, trained));
+      plan.freezing.empty() ? "" : fmt::format(", {} of them trained", count(inputs.parameters - inputs.frozen));
+  say(fmt::format("model: {} with {} parameters{}", inputs.config.family, count(inputs.parameters), trained));
   say("data: " + inputs.data.describe(inputs.tokenizer));
   if (plan.max_steps == 0 && inputs.max_steps > 0) say(fmt::format("steps: {}", inputs.max_steps));
   for (const std::string& note : inputs.notes) say("note: " + note);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nought/config/ds_config.h"
+#include "nought/config/key_names.h"
 #include "nought/config/run_config.h"
 #include "nought/config/training_rules.h"
 
@@ -197,12 +198,14 @@ std::vector<ConfigEntry> config_reference() {
 namespace {
 
 /// How well an entry answers a search, the best first; kNoAnswer: it does not.
-enum Answer { name_is_it, name_has_it, help_has_it, name_is_idle, help_is_idle, kNoAnswer };
+enum Answer { is_meant, name_is_it, name_has_it, help_has_it, name_is_idle, help_is_idle, kNoAnswer };
 
-Answer answer(const ConfigEntry& entry, const std::string& word) {
+/// meant: the path of the key that other programs call so; "" if there is none.
+Answer answer(const ConfigEntry& entry, const std::string& word, const std::string& meant) {
   const std::string path = lower_case(entry.path),
                     text = lower_case(entry.help + "\n" + entry.type + "\n" + entry.fallback);
   const bool works = entry.use == KeyUse::implemented;
+  if (works && entry.path == meant) return is_meant;
   if (works && (path == word || path.ends_with("." + word))) return name_is_it;
   if (path.find(word) != std::string::npos) return works ? name_has_it : name_is_idle;
   if (text.find(word) != std::string::npos) return works ? help_has_it : help_is_idle;
@@ -213,11 +216,12 @@ Answer answer(const ConfigEntry& entry, const std::string& word) {
 
 std::string config_text(const std::string& filter) {
   std::vector<ConfigEntry> entries = config_reference();
-  const std::string word = lower_case(filter);
-  std::erase_if(entries, [&](const ConfigEntry& entry) { return answer(entry, word) == kNoAnswer; });
+  const std::string word = lower_case(filter), meant = meant_key(word);
+  const auto rank = [&](const ConfigEntry& entry) { return answer(entry, word, meant); };
+  std::erase_if(entries, [&](const ConfigEntry& entry) { return rank(entry) == kNoAnswer; });
   if (!word.empty())
     std::stable_sort(entries.begin(), entries.end(),
-                     [&](const ConfigEntry& a, const ConfigEntry& b) { return answer(a, word) < answer(b, word); });
+                     [&](const ConfigEntry& a, const ConfigEntry& b) { return rank(a) < rank(b); });
   std::string text;
   for (const ConfigEntry& entry : entries) {
     const bool works = entry.use == KeyUse::implemented;

@@ -5,8 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include <fmt/ranges.h>
-
+#include "nought/base/text.h"
 #include "nought/config/key_rules.h"
 #include "nought/config/run_config.h"
 
@@ -115,28 +114,54 @@ std::string meant_key(const std::string& name) {
   return only;
 }
 
-void check_key_names(Json& run, const Origins& origins) {
-  const std::vector<KeyInfo> keys = list_keys<RunConfig>();
-  std::vector<std::string> mistakes;
-  const auto check = [&](Json& section, const std::string& path) {
-    const std::vector<std::string> names = names_of_section(keys, path);
+namespace {
+
+/// Compares the keys of a RUN.json, section by section, with those that are known.
+class KeyNames {
+ public:
+  explicit KeyNames(const Origins& origins) : origins_(origins) {}
+
+  /// `path` is the section's in the list of keys ("data.sources[]"), `at` that in the file ("data.sources[1]").
+  void check(Json& section, const std::string& path, const std::string& at) {
+    const std::vector<std::string> names = names_of_section(keys_, path);
+    if (names.empty() || !section.is_object()) return;
     for (auto it = section.begin(); it != section.end();) {
       const bool known = std::find(names.begin(), names.end(), it.key()) != names.end();
       if (!known && is_note(it.key())) {
         it = section.erase(it);
         continue;
       }
-      const std::string meant = known ? "" : meant_key(it.key());
-      if (!meant.empty())
-        mistakes.push_back(
-            fmt::format("{}: unknown key (did you mean \"{}\"?)", origins.place(join_path(path, it.key())), meant));
+      known ? check_inside(*it, join_path(path, it.key()), join_path(at, it.key())) : refuse(it.key(), names, at);
       ++it;
     }
-  };
-  check(run, "");
-  for (const char* section : {"data", "training"})
-    if (run.contains(section) && run[section].is_object()) check(run[section], section);
-  if (!mistakes.empty()) fail<ConfigError>("{}", fmt::join(mistakes, "; "));
+  }
+
+  std::vector<std::string> mistakes() && { return std::move(mistakes_); }
+
+ private:
+  void check_inside(Json& value, const std::string& path, const std::string& at) {
+    check(value, path, at);
+    for (size_t i = 0; value.is_array() && i < value.size(); ++i)
+      check(value[i], path + "[]", fmt::format("{}[{}]", at, i));
+  }
+
+  void refuse(const std::string& key, const std::vector<std::string>& names, const std::string& at) {
+    const std::string meant = meant_key(key);
+    const std::string advice = meant.empty() ? did_you_mean(key, names) : fmt::format(" (did you mean \"{}\"?)", meant);
+    mistakes_.push_back(fmt::format("{}: unknown key{}", origins_.place(join_path(at, key)), advice));
+  }
+
+  const std::vector<KeyInfo> keys_ = list_keys<RunConfig>();
+  const Origins& origins_;
+  std::vector<std::string> mistakes_;
+};
+
+}  // namespace
+
+std::vector<std::string> mistaken_keys(Json& run, const Origins& origins) {
+  KeyNames names(origins);
+  names.check(run, "", "");
+  return std::move(names).mistakes();
 }
 
 }  // namespace nought

@@ -12,8 +12,8 @@ namespace nought {
 /// or else the only one that is called so. "" if there is none.
 std::string meant_key(const std::string& name);
 
-/// ConfigError for the keys of RUN.json, and of its sections data and training, that nobody knows but meant_key() does.
-/// Removes notes to people. Other unknown keys are left to from_json().
-void check_key_names(Json& run, const Origins& origins);
+/// What is wrong with the keys of RUN.json and of its sections: one line for each that is unknown, with the key that is
+/// meant or the nearest one. Removes notes to people.
+std::vector<std::string> mistaken_keys(Json& run, const Origins& origins);
 
 }  // namespace nought

@@ -427,6 +427,9 @@ void Resolver::explain_automatic_buckets() {
   };
   explain("stage3_prefetch_bucket_size", 0.9 * hidden * hidden, "0.9 x hidden_size^2");
   explain("stage3_param_persistence_threshold", 10 * hidden, "10 x hidden_size");
+  for (const std::string part : {"offload_param", "offload_optimizer"})
+    if (zero.value(Json::json_pointer("/" + part + "/device"), Json()) == "auto")
+      plan_.resolved.push_back({part + ".device", "none", "deepspeed: auto; all of it already lives in host memory"});
 }
 
 RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automatic) {

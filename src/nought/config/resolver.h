@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/core.h>
@@ -132,7 +134,10 @@ class Resolver {
   /// Records a value for `nought check` and returns it.
   template <class T>
   T note(const std::string& key, const Candidate<T>& candidate) {
-    plan_.resolved.push_back({key, fmt::format("{}", candidate.value), candidate.reason});
+    std::string text = fmt::format("{}", candidate.value);
+    if constexpr (std::is_same_v<T, int64_t>)  // Infinity is read as the largest integer
+      if (candidate.value == std::numeric_limits<int64_t>::max()) text = "never";
+    plan_.resolved.push_back({key, std::move(text), candidate.reason});
     return candidate.value;
   }
 

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "nought/base/text.h"
 #include "nought/config/accelerate.h"
 #include "nought/config/ds_config.h"
@@ -85,6 +87,20 @@ void refuse_adapters(const Json& section, const std::string& path, const Origins
                          origins.place(join_path(path, key)));
 }
 
+/// One ConfigError with every unknown key and refused argument of the whole file, so that one run tells all of them.
+void require_no_mistakes(Json& json, const Origins& origins, std::vector<std::string>& warnings) {
+  std::vector<std::string> mistakes;
+  if (json.contains("training")) mistakes = apply_training_rules(json["training"], origins, warnings);
+  for (std::string& mistake : mistaken_keys(json, origins)) mistakes.push_back(std::move(mistake));
+  if (mistakes.empty()) return;
+  try {
+    if (json.contains("deepspeed")) read_ds_config(json["deepspeed"], origins, warnings);
+  } catch (const ConfigError& error) {
+    mistakes.emplace_back(error.what());
+  }
+  fail<ConfigError>("{}", fmt::join(mistakes, "; "));
+}
+
 }  // namespace
 
 RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides,
@@ -104,8 +120,7 @@ RunConfig make_run_config(Json json, const std::string& name, std::span<const st
 
   refuse_adapters(json, "", read.origins);
   if (json.contains("training")) refuse_adapters(json["training"], "training", read.origins);
-  if (json.contains("training")) apply_training_rules(json["training"], read.origins, read.warnings);
-  check_key_names(json, read.origins);
+  require_no_mistakes(json, read.origins, read.warnings);
   auto config = from_json<RunConfig>(json, read.origins);
   config.origins = std::move(read.origins);
   config.warnings = std::move(read.warnings);

@@ -14,7 +14,8 @@ void require_trainable(const RunPlan& plan) {
 }
 
 std::string explain(const RunPlan& plan) {
-  constexpr size_t kWidest = 40;  // a longer value pushes its own reason to the right, not everybody's
+  // A longer value pushes its own reason to the right, not everybody's: with 80 columns most rows are one line.
+  constexpr size_t kWidest = 14;
   size_t key_width = 0, value_width = 0;
   for (const Resolved& row : plan.resolved) {
     key_width = std::max(key_width, row.key.size());

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include <fmt/ranges.h>
-
 #include "nought/base/error.h"
 
 namespace nought {
@@ -304,10 +302,11 @@ std::span<const std::pair<std::string_view, std::string_view>> training_aliases(
 
 std::span<const KeyRule> training_rules() { return kTrainingRules; }
 
-void apply_training_rules(Json& training, const Origins& origins, std::vector<std::string>& warnings) {
-  if (!training.is_object()) return;
-  rewrite(training, origins);
+std::vector<std::string> apply_training_rules(Json& training, const Origins& origins,
+                                              std::vector<std::string>& warnings) {
   std::vector<std::string> mistakes;
+  if (!training.is_object()) return mistakes;
+  rewrite(training, origins);
   for (const KeyRule& rule : kTrainingRules) {
     const auto found = training.find(rule.path);
     if (found == training.end()) continue;
@@ -317,7 +316,7 @@ void apply_training_rules(Json& training, const Origins& origins, std::vector<st
     if (!judgement.warning.empty()) warnings.push_back(std::move(judgement.warning));
     training.erase(found);
   }
-  if (!mistakes.empty()) fail<ConfigError>("{}", fmt::join(mistakes, "; "));
+  return mistakes;
 }
 
 }  // namespace nought

@@ -14,24 +14,28 @@ void AddedTokens::add(AddedToken token) {
     tokens_[entry->second] = std::move(token);
     return;
   }
-  std::vector<size_t>& lengths = lengths_by_first_byte_[static_cast<uint8_t>(token.content[0])];
-  const auto place = std::lower_bound(lengths.begin(), lengths.end(), token.content.size(), std::greater<>());
-  if (place == lengths.end() || *place != token.content.size()) lengths.insert(place, token.content.size());
+  begins_[static_cast<uint8_t>(token.content[0])] = true;
   tokens_.push_back(std::move(token));
 }
 
 std::optional<int32_t> AddedTokens::find(std::string_view content) const {
-  const auto found = by_content_.find(std::string(content));
+  const auto found = by_content_.find(content);
   return found == by_content_.end() ? std::nullopt : std::optional(tokens_[found->second].id);
 }
 
 const AddedToken* AddedTokens::longest_at(std::string_view text, bool specials, bool normalized) const {
-  for (const size_t length : lengths_by_first_byte_[static_cast<uint8_t>(text[0])]) {
-    if (length > text.size()) continue;
-    const auto found = by_content_.find(std::string(text.substr(0, length)));
-    if (found == by_content_.end()) continue;
-    const AddedToken& token = tokens_[found->second];
-    if (token.normalized == normalized && (specials || !token.special)) return &token;
+  // The last token in order that is not behind the text begins the text, or else shares with it at least as much as any
+  // token that does.
+  for (auto behind = by_content_.upper_bound(text); behind != by_content_.begin();
+       behind = by_content_.upper_bound(text)) {
+    const auto& [content, index] = *std::prev(behind);
+    const auto differs = std::mismatch(content.begin(), content.end(), text.begin(), text.end()).first;
+    const auto same = static_cast<size_t>(differs - content.begin());
+    if (same == 0) break;
+    const AddedToken& token = tokens_[index];
+    const bool begins_text = same == content.size();
+    if (begins_text && token.normalized == normalized && (specials || !token.special)) return &token;
+    text = text.substr(0, begins_text ? same - 1 : same);
   }
   return nullptr;
 }
@@ -40,7 +44,7 @@ std::optional<MarkerMatch> AddedTokens::first(std::string_view text, size_t from
                                               bool normalized) const {
   if (tokens_.empty()) return std::nullopt;
   for (size_t i = from; i < text.size(); ++i) {
-    if (lengths_by_first_byte_[static_cast<uint8_t>(text[i])].empty()) continue;
+    if (!begins_[static_cast<uint8_t>(text[i])]) continue;
     if (const AddedToken* token = longest_at(text.substr(i), specials, normalized))
       return MarkerMatch{i, i + token->content.size(), token->id, token->strip_left, token->strip_right};
   }

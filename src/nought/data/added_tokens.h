@@ -1,12 +1,13 @@
 // AddedTokens: tokens that are found in text by their spelling, before the rest of the tokenizer sees it.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "nought/data/tokenizer.h"
@@ -43,8 +44,8 @@ class AddedTokens {
   const AddedToken* longest_at(std::string_view text, bool specials, bool normalized) const;
 
   std::vector<AddedToken> tokens_;
-  std::unordered_map<std::string, size_t> by_content_;
-  std::vector<std::vector<size_t>> lengths_by_first_byte_ = std::vector<std::vector<size_t>>(256);  // long ones first
+  std::map<std::string, size_t, std::less<>> by_content_;
+  std::array<bool, 256> begins_{};  // whether a token begins with the byte
 };
 
 }  // namespace nought

@@ -67,23 +67,32 @@ std::string end_of_document(const Tokenizer& tokenizer) {
   return std::string(1, kEndOfText);
 }
 
-/// What looks like a marker in a program: <|name|>, and with DeepSeek's wide bars.
+/// What looks like a marker in a program: <|name|>, also with DeepSeek's wide bars, and the markers of the notations.
 std::vector<std::string> markers_in(const std::string& program) {
   std::vector<std::string> markers;
+  const auto add = [&](const std::string& marker) {
+    if (!marker.empty() && std::count(markers.begin(), markers.end(), marker) == 0) markers.push_back(marker);
+  };
   for (const auto& [open, close] : {std::pair("<|", "|>"), std::pair("<｜", "｜>")})
     for (size_t at = program.find(open); at != std::string::npos; at = program.find(open, at + 1)) {
       const size_t end = program.find(close, at + 2);
       if (end == std::string::npos) break;
-      std::string marker = program.substr(at, end - at) + close;
-      const bool plain = marker.size() <= 60 && marker.find_first_of(" '\"{}\n\\", 0) == std::string::npos;
-      if (plain && std::count(markers.begin(), markers.end(), marker) == 0) markers.push_back(std::move(marker));
+      const std::string marker = program.substr(at, end - at) + close;
+      if (marker.size() <= 60 && marker.find_first_of(" '\"{}\n\\", 0) == std::string::npos) add(marker);
     }
+  for (const ChatNotation& each : chat_notations()) {
+    for (const std::string_view marker : each.markers)
+      if (program.find(marker) != std::string::npos) add(std::string(marker));
+    if (program.find(each.end) != std::string::npos) add(std::string(each.end));
+  }
   return markers;
 }
 
 ChatSource source_of(const fs::path& file, std::string program, const fs::path& folder, const Tokenizer& tokenizer) {
   ChatSource source{file.string(), std::move(program), specials_in(folder)};
   source.markers = markers_in(source.jinja);
+  for (const auto& [key, text] : source.specials)
+    if (!text.empty() && source.jinja.find(key) != std::string::npos) source.markers.push_back(text);
   const auto is_end = [](const auto& each) { return each.first == "eos_token"; };
   if (std::none_of(source.specials.begin(), source.specials.end(), is_end))
     source.specials.emplace_back("eos_token", end_of_document(tokenizer));
@@ -116,8 +125,10 @@ ChatFormat chat_format_of(const Tokenizer& tokenizer) {
     if (!each.telltales.empty() && std::all_of(each.telltales.begin(), each.telltales.end(),
                                                [&](std::string_view marker) { return tokenizer.find(marker); }))
       return each.format;
-  fail<ConfigError>("the tokenizer \"{}\" has no markers of a known chat template: name one of {}", tokenizer.name(),
-                    chat_format_names());
+  fail<ConfigError>(
+      "the tokenizer \"{}\" has no markers of a known chat template: name one of {} (data.chat_template, "
+      "--chat-template)",
+      tokenizer.name(), chat_format_names());
 }
 
 ChatSource chat_source(ChatFormat format, const Tokenizer& tokenizer) {

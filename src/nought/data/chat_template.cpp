@@ -1,6 +1,7 @@
 #include "nought/data/chat_template.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
 
@@ -137,6 +138,7 @@ std::optional<MarkerMatch> ChatTemplate::next_marker(const Text& text, size_t fr
 }
 
 void ChatTemplate::encode(const Text& text, std::span<const Span> targets, Tokens& tokens) const {
+  if (!source_.is_notation && !targets.empty()) refuse(refused_in(text));
   const std::string_view all = text.str();
   const size_t first = tokens.ids.size();
   tokens.starts.push_back(first);
@@ -319,13 +321,43 @@ std::vector<std::string> ChatTemplate::missing_markers() const {
   return missing;
 }
 
+std::vector<std::string> ChatTemplate::refused_markers() const {
+  // The templates of Zephyr and TinyLlama have these, and their tokenizers none of them.
+  constexpr std::array<std::string_view, 3> kLearnedAsText{"<|system|>", "<|user|>", "<|assistant|>"};
+  std::vector<std::string> markers = missing_markers();
+  if (!source_.is_notation)
+    std::erase_if(markers, [&](const std::string& marker) {
+      return std::find(kLearnedAsText.begin(), kLearnedAsText.end(), marker) != kLearnedAsText.end();
+    });
+  return markers;
+}
+
+std::vector<std::string> ChatTemplate::refused_in(const Text& text) const {
+  std::vector<std::string> found = refused_markers();
+  std::erase_if(found, [&](const std::string& marker) {
+    size_t at = text.str().find(marker);
+    while (at != std::string::npos && has_data(text, at, at + marker.size())) at = text.str().find(marker, at + 1);
+    return at == std::string::npos;
+  });
+  return found;
+}
+
 void ChatTemplate::require_markers() const {
-  const std::vector<std::string> missing = missing_markers();
-  require<ConfigError>(missing.empty(),
+  if (source_.is_notation) return refuse(refused_markers());
+  Text plain;
+  try {
+    plain = text(std::vector<ChatMessage>{{"user", "Hi"}, {"assistant", "Ho"}}, {}, false, training_day());
+  } catch (const ConfigError&) {  // a program for other conversations
+  }
+  refuse(refused_in(plain));
+}
+
+void ChatTemplate::refuse(const std::vector<std::string>& markers) const {
+  require<ConfigError>(markers.empty(),
                        "the chat template {} has the markers {}, which are no tokens of the tokenizer \"{}\": "
                        "data.add_special_tokens = {} with training.resize_vocab = true adds them (nought tokenize: "
                        "--add-special-token), or choose another data.chat_template",
-                       source_.name, fmt::join(missing, ", "), tokenizer_.name(), Json(missing).dump());
+                       source_.name, fmt::join(markers, ", "), tokenizer_.name(), Json(markers).dump());
 }
 
 }  // namespace nought

@@ -72,6 +72,7 @@ class ChatTemplate {
   /// conversation: an answer is what follows the prompt, up to where the next turn begins. If later turns change how an
   /// earlier answer is written (thinking is dropped), each such answer is the target of a document of its own, which
   /// ends with it. So each answer is a target once, after the tokens that come before it when the model is asked.
+  /// ConfigError also if the program writes one of refused_markers().
   Tokens conversation(std::span<const ChatMessage> messages, const jinja::Value& variables = {}) const;
   /// The tokens of a conversation up to where the assistant's answer begins. The program knows today's date.
   std::vector<int32_t> prompt(std::span<const ChatMessage> messages) const;
@@ -80,9 +81,13 @@ class ChatTemplate {
                    const std::tm& now) const;
   /// The ids that end an answer: of documents, and of answers in this template if that is a token.
   std::vector<int32_t> stop_ids() const;
-  /// Markers that are written as text because the tokenizer has no token for them.
+  /// Markers that prompt() writes as text because the tokenizer has no token for them.
   std::vector<std::string> missing_markers() const;
-  /// ConfigError, which says how to add them, if there are any.
+  /// Those of them with which conversation() writes nothing. All, but for the markers of a program that models are
+  /// known to have learned as text.
+  std::vector<std::string> refused_markers() const;
+  /// ConfigError, which says how to add them, if a named template has refused ones, or if a program writes some into
+  /// the plainest conversation.
   void require_markers() const;
   const std::string& name() const { return source_.name; }
 
@@ -94,6 +99,10 @@ class ChatTemplate {
   /// The first marker that the program wrote, at or behind `from`.
   std::optional<MarkerMatch> next_marker(const jinja::Text& text, size_t from) const;
   void encode(const jinja::Text& text, std::span<const Span> targets, Tokens& tokens) const;
+  /// ConfigError if there are any, which says how to add them.
+  void refuse(const std::vector<std::string>& markers) const;
+  /// Those of refused_markers() that the program wrote.
+  std::vector<std::string> refused_in(const jinja::Text& text) const;
 
   ChatSource source_;
   jinja::Program program_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <fmt/ranges.h>
+
 #include "nought/base/error.h"
 
 namespace nought {
@@ -55,7 +57,7 @@ CorpusOptions with_template(CorpusOptions options, std::span<const fs::path> fil
   if (wanted.empty() && chats == 0) return options;
   options.chat = chat_source_for(wanted, tokenizer_path, tokenizer);
   const ChatTemplate readable(*options.chat, tokenizer);  // or says why not
-  if (options.chat->is_notation) readable.require_markers();
+  readable.require_markers();
   return options;
 }
 
@@ -71,8 +73,12 @@ std::vector<std::string> describe_formats(std::span<const fs::path> files, const
       const auto form = conversation_form(first_record(MappedFile(file).text()));
       kind = fmt::format("conversations{}, written as {}; what assistants say is trained",
                          form ? fmt::format(" of {}", enum_name(*form)) : "", chat.name());
-      for (const std::string& marker : chat.missing_markers())
-        kind += fmt::format("; the tokenizer has no token {}: it is written as text", marker);
+      std::vector<std::string> refused = chat.refused_markers(), spelled = chat.missing_markers();
+      std::erase_if(spelled, [&](const std::string& each) { return std::count(refused.begin(), refused.end(), each); });
+      if (!spelled.empty()) kind += fmt::format("; written as text, for want of a token: {}", fmt::join(spelled, ", "));
+      if (!refused.empty())
+        kind += fmt::format("; a conversation that needs one of {} is refused: the tokenizer has no such token",
+                            fmt::join(refused, ", "));
     }
     auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == kind; });
     if (found == kinds.end()) found = kinds.insert(found, {kind, {}});

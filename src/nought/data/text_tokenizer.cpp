@@ -30,7 +30,8 @@ TextTokenizer::TextTokenizer(TextPipeline pipeline) : pipeline_(std::move(pipeli
   for (const AddedToken& token : pipeline_.added.all()) {
     vocab_size_ = std::max<int64_t>(vocab_size_, token.id + 1);
     if (static_cast<size_t>(token.id) >= added_by_id_.size()) added_by_id_.resize(static_cast<size_t>(token.id) + 1);
-    added_by_id_[static_cast<size_t>(token.id)] = token.content;
+    Added& of_id = added_by_id_[static_cast<size_t>(token.id)];
+    of_id = {token.content, of_id.special || token.special};
   }
   const auto crosses_lines = [](const AddedToken& token) {
     return token.strip_left || token.strip_right || token.content.find('\n') != std::string::npos;
@@ -48,11 +49,9 @@ std::optional<MarkerMatch> TextTokenizer::next_marker(std::string_view text, siz
 }
 
 int64_t TextTokenizer::text_bytes(int32_t id) const {
-  const std::vector<AddedToken>& added = pipeline_.added.all();
-  const auto is_marker = [&](const AddedToken& token) { return token.id == id && token.special; };
-  if (id == pipeline_.separator || std::any_of(added.begin(), added.end(), is_marker)) return 0;
-  const bool known = added_by_id(id) || pipeline_.vocabulary->token(id);
-  return known ? lengthens_by(id) : 0;
+  const std::string* added = added_by_id(id);
+  if (id == pipeline_.separator || (added && added_by_id_[static_cast<size_t>(id)].special)) return 0;
+  return added || pipeline_.vocabulary->token(id) ? lengthens_by(id) : 0;
 }
 
 size_t TextTokenizer::cut_point(std::string_view text, size_t from) const {
@@ -104,8 +103,8 @@ void TextTokenizer::append_normalized(std::string_view text, bool at_start, std:
 
 const std::string* TextTokenizer::added_by_id(int32_t id) const {
   const auto index = static_cast<size_t>(id);
-  const bool added = id >= 0 && index < added_by_id_.size() && !added_by_id_[index].empty();
-  return added ? &added_by_id_[index] : nullptr;
+  const bool added = id >= 0 && index < added_by_id_.size() && !added_by_id_[index].content.empty();
+  return added ? &added_by_id_[index].content : nullptr;
 }
 
 std::string TextTokenizer::decode(std::span<const int32_t> ids) const {

@@ -55,7 +55,11 @@ class TextTokenizer final : public Tokenizer {
   void append_normalized(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
 
   TextPipeline pipeline_;
-  std::vector<std::string> added_by_id_;  // "" for an id of the vocabulary
+  struct Added {
+    std::string content;  // "" for an id of the vocabulary
+    bool special = false;
+  };
+  std::vector<Added> added_by_id_;
   int64_t vocab_size_ = 0;
   bool cuts_between_lines_ = false;
 };

@@ -10,6 +10,7 @@
 #include "nought/data/ordered_map.h"
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
+#include "nought/io/files.h"
 
 namespace nought {
 
@@ -118,23 +119,37 @@ class TokenFolder {
     require<IoError>(fs::is_directory(options_.output, error), "{}: cannot create this folder",
                      options_.output.string());
     const auto earlier = read_token_index(options_.output);
-    const bool holds_tokens = earlier && (earlier->complete || !earlier->files.empty());
-    if (!holds_tokens || options_.overwrite) {  // a run that failed before its first file keeps nothing
-      if (earlier)
-        for (const TokenFolderFile& file : earlier->files) fs::remove(options_.output / file.name, error);
-      save_index();
-      return;
+    if (!earlier || options_.overwrite) return start_anew(earlier);
+    const std::string others = what_differs(*earlier);
+    if (!others.empty() && !earlier->complete) {  // a run that failed is in nobody's way
+      progress_.removed_files = static_cast<int64_t>(earlier->files.size());
+      return start_anew(earlier);
     }
-    const auto refuse = [&](bool same, const char* what) {
-      require<ConfigError>(same, "{}: holds the tokens of {}: --overwrite makes them again", options_.output.string(),
-                           what);
-    };
-    refuse(earlier->settings == index_.settings, "another tokenizer or other options");
-    refuse(earlier->inputs == index_.inputs, "other input files");
-    refuse(hash_of(earlier->done) == earlier->done.hash, "an input that has changed since");
-    index_.complete = earlier->complete;
-    index_.files = earlier->files;
-    index_.done = earlier->done;
+    require<ConfigError>(others.empty(), "{}: holds the tokens of {}: --overwrite makes them again",
+                         options_.output.string(), others);
+    take_up(*earlier);
+  }
+
+  void start_anew(const std::optional<TokenFolderIndex>& earlier) {
+    hash_ = RunningHash();
+    save_index();
+    std::error_code ignored;
+    if (earlier)
+      for (const TokenFolderFile& file : earlier->files)
+        if (is_file_name(file.name)) fs::remove(options_.output / file.name, ignored);
+  }
+
+  /// What an earlier run read or did otherwise; "" if it began as this one does.
+  std::string what_differs(const TokenFolderIndex& earlier) {
+    if (earlier.settings != index_.settings) return "another tokenizer or other options";
+    if (earlier.inputs != index_.inputs) return "other input files";
+    return hash_of(earlier.done) == earlier.done.hash ? "" : "an input that has changed since";
+  }
+
+  void take_up(const TokenFolderIndex& earlier) {
+    index_.complete = earlier.complete;
+    index_.files = earlier.files;
+    index_.done = earlier.done;
     for (const TokenFolderFile& file : index_.files) {
       progress_.tokens += file.tokens;
       progress_.documents += file.documents;

@@ -5,6 +5,9 @@
 
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
+#include "nought/train/model_source.h"
+#include "nought/train/run_data.h"
+#include "nought/train/text_sample.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -16,17 +19,21 @@ std::string Layout::str() const {
 }
 
 Layout layout_of(const RunPlan& plan) {
-  return {.ranks = plan.world_size,
-          .zero_stage = plan.zero_stage,
-          .micro_batch = plan.micro_batch,
-          .seq_length = plan.data.seq_length,
-          .accumulation = plan.accumulation,
-          .recompute = plan.recompute,
-          .fp8 = plan.fp8,
-          .freezing = plan.freezing,
-          .sharding = sharding_of(plan),
-          .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
-          .evaluation_follows = plan.eval_follows};
+  Layout layout{.ranks = plan.world_size,
+                .zero_stage = plan.zero_stage,
+                .micro_batch = plan.micro_batch,
+                .seq_length = plan.data.seq_length,
+                .accumulation = plan.accumulation,
+                .recompute = plan.recompute,
+                .fp8 = plan.fp8,
+                .freezing = plan.freezing,
+                .sharding = sharding_of(plan),
+                .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
+                .evaluation_follows = plan.eval_follows};
+  if (!plan.sample) return layout;
+  layout.sample_prompt = prompt_tokens(*plan.sample, *tokenizer_of(with_model_folder(plan).data));
+  layout.sample_new_tokens = plan.sample->max_new_tokens;
+  return layout;
 }
 
 int64_t Prediction::steady_total() const { return std::accumulate(steady.begin(), steady.end(), int64_t{0}); }
@@ -109,6 +116,7 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
     const Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
     engine.evaluate(std::span(&batch, 1), 1);
   }
+  if (layout.sample_prompt > 0) rehearse_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();
   note_memory(*context.memory, prediction);
   return prediction;

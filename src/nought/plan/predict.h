@@ -30,6 +30,8 @@ struct Layout {
   MakeSchedule schedule = plain_schedule;
   int64_t evaluation_rows = 0;      // sequences per rank and forward pass of a validation; 0 = no validation
   bool evaluation_follows = false;  // they are as many as the micro-batch, unless the user says otherwise
+  int64_t sample_prompt = 0;        // tokens of the prompt of a text sample; 0 = no samples
+  int64_t sample_new_tokens = 0;    // the most tokens that it gets
 
   int64_t tokens_per_step() const { return ranks * micro_batch * accumulation * seq_length; }
   Layout at_zero_stage(int other) const {
@@ -40,7 +42,7 @@ struct Layout {
   /// "stage 3, micro-batch 4 x 2, recompute"
   std::string str() const;
 };
-/// The layout of a plan's run.
+/// The layout of a plan's run. ConfigError if it has text samples and its tokenizer can not be read.
 Layout layout_of(const RunPlan& plan);
 
 /// What one rank will need. All ranks of a data-parallel group need the same.

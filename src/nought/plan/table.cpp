@@ -160,11 +160,13 @@ std::string to_text(const PlanReport& report) {
   text += "\nwork per rank and step, recomputation included\n" +
           row("  executed", all, [](const Prediction& each) { return format_rate(each.executed_flops, "FLOP"); });
   if (report.peak_flops > 0)
-    text +=
-        row("  at the peak", all,
-            [&](const Prediction& each) { return fmt::format("{:.3g} s", each.executed_flops / report.peak_flops); }) +
-        fmt::format("  the peak is {}, this machine's {}, for each rank\n", format_rate(report.peak_flops, "FLOP/s"),
-                    report.peak_name);
+    text += row("  at the peak", all,
+                [&](const Prediction& each) {
+                  const double seconds = each.executed_flops / report.peak_flops;
+                  return seconds < 1 ? fmt::format("{:.3g} ms", 1000 * seconds) : fmt::format("{:.3g} s", seconds);
+                }) +
+            fmt::format("  the peak is {}, this machine's {}, for each rank\n",
+                        format_rate(report.peak_flops, "FLOP/s"), report.peak_name);
   return text;
 }
 

@@ -218,7 +218,7 @@ std::pair<std::shared_ptr<Buffer>, bool> Memory::take(int64_t bytes, Category ca
         "limit with `ulimit -v unlimited`",
         format_bytes(bytes), address_space_note());
   if (!block.data)
-    fail<DeviceError>("out of memory: {} for {} were refused by the system{}; alive on this rank:\n{}",
+    fail<DeviceError>("out of memory: {} for {} were refused by the system{}; held on this rank:\n{}",
                       format_bytes(bytes), name_of(category), address_space_note(), ledger_.table());
   auto buffer = std::make_shared<Buffer>(shared_from_this(), block.data, counted, size_class, category, pool);
   buffer->ticket_ = ticket;

@@ -49,6 +49,16 @@ void add_ends(const std::optional<ChatSource>& chat, const Tokenizer& tokenizer,
   data.specials = {{"eos_token", tokenizer.decode(std::span(&separator, 1))}};
 }
 
+/// Small data may lose much of itself to the samples' length.
+void note_what_is_left(const TokenDataset& data, std::vector<std::string>& notes) {
+  const int64_t tokens = data.num_tokens(), left = tokens - data.num_samples() * data.seq_length();
+  if (data.num_samples() == 0 || left * 10 <= tokens) return;
+  notes.push_back(
+      fmt::format("{} of {} tokens are not trained: they are too few for one more sample of {}; a smaller "
+                  "data.seq_length leaves fewer",
+                  left, tokens, data.seq_length()));
+}
+
 }  // namespace
 
 std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
@@ -63,6 +73,7 @@ RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
   auto [training, tail] =
       TokenDataset::from_sources(training_sources(plan), tokenizer, options).split_tail(plan.validation_fraction);
   RunData data{std::move(training), std::nullopt, describe_formats(files, options.corpus, tokenizer)};
+  note_what_is_left(data.training, data.notes);
   add_ends(options.corpus.chat, tokenizer, data);
   if (!plan.validation_files.empty()) {
     data.validation = TokenDataset::from_sources(validation_sources(plan), tokenizer, options);

@@ -16,7 +16,7 @@ namespace nought {
 struct RunData {
   TokenDataset training;
   std::optional<TokenDataset> validation;
-  std::vector<std::string> notes = {};  // what was found in files that are not plain text
+  std::vector<std::string> notes = {};  // of files that are not plain text, and of much that is not trained
   std::vector<int32_t> stop_ids = {};   // that end an answer, the template's own before the one that ends a document
   std::string chat_template = {};       // see TokenizerExport
   std::vector<std::pair<std::string, std::string>> specials = {};  // the same
