@@ -1,8 +1,10 @@
 // Files of the flight recorder: what is written is read again, what is damaged is refused, and what a signal leaves.
 #include "nought/comm/flight_files.h"
 
+#include <atomic>
 #include <csignal>
 #include <random>
+#include <thread>
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
@@ -43,6 +45,21 @@ TEST(FlightFiles, what_is_written_is_read_again) {
   ASSERT_EQ(read.calls.size(), 1u);
   EXPECT_EQ(read.calls[0].str(), "all_reduce of 64 B bf16");
   EXPECT_EQ(test::names_in(folder / "a/b"), std::vector<std::string>{"rank-3.flight"});
+}
+
+TEST(FlightFiles, a_rank_and_one_that_tells_for_it_may_write_the_same_file_at_once) {
+  const TempFolder folder;
+  const Recorded rank;
+  std::atomic<int> written = 0;
+  {
+    std::vector<std::jthread> writers;
+    for (int writer = 0; writer < 4; ++writer)
+      writers.emplace_back([&] {
+        for (int i = 0; i < 50; ++i) written += write_flight_file(*rank.recorder.page(), folder.path());
+      });
+  }
+  EXPECT_EQ(written, 200);
+  EXPECT_EQ(test::names_in(folder.path()), std::vector<std::string>{"rank-3.flight"});
 }
 
 TEST(FlightFiles, a_folder_that_cannot_be_made_is_no_error) {

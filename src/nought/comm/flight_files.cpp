@@ -72,7 +72,10 @@ fs::path flight_file(const fs::path& folder, int rank) { return folder / fmt::fo
 
 bool write_flight_file(const FlightPage& page, const fs::path& folder) {
   const std::vector<uint64_t> words = flight_words(page);
-  const fs::path path = flight_file(folder, page.header().rank), partial = fs::path(path) += ".partial";
+  // The rank itself and another one of its host may write the same file at once.
+  static std::atomic<int> files = 0;
+  const fs::path path = flight_file(folder, page.header().rank);
+  const fs::path partial = fs::path(path) += fmt::format(".{}-{}.partial", getpid(), ++files);
   std::error_code error;
   fs::create_directories(folder, error);
   {
