@@ -6,9 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The sanitizers run by name: ci.sh sanitizers. They take about ten minutes on a quiet machine.
-all=(install includes format build tests sanitizers clang haswell)
-parts=(install includes format build tests clang haswell)
+parts=(install includes format build tests clang haswell sanitizers)
 declare -A command=(
   [install]="scripts/install-deps.sh dev"
   [includes]="scripts/check-includes.sh"
@@ -27,7 +25,7 @@ declare -A result
 
 for part in "$@"; do
   if [[ -z ${command[$part]:-} ]]; then
-    echo "ci: error: no part $part; there are: ${all[*]}" >&2
+    echo "ci: error: no part $part; there are: ${parts[*]}" >&2
     exit 2
   fi
 done

@@ -29,14 +29,14 @@ done
 part_does test.sh 'printf "1/2 Test passed\n\n100%% tests passed, 0 tests failed out of 2\n\nTotal Test time (real) = 1 sec\n"'
 
 before='install-deps.sh dev|check-includes.sh |check-format.sh |build.sh release -DNOUGHT_WERROR=ON'
-expect_run 0 "$before|test.sh release|check-clang.sh src examples|test-on.sh haswell"
+expect_run 0 "$before|test.sh release|check-clang.sh src examples|test-on.sh haswell|check-sanitizers.sh "
 expect_shown '^install +[0-9]+ s  passed$'
 expect_shown '^clang +[0-9]+ s  passed$'
 [[ $(tail -n 3 "$house/out" | paste -sd '|') == '100% tests passed, 0 tests failed out of 2||Total Test time (real) = 1 sec' ]] ||
   fail "the summary of the tests is not at the end: $(<"$house/out")"
 
 part_does build.sh 'exit 3'
-expect_run 1 "$before|check-clang.sh src examples"
+expect_run 1 "$before|check-clang.sh src examples|check-sanitizers.sh "
 expect_shown '^build .*FAILED with exit code 3$'
 expect_shown '^tests .*not run, as build did not pass$'
 expect_shown '^haswell .*not run, as build did not pass$'
