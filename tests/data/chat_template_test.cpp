@@ -300,7 +300,7 @@ TEST(ChatTemplate, calls_of_tools_are_targets_and_tools_are_told) {
   const TempFolder folder;
   const auto tokenizer = byte_level_tokenizer(folder, {"<|im_start|>", "<|im_end|>"});
   const ChatTemplate chat(golden_source("hermes_tools"), *tokenizer);
-  const auto of = [](const char* json) { return jinja::value_of(OrderedJson::parse(json), jinja::Text::kData); };
+  const auto of = [](const char* json) { return jinja::value_of(OrderedJson::parse(json), jinja::kData); };
   const std::vector<ChatMessage> talk{
       {"user", "a"},
       {"assistant", "", of(R"({"tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}], "content": null})")},
@@ -333,7 +333,7 @@ TEST(ChatTemplate, thinking_is_found_by_all_its_names) {
   const auto bytes = make_tokenizer("bytes");
   const ChatTemplate chat({"test", "{% for m in messages %}{{ m.thinking }}{{ m.reasoning_content }};{% endfor %}", {}},
                           *bytes);
-  const auto of = [](const char* json) { return jinja::value_of(OrderedJson::parse(json), jinja::Text::kData); };
+  const auto of = [](const char* json) { return jinja::value_of(OrderedJson::parse(json), jinja::kData); };
   const std::vector<ChatMessage> talk{{"assistant", "", of(R"({"reasoning": "a"})")},
                                       {"assistant", "", of(R"({"thinking": "b", "reasoning_content": null})")},
                                       {"assistant", ""}};

@@ -54,12 +54,12 @@ TEST(Conversation, tools_documents_and_calls_are_kept_for_the_template) {
       R"({"tools": "[{\"name\": \"f\"}]", "documents": null, "chat_template_kwargs": {"enable_thinking": false},
           "messages": [{"role": "assistant", "tool_calls": [{"name": "f"}]},
                        {"role": "tool", "content": "x", "tool_call_id": "1"}]})"));
-  EXPECT_EQ(record.variables.map()->items.size(), 2u);
-  EXPECT_TRUE(record.variables.map()->find("tools")->list());
-  EXPECT_FALSE(record.variables.map()->find("enable_thinking")->truth());
+  EXPECT_EQ(record.variables.map()->values.size(), 2u);
+  EXPECT_TRUE(record.variables.map()->find(jinja::from_utf8("tools"))->list());
+  EXPECT_FALSE(record.variables.map()->find(jinja::from_utf8("enable_thinking"))->truth());
   EXPECT_EQ(record.messages[0].content, "");
-  EXPECT_TRUE(record.messages[0].fields.map()->find("tool_calls"));
-  EXPECT_TRUE(record.messages[1].fields.map()->find("tool_call_id"));
+  EXPECT_TRUE(record.messages[0].fields.map()->find(jinja::from_utf8("tool_calls")));
+  EXPECT_TRUE(record.messages[1].fields.map()->find(jinja::from_utf8("tool_call_id")));
   EXPECT_THAT(message_of<ConfigError>([] { read(R"({"messages": [], "tools": 3})"); }), HasSubstr("\"tools\" is"));
 }
 

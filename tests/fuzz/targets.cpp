@@ -75,7 +75,7 @@ void read_tokenizer(std::span<const std::byte> bytes) {
 void read_chat_template(std::span<const std::byte> bytes) {
   static const auto tokenizer = make_tokenizer("bytes");
   static const auto value = [](const char* json) {
-    return jinja::value_of(nlohmann::ordered_json::parse(json), jinja::Text::kData);
+    return jinja::value_of(nlohmann::ordered_json::parse(json), jinja::kData);
   };
   static const std::vector<ChatMessage> talk{
       {"system", "Be kind."},
@@ -88,7 +88,7 @@ void read_chat_template(std::span<const std::byte> bytes) {
   accept_or_refuse([&] {
     const ChatTemplate chat({"fuzz", std::string(text_of(bytes)), {{"bos_token", "<s>"}, {"eos_token", "</s>"}}},
                             *tokenizer);
-    const jinja::Text text = chat.text(talk, variables, true, std::tm{});
+    const jinja::Rendered text = chat.text(talk, variables, true, std::tm{});
     if (!is_valid_utf8(text.str())) give_up("chat", "a text that is no UTF-8");
     const ChatTemplate::Tokens tokens = chat.conversation(talk, variables);
     if (tokens.ids.size() != tokens.targets.size()) give_up("chat", "targets");

@@ -14,7 +14,10 @@
 
 namespace nought {
 
-using jinja::Text;
+using jinja::from_utf8;
+using jinja::Items;
+using jinja::kData;
+using jinja::Rendered;
 using jinja::Value;
 
 namespace {
@@ -49,17 +52,13 @@ std::string valid_text(std::string_view text) {
 }
 
 /// What a model thought goes by several names. Programs find it under the two that they read, as in transformers.
-void add_reasoning(std::vector<std::pair<Text, Value>>& items) {
-  const auto find = [&](std::string_view key) {
-    return std::find_if(items.begin(), items.end(), [&](const auto& each) { return each.first.str() == key; });
-  };
+void add_reasoning(Items& message) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-    const auto found = find(name);
-    if (found == items.end() || found->second.is_none()) continue;
-    const Value thought = found->second;
-    for (const char* each : {"thinking", "reasoning_content"})
-      if (find(each) == items.end()) items.emplace_back(Text(each, Text::kData), thought);
-    find("reasoning_content")->second = thought;
+    const Value* found = message.find(from_utf8(name));
+    if (!found || found->is_none()) continue;
+    const Value thought = *found;
+    if (!message.find(from_utf8("thinking"))) message.set(from_utf8("thinking", kData), thought);
+    message.set(from_utf8("reasoning_content", kData), thought);
     return;
   }
 }
@@ -70,24 +69,23 @@ Value value_of_message(const ChatMessage& message, size_t number) {
   const auto is_of_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-'; };
   require<ConfigError>(!message.role.empty() && std::all_of(message.role.begin(), message.role.end(), is_of_word),
                        "message {} has the role \"{}\", expected a word", number, message.role);
-  std::vector<std::pair<Text, Value>> items{{Text("role"), Text(message.role)},
-                                            {Text("content"), Text(valid_text(message.content), Text::kData)}};
-  if (const jinja::Map* fields = message.fields.map())
-    for (const auto& [key, value] : fields->items) {
-      if (key.str() == "content") items[1].second = value;
-      if (key.str() != "content" && key.str() != "role") items.emplace_back(key, value);
-    }
+  Items items{.kind = Items::kMap};
+  items.set(from_utf8("role"), from_utf8(message.role));
+  items.set(from_utf8("content"), from_utf8(valid_text(message.content), kData));
+  if (const Items* fields = message.fields.map())
+    for (size_t i = 0; i < fields->keys.size(); ++i)
+      if (*fields->keys[i].text() != from_utf8("role")) items.set(fields->keys[i], fields->values[i]);
   add_reasoning(items);
-  return Value::map(std::move(items));
+  return items;
 }
 
 /// Where the last data in [begin, end) ends; `begin` if there is none.
-size_t end_of_data(const Text& text, size_t end, size_t begin = 0) {
-  while (end > begin && (text.flags(end - 1) & Text::kData) == 0) --end;
+size_t end_of_data(const Rendered& text, size_t end, size_t begin = 0) {
+  while (end > begin && (text.flags(end - 1) & kData) == 0) --end;
   return end;
 }
 
-bool has_data(const Text& text, size_t begin, size_t end) { return end_of_data(text, end, begin) > begin; }
+bool has_data(const Rendered& text, size_t begin, size_t end) { return end_of_data(text, end, begin) > begin; }
 
 size_t common_prefix(const std::string& a, const std::string& b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
@@ -108,24 +106,25 @@ ChatTemplate::ChatTemplate(ChatSource source, const Tokenizer& tokenizer)
   }
 }
 
-Text ChatTemplate::text(std::span<const ChatMessage> messages, const Value& variables, bool asks,
-                        const std::tm& now) const {
+Rendered ChatTemplate::text(std::span<const ChatMessage> messages, const Value& variables, bool asks,
+                            const std::tm& now) const {
   std::vector<Value> all;
   for (const ChatMessage& each : messages) all.push_back(value_of_message(each, all.size() + 1));
   // As apply_chat_template() has it: tools and documents are none if there are none.
-  jinja::Variables given{{"messages", Value::list(std::move(all))}, {"add_generation_prompt", asks}};
-  const auto give = [&](std::string_view key, const Value& value) {
-    const auto is_key = [&](const auto& each) { return each.first == key; };
-    if (std::none_of(given.begin(), given.end(), is_key)) given.emplace_back(key, value);
+  Items given{.kind = Items::kMap};
+  given.set(from_utf8("messages"), Value::list(std::move(all)));
+  given.set(from_utf8("add_generation_prompt"), asks);
+  const auto give = [&](const Value& key, const Value& value) {
+    if (!given.find(*key.text())) given.set(key, value);
   };
-  if (const jinja::Map* more = variables.map())
-    for (const auto& [key, value] : more->items) give(key.str(), value);
-  for (const char* key : {"tools", "documents"}) give(key, Value::None());
-  for (const auto& [key, text] : source_.specials) give(key, Text(text));
-  return program_.render(std::move(given), now);
+  if (const Items* more = variables.map())
+    for (size_t i = 0; i < more->keys.size(); ++i) give(more->keys[i], more->values[i]);
+  for (const char* key : {"tools", "documents"}) give(from_utf8(key), Value::None());
+  for (const auto& [key, text] : source_.specials) give(from_utf8(key), from_utf8(text));
+  return program_.render(given, now);
 }
 
-std::optional<MarkerMatch> ChatTemplate::next_marker(const Text& text, size_t from) const {
+std::optional<MarkerMatch> ChatTemplate::next_marker(const Rendered& text, size_t from) const {
   std::optional<MarkerMatch> found = tokenizer_.next_marker(text.str(), from);
   while (found && has_data(text, found->begin, found->end))
     found = tokenizer_.next_marker(text.str(), found->begin + utf8_length(text.str()[found->begin]));
@@ -137,7 +136,7 @@ std::optional<MarkerMatch> ChatTemplate::next_marker(const Text& text, size_t fr
   return found;
 }
 
-void ChatTemplate::encode(const Text& text, std::span<const Span> targets, Tokens& tokens) const {
+void ChatTemplate::encode(const Rendered& text, std::span<const Span> targets, Tokens& tokens) const {
   if (!source_.is_notation && !targets.empty()) refuse(refused_in(text));
   const std::string_view all = text.str();
   const size_t first = tokens.ids.size();
@@ -176,7 +175,7 @@ class ChatTemplate::Answers {
       : chat_(chat), messages_(messages), variables_(variables) {}
 
   /// The text of the first `count` messages.
-  const Text& text(size_t count) {
+  const Rendered& text(size_t count) {
     const auto found = texts_.find(count);
     return found != texts_.end() ? found->second
                                  : texts_.emplace(count, write(messages_.first(count), false)).first->second;
@@ -184,8 +183,8 @@ class ChatTemplate::Answers {
   /// Where message `index` lies in the text of the first `count`; nothing if that text has it otherwise than the model
   /// writes it.
   std::optional<Span> find(size_t index, size_t count) {
-    const Text& all = text(count);
-    const Text prompt = write(messages_.first(index), true);
+    const Rendered& all = text(count);
+    const Rendered prompt = write(messages_.first(index), true);
     size_t begin = common(all, prompt);
     if (begin < end_of_data(prompt, prompt.size())) return std::nullopt;
     if (begin < prompt.size()) {
@@ -203,14 +202,14 @@ class ChatTemplate::Answers {
   }
 
  private:
-  Text write(std::span<const ChatMessage> messages, bool asks) const {
+  Rendered write(std::span<const ChatMessage> messages, bool asks) const {
     return chat_.text(messages, variables_, asks, training_day());
   }
   /// How far two texts agree, up to the end of a marker or of a character.
-  size_t common(const Text& a, const Text& b) const {
+  size_t common(const Rendered& a, const Rendered& b) const {
     const size_t agree = common_prefix(a.str(), b.str());
     size_t end = agree;
-    for (const Text* text : {&a, &b})
+    for (const Rendered* text : {&a, &b})
       for (size_t from = end_of_data(*text, agree); from < agree;) {
         const auto marker = chat_.next_marker(*text, from);
         if (!marker || marker->begin >= agree) break;
@@ -221,20 +220,20 @@ class ChatTemplate::Answers {
   }
   /// Where an answer begins whose prompt agrees with the text only up to `from`: behind the words that ask for it, if
   /// they follow; else there, if the prompt goes on without a marker (it begins to think for the model).
-  std::optional<size_t> behind_header(const Text& all, const Text& prompt, size_t index, size_t from) const {
-    const Text before = write(messages_.first(index), false);
+  std::optional<size_t> behind_header(const Rendered& all, const Rendered& prompt, size_t index, size_t from) const {
+    const Rendered before = write(messages_.first(index), false);
     const std::string header = prompt.str().starts_with(before.str()) ? prompt.str().substr(before.size()) : "";
     const size_t at = header.empty() ? std::string::npos : all.str().find(header, from);
     if (at != std::string::npos && !has_data(all, from, at + header.size())) return at + header.size();
     return chat_.next_marker(prompt, from) ? std::nullopt : std::optional(from);
   }
   /// Whether the program wrote more than white space in [begin, end), behind the last data there.
-  static bool has_tail(const Text& text, size_t begin, size_t end) {
+  static bool has_tail(const Rendered& text, size_t begin, size_t end) {
     const size_t told = std::max(begin, end_of_data(text, end));
     return told < end && !trim(std::string_view(text.str()).substr(told, end - told)).empty();
   }
   /// Where the last answer ends: where a next turn would begin, or else with the text.
-  size_t end_of_last(const Text& all, size_t count) const {
+  size_t end_of_last(const Rendered& all, size_t count) const {
     std::vector<ChatMessage> more(messages_.begin(), messages_.begin() + static_cast<long>(count));
     more.push_back({"user", "And?"});
     try {
@@ -244,8 +243,8 @@ class ChatTemplate::Answers {
     }
     return all.size();
   }
-  std::optional<size_t> end_of_earlier(const Text& all, size_t begin, size_t index) {
-    const Text& ends = text(index + 1);
+  std::optional<size_t> end_of_earlier(const Rendered& all, size_t begin, size_t index) {
+    const Rendered& ends = text(index + 1);
     const size_t end = common(all, ends);
     const bool whole = end >= end_of_data(ends, ends.size()) && (end == ends.size() || has_tail(all, begin, end));
     return whole ? std::optional(end) : std::nullopt;
@@ -254,17 +253,17 @@ class ChatTemplate::Answers {
   const ChatTemplate& chat_;
   std::span<const ChatMessage> messages_;
   Value variables_;
-  std::map<size_t, Text> texts_;
+  std::map<size_t, Rendered> texts_;
 };
 
 ChatTemplate::Tokens ChatTemplate::conversation(std::span<const ChatMessage> messages, const Value& variables) const {
   require<ConfigError>(!messages.empty(), "a conversation without messages");
   Tokens tokens;
   if (program_.marks_targets()) {
-    const Text all = text(messages, variables, false, training_day());
+    const Rendered all = text(messages, variables, false, training_day());
     std::vector<Span> targets;
     for (size_t i = 0; i < all.size(); ++i) {
-      if ((all.flags(i) & Text::kTarget) == 0) continue;
+      if ((all.flags(i) & jinja::kTarget) == 0) continue;
       if (targets.empty() || targets.back().end != i) targets.push_back({i, i});
       targets.back().end = i + 1;
     }
@@ -305,7 +304,7 @@ std::vector<int32_t> ChatTemplate::stop_ids() const {
     const std::vector<ChatMessage> talk{{"user", "Hi"}, {"assistant", "Ho"}};
     Answers answers(*this, talk, {});
     const auto answer = answers.find(1, talk.size());
-    const Text& all = answers.text(talk.size());
+    const Rendered& all = answers.text(talk.size());
     for (auto marker = next_marker(all, answer ? answer->begin : all.size()); marker;
          marker = next_marker(all, marker->end))
       if (marker->end == answer->end && marker->id != ids[0]) ids.push_back(marker->id);
@@ -332,7 +331,7 @@ std::vector<std::string> ChatTemplate::refused_markers() const {
   return markers;
 }
 
-std::vector<std::string> ChatTemplate::refused_in(const Text& text) const {
+std::vector<std::string> ChatTemplate::refused_in(const Rendered& text) const {
   std::vector<std::string> found = refused_markers();
   std::erase_if(found, [&](const std::string& marker) {
     size_t at = text.str().find(marker);
@@ -344,7 +343,7 @@ std::vector<std::string> ChatTemplate::refused_in(const Text& text) const {
 
 void ChatTemplate::require_markers() const {
   if (source_.is_notation) return refuse(refused_markers());
-  Text plain;
+  Rendered plain;
   try {
     plain = text(std::vector<ChatMessage>{{"user", "Hi"}, {"assistant", "Ho"}}, {}, false, training_day());
   } catch (const ConfigError&) {  // a program for other conversations

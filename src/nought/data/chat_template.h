@@ -77,8 +77,8 @@ class ChatTemplate {
   /// The tokens of a conversation up to where the assistant's answer begins. The program knows today's date.
   std::vector<int32_t> prompt(std::span<const ChatMessage> messages) const;
   /// The text of a conversation. asks: up to where the assistant's answer begins.
-  jinja::Text text(std::span<const ChatMessage> messages, const jinja::Value& variables, bool asks,
-                   const std::tm& now) const;
+  jinja::Rendered text(std::span<const ChatMessage> messages, const jinja::Value& variables, bool asks,
+                       const std::tm& now) const;
   /// The ids that end an answer: of documents, and of answers in this template if that is a token.
   std::vector<int32_t> stop_ids() const;
   /// Markers that prompt() writes as text because the tokenizer has no token for them.
@@ -97,12 +97,12 @@ class ChatTemplate {
     size_t begin, end;  // bytes
   };
   /// The first marker that the program wrote, at or behind `from`.
-  std::optional<MarkerMatch> next_marker(const jinja::Text& text, size_t from) const;
-  void encode(const jinja::Text& text, std::span<const Span> targets, Tokens& tokens) const;
+  std::optional<MarkerMatch> next_marker(const jinja::Rendered& text, size_t from) const;
+  void encode(const jinja::Rendered& text, std::span<const Span> targets, Tokens& tokens) const;
   /// ConfigError if there are any, which says how to add them.
   void refuse(const std::vector<std::string>& markers) const;
   /// Those of refused_markers() that the program wrote.
-  std::vector<std::string> refused_in(const jinja::Text& text) const;
+  std::vector<std::string> refused_in(const jinja::Rendered& text) const;
 
   ChatSource source_;
   jinja::Program program_;

@@ -39,11 +39,10 @@ const OrderedJson& field_of(const OrderedJson& message, const char* name, size_t
 
 /// What a chat template may read besides role and content; undefined if there is nothing.
 jinja::Value fields_of(const OrderedJson& message) {
-  std::vector<std::pair<jinja::Text, jinja::Value>> fields;
+  OrderedJson fields;
   for (const auto& [key, value] : message.items())
-    if (key != "role" && key != "from" && key != "value" && (key != "content" || value.is_null()))
-      fields.emplace_back(jinja::Text(key, jinja::Text::kData), jinja::value_of(value, jinja::Text::kData));
-  return fields.empty() ? jinja::Value() : jinja::Value::map(std::move(fields));
+    if (key != "role" && key != "from" && key != "value" && (key != "content" || value.is_null())) fields[key] = value;
+  return fields.empty() ? jinja::Value() : jinja::value_of(fields, jinja::kData);
 }
 
 /// Whether a message may do without text: it calls tools.
@@ -114,9 +113,9 @@ std::vector<ChatMessage> read_prompt(const OrderedJson& record) {
 }
 
 jinja::Value variables_of(const OrderedJson& record) {
-  std::vector<std::pair<jinja::Text, jinja::Value>> variables;
+  OrderedJson variables;
   const auto add = [&](const std::string& key, const OrderedJson& value) {
-    if (!value.is_null()) variables.emplace_back(jinja::Text(key), jinja::value_of(value, jinja::Text::kData));
+    if (!value.is_null()) variables[key] = value;
   };
   for (const char* key : {"tools", "documents"}) {
     const auto found = record.find(key);
@@ -129,7 +128,7 @@ jinja::Value variables_of(const OrderedJson& record) {
   }
   if (const auto more = record.find("chat_template_kwargs"); more != record.end() && more->is_object())
     for (const auto& [key, value] : more->items()) add(key, value);
-  return variables.empty() ? jinja::Value() : jinja::Value::map(std::move(variables));
+  return variables.empty() ? jinja::Value() : jinja::value_of(variables, jinja::kData);
 }
 
 }  // namespace

@@ -10,71 +10,47 @@ namespace nought::jinja {
 namespace {
 
 constexpr size_t kMaxSource = size_t{1} << 20;
-constexpr int64_t kSteps = 4'000'000, kBytes = int64_t{64} << 20, kBytesPerByte = 256;
+constexpr size_t kSteps = 1'000'000, kStepsPerByte = 16;
 
 size_t bytes_of(const Value& value) {
   size_t bytes = sizeof(Value) + (value.text() ? value.text()->size() : 0);
-  if (value.list())
-    for (const Value& each : value.list()->items) bytes += bytes_of(each);
-  if (value.map())
-    for (const auto& [key, each] : value.map()->items) bytes += key.size() + bytes_of(each);
+  if (!value.items()) return bytes;
+  for (const Value& each : value.items()->keys) bytes += bytes_of(each);
+  for (const Value& each : value.items()->values) bytes += bytes_of(each);
   return bytes;
 }
 
 }  // namespace
 
-Machine::Machine(const std::tm& today, Budget limits) : budget(limits), now(today) {}
-
-Machine::~Machine() {
-  for (const auto& each : objects) each->attributes.clear();
-}
-
-Value Machine::look_up(std::string_view name) {
-  for (Scope* scope = innermost; scope; scope = scope->parent) {
-    budget.step();
-    if (const Value* found = find(scope->names, name)) return *found;
+Value Machine::look_up(const Text& name) {
+  for (const Scope* scope = innermost; scope; scope = scope->outside) {
+    budget.look_up(scope->names, name);
+    if (const Value* found = scope->names.find(name)) return *found;
   }
-  const Builtin* function = find_builtin(kFunction, name);
-  if (!function) return Value::undefined(name);
-  return make({"a function", {}, [=](Machine& machine, Arguments given) {
-                 return run_builtin(*function, machine, {}, std::move(given));
-               }});
+  // A function that is not called can be asked for, as in "if strftime_now is defined".
+  const std::string utf8 = to_utf8(name);
+  return find_builtin(kFunction, utf8) ? Items{.kind = Items::kSpace} : Value::undefined(utf8);
 }
 
-void Machine::assign(std::string_view name, Value value) {
-  budget.allocate(sizeof(Value) + name.size());
-  set(innermost->names, name, std::move(value));
+void Machine::assign(Items& to, const Value& name, const Value& value) {
+  budget.look_up(to, *name.text());
+  require<ConfigError>(to.kind != Items::kSpace || !value.space(), "a namespace within a namespace is not supported");
+  to.set(name, value);
 }
 
-std::shared_ptr<Object> Machine::make(Object object) {
-  budget.allocate(sizeof(Object) + object.attributes.size() * sizeof(object.attributes[0]));
-  return objects.emplace_back(std::make_shared<Object>(std::move(object)));
-}
-
-void Target::assign(Machine& machine, const Value& value) const {
-  if (!attribute.empty()) {
-    Object* space = machine.look_up(names[0]).object();
-    require<ConfigError>(space && space->what == "a namespace", "\"{}\" is no namespace: its \"{}\" can not be set",
-                         names[0], attribute);
-    machine.budget.allocate(sizeof(Value) + attribute.size());
-    return set(space->attributes, attribute, value);
-  }
-  if (!unpacks) return machine.assign(names[0], value);
-  const std::vector<Value> items = elements_of(value, machine.budget);
-  require<ConfigError>(items.size() == names.size(), "{} values for {} names", items.size(), names.size());
-  for (size_t i = 0; i < items.size(); ++i) machine.assign(names[i], items[i]);
-}
-
-std::vector<std::optional<Value>> bind_arguments(std::string_view name, const std::vector<std::string>& parameters,
-                                                 Arguments given) {
-  require<ConfigError>(given.positional.size() <= parameters.size(), "\"{}\" takes {} arguments, got {}", name,
-                       parameters.size(), given.positional.size());
-  std::vector<std::optional<Value>> bound(given.positional.begin(), given.positional.end());
-  bound.resize(parameters.size());
-  for (auto& [parameter, value] : given.named) {
-    const auto at = std::find(parameters.begin(), parameters.end(), parameter);
-    require<ConfigError>(at != parameters.end(), "\"{}\" has no argument \"{}\"", name, parameter);
-    bound[static_cast<size_t>(at - parameters.begin())] = std::move(value);
+std::vector<const Value*> bind_arguments(std::string_view name, const std::vector<Value>& parameters,
+                                         const Items& given) {
+  std::vector<const Value*> bound(parameters.size());
+  for (size_t i = 0; i < given.values.size(); ++i) {
+    const Text* key = given.keys[i].text();
+    const auto is_key = [&](const Value& each) { return *each.text() == *key; };
+    const auto at =
+        key ? std::find_if(parameters.begin(), parameters.end(), is_key) - parameters.begin() : std::ssize(bound);
+    require<ConfigError>(key || i < bound.size(), "\"{}\" takes {} arguments, got {}", name, bound.size(),
+                         given.values.size());
+    require<ConfigError>(!key || at < std::ssize(bound), "\"{}\" has no argument \"{}\"", name,
+                         key ? to_utf8(*key) : "");
+    bound[key ? static_cast<size_t>(at) : i] = &given.values[i];
   }
   return bound;
 }
@@ -93,41 +69,35 @@ Program::Program(std::string name, std::string_view source) : name_(std::move(na
   }
 }
 
-Text Program::render(Variables variables, const std::tm& now) const {
-  size_t bytes = 0;
-  for (const auto& [name, value] : variables) bytes += bytes_of(value);
-  const auto input = static_cast<int64_t>(bytes);
-  Machine machine(now, Budget(kSteps + input, kBytes + kBytesPerByte * input));
-  Scope global(machine);
-  machine.global = &global;
-  global.names = std::move(variables);
-  Text out;
+Rendered Program::render(const Value& variables, const std::tm& now) const {
+  Scope global{.outside = nullptr, .names = *variables.map()};
+  Rendered out;
+  Machine machine{
+      .budget = Budget(kSteps + kStepsPerByte * bytes_of(variables)), .now = now, .global = &global, .out = &out};
   try {
-    run_(machine, out);
-  } catch (const Refusal& refusal) {
-    fail<ConfigError>("the chat template {} refuses the conversation: {}", name_, one_line(refusal.what()));
+    run_(machine);
   } catch (const ConfigError& error) {
-    fail<ConfigError>("the chat template {}, line {}: {}", name_, line_of(source_, machine.at), one_line(error.what()));
+    const std::string why = one_line(error.what());
+    require<ConfigError>(!machine.refuses, "the chat template {} refuses the conversation: {}", name_, why);
+    fail<ConfigError>("the chat template {}, line {}: {}", name_, line_of(source_, machine.at), why);
   }
   return out;
 }
 
-Value value_of(const OrderedJson& json, char flags, int depth) {
+Value value_of(const OrderedJson& json, char32_t flags, int depth) {
   require<ConfigError>(depth < 100, "the JSON is nested deeper than 100");
-  if (json.is_string()) return Text(json.get_ref<const std::string&>(), flags);
+  if (json.is_string()) return from_utf8(json.get_ref<const std::string&>(), flags);
   if (json.is_boolean()) return json.get<bool>();
   if (json.is_number_integer() && (!json.is_number_unsigned() || json.get<uint64_t>() <= INT64_MAX))
     return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
-  if (json.is_array()) {
-    std::vector<Value> items;
-    for (const OrderedJson& each : json) items.push_back(value_of(each, flags, depth + 1));
-    return Value::list(std::move(items));
+  if (!json.is_structured()) return Value::None();
+  Items items{.kind = json.is_array() ? Items::kList : Items::kMap};
+  for (const auto& [key, each] : json.items()) {
+    if (json.is_object()) items.keys.emplace_back(from_utf8(key, flags));
+    items.values.push_back(value_of(each, flags, depth + 1));
   }
-  if (!json.is_object()) return Value::None();
-  std::vector<std::pair<Text, Value>> items;
-  for (const auto& [key, each] : json.items()) items.emplace_back(Text(key, flags), value_of(each, flags, depth + 1));
-  return Value::map(std::move(items));
+  return items;
 }
 
 }  // namespace nought::jinja

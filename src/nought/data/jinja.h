@@ -7,6 +7,7 @@
 #pragma once
 
 #include <ctime>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -15,25 +16,27 @@
 
 namespace nought::jinja {
 
+struct Machine;
+
 class Program {
  public:
   /// `name` stands in messages. ConfigError names the line, and what is malformed or not supported.
   Program(std::string name, std::string_view source);
 
-  /// The text that the program writes. strftime_now() tells `now`. ConfigError for what fails, for what the program
-  /// refuses by raise_exception(), and if it exceeds its bounds.
-  Text render(Variables variables, const std::tm& now) const;
-  /// Whether it has {% generation %} blocks, which say what an assistant writes (Text::kTarget).
+  /// What the program writes, given a mapping. strftime_now() tells `now`. ConfigError for what fails, for what the
+  /// program refuses by raise_exception(), and if it exceeds its bounds.
+  Rendered render(const Value& variables, const std::tm& now) const;
+  /// Whether it has {% generation %} blocks, which say what an assistant writes (kTarget).
   bool marks_targets() const { return marks_targets_; }
   const std::string& name() const { return name_; }
 
  private:
   std::string name_, source_;
-  std::function<void(Machine&, Text&)> run_;
+  std::function<void(Machine&)> run_;
   bool marks_targets_ = false;
 };
 
 /// A JSON value, its strings with these flags. ConfigError if it is nested too deeply.
-Value value_of(const OrderedJson& json, char flags, int depth = 0);
+Value value_of(const OrderedJson& json, char32_t flags, int depth = 0);
 
 }  // namespace nought::jinja

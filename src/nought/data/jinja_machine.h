@@ -7,7 +7,6 @@
 #include <ctime>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,68 +31,48 @@ class ScopedValue {
   T before_;
 };
 
-class Scope;
+/// Names and their values, which hide those of the scope outside.
+struct Scope {
+  Scope* outside;
+  Items names = {};
+};
+
+enum class Flow : uint8_t { on, leave, next };  // leave: break; next: continue
 
 /// The state of one run.
 struct Machine {
-  Machine(const std::tm& today, Budget limits);
-  /// What refers to itself is taken apart.
-  ~Machine();
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
-
-  Value look_up(std::string_view name);
-  void assign(std::string_view name, Value value);
-  std::shared_ptr<Object> make(Object object);
+  Value look_up(const Text& name);
+  void assign(Items& to, const Value& name, const Value& value);
+  void assign(const Value& name, const Value& value) { assign(innermost->names, name, value); }
 
   Budget budget;
   const std::tm& now;
-  Scope *global = nullptr, *innermost = nullptr;
-  Value piped = {};  // the text of a block, on its way through filters
-  size_t at = 0;     // where the program stands
-  int depth = 0;     // in how many parts of it
-  std::vector<std::shared_ptr<Object>> objects = {};
-};
-
-/// Names and their values: the innermost ones, while it lives.
-class Scope {
- public:
-  Scope(Machine& machine, Scope* outside) : parent(outside), outer_(machine.innermost, this) {}
-  explicit Scope(Machine& machine) : Scope(machine, machine.innermost) {}
-
-  Variables names = {};
-  Scope* const parent;
-
- private:
-  ScopedValue<Scope*> outer_;
-};
-
-/// What a loop or a set assigns to: a name, several, or an attribute of one.
-struct Target {
-  std::vector<std::string> names = {};
-  bool unpacks = false;
-  std::string attribute = {};
-
-  void assign(Machine& machine, const Value& value) const;
+  Scope* global;
+  Rendered* out;
+  Scope* innermost = global;
+  Flow flow = Flow::on;
+  size_t at = 0;         // where the program stands
+  int depth = 0;         // in how many parts of it
+  bool refuses = false;  // it called raise_exception()
 };
 
 constexpr int kMaxNesting = 120;    // of parts of the program, as it is written
 constexpr int kMaxRecursion = 500;  // as it runs: macros can call themselves
 
 /// A part of the program, cheap to copy.
-template <class Result, class... Out>
+template <class Result>
 class Code {
  public:
-  using Run = std::function<Result(Machine&, Out&...)>;
+  using Run = std::function<Result(Machine&)>;
   Code() = default;
   Code(size_t offset, Run run) : offset_(offset), run_(std::make_shared<const Run>(std::move(run))) {}
   explicit operator bool() const { return run_ != nullptr; }
-  Result operator()(Machine& machine, Out&... out) const {
+  Result operator()(Machine& machine) const {
     machine.at = offset_;
     machine.budget.step();
     require<ConfigError>(machine.depth < kMaxRecursion, "recurses deeper than {}", kMaxRecursion);
     const ScopedValue<int> deeper(machine.depth, machine.depth + 1);
-    return (*run_)(machine, out...);
+    return (*run_)(machine);
   }
 
  private:
@@ -101,48 +80,49 @@ class Code {
   std::shared_ptr<const Run> run_;
 };
 
-enum class Flow : uint8_t { on, leave, next };  // leave: break; next: continue
 using Expression = Code<Value>;
-using Statement = Code<Flow, Text>;  // writes to the text
+using Statement = Code<void>;
 
 /// Makes the program. ConfigError "line N: ..." for what is malformed, and for a tag, a filter, a test, a method or a
 /// function that is not known, by its name. marks_targets: whether it has {% generation %} blocks.
 Statement parse(std::string_view source, bool& marks_targets);
 
-/// What a builtin is called as. A method is one of texts or of mappings.
-enum Role : uint8_t { kFunction = 1, kFilter = 2, kTest = 4, kTextMethod = 8, kMapMethod = 16 };
+/// Arguments in the order of the parameters; null where none is given. Those without a name have an undefined key.
+/// ConfigError for others.
+std::vector<const Value*> bind_arguments(std::string_view name, const std::vector<Value>& parameters,
+                                         const Items& given);
 
-/// What raise_exception() throws: the program refuses what it was given.
-class Refusal final : public ConfigError {
- public:
-  using ConfigError::ConfigError;
-};
+/// What a builtin is called as, and what it works on. A filter of texts takes the text of anything.
+enum Role : uint8_t { kFunction = 1, kFilter = 2, kTest = 4, kMethod = 8, kOfText = 16, kOfMap = 32 };
 
 /// A call of a builtin: x.name(...), x|name(...), x is name(...), or name(...) without an x.
 struct Call {
   Machine& machine;
   Budget& budget;
+  std::string_view name;
   Value self;
-  Arguments given;
-  std::vector<std::optional<Value>> bound = {};  // by the builtin's parameters
+  const Items& given;
+  std::vector<const Value*> bound = {};  // by the builtin's parameters
 
-  Value operator[](size_t parameter) const { return bound[parameter].value_or(Value()); }
+  Value operator[](size_t parameter) const { return bound[parameter] ? *bound[parameter] : Value(); }
 };
 
 struct Builtin {
+  /// Names and parameters with spaces between them; the parameters "*": any.
+  Builtin(int roles, std::string_view names, std::string_view parameters, Value (*run)(Call& call));
+
   int roles;
-  std::string_view name;
-  std::string_view parameters;  // names with spaces between; "*": any
+  std::vector<std::string> names;
+  std::vector<Value> parameters = {};
+  bool takes_any;
   Value (*run)(Call& call);
 };
 
-/// The builtin with one of these roles, or null.
-const Builtin* find_builtin(int roles, std::string_view name);
+/// The builtin of that name in a role, or null.
+const Builtin* find_builtin(Role role, std::string_view name);
 /// 'the filter "x" is not supported (did you mean "y"?)'
-std::string not_supported(int roles, std::string_view name);
-Value run_builtin(const Builtin& builtin, Machine& machine, Value self, Arguments given);
-/// The arguments in the order of the parameters; nothing where none is given. ConfigError for others.
-std::vector<std::optional<Value>> bind_arguments(std::string_view name, const std::vector<std::string>& parameters,
-                                                 Arguments given);
+std::string not_supported(Role role, std::string_view name);
+Value run_builtin(const Builtin& builtin, Role role, std::string_view name, Machine& machine, Value self,
+                  const Items& given);
 
 }  // namespace nought::jinja

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 #include "nought/data/jinja_machine.h"
@@ -9,20 +10,71 @@ namespace nought::jinja {
 
 namespace {
 
-using Given = std::function<Arguments(Machine&)>;
+using Assignment = std::function<void(Machine&, const Value&)>;
+
+/// What stands in brackets: values, with keys before them in a mapping, and names before some arguments.
+struct Elements {
+  Items::Kind kind = Items::kList;
+  std::vector<Expression> values = {};
+  std::vector<Value> keys = {};
+
+  Items operator()(Machine& machine) const {
+    Items items{.kind = kind, .keys = keys};
+    for (const Expression& each : values) items.values.push_back(each(machine));
+    return items;
+  }
+};
+
+/// A macro, which may be called before it is defined.
+struct Macro {
+  size_t called_at = 0;
+  std::vector<Value> parameters = {};
+  std::vector<Expression> defaults = {};
+  Statement body = {};
+};
+
+/// What run() writes, in a scope of its own within the scope `outside`.
+template <class Run>
+Text written(Machine& machine, Scope* outside, Run run) {
+  Rendered text;
+  Scope scope{outside};
+  const ScopedValue<Rendered*> out(machine.out, &text);
+  const ScopedValue<Scope*> inner(machine.innermost, &scope);
+  run();
+  machine.budget.step(text.size() / 4);
+  return text.text();
+}
+
+/// The variable "loop".
+Value about_loop(const std::vector<Value>& items, size_t i) {
+  static const std::vector<Value> kKeys = [] {
+    std::vector<Value> keys;
+    for (const char* each : {"index", "index0", "revindex", "revindex0", "length", "first", "last", "depth", "depth0",
+                             "previtem", "nextitem"})
+      keys.emplace_back(from_utf8(each));
+    return keys;
+  }();
+  const auto at = static_cast<int64_t>(i), size = static_cast<int64_t>(items.size());
+  const Value before = i > 0 ? items[i - 1] : Value(), after = i + 1 < items.size() ? items[i + 1] : Value();
+  return Items{.kind = Items::kMap,
+               .values = {at + 1, at, size - at, size - at - 1, size, at == 0, at + 1 == size, int64_t{1}, int64_t{0},
+                          before, after},
+               .keys = kKeys};
+}
 
 class Parser : private Scanner {
  public:
   using Scanner::Scanner;
 
   Statement run(bool& marks_targets) {
-    Statement program = body({""});
+    const Statement program = body({""});
     marks_targets = marks_targets_;
-    for (const auto& [name, offset] : called_) {
-      go_to(offset);
-      if (!assigned_.contains(name)) known(kFunction, name);
+    for (const auto& [name, macro] : macros_) {
+      if (macro->body) continue;
+      go_to(macro->called_at);
+      refuse("{}", not_supported(kFunction, name));
     }
-    return program;
+    return {0, [program, macros = macros_](Machine& m) { program(m); }};
   }
 
  private:
@@ -46,28 +98,20 @@ class Parser : private Scanner {
     }
     return value;
   }
-  /// One expression, or several with commas between.
-  Expression tuple(bool with_condition = true) {
-    const auto one = [&] { return with_condition ? expression() : operation(); };
-    std::vector<Expression> items{one()};
-    if (!sees(",")) return items[0];
-    while (take(",") && !sees(")") && !sees_end()) items.push_back(one());
-    return list(items, true);
-  }
-  Expression list(const std::vector<Expression>& items, bool is_tuple) const {
-    return {at(), [=](Machine& m) {
-              std::vector<Value> values;
-              for (const Expression& each : items) values.push_back(each(m));
-              m.budget.allocate((values.size() + 2) * sizeof(Value));
-              return Value::list(std::move(values), is_tuple);
-            }};
+  /// What one() reads, up to a closing bracket.
+  template <class One>
+  Expression elements(Items::Kind kind, std::string_view close, One one) {
+    Elements all{kind};
+    separated(close, [&] { one(all); });
+    return {at(), [=](Machine& m) -> Value { return all(m); }};
   }
   enum Level : size_t { kOr, kAnd, kNot, kComparison, kSum, kJoin, kProduct, kUnary };
   /// The operator that stands here, if it is of that level; else "".
   std::string_view operator_of(size_t level) {
     static const std::array<std::vector<std::string_view>, kUnary> kOperators{
-        {{"or"}, {"and"}, {}, {"==", "!=", "<=", ">=", "<", ">", "in"}, {"+", "-"}, {"~"}, {"*", "//", "/", "%"}}};
-    if (sees("**")) refuse("the operator \"**\" is not supported");
+        {{"or"}, {"and"}, {}, {"==", "!=", "<=", ">=", "<", ">", "in"}, {"+", "-"}, {"~"}, {"*", "%"}}};
+    for (const char* each : {"**", "//", "/"})
+      if (sees(each)) refuse("the operator \"{}\" is not supported", each);
     for (const std::string_view each : kOperators[level])
       if (take(each)) return each;
     const size_t before = at();
@@ -91,11 +135,10 @@ class Parser : private Scanner {
       if (level == kComparison && length > 1) refuse("comparisons in a chain are not supported: write \"and\"");
       const Expression right = operation(level + 1);
       left = {at(), [=](Machine& m) {
-                const Value first = left(m);
+                Value first = left(m);
                 if (level <= kAnd) return first.truth() == (level == kOr) ? first : right(m);
                 const Value second = right(m);
-                if (level == kComparison) return Value(compares(sign, first, second, m.budget));
-                return binary(sign, first, second, m.budget);
+                return binary(sign, std::move(first), second, m.budget);
               }};
       sign = operator_of(level);
     }
@@ -108,65 +151,58 @@ class Parser : private Scanner {
     return {at(), [=](Machine& m) { return binary("-", int64_t{0}, value(m), m.budget); }};
   }
   Expression primary() {
-    if (sees_string()) return constant(Text(string()));
+    if (sees_string()) return constant(from_utf8(string()));
     if (sees_number()) return constant(number());
     if (take("true") || take("True")) return constant(true);
     if (take("false") || take("False")) return constant(false);
     if (take("none") || take("None")) return constant(Value::None());
-    if (take("{")) return map();
-    if (take("(")) {
-      if (take(")")) return list({}, true);
-      const Expression value = tuple();
-      expect(")");
-      return value;
-    }
-    if (take("[")) {
-      std::vector<Expression> items;
-      separated("]", [&] { items.push_back(expression()); });
-      return list(items, false);
-    }
+    if (take("(")) return in_brackets();
+    if (take("[")) return elements(Items::kList, "]", [&](Elements& all) { all.values.push_back(expression()); });
+    if (std::set<std::string> known; take("{"))
+      return elements(Items::kMap, "}", [&](Elements& all) {
+        if (!sees_string()) refuse("the key of a mapping must be a string in quotes, found {}", found());
+        const std::string key = string();
+        if (!known.insert(key).second) refuse("a mapping has the key \"{}\" twice", key);
+        all.keys.emplace_back(from_utf8(key));
+        expect(":");
+        all.values.push_back(expression());
+      });
     if (word().empty()) refuse("expected an expression, found {}", found());
     const std::string name = this->name();
-    if (sees("(")) called_.emplace_back(name, at());
-    return {at(), [=](Machine& m) { return m.look_up(name); }};
+    if (sees("(")) return find_builtin(kFunction, name) ? builtin(kFunction, name, constant({})) : call(name);
+    return {at(), [name = from_utf8(name)](Machine& m) { return m.look_up(name); }};
   }
-  Expression map() {
-    std::vector<std::pair<Expression, Expression>> items;
-    separated("}", [&] {
-      const Expression key = expression();
-      expect(":");
-      items.emplace_back(key, expression());
+  /// A tuple, or one expression.
+  Expression in_brackets() {
+    Elements all{Items::kTuple};
+    bool is_tuple = sees(")");
+    separated(")", [&] {
+      all.values.push_back(expression());
+      is_tuple = is_tuple || sees(",");
     });
-    return {at(), [=](Machine& m) {
-              std::vector<std::pair<Text, Value>> values;
-              for (const auto& [key, value] : items) {
-                const Value name = key(m);
-                require<ConfigError>(name.text(), "the key of a mapping is {}, expected a string", name.describe());
-                m.budget.step(values.size() / 8);
-                m.budget.allocate(2 * sizeof(Value) + sizeof(Text) + name.text()->size());
-                const auto is_same = [&](const auto& each) { return each.first.str() == name.text()->str(); };
-                require<ConfigError>(std::none_of(values.begin(), values.end(), is_same), "a mapping has {} twice",
-                                     name.describe());
-                values.emplace_back(*name.text(), value(m));
-              }
-              return Value::map(std::move(values));
-            }};
+    return is_tuple ? Expression(at(), [=](Machine& m) -> Value { return all(m); }) : all.values[0];
   }
   Expression postfix(Expression value) {
-    for (int length = 1; sees(".") || sees("[") || sees("("); ++length) {
+    for (int length = 1; sees(".") || sees("["); ++length) {
       const auto deeper = nested(length);
-      if (sees("(")) {
-        value = call(value);
-      } else if (take("[")) {
+      if (take("[")) {
         value = subscript(value);
-      } else {
-        expect(".");
-        const std::string attribute = name();
-        const auto look_up = [=](Machine& m) { return attribute_of(value(m), attribute); };
-        value = sees("(") ? builtin(kTextMethod | kMapMethod, attribute, value) : Expression(at(), look_up);
+        continue;
       }
+      expect(".");
+      const std::string name = this->name();
+      value = sees("(") ? builtin(kMethod, name, value) : attribute(value, name);
     }
     return value;
+  }
+  Expression attribute(const Expression& value, const std::string& name) const {
+    const bool is_method = find_builtin(kMethod, name) && (find_builtin(kMethod, name)->roles & kOfMap) != 0;
+    return {at(), [=, key = Value(from_utf8(name))](Machine& m) {
+              const Value in = value(m);
+              require<ConfigError>(!is_method || !in.map(),
+                                   "\"{}\" is a method of mappings: write [\"{}\"] for the key", name, name);
+              return item_of(in, key, m.budget);
+            }};
   }
   /// One element, or a slice.
   Expression subscript(const Expression& value) {
@@ -184,65 +220,55 @@ class Parser : private Scanner {
               return slice_of(in, begin, end, parts[2](m), m.budget);
             }};
   }
-  Expression call(const Expression& callee) {
-    const Given given = arguments();
-    return {at(), [=](Machine& m) {
-              const Value value = callee(m);
-              require<ConfigError>(value.object() && value.object()->call, "{} can not be called", value.describe());
-              return value.object()->call(m, given(m));
+  Expression call(const std::string& name) {
+    const Macro* macro = &macro_of(name);
+    const Elements given = arguments();
+    return {at(), [=](Machine& m) -> Value {
+              const Items all = given(m);
+              const auto bound = bind_arguments(name, macro->parameters, all);
+              return written(m, m.global, [&] {
+                for (size_t i = 0; i < bound.size(); ++i)
+                  m.assign(macro->parameters[i], bound[i] ? *bound[i] : macro->defaults[i](m));
+                macro->body(m);
+              });
             }};
   }
   /// The arguments in brackets, if there are any.
-  Given arguments() {
-    std::vector<std::pair<std::string, Expression>> all;
+  Elements arguments() {
+    Elements all;
     const auto one = [&] {
       const size_t before = at();
-      std::string name = word().empty() ? "" : this->name();
-      if (name.empty() || sees("==") || !take("=")) {
-        name.clear();
-        go_to(before);
-      }
-      all.emplace_back(name, expression());
+      const std::string name(word());
+      advance(name.size());
+      const bool is_named = !name.empty() && !sees("==") && take("=");
+      if (!is_named) go_to(before);
+      all.keys.push_back(is_named ? Value(from_utf8(name)) : Value());
+      all.values.push_back(expression());
     };
     if (take("(")) separated(")", one);
-    return [=](Machine& m) {
-      Arguments given;
-      for (const auto& [name, value] : all) {
-        if (name.empty()) given.positional.push_back(value(m));
-        if (!name.empty()) given.named.emplace_back(name, value(m));
-      }
-      return given;
-    };
+    return all;
   }
-  const Builtin& known(int roles, std::string_view name) const {
-    const Builtin* found = find_builtin(roles, name);
-    if (!found) refuse("{}", not_supported(roles, name));
-    return *found;
-  }
-  Expression builtin(int roles, const std::string& name, const Expression& self) {
-    const Builtin& found = known(roles, name);
-    const Given given = arguments();
-    const bool is_method = (roles & (kTextMethod | kMapMethod)) != 0;
-    return {at(), [=, &found](Machine& m) {
-              Value value = self(m);
-              const bool is_of_text = (found.roles & kTextMethod) != 0;
-              require<ConfigError>(!is_method || (is_of_text ? value.text() != nullptr : value.map() != nullptr),
-                                   "{} has no method \"{}\"", value.describe(), found.name);
-              return run_builtin(found, m, std::move(value), given(m));
+  Expression builtin(Role role, const std::string& name, const Expression& self) {
+    const Builtin* builtin = find_builtin(role, name);
+    if (!builtin) refuse("{}", not_supported(role, name));
+    const Elements given = arguments();
+    return {at(), [=](Machine& m) {
+              const Value value = self(m);
+              return run_builtin(*builtin, role, name, m, value, given(m));
             }};
   }
-  /// What follows a value: filters and tests. bare: the first filter has no "|" before it.
-  Expression filters(Expression value, bool bare = false) {
-    for (int length = 1; bare || sees("|") || sees("is"); ++length, bare = false) {
+  /// What follows a value: filters and tests.
+  Expression filters(Expression value) {
+    for (int length = 1; sees("|") || sees("is"); ++length) {
       const auto deeper = nested(length);
-      if (bare || take("|")) {
+      if (take("|")) {
         value = builtin(kFilter, name(), value);
-      } else {
-        expect("is");
-        const bool negated = take("not");
-        const Expression holds = builtin(kTest, name(), value);
-        value = {at(), [=](Machine& m) { return holds(m).truth() != negated; }};
+        continue;
       }
+      expect("is");
+      const bool negated = take("not");
+      const Expression holds = builtin(kTest, name(), value);
+      value = {at(), [=](Machine& m) { return holds(m).truth() != negated; }};
     }
     return value;
   }
@@ -255,11 +281,11 @@ class Parser : private Scanner {
     const size_t begin = at();
     std::vector<Statement> all;
     while (true) {
-      if (const std::string piece = text(); !piece.empty()) all.push_back(output(constant(Text(piece))));
+      if (const std::string piece = text(); !piece.empty()) all.push_back(output(constant(from_utf8(piece))));
       const bool is_end = at_end(), is_output = !is_end && open();
       tag_ = is_end || is_output ? "" : name();
       if (is_output) {
-        all.push_back(output(tuple()));
+        all.push_back(output(expression()));
         close("}}");
       } else if (std::find(ends.begin(), ends.end(), tag_) != ends.end()) {
         break;
@@ -269,10 +295,8 @@ class Parser : private Scanner {
         all.push_back(statement());
       }
     }
-    return {begin, [=](Machine& m, Text& out) {
-              Flow flow = Flow::on;
-              for (size_t i = 0; i < all.size() && flow == Flow::on; ++i) flow = all[i](m, out);
-              return flow;
+    return {begin, [=](Machine& m) {
+              for (size_t i = 0; i < all.size() && m.flow == Flow::on; ++i) all[i](m);
             }};
   }
   /// The end of this tag, the same, and the end of the closing tag.
@@ -283,9 +307,11 @@ class Parser : private Scanner {
     return statements;
   }
   Statement output(const Expression& value) const {
-    return {at(), [=](Machine& m, Text& out) {
-              out.append(to_text(value(m), m.budget));
-              return Flow::on;
+    return {at(), [=](Machine& m) {
+              const Value written = value(m);
+              if (!written.text()) return m.out->write(to_text(written, m.budget));
+              m.budget.touch(*written.text());
+              m.out->write(*written.text());
             }};
   }
   Statement statement() {
@@ -293,153 +319,115 @@ class Parser : private Scanner {
     if (tag_ == "for") return loop();
     if (tag_ == "set") return assignment();
     if (tag_ == "macro") return macro();
-    if (tag_ == "filter") {
-      const Expression value = filters(piped(), true);
-      return block("endfilter", [=](Machine& m, Text& out) { out.append(to_text(value(m), m.budget)); });
-    }
     if (tag_ == "generation") {
       marks_targets_ = true;
-      return block("endgeneration", [](Machine& m, Text& out) {
-        Text text = *m.piped.text();
-        text.mark(Text::kTarget);
-        out.append(text);
-      });
+      return block("endgeneration", [](Machine& m, const Text& text) { m.out->write(text, kTarget); });
     }
     if (tag_ != "break" && tag_ != "continue") refuse("the tag \"{}\" is not supported", tag_);
     if (loops_ == 0) refuse("the tag \"{}\" stands outside of a loop", tag_);
     const Flow flow = tag_ == "break" ? Flow::leave : Flow::next;
     close("%}");
-    return {at(), [=](Machine&, Text&) { return flow; }};
+    return {at(), [=](Machine& m) { m.flow = flow; }};
   }
-  Expression piped() const {
-    return {at(), [](Machine& m) { return m.piped; }};
-  }
-  /// A body with a scope of its own, whose text `use` finds piped.
+  /// A body with a scope of its own, whose text `use` is given.
   template <class Use>
   Statement block(std::string_view end, Use use) {
     const ScopedValue<int> inside(blocks_, blocks_ + 1);
     const Statement body = body_until(end);
-    return {at(), [=](Machine& m, Text& out) {
-              Text text;
-              const Flow flow = [&] {
-                Scope scope(m);
-                return body(m, text);
-              }();
-              m.budget.allocate(text.size());
-              m.piped = std::move(text);
-              use(m, out);
-              return flow;
+    return {at(), [=](Machine& m) {
+              const Text text = written(m, m.innermost, [&] { body(m); });
+              use(m, text);
             }};
   }
   Statement branches() {
     std::vector<std::pair<Expression, Statement>> all;
     while (tag_ != "endif") {
       const bool is_last = tag_ == "else";
-      const Expression test = is_last ? constant(true) : tuple(false);
+      const Expression test = is_last ? constant(true) : expression();
       close("%}");
       all.emplace_back(test, is_last ? body({"endif"}) : body({"elif", "else", "endif"}));
     }
     close("%}");
-    return {at(), [=](Machine& m, Text& out) {
+    return {at(), [=](Machine& m) {
               for (const auto& [test, then] : all)
-                if (test(m).truth()) return then(m, out);
-              return Flow::on;
+                if (test(m).truth()) return then(m);
             }};
   }
   Statement loop() {
-    const Target target = this->target();
+    const Assignment assign = target();
     expect("in");
-    const Expression source = tuple(false), condition = take("if") ? expression() : constant(true);
-    close("%}");
+    const Expression source = operation(), condition = take("if") ? expression() : constant(true);
     const ScopedValue<int> inside(blocks_, blocks_ + 1), in_loop(loops_, loops_ + 1);
-    const Statement body = this->body({"endfor"});
-    close("%}");
-    return {at(), [=](Machine& m, Text& out) {
+    const Statement body = body_until("endfor");
+    return {at(), [=, loop = Value(from_utf8("loop"))](Machine& m) {
               std::vector<Value> items = elements_of(source(m), m.budget);
+              Scope scope{m.innermost};
+              const ScopedValue<Scope*> inner(m.innermost, &scope);
               std::erase_if(items, [&](const Value& each) {
-                Scope scope(m);
-                target.assign(m, each);
+                assign(m, each);
                 return !condition(m).truth();
               });
-              const auto loop = m.make({"a loop"});
-              for (size_t i = 0; i < items.size(); ++i) {
-                Scope scope(m);
-                loop->attributes = attributes_of_loop(items, i);
-                m.assign("loop", loop);
-                target.assign(m, items[i]);
-                if (body(m, out) == Flow::leave) break;
+              for (size_t i = 0; i < items.size() && m.flow != Flow::leave; ++i) {
+                m.flow = Flow::on;
+                scope.names = {};
+                m.budget.step(16);  // what "loop" has
+                m.assign(loop, about_loop(items, i));
+                assign(m, items[i]);
+                body(m);
               }
-              return Flow::on;
+              m.flow = Flow::on;
             }};
   }
-  static Variables attributes_of_loop(const std::vector<Value>& items, size_t i) {
-    const auto index = static_cast<int64_t>(i), size = static_cast<int64_t>(items.size());
-    const Value before = i > 0 ? items[i - 1] : Value::undefined("previtem");
-    const Value after = i + 1 < items.size() ? items[i + 1] : Value::undefined("nextitem");
-    return {
-        {"index", index + 1},  {"index0", index},           {"revindex", size - index}, {"revindex0", size - index - 1},
-        {"first", index == 0}, {"last", index + 1 == size}, {"length", size},           {"previtem", before},
-        {"nextitem", after},   {"depth", int64_t{1}},       {"depth0", int64_t{0}}};
-  }
   Statement assignment() {
-    const Target target = this->target();
-    if (take("=")) {
-      const Expression value = tuple();
-      close("%}");
-      return {at(), [=](Machine& m, Text&) {
-                target.assign(m, value(m));
-                return Flow::on;
-              }};
-    }
-    const Expression value = filters(piped());
-    return block("endset", [=](Machine& m, Text&) { target.assign(m, value(m)); });
+    const Assignment assign = target();
+    if (!take("=")) return block("endset", assign);
+    const Expression value = expression();
+    close("%}");
+    return {at(), [=](Machine& m) { assign(m, value(m)); }};
   }
-  Target target() {
-    Target target;
-    const bool bracket = take("(");
+  /// What a loop or a set assigns to: a name, several, or an attribute of a namespace.
+  Assignment target() {
+    std::vector<Value> names;
     do {
-      target.names.push_back(assigned(name()));
-      target.unpacks = target.unpacks || sees(",");
-    } while (take(",") && !word().empty() && !sees("in"));
-    if (bracket) expect(")");
-    if (!target.unpacks && take(".")) target.attribute = name();
-    return target;
+      names.emplace_back(from_utf8(name()));
+    } while (take(","));
+    if (names.size() == 1 && take("."))
+      return [space = *names[0].text(), attribute = Value(from_utf8(name()))](Machine& m, const Value& value) {
+        const Value found = m.look_up(space);
+        require<ConfigError>(found.space(), "\"{}\" is no namespace: its attribute can not be set", to_utf8(space));
+        m.assign(*found.space(), attribute, value);
+      };
+    return [=](Machine& m, const Value& value) {
+      if (names.size() == 1) return m.assign(names[0], value);
+      const std::vector<Value> items = elements_of(value, m.budget);
+      require<ConfigError>(items.size() == names.size(), "{} values for {} names", items.size(), names.size());
+      for (size_t i = 0; i < items.size(); ++i) m.assign(names[i], items[i]);
+    };
+  }
+  Macro& macro_of(const std::string& name) {
+    return *macros_.try_emplace(name, std::make_shared<Macro>(Macro{at()})).first->second;
   }
   Statement macro() {
     if (blocks_ > 0) refuse("a macro within another block is not supported");
-    const std::string name = assigned(this->name());
-    std::vector<std::string> names;
-    std::vector<Expression> defaults;
+    const std::string name = this->name();
+    Macro& macro = macro_of(name);
+    if (macro.body || find_builtin(kFunction, name)) refuse("there is another function \"{}\"", name);
     expect("(");
     separated(")", [&] {
-      names.push_back(assigned(this->name()));
-      defaults.push_back(take("=") ? expression() : constant(Value::undefined(names.back())));
+      const std::string parameter = this->name();
+      macro.parameters.emplace_back(from_utf8(parameter));
+      if (macro.parameters.size() > 100) refuse("a macro has more than 100 parameters");
+      macro.defaults.push_back(take("=") ? expression() : constant(Value::undefined(parameter)));
     });
     const ScopedValue<int> inside(blocks_, blocks_ + 1);
-    const Statement body = body_until("endmacro");
-    const auto call = [=](Machine& m, Arguments given) -> Value {
-      const auto bound = bind_arguments(name, names, std::move(given));
-      Scope scope(m, m.global);
-      for (size_t i = 0; i < names.size(); ++i) m.assign(names[i], bound[i] ? *bound[i] : defaults[i](m));
-      Text out;
-      body(m, out);
-      return out;
-    };
-    return {at(), [=](Machine& m, Text&) {
-              m.assign(name, m.make({"a macro", {}, call}));
-              return Flow::on;
-            }};
-  }
-  std::string assigned(std::string name) {
-    assigned_.insert(name);
-    return name;
+    macro.body = body_until("endmacro");
+    return {at(), [](Machine&) {}};
   }
 
   int nesting_ = 0, blocks_ = 0, loops_ = 0;
   std::string tag_;  // the last one
   bool marks_targets_ = false;
-  std::vector<std::pair<std::string, size_t>> called_;  // names that are called, and where
-  std::set<std::string, std::less<>> assigned_;         // names that the program gives values
+  std::map<std::string, std::shared_ptr<Macro>> macros_;
 };
 
 }  // namespace

@@ -138,13 +138,20 @@ class Scanner {
   }
   bool sees_string() const { return rest_.starts_with('"') || rest_.starts_with('\''); }
   std::string string() {
+    static constexpr std::string_view kNames = "ntr\\'\"", kMeanings = "\n\t\r\\'\"";
     const char quote = rest_[0];
     std::string text;
     size_t i = 1;
-    while (i < rest_.size() && rest_[i] != quote) {
+    for (; i < rest_.size() && rest_[i] != quote; ++i) {
       const bool escapes = rest_[i] == '\\' && i + 1 < rest_.size();
-      if (escapes) i = escape(i + 1, text);
-      if (!escapes) text += rest_[i++];
+      const char c = escapes ? rest_[++i] : rest_[i];
+      if (escapes && is_in("01234567abfvxuUN", c)) refuse("\"\\{}\" in a string is not supported", c);
+      if (escapes && is_in(kNames, c)) {
+        text += kMeanings[kNames.find(c)];
+      } else if (!escapes || c != '\n') {  // a backslash that means nothing stays
+        if (escapes) text += '\\';
+        text += c;
+      }
     }
     if (i >= rest_.size()) refuse("the string is not closed");
     advance(i + 1);
@@ -157,27 +164,6 @@ class Scanner {
 
   /// The sign by which a tag says what happens to the white space beside it; 0 if there is none.
   static char sign_of(std::string_view text) { return text.empty() || !is_in("-+", text[0]) ? '\0' : text[0]; }
-  /// Appends what the characters behind a backslash mean. Returns where they end.
-  size_t escape(size_t i, std::string& text) const {
-    static constexpr std::string_view kNames = "ntr\\'\"", kMeanings = "\n\t\r\\'\"";
-    const char c = rest_[i];
-    if (is_in(kNames, c)) {
-      text += kMeanings[kNames.find(c)];
-    } else if (c == 'x' || c == 'u') {
-      const std::string_view hex = rest_.substr(i + 1, c == 'x' ? 2 : 4);
-      uint32_t code = 0xD800;
-      const char* end = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16).ptr;
-      const bool is_whole = hex.size() == (c == 'x' ? 2 : 4) && end == hex.data() + hex.size();
-      if (!is_whole || (code >= 0xD800 && code < 0xE000)) refuse("\"\\{}{}\" is no character", c, hex);
-      append_utf8(text, code);
-      return i + 1 + hex.size();
-    } else if (is_in("01234567abfvUN", c)) {
-      refuse("\"\\{}\" in a string is not supported", c);
-    } else if (c != '\n') {  // a backslash that means nothing stays
-      (text += '\\') += c;
-    }
-    return i + 1;
-  }
 
   std::string_view all_, rest_;
 };
