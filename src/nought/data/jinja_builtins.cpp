@@ -26,9 +26,7 @@ const Text& text_of(const Value& value) {
 
 /// The words with spaces between them.
 std::vector<std::string> words(std::string_view text) {
-  std::vector<std::string> all = nought::split(text, ' ');
-  std::erase(all, "");
-  return all;
+  return text.empty() ? std::vector<std::string>() : nought::split(text, ' ');
 }
 
 // Functions.

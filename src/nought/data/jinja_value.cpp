@@ -300,7 +300,8 @@ Value binary(std::string_view sign, Value a, const Value& b, Budget& budget) {
   if (sign == "~" || (sign == "+" && a.text() && b.text())) {
     Text joined = a.text() ? std::move(a).taken_text() : to_text(a, budget);
     budget.touch(joined);
-    return joined += to_text(b, budget);
+    if (b.text()) budget.touch(*b.text());
+    return b.text() ? Value(std::move(joined.append(*b.text()))) : std::move(joined.append(to_text(b, budget)));
   }
   const auto i = to_integer(a), j = to_integer(b);
   if (i && j) return of_integers(sign, *i, *j);
