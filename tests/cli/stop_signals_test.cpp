@@ -8,7 +8,13 @@
 namespace nought {
 namespace {
 
+/// A shell that starts a program in the background has it ignore SIGINT, and what is ignored stays ignored.
+void ignore_no_signal() {
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) std::signal(signal, SIG_DFL);
+}
+
 TEST(StopSignals, remember_the_first_signal_and_write_what_a_second_one_does) {
+  ignore_no_signal();
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
     testing::internal::CaptureStderr();
     {
@@ -25,6 +31,7 @@ TEST(StopSignals, remember_the_first_signal_and_write_what_a_second_one_does) {
 }
 
 TEST(StopSignals, a_second_signal_ends_the_process_as_if_nobody_had_caught_it) {
+  ignore_no_signal();
   for (const int second : {SIGINT, SIGTERM, SIGUSR1})
     EXPECT_EXIT(
         {
