@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "nought/base/process.h"
 #include "nought/comm/thread.h"
 
 namespace nought {
@@ -125,7 +126,7 @@ TEST(FlightRecorder, another_process_reads_the_page_and_the_state_of_its_process
 }
 
 TEST(FlightRecorder, a_process_with_the_pid_of_a_dead_rank_is_not_taken_for_it) {
-  const uint64_t start = process_start_of(getpid());
+  const uint64_t start = process_stat(getpid()).value().start;
   EXPECT_EQ(state_of_process(getpid(), start), RankState::running);
   EXPECT_EQ(state_of_process(getpid(), start - 1), RankState::dead);
 }

@@ -6,6 +6,7 @@
 
 #include "support/message_of.h"
 #include "support/temp_folder.h"
+#include "support/tiny_deepseek.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -38,30 +39,6 @@ ModelConfig llama(bool tied) {
                                  {"num_key_value_heads", 2},
                                  {"max_position_embeddings", 64},
                                  {"tie_word_embeddings", tied}});
-}
-
-/// Experts whose choice is steered by what is never trained.
-ModelConfig deepseek() {
-  return ModelConfig::from_json({{"model_type", "deepseek_v3"},
-                                 {"vocab_size", kVocabulary},
-                                 {"hidden_size", 24},
-                                 {"intermediate_size", 40},
-                                 {"moe_intermediate_size", 12},
-                                 {"num_hidden_layers", 2},
-                                 {"num_attention_heads", 2},
-                                 {"num_key_value_heads", 2},
-                                 {"kv_lora_rank", 8},
-                                 {"q_lora_rank", 10},
-                                 {"qk_rope_head_dim", 4},
-                                 {"qk_nope_head_dim", 6},
-                                 {"v_head_dim", 6},
-                                 {"n_routed_experts", 6},
-                                 {"n_shared_experts", 1},
-                                 {"num_experts_per_tok", 2},
-                                 {"n_group", 1},
-                                 {"topk_group", 1},
-                                 {"first_k_dense_replace", 1},
-                                 {"max_position_embeddings", 64}});
 }
 
 struct Layout {
@@ -190,8 +167,8 @@ std::vector<Layout> frozen_layouts() {
   for (const Freezing& freezing : {kHeadOnly, kNormsOnly, kBottom, kTop}) all.push_back({.freezing = freezing});
   all.push_back({.config = llama(true), .freezing = {{"embed"}, {}}});
   all.push_back({.config = llama(true), .freezing = {{"layers"}, {}}});
-  all.push_back({.config = deepseek()});
-  all.push_back({.config = deepseek(), .freezing = {{"experts", "embed"}, {"shared_experts"}}});
+  all.push_back({.config = test::tiny_deepseek(kVocabulary)});
+  all.push_back({.config = test::tiny_deepseek(kVocabulary), .freezing = {{"experts", "embed"}, {"shared_experts"}}});
   return all;
 }
 
@@ -272,7 +249,7 @@ TEST(Frozen, recompute_accumulation_and_buckets_change_no_bit) {
 
 TEST(Frozen, the_choice_bias_of_experts_is_never_trained) {
   for (const bool decay_all : {false, true}) {
-    Layout layout{.config = deepseek(), .ranks = 2, .stage = 2};
+    Layout layout{.config = test::tiny_deepseek(kVocabulary), .ranks = 2, .stage = 2};
     layout.optimizer.decay_all = decay_all;
     const std::string bias = "model.layers.1.mlp.gate.e_score_correction_bias";
     EXPECT_FALSE(gradients_of(layout).contains(bias));

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "support/message_of.h"
+#include "support/small_run.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 #include <gmock/gmock.h>
@@ -142,15 +143,10 @@ std::string run_with_a_flip(const RunPlan& plan, Events& events) {
 
 TEST(Replicas, a_run_ends_at_the_next_comparison_and_saves_nothing_that_differs) {
   const test::TempFolder folder;
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += fmt::format("line {} of a text.\n", i % 13);
-  RunPlan plan;
-  plan.model_config = test::tiny_llama_json();
-  plan.data.sources = {{{folder.write("text.txt", text).string()}}};
-  plan.data.seq_length = 16;
+  RunPlan plan = test::plan_on_lines(folder);
+  plan.micro_batch = 1;
   plan.train_batch = 3, plan.max_steps = 8, plan.save_steps = 1;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 8};
-  plan.output_dir = (folder / "out").string();
   Events off;
   EXPECT_EQ(run_with_a_flip(plan, off), "");
   EXPECT_EQ(off.events.back(), "checkpoint-8") << "nobody has noticed";

@@ -3,8 +3,8 @@
 
 #include <thread>
 
+#include "support/small_run.h"
 #include "support/temp_folder.h"
-#include "support/tiny_llama.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -133,16 +133,11 @@ Comparisons told_by(const RunPlan& plan, bool slow) {
 
 TEST(Stragglers, a_rank_made_slow_on_purpose_is_named_with_its_work_and_the_losses_stay) {
   const test::TempFolder folder;
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += fmt::format("line {} of a text.\n", i % 13);
-  RunPlan plan;
-  plan.model_config = test::tiny_llama_json();
-  plan.data.sources = {{{folder.write("text.txt", text).string()}}};
-  plan.data.seq_length = 16;
+  RunPlan plan = test::plan_on_lines(folder);
+  plan.micro_batch = 1;
   plan.train_batch = 2, plan.max_steps = 8, plan.logging_steps = 2, plan.save_steps = 0;
   plan.zero_stage = 2;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 8};
-  plan.output_dir = (folder / "out").string();
   const Comparisons off = told_by(plan, false);
   EXPECT_THAT(off.at, IsEmpty());
   plan.log_straggler = true;

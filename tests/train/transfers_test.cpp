@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "support/guarded_context.h"
+#include "support/tiny_deepseek.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -41,30 +42,6 @@ ModelConfig mixtral(bool balanced) {
                                  {"max_position_embeddings", 32},
                                  {"output_router_logits", balanced},
                                  {"router_aux_loss_coef", 0.5}});
-}
-
-/// One layer of experts, whose choice a bias steers, and a shared expert.
-ModelConfig deepseek() {
-  return ModelConfig::from_json({{"model_type", "deepseek_v3"},
-                                 {"vocab_size", kVocabulary},
-                                 {"hidden_size", 24},
-                                 {"intermediate_size", 40},
-                                 {"moe_intermediate_size", 12},
-                                 {"num_hidden_layers", 2},
-                                 {"num_attention_heads", 2},
-                                 {"num_key_value_heads", 2},
-                                 {"kv_lora_rank", 8},
-                                 {"q_lora_rank", 10},
-                                 {"qk_rope_head_dim", 4},
-                                 {"qk_nope_head_dim", 6},
-                                 {"v_head_dim", 6},
-                                 {"n_routed_experts", 6},
-                                 {"n_shared_experts", 1},
-                                 {"num_experts_per_tok", 2},
-                                 {"n_group", 1},
-                                 {"topk_group", 1},
-                                 {"first_k_dense_replace", 1},
-                                 {"max_position_embeddings", 64}});
 }
 
 struct Case {
@@ -161,7 +138,8 @@ TEST(Transfers, scales_of_fp8_stay_on_the_device_with_and_without_history) {
 TEST(Transfers, each_layer_of_experts_brings_its_counts_once_in_a_forward_pass_and_nothing_else) {
   expect_one_transfer_beside_counts({.name = "experts", .config = mixtral(false), .counts = 2});
   expect_one_transfer_beside_counts({.name = "loss of routers", .config = mixtral(true), .counts = 2});
-  expect_one_transfer_beside_counts({.name = "selection bias", .config = deepseek(), .counts = 1});
+  expect_one_transfer_beside_counts(
+      {.name = "selection bias", .config = test::tiny_deepseek(kVocabulary), .counts = 1});
   expect_one_transfer_beside_counts({.name = "two forward passes",
                                      .config = mixtral(true),
                                      .fp8 = Fp8Scaling::delayed,

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kLongestPattern = 1000;
 constexpr uint32_t kMostSteps = 100'000;       // a pattern of use takes some hundred in a name
-constexpr uint32_t kMostMemory = 1024;         // of a search, in KiB
-constexpr size_t kMostCode = size_t{1} << 20;  // of a compiled pattern, in bytes: (x{1000}){60} takes more
+constexpr uint32_t kMostMemory = 1024;         // KiB that a search may take
+constexpr size_t kMostCode = size_t{1} << 20;  // bytes of a compiled pattern: (x{1000}){60} takes more
 
 /// As ECMAScript has it: $ is the end alone, and [] holds nothing.
 constexpr uint32_t kOptions = PCRE2_DOLLAR_ENDONLY | PCRE2_ALLOW_EMPTY_CLASS | PCRE2_NEVER_BACKSLASH_C;
@@ -60,7 +60,7 @@ bool NamePattern::found_in(std::string_view name) const {
   const int result = pcre2_match(static_cast<const pcre2_code*>(code_.get()), bytes_of(name), name.size(), 0, 0,
                                  data.get(), context.get());
   if (result == PCRE2_ERROR_NOMATCH) return false;
-  constexpr size_t kShown = 80;  // of a name
+  constexpr size_t kShown = 80;  // bytes of a name that may be long
   require<ConfigError>(result >= 0, "\"{}\" takes too long to look for in \"{}\": {}; write a simpler pattern",
                        one_line(text_), one_line(name.substr(0, kShown)), reason_of(result));
   return true;

@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <ctime>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include <unistd.h>
 
+#include "nought/base/process.h"
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
 #include "nought/kernels/timed.h"
@@ -52,19 +51,12 @@ Batch random_batch(const StepBench& bench, const Context& context, int rank, int
   return batch;
 }
 
-/// Seconds since this process was started (proc(5), /proc/self/stat), to a hundredth.
+/// Seconds since this process was started, to a hundredth.
 double seconds_since_start() {
-  std::ifstream file("/proc/self/stat");
-  std::string text;
-  std::getline(file, text);
-  std::istringstream fields(text.substr(text.rfind(')') + 1));  // the name may hold spaces
-  constexpr int kStartTime = 22, kFirst = 3;
-  std::string field;
-  for (int i = kFirst; i <= kStartTime; ++i) fields >> field;
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) -
-         std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+         static_cast<double>(process_stat(getpid()).value().start) / static_cast<double>(sysconf(_SC_CLK_TCK));
 }
 
 /// One figure per operation, from the books of several steps.

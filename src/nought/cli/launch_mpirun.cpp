@@ -259,7 +259,7 @@ int run_mpirun(const MpirunJob& job) {
   MpirunCommand command = mpirun_command(find_mpirun(), job, find_cores(), in_allocation);
   const bool one_machine = job.hostfile.empty() && !in_allocation;
   check_launch_limits(find_launch_limits(), one_machine ? job.ranks : 1);
-  std::optional<LaunchSession> session;  // of mpirun alone: other machines have folders of their own
+  std::optional<LaunchSession> session;  // mpirun's folders here; other machines have their own
   if (one_machine) session.emplace();
   if (session)
     for (std::string& variable : session->environment()) command.environment.push_back(std::move(variable));

@@ -1,13 +1,13 @@
 #include "nought/cli/launch_session.h"
 
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "nought/base/process.h"
 
 namespace nought {
 
@@ -16,19 +16,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kSessionLock = "lock";
-
-/// When this process started, in clock ticks since the machine did: field 22 of /proc/self/stat.
-std::string start_of_process() {
-  std::ifstream file("/proc/self/stat");
-  std::string text;
-  std::getline(file, text);
-  const size_t name_end = text.rfind(')');  // the second field is the program's name, which may hold blanks
-  if (name_end == std::string::npos) return "0";
-  std::istringstream fields(text.substr(name_end + 1));
-  std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
-  return field;
-}
 
 std::string prefix_of_user() { return fmt::format("nought-{}-", ::getuid()); }
 
@@ -54,7 +41,8 @@ LaunchSession::LaunchSession(const Roots& roots) {
 
 void LaunchSession::add(const fs::path& root, const char* variable) {
   if (root.empty() || std::getenv(variable) != nullptr) return;
-  const fs::path path = root / fmt::format("{}{}-{}", prefix_of_user(), ::getpid(), start_of_process());
+  const std::optional<ProcessStat> stat = process_stat(::getpid());
+  const fs::path path = root / fmt::format("{}{}-{}", prefix_of_user(), ::getpid(), stat ? stat->start : 0);
   const fs::path unnamed = root / fmt::format(".{}", path.filename().string());
   if (::mkdir(unnamed.c_str(), 0700) != 0) return;
   FileLock lock(unnamed / kSessionLock, this_process());

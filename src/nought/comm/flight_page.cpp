@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "nought/base/process.h"
 #include "nought/base/text.h"
 
 namespace nought {
@@ -25,24 +24,6 @@ constexpr const char* kMemoryName = "nought-flight-recorder";
 void* map_memory(int descriptor, int flags) {
   void* memory = mmap(nullptr, FlightPage::kBytes, PROT_READ | PROT_WRITE, flags, descriptor, 0);
   return memory == MAP_FAILED ? nullptr : memory;
-}
-
-/// The state and the start of a process, from the line of /proc/PID/stat. False if there is no such process.
-bool read_stat(int pid, char& state, uint64_t& start) {
-  const std::string path = fmt::format("/proc/{}/stat", pid);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"), std::fclose);
-  if (!file) return false;
-  std::array<char, 1024> bytes{};
-  const size_t count = std::fread(bytes.data(), 1, bytes.size() - 1, file.get());
-  const std::string_view text(bytes.data(), count);
-  const size_t name_end = text.rfind(") ");  // the name may hold anything
-  if (name_end == std::string_view::npos) return false;
-  unsigned long long ticks = 0;
-  const int fields =
-      std::sscanf(bytes.data() + name_end + 2,
-                  "%c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &state, &ticks);
-  start = ticks;
-  return fields == 2;
 }
 
 }  // namespace
@@ -193,17 +174,10 @@ std::vector<uint64_t> flight_words(const FlightPage& page) {
   return words;
 }
 
-uint64_t process_start_of(int pid) {
-  char state = ' ';
-  uint64_t start = 0;
-  return read_stat(pid, state, start) ? start : 0;
-}
-
 RankState state_of_process(int pid, uint64_t start) {
-  char state = ' ';
-  uint64_t found = 0;
-  if (!read_stat(pid, state, found) || found != start) return RankState::dead;
-  switch (state) {
+  const std::optional<ProcessStat> found = process_stat(pid);
+  if (!found || found->start != start) return RankState::dead;
+  switch (found->state) {
     case 'T':  // by a signal
     case 't':  // by a debugger
       return RankState::stopped;

@@ -37,7 +37,7 @@ enum class RankState : uint32_t { running, waits_for_disk, stopped, dead };
 
 struct FlightHeader {
   uint64_t magic = kFlightMagic;
-  int32_t rank = 0, size = 1;  // of the world
+  int32_t rank = 0, size = 1;  // this rank among all ranks of the job
   int32_t pid = 0;
   RankState state = RankState::running;  // as whoever wrote the file found it
   uint64_t process_start = 0;            // clock ticks since boot: no later process with this pid has it
@@ -157,8 +157,7 @@ inline FlightSnapshot flight_snapshot(const FlightPage& page) {
   return flight_snapshot(flight_words(page), "a rank's memory");
 }
 
-/// Clock ticks since boot at which the process began; 0 if there is none.
-uint64_t process_start_of(int pid);
+/// Of the process with this number that began then (ProcessStat::start).
 RankState state_of_process(int pid, uint64_t start);
 
 }  // namespace nought

@@ -5,6 +5,8 @@
 
 #include <unistd.h>
 
+#include "nought/base/process.h"
+
 namespace nought {
 namespace {
 
@@ -24,8 +26,7 @@ constexpr size_t kGroupSubmitted = offsetof(FlightGroup, submitted) / 8,
 constexpr size_t kKind = offsetof(FlightCall, collective) / 8;
 static_assert(offsetof(FlightCall, collective) % 8 == 0 &&
               offsetof(FlightCall, root) == offsetof(FlightCall, collective) + 4);
-constexpr uint64_t kFailedBit = uint64_t{1}
-                                << 24;  // of the word of `failed`, whose bytes are collective, dtype, op, failed
+constexpr uint64_t kFailedBit = uint64_t{1} << 24;  // the bytes of that word are collective, dtype, op, failed
 static_assert(std::endian::native == std::endian::little && offsetof(FlightCall, failed) % 8 == 3);
 
 void put(const FlightPage& page, size_t at, uint64_t value) { page.word(at).store(value, std::memory_order_release); }
@@ -44,7 +45,7 @@ uint64_t FlightMembership::identity_of_split(int color) const {
 FlightRecorder::FlightRecorder(std::shared_ptr<FlightPage> page, int rank, int size, std::string_view host)
     : page_(std::move(page)), rank_(rank) {
   FlightHeader header{.rank = rank, .size = size, .pid = getpid()};
-  header.process_start = process_start_of(header.pid);
+  if (const auto stat = process_stat(header.pid)) header.process_start = stat->start;
   set_flight_text(header.host, host);
   page_->store(FlightPage::kHeader, header);
   set_phase("starting");

@@ -30,7 +30,7 @@ struct FlightMembership {
 struct FlightTicket {
   uint64_t number = 0;  // 0: it is not recorded
   uint64_t sequence = 0;
-  int place = -1;  // of its group; -1 for messages too
+  int place = -1;  // where its group stands in the page; -1 for messages too
 };
 
 class FlightRecorder {

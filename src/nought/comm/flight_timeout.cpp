@@ -154,7 +154,7 @@ void FlightWatch::watch() {
 FlightFolder::FlightFolder(Communicator& ranks, const fs::path& folder) : recorder_(ranks.recorder()) {
   if (!recorder_) return;
   std::error_code error;
-  if (ranks.rank() == 0) fs::remove(request_in(folder), error);  // of an earlier run
+  if (ranks.rank() == 0) fs::remove(request_in(folder), error);  // an earlier run left it
   ranks.barrier().wait();
   recorder_->set_folder(folder.string());
   signals_.emplace(*recorder_, folder);

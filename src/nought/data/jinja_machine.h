@@ -56,7 +56,7 @@ struct Machine {
   bool refuses = false;  // it called raise_exception()
 };
 
-constexpr int kMaxNesting = 120;    // of parts of the program, as it is written
+constexpr int kMaxNesting = 120;    // how deep parts of the program may lie in each other
 constexpr int kMaxRecursion = 500;  // as it runs: macros can call themselves
 
 /// A part of the program, cheap to copy.

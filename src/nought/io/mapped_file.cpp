@@ -25,7 +25,7 @@ struct MappedFile::Region {
   Region* next = nullptr;
 
   static inline std::atomic<Region*> first = nullptr;
-  static inline std::mutex mutex;  // of those who add and remove
+  static inline std::mutex mutex;  // whoever adds a region holds it
 
   static Region* add(const std::byte* data, size_t size, std::string path) {
     const std::lock_guard lock(mutex);

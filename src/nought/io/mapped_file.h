@@ -35,7 +35,7 @@ class MappedFile {
   /// An address within a mapped file.
   struct Place {
     const char* path;
-    size_t offset, size;  // of the address, and of the whole file when it was mapped
+    size_t offset, size;  // where the address lies; what the whole file had when it was mapped
   };
   /// The place of an address; nullopt if no file is mapped there. A signal handler may call it: it takes no lock and no
   /// memory. The path stays valid while the file is mapped.
