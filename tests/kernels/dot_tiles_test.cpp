@@ -17,8 +17,8 @@ void expect_product(cpu::TileUnit unit, int64_t rows, int64_t columns, int64_t k
   SCOPED_TRACE(fmt::format("{} x {} x {}, transposed {}, accumulate {}, unit {}", rows, columns, k, transposed,
                            accumulate, static_cast<int>(unit)));
   const int64_t stride = 64, packed_k = k + 3;
-  const std::vector<bf16_t> a = test::random_bf16((transposed ? k : rows) * stride, 1);
-  const std::vector<bf16_t> b = test::random_bf16(packed_k * columns, 2);
+  const std::vector<bf16_t> a = test::random_values<bf16_t>((transposed ? k : rows) * stride, 1);
+  const std::vector<bf16_t> b = test::random_values<bf16_t>(packed_k * columns, 2);
   std::vector<bf16_t> right(static_cast<size_t>(cpu::packed_tile(packed_k, columns)));
   std::vector<bf16_t> left(static_cast<size_t>(cpu::packed_tile(k, stride)));
   cpu::pack_rows(b.data(), columns, packed_k, columns, cpu::kDotPanel, right.data());

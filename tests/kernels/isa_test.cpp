@@ -1,9 +1,8 @@
-// The cap of instruction sets holds for own kernels, Highway's and oneDNN's alike.
+// The cap of instruction sets holds for own kernels and Highway's alike.
 #include "nought/kernels/isa.h"
 
 #include <cstdlib>
 
-#include <dnnl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
@@ -34,15 +33,10 @@ TEST(Isa, what_is_used_is_what_the_cpu_has_under_the_cap) {
   EXPECT_EQ(cpu::tile_unit() == cpu::TileUnit::none, isa() < Isa::amx_emulated);
 }
 
-TEST(Isa, the_libraries_obey_the_cap) {
+TEST(Isa, highway_obeys_the_cap) {
   const int64_t targets = hwy::SupportedTargets();
   EXPECT_EQ((targets & HWY_AVX3) != 0, isa() >= Isa::avx512);
   EXPECT_EQ((targets & HWY_AVX2) != 0, isa() >= Isa::avx2);
-  const unsigned effective = dnnl_get_effective_cpu_isa();
-  const auto has = [&](unsigned set) { return (effective & set) == set; };
-  EXPECT_EQ(has(dnnl_cpu_isa_avx512_core), isa() >= Isa::avx512);
-  EXPECT_EQ(has(dnnl_cpu_isa_avx512_core_bf16), isa() >= Isa::avx512_bf16);
-  EXPECT_FALSE(has(dnnl_cpu_isa_avx512_core_amx));
 }
 
 TEST(Isa, the_cpu_says_what_it_has) {
@@ -57,10 +51,10 @@ TEST(Isa, the_cpu_says_what_it_has) {
 }
 
 TEST(Isa, products_say_who_multiplies_bf16) {
-  EXPECT_EQ(cpu::bf16_products(), isa() == Isa::amx            ? "own AMX kernels"
-                                  : isa() == Isa::amx_emulated ? "own AMX kernels, on emulated tiles"
-                                  : has_bf16_units()           ? "own AVX512-BF16 kernels"
-                                                               : "oneDNN, in fp32");
+  EXPECT_EQ(cpu::bf16_products(), isa() == Isa::amx            ? "AMX tiles"
+                                  : isa() == Isa::amx_emulated ? "emulated AMX tiles"
+                                  : has_bf16_units()           ? "AVX512-BF16 dot products"
+                                                               : "fp32 multiply-adds");
 }
 
 }  // namespace

@@ -143,8 +143,7 @@ TEST_F(MatMulTest, sizes_and_dtypes_that_do_not_fit_are_errors) {
 }
 
 TEST_F(MatMulTest, the_number_of_threads_changes_no_bit) {
-  // A long k with few rows or columns is where oneDNN would share the sums among threads; the others take its usual
-  // path.
+  // A long k with few rows or columns is where threads might share sums; the others are cut into blocks of c.
   constexpr std::array<int64_t, 3> kSizes[] = {{64, 96, 2048},  {257, 320, 864}, {16, 16, 4096}, {33, 70, 4096},
                                                {40, 100, 2100}, {1, 512, 768},   {512, 1, 768},  {768, 512, 1},
                                                {1, 40, 5000},   {3, 1, 3001},    {7, 300, 1500}, {1, 1, 4096}};

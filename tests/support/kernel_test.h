@@ -66,8 +66,9 @@ inline std::vector<cpu::TileUnit> tile_units() {
 }
 
 /// Normal values; the same for the same seed.
-inline std::vector<bf16_t> random_bf16(int64_t count, uint64_t seed) {
-  std::vector<bf16_t> values;
+template <class T>
+std::vector<T> random_values(int64_t count, uint64_t seed) {
+  std::vector<T> values;
   for (int64_t i = 0; i < count; ++i)
     values.emplace_back(static_cast<float>(normal_at(seed, static_cast<uint64_t>(i))));
   return values;

@@ -2,7 +2,6 @@
 #include <fstream>
 #include <memory>
 
-#include <dnnl.h>
 #include <fmt/format.h>
 #include <hwy/highway.h>
 #define OMPI_SKIP_MPICXX 1  // the C interface alone
@@ -43,29 +42,6 @@ OrderedJson peak(DType dtype) { return {{"name", matrix_peak_name(dtype)}, {"flo
 /// The best of the instruction sets that Highway compiles the kernels for and this CPU has.
 std::string highway_target() { return hwy::TargetName(hwy::SupportedAndGeneratedTargets().front()); }
 
-std::string onednn_isa() {
-  switch (dnnl_get_effective_cpu_isa()) {
-    case dnnl_cpu_isa_avx512_core_amx:
-      return "AVX-512 and AMX (bf16 and int8 tiles)";
-    case dnnl_cpu_isa_avx512_core_bf16:
-      return "AVX-512 with bf16";
-    case dnnl_cpu_isa_avx512_core_vnni:
-      return "AVX-512 with VNNI";
-    case dnnl_cpu_isa_avx512_core:
-      return "AVX-512";
-    case dnnl_cpu_isa_avx2_vnni:
-      return "AVX2 with VNNI";
-    case dnnl_cpu_isa_avx2:
-      return "AVX2";
-    case dnnl_cpu_isa_avx:
-      return "AVX";
-    case dnnl_cpu_isa_sse41:
-      return "SSE4.1";
-    default:
-      return "generic";
-  }
-}
-
 std::string compiler() {
 #if defined(__clang__)
   return "clang++ " __clang_version__;
@@ -92,7 +68,6 @@ std::string mpirun_path() {
 }
 
 OrderedJson collect() {
-  const dnnl_version_t* dnnl = dnnl_version();
   const Cores cores = find_cores();
   OrderedJson info;
   info["format"] = kInfoFormat.str();
@@ -112,7 +87,6 @@ OrderedJson collect() {
   info["threads_per_rank"] = threads_per_rank();
   info["memory"] = {{"total_bytes", memory_bytes("MemTotal")}, {"available_bytes", memory_bytes("MemAvailable")}};
   info["mpi"] = {{"library", mpi_library()}, {"mpirun", mpirun_path()}};
-  info["onednn"] = {{"version", fmt::format("{}.{}.{}", dnnl->major, dnnl->minor, dnnl->patch)}, {"isa", onednn_isa()}};
   info["backends"] = {{"communicators", {"self", "thread", "mpi"}}, {"devices", {"cpu"}}};
   return info;
 }
@@ -153,7 +127,6 @@ std::string to_text(const OrderedJson& info) {
     line(fmt::format("peak in {}", dtype),
          fmt::format("{}: {}", peak["name"].get<std::string>(), format_rate(peak["flops"].get<double>(), "FLOP/s")));
   }
-  line("oneDNN", fmt::format("{}, {}", string("/onednn/version"), string("/onednn/isa")));
   line("cores",
        fmt::format("{} usable of {}", info["cores"]["usable"].get<int>(), info["cores"]["machine"].get<int>()));
   line("threads", fmt::format("{} per rank, for one rank", info["threads_per_rank"].get<int>()));

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdlib>
 
-#include <dnnl.h>
 #include <hwy/targets.h>
 
 #include "nought/base/error.h"
@@ -54,21 +53,13 @@ std::string_view wish() {
   return text == nullptr ? "" : text;
 }
 
-/// oneDNN never gets AMX: with many threads it would share sums among them, and own kernels use the tiles.
-dnnl_cpu_isa_t for_onednn(Isa most) {
-  if (most >= Isa::avx512_bf16) return dnnl_cpu_isa_avx512_core_bf16;
-  if (most == Isa::avx512) return dnnl_cpu_isa_avx512_core;
-  return most == Isa::avx2 ? dnnl_cpu_isa_avx2 : dnnl_cpu_isa_sse41;
-}
-
 /// What Highway must not use.
 int64_t forbidden_targets(Isa most) {
   constexpr int64_t kAvx512 = HWY_AVX3 | HWY_AVX3_DL;
   return (most < Isa::avx512 ? kAvx512 : 0) | (most < Isa::avx2 ? HWY_AVX2 : 0);
 }
 
-void cap_libraries(Isa most) {
-  dnnl_set_max_cpu_isa(for_onednn(most));
+void cap_highway(Isa most) {
   hwy::DisableTargets(forbidden_targets(most));
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
@@ -127,12 +118,12 @@ Isa cpu_isa() {
 
 Isa fastest_isa() { return cpu_isa() == Isa::amx ? Isa::amx : fastest_vector_isa(); }
 
-Isa cap_libraries_at_start() {
+Isa cap_highway_at_start() {
   static const Isa most = [] {
     const bool names_bf16 = isa_named(wish()) >= Isa::avx512_bf16;
     const Isa has = names_bf16 || cpu::may_use_amx() ? vector_isa() : fastest_vector_isa();
     const Isa cap = std::min(isa_named(wish()).value_or(Isa::amx), has);
-    cap_libraries(cap);
+    cap_highway(cap);
     return cap;
   }();
   return most;
@@ -143,7 +134,7 @@ Isa isa() { return used_isa().load(std::memory_order_relaxed); }
 void limit_isa(Isa most) {
   if (isa() <= most) return;
   used_isa() = most;
-  cap_libraries(most);
+  cap_highway(most);
 }
 
 void require_bf16_units() {

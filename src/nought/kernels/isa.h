@@ -1,6 +1,6 @@
 // Isa: the instruction set that this process computes with.
 //
-// Design goals: own kernels, Highway and oneDNN obey one cap, so that a capped process computes, bit for bit, what a
+// Design goals: own kernels and Highway obey one cap, so that a capped process computes, bit for bit, what a
 // process on a smaller CPU computes; instructions that the CPU lacks are refused before they run. Non-goals: caps for
 // single operations; CPUs other than x86-64 (they are `baseline`).
 #pragma once
@@ -38,12 +38,12 @@ Isa fastest_isa();
 /// limit_isa() was told. avx512_bf16 and amx_emulated are used where NOUGHT_ISA names them and the CPU has avx512_bf16.
 /// ConfigError if the variable holds another word.
 Isa isa();
-/// Caps isa() for the rest of the process. Call it before the first matrix product: oneDNN chooses once.
+/// Caps isa() for the rest of the process. Call it before the first kernel, so that all run on one set.
 void limit_isa(Isa most);
 
-/// Makes Highway and oneDNN obey NOUGHT_ISA, once, and returns the set that it leaves them. Initialisers that run
+/// Makes Highway obey NOUGHT_ISA, once, and returns the set that it leaves it. Initialisers that run
 /// before main() call it, so that the first kernel finds the cap. A word that isa() refuses is no cap here.
-Isa cap_libraries_at_start();
+Isa cap_highway_at_start();
 
 /// Whether this process multiplies bf16 matrices by instructions for bf16. Where it does not, they are widened to fp32.
 inline bool has_bf16_units() { return isa() >= Isa::avx512_bf16; }

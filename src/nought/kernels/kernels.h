@@ -20,7 +20,7 @@ class Kernels {
 
 /// Plain loops: the meaning of each operation, for every dtype.
 std::unique_ptr<Kernels> make_reference_kernels();
-/// oneDNN and Highway, on the calling thread's OpenMP team; instruction set chosen at run time. f64 runs the reference.
+/// Own kernels, on the calling thread's OpenMP team; the instruction set is chosen at run time. f64 runs the reference.
 std::unique_ptr<Kernels> make_cpu_kernels();
 
 /// Makes OpenMP use one thread for what the calling thread does. Ranks and communication threads share the cores.

@@ -49,97 +49,17 @@ void decode_to(const int8_t* codes, const f16_t* scales, int64_t blocks, DType d
   });
 }
 
-/// to: [count] f32.
-void widen_row(const Tensor& from, int64_t begin, int64_t count, float* to) {
-  visit(from.dtype(), [&](auto tag) HWY_ATTR {
-    const F32 d;
-    const auto* values = from.data<typename decltype(tag)::type>() + begin;
-    sweep(d, 0, count, [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, values + i), to + i); });
-  });
-}
-
-/// sums[r] = row r of x times one row of codes. x: kRows rows of so many blocks, f32.
-template <int kRows>
-HWY_INLINE void dot_rows(const int8_t* codes, const float* scales, int64_t blocks, const float* x, float* sums) {
-  const F32 d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), stride = blocks * kCodeBlock;
-  hn::Vec<F32> totals[kRows];
-  for (auto& total : totals) total = hn::Zero(d);
-  for (int64_t block = 0; block < blocks; ++block, codes += kCodeBlock, x += kCodeBlock) {
-    hn::Vec<F32> parts[kRows];
-    for (auto& part : parts) part = hn::Zero(d);
-    for (int64_t i = 0; i < kCodeBlock; i += lanes) {
-      const auto code = load_codes(codes + i);
-      for (int r = 0; r < kRows; ++r) parts[r] = hn::MulAdd(code, hn::LoadU(d, x + r * stride + i), parts[r]);
-    }
-    const auto scale = hn::Set(d, scales[block]);
-    for (int r = 0; r < kRows; ++r) totals[r] = hn::MulAdd(parts[r], scale, totals[r]);
-  }
-  for (int r = 0; r < kRows; ++r) sums[r] = hn::GetLane(hn::SumOfLanes(d, totals[r]));
-}
-
-/// sums: [rows] for one row of codes. Rows are taken by four, so that a code is loaded once for all of them.
-void dot_codes(const int8_t* codes, const float* scales, int64_t blocks, const float* x, int64_t rows, float* sums) {
-  const int64_t stride = blocks * kCodeBlock;
-  int64_t row = 0;
-  for (; row + 4 <= rows; row += 4) dot_rows<4>(codes, scales, blocks, x + row * stride, sums + row);
-  for (; row < rows; ++row) dot_rows<1>(codes, scales, blocks, x + row * stride, sums + row);
-}
-
 }  // namespace nought::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace nought::cpu {
 HWY_EXPORT(decode_to);
-HWY_EXPORT(widen_row);
-HWY_EXPORT(dot_codes);
 
 void decode(const Weight& weight, int64_t begin, int64_t count, DType dtype, void* to, bool add) {
   HWY_DYNAMIC_DISPATCH(decode_to)
   (weight.values.data<int8_t>() + begin, weight.scales.data<f16_t>() + begin / kCodeBlock, count / kCodeBlock, dtype,
    to, add);
-}
-
-bool is_for_few(const MatMul& op) {
-  return op.b.is_coded() && op.transpose_b && !op.transpose_a && op.sizes().m <= kFewRows;
-}
-
-namespace {
-
-/// Ends the sums of column j of c: [rows].
-template <class T, class C>
-void finish_column(const MatMul& op, const MatMulSizes& sizes, int64_t j, const float* sums) {
-  const float bias = op.bias ? static_cast<float>(op.bias.data<T>()[j]) : 0.0f;
-  for (int64_t row = 0; row < sizes.m; ++row) {
-    C& c = op.c.data<C>()[row * sizes.n + j];
-    const float sum = sums[row] + bias;
-    c = static_cast<C>(op.accumulate ? sum + static_cast<float>(c) : sum);
-  }
-}
-
-}  // namespace
-
-void multiply_few(const MatMul& op) {
-  const MatMulSizes sizes = op.sizes();
-  const int64_t m = sizes.m, n = sizes.n, k = sizes.k, blocks = k / kCodeBlock;
-  const Scratch x(bytes_for<float>(m * k));
-  HWY_DYNAMIC_DISPATCH(widen_row)(op.a, 0, m * k, x.data<float>());
-  visit_float(op.a.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const auto finish = op.c.dtype() == op.a.dtype() ? finish_column<T, T> : finish_column<T, float>;
-    // Columns by 16: threads do not share the lines of c.
-    parallel_for(n, m * k, 16, [&](int64_t begin, int64_t end) {
-      const Scratch scales(bytes_for<float>(blocks));
-      float sums[kFewRows];
-      for (int64_t j = begin; j < end; ++j) {
-        HWY_DYNAMIC_DISPATCH(widen_row)(op.b.scales, j * blocks, blocks, scales.data<float>());
-        HWY_DYNAMIC_DISPATCH(dot_codes)
-        (op.b.values.data<int8_t>() + j * k, scales.data<float>(), blocks, x.data<float>(), m, sums);
-        finish(op, sizes, j, sums);
-      }
-    });
-  });
 }
 
 void run(const QuantizeBlocks& op) {

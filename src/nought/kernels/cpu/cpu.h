@@ -1,4 +1,4 @@
-// The CPU backend: one function per operation. Own kernels or oneDNN multiply matrices, Highway does everything else,
+// The CPU backend: one function per operation. Own kernels, vectorised by Highway or written for AVX512-BF16 and AMX,
 // compiled for each instruction set and chosen at run time. OpenMP splits rows or columns over the calling thread's
 // team.
 #pragma once

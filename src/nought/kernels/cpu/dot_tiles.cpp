@@ -25,11 +25,11 @@ void multiply_panels(const TileSession& session, const LeftFactor& a, const bf16
   for (int64_t begin = 0; begin < columns; begin += kDotPanel)
     for (int64_t row = 0; row < rows; row += Left::kRows) {
       float* at = c + row * stride + begin;
-      const TileOfSums tile{.before = accumulate ? at : nullptr,
-                            .sums = at,
-                            .before_stride = stride,
-                            .stride = stride,
-                            .columns = std::min(kDotPanel, columns - begin)};
+      const TileOfRoundedSums tile{.before = accumulate ? at : nullptr,
+                                   .sums = at,
+                                   .before_stride = stride,
+                                   .stride = stride,
+                                   .columns = std::min(kDotPanel, columns - begin)};
       left.multiply(session, row, std::min(Left::kRows, rows - row), b + packed_panel(packed_k, begin), tile);
     }
 }

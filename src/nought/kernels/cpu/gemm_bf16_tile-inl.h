@@ -8,30 +8,13 @@
 #include <type_traits>
 
 #include "nought/kernels/cpu/gemm_bf16_pack.h"
+#include "nought/kernels/cpu/gemm_tile.h"
 #include "nought/kernels/cpu/intrinsics.h"
 #include "nought/kernels/cpu/scratch.h"
 
 namespace nought::cpu {
 
-/// Where a tile's sums come from and go to.
-struct TileOfSums {
-  const float* before = nullptr;  // earlier sums, or what is added to; null: nothing
-  float* sums = nullptr;          // f32; null: the tile is finished in `rounded`
-  bf16_t* rounded = nullptr;
-  const bf16_t* bias = nullptr;
-  int64_t before_stride = 0, stride = 0;
-  int64_t columns = 0;      // The columns of the tile that C has.
-  bool accumulate = false;  // adds to `rounded`
-
-  /// The same rows from another column on.
-  TileOfSums from(int64_t column) const {
-    const auto at = [column](auto* data) { return data == nullptr ? data : data + column; };
-    TileOfSums tile = *this;
-    tile.before = at(before), tile.sums = at(sums), tile.rounded = at(rounded), tile.bias = at(bias);
-    tile.columns = columns - column;
-    return tile;
-  }
-};
+using TileOfRoundedSums = TileOfSums<bf16_t>;
 
 NOUGHT_AVX512_BF16 inline __m512 widen(__m256i values) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(values), 16));
@@ -68,7 +51,7 @@ struct Lanes {
 };
 
 template <class Lanes>
-NOUGHT_AVX512_BF16_INLINE inline void finish(const TileOfSums& tile, int64_t row, int64_t vector, __m512 sum,
+NOUGHT_AVX512_BF16_INLINE inline void finish(const TileOfRoundedSums& tile, int64_t row, int64_t vector, __m512 sum,
                                              Lanes lanes) {
   const int64_t at = 16 * vector;
   if (tile.before != nullptr) sum = _mm512_add_ps(lanes.load(tile.before + row * tile.before_stride + at), sum);
@@ -80,7 +63,7 @@ NOUGHT_AVX512_BF16_INLINE inline void finish(const TileOfSums& tile, int64_t row
 }
 
 /// Earlier sums are far away by now; they are needed when this tile's are done.
-inline void fetch_before(const TileOfSums& tile, int64_t rows, int64_t vectors) {
+inline void fetch_before(const TileOfRoundedSums& tile, int64_t rows, int64_t vectors) {
   if (tile.before == nullptr) return;
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t vector = 0; vector < vectors; ++vector)
@@ -105,7 +88,7 @@ inline int32_t word_at(const bf16_t* from) {
 template <int rows, int vectors, int width>
 NOUGHT_AVX512_BF16 __attribute__((noinline)) void multiply_tile(int64_t k, const bf16_t* a, int64_t row_step,
                                                                 int64_t pair_step, const bf16_t* b,
-                                                                const TileOfSums& tile) {
+                                                                const TileOfRoundedSums& tile) {
   __m512 sums[rows][vectors];
 #pragma GCC unroll 8
   for (auto& row : sums)
@@ -160,7 +143,7 @@ class DotRowsLeft {
 
   /// The tile of C from `row` on, a multiple of kRows, times one panel.
   NOUGHT_AVX512_BF16 void multiply(const TileSession& /*session*/, int64_t row, int64_t rows, const bf16_t* panel,
-                                   const TileOfSums& tile) const {
+                                   const TileOfRoundedSums& tile) const {
     const bf16_t* a = factor_.data + row * factor_.row_step;
     with_count<width / 16>(ceil_div(tile.columns, 16), [&](auto vectors) NOUGHT_AVX512_BF16_INLINE {
       with_count<most_rows>(rows, [&](auto count) NOUGHT_AVX512_BF16_INLINE {
@@ -187,7 +170,7 @@ class TilesLeft {
   }
 
   NOUGHT_AVX512_BF16 void multiply(const TileSession& session, int64_t row, int64_t rows, const bf16_t* panel,
-                                   const TileOfSums& tile) const {
+                                   const TileOfRoundedSums& tile) const {
     alignas(64) float sums[kTileRows * kTileColumns];
     TileProduct product{.depths = ceil_div(k_, kTileDepth),
                         .a = tiles_.data<bf16_t>() + packed_left(row, k_),
@@ -197,7 +180,7 @@ class TilesLeft {
     for (int64_t column = 0; column < tile.columns; column += kTileColumns) {
       product.b = panel + 2 * column;
       product.column_tiles = tile.columns - column > 16 ? 2 : 1;
-      const TileOfSums part = tile.from(column);
+      const TileOfRoundedSums part = tile.from(column);
       fetch_before(part, rows, product.column_tiles);
       session.multiply(product);
       finish_sums(part, rows, sums);
@@ -205,7 +188,7 @@ class TilesLeft {
   }
 
  private:
-  NOUGHT_AVX512_BF16 static void finish_sums(const TileOfSums& tile, int64_t rows, const float* sums) {
+  NOUGHT_AVX512_BF16 static void finish_sums(const TileOfRoundedSums& tile, int64_t rows, const float* sums) {
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t vector = 0; vector < std::min(ceil_div(tile.columns, 16), kTileColumns / 16); ++vector) {
         const __m512 sum = _mm512_load_ps(sums + row * kTileColumns + 16 * vector);

@@ -10,6 +10,6 @@
 namespace nought::cpu {
 
 /// Whether fp32 is rounded to bf16 in one instruction (AVX512-BF16). The bits are the same without it.
-inline const bool kConvertsToBf16 = cap_libraries_at_start() >= Isa::avx512_bf16;
+inline const bool kConvertsToBf16 = cap_highway_at_start() >= Isa::avx512_bf16;
 
 }  // namespace nought::cpu

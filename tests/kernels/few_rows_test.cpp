@@ -1,0 +1,55 @@
+// Products of few rows, of every dtype and on every instruction set of this machine, against f64; a row among few has the
+// bits that it has alone.
+#include "nought/kernels/cpu/few_rows.h"
+
+#include "support/product_test.h"
+
+namespace nought {
+namespace {
+
+template <class T>
+void expect_few_rows_exact() {
+  for (const int64_t m : {1, 2, 5, 15})
+    for (const int64_t n : {1, 7, 67, 4200})
+      for (const int64_t k : {1, 5, 31, 129})
+        for (int kind = 0; kind < 16; ++kind)
+          if (n < 1000 || (m == 1 && k < 6))
+            test::expect_exact_within_rounding<T>({.sizes = {m, n, k},
+                                                   .output = (kind & 1) != 0 ? dtype_of_v<T> : DType::f32,
+                                                   .transpose_a = (kind & 2) != 0,
+                                                   .transpose_b = (kind & 4) != 0,
+                                                   .accumulate = (kind & 8) != 0,
+                                                   .bias = (kind + m) % 2 == 0},
+                                                  cpu::multiply_few);
+}
+
+TEST(FewRows, every_layout_of_odd_sizes_is_exact_within_rounding) {
+  test::for_each_instruction_set([] {
+    expect_few_rows_exact<float>();
+    expect_few_rows_exact<bf16_t>();
+    expect_few_rows_exact<f16_t>();
+  });
+}
+
+template <class T>
+void expect_same_bits_alone() {
+  for (int layout = 0; layout < 4; ++layout) {
+    test::ProductCase each{
+        .sizes = {13, 5000, 300}, .transpose_a = (layout & 1) != 0, .transpose_b = (layout & 2) != 0};
+    const test::ProductOperands<T> operands(each);
+    const std::vector<float> all = test::product_of(each, operands, cpu::multiply_few);
+    each.sizes.m = 1, each.sizes.n = 70;
+    const std::vector<float> first = test::product_of(each, operands, cpu::multiply_few);
+    for (size_t j = 0; j < 70; ++j) ASSERT_EQ(first[j], all[j]) << j;
+  }
+}
+
+TEST(FewRows, an_element_has_the_same_bits_alone_and_among_others) {
+  test::for_each_instruction_set([] {
+    expect_same_bits_alone<float>();
+    expect_same_bits_alone<bf16_t>();
+  });
+}
+
+}  // namespace
+}  // namespace nought
