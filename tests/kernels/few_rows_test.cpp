@@ -1,5 +1,5 @@
-// Products of few rows, of every dtype and on every instruction set of this machine, against f64; a row among few has the
-// bits that it has alone.
+// Products of few rows, of every dtype and on every instruction set of this machine, against f64; a row among few has
+// the bits that it has alone.
 #include "nought/kernels/cpu/few_rows.h"
 
 #include "support/product_test.h"

@@ -6,6 +6,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "nought/kernels/cpu/few_rows.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 
 #include "nought/kernels/cpu/simd-inl.h"
@@ -34,61 +35,88 @@ HWY_INLINE void load_twice(const T* from, FloatVector& first, FloatVector& secon
   }
 }
 
-/// A of a product with few rows, widened: [m, k]. `split`: whole pairs of vectors lie as load_twice() has them.
+/// Elements of k that are taken at a time, so that as much of x stays in the first cache.
+inline int64_t stretch_of(int64_t m) { return std::max<int64_t>(512, 4096 / m / 64 * 64); }
+
+/// to[0, count) = from, widened. `split`: pairs of vectors lie as load_twice() has them.
 template <class T>
-void widen_rows_of(const Product& product, bool split, float* to) {
+HWY_INLINE void widen(const T* from, int64_t count, bool split, float* to) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t begin = 0;
+  for (; split && begin + 2 * lanes <= count; begin += 2 * lanes) {
+    FloatVector first, second;
+    load_twice(from + begin, first, second);
+    hn::StoreU(first, d, to + begin);
+    hn::StoreU(second, d, to + begin + lanes);
+  }
+  sweep(d, begin, count, [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
+}
+
+/// A, widened, in stretches of k: [m, stretch] each. With codes, and with b as it lies, there is but one.
+template <class T>
+void widen_rows_of(const Product& product, int64_t stretch, bool split, float* to) {
   const auto [m, n, k] = product.sizes;
-  const auto* a = static_cast<const T*>(product.a);
-  for (int64_t row = 0; row < m; ++row, to += k) {
-    int64_t begin = 0;
+  const Scratch gathered(bytes_for<T>(product.transpose_a ? k : 0));
+  for (int64_t row = 0; row < m; ++row) {
+    const T* from = static_cast<const T*>(product.a) + row * (product.transpose_a ? 1 : product.lda);
     if (product.transpose_a) {
-      for (int64_t p = 0; p < k; ++p) to[p] = static_cast<float>(a[p * product.lda + row]);
-      if (!split || !std::is_same_v<T, bf16_t>) continue;
-      HWY_ALIGN float pair[2 * hn::MaxLanes(F32())];
-      for (; begin + 2 * lanes <= k; begin += 2 * lanes) {
-        std::copy_n(to + begin, 2 * lanes, pair);
-        for (int64_t i = 0; i < lanes; ++i) to[begin + i] = pair[2 * i], to[begin + lanes + i] = pair[2 * i + 1];
-      }
-      continue;
+      for (int64_t p = 0; p < k; ++p) gathered.template data<T>()[p] = from[p * product.lda];
+      from = gathered.template data<T>();
     }
-    const auto* from = a + row * product.lda;
-    for (; split && begin + 2 * lanes <= k; begin += 2 * lanes) {
-      FloatVector first, second;
-      load_twice(from + begin, first, second);
-      hn::StoreU(first, d, to + begin);
-      hn::StoreU(second, d, to + begin + lanes);
+    for (int64_t p = 0; p < k; p += stretch) {
+      const int64_t count = std::min(stretch, k - p);
+      widen(from + p, count, split, to + p * m + row * count);
     }
-    sweep(d, begin, k, [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
   }
 }
 
 void widen_rows(const Product& product, bool split, float* to) {
+  const int64_t stretch = split ? stretch_of(product.sizes.m) : product.sizes.k;
   visit(product.inputs,
-        [&](auto tag) HWY_ATTR { widen_rows_of<typename decltype(tag)::type>(product, split, to); });
+        [&](auto tag) HWY_ATTR { widen_rows_of<typename decltype(tag)::type>(product, stretch, split, to); });
 }
 
 // --- b' as it lies: an element of c is the product of two rows ---
 
-/// sums[r * kColumns + j] = row r of x, split, times row j of b.
+/// Columns of c that a thread takes at a time, and rows and columns of a tile of them. An element has two vectors of
+/// sums, however many rows there are, so that its bits do not depend on them.
+inline constexpr int64_t kColumnsAtOnce = 16;
+inline constexpr int kDotRows = 3;
+inline constexpr int kDotColumns = 4;
+/// Columns of a tile of kRows rows: sums and two vectors of b each stay in registers.
+template <int kRows>
+inline constexpr int kTileColumns = kRows == 1 || (kRows == 2 && HWY_TARGET == HWY_AVX3) ? kDotColumns : 2;
+
+/// sums: two vectors for each row and column, of kColumnsAtOnce columns in a row, += those of x: [kRows, count] times
+/// b: kColumns rows. count is a multiple of two vectors but at the end of k.
 template <int kRows, int kColumns, class T>
-HWY_INLINE void dot_dense(const T* b, int64_t ldb, int64_t k, const float* x, float* sums) {
+HWY_INLINE void dot_tile(const T* b, int64_t ldb, const float* x, int64_t count, bool fetch, float* sums) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto at = [=](int r, int j) { return sums + (r * kColumnsAtOnce + j) * 2 * lanes; };
   FloatVector first[kRows][kColumns], second[kRows][kColumns];
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (int j = 0; j < kColumns; ++j) first[r][j] = second[r][j] = hn::Zero(d);
+    for (int j = 0; j < kColumns; ++j) {
+      first[r][j] = hn::LoadU(d, at(r, j));
+      second[r][j] = hn::LoadU(d, at(r, j) + lanes);
+    }
   int64_t p = 0;
-  for (; p + 2 * lanes <= k; p += 2 * lanes) {
+  for (; p + 2 * lanes <= count; p += 2 * lanes) {
     FloatVector low[kColumns], high[kColumns];
 #pragma GCC unroll 4
-    for (int j = 0; j < kColumns; ++j) load_twice(b + j * ldb + p, low[j], high[j]);
+    for (int j = 0; j < kColumns; ++j) {
+      load_twice(b + j * ldb + p, low[j], high[j]);
+      if (fetch) {
+        hwy::Prefetch(b + (kDotColumns + j) * ldb + p);
+        if constexpr (2 * hn::MaxLanes(F32()) * sizeof(T) > 64) hwy::Prefetch(b + (kDotColumns + j) * ldb + p + lanes);
+      }
+    }
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      const auto x0 = hn::LoadU(d, x + r * k + p), x1 = hn::LoadU(d, x + r * k + p + lanes);
+      const auto x0 = hn::LoadU(d, x + r * count + p), x1 = hn::LoadU(d, x + r * count + p + lanes);
 #pragma GCC unroll 4
       for (int j = 0; j < kColumns; ++j) {
         first[r][j] = hn::MulAdd(x0, low[j], first[r][j]);
@@ -96,18 +124,33 @@ HWY_INLINE void dot_dense(const T* b, int64_t ldb, int64_t k, const float* x, fl
       }
     }
   }
-  sweep(d, p, k, [&](int64_t i, auto access) HWY_ATTR {
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-      for (int j = 0; j < kColumns; ++j)
-        first[r][j] = hn::MulAdd(access.load(d, x + r * k + i), access.load(d, b + j * ldb + i), first[r][j]);
-  });
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
+    for (int j = 0; j < kColumns; ++j) {
+      hn::StoreU(first[r][j], d, at(r, j));
+      hn::StoreU(second[r][j], d, at(r, j) + lanes);
+    }
+  if (p == count) return;
+  for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < kColumns; ++j)
-      sums[r * kColumns + j] = hn::GetLane(hn::SumOfLanes(d, hn::Add(first[r][j], second[r][j])));
+      sweep(d, p, count, [=](int64_t i, auto access) HWY_ATTR {
+        const auto product =
+            hn::MulAdd(access.load(d, x + r * count + i), access.load(d, b + j * ldb + i), hn::LoadU(d, at(r, j)));
+        hn::StoreU(product, d, at(r, j));
+      });
+}
+
+/// `columns` columns, at most kDotColumns, of kRows rows.
+template <int kRows, class T>
+HWY_INLINE void dot_rows(const T* b, int64_t ldb, int64_t columns, const float* x, int64_t count, bool fetch,
+                         float* sums) {
+  constexpr int kColumns = kTileColumns<kRows>;
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(F32()));
+  int64_t j = 0;
+  for (; j + kColumns <= columns; j += kColumns)
+    dot_tile<kRows, kColumns>(b + j * ldb, ldb, x, count, fetch, sums + j * step);
+  for (; j < columns; ++j) dot_tile<kRows, 1>(b + j * ldb, ldb, x, count, fetch, sums + j * step);
 }
 
 /// A vector of codes as floats. kCodeBlock is a multiple of every vector's length.
@@ -154,27 +197,45 @@ void finish_columns(const Product& product, int64_t j, int64_t columns, const fl
   product.output == DType::f32 ? finish(static_cast<float*>(product.c)) : finish(static_cast<T*>(product.c));
 }
 
-/// kColumns columns of c from j on, rows by three, then one by one: 12 sums are under way, or 2 kColumns.
-template <int kColumns, class T>
-HWY_INLINE void dot_columns(const Product& product, const float* x, int64_t j) {
+/// `columns` columns of c from j on.
+template <class T>
+HWY_INLINE void dot_columns(const Product& product, const float* x, int64_t j, int64_t columns, float* sums) {
+  const F32 d;
   const auto [m, n, k] = product.sizes;
-  const T* b = static_cast<const T*>(product.b) + j * product.ldb;
-  float sums[kFewRows * kColumns];
-  int64_t row = 0;
-  if constexpr (kColumns <= 2)
-    for (; row + 3 <= m; row += 3) dot_dense<3, kColumns>(b, product.ldb, k, x + row * k, sums + row * kColumns);
-  for (; row < m; ++row) dot_dense<1, kColumns>(b, product.ldb, k, x + row * k, sums + row * kColumns);
-  finish_columns<T>(product, j, kColumns, sums);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t stretch = stretch_of(m), row_size = kColumnsAtOnce * 2 * lanes;
+  std::fill(sums, sums + m * row_size, 0.0f);
+  for (int64_t p = 0; p < k; p += stretch) {
+    const int64_t count = std::min(stretch, k - p);
+    for (int64_t i = 0; i < columns; i += kDotColumns) {
+      const T* b = static_cast<const T*>(product.b) + (j + i) * product.ldb + p;
+      const auto multiply = [&, b, i](auto rows, int64_t row) HWY_ATTR {
+        dot_rows<decltype(rows)::value>(b, product.ldb, std::min<int64_t>(kDotColumns, columns - i),
+                                        x + p * m + row * count, count, /*fetch=*/row == 0,
+                                        sums + row * row_size + i * 2 * lanes);
+        return row + decltype(rows)::value;
+      };
+      int64_t row = 0;
+      while (row + kDotRows <= m) row = multiply(std::integral_constant<int, kDotRows>(), row);
+      if (row + 2 <= m) row = multiply(std::integral_constant<int, 2>(), row);
+      if (row < m) multiply(std::integral_constant<int, 1>(), row);
+    }
+  }
+  float totals[kFewRows * kColumnsAtOnce];
+  for (int64_t row = 0; row < m; ++row)
+    for (int64_t i = 0; i < columns; ++i) {
+      const float* pair = sums + row * row_size + i * 2 * lanes;
+      totals[row * columns + i] =
+          hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::LoadU(d, pair), hn::LoadU(d, pair + lanes))));
+    }
+  finish_columns<T>(product, j, columns, totals);
 }
 
 void dot_rows_of_b(const Product& product, const float* x, int64_t begin, int64_t end) {
   visit(product.inputs, [&](auto tag) HWY_ATTR {
-    using T = typename decltype(tag)::type;
-    int64_t j = begin;
-    if (product.sizes.m == 1)
-      for (; j + 4 <= end; j += 4) dot_columns<4, T>(product, x, j);
-    for (; j + 2 <= end; j += 2) dot_columns<2, T>(product, x, j);
-    for (; j < end; ++j) dot_columns<1, T>(product, x, j);
+    const Scratch sums(bytes_for<float>(product.sizes.m * kColumnsAtOnce * 2 * static_cast<int64_t>(hn::Lanes(F32()))));
+    for (int64_t j = begin; j < end; j += kColumnsAtOnce)
+      dot_columns<typename decltype(tag)::type>(product, x, j, std::min(kColumnsAtOnce, end - j), sums.data<float>());
   });
 }
 
@@ -201,18 +262,18 @@ void dot_rows_of_codes(const Product& product, const float* x, int64_t begin, in
 /// Columns of c whose sums stay in the first cache while rows of b go by.
 inline int64_t stretch_columns(int64_t m) { return std::max<int64_t>(256, 4096 / m / 64 * 64); }
 
-/// sums[r, 0 to columns) += the sum over kDepth rows of b, times elements of x.
+/// sums[r, 0 to columns) += the sum over kDepth rows of b, times elements of x: [kDepth, m].
 template <int kDepth, class T>
-HWY_INLINE void add_rows(const T* b, int64_t ldb, const float* x, int64_t k, int64_t m, int64_t columns, float* sums) {
+HWY_INLINE void add_rows(const T* b, int64_t ldb, const float* x, int64_t m, int64_t columns, float* sums) {
   const F32 d;
   sweep(d, 0, columns, [=](int64_t j, auto access) HWY_ATTR {
     FloatVector rows[kDepth];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int p = 0; p < kDepth; ++p) rows[p] = access.load(d, b + p * ldb + j);
     for (int64_t r = 0; r < m; ++r) {
       auto sum = access.load(d, sums + r * columns + j);
-#pragma GCC unroll 4
-      for (int p = 0; p < kDepth; ++p) sum = hn::MulAdd(hn::Set(d, x[r * k + p]), rows[p], sum);
+#pragma GCC unroll 8
+      for (int p = 0; p < kDepth; ++p) sum = hn::MulAdd(hn::Set(d, x[p * m + r]), rows[p], sum);
       access.store(d, sum, sums + r * columns + j);
     }
   });
@@ -230,8 +291,8 @@ void sum_rows_of_b(const Product& product, const float* x, int64_t begin, int64_
       const T* b = static_cast<const T*>(product.b) + j;
       std::fill(sums, sums + m * columns, 0.0f);
       int64_t p = 0;
-      for (; p + 4 <= k; p += 4) add_rows<4>(b + p * product.ldb, product.ldb, x + p, k, m, columns, sums);
-      for (; p < k; ++p) add_rows<1>(b + p * product.ldb, product.ldb, x + p, k, m, columns, sums);
+      for (; p + 8 <= k; p += 8) add_rows<8>(b + p * product.ldb, product.ldb, x + p * m, m, columns, sums);
+      for (; p < k; ++p) add_rows<1>(b + p * product.ldb, product.ldb, x + p * m, m, columns, sums);
       finish_columns<T>(product, j, columns, sums);
     }
   });
@@ -252,6 +313,10 @@ void multiply_few(const Product& product) {
   const Scratch x(bytes_for<float>(m * k));
   const bool dots = product.transpose_b && product.codes == nullptr;
   HWY_DYNAMIC_DISPATCH(widen_rows)(product, /*split=*/dots, x.data<float>());
+  const Scratch by_depth(bytes_for<float>(product.transpose_b ? 0 : m * k));
+  if (!product.transpose_b)
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t row = 0; row < m; ++row) by_depth.data<float>()[p * m + row] = x.data<float>()[row * k + p];
   // Columns by 16 or 64: threads do not share the lines of c.
   parallel_for(n, m * k, product.transpose_b ? 16 : 64, [&](int64_t begin, int64_t end) {
     if (product.codes != nullptr) {
@@ -259,7 +324,7 @@ void multiply_few(const Product& product) {
     } else if (product.transpose_b) {
       HWY_DYNAMIC_DISPATCH(dot_rows_of_b)(product, x.data<float>(), begin, end);
     } else {
-      HWY_DYNAMIC_DISPATCH(sum_rows_of_b)(product, x.data<float>(), begin, end);
+      HWY_DYNAMIC_DISPATCH(sum_rows_of_b)(product, by_depth.data<float>(), begin, end);
     }
   });
 }

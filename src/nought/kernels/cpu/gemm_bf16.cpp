@@ -17,7 +17,6 @@ namespace {
 struct Pairs {
   using Element = bf16_t;
   using Session = TileSession;
-  static constexpr int64_t kGroup = 32;  // a cache line of each stored row
 
   static int64_t packed_panel(int64_t k, int64_t width) { return cpu::packed_panel(k, width); }
   template <int64_t width>
@@ -31,10 +30,11 @@ struct Pairs {
 struct ByDots : Pairs {
   using Rows = DotRowsLeft<8, 48>;
   static constexpr int64_t kRows = Rows::kRows, kColumns = Rows::kWidth;
+  static constexpr int64_t kGroup = 128;  // stored rows of a transposed A are pages apart: long stretches of each
 
   // A transposed A is packed once for each block of B: wide blocks, for which k is cut shorter.
   static BlockShape shape(bool transpose_a) {
-    return transpose_a ? BlockShape{512, 8 * kColumns, 512} : BlockShape{512, 4 * kColumns, 1024};
+    return transpose_a ? BlockShape{768, 16 * kColumns, 384} : BlockShape{768, 4 * kColumns, 1024};
   }
   static constexpr auto pack_right = pack<kColumns>;
 
@@ -66,6 +66,7 @@ struct ByDots : Pairs {
 struct ByTiles : Pairs {
   using Tiles = TilesLeft<kTileColumns>;
   static constexpr int64_t kRows = Tiles::kRows, kColumns = Tiles::kWidth;
+  static constexpr int64_t kGroup = kRows;
 
   static BlockShape shape(bool transpose_a) {
     return transpose_a ? BlockShape{1024, 1024, 512} : BlockShape{1024, 512, 1024};

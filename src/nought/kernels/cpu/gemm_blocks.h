@@ -90,9 +90,9 @@ class Block {
   }
 
   void multiply_rows(Interval chunk, Interval rows) const {
-    const auto* a = static_cast<const T*>(product_.a) + (product_.transpose_a
-                                                             ? chunk.begin * product_.lda + rows.begin
-                                                             : rows.begin * product_.lda + chunk.begin);
+    const auto* a =
+        static_cast<const T*>(product_.a) +
+        (product_.transpose_a ? chunk.begin * product_.lda + rows.begin : rows.begin * product_.lda + chunk.begin);
     const Left left(a, product_.lda, product_.transpose_a, rows.size(), chunk.size(), a_.template data<Element>());
     for (int64_t row = rows.begin; row < rows.end; row += kRows)
       for (int64_t column = columns_.begin; column < columns_.end; column += kColumns)
@@ -111,9 +111,9 @@ class Block {
       if (!first || product_.accumulate) tile.before = tile.sums, tile.before_stride = product_.ldc;
       return tile;
     }
-    float* kept = keeps_sums() ? sums_.template data<float>() + (row - rows_.begin) * columns_.size() + column -
-                                     columns_.begin
-                               : nullptr;
+    float* kept = keeps_sums()
+                      ? sums_.template data<float>() + (row - rows_.begin) * columns_.size() + column - columns_.begin
+                      : nullptr;
     if (!first) tile.before = kept, tile.before_stride = columns_.size();
     if (!last) {
       tile.sums = kept, tile.stride = columns_.size();

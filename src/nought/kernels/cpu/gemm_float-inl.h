@@ -132,7 +132,7 @@ inline int64_t float_left_panel(int64_t k) { return k * kTileOfFloatRows + 8; }
 /// undefined.
 template <class T>
 void pack_float_left(const T* from, int64_t stride, int64_t k, int64_t rows, float* to) {
-  constexpr int64_t kAhead = 16, kLine = 64 / sizeof(T), kTile = kTileOfFloatRows;
+  constexpr int64_t kAhead = 32, kLine = 64 / sizeof(T), kTile = kTileOfFloatRows;
   const hn::CappedTag<float, 8> d;
   constexpr int64_t kLanes = hn::MaxLanes(d);
   const int64_t panel = float_left_panel(k);
@@ -152,8 +152,8 @@ void pack_float_left(const T* from, int64_t stride, int64_t k, int64_t rows, flo
 
 /// kRows x kVectors vectors of C = `before` + A times a panel. A lies in rows (`row_step` apart), or packed in tiles.
 template <int kRows, int kVectors, bool kPacked>
-HWY_NOINLINE void multiply_floats_tile(int64_t k, const float* a, int64_t row_step, const float* b,
-                                       const float* before, int64_t before_stride, float* c, int64_t stride) {
+HWY_NOINLINE void multiply_floats_tile(int64_t k, const float* a, int64_t row_step, const float* b, const float* before,
+                                       int64_t before_stride, float* c, int64_t stride) {
   const F32 d;
   hn::Vec<F32> sums[kRows][kVectors];
 #pragma GCC unroll 8

@@ -18,14 +18,15 @@ struct ByFloats {
   using Left = FloatLeft<T>;
 
   static constexpr int64_t kRows = kTileOfFloatRows, kColumns = kFloatColumns;
-  static constexpr int64_t kGroup = kRows == 8 ? 32 : 48;  // whole cache lines of each stored row
+  // Stored rows of a transposed A are pages apart: long stretches of each.
+  static constexpr int64_t kGroup = kRows == 8 ? 128 : 96;
 
   // The second cache of a CPU with AVX-512 has at least 1 MiB, that of others 256 KiB. A transposed A is packed once
   // for each block of B: wide blocks, for which k is cut shorter.
   static BlockShape shape(bool transpose_a) {
     if constexpr (HWY_TARGET == HWY_AVX3)
-      return transpose_a ? BlockShape{512, 8 * kColumns, 256} : BlockShape{512, 4 * kColumns, 512};
-    return {480, 128, 256};
+      return transpose_a ? BlockShape{768, 16 * kColumns, 192} : BlockShape{768, 8 * kColumns, 320};
+    return transpose_a ? BlockShape{768, 160, 192} : BlockShape{768, 128, 256};
   }
   static int64_t packed_panel(int64_t k, int64_t width) { return float_panel(k, width); }
   template <class T>
