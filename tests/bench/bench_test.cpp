@@ -76,6 +76,11 @@ TEST(Bench, works_have_names) {
   EXPECT_EQ(named_step("W2").config.family, "llama");
   EXPECT_NEAR(static_cast<double>(named_step("W2").config.parameter_count()), 135e6, 25e6);
   EXPECT_EQ(named_step("W3").seq_length, 64);
+  EXPECT_EQ(named_step("W3").sharding.dtype, DType::bf16);
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    EXPECT_EQ(named_step("W1", dtype).sharding.dtype, dtype);
+    EXPECT_EQ(named_step("W1", dtype).sharding.gradient_dtype, dtype);
+  }
   EXPECT_THROW(named_step("W4"), ConfigError);
 }
 

@@ -62,8 +62,9 @@ struct StepBench {
   ShardedModel::Options sharding = {};
   RecomputeOptions recompute = {};
 };
-/// W1, W2 or W3 (docs/performance.md), in bf16 with AdamW. ConfigError for another name.
-StepBench named_step(const std::string& name);
+/// W1, W2 or W3 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
+/// name.
+StepBench named_step(const std::string& name, DType dtype = DType::bf16);
 struct StepFigures {
   /// Tokens of all ranks per second. Its limit is the matrix peak of all ranks together, in model FLOPs with causal
   /// attention. Its facts are the seconds from the start of this process to its first step, and how often its Memory

@@ -105,9 +105,9 @@ class OperationBooks {
 
 }  // namespace
 
-StepBench named_step(const std::string& name) {
+StepBench named_step(const std::string& name, DType dtype) {
   StepBench bench{.name = name};
-  bench.sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16, .overlap = true, .optimizer = {}};
+  bench.sharding = {.dtype = dtype, .gradient_dtype = dtype, .overlap = true, .optimizer = {}};
   if (name == "W1" || name == "W3") {
     bench.config = gpt2_124m();
     bench.micro_batch = 4, bench.seq_length = name == "W1" ? 1024 : 64;

@@ -108,9 +108,9 @@ void add_step(CLI::App& bench, Invocation& invocation) {
   const auto options = std::make_shared<BenchOptions>();
   const auto step = std::make_shared<StepOptions>();
   CLI::App* command = add_bench_of(
-      bench, invocation, "step", "A whole training step in bf16, against a register-only loop", options,
+      bench, invocation, "step", "A whole training step, against a register-only loop", options,
       [options, step](Communicator& world, const Context& context) {
-        StepBench work = named_step(step->work);
+        StepBench work = named_step(step->work, options->type());
         require<ConfigError>(0 <= step->stage && step->stage <= 3, "--stage must be 0 to 3, got {}", step->stage);
         work.sharding.policy = Policy::stage(step->stage);
         work.recompute = recompute_of(step->recompute);
@@ -120,6 +120,7 @@ void add_step(CLI::App& bench, Invocation& invocation) {
         return figures;
       });
   add_launch_options(*command, options->launch);
+  add_dtype(*command, *options);
   command->add_option("WORK", step->work,
                       "W1: GPT-2 124M, 4 x 1024 tokens per rank; W2: a Llama, 2 x 2048; W3: W1 at 4 x 64");
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3")->type_name("S");
