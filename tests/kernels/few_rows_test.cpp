@@ -10,17 +10,10 @@ namespace {
 template <class T>
 void expect_few_rows_exact() {
   for (const int64_t m : {1, 2, 5, 15})
-    for (const int64_t n : {1, 7, 67, 4200})
-      for (const int64_t k : {1, 5, 31, 129})
-        for (int kind = 0; kind < 16; ++kind)
-          if (n < 1000 || (m == 1 && k < 6))
-            test::expect_exact_within_rounding<T>({.sizes = {m, n, k},
-                                                   .output = (kind & 1) != 0 ? dtype_of_v<T> : DType::f32,
-                                                   .transpose_a = (kind & 2) != 0,
-                                                   .transpose_b = (kind & 4) != 0,
-                                                   .accumulate = (kind & 8) != 0,
-                                                   .bias = (kind + m) % 2 == 0},
-                                                  cpu::multiply_few);
+    for (const int64_t n : {1, 7, 67})
+      for (const int64_t k : {1, 5, 31, 129}) test::expect_every_kind_exact<T>({m, n, k}, cpu::multiply_few);
+  test::expect_every_kind_exact<T>({1, 4200, 5}, cpu::multiply_few);  // past the columns and the elements of k that are
+  test::expect_every_kind_exact<T>({2, 300, 2100}, cpu::multiply_few);  // taken at a time
 }
 
 TEST(FewRows, every_layout_of_odd_sizes_is_exact_within_rounding) {
@@ -33,13 +26,12 @@ TEST(FewRows, every_layout_of_odd_sizes_is_exact_within_rounding) {
 
 template <class T>
 void expect_same_bits_alone() {
+  const test::ProductFactors<T> factors({13, 5000, 300});
   for (int layout = 0; layout < 4; ++layout) {
-    test::ProductCase each{
-        .sizes = {13, 5000, 300}, .transpose_a = (layout & 1) != 0, .transpose_b = (layout & 2) != 0};
-    const test::ProductOperands<T> operands(each);
-    const std::vector<float> all = test::product_of(each, operands, cpu::multiply_few);
+    test::ProductCase each{.sizes = factors.sizes, .transpose_a = (layout & 1) != 0, .transpose_b = (layout & 2) != 0};
+    const std::vector<float> all = test::product_of(each, factors, cpu::multiply_few);
     each.sizes.m = 1, each.sizes.n = 70;
-    const std::vector<float> first = test::product_of(each, operands, cpu::multiply_few);
+    const std::vector<float> first = test::product_of(each, factors, cpu::multiply_few);
     for (size_t j = 0; j < 70; ++j) ASSERT_EQ(first[j], all[j]) << j;
   }
 }

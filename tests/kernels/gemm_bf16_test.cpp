@@ -16,7 +16,8 @@ test::Multiply by(cpu::TileUnit unit) {
 TEST(GemmBf16, without_the_instructions_a_product_fails) {
   const test::ProductCase each{.sizes = {1, 1, 1}};
   if (test::tile_units().empty()) {
-    EXPECT_THROW(test::product_of(each, test::ProductOperands<bf16_t>(each), by(cpu::TileUnit::none)), DeviceError);
+    EXPECT_THROW(test::product_of(each, test::ProductFactors<bf16_t>(each.sizes), by(cpu::TileUnit::none)),
+                 DeviceError);
   } else {
     test::expect_exact_within_rounding<bf16_t>(each, by(cpu::TileUnit::none));
   }

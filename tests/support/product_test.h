@@ -18,38 +18,66 @@ struct ProductCase {
   bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
 };
 
-/// The operands lie in rows that are longer than they are, as views into wider tensors do.
+/// Random factors, and their exact product: sums[i * n + j].
 template <class T>
-struct ProductOperands {
+struct ProductFactors {
+  explicit ProductFactors(const MatMulSizes& of)
+      : sizes(of),
+        a(random_values<T>(of.m * of.k, 1)),
+        b(random_values<T>(of.k * of.n, 2)),
+        bias(random_values<T>(of.n, 3)),
+        before(random_values<T>(of.m * of.n, 4)),
+        sums(static_cast<size_t>(of.m * of.n)) {
+    const std::vector<double> x(a.begin(), a.end()), y(b.begin(), b.end());
+    for (int64_t i = 0; i < of.m; ++i)
+      for (int64_t p = 0; p < of.k; ++p) {
+        const double left = x[static_cast<size_t>(i * of.k + p)];
+        const double* right = y.data() + p * of.n;
+        double* out = sums.data() + i * of.n;
+        for (int64_t j = 0; j < of.n; ++j) out[j] += left * right[j];
+      }
+  }
+
+  MatMulSizes sizes;
+  std::vector<T> a, b, bias, before;  // a: [m, k], b: [k, n]
+  std::vector<double> sums;
+};
+
+/// Rows that are longer than they are, as in views into wider tensors, perhaps of the transpose.
+template <class T>
+struct StoredFactor {
   static constexpr int64_t kGap = 3;
 
-  explicit ProductOperands(const ProductCase& each)
-      : lda((each.transpose_a ? each.sizes.m : each.sizes.k) + kGap),
-        ldb((each.transpose_b ? each.sizes.k : each.sizes.n) + kGap),
-        a(random_values<T>((each.transpose_a ? each.sizes.k : each.sizes.m) * lda, 1)),
-        b(random_values<T>((each.transpose_b ? each.sizes.n : each.sizes.k) * ldb, 2)),
-        bias(random_values<T>(each.sizes.n, 3)),
-        before(random_values<T>(each.sizes.m * each.sizes.n, 4)) {}
+  StoredFactor(const std::vector<T>& from, int64_t rows, int64_t columns, bool transposed)
+      : leading((transposed ? rows : columns) + kGap),
+        values(static_cast<size_t>((transposed ? columns : rows) * leading), T(1e9f)) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        values[static_cast<size_t>(transposed ? j * leading + i : i * leading + j)] =
+            from[static_cast<size_t>(i * columns + j)];
+  }
 
-  int64_t lda, ldb;
-  std::vector<T> a, b, bias, before;
+  int64_t leading;
+  std::vector<T> values;
 };
 
 using Multiply = std::function<void(const cpu::Product&)>;
 
-/// All of C, widened.
+/// All of C, widened. The product may be a corner of that of the factors.
 template <class T>
-std::vector<float> product_of(const ProductCase& each, const ProductOperands<T>& operands, const Multiply& multiply) {
-  std::vector<T> rounded = operands.before;
-  std::vector<float> c(operands.before.begin(), operands.before.end());
+std::vector<float> product_of(const ProductCase& each, const ProductFactors<T>& factors, const Multiply& multiply) {
+  const StoredFactor<T> a(factors.a, factors.sizes.m, factors.sizes.k, each.transpose_a);
+  const StoredFactor<T> b(factors.b, factors.sizes.k, factors.sizes.n, each.transpose_b);
+  std::vector<T> rounded = factors.before;
+  std::vector<float> c(factors.before.begin(), factors.before.end());
   multiply({.sizes = each.sizes,
-            .a = operands.a.data(),
-            .b = operands.b.data(),
-            .bias = each.bias ? operands.bias.data() : nullptr,
+            .a = a.values.data(),
+            .b = b.values.data(),
+            .bias = each.bias ? factors.bias.data() : nullptr,
             .c = each.output == DType::f32 ? static_cast<void*>(c.data()) : rounded.data(),
-            .lda = operands.lda,
-            .ldb = operands.ldb,
-            .ldc = each.sizes.n,
+            .lda = a.leading,
+            .ldb = b.leading,
+            .ldc = factors.sizes.n,
             .inputs = dtype_of_v<T>,
             .output = each.output,
             .transpose_a = each.transpose_a,
@@ -59,33 +87,40 @@ std::vector<float> product_of(const ProductCase& each, const ProductOperands<T>&
 }
 
 template <class T>
-double exact_element(const ProductCase& each, const ProductOperands<T>& operands, int64_t i, int64_t j) {
-  double sum = each.accumulate ? operands.before[static_cast<size_t>(i * each.sizes.n + j)] : 0.0;
-  if (each.bias) sum += operands.bias[static_cast<size_t>(j)];
-  for (int64_t p = 0; p < each.sizes.k; ++p) {
-    const int64_t a = each.transpose_a ? p * operands.lda + i : i * operands.lda + p;
-    const int64_t b = each.transpose_b ? j * operands.ldb + p : p * operands.ldb + j;
-    sum += static_cast<double>(operands.a[static_cast<size_t>(a)]) * operands.b[static_cast<size_t>(b)];
+void expect_exact_within_rounding(const ProductCase& each, const ProductFactors<T>& factors, const Multiply& multiply) {
+  const auto [m, n, k] = each.sizes;
+  SCOPED_TRACE(fmt::format("{} x {} x {}, {} to {}, transposed {} {}, accumulate {}, bias {}", m, n, k,
+                           name_of(dtype_of_v<T>), name_of(each.output), each.transpose_a, each.transpose_b,
+                           each.accumulate, each.bias));
+  const std::vector<float> c = product_of(each, factors, multiply);
+  const double root = std::sqrt(static_cast<double>(k)), step = unit_roundoff(each.output) * 1.01;
+  double worst = 0;
+  for (size_t i = 0; i < c.size(); ++i) {
+    double exact = factors.sums[i];
+    if (each.accumulate) exact += static_cast<double>(factors.before[i]);
+    if (each.bias) exact += static_cast<double>(factors.bias[i % static_cast<size_t>(n)]);
+    worst = std::max(worst, std::abs(c[i] - exact) / (1e-5 * root + step * std::abs(exact)));
   }
-  return sum;
+  EXPECT_LE(worst, 1.0);
 }
 
 template <class T>
 void expect_exact_within_rounding(const ProductCase& each, const Multiply& multiply) {
-  SCOPED_TRACE(fmt::format("{} x {} x {}, {} to {}, transposed {} {}, accumulate {}, bias {}", each.sizes.m,
-                           each.sizes.n, each.sizes.k, name_of(dtype_of_v<T>), name_of(each.output), each.transpose_a,
-                           each.transpose_b, each.accumulate, each.bias));
-  const ProductOperands<T> operands(each);
-  const std::vector<float> c = product_of(each, operands, multiply);
-  const double root = std::sqrt(static_cast<double>(each.sizes.k)), step = unit_roundoff(each.output) * 1.01;
-  double worst = 0;
-  for (int64_t i = 0; i < each.sizes.m; ++i)
-    for (int64_t j = 0; j < each.sizes.n; ++j) {
-      const double exact = exact_element(each, operands, i, j);
-      const double error = std::abs(c[static_cast<size_t>(i * each.sizes.n + j)] - exact);
-      worst = std::max(worst, error / (1e-5 * root + step * std::abs(exact)));
-    }
-  EXPECT_LE(worst, 1.0);
+  expect_exact_within_rounding(each, ProductFactors<T>(each.sizes), multiply);
+}
+
+/// Every layout and option of one size.
+template <class T>
+void expect_every_kind_exact(const MatMulSizes& sizes, const Multiply& multiply) {
+  const ProductFactors<T> factors(sizes);
+  for (int kind = 0; kind < 16; ++kind)
+    expect_exact_within_rounding({.sizes = sizes,
+                                  .output = (kind & 1) != 0 ? dtype_of_v<T> : DType::f32,
+                                  .transpose_a = (kind & 2) != 0,
+                                  .transpose_b = (kind & 4) != 0,
+                                  .accumulate = (kind & 8) != 0,
+                                  .bias = (kind + sizes.m) % 2 == 0},
+                                 factors, multiply);
 }
 
 /// Every layout of odd sizes: edges of tiles in each direction, and k around what is packed at a time.
@@ -93,15 +128,7 @@ template <class T>
 void expect_every_layout_exact(const Multiply& multiply) {
   for (const int64_t m : {1, 7, 16, 33})
     for (const int64_t n : {1, 16, 47, 200})
-      for (const int64_t k : {1, 31, 64, 129})
-        for (int kind = 0; kind < 16; ++kind)
-          expect_exact_within_rounding<T>({.sizes = {m, n, k},
-                                           .output = (kind & 1) != 0 ? dtype_of_v<T> : DType::f32,
-                                           .transpose_a = (kind & 2) != 0,
-                                           .transpose_b = (kind & 4) != 0,
-                                           .accumulate = (kind & 8) != 0,
-                                           .bias = (kind + m) % 2 == 0},
-                                          multiply);
+      for (const int64_t k : {1, 31, 64, 129}) expect_every_kind_exact<T>({m, n, k}, multiply);
 }
 
 template <class T>
@@ -119,18 +146,15 @@ void expect_large_ones_exact(const Multiply& multiply) {
 /// An element has the same bits in a product of any size.
 template <class T>
 void expect_same_bits_in_any_company(const Multiply& multiply) {
+  const ProductFactors<T> factors({600, 500, 1100});
   for (int layout = 0; layout < 4; ++layout) {
-    const ProductCase whole{
-        .sizes = {600, 500, 1100}, .transpose_a = (layout & 1) != 0, .transpose_b = (layout & 2) != 0};
-    const ProductOperands<T> operands(whole);
-    const std::vector<float> c = product_of(whole, operands, multiply);
+    const ProductCase whole{.sizes = factors.sizes, .transpose_a = (layout & 1) != 0, .transpose_b = (layout & 2) != 0};
+    const std::vector<float> c = product_of(whole, factors, multiply);
     ProductCase part = whole;
     part.sizes.m = 21, part.sizes.n = 130;
-    // The leading dimensions stay those of the whole.
-    const std::vector<float> corner = product_of(part, operands, multiply);
-    for (int64_t i = 0; i < part.sizes.m; ++i)
-      for (int64_t j = 0; j < part.sizes.n; ++j)
-        ASSERT_EQ(corner[static_cast<size_t>(i * part.sizes.n + j)], c[static_cast<size_t>(i * whole.sizes.n + j)]);
+    const std::vector<float> corner = product_of(part, factors, multiply);
+    for (size_t i = 0; i < 21; ++i)
+      for (size_t j = 0; j < 130; ++j) ASSERT_EQ(corner[i * 500 + j], c[i * 500 + j]) << i << " " << j;
   }
 }
 

@@ -86,7 +86,7 @@ inline constexpr int kDotRows = 3;
 inline constexpr int kDotColumns = 4;
 /// Columns of a tile of kRows rows: sums and two vectors of b each stay in registers.
 template <int kRows>
-inline constexpr int kTileColumns = kRows == 1 || (kRows == 2 && HWY_TARGET == HWY_AVX3) ? kDotColumns : 2;
+inline constexpr int kTileColumns = kRows == 1 ? kDotColumns : 2;
 
 /// sums: two vectors for each row and column, of kColumnsAtOnce columns in a row, += those of x: [kRows, count] times
 /// b: kColumns rows. count is a multiple of two vectors but at the end of k.
