@@ -201,7 +201,7 @@ void finish_columns(const Product& product, int64_t j, int64_t columns, const fl
 template <class T>
 HWY_INLINE void dot_columns(const Product& product, const float* x, int64_t j, int64_t columns, float* sums) {
   const F32 d;
-  const auto [m, n, k] = product.sizes;
+  const int64_t m = product.sizes.m, k = product.sizes.k;  // captured below, which bindings cannot be
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t stretch = stretch_of(m), row_size = kColumnsAtOnce * 2 * lanes;
   std::fill(sums, sums + m * row_size, 0.0f);
