@@ -1,5 +1,3 @@
-#include <hwy/cache_control.h>
-
 #include "nought/kernels/check.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/parallel.h"
@@ -23,35 +21,18 @@ struct ValueAndSlope {
   V value, slope;
 };
 
-/// Whether results of type T are rounded more than brief functions err.
-template <class T>
-inline constexpr bool kBrief = std::is_same_v<T, bf16_t>;
-
-template <class T>
 struct GeluErf {
-  static HWY_INLINE Normal<V> normal_of(V x) {
-    if constexpr (kBrief<T>)
-      return brief_normal(F32(), x);
-    else
-      return normal(F32(), x);
-  }
-  static HWY_INLINE V value(V x) { return hn::Mul(x, normal_of(x).cdf); }
+  static HWY_INLINE V value(V x) { return hn::Mul(x, normal(F32(), x).cdf); }
   static HWY_INLINE ValueAndSlope value_and_slope(V x) {
-    const auto [cdf, density] = normal_of(x);
+    const auto [cdf, density] = normal(F32(), x);
     return {hn::Mul(x, cdf), hn::MulAdd(x, density, cdf)};
   }
 };
 
 /// x * sigmoid(x * inner(x^2)), inner a linear function.
-template <class T, class Inner>
+template <class Inner>
 struct SelfGated {
-  static HWY_INLINE V gate_divisor(V x, V square) {
-    const F32 d;
-    if constexpr (kBrief<T>)
-      return hn::Add(hn::Set(d, 1.0f), brief_exp2(d, hn::Mul(x, Inner::of(square, -std::numbers::log2e_v<float>))));
-    else
-      return sigmoid_divisor(d, hn::Mul(x, Inner::of(square, 1.0f)));
-  }
+  static HWY_INLINE V gate_divisor(V x, V square) { return sigmoid_divisor(F32(), hn::Mul(x, Inner::of(square))); }
   static HWY_INLINE V value(V x) { return hn::Div(x, gate_divisor(x, hn::Mul(x, x))); }
   static HWY_INLINE ValueAndSlope value_and_slope(V x) {
     const V one = hn::Set(F32(), 1.0f), square = hn::Mul(x, x);
@@ -62,12 +43,10 @@ struct SelfGated {
 
 /// 2u = 2 sqrt(2/pi) (x + 0.044715 x^3), as x * sigmoid(2u) is x/2 * (1 + tanh(u)).
 struct OfGeluTanh {
-  static constexpr float kLinear = 2 * std::numbers::sqrt2_v<float> * std::numbers::inv_sqrtpi_v<float>;
-  static constexpr float kCubic = 0.044715f * kLinear;
+  static constexpr auto kLinear = static_cast<float>(GeluTanhTail::kLinear);
+  static constexpr auto kCubic = static_cast<float>(GeluTanhTail::kCubic);
 
-  static HWY_INLINE V of(V square, float scale) {
-    return hn::MulAdd(square, hn::Set(F32(), scale * kCubic), hn::Set(F32(), scale * kLinear));
-  }
+  static HWY_INLINE V of(V square) { return hn::MulAdd(square, hn::Set(F32(), kCubic), hn::Set(F32(), kLinear)); }
   /// The derivative of x * inner(x^2).
   static HWY_INLINE V slope(V square) {
     return hn::MulAdd(square, hn::Set(F32(), 3 * kCubic), hn::Set(F32(), kLinear));
@@ -75,23 +54,72 @@ struct OfGeluTanh {
 };
 
 struct OfSilu {
-  static HWY_INLINE V of(V /*square*/, float scale) { return hn::Set(F32(), scale); }
+  static HWY_INLINE V of(V /*square*/) { return hn::Set(F32(), 1.0f); }
   static HWY_INLINE V slope(V /*square*/) { return hn::Set(F32(), 1.0f); }
 };
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+// An activation here is x * g(x) with g(-x) = 1 - g(x). So it is max(x, 0) - |x| g(-|x|), and its slope at |x| is 1 less
+// that at -|x|: only g(-t) and the slope at -t for t >= 0 are approximated.
+
+template <class Tail>
+struct BriefGelu {
+  static constexpr double kLimit = HWY_TARGET == HWY_AVX3 ? 7.87 : 5.5;
+  using Values = Table<3, 5>;
+  using Slopes = Table<4, 6>;
+  static constexpr Values kValues = compile_time::tabulate<kPieces, Values::kDegree>(Tail::value, kLimit);
+  static constexpr Slopes kSlopes = compile_time::tabulate<kPieces, Slopes::kDegree>(Tail::slope, kLimit);
+
+  static HWY_INLINE V bounded(V x) { return hn::Min(hn::Set(F32(), kValues.limit), hn::Abs(x)); }  // NaN for NaN
+  static HWY_INLINE V value(V x) {
+    const V t = bounded(x);
+    return hn::NegMulAdd(t, evaluate(F32(), kValues, t), hn::Max(hn::Zero(F32()), x));
+  }
+  static HWY_INLINE ValueAndSlope value_and_slope(V x) {
+    const V below = evaluate(F32(), kSlopes, bounded(x));
+    return {value(x), hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), below, hn::Sub(hn::Set(F32(), 1.0f), below))};
+  }
+};
+
+struct BriefSilu {
+  static HWY_INLINE V value(V x) {
+    const V magnitude = hn::Abs(x);
+    return hn::NegMulAdd(magnitude, brief_sigmoids(F32(), magnitude).below, hn::Max(hn::Zero(F32()), x));
+  }
+  static HWY_INLINE ValueAndSlope value_and_slope(V x) {
+    const auto [above, below] = brief_sigmoids(F32(), hn::Abs(x));
+    const V gate = hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), below, above);
+    return {hn::Mul(x, gate), hn::MulAdd(x, hn::Mul(above, below), gate)};
+  }
+};
+
+#endif
 
 /// Calls f(tag, activate) with the type of the elements and the activation: a loop of its own for each,
 /// in which the constants stay in registers.
 template <class F>
 HWY_INLINE void visit(DType dtype, Activation activation, const F& f) {
   visit(dtype, [&](auto tag) HWY_ATTR {
-    using T = typename decltype(tag)::type;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    if constexpr (kBrief<typename decltype(tag)::type>) {
+      switch (activation) {
+        case Activation::gelu_erf:
+          return f(tag, BriefGelu<GeluErfTail>{});
+        case Activation::gelu_tanh:
+          return f(tag, BriefGelu<GeluTanhTail>{});
+        case Activation::silu:
+          return f(tag, BriefSilu{});
+      }
+    }
+#endif
     switch (activation) {
       case Activation::gelu_erf:
-        return f(tag, GeluErf<T>{});
+        return f(tag, GeluErf{});
       case Activation::gelu_tanh:
-        return f(tag, SelfGated<T, OfGeluTanh>{});
+        return f(tag, SelfGated<OfGeluTanh>{});
       case Activation::silu:
-        return f(tag, SelfGated<T, OfSilu>{});
+        return f(tag, SelfGated<OfSilu>{});
     }
   });
 }
@@ -102,7 +130,7 @@ HWY_FLATTEN void activate_forward(const Activate& op, int64_t begin, int64_t end
     const F32 d;
     const T* x = op.x.data<T>();
     T* y = op.y.data<T>();
-    sweep(d, begin, end,
+    sweep_all<T>(d, begin, end,
           [=](int64_t i, auto access) HWY_ATTR { access.store(d, activate.value(access.load(d, x + i)), y + i); });
   });
 }
@@ -113,7 +141,7 @@ HWY_FLATTEN void activate_backward(const ActivateBackward& op, int64_t begin, in
     const F32 d;
     const T *x = op.x.data<T>(), *dy = op.dy.data<T>();
     T* dx = op.dx.data<T>();
-    sweep(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+    sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
       access.store(d, hn::Mul(access.load(d, dy + i), activate.value_and_slope(access.load(d, x + i)).slope), dx + i);
     });
   });
@@ -128,9 +156,10 @@ struct GateUp {
         gate(rows.data<std::remove_const_t<T>>() + row * 2 * n),
         up(gate + n),
         next(row + 1 < last_row ? 2 * n : 0) {}
-  HWY_INLINE void prefetch(int64_t i) const {
-    hwy::Prefetch(gate + next + i);
-    hwy::Prefetch(up + next + i);
+  template <class Access>
+  HWY_INLINE void prefetch(const Access& access, int64_t i) const {
+    access.prefetch(gate + next + i);
+    access.prefetch(up + next + i);
   }
 
   int64_t n;
@@ -145,8 +174,8 @@ HWY_FLATTEN void gated_forward(const GatedActivate& op, int64_t first_row, int64
     for (int64_t row = first_row; row < last_row; ++row) {
       const GateUp<const T> in(op.gate_up, row, last_row);
       T* y = op.y.data<T>() + row * in.n;
-      sweep(d, 0, in.n, [=](int64_t i, auto access) HWY_ATTR {
-        in.prefetch(i);
+      sweep_all<T>(d, 0, in.n, [=](int64_t i, auto access) HWY_ATTR {
+        in.prefetch(access, i);
         access.store(d, hn::Mul(activate.value(access.load(d, in.gate + i)), access.load(d, in.up + i)), y + i);
       });
     }
@@ -161,9 +190,9 @@ HWY_FLATTEN void gated_backward(const GatedActivateBackward& op, int64_t first_r
       const GateUp<const T> in(op.gate_up, row, last_row);
       const GateUp<T> out(op.d_gate_up, row, last_row);
       const T* dy = op.dy.data<T>() + row * in.n;
-      sweep(d, 0, in.n, [=](int64_t i, auto access) HWY_ATTR {
-        in.prefetch(i);
-        out.prefetch(i);
+      sweep_all<T>(d, 0, in.n, [=](int64_t i, auto access) HWY_ATTR {
+        in.prefetch(access, i);
+        out.prefetch(access, i);
         const auto [value, slope] = activate.value_and_slope(access.load(d, in.gate + i));
         const auto upstream = access.load(d, dy + i), factor = access.load(d, in.up + i);
         access.store(d, hn::Mul(hn::Mul(upstream, factor), slope), out.gate + i);

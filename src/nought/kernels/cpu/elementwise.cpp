@@ -19,7 +19,7 @@ void add(const Add& op, int64_t begin, int64_t end) {
     const F32 d;
     const T *a = op.a.data<T>(), *b = op.b.data<T>();
     T* out = op.out.data<T>();
-    sweep(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+    sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
       access.store(d, hn::Add(access.load(d, a + i), access.load(d, b + i)), out + i);
     });
   });
@@ -31,7 +31,7 @@ void scale(const Scale& op, int64_t begin, int64_t end) {
     const F32 d;
     T* x = op.x.data<T>();
     const auto factor = hn::Set(d, static_cast<float>(op.taken_factor()));
-    sweep(d, begin, end,
+    sweep_all<T>(d, begin, end,
           [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(access.load(d, x + i), factor), x + i); });
   });
 }

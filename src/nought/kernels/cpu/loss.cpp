@@ -1,4 +1,5 @@
 #include <limits>
+#include <numbers>
 
 #include "nought/kernels/check.h"
 #include "nought/kernels/cpu/cpu.h"
@@ -16,28 +17,61 @@
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
-/// The loss of one row of logits: [n], which becomes its gradient if asked. A row fits the second-level cache, so of
-/// the three passes only the first reads memory.
+using V = hn::Vec<F32>;
+
+/// e^(logit - reference), where the reference is the largest logit.
 template <class T>
-HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n, int32_t target, float weight) {
+struct Powers {
+  V largest;
+  double reference;
+
+  explicit HWY_INLINE Powers(float max) : largest(hn::Set(F32(), max)), reference(max) {}
+  HWY_INLINE V of(V logit) const { return exp(F32(), hn::Sub(logit, largest)); }
+};
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+/// As powers of 2, whose reference is a whole number of ln 2 near the largest logit.
+template <>
+struct Powers<bf16_t> {
+  V shift;
+  double reference;
+
+  explicit HWY_INLINE Powers(float max) {
+    const float n = std::nearbyint(max * std::numbers::log2e_v<float>);
+    shift = hn::Set(F32(), -n), reference = n * std::numbers::ln2;
+  }
+  HWY_INLINE V of(V logit) const {
+    const F32 d;
+    return brief_exp2<true>(d, hn::MulAdd(logit, hn::Set(d, std::numbers::log2e_v<float>), shift));
+  }
+};
+
+#endif
+
+/// The loss of one row of logits: [n], which becomes its gradient if asked. A row fits the second-level cache, so of
+/// the three passes only the first reads memory. The others compute, and ask for the halves of the row at `next`.
+template <class T>
+HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n, int64_t next, int32_t target,
+                                   float weight) {
   const F32 d;
   constexpr float kLowest = -std::numeric_limits<float>::infinity();  // the logit of a lane that is not there
   Lanes4<F32> maxima(d, kLowest), sums(d, 0);
-  reduce(d, 0, n, maxima, [=](int64_t i, auto access, auto& largest) HWY_ATTR {
+  reduce_all<T>(d, 0, n, maxima, [=](int64_t i, auto access, auto& largest) HWY_ATTR {
     largest = hn::Max(largest, access.load(d, logits + i, kLowest));
   });
-  const float max = maxima.max(d);
-  const auto largest = hn::Set(d, max);
-  reduce(d, 0, n, sums, [=](int64_t i, auto access, auto& sum) HWY_ATTR {
-    sum = hn::Add(sum, exp(d, hn::Sub(access.load(d, logits + i, kLowest), largest)));
+  const Powers<T> powers(maxima.max(d));
+  reduce_all<T>(d, 0, n, sums, [=](int64_t i, auto access, auto& sum) HWY_ATTR {
+    access.prefetch(logits + next + i / 2);
+    sum = hn::Add(sum, powers.of(access.load(d, logits + i, kLowest)));
   });
-  const float sum = sums.sum(d), at_target = float{logits[target]} - max;
+  const float sum = sums.sum(d), at_target = static_cast<float>(double{float{logits[target]}} - powers.reference);
   if (op.gradient) {
     const float gradient_scale = static_cast<float>(op.gradient_scale * double{weight});
     const auto factor = hn::Set(d, gradient_scale / sum);
-    sweep(d, 0, n, [=](int64_t i, auto access) HWY_ATTR {
-      const auto weight = exp(d, hn::Sub(access.load(d, logits + i, kLowest), largest));
-      access.store(d, hn::Mul(weight, factor), logits + i);
+    sweep_all<T>(d, 0, n, [=](int64_t i, auto access) HWY_ATTR {
+      access.prefetch(logits + next + (n + i) / 2);
+      access.store(d, hn::Mul(powers.of(access.load(d, logits + i, kLowest)), factor), logits + i);
     });
     logits[target] = T((std::exp(at_target) / sum - 1) * gradient_scale);
   }
@@ -54,7 +88,7 @@ void cross_entropy(const CrossEntropy& op, Interval rows) {
       const float weight = op.weights.defined() ? op.weights.data<float>()[row] : 1;
       float& loss = op.loss.data<float>()[row];
       if (target != op.ignore_index && weight != 0) {
-        loss = cross_entropy_row(op, logits, n, target, weight);
+        loss = cross_entropy_row(op, logits, n, row + 1 < rows.end ? n : 0, target, weight);
       } else {
         loss = 0;
         if (op.gradient) std::fill(logits, logits + n, T{});

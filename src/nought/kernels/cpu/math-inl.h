@@ -10,6 +10,7 @@
 
 #include <hwy/highway.h>
 
+#include "nought/kernels/cpu/piecewise.h"
 #include "nought/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -106,48 +107,96 @@ HWY_INLINE Normal<V> normal(D d, V x) {
   return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), left, hn::Sub(one, left)), hn::Mul(decay, hn::Set(d, inv_sqrt_2pi))};
 }
 
-// --- to a relative error near 1e-5, for what is rounded to bf16 (whose own is 4e-3) ---
-//
-// Fewer terms, and no correction of what the rounding of products loses.
+// --- for what is rounded to bf16, whose own relative error is 4e-3 ---
 
-/// 2^t, finite at least for |t| <= 126; some number for NaN.
+/// Whether results of type T are rounded more than the functions below err. Targets without lookups in registers take
+/// those above.
+template <class T>
+inline constexpr bool kBrief = std::is_same_v<T, bf16_t>&& kTakesTwo;
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+/// 2^t for t <= 126, with a relative error of 3e-6, or 1e-7 with `kPrecise`; 1 for 0, 0 or below 1e-37 for t < -126, NaN
+/// for NaN.
 ///
-/// t = n + r with 0 <= r < 1, and q the minimax polynomial for 2^r. AVX-512 takes r, and 2^n * q, in one instruction
-/// each.
-template <class D, class V>
+/// t = n + r. AVX-512 takes r >= 0, and 2^n * q(r), in one instruction each. AVX2 rounds t to n by an addition, and adds
+/// n to the exponent of q(r); at the limit, where r = 0 and q = 1, the sum is the bits of 0.
+template <bool kPrecise, class D, class V>
 HWY_INLINE V brief_exp2(D d, V t) {
 #if HWY_TARGET == HWY_AVX3
   constexpr int kBelow = 1;
   const V r{_mm512_reduce_ps(t.raw, kBelow)};
-#else
-  t = hn::Max(hn::Min(t, hn::Set(d, 126.0f)), hn::Set(d, -126.0f));
-  const V n = hn::Floor(t), r = hn::Sub(t, n);
-#endif
-  V q = hn::Set(d, 0.0135341693f);
-  for (float c : {0.05201145757f, 0.2414427592f, 0.693003834f, 1.000002593f}) q = hn::MulAdd(q, r, hn::Set(d, c));
-#if HWY_TARGET == HWY_AVX3
+  V q;
+  if constexpr (kPrecise) {
+    q = hn::Set(d, 0.001867130082f);
+    for (float c : {0.009017030284f, 0.05579991315f, 0.2401644501f, 0.6931513118f, 1.0f})
+      q = hn::MulAdd(q, r, hn::Set(d, c));
+  } else {
+    q = hn::Set(d, 0.01342668425f);
+    for (float c : {0.05224247427f, 0.2412802047f, 0.6930448449f, 1.0f}) q = hn::MulAdd(q, r, hn::Set(d, c));
+  }
   return V{_mm512_scalef_ps(q.raw, t.raw)};
 #else
-  const hn::RebindToSigned<D> integers;
-  const auto biased = hn::Add(hn::ConvertTo(integers, n), hn::Set(integers, 127));
-  return hn::Mul(q, hn::BitCast(d, hn::ShiftLeft<23>(biased)));
+  const hn::RebindToUnsigned<D> bits;
+  const V bias = hn::Set(d, 12582912.0f);     // 1.5 * 2^23: the unit of its last place is 1
+  t = hn::Max(hn::Set(d, -127.0f), t);        // the second operand if it is NaN
+  const V shifted = hn::Add(t, bias), r = hn::Sub(t, hn::Sub(shifted, bias));
+  V q;
+  if constexpr (kPrecise) {
+    q = hn::Set(d, 0.001112550926f);
+    for (float c : {0.009666282547f, 0.05557400469f, 0.2402235065f, 0.6931428306f, 1.0f})
+      q = hn::MulAdd(q, r, hn::Set(d, c));
+  } else {
+    q = hn::Set(d, 0.009782912638f);
+    for (float c : {0.05597688363f, 0.2402071108f, 0.6931136044f, 1.0f}) q = hn::MulAdd(q, r, hn::Set(d, c));
+  }
+  return hn::BitCast(d, hn::Add(hn::BitCast(bits, q), hn::ShiftLeft<23>(hn::BitCast(bits, shifted))));
 #endif
 }
 
-/// normal() with a shorter polynomial.
+/// A sigmoid's value at |x| and at -|x|, which add up to 1.
+template <class V>
+struct TwoSides {
+  V above, below;
+};
+
+/// With a relative error of 2e-5. 1 / (1 + e) for e = e^-|x| is a polynomial, as a division takes as long as all of it.
 template <class D, class V>
-HWY_INLINE Normal<V> brief_normal(D d, V x) {
-  const V one = hn::Set(d, 1.0f), magnitude = hn::Min(hn::Abs(x), hn::Set(d, 13.0f));
-  const V t = hn::Div(one, hn::MulAdd(magnitude, hn::Set(d, 0.31f), one));
-  V p = hn::Set(d, -0.07392911908f);
-  for (float c : {0.1804502806f, 0.01574478491f, 0.1334297461f, 0.1204412847f, 0.1238607016f})
-    p = hn::MulAdd(p, t, hn::Set(d, c));
-  const V half_log2e = hn::Set(d, -0.5f * std::numbers::log2e_v<float>);
-  const V decay = brief_exp2(d, hn::Mul(hn::Mul(magnitude, magnitude), half_log2e)),
-          left = hn::Mul(decay, hn::Mul(t, p));
-  const float inv_sqrt_2pi = std::numbers::inv_sqrtpi_v<float> / std::numbers::sqrt2_v<float>;
-  return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), left, hn::Sub(one, left)), hn::Mul(decay, hn::Set(d, inv_sqrt_2pi))};
+HWY_INLINE TwoSides<V> brief_sigmoids(D d, V magnitude) {
+  const V e = brief_exp2<false>(d, hn::Mul(magnitude, hn::Set(d, -std::numbers::log2e_v<float>)));
+  V p = hn::Set(d, 0.07170680034f);
+  for (float c : {-0.3226806015f, 0.6677695783f, -0.9030575173f, 0.9854082962f, -0.9991334261f, 0.9999912467f})
+    p = hn::MulAdd(p, e, hn::Set(d, c));
+  return {p, hn::Mul(e, p)};
 }
+
+/// The pieces and the degree of polynomials that a target looks up: two registers of 16 lanes, or one of 8.
+inline constexpr int kPieces = HWY_TARGET == HWY_AVX3 ? 32 : 8;
+template <int kDegreeOf32, int kDegreeOf8>
+using Table = Piecewise<kPieces, HWY_TARGET == HWY_AVX3 ? kDegreeOf32 : kDegreeOf8>;
+
+/// lanes[i] = values[index[i] mod kPieces].
+template <class V, class I>
+HWY_INLINE V look_up(const float (&values)[kPieces], I index) {
+#if HWY_TARGET == HWY_AVX3
+  return V{_mm512_permutex2var_ps(_mm512_load_ps(values), index.raw, _mm512_load_ps(values + 16))};
+#else
+  return V{_mm256_permutevar8x32_ps(_mm256_load_ps(values), index.raw)};
+#endif
+}
+
+/// The tabulated function for t in [0, limit]; NaN for NaN.
+template <class D, class V, int kDegree>
+HWY_INLINE V evaluate(D d, const Piecewise<kPieces, kDegree>& table, V t) {
+  const hn::RebindToSigned<D> bits;
+  const V bias = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the piece lands in the last bits
+  const auto piece = hn::BitCast(bits, hn::MulAdd(t, hn::Set(d, table.pieces_per_unit), bias));
+  V p = look_up<V>(table.coefficient[kDegree], piece);
+  for (int k = kDegree - 1; k >= 0; --k) p = hn::MulAdd(p, t, look_up<V>(table.coefficient[k], piece));
+  return p;
+}
+
+#endif
 
 }  // namespace nought::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -31,7 +31,7 @@ void round_fp8(const RoundFp8& op, double taken, int64_t begin, int64_t end) {
     const auto to_steps = hn::Set(di, (23 - format.mantissa_bits) << 23), exponent_bits = hn::Set(di, 0x7F800000);
     const T* x = op.x.data<T>();
     T* y = op.y.data<T>();
-    sweep(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+    sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
       const auto loaded = access.load(d, x + i), a = hn::Abs(hn::Mul(loaded, scale));
       // Beyond the largest value nothing is rounded: 2^23 steps of 2^127 would be no number.
       const auto bounded = hn::Min(a, hn::Add(largest, largest));
@@ -53,7 +53,7 @@ int32_t largest_bits(const Tensor& x_tensor, int64_t begin, int64_t end) {
     const hn::RebindToSigned<F32> di;
     const T* x = x_tensor.data<T>();
     auto running = hn::Zero(di);
-    sweep(d, begin, end, [&](int64_t i, auto access) HWY_ATTR {
+    sweep_all<T>(d, begin, end, [&](int64_t i, auto access) HWY_ATTR {
       running = hn::Max(running, hn::BitCast(di, hn::Abs(access.load(d, x + i))));
     });
     result = hn::GetLane(hn::MaxOfLanes(di, running));

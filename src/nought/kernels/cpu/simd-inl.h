@@ -14,16 +14,15 @@
 #include <cstring>
 #include <type_traits>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "nought/kernels/cpu/bf16-inl.h"
 #include "nought/kernels/cpu/targets.h"
 #include "nought/tensor/dtype.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-using F32 = hn::ScalableTag<float>;
 
 // --- whole vectors ---
 
@@ -58,49 +57,18 @@ HWY_INLINE auto rounded_to_bf16(D /*d*/, hn::Vec<D> v) {
   return hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet_nan, nearest_even));
 }
 
+template <class D>
+HWY_INLINE void store(D d, hn::Vec<D> v, bf16_t* to) {
 #if HWY_TARGET == HWY_AVX3
-
-// AVX512-BF16, which Highway 1.0.3 does not know, rounds in one instruction, but flushes subnormal numbers.
-
-template <class V>
-HWY_INLINE __mmask16 subnormal_lanes(V v) {
-  constexpr int kSubnormal = 0x20;
-  return _mm512_fpclass_ps_mask(v.raw, kSubnormal);
-}
-
-template <class D>
-HWY_INLINE void store(D d, hn::Vec<D> v, bf16_t* to) {
-  __m256i halves;
   if (kConvertsToBf16 && subnormal_lanes(v) == 0) {
+    __m256i halves;
     asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(v.raw));
-  } else {
-    halves = rounded_to_bf16(d, v).raw;
+    return _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
   }
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), halves);
-}
-
-/// Stores two vectors, one behind the other.
-template <class D>
-HWY_INLINE void store_two(D d, hn::Vec<D> first, hn::Vec<D> second, bf16_t* to) {
-  if (kConvertsToBf16 && _kortestz_mask16_u8(subnormal_lanes(first), subnormal_lanes(second)) != 0) {
-    __m512i halves;
-    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(second.raw), "v"(first.raw));
-    _mm512_storeu_si512(to, halves);
-  } else {
-    store(d, first, to);
-    store(d, second, to + hn::Lanes(d));
-  }
-}
-
-#else
-
-template <class D>
-HWY_INLINE void store(D d, hn::Vec<D> v, bf16_t* to) {
+#endif
   const hn::Rebind<uint16_t, D> d16;
   hn::StoreU(rounded_to_bf16(d, v), d16, reinterpret_cast<uint16_t*>(to));
 }
-
-#endif
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL  // the sets that have F16C
 
@@ -152,6 +120,20 @@ struct Whole {
   template <class D>
   HWY_INLINE hn::Vec<D> only(D /*d*/, hn::Vec<D> v) const {
     return v;
+  }
+  /// Sums of a column for each element, in the order that sweep_all() takes them; order_sums() puts them in place.
+  template <class D>
+  HWY_INLINE hn::Vec<D> load_sums(D d, const float* from) const {
+    return load(d, from);
+  }
+  template <class D>
+  HWY_INLINE void store_sums(D d, hn::Vec<D> v, float* to) const {
+    store(d, v, to);
+  }
+  /// Asks for the cache line of an address, which need not be valid.
+  template <class T>
+  HWY_INLINE void prefetch(const T* at) const {
+    hwy::Prefetch(at);
   }
   template <class D>
   HWY_INLINE size_t lanes(D d) const {
@@ -217,19 +199,24 @@ struct Partial {
     return hn::IfThenElseZero(hn::FirstN(d, count), v);
   }
   template <class D>
+  HWY_INLINE hn::Vec<D> load_sums(D d, const float* from) const {
+    return load(d, from);
+  }
+  template <class D>
+  HWY_INLINE void store_sums(D d, hn::Vec<D> v, float* to) const {
+    store(d, v, to);
+  }
+  template <class T>
+  HWY_INLINE void prefetch(const T* at) const {
+    hwy::Prefetch(at);
+  }
+  template <class D>
   HWY_INLINE size_t lanes(D /*d*/) const {
     return count;
   }
 };
 
-#if HWY_TARGET == HWY_AVX3
-
-/// What the first of two neighbouring vectors stored as bf16, in the order of the stores: the second's go with it.
-struct Held {
-  static constexpr int kMost = 4;  // stores of one body
-  hn::Vec<F32> stored[kMost];
-  int first = 0, second = 0;
-};
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
 /// Access to all lanes of the first, or second, of two neighbouring vectors of the same type in turn.
 template <bool kSecond>
@@ -240,12 +227,13 @@ struct OfTwo : Whole {
   template <class D>
   HWY_INLINE void store(D d, hn::Vec<D> v, bf16_t* to) const {
     if constexpr (kSecond)
-      store_two(d, held->stored[held->second++], v, to - hn::Lanes(d));
+      store_two(held->stored[held->second++], v, to - hn::Lanes(d));
     else
       held->stored[held->first++] = v;
   }
 };
 
+/// Calls body(i, access) for two vectors at a time, and returns where the rest begins.
 template <class D, class Body>
 HWY_INLINE int64_t sweep_twos(D d, int64_t begin, int64_t end, const Body& body) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -254,6 +242,17 @@ HWY_INLINE int64_t sweep_twos(D d, int64_t begin, int64_t end, const Body& body)
     Held held;
     body(i, OfTwo<false>{{}, &held});
     body(i + lanes, OfTwo<true>{{}, &held});
+  }
+  return i;
+}
+template <class D, class Body>
+HWY_INLINE int64_t sweep_alternate(D d, int64_t begin, int64_t end, const Body& body) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = begin;
+  for (; i + 2 * lanes <= end; i += 2 * lanes) {
+    Held held;
+    body(i, Alternate<false>{&held});
+    body(i, Alternate<true>{&held});
   }
   return i;
 }
@@ -277,23 +276,58 @@ HWY_INLINE void sweep(D d, int64_t begin, int64_t end, const Body& body) {
   if (i < end) body(i, Partial{static_cast<size_t>(end - i)});
 }
 
-/// Four running vectors, so that a reduction does not wait for the latency of each addition.
-template <class D>
-struct Lanes4 {
-  hn::Vec<D> part0, part1, part2, part3;
+/// Whether loops over elements of type T alone take even and odd elements apart.
+template <class T>
+inline constexpr bool kAlternates = kTakesTwo && std::is_same_v<T, bf16_t>;
 
-  HWY_INLINE Lanes4(D d, hn::TFromD<D> value) : part0(hn::Set(d, value)), part1(part0), part2(part0), part3(part0) {}
+/// sweep() where all elements that the body loads or stores, but for its sums, are of type T. The vector of i may then
+/// be the even or the odd elements of two vectors.
+template <class T, class D, class Body>
+HWY_INLINE void sweep_all(D d, int64_t begin, int64_t end, const Body& body) {
+  if constexpr (kAlternates<T>) {
+    begin = sweep_alternate(d, begin, end, body);
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    if (begin + lanes <= end) body(begin, Whole{}), begin += lanes;
+    if (begin < end) body(begin, Partial{static_cast<size_t>(end - begin)});
+  } else {
+    sweep(d, begin, end, body);
+  }
+}
+
+/// Puts the sums [n] that bodies of sweep_all<T>(d, 0, n, body) have stored into the order of their elements.
+template <class T, class D>
+HWY_INLINE void order_sums([[maybe_unused]] D d, [[maybe_unused]] int64_t n, [[maybe_unused]] float* sums) {
+  if constexpr (kAlternates<T>) {
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (int64_t i = 0; i + 2 * lanes <= n; i += 2 * lanes) {
+      const auto even = hn::LoadU(d, sums + i), odd = hn::LoadU(d, sums + i + lanes);
+      hn::StoreInterleaved2(even, odd, d, sums + i);
+    }
+  }
+}
+
+/// Four running values, so that a reduction does not wait for the latency of each addition.
+template <class Running>
+struct Four {
+  Running part0, part1, part2, part3;
+};
+
+template <class D>
+struct Lanes4 : Four<hn::Vec<D>> {
+  HWY_INLINE Lanes4(D d, hn::TFromD<D> value) {
+    this->part0 = this->part1 = this->part2 = this->part3 = hn::Set(d, value);
+  }
   HWY_INLINE hn::TFromD<D> sum(D d) const {
-    return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(part0, part1), hn::Add(part2, part3))));
+    return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(this->part0, this->part1), hn::Add(this->part2, this->part3))));
   }
   HWY_INLINE hn::TFromD<D> max(D d) const {
-    return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(part0, part1), hn::Max(part2, part3))));
+    return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(this->part0, this->part1), hn::Max(this->part2, this->part3))));
   }
 };
 
-/// Calls body(i, access, running) over [begin, end), where the running vector alternates among those of `parts`.
-template <class D, class Body>
-HWY_INLINE void reduce(D d, int64_t begin, int64_t end, Lanes4<D>& parts, const Body& body) {
+/// Calls body(i, access, running) over [begin, end), where the running value alternates among those of `parts`.
+template <class D, class Running, class Body>
+HWY_INLINE void reduce(D d, int64_t begin, int64_t end, Four<Running>& parts, const Body& body) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = begin;
   for (; i + 4 * lanes <= end; i += 4 * lanes) {
@@ -304,6 +338,23 @@ HWY_INLINE void reduce(D d, int64_t begin, int64_t end, Lanes4<D>& parts, const 
   }
   for (; i + lanes <= end; i += lanes) body(i, Whole{}, parts.part0);
   if (i < end) body(i, Partial{static_cast<size_t>(end - i)}, parts.part1);
+}
+
+/// reduce() where all elements that the body loads are of type T, as sweep_all() takes them.
+template <class T, class D, class Running, class Body>
+HWY_INLINE void reduce_all(D d, int64_t begin, int64_t end, Four<Running>& parts, const Body& body) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+  if constexpr (kAlternates<T>) {
+    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+    for (; begin + 4 * lanes <= end; begin += 4 * lanes) {
+      body(begin, Alternate<false>{nullptr}, parts.part0);
+      body(begin, Alternate<true>{nullptr}, parts.part1);
+      body(begin + 2 * lanes, Alternate<false>{nullptr}, parts.part2);
+      body(begin + 2 * lanes, Alternate<true>{nullptr}, parts.part3);
+    }
+  }
+#endif
+  reduce(d, begin, end, parts, body);
 }
 
 /// Calls f(TypeTag<T>{}) with the C++ type of a dtype that the CPU kernels compute in themselves.

@@ -20,7 +20,7 @@ void softcap(const Softcap& op, int64_t begin, int64_t end) {
     const F32 d;
     T* x = op.x.data<T>();
     const auto cap = hn::Set(d, static_cast<float>(op.cap)), inverse = hn::Set(d, static_cast<float>(1 / op.cap));
-    sweep(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+    sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
       access.store(d, hn::Mul(cap, tanh(d, hn::Mul(access.load(d, x + i), inverse))), x + i);
     });
   });
@@ -33,7 +33,7 @@ void softcap_backward(const SoftcapBackward& op, int64_t begin, int64_t end) {
     const T* y = op.y.data<T>();
     T* d = op.d.data<T>();
     const auto inverse = hn::Set(f, static_cast<float>(1 / op.cap)), one = hn::Set(f, 1.0f);
-    sweep(f, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+    sweep_all<T>(f, begin, end, [=](int64_t i, auto access) HWY_ATTR {
       const auto t = hn::Mul(access.load(f, y + i), inverse);
       access.store(f, hn::Mul(access.load(f, d + i), hn::NegMulAdd(t, t, one)), d + i);
     });

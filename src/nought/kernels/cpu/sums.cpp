@@ -26,18 +26,19 @@ void sum_chunk(const Tensor& x_tensor, Interval rows, float* sums) {
     int64_t row = rows.begin;
     for (; row + 4 <= rows.end; row += 4) {
       const T* x0 = x + row * n;
-      sweep(d, 0, n, [=](int64_t j, auto access) HWY_ATTR {
+      sweep_all<T>(d, 0, n, [=](int64_t j, auto access) HWY_ATTR {
         const auto first = hn::Add(access.load(d, x0 + j), access.load(d, x0 + n + j));
         const auto second = hn::Add(access.load(d, x0 + 2 * n + j), access.load(d, x0 + 3 * n + j));
-        access.store(d, hn::Add(access.load(d, sums + j), hn::Add(first, second)), sums + j);
+        access.store_sums(d, hn::Add(access.load_sums(d, sums + j), hn::Add(first, second)), sums + j);
       });
     }
     for (; row < rows.end; ++row) {
       const T* x0 = x + row * n;
-      sweep(d, 0, n, [=](int64_t j, auto access) HWY_ATTR {
-        access.store(d, hn::Add(access.load(d, sums + j), access.load(d, x0 + j)), sums + j);
+      sweep_all<T>(d, 0, n, [=](int64_t j, auto access) HWY_ATTR {
+        access.store_sums(d, hn::Add(access.load_sums(d, sums + j), access.load(d, x0 + j)), sums + j);
       });
     }
+    order_sums<T>(d, n, sums);
   });
 }
 
@@ -78,6 +79,33 @@ void sum_tensors(const SumTensors& op) {
   });
 }
 
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+/// Adds the squares of the elements of whole pairs of vectors, and returns where the rest begins.
+template <class D64>
+HWY_INLINE int64_t add_squares(D64 d64, const bf16_t* x, Interval range, Four<hn::Vec<D64>>& sums) {
+  const F32 d;
+  const hn::Half<F32> half;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kAhead = 1024;  // one stream of loads: the CPU alone asks for too few lines of it in advance
+  int64_t i = range.begin;
+  const auto add_square = [=](auto x32, auto& sum) HWY_ATTR {
+    const auto wide = hn::PromoteTo(d64, x32);
+    sum = hn::MulAdd(wide, wide, sum);
+  };
+  for (; i + 2 * lanes <= range.end; i += 2 * lanes) {
+    hwy::Prefetch(x + i + kAhead);
+    const auto even = Alternate<false>{nullptr}.load(d, x + i), odd = Alternate<true>{nullptr}.load(d, x + i);
+    add_square(hn::LowerHalf(half, even), sums.part0);
+    add_square(hn::UpperHalf(half, even), sums.part1);
+    add_square(hn::LowerHalf(half, odd), sums.part2);
+    add_square(hn::UpperHalf(half, odd), sums.part3);
+  }
+  return i;
+}
+
+#endif
+
 /// The sum of x[i]^2 over the interval, in f64: a square of fp32 may overflow fp32.
 double sum_squares(const Tensor& x_tensor, Interval range) {
   double sum = 0;
@@ -87,14 +115,23 @@ double sum_squares(const Tensor& x_tensor, Interval range) {
     const hn::Rebind<float, decltype(d64)> d;
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
     const T* x = x_tensor.data<T>();
-    auto even = hn::Zero(d64), odd = hn::Zero(d64);
+    const auto zero = hn::Zero(d64);
+    Four<hn::Vec<decltype(d64)>> sums{zero, zero, zero, zero};
     int64_t i = range.begin;
-    for (; i + 2 * lanes <= range.end; i += 2 * lanes) {
-      const auto a = hn::PromoteTo(d64, load(d, x + i)), b = hn::PromoteTo(d64, load(d, x + i + lanes));
-      even = hn::MulAdd(a, a, even);
-      odd = hn::MulAdd(b, b, odd);
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+    if constexpr (kAlternates<T>) i = add_squares(d64, x, range, sums);
+#endif
+    const auto add_square = [=](int64_t at, auto& part) HWY_ATTR {
+      const auto wide = hn::PromoteTo(d64, load(d, x + at));
+      part = hn::MulAdd(wide, wide, part);
+    };
+    for (; i + 4 * lanes <= range.end; i += 4 * lanes) {
+      hwy::Prefetch(x + i + 512);
+      add_square(i, sums.part0), add_square(i + lanes, sums.part1);
+      add_square(i + 2 * lanes, sums.part2), add_square(i + 3 * lanes, sums.part3);
     }
-    sum = hn::GetLane(hn::SumOfLanes(d64, hn::Add(even, odd)));
+    for (; i + lanes <= range.end; i += lanes) add_square(i, sums.part0);
+    sum = hn::GetLane(hn::SumOfLanes(d64, hn::Add(hn::Add(sums.part0, sums.part1), hn::Add(sums.part2, sums.part3))));
     for (; i < range.end; ++i) sum += static_cast<double>(float{x[i]}) * static_cast<double>(float{x[i]});
   });
   return sum;
