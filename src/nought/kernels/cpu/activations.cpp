@@ -60,9 +60,8 @@ struct OfSilu {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-// An activation here is x * g(x) with g(-x) = 1 - g(x). So it is max(x, 0) - |x| g(-|x|), and its slope at |x| is 1 less
-// that at -|x|: only g(-t) and the slope at -t for t >= 0 are approximated.
-
+/// GELU is x * g(x) with g(-x) = 1 - g(x). So it is max(x, 0) - |x| g(-|x|), and its slope at |x| is 1 less that at -|x|:
+/// only g(-t) and the slope at -t for t >= 0 are approximated.
 template <class Tail>
 struct BriefGelu {
   static constexpr double kLimit = HWY_TARGET == HWY_AVX3 ? 7.87 : 5.5;
@@ -83,14 +82,16 @@ struct BriefGelu {
 };
 
 struct BriefSilu {
-  static HWY_INLINE V value(V x) {
-    const V magnitude = hn::Abs(x);
-    return hn::NegMulAdd(magnitude, brief_sigmoids(F32(), magnitude).below, hn::Max(hn::Zero(F32()), x));
+  /// 1 + e^-x. A division costs no more than the polynomial that would replace it: it has a unit of its own.
+  static HWY_INLINE V gate_divisor(V x) {
+    const F32 d;
+    const V power = brief_exp2<false>(d, hn::Mul(x, hn::Set(d, -std::numbers::log2e_v<float>)));
+    return hn::Add(hn::Set(d, 1.0f), power);
   }
+  static HWY_INLINE V value(V x) { return hn::Div(x, gate_divisor(x)); }
   static HWY_INLINE ValueAndSlope value_and_slope(V x) {
-    const auto [above, below] = brief_sigmoids(F32(), hn::Abs(x));
-    const V gate = hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), below, above);
-    return {hn::Mul(x, gate), hn::MulAdd(x, hn::Mul(above, below), gate)};
+    const V one = hn::Set(F32(), 1.0f), gate = hn::Div(one, gate_divisor(x)), value = hn::Mul(x, gate);
+    return {value, hn::MulAdd(value, hn::Sub(one, gate), gate)};
   }
 };
 

@@ -19,35 +19,16 @@ namespace nought::cpu::HWY_NAMESPACE {
 
 using V = hn::Vec<F32>;
 
-/// e^(logit - reference), where the reference is the largest logit.
-template <class T>
-struct Powers {
-  V largest;
-  double reference;
-
-  explicit HWY_INLINE Powers(float max) : largest(hn::Set(F32(), max)), reference(max) {}
-  HWY_INLINE V of(V logit) const { return exp(F32(), hn::Sub(logit, largest)); }
-};
-
+/// e^x for x <= 0, for sums, or to be rounded to T with `kRounded`.
+template <class T, bool kRounded>
+HWY_INLINE V power(V x) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-
-/// As powers of 2, whose reference is a whole number of ln 2 near the largest logit.
-template <>
-struct Powers<bf16_t> {
-  V shift;
-  double reference;
-
-  explicit HWY_INLINE Powers(float max) {
-    const float n = std::nearbyint(max * std::numbers::log2e_v<float>);
-    shift = hn::Set(F32(), -n), reference = n * std::numbers::ln2;
-  }
-  HWY_INLINE V of(V logit) const {
-    const F32 d;
-    return brief_exp2<true>(d, hn::MulAdd(logit, hn::Set(d, std::numbers::log2e_v<float>), shift));
-  }
-};
-
+  if constexpr (kBrief<T>)
+    return brief_exp2<!kRounded>(F32(), hn::Mul(x, hn::Set(F32(), std::numbers::log2e_v<float>)));
+  else
 #endif
+    return exp(F32(), x);
+}
 
 /// The loss of one row of logits: [n], which becomes its gradient if asked. A row fits the second-level cache, so of
 /// the three passes only the first reads memory. The others compute, and ask for the halves of the row at `next`.
@@ -60,18 +41,20 @@ HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n,
   reduce_all<T>(d, 0, n, maxima, [=](int64_t i, auto access, auto& largest) HWY_ATTR {
     largest = hn::Max(largest, access.load(d, logits + i, kLowest));
   });
-  const Powers<T> powers(maxima.max(d));
+  const float max = maxima.max(d);
+  const auto largest = hn::Set(d, max);
   reduce_all<T>(d, 0, n, sums, [=](int64_t i, auto access, auto& sum) HWY_ATTR {
     access.prefetch(logits + next + i / 2);
-    sum = hn::Add(sum, powers.of(access.load(d, logits + i, kLowest)));
+    sum = hn::Add(sum, power<T, false>(hn::Sub(access.load(d, logits + i, kLowest), largest)));
   });
-  const float sum = sums.sum(d), at_target = static_cast<float>(double{float{logits[target]}} - powers.reference);
+  const float sum = sums.sum(d), at_target = float{logits[target]} - max;
   if (op.gradient) {
     const float gradient_scale = static_cast<float>(op.gradient_scale * double{weight});
     const auto factor = hn::Set(d, gradient_scale / sum);
     sweep_all<T>(d, 0, n, [=](int64_t i, auto access) HWY_ATTR {
       access.prefetch(logits + next + (n + i) / 2);
-      access.store(d, hn::Mul(powers.of(access.load(d, logits + i, kLowest)), factor), logits + i);
+      const auto p = power<T, true>(hn::Sub(access.load(d, logits + i, kLowest), largest));
+      access.store(d, hn::Mul(p, factor), logits + i);
     });
     logits[target] = T((std::exp(at_target) / sum - 1) * gradient_scale);
   }

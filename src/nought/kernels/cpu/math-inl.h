@@ -16,6 +16,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
+/// coefficients[0] + coefficients[1] t + ..., by Horner's scheme.
+template <class D, class V, int kTerms>
+HWY_INLINE V polynomial(D d, V t, const float (&coefficients)[kTerms]) {
+  V p = hn::Set(d, coefficients[kTerms - 1]);
+  for (int k = kTerms - 2; k >= 0; --k) p = hn::MulAdd(p, t, hn::Set(d, coefficients[k]));
+  return p;
+}
+
 // --- to fp32 accuracy ---
 
 /// e^x = mantissa * scale, scale a power of two.
@@ -93,11 +101,8 @@ template <class D, class V>
 HWY_INLINE Normal<V> normal(D d, V x) {
   const V one = hn::Set(d, 1.0f), magnitude = hn::Min(hn::Abs(x), hn::Set(d, 16.0f));
   const V t = hn::Div(one, hn::MulAdd(magnitude, hn::Set(d, 0.27f), one));
-  V p = hn::Set(d, 0.02920583342f);
-  for (float c : {-0.1277225574f, 0.1724360972f, -0.07234456237f, 0.1100542173f, 0.07107758252f, 0.1020635491f,
-                  0.1075070932f, 0.1077227585f}) {
-    p = hn::MulAdd(p, t, hn::Set(d, c));
-  }
+  const V p = polynomial(d, t, {0.1077227585f, 0.1075070932f, 0.1020635491f, 0.07107758252f, 0.1100542173f,
+                                -0.07234456237f, 0.1724360972f, -0.1277225574f, 0.02920583342f});
   // e^(-x^2/2), with what rounding x^2 lost (known where multiply-add is one operation) put back to first order.
   const V half = hn::Set(d, 0.5f), square = hn::Mul(magnitude, magnitude);
   const V lost = hn::Mul(half, hn::MulSub(magnitude, magnitude, square));
@@ -116,11 +121,11 @@ inline constexpr bool kBrief = std::is_same_v<T, bf16_t>&& kTakesTwo;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-/// 2^t for t <= 126, with a relative error of 3e-6, or 1e-7 with `kPrecise`; 1 for 0, 0 or below 1e-37 for t < -126, NaN
-/// for NaN.
+/// 2^t, for finite t, with a relative error of 4e-6, or 4e-7 with `kPrecise`; 1 for 0, NaN for NaN. Below t = -126 it is
+/// 0 or less than 1e-37. Above 126 it is more than 1e37.
 ///
 /// t = n + r. AVX-512 takes r >= 0, and 2^n * q(r), in one instruction each. AVX2 rounds t to n by an addition, and adds
-/// n to the exponent of q(r); at the limit, where r = 0 and q = 1, the sum is the bits of 0.
+/// n to the exponent of q(r); at the lower limit, where r = 0 and q = 1, the sum is the bits of 0.
 template <bool kPrecise, class D, class V>
 HWY_INLINE V brief_exp2(D d, V t) {
 #if HWY_TARGET == HWY_AVX3
@@ -128,46 +133,24 @@ HWY_INLINE V brief_exp2(D d, V t) {
   const V r{_mm512_reduce_ps(t.raw, kBelow)};
   V q;
   if constexpr (kPrecise) {
-    q = hn::Set(d, 0.001867130082f);
-    for (float c : {0.009017030284f, 0.05579991315f, 0.2401644501f, 0.6931513118f, 1.0f})
-      q = hn::MulAdd(q, r, hn::Set(d, c));
+    q = polynomial(d, r, {1, 0.6931513118f, 0.2401644501f, 0.05579991315f, 0.009017030284f, 0.001867130082f});
   } else {
-    q = hn::Set(d, 0.01342668425f);
-    for (float c : {0.05224247427f, 0.2412802047f, 0.6930448449f, 1.0f}) q = hn::MulAdd(q, r, hn::Set(d, c));
+    q = polynomial(d, r, {1, 0.6930448449f, 0.2412802047f, 0.05224247427f, 0.01342668425f});
   }
   return V{_mm512_scalef_ps(q.raw, t.raw)};
 #else
   const hn::RebindToUnsigned<D> bits;
-  const V bias = hn::Set(d, 12582912.0f);     // 1.5 * 2^23: the unit of its last place is 1
-  t = hn::Max(hn::Set(d, -127.0f), t);        // the second operand if it is NaN
+  const V bias = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the unit of its last place is 1
+  t = hn::Min(hn::Set(d, 126.0f), hn::Max(hn::Set(d, -127.0f), t));  // the second operand if it is NaN
   const V shifted = hn::Add(t, bias), r = hn::Sub(t, hn::Sub(shifted, bias));
   V q;
   if constexpr (kPrecise) {
-    q = hn::Set(d, 0.001112550926f);
-    for (float c : {0.009666282547f, 0.05557400469f, 0.2402235065f, 0.6931428306f, 1.0f})
-      q = hn::MulAdd(q, r, hn::Set(d, c));
+    q = polynomial(d, r, {1, 0.6931428306f, 0.2402235065f, 0.05557400469f, 0.009666282547f, 0.001112550926f});
   } else {
-    q = hn::Set(d, 0.009782912638f);
-    for (float c : {0.05597688363f, 0.2402071108f, 0.6931136044f, 1.0f}) q = hn::MulAdd(q, r, hn::Set(d, c));
+    q = polynomial(d, r, {1, 0.6931136044f, 0.2402071108f, 0.05597688363f, 0.009782912638f});
   }
   return hn::BitCast(d, hn::Add(hn::BitCast(bits, q), hn::ShiftLeft<23>(hn::BitCast(bits, shifted))));
 #endif
-}
-
-/// A sigmoid's value at |x| and at -|x|, which add up to 1.
-template <class V>
-struct TwoSides {
-  V above, below;
-};
-
-/// With a relative error of 2e-5. 1 / (1 + e) for e = e^-|x| is a polynomial, as a division takes as long as all of it.
-template <class D, class V>
-HWY_INLINE TwoSides<V> brief_sigmoids(D d, V magnitude) {
-  const V e = brief_exp2<false>(d, hn::Mul(magnitude, hn::Set(d, -std::numbers::log2e_v<float>)));
-  V p = hn::Set(d, 0.07170680034f);
-  for (float c : {-0.3226806015f, 0.6677695783f, -0.9030575173f, 0.9854082962f, -0.9991334261f, 0.9999912467f})
-    p = hn::MulAdd(p, e, hn::Set(d, c));
-  return {p, hn::Mul(e, p)};
 }
 
 /// The pieces and the degree of polynomials that a target looks up: two registers of 16 lanes, or one of 8.
@@ -191,8 +174,9 @@ HWY_INLINE V evaluate(D d, const Piecewise<kPieces, kDegree>& table, V t) {
   const hn::RebindToSigned<D> bits;
   const V bias = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the piece lands in the last bits
   const auto piece = hn::BitCast(bits, hn::MulAdd(t, hn::Set(d, table.pieces_per_unit), bias));
+  const V r = hn::Sub(t, hn::Set(d, table.origin));
   V p = look_up<V>(table.coefficient[kDegree], piece);
-  for (int k = kDegree - 1; k >= 0; --k) p = hn::MulAdd(p, t, look_up<V>(table.coefficient[k], piece));
+  for (int k = kDegree - 1; k >= 0; --k) p = hn::MulAdd(p, r, look_up<V>(table.coefficient[k], piece));
   return p;
 }
 

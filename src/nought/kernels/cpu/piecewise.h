@@ -9,12 +9,13 @@
 
 namespace nought::cpu {
 
-/// Polynomials of degree kDegree in t, one for each of kPieces intervals around the multiples of `width`.
+/// Polynomials of degree kDegree in t - origin, one for each of kPieces intervals around the multiples of `width`.
 template <int kPieces, int kOfDegree>
 struct Piecewise {
   static constexpr int kDegree = kOfDegree;
   alignas(64) float coefficient[kDegree + 1][kPieces];
   float pieces_per_unit, limit;  // 1 / width; the largest t that a piece covers
+  float origin;                  // wide pieces lie around it, as large powers of t would cancel
 };
 
 namespace compile_time {
@@ -34,13 +35,14 @@ constexpr double cos(double x) {
   return sum;
 }
 
-/// The polynomial in t that interpolates f at the Chebyshev nodes of [begin, end].
+/// The polynomial in t - origin that interpolates f at the Chebyshev nodes of [begin, end].
 template <int kDegree, class F>
-constexpr void interpolate(const F& f, double begin, double end, double (&coefficient)[kDegree + 1]) {
+constexpr void interpolate(const F& f, double begin, double end, double origin, double (&coefficient)[kDegree + 1]) {
   double node[kDegree + 1] = {}, divided[kDegree + 1] = {};
   for (int k = 0; k <= kDegree; ++k) {
     node[k] = (begin + end) / 2 + (end - begin) / 2 * cos(std::numbers::pi * (2 * k + 1) / (2 * kDegree + 2));
     divided[k] = f(node[k]);
+    node[k] -= origin;
   }
   for (int j = 1; j <= kDegree; ++j) {
     for (int i = kDegree; i >= j; --i) divided[i] = (divided[i] - divided[i - 1]) / (node[i] - node[i - j]);
@@ -58,10 +60,13 @@ template <int kPieces, int kDegree, class F>
 constexpr Piecewise<kPieces, kDegree> tabulate(const F& f, double limit) {
   Piecewise<kPieces, kDegree> table{};
   const double width = limit / (kPieces - 0.51);  // a t of `limit` still rounds to the last piece
+  const double origin = kPieces < 16 ? limit / 2 : 0;
   table.pieces_per_unit = static_cast<float>(1 / width), table.limit = static_cast<float>(limit);
+  table.origin = static_cast<float>(origin);
   for (int piece = 0; piece < kPieces; ++piece) {
     double coefficient[kDegree + 1] = {};
-    interpolate<kDegree>(f, piece == 0 ? 0 : (piece - 0.5) * width, (piece + 0.5) * width, coefficient);
+    interpolate<kDegree>(f, piece == 0 ? 0 : (piece - 0.5) * width, (piece + 0.5) * width, origin,
+                         coefficient);
     for (int k = 0; k <= kDegree; ++k) table.coefficient[k][piece] = static_cast<float>(coefficient[k]);
   }
   return table;
