@@ -86,6 +86,44 @@ TEST_F(Activations, keep_fp32_accuracy_over_the_whole_line) {
   });
 }
 
+TEST_F(Activations, of_every_bf16_are_rounded_once) {
+  std::vector<bf16_t> codes;
+  for (uint32_t i = 0; i < 65536; ++i) {
+    const auto code = std::bit_cast<bf16_t>(static_cast<uint16_t>(i));
+    if (std::abs(float{code}) <= 1e4f) codes.push_back(code);
+  }
+  const auto n = static_cast<int64_t>(codes.size());
+  Tensor x = of(codes), dy = empty({n}, DType::bf16), y = empty({n}, DType::bf16), expected = empty({n}, DType::f64);
+  run(Fill{.x = dy, .value = 1});
+  for_each_instruction_set([&] {
+    for (Activation activation : kActivations) {
+      run(Activate{.x = x, .y = y, .activation = activation});
+      reference::run(Activate{.x = wide(x), .y = expected, .activation = activation});
+      expect_rounded(y, expected, 5e-6);
+      run(ActivateBackward{.x = x, .dy = dy, .dx = y, .activation = activation});
+      reference::run(ActivateBackward{.x = wide(x), .dy = wide(dy), .dx = expected, .activation = activation});
+      expect_rounded(y, expected, 1e-6);
+    }
+  });
+}
+
+TEST_F(Activations, of_bf16_keep_nan) {
+  for_each_instruction_set([&] {
+    for (Activation activation : kActivations) {
+      Tensor x = random({67}, DType::bf16, 1), dy = random({67}, DType::bf16, 2), y = empty({67}, DType::bf16),
+             dx = empty({67}, DType::bf16);
+      for (const int64_t i : {0, 1, 31, 40, 66}) x.data<bf16_t>()[i] = bf16_t(std::nanf(""));
+      run(Activate{.x = x, .y = y, .activation = activation});
+      run(ActivateBackward{.x = x, .dy = dy, .dx = dx, .activation = activation});
+      const auto in = x.to_vector<float>(), values = y.to_vector<float>(), slopes = dx.to_vector<float>();
+      for (size_t i = 0; i < 67; ++i) {
+        EXPECT_EQ(std::isnan(values[i]), std::isnan(in[i])) << i;
+        EXPECT_EQ(std::isnan(slopes[i]), std::isnan(in[i])) << i;
+      }
+    }
+  });
+}
+
 TEST_F(Activations, saturate_and_keep_nan) {
   const std::vector<float> x{1e4f, 300, 100, -100, -300, -1e4f, std::nanf("")};
   Tensor input = of(x), y = empty({7}, DType::f32), dx = empty({7}, DType::f32);

@@ -113,6 +113,24 @@ TEST_F(Elementwise, stores_round_to_nearest_even_at_midpoints_extremes_and_subno
   });
 }
 
+TEST_F(Elementwise, a_nan_of_any_payload_stays_nan_and_leaves_its_neighbours_alone) {
+  constexpr int64_t kCount = 99;  // pairs of vectors, a vector and a part of one, on every instruction set
+  const Tensor numbers = random({kCount}, DType::f32, 1);
+  const Tensor expected = converted(*memory_, numbers, DType::bf16);
+  for_each_instruction_set([&] {
+    for (const uint32_t nan : {0x7FFFFFFFu, 0xFFFFFFFFu, 0x7F800001u, 0xFF800001u, 0x7FC00000u}) {
+      for (int64_t at = 0; at < kCount; ++at) {
+        Tensor x = clone(numbers), y = empty({kCount}, DType::bf16);
+        x.data<float>()[at] = std::bit_cast<float>(nan);
+        run(Cast{.x = x, .y = y});
+        ASSERT_TRUE(std::isnan(y.to_vector<float>()[static_cast<size_t>(at)])) << at;
+        y.data<bf16_t>()[at] = expected.data<bf16_t>()[at];
+        expect_same_bits(y, expected);
+      }
+    }
+  });
+}
+
 TEST_F(Elementwise, a_double_is_rounded_to_16_bits_once) {
   // Just above the midpoint of 1 and 1 + 2^-7 by less than fp32 can see: by way of fp32 it would round to even, to 1.
   const std::vector<double> values{1 + 0x1p-8 + 0x1p-40, 1 + 0x1p-8 - 0x1p-40, -(1 + 0x1p-8 + 0x1p-40)};

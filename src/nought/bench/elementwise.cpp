@@ -80,6 +80,15 @@ void add_activations(ElementwiseBench& bench) {
   bench.add("SwiGLU backward", GatedActivateBackward{.gate_up = wide, .dy = y, .d_gate_up = d_wide}, {wide, y, d_wide});
 }
 
+/// The logits of 256 tokens over the vocabulary of GPT-2, which become their gradients: each is read and written.
+void add_loss(ElementwiseBench& bench, const Context& context, DType dtype) {
+  constexpr int64_t kTokens = 256, kVocabulary = 50304;
+  const Tensor logits = bench.filled({kTokens, kVocabulary}, dtype), loss = bench.filled({kTokens}, DType::f32);
+  const Tensor targets = context.zeros({kTokens}, DType::i32);
+  bench.add("cross-entropy", CrossEntropy{.logits = logits, .targets = targets, .loss = loss, .gradient = true},
+            {logits, logits});
+}
+
 }  // namespace
 
 std::vector<Figure> bench_elementwise(const Context& context, const Limits& limits, DType dtype, int samples) {
@@ -93,6 +102,9 @@ std::vector<Figure> bench_elementwise(const Context& context, const Limits& limi
   bench.add("cast from f32", Cast{.x = wide, .y = out}, {wide, out});
   const Tensor sum = bench.filled({1}, DType::f64);
   bench.add("sum of squares", SumSquares{.x = a, .out = sum}, {a});
+  const Tensor rows_sum = bench.filled({kWidth}, dtype);
+  bench.add("sum of rows", SumRows{.x = a, .out = rows_sum}, {a});
+  add_loss(bench, context, dtype);
   return std::move(bench.figures);
 }
 

@@ -60,12 +60,12 @@ struct OfSilu {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-/// GELU is x * g(x) with g(-x) = 1 - g(x). So it is max(x, 0) - |x| g(-|x|), and its slope at |x| is 1 less that at -|x|:
-/// only g(-t) and the slope at -t for t >= 0 are approximated.
+/// GELU is x * g(x) with g(-x) = 1 - g(x). So it is max(x, 0) - |x| g(-|x|), and its slope at |x| is 1 less that at
+/// -|x|: only g(-t) and the slope at -t for t >= 0 are approximated.
 template <class Tail>
 struct BriefGelu {
   static constexpr double kLimit = HWY_TARGET == HWY_AVX3 ? 7.87 : 5.5;
-  using Values = Table<3, 5>;
+  using Values = Table<3, 4>;
   using Slopes = Table<4, 6>;
   static constexpr Values kValues = compile_time::tabulate<kPieces, Values::kDegree>(Tail::value, kLimit);
   static constexpr Slopes kSlopes = compile_time::tabulate<kPieces, Slopes::kDegree>(Tail::slope, kLimit);
@@ -85,8 +85,9 @@ struct BriefSilu {
   /// 1 + e^-x. A division costs no more than the polynomial that would replace it: it has a unit of its own.
   static HWY_INLINE V gate_divisor(V x) {
     const F32 d;
-    const V power = brief_exp2<false>(d, hn::Mul(x, hn::Set(d, -std::numbers::log2e_v<float>)));
-    return hn::Add(hn::Set(d, 1.0f), power);
+    V t = hn::Mul(x, hn::Set(d, -std::numbers::log2e_v<float>));
+    if constexpr (HWY_TARGET == HWY_AVX2) t = hn::Min(hn::Set(d, 126.0f), t);  // AVX-512 goes on to infinity
+    return hn::Add(hn::Set(d, 1.0f), brief_exp2<false>(d, t));
   }
   static HWY_INLINE V value(V x) { return hn::Div(x, gate_divisor(x)); }
   static HWY_INLINE ValueAndSlope value_and_slope(V x) {
@@ -131,8 +132,9 @@ HWY_FLATTEN void activate_forward(const Activate& op, int64_t begin, int64_t end
     const F32 d;
     const T* x = op.x.data<T>();
     T* y = op.y.data<T>();
-    sweep_all<T>(d, begin, end,
-          [=](int64_t i, auto access) HWY_ATTR { access.store(d, activate.value(access.load(d, x + i)), y + i); });
+    sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+      access.store(d, activate.value(access.load(d, x + i)), y + i);
+    });
   });
 }
 

@@ -124,9 +124,9 @@ HWY_INLINE void store_two(hn::Vec<F32> first, hn::Vec<F32> second, bf16_t* to) {
 HWY_INLINE void store_even_and_odd(hn::Vec<F32> even, hn::Vec<F32> odd, bf16_t* to) {
 #if HWY_TARGET == HWY_AVX3
   if (converts(even, odd)) {
-    const __m512i low = _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006,
-                                          0x170007, 0x180008, 0x190009, 0x1A000A, 0x1B000B, 0x1C000C, 0x1D000D,
-                                          0x1E000E, 0x1F000F);
+    const __m512i low =
+        _mm512_setr_epi32(0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007, 0x180008,
+                          0x190009, 0x1A000A, 0x1B000B, 0x1C000C, 0x1D000D, 0x1E000E, 0x1F000F);
     return _mm512_storeu_si512(to, _mm512_permutexvar_epi16(low, converted(even, odd)));
   }
 #endif

@@ -31,8 +31,9 @@ void scale(const Scale& op, int64_t begin, int64_t end) {
     const F32 d;
     T* x = op.x.data<T>();
     const auto factor = hn::Set(d, static_cast<float>(op.taken_factor()));
-    sweep_all<T>(d, begin, end,
-          [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(access.load(d, x + i), factor), x + i); });
+    sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
+      access.store(d, hn::Mul(access.load(d, x + i), factor), x + i);
+    });
   });
 }
 

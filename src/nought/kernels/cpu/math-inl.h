@@ -101,8 +101,9 @@ template <class D, class V>
 HWY_INLINE Normal<V> normal(D d, V x) {
   const V one = hn::Set(d, 1.0f), magnitude = hn::Min(hn::Abs(x), hn::Set(d, 16.0f));
   const V t = hn::Div(one, hn::MulAdd(magnitude, hn::Set(d, 0.27f), one));
-  const V p = polynomial(d, t, {0.1077227585f, 0.1075070932f, 0.1020635491f, 0.07107758252f, 0.1100542173f,
-                                -0.07234456237f, 0.1724360972f, -0.1277225574f, 0.02920583342f});
+  const V p = polynomial(d, t,
+                         {0.1077227585f, 0.1075070932f, 0.1020635491f, 0.07107758252f, 0.1100542173f, -0.07234456237f,
+                          0.1724360972f, -0.1277225574f, 0.02920583342f});
   // e^(-x^2/2), with what rounding x^2 lost (known where multiply-add is one operation) put back to first order.
   const V half = hn::Set(d, 0.5f), square = hn::Mul(magnitude, magnitude);
   const V lost = hn::Mul(half, hn::MulSub(magnitude, magnitude, square));
@@ -121,11 +122,11 @@ inline constexpr bool kBrief = std::is_same_v<T, bf16_t>&& kTakesTwo;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-/// 2^t, for finite t, with a relative error of 4e-6, or 4e-7 with `kPrecise`; 1 for 0, NaN for NaN. Below t = -126 it is
-/// 0 or less than 1e-37. Above 126 it is more than 1e37.
+/// 2^t for t <= 126, with a relative error of 4e-6, or 4e-7 with `kPrecise`; 1 for 0, NaN for NaN. Below t = -126 it is
+/// 0 or less than 1e-37.
 ///
-/// t = n + r. AVX-512 takes r >= 0, and 2^n * q(r), in one instruction each. AVX2 rounds t to n by an addition, and adds
-/// n to the exponent of q(r); at the lower limit, where r = 0 and q = 1, the sum is the bits of 0.
+/// t = n + r. AVX-512 takes r >= 0, and 2^n * q(r), in one instruction each. AVX2 rounds t to n by an addition, and
+/// adds n to the exponent of q(r); at the lower limit, where r = 0 and q = 1, the sum is the bits of 0.
 template <bool kPrecise, class D, class V>
 HWY_INLINE V brief_exp2(D d, V t) {
 #if HWY_TARGET == HWY_AVX3
@@ -141,7 +142,7 @@ HWY_INLINE V brief_exp2(D d, V t) {
 #else
   const hn::RebindToUnsigned<D> bits;
   const V bias = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the unit of its last place is 1
-  t = hn::Min(hn::Set(d, 126.0f), hn::Max(hn::Set(d, -127.0f), t));  // the second operand if it is NaN
+  t = hn::Max(hn::Set(d, -127.0f), t);     // the second operand if it is NaN
   const V shifted = hn::Add(t, bias), r = hn::Sub(t, hn::Sub(shifted, bias));
   V q;
   if constexpr (kPrecise) {

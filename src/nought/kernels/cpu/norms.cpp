@@ -13,8 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
-// A row is read again while it is in the first-level cache. The passes take turns in what they ask of memory: those that
-// only read ask for the lines that will be written, and those that write ask for the next row.
+// A row is read again while it is in the first-level cache. The passes take turns in what they ask of memory: those
+// that only read ask for the lines that will be written, and those that write ask for the next row.
 
 /// The operands of one row of a norm, and how far the next row is.
 template <class T>

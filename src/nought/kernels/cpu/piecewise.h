@@ -65,8 +65,7 @@ constexpr Piecewise<kPieces, kDegree> tabulate(const F& f, double limit) {
   table.origin = static_cast<float>(origin);
   for (int piece = 0; piece < kPieces; ++piece) {
     double coefficient[kDegree + 1] = {};
-    interpolate<kDegree>(f, piece == 0 ? 0 : (piece - 0.5) * width, (piece + 0.5) * width, origin,
-                         coefficient);
+    interpolate<kDegree>(f, piece == 0 ? 0 : (piece - 0.5) * width, (piece + 0.5) * width, origin, coefficient);
     for (int k = 0; k <= kDegree; ++k) table.coefficient[k][piece] = static_cast<float>(coefficient[k]);
   }
   return table;

@@ -278,7 +278,7 @@ HWY_INLINE void sweep(D d, int64_t begin, int64_t end, const Body& body) {
 
 /// Whether loops over elements of type T alone take even and odd elements apart.
 template <class T>
-inline constexpr bool kAlternates = kTakesTwo && std::is_same_v<T, bf16_t>;
+inline constexpr bool kAlternates = kTakesTwo&& std::is_same_v<T, bf16_t>;
 
 /// sweep() where all elements that the body loads or stores, but for its sums, are of type T. The vector of i may then
 /// be the even or the odd elements of two vectors.
@@ -318,10 +318,12 @@ struct Lanes4 : Four<hn::Vec<D>> {
     this->part0 = this->part1 = this->part2 = this->part3 = hn::Set(d, value);
   }
   HWY_INLINE hn::TFromD<D> sum(D d) const {
-    return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(this->part0, this->part1), hn::Add(this->part2, this->part3))));
+    return hn::GetLane(
+        hn::SumOfLanes(d, hn::Add(hn::Add(this->part0, this->part1), hn::Add(this->part2, this->part3))));
   }
   HWY_INLINE hn::TFromD<D> max(D d) const {
-    return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(this->part0, this->part1), hn::Max(this->part2, this->part3))));
+    return hn::GetLane(
+        hn::MaxOfLanes(d, hn::Max(hn::Max(this->part0, this->part1), hn::Max(this->part2, this->part3))));
   }
 };
 
