@@ -1,4 +1,4 @@
-// The tiles of attention in bf16: any height and width, factors by rows or in pairs, sums added to.
+// The tiles of attention on AMX or its twin: any height and width, factors by rows or in pairs, sums added to.
 #include "nought/kernels/cpu/dot_tiles.h"
 
 #include <cmath>
@@ -29,8 +29,8 @@ void expect_product(cpu::TileUnit unit, int64_t rows, int64_t columns, int64_t k
   }
   const int64_t wide = columns + 5;
   std::vector<float> c(static_cast<size_t>(rows * wide), 0.5f);
-  cpu::multiply_dots(cpu::TileSession(unit), factor, right.data(), packed_k, k, c.data(), wide, rows, columns,
-                     accumulate);
+  cpu::multiply_tiles(cpu::TileSession(unit), factor, {right.data(), cpu::packed_panel(packed_k, cpu::kDotPanel)}, k,
+                      {c.data(), wide}, rows, columns, accumulate);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < wide; ++j) {
       double exact = accumulate || j >= columns ? 0.5 : 0;  // what is beside the tile stays as it is
@@ -43,29 +43,20 @@ void expect_product(cpu::TileUnit unit, int64_t rows, int64_t columns, int64_t k
 
 TEST(DotTiles, without_the_instructions_tiles_are_refused) {
   if (has_bf16_units()) {
-    EXPECT_NO_THROW(cpu::round_tile(nullptr, 0, 0, 0, nullptr));
+    EXPECT_NO_THROW(cpu::multiply_tiles(cpu::TileSession(cpu::TileUnit::emulated), {}, {}, 0, {}, 0, 0, false));
     return;
   }
-  EXPECT_THROW(cpu::round_tile(nullptr, 0, 0, 0, nullptr), DeviceError);
-  EXPECT_THROW(cpu::multiply_dots(cpu::TileSession(cpu::TileUnit::none), {}, nullptr, 0, 0, nullptr, 0, 0, 0, false),
-               DeviceError);
+  EXPECT_THROW(cpu::multiply_tiles(cpu::TileSession(cpu::TileUnit::emulated), {}, {}, 0, {}, 0, 0, false), DeviceError);
 }
 
 TEST(DotTiles, products_are_exact_within_rounding) {
-  for (const cpu::TileUnit unit : test::tile_units())
+  for (const cpu::TileUnit unit : test::tile_units()) {
+    if (unit == cpu::TileUnit::none) continue;
     for (const int64_t rows : {1, 3, 4, 7, 40, 64})
       for (const int64_t columns : {10, 16, 40, 64, 80, 130})
         for (const int64_t k : {1, 2, 33, 64})
           for (const bool transposed : {false, true}) expect_product(unit, rows, columns, k, transposed, rows % 2 == 0);
-}
-
-TEST(DotTiles, rounding_is_to_the_nearest) {
-  if (!has_bf16_units()) return;  // the test above expects a refusal
-  std::vector<float> values;
-  for (uint64_t i = 0; i < 64; ++i) values.push_back(static_cast<float>(normal_at(3, i)));
-  std::vector<bf16_t> rounded(values.size());
-  cpu::round_tile(values.data(), 2, 32, 32, rounded.data());
-  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(rounded[i].bits, bf16_t(values[i]).bits);
+  }
 }
 
 }  // namespace

@@ -22,7 +22,8 @@ double value_at(const Piecewise<kPieces, kDegree>& table, double t) {
 template <int kPieces, int kDegree, class F>
 double largest_error(const Piecewise<kPieces, kDegree>& table, const F& f) {
   double worst = 0;
-  for (double t = 0; t <= double{table.limit}; t += 0.0007) worst = std::max(worst, std::abs(value_at(table, t) - f(t)));
+  for (double t = 0; t <= double{table.limit}; t += 0.0007)
+    worst = std::max(worst, std::abs(value_at(table, t) - f(t)));
   return std::max(worst, std::abs(value_at(table, double{table.limit}) - f(double{table.limit})));
 }
 

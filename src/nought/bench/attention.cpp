@@ -3,6 +3,46 @@
 
 namespace nought {
 
+namespace {
+
+/// Tokens that are generated: queries at the end of a cache of keys and values, against a triad.
+void add_decoding(const Context& context, const Limits& limits, DType dtype, int samples,
+                  std::vector<Figure>& figures) {
+  constexpr int64_t kHeads = 16, kKeys = 8192, kDim = 64;
+  const auto rows = [&](int64_t tokens, int64_t heads) {
+    Tensor tensor = context.empty({tokens, heads * kDim}, dtype);
+    context.run(Fill{.x = tensor, .value = 0.1});
+    return Heads{.base = tensor, .token_stride = heads * kDim};
+  };
+  const Heads k = rows(kKeys, kHeads), v = rows(kKeys, kHeads);
+  for (const int64_t queries : {1, 4})
+    for (const int64_t group : {1, 4}) {
+      const Heads q = rows(queries, group * kHeads), out = rows(queries, group * kHeads);
+      const AttentionShape shape{.batch = 1,
+                                 .q_length = queries,
+                                 .k_length = kKeys,
+                                 .num_heads = group * kHeads,
+                                 .num_kv_heads = kHeads,
+                                 .head_dim = kDim,
+                                 .scale = 0.125};
+      const Attention decode{.shape = shape,
+                             .q = q,
+                             .k = k,
+                             .v = v,
+                             .out = out.base,
+                             .lse = context.empty({1, group * kHeads, queries}, DType::f32)};
+      Figure figure{.name = fmt::format("decode {} x {} queries, {} keys", queries, group, kKeys),
+                    .work = static_cast<double>(k.base.bytes() + v.base.bytes()),
+                    .unit = "B",
+                    .limit_name = "triad"};
+      measure(
+          figure, samples, 0.05, [&] { return limits.memory(); }, [&] { context.run(decode); });
+      figures.push_back(std::move(figure));
+    }
+}
+
+}  // namespace
+
 std::vector<Figure> bench_attention(const Context& context, const Limits& limits, DType dtype, int samples) {
   constexpr int64_t kHeads = 4;
   std::vector<Figure> figures;
@@ -57,6 +97,7 @@ std::vector<Figure> bench_attention(const Context& context, const Limits& limits
       add("forward + backward", 6 * product, [&] { context.run(forward), context.run(backward); });
     }
   }
+  add_decoding(context, limits, dtype, samples, figures);
   return figures;
 }
 

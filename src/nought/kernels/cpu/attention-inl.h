@@ -1,6 +1,8 @@
-// What forward and backward attention share: rows widened to fp32, and products of small fp32 tiles. This file is
-// compiled once per target. Tiles are 64-byte aligned; their rows are padded with zeros to whole vectors and to groups
-// of four.
+// What forward and backward attention share: rows widened to fp32 and transposed, exponentials, masks. This file is
+// compiled once per target.
+//
+// Rows of queries lie along the lanes of vectors: the tile of scores is [keys, rows], so a row's statistics are a lane,
+// and keys and values are left factors, which need no transposition.
 #if defined(NOUGHT_KERNELS_CPU_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef NOUGHT_KERNELS_CPU_ATTENTION_INL_H_
 #undef NOUGHT_KERNELS_CPU_ATTENTION_INL_H_
@@ -8,22 +10,23 @@
 #define NOUGHT_KERNELS_CPU_ATTENTION_INL_H_
 #endif
 
+#include <limits>
+#include <numbers>
+
 #include "nought/kernels/cpu/attention.h"
+#include "nought/kernels/cpu/attention_products-inl.h"
 #include "nought/kernels/cpu/math-inl.h"
 #include "nought/kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
-using FloatVector = hn::Vec<F32>;
-
-inline int64_t lanes() { return static_cast<int64_t>(hn::Lanes(F32())); }
-/// Columns of a tile of `n` elements per row.
+/// Elements of a row that is padded with zeros to whole vectors, and to the blocks of transpose().
 inline int64_t padded(int64_t n) { return round_up(n, std::max<int64_t>(4, lanes())); }
 
 // --- rows ---
 
-/// to[0, padded) = factor * the head's elements, then zeros.
+/// to[0, head_dim) = factor * the head's elements.
 inline void load_row(const Heads& x, int64_t token, int64_t head, int64_t head_dim, float factor, float* to) {
   const int64_t at = x.at(token, head, head_dim);
   visit(x.base.dtype(), [=, &x](auto tag) HWY_ATTR {
@@ -31,7 +34,7 @@ inline void load_row(const Heads& x, int64_t token, int64_t head, int64_t head_d
     const auto* from = x.base.data<typename decltype(tag)::type>() + at;
     const auto scale = hn::Set(d, factor);
     sweep(d, 0, head_dim,
-          [=](int64_t i, auto access) HWY_ATTR { hn::StoreU(hn::Mul(scale, access.load(d, from + i)), d, to + i); });
+          [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(scale, access.load(d, from + i)), to + i); });
   });
 }
 
@@ -43,17 +46,14 @@ inline void store_row(const Heads& x, int64_t token, int64_t head, int64_t head_
     auto* to = x.base.data<typename decltype(tag)::type>() + at;
     const auto scale = hn::Set(d, factor);
     sweep(d, 0, head_dim,
-          [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(scale, hn::LoadU(d, from + i)), to + i); });
+          [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(scale, access.load(d, from + i)), to + i); });
   });
 }
 
-/// One block of keys or values as fp32 rows; rows up to a multiple of four become zero.
+/// One block of keys or values as fp32 rows of head_dim elements.
 inline void load_keys(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval keys, float* to) {
-  const int64_t width = padded(head_dim);
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
-    load_row(x, rows.key_token(j), rows.kv_head, head_dim, 1, to + (j - keys.begin) * width);
-  }
-  std::fill(to + keys.size() * width, to + round_up(keys.size(), 4) * width, 0.0f);
+  for (int64_t j = keys.begin; j < keys.end; ++j, to += head_dim)
+    load_row(x, rows.key_token(j), rows.kv_head, head_dim, 1, to);
 }
 
 /// Where the key/value head of a key lies in a bf16 tensor.
@@ -61,121 +61,173 @@ inline const bf16_t* head_of(const AttentionRows& rows, const Heads& x, int64_t 
   return x.base.data<bf16_t>() + x.at(rows.key_token(key), rows.kv_head, head_dim);
 }
 
-/// to: [panel, head_dim] = the heads' elements, bf16 as they are.
-inline void load_rounded(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval panel, bf16_t* to) {
-  for (int64_t row = panel.begin; row < panel.end; ++row, to += head_dim)
+/// to: [rows, width] = the heads' elements in fp32, with zeros up to `height` rows.
+inline void load_rows(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval part, int64_t height,
+                      int64_t width, float* to) {
+  std::fill_n(to, height * width, 0.0f);
+  for (int64_t row = part.begin; row < part.end; ++row, to += width)
+    load_row(x, rows.token(row), rows.head(row), head_dim, 1, to);
+}
+
+/// to: [rows, head_dim] = the heads' elements, bf16 as they are.
+inline void copy_rows(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval part, bf16_t* to) {
+  for (int64_t row = part.begin; row < part.end; ++row, to += head_dim)
     std::copy_n(x.base.data<bf16_t>() + x.at(rows.token(row), rows.head(row), head_dim), head_dim, to);
 }
 
-/// to: [columns, kAttentionBlock] = the transpose of from: [rows, width], zeros to whole vectors of rows.
-inline void transpose(const float* from, int64_t rows, int64_t columns, int64_t width, float* to) {
-  for (int64_t j = 0; j < columns; ++j) {
-    float* out = to + j * kAttentionBlock;
-    for (int64_t i = 0; i < rows; ++i) out[i] = from[i * width + j];
-    std::fill(out + rows, out + padded(rows), 0.0f);
-  }
+// --- transposition ---
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+
+/// Transposes the 4 x 4 blocks of four rows.
+HWY_INLINE void transpose_blocks(FloatVector* row) {
+  const F32 d;
+  const hn::Repartition<double, F32> d64;
+  const auto pairs = [=](FloatVector v) HWY_ATTR { return hn::BitCast(d64, v); };
+  const auto a = pairs(hn::InterleaveLower(d, row[0], row[1])), b = pairs(hn::InterleaveUpper(d, row[0], row[1])),
+             e = pairs(hn::InterleaveLower(d, row[2], row[3])), f = pairs(hn::InterleaveUpper(d, row[2], row[3]));
+  row[0] = hn::BitCast(d, hn::InterleaveLower(d64, a, e));
+  row[1] = hn::BitCast(d, hn::InterleaveUpper(d64, a, e));
+  row[2] = hn::BitCast(d, hn::InterleaveLower(d64, b, f));
+  row[3] = hn::BitCast(d, hn::InterleaveUpper(d64, b, f));
 }
 
-inline void scale_row(float factor, int64_t width, float* row) {
+#endif
+
+/// to = the transpose of a square of lanes() x lanes() elements.
+HWY_INLINE void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
+#if HWY_TARGET == HWY_AVX3
   const F32 d;
-  for (int64_t i = 0; i < width; i += lanes()) hn::Store(hn::Mul(hn::Set(d, factor), hn::Load(d, row + i)), d, row + i);
-}
-
-inline float dot_rows(const float* a, const float* b, int64_t width) {
-  const F32 d;
-  auto sum = hn::Zero(d);
-  for (int64_t i = 0; i < width; i += lanes()) sum = hn::MulAdd(hn::Load(d, a + i), hn::Load(d, b + i), sum);
-  return hn::GetLane(hn::SumOfLanes(d, sum));
-}
-
-/// scores = cap * tanh(scores / cap).
-inline void cap_scores(float cap, int64_t columns, float* scores) {
-  const F32 d;
-  const auto limit = hn::Set(d, cap), inverse = hn::Set(d, 1 / cap);
-  for (int64_t j = 0; j < columns; j += lanes())
-    hn::Store(hn::Mul(limit, tanh(d, hn::Mul(hn::Load(d, scores + j), inverse))), d, scores + j);
-}
-
-/// A mask with a 1 for each column of the vector at `column` that lies in `range`.
-HWY_INLINE hn::Mask<F32> columns_in(Interval range, int64_t column) {
-  const F32 d;
-  const auto index = hn::Iota(d, static_cast<float>(column));
-  return hn::And(hn::Ge(index, hn::Set(d, static_cast<float>(range.begin))),
-                 hn::Lt(index, hn::Set(d, static_cast<float>(range.end))));
-}
-
-// --- products of tiles ---
-
-/// Element (i, p) of the left factor is data[i * row + p * inner]: a tile or its transpose.
-struct LeftTile {
-  const float* data;
-  int64_t row, inner;
-};
-struct Tile {
-  float* data;
-  int64_t stride;
-};
-
-/// Vectors of c that a strip holds in registers for four rows: 4 x 4 of AVX-512's 32, 4 x 2 of the older sets' 16.
-inline constexpr int kStripVectors = HWY_TARGET <= HWY_AVX3 && HWY_TARGET >= HWY_AVX3_DL ? 4 : 2;
-
-/// Four rows by kVectors vectors: c [+]= sum over p < inner of a(i, p) * b(p, j).
-template <int kVectors>
-HWY_INLINE void multiply_strip(LeftTile a, const Tile& b, int64_t inner, const Tile& c, bool accumulate) {
-  const F32 d;
-  constexpr size_t kLanes = hn::MaxLanes(F32());
-  FloatVector sums[4][kVectors];
-#pragma GCC unroll 4
+  FloatVector r[16];
+  __m512 t[16];
+  for (int i = 0; i < 16; ++i) r[i] = hn::LoadU(d, from + i * from_stride);
+  for (int i = 0; i < 16; i += 4) transpose_blocks(r + i);
   for (int i = 0; i < 4; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) {
-      sums[i][j] = accumulate ? hn::Load(d, c.data + i * c.stride + j * kLanes) : hn::Zero(d);
-    }
+    t[i] = _mm512_shuffle_f32x4(r[i].raw, r[i + 4].raw, 0x88);
+    t[i + 4] = _mm512_shuffle_f32x4(r[i].raw, r[i + 4].raw, 0xdd);
+    t[i + 8] = _mm512_shuffle_f32x4(r[i + 8].raw, r[i + 12].raw, 0x88);
+    t[i + 12] = _mm512_shuffle_f32x4(r[i + 8].raw, r[i + 12].raw, 0xdd);
   }
-  const float* right = b.data;
-  for (int64_t p = 0; p < inner; ++p, right += b.stride, a.data += a.inner) {
-    FloatVector columns[kVectors];
-#pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) columns[j] = hn::Load(d, right + j * kLanes);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-      const auto left = hn::Set(d, a.data[i * a.row]);
-#pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) sums[i][j] = hn::MulAdd(left, columns[j], sums[i][j]);
-    }
+  for (int i = 0; i < 8; ++i) {
+    _mm512_storeu_ps(to + i * to_stride, _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88));
+    _mm512_storeu_ps(to + (i + 8) * to_stride, _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd));
   }
-#pragma GCC unroll 4
+#elif HWY_TARGET == HWY_AVX2
+  const F32 d;
+  FloatVector r[8];
+  for (int i = 0; i < 8; ++i) r[i] = hn::LoadU(d, from + i * from_stride);
+  transpose_blocks(r);
+  transpose_blocks(r + 4);
   for (int i = 0; i < 4; ++i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) hn::Store(sums[i][j], d, c.data + i * c.stride + j * kLanes);
+    hn::StoreU(hn::ConcatLowerLower(d, r[i + 4], r[i]), d, to + i * to_stride);
+    hn::StoreU(hn::ConcatUpperUpper(d, r[i + 4], r[i]), d, to + (i + 4) * to_stride);
   }
+#else
+  for (int64_t i = 0; i < lanes(); ++i)
+    for (int64_t j = 0; j < lanes(); ++j) to[j * to_stride + i] = from[i * from_stride + j];
+#endif
 }
 
-template <int kVectors>
-void multiply_strips(LeftTile a, Tile b, int64_t inner, Tile c, int64_t rows, bool accumulate) {
-  for (int64_t i = 0; i < rows; i += 4) {
-    multiply_strip<kVectors>({a.data + i * a.row, a.row, a.inner}, b, inner, {c.data + i * c.stride, c.stride},
-                             accumulate);
-  }
+/// to: [columns, rows] = the transpose of from: [rows, columns]; both counts are multiples of lanes().
+inline void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to,
+                      int64_t to_stride) {
+  for (int64_t i = 0; i < rows; i += lanes())
+    for (int64_t j = 0; j < columns; j += lanes())
+      transpose(from + i * from_stride + j, from_stride, to + j * to_stride + i, to_stride);
 }
 
-/// c: [rows, columns] [+]= a: [rows, inner] times b: [inner, columns]. Rows are rounded up to four, columns to vectors.
-inline void multiply(LeftTile a, Tile b, int64_t inner, Tile c, int64_t rows, int64_t columns, bool accumulate) {
-  int64_t left = ceil_div(columns, lanes());
-  while (left > 0) {
-    const int64_t vectors = std::min<int64_t>(left, kStripVectors);
-    if (vectors >= 4) {
-      multiply_strips<kStripVectors>(a, b, inner, c, rows, accumulate);
-    } else if (vectors == 3) {
-      multiply_strips<std::min(3, kStripVectors)>(a, b, inner, c, rows, accumulate);
-    } else if (vectors == 2) {
-      multiply_strips<2>(a, b, inner, c, rows, accumulate);
-    } else {
-      multiply_strips<1>(a, b, inner, c, rows, accumulate);
+// --- functions of scores ---
+
+/// 2^t for t < 127: 0 below -126, NaN for NaN, exactly 1 for 0; otherwise with a relative error of 2e-7.
+///
+/// t = n + r, |r| <= 1/2; n lands in the last bits of `shifted`, biased as an exponent is. 1 + r * q is the minimax
+/// polynomial for 2^r.
+HWY_INLINE FloatVector exp2(FloatVector t) {
+  const F32 d;
+  const hn::RebindToUnsigned<F32> bits;
+  constexpr float kBias = 12582912.0f + 127.0f;  // 1.5 * 2^23: the unit of its last place is 1
+  const auto bias = hn::Set(d, kBias), shifted = hn::Add(t, bias), r = hn::Sub(t, hn::Sub(shifted, bias));
+  auto q = hn::Set(d, 0.001326472782f);
+  for (const float c : {0.009671513264f, 0.05550733747f, 0.2402224208f, 0.6931469776f, 1.0f})
+    q = hn::MulAdd(q, r, hn::Set(d, c));
+  const auto scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
+  return hn::IfThenZeroElse(hn::Lt(shifted, hn::Set(d, kBias - 126)), hn::Mul(q, scale));
+}
+
+/// How a tile's scores become those of the softmax: score = factor * tile, after a pass over the tile if it is needed.
+struct ScoreScale {
+  float before, cap, factor;
+
+  explicit ScoreScale(const AttentionShape& s)
+      : before(static_cast<float>(s.scale)), cap(static_cast<float>(s.softcap)), factor(is_pass() ? 1.0f : before) {}
+  /// Of scores that are capped, and of those that a scale of 0 or less would turn round, the largest is not that of the
+  /// tile.
+  bool is_pass() const { return cap > 0 || !(before > 0); }
+
+  /// tile: [keys, columns].
+  void pass(Tile tile, int64_t keys, int64_t columns) const {
+    const F32 d;
+    for (int64_t j = 0; j < keys; ++j)
+      for (int64_t i = 0; i < columns; i += lanes()) {
+        float* at = tile.data + j * tile.stride + i;
+        auto score = hn::Mul(hn::LoadU(d, at), hn::Set(d, before));
+        if (cap > 0) score = hn::Mul(hn::Set(d, cap), tanh(d, hn::Mul(score, hn::Set(d, 1 / cap))));
+        hn::StoreU(score, d, at);
+      }
+  }
+};
+
+// --- masks ---
+
+/// A part of a panel's rows and the keys of a block that at least one of them sees.
+struct SeenTile {
+  Interval part, keys;
+  bool masked;  // some row does not see all of them
+};
+
+/// Which keys the rows of a tile see, as floats, counted from the block's first key.
+struct Visibility {
+  HWY_ALIGN float begin[kAttentionBlock], end[kAttentionBlock];
+
+  void load(const AttentionRows& rows, Interval part, int64_t block) {
+    for (int64_t i = 0; i < padded(part.size()); ++i) {
+      const Interval keys =
+          i < part.size() ? visible_keys(rows.shape, rows.span, rows.query(part.begin + i)) : Interval{block, block};
+      begin[i] = static_cast<float>(std::clamp<int64_t>(keys.begin - block, 0, kAttentionBlock));
+      end[i] = static_cast<float>(std::clamp<int64_t>(keys.end - block, 0, kAttentionBlock));
     }
-    b.data += vectors * lanes();
-    c.data += vectors * lanes();
-    left -= vectors;
+  }
+};
+
+/// The lanes of a vector of rows that see a key: all, or those of a Visibility.
+struct SeeAll {
+  HWY_INLINE FloatVector only(FloatVector value, int64_t /*key*/, FloatVector /*otherwise*/) const { return value; }
+};
+struct SeeSome {
+  FloatVector begin, end;
+
+  HWY_INLINE FloatVector only(FloatVector value, int64_t key, FloatVector otherwise) const {
+    const auto at = hn::Set(F32(), static_cast<float>(key));
+    return hn::IfThenElse(hn::And(hn::Ge(at, begin), hn::Lt(at, end)), value, otherwise);
+  }
+};
+
+/// Calls body(SeenTile) for the parts of a panel that see keys of a block. A part that the mask cuts is taken in
+/// smaller ones, so that little is computed that nobody sees.
+template <class Body>
+HWY_INLINE void for_each_part(const AttentionRows& rows, Interval panel, Interval block, const Body& body) {
+  const auto seen_by = [&](Interval part) { return rows.seen(part, block); };
+  for (int64_t first = panel.begin; first < panel.end; first += kAttentionBlock) {
+    const Interval whole{first, std::min(first + kAttentionBlock, panel.end)};
+    if (rows.all_see(whole, seen_by(whole))) {
+      if (!seen_by(whole).empty()) body(SeenTile{whole, seen_by(whole), false});
+      continue;
+    }
+    const int64_t step = kStripVectors * lanes();
+    for (int64_t begin = whole.begin; begin < whole.end; begin += step) {
+      const Interval part{begin, std::min(begin + step, whole.end)}, keys = seen_by(part);
+      if (!keys.empty()) body(SeenTile{part, keys, !rows.all_see(part, keys)});
+    }
   }
 }
 

@@ -1,8 +1,8 @@
 // Attention with a streaming softmax (arXiv 2205.14135, 2307.08691): per panel of rows, one pass over the key blocks.
 #include "nought/kernels/cpu/attention.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "nought/kernels/check.h"
@@ -17,287 +17,281 @@
 #include <hwy/foreach_target.h>
 
 #include "nought/kernels/cpu/attention-inl.h"
+#include "nought/kernels/cpu/attention_direct-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
-/// What a panel of rows has gathered so far.
+/// What kAttentionBlock rows have gathered so far; a row is a lane.
 struct Gathered {
-  const float* queries;  // [rows, width], times the scale; not there for DotProducts, which read op.q
-  float* out;            // [rows, v_width]: sum of exp(score - largest) * value
-  float* largest;        // [rows]
-  float* total;          // [rows]: sum of exp(score - largest)
-  int64_t width, v_width;
+  float* out;      // [value_dim, kAttentionBlock]: sum of exp(score - largest) * value
+  float* largest;  // [kAttentionBlock]: near the largest score of the row
+  float* total;    // [kAttentionBlock]: sum of exp(score - largest)
+
+  Gathered from(int64_t row) const { return {out + row, largest + row, total + row}; }
 };
 
-/// Turns a row of scores into exp(score - largest) where visible and 0 elsewhere, and rescales what was gathered
-/// before to the new largest score.
-inline void stream_softmax(Interval visible, int64_t columns, float* scores, const Gathered& all, int64_t row) {
+/// Exponentials of a vector of rows, two keys at a time, in place of the scores.
+struct FloatWeights {
+  /// A score that is so little above the largest one changes nothing: exponentials may be as large as e^5.
+  static constexpr float kSlack = 5;
+  Tile tile;
+
+  HWY_INLINE void store(int64_t key, FloatVector first, FloatVector second) const {
+    hn::StoreU(first, F32(), tile.data + key * tile.stride);
+    hn::StoreU(second, F32(), tile.data + (key + 1) * tile.stride);
+  }
+};
+
+/// Raises `largest` to the largest score of a vector of rows where that is larger by more than `slack`, and rescales
+/// what the rows have gathered.
+template <class See>
+HWY_INLINE void raise_largest(const Tile& scores, int64_t keys, const See& see, float factor, float slack,
+                              int64_t value_dim, const Gathered& all) {
   const F32 d;
-  if (visible.empty()) {
-    std::fill(scores, scores + columns, 0.0f);
-    return;
+  const auto least = hn::Set(d, -std::numeric_limits<float>::infinity());
+  FloatVector top[4] = {least, least, least, least};
+  int64_t j = 0;
+  for (; j + 4 <= keys; j += 4) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+      top[i] = hn::Max(top[i], see.only(hn::LoadU(d, scores.data + (j + i) * scores.stride), j + i, least));
   }
-  const auto minus_infinity = hn::Set(d, -std::numeric_limits<float>::infinity());
-  auto top = minus_infinity;
-  for (int64_t j = 0; j < columns; j += lanes()) {
-    top = hn::Max(top, hn::IfThenElse(columns_in(visible, j), hn::Load(d, scores + j), minus_infinity));
+  for (; j < keys; ++j) top[0] = hn::Max(top[0], see.only(hn::LoadU(d, scores.data + j * scores.stride), j, least));
+  const auto found = hn::Mul(hn::Max(hn::Max(top[0], top[1]), hn::Max(top[2], top[3])), hn::Set(d, factor));
+  const auto before = hn::LoadU(d, all.largest);
+  const auto is_larger = hn::Gt(found, hn::Add(before, hn::Set(d, slack)));
+  if (hn::AllFalse(d, is_larger)) return;
+  hn::StoreU(hn::IfThenElse(is_larger, found, before), d, all.largest);
+  const auto fall = exp2(hn::Mul(hn::Sub(before, found), hn::Set(d, std::numbers::log2e_v<float>)));
+  const auto rescale = hn::IfThenElse(is_larger, fall, hn::Set(d, 1.0f));
+  hn::StoreU(hn::Mul(hn::LoadU(d, all.total), rescale), d, all.total);
+  for (int64_t i = 0; i < value_dim; ++i) {
+    float* at = all.out + i * kAttentionBlock;
+    hn::StoreU(hn::Mul(hn::LoadU(d, at), rescale), d, at);
   }
-  const float before = all.largest[row], largest = std::max(before, hn::GetLane(hn::MaxOfLanes(d, top)));
-  auto sum = hn::Zero(d);
-  for (int64_t j = 0; j < columns; j += lanes()) {
-    const auto power = exp(d, hn::Sub(hn::Load(d, scores + j), hn::Set(d, largest)));
-    const auto weight = hn::IfThenElseZero(columns_in(visible, j), power);
-    hn::Store(weight, d, scores + j);
-    sum = hn::Add(sum, weight);
-  }
-  const float rescale = before == largest ? 1.0f : std::exp(before - largest);
-  if (rescale != 1.0f) scale_row(rescale, all.v_width, all.out + row * all.v_width);
-  all.largest[row] = largest;
-  all.total[row] = all.total[row] * rescale + hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-/// What a row has gathered before its first key: nothing, or its head's sink.
-void start_softmax(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
-  std::fill(all.largest, all.largest + panel.size(), -std::numeric_limits<float>::infinity());
-  std::fill(all.total, all.total + panel.size(), op.sinks ? 1.0f : 0.0f);
-  if (!op.sinks) return;
-  for (int64_t row = panel.begin; row < panel.end; ++row)
-    all.largest[row - panel.begin] = element(op.sinks, rows.head(row));
+/// Weights: exp(score - largest) where the row sees the key and 0 elsewhere, for a vector of rows.
+template <class See, class Weights>
+HWY_INLINE void stream_softmax(const Tile& scores, int64_t keys, const See& see, float factor, int64_t value_dim,
+                               const Gathered& all, const Weights& weights) {
+  const F32 d;
+  constexpr float kLog2e = std::numbers::log2e_v<float>;
+  raise_largest(scores, keys, see, factor, Weights::kSlack, value_dim, all);
+  const auto scale = hn::Set(d, factor * kLog2e), start = hn::Mul(hn::LoadU(d, all.largest), hn::Set(d, kLog2e)),
+             zero = hn::Zero(d);
+  const auto weight = [&](int64_t j) HWY_ATTR {
+    return see.only(exp2(hn::MulSub(hn::LoadU(d, scores.data + j * scores.stride), scale, start)), j, zero);
+  };
+  auto even = hn::LoadU(d, all.total), odd = zero;
+  int64_t j = 0;
+  for (; j + 2 <= keys; j += 2) {
+    const auto first = weight(j), second = weight(j + 1);
+    even = hn::Add(even, first);
+    odd = hn::Add(odd, second);
+    weights.store(j, first, second);
+  }
+  if (j < keys) {
+    const auto last = weight(j);
+    even = hn::Add(even, last);
+    weights.store(j, last, zero);
+  }
+  hn::StoreU(hn::Add(even, odd), d, all.total);
 }
 
 /// The products of a panel in fp32.
 class FloatProducts {
  public:
-  FloatProducts(const Attention& op, const AttentionRows& rows, Interval /*panel*/, const Gathered& all)
+  FloatProducts(const Attention& op, const AttentionRows& rows, Interval panel)
       : op_(op),
         rows_(rows),
-        all_(all),
-        keys_(bytes_for<float>(kAttentionBlock * all.width)),
-        keys_transposed_(bytes_for<float>(op.shape.head_dim * kAttentionBlock)),
-        values_(bytes_for<float>(kAttentionBlock * all.v_width)) {}
+        width_(padded(op.shape.head_dim)),
+        queries_(bytes_for<float>(ceil_div(panel.size(), kAttentionBlock) * kAttentionBlock * width_)),
+        keys_(bytes_for<float>(kAttentionBlock * (op.shape.head_dim + op.shape.value_dim()))),
+        values_(keys_.data<float>() + kAttentionBlock * op.shape.head_dim) {
+    const Scratch group(bytes_for<float>(lanes() * width_));
+    for (int64_t row = panel.begin; row < panel.end; row += lanes()) {
+      load_rows(rows, op.q, op.shape.head_dim, {row, std::min(row + lanes(), panel.end)}, lanes(), width_,
+                group.data<float>());
+      transpose(group.data<float>(), width_, lanes(), width_, queries(row - panel.begin), kAttentionBlock);
+    }
+  }
 
   void load_block(Interval block) const {
-    const AttentionShape& s = op_.shape;
-    load_keys(rows_, op_.k, s.head_dim, block, keys_.data<float>());
-    transpose(keys_.data<float>(), block.size(), s.head_dim, all_.width, keys_transposed_.data<float>());
-    load_keys(rows_, op_.v, s.value_dim(), block, values_.data<float>());
+    load_keys(rows_, op_.k, op_.shape.head_dim, block, keys_.data<float>());
+    load_keys(rows_, op_.v, op_.shape.value_dim(), block, values_);
   }
 
-  /// tile: [rows, kAttentionBlock] = the scores of the rows from `first` on with the block's first keys.
-  void score(int64_t first, int64_t rows, int64_t keys, float* tile) const {
-    multiply({all_.queries + first * all_.width, all_.width, 1}, {keys_transposed_.data<float>(), kAttentionBlock},
-             op_.shape.head_dim, {tile, kAttentionBlock}, rows, keys, false);
+  /// scores: [keys, rows] of the rows from `row` of the panel on, with keys of the block.
+  void score(int64_t row, int64_t rows, Interval keys, Tile scores) const {
+    const int64_t head_dim = op_.shape.head_dim;
+    unit_.multiply({keys_.data<float>() + keys.begin * head_dim, head_dim, 1}, {queries(row), kAttentionBlock},
+                   head_dim, scores, keys.size(), rows, false);
   }
 
-  void add_values(int64_t first, int64_t rows, int64_t keys, const float* tile) const {
-    multiply({tile, kAttentionBlock, 1}, {values_.data<float>(), all_.v_width}, keys,
-             {all_.out + first * all_.v_width, all_.v_width}, rows, op_.shape.value_dim(), true);
+  FloatWeights weights(Tile scores, int64_t column) const { return {{scores.data + column, scores.stride}}; }
+
+  void add_values(Tile scores, int64_t rows, Interval keys, float* out) const {
+    const int64_t value_dim = op_.shape.value_dim();
+    unit_.multiply({values_ + keys.begin * value_dim, 1, value_dim}, {scores.data, scores.stride}, keys.size(),
+                   {out, kAttentionBlock}, value_dim, rows, true);
   }
 
  private:
+  float* queries(int64_t row) const {
+    return queries_.data<float>() + row / kAttentionBlock * kAttentionBlock * width_ + row % kAttentionBlock;
+  }
+
+  const FloatUnit unit_{};
   const Attention& op_;
   const AttentionRows& rows_;
-  const Gathered& all_;
-  Scratch keys_, keys_transposed_, values_;
+  int64_t width_;
+  Scratch queries_, keys_;
+  float* values_;
+};
+
+#if HWY_TARGET == HWY_AVX3
+
+/// Exponentials rounded to bf16, in pairs along the keys.
+struct PairedWeights {
+  /// The largest exponential is 1, which rounding does not change.
+  static constexpr float kSlack = 0;
+  float* words;
+
+  HWY_INLINE void store(int64_t key, FloatVector first, FloatVector second) const {
+    hn::StoreU(paired(first, second), F32(), words + key / 2 * kAttentionBlock);
+  }
 };
 
 /// The same in bf16, by dot products.
 class DotProducts {
  public:
-  DotProducts(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all)
+  DotProducts(const Attention& op, const AttentionRows& rows, Interval panel)
       : op_(op),
         rows_(rows),
-        all_(all),
-        queries_(bytes_for<bf16_t>(panel.size() * op.shape.head_dim)),
-        keys_(bytes_for<bf16_t>(packed_tile(op.shape.head_dim, kAttentionBlock))),
-        values_(bytes_for<bf16_t>(packed_tile(kAttentionBlock, op.shape.value_dim()))),
-        weights_(bytes_for<bf16_t>(kAttentionBlock * kAttentionBlock)) {
-    load_rounded(rows, op.q, op.shape.head_dim, panel, queries_.data<bf16_t>());
+        part_(packed_tile(op.shape.head_dim, kAttentionBlock)),
+        width_(round_up(op.shape.value_dim(), 16)),
+        queries_(bytes_for<bf16_t>(ceil_div(panel.size(), kAttentionBlock) * part_)),
+        blocks_(bytes_for<bf16_t>(kAttentionBlock * (op.shape.head_dim + width_ + kAttentionBlock))),
+        keys_(blocks_.data<bf16_t>()),
+        weights_(keys_ + kAttentionBlock * op.shape.head_dim),
+        values_(weights_ + kAttentionBlock * kAttentionBlock) {
+    const Scratch rounded(bytes_for<bf16_t>(kAttentionBlock * op.shape.head_dim));
+    for (int64_t row = panel.begin; row < panel.end; row += kAttentionBlock) {
+      const Interval part{row, std::min(row + kAttentionBlock, panel.end)};
+      copy_rows(rows, op.q, op.shape.head_dim, part, rounded.data<bf16_t>());
+      pack_columns(rounded.data<bf16_t>(), op.shape.head_dim, op.shape.head_dim, part.size(), kDotPanel,
+                   queries_.data<bf16_t>() + (row - panel.begin) / kAttentionBlock * part_);
+    }
   }
 
-  void load_block(Interval block) {
+  void load_block(Interval block) const {
     const AttentionShape& s = op_.shape;
-    packed_keys_ = block.size();
-    pack_columns(head_of(rows_, op_.k, s.head_dim, block.begin), op_.k.token_stride, s.head_dim, block.size(),
-                 kDotPanel, keys_.data<bf16_t>());
+    const bf16_t* keys = head_of(rows_, op_.k, s.head_dim, block.begin);
+    for (int64_t j = 0; j < block.size(); ++j)
+      std::copy_n(keys + j * op_.k.token_stride, s.head_dim, keys_ + j * s.head_dim);
     pack_rows(head_of(rows_, op_.v, s.value_dim(), block.begin), op_.v.token_stride, block.size(), s.value_dim(),
-              kDotPanel, values_.data<bf16_t>());
+              width_, values_);
   }
 
-  void score(int64_t first, int64_t rows, int64_t keys, float* tile) const {
-    const int64_t head_dim = op_.shape.head_dim, columns = padded(keys);
-    multiply_dots(session_, {queries_.data<bf16_t>() + first * head_dim, head_dim, 2}, keys_.data<bf16_t>(), head_dim,
-                  head_dim, tile, kAttentionBlock, rows, columns, false);
-    for (int64_t i = 0; i < rows; ++i)
-      scale_row(static_cast<float>(op_.shape.scale), columns, tile + i * kAttentionBlock);
+  void score(int64_t row, int64_t rows, Interval keys, Tile scores) const {
+    const int64_t pairs = op_.shape.head_dim / 2;
+    const float* queries = words(queries_.data<bf16_t>() + row / kAttentionBlock * part_) + row % kAttentionBlock;
+    unit_.multiply({words(keys_) + keys.begin * pairs, pairs, 1}, {queries, kAttentionBlock}, pairs, scores,
+                   keys.size(), rows, false);
   }
 
-  void add_values(int64_t first, int64_t rows, int64_t keys, const float* tile) const {
-    round_tile(tile, rows, padded(keys), kAttentionBlock, weights_.data<bf16_t>());
-    multiply_dots(session_, {weights_.data<bf16_t>(), kAttentionBlock, 2}, values_.data<bf16_t>(), packed_keys_, keys,
-                  all_.out + first * all_.v_width, all_.v_width, rows, op_.shape.value_dim(), true);
+  PairedWeights weights(Tile /*scores*/, int64_t column) const { return {words(weights_) + column}; }
+
+  void add_values(Tile /*scores*/, int64_t rows, Interval keys, float* out) const {
+    const int64_t pairs = ceil_div(keys.size(), 2);
+    if (unit_.has_tiles()) finish_depth(pairs);
+    unit_.multiply({words(values_) + keys.begin / 2 * width_, 1, width_}, {words(weights_), kAttentionBlock}, pairs,
+                   {out, kAttentionBlock}, op_.shape.value_dim(), rows, true);
   }
 
  private:
-  const TileSession session_{tile_unit()};
+  static float* words(bf16_t* data) { return reinterpret_cast<float*>(data); }
+  /// Tiles read pairs behind the last.
+  void finish_depth(int64_t pairs) const {
+    std::fill(words(weights_) + pairs * kAttentionBlock,
+              words(weights_) + round_up(pairs, kTileDepth / 2) * kAttentionBlock, 0.0f);
+  }
+
+  const DotUnit unit_{};
   const Attention& op_;
   const AttentionRows& rows_;
-  const Gathered& all_;
-  Scratch queries_, keys_, values_, weights_;
-  int64_t packed_keys_ = 0;
+  int64_t part_, width_;
+  Scratch queries_, blocks_;
+  bf16_t *keys_, *weights_, *values_;
 };
 
-/// Many rows: key blocks are converted and transposed, or packed, once for all of them, and multiplied as tiles.
+#endif
+
+/// The softmax of one part with one block.
 template <class Products>
-void gather_tiles(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
-  Products products(op, rows, panel, all);
-  const Scratch scores(bytes_for<float>(kAttentionBlock * kAttentionBlock));
-  const auto softcap = static_cast<float>(op.shape.softcap);
-  float* tile = scores.data<float>();
+void stream_tile(const Products& products, const AttentionRows& rows, const SeenTile& seen, int64_t block,
+                 const ScoreScale& scale, Tile scores, const Gathered& all) {
+  const int64_t value_dim = rows.shape.value_dim(), first = seen.keys.begin - block;
+  if (scale.is_pass()) scale.pass(scores, seen.keys.size(), seen.part.size());
+  Visibility visible;
+  if (seen.masked) visible.load(rows, seen.part, seen.keys.begin);
+  for (int64_t column = 0; column < seen.part.size(); column += lanes()) {
+    const Tile vector{scores.data + column, scores.stride};
+    const auto weights = products.weights(scores, column);
+    if (seen.masked) {
+      const SeeSome see{hn::LoadU(F32(), visible.begin + column), hn::LoadU(F32(), visible.end + column)};
+      stream_softmax(vector, seen.keys.size(), see, scale.factor, value_dim, all.from(column), weights);
+    } else {
+      stream_softmax(vector, seen.keys.size(), SeeAll{}, scale.factor, value_dim, all.from(column), weights);
+    }
+  }
+  products.add_values(scores, seen.part.size(), {first, first + seen.keys.size()}, all.out);
+}
+
+/// Writes the results of a panel.
+void store_panel(const Attention& op, const AttentionRows& rows, Interval panel, const float* out, int64_t width,
+                 const float* largest, const float* total) {
+  const Scratch group(bytes_for<float>(lanes() * width));
+  float* transposed = group.data<float>();
+  for (int64_t row = panel.begin; row < panel.end; ++row) {
+    const int64_t i = row - panel.begin, lane = i % lanes(), column = i % kAttentionBlock;
+    if (lane == 0) transpose(out + (i - column) * width + column, kAttentionBlock, width, lanes(), transposed, width);
+    store_result(op, rows, row, transposed + lane * width, largest[i], total[i]);
+  }
+}
+
+/// One panel of many rows.
+template <class Products>
+void attend_by(const Attention& op, const AttentionRows& rows, Interval panel) {
+  const int64_t width = padded(op.shape.value_dim()), height = round_up(panel.size(), kAttentionBlock);
+  const Scratch scratch(bytes_for<float>(height * (width + 2) + kAttentionBlock * kAttentionBlock));
+  float *out = scratch.data<float>(), *largest = out + height * width, *total = largest + height;
+  const Tile scores{total + height, kAttentionBlock};
+  const ScoreScale scale(op.shape);
+  const Products products(op, rows, panel);
+  std::fill_n(out, height * (width + 2), 0.0f);
+  start_softmax(op, rows, panel, largest, total);
   for_each_block(rows.keys(panel), rows.span.k_length, [&](Interval block) HWY_ATTR {
     products.load_block(block);
-    for_each_block(panel, panel.end, [&](Interval part) HWY_ATTR {
-      const Interval seen = rows.keys_from(block.begin, part);
-      if (seen.empty()) return;
-      const int64_t first = part.begin - panel.begin, columns = padded(seen.size());
-      products.score(first, part.size(), seen.size(), tile);
-      for (int64_t i = 0; i < part.size(); ++i) {
-        if (softcap > 0) cap_scores(softcap, columns, tile + i * kAttentionBlock);
-        stream_softmax(rows.keys_in_block(part.begin + i, block.begin), columns, tile + i * kAttentionBlock, all,
-                       first + i);
-      }
-      products.add_values(first, part.size(), seen.size(), tile);
+    for_each_part(rows, panel, block, [&](const SeenTile& seen) HWY_ATTR {
+      const int64_t row = seen.part.begin - panel.begin, column = row % kAttentionBlock;
+      products.score(row, seen.part.size(), {seen.keys.begin - block.begin, seen.keys.end - block.begin}, scores);
+      const Gathered all{out + (row - column) * width + column, largest + row, total + row};
+      stream_tile(products, rows, seen, block.begin, scale, scores, all);
     });
   });
-}
-
-/// scores[i * kAttentionBlock] = queries[i] . key for kRows rows.
-template <int kRows, class T>
-HWY_INLINE void score_key(const float* queries, int64_t width, const T* key, int64_t head_dim, float* scores) {
-  const F32 d;
-  FloatVector sums[kRows];
-#pragma GCC unroll 4
-  for (int i = 0; i < kRows; ++i) sums[i] = hn::Zero(d);
-  sweep(d, 0, head_dim, [&](int64_t at, auto access) HWY_ATTR {
-    const auto part = access.load(d, key + at);
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) sums[i] = hn::MulAdd(hn::Load(d, queries + i * width + at), part, sums[i]);
-  });
-#pragma GCC unroll 4
-  for (int i = 0; i < kRows; ++i) scores[i * kAttentionBlock] = hn::GetLane(hn::SumOfLanes(d, sums[i]));
-}
-
-/// out[i] += sum over j < count of weights[i * kAttentionBlock + j] * values[j] for kRows rows.
-template <int kRows, class T>
-HWY_INLINE void add_values(const float* weights, const T* values, int64_t stride, int64_t count, int64_t value_dim,
-                           float* out, int64_t width) {
-  const F32 d;
-  sweep(d, 0, value_dim, [&](int64_t at, auto access) HWY_ATTR {
-    FloatVector sums[kRows];
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) sums[i] = hn::Load(d, out + i * width + at);
-    for (int64_t j = 0; j < count; ++j) {
-      const auto part = access.load(d, values + j * stride + at);
-#pragma GCC unroll 4
-      for (int i = 0; i < kRows; ++i) sums[i] = hn::MulAdd(hn::Set(d, weights[i * kAttentionBlock + j]), part, sums[i]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < kRows; ++i) hn::Store(sums[i], d, out + i * width + at);
-  });
-}
-
-/// Rows up to which to convert and transpose keys costs more than it saves.
-constexpr int64_t kDirectRows = 8;
-
-/// Few rows, as when one token is generated: keys and values are read where they lie. `T` is their type.
-template <class T>
-void gather_directly(const Attention& op, const AttentionRows& rows, Interval panel, const Gathered& all) {
-  const AttentionShape& s = op.shape;
-  HWY_ALIGN float tile[kDirectRows * kAttentionBlock];
-  const T* keys = op.k.base.data<T>() + op.k.at(rows.key_token(0), rows.kv_head, s.head_dim);
-  const T* values = op.v.base.data<T>() + op.v.at(rows.key_token(0), rows.kv_head, s.value_dim());
-  const int64_t k_stride = op.k.token_stride, v_stride = op.v.token_stride;
-  const Interval range = rows.keys(panel);
-  // Rows by fours, the rest one by one.
-  const auto for_rows = [&](auto&& four, auto&& one) HWY_ATTR {
-    int64_t i = 0;
-    for (; i + 4 <= panel.size(); i += 4) four(i);
-    for (; i < panel.size(); ++i) one(i);
-  };
-  for_each_block(range, rows.span.k_length, [&](Interval block) HWY_ATTR {
-    const Interval seen = intersect(range, block);
-    for (int64_t j = seen.begin; j < seen.end; ++j) {
-      const T* key = keys + j * k_stride;
-      float* scores = tile + j - block.begin;
-      for_rows(
-          [&](int64_t i) HWY_ATTR {
-            score_key<4>(all.queries + i * all.width, all.width, key, s.head_dim, scores + i * kAttentionBlock);
-          },
-          [&](int64_t i) HWY_ATTR {
-            score_key<1>(all.queries + i * all.width, all.width, key, s.head_dim, scores + i * kAttentionBlock);
-          });
-    }
-    const int64_t columns = padded(seen.end - block.begin);
-    for (int64_t i = 0; i < panel.size(); ++i) {
-      float* scores = tile + i * kAttentionBlock;
-      if (s.softcap > 0) cap_scores(static_cast<float>(s.softcap), columns, scores);
-      stream_softmax(rows.keys_in_block(panel.begin + i, block.begin), columns, scores, all, i);
-    }
-    const float* weights = tile + seen.begin - block.begin;
-    const T* value = values + seen.begin * v_stride;
-    for_rows(
-        [&](int64_t i) HWY_ATTR {
-          add_values<4>(weights + i * kAttentionBlock, value, v_stride, seen.size(), s.value_dim(),
-                        all.out + i * all.v_width, all.v_width);
-        },
-        [&](int64_t i) HWY_ATTR {
-          add_values<1>(weights + i * kAttentionBlock, value, v_stride, seen.size(), s.value_dim(),
-                        all.out + i * all.v_width, all.v_width);
-        });
-  });
+  store_panel(op, rows, panel, out, width, largest, total);
 }
 
 /// One panel of rows: softmax(scale * q k^T) v.
 void attend(const Attention& op, const AttentionRows& rows, Interval panel) {
-  const AttentionShape& s = op.shape;
-  const int64_t width = padded(s.head_dim), v_width = padded(s.value_dim()), height = round_up(panel.size(), 4);
-  const bool dots = panel.size() > kDirectRows && takes_dots(s, op.q.base.dtype());
-  const Scratch queries(bytes_for<float>(dots ? 0 : height * width)), out(bytes_for<float>(height * v_width));
-  const Scratch statistics(bytes_for<float>(2 * height));
-  const Gathered all{queries.data<float>(),
-                     out.data<float>(),
-                     statistics.data<float>(),
-                     statistics.data<float>() + height,
-                     width,
-                     v_width};
-  std::fill(all.out, all.out + height * v_width, 0.0f);
-  start_softmax(op, rows, panel, all);
-  if (!dots) {
-    std::fill(queries.data<float>(), queries.data<float>() + height * width, 0.0f);
-    for (int64_t row = panel.begin; row < panel.end; ++row)
-      load_row(op.q, rows.token(row), rows.head(row), s.head_dim, static_cast<float>(s.scale),
-               queries.data<float>() + (row - panel.begin) * width);
-  }
-
-  if (dots) {
-    gather_tiles<DotProducts>(op, rows, panel, all);
-  } else if (panel.size() > kDirectRows) {
-    gather_tiles<FloatProducts>(op, rows, panel, all);
-  } else {
-    visit(op.k.base.dtype(),
-          [&](auto tag) HWY_ATTR { gather_directly<typename decltype(tag)::type>(op, rows, panel, all); });
-  }
-
-  const Heads result{op.out, 0, s.num_heads * s.value_dim()};
-  float* lse = op.lse.data<float>();
-  for (int64_t row = panel.begin; row < panel.end; ++row) {
-    const int64_t i = row - panel.begin;
-    const float total = all.total[i];  // 0 if the row sees nothing: its result is 0, its lse -infinity
-    store_row(result, rows.token(row), rows.head(row), s.value_dim(), total == 0 ? 0 : 1 / total,
-              all.out + i * v_width);
-    lse[rows.lse(row)] = all.largest[i] + std::log(total);
-  }
+  if (panel.size() <= kDirectRows) return attend_directly(op, rows, panel);
+#if HWY_TARGET == HWY_AVX3
+  if (takes_dots(op.shape, op.q.base.dtype())) return attend_by<DotProducts>(op, rows, panel);
+#endif
+  attend_by<FloatProducts>(op, rows, panel);
 }
 
 }  // namespace nought::cpu::HWY_NAMESPACE

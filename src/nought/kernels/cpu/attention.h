@@ -5,15 +5,15 @@
 // and panels start at multiples of their sizes, so that no result depends on the number of threads.
 #pragma once
 
-#include "nought/kernels/cpu/gemm_bf16.h"
+#include "nought/kernels/isa.h"
 #include "nought/kernels/ops/attention.h"
 
 namespace nought::cpu {
 
 /// Rows or keys of one tile of scores.
 inline constexpr int64_t kAttentionBlock = 64;
-/// Rows that share a converted key block.
-inline constexpr int64_t kAttentionPanel = 512;
+/// Rows that share a converted key block. Their queries and results stay in the second cache.
+inline constexpr int64_t kAttentionPanel = 256;
 
 /// The rows of one key/value head of one sequence.
 struct AttentionRows {
@@ -39,15 +39,15 @@ struct AttentionRows {
   Interval keys(Interval rows) const {
     return {visible_keys(shape, span, query(rows.begin)).begin, visible_keys(shape, span, query(rows.end - 1)).end};
   }
-  /// The keys of the block from its start to the last that one of the rows sees; empty if they see none of the block.
-  Interval keys_from(int64_t block, Interval rows) const {
-    const Interval seen = intersect(keys(rows), {block, block + kAttentionBlock});
-    return seen.empty() ? seen : Interval{block, seen.end};
+  /// The keys of a block that at least one of the rows sees, from an even one on: bf16 keys are multiplied in pairs.
+  Interval seen(Interval rows, Interval block) const {
+    const Interval both = intersect(keys(rows), block);
+    return both.empty() ? both : Interval{both.begin / 2 * 2, both.end};
   }
-  /// The keys of [block, block + kAttentionBlock) that a row sees, counted from the block's start.
-  Interval keys_in_block(int64_t row, int64_t block) const {
-    const Interval keys = intersect(visible_keys(shape, span, query(row)), {block, block + kAttentionBlock});
-    return {keys.begin - block, keys.end - block};
+  /// Whether each of the rows sees all of the keys.
+  bool all_see(Interval rows, Interval keys) const {
+    return visible_keys(shape, span, query(rows.end - 1)).begin <= keys.begin &&
+           visible_keys(shape, span, query(rows.begin)).end >= keys.end;
   }
 };
 

@@ -20,37 +20,41 @@
 HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
-/// Padded head_dim of queries and keys, and of values.
-struct Widths {
-  explicit Widths(const AttentionShape& s) : key(padded(s.head_dim)), value(padded(s.value_dim())) {}
-  int64_t key, value;
-};
-
-/// One tile of probabilities and of the gradients of scores.
+/// The scores of a part and the gradients of its probabilities, [keys, rows] each.
 struct ScoreTiles {
-  float *probabilities, *d_scores;
+  Tile scores, d_probabilities;
+
+  ScoreTiles from(int64_t column) const {
+    return {{scores.data + column, scores.stride}, {d_probabilities.data + column, d_probabilities.stride}};
+  }
 };
 
-/// probabilities = exp(score - lse) where visible, and d_scores = probabilities * (d_probability - delta) * slope, in
-/// place. The slope of a capped score is 1 - (score / cap)^2, otherwise 1.
-template <bool kCapped>
-void softmax_backward(Interval visible, int64_t columns, float lse, float delta, [[maybe_unused]] float cap,
-                      float* scores, float* d_probabilities) {
+/// What turns the tiles of a vector of rows into probabilities and gradients of scores.
+struct RowStatistics {
+  FloatVector lse, delta;  // lse in units of ln 2
+  float scale, cap;        // of exponents of 2, and of scores
+};
+
+/// A probability and the gradient of its score.
+struct Gradient {
+  FloatVector probability, d_score;
+};
+
+/// probability = exp(score - lse) where the row sees the key, and d_score = probability * (d_probability - delta) *
+/// slope. The slope of a capped score is 1 - (score / cap)^2, otherwise 1.
+template <bool kCapped, class See>
+HWY_INLINE Gradient gradient(const ScoreTiles& tiles, int64_t key, const See& see, const RowStatistics& row) {
   const F32 d;
-  if constexpr (kCapped) cap_scores(cap, columns, scores);
-  for (int64_t j = 0; j < columns; j += lanes()) {
-    const auto score = hn::Load(d, scores + j);
-    const auto power = exp(d, hn::Sub(score, hn::Set(d, lse)));
-    const auto probability = hn::IfThenElseZero(columns_in(visible, j), power);
-    hn::Store(probability, d, scores + j);
-    const auto difference = hn::Sub(hn::Load(d, d_probabilities + j), hn::Set(d, delta));
-    auto d_score = hn::Mul(probability, difference);
-    if constexpr (kCapped) {
-      const auto ratio = hn::Mul(score, hn::Set(d, 1 / cap));
-      d_score = hn::Mul(d_score, hn::NegMulAdd(ratio, ratio, hn::Set(d, 1.0f)));
-    }
-    hn::Store(d_score, d, d_probabilities + j);
+  const auto score = hn::LoadU(d, tiles.scores.data + key * tiles.scores.stride);
+  const auto d_probability = hn::LoadU(d, tiles.d_probabilities.data + key * tiles.d_probabilities.stride);
+  const auto power = exp2(hn::MulSub(score, hn::Set(d, row.scale), row.lse));
+  const auto probability = see.only(power, key, hn::Zero(d));
+  auto d_score = hn::Mul(probability, hn::Sub(d_probability, row.delta));
+  if constexpr (kCapped) {
+    const auto ratio = hn::Mul(score, hn::Set(d, 1 / row.cap));
+    d_score = hn::Mul(d_score, hn::NegMulAdd(ratio, ratio, hn::Set(d, 1.0f)));
   }
+  return {probability, d_score};
 }
 
 /// The factors of the products in fp32.
@@ -59,67 +63,89 @@ class FloatFactors {
   FloatFactors(const AttentionBackward& op, const AttentionRows& rows)
       : op_(op),
         rows_(rows),
-        width_(op.shape),
-        height_(std::min(round_up(rows.count(), 4), kAttentionPanel)),
-        panel_(bytes_for<float>(height_ * (width_.key + width_.value))),
-        blocks_(bytes_for<float>(kAttentionBlock * (std::max(width_.key, width_.value) + width_.key + width_.value))),
-        queries_{panel_.data<float>(), width_.key},
-        d_out_{queries_.data + height_ * width_.key, width_.value},
-        keys_{blocks_.data<float>(), width_.key},
-        keys_transposed_{keys_.data + kAttentionBlock * std::max(width_.key, width_.value), kAttentionBlock},
-        values_transposed_{keys_transposed_.data + kAttentionBlock * width_.key, kAttentionBlock} {}
-
-  /// What dk is to be multiplied by: the queries have their scale already.
-  float key_scale() const { return 1; }
+        queries_(op.shape.head_dim, rows.panel(0).size()),
+        d_out_(op.shape.value_dim(), rows.panel(0).size()),
+        keys_(bytes_for<float>(kAttentionBlock * (op.shape.head_dim + op.shape.value_dim()))),
+        values_(keys_.data<float>() + kAttentionBlock * op.shape.head_dim) {}
 
   void load_panel(Interval panel) const {
-    const AttentionShape& s = op_.shape;
-    const Heads d_out{op_.d_out, 0, s.num_heads * s.value_dim()};
-    std::fill(queries_.data, queries_.data + height_ * width_.key, 0.0f);
-    std::fill(d_out_.data, d_out_.data + height_ * width_.value, 0.0f);
-    for (int64_t row = panel.begin; row < panel.end; ++row) {
-      const int64_t i = row - panel.begin, token = rows_.token(row), head = rows_.head(row);
-      load_row(d_out, token, head, s.value_dim(), 1, d_out_.data + i * width_.value);
-      load_row(op_.q, token, head, s.head_dim, static_cast<float>(s.scale), queries_.data + i * width_.key);
-    }
+    queries_.load(rows_, op_.q, panel);
+    d_out_.load(rows_, {op_.d_out, 0, op_.shape.num_heads * op_.shape.value_dim()}, panel);
   }
 
   void load_block(Interval block) const {
-    const AttentionShape& s = op_.shape;
-    load_keys(rows_, op_.v, s.value_dim(), block, keys_.data);
-    transpose(keys_.data, block.size(), s.value_dim(), width_.value, values_transposed_.data);
-    load_keys(rows_, op_.k, s.head_dim, block, keys_.data);
-    transpose(keys_.data, block.size(), s.head_dim, width_.key, keys_transposed_.data);
+    load_keys(rows_, op_.k, op_.shape.head_dim, block, keys_.data<float>());
+    load_keys(rows_, op_.v, op_.shape.value_dim(), block, values_);
   }
 
-  /// Scores, and the gradients of probabilities.
-  void score(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles) const {
-    const AttentionShape& s = op_.shape;
-    multiply({queries_.data + first * width_.key, width_.key, 1}, keys_transposed_, s.head_dim,
-             {tiles.probabilities, kAttentionBlock}, part.size(), seen.size(), false);
-    multiply({d_out_.data + first * width_.value, width_.value, 1}, values_transposed_, s.value_dim(),
-             {tiles.d_scores, kAttentionBlock}, part.size(), seen.size(), false);
+  /// Scores, and the gradients of probabilities, of the rows from `row` of the panel on with keys of the block.
+  void score(int64_t row, int64_t rows, Interval keys, const ScoreTiles& tiles) const {
+    const int64_t head_dim = op_.shape.head_dim, value_dim = op_.shape.value_dim();
+    unit_.multiply({keys_.data<float>() + keys.begin * head_dim, head_dim, 1}, queries_.by_columns(row), head_dim,
+                   tiles.scores, keys.size(), rows, false);
+    unit_.multiply({values_ + keys.begin * value_dim, value_dim, 1}, d_out_.by_columns(row), value_dim,
+                   tiles.d_probabilities, keys.size(), rows, false);
   }
 
-  void add_gradients(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles, float* dq, float* dk,
-                     float* dv) const {
-    const AttentionShape& s = op_.shape;
-    const int64_t stride = kAttentionBlock;
-    multiply({tiles.probabilities, 1, stride}, {d_out_.data + first * width_.value, width_.value}, part.size(),
-             {dv, width_.value}, seen.size(), s.value_dim(), true);
-    multiply({tiles.d_scores, 1, stride}, {queries_.data + first * width_.key, width_.key}, part.size(),
-             {dk, width_.key}, seen.size(), s.head_dim, true);
-    multiply({tiles.d_scores, stride, 1}, keys_, seen.size(), {dq, width_.key}, part.size(), s.head_dim, true);
+  /// Probabilities and gradients of scores, in place.
+  template <bool kCapped, class See>
+  void differentiate(const ScoreTiles& tiles, int64_t column, int64_t keys, const See& see,
+                     const RowStatistics& row) const {
+    const ScoreTiles at = tiles.from(column);
+    for (int64_t j = 0; j < keys; ++j) {
+      const Gradient found = gradient<kCapped>(at, j, see, row);
+      hn::StoreU(found.probability, F32(), at.scores.data + j * at.scores.stride);
+      hn::StoreU(found.d_score, F32(), at.d_probabilities.data + j * at.d_probabilities.stride);
+    }
+  }
+
+  void add_gradients(const ScoreTiles& tiles, int64_t row, int64_t rows, Interval keys, float* dq, Tile dk,
+                     Tile dv) const {
+    const int64_t head_dim = op_.shape.head_dim, value_dim = op_.shape.value_dim(), stride = kAttentionBlock;
+    unit_.multiply({tiles.scores.data, stride, 1}, d_out_.by_rows(row), rows, dv, keys.size(), value_dim, true);
+    unit_.multiply({tiles.d_probabilities.data, stride, 1}, queries_.by_rows(row), rows, dk, keys.size(), head_dim,
+                   true);
+    unit_.multiply({keys_.data<float>() + keys.begin * head_dim, 1, head_dim}, {tiles.d_probabilities.data, stride},
+                   keys.size(), {dq, stride}, head_dim, rows, true);
   }
 
  private:
+  /// Rows of a panel as right factors: as they are and, kAttentionBlock at a time, transposed.
+  class Rows {
+   public:
+    Rows(int64_t columns, int64_t height)
+        : columns_(columns),
+          width_(padded(columns)),
+          rows_(bytes_for<float>(2 * round_up(height, kAttentionBlock) * width_)),
+          transposed_(rows_.data<float>() + round_up(height, kAttentionBlock) * width_) {}
+    void load(const AttentionRows& rows, const Heads& x, Interval panel) const {
+      load_rows(rows, x, columns_, panel, round_up(panel.size(), lanes()), width_, rows_.data<float>());
+      for (int64_t first = 0; first < panel.size(); first += kAttentionBlock)
+        transpose(rows_.data<float>() + first * width_, width_,
+                  round_up(std::min(kAttentionBlock, panel.size() - first), lanes()), width_,
+                  transposed_ + first * width_, kAttentionBlock);
+    }
+    Right by_rows(int64_t row) const { return {rows_.data<float>() + row * width_, width_}; }
+    Right by_columns(int64_t row) const {
+      const int64_t column = row % kAttentionBlock;
+      return {transposed_ + (row - column) * width_ + column, kAttentionBlock};
+    }
+
+   private:
+    int64_t columns_, width_;
+    Scratch rows_;
+    float* transposed_;
+  };
+
+  const FloatUnit unit_{};
   const AttentionBackward& op_;
   const AttentionRows& rows_;
-  Widths width_;
-  int64_t height_;
-  Scratch panel_, blocks_;
-  Tile queries_, d_out_, keys_, keys_transposed_, values_transposed_;
+  Rows queries_, d_out_;
+  Scratch keys_;
+  float* values_;
 };
+
+#if HWY_TARGET == HWY_AVX3
 
 /// The factors of the products in bf16, for dot products. Probabilities and the gradients of scores are rounded to it.
 class DotFactors {
@@ -127,113 +153,193 @@ class DotFactors {
   DotFactors(const AttentionBackward& op, const AttentionRows& rows)
       : op_(op),
         rows_(rows),
-        queries_(op.shape.head_dim, std::min(rows.count(), kAttentionPanel)),
-        d_out_(op.shape.value_dim(), std::min(rows.count(), kAttentionPanel)),
-        blocks_(bytes_for<bf16_t>(packed_tile(kAttentionBlock, op.shape.head_dim) +
-                                  packed_tile(op.shape.head_dim, kAttentionBlock) +
-                                  packed_tile(op.shape.value_dim(), kAttentionBlock))),
-        tiles_(bytes_for<bf16_t>(2 * kAttentionBlock * kAttentionBlock)),
-        keys_(blocks_.data<bf16_t>()),
-        keys_transposed_(keys_ + packed_tile(kAttentionBlock, op.shape.head_dim)),
-        values_transposed_(keys_transposed_ + packed_tile(op.shape.head_dim, kAttentionBlock)) {}
-
-  float key_scale() const { return static_cast<float>(op_.shape.scale); }
+        width_(round_up(op.shape.head_dim, 16)),
+        queries_(op.shape.head_dim, rows.panel(0).size()),
+        d_out_(op.shape.value_dim(), rows.panel(0).size()),
+        blocks_(bytes_for<bf16_t>(kAttentionBlock * (op.shape.head_dim + op.shape.value_dim() + width_) + 3 * kTile)),
+        probabilities_(blocks_.data<bf16_t>()),
+        d_scores_(probabilities_ + kTile),
+        d_score_pairs_(d_scores_ + kTile),
+        key_pairs_(d_score_pairs_ + kTile),
+        keys_(key_pairs_ + kAttentionBlock * width_),
+        values_(keys_ + kAttentionBlock * op.shape.head_dim) {}
 
   void load_panel(Interval panel) {
-    const AttentionShape& s = op_.shape;
     queries_.load(rows_, op_.q, panel);
-    d_out_.load(rows_, {op_.d_out, 0, s.num_heads * s.value_dim()}, panel);
+    d_out_.load(rows_, {op_.d_out, 0, op_.shape.num_heads * op_.shape.value_dim()}, panel);
   }
 
-  void load_block(Interval block) {
+  void load_block(Interval block) const {
     const AttentionShape& s = op_.shape;
     const bf16_t* keys = head_of(rows_, op_.k, s.head_dim, block.begin);
     const bf16_t* values = head_of(rows_, op_.v, s.value_dim(), block.begin);
-    packed_keys_ = block.size();
-    pack_rows(keys, op_.k.token_stride, block.size(), s.head_dim, kDotPanel, keys_);
-    pack_columns(keys, op_.k.token_stride, s.head_dim, block.size(), kDotPanel, keys_transposed_);
-    pack_columns(values, op_.v.token_stride, s.value_dim(), block.size(), kDotPanel, values_transposed_);
+    for (int64_t j = 0; j < block.size(); ++j) {
+      std::copy_n(keys + j * op_.k.token_stride, s.head_dim, keys_ + j * s.head_dim);
+      std::copy_n(values + j * op_.v.token_stride, s.value_dim(), values_ + j * s.value_dim());
+    }
+    pack_rows(keys, op_.k.token_stride, block.size(), s.head_dim, width_, key_pairs_);
   }
 
-  void score(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles) const {
-    const AttentionShape& s = op_.shape;
-    const int64_t columns = padded(seen.size());
-    multiply_dots(session_, queries_.left(first), keys_transposed_, s.head_dim, s.head_dim, tiles.probabilities,
-                  kAttentionBlock, part.size(), columns, false);
-    multiply_dots(session_, d_out_.left(first), values_transposed_, s.value_dim(), s.value_dim(), tiles.d_scores,
-                  kAttentionBlock, part.size(), columns, false);
-    for (int64_t i = 0; i < part.size(); ++i)
-      scale_row(key_scale(), columns, tiles.probabilities + i * kAttentionBlock);
+  void score(int64_t row, int64_t rows, Interval keys, const ScoreTiles& tiles) const {
+    const int64_t key_pairs = op_.shape.head_dim / 2, value_pairs = op_.shape.value_dim() / 2;
+    unit_.multiply({words(keys_) + keys.begin * key_pairs, key_pairs, 1}, queries_.by_columns(row), key_pairs,
+                   tiles.scores, keys.size(), rows, false);
+    unit_.multiply({words(values_) + keys.begin * value_pairs, value_pairs, 1}, d_out_.by_columns(row), value_pairs,
+                   tiles.d_probabilities, keys.size(), rows, false);
   }
 
-  void add_gradients(Interval part, int64_t first, Interval seen, const ScoreTiles& tiles, float* dq, float* dk,
-                     float* dv) const {
+  /// Probabilities by rows, and gradients of scores by rows and in pairs along the keys. Two vectors of rows at a time.
+  template <bool kCapped, class See>
+  void differentiate(const ScoreTiles& tiles, int64_t column, int64_t keys, const See& see,
+                     const RowStatistics& row) const {
+    const ScoreTiles at = tiles.from(column);
+    const Gradient none{hn::Zero(F32()), hn::Zero(F32())};
+    for (int64_t j = 0; j < keys; j += 2) {
+      const Gradient first = gradient<kCapped>(at, j, see, row);
+      const Gradient second = j + 1 < keys ? gradient<kCapped>(at, j + 1, see, row) : none;
+      store_two(first.probability, second.probability, probabilities_ + j * kAttentionBlock + column);
+      store_two(first.d_score, second.d_score, d_scores_ + j * kAttentionBlock + column);
+      hn::StoreU(paired(first.d_score, second.d_score), F32(),
+                 words(d_score_pairs_) + j / 2 * kAttentionBlock + column);
+    }
+  }
+
+  void add_gradients(const ScoreTiles& /*tiles*/, int64_t row, int64_t rows, Interval keys, float* dq, Tile dk,
+                     Tile dv) const {
     const AttentionShape& s = op_.shape;
-    const Widths width(s);
-    const int64_t stride = kAttentionBlock, columns = padded(seen.size());
-    bf16_t *rounded = tiles_.data<bf16_t>(), *transposed = rounded + stride * stride;
-    const LeftFactor by_key{transposed, 2, 2 * stride};
-    round_tile(tiles.probabilities, part.size(), columns, stride, rounded);
-    pack_rows(rounded, stride, part.size(), columns, stride, transposed);
-    multiply_dots(session_, by_key, d_out_.right(first), part.size(), part.size(), dv, width.value, seen.size(),
-                  s.value_dim(), true);
-    round_tile(tiles.d_scores, part.size(), columns, stride, rounded);
-    pack_rows(rounded, stride, part.size(), columns, stride, transposed);
-    multiply_dots(session_, by_key, queries_.right(first), part.size(), part.size(), dk, width.key, seen.size(),
-                  s.head_dim, true);
-    multiply_dots(session_, {rounded, stride, 2}, keys_, packed_keys_, seen.size(), dq, width.key, part.size(),
-                  s.head_dim, true);
+    const int64_t stride = kAttentionBlock / 2, row_pairs = ceil_div(rows, 2), key_pairs = ceil_div(keys.size(), 2);
+    if (unit_.has_tiles()) finish_depth(key_pairs);
+    unit_.multiply({words(probabilities_), stride, 1}, d_out_.by_rows(row), row_pairs, dv, keys.size(), s.value_dim(),
+                   true);
+    unit_.multiply({words(d_scores_), stride, 1}, queries_.by_rows(row), row_pairs, dk, keys.size(), s.head_dim, true);
+    unit_.multiply({words(key_pairs_) + keys.begin / 2 * width_, 1, width_}, {words(d_score_pairs_), kAttentionBlock},
+                   key_pairs, {dq, kAttentionBlock}, s.head_dim, rows, true);
   }
 
  private:
-  /// Rows of a panel: as they are for left factors, and packed in pairs for right ones, kAttentionBlock at a time.
+  static constexpr int64_t kTile = kAttentionBlock * kAttentionBlock;
+
+  static float* words(bf16_t* data) { return reinterpret_cast<float*>(data); }
+  /// Two rows of a tile.
+  static HWY_INLINE void store_two(FloatVector first, FloatVector second, bf16_t* to) {
+    const __m512i halves = rounded(first, second);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(halves));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + kAttentionBlock), _mm512_extracti64x4_epi64(halves, 1));
+  }
+  /// AMX reads pairs behind the last.
+  void finish_depth(int64_t pairs) const {
+    std::fill(words(d_score_pairs_) + pairs * kAttentionBlock,
+              words(d_score_pairs_) + round_up(pairs, kTileDepth / 2) * kAttentionBlock, 0.0f);
+  }
+
+  /// Rows of a panel as right factors, kAttentionBlock at a time: in pairs along their columns, and along the rows.
   class Rows {
    public:
     Rows(int64_t columns, int64_t height)
         : columns_(columns),
-          rows_(bytes_for<bf16_t>(height * columns)),
-          packed_(bytes_for<bf16_t>(ceil_div(height, kAttentionBlock) * packed_tile(kAttentionBlock, columns))) {}
-    void load(const AttentionRows& rows, const Heads& x, Interval panel) const {
-      load_rounded(rows, x, columns_, panel, rows_.data<bf16_t>());
-      for (int64_t first = 0; first < panel.size(); first += kAttentionBlock)
-        pack_rows(rows_.data<bf16_t>() + first * columns_, columns_, std::min(kAttentionBlock, panel.size() - first),
-                  columns_, kDotPanel, right(first));
+          by_columns_(packed_tile(columns, kAttentionBlock)),
+          by_rows_(packed_tile(kAttentionBlock, columns)),
+          pairs_(bytes_for<bf16_t>(ceil_div(height, kAttentionBlock) * (by_columns_ + by_rows_))) {}
+    void load(const AttentionRows& rows, const Heads& x, Interval panel) {
+      height_ = panel.size();
+      const Scratch copy(bytes_for<bf16_t>(kAttentionBlock * columns_));
+      bf16_t *from = copy.data<bf16_t>(), *to = pairs_.data<bf16_t>();
+      for (int64_t first = 0; first < panel.size(); first += kAttentionBlock, to += by_columns_ + by_rows_) {
+        const Interval part{panel.begin + first, std::min(panel.begin + first + kAttentionBlock, panel.end)};
+        copy_rows(rows, x, columns_, part, from);
+        pack_columns(from, columns_, columns_, part.size(), kDotPanel, to);
+        pack_rows(from, columns_, part.size(), columns_, kDotPanel, to + by_columns_);
+      }
     }
-    LeftFactor left(int64_t first) const { return {rows_.data<bf16_t>() + first * columns_, columns_, 2}; }
-    bf16_t* right(int64_t first) const {
-      return packed_.data<bf16_t>() + first / kAttentionBlock * packed_tile(kAttentionBlock, columns_);
+    Right by_columns(int64_t row) const { return {part_of(row) + row % kAttentionBlock, kAttentionBlock}; }
+    Right by_rows(int64_t row) const {
+      const int64_t column = row % kAttentionBlock, rows = std::min(kAttentionBlock, height_ - (row - column));
+      return {part_of(row) + (by_columns_ + column * kDotPanel) / 2, kDotPanel, packed_panel(rows, kDotPanel) / 2};
     }
 
    private:
-    int64_t columns_;
-    Scratch rows_, packed_;
+    float* part_of(int64_t row) const {
+      return words(pairs_.data<bf16_t>() + row / kAttentionBlock * (by_columns_ + by_rows_));
+    }
+
+    int64_t columns_, by_columns_, by_rows_, height_ = 0;
+    Scratch pairs_;
   };
 
-  const TileSession session_{tile_unit()};
+  const DotUnit unit_{};
   const AttentionBackward& op_;
   const AttentionRows& rows_;
+  int64_t width_;
   Rows queries_, d_out_;
-  Scratch blocks_, tiles_;
-  bf16_t *keys_, *keys_transposed_, *values_transposed_;
-  int64_t packed_keys_ = 0;
+  Scratch blocks_;
+  bf16_t *probabilities_, *d_scores_, *d_score_pairs_, *key_pairs_, *keys_, *values_;
 };
+
+#endif
+
+inline float dot_rows(const float* a, const float* b, int64_t width) {
+  const F32 d;
+  auto sum = hn::Zero(d);
+  for (int64_t i = 0; i < width; i += lanes()) sum = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum);
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
 
 /// What the rows have from the forward pass. d_sinks: what they give to the sink of each head, [num_heads], or null.
 inline void load_statistics(const AttentionBackward& op, const AttentionRows& rows, Interval panel, float* lse,
                             float* delta, float* d_sinks) {
   const AttentionShape& s = op.shape;
-  const Widths width(s);
+  const int64_t width = padded(s.value_dim());
   const Heads out{op.out, 0, s.num_heads * s.value_dim()}, d_out{op.d_out, 0, s.num_heads * s.value_dim()};
-  const Scratch scratch(bytes_for<float>(2 * width.value));
-  float *out_row = scratch.data<float>(), *d_out_row = out_row + width.value;
-  std::fill(out_row, out_row + 2 * width.value, 0.0f);
+  const Scratch scratch(bytes_for<float>(2 * width));
+  float *out_row = scratch.data<float>(), *d_out_row = out_row + width;
+  std::fill(out_row, out_row + 2 * width, 0.0f);
   for (int64_t row = panel.begin; row < panel.end; ++row) {
     const int64_t i = row - panel.begin, token = rows.token(row), head = rows.head(row);
     load_row(out, token, head, s.value_dim(), 1, out_row);
     load_row(d_out, token, head, s.value_dim(), 1, d_out_row);
-    delta[i] = dot_rows(out_row, d_out_row, width.value);
+    delta[i] = dot_rows(out_row, d_out_row, width);
     lse[i] = op.lse.data<float>()[rows.lse(row)];
     if (d_sinks) d_sinks[head] -= std::exp(element(op.sinks, head) - lse[i]) * delta[i];
+  }
+}
+
+/// Probabilities and gradients of scores of one part with one block. lse, delta: those of the part's rows.
+template <class Factors>
+void differentiate_tile(const Factors& factors, const AttentionRows& rows, const SeenTile& seen,
+                        const ScoreScale& scale, const ScoreTiles& tiles, const float* lse, const float* delta) {
+  const F32 d;
+  constexpr float kLog2e = std::numbers::log2e_v<float>;
+  const int64_t keys = seen.keys.size();
+  if (scale.is_pass()) scale.pass(tiles.scores, keys, seen.part.size());
+  Visibility visible;
+  if (seen.masked) visible.load(rows, seen.part, seen.keys.begin);
+  for (int64_t column = 0; column < seen.part.size(); column += lanes()) {
+    const RowStatistics row{hn::Mul(hn::LoadU(d, lse + column), hn::Set(d, kLog2e)), hn::LoadU(d, delta + column),
+                            scale.factor * kLog2e, scale.cap};
+    const auto by = [&](auto capped, const auto& see) HWY_ATTR {
+      factors.template differentiate<decltype(capped)::value>(tiles, column, keys, see, row);
+    };
+    if (seen.masked || scale.cap > 0) {
+      if (!seen.masked) visible.load(rows, seen.part, seen.keys.begin);
+      const SeeSome see{hn::LoadU(d, visible.begin + column), hn::LoadU(d, visible.end + column)};
+      scale.cap > 0 ? by(std::true_type(), see) : by(std::false_type(), see);
+    } else {
+      by(std::false_type(), SeeAll{});
+    }
+  }
+}
+
+/// What a panel has gathered of dq: [panel][head_dim] as blocks of transposed rows.
+inline void store_queries(const AttentionBackward& op, const AttentionRows& rows, Interval panel, const float* dq) {
+  const AttentionShape& s = op.shape;
+  const int64_t width = padded(s.head_dim);
+  const Scratch group(bytes_for<float>(lanes() * width));
+  float* transposed = group.data<float>();
+  for (int64_t row = panel.begin; row < panel.end; ++row) {
+    const int64_t i = row - panel.begin, lane = i % lanes(), column = i % kAttentionBlock;
+    if (lane == 0) transpose(dq + (i - column) * width + column, kAttentionBlock, width, lanes(), transposed, width);
+    store_row(op.dq, rows.token(row), rows.head(row), s.head_dim, static_cast<float>(s.scale),
+              transposed + lane * width);
   }
 }
 
@@ -241,54 +347,51 @@ inline void load_statistics(const AttentionBackward& op, const AttentionRows& ro
 template <class Factors>
 void attend_backward_by(const AttentionBackward& op, const AttentionRows& rows, float* d_sinks) {
   const AttentionShape& s = op.shape;
-  const Widths width(s);
-  const int64_t height = std::min(round_up(rows.count(), 4), kAttentionPanel);
-  const int64_t all_keys = round_up(rows.span.k_length, 4);
-  const Scratch gradients(bytes_for<float>(all_keys * (width.key + width.value)));
-  const Scratch dq_scratch(bytes_for<float>(height * width.key)), statistics(bytes_for<float>(2 * height));
-  const Scratch tile_scratch(bytes_for<float>(2 * kAttentionBlock * kAttentionBlock));
-  float *dk = gradients.data<float>(), *dv = dk + all_keys * width.key, *dq = dq_scratch.data<float>();
-  float *lse = statistics.data<float>(), *delta = lse + height;
-  const ScoreTiles tiles{tile_scratch.data<float>(), tile_scratch.data<float>() + kAttentionBlock * kAttentionBlock};
-  const auto backward = s.softcap > 0 ? softmax_backward<true> : softmax_backward<false>;
+  const int64_t key_width = padded(s.head_dim), value_width = padded(s.value_dim()), keys = rows.span.k_length;
+  const int64_t height = round_up(rows.panel(0).size(), kAttentionBlock), tile = kAttentionBlock * kAttentionBlock;
+  const Scratch gradients(bytes_for<float>(keys * (key_width + value_width)));
+  const Scratch scratch(bytes_for<float>(height * (key_width + 2) + 2 * tile));
+  float *dk = gradients.data<float>(), *dv = dk + keys * key_width;
+  float *dq = scratch.data<float>(), *lse = dq + height * key_width, *delta = lse + height;
+  const ScoreTiles tiles{{delta + height, kAttentionBlock}, {delta + height + tile, kAttentionBlock}};
+  const ScoreScale scale(s);
   Factors factors(op, rows);
 
-  std::fill(dk, dk + all_keys * (width.key + width.value), 0.0f);
+  std::fill_n(dk, keys * (key_width + value_width), 0.0f);
   for (int64_t index = 0; index < rows.num_panels(); ++index) {
-    const Interval range = rows.panel(index);
-    std::fill(dq, dq + height * width.key, 0.0f);
-    load_statistics(op, rows, range, lse, delta, d_sinks);
-    factors.load_panel(range);
-    for_each_block(rows.keys(range), rows.span.k_length, [&](Interval block) HWY_ATTR {
+    const Interval panel = rows.panel(index);
+    std::fill_n(dq, height * key_width, 0.0f);
+    // Lanes behind the last row have a probability of 0.
+    std::fill_n(lse, height, std::numeric_limits<float>::infinity());
+    std::fill_n(delta, height, 0.0f);
+    load_statistics(op, rows, panel, lse, delta, d_sinks);
+    factors.load_panel(panel);
+    for_each_block(rows.keys(panel), keys, [&](Interval block) HWY_ATTR {
       factors.load_block(block);
-      for_each_block(range, range.end, [&](Interval part) HWY_ATTR {
-        const Interval seen = rows.keys_from(block.begin, part);
-        if (seen.empty()) return;
-        const int64_t first = part.begin - range.begin;
-        factors.score(part, first, seen, tiles);
-        for (int64_t i = 0; i < part.size(); ++i) {
-          backward(rows.keys_in_block(part.begin + i, seen.begin), padded(seen.size()), lse[first + i],
-                   delta[first + i], static_cast<float>(s.softcap), tiles.probabilities + i * kAttentionBlock,
-                   tiles.d_scores + i * kAttentionBlock);
-        }
-        factors.add_gradients(part, first, seen, tiles, dq + first * width.key, dk + block.begin * width.key,
-                              dv + block.begin * width.value);
+      for_each_part(rows, panel, block, [&](const SeenTile& seen) HWY_ATTR {
+        const int64_t row = seen.part.begin - panel.begin, column = row % kAttentionBlock, size = seen.part.size();
+        const Interval in_block{seen.keys.begin - block.begin, seen.keys.end - block.begin};
+        factors.score(row, size, in_block, tiles);
+        differentiate_tile(factors, rows, seen, scale, tiles, lse + row, delta + row);
+        factors.add_gradients(tiles, row, size, in_block, dq + (row - column) * key_width + column,
+                              {dk + seen.keys.begin * key_width, key_width},
+                              {dv + seen.keys.begin * value_width, value_width});
       });
     });
-    for (int64_t row = range.begin; row < range.end; ++row) {
-      store_row(op.dq, rows.token(row), rows.head(row), s.head_dim, static_cast<float>(s.scale),
-                dq + (row - range.begin) * width.key);
-    }
+    store_queries(op, rows, panel, dq);
   }
-  for (int64_t j = 0; j < rows.span.k_length; ++j) {
-    store_row(op.dk, rows.key_token(j), rows.kv_head, s.head_dim, factors.key_scale(), dk + j * width.key);
-    store_row(op.dv, rows.key_token(j), rows.kv_head, s.value_dim(), 1, dv + j * width.value);
+  for (int64_t j = 0; j < keys; ++j) {
+    store_row(op.dk, rows.key_token(j), rows.kv_head, s.head_dim, static_cast<float>(s.scale), dk + j * key_width);
+    store_row(op.dv, rows.key_token(j), rows.kv_head, s.value_dim(), 1, dv + j * value_width);
   }
 }
 
 void attend_backward(const AttentionBackward& op, const AttentionRows& rows, float* d_sinks) {
-  const bool dots = takes_dots(op.shape, op.q.base.dtype()) && op.d_out.dtype() == DType::bf16;
-  dots ? attend_backward_by<DotFactors>(op, rows, d_sinks) : attend_backward_by<FloatFactors>(op, rows, d_sinks);
+#if HWY_TARGET == HWY_AVX3
+  if (takes_dots(op.shape, op.q.base.dtype()) && op.d_out.dtype() == DType::bf16)
+    return attend_backward_by<DotFactors>(op, rows, d_sinks);
+#endif
+  attend_backward_by<FloatFactors>(op, rows, d_sinks);
 }
 
 }  // namespace nought::cpu::HWY_NAMESPACE
