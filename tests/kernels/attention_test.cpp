@@ -154,6 +154,47 @@ TEST_F(AttentionTest, queries_sit_at_the_end_of_the_keys) {
   }
 }
 
+TEST_F(AttentionTest, few_queries_of_a_long_cache_agree_on_every_instruction_set) {
+  for_each_instruction_set([&] {
+    for (const DType dtype : kCpuDTypes) {
+      for (const int64_t q_length : {1, 2, 3, 4, 9}) {
+        AttentionShape shape = self_attention(q_length, 4, 2, 42);
+        shape.k_length = 603;
+        shape.window = q_length % 2 == 0 ? 300 : 0;
+        shape.v_head_dim = q_length == 3 ? 77 : 0;
+        expect_agreement(shape, dtype, /*with_sinks=*/q_length == 4);
+      }
+    }
+  });
+}
+
+TEST_F(AttentionTest, scores_that_grow_from_block_to_block_agree_on_every_instruction_set) {
+  for_each_instruction_set([&] {
+    const AttentionShape shape = self_attention(300, 2, 1, 16);
+    const Problem problem(*memory_, shape, DType::f32);
+    float* values = problem.qkv.data<float>();
+    for (int64_t i = 0; i < problem.qkv.numel(); ++i) {
+      const int64_t token = i / problem.width() % 300, column = i % problem.width();
+      if (column < 3 * 16 + 1) values[i] = std::abs(values[i]) * static_cast<float>(1 + token) / 100;
+    }
+    const Problem oracle = problem.exact(*memory_);
+    run(problem.forward());
+    reference::run(oracle.forward());
+    expect_close(problem.out, oracle.out, 1e-5, 1e-5 * largest_magnitude(oracle.qkv));
+    expect_close(problem.lse, oracle.lse, 1e-5, 1e-5);
+  });
+}
+
+TEST_F(AttentionTest, a_scale_below_zero_prefers_what_is_least_alike) {
+  for (const DType dtype : kCpuDTypes) {
+    for (const int64_t length : {3, 100}) {
+      AttentionShape shape = self_attention(length, 4, 2, 16);
+      shape.scale = -2;
+      expect_agreement(shape, dtype);
+    }
+  }
+}
+
 TEST_F(AttentionTest, more_queries_than_keys_attend_without_a_mask) {
   AttentionShape shape = self_attention(70, 2, 1, 24);
   shape.k_length = 9;

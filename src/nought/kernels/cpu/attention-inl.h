@@ -13,6 +13,8 @@
 #include <limits>
 #include <numbers>
 
+#include <hwy/cache_control.h>
+
 #include "nought/kernels/cpu/attention.h"
 #include "nought/kernels/cpu/attention_products-inl.h"
 #include "nought/kernels/cpu/math-inl.h"
@@ -26,34 +28,84 @@ inline int64_t padded(int64_t n) { return round_up(n, std::max<int64_t>(4, lanes
 
 // --- rows ---
 
-/// to[0, head_dim) = factor * the head's elements.
-inline void load_row(const Heads& x, int64_t token, int64_t head, int64_t head_dim, float factor, float* to) {
-  const int64_t at = x.at(token, head, head_dim);
-  visit(x.base.dtype(), [=, &x](auto tag) HWY_ATTR {
-    const F32 d;
-    const auto* from = x.base.data<typename decltype(tag)::type>() + at;
-    const auto scale = hn::Set(d, factor);
-    sweep(d, 0, head_dim,
-          [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(scale, access.load(d, from + i)), to + i); });
-  });
+/// to[0, count) = from.
+template <class T>
+HWY_INLINE void load_row(const T* from, int64_t count, float* to) {
+  const F32 d;
+  sweep(d, 0, count, [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
 }
 
-/// The head's elements = factor * from.
-inline void store_row(const Heads& x, int64_t token, int64_t head, int64_t head_dim, float factor, const float* from) {
-  const int64_t at = x.at(token, head, head_dim);
-  visit(x.base.dtype(), [=, &x](auto tag) HWY_ATTR {
-    const F32 d;
-    auto* to = x.base.data<typename decltype(tag)::type>() + at;
-    const auto scale = hn::Set(d, factor);
-    sweep(d, 0, head_dim,
-          [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(scale, access.load(d, from + i)), to + i); });
-  });
+/// to[0, count) = factor * from.
+template <class T>
+HWY_INLINE void store_row(const float* from, int64_t count, float factor, T* to) {
+  const F32 d;
+  const auto scale = hn::Set(d, factor);
+  sweep(d, 0, count,
+        [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(scale, access.load(d, from + i)), to + i); });
 }
 
 /// One block of keys or values as fp32 rows of head_dim elements.
 inline void load_keys(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval keys, float* to) {
-  for (int64_t j = keys.begin; j < keys.end; ++j, to += head_dim)
-    load_row(x, rows.key_token(j), rows.kv_head, head_dim, 1, to);
+  visit(x.base.dtype(), [&](auto tag) HWY_ATTR {
+    const auto* from =
+        x.base.data<typename decltype(tag)::type>() + x.at(rows.key_token(keys.begin), rows.kv_head, head_dim);
+    for (int64_t j = 0; j < keys.size(); ++j) load_row(from + j * x.token_stride, head_dim, to + j * head_dim);
+  });
+}
+
+/// Fetches the block of keys or values that begins at `key` while the one before is multiplied: rows are far apart, and
+/// the hardware does not foresee them.
+inline void fetch_keys(const AttentionRows& rows, const Heads& x, int64_t head_dim, int64_t key) {
+  constexpr int64_t kLine = 64;
+  const int64_t size = size_of(x.base.dtype()), end = std::min(key + kAttentionBlock, rows.span.k_length);
+  for (; key < end; ++key) {
+    const auto* from = x.base.raw() + size * x.at(rows.key_token(key), rows.kv_head, head_dim);
+    for (int64_t at = 0; at < size * head_dim; at += kLine) hwy::Prefetch(from + at);
+  }
+}
+
+/// The key/value head of all keys = factor * from: [keys, width].
+inline void store_keys(const AttentionRows& rows, const Heads& x, int64_t head_dim, float factor, const float* from,
+                       int64_t width) {
+  visit(x.base.dtype(), [&](auto tag) HWY_ATTR {
+    auto* to = x.base.data<typename decltype(tag)::type>() + x.at(rows.key_token(0), rows.kv_head, head_dim);
+    for (int64_t j = 0; j < rows.span.k_length; ++j)
+      store_row(from + j * width, head_dim, factor, to + j * x.token_stride);
+  });
+}
+
+/// to: [rows, width] = the heads' elements in fp32, with zeros up to `height` rows.
+inline void load_rows(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval part, int64_t height,
+                      int64_t width, float* to) {
+  if (width > head_dim || height > part.size()) std::fill_n(to, height * width, 0.0f);
+  visit(x.base.dtype(), [&](auto tag) HWY_ATTR {
+    const auto* base = x.base.data<typename decltype(tag)::type>();
+    for (int64_t i = 0; i < part.size(); ++i)
+      load_row(base + x.at(rows.token(part.begin + i), rows.head(part.begin + i), head_dim), head_dim, to + i * width);
+  });
+}
+
+/// The heads' elements of row i = factors[i] * from: [rows, width].
+inline void store_rows(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval part, const float* factors,
+                       const float* from, int64_t width) {
+  visit(x.base.dtype(), [&](auto tag) HWY_ATTR {
+    auto* base = x.base.data<typename decltype(tag)::type>();
+    for (int64_t i = 0; i < part.size(); ++i)
+      store_row(from + i * width, head_dim, factors[i],
+                base + x.at(rows.token(part.begin + i), rows.head(part.begin + i), head_dim));
+  });
+}
+
+/// to: [rows, columns] = from, `stride` elements from row to row. It spares short rows the call of a function.
+inline void copy_rows(const bf16_t* from, int64_t stride, int64_t rows, int64_t columns, bf16_t* to) {
+  const hn::ScalableTag<uint16_t> d;
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < rows; ++i, from += stride, to += columns) {
+    int64_t at = 0;
+    for (; at + step <= columns; at += step)
+      hn::StoreU(hn::LoadU(d, reinterpret_cast<const uint16_t*>(from + at)), d, reinterpret_cast<uint16_t*>(to + at));
+    if (at < columns) std::copy_n(from + at, columns - at, to + at);
+  }
 }
 
 /// Where the key/value head of a key lies in a bf16 tensor.
@@ -61,18 +113,11 @@ inline const bf16_t* head_of(const AttentionRows& rows, const Heads& x, int64_t 
   return x.base.data<bf16_t>() + x.at(rows.key_token(key), rows.kv_head, head_dim);
 }
 
-/// to: [rows, width] = the heads' elements in fp32, with zeros up to `height` rows.
-inline void load_rows(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval part, int64_t height,
-                      int64_t width, float* to) {
-  std::fill_n(to, height * width, 0.0f);
-  for (int64_t row = part.begin; row < part.end; ++row, to += width)
-    load_row(x, rows.token(row), rows.head(row), head_dim, 1, to);
-}
-
 /// to: [rows, head_dim] = the heads' elements, bf16 as they are.
-inline void copy_rows(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval part, bf16_t* to) {
+inline void gather_rows(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval part, bf16_t* to) {
+  const bf16_t* base = x.base.data<bf16_t>();
   for (int64_t row = part.begin; row < part.end; ++row, to += head_dim)
-    std::copy_n(x.base.data<bf16_t>() + x.at(rows.token(row), rows.head(row), head_dim), head_dim, to);
+    copy_rows(base + x.at(rows.token(row), rows.head(row), head_dim), 0, 1, head_dim, to);
 }
 
 // --- transposition ---
@@ -140,10 +185,20 @@ inline void transpose(const float* from, int64_t from_stride, int64_t rows, int6
 
 /// 2^t for t < 127: 0 below -126, NaN for NaN, exactly 1 for 0; otherwise with a relative error of 2e-7.
 ///
-/// t = n + r, |r| <= 1/2; n lands in the last bits of `shifted`, biased as an exponent is. 1 + r * q is the minimax
-/// polynomial for 2^r.
+/// t = n + r, n a whole number; 1 + r * q is the minimax polynomial for 2^r. AVX-512 takes r in [0, 1), and 2^n times
+/// it, in one instruction each. Elsewhere |r| <= 1/2, and n lands in the last bits of `shifted`, biased as an exponent
+/// is.
 HWY_INLINE FloatVector exp2(FloatVector t) {
   const F32 d;
+#if HWY_TARGET == HWY_AVX3
+  constexpr int kBelow = 1;
+  const FloatVector r{_mm512_reduce_ps(t.raw, kBelow)};
+  auto q = hn::Set(d, 0.001867131982f);
+  for (const float c : {0.009017026249f, 0.05579991604f, 0.2401644493f, 0.6931513119f, 1.0f})
+    q = hn::MulAdd(q, r, hn::Set(d, c));
+  const __mmask16 counts = _mm512_cmp_ps_mask(t.raw, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+  return FloatVector{_mm512_maskz_scalef_ps(counts, q.raw, t.raw)};
+#else
   const hn::RebindToUnsigned<F32> bits;
   constexpr float kBias = 12582912.0f + 127.0f;  // 1.5 * 2^23: the unit of its last place is 1
   const auto bias = hn::Set(d, kBias), shifted = hn::Add(t, bias), r = hn::Sub(t, hn::Sub(shifted, bias));
@@ -152,6 +207,7 @@ HWY_INLINE FloatVector exp2(FloatVector t) {
     q = hn::MulAdd(q, r, hn::Set(d, c));
   const auto scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
   return hn::IfThenZeroElse(hn::Lt(shifted, hn::Set(d, kBias - 126)), hn::Mul(q, scale));
+#endif
 }
 
 /// How a tile's scores become those of the softmax: score = factor * tile, after a pass over the tile if it is needed.

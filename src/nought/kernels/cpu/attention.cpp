@@ -180,7 +180,7 @@ class DotProducts {
     const Scratch rounded(bytes_for<bf16_t>(kAttentionBlock * op.shape.head_dim));
     for (int64_t row = panel.begin; row < panel.end; row += kAttentionBlock) {
       const Interval part{row, std::min(row + kAttentionBlock, panel.end)};
-      copy_rows(rows, op.q, op.shape.head_dim, part, rounded.data<bf16_t>());
+      gather_rows(rows, op.q, op.shape.head_dim, part, rounded.data<bf16_t>());
       pack_columns(rounded.data<bf16_t>(), op.shape.head_dim, op.shape.head_dim, part.size(), kDotPanel,
                    queries_.data<bf16_t>() + (row - panel.begin) / kAttentionBlock * part_);
     }
@@ -188,9 +188,7 @@ class DotProducts {
 
   void load_block(Interval block) const {
     const AttentionShape& s = op_.shape;
-    const bf16_t* keys = head_of(rows_, op_.k, s.head_dim, block.begin);
-    for (int64_t j = 0; j < block.size(); ++j)
-      std::copy_n(keys + j * op_.k.token_stride, s.head_dim, keys_ + j * s.head_dim);
+    copy_rows(head_of(rows_, op_.k, s.head_dim, block.begin), op_.k.token_stride, block.size(), s.head_dim, keys_);
     pack_rows(head_of(rows_, op_.v, s.value_dim(), block.begin), op_.v.token_stride, block.size(), s.value_dim(),
               width_, values_);
   }
@@ -254,11 +252,11 @@ void stream_tile(const Products& products, const AttentionRows& rows, const Seen
 void store_panel(const Attention& op, const AttentionRows& rows, Interval panel, const float* out, int64_t width,
                  const float* largest, const float* total) {
   const Scratch group(bytes_for<float>(lanes() * width));
-  float* transposed = group.data<float>();
-  for (int64_t row = panel.begin; row < panel.end; ++row) {
-    const int64_t i = row - panel.begin, lane = i % lanes(), column = i % kAttentionBlock;
-    if (lane == 0) transpose(out + (i - column) * width + column, kAttentionBlock, width, lanes(), transposed, width);
-    store_result(op, rows, row, transposed + lane * width, largest[i], total[i]);
+  for (int64_t i = 0; i < panel.size(); i += lanes()) {
+    const int64_t column = i % kAttentionBlock;
+    const Interval part{panel.begin + i, std::min(panel.begin + i + lanes(), panel.end)};
+    transpose(out + (i - column) * width + column, kAttentionBlock, width, lanes(), group.data<float>(), width);
+    store_results(op, rows, part, group.data<float>(), width, largest + i, total + i);
   }
 }
 
@@ -275,6 +273,8 @@ void attend_by(const Attention& op, const AttentionRows& rows, Interval panel) {
   start_softmax(op, rows, panel, largest, total);
   for_each_block(rows.keys(panel), rows.span.k_length, [&](Interval block) HWY_ATTR {
     products.load_block(block);
+    fetch_keys(rows, op.k, op.shape.head_dim, block.end);
+    fetch_keys(rows, op.v, op.shape.value_dim(), block.end);
     for_each_part(rows, panel, block, [&](const SeenTile& seen) HWY_ATTR {
       const int64_t row = seen.part.begin - panel.begin, column = row % kAttentionBlock;
       products.score(row, seen.part.size(), {seen.keys.begin - block.begin, seen.keys.end - block.begin}, scores);

@@ -14,17 +14,22 @@ namespace nought::cpu {
 inline constexpr int64_t kAttentionBlock = 64;
 /// Rows that share a converted key block. Their queries and results stay in the second cache.
 inline constexpr int64_t kAttentionPanel = 256;
+/// Whether attention multiplies by bf16 dot products: then probabilities are rounded to bf16 before they meet the
+/// values, and so are gradients of scores.
+inline bool takes_dots(const AttentionShape& shape, DType dtype) {
+  return dtype == DType::bf16 && has_bf16_units() && shape.head_dim % 2 == 0 && shape.value_dim() % 2 == 0;
+}
 
 /// The rows of one key/value head of one sequence.
 struct AttentionRows {
   const AttentionShape& shape;
   AttentionSpan span;
   int64_t kv_head = 0;
+  int64_t group = shape.num_heads / shape.num_kv_heads;
 
-  int64_t group() const { return shape.num_heads / shape.num_kv_heads; }
-  int64_t count() const { return group() * span.q_length; }
-  int64_t query(int64_t row) const { return row / group(); }
-  int64_t head(int64_t row) const { return kv_head * group() + row % group(); }
+  int64_t count() const { return group * span.q_length; }
+  int64_t query(int64_t row) const { return group == 1 ? row : row / group; }
+  int64_t head(int64_t row) const { return kv_head * group + row - query(row) * group; }
   /// The query's token among those of all sequences.
   int64_t token(int64_t row) const { return span.q_begin + query(row); }
   int64_t key_token(int64_t key) const { return span.k_begin + key; }
@@ -50,12 +55,6 @@ struct AttentionRows {
            visible_keys(shape, span, query(rows.begin)).end >= keys.end;
   }
 };
-
-/// Whether attention multiplies by bf16 dot products: then probabilities are rounded to bf16 before they meet the
-/// values, and so are gradients of scores.
-inline bool takes_dots(const AttentionShape& shape, DType dtype) {
-  return dtype == DType::bf16 && has_bf16_units() && shape.head_dim % 2 == 0 && shape.value_dim() % 2 == 0;
-}
 
 /// One element of a float tensor. It is slow: use it for a handful of values, such as one per head.
 inline float element(const Tensor& x, int64_t i) {

@@ -173,10 +173,8 @@ class DotFactors {
     const AttentionShape& s = op_.shape;
     const bf16_t* keys = head_of(rows_, op_.k, s.head_dim, block.begin);
     const bf16_t* values = head_of(rows_, op_.v, s.value_dim(), block.begin);
-    for (int64_t j = 0; j < block.size(); ++j) {
-      std::copy_n(keys + j * op_.k.token_stride, s.head_dim, keys_ + j * s.head_dim);
-      std::copy_n(values + j * op_.v.token_stride, s.value_dim(), values_ + j * s.value_dim());
-    }
+    copy_rows(keys, op_.k.token_stride, block.size(), s.head_dim, keys_);
+    copy_rows(values, op_.v.token_stride, block.size(), s.value_dim(), values_);
     pack_rows(keys, op_.k.token_stride, block.size(), s.head_dim, width_, key_pairs_);
   }
 
@@ -246,7 +244,7 @@ class DotFactors {
       bf16_t *from = copy.data<bf16_t>(), *to = pairs_.data<bf16_t>();
       for (int64_t first = 0; first < panel.size(); first += kAttentionBlock, to += by_columns_ + by_rows_) {
         const Interval part{panel.begin + first, std::min(panel.begin + first + kAttentionBlock, panel.end)};
-        copy_rows(rows, x, columns_, part, from);
+        gather_rows(rows, x, columns_, part, from);
         pack_columns(from, columns_, columns_, part.size(), kDotPanel, to);
         pack_rows(from, columns_, part.size(), columns_, kDotPanel, to + by_columns_);
       }
@@ -277,30 +275,31 @@ class DotFactors {
 
 #endif
 
-inline float dot_rows(const float* a, const float* b, int64_t width) {
+template <class T>
+HWY_INLINE float dot_rows(const T* a, const T* b, int64_t count) {
   const F32 d;
   auto sum = hn::Zero(d);
-  for (int64_t i = 0; i < width; i += lanes()) sum = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), sum);
+  sweep(d, 0, count,
+        [&](int64_t i, auto access) HWY_ATTR { sum = hn::MulAdd(access.load(d, a + i), access.load(d, b + i), sum); });
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
 /// What the rows have from the forward pass. d_sinks: what they give to the sink of each head, [num_heads], or null.
 inline void load_statistics(const AttentionBackward& op, const AttentionRows& rows, Interval panel, float* lse,
                             float* delta, float* d_sinks) {
-  const AttentionShape& s = op.shape;
-  const int64_t width = padded(s.value_dim());
-  const Heads out{op.out, 0, s.num_heads * s.value_dim()}, d_out{op.d_out, 0, s.num_heads * s.value_dim()};
-  const Scratch scratch(bytes_for<float>(2 * width));
-  float *out_row = scratch.data<float>(), *d_out_row = out_row + width;
-  std::fill(out_row, out_row + 2 * width, 0.0f);
-  for (int64_t row = panel.begin; row < panel.end; ++row) {
-    const int64_t i = row - panel.begin, token = rows.token(row), head = rows.head(row);
-    load_row(out, token, head, s.value_dim(), 1, out_row);
-    load_row(d_out, token, head, s.value_dim(), 1, d_out_row);
-    delta[i] = dot_rows(out_row, d_out_row, width);
-    lse[i] = op.lse.data<float>()[rows.lse(row)];
-    if (d_sinks) d_sinks[head] -= std::exp(element(op.sinks, head) - lse[i]) * delta[i];
-  }
+  const int64_t value_dim = op.shape.value_dim();
+  const Heads layout{op.out, 0, op.shape.num_heads * value_dim};
+  const float* saved = op.lse.data<float>();
+  visit(op.out.dtype(), [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const T *out = op.out.data<T>(), *d_out = op.d_out.data<T>();
+    for (int64_t row = panel.begin; row < panel.end; ++row) {
+      const int64_t i = row - panel.begin, head = rows.head(row), at = layout.at(rows.token(row), head, value_dim);
+      delta[i] = dot_rows(out + at, d_out + at, value_dim);
+      lse[i] = saved[rows.lse(row)];
+      if (d_sinks) d_sinks[head] -= std::exp(element(op.sinks, head) - lse[i]) * delta[i];
+    }
+  });
 }
 
 /// Probabilities and gradients of scores of one part with one block. lse, delta: those of the part's rows.
@@ -311,16 +310,16 @@ void differentiate_tile(const Factors& factors, const AttentionRows& rows, const
   constexpr float kLog2e = std::numbers::log2e_v<float>;
   const int64_t keys = seen.keys.size();
   if (scale.is_pass()) scale.pass(tiles.scores, keys, seen.part.size());
+  const bool some = seen.masked || scale.cap > 0;  // one instantiation less: caps are rare
   Visibility visible;
-  if (seen.masked) visible.load(rows, seen.part, seen.keys.begin);
+  if (some) visible.load(rows, seen.part, seen.keys.begin);
   for (int64_t column = 0; column < seen.part.size(); column += lanes()) {
     const RowStatistics row{hn::Mul(hn::LoadU(d, lse + column), hn::Set(d, kLog2e)), hn::LoadU(d, delta + column),
                             scale.factor * kLog2e, scale.cap};
     const auto by = [&](auto capped, const auto& see) HWY_ATTR {
       factors.template differentiate<decltype(capped)::value>(tiles, column, keys, see, row);
     };
-    if (seen.masked || scale.cap > 0) {
-      if (!seen.masked) visible.load(rows, seen.part, seen.keys.begin);
+    if (some) {
       const SeeSome see{hn::LoadU(d, visible.begin + column), hn::LoadU(d, visible.end + column)};
       scale.cap > 0 ? by(std::true_type(), see) : by(std::false_type(), see);
     } else {
@@ -335,11 +334,13 @@ inline void store_queries(const AttentionBackward& op, const AttentionRows& rows
   const int64_t width = padded(s.head_dim);
   const Scratch group(bytes_for<float>(lanes() * width));
   float* transposed = group.data<float>();
-  for (int64_t row = panel.begin; row < panel.end; ++row) {
-    const int64_t i = row - panel.begin, lane = i % lanes(), column = i % kAttentionBlock;
-    if (lane == 0) transpose(dq + (i - column) * width + column, kAttentionBlock, width, lanes(), transposed, width);
-    store_row(op.dq, rows.token(row), rows.head(row), s.head_dim, static_cast<float>(s.scale),
-              transposed + lane * width);
+  float factors[hn::MaxLanes(F32())];
+  std::fill_n(factors, lanes(), static_cast<float>(s.scale));
+  for (int64_t i = 0; i < panel.size(); i += lanes()) {
+    const int64_t column = i % kAttentionBlock;
+    const Interval part{panel.begin + i, std::min(panel.begin + i + lanes(), panel.end)};
+    transpose(dq + (i - column) * width + column, kAttentionBlock, width, lanes(), transposed, width);
+    store_rows(rows, op.dq, s.head_dim, part, factors, transposed, width);
   }
 }
 
@@ -368,6 +369,8 @@ void attend_backward_by(const AttentionBackward& op, const AttentionRows& rows, 
     factors.load_panel(panel);
     for_each_block(rows.keys(panel), keys, [&](Interval block) HWY_ATTR {
       factors.load_block(block);
+      fetch_keys(rows, op.k, s.head_dim, block.end);
+      fetch_keys(rows, op.v, s.value_dim(), block.end);
       for_each_part(rows, panel, block, [&](const SeenTile& seen) HWY_ATTR {
         const int64_t row = seen.part.begin - panel.begin, column = row % kAttentionBlock, size = seen.part.size();
         const Interval in_block{seen.keys.begin - block.begin, seen.keys.end - block.begin};
@@ -380,16 +383,13 @@ void attend_backward_by(const AttentionBackward& op, const AttentionRows& rows, 
     });
     store_queries(op, rows, panel, dq);
   }
-  for (int64_t j = 0; j < keys; ++j) {
-    store_row(op.dk, rows.key_token(j), rows.kv_head, s.head_dim, static_cast<float>(s.scale), dk + j * key_width);
-    store_row(op.dv, rows.key_token(j), rows.kv_head, s.value_dim(), 1, dv + j * value_width);
-  }
+  store_keys(rows, op.dk, s.head_dim, static_cast<float>(s.scale), dk, key_width);
+  store_keys(rows, op.dv, s.value_dim(), 1, dv, value_width);
 }
 
 void attend_backward(const AttentionBackward& op, const AttentionRows& rows, float* d_sinks) {
 #if HWY_TARGET == HWY_AVX3
-  if (takes_dots(op.shape, op.q.base.dtype()) && op.d_out.dtype() == DType::bf16)
-    return attend_backward_by<DotFactors>(op, rows, d_sinks);
+  if (takes_dots(op.shape, op.out.dtype())) return attend_backward_by<DotFactors>(op, rows, d_sinks);
 #endif
   attend_backward_by<FloatFactors>(op, rows, d_sinks);
 }

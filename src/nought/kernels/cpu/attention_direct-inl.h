@@ -19,8 +19,8 @@ namespace nought::cpu::HWY_NAMESPACE {
 constexpr int64_t kDirectRows = 8;
 /// Keys of one step of the streaming softmax.
 constexpr int64_t kDirectKeys = 256;
-/// Rows that share a load of keys or values, and sums that they hold in registers.
-constexpr int kDirectStrip = 4, kDirectSums = HWY_TARGET == HWY_AVX3 ? 16 : 8;
+/// Sums that rows hold in registers.
+constexpr int kDirectSums = HWY_TARGET == HWY_AVX3 ? 16 : 8;
 
 /// What the rows have gathered so far.
 struct DirectRows {
@@ -40,13 +40,18 @@ inline void start_softmax(const Attention& op, const AttentionRows& rows, Interv
   }
 }
 
-/// Writes what a row has gathered. Its total is 0 if it saw nothing: then its result is 0, its lse -infinity.
-inline void store_result(const Attention& op, const AttentionRows& rows, int64_t row, const float* out, float largest,
-                         float total) {
+/// Writes what rows have gathered, at most kDirectRows or a vector of them. The total of a row is 0 if it saw nothing:
+/// then its result is 0, its lse -infinity.
+inline void store_results(const Attention& op, const AttentionRows& rows, Interval part, const float* out,
+                          int64_t width, const float* largest, const float* total) {
   const int64_t value_dim = op.shape.value_dim();
-  store_row({op.out, 0, op.shape.num_heads * value_dim}, rows.token(row), rows.head(row), value_dim,
-            total == 0 ? 0 : 1 / total, out);
-  op.lse.data<float>()[rows.lse(row)] = largest + std::log(total);
+  float factors[std::max<size_t>(kDirectRows, hn::MaxLanes(F32()))];
+  auto* lse = op.lse.data<float>();
+  for (int64_t i = 0; i < part.size(); ++i) {
+    factors[i] = total[i] == 0 ? 0 : 1 / total[i];
+    lse[rows.lse(part.begin + i)] = largest[i] + std::log(total[i]);
+  }
+  store_rows(rows, {op.out, 0, op.shape.num_heads * value_dim}, value_dim, part, factors, out, width);
 }
 
 /// The sums of the lanes of four vectors.
@@ -212,8 +217,12 @@ void gather_directly(const Attention& op, const AttentionRows& rows, Interval pa
                                              k_stride, s.head_dim, all.scores + i * kDirectKeys + j);
         };
       };
-      for_rows(panel.size(), by(std::integral_constant<int, 4>()), by(std::integral_constant<int, 2>()),
-               by(std::integral_constant<int, 1>()));
+      const auto two = by(std::integral_constant<int, 2>());
+      const auto four = [&](int64_t i) HWY_ATTR {
+        if constexpr (kDirectSums >= 16) return by(std::integral_constant<int, 4>())(i);
+        two(i), two(i + 2);
+      };
+      for_rows(panel.size(), four, two, by(std::integral_constant<int, 1>()));
     }
     for (; j < count; ++j)
       for (int64_t i = 0; i < panel.size(); ++i)
@@ -247,8 +256,7 @@ inline void attend_directly(const Attention& op, const AttentionRows& rows, Inte
   start_softmax(op, rows, panel, all.largest, all.total);
   visit(op.k.base.dtype(),
         [&](auto tag) HWY_ATTR { gather_directly<typename decltype(tag)::type>(op, rows, panel, all); });
-  for (int64_t i = 0; i < panel.size(); ++i)
-    store_result(op, rows, panel.begin + i, out + i * value_width, all.largest[i], all.total[i]);
+  store_results(op, rows, panel, out, value_width, all.largest, all.total);
 }
 
 }  // namespace nought::cpu::HWY_NAMESPACE
