@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "nought/base/math.h"
 #include "nought/comm/grid.h"
 #include "nought/tensor/shape.h"
 
@@ -20,6 +21,9 @@ struct Cut {
   /// and v in one matrix: a part is then several intervals. None: the dimension is one tensor.
   std::vector<int64_t> fused = {};
 };
+
+/// The indices of a dimension of `extent` that part `part` of `parts` has: rising, none touching the next.
+std::vector<Interval> indices_of_part(int64_t extent, const Cut& cut, int part, int parts);
 
 /// A tensor that ranks hold in parts. Without cuts, each rank holds all of it.
 struct Placement {

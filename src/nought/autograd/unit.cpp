@@ -80,7 +80,8 @@ ParameterView Unit::add(std::string name, Shape shape, Init init, const Paramete
                          .decay = options.decay.value_or(decays(options.role)),
                          .trainable = trainable,
                          .dtype = options.dtype,
-                         .placement = options.placement.value_or(Placement{shape})});
+                         .placement = options.placement.value_or(Placement{shape}),
+                         .partial_along = options.partial_along});
   place(parameters_.size() - 1);
   return ParameterView(*this, parameters_.size() - 1, parameters_.size() - 1, shape);
 }
@@ -97,10 +98,12 @@ size_t Unit::segment_for(const Parameter& parameter) {
   const Segment wanted{.trainable = parameter.trainable,
                        .dtype = parameter.coded ? DType::i8 : parameter.dtype,
                        .content = parameter.coded ? SegmentContent::codes : SegmentContent::values,
-                       .cut_along = parameter.placement.axes()};
+                       .cut_along = parameter.placement.axes(),
+                       .partial_along = parameter.partial_along};
   const auto shares = [&](const Segment& segment) {
     return segment.trainable == wanted.trainable && segment.dtype == wanted.dtype &&
-           segment.content == wanted.content && segment.cut_along == wanted.cut_along;
+           segment.content == wanted.content && segment.cut_along == wanted.cut_along &&
+           segment.partial_along == wanted.partial_along;
   };
   const auto found = std::find_if(segments_.begin(), segments_.end(), shares);
   if (found != segments_.end()) return static_cast<size_t>(found - segments_.begin());

@@ -62,6 +62,8 @@ struct ParameterOptions {
       {};  // the values have it; not given: the run's. Only what is not trained may have its own
   /// The global tensor and its cuts, of which `shape` is this rank's part; not given: every rank holds all of it.
   std::optional<Placement> placement = {};
+  /// All hold it, and each rank along these axes forms a part of its gradient, as of what it computes of some heads.
+  Axes partial_along = {};
 };
 
 struct Parameter {
@@ -74,6 +76,7 @@ struct Parameter {
   std::optional<DType> dtype = {};
   bool coded = false;  // kept as 8-bit codes, which are not trained; initial values and files have the run's dtype
   Placement placement = {};  // the global tensor, which files know, and where it is cut
+  Axes partial_along = {};   // ranks along these axes each form a part of its gradient
   bool joined = false;       // begins where the parameter before it ends
   size_t segment = 0;        // where it lies, in Unit::segments()
   Interval range = {};       // elements in the flat buffer of the segment
@@ -92,6 +95,7 @@ struct Segment {
   std::optional<DType> dtype = {};  // the buffer has it; not given: the run's
   SegmentContent content = SegmentContent::values;
   Axes cut_along = {};                  // other ranks along these axes of the mesh hold other parts
+  Axes partial_along = {};              // ranks along these axes each form a part of the gradients
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
   size_t scales = 0;                    // where the scales of codes lie: the index of that segment

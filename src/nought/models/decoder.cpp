@@ -4,6 +4,9 @@
 #include <numeric>
 
 #include "nought/models/names.h"
+#include "nought/models/tensor_cuts.h"
+#include "nought/parallel/conjugate.h"
+#include "nought/parallel/vocabulary.h"
 
 namespace nought {
 
@@ -38,18 +41,21 @@ std::vector<AttentionSpan> spans_of(const Batch& batch) {
 
 }  // namespace
 
-Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, const Fp8Options& fp8)
+Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, const Fp8Options& fp8,
+                 const TensorRanks& ranks)
     : config_(config),
+      ranks_(ranks),
       recompute_(recompute),
       saved_inputs_(recompute),
       fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
+  require_cuttable(config_, ranks_.size());
   require(!config_.local_rope || (config_.rope.switch_length() == 0 && config_.local_rope->switch_length() == 0),
           "layers with rotary positions of their own cannot have ones that depend on the length of the sequence");
   const WeightNames names = WeightNames::of(config_);
   const Init init = Init::normal(config_.initializer_range);
   embedding_ = &add_unit("embedding");
-  tokens_ = embedding_->add(names.token_embedding + ".weight", {config_.vocab_size, config_.hidden_size}, init,
-                            ParameterRole::embedding);
+  const TensorRanks::Whole table{{config_.vocab_size, config_.hidden_size}, 0};
+  tokens_ = ranks_.add(*embedding_, names.token_embedding + ".weight", table, init, ParameterRole::embedding);
   if (config_.positions == PositionKind::learned)
     positions_ = embedding_->add(names.position_embedding + ".weight", {config_.max_positions, config_.hidden_size},
                                  init, ParameterRole::embedding);
@@ -60,15 +66,15 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
     head_weight_ = tokens_;
     head_->borrow(*embedding_);
   } else {
-    head_weight_ =
-        head_->add(names.head + ".weight", {config_.vocab_size, config_.hidden_size}, init, ParameterRole::head);
+    head_weight_ = ranks_.add(*head_, names.head + ".weight", table, init, ParameterRole::head);
   }
 }
 
 struct Decoder::Work final : MicroBatchState {
   static Work& of(MicroBatchState& state) { return static_cast<Work&>(state); }
 
-  Tensor ids;  // [tokens] i32
+  Tensor ids;    // [tokens] i32
+  HeldIds held;  // the same where ranks share the vocabulary
   Sequences sequences;
   int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
   std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by
@@ -85,12 +91,13 @@ void Decoder::require_positions(int64_t length) const {
                        config_.max_positions);
 }
 
-std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Tensor& ids,
+std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Tensor& ids, std::span<const int32_t> known,
                                                 std::vector<AttentionSpan> spans) const {
   auto work = std::make_shared<Work>();
   for (const AttentionSpan& span : spans) work->longest = std::max(work->longest, span.k_length);
   require_positions(work->longest);
   work->ids = ids;
+  if (ranks_.several()) work->held = held_ids(context, known, held_tokens());
   work->sequences = {std::move(spans), context.empty({ids.numel()}, DType::i32)};
   // With rotations it takes their tables to tell positions: prepare_rotation() does.
   if (config_.positions == PositionKind::learned) set_positions(context, work->sequences);
@@ -99,7 +106,7 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
 
 std::shared_ptr<MicroBatchState> Decoder::begin(const Context& context, const Batch& batch, double gradient_scale) {
   Batch placed = on_device(context, batch);
-  const std::shared_ptr<Work> work = work_on(context, placed.input_ids, spans_of(batch));
+  const std::shared_ptr<Work> work = work_on(context, placed.input_ids, batch.input_ids.span<int32_t>(), spans_of(batch));
   work->batch = &batch, work->placed = std::move(placed), work->gradient_scale = gradient_scale;
   if (num_routers_ > 0) work->log = std::make_shared<RouterLog>(num_routers_);
   return work;
@@ -137,7 +144,8 @@ void Decoder::prepare_rotation(const Context& context, Work& work, DType dtype) 
 Section Decoder::embedding_section() {
   return {.unit = embedding_, .body = [this](Tape& tape, const Var&, MicroBatchState& state) {
             const Work& work = Work::of(state);
-            Var y = embedding(tape, work.ids, tokens_);
+            Var y = ranks_.several() ? vocabulary_embedding(tape, work.held, tokens_, ranks_)
+                                     : embedding(tape, work.ids, tokens_);
             if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
             return positions_.defined() ? add_embedding(tape, y, work.sequences.positions, positions_) : y;
           }};
@@ -186,8 +194,12 @@ Section Decoder::head_section() {
             const Work& work = Work::of(state);
             const Var normed = tape.run_part(*head_, "norm", [&] { return final_norm_(tape, in); });
             return tape.run_part(*head_, "loss", [&] {
-              return loss_head(tape, normed, head_weight_, objective_->rows(work.placed), work.gradient_scale,
-                               config_.logit_softcap);
+              const RowLoss rows =
+                  ranks_.several() ? objective_->rows_of_part(tape.context(), *work.batch, held_tokens(), ranks_)
+                                   : objective_->rows(work.placed);
+              const Var loss = loss_head(tape, copy_to_ranks(tape, normed, ranks_), head_weight_, rows,
+                                         work.gradient_scale, config_.logit_softcap);
+              return sum_over_ranks(tape, loss, ranks_);
             });
           }};
 }
@@ -215,12 +227,13 @@ Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
 }
 
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
-  const Tensor logits =
+  const Tensor part =
       tape.run_unit(*head_, hidden,
                     [&](Tape& inner, const Var& in) {
                       return linear(inner, final_norm_(inner, in), head_weight_, {}, WeightLayout::out_in);
                     })
           .value;
+  const Tensor logits = gather_columns(tape.context(), part, config_.vocab_size, ranks_);
   if (config_.logit_softcap > 0) tape.context().run(Softcap{.x = logits, .cap = config_.logit_softcap});
   return logits;
 }
@@ -228,7 +241,8 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
 Tensor Decoder::logits(const Context& context, const Batch& batch) {
   Tape tape(context, /*recording=*/false);
   return head_logits(
-      tape, run_sections(tape, stack(), {}, work_on(context, context.on_device(batch.input_ids), spans_of(batch))));
+      tape, run_sections(tape, stack(), {},
+                         work_on(context, context.on_device(batch.input_ids), batch.input_ids.span<int32_t>(), spans_of(batch))));
 }
 
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
@@ -250,7 +264,7 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
     spans.push_back({begin, length - from, each.sequence * cache.capacity, length});
   }
   const Tensor tokens = context.upload<int32_t>({static_cast<int64_t>(fed.size())}, fed);
-  const std::shared_ptr<Work> work = work_on(context, tokens, std::move(spans));
+  const std::shared_ptr<Work> work = work_on(context, tokens, fed, std::move(spans));
   work->cache = &cache;
   const Tensor states = run_sections(tape, stack(), {}, work).value;
   const Tensor ends = context.empty({static_cast<int64_t>(last.size()), config_.hidden_size}, states.dtype());

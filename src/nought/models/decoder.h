@@ -33,8 +33,10 @@ struct NextTokens {
 class Decoder final : public Model {
  public:
   /// recompute: what the backward pass computes again of the blocks. fp8: how the linear layers of the blocks round
-  /// their factors; those of experts do not.
-  explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {});
+  /// their factors; those of experts do not. ranks: they share its matrices, its heads and its vocabulary; the mesh of
+  /// what stores the model has the same.
+  explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {},
+                   const TensorRanks& ranks = {});
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
   /// The embedding, the blocks, the head with the loss, and with experts what the loss of their routers adds.
@@ -87,14 +89,18 @@ class Decoder final : public Model {
   Mlp::Options mlp_options(int64_t width, std::vector<std::string> up, std::string down, bool bias) const;
   Moe::Options expert_options(const WeightNames::Layer& names) const;
   double residual_std() const { return config_.initializer_range * config_.residual_initializer_scale; }
+  /// Those of this rank.
   PackedHeads heads() const;
   Norm::Options norm_options() const;
-  /// ids: [tokens] i32, the tokens of all spans.
-  std::shared_ptr<Work> work_on(const Context& context, const Tensor& ids, std::vector<AttentionSpan> spans) const;
+  /// ids: [tokens] i32, the tokens of all spans; `known` are the same where host code reads them.
+  std::shared_ptr<Work> work_on(const Context& context, const Tensor& ids, std::span<const int32_t> known,
+                                std::vector<AttentionSpan> spans) const;
   /// Fills in each token's position: its row of the learned positions or of the tables of rope_.
   void set_positions(const Context& context, const Sequences& sequences) const;
   /// Makes tables for the longest sequence, if it is the longest so far, and notes them in `work`.
   void prepare_rotation(const Context& context, Work& work, DType dtype);
+  /// The tokens whose rows of the embedding and whose logits this rank has.
+  Interval held_tokens() const { return ranks_.part(config_.vocab_size); }
   Section embedding_section();
   Section block_section(const Block& block);
   Section head_section();
@@ -107,6 +113,7 @@ class Decoder final : public Model {
   Tensor head_logits(Tape& tape, const Var& hidden);
 
   ModelConfig config_;
+  TensorRanks ranks_;
   RecomputeOptions recompute_;
   SavedInputs saved_inputs_;
   std::shared_ptr<const Objective> objective_ = default_objective();

@@ -1,11 +1,13 @@
 // How the parameters of a decoder's blocks are declared: sizes and names of each layer from the ModelConfig.
+#include <algorithm>
+
 #include "nought/models/decoder.h"
 
 namespace nought {
 
 PackedHeads Decoder::heads() const {
-  PackedHeads heads{.num_heads = config_.num_heads,
-                    .num_kv_heads = config_.num_kv_heads,
+  PackedHeads heads{.num_heads = config_.num_heads / ranks_.size(),
+                    .num_kv_heads = std::max<int64_t>(config_.num_kv_heads / ranks_.size(), 1),
                     .head_dim = config_.head_dim,
                     .interleaved = config_.qkv_packing == QkvPacking::interleaved};
   if (config_.latent) {
@@ -30,7 +32,8 @@ Linear::Options Decoder::linear_options(int64_t in, std::vector<int64_t> out, st
           .bias = bias,
           .layout = config_.weight_layout,
           .std = std,
-          .fp8 = fp8_};
+          .fp8 = fp8_,
+          .ranks = ranks_};
 }
 
 SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& names, int64_t index) const {
@@ -47,9 +50,14 @@ SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& name
     const bool separate = config_.qkv_packing == QkvPacking::separate;
     options.qkv = linear_options(hidden, separate ? std::vector{q, kv, kv} : std::vector{q + 2 * kv}, names.qkv,
                                  config_.qkv_bias, config_.initializer_range);
+    options.qkv.cut = LinearCut::outputs;
+    if (config_.qkv_packing == QkvPacking::fused) options.qkv.fused = {q, kv, kv};
   }
-  options.out =
-      linear_options(heads().out_width(), {hidden}, {names.attention_out}, config_.output_bias, residual_std());
+  options.out = linear_options(heads().out_width() * ranks_.size(), {hidden}, {names.attention_out},
+                               config_.output_bias, residual_std());
+  options.out.cut = LinearCut::inputs;
+  options.ranks = ranks_;
+  options.shared_heads = config_.num_kv_heads < ranks_.size();
   if (config_.attention_sinks) options.sinks = names.sinks;
   options.sink_std = config_.initializer_range;
   options.qk_norm = config_.qk_norm;
@@ -89,7 +97,10 @@ Mlp::Options Decoder::mlp_options(int64_t width, std::vector<std::string> up, st
   options.gated = gated;
   options.activation = config_.activation;
   options.up = linear_options(config_.hidden_size, out, std::move(up), bias, config_.initializer_range);
+  options.up.cut = LinearCut::outputs;
+  if (gated && out.size() == 1) options.up.fused = {width, width};
   options.down = linear_options(width, {config_.hidden_size}, {std::move(down)}, bias, residual_std());
+  options.down.cut = LinearCut::inputs;
   return options;
 }
 

@@ -1,9 +1,16 @@
 #include "nought/nn/attention.h"
 
+#include "nought/parallel/conjugate.h"
+
 namespace nought {
 
 SelfAttention::SelfAttention(Unit& unit, const Options& options)
-    : heads_(options.heads), scale_(options.scale), window_(options.window), softcap_(options.softcap) {
+    : heads_(options.heads),
+      ranks_(options.ranks),
+      shared_heads_(options.shared_heads),
+      scale_(options.scale),
+      window_(options.window),
+      softcap_(options.softcap) {
   if (options.latent) {
     latent_.emplace(unit, *options.latent);
   } else {
@@ -11,7 +18,8 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
   }
   out_ = Linear(unit, options.out);
   if (!options.sinks.empty())
-    sinks_ = unit.add(options.sinks, {heads_.num_heads}, Init::normal(options.sink_std), ParameterRole::sink);
+    sinks_ = ranks_.add(unit, options.sinks, {{heads_.num_heads * ranks_.size()}, 0}, Init::normal(options.sink_std),
+                        ParameterRole::sink);
   require<ShapeError>(!heads_.interleaved || heads_.num_heads == heads_.num_kv_heads,
                       "interleaved projections need as many key/value heads as query heads, got {} and {}",
                       heads_.num_kv_heads, heads_.num_heads);
@@ -19,8 +27,8 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
   const bool per_head = options.qk_norm == QkNorm::per_head;
   const auto weight = [&](const std::string& name, int64_t num_heads) {
     const int64_t features = per_head ? heads_.head_dim : num_heads * heads_.head_dim;
-    return unit.add(name + ".weight", {features}, options.norm_weight_offset == 1 ? Init::zeros() : Init::ones(),
-                    ParameterRole::norm);
+    return ranks_.add_partial(unit, name + ".weight", {features},
+                              options.norm_weight_offset == 1 ? Init::zeros() : Init::ones(), ParameterRole::norm);
   };
   norms_ = HeadNorms{.q_weight = weight(options.q_norm, heads_.num_heads),
                      .k_weight = weight(options.k_norm, heads_.num_kv_heads),
@@ -32,6 +40,7 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
 Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
                               const KvCache* cache) const {
   Var qkv = latent_ ? (*latent_)(tape, x, heads_) : qkv_(tape, x);
+  if (shared_heads_) qkv = gather_shared_heads(tape, qkv, heads_, ranks_);
   if (norms_) qkv = norm_heads(tape, qkv, heads_, *norms_);
   if (tables) qkv = rope(tape, qkv, heads_, *tables, sequences.positions);
   if (cache) {

@@ -33,7 +33,9 @@ enum class QkNorm : uint8_t {
 class SelfAttention {
  public:
   struct Options {
-    PackedHeads heads;
+    PackedHeads heads;   // those of this rank
+    TensorRanks ranks = {};
+    bool shared_heads = false;  // the ranks outnumber the key/value heads: `qkv` gives each an even part of their columns
     double scale = 1;    // factor on the scores
     int64_t window = 0;  // sliding window: a token sees so many tokens, itself included; 0: all earlier ones
     double softcap = 0;  // scores become softcap * tanh(score / softcap); 0: they stay
@@ -57,6 +59,8 @@ class SelfAttention {
                        const KvCache& cache) const;
 
   PackedHeads heads_;
+  TensorRanks ranks_;
+  bool shared_heads_ = false;
   double scale_ = 1;
   int64_t window_ = 0;
   double softcap_ = 0;

@@ -2,27 +2,49 @@
 
 #include <numeric>
 
+#include "nought/parallel/conjugate.h"
+
 namespace nought {
 
-Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout) {
+Linear::Linear(Unit& unit, const Options& options)
+    : layout_(options.layout), ranks_(options.ranks), cut_(options.cut) {
   require<ShapeError>(!options.names.empty() && options.names.size() == options.out.size(),
                       "a linear layer needs one output size per name");
   require<ShapeError>(options.names.size() == 1 || layout_ == WeightLayout::out_in,
                       "{}: weights of layout [in, out] do not join into one product", options.names[0]);
-  const int64_t total = std::accumulate(options.out.begin(), options.out.end(), int64_t{0});
-  const auto shape = [&](int64_t out) {
-    return layout_ == WeightLayout::out_in ? Shape{out, options.in} : Shape{options.in, out};
+  const bool out_in = layout_ == WeightLayout::out_in, cuts_outputs = cut_ == LinearCut::outputs;
+  const auto shape = [&](int64_t in, int64_t out) { return out_in ? Shape{out, in} : Shape{in, out}; };
+  const auto add = [&](const std::string& name, const TensorRanks::Whole& whole, bool cut, Init init,
+                       ParameterRole role) {
+    return cut ? ranks_.add(unit, name, whole, init, role) : unit.add(name, whole.global, init, role);
   };
+  int64_t total = 0;  // outputs of this rank
   std::vector<ParameterView> views;
-  for (size_t i = 0; i < options.names.size(); ++i)
-    views.push_back(unit.add(options.names[i] + ".weight", shape(options.out[i]), Init::normal(options.std)));
-  weight_ = unit.join(views.front(), views.back(), shape(total));
+  for (size_t i = 0; i < options.names.size(); ++i) {
+    total += cuts_outputs ? ranks_.part(options.out[i]).size() : options.out[i];
+    const TensorRanks::Whole whole{
+        shape(options.in, options.out[i]), out_in == cuts_outputs ? 0 : 1, cuts_outputs ? options.fused : std::vector<int64_t>{}};
+    views.push_back(add(options.names[i] + ".weight", whole, cut_ != LinearCut::none, Init::normal(options.std),
+                        ParameterRole::matrix));
+  }
+  const int64_t in = cut_ == LinearCut::inputs ? ranks_.part(options.in).size() : options.in;
+  weight_ = unit.join(views.front(), views.back(), shape(in, total));
   if (options.fp8) fp8_ = {options.fp8, options.fp8->add_layer()};
   if (!options.bias) return;
   views.clear();
   for (size_t i = 0; i < options.names.size(); ++i)
-    views.push_back(unit.add(options.names[i] + ".bias", {options.out[i]}, Init::zeros(), ParameterRole::bias));
+    views.push_back(add(options.names[i] + ".bias", {{options.out[i]}, 0, options.fused}, cuts_outputs, Init::zeros(),
+                        ParameterRole::bias));
   bias_ = unit.join(views.front(), views.back(), {total});
+}
+
+Var Linear::operator()(Tape& tape, const Var& x) const {
+  if (cut_ == LinearCut::outputs)
+    return linear(tape, copy_to_ranks(tape, x, ranks_), weight_, bias_, layout_, fp8_);
+  if (cut_ == LinearCut::none || !ranks_.several()) return linear(tape, x, weight_, bias_, layout_, fp8_);
+  const bool adds = ranks_.rank() == 0;  // the bias is in the sum once
+  const Var part = linear(tape, x, weight_, adds ? bias_ : ParameterView{}, layout_, fp8_);
+  return sum_over_ranks(tape, part, ranks_, adds ? ParameterView{} : bias_);
 }
 
 }  // namespace nought

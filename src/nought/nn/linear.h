@@ -5,31 +5,44 @@
 #include <vector>
 
 #include "nought/autograd/functions.h"
+#include "nought/parallel/tensor_ranks.h"
 
 namespace nought {
+
+/// Which side of a layer's products is cut over ranks (arXiv 1909.08053).
+enum class LinearCut : uint8_t {
+  none,
+  outputs,  // each rank forms its columns of y; x is the same on all
+  inputs    // each rank has its columns of x; y is the sum over the ranks, to which b is added once
+};
 
 /// y = x W + b. Several parameters may form W, such as those of q, k and v, which one product then computes. Give one
 /// name and one output size for each of them.
 class Linear {
  public:
   struct Options {
-    int64_t in = 0;                  // elements of a row of x
-    std::vector<int64_t> out;        // elements of a row of y, for each name
+    int64_t in = 0;                  // elements of a row of x, over all ranks
+    std::vector<int64_t> out;        // elements of a row of y, for each name, over all ranks
     std::vector<std::string> names;  // "...q_proj"; ".weight" and ".bias" are added
     bool bias = false;
     WeightLayout layout = WeightLayout::out_in;
-    double std = 0.02;                    // standard deviation of the initial weights
+    double std = 0.02;                // standard deviation of the initial weights
     std::shared_ptr<Fp8Recipe> fp8 = {};  // how the factors of its products are rounded to 8 bits; null: not at all
+    TensorRanks ranks = {};
+    LinearCut cut = LinearCut::none;
+    std::vector<int64_t> fused = {};  // LinearCut::outputs, one name: the outputs of the tensors that it joins
   };
   Linear() = default;
   Linear(Unit& unit, const Options& options);
-  /// x: [tokens, in]. Result: [tokens, sum of out].
-  Var operator()(Tape& tape, const Var& x) const { return linear(tape, x, weight_, bias_, layout_, fp8_); }
+  /// x: [tokens, in]. Result: [tokens, sum of out]. With a cut, this rank's columns of the one that is cut.
+  Var operator()(Tape& tape, const Var& x) const;
 
  private:
   ParameterView weight_, bias_;
   WeightLayout layout_ = WeightLayout::out_in;
   Fp8Layer fp8_;
+  TensorRanks ranks_;
+  LinearCut cut_ = LinearCut::none;
 };
 
 }  // namespace nought

@@ -49,10 +49,11 @@ class Model {
   void join(const Mesh& mesh) { mesh_ = mesh; }
 
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
-  /// The number of elements of all parameters.
+  /// The number of elements of all parameters, of which this rank may hold a part.
   int64_t parameter_count() const {
     int64_t count = 0;
-    for (const auto& unit : units_) count += unit->numel();
+    for (const auto& unit : units_)
+      for (const Parameter& parameter : unit->parameters()) count += parameter.placement.global.numel();
     return count;
   }
   /// Elements of the parameters that could be trained and are not.
@@ -60,7 +61,7 @@ class Model {
     int64_t count = 0;
     for (const auto& unit : units_)
       for (const Parameter& parameter : unit->parameters())
-        if (can_be_trained(parameter.role) && !parameter.trainable) count += parameter.shape.numel();
+        if (can_be_trained(parameter.role) && !parameter.trainable) count += parameter.placement.global.numel();
     return count;
   }
 

@@ -1,6 +1,19 @@
 #include "nought/nn/objective.h"
 
+#include "nought/parallel/vocabulary.h"
+
 namespace nought {
+
+RowLoss Objective::rows_of_part(const Context&, const Batch&, Interval, const TensorRanks&) const {
+  fail<ConfigError>("the objective reads whole rows of logits, which tensor parallelism cuts: use tp_size 1");
+}
+
+RowLoss CrossEntropyObjective::rows_of_part(const Context& context, const Batch& batch, Interval held,
+                                            const TensorRanks& ranks) const {
+  require<ShapeError>(batch.targets.numel() == batch.input_ids.numel(), "{} tokens but {} targets",
+                      batch.input_ids.numel(), batch.targets.numel());
+  return vocabulary_cross_entropy_rows(context, batch.targets.span<int32_t>(), context.on_device(batch.weights), held, ranks);
+}
 
 RowLoss CrossEntropyObjective::rows(const Batch& batch) const {
   require<ShapeError>(batch.targets.numel() == batch.input_ids.numel(), "{} tokens but {} targets",

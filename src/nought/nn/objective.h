@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "nought/autograd/functions.h"
+#include "nought/parallel/tensor_ranks.h"
 #include "nought/nn/batch.h"
 
 namespace nought {
@@ -18,6 +19,10 @@ class Objective {
   /// How the logits of some tokens of the batch, which lies on the device, become their losses. It may outlive neither
   /// the batch nor the objective.
   virtual RowLoss rows(const Batch& batch) const = 0;
+  /// The same for logits that are this rank's columns [held.begin, held.end) of the vocabulary: the losses of the ranks
+  /// are added. Host code reads the batch. ConfigError unless the objective can do with a part of each row.
+  virtual RowLoss rows_of_part(const Context& context, const Batch& batch, Interval held,
+                               const TensorRanks& ranks) const;
   /// What the batch, which host code reads, counts in the mean of a step: the step's loss and gradients are divided by
   /// the sum of these over its micro-batches and ranks.
   virtual double weight(const Batch& batch) const = 0;
@@ -29,6 +34,8 @@ class CrossEntropyObjective final : public Objective {
  public:
   /// ShapeError unless there is a target, and a weight if there are any, for each token.
   RowLoss rows(const Batch& batch) const override;
+  RowLoss rows_of_part(const Context& context, const Batch& batch, Interval held,
+                       const TensorRanks& ranks) const override;
   /// The sum of the weights of those targets; without weights, their number.
   double weight(const Batch& batch) const override;
 };

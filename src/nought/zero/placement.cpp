@@ -23,30 +23,6 @@ int64_t global_index(const std::vector<Interval>& kept, int64_t local) {
   fail("index {} beyond what a part has of a dimension", local);
 }
 
-/// Appends, joined to the last one where they touch.
-void append(std::vector<Interval>& intervals, Interval more) {
-  if (more.empty()) return;
-  if (!intervals.empty() && intervals.back().end == more.begin) {
-    intervals.back().end = more.end;
-  } else {
-    intervals.push_back(more);
-  }
-}
-
-/// The indices of a dimension that part `part` of `parts` has.
-std::vector<Interval> cut(int64_t extent, const Cut& cut, int part, int parts) {
-  const std::vector<int64_t> tensors = cut.fused.empty() ? std::vector<int64_t>{extent} : cut.fused;
-  std::vector<Interval> kept;
-  int64_t begin = 0;
-  for (const int64_t length : tensors) {
-    const int64_t share = ceil_div(ceil_div(length, cut.granule), parts) * cut.granule;
-    const Interval inside = intersect({part * share, (part + 1) * share}, {0, length});
-    append(kept, {begin + inside.begin, begin + inside.end});
-    begin += length;
-  }
-  return kept;
-}
-
 void check(const Placement& placement) {
   const std::vector<Cut>& cuts = placement.cuts;
   require<ShapeError>(on_one_grid(placement.axes()),
@@ -184,7 +160,7 @@ TensorPart PlacedTensor::part(int index) const {
   for (size_t i = placement_.cuts.size(); i-- > 0;) {
     const Cut& one = placement_.cuts[i];
     const int parts = grid_.size(one.axis);
-    kept[static_cast<size_t>(one.dim)] = cut(placement_.global[one.dim], one, index % parts, parts);
+    kept[static_cast<size_t>(one.dim)] = indices_of_part(placement_.global[one.dim], one, index % parts, parts);
     index /= parts;
   }
   return {placement_.global, std::move(kept)};

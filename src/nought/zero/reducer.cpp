@@ -16,6 +16,7 @@ Reducer::Reducer(const Context& context, Communicator& ranks, const Options& opt
                  const std::vector<std::unique_ptr<Unit>>& units)
     : context_(context),
       ranks_(ranks),
+      tensor_(options.tensor),
       units_(units),
       policy_(options.policy),
       dtype_(options.dtype),
@@ -92,6 +93,13 @@ void Reducer::clear_unwritten(const State& state, Whole& whole) {
   for (const Interval gap : state.gaps) clear(gap);
 }
 
+void Reducer::add_parts(const State& state, const Whole& whole) {
+  const Axes partial = state.unit->segments()[state.at.segment].partial_along;
+  if (tensor_ == nullptr || tensor_->size() == 1 || !partial.has(Axis::tensor)) return;
+  const FlightSubject subject(*tensor_, state.unit->name());
+  tensor_->wait(tensor_->all_reduce(whole.values), *context_.stream);
+}
+
 void Reducer::finish(MicroBatch& of, size_t unit) {
   if (!policy_.shard_gradients && !of.last_) return;
   for (size_t place = 0; place < states_.size(); ++place)
@@ -100,6 +108,7 @@ void Reducer::finish(MicroBatch& of, size_t unit) {
 
 void Reducer::finish(State& state, Whole& whole) {
   clear_unwritten(state, whole);
+  add_parts(state, whole);
   if (!buckets_[state.bucket].alone()) {
     pack(state, whole);
   } else if (policy_.shard_gradients) {

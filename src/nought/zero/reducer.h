@@ -29,6 +29,7 @@ class Reducer {
     DType wire = DType::f32;   // gradients travel in it
     bool overlap = true;       // reductions run beside the backward pass
     int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
+    Communicator* tensor = nullptr;  // adds what is partial along the tensor axis; null: nothing is
   };
   Reducer(const Context& context, Communicator& ranks, const Options& options,
           const std::vector<std::unique_ptr<Unit>>& units);
@@ -99,6 +100,8 @@ class Reducer {
   Whole& whole_of(MicroBatch& of, size_t place);
   void finish(State& state, Whole& whole);
   void clear_unwritten(const State& state, Whole& whole);
+  /// Adds the parts that the ranks of the tensor axis have formed, if these are parts.
+  void add_parts(const State& state, const Whole& whole);
   void reduce_whole(State& state);
   void reduce_to_shard(State& state, Whole& whole);
   void pack(State& state, Whole& whole);
@@ -111,6 +114,7 @@ class Reducer {
 
   Context context_;
   Communicator& ranks_;
+  Communicator* tensor_;
   const std::vector<std::unique_ptr<Unit>>& units_;
   Policy policy_;
   DType dtype_, wire_;

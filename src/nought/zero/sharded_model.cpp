@@ -34,7 +34,8 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .dtype = options_.gradient_dtype,
                                     .wire = options_.wire_dtype.value_or(options_.gradient_dtype),
                                     .overlap = options_.overlap,
-                                    .bucket = options_.reduce_bucket};
+                                    .bucket = options_.reduce_bucket,
+                                    .tensor = &mesh_.group(Group::tensor)};
   reducer_.emplace(context_, ranks_, reductions, model_.units());
   optimizer_.emplace(context_, mesh_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
                      *reducer_);

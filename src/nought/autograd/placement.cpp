@@ -1,0 +1,31 @@
+#include "nought/autograd/placement.h"
+
+namespace nought {
+namespace {
+
+/// Appends, joined to the last one where they touch.
+void append(std::vector<Interval>& intervals, Interval more) {
+  if (more.empty()) return;
+  if (!intervals.empty() && intervals.back().end == more.begin) {
+    intervals.back().end = more.end;
+  } else {
+    intervals.push_back(more);
+  }
+}
+
+}  // namespace
+
+std::vector<Interval> indices_of_part(int64_t extent, const Cut& cut, int part, int parts) {
+  const std::vector<int64_t> tensors = cut.fused.empty() ? std::vector<int64_t>{extent} : cut.fused;
+  std::vector<Interval> kept;
+  int64_t begin = 0;
+  for (const int64_t length : tensors) {
+    const int64_t share = ceil_div(ceil_div(length, cut.granule), parts) * cut.granule;
+    const Interval inside = intersect({part * share, (part + 1) * share}, {0, length});
+    append(kept, {begin + inside.begin, begin + inside.end});
+    begin += length;
+  }
+  return kept;
+}
+
+}  // namespace nought

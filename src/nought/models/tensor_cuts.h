@@ -1,0 +1,17 @@
+// What of a model can be cut over the ranks of the tensor axis.
+#pragma once
+
+#include <string>
+
+#include "nought/models/config.h"
+
+namespace nought {
+
+/// Why that many ranks cannot share the model's matrices; "" if they can.
+std::string reason_not_to_cut(const ModelConfig& config, int64_t ranks);
+
+/// ConfigError with the reason, and with the nearest number that is possible: it divides `ranks`, so that the others
+/// can read different samples.
+void require_cuttable(const ModelConfig& config, int64_t ranks);
+
+}  // namespace nought

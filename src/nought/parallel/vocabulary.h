@@ -1,0 +1,31 @@
+// The vocabulary cut over ranks: lookups in a table of which each rank holds some rows, and the cross-entropy of logits
+// of which each rank has some columns (arXiv 1909.08053, section 3). A vocabulary need not divide: the last ranks hold
+// fewer tokens, and nothing is padded.
+#pragma once
+
+#include <span>
+
+#include "nought/autograd/functions.h"
+#include "nought/parallel/tensor_ranks.h"
+
+namespace nought {
+
+/// Which tokens look up what this rank holds of a table.
+struct HeldIds {
+  Tensor rows;    // [tokens] i32: the row in this rank's part; 0 where another rank has it
+  Tensor tokens;  // [tokens] i32: the token itself; -1 where another rank has its row
+};
+/// ids: one for each token. Where memory is only counted there is nothing to read, and they are not read.
+HeldIds held_ids(const Context& context, std::span<const int32_t> ids, Interval held);
+
+/// y[t] = table[ids[t]], where `table` is this rank's part. The same on every rank.
+Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks);
+
+/// Cross-entropy where the logits are this rank's columns [held.begin, held.end) of a vocabulary. targets: one for
+/// each token, of the whole vocabulary; weights: as for cross_entropy_rows(). A token's loss is
+/// written by the rank that holds its target, and is 0 on others: the loss is the sum over the ranks. The logits'
+/// gradients need no communication.
+RowLoss vocabulary_cross_entropy_rows(const Context& context, std::span<const int32_t> targets, const Tensor& weights,
+                                      Interval held, const TensorRanks& ranks);
+
+}  // namespace nought
