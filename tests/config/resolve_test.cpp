@@ -46,22 +46,6 @@ TEST(Resolve, the_example_run_becomes_plain_numbers_with_their_reasons) {
   EXPECT_THAT(plan.warnings, IsEmpty());
 }
 
-TEST(Resolve, all_ranks_shard_unless_the_mesh_says_otherwise) {
-  const auto with = [](const std::string& args) {
-    return fmt::format(R"({{"training": {{"parallelism_config": {{{}}}}}}})", args);
-  };
-  for (const char* args : {"", R"("tp_size": 1, "cp_size": 1, "dp_replicate_size": 1)"})
-    EXPECT_FALSE(plan_of(with(args), 4).mesh.has_value());
-  const RunPlan plan = plan_of(with(R"("dp_shard_size": 4)"), 4);
-  EXPECT_EQ(plan.mesh->shard, 4);
-  EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "training.parallelism_config.dp_shard_size");
-  EXPECT_THAT(error_of(with(R"("dp_shard_size": 2)"), 4), HasSubstr("dp_shard_size = 2: the product of"));
-  EXPECT_THAT(error_of(with(R"("dp_replicate_size": 2)"), 4), HasSubstr("dp_replicate_size = 2: replicas"));
-  EXPECT_THAT(error_of(with(R"("tp_size": 2)"), 4), HasSubstr("tp_size = 2: tensor parallelism is not"));
-  EXPECT_THAT(error_of(with(R"("cp_size": 4)"), 4), HasSubstr("cp_size = 4: context parallelism is not"));
-  EXPECT_THAT(error_of(with(R"("tpsize": 2)"), 4), HasSubstr("tp_size")) << "the nearest name";
-}
-
 // As people copy them from the documentation of the Hugging Face Trainer: "auto" wherever it may stand.
 constexpr const char* kZero2 = R"({
   "fp16": {"enabled": "auto", "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2,

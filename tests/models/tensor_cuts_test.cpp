@@ -1,11 +1,10 @@
 // Which models ranks can share, and what is said of those that they cannot.
 #include "nought/models/tensor_cuts.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "support/golden.h"
 #include "support/message_of.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "nought/models/decoder.h"
 

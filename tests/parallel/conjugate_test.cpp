@@ -4,9 +4,8 @@
 
 #include <numeric>
 
-#include <gtest/gtest.h>
-
 #include "support/gradient_check.h"
+#include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
 
@@ -53,9 +52,8 @@ TEST(Conjugate, a_copy_to_ranks_and_the_sum_of_their_gradients_are_adjoint) {
 
 TEST(Conjugate, the_sum_over_ranks_and_the_gradient_that_all_get_are_adjoint) {
   for (const int size : {2, 3, 4})
-    expect_adjoint(size, {kRows, 5}, {.output = true}, [](Tape& tape, const Var& x, const TensorRanks& ranks) {
-      return sum_over_ranks(tape, x, ranks);
-    });
+    expect_adjoint(size, {kRows, 5}, {.output = true},
+                   [](Tape& tape, const Var& x, const TensorRanks& ranks) { return sum_over_ranks(tape, x, ranks); });
 }
 
 TEST(Conjugate, heads_that_ranks_share_are_gathered_and_their_gradients_added) {

@@ -4,10 +4,9 @@
 #include <cmath>
 #include <map>
 
-#include <gtest/gtest.h>
-
 #include "support/gradient_check.h"
 #include "support/local_store.h"
+#include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
 #include "nought/parallel/conjugate.h"
@@ -30,8 +29,7 @@ Tensor columns_of(const Context& context, const Tensor& x, Interval columns, DTy
     using T = typename decltype(tag)::type;
     for (int64_t row = 0; row < x.dim(0); ++row)
       for (int64_t i = 0; i < columns.size(); ++i)
-        part.data<T>()[row * columns.size() + i] =
-            T(values[static_cast<size_t>(row * x.dim(1) + columns.begin + i)]);
+        part.data<T>()[row * columns.size() + i] = T(values[static_cast<size_t>(row * x.dim(1) + columns.begin + i)]);
   });
   return part;
 }
@@ -47,8 +45,7 @@ Losses whole(const Context& context, const Tensor& logits, const std::vector<int
   context.copy(logits, own);
   const Tensor losses = context.empty({kTokens}, losses_dtype);
   cross_entropy_rows(context.upload<int32_t>({kTokens}, targets), weights)(
-      context,
-      {.tokens = {0, kTokens}, .logits = own, .losses = losses, .gradient = true, .gradient_scale = 0.5});
+      context, {.tokens = {0, kTokens}, .logits = own, .losses = losses, .gradient = true, .gradient_scale = 0.5});
   return {losses.to_vector<double>(), own.to_vector<double>()};
 }
 

@@ -77,18 +77,19 @@ struct Measurement {
 Measurement measure(const ModelConfig& config, const Layout& layout, bool documents = false) {
   Measurement result;
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
-    Decoder decoder(config, layout.recompute, layout.fp8);
+    const Mesh mesh(ranks, {.shard = layout.data_ranks(), .tensor = layout.tensor_ranks});
+    Decoder decoder(config, layout.recompute, layout.fp8, TensorRanks(mesh));
     apply(layout.freezing, decoder);
     ShardedModel::Options options = layout.sharding;
     options.policy = Policy::stage(layout.zero_stage);
-    ShardedModel model(context, ranks, decoder, options);
+    ShardedModel model(context, mesh, decoder, options);
     Engine engine(model);
     engine.set_schedule(layout.schedule);
     Traffic before;
     int64_t asked = 0;
     for (int step = 0; step < 4; ++step) {
       if (step == 2) asked = context.memory->system_allocations();
-      before = ranks.traffic();
+      before = mesh.traffic();
       std::vector<Batch> batches;
       for (int64_t i = 0; i < layout.accumulation; ++i) {
         batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, *context.memory));
@@ -97,12 +98,16 @@ Measurement measure(const ModelConfig& config, const Layout& layout, bool docume
       }
       engine.step(batches, layout.tokens_per_step(), 1e-3, 1);
     }
-    const Traffic after = ranks.traffic();
+    const Traffic after = mesh.traffic();
     if (layout.evaluation_rows > 0) {
       const Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
       context.zero(rows.input_ids), context.zero(rows.targets);
       engine.evaluate(std::span(&rows, 1), 1);
     }
+    const int64_t before_saving = context.memory->system_allocations();
+    for (size_t unit = 0; layout.tensor_ranks > 1 && unit < decoder.units().size(); ++unit)
+      model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
+    asked += context.memory->system_allocations() - before_saving;  // no part of a step
     if (layout.sample_prompt > 0)
       continue_prompt(model, decoder, *make_tokenizer("bytes"),
                       {.prompt = std::string(static_cast<size_t>(layout.sample_prompt), 'a'),
@@ -311,6 +316,60 @@ TEST(Agreement, holds_with_samples_of_text) {
     }
     EXPECT_GT(predicted.memory.peak[static_cast<size_t>(Category::kv_cache)], 100'000);
   }
+}
+
+TEST(Agreement, holds_for_ranks_that_share_matrices) {
+  int i = 0;
+  for (const char* family : {"llama", "qwen2", "gpt2"})
+    for (const auto& [ranks, tensor, stage] :
+         {std::tuple(2, 2, 0), {4, 2, 0}, {4, 2, 1}, {4, 2, 2}, {4, 2, 3}, {4, 4, 0}}) {
+      const Layout layout{.ranks = ranks,
+                          .zero_stage = stage,
+                          .tensor_ranks = tensor,
+                          .micro_batch = 2,
+                          .seq_length = 128,
+                          .accumulation = 1 + i % 2,
+                          .recompute = std::array{Recompute::none, Recompute::full, Recompute::selective}[i % 3],
+                          .sharding = {.dtype = i % 2 == 0 ? DType::bf16 : DType::f32},
+                          .wire = Wire::threads};
+      SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, tensor, ranks, layout.str()));
+      const Prediction predicted = predict(model_of(family), layout);
+      const Measurement measured = measure(model_of(family), layout);
+      expect_agreement(predicted, measured);
+      EXPECT_EQ(measured.late_allocations, 0);
+      ++i;
+    }
+}
+
+/// Volumes of arXiv 1909.08053: sums over the ranks of each layer's two results, and of the gradients of their inputs.
+TEST(Agreement, traffic_along_the_tensor_axis_is_the_formula) {
+  const ModelConfig config = model_of("llama");  // two ranks share no key/value head
+  const Layout layout{.ranks = 4,
+                      .zero_stage = 0,
+                      .tensor_ranks = 2,
+                      .micro_batch = 3,
+                      .seq_length = 64,
+                      .accumulation = 2,
+                      .wire = Wire::threads};
+  const Prediction predicted = predict(config, layout);
+  const auto along = [&](const std::string& axes) {
+    for (const Mesh::GroupTraffic& group : predicted.traffic_by_axes)
+      if (group.axes == axes) return group.traffic;
+    ADD_FAILURE() << "nothing along " << axes;
+    return Traffic{};
+  };
+  const int64_t tokens = 3 * 64, micro_batches = 2;
+  // An all-reduce of N elements over 2 ranks sends N. Of each layer 4, and those of the lookup and of the head's input;
+  // the sum of the losses is one element.
+  const Traffic tensor = along("tensor");
+  EXPECT_EQ(tensor[Collective::all_reduce].elements,
+            micro_batches * ((4 * config.num_layers + 2) * tokens * config.hidden_size + 1));
+  // Each token's logarithm of a sum of exponentials.
+  EXPECT_EQ(tensor[Collective::all_gather].elements, micro_batches * tokens);
+  EXPECT_EQ(tensor.total_elements(), tensor[Collective::all_reduce].elements + tensor[Collective::all_gather].elements);
+  // Gradients travel between the two ranks that read different samples: half a model and the norms.
+  EXPECT_LT(along("shard").total_elements(), 0.51 * 2 * static_cast<double>(predicted.parameters));
+  EXPECT_GT(along("shard").total_elements(), 0.49 * 2 * static_cast<double>(predicted.parameters) / 2);
 }
 
 TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validations) {

@@ -103,10 +103,11 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   if (world.rank() == 0)
     for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
-  Decoder decoder(model_config_of(plan));
+  const Mesh mesh = plan.mesh ? Mesh(world, *plan.mesh) : Mesh(world);
+  Decoder decoder(model_config_of(plan), {}, {}, TensorRanks(mesh));
   ShardedModel::Options sharding = sharding_of(plan);
   sharding.training = false;
-  ShardedModel model(context, world, decoder, sharding);
+  ShardedModel model(context, mesh, decoder, sharding);
   model.load(ModelSource(found).weights());
   Engine engine(model);
   const auto tokenizer = tokenizer_of(plan.data);

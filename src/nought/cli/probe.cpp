@@ -12,6 +12,7 @@
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
 #include "nought/io/safetensors_writer.h"
+#include "nought/models/tensor_cuts.h"
 #include "nought/train/model_source.h"
 
 namespace nought {
@@ -28,8 +29,9 @@ struct ProbeOptions {
 };
 
 void validate_probe(const ProbeOptions& options) {
-  options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
+  const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelSource source(options.model_dir);
+  require_cuttable(source.config(), plan.tensor_ranks());
   const Context context = Context::cpu();
   read_probe_input(context, options.input, source.config().vocab_size);
   const std::filesystem::path folder = std::filesystem::absolute(options.output).parent_path();
@@ -44,9 +46,10 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   const FoundModel found = find_model(options.model_dir, world, context);
   say_choice(found.choice);
   const ModelSource source(found);
-  Decoder decoder(source.config(), plan.recompute, plan.fp8);
+  const Mesh mesh = plan.mesh ? Mesh(world, *plan.mesh) : Mesh(world);
+  Decoder decoder(source.config(), plan.recompute, plan.fp8, TensorRanks(mesh));
   if (options.gradients) apply(plan.freezing, decoder);
-  ShardedModel model(context, world, decoder, probe_sharding(plan, options.gradients));
+  ShardedModel model(context, mesh, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
   const ProbeOutput output = probe(model, decoder, input, options.gradients);

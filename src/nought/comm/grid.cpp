@@ -1,6 +1,9 @@
 #include "nought/comm/grid.h"
 
+#include <algorithm>
 #include <map>
+
+#include <fmt/ranges.h>
 
 #include "nought/base/error.h"
 
@@ -152,6 +155,25 @@ std::vector<std::vector<int>> Grid::groups(Axes axes) const {
   std::vector<std::vector<int>> groups;
   for (auto& [first, ranks] : by_first) groups.push_back(std::move(ranks));
   return groups;
+}
+
+std::vector<std::string> describe(const Grid& grid) {
+  constexpr size_t kShown = 4;  // groups, and ranks of a group
+  std::vector<std::string> lines;
+  for (const Axis axis : kDenseOrder) {
+    if (grid.size(axis) == 1) continue;
+    std::string groups;
+    const std::vector<std::vector<int>> all = grid.groups({axis});
+    for (size_t i = 0; i < std::min(all.size(), kShown); ++i) {
+      const std::vector<int>& ranks = all[i];
+      const auto end = ranks.begin() + static_cast<std::ptrdiff_t>(std::min(ranks.size(), kShown));
+      groups += fmt::format("{}{}{}", i > 0 ? " | " : "", fmt::join(ranks.begin(), end, " "),
+                            end == ranks.end() ? "" : " ...");
+    }
+    if (all.size() > kShown) groups += " | ...";
+    lines.push_back(fmt::format("{:<9} {:>4}   ranks {}", name_of(axis), grid.size(axis), groups));
+  }
+  return lines;
 }
 
 }  // namespace nought

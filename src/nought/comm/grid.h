@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -111,5 +112,8 @@ class Grid {
   std::array<int, kNumAxes> sizes_{};
   int ranks_ = 1;
 };
+
+/// A line for each axis of several ranks: its name, its size, and which ranks differ along it.
+std::vector<std::string> describe(const Grid& grid);
 
 }  // namespace nought

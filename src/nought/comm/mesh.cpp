@@ -1,6 +1,7 @@
 #include "nought/comm/mesh.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct Mesh::Groups {
   Grid grid;
   std::unique_ptr<Communicator> owned = {};  // the world, where nobody else has it
   Communicator& world;
+  MakeGroup make_group = {};
   std::unique_ptr<Communicator> alone = make_self_communicator();  // serves every group of one
   std::vector<std::pair<Partition, std::unique_ptr<Communicator>>> made = {};
   std::array<Communicator*, kNumGroups> by_name{};
@@ -25,8 +27,9 @@ struct Mesh::Groups {
     Partition partition = grid.groups(axes);
     for (const auto& [known, group] : made)
       if (known == partition) return *group;
-    const int color = grid.group(world.rank(), axes).front();
-    return *made.emplace_back(std::move(partition), world.split(color, world.rank())).second;
+    const std::vector<int> ranks = grid.group(world.rank(), axes);
+    auto group = make_group ? make_group(ranks) : world.split(ranks.front(), world.rank());
+    return *made.emplace_back(std::move(partition), std::move(group)).second;
   }
 };
 
@@ -40,8 +43,10 @@ Mesh::Mesh() {
 
 Mesh::Mesh(Communicator& world) : Mesh(world, {.shard = world.size()}) {}
 
-Mesh::Mesh(Communicator& world, const GridSizes& sizes) {
-  auto groups = std::make_shared<Groups>(Groups{.grid = Grid(sizes), .world = world});
+Mesh::Mesh(Communicator& world, const GridSizes& sizes) : Mesh(world, sizes, {}) {}
+
+Mesh::Mesh(Communicator& world, const GridSizes& sizes, const MakeGroup& make_group) {
+  auto groups = std::make_shared<Groups>(Groups{.grid = Grid(sizes), .world = world, .make_group = make_group});
   const int ranks = groups->grid.ranks();
   require<ConfigError>(
       ranks == world.size(),
@@ -68,6 +73,29 @@ Traffic Mesh::traffic() const {
     }
   }
   return total;
+}
+
+std::vector<Mesh::GroupTraffic> Mesh::traffic_by_axes() const {
+  const auto axes_of_group = [&](const std::vector<int>& ranks) {
+    std::string text;
+    for (int i = 0; i < kNumAxes; ++i) {
+      const auto axis = static_cast<Axis>(i);
+      if (!on_one_grid({axis, Axis::tensor}) || axis == Axis::expert_tensor) continue;  // experts number the same ranks
+      const auto place = [&](int rank) { return grid().coordinate(rank, axis); };
+      if (std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return place(rank) == place(ranks.front()); }))
+        continue;
+      text += fmt::format("{}{}", text.empty() ? "" : " x ", name_of(axis));
+    }
+    return text;
+  };
+  std::vector<GroupTraffic> all;
+  for (const auto& [partition, group] : groups_->made)
+    all.push_back({axes_of_group(partition.front()), group->traffic()});
+  if (world().size() == 1) return all;
+  std::vector<int> everyone(static_cast<size_t>(world().size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  all.push_back({axes_of_group(everyone), world().traffic()});
+  return all;
 }
 
 void all_reduce_values(Communicator& group, const Context& context, std::span<double> values, ReduceOp op) {

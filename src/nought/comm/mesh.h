@@ -5,9 +5,11 @@
 // free. Non-goals: which ranks form a group (comm/grid does).
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "nought/comm/communicator.h"
@@ -24,6 +26,9 @@ class Mesh {
   Mesh(Communicator& world);  // NOLINT(google-explicit-constructor): a world alone is a mesh
   /// ConfigError unless the grid has as many ranks as the world.
   Mesh(Communicator& world, const GridSizes& sizes);
+  /// The same with groups that `make_group` makes of their ranks, where the world cannot split.
+  using MakeGroup = std::function<std::unique_ptr<Communicator>(const std::vector<int>& ranks)>;
+  Mesh(Communicator& world, const GridSizes& sizes, const MakeGroup& make_group);
 
   const Grid& grid() const;
   Communicator& world() const;
@@ -35,6 +40,12 @@ class Mesh {
   size_t groups_made() const;
   /// Sent by this rank in all groups.
   Traffic traffic() const;
+  /// The same group by group: those that have sent nothing too, but for groups of one.
+  struct GroupTraffic {
+    std::string axes;  // along which its ranks differ: "tensor", "tensor x shard"
+    Traffic traffic;
+  };
+  std::vector<GroupTraffic> traffic_by_axes() const;
 
  private:
   struct Groups;

@@ -279,6 +279,15 @@ struct DsFlopsProfiler {
   }
 };
 
+struct DsTensorParallel {
+  Setting<int64_t> autotp_size{int64_t{0}};
+
+  template <class V>
+  void visit(V& v) {
+    v("autotp_size", autotp_size, "as training.parallelism_config.tp_size; 0 = 1");
+  }
+};
+
 struct DsConfig {
   Auto<int64_t> train_batch_size;
   Auto<int64_t> train_micro_batch_size_per_gpu;
@@ -301,6 +310,7 @@ struct DsConfig {
   Setting<bool> dump_state{false};
   Setting<bool> memory_breakdown{false};
   Setting<bool> wall_clock_breakdown{false};
+  DsTensorParallel tensor_parallel;
   DsCommsLogger comms_logger;
   DsFlopsProfiler flops_profiler;
 
@@ -339,6 +349,7 @@ struct DsConfig {
       "report the bytes in use on rank 0 after each phase of a step, in lines and in metrics.jsonl");
     v("wall_clock_breakdown", wall_clock_breakdown,
       "report the times of phases and communication of every step on rank 0, in lines and in metrics.jsonl");
+    v("tensor_parallel", tensor_parallel, "");
     v("comms_logger", comms_logger, "");
     v("flops_profiler", flops_profiler, "");
   }

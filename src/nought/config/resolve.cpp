@@ -1,5 +1,6 @@
-// Everything that resolve() settles but the precision (resolve_precision.cpp), the optimizer (resolve_optimizer.cpp),
-// the length of the run and its schedule (resolve_schedule.cpp), its checkpoints and samples (resolve_saving.cpp).
+// Everything that resolve() settles but the mesh (resolve_mesh.cpp), the precision (resolve_precision.cpp), the
+// optimizer (resolve_optimizer.cpp), the length of the run and its schedule (resolve_schedule.cpp), its checkpoints and
+// samples (resolve_saving.cpp).
 #include <cmath>
 
 #include <fmt/ranges.h>
@@ -58,25 +59,8 @@ RunPlan Resolver::run() {
   resolve_schedule();
   resolve_output();
   explain_automatic_buckets();
+  check_mesh();
   return std::move(plan_);
-}
-
-void Resolver::resolve_mesh() {
-  const ParallelismArgs& args = config_.training.parallelism_config;
-  const auto only_one = [&](const char* key, const Setting<int64_t>& setting, std::string_view what) {
-    const auto size = training(std::string("parallelism_config.") + key, setting);
-    require<ConfigError>(size.value == 1, "{} = {}: {} not available, the size must be 1", size.place, size.value,
-                         what);
-  };
-  only_one("dp_replicate_size", args.dp_replicate_size, "replicas of a sharded model are");
-  only_one("cp_size", args.cp_size, "context parallelism is");
-  only_one("tp_size", args.tp_size, "tensor parallelism is");
-  const auto shard = training("parallelism_config.dp_shard_size", args.dp_shard_size);
-  if (!shard.given) return;
-  require<ConfigError>(shard.value == plan_.world_size,
-                       "{} = {}: the product of the sizes of parallelism_config must be the number of ranks, {}",
-                       shard.place, shard.value, plan_.world_size);
-  plan_.mesh = GridSizes{.shard = static_cast<int>(note("parallelism_config.dp_shard_size", shard))};
 }
 
 void Resolver::resolve_model() {
@@ -194,36 +178,38 @@ void Resolver::derive_batch_without_total(std::optional<Candidate<int64_t>> micr
                       steps->place);
   if (!micro) micro = training("per_device_train_batch_size", t.per_device_train_batch_size);
   if (!steps) steps = training("gradient_accumulation_steps", t.gradient_accumulation_steps);
-  const char* product = "micro_batch x accumulation x world_size";
+  const std::string product = fmt::format("micro_batch x accumulation x {}", data_name("world_size"));
   set_batch(*micro, *steps, ds_.train_batch_size.automatic() ? fmt::format("deepspeed: auto <- {}", product) : product);
 }
 
 void Resolver::derive_batch_from_total(const Candidate<int64_t>& total, const std::optional<Candidate<int64_t>>& micro,
                                        const std::optional<Candidate<int64_t>>& steps) {
-  const int64_t world = plan_.world_size;
+  const int64_t world = plan_.data_ranks();
+  const std::string world_name = data_name("world size");
   const char* micro_name = "train_micro_batch_size_per_gpu";
   const char* steps_name = "gradient_accumulation_steps";
   if (micro && steps) {
     const int64_t product = micro->value * steps->value * world;
-    require<ConfigError>(total.value == product, "{}: train_batch_size {} != {} {} x {} {} x world size {} = {}",
-                         total.place, total.value, micro_name, micro->value, steps_name, steps->value, world, product);
+    require<ConfigError>(total.value == product, "{}: train_batch_size {} != {} {} x {} {} x {} {} = {}", total.place,
+                         total.value, micro_name, micro->value, steps_name, steps->value, world_name, world, product);
     return set_batch(*micro, *steps, total.reason);
   }
   const int64_t known = micro ? micro->value : steps ? steps->value : 1;
   const char* known_name = micro ? micro_name : steps_name;
   require<ConfigError>(total.value % (known * world) == 0,
-                       "{}: train_batch_size {} is not divisible by {} {} x world size {} = {}", total.place,
-                       total.value, known_name, known, world, known * world);
+                       "{}: train_batch_size {} is not divisible by {} {} x {} {} = {}", total.place, total.value,
+                       known_name, known, world_name, world, known * world);
   Candidate<int64_t> derived{total.value / (known * world), true, total.place, ""};
   require_count(derived);
-  derived.reason = fmt::format("train_batch_size / ({} x world_size)", micro ? "micro_batch" : "accumulation");
+  derived.reason =
+      fmt::format("train_batch_size / ({} x {})", micro ? "micro_batch" : "accumulation", data_name("world_size"));
   const Candidate<int64_t> one{1, false, "", "train_batch_size is given alone"};
   set_batch(micro ? *micro : derived, micro ? derived : steps ? *steps : one, total.reason);
 }
 
 void Resolver::set_batch(const Candidate<int64_t>& micro, const Candidate<int64_t>& steps,
                          const std::string& total_reason) {
-  const int64_t total = micro.value * steps.value * plan_.world_size;
+  const int64_t total = micro.value * steps.value * plan_.data_ranks();
   plan_.resolved.push_back({"world_size", fmt::format("{}", plan_.world_size), "the number of ranks"});
   plan_.micro_batch = note("micro_batch", micro);
   plan_.accumulation = note("accumulation", steps);

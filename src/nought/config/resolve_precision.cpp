@@ -62,7 +62,7 @@ void Resolver::resolve_gradients() {
   const auto wire = choose("communication_dtype", "communication_data_type", ds_.communication_data_type, sums.value,
                            "default: the gradients' dtype");
   plan_.wire_dtype = wire.value;
-  if (!wire.given && wire.value != plan_.dtype && plan_.world_size > 1)
+  if (!wire.given && wire.value != plan_.dtype && plan_.data_ranks() > 1)
     warn(fmt::format(
         "{} = \"{}\": gradients travel in {} here, where DeepSpeed sends {}; "
         "communication_data_type = \"{}\" does as it does",
@@ -71,7 +71,7 @@ void Resolver::resolve_gradients() {
   const auto divisor = section_value("deepspeed.gradient_predivide_factor", ds_.gradient_predivide_factor);
   require<ConfigError>(divisor.value > 0, "{}: expected more than 0, got {}", divisor.place, divisor.value);
   if ((prescale.given || divisor.given) && !prescale.value) {
-    plan_.gradient_factor = plan_.world_size / divisor.value;
+    plan_.gradient_factor = plan_.data_ranks() / divisor.value;
     plan_.resolved.push_back({"gradient_predivide_factor", fmt::format("{:g}", divisor.value), divisor.reason});
   }
 }

@@ -36,6 +36,12 @@ class Resolver {
 
  private:
   void resolve_mesh();
+  /// How many ranks share each matrix.
+  Candidate<int64_t> tensor_size() const;
+  /// Refuses what a mesh of the plan cannot do yet.
+  void check_mesh() const;
+  /// What plan_.data_ranks() is called in messages: `all` if no ranks share samples.
+  std::string data_name(const char* all) const { return plan_.tensor_ranks() > 1 ? "data-parallel ranks" : all; }
   void resolve_model();
   void resolve_data();
   void resolve_sources();

@@ -163,9 +163,12 @@ struct ParallelismArgs {
   void visit(V& v) {
     v("dp_replicate_size", dp_replicate_size, "copies of the sharded model; only 1 is available");
     v("dp_shard_size", dp_shard_size,
-      "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks");
+      "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks / tp_size");
     v("cp_size", cp_size, "ranks that share each sequence; only 1 is available");
-    v("tp_size", tp_size, "ranks that share each matrix; only 1 is available");
+    v("tp_size", tp_size,
+      "tensor parallelism: neighbouring ranks that share the matrices, the heads and the vocabulary of a dense model, "
+      "and "
+      "see the same samples");
   }
 };
 

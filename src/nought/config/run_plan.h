@@ -99,9 +99,12 @@ struct RunPlan {
 
   int world_size = 1;
   std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
-  int64_t micro_batch = 1;             // sequences per rank and forward pass
-  int64_t accumulation = 1;            // micro-batches per update
-  int64_t train_batch = 1;             // = micro_batch x accumulation x world_size
+  /// Ranks that read different samples, and ranks that share each matrix.
+  int data_ranks() const { return mesh ? mesh->shard * mesh->replicate : world_size; }
+  int tensor_ranks() const { return mesh ? mesh->tensor : 1; }
+  int64_t micro_batch = 1;   // sequences per rank and forward pass
+  int64_t accumulation = 1;  // micro-batches per update
+  int64_t train_batch = 1;   // = micro_batch x accumulation x data_ranks()
 
   DType dtype = DType::f32;                    // in which the model is computed
   std::optional<LossScaleOptions> loss_scale;  // given if dtype is f16

@@ -91,7 +91,8 @@ void Decoder::require_positions(int64_t length) const {
                        config_.max_positions);
 }
 
-std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Tensor& ids, std::span<const int32_t> known,
+std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Tensor& ids,
+                                                std::span<const int32_t> known,
                                                 std::vector<AttentionSpan> spans) const {
   auto work = std::make_shared<Work>();
   for (const AttentionSpan& span : spans) work->longest = std::max(work->longest, span.k_length);
@@ -106,7 +107,8 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
 
 std::shared_ptr<MicroBatchState> Decoder::begin(const Context& context, const Batch& batch, double gradient_scale) {
   Batch placed = on_device(context, batch);
-  const std::shared_ptr<Work> work = work_on(context, placed.input_ids, batch.input_ids.span<int32_t>(), spans_of(batch));
+  const std::shared_ptr<Work> work =
+      work_on(context, placed.input_ids, batch.input_ids.span<int32_t>(), spans_of(batch));
   work->batch = &batch, work->placed = std::move(placed), work->gradient_scale = gradient_scale;
   if (num_routers_ > 0) work->log = std::make_shared<RouterLog>(num_routers_);
   return work;
@@ -194,9 +196,9 @@ Section Decoder::head_section() {
             const Work& work = Work::of(state);
             const Var normed = tape.run_part(*head_, "norm", [&] { return final_norm_(tape, in); });
             return tape.run_part(*head_, "loss", [&] {
-              const RowLoss rows =
-                  ranks_.several() ? objective_->rows_of_part(tape.context(), *work.batch, held_tokens(), ranks_)
-                                   : objective_->rows(work.placed);
+              const RowLoss rows = ranks_.several()
+                                       ? objective_->rows_of_part(tape.context(), *work.batch, held_tokens(), ranks_)
+                                       : objective_->rows(work.placed);
               const Var loss = loss_head(tape, copy_to_ranks(tape, normed, ranks_), head_weight_, rows,
                                          work.gradient_scale, config_.logit_softcap);
               return sum_over_ranks(tape, loss, ranks_);
@@ -240,9 +242,9 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
 
 Tensor Decoder::logits(const Context& context, const Batch& batch) {
   Tape tape(context, /*recording=*/false);
-  return head_logits(
-      tape, run_sections(tape, stack(), {},
-                         work_on(context, context.on_device(batch.input_ids), batch.input_ids.span<int32_t>(), spans_of(batch))));
+  return head_logits(tape, run_sections(tape, stack(), {},
+                                        work_on(context, context.on_device(batch.input_ids),
+                                                batch.input_ids.span<int32_t>(), spans_of(batch))));
 }
 
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {

@@ -29,8 +29,9 @@ void require_cuttable(const ModelConfig& config, int64_t ranks) {
   if (reason.empty()) return;
   int64_t nearest = ranks - 1;
   while (ranks % nearest != 0 || !reason_not_to_cut(config, nearest).empty()) --nearest;
-  fail<ConfigError>("tp_size = {}: {} ranks cannot share the matrices of a {} model: {}; the nearest size that can is {}",
-                    ranks, ranks, config.family, reason, nearest);
+  fail<ConfigError>(
+      "tp_size = {}: {} ranks cannot share the matrices of a {} model: {}; the nearest size that can is {}", ranks,
+      ranks, config.family, reason, nearest);
 }
 
 }  // namespace nought

@@ -33,9 +33,10 @@ enum class QkNorm : uint8_t {
 class SelfAttention {
  public:
   struct Options {
-    PackedHeads heads;   // those of this rank
+    PackedHeads heads;  // those of this rank
     TensorRanks ranks = {};
-    bool shared_heads = false;  // the ranks outnumber the key/value heads: `qkv` gives each an even part of their columns
+    bool shared_heads =
+        false;           // the ranks outnumber the key/value heads: `qkv` gives each an even part of their columns
     double scale = 1;    // factor on the scores
     int64_t window = 0;  // sliding window: a token sees so many tokens, itself included; 0: all earlier ones
     double softcap = 0;  // scores become softcap * tanh(score / softcap); 0: they stay

@@ -6,8 +6,7 @@
 
 namespace nought {
 
-Linear::Linear(Unit& unit, const Options& options)
-    : layout_(options.layout), ranks_(options.ranks), cut_(options.cut) {
+Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ranks_(options.ranks), cut_(options.cut) {
   require<ShapeError>(!options.names.empty() && options.names.size() == options.out.size(),
                       "a linear layer needs one output size per name");
   require<ShapeError>(options.names.size() == 1 || layout_ == WeightLayout::out_in,
@@ -22,8 +21,8 @@ Linear::Linear(Unit& unit, const Options& options)
   std::vector<ParameterView> views;
   for (size_t i = 0; i < options.names.size(); ++i) {
     total += cuts_outputs ? ranks_.part(options.out[i]).size() : options.out[i];
-    const TensorRanks::Whole whole{
-        shape(options.in, options.out[i]), out_in == cuts_outputs ? 0 : 1, cuts_outputs ? options.fused : std::vector<int64_t>{}};
+    const TensorRanks::Whole whole{shape(options.in, options.out[i]), out_in == cuts_outputs ? 0 : 1,
+                                   cuts_outputs ? options.fused : std::vector<int64_t>{}};
     views.push_back(add(options.names[i] + ".weight", whole, cut_ != LinearCut::none, Init::normal(options.std),
                         ParameterRole::matrix));
   }
@@ -39,8 +38,7 @@ Linear::Linear(Unit& unit, const Options& options)
 }
 
 Var Linear::operator()(Tape& tape, const Var& x) const {
-  if (cut_ == LinearCut::outputs)
-    return linear(tape, copy_to_ranks(tape, x, ranks_), weight_, bias_, layout_, fp8_);
+  if (cut_ == LinearCut::outputs) return linear(tape, copy_to_ranks(tape, x, ranks_), weight_, bias_, layout_, fp8_);
   if (cut_ == LinearCut::none || !ranks_.several()) return linear(tape, x, weight_, bias_, layout_, fp8_);
   const bool adds = ranks_.rank() == 0;  // the bias is in the sum once
   const Var part = linear(tape, x, weight_, adds ? bias_ : ParameterView{}, layout_, fp8_);

@@ -26,7 +26,7 @@ class Linear {
     std::vector<std::string> names;  // "...q_proj"; ".weight" and ".bias" are added
     bool bias = false;
     WeightLayout layout = WeightLayout::out_in;
-    double std = 0.02;                // standard deviation of the initial weights
+    double std = 0.02;                    // standard deviation of the initial weights
     std::shared_ptr<Fp8Recipe> fp8 = {};  // how the factors of its products are rounded to 8 bits; null: not at all
     TensorRanks ranks = {};
     LinearCut cut = LinearCut::none;

@@ -12,7 +12,8 @@ RowLoss CrossEntropyObjective::rows_of_part(const Context& context, const Batch&
                                             const TensorRanks& ranks) const {
   require<ShapeError>(batch.targets.numel() == batch.input_ids.numel(), "{} tokens but {} targets",
                       batch.input_ids.numel(), batch.targets.numel());
-  return vocabulary_cross_entropy_rows(context, batch.targets.span<int32_t>(), context.on_device(batch.weights), held, ranks);
+  return vocabulary_cross_entropy_rows(context, batch.targets.span<int32_t>(), context.on_device(batch.weights), held,
+                                       ranks);
 }
 
 RowLoss CrossEntropyObjective::rows(const Batch& batch) const {

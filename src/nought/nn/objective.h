@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "nought/autograd/functions.h"
-#include "nought/parallel/tensor_ranks.h"
 #include "nought/nn/batch.h"
+#include "nought/parallel/tensor_ranks.h"
 
 namespace nought {
 

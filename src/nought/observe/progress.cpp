@@ -78,6 +78,7 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
                   summary.tokens_per_step));
   say(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
                   summary.zero_stage));
+  for (size_t i = 0; i < summary.mesh.size(); ++i) say(fmt::format("{:<8}{}", i == 0 ? "mesh" : "", summary.mesh[i]));
   peak_flops_ = summary.peak_flops;
   say(fmt::format("speed   {} per token, forward and backward{}; 100% MFU is {}: {}",
                   format_rate(summary.flops_per_token, "FLOP"), summary.frozen > 0 ? ", less what is frozen" : "",

@@ -16,11 +16,8 @@ void all_reduce(const Context& context, const Tensor& x, const TensorRanks& rank
 
 /// Columns [from, from + count) of each row of x become those of y from `to` on.
 void copy_columns(const Context& context, const Tensor& x, int64_t from, const Tensor& y, int64_t to, int64_t count) {
-  context.run(CopyHeads{.from = {x, from, x.dim(-1)},
-                        .to = {y, to, y.dim(-1)},
-                        .tokens = y.rows(),
-                        .num_heads = 1,
-                        .head_dim = count});
+  context.run(CopyHeads{
+      .from = {x, from, x.dim(-1)}, .to = {y, to, y.dim(-1)}, .tokens = y.rows(), .num_heads = 1, .head_dim = count});
 }
 
 /// Which columns of the ranks' keys and values make the one head that this rank reads.
@@ -80,24 +77,23 @@ Var gather_shared_heads(Tape& tape, const Var& x, const PackedHeads& heads, cons
     copy_columns(context, part_of(all, head.first + i), 0, y, q + i * slice, slice);
     copy_columns(context, part_of(all, head.first + i), slice, y, q + dim + i * slice, slice);
   }
-  return tape.record(
-      y, {x},
-      [x = Var{{}, x.slot}, x_shape = x.value.shape(), head, tokens, dim, all_shape, part_of, ranks](
-          Gradients& gradients, const Tensor& dy) {
-        const Context& context = gradients.context();
-        const int64_t q = head.q, slice = head.slice;
-        const Tensor dx = context.empty(x_shape, dy.dtype());
-        copy_columns(context, dy, 0, dx, 0, q);
-        const Tensor parts = context.zeros(all_shape, dy.dtype());
-        for (int64_t i = 0; i < head.count; ++i) {
-          copy_columns(context, dy, q + i * slice, part_of(parts, head.first + i), 0, slice);
-          copy_columns(context, dy, q + dim + i * slice, part_of(parts, head.first + i), slice, slice);
-        }
-        const Tensor mine = context.empty({tokens, 2 * slice}, dy.dtype());
-        ranks.group().wait(ranks.group().reduce_scatter(parts, mine), *context.stream);
-        copy_columns(context, mine, 0, dx.reshape({tokens, q + 2 * slice}), q, 2 * slice);
-        gradients.give(x, dx);
-      });
+  return tape.record(y, {x},
+                     [x = Var{{}, x.slot}, x_shape = x.value.shape(), head, tokens, dim, all_shape, part_of, ranks](
+                         Gradients& gradients, const Tensor& dy) {
+                       const Context& context = gradients.context();
+                       const int64_t q = head.q, slice = head.slice;
+                       const Tensor dx = context.empty(x_shape, dy.dtype());
+                       copy_columns(context, dy, 0, dx, 0, q);
+                       const Tensor parts = context.zeros(all_shape, dy.dtype());
+                       for (int64_t i = 0; i < head.count; ++i) {
+                         copy_columns(context, dy, q + i * slice, part_of(parts, head.first + i), 0, slice);
+                         copy_columns(context, dy, q + dim + i * slice, part_of(parts, head.first + i), slice, slice);
+                       }
+                       const Tensor mine = context.empty({tokens, 2 * slice}, dy.dtype());
+                       ranks.group().wait(ranks.group().reduce_scatter(parts, mine), *context.stream);
+                       copy_columns(context, mine, 0, dx.reshape({tokens, q + 2 * slice}), q, 2 * slice);
+                       gradients.give(x, dx);
+                     });
 }
 
 Tensor gather_columns(const Context& context, const Tensor& part, int64_t extent, const TensorRanks& ranks) {

@@ -65,7 +65,8 @@ namespace {
 /// logarithm that is rounded to 16 bits would be wrong by more than a target's logit.
 class VocabularyLoss {
  public:
-  VocabularyLoss(const Context& context, std::span<const int32_t> targets, Tensor weights, Interval held, const TensorRanks& ranks)
+  VocabularyLoss(const Context& context, std::span<const int32_t> targets, Tensor weights, Interval held,
+                 const TensorRanks& ranks)
       : weights_(std::move(weights)), held_(held), ranks_(ranks) {
     const auto elsewhere = static_cast<int32_t>(held.size());  // the first column of another rank
     targets_ = mapped(context, targets, [&](int32_t, int32_t target) {
@@ -96,11 +97,8 @@ class VocabularyLoss {
     const int64_t count = rows.logits.rows();
     const DType dtype = rows.losses.dtype();
     const Tensor first = context.empty({count, 1}, rows.logits.dtype(), Category::workspace);
-    context.run(CopyHeads{.from = {rows.logits, 0, held_.size()},
-                          .to = {first, 0, 1},
-                          .tokens = count,
-                          .num_heads = 1,
-                          .head_dim = 1});
+    context.run(CopyHeads{
+        .from = {rows.logits, 0, held_.size()}, .to = {first, 0, 1}, .tokens = count, .num_heads = 1, .head_dim = 1});
     const Tensor sum = context.empty({count}, dtype, Category::workspace);
     const Tensor zeros = context.zeros({count}, DType::i32, Category::workspace);
     context.run(CrossEntropy{.logits = rows.logits, .targets = zeros, .loss = sum});  // sum - the first logit

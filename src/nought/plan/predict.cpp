@@ -21,6 +21,7 @@ std::string Layout::str() const {
 Layout layout_of(const RunPlan& plan) {
   Layout layout{.ranks = plan.world_size,
                 .zero_stage = plan.zero_stage,
+                .tensor_ranks = plan.tensor_ranks(),
                 .micro_batch = plan.micro_batch,
                 .seq_length = plan.data.seq_length,
                 .accumulation = plan.accumulation,
@@ -56,22 +57,35 @@ int64_t rehearsed(const Layout& layout) {
 
 /// What has been sent and computed so far.
 struct Counters {
-  Traffic traffic;
+  std::vector<Mesh::GroupTraffic> traffic = {};
   double flops = 0;
 };
 
-/// a + factor * (b - c), number by number.
-Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const Counters& c) {
-  Counters result = a;
-  result.flops += static_cast<double>(factor) * (b.flops - c.flops);
-  for (size_t i = 0; i < result.traffic.counts.size(); ++i) {
-    Traffic::Count& count = result.traffic.counts[i];
-    const Traffic::Count &more = b.traffic.counts[i], &less = c.traffic.counts[i];
+/// sum += factor * (b - c), number by number.
+void add(Traffic& sum, int64_t factor, const Traffic& b, const Traffic& c) {
+  for (size_t i = 0; i < sum.counts.size(); ++i) {
+    Traffic::Count& count = sum.counts[i];
+    const Traffic::Count &more = b.counts[i], &less = c.counts[i];
     count.bytes += factor * (more.bytes - less.bytes);
     count.elements += factor * (more.elements - less.elements);
     count.calls += factor * (more.calls - less.calls);
   }
+}
+
+/// a + factor * (b - c), number by number; of the same mesh.
+Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const Counters& c) {
+  Counters result = a;
+  result.flops += static_cast<double>(factor) * (b.flops - c.flops);
+  for (size_t i = 0; i < result.traffic.size(); ++i)
+    add(result.traffic[i].traffic, factor, b.traffic[i].traffic, c.traffic[i].traffic);
   return result;
+}
+
+/// b - c.
+Counters difference(const Counters& b, const Counters& c) {
+  Counters none;
+  for (const Mesh::GroupTraffic& group : b.traffic) none.traffic.push_back({group.axes, {}});
+  return extrapolate(none, 1, b, c);
 }
 
 void note_memory(const Memory& memory, Prediction& prediction) {
@@ -86,11 +100,15 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   Work work;
   const Context context{Memory::create_virtual(), make_counting_kernels(work)};
   const std::unique_ptr<Communicator> ranks = make_silent_communicator(context, 0, layout.ranks, layout.wire);
-  Decoder decoder(config, layout.recompute, layout.fp8);
+  const Mesh mesh(*ranks, {.shard = layout.data_ranks(), .tensor = layout.tensor_ranks},
+                  [&](const std::vector<int>& group) {
+                    return make_silent_communicator(context, 0, static_cast<int>(group.size()), layout.wire);
+                  });
+  Decoder decoder(config, layout.recompute, layout.fp8, TensorRanks(mesh));
   apply(layout.freezing, decoder);
   ShardedModel::Options options = layout.sharding;
   options.policy = Policy::stage(layout.zero_stage);
-  ShardedModel model(context, *ranks, decoder, options);
+  ShardedModel model(context, mesh, decoder, options);
   Engine engine(model);
   engine.set_schedule(layout.schedule);
 
@@ -100,22 +118,26 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   prediction.frozen = decoder.frozen_count();
   prediction.in_flight = layout.schedule(layout.accumulation).in_flight();
   const auto step = [&](int64_t micro_batches) {
-    const Counters before{ranks->traffic(), work.flops};
+    const Counters before{mesh.traffic_by_axes(), work.flops};
     const std::vector<Batch> batches = make_batches(layout, *context.memory);
     engine.step(std::span(batches).first(static_cast<size_t>(micro_batches)), layout.tokens_per_step(), /*lr=*/0,
                 /*max_norm=*/1);
-    return extrapolate({}, 1, {ranks->traffic(), work.flops}, before);
+    return difference({mesh.traffic_by_axes(), work.flops}, before);
   };
   const int64_t beyond = layout.accumulation - rehearsed(layout);
   const Counters shorter = step(layout.accumulation - beyond - (beyond > 0 ? 1 : 0));
   const Counters longer = step(layout.accumulation - beyond);
   const Counters whole = extrapolate(longer, beyond, longer, shorter);
-  prediction.traffic = whole.traffic;
+  prediction.traffic_by_axes = whole.traffic;
+  for (const Mesh::GroupTraffic& group : whole.traffic) add(prediction.traffic, 1, group.traffic, {});
   prediction.executed_flops = whole.flops;
   if (layout.evaluation_rows > 0) {
     const Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
     engine.evaluate(std::span(&batch, 1), 1);
   }
+  // A checkpoint or an export puts the parts of a Unit's parameters together.
+  for (size_t unit = 0; layout.tensor_ranks > 1 && unit < decoder.units().size(); ++unit)
+    model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
   if (layout.sample_prompt > 0) rehearse_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();
   note_memory(*context.memory, prediction);

@@ -21,6 +21,7 @@ namespace nought {
 /// How a run is laid out over its ranks and in time.
 struct Layout {
   int ranks = 1, zero_stage = 0;
+  int tensor_ranks = 1;  // neighbours that share each matrix; they divide the ranks
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
@@ -33,7 +34,8 @@ struct Layout {
   int64_t sample_prompt = 0;        // tokens of the prompt of a text sample; 0 = no samples
   int64_t sample_new_tokens = 0;    // the most tokens that it gets
 
-  int64_t tokens_per_step() const { return ranks * micro_batch * accumulation * seq_length; }
+  int data_ranks() const { return ranks / tensor_ranks; }
+  int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
   Layout at_zero_stage(int other) const {
     Layout layout = *this;
     layout.zero_stage = other;
@@ -45,15 +47,17 @@ struct Layout {
 /// The layout of a plan's run. ConfigError if it has text samples and its tokenizer can not be read.
 Layout layout_of(const RunPlan& plan);
 
-/// What one rank will need. All ranks of a data-parallel group need the same.
+/// What one rank will need. All ranks need the same, unless the vocabulary does not divide: then the first ones, of
+/// which this is one, need the most.
 struct Prediction {
   Layout layout;
-  std::array<int64_t, kNumCategories> steady{};  // bytes between two steps, by Category
-  RankMemory memory;                             // the peaks
-  Traffic traffic;                               // what it sends in one step; validations are not counted
-  int64_t parameters = 0, frozen = 0;            // elements of the whole model, and those of them that are frozen
-  int64_t in_flight = 0;                         // the most micro-batches that are between their passes at once
-  double executed_flops = 0;                     // what this rank computes in one step, recomputation included
+  std::array<int64_t, kNumCategories> steady{};     // bytes between two steps, by Category
+  RankMemory memory;                                // the peaks
+  Traffic traffic;                                  // what it sends in one step; validations are not counted
+  std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
+  int64_t parameters = 0, frozen = 0;               // elements of the whole model, and those of them that are frozen
+  int64_t in_flight = 0;                            // the most micro-batches that are between their passes at once
+  double executed_flops = 0;                        // what this rank computes in one step, recomputation included
 
   int64_t steady_total() const;
 };

@@ -43,8 +43,12 @@ std::string traffic_rows(const std::vector<Prediction>& predictions) {
     text += row(fmt::format("  {}", name_of(static_cast<Collective>(c))), predictions,
                 [&](const Prediction& each) { return format_bytes(each.traffic.counts[c].bytes); });
   }
-  return text +
-         row("  total", predictions, [](const Prediction& each) { return format_bytes(each.traffic.total_bytes()); });
+  text += row("  total", predictions, [](const Prediction& each) { return format_bytes(each.traffic.total_bytes()); });
+  const size_t groups = predictions.front().traffic_by_axes.size();
+  for (size_t i = 0; groups > 1 && i < groups; ++i)
+    text += row(fmt::format("  {}", predictions.front().traffic_by_axes[i].axes), predictions,
+                [i](const Prediction& each) { return format_bytes(each.traffic_by_axes[i].traffic.total_bytes()); });
+  return text;
 }
 
 /// What the model costs per token, in both conventions (formulas: models/flops.h).
@@ -67,8 +71,10 @@ std::string header(const PlanReport& report) {
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
       name_of(layout.sharding.dtype),
       trained_text(report.predictions.front().parameters, report.predictions.front().frozen), layout.ranks,
-      layout.ranks == 1 ? "" : "s", layout.micro_batch, layout.accumulation, layout.seq_length,
-      layout.tokens_per_step(),
+      layout.ranks == 1          ? ""
+      : layout.tensor_ranks == 1 ? "s"
+                                 : fmt::format("s, {} of which share each matrix", layout.tensor_ranks),
+      layout.micro_batch, layout.accumulation, layout.seq_length, layout.tokens_per_step(),
       layout.recompute.mode == Recompute::none ? "" : fmt::format("; {}", layout.recompute.str()),
       format_rate(flops.causal, "FLOP"), format_rate(flops.palm, "FLOP"));
 }
@@ -191,6 +197,12 @@ OrderedJson to_json(const Traffic& traffic) {
   return json;
 }
 
+OrderedJson by_axes(const std::vector<Mesh::GroupTraffic>& groups) {
+  OrderedJson json = OrderedJson::object();
+  for (const Mesh::GroupTraffic& group : groups) json[group.axes] = to_json(group.traffic);
+  return json;
+}
+
 }  // namespace
 
 OrderedJson to_json(const PlanReport& report) {
@@ -202,6 +214,7 @@ OrderedJson to_json(const PlanReport& report) {
                    {"trained_parameters", report.predictions.front().parameters - report.predictions.front().frozen},
                    {"dtype", name_of(layout.sharding.dtype)},
                    {"ranks", layout.ranks},
+                   {"tensor_ranks", layout.tensor_ranks},
                    {"micro_batch", layout.micro_batch},
                    {"accumulation", layout.accumulation},
                    {"seq_length", layout.seq_length},
@@ -218,6 +231,7 @@ OrderedJson to_json(const PlanReport& report) {
                               {"host_peak", each.memory.host_peak},
                               {"steady", by_category(each.steady, each.steady_total())},
                               {"sent_per_step", to_json(each.traffic)},
+                              {"sent_per_step_by_axes", by_axes(each.traffic_by_axes)},
                               {"executed_flops_per_step", each.executed_flops}});
   for (const Prediction& each : report.recompute)
     json["recompute_modes"].push_back({{"recompute", name_of(each.layout.recompute.mode)},

@@ -29,6 +29,7 @@ struct RunSummary {
   std::string tokenizer;
   int64_t train_tokens = 0, samples = 0;
   int world_size = 1, zero_stage = 0;
+  std::vector<std::string> mesh = {};  // a line for each axis, where there are several
   std::string dtype;
   int64_t first_step = 0, max_steps = 0;  // steps made before this start, and steps of the whole run
   int64_t tokens_per_step = 0;

@@ -69,7 +69,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       tokenizer_(tokenizer_of(plan_.data)),
       data_(open_data(plan_.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
-      decoder_(model_config_of(plan_), plan.recompute, plan.fp8),
+      decoder_(model_config_of(plan_), plan.recompute, plan.fp8, TensorRanks(mesh_)),
       model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
@@ -152,6 +152,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .samples = sampler_.dataset().num_samples(),
                      .world_size = world_.size(),
                      .zero_stage = plan_.zero_stage,
+                     .mesh = plan_.tensor_ranks() > 1 ? describe(mesh_.grid()) : std::vector<std::string>(),
                      .dtype = std::string(name_of(plan_.dtype)),
                      .first_step = first_step,
                      .max_steps = plan_.max_steps,

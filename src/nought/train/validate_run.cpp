@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "nought/base/json.h"
+#include "nought/models/tensor_cuts.h"
 #include "nought/train/model_source.h"
 #include "nought/train/resume.h"
 #include "nought/train/text_sample.h"
@@ -98,7 +99,7 @@ void check_profile_file(const Folders& folders, const fs::path& file) {
 
 /// The updates of a run on this data. Throws what the Trainer's sampler would throw.
 int64_t steps_on(const RunPlan& plan, const RunData& data) {
-  const BatchLayout layout{plan.micro_batch, plan.accumulation, plan.world_size, 0};
+  const BatchLayout layout{plan.micro_batch, plan.accumulation, plan.data_ranks(), 0};
   return with_steps_per_epoch(plan, TrainSampler(data.training, layout, plan.seed).steps_for(1)).max_steps;
 }
 
@@ -153,6 +154,7 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   require_trainable(plan);
   RunInputs inputs{.config = model_config_of(plan)};
   inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
+  require_cuttable(inputs.config, plan.tensor_ranks());
   Decoder decoder(inputs.config);
   apply(plan.freezing, decoder);
   inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();

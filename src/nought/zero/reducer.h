@@ -25,10 +25,10 @@ class Reducer {
  public:
   struct Options {
     Policy policy = {};
-    DType dtype = DType::f32;  // gradients accumulate in it
-    DType wire = DType::f32;   // gradients travel in it
-    bool overlap = true;       // reductions run beside the backward pass
-    int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
+    DType dtype = DType::f32;        // gradients accumulate in it
+    DType wire = DType::f32;         // gradients travel in it
+    bool overlap = true;             // reductions run beside the backward pass
+    int64_t bucket = 0;              // elements that one collective takes; 0: those of one segment
     Communicator* tensor = nullptr;  // adds what is partial along the tensor axis; null: nothing is
   };
   Reducer(const Context& context, Communicator& ranks, const Options& options,
