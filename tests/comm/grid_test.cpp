@@ -132,6 +132,14 @@ TEST(Grid, tensor_ranks_see_the_same_tokens_and_never_add_them_up) {
   EXPECT_EQ(grid.size(axes_of(Group::decisions)), grid.ranks());
 }
 
+TEST(Grid, axes_are_described_by_the_ranks_that_differ_along_them) {
+  EXPECT_EQ(describe(Grid({.shard = 2, .tensor = 2})),
+            (std::vector<std::string>{"tensor       2   ranks 0 1 | 2 3", "shard        2   ranks 0 2 | 1 3"}));
+  EXPECT_EQ(describe(Grid({.shard = 5, .tensor = 8}))[0],
+            "tensor       8   ranks 0 1 2 3 ... | 8 9 10 11 ... | 16 17 18 19 ... | 24 25 26 27 ... | ...");
+  EXPECT_TRUE(describe(Grid({})).empty());
+}
+
 TEST(Grid, what_is_not_a_mesh_is_refused) {
   EXPECT_THROW(Grid({.tensor = 0}), ConfigError);
   EXPECT_THROW(Grid({.expert = -1}), ConfigError);

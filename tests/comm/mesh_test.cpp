@@ -1,5 +1,7 @@
 #include "nought/comm/mesh.h"
 
+#include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "support/guarded_context.h"
@@ -62,6 +64,40 @@ TEST(Mesh, values_are_added_over_the_group_and_no_further) {
     EXPECT_EQ(sums[1], 2);
     all_reduce_values(mesh.group(Group::tensor), context, largest, ReduceOp::max);
     EXPECT_EQ(largest[0], world.rank() / 2 * 2 + 1);
+  });
+}
+
+TEST(Mesh, traffic_is_told_by_the_axes_that_it_goes_along) {
+  run_ranks(4, [](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.shard = 2, .tensor = 2});
+    std::vector<double> three(3), one(1);
+    all_reduce_values(mesh.group(Group::tensor), context, three);
+    all_reduce_values(mesh.group(Group::losses), context, one);
+    all_reduce_values(mesh.group(Group::norm), context, one);
+    std::map<std::string, int64_t> elements;
+    int64_t all = 0;
+    for (const auto& [axes, traffic] : mesh.traffic_by_axes())
+      elements[axes] = traffic[Collective::all_reduce].elements, all += traffic.total_elements();
+    EXPECT_EQ(elements.size(), 3u);
+    EXPECT_EQ(elements.at("tensor"), 3) << "2 (N - 1) / N of the elements";
+    EXPECT_EQ(elements.at("shard"), 1);
+    EXPECT_TRUE(elements.contains("tensor x shard"));
+    EXPECT_EQ(all, mesh.traffic().total_elements());
+    EXPECT_EQ(Mesh(world).traffic_by_axes().front().axes, "shard");
+  });
+}
+
+/// As a rehearsal does, whose world cannot split.
+TEST(Mesh, groups_can_be_made_by_somebody_else) {
+  run_ranks(4, [](Communicator& world) {
+    std::vector<std::vector<int>> asked;
+    const auto make = [&](const std::vector<int>& ranks) {
+      asked.push_back(ranks);
+      return make_self_communicator();
+    };
+    const Mesh mesh(world, {.shard = 2, .tensor = 2}, make);
+    EXPECT_EQ(asked.size(), mesh.groups_made());
+    EXPECT_NE(std::find(asked.begin(), asked.end(), mesh.grid().group(world.rank(), Group::tensor)), asked.end());
   });
 }
 

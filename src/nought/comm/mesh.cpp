@@ -80,7 +80,7 @@ std::vector<Mesh::GroupTraffic> Mesh::traffic_by_axes() const {
     std::string text;
     for (int i = 0; i < kNumAxes; ++i) {
       const auto axis = static_cast<Axis>(i);
-      if (!on_one_grid({axis, Axis::tensor}) || axis == Axis::expert_tensor) continue;  // experts number the same ranks
+      if (!on_one_grid({axis, Axis::tensor})) continue;  // experts number the same ranks
       const auto place = [&](int rank) { return grid().coordinate(rank, axis); };
       if (std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return place(rank) == place(ranks.front()); }))
         continue;
