@@ -66,6 +66,29 @@ TEST(Predict, traffic_is_2_psi_and_at_stage_3_what_its_gathers_add) {
   }
 }
 
+/// arXiv 2205.05198, table 2, with attention that keeps no scores and without dropout: of each layer, in bytes,
+/// sbh (8 + 24/t), what the norms know of each token, and what attention knows of each head.
+TEST(Predict, activations_of_a_layer_are_the_formula_for_ranks_that_share_it) {
+  const int64_t s = 256, b = 4, h = 256, a = 8;
+  for (const int t : {1, 2, 4}) {
+    const auto activations = [&](int64_t layers) {
+      const ModelConfig config = ModelConfig::from_json({{"model_type", "gpt2"},
+                                                         {"vocab_size", 512},
+                                                         {"n_embd", h},
+                                                         {"n_layer", layers},
+                                                         {"n_head", a},
+                                                         {"n_positions", s}});
+      const Layout layout{.ranks = t,
+                          .tensor_ranks = t,
+                          .micro_batch = b,
+                          .seq_length = s,
+                          .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
+      return predict(config, layout).memory.peak[static_cast<size_t>(Category::activations)];
+    };
+    EXPECT_EQ(activations(24) - activations(16), 8 * (s * b * h * (8 + 24 / t) + s * b * (16 + 4 * a / t))) << t;
+  }
+}
+
 TEST(Predict, a_405b_model_on_1024_ranks_needs_no_memory_of_its_own) {
   const Prediction prediction = predict(llama_405b(), bf16_on(1024, 8192).at_zero_stage(3));
   EXPECT_NEAR(static_cast<double>(prediction.parameters), 405.9e9, 0.1e9);

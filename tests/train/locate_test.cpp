@@ -70,12 +70,14 @@ class OneBadWeight final : public StateSource {
 
 /// What each rank says of a step; `poison` gives rank 1's context.
 template <class Poison>
-std::vector<std::string> messages_of(int stage, Recompute recompute, const StateSource& source, Poison poison) {
+std::vector<std::string> messages_of(int stage, Recompute recompute, const StateSource& source, Poison poison,
+                                     const GridSizes& sizes = {.shard = kRanks}) {
   std::vector<std::string> messages(kRanks);
   run_ranks(kRanks, [&](Communicator& ranks, const Context& plain) {
     const Context context = ranks.rank() == 1 ? poison(plain) : plain;
-    Decoder decoder(tiny(), recompute);
-    ShardedModel model(context, ranks, decoder, {.policy = Policy::stage(stage)});
+    const Mesh mesh(ranks, sizes);
+    Decoder decoder(tiny(), recompute, {}, TensorRanks(mesh));
+    ShardedModel model(context, mesh, decoder, {.policy = Policy::stage(stage)});
     model.load(source);
     Engine engine(model);
     const Batch batch = batch_of(context);
@@ -99,6 +101,15 @@ TEST(Locate, an_activation_on_one_rank_is_named_alike_on_every_rank_at_every_sta
                                            "holds 1 inf")))
           << "stage " << stage;
     }
+}
+
+TEST(Locate, of_ranks_that_share_matrices_the_one_that_computed_it_is_named) {
+  const auto messages =
+      messages_of(0, Recompute::none, InitialState(3),
+                  [](const Context& context) { return poisoned(context, "GatedActivate", "y"); }, {.tensor = kRanks});
+  EXPECT_THAT(messages,
+              Each(HasSubstr("first found at rank 1: block.0.mlp, forward, GatedActivate: y [8, 12] f32 holds 1 "
+                             "inf")));
 }
 
 TEST(Locate, a_gradient_is_named_with_the_backward_pass) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "nought/comm/first_rank.h"
 #include "nought/kernels/watch.h"
@@ -38,19 +39,28 @@ std::string bad_parameter(ShardedModel& model) {
   return found;
 }
 
+/// What was found, and how many results this rank had computed before. Ranks that share matrices compute the same ones.
+struct Found {
+  std::string what;
+  int64_t results_before = 0;
+};
+
 /// The first result with such a value that this rank computes.
-std::string bad_result(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale) {
-  std::string found;
+Found bad_result(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale) {
+  Found found;
   const Context& context = model.context();
   const Context watched{
       context.memory,
       make_watching_kernels(context.kernels,
                             [&](std::string_view operation, std::string_view result, const Tensor& values) {
-                              if (!found.empty()) return;
+                              if (!found.what.empty()) return;
                               const std::string what = nonfinite_in(context, values);
-                              if (!what.empty())
-                                found = fmt::format("{}, {}: {} {} {} {}", model.at_work(), operation, result,
-                                                    values.shape().str(), name_of(values.dtype()), what);
+                              if (what.empty()) {
+                                ++found.results_before;
+                              } else {
+                                found.what = fmt::format("{}, {}: {} {} {} {}", model.at_work(), operation, result,
+                                                         values.shape().str(), name_of(values.dtype()), what);
+                              }
                             }),
       context.stream};
   // What was found ends nothing here: the other ranks count on this one's part in the collectives.
@@ -80,12 +90,23 @@ std::string bad_sum(ShardedModel& model) {
   return found;
 }
 
-/// The text of the first rank that has one, with its number; the same on every rank.
-std::string first_of_ranks(ShardedModel& model, const std::string& mine) {
-  const std::vector<std::string> texts = texts_of_ranks(model.mesh().group(Group::decisions), model.context(), mine);
-  for (size_t rank = 0; rank < texts.size(); ++rank)
-    if (!texts[rank].empty()) return fmt::format("rank {}: {}", rank, texts[rank]);
-  return "";
+/// What the first rank that has found something says, with its number; the same on every rank. Among the ranks that
+/// share its matrices it is the one that found it earliest: what one computes gets to the others by the next sum.
+std::string first_of_ranks(ShardedModel& model, const Found& mine) {
+  const Mesh& mesh = model.mesh();
+  const std::string own = mine.what.empty() ? "" : fmt::format("{} {}", mine.results_before, mine.what);
+  const std::vector<std::string> texts = texts_of_ranks(mesh.group(Group::decisions), model.context(), own);
+  const auto found = std::find_if(texts.begin(), texts.end(), [](const std::string& text) { return !text.empty(); });
+  if (found == texts.end()) return "";
+  const auto results_before = [&](int rank) {
+    const std::string& text = texts[static_cast<size_t>(rank)];
+    return text.empty() ? std::numeric_limits<int64_t>::max() : std::stoll(text);
+  };
+  const std::vector<int> sharing = mesh.grid().group(static_cast<int>(found - texts.begin()), Group::tensor);
+  const int first = *std::min_element(sharing.begin(), sharing.end(),
+                                      [&](int a, int b) { return results_before(a) < results_before(b); });
+  const std::string& text = texts[static_cast<size_t>(first)];
+  return fmt::format("rank {}: {}", first, text.substr(text.find(' ') + 1));
 }
 
 }  // namespace
