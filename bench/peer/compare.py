@@ -1,84 +1,217 @@
 #!/usr/bin/env python3
-"""Runs Nought and the PyTorch peer in turn on the same work and prints the ratio of their tokens per second."""
+"""Runs Nought and PyTorch in turn on the same work and prints the ratio of their tokens per second."""
 import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
+import time
+
+import settings
 
 WORKS = {
     "W1": ("gpt2", 4, 1024),
     "W2": ("llama", 2, 2048),
     "W3": ("gpt2", 4, 64),
 }
-PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "train_step.py")
+ROOT = os.path.normpath(os.path.join(settings.FOLDER, "..", ".."))
+NOUGHT = os.path.join(ROOT, "build", "release", "bin", "nought")
 
 
-def run(command, environment):
-    done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"compare: {' '.join(command)} ended with {done.returncode}")
-    return json.loads(done.stdout)
+def fail(message):
+    print(f"compare: error: {message}", file=sys.stderr)
+    sys.exit(1)
 
 
-def nought(program, work, options):
-    """Tokens per second, and the matrix peak that was measured beside it, of each sample."""
-    command = [program, "bench", "step", work, "--samples", str(options.steps), "--json"]
-    figure = run(command, {"OMP_NUM_THREADS": str(options.threads)})["figures"][0]
-    return figure["rate"], figure["limit"]["rate"], figure["limit"]["fraction"]
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"compare: error: {message}; bench/compare.sh --help lists the options", file=sys.stderr)
+        sys.exit(2)
 
 
-def peer(work, mode, options):
-    model, rows, length = WORKS[work]
-    command = [sys.executable, PEER, "--model", model, "--rows", str(rows), "--length", str(length), "--steps",
-               str(options.steps), "--threads", str(options.threads), "--mode", mode]
-    environment = {
-        "OMP_NUM_THREADS": str(options.threads),
-        "LD_PRELOAD": "libtcmalloc.so.4",
-        "ATEN_CPU_CAPABILITY": "avx512",
-        "TCMALLOC_LARGE_ALLOC_REPORT_THRESHOLD": str(1 << 40),
-    }
-    return statistics.median(run(command, environment)["tokens_per_second"])
+def run(command, environment, limit=None):
+    """(exit code, stdout, last line of stderr); 124 if it was ended after `limit` seconds."""
+    environment = {**os.environ, **environment}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return 124, "", f"ended after {limit:.0f} s"
+    return done.returncode, done.stdout, (done.stderr.strip() or "no message").splitlines()[-1]
+
+
+def output_of(command, environment):
+    code, output, message = run(command, environment)
+    return output if code == 0 else fail(f"{' '.join(command)} ended with {code}: {message}")
+
+
+class Nought:
+    def __init__(self, options):
+        self.options = options
+        self.environment = {"OMP_NUM_THREADS": str(options.threads)}
+        if options.isa:
+            self.environment["NOUGHT_ISA"] = options.isa
+
+    def info(self):
+        lines = output_of([NOUGHT, "info"], self.environment).splitlines()
+        pairs = [line.strip().split("  ", 1) for line in lines[1:]]
+        return lines[0], {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
+
+    def step(self, work):
+        """Tokens per second, and model FLOPs per token and the matrix peak, which was measured beside the step."""
+        command = [NOUGHT, "bench", "step", work, "--dtype", self.options.dtype, "--samples", str(self.options.steps)]
+        figure = json.loads(output_of(command + ["--json"], self.environment))["figures"][0]
+        rate, limit = figure["rate"], figure["limit"]
+        return rate, limit["fraction"] * limit["rate"] / rate, limit["rate"]
+
+
+class Peer:
+    FIRST_LIMIT, COMPILE_LIMIT = 900, 300  # seconds
+
+    def __init__(self, python, options):
+        self.python, self.options = python, options
+        self.caps = settings.cap(options.isa)
+        show = "import torch; print(torch.__version__); print(torch.__config__.show())"
+        version, *config = output_of([python, "-c", show], self.caps).splitlines()
+        libraries = [line.strip("- ").split(" for ")[0] for line in config if line.startswith("  - Intel(R)")]
+        self.version, self.libraries = version, "; ".join(libraries)
+
+    def is_old(self):
+        """Debian's, without what PyTorch 2 brought."""
+        return self.version.startswith("1.")
+
+    def step(self, work, setting, limit=None):
+        """Tokens per second of each step, or none; and what went wrong."""
+        model, rows, length = WORKS[work]
+        command = [self.python, os.path.join(settings.FOLDER, "train_step.py"), "--model", model, "--rows", str(rows)]
+        command += ["--length", str(length), "--steps", str(self.options.steps), "--threads", str(self.options.threads)]
+        environment = {**self.caps, **setting.environment(self.options.threads)}
+        code, output, message = run(command + setting.arguments(), environment, limit)
+        return (json.loads(output)["tokens_per_second"], "") if code == 0 else ([], message)
+
+    def best_setting(self, work, modes):
+        shortest = self.FIRST_LIMIT / 4
+
+        def rate_of(setting):
+            nonlocal shortest
+            limit = max(60, 4 * shortest) + (self.COMPILE_LIMIT if setting.graph == "compiled" else 0)
+            start = time.monotonic()
+            rates, message = self.step(work, setting, limit)
+            rate = max(rates, default=0)  # other programs make steps slower and never faster
+            if rate:
+                shortest = min(shortest, time.monotonic() - start)
+            print(f"  {f'{rate:.0f} tokens/s' if rate else 'did not run':>15}  {setting}"
+                  f"{': ' + message if message else ''}", flush=True)
+            return rate
+
+        best = settings.search(modes, self.is_old(), rate_of)
+        return best or fail(f"no setting of PyTorch ran on {work}")
 
 
 def spread(values, form):
     return "  ".join(f"{form(f(values)):>8}" for f in (min, statistics.median, max))
 
 
-def compare(work, options):
-    modes = ["autocast", "master"]
-    best = max(modes, key=lambda mode: peer(work, mode, options))
-    ours, theirs, peaks, fractions = [], [], [], []
-    for _ in range(options.rounds):
-        rate, peak, fraction = nought(options.nought, work, options)
-        ours.append(rate), peaks.append(peak), fractions.append(fraction)
-        theirs.append(peer(work, best, options))
-    ratios = [a / b for a, b in zip(ours, theirs)]
+def compare(work, nought, peer, modes, options):
     model, rows, length = WORKS[work]
-    print(f"\n{work}: {model}, {rows} x {length} tokens, {options.threads} threads, {options.rounds} rounds"
-          f"                    min    median       max")
-    print(f"  Nought, tokens/s                    {spread(ours, '{:.0f}'.format)}")
-    print(f"  PyTorch ({best}), tokens/s{' ' * (12 - len(best))}{spread(theirs, '{:.0f}'.format)}")
-    print(f"  ratio                               {spread(ratios, '{:.2f}'.format)}")
-    print(f"  matrix peak, GFLOP/s                {spread(peaks, lambda v: f'{v / 1e9:.0f}')}")
-    print(f"  Nought, of the peak                 {spread(fractions, '{:.0%}'.format)}", flush=True)
+    print(f"\n{work}: {model}, {rows} x {length} tokens, {options.dtype}, threads: {options.threads}")
+    if options.guess:
+        best = settings.first_guess(modes, peer.is_old())
+        print(f"PyTorch's setting: {best}", flush=True)
+    else:
+        print(f"PyTorch's settings, one change at a time, {options.steps} steps each:", flush=True)
+        best = peer.best_setting(work, modes)
+        print(f"won: {best}", flush=True)
+    ours, theirs, peaks, tokens_flops = [], [], [], 0
+    for i in range(options.rounds):
+        rate, tokens_flops, peak = nought.step(work)
+        ours.append(rate), peaks.append(peak)
+        rates, message = peer.step(work, best)
+        theirs.append(statistics.median(rates) if rates else fail(f"PyTorch did not run again on {work}: {message}"))
+        print(f"round {i + 1} of {options.rounds}: Nought {ours[-1]:.1f}, PyTorch {theirs[-1]:.1f} tokens/s, "
+              f"ratio {ours[-1] / theirs[-1]:.2f}", flush=True)
+
+    def line(name, values, form):
+        print(f"  {name:<36}{spread(values, form)}", flush=True)
+
+    def of_peak(rates):
+        return [rate * tokens_flops / peak for rate, peak in zip(rates, peaks)]
+
+    print(f"{work}, {options.rounds} rounds{'min':>33}{'median':>10}{'max':>10}")
+    line("Nought, tokens/s", ours, "{:.1f}".format)
+    line("PyTorch, tokens/s", theirs, "{:.1f}".format)
+    line("ratio", [a / b for a, b in zip(ours, theirs)], "{:.2f}".format)
+    line("matrix peak, GFLOP/s", [peak / 1e9 for peak in peaks], "{:.0f}".format)
+    line("Nought, of the peak", of_peak(ours), "{:.0%}".format)
+    line("PyTorch, of the peak", of_peak(theirs), "{:.0%}".format)
 
 
-def main():
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("works", nargs="*", default=list(WORKS), metavar="WORK", help="W1, W2, W3; default: all")
-    arguments.add_argument("--nought", required=True, help="the program")
-    arguments.add_argument("--rounds", type=int, default=5)
+def parse():
+    arguments = Parser(prog="bench/compare.sh", description=__doc__)
+    arguments.add_argument("works", nargs="*", metavar="WORK", help="W1, W2, W3; default: all")
+    arguments.add_argument("--quick", action="store_true", help="W3 alone, two rounds")
+    arguments.add_argument("--dtype", choices=list(settings.MODES), default="bf16")
+    arguments.add_argument("--isa", choices=["avx2", "avx512", "avx512_bf16"], help="cap both; default: all this CPU has")
+    arguments.add_argument("--mode", choices=settings.MODES["bf16"], action="append", metavar="MODE",
+                           help="how PyTorch uses bf16: autocast, master (bf16 weights with fp32 copies) or widen (the "
+                           "same, and products of values widened to fp32); may be repeated; default: the fastest")
+    arguments.add_argument("--guess", action="store_true", help="try no settings: take the usual one at once")
+    arguments.add_argument("--rounds", type=int, help="default: 5")
     arguments.add_argument("--steps", type=int, default=3, help="steps in each run, after those that warm up")
-    arguments.add_argument("--threads", type=int, default=os.cpu_count())
+    arguments.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    arguments.add_argument("--debian", action="store_true", help="Debian's PyTorch instead of the newest")
+    arguments.add_argument("--python", metavar="PATH", help="a Python that has a PyTorch of yours")
     options = arguments.parse_args()
+    for name in ("rounds", "steps", "threads"):
+        if getattr(options, name) is not None and not 1 <= getattr(options, name) <= 1000:
+            arguments.error(f"--{name} must be 1 to 1000, got {getattr(options, name)}")
+    if options.quick and options.works:
+        arguments.error(f"--quick runs W3, and {options.works[0]} was named too")
+    if options.mode and options.dtype == "f32":
+        arguments.error("--mode is for bf16, and --dtype is f32")
     for work in options.works:
         if work not in WORKS:
             arguments.error(f"unknown work {work}: {', '.join(WORKS)}")
+    options.works = ["W3"] if options.quick else options.works or list(WORKS)
+    options.rounds = options.rounds or (2 if options.quick else 5)
+    return options
+
+
+def prepare(options):
+    """Builds Nought and installs the peer; the Python that has it."""
+    print("compare: building Nought", flush=True)
+    output_of([os.path.join(ROOT, "scripts", "build.sh"), "release", "nought"], {})
+    install = [os.path.join(settings.FOLDER, "install.sh"), "debian" if options.debian else "newest"]
+    python = options.python
+    if not python:
+        done = subprocess.run(install, stdout=subprocess.PIPE, text=True, check=False)
+        python = done.stdout.strip() if done.returncode == 0 else sys.exit(1)
+    os.makedirs(settings.BUILT, exist_ok=True)
+    source = os.path.join(settings.FOLDER, "mkl_as_on_intel.c")
+    output_of(["gcc", "-shared", "-fPIC", "-o", os.path.join(settings.BUILT, "mkl_as_on_intel.so"), source], {})
+    return python
+
+
+def main():
+    options = parse()
+    peer, nought = Peer(prepare(options), options), Nought(options)
+    version, info = nought.info()
+    print(version)
+    for name in ("CPU", "CPU features", "instructions", "peak in f32", "peak in bf16"):
+        print(f"  {name:<15}{info[name]}")
+    print(f"PyTorch {peer.version}: {peer.libraries}")
+    if options.isa:
+        print(f"  capped by {' '.join(f'{name}={peer.caps[name]}' for name in list(peer.caps)[:3])}")
+    modes = options.mode or settings.MODES[options.dtype]
+    isa = info["instructions"].split(",")[0]
+    if "bf16" not in isa and "amx" not in isa:  # the slow ones last, so that they are soon known to be slow
+        modes = sorted(modes, key=lambda mode: mode != "widen")
     for work in options.works:
-        compare(work, options)
+        compare(work, nought, peer, modes, options)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The comparison's peer: a training step of a GPT-2 or Llama shaped decoder in PyTorch, as a careful user writes it.
 
-Forward, backward, clipping by the global norm and AdamW on random tokens, in bf16 with fp32 master weights. Two ways
-of doing that are here, and compare.sh takes the faster: `autocast` (fp32 weights, cast once per step by autocast) and
-`master` (bf16 weights, fp32 copies that the optimizer updates). Prints one JSON line: tokens per second of each step.
+Forward, backward, clipping by the global norm and AdamW on random tokens, in f32 or in bf16 with fp32 master weights.
+What a user of PyTorch can choose is an option here, and settings.py says which choices are tried. Runs under the newest
+PyTorch and under Debian's 1.13. Prints one JSON line: tokens per second of each step.
 """
 import argparse
 import json
@@ -28,22 +28,40 @@ class RmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(size))
 
     def forward(self, x):
+        if hasattr(F, "rms_norm"):
+            return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), 1e-5)
         y = x.float()
         return (y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-5)).to(x.dtype) * self.weight.to(x.dtype)
 
 
+class Linear(nn.Linear):
+    """With `widen`, a product of bf16 values in fp32: what a CPU without bf16 units is fast at."""
+
+    widen = False
+
+    def forward(self, x):
+        return linear(x, self.weight, self.bias, self.widen)
+
+
+def linear(x, weight, bias, widen):
+    if not widen:
+        return F.linear(x, weight, bias)
+    return F.linear(x.float(), weight.float(), None if bias is None else bias.float()).to(x.dtype)
+
+
 def rotate(x, cos, sin):
     a, b = x.chunk(2, dim=-1)
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
 class Attention(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, o):
         super().__init__()
         self.heads, self.kv_heads, self.dim = c["heads"], c["kv_heads"], c["hidden"] // c["heads"]
-        self.llama = c["llama"]
-        self.qkv = nn.Linear(c["hidden"], (self.heads + 2 * self.kv_heads) * self.dim, bias=not self.llama)
-        self.out = nn.Linear(c["hidden"], c["hidden"], bias=not self.llama)
+        self.llama, self.explicit, self.widen = c["llama"], o.attention == "explicit", o.mode == "widen"
+        self.qkv = Linear(c["hidden"], (self.heads + 2 * self.kv_heads) * self.dim, bias=not self.llama)
+        self.out = Linear(c["hidden"], c["hidden"], bias=not self.llama)
 
     def forward(self, x, tables):
         batch, length, hidden = x.shape
@@ -52,23 +70,28 @@ class Attention(nn.Module):
         k = k.view(batch, length, self.kv_heads, self.dim).transpose(1, 2)
         v = v.view(batch, length, self.kv_heads, self.dim).transpose(1, 2)
         if self.llama:
-            q, k = rotate(q, *tables["rope"]), rotate(k, *tables["rope"])
+            q, k = rotate(q, tables["cos"], tables["sin"]), rotate(k, tables["cos"], tables["sin"])
             repeats = self.heads // self.kv_heads
             k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
-        scores = torch.matmul(q * (1 / math.sqrt(self.dim)), k.transpose(2, 3)) + tables["mask"].to(q.dtype)
-        y = torch.matmul(F.softmax(scores, dim=-1), v)
-        return self.out(y.transpose(1, 2).reshape(batch, length, hidden))
+        if self.widen:
+            q, k, v = q.float(), k.float(), v.float()
+        if self.explicit:
+            scores = torch.matmul(q * (1 / math.sqrt(self.dim)), k.transpose(2, 3)) + tables["mask"].to(q.dtype)
+            y = torch.matmul(F.softmax(scores, dim=-1), v)
+        else:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.to(x.dtype).transpose(1, 2).reshape(batch, length, hidden))
 
 
 class Block(nn.Module):
-    def __init__(self, c):
+    def __init__(self, c, o):
         super().__init__()
         norm = RmsNorm if c["llama"] else nn.LayerNorm
         self.llama = c["llama"]
         self.norm1, self.norm2 = norm(c["hidden"]), norm(c["hidden"])
-        self.attention = Attention(c)
-        self.up = nn.Linear(c["hidden"], c["inner"] * (2 if self.llama else 1), bias=not self.llama)
-        self.down = nn.Linear(c["inner"], c["hidden"], bias=not self.llama)
+        self.attention = Attention(c, o)
+        self.up = Linear(c["hidden"], c["inner"] * (2 if self.llama else 1), bias=not self.llama)
+        self.down = Linear(c["inner"], c["hidden"], bias=not self.llama)
 
     def forward(self, x, tables):
         x = x + self.attention(self.norm1(x), tables)
@@ -82,20 +105,21 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    def __init__(self, c, length):
+    def __init__(self, c, o):
         super().__init__()
+        self.widen = o.mode == "widen"
         self.tokens = nn.Embedding(c["vocab"], c["hidden"])
-        self.positions = None if c["llama"] else nn.Embedding(length, c["hidden"])
-        self.blocks = nn.ModuleList(Block(c) for _ in range(c["layers"]))
+        self.positions = None if c["llama"] else nn.Embedding(o.length, c["hidden"])
+        self.blocks = nn.ModuleList(Block(c, o) for _ in range(c["layers"]))
         self.norm = (RmsNorm if c["llama"] else nn.LayerNorm)(c["hidden"])
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 nn.init.normal_(parameter, std=0.02)
-        self.tables = {"mask": torch.full((length, length), float("-inf")).triu(1)}
+        self.tables = {"mask": torch.full((o.length, o.length), float("-inf")).triu(1)}
         if c["llama"]:
             dim = c["hidden"] // c["heads"]
-            angles = torch.outer(torch.arange(length), 1e4 ** (-torch.arange(0, dim, 2) / dim))
-            self.tables["rope"] = (angles.cos().to(torch.bfloat16), angles.sin().to(torch.bfloat16))
+            angles = torch.outer(torch.arange(o.length), 1e4 ** (-torch.arange(0, dim, 2) / dim))
+            self.tables |= {"cos": angles.cos(), "sin": angles.sin()}
 
     def forward(self, ids, targets):
         x = self.tokens(ids)
@@ -103,8 +127,48 @@ class Decoder(nn.Module):
             x = x + self.positions.weight
         for block in self.blocks:
             x = block(x, self.tables)
-        logits = F.linear(self.norm(x), self.tokens.weight)  # the head is the embedding
-        return F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1))
+        x, targets = self.norm(x).flatten(0, 1), targets.flatten()
+        # The head is the embedding.
+        return F.cross_entropy(linear(x, self.tokens.weight, None, self.widen), targets)
+
+
+def make_step(shape, options):
+    """A function that makes one step and returns its loss."""
+    model = Decoder(shape, options)
+    lower = options.mode in ("master", "widen")
+    if lower:
+        model.to(torch.bfloat16)
+    weights = list(model.parameters())
+    masters = [w.detach().float().requires_grad_() for w in weights] if lower else weights
+    fused = {"fused": True} if options.optimizer == "fused" else {"foreach": True}
+    optimizer = torch.optim.AdamW(masters, lr=1e-4, weight_decay=0.1, **fused)
+    loss_of = torch.compile(model) if options.compile else model
+    for module in model.modules():
+        if isinstance(module, Linear):
+            module.widen = options.mode == "widen"
+
+    def step():
+        ids = torch.randint(shape["vocab"], (options.rows, options.length + 1))
+        with torch.autocast("cpu", torch.bfloat16, enabled=options.mode == "autocast"):
+            loss = loss_of(ids[:, :-1], ids[:, 1:].contiguous())
+        loss.backward()
+        if lower:
+            for master, weight in zip(masters, weights):
+                master.grad = weight.grad.float()
+        torch.nn.utils.clip_grad_norm_(masters, 1.0)
+        optimizer.step()
+        for weight in weights:
+            weight.grad = None
+        if lower:
+            with torch.no_grad():
+                if hasattr(torch, "_foreach_copy_"):
+                    torch._foreach_copy_(weights, masters)
+                else:
+                    for weight, master in zip(weights, masters):
+                        weight.copy_(master)
+        return loss.item()
+
+    return step
 
 
 def main():
@@ -114,43 +178,24 @@ def main():
     arguments.add_argument("--length", type=int, required=True)
     arguments.add_argument("--steps", type=int, default=4)
     arguments.add_argument("--threads", type=int, required=True)
-    arguments.add_argument("--mode", choices=["autocast", "master"], required=True)
+    arguments.add_argument("--mode", choices=["f32", "autocast", "master", "widen"], required=True)
+    arguments.add_argument("--attention", choices=["sdpa", "explicit"], default="sdpa")
+    arguments.add_argument("--optimizer", choices=["fused", "foreach"], default="fused")
+    arguments.add_argument("--compile", action="store_true")
+    arguments.add_argument("--no-onednn", action="store_true", help="products by MKL alone")
     options = arguments.parse_args()
     torch.manual_seed(1)
     torch.set_num_threads(options.threads)
-    shape = SHAPES[options.model]
-    model = Decoder(shape, options.length)
-    if options.mode == "master":
-        model.to(torch.bfloat16)
-    weights = list(model.parameters())
-    masters = [w.detach().float().requires_grad_() for w in weights] if options.mode == "master" else weights
-    optimizer = torch.optim.AdamW(masters, lr=1e-4, weight_decay=0.1, foreach=True)
-
-    def step():
-        ids = torch.randint(shape["vocab"], (options.rows, options.length + 1))
-        with torch.autocast("cpu", torch.bfloat16, enabled=options.mode == "autocast"):
-            loss = model(ids[:, :-1], ids[:, 1:].contiguous())
-        loss.backward()
-        if options.mode == "master":
-            for master, weight in zip(masters, weights):
-                master.grad = weight.grad.float()
-        torch.nn.utils.clip_grad_norm_(masters, 1.0)
-        optimizer.step()
-        for weight in weights:
-            weight.grad = None
-        if options.mode == "master":
-            with torch.no_grad():
-                torch._foreach_copy_(weights, masters) if hasattr(torch, "_foreach_copy_") else [
-                    w.copy_(m) for w, m in zip(weights, masters)]
-        return loss.item()
-
+    if options.no_onednn:
+        torch.backends.mkldnn.set_flags(False)
+    step = make_step(SHAPES[options.model], options)
     rates = []
     for i in range(options.steps + 1):  # the first one warms up
         start = time.perf_counter()
         loss = step()
         if i > 0:
             rates.append(options.rows * options.length / (time.perf_counter() - start))
-    print(json.dumps({"tokens_per_second": rates, "loss": loss, "parameters": sum(w.numel() for w in weights)}))
+    print(json.dumps({"tokens_per_second": rates, "loss": loss, "version": torch.__version__}))
 
 
 if __name__ == "__main__":
