@@ -45,7 +45,7 @@ HWY_INLINE hn::Vec<Bits32> rounded_bits(hn::Vec<F32> v) {
 /// `rounded` where v is a number, else a quiet NaN in the upper half.
 HWY_INLINE hn::Vec<Bits32> with_nan(hn::Vec<F32> v, hn::Vec<Bits32> rounded) {
   const Bits32 d;
-  return hn::IfThenElse(hn::RebindMask(d, hn::Ne(v, v)), hn::Or(hn::BitCast(d, v), hn::Set(d, 0x400000)), rounded);
+  return hn::IfThenElse(hn::RebindMask(d, hn::IsNaN(v)), hn::Or(hn::BitCast(d, v), hn::Set(d, 0x400000)), rounded);
 }
 
 HWY_INLINE bool any_nan(hn::Vec<F32> a, hn::Vec<F32> b) {

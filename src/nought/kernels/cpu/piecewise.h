@@ -60,7 +60,7 @@ template <int kPieces, int kDegree, class F>
 constexpr Piecewise<kPieces, kDegree> tabulate(const F& f, double limit) {
   Piecewise<kPieces, kDegree> table{};
   const double width = limit / (kPieces - 0.51);  // a t of `limit` still rounds to the last piece
-  const double origin = kPieces < 16 ? limit / 2 : 0;
+  const double origin = kPieces < 16 ? limit * 3 / 8 : 0;
   table.pieces_per_unit = static_cast<float>(1 / width), table.limit = static_cast<float>(limit);
   table.origin = static_cast<float>(origin);
   for (int piece = 0; piece < kPieces; ++piece) {

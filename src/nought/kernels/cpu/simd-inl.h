@@ -53,7 +53,7 @@ HWY_INLINE auto rounded_to_bf16(D /*d*/, hn::Vec<D> v) {
   const auto is_odd = hn::And(upper, hn::Set(d32, 1));
   const auto nearest_even = hn::ShiftRight<16>(hn::Add(bits, hn::Add(is_odd, hn::Set(d32, 0x7FFF))));
   const auto quiet_nan = hn::Or(upper, hn::Set(d32, 0x40));
-  const auto is_nan = hn::RebindMask(d32, hn::Ne(v, v));
+  const auto is_nan = hn::RebindMask(d32, hn::IsNaN(v));
   return hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet_nan, nearest_even));
 }
 
