@@ -20,6 +20,20 @@ jobs=$(nproc)
 memory_jobs=$(awk '/^MemAvailable:/ { print int($2 / 1572864) }' /proc/meminfo)
 if ((memory_jobs < jobs)); then jobs=$((memory_jobs > 0 ? memory_jobs : 1)); fi
 
+fail() {
+  echo "build: error: $*" >&2
+  exit 1
+}
+
 cd "$root"
-cmake --preset "$preset" "${options[@]}"
-cmake --build --preset "$preset" --parallel "$jobs" --target "${targets[@]}"
+# What configuring says matters when it fails or warns.
+configured=$(cmake --preset "$preset" "${options[@]}" 2>&1) || {
+  printf '%s\n' "$configured" >&2
+  fail "cmake could not configure build/$preset, for the reason above; if it is stale, remove it and run this again"
+}
+[[ $configured != *'CMake Warning'* ]] || printf '%s\n' "$configured" >&2
+
+echo "build: ${targets[*]} in build/$preset, $jobs at a time"
+# Ninja prints one line per file where its output is no terminal.
+cmake --build --preset "$preset" --parallel "$jobs" --target "${targets[@]}" 2>&1 | scripts/progress.sh build ||
+  fail "the build stopped, for the reason above; run this again to go on, what is built stays"

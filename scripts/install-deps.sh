@@ -38,6 +38,8 @@ fi
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
 
 echo "install-deps: installing ${missing[*]}"
-"${apt[@]}" update </dev/null
-"${apt[@]}" install -y --no-install-recommends "${missing[@]}" </dev/null >/dev/null ||
-  fail "apt-get could not install: ${missing[*]}"
+# apt's progress comes on standard output, between lines of dpkg that nobody needs; errors come on standard error.
+"${apt[@]}" update </dev/null || fail "apt-get update failed, for the reason above: is there a network?"
+"${apt[@]}" -o APT::Status-Fd=1 install -y --no-install-recommends "${missing[@]}" </dev/null |
+  "$root/scripts/progress.sh" install --quiet ||
+  fail "apt-get could not install, for the reason above: ${missing[*]}"

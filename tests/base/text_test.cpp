@@ -45,6 +45,16 @@ TEST(Text, sizes_are_read_in_powers_of_1000_and_of_1024) {
     EXPECT_THROW(parse_bytes(wrong, "budget"), ConfigError) << wrong;
 }
 
+TEST(Text, times_are_read_as_they_are_printed) {
+  EXPECT_EQ(parse_duration("90", "budget"), 90);
+  EXPECT_EQ(parse_duration("45s", "budget"), 45);
+  EXPECT_EQ(parse_duration("2m30s", "budget"), 150);
+  EXPECT_EQ(parse_duration("1.5h", "budget"), 5400);
+  EXPECT_EQ(parse_duration("1h02m", "budget"), 3720);
+  for (const char* wrong : {"", "m", "0", "-3s", "3x", "5m90", "1m1h", "1m1m", "3s ", "inf", "nan", "1e30s"})
+    EXPECT_THROW(parse_duration(wrong, "budget"), ConfigError) << wrong;
+}
+
 TEST(Text, the_nearest_name_is_the_one_of_the_least_distance_wherever_it_stands) {
   EXPECT_EQ(nearest_name("stage", std::vector<std::string>{"stages", "stagger"}), "stages");
   EXPECT_EQ(nearest_name("stage", std::vector<std::string>{"stagger", "stages"}), "stages");

@@ -1,8 +1,10 @@
 // Benchmarks run what they say, on every rank; what they measure is not judged here.
 #include "nought/bench/bench.h"
 
+#include <array>
 #include <atomic>
 
+#include "support/small_run.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -62,6 +64,31 @@ TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
     ++ranks_done;
   });
   EXPECT_EQ(ranks_done, 2);
+}
+
+TEST(Bench, the_step_of_a_run_has_the_shape_of_its_plan) {
+  const test::TempFolder folder;
+  RunPlan plan = test::plan_on_lines(folder);
+  plan.accumulation = 2;
+  const StepBench bench = step_of(plan, "run.json");
+  EXPECT_EQ(bench.accumulation, 2);
+  run_ranks(2, [&](Communicator& ranks, const Context& context) {
+    const Figure figure = bench_step(ranks, context, fixed_limits(), bench, 1).step;
+    EXPECT_EQ(figure.work, 2 * 2 * plan.micro_batch * plan.data.seq_length);
+  });
+}
+
+TEST(Bench, all_ranks_know_the_same_times_of_steps_and_keep_no_memory) {
+  const test::TempFolder folder;
+  const StepBench bench = step_of(test::plan_on_lines(folder), "run.json");
+  std::array<std::vector<double>, 2> seconds;
+  run_ranks(2, [&](Communicator& ranks, const Context& context) {
+    const int64_t peak = context.memory->ledger().peak_total();
+    seconds[static_cast<size_t>(ranks.rank())] = measure_steps(ranks, context, bench).values;
+    EXPECT_EQ(context.memory->ledger().peak_total(), peak);
+  });
+  EXPECT_GE(seconds[0].size(), 1u);
+  EXPECT_EQ(seconds[0], seconds[1]);
 }
 
 TEST(Bench, the_head_holds_the_logits_of_a_chunk_alone) {

@@ -122,6 +122,28 @@ TEST(Runs, frozen_parameters_are_told_and_a_resumed_run_keeps_them) {
       << misspelt.err;
 }
 
+TEST(Runs, a_run_within_a_time_chooses_its_steps_before_it_and_the_same_number_gives_the_same_run) {
+  TempFolder folder;
+  write_run(folder);
+  const Ended chosen = run_program(train_command(folder, "--ranks 2 --within 0.000001s --min-steps 4"));
+  ASSERT_EQ(chosen.exit_code, 0) << chosen.err;
+  EXPECT_NE(chosen.out.find("note: 4 of 6 steps, the fewest allowed"), std::string::npos) << chosen.out;
+  EXPECT_NE(chosen.out.find("--set training.max_steps=4 makes the same run again"), std::string::npos) << chosen.out;
+  const std::vector<double> losses = losses_of(folder);
+  ASSERT_EQ(losses.size(), 4u);
+  ASSERT_EQ(run_program(train_command(folder, "--ranks 2 --overwrite --set training.max_steps=4")).exit_code, 0);
+  EXPECT_EQ(losses_of(folder), losses) << "its learning rates included";
+  ASSERT_EQ(run_program(train_command(folder, "--overwrite --within 1h")).exit_code, 0);
+  EXPECT_EQ(losses_of(folder).size(), 6u);
+
+  for (const char* refused : {"--resume --within 1m", "--within 1m --min-steps 7 --overwrite", "--within soon",
+                              "--within 1m --overwrite --set training.max_steps=-1", "--min-steps 3 --overwrite"}) {
+    const Ended run = run_program(train_command(folder, refused));
+    EXPECT_NE(run.exit_code, 0) << refused;
+    EXPECT_EQ(run.error_lines(), 1) << run.err;
+  }
+}
+
 TEST(Runs, metrics_have_every_field_of_every_step) {
   TempFolder folder;
   write_run(folder);

@@ -72,6 +72,28 @@ std::string format_duration(double seconds) {
   return fmt::format("{}s", total);
 }
 
+double parse_duration(std::string_view text, std::string_view name) {
+  const std::string copy(text);
+  const char* at = copy.c_str();
+  double seconds = 0, largest = 3601;  // units come in descending order
+  bool known = !text.empty();
+  while (known && *at != '\0') {
+    char* end = nullptr;
+    const double number = '0' <= *at && *at <= '9' ? std::strtod(at, &end) : -1;
+    const char unit = number < 0 ? '?' : *end;
+    const bool bare = unit == '\0' && at == copy.c_str();
+    const double factor = unit == 'h' ? 3600 : unit == 'm' ? 60 : unit == 's' || bare ? 1 : largest;
+    known = factor < largest;
+    if (!known) break;
+    seconds += number * factor;
+    largest = factor;
+    at = bare ? end : end + 1;
+  }
+  require<ConfigError>(known && seconds > 0 && seconds < 1e9,
+                       "{}: expected a time such as \"90s\", \"2m30s\" or \"1h\", found \"{}\"", name, text);
+  return seconds;
+}
+
 std::string one_line(std::string_view text) {
   std::string line(text);
   for (char& c : line)

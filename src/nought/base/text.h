@@ -22,6 +22,8 @@ std::string format_rate(double value, std::string_view unit);
 std::string format_token_rate(double tokens_per_second);
 /// "1h02m", "3m05s", "12s".
 std::string format_duration(double seconds);
+/// The seconds in "90", "90s", "2m30s", "1.5h" or "1h02m"; more than 0. ConfigError with `name` for anything else.
+double parse_duration(std::string_view text, std::string_view name);
 
 /// The text with a space in place of every control character. A message is one line, even if it quotes a file.
 std::string one_line(std::string_view text);

@@ -7,10 +7,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "nought/autograd/tape.h"
 #include "nought/bench/report.h"
 #include "nought/comm/communicator.h"
+#include "nought/config/run_plan.h"
 #include "nought/models/config.h"
 #include "nought/zero/sharded_model.h"
 
@@ -59,13 +61,18 @@ std::vector<Figure> bench_io(const Context& context, const std::string& folder, 
 struct StepBench {
   std::string name;  // "W1"
   ModelConfig config = {};
-  int64_t micro_batch = 1, seq_length = 1;
+  int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   ShardedModel::Options sharding = {};
   RecomputeOptions recompute = {};
+  Fp8Options fp8 = {};
+  Freezing freezing = {};
+  std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
 };
 /// W1, W2 or W3 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.
 StepBench named_step(const std::string& name, DType dtype = DType::bf16);
+/// The step that a run of this plan makes, from random weights. `plan` went through with_model_folder().
+StepBench step_of(const RunPlan& plan, const std::string& name);
 struct StepFigures {
   /// Tokens of all ranks per second. Its limit is the matrix peak of all ranks together, in model FLOPs with causal
   /// attention. Its facts are the seconds from the start of this process to its first step, and how often its Memory
@@ -78,5 +85,8 @@ struct StepFigures {
 /// Measures a step. All ranks call it. Each gets the figures, with its own operations.
 StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
                        int samples);
+/// The seconds of a few steps after the first ones, each by the slowest rank: for the time that a run will take. All
+/// ranks call it, and each gets the same. Nothing stays in the memory of `context`, nor in its ledger.
+Samples measure_steps(Communicator& ranks, const Context& context, const StepBench& bench);
 
 }  // namespace nought

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
+#include <numeric>
 
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "nought/tensor/random.h"
 #include "nought/train/engine.h"
 #include "nought/train/profile.h"
+#include "nought/train/trainer.h"
 #include "nought/zero/state.h"
 
 namespace nought {
@@ -40,15 +42,67 @@ ModelConfig llama_125m() {
                                  {"tie_word_embeddings", true}});
 }
 
-/// Tokens that are a function of (step, rank, index).
-Batch random_batch(const StepBench& bench, const Context& context, int rank, int ranks, int64_t step) {
+/// Tokens that are a function of (number, rank, index); `number` counts micro-batches.
+Batch random_batch(const StepBench& bench, const Context& context, int rank, int ranks, int64_t number) {
   Batch batch = empty_batch(bench.micro_batch, bench.seq_length, *context.memory);
-  const auto key = static_cast<uint64_t>(step * ranks + rank);
+  const auto key = static_cast<uint64_t>(number * ranks + rank);
   uint64_t index = 0;
   for (const Tensor& tensor : {batch.input_ids, batch.targets})
     for (int32_t& token : tensor.span<int32_t>())
       token = static_cast<int32_t>(philox(key, index++)[0] % static_cast<uint64_t>(bench.config.vocab_size));
   return batch;
+}
+
+/// A model that makes one step after the other.
+class Stepper {
+ public:
+  Stepper(Communicator& ranks, const Context& context, const StepBench& bench)
+      : bench_(bench),
+        context_(context),
+        ranks_(ranks),
+        decoder_(bench.config, bench.recompute, bench.fp8),
+        model_(context, bench.mesh ? Mesh(ranks, *bench.mesh) : Mesh(ranks), frozen(), bench.sharding),
+        engine_(model_, LossScaler(), /*gradient_factor=*/1, OnNonfinite::skip) {
+    model_.load(InitialState(1));
+  }
+
+  /// Of all ranks.
+  int64_t tokens() const { return ranks_.size() * bench_.micro_batch * bench_.accumulation * bench_.seq_length; }
+  /// Model FLOPs, less those of what is frozen.
+  double flops_per_token() const {
+    return training_flops_per_token(bench_.config, bench_.seq_length) -
+           frozen_flops_per_token(decoder_, bench_.seq_length);
+  }
+  /// Makes the next step. Collective.
+  void step() {
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < bench_.accumulation; ++i)
+      batches.push_back(random_batch(bench_, context_, ranks_.rank(), ranks_.size(), made_++));
+    engine_.step(batches, static_cast<double>(tokens()), /*lr=*/1e-4, /*max_norm=*/1);
+    model_.settle();
+  }
+
+ private:
+  Decoder& frozen() {
+    apply(bench_.freezing, decoder_);
+    return decoder_;
+  }
+
+  const StepBench& bench_;
+  Context context_;
+  Communicator& ranks_;
+  Decoder decoder_;
+  ShardedModel model_;
+  Engine engine_;
+  int64_t made_ = 0;  // micro-batches
+};
+
+/// Whether steps that took so long tell how long others will take.
+bool tell_enough(const Samples& seconds) {
+  constexpr size_t kSteps = 5;
+  constexpr double kLeast = 2, kMost = 15;  // seconds, in all
+  const double sum = std::accumulate(seconds.values.begin(), seconds.values.end(), 0.0);
+  return (seconds.values.size() >= kSteps && sum >= kLeast) || sum >= kMost;
 }
 
 /// Seconds since this process was started, to a hundredth.
@@ -120,24 +174,29 @@ StepBench named_step(const std::string& name, DType dtype) {
   return bench;
 }
 
+StepBench step_of(const RunPlan& plan, const std::string& name) {
+  return {.name = name,
+          .config = model_config_of(plan),
+          .micro_batch = plan.micro_batch,
+          .seq_length = plan.data.seq_length,
+          .accumulation = plan.accumulation,
+          .sharding = sharding_of(plan),
+          .recompute = plan.recompute,
+          .fp8 = plan.fp8,
+          .freezing = plan.freezing,
+          .mesh = plan.mesh};
+}
+
 StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
                        int samples) {
   const auto timeline = std::make_shared<Timeline>();
   Context timed = context;
   timed.kernels = make_timed_kernels(context.kernels, timeline);
-  Decoder decoder(bench.config, bench.recompute);
-  ShardedModel model(timed, ranks, decoder, bench.sharding);
-  model.load(InitialState(1));
-  Engine engine(model);
-  const auto tokens = static_cast<double>(ranks.size() * bench.micro_batch * bench.seq_length);
+  Stepper stepper(ranks, timed, bench);
+  const auto tokens = static_cast<double>(stepper.tokens());
   Figure figure{.name = bench.name, .work = tokens, .unit = "tokens", .limit_name = kMatrixPeak};
-  figure.limited_work = tokens * training_flops_per_token(bench.config, bench.seq_length);
-  int64_t made = 0;
-  const auto step = [&] {
-    const Batch batch = random_batch(bench, context, ranks.rank(), ranks.size(), made++);
-    engine.step(std::span(&batch, 1), static_cast<int64_t>(tokens), /*lr=*/1e-4, /*max_norm=*/1);
-    model.settle();
-  };
+  figure.limited_work = tokens * stepper.flops_per_token();
+  const auto step = [&] { stepper.step(); };
   const auto sum_of_all = [&](const std::function<double()>& rate) {
     ranks.barrier().wait();
     double sum = rate();
@@ -164,6 +223,21 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   const auto late = static_cast<double>(context.memory->system_allocations() - asked);
   figure.facts = {{"start-up", start_up, "s"}, {"late allocations", late}};
   return {std::move(figure), breakdown.figures()};
+}
+
+Samples measure_steps(Communicator& ranks, const Context& context, const StepBench& bench) {
+  Context own = context;
+  own.memory = Memory::create();
+  Stepper stepper(ranks, own, bench);
+  stepper.step(), stepper.step();  // what a step takes is allocated in these
+  Samples seconds;
+  do {
+    ranks.barrier().wait();
+    double slowest = seconds_of([&] { stepper.step(); });
+    all_reduce_values(ranks, own, std::span(&slowest, 1), ReduceOp::max);
+    seconds.values.push_back(slowest);
+  } while (!tell_enough(seconds));
+  return seconds;
 }
 
 }  // namespace nought

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
@@ -10,7 +11,9 @@
 #include "nought/cli/flight.h"
 #include "nought/cli/launch.h"
 #include "nought/comm/flight_timeout.h"
+#include "nought/config/run_config.h"
 #include "nought/kernels/limits.h"
+#include "nought/train/model_source.h"
 
 namespace nought {
 
@@ -22,6 +25,7 @@ struct BenchOptions {
   int samples = 5;
   bool json = false;
   std::string dtype = "bf16";
+  std::optional<DType> computed = {};  // the dtype of what was measured, if it is none of --dtype
 
   DType type() const {
     require<ConfigError>(dtype == "bf16" || dtype == "f32", "--dtype must be bf16 or f32, got {}", dtype);
@@ -37,9 +41,32 @@ Recompute recompute_of(const std::string& name) {
 
 struct StepOptions {
   std::string work = "W1";
-  int stage = 0;
-  std::string recompute = "none";
+  std::vector<std::string> overrides;
+  std::optional<int> stage;
+  std::optional<std::string> recompute;
   bool breakdown = false;
+  const CLI::Option* dtype = nullptr;  // --dtype
+
+  bool names_file() const { return work.ends_with(".json"); }
+  /// The work, and in the end `plan` if it is the step of a run.
+  StepBench bench(Communicator& world, const Context& context, DType of_named, RunPlan& plan) const {
+    StepBench bench;
+    if (names_file()) {
+      require<ConfigError>(dtype->count() == 0, "--dtype is for W1, W2 and W3: {} says its own (training.bf16)", work);
+      plan = with_model_folder(resolve(load_run_config(work, overrides), world.size()), world, context);
+      require_trainable(plan);
+      bench = step_of(plan, work);
+    } else {
+      require<ConfigError>(overrides.empty(), "--set overrides a value of RUN.json, and {} is none", work);
+      bench = named_step(work, of_named);
+    }
+    if (stage) {
+      require<ConfigError>(0 <= *stage && *stage <= 3, "--stage must be 0 to 3, got {}", *stage);
+      bench.sharding.policy = Policy::stage(*stage);
+    }
+    if (recompute) bench.recompute = recompute_of(*recompute);
+    return bench;
+  }
 };
 
 void print_figures(const BenchOptions& options, const std::vector<Figure>& figures, int ranks) {
@@ -50,7 +77,7 @@ void print_figures(const BenchOptions& options, const std::vector<Figure>& figur
   fmt::print("{} {} x {} {}, {} samples each", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),
              threads_per_rank() == 1 ? "thread" : "threads", options.samples);
   if (std::any_of(figures.begin(), figures.end(), [](const Figure& each) { return each.limit_name == kMatrixPeak; }))
-    fmt::print("; {}: {}", kMatrixPeak, matrix_peak_name(options.type()));
+    fmt::print("; {}: {}", kMatrixPeak, matrix_peak_name(options.computed.value_or(options.type())));
   fmt::print("\n");
   fmt::print("{}", to_table(figures));
 }
@@ -110,21 +137,27 @@ void add_step(CLI::App& bench, Invocation& invocation) {
   CLI::App* command = add_bench_of(
       bench, invocation, "step", "A whole training step, against a register-only loop", options,
       [options, step](Communicator& world, const Context& context) {
-        StepBench work = named_step(step->work, options->type());
-        require<ConfigError>(0 <= step->stage && step->stage <= 3, "--stage must be 0 to 3, got {}", step->stage);
-        work.sharding.policy = Policy::stage(step->stage);
-        work.recompute = recompute_of(step->recompute);
+        RunPlan plan;
+        const StepBench work = step->bench(world, context, options->type(), plan);
+        options->computed = work.sharding.dtype;
         StepFigures report = bench_step(world, context, measured_limits(), work, options->samples);
+        if (plan.max_steps > 0)
+          report.step.facts.push_back({fmt::format("{} steps", plan.max_steps),
+                                       report.step.seconds.median() * static_cast<double>(plan.max_steps), "s"});
         std::vector<Figure> figures{std::move(report.step)};
         if (step->breakdown) std::move(report.operations.begin(), report.operations.end(), std::back_inserter(figures));
         return figures;
       });
   add_launch_options(*command, options->launch);
   add_dtype(*command, *options);
+  step->dtype = command->get_option("--dtype");
   command->add_option("WORK", step->work,
-                      "W1: GPT-2 124M, 4 x 1024 tokens per rank; W2: a Llama, 2 x 2048; W3: W1 at 4 x 64");
-  command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3")->type_name("S");
-  command->add_option("--recompute", step->recompute, "none, selective or full")->type_name("MODE");
+                      "RUN.json: the step of a run, on random tokens; or W1: GPT-2 124M, 4 x 1024 tokens per rank; "
+                      "W2: a Llama, 2 x 2048; W3: W1 at 4 x 64");
+  add_override_option(*command, step->overrides, "training.bf16=false");
+  command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3; default: 0, or the run's")->type_name("S");
+  command->add_option("--recompute", step->recompute, "none, selective or full; default: none, or the run's")
+      ->type_name("MODE");
   command->add_flag(
       "--breakdown", step->breakdown,
       "Print the operations of rank 0's steps too, the longest first; a', b': a factor stored transposed");
@@ -158,9 +191,10 @@ void add_others(CLI::App& bench, Invocation& invocation) {
 }  // namespace
 
 void add_bench(CLI::App& app, Invocation& invocation) {
-  CLI::App* bench = add_command(
-      app, "bench", "Measures this machine: steps, kernels, collectives, files, and their limits",
-      {"nought bench step W1 --ranks 2 --stage 2", "nought bench matmul --json", "nought bench collectives --ranks 2"});
+  CLI::App* bench =
+      add_command(app, "bench", "Measures this machine: steps, kernels, collectives, files, and their limits",
+                  {"nought bench step W1 --ranks 2 --stage 2", "nought bench step run.json --ranks 4",
+                   "nought bench matmul --json", "nought bench collectives --ranks 2"});
   bench->require_subcommand(1);
   add_step(*bench, invocation);
   add_kernels(*bench, invocation);

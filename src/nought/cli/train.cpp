@@ -6,6 +6,8 @@
 
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
+#include "nought/bench/bench.h"
+#include "nought/bench/step_budget.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/flight.h"
 #include "nought/cli/launch.h"
@@ -13,6 +15,7 @@
 #include "nought/cli/launch_session.h"
 #include "nought/cli/stop_signals.h"
 #include "nought/cli/version.h"
+#include "nought/comm/flight_recorder.h"
 #include "nought/comm/flight_timeout.h"
 #include "nought/config/run_config.h"
 #include "nought/kernels/timed.h"
@@ -36,6 +39,8 @@ struct TrainOptions {
   LaunchOptions launch = {.ranks = {}, .hostfile = {}, .finishes_step = true};
   bool overwrite = false;
   std::string trace_file;
+  std::string within;     // the time that the steps may take; empty: training.max_steps says how many are made
+  int64_t min_steps = 1;  // with `within`
 
   RunConfig config() const { return load_run_config(run_file, overrides); }
   StartMode mode() const {
@@ -45,6 +50,7 @@ struct TrainOptions {
   RunPlan plan(int world_size) const {
     RunPlan plan = resolve_run(config(), world_size, mode());
     plan.program = version();
+    plan.trace_file = trace_file;
     return plan;
   }
 };
@@ -124,10 +130,33 @@ class FolderKeeper final : public TrainObserver {
   ProgressPrinter& progress_;
 };
 
+/// What --within asks of a run of this plan.
+StepBudget step_budget(const TrainOptions& options, const RunPlan& plan) {
+  require<ConfigError>(
+      !resumes(options.mode()),
+      "--within is for a run that begins; a run that is resumed makes training.max_steps steps in all");
+  require<ConfigError>(plan.max_steps > 0, "--within needs training.max_steps, the most steps that it may choose");
+  require<ConfigError>(1 <= options.min_steps && options.min_steps <= plan.max_steps,
+                       "--min-steps must be 1 to training.max_steps = {}, got {}", plan.max_steps, options.min_steps);
+  return {.seconds = parse_duration(options.within, "--within"),
+          .fewest = options.min_steps,
+          .most = plan.max_steps,
+          .tokens_per_step = plan.train_batch * plan.data.seq_length};
+}
+
+/// --within: measures a few steps, and gives the options the max_steps that they allow. Returns the line that says why.
+/// Collective.
+std::string choose_max_steps(TrainOptions& options, const RunPlan& plan, Communicator& world, const Context& context) {
+  note_phase(world, "measuring");
+  const Samples measured = measure_steps(world, context, step_of(plan, "run"));
+  const StepChoice choice = choose_steps(step_budget(options, plan), measured);
+  options.overrides.push_back(fmt::format("training.max_steps={}", choice.steps));
+  return fmt::format("{}; --set training.max_steps={} makes the same run again", choice.reason, choice.steps);
+}
+
 /// Returns the signal that ended the run early, or 0.
-int train_rank(const TrainOptions& options, Communicator& world, const Context& context) {
+int train_rank(TrainOptions options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
-  plan.trace_file = options.trace_file;
   const bool first = world.rank() == 0;
   std::optional<OutputFolder> folder;
   if (first) {
@@ -138,6 +167,11 @@ int train_rank(const TrainOptions& options, Communicator& world, const Context& 
   watch_calls(world, plan);
   const FlightFolder flight(world, std::filesystem::path(plan.output_dir) / "flight-recorder");
   plan = with_model_folder(plan, world, context);
+  std::string choice;
+  if (!options.within.empty()) {
+    choice = choose_max_steps(options, plan, world, context);
+    plan = with_model_folder(options.plan(world.size()), world, context);
+  }
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
   ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, prediction.memory);
@@ -148,6 +182,7 @@ int train_rank(const TrainOptions& options, Communicator& world, const Context& 
   std::optional<FolderKeeper> keeper;
   if (folder) {
     for (const std::string& note : folder->notes()) progress.note(note);
+    if (!choice.empty()) progress.note(choice);
     keeper.emplace(*folder, progress);
   }
   context.memory->set_limit(plan.device_memory);
@@ -183,6 +218,7 @@ int run_train(const Invocation& invocation, const TrainOptions& options) {
     const int64_t ranks = options.launch.ranks.value_or(1);
     const RunPlan plan = options.plan(static_cast<int>(ranks));
     check_mode(plan, options.mode());
+    if (!options.within.empty()) step_budget(options, plan);
     OutputFolder::require_free(plan.output_dir);
     if (const std::vector<std::string> left = LaunchSession::remove_left(); !left.empty()) {
       fmt::print("{}\n", wrap("note: removed what killed runs left: " + some_of(left), stdout_columns(), 4));
@@ -230,12 +266,14 @@ int run_check(const TrainOptions& options) {
 }  // namespace
 
 void add_train(CLI::App& app, Invocation& invocation) {
-  CLI::App* command = add_command(app, "train", "Trains a model as RUN.json says",
-                                  {"nought train examples/quickstart.json --ranks 2",
-                                   "nought train run.json --set training.max_steps=5 --set training.bf16=true",
-                                   "nought train run.json --ranks 4 --resume",
-                                   "nought train run.json --resume 500 --overwrite    (goes back, removes later ones)",
-                                   "nought train run.json --resume other/checkpoint-500"});
+  CLI::App* command =
+      add_command(app, "train", "Trains a model as RUN.json says",
+                  {"nought train examples/quickstart.json --ranks 2",
+                   "nought train run.json --set training.max_steps=5 --set training.bf16=true",
+                   "nought train run.json --ranks 4 --resume",
+                   "nought train run.json --within 2h    (chooses training.max_steps by measured steps)",
+                   "nought train run.json --resume 500 --overwrite    (goes back, removes later ones)",
+                   "nought train run.json --resume other/checkpoint-500"});
   const auto options = std::make_shared<TrainOptions>();
   const auto resume = add_run_options(*command, *options);
   add_launch_options(*command, options->launch);
@@ -243,6 +281,15 @@ void add_train(CLI::App& app, Invocation& invocation) {
       ->add_option("--trace", options->trace_file,
                    "Write a trace of the third step: all ranks' operations and collectives, for ui.perfetto.dev")
       ->type_name("FILE");
+  CLI::Option* within =
+      command
+          ->add_option("--within", options->within,
+                       "Choose training.max_steps before the run, by a few measured steps: as many as fit into TIME, "
+                       "at most what RUN.json says. No clock ends the run")
+          ->type_name("TIME");
+  command->add_option("--min-steps", options->min_steps, "The fewest steps that --within chooses")
+      ->type_name("N")
+      ->needs(within);
   command->callback([&invocation, options, resume] {
     resume->apply();
     invocation.action = [&invocation, options] { return run_train(invocation, *options); };

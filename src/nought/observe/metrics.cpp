@@ -1,10 +1,18 @@
 #include "nought/observe/metrics.h"
 
+#include <chrono>
 #include <fstream>
 
 #include "nought/base/json.h"
 
 namespace nought {
+
+namespace {
+double seconds_since_1970() {
+  using Seconds = std::chrono::duration<double>;
+  return std::chrono::duration_cast<Seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+}  // namespace
 
 void MetricsWriter::on_start(const RunSummary& summary) {
   std::string kept;
@@ -26,7 +34,8 @@ void MetricsWriter::on_step(const StepReport& report) {
                    {"lr", report.lr},
                    {"tokens_per_second", report.tokens_per_second},
                    {"mfu", report.mfu},
-                   {"bytes_sent", report.bytes_sent}};
+                   {"bytes_sent", report.bytes_sent},
+                   {"time", seconds_since_1970()}};
   if (report.loss_scale > 0) line["loss_scale"] = report.loss_scale;
   if (report.breakdown) {
     const StepBreakdown& times = *report.breakdown;
