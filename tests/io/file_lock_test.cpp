@@ -6,6 +6,7 @@
 #include "support/other_process.h"
 #include "support/recorded_calls.h"
 #include "support/temp_folder.h"
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

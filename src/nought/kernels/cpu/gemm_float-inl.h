@@ -64,14 +64,14 @@ inline void transpose_four(const float* from, int64_t /*stride*/, float* to) {
 
 /// A vector of four elements each of rows that lie `stride` apart.
 HWY_INLINE hn::Vec<F32> quads(const float* from, int64_t stride) {
-  const F32 d;
   const hn::CappedTag<float, 4> d4;
 #if HWY_TARGET == HWY_AVX3
+  const F32 d;
   const hn::Half<F32> half;
   return hn::Combine(d, hn::Combine(half, hn::LoadU(d4, from + 3 * stride), hn::LoadU(d4, from + 2 * stride)),
                      hn::Combine(half, hn::LoadU(d4, from + stride), hn::LoadU(d4, from)));
 #elif HWY_TARGET == HWY_AVX2
-  return hn::Combine(d, hn::LoadU(d4, from + stride), hn::LoadU(d4, from));
+  return hn::Combine(F32(), hn::LoadU(d4, from + stride), hn::LoadU(d4, from));
 #else
   (void)stride;
   return hn::LoadU(d4, from);
