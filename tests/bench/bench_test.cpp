@@ -78,6 +78,25 @@ TEST(Bench, the_step_of_a_run_has_the_shape_of_its_plan) {
   });
 }
 
+TEST(Bench, ranks_that_share_matrices_read_the_same_samples_and_share_the_work) {
+  StepBench bench = step_of(test::plan_on_lines(test::TempFolder()), "run.json");
+  const double tokens = static_cast<double>(bench.micro_batch * bench.accumulation * bench.seq_length);
+  double whole = 0, part = 0;  // FLOPs of products of one rank
+  const auto measure_on = [&](int ranks, const GridSizes& mesh, double& flops) {
+    bench.mesh = mesh;
+    run_ranks(ranks, [&](Communicator& world, const Context& context) {
+      const StepFigures figures = bench_step(world, context, fixed_limits(), bench, 1);
+      if (world.rank() != 0) return;
+      EXPECT_EQ(figures.step.work, tokens);
+      for (const Figure& operation : figures.operations)
+        if (operation.unit == "FLOP") flops += operation.work;
+    });
+  };
+  measure_on(1, {}, whole);
+  measure_on(2, {.tensor = 2, .expert_tensor = 2}, part);
+  EXPECT_NEAR(part, whole / 2, 0.05 * whole);
+}
+
 TEST(Bench, all_ranks_know_the_same_times_of_steps_and_keep_no_memory) {
   const test::TempFolder folder;
   const StepBench bench = step_of(test::plan_on_lines(folder), "run.json");

@@ -77,8 +77,8 @@ struct Measurement {
 Measurement measure(const ModelConfig& config, const Layout& layout, bool documents = false) {
   Measurement result;
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
-    const Mesh mesh(ranks, {.shard = layout.data_ranks(), .tensor = layout.tensor_ranks});
-    Decoder decoder(config, layout.recompute, layout.fp8, TensorRanks(mesh));
+    const Mesh mesh(ranks, layout.grid());
+    Decoder decoder(config, layout.recompute, layout.fp8, ModelRanks(mesh, layout.sequence_parallel));
     apply(layout.freezing, decoder);
     ShardedModel::Options options = layout.sharding;
     options.policy = Policy::stage(layout.zero_stage);

@@ -76,7 +76,7 @@ std::vector<std::string> messages_of(int stage, Recompute recompute, const State
   run_ranks(kRanks, [&](Communicator& ranks, const Context& plain) {
     const Context context = ranks.rank() == 1 ? poison(plain) : plain;
     const Mesh mesh(ranks, sizes);
-    Decoder decoder(tiny(), recompute, {}, TensorRanks(mesh));
+    Decoder decoder(tiny(), recompute, {}, ModelRanks(mesh));
     ShardedModel model(context, mesh, decoder, {.policy = Policy::stage(stage)});
     model.load(source);
     Engine engine(model);

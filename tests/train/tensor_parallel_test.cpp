@@ -24,7 +24,7 @@ struct Sharing {
           Context on = Context::cpu())
       : context(std::move(on)),
         mesh(world, sizes),
-        decoder(config, Recompute::none, {}, TensorRanks(mesh)),
+        decoder(config, Recompute::none, {}, ModelRanks(mesh)),
         model(context, mesh, decoder, options) {}
   Context context;
   Mesh mesh;
@@ -219,7 +219,7 @@ TEST(TensorParallel, recomputation_and_overlap_change_no_bit) {
     std::vector<float> all;
     run_ranks(4, [&](Communicator& world, const Context& context) {
       const Mesh mesh(world, {.shard = 2, .tensor = 2});
-      Decoder decoder(small_model("qwen3"), recompute, {}, TensorRanks(mesh));
+      Decoder decoder(small_model("qwen3"), recompute, {}, ModelRanks(mesh));
       ShardedModel model(context, mesh, decoder, {.policy = Policy::stage(3), .overlap = overlap});
       model.load(InitialState(3));
       const Batch batch = rows_of(*context.memory, 0, 0, mesh.group(Group::samples).rank(), 2);

@@ -67,6 +67,7 @@ struct StepBench {
   Fp8Options fp8 = {};
   Freezing freezing = {};
   std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
+  bool sequence_parallel = false;      // see ModelRanks
 };
 /// W1, W2 or W3 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.

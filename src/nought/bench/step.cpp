@@ -59,15 +59,16 @@ class Stepper {
   Stepper(Communicator& ranks, const Context& context, const StepBench& bench)
       : bench_(bench),
         context_(context),
-        ranks_(ranks),
-        decoder_(bench.config, bench.recompute, bench.fp8),
-        model_(context, bench.mesh ? Mesh(ranks, *bench.mesh) : Mesh(ranks), frozen(), bench.sharding),
+        mesh_(ranks, bench.mesh),
+        samples_(mesh_.group(Group::samples)),
+        decoder_(bench.config, bench.recompute, bench.fp8, ModelRanks(mesh_, bench.sequence_parallel)),
+        model_(context, mesh_, frozen(), bench.sharding),
         engine_(model_, LossScaler(), /*gradient_factor=*/1, OnNonfinite::skip) {
     model_.load(InitialState(1));
   }
 
   /// Of all ranks.
-  int64_t tokens() const { return ranks_.size() * bench_.micro_batch * bench_.accumulation * bench_.seq_length; }
+  int64_t tokens() const { return samples_.size() * bench_.micro_batch * bench_.accumulation * bench_.seq_length; }
   /// Model FLOPs, less those of what is frozen.
   double flops_per_token() const {
     return training_flops_per_token(bench_.config, bench_.seq_length) -
@@ -77,7 +78,7 @@ class Stepper {
   void step() {
     std::vector<Batch> batches;
     for (int64_t i = 0; i < bench_.accumulation; ++i)
-      batches.push_back(random_batch(bench_, context_, ranks_.rank(), ranks_.size(), made_++));
+      batches.push_back(random_batch(bench_, context_, samples_.rank(), samples_.size(), made_++));
     engine_.step(batches, static_cast<double>(tokens()), /*lr=*/1e-4, /*max_norm=*/1);
     model_.settle();
   }
@@ -90,7 +91,8 @@ class Stepper {
 
   const StepBench& bench_;
   Context context_;
-  Communicator& ranks_;
+  Mesh mesh_;
+  const Communicator& samples_;  // ranks that read different ones
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
@@ -184,7 +186,8 @@ StepBench step_of(const RunPlan& plan, const std::string& name) {
           .recompute = plan.recompute,
           .fp8 = plan.fp8,
           .freezing = plan.freezing,
-          .mesh = plan.mesh};
+          .mesh = plan.mesh,
+          .sequence_parallel = plan.sequence_parallel};
 }
 
 StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,

@@ -43,6 +43,7 @@ struct StepOptions {
   std::string work = "W1";
   std::vector<std::string> overrides;
   std::optional<int> stage;
+  std::optional<int> tensor;
   std::optional<std::string> recompute;
   bool breakdown = false;
   const CLI::Option* dtype = nullptr;  // --dtype
@@ -63,6 +64,12 @@ struct StepOptions {
     if (stage) {
       require<ConfigError>(0 <= *stage && *stage <= 3, "--stage must be 0 to 3, got {}", *stage);
       bench.sharding.policy = Policy::stage(*stage);
+    }
+    if (tensor) {
+      require<ConfigError>(!names_file(), "--tp is for W1, W2 and W3: {} says its own (parallelism_config.tp_size)", work);
+      require<ConfigError>(*tensor >= 1 && world.size() % *tensor == 0, "--tp {}: {} ranks cannot be divided by it",
+                           *tensor, world.size());
+      bench.mesh = GridSizes{.shard = world.size() / *tensor, .tensor = *tensor, .expert_tensor = *tensor};
     }
     if (recompute) bench.recompute = recompute_of(*recompute);
     return bench;
@@ -156,6 +163,8 @@ void add_step(CLI::App& bench, Invocation& invocation) {
                       "W2: a Llama, 2 x 2048; W3: W1 at 4 x 64");
   add_override_option(*command, step->overrides, "training.bf16=false");
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3; default: 0, or the run's")->type_name("S");
+  command->add_option("--tp", step->tensor, "Neighbouring ranks that share the matrices of W1, W2 or W3; default: 1")
+      ->type_name("T");
   command->add_option("--recompute", step->recompute, "none, selective or full; default: none, or the run's")
       ->type_name("MODE");
   command->add_flag(

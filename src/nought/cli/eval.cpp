@@ -103,8 +103,8 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   if (world.rank() == 0)
     for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
-  const Mesh mesh = plan.mesh ? Mesh(world, *plan.mesh) : Mesh(world);
-  Decoder decoder(model_config_of(plan), {}, {}, TensorRanks(mesh));
+  const Mesh mesh(world, plan.mesh);
+  Decoder decoder(model_config_of(plan), {}, {}, ModelRanks(mesh, plan.sequence_parallel));
   ShardedModel::Options sharding = sharding_of(plan);
   sharding.training = false;
   ShardedModel model(context, mesh, decoder, sharding);

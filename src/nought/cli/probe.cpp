@@ -46,8 +46,8 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   const FoundModel found = find_model(options.model_dir, world, context);
   say_choice(found.choice);
   const ModelSource source(found);
-  const Mesh mesh = plan.mesh ? Mesh(world, *plan.mesh) : Mesh(world);
-  Decoder decoder(source.config(), plan.recompute, plan.fp8, TensorRanks(mesh));
+  const Mesh mesh(world, plan.mesh);
+  Decoder decoder(source.config(), plan.recompute, plan.fp8, ModelRanks(mesh, plan.sequence_parallel));
   if (options.gradients) apply(plan.freezing, decoder);
   ShardedModel model(context, mesh, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());

@@ -8,6 +8,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,8 @@ class Mesh {
   Mesh(Communicator& world);  // NOLINT(google-explicit-constructor): a world alone is a mesh
   /// ConfigError unless the grid has as many ranks as the world.
   Mesh(Communicator& world, const GridSizes& sizes);
+  /// The one of these sizes, or the one with every rank on the shard axis.
+  Mesh(Communicator& world, const std::optional<GridSizes>& sizes) : Mesh(sizes ? Mesh(world, *sizes) : Mesh(world)) {}
   /// The same with groups that `make_group` makes of their ranks, where the world cannot split.
   using MakeGroup = std::function<std::unique_ptr<Communicator>(const std::vector<int>& ranks)>;
   Mesh(Communicator& world, const GridSizes& sizes, const MakeGroup& make_group);

@@ -42,7 +42,8 @@ void Resolver::resolve_mesh() {
   const Candidate<int64_t> data{ranks / tensor.value, true, shard.place,
                                 shard.given ? shard.reason : "world_size / tp_size"};
   plan_.mesh = GridSizes{.shard = static_cast<int>(note("parallelism_config.dp_shard_size", data)),
-                         .tensor = static_cast<int>(tensor.value)};
+                         .tensor = static_cast<int>(tensor.value),
+                         .expert_tensor = static_cast<int>(tensor.value)};
 }
 
 void Resolver::check_mesh() const {

@@ -102,6 +102,8 @@ struct RunPlan {
   /// Ranks that read different samples, and ranks that share each matrix.
   int data_ranks() const { return mesh ? mesh->shard * mesh->replicate : world_size; }
   int tensor_ranks() const { return mesh ? mesh->tensor : 1; }
+  int expert_ranks() const { return mesh ? mesh->expert : 1; }
+  bool sequence_parallel = false;  // see ModelRanks
   int64_t micro_batch = 1;   // sequences per rank and forward pass
   int64_t accumulation = 1;  // micro-batches per update
   int64_t train_batch = 1;   // = micro_batch x accumulation x data_ranks()

@@ -42,9 +42,10 @@ std::vector<AttentionSpan> spans_of(const Batch& batch) {
 }  // namespace
 
 Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, const Fp8Options& fp8,
-                 const TensorRanks& ranks)
+                 const ModelRanks& ranks)
     : config_(config),
-      ranks_(ranks),
+      all_ranks_(ranks),
+      ranks_(ranks.tensor),
       recompute_(recompute),
       saved_inputs_(recompute),
       fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {

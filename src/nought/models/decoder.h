@@ -13,6 +13,7 @@
 #include "nought/models/names.h"
 #include "nought/nn/model.h"
 #include "nought/nn/objective.h"
+#include "nought/parallel/model_ranks.h"
 
 namespace nought {
 
@@ -33,10 +34,10 @@ struct NextTokens {
 class Decoder final : public Model {
  public:
   /// recompute: what the backward pass computes again of the blocks. fp8: how the linear layers of the blocks round
-  /// their factors; those of experts do not. ranks: they share its matrices, its heads and its vocabulary; the mesh of
-  /// what stores the model has the same.
+  /// their factors; those of experts do not. ranks: over which its layers are cut; the mesh of what stores the model has
+  /// the same.
   explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {},
-                   const TensorRanks& ranks = {});
+                   const ModelRanks& ranks = {});
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
   /// The embedding, the blocks, the head with the loss, and with experts what the loss of their routers adds.
@@ -113,7 +114,8 @@ class Decoder final : public Model {
   Tensor head_logits(Tape& tape, const Var& hidden);
 
   ModelConfig config_;
-  TensorRanks ranks_;
+  ModelRanks all_ranks_;
+  TensorRanks ranks_;  // those that share matrices
   RecomputeOptions recompute_;
   SavedInputs saved_inputs_;
   std::shared_ptr<const Objective> objective_ = default_objective();

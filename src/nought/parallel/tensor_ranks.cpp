@@ -4,8 +4,9 @@
 
 namespace nought {
 
-TensorRanks::TensorRanks(const Mesh& mesh) {
-  Communicator& group = mesh.group(Group::tensor);
+TensorRanks::TensorRanks(const Mesh& mesh, Axis axis) : axis_(axis) {
+  require(axis == Axis::tensor || axis == Axis::expert_tensor, "matrices are not cut along the {} axis", name_of(axis));
+  Communicator& group = mesh.group(axis == Axis::tensor ? Group::tensor : Group::expert_tensor);
   if (group.size() > 1) group_ = &group;
 }
 
@@ -21,7 +22,7 @@ Interval TensorRanks::part(int64_t extent, int rank) const {
 
 ParameterView TensorRanks::add(Unit& unit, std::string name, const Whole& whole, Init init, ParameterRole role) const {
   if (!several()) return unit.add(std::move(name), whole.global, init, role);
-  const Cut cut{.axis = Axis::tensor, .dim = whole.dim, .fused = whole.fused};
+  const Cut cut{.axis = axis_, .dim = whole.dim, .fused = whole.fused};
   int64_t held = 0;
   for (const Interval& interval : indices_of_part(whole.global[whole.dim], cut, rank(), size()))
     held += interval.size();
@@ -33,7 +34,7 @@ ParameterView TensorRanks::add(Unit& unit, std::string name, const Whole& whole,
 
 ParameterView TensorRanks::add_partial(Unit& unit, std::string name, Shape shape, Init init, ParameterRole role) const {
   ParameterOptions options{.role = role};
-  if (several()) options.partial_along.add(Axis::tensor);
+  if (several()) options.partial_along.add(axis_);
   return unit.add(std::move(name), shape, init, options);
 }
 

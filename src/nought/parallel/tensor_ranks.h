@@ -16,8 +16,8 @@ class TensorRanks {
  public:
   /// One rank, which holds everything.
   TensorRanks() = default;
-  /// Group::tensor of the mesh.
-  explicit TensorRanks(const Mesh& mesh);
+  /// The ranks of the mesh that differ along this axis: tensor, or expert_tensor for what experts have.
+  explicit TensorRanks(const Mesh& mesh, Axis axis = Axis::tensor);
 
   int size() const { return group_ ? group_->size() : 1; }
   int rank() const { return group_ ? group_->rank() : 0; }
@@ -43,6 +43,7 @@ class TensorRanks {
 
  private:
   Communicator* group_ = nullptr;
+  Axis axis_ = Axis::tensor;
 };
 
 }  // namespace nought

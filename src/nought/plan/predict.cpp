@@ -22,6 +22,8 @@ Layout layout_of(const RunPlan& plan) {
   Layout layout{.ranks = plan.world_size,
                 .zero_stage = plan.zero_stage,
                 .tensor_ranks = plan.tensor_ranks(),
+                .expert_ranks = plan.expert_ranks(),
+                .sequence_parallel = plan.sequence_parallel,
                 .micro_batch = plan.micro_batch,
                 .seq_length = plan.data.seq_length,
                 .accumulation = plan.accumulation,
@@ -100,11 +102,10 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   Work work;
   const Context context{Memory::create_virtual(), make_counting_kernels(work)};
   const std::unique_ptr<Communicator> ranks = make_silent_communicator(context, 0, layout.ranks, layout.wire);
-  const Mesh mesh(*ranks, {.shard = layout.data_ranks(), .tensor = layout.tensor_ranks},
-                  [&](const std::vector<int>& group) {
-                    return make_silent_communicator(context, 0, static_cast<int>(group.size()), layout.wire);
-                  });
-  Decoder decoder(config, layout.recompute, layout.fp8, TensorRanks(mesh));
+  const Mesh mesh(*ranks, layout.grid(), [&](const std::vector<int>& group) {
+    return make_silent_communicator(context, 0, static_cast<int>(group.size()), layout.wire);
+  });
+  Decoder decoder(config, layout.recompute, layout.fp8, ModelRanks(mesh, layout.sequence_parallel));
   apply(layout.freezing, decoder);
   ShardedModel::Options options = layout.sharding;
   options.policy = Policy::stage(layout.zero_stage);

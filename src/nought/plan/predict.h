@@ -22,6 +22,8 @@ namespace nought {
 struct Layout {
   int ranks = 1, zero_stage = 0;
   int tensor_ranks = 1;  // neighbours that share each matrix; they divide the ranks
+  int expert_ranks = 1;  // of those that are left, how many hold different experts
+  bool sequence_parallel = false;
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
@@ -35,6 +37,9 @@ struct Layout {
   int64_t sample_new_tokens = 0;    // the most tokens that it gets
 
   int data_ranks() const { return ranks / tensor_ranks; }
+  GridSizes grid() const {
+    return {.shard = data_ranks(), .tensor = tensor_ranks, .expert = expert_ranks, .expert_tensor = tensor_ranks};
+  }
   int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
   Layout at_zero_stage(int other) const {
     Layout layout = *this;

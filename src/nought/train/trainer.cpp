@@ -62,14 +62,14 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                  std::vector<TrainObserver*> observers)
     : plan_(with_model_folder(plan, world, context)),
       mode_(mode),
-      mesh_(plan.mesh ? Mesh(world, *plan.mesh) : Mesh(world)),
+      mesh_(world, plan.mesh),
       world_(world),
       context_(context),
       observers_(std::move(observers)),
       tokenizer_(tokenizer_of(plan_.data)),
       data_(open_data(plan_.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
-      decoder_(model_config_of(plan_), plan.recompute, plan.fp8, TensorRanks(mesh_)),
+      decoder_(model_config_of(plan_), plan.recompute, plan.fp8, ModelRanks(mesh_, plan.sequence_parallel)),
       model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {

@@ -1,0 +1,25 @@
+// ModelRanks: the groups of ranks over which the layers of a model are cut.
+#pragma once
+
+#include "nought/parallel/tensor_ranks.h"
+
+namespace nought {
+
+/// Cheap to copy. The mesh that it was made of outlives it.
+struct ModelRanks {
+  TensorRanks tensor = {};         // share matrices, heads and the vocabulary
+  TensorRanks expert_tensor = {};  // share the matrices of the same experts
+  Communicator* experts = nullptr;  // hold different experts, and exchange tokens (Group::experts); null: one holds all
+  /// Between the products that the tensor ranks share, each has a slice of the tokens (arXiv 2205.05198).
+  bool sequence_parallel = false;
+
+  /// One rank, which holds everything.
+  ModelRanks() = default;
+  explicit ModelRanks(const Mesh& mesh, bool slices_tokens = false)
+      : tensor(mesh),
+        expert_tensor(mesh, Axis::expert_tensor),
+        experts(mesh.group(Group::experts).size() > 1 ? &mesh.group(Group::experts) : nullptr),
+        sequence_parallel(slices_tokens && tensor.several()) {}
+};
+
+}  // namespace nought
