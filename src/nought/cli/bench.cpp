@@ -66,7 +66,8 @@ struct StepOptions {
       bench.sharding.policy = Policy::stage(*stage);
     }
     if (tensor) {
-      require<ConfigError>(!names_file(), "--tp is for W1, W2 and W3: {} says its own (parallelism_config.tp_size)", work);
+      require<ConfigError>(!names_file(), "--tp is for W1, W2 and W3: {} says its own (parallelism_config.tp_size)",
+                           work);
       require<ConfigError>(*tensor >= 1 && world.size() % *tensor == 0, "--tp {}: {} ranks cannot be divided by it",
                            *tensor, world.size());
       bench.mesh = GridSizes{.shard = world.size() / *tensor, .tensor = *tensor, .expert_tensor = *tensor};

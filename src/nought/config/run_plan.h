@@ -104,9 +104,9 @@ struct RunPlan {
   int tensor_ranks() const { return mesh ? mesh->tensor : 1; }
   int expert_ranks() const { return mesh ? mesh->expert : 1; }
   bool sequence_parallel = false;  // see ModelRanks
-  int64_t micro_batch = 1;   // sequences per rank and forward pass
-  int64_t accumulation = 1;  // micro-batches per update
-  int64_t train_batch = 1;   // = micro_batch x accumulation x data_ranks()
+  int64_t micro_batch = 1;         // sequences per rank and forward pass
+  int64_t accumulation = 1;        // micro-batches per update
+  int64_t train_batch = 1;         // = micro_batch x accumulation x data_ranks()
 
   DType dtype = DType::f32;                    // in which the model is computed
   std::optional<LossScaleOptions> loss_scale;  // given if dtype is f16

@@ -34,8 +34,8 @@ struct NextTokens {
 class Decoder final : public Model {
  public:
   /// recompute: what the backward pass computes again of the blocks. fp8: how the linear layers of the blocks round
-  /// their factors; those of experts do not. ranks: over which its layers are cut; the mesh of what stores the model has
-  /// the same.
+  /// their factors; those of experts do not. ranks: over which its layers are cut; the mesh of what stores the model
+  /// has the same.
   explicit Decoder(const ModelConfig& config, const RecomputeOptions& recompute = {}, const Fp8Options& fp8 = {},
                    const ModelRanks& ranks = {});
 

@@ -7,8 +7,8 @@ namespace nought {
 
 /// Cheap to copy. The mesh that it was made of outlives it.
 struct ModelRanks {
-  TensorRanks tensor = {};         // share matrices, heads and the vocabulary
-  TensorRanks expert_tensor = {};  // share the matrices of the same experts
+  TensorRanks tensor = {};          // share matrices, heads and the vocabulary
+  TensorRanks expert_tensor = {};   // share the matrices of the same experts
   Communicator* experts = nullptr;  // hold different experts, and exchange tokens (Group::experts); null: one holds all
   /// Between the products that the tensor ranks share, each has a slice of the tokens (arXiv 2205.05198).
   bool sequence_parallel = false;

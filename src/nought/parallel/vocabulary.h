@@ -1,6 +1,6 @@
-// The vocabulary cut over ranks: lookups in a table of which each rank holds some rows, and the cross-entropy of logits
-// of which each rank has some columns (arXiv 1909.08053, section 3). A vocabulary need not divide: the last ranks hold
-// fewer tokens, and nothing is padded.
+// The vocabulary cut over ranks (arXiv 1909.08053, section 3): lookups in a table whose rows the ranks share out, and
+// the cross-entropy of logits whose columns they share out. A vocabulary need not divide: the last ranks hold fewer
+// tokens, and nothing is padded.
 #pragma once
 
 #include <span>
@@ -22,9 +22,9 @@ HeldIds held_ids(const Context& context, std::span<const int32_t> ids, Interval 
 Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks);
 
 /// Cross-entropy where the logits are this rank's columns [held.begin, held.end) of a vocabulary. targets: one for
-/// each token, of the whole vocabulary; weights: as for cross_entropy_rows(). A token's loss is
-/// written by the rank that holds its target, and is 0 on others: the loss is the sum over the ranks. The logits'
-/// gradients need no communication.
+/// each token, of the whole vocabulary; weights: as for cross_entropy_rows(). The rank that holds a token's target
+/// writes its loss, and the others write 0: the loss is the sum over the ranks. The logits' gradients need no
+/// communication.
 RowLoss vocabulary_cross_entropy_rows(const Context& context, std::span<const int32_t> targets, const Tensor& weights,
                                       Interval held, const TensorRanks& ranks);
 

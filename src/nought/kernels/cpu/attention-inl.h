@@ -122,23 +122,6 @@ inline void gather_rows(const AttentionRows& rows, const Heads& x, int64_t head_
 
 // --- transposition ---
 
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-
-/// Transposes the 4 x 4 blocks of four rows.
-HWY_INLINE void transpose_blocks(FloatVector* row) {
-  const F32 d;
-  const hn::Repartition<double, F32> d64;
-  const auto pairs = [=](FloatVector v) HWY_ATTR { return hn::BitCast(d64, v); };
-  const auto a = pairs(hn::InterleaveLower(d, row[0], row[1])), b = pairs(hn::InterleaveUpper(d, row[0], row[1])),
-             e = pairs(hn::InterleaveLower(d, row[2], row[3])), f = pairs(hn::InterleaveUpper(d, row[2], row[3]));
-  row[0] = hn::BitCast(d, hn::InterleaveLower(d64, a, e));
-  row[1] = hn::BitCast(d, hn::InterleaveUpper(d64, a, e));
-  row[2] = hn::BitCast(d, hn::InterleaveLower(d64, b, f));
-  row[3] = hn::BitCast(d, hn::InterleaveUpper(d64, b, f));
-}
-
-#endif
-
 /// to = the transpose of a square of lanes() x lanes() elements.
 HWY_INLINE void transpose(const float* from, int64_t from_stride, float* to, int64_t to_stride) {
 #if HWY_TARGET == HWY_AVX3

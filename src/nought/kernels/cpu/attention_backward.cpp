@@ -32,7 +32,8 @@ struct ScoreTiles {
 /// What turns the tiles of a vector of rows into probabilities and gradients of scores.
 struct RowStatistics {
   FloatVector lse, delta;  // lse in units of ln 2
-  float scale, cap;        // of exponents of 2, and of scores
+  float scale;             // makes a score an exponent of 2
+  float cap;               // the softcap of scores; 0: none
 };
 
 /// A probability and the gradient of its score.
@@ -220,7 +221,7 @@ class DotFactors {
   static float* words(bf16_t* data) { return reinterpret_cast<float*>(data); }
   /// Two rows of a tile.
   static HWY_INLINE void store_two(FloatVector first, FloatVector second, bf16_t* to) {
-    const __m512i halves = rounded(first, second);
+    const __m512i halves = converted(first, second);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_castsi512_si256(halves));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + kAttentionBlock), _mm512_extracti64x4_epi64(halves, 1));
   }

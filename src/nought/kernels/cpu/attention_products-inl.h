@@ -146,19 +146,12 @@ class DotUnit {
   const TileSession session_{tile_unit()};
 };
 
-/// Two vectors rounded to bf16, one behind the other.
-HWY_INLINE __m512i rounded(FloatVector first, FloatVector second) {
-  __m512i halves;
-  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(second.raw), "v"(first.raw));
-  return halves;
-}
-
-/// The same as words: the first vector in the lower halves.
+/// Two vectors rounded to bf16 as words: the first one in the lower halves.
 HWY_INLINE FloatVector paired(FloatVector first, FloatVector second) {
   const __m512i order = _mm512_or_si512(
       _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
       _mm512_slli_epi32(_mm512_set_epi32(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16), 16));
-  return FloatVector{_mm512_castsi512_ps(_mm512_permutexvar_epi16(order, rounded(first, second)))};
+  return FloatVector{_mm512_castsi512_ps(_mm512_permutexvar_epi16(order, converted(first, second)))};
 }
 
 #endif

@@ -26,9 +26,22 @@ using F32 = hn::ScalableTag<float>;
 /// Whether this target takes vectors of bf16 two at a time.
 inline constexpr bool kTakesTwo = HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3;
 
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-
 using Bits32 = hn::RebindToUnsigned<F32>;
+
+/// The elements at even places of two neighbouring vectors of bf16, widened.
+template <class D>
+HWY_INLINE hn::Vec<D> load_even(D d, const bf16_t* from) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::LoadU(Bits32(), reinterpret_cast<const uint32_t*>(from))));
+}
+
+/// Those at odd places.
+template <class D>
+HWY_INLINE hn::Vec<D> load_odd(D d, const bf16_t* from) {
+  const Bits32 bits;
+  return hn::BitCast(d, hn::And(hn::LoadU(bits, reinterpret_cast<const uint32_t*>(from)), hn::Set(bits, 0xFFFF0000)));
+}
+
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
 /// Bits of which the upper halves are v rounded to nearest even; anything for NaN.
 HWY_INLINE hn::Vec<Bits32> rounded_bits(hn::Vec<F32> v) {
@@ -81,7 +94,8 @@ struct TwoRounded {
   HWY_INLINE void store_in_alternation(bf16_t* to) const {
     const auto low = hn::ShiftRight<16>(first);
 #if HWY_TARGET == HWY_AVX3
-    constexpr int kSecondAndMaskOrThird = 0xEA;  // of its operands in the order of the bits of the index
+    // Bit (second, mask, third) of the table says what their bits give: (second and mask) or third.
+    constexpr int kSecondAndMaskOrThird = 0xEA;
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xFFFF0000));
     _mm512_storeu_si512(to, _mm512_ternarylogic_epi32(second.raw, upper, low.raw, kSecondAndMaskOrThird));
 #else
@@ -104,6 +118,7 @@ HWY_INLINE bool converts(hn::Vec<F32> a, hn::Vec<F32> b) {
   return kConvertsToBf16 && _kortestz_mask16_u8(subnormal_lanes(a), subnormal_lanes(b)) != 0;
 }
 
+/// Two vectors rounded to bf16 by that instruction, one behind the other. Only where the CPU has it.
 HWY_INLINE __m512i converted(hn::Vec<F32> first, hn::Vec<F32> second) {
   __m512i halves;
   asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(second.raw), "v"(first.raw));
@@ -147,9 +162,8 @@ struct Alternate {
 
   template <class D>
   HWY_INLINE hn::Vec<D> load(D d, const bf16_t* from, float /*padding*/ = 0) const {
-    const Bits32 bits;
-    const auto both = hn::LoadU(bits, reinterpret_cast<const uint32_t*>(from));
-    return hn::BitCast(d, kOdd ? hn::And(both, hn::Set(bits, 0xFFFF0000)) : hn::ShiftLeft<16>(both));
+    if constexpr (kOdd) return load_odd(d, from);
+    return load_even(d, from);
   }
   template <class D>
   HWY_INLINE void store(D /*d*/, hn::Vec<D> v, bf16_t* to) const {

@@ -18,13 +18,6 @@ HWY_BEFORE_NAMESPACE();
 namespace nought::cpu::HWY_NAMESPACE {
 
 /// A vector of codes as floats. kCodeBlock is a multiple of every vector's length.
-HWY_INLINE hn::Vec<F32> load_codes(const int8_t* from) {
-  const F32 d;
-  const hn::Rebind<int8_t, F32> d8;
-  const hn::Rebind<int32_t, F32> d32;
-  return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, from)));
-}
-
 template <bool kAdd, class T>
 HWY_INLINE void decode_blocks(const int8_t* codes, const f16_t* scales, int64_t blocks, T* to) {
   const F32 d;
@@ -32,7 +25,7 @@ HWY_INLINE void decode_blocks(const int8_t* codes, const f16_t* scales, int64_t 
   for (int64_t block = 0; block < blocks; ++block, codes += kCodeBlock, to += kCodeBlock) {
     const auto scale = hn::Set(d, float{scales[block]});
     for (int64_t i = 0; i < kCodeBlock; i += lanes) {
-      const auto value = hn::Mul(load_codes(codes + i), scale);
+      const auto value = hn::Mul(load(d, codes + i), scale);
       store(d, kAdd ? hn::Add(load(d, to + i), value) : value, to + i);
     }
   }

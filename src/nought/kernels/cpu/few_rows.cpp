@@ -18,17 +18,13 @@ using FloatVector = hn::Vec<F32>;
 
 // --- two vectors of a row at once ---
 //
-// Of bf16, the 32-bit words of a stretch of memory are split into low and high halves, which costs less than widening
-// them in order: so the even elements come first, then the odd ones. x is brought into that order once.
+// Of bf16, the even elements come first, then the odd ones (see bf16-inl.h). x is brought into that order once.
 
 template <class T>
 HWY_INLINE void load_twice(const T* from, FloatVector& first, FloatVector& second) {
   const F32 d;
   if constexpr (std::is_same_v<T, bf16_t>) {
-    const hn::RebindToUnsigned<F32> words;
-    const auto pairs = hn::LoadU(words, reinterpret_cast<const uint32_t*>(from));
-    first = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
-    second = hn::BitCast(d, hn::And(pairs, hn::Set(words, 0xFFFF0000)));
+    first = load_even(d, from), second = load_odd(d, from);
   } else {
     first = load(d, from);
     second = load(d, from + hn::Lanes(d));
@@ -38,22 +34,22 @@ HWY_INLINE void load_twice(const T* from, FloatVector& first, FloatVector& secon
 /// Elements of k that are taken at a time, so that as much of x stays in the first cache.
 inline int64_t stretch_of(int64_t m) { return std::max<int64_t>(512, 4096 / m / 64 * 64); }
 
-/// to[0, count) = from, widened. `split`: pairs of vectors lie as load_twice() has them.
+/// to[0, count) = from, widened; pairs of vectors lie as load_twice() has them.
 template <class T>
-HWY_INLINE void widen(const T* from, int64_t count, bool split, float* to) {
+HWY_INLINE void widen_twice(const T* from, int64_t count, float* to) {
   const F32 d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t begin = 0;
-  for (; split && begin + 2 * lanes <= count; begin += 2 * lanes) {
+  for (; begin + 2 * lanes <= count; begin += 2 * lanes) {
     FloatVector first, second;
     load_twice(from + begin, first, second);
     hn::StoreU(first, d, to + begin);
     hn::StoreU(second, d, to + begin + lanes);
   }
-  sweep(d, begin, count, [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
+  widen(from + begin, count - begin, to + begin);
 }
 
-/// A, widened, in stretches of k: [m, stretch] each. With codes, and with b as it lies, there is but one.
+/// A, widened, in stretches of k: [m, stretch] each. With codes there is but one.
 template <class T>
 void widen_rows_of(const Product& product, int64_t stretch, bool split, float* to) {
   const auto [m, n, k] = product.sizes;
@@ -66,7 +62,7 @@ void widen_rows_of(const Product& product, int64_t stretch, bool split, float* t
     }
     for (int64_t p = 0; p < k; p += stretch) {
       const int64_t count = std::min(stretch, k - p);
-      widen(from + p, count, split, to + p * m + row * count);
+      split ? widen_twice(from + p, count, to + p * m + row * count) : widen(from + p, count, to + p * m + row * count);
     }
   }
 }
@@ -75,6 +71,24 @@ void widen_rows(const Product& product, bool split, float* to) {
   const int64_t stretch = split ? stretch_of(product.sizes.m) : product.sizes.k;
   visit(product.inputs,
         [&](auto tag) HWY_ATTR { widen_rows_of<typename decltype(tag)::type>(product, stretch, split, to); });
+}
+
+/// A', widened: [k, m].
+void widen_columns(const Product& product, float* to) {
+  visit(product.inputs, [&](auto tag) HWY_ATTR {
+    using T = typename decltype(tag)::type;
+    const auto [m, n, k] = product.sizes;
+    const T* a = static_cast<const T*>(product.a);
+    if (product.transpose_a) {
+      for (int64_t p = 0; p < k; ++p) widen(a + p * product.lda, m, to + p * m);
+      return;
+    }
+    const Scratch wide(bytes_for<float>(k));
+    for (int64_t row = 0; row < m; ++row) {
+      widen(a + row * product.lda, k, wide.data<float>());
+      for (int64_t p = 0; p < k; ++p) to[p * m + row] = wide.data<float>()[p];
+    }
+  });
 }
 
 // --- b' as it lies: an element of c is the product of two rows ---
@@ -153,14 +167,6 @@ HWY_INLINE void dot_rows(const T* b, int64_t ldb, int64_t columns, const float* 
   for (; j < columns; ++j) dot_tile<kRows, 1>(b + j * ldb, ldb, x, count, fetch, sums + j * step);
 }
 
-/// A vector of codes as floats. kCodeBlock is a multiple of every vector's length.
-HWY_INLINE FloatVector load_codes(const int8_t* from) {
-  const F32 d;
-  const hn::Rebind<int8_t, F32> d8;
-  const hn::Rebind<int32_t, F32> d32;
-  return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, from)));
-}
-
 /// sums[r] = row r of x times one row of codes: summed within a block before it is multiplied by the scale.
 template <int kRows>
 HWY_INLINE void dot_codes(const int8_t* codes, const float* scales, int64_t blocks, const float* x, float* sums) {
@@ -172,7 +178,7 @@ HWY_INLINE void dot_codes(const int8_t* codes, const float* scales, int64_t bloc
     FloatVector parts[kRows];
     for (auto& part : parts) part = hn::Zero(d);
     for (int64_t i = 0; i < kCodeBlock; i += lanes) {
-      const auto code = load_codes(codes + i);
+      const auto code = load(d, codes + i);
       for (int r = 0; r < kRows; ++r) parts[r] = hn::MulAdd(code, hn::LoadU(d, x + r * stride + i), parts[r]);
     }
     const auto scale = hn::Set(d, scales[block]);
@@ -304,6 +310,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace nought::cpu {
 HWY_EXPORT(widen_rows);
+HWY_EXPORT(widen_columns);
 HWY_EXPORT(dot_rows_of_b);
 HWY_EXPORT(dot_rows_of_codes);
 HWY_EXPORT(sum_rows_of_b);
@@ -311,20 +318,20 @@ HWY_EXPORT(sum_rows_of_b);
 void multiply_few(const Product& product) {
   const auto [m, n, k] = product.sizes;
   const Scratch x(bytes_for<float>(m * k));
-  const bool dots = product.transpose_b && product.codes == nullptr;
-  HWY_DYNAMIC_DISPATCH(widen_rows)(product, /*split=*/dots, x.data<float>());
-  const Scratch by_depth(bytes_for<float>(product.transpose_b ? 0 : m * k));
-  if (!product.transpose_b)
-    for (int64_t p = 0; p < k; ++p)
-      for (int64_t row = 0; row < m; ++row) by_depth.data<float>()[p * m + row] = x.data<float>()[row * k + p];
+  const bool codes = product.codes != nullptr;
+  if (codes || product.transpose_b) {
+    HWY_DYNAMIC_DISPATCH(widen_rows)(product, /*split=*/!codes, x.data<float>());
+  } else {
+    HWY_DYNAMIC_DISPATCH(widen_columns)(product, x.data<float>());
+  }
   // Columns by 16 or 64: threads do not share the lines of c.
   parallel_for(n, m * k, product.transpose_b ? 16 : 64, [&](int64_t begin, int64_t end) {
-    if (product.codes != nullptr) {
+    if (codes) {
       HWY_DYNAMIC_DISPATCH(dot_rows_of_codes)(product, x.data<float>(), begin, end);
     } else if (product.transpose_b) {
       HWY_DYNAMIC_DISPATCH(dot_rows_of_b)(product, x.data<float>(), begin, end);
     } else {
-      HWY_DYNAMIC_DISPATCH(sum_rows_of_b)(product, by_depth.data<float>(), begin, end);
+      HWY_DYNAMIC_DISPATCH(sum_rows_of_b)(product, x.data<float>(), begin, end);
     }
   });
 }

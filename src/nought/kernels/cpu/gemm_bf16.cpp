@@ -23,13 +23,19 @@ struct Pairs {
   static void pack(const bf16_t* from, int64_t stride, bool transposed, int64_t k, int64_t columns, bf16_t* to) {
     transposed ? pack_columns(from, stride, k, columns, width, to) : pack_rows(from, stride, k, columns, width, to);
   }
+
+  /// A transposed A is packed, another one is read where it lies.
+  struct Left {
+    static int64_t left_elements(int64_t rows, int64_t k, bool transposed) {
+      return transposed ? cpu::packed_panel(k, rows) : 0;
+    }
+  };
 };
 
 /// A tile of C is 8 rows of 3 vectors: 24 sums, so that a dot product never waits for the one before, and 11 loads for
 /// 24 dot products. A panel of A stays in the first cache while panels of B stream past it from the second.
 struct ByDots : Pairs {
-  using Rows = DotRowsLeft<8, 48>;
-  static constexpr int64_t kRows = Rows::kRows, kColumns = Rows::kWidth;
+  static constexpr int64_t kRows = 8, kColumns = 48;
   static constexpr int64_t kGroup = 128;  // stored rows of a transposed A are pages apart: long stretches of each
 
   // A transposed A is packed once for each block of B: wide blocks, for which k is cut shorter.
@@ -39,20 +45,17 @@ struct ByDots : Pairs {
   static constexpr auto pack_right = pack<kColumns>;
 
   template <class T>
-  class Left {
+  class Left : public Pairs::Left {
    public:
-    static int64_t left_elements(int64_t rows, int64_t k, bool transposed) {
-      return transposed ? cpu::packed_panel(k, rows) : 0;
-    }
     Left(const bf16_t* a, int64_t stride, bool transposed, int64_t rows, int64_t k, bf16_t* memory)
         : a_(transposed ? memory : a), stride_(stride), k_(k), packed_(transposed) {
       if (transposed) pack_rows(a, stride, k, rows, kRows, memory);
     }
-    void multiply(const TileSession& session, int64_t row, int64_t rows, const bf16_t* panel,
+    void multiply(const TileSession& /*session*/, int64_t row, int64_t rows, const bf16_t* panel,
                   const TileOfSums<bf16_t>& tile) const {
       const LeftFactor factor = packed_ ? LeftFactor{a_ + cpu::packed_panel(k_, row), 2, 2 * kRows}
                                         : LeftFactor{a_ + row * stride_, stride_, 2};
-      Rows(factor, rows, k_).multiply(session, 0, rows, panel, tile);
+      multiply_rows<kRows, kColumns>(factor, rows, k_, panel, tile);
     }
 
    private:
@@ -74,11 +77,8 @@ struct ByTiles : Pairs {
   static constexpr auto pack_right = pack<kColumns>;
 
   template <class T>
-  class Left {
+  class Left : public Pairs::Left {
    public:
-    static int64_t left_elements(int64_t rows, int64_t k, bool transposed) {
-      return transposed ? cpu::packed_panel(k, rows) : 0;
-    }
     Left(const bf16_t* a, int64_t stride, bool transposed, int64_t rows, int64_t k, bf16_t* memory)
         : tiles_(factor(a, stride, transposed, rows, k, memory), rows, k) {}
     void multiply(const TileSession& session, int64_t row, int64_t rows, const bf16_t* panel,

@@ -133,32 +133,19 @@ NOUGHT_AVX512_BF16_INLINE inline void with_count(int64_t count, const F& f) {
   f(std::integral_constant<int, most>());
 }
 
-/// Rows of a left factor for panels of `width` columns: by dot products, most_rows rows of C at a time.
+/// `rows` of a left factor, at most `most_rows`, times a panel of `width` columns: by dot products.
 template <int64_t most_rows, int64_t width>
-class DotRowsLeft {
- public:
-  static constexpr int64_t kRows = most_rows, kWidth = width;
-
-  DotRowsLeft(const LeftFactor& factor, int64_t /*rows*/, int64_t k) : factor_(factor), k_(k) {}
-
-  /// The tile of C from `row` on, a multiple of kRows, times one panel.
-  NOUGHT_AVX512_BF16 void multiply(const TileSession& /*session*/, int64_t row, int64_t rows, const bf16_t* panel,
-                                   const TileOfRoundedSums& tile) const {
-    const bf16_t* a = factor_.data + row * factor_.row_step;
-    with_count<width / 16>(ceil_div(tile.columns, 16), [&](auto vectors) NOUGHT_AVX512_BF16_INLINE {
-      with_count<most_rows>(rows, [&](auto count) NOUGHT_AVX512_BF16_INLINE {
-        multiply_tile<decltype(count)::value, decltype(vectors)::value, width>(k_, a, factor_.row_step,
-                                                                               factor_.pair_step, panel, tile);
-      });
+NOUGHT_AVX512_BF16 inline void multiply_rows(const LeftFactor& factor, int64_t rows, int64_t k, const bf16_t* panel,
+                                             const TileOfRoundedSums& tile) {
+  with_count<width / 16>(ceil_div(tile.columns, 16), [&](auto vectors) NOUGHT_AVX512_BF16_INLINE {
+    with_count<most_rows>(rows, [&](auto count) NOUGHT_AVX512_BF16_INLINE {
+      multiply_tile<decltype(count)::value, decltype(vectors)::value, width>(k, factor.data, factor.row_step,
+                                                                             factor.pair_step, panel, tile);
     });
-  }
+  });
+}
 
- private:
-  LeftFactor factor_;
-  int64_t k_;
-};
-
-/// The same by tiles of AMX, into which the factor is packed.
+/// Rows of a left factor for panels of `width` columns: by tiles of AMX, into which it is packed.
 template <int64_t width>
 class TilesLeft {
  public:

@@ -29,13 +29,6 @@ inline constexpr int64_t kFloatColumns = kTileVectors * kFloatLanes;
 /// Elements of a panel of `width` columns. k is rounded up to the rows that a transposition writes at a time.
 inline int64_t float_panel(int64_t k, int64_t width) { return round_up(k, 4) * width; }
 
-/// to[0, count) = from, widened.
-template <class T>
-HWY_INLINE void widen(const T* from, int64_t count, float* to) {
-  const F32 d;
-  sweep(d, 0, count, [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
-}
-
 /// Packs `from`: [k, columns], `stride` elements from row to row.
 template <class T>
 void pack_float_rows(const T* from, int64_t stride, int64_t k, int64_t columns, float* to) {
@@ -81,17 +74,12 @@ HWY_INLINE hn::Vec<F32> quads(const float* from, int64_t stride) {
 /// to: 4 rows of kFloatColumns, a vector in each = the transpose of kFloatLanes rows of 4.
 HWY_INLINE void transpose_four(const float* from, int64_t stride, float* to) {
   const F32 d;
-  const hn::RepartitionToWide<F32> wide;
-  const auto row0 = quads(from, 4 * stride), row1 = quads(from + stride, 4 * stride),
-             row2 = quads(from + 2 * stride, 4 * stride), row3 = quads(from + 3 * stride, 4 * stride);
-  const auto lower = [=](auto a, auto b) HWY_ATTR { return hn::BitCast(wide, hn::InterleaveLower(d, a, b)); };
-  const auto upper = [=](auto a, auto b) HWY_ATTR { return hn::BitCast(wide, hn::InterleaveUpper(d, a, b)); };
-  const auto first = lower(row0, row1), second = lower(row2, row3), third = upper(row0, row1),
-             fourth = upper(row2, row3);
-  hn::Store(hn::BitCast(d, hn::InterleaveLower(wide, first, second)), d, to);
-  hn::Store(hn::BitCast(d, hn::InterleaveUpper(wide, first, second)), d, to + kFloatColumns);
-  hn::Store(hn::BitCast(d, hn::InterleaveLower(wide, third, fourth)), d, to + 2 * kFloatColumns);
-  hn::Store(hn::BitCast(d, hn::InterleaveUpper(wide, third, fourth)), d, to + 3 * kFloatColumns);
+  hn::Vec<F32> rows[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) rows[i] = quads(from + i * stride, 4 * stride);
+  transpose_blocks(rows);
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) hn::Store(rows[i], d, to + i * kFloatColumns);
 }
 
 #endif

@@ -104,10 +104,54 @@ HWY_INLINE void store(D d, hn::Vec<D> v, f16_t* to) {
 
 #endif
 
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const int8_t* from) {
+  const hn::Rebind<int8_t, D> d8;
+  const hn::Rebind<int32_t, D> d32;
+  return hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, from)));
+}
+
+#if HWY_TARGET != HWY_SCALAR
+
+/// Transposes the 4 x 4 blocks of four vectors.
+HWY_INLINE void transpose_blocks(hn::Vec<F32>* rows) {
+  const F32 d;
+  const hn::RepartitionToWide<F32> wide;
+  const auto lower = [=](auto a, auto b) HWY_ATTR { return hn::BitCast(wide, hn::InterleaveLower(d, a, b)); };
+  const auto upper = [=](auto a, auto b) HWY_ATTR { return hn::BitCast(wide, hn::InterleaveUpper(d, a, b)); };
+  const auto first = lower(rows[0], rows[1]), second = lower(rows[2], rows[3]), third = upper(rows[0], rows[1]),
+             fourth = upper(rows[2], rows[3]);
+  rows[0] = hn::BitCast(d, hn::InterleaveLower(wide, first, second));
+  rows[1] = hn::BitCast(d, hn::InterleaveUpper(wide, first, second));
+  rows[2] = hn::BitCast(d, hn::InterleaveLower(wide, third, fourth));
+  rows[3] = hn::BitCast(d, hn::InterleaveUpper(wide, third, fourth));
+}
+
+#endif
+
 // --- whole and partial vectors behind one interface ---
 
+/// What all accesses to lanes in their order share.
+template <class Access>
+struct InOrder {
+  /// Sums of a column for each element, in the order that sweep_all() takes them; order_sums() puts them in place.
+  template <class D>
+  HWY_INLINE hn::Vec<D> load_sums(D d, const float* from) const {
+    return static_cast<const Access&>(*this).load(d, from);
+  }
+  template <class D>
+  HWY_INLINE void store_sums(D d, hn::Vec<D> v, float* to) const {
+    static_cast<const Access&>(*this).store(d, v, to);
+  }
+  /// Asks for the cache line of an address, which need not be valid.
+  template <class T>
+  HWY_INLINE void prefetch(const T* at) const {
+    hwy::Prefetch(at);
+  }
+};
+
 /// Access to all lanes of a vector.
-struct Whole {
+struct Whole : InOrder<Whole> {
   template <class D, class T>
   HWY_INLINE hn::Vec<D> load(D d, const T* from, float /*padding*/ = 0) const {
     return HWY_NAMESPACE::load(d, from);
@@ -120,20 +164,6 @@ struct Whole {
   template <class D>
   HWY_INLINE hn::Vec<D> only(D /*d*/, hn::Vec<D> v) const {
     return v;
-  }
-  /// Sums of a column for each element, in the order that sweep_all() takes them; order_sums() puts them in place.
-  template <class D>
-  HWY_INLINE hn::Vec<D> load_sums(D d, const float* from) const {
-    return load(d, from);
-  }
-  template <class D>
-  HWY_INLINE void store_sums(D d, hn::Vec<D> v, float* to) const {
-    store(d, v, to);
-  }
-  /// Asks for the cache line of an address, which need not be valid.
-  template <class T>
-  HWY_INLINE void prefetch(const T* at) const {
-    hwy::Prefetch(at);
   }
   template <class D>
   HWY_INLINE size_t lanes(D d) const {
@@ -179,9 +209,10 @@ HWY_INLINE void store_first(D /*d*/, const T* lanes, size_t count, T* to) {
 #endif
 
 /// Access to the first `count` lanes, the others being `padding`.
-struct Partial {
+struct Partial : InOrder<Partial> {
   size_t count;
 
+  explicit HWY_INLINE Partial(size_t first) : count(first) {}
   template <class D, class T>
   HWY_INLINE hn::Vec<D> load(D d, const T* from, float padding = 0) const {
     HWY_ALIGN T lanes[hn::MaxLanes(D())];
@@ -197,18 +228,6 @@ struct Partial {
   template <class D>
   HWY_INLINE hn::Vec<D> only(D d, hn::Vec<D> v) const {
     return hn::IfThenElseZero(hn::FirstN(d, count), v);
-  }
-  template <class D>
-  HWY_INLINE hn::Vec<D> load_sums(D d, const float* from) const {
-    return load(d, from);
-  }
-  template <class D>
-  HWY_INLINE void store_sums(D d, hn::Vec<D> v, float* to) const {
-    store(d, v, to);
-  }
-  template <class T>
-  HWY_INLINE void prefetch(const T* at) const {
-    hwy::Prefetch(at);
   }
   template <class D>
   HWY_INLINE size_t lanes(D /*d*/) const {
@@ -274,6 +293,13 @@ HWY_INLINE void sweep(D d, int64_t begin, int64_t end, const Body& body) {
   int64_t i = sweep_twos(d, begin, end, body);
   for (; i + lanes <= end; i += lanes) body(i, Whole{});
   if (i < end) body(i, Partial{static_cast<size_t>(end - i)});
+}
+
+/// to[0, count) = from, widened.
+template <class T>
+HWY_INLINE void widen(const T* from, int64_t count, float* to) {
+  const F32 d;
+  sweep(d, 0, count, [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
 }
 
 /// Whether loops over elements of type T alone take even and odd elements apart.
@@ -349,7 +375,7 @@ HWY_INLINE void reduce_all(D d, int64_t begin, int64_t end, Four<Running>& parts
   if constexpr (kAlternates<T>) {
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
     for (; begin + 4 * lanes <= end; begin += 4 * lanes) {
-      body(begin, Alternate<false>{nullptr}, parts.part0);
+      body(begin, Alternate<false>{nullptr}, parts.part0);  // bodies of a reduction store nothing
       body(begin, Alternate<true>{nullptr}, parts.part1);
       body(begin + 2 * lanes, Alternate<false>{nullptr}, parts.part2);
       body(begin + 2 * lanes, Alternate<true>{nullptr}, parts.part3);

@@ -95,7 +95,7 @@ HWY_INLINE int64_t add_squares(D64 d64, const bf16_t* x, Interval range, Four<hn
   };
   for (; i + 2 * lanes <= range.end; i += 2 * lanes) {
     hwy::Prefetch(x + i + kAhead);
-    const auto even = Alternate<false>{nullptr}.load(d, x + i), odd = Alternate<true>{nullptr}.load(d, x + i);
+    const auto even = load_even(d, x + i), odd = load_odd(d, x + i);
     add_square(hn::LowerHalf(half, even), sums.part0);
     add_square(hn::UpperHalf(half, even), sums.part1);
     add_square(hn::LowerHalf(half, odd), sums.part2);
