@@ -39,6 +39,22 @@ TEST(GenerateCommand, several_prompts_give_the_texts_of_each_alone) {
     EXPECT_EQ(generate(options).out, both) << options;
 }
 
+TEST(GenerateCommand, ranks_that_share_the_model_print_the_text_of_one) {
+  const std::string prompts = "--prompt 'for (int' --prompt return";
+  const Ended one = generate(prompts), two = generate(prompts + " --ranks 2");
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  EXPECT_EQ(two.out, one.out);
+  EXPECT_EQ(std::count(two.err.begin(), two.err.end(), '\n'), 1) << two.err;  // the rate, once
+
+  const Ended three = generate(prompts + " --ranks 3");
+  EXPECT_EQ(three.exit_code, 1);
+  EXPECT_EQ(three.error_lines(), 1) << three.err;
+  EXPECT_THAT(three.err, HasSubstr("the nearest size that can is"));
+  const Ended divided = generate(prompts + " --ranks 3 --ep 2");
+  EXPECT_EQ(divided.exit_code, 1);
+  EXPECT_THAT(divided.err, HasSubstr("--ep 2: 3 ranks cannot be divided by it"));
+}
+
 TEST(GenerateCommand, ids_are_continued_with_ids) {
   const Ended ids = generate("--ids 120,121 --temperature 0");
   ASSERT_EQ(ids.exit_code, 0) << ids.err;

@@ -10,6 +10,7 @@
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/flight.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
 #include "nought/infer/text_stream.h"
@@ -22,6 +23,16 @@ namespace {
 struct GenerateFlags : GenerationOptions {
   std::vector<std::string> prompts, ids;
   std::string prompts_file;
+  LaunchOptions launch;
+  int64_t experts = 1;
+
+  /// What shows without the model's weights.
+  void check(int ranks) const {
+    require<ConfigError>(ids.empty() != (prompts.empty() && prompts_file.empty()),
+                         "give what to continue: --prompt, --prompts-file or --ids");
+    generate.validate();
+    generation_mesh(ModelSource(model_dir).config(), ranks, experts);
+  }
 };
 
 std::vector<int32_t> parse_ids(const std::string& text, int64_t vocab_size) {
@@ -56,12 +67,14 @@ std::vector<std::string> read_prompts(const std::string& path) {
   return prompts;
 }
 
-/// Prints replies as they come, in the order of the prompts: those behind the first that has not ended wait.
+/// Prints replies as they come, in the order of the prompts: those behind the first that has not ended wait. On all
+/// ranks but the first it only knows when a reply ends.
 class Printer final : public TokenSink {
  public:
   /// titles: what is printed before each reply, when its first token comes. tokenizer null: ids instead of text.
-  Printer(std::vector<std::string> titles, const Tokenizer* tokenizer, const std::vector<std::string>& stops)
-      : replies_(titles.size()) {
+  Printer(std::vector<std::string> titles, const Tokenizer* tokenizer, const std::vector<std::string>& stops,
+          bool prints)
+      : replies_(titles.size()), prints_(prints) {
     for (size_t i = 0; i < titles.size(); ++i) {
       if (titles.size() > 1) replies_[i].waiting = fmt::format("--- {} of {} ---\n", i + 1, titles.size());
       replies_[i].waiting += titles[i];
@@ -89,6 +102,7 @@ class Printer final : public TokenSink {
     bool ended = false;
   };
   void show() {
+    if (!prints_) return;
     for (; shown_ < replies_.size(); ++shown_) {
       Reply& reply = replies_[shown_];
       fmt::print("{}", std::exchange(reply.waiting, {}));
@@ -98,16 +112,16 @@ class Printer final : public TokenSink {
   }
 
   std::vector<Reply> replies_;
+  bool prints_;
   size_t shown_ = 0;  // replies that are printed whole
 };
 
-void run_generate(GenerateFlags& options, Communicator& self, const Context& context) {
+void run_generate(GenerateFlags options, Communicator& world, const Context& context) {
+  const FlightFolder flight(world, own_flight_folder(world, context));
   if (!options.prompts_file.empty())
     for (std::string& prompt : read_prompts(options.prompts_file)) options.prompts.push_back(std::move(prompt));
   const bool of_text = options.ids.empty();
-  require<ConfigError>(of_text != options.prompts.empty(), "give what to continue: --prompt, --prompts-file or --ids");
-  options.generate.validate();
-  LoadedModel model(options, self, context);
+  LoadedModel model(options, world, context, options.experts);
   const int64_t vocab_size = model.decoder().config().vocab_size;
   const Tokenizer& tokenizer = model.tokenizer();
   if (of_text) tokenizer.check_fits(vocab_size);
@@ -118,10 +132,12 @@ void run_generate(GenerateFlags& options, Communicator& self, const Context& con
     tokenizer.encode(text, prompts.back());
   }
   options.generate.stop_ids = model.stop_ids(of_text);
-  Printer printer(of_text ? options.prompts : options.ids, of_text ? &tokenizer : nullptr, options.stops);
+  Printer printer(of_text ? options.prompts : options.ids, of_text ? &tokenizer : nullptr, options.stops,
+                  world.rank() == 0);
   const auto begin = std::chrono::steady_clock::now();
   const auto replies = generate(model.decoder(), context, model.dtype(), prompts, options.generate, printer);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (world.rank() != 0) return;
   const size_t count = std::accumulate(replies.begin(), replies.end(), size_t{0},
                                        [](size_t sum, const auto& reply) { return sum + reply.size(); });
   fmt::print(stderr, "[{} tokens in {:.1f} s, {}]\n", count, seconds,
@@ -134,7 +150,8 @@ void add_generate(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(app, "generate", "Continues prompts",
                                   {"nought generate out/quickstart --prompt '#include <' --max-new-tokens 400",
                                    "nought generate MODEL_DIR --prompts-file prompts.txt --top-p 0.9 --stop '\\n\\n'",
-                                   "nought generate MODEL_DIR --ids 1,15043 --temperature 0"});
+                                   "nought generate MODEL_DIR --ids 1,15043 --temperature 0",
+                                   "nought generate MODEL_DIR --prompt Once --ranks 2      (they share its matrices)"});
   const auto options = std::make_shared<GenerateFlags>();
   command->add_option("--prompt", options->prompts, "Text to continue; may be given several times")
       ->type_name("TEXT")
@@ -149,11 +166,17 @@ void add_generate(CLI::App& app, Invocation& invocation) {
   add_generation_options(*command, *options);
   command->add_option("--batch-size", options->generate.batch, "How many prompts are computed together")
       ->capture_default_str();
+  command
+      ->add_option("--ep", options->experts,
+                   "How many ranks hold different experts; times as many as that share each matrix")
+      ->type_name("E")
+      ->capture_default_str();
+  add_launch_options(*command, options->launch);
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(
-          invocation, {}, [] {},
-          [&](Communicator& self, const Context& context) { run_generate(*options, self, context); });
+          invocation, options->launch, [&] { options->check(static_cast<int>(options->launch.ranks.value_or(1))); },
+          [&](Communicator& world, const Context& context) { run_generate(*options, world, context); });
     };
   });
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nought/models/tensor_cuts.h"
+
 namespace nought {
 
 void add_generation_options(CLI::App& command, GenerationOptions& options) {
@@ -37,10 +39,20 @@ void say_choice(const std::string& choice) {
   if (!choice.empty()) fmt::print(stderr, "[model: {}]\n", choice);
 }
 
-LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& self, const Context& context)
-    : source_(options.model_dir), decoder_(source_.config()) {
-  say_choice(source_.choice());
-  model_ = std::make_unique<ShardedModel>(context, self, decoder_,
+GridSizes generation_mesh(const ModelConfig& config, int ranks, int64_t experts) {
+  require<ConfigError>(experts >= 1 && ranks % experts == 0, "--ep {}: {} rank{} cannot be divided by it", experts,
+                       ranks, ranks == 1 ? "" : "s");
+  const int tensor = ranks / static_cast<int>(experts), expert = static_cast<int>(experts);
+  require_cuttable(config, tensor);
+  return {.shard = expert, .tensor = tensor, .expert = expert, .expert_tensor = tensor};
+}
+
+LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context, int64_t experts)
+    : source_(find_model(options.model_dir, world, context)),
+      mesh_(world, generation_mesh(source_.config(), world.size(), experts)),
+      decoder_(source_.config(), {}, {}, ModelRanks(mesh_)) {
+  if (world.rank() == 0) say_choice(source_.choice());
+  model_ = std::make_unique<ShardedModel>(context, mesh_, decoder_,
                                           ShardedModel::Options{.dtype = dtype(), .training = false});
   model_->load(source_.weights());
   tokenizer_ = make_tokenizer(options.tokenizer.empty() ? source_.tokenizer() : options.tokenizer);

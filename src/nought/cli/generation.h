@@ -26,10 +26,15 @@ void add_generation_options(CLI::App& command, GenerationOptions& options);
 /// Says on stderr which folder was chosen, if there was a choice: "[model: out/checkpoint-150, newer than ...]".
 void say_choice(const std::string& choice);
 
-/// A model on one rank, in the dtype of its stored weights.
+/// The mesh of ranks that generate together: `experts` of them hold different experts, and so many times do the others
+/// share matrices. ConfigError if that is impossible for the model.
+GridSizes generation_mesh(const ModelConfig& config, int ranks, int64_t experts);
+
+/// A model in the dtype of its stored weights, on one rank or cut over several.
 class LoadedModel {
  public:
-  LoadedModel(const GenerationOptions& options, Communicator& self, const Context& context);
+  /// experts: see generation_mesh(). All ranks make it together.
+  LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context, int64_t experts = 1);
 
   Decoder& decoder() { return decoder_; }
   DType dtype() const { return source_.dtype(); }
@@ -41,6 +46,7 @@ class LoadedModel {
 
  private:
   ModelSource source_;
+  Mesh mesh_;
   Decoder decoder_;
   std::unique_ptr<ShardedModel> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
