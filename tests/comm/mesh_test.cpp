@@ -87,6 +87,21 @@ TEST(Mesh, traffic_is_told_by_the_axes_that_it_goes_along) {
   });
 }
 
+TEST(Mesh, traffic_of_experts_goes_along_axes_of_their_own) {
+  run_ranks(8, [](Communicator& world) {
+    const auto axes = [&](const GridSizes& sizes) {
+      std::vector<std::string> names;
+      for (const auto& [name, traffic] : Mesh(world, sizes).traffic_by_axes()) names.push_back(name);
+      std::sort(names.begin(), names.end());
+      return names;
+    };
+    EXPECT_EQ(axes({.shard = 8, .expert = 2}), (std::vector<std::string>{"expert", "expert_shard", "shard"}));
+    EXPECT_EQ(axes({.shard = 4, .tensor = 2, .expert = 2, .expert_tensor = 2}),
+              (std::vector<std::string>{"expert", "expert_shard", "shard", "tensor", "tensor x shard"}));
+    EXPECT_EQ(axes({.shard = 8, .expert = 8}), std::vector<std::string>{"shard"}) << "the same ranks";
+  });
+}
+
 /// As a rehearsal does, whose world cannot split.
 TEST(Mesh, groups_can_be_made_by_somebody_else) {
   run_ranks(4, [](Communicator& world) {

@@ -257,6 +257,10 @@ TEST_F(MoeKernels, rows_are_scaled_and_multiplied_as_the_reference_does) {
           run(DotRows{a, b, out, accumulate});
           reference::run(DotRows{wide(a), wide(b), dots, accumulate});
           expect_close(out, dots, 1e-6, 1e-4);
+          const Tensor column_factors = random({n}, dtype, 5);
+          run(DotRows{a, b, out, accumulate, column_factors, 0.5});
+          reference::run(DotRows{wide(a), wide(b), dots, accumulate, wide(column_factors), 0.5});
+          expect_close(out, dots, 1e-6, 1e-4);
         }
         reference::run(ScaleRows{wide(a), wide(factors), exact});
         run(ScaleRows{a, factors, a});  // in place

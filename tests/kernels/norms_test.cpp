@@ -138,6 +138,65 @@ TEST_F(Norms, backward_is_rounded_once_and_accumulates) {
   });
 }
 
+/// Columns [begin, end) of each row.
+Tensor columns_of(const Tensor& x, int64_t begin, int64_t end, const Tensor& into) {
+  reference::run(CopyHeads{.from = {x, begin, x.dim(-1)},
+                           .to = {into, 0, end - begin},
+                           .tokens = x.rows(),
+                           .num_heads = 1,
+                           .head_dim = end - begin});
+  return into;
+}
+
+TEST_F(Norms, parts_of_rows_whose_sums_are_added_are_normalised_as_whole_rows) {
+  const int64_t rows = 17, n = 96, cut = 33;
+  for_each_instruction_set([&] {
+    for (const DType dtype : kCpuDTypes) {
+      const Case whole = make(rows, n, dtype, DType::f32), exact = widened(whole);
+      reference::run(rms_norm(exact, 1));
+      reference::run(rms_norm_backward(exact, 1, false, false));
+      const auto part = [&](const Tensor& x, Interval of) {
+        return columns_of(x.rank() == 1 ? x.reshape({1, x.numel()}) : x, of.begin, of.end,
+                          empty({x.rank() == 1 ? 1 : rows, of.size()}, x.dtype()));
+      };
+      const auto flat = [&](const Tensor& x) { return x.reshape({x.numel()}); };
+      const Tensor squares = empty({rows}, DType::f32), products = empty({rows}, DType::f32);
+      for (const Interval of : {Interval{0, cut}, Interval{cut, n}}) {
+        const Tensor x = part(whole.x, of), dy = part(whole.dy, of), weight = flat(part(whole.weight, of));
+        run(DotRows{.a = x, .b = x, .out = squares, .accumulate = of.begin > 0});
+        run(DotRows{
+            .a = dy, .b = x, .out = products, .accumulate = of.begin > 0, .factors = weight, .factor_offset = 1});
+      }
+      for (const Interval of : {Interval{0, cut}, Interval{cut, n}}) {
+        const Tensor x = part(whole.x, of), dy = part(whole.dy, of), weight = flat(part(whole.weight, of));
+        const Tensor y = empty(x.shape(), dtype), dx = empty(x.shape(), dtype);
+        const Tensor rstd = empty({rows}, DType::f32), d_weight = empty({of.size()}, DType::f32);
+        run(RmsNorm{.x = x,
+                    .weight = weight,
+                    .y = y,
+                    .rstd = rstd,
+                    .eps = 1e-3,
+                    .weight_offset = 1,
+                    .squares = squares,
+                    .width = n});
+        run(RmsNormBackward{.x = x,
+                            .weight = weight,
+                            .rstd = rstd,
+                            .dy = dy,
+                            .dx = dx,
+                            .d_weight = d_weight,
+                            .weight_offset = 1,
+                            .products = products,
+                            .width = n});
+        expect_close(rstd, exact.rstd, 2e-6, 0);
+        expect_rounded(y, part(exact.y, of), 1e-5);
+        expect_rounded(dx, part(exact.dx, of), 4e-5);
+        expect_rounded(d_weight, flat(part(exact.d_weight, of)), 4e-5);
+      }
+    }
+  });
+}
+
 TEST_F(Norms, rms_norm_gradients_match_central_differences) {
   Case c = make(5, 9, DType::f64, DType::f64);
   reference::run(rms_norm(c, 0.5));

@@ -19,7 +19,19 @@ TEST(TensorCuts, heads_that_divide_or_are_shared_evenly_can_be_cut) {
   EXPECT_EQ(reason_not_to_cut(golden("open/llama"), 4), "");
   EXPECT_EQ(reason_not_to_cut(golden("open/llama_gqa"), 8), "") << "2 key/value heads of 8, each for 4 ranks";
   EXPECT_EQ(reason_not_to_cut(golden("open/gpt_neox"), 2), "");
-  EXPECT_EQ(reason_not_to_cut(golden("open/mixtral"), 1), "");
+  EXPECT_EQ(reason_not_to_cut(golden("open/olmo2"), 4), "") << "the norms of q and k are cut with the heads";
+}
+
+/// Of 18 features of an expert, four ranks have 5, 5, 5 and 3.
+TEST(TensorCuts, the_features_of_mlps_and_experts_need_not_divide) {
+  EXPECT_EQ(golden("open/deepseek_v2").experts->intermediate_size, 18);
+  EXPECT_EQ(reason_not_to_cut(golden("open/deepseek_v2"), 4), "");
+  ModelConfig config = golden("open/phi3");
+  config.intermediate_size = 95;
+  EXPECT_EQ(reason_not_to_cut(config, 4), "");
+  config = golden("open/mixtral");
+  config.intermediate_size = 1;
+  EXPECT_EQ(reason_not_to_cut(config, 4), "") << "it has no dense layer";
 }
 
 TEST(TensorCuts, what_does_not_divide_is_named_with_the_nearest_size_that_does) {
@@ -30,18 +42,22 @@ TEST(TensorCuts, what_does_not_divide_is_named_with_the_nearest_size_that_does) 
                                                                 "that can is 1"));
   EXPECT_THAT(message(golden("open/llama"), 8), HasSubstr("4 attention heads do not divide; the nearest size that can "
                                                           "is 4"));
-  EXPECT_THAT(message(golden("open/mixtral"), 2), HasSubstr("experts are not cut yet"));
-  EXPECT_THAT(message(golden("open/deepseek_v2"), 2), HasSubstr("not cut yet"));
-  EXPECT_THAT(message(golden("open/olmo2"), 2), HasSubstr("norms over all heads"));
+  EXPECT_THAT(message(golden("open/deepseek_v2"), 3), HasSubstr("4 attention heads do not divide"));
   ModelConfig config = golden("open/llama");
-  config.intermediate_size = 94;
-  EXPECT_THAT(message(config, 4), HasSubstr("intermediate_size 94 does not divide; the nearest size that can is 2"));
+  config.intermediate_size = 5;
+  EXPECT_THAT(message(config, 4), HasSubstr("none of the 5 features of its MLPs; the nearest size that can is 2"));
   config = golden("open/llama");
   config.num_kv_heads = 3;
   EXPECT_THAT(message(config, 2), HasSubstr("3 key/value heads of 12"));
   config = golden("open/llama");
   config.vocab_size = 5;
   EXPECT_THAT(message(config, 4), HasSubstr("none of its 5 tokens; the nearest size that can is 2"));
+  config = golden("open/qwen2_moe");
+  config.experts->intermediate_size = 5;
+  EXPECT_THAT(message(config, 4), HasSubstr("none of the 5 features of its experts; the nearest size that can is 2"));
+  config = golden("open/qwen2_moe");
+  config.experts->shared_intermediate_size = 9;
+  EXPECT_THAT(message(config, 4), HasSubstr("none of the 9 features of its shared expert; the nearest size that can"));
 }
 
 }  // namespace

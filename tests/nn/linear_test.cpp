@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/comm/thread.h"
 #include "nought/nn/mlp.h"
 #include "nought/nn/norm.h"
 
@@ -53,6 +54,84 @@ TEST(Linear, weights_of_layout_in_out_stand_alone) {
   EXPECT_THROW(Linear(other, {.in = 4, .out = {3, 2}, .names = {"q", "k"}, .layout = WeightLayout::in_out}),
                ShapeError);
   EXPECT_THROW(Linear(other, {.in = 4, .out = {3}, .names = {"q", "k"}}), ShapeError);
+}
+
+/// What the products of a layer give, put together from the parts of all ranks.
+struct Products {
+  std::vector<double> y, dx, dw;
+};
+
+constexpr int64_t kTokens = 3, kFeatures = 16;
+
+/// A matrix of which the columns (or rows) before the middle are so much larger than those behind it that one scale
+/// leaves a few bits of the latter, and two scales would leave more.
+Tensor uneven(const Context& context, uint64_t seed, double ratio, Interval rows, Interval columns, bool by_rows) {
+  const Tensor x = context.empty({rows.size(), columns.size()}, DType::f32);
+  float* element = x.data<float>();
+  for (int64_t i = rows.begin; i < rows.end; ++i)
+    for (int64_t j = columns.begin; j < columns.end; ++j) {
+      const double size = (by_rows ? i : j) < kFeatures / 2 ? 1 : ratio;
+      *element++ = static_cast<float>(size * normal_at(seed, static_cast<uint64_t>(i * kFeatures + j)));
+    }
+  return x;
+}
+
+/// Puts a part of [rows of all, kFeatures] where it belongs.
+void place(const Tensor& part, Interval rows, Interval columns, std::vector<double>& all) {
+  const std::vector<double> values = part.to_vector<double>();
+  for (size_t k = 0; k < values.size(); ++k) {
+    const auto at = static_cast<int64_t>(k);
+    all[static_cast<size_t>((rows.begin + at / columns.size()) * kFeatures + columns.begin + at % columns.size())] =
+        values[k];
+  }
+}
+
+Products products_in_fp8(LinearCut cut, int size) {
+  Products all;
+  all.y.resize(kTokens * kFeatures), all.dx.resize(kTokens * kFeatures), all.dw.resize(kFeatures * kFeatures);
+  run_ranks(size, [&](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.tensor = size});
+    const TensorRanks ranks(mesh);
+    Unit unit("block");
+    const Linear linear(unit, {.in = kFeatures,
+                               .out = {kFeatures},
+                               .names = {"w"},
+                               .fp8 = std::make_shared<Fp8Recipe>(Fp8Options{.scaling = Fp8Scaling::current}),
+                               .ranks = ranks,
+                               .cut = cut});
+    test::LocalStore store(context, unit, DType::f32);
+    const bool cuts_outputs = cut == LinearCut::outputs;
+    const Interval tokens{0, kTokens}, whole{0, kFeatures}, part = ranks.part(kFeatures);
+    const Interval in = cuts_outputs ? whole : part, out = cuts_outputs ? part : whole;
+    const Tensor w = uneven(context, 1, 0x1p-14, out, in, cuts_outputs);
+    context.copy(w.reshape({w.numel()}), store.flat_values());
+    Tape tape(context);
+    const Var x = tape.input(uneven(context, 2, cuts_outputs ? 1 : 0x1p14, tokens, in, false));
+    const Var y = linear(tape, x);
+    const Tensor dy = uneven(context, 3, cuts_outputs ? 0x1p-29 : 1, tokens, out, false);
+    const Tensor y_part = context.empty(y.value.shape(), DType::f32);
+    context.copy(y.value, y_part);
+    tape.backward(y, dy);
+    if (cuts_outputs || world.rank() == 0) place(y_part, tokens, out, all.y);
+    if (!cuts_outputs || world.rank() == 0) place(tape.gradient(x), tokens, in, all.dx);
+    place(store.flat_gradients(), out, in, all.dw);
+  });
+  return all;
+}
+
+/// The grid of 8 bits that a rank rounds its part to is that of the whole tensor.
+TEST(Linear, products_in_fp8_that_ranks_share_are_those_of_one_rank) {
+  const auto expect_same = [](const std::vector<double>& shared, const std::vector<double>& alone, const char* what) {
+    for (size_t i = 0; i < alone.size(); ++i)
+      EXPECT_NEAR(shared[i], alone[i], 1e-5 * std::abs(alone[i]) + 1e-30) << what << "[" << i << "]";
+  };
+  for (const LinearCut cut : {LinearCut::outputs, LinearCut::inputs}) {
+    SCOPED_TRACE(cut == LinearCut::outputs ? "outputs" : "inputs");
+    const Products alone = products_in_fp8(cut, 1), shared = products_in_fp8(cut, 2);
+    expect_same(shared.y, alone.y, "y");
+    expect_same(shared.dx, alone.dx, "dx");
+    expect_same(shared.dw, alone.dw, "dw");
+  }
 }
 
 TEST(Mlp, is_down_of_the_activation_gated_or_plain) {

@@ -296,6 +296,28 @@ TEST(Agreement, holds_with_several_micro_batches_in_flight) {
     }
 }
 
+TEST(Agreement, holds_for_experts_latent_attention_and_factors_of_8_bits_that_ranks_share) {
+  int i = 0;
+  for (const char* family : {"mixtral", "deepseek_v2", "olmo2"})
+    for (const auto& [ranks, tensor, stage] : {std::tuple(2, 2, 0), {4, 2, 3}, {4, 4, 0}}) {
+      const Layout layout{
+          .ranks = ranks,
+          .zero_stage = stage,
+          .tensor_ranks = tensor,
+          .micro_batch = 2,
+          .seq_length = 128,
+          .recompute = std::array{Recompute::none, Recompute::full}[i % 2],
+          .fp8 = {.scaling = std::array{Fp8Scaling::none, Fp8Scaling::delayed, Fp8Scaling::current}[i % 3]},
+          .sharding = {.dtype = DType::bf16},
+          .wire = Wire::threads};
+      SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, tensor, ranks, layout.str()));
+      const Measurement measured = measure(model_of(family), layout);
+      expect_agreement(predict(model_of(family), layout), measured);
+      EXPECT_EQ(measured.late_allocations, 0);
+      ++i;
+    }
+}
+
 TEST(Agreement, holds_with_samples_of_text) {
   for (const auto& [family, stage, prompt] : {std::tuple("llama", 0, 5), {"llama", 3, 200}, {"gpt2", 0, 100}}) {
     const Layout layout{.ranks = 1 + stage / 3,

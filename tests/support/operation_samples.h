@@ -49,7 +49,12 @@ class OperationSamples {
   SoftcapBackward make(Of<SoftcapBackward>) { return {.y = values({6}), .d = values({6}), .cap = 8}; }
 
   RmsNorm make(Of<RmsNorm>) {
-    return {.x = values({3, 4}), .weight = values({4}), .y = values({3, 4}), .rstd = values({3})};
+    return {.x = values({3, 4}),
+            .weight = values({4}),
+            .y = values({3, 4}),
+            .rstd = values({3}),
+            .squares = values({3}),
+            .width = 8};
   }
   RmsNormBackward make(Of<RmsNormBackward>) {
     return {.x = values({3, 4}),
@@ -57,7 +62,9 @@ class OperationSamples {
             .rstd = values({3}),
             .dy = values({3, 4}),
             .dx = values({3, 4}),
-            .d_weight = values({4})};
+            .d_weight = values({4}),
+            .products = values({3}),
+            .width = 8};
   }
   LayerNorm make(Of<LayerNorm>) {
     return {.x = values({3, 4}),
@@ -151,7 +158,9 @@ class OperationSamples {
     return {.x = values({7, 4}), .index = ids({3, 2}, 7), .out = values({3, 4}), .weights = values({3, 2})};
   }
   ScaleRows make(Of<ScaleRows>) { return {.x = values({3, 4}), .factors = values({3}), .y = values({3, 4})}; }
-  DotRows make(Of<DotRows>) { return {.a = values({3, 4}), .b = values({3, 4}), .out = values({3})}; }
+  DotRows make(Of<DotRows>) {
+    return {.a = values({3, 4}), .b = values({3, 4}), .out = values({3}), .factors = values({4})};
+  }
 
   CrossEntropy make(Of<CrossEntropy>) {
     return {.logits = values({3, 5}),

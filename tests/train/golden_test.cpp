@@ -1,13 +1,11 @@
 // What Nought computes is what Hugging Face computes: logits, loss, every gradient and five AdamW steps, in any layout.
-#include "support/golden.h"
-
+#include "support/golden_output.h"
 #include "support/guarded_context.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
-#include "nought/train/probe.h"
 
 namespace nought {
 namespace {
@@ -36,21 +34,6 @@ struct Loaded {
   ShardedModel model;
 };
 
-void expect_golden(const ProbeOutput& output, const std::string& golden) {
-  const Context context = Context::reference();
-  const SafetensorsFile expected(golden);
-  for (const auto& [name, tensor] : output) {
-    const Tensor want = expected.load(name, *context.memory);
-    if (name == "logits") {
-      EXPECT_LE(test::difference(tensor, want).max_abs, 5e-5);
-    } else if (name == "loss") {
-      EXPECT_NEAR(tensor.item(), want.item(), 5e-6);
-    } else {
-      test::expect_gradient_close(name, tensor, want, 5e-5);
-    }
-  }
-}
-
 void expect_golden_at(const std::string& folder, const std::vector<Layout>& layouts) {
   const std::string golden = folder + "/golden.safetensors";
   for (const Layout layout : layouts) {
@@ -60,8 +43,7 @@ void expect_golden_at(const std::string& folder, const std::vector<Layout>& layo
       const ProbeInput input = read_probe_input(loaded.context, golden, loaded.decoder.config().vocab_size);
       const ProbeOutput output = probe(loaded.model, loaded.decoder, input, true);
       if (ranks.rank() != 0) return;
-      EXPECT_EQ(output.size(), SafetensorsFile(golden).entries().size() - 2);
-      expect_golden(output, golden);
+      test::expect_all_golden(output, golden);
     });
   }
 }
@@ -88,7 +70,7 @@ TEST_P(Golden, the_reference_kernels_agree_too) {
   Loaded loaded(*self, folder, 0, {}, Context::reference());
   const ProbeInput input =
       read_probe_input(loaded.context, folder + "/golden.safetensors", loaded.decoder.config().vocab_size);
-  expect_golden(probe(loaded.model, loaded.decoder, input, true), folder + "/golden.safetensors");
+  test::expect_golden(probe(loaded.model, loaded.decoder, input, true), folder + "/golden.safetensors");
 }
 
 TEST_P(Golden, blocks_that_are_computed_again_give_the_same_bits) {

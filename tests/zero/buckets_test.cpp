@@ -12,10 +12,10 @@ using testing::ElementsAre;
 using Groups = std::vector<std::vector<size_t>>;
 
 Groups groups_of(const std::vector<int64_t>& sizes, int ranks, int64_t limit, BucketOrder order) {
-  std::vector<Partition> partitions;
-  for (const int64_t size : sizes) partitions.emplace_back(size, ranks);
+  std::vector<SharedSegment> segments;
+  for (const int64_t size : sizes) segments.push_back({Partition(size, ranks)});
   Groups groups;
-  for (const Bucket& bucket : make_buckets(partitions, limit, order)) groups.push_back(bucket.members());
+  for (const Bucket& bucket : make_buckets(segments, limit, order)) groups.push_back(bucket.members());
   return groups;
 }
 
@@ -36,10 +36,28 @@ TEST(Buckets, a_segment_travels_alone_without_a_limit_or_without_other_ranks) {
   EXPECT_EQ(groups_of({64, 64}, 1, 1'000'000, BucketOrder::forward), (Groups{{0}, {1}}));
 }
 
+TEST(Buckets, each_group_of_ranks_fills_buckets_of_its_own) {
+  const auto all = make_self_communicator(), some = make_self_communicator();
+  const Partition of_all(64, 4), of_some(64, 2);  // padded to 128 and to 64
+  const std::vector<SharedSegment> segments{
+      {of_all, all.get()}, {of_some, some.get()}, {of_all, all.get()}, {of_some, some.get()}, {of_some, some.get()}};
+  const auto made = [&](int64_t limit, BucketOrder order) {
+    Groups groups;
+    for (const Bucket& bucket : make_buckets(segments, limit, order)) {
+      groups.push_back(bucket.members());
+      for (const size_t member : bucket.members()) EXPECT_EQ(&bucket.group(), segments[member].ranks);
+    }
+    return groups;
+  };
+  EXPECT_EQ(made(1000, BucketOrder::forward), (Groups{{0, 2}, {1, 3, 4}}));
+  EXPECT_EQ(made(1000, BucketOrder::backward), (Groups{{4, 3, 1}, {2, 0}}));
+  EXPECT_EQ(made(128, BucketOrder::forward), (Groups{{0}, {1, 3}, {2}, {4}}));
+}
+
 TEST(Buckets, the_shards_of_a_rank_lie_side_by_side) {
   const Context context = Context::reference();
-  const std::vector<Partition> partitions{Partition(64, 2), Partition(128, 2)};
-  const Bucket bucket = make_buckets(partitions, 1000, BucketOrder::backward).front();
+  const std::vector<SharedSegment> segments{{Partition(64, 2)}, {Partition(128, 2)}};
+  const Bucket bucket = make_buckets(segments, 1000, BucketOrder::backward).front();
   ASSERT_THAT(bucket.members(), ElementsAre(1, 0));
   EXPECT_EQ(bucket.shard(), 96);
   const Tensor packed = context.zeros({bucket.numel()}, DType::f32);

@@ -56,7 +56,7 @@ std::vector<float> train(const Trial& trial, const OptimizerOptions& options,
     const Policy policy = Policy::stage(trial.stage).for_ranks(ranks.size());
     Residency residency(context, ranks, policy, trial.dtype, 0, units);
     Reducer reducer(context, ranks, {.policy = policy}, units);
-    ShardedOptimizer optimizer(context, ranks, policy, trial.dtype, options, units, residency, reducer);
+    ShardedOptimizer optimizer(context, ranks, trial.dtype, options, units, residency, reducer);
     const auto weights = [&] {
       residency.exchange_updates();
       residency.settle();

@@ -43,8 +43,9 @@ Grid random_grid(Random& random) {
   return Grid(sizes);
 }
 
-/// Extents down to 0; cuts of up to three dimensions, of whole and of fused tensors, in granules that may not divide.
-Placement random_placement(Random& random, const Shape& shape) {
+/// Extents down to 0; cuts of up to three dimensions, of whole and of fused tensors, in granules that may not divide;
+/// and owners, of dimensions that may be cut, too.
+Placement random_placement(Random& random, const Shape& shape, const Grid& grid) {
   std::vector<int> dims(static_cast<size_t>(shape.rank()));
   std::iota(dims.begin(), dims.end(), 0);
   std::shuffle(dims.begin(), dims.end(), random.engine());
@@ -57,6 +58,10 @@ Placement random_placement(Random& random, const Shape& shape) {
     Cut cut{.axis = axes[i], .dim = dims[i], .granule = random(1, 3)};
     if (random(0, 1) == 1)
       for (int64_t rest = shape[cut.dim]; rest > 0; rest -= cut.fused.back()) cut.fused.push_back(random(1, rest));
+    if (random(0, 3) == 0) {
+      cut.owner = static_cast<int>(random(0, grid.size(cut.axis) - 1));
+      cut.dim = static_cast<int>(random(0, shape.rank() - 1)), cut.fused.clear();
+    }
     placement.cuts.push_back(std::move(cut));
   }
   return placement;
@@ -70,6 +75,7 @@ Shape random_shape(Random& random) {
 
 /// Where an index along a cut dimension goes, by the words of Cut alone.
 int part_of_index(const Cut& cut, int64_t extent, int64_t index, int parts) {
+  if (cut.owner) return *cut.owner;
   const std::vector<int64_t> tensors = cut.fused.empty() ? std::vector<int64_t>{extent} : cut.fused;
   size_t tensor = 0;
   while (index >= tensors[tensor]) index -= tensors[tensor++];
@@ -120,7 +126,7 @@ TEST(Placement, a_rank_holds_what_the_cuts_say_in_the_order_of_the_global_tensor
   for (int i = 0; i < kCases; ++i) {
     SCOPED_TRACE(i);
     const Grid grid = random_grid(random);
-    const Placement placement = random_placement(random, random_shape(random));
+    const Placement placement = random_placement(random, random_shape(random), grid);
     const PlacedTensor placed(placement, grid);
     for (int rank = 0; rank < grid.ranks(); ++rank) {
       const TensorPart part = placed.held_by(rank);
@@ -137,7 +143,7 @@ TEST(Placement, every_element_is_in_exactly_one_part) {
   for (int i = 0; i < kCases; ++i) {
     SCOPED_TRACE(i);
     const Grid grid = random_grid(random);
-    const Placement placement = random_placement(random, random_shape(random));
+    const Placement placement = random_placement(random, random_shape(random), grid);
     const PlacedTensor placed(placement, grid);
     std::vector<int> owners(static_cast<size_t>(placement.global.numel()));
     for (int part = 0; part < placed.parts(); ++part)
@@ -154,7 +160,7 @@ TEST(Placement, any_interval_of_a_part_maps_to_its_elements_in_runs_that_do_not_
   for (int i = 0; i < kCases; ++i) {
     SCOPED_TRACE(i);
     const Grid grid = random_grid(random);
-    const Placement placement = random_placement(random, random_shape(random));
+    const Placement placement = random_placement(random, random_shape(random), grid);
     const int rank = static_cast<int>(random(0, grid.ranks() - 1));
     const TensorPart part = PlacedTensor(placement, grid).held_by(rank);
     const std::vector<int64_t> held = held_elements(placement, grid, rank);
@@ -179,7 +185,7 @@ TEST(Placement, boxes_hold_the_part_and_say_where_in_it_they_lie) {
   for (int i = 0; i < kCases; ++i) {
     SCOPED_TRACE(i);
     const Grid grid = random_grid(random);
-    const Placement placement = random_placement(random, random_shape(random));
+    const Placement placement = random_placement(random, random_shape(random), grid);
     const int rank = static_cast<int>(random(0, grid.ranks() - 1));
     const TensorPart part = PlacedTensor(placement, grid).held_by(rank);
     const std::vector<int64_t> held = held_elements(placement, grid, rank);
@@ -229,8 +235,9 @@ TEST(Placement, any_placement_becomes_any_other_and_comes_back) {
   for (int i = 0; i < kCases; ++i) {
     SCOPED_TRACE(i);
     const Shape shape = random_shape(random);
-    const PlacedTensor one(random_placement(random, shape), random_grid(random));
-    const PlacedTensor other(random_placement(random, shape), random_grid(random));
+    const Grid grid = random_grid(random), other_grid = random_grid(random);
+    const PlacedTensor one(random_placement(random, shape, grid), grid);
+    const PlacedTensor other(random_placement(random, shape, other_grid), other_grid);
     const std::vector<std::vector<int64_t>> begin = parts_of(one), there = moved(begin, one, other);
     ASSERT_EQ(there, parts_of(other)) << "each element of the target is the global one";
     EXPECT_EQ(moved(there, other, one), begin);
@@ -240,7 +247,8 @@ TEST(Placement, any_placement_becomes_any_other_and_comes_back) {
 TEST(Placement, a_placement_becomes_itself_in_one_transfer_per_part) {
   Random random(6);
   for (int i = 0; i < kCases; ++i) {
-    const PlacedTensor placed(random_placement(random, random_shape(random)), random_grid(random));
+    const Grid grid = random_grid(random);
+    const PlacedTensor placed(random_placement(random, random_shape(random), grid), grid);
     for (int part = 0; part < placed.parts(); ++part) {
       const int64_t numel = placed.part(part).local().numel();
       const std::vector<Transfer> expected(numel > 0 ? 1 : 0, Transfer{part, 0, 0, numel});
@@ -299,6 +307,18 @@ TEST(Placement, gate_and_up_of_experts_are_cut_along_two_axes) {
                                        PartRun{{6, 8}, {46, 48}}));
 }
 
+TEST(Placement, one_rank_has_all_that_it_owns_and_others_an_empty_part) {
+  // Gate of the third of 4 experts over 2 ranks, whose rows 2 ranks share.
+  const Grid grid({.shard = 4, .expert = 2, .expert_tensor = 2});
+  const PlacedTensor placed({{6, 2}, {{.axis = Axis::expert, .owner = 1}, {.axis = Axis::expert_tensor}}}, grid);
+  EXPECT_THAT(placed.held_by(3).runs(), ElementsAre(PartRun{{0, 6}, {6, 12}}));
+  EXPECT_EQ(placed.held_by(2).local(), (Shape{3, 2}));
+  for (const int other : {0, 1}) {
+    EXPECT_EQ(placed.held_by(other).local(), (Shape{0, 2}));
+    EXPECT_TRUE(placed.held_by(other).runs().empty());
+  }
+}
+
 TEST(Placement, more_ranks_than_granules_leave_the_last_ones_nothing) {
   const Grid grid({.tensor = 4});
   const PlacedTensor placed({{7, 2}, {{.axis = Axis::tensor, .dim = 0, .granule = 3}}}, grid);  // 3, 3, 1
@@ -333,6 +353,8 @@ TEST(Placement, cuts_that_do_not_fit_are_refused) {
   EXPECT_THROW(place({{.dim = 0}, {.axis = Axis::context, .dim = 0}}), ShapeError);
   EXPECT_THROW(place({{.dim = 0}, {.dim = 1}}), ShapeError) << "two cuts along one axis";
   EXPECT_THROW(place({{.dim = 0}, {.axis = Axis::expert, .dim = 1}}), ShapeError) << "axes of two grids";
+  EXPECT_THROW(place({{.owner = 2}}), ShapeError) << "there are two ranks";
+  EXPECT_THROW(place({{.owner = -1}}), ShapeError);
   const PlacedTensor placed({{8, 4}, {{.dim = 0}}}, grid), other({{4, 8}}, grid);
   EXPECT_THROW(reshard(placed, other, 0), ShapeError);
   EXPECT_THROW(placed.part(2), Error);

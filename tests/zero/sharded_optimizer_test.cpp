@@ -56,7 +56,7 @@ struct Training {
         policy(Policy::stage(layout.stage).for_ranks(ranks.size())),
         residency(context, ranks, policy, layout.dtype, 0, units),
         reducer(context, ranks, {.policy = policy}, units),
-        optimizer(context, ranks, policy, layout.dtype, options, units, residency, reducer) {
+        optimizer(context, ranks, layout.dtype, options, units, residency, reducer) {
     optimizer.load(InitialState(5), 0);
     exchange();
   }

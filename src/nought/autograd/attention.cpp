@@ -3,6 +3,7 @@
 #include <array>
 
 #include "nought/autograd/detail.h"
+#include "nought/comm/flight_recorder.h"
 
 namespace nought {
 
@@ -74,6 +75,63 @@ Tensor gather_part(const Context& context, const PackedHeads& heads, const Norme
   return own;
 }
 
+using NormedParts = std::array<NormedPart, 2>;
+
+/// dot(part, out) writes what this rank knows of a sum over each row of a part. Returns the sums over all ranks, of one
+/// part after the other: [2 * rows]. Undefined if no ranks share rows.
+template <class Dot>
+Tensor sums_of_rows(const Context& context, const NormedParts& parts, DType dtype, Communicator* ranks,
+                    const Dot& dot) {
+  if (!ranks) return {};
+  const int64_t rows = parts[0].rows[0];  // as many as the other part's: they are whole tokens
+  const Tensor sums = context.empty({2 * rows}, statistics_dtype(dtype), Category::workspace);
+  for (size_t i = 0; i < parts.size(); ++i)
+    dot(i, sums.flat(static_cast<int64_t>(i) * rows, static_cast<int64_t>(i + 1) * rows));
+  const FlightSubject subject(*ranks, "norms of heads");
+  ranks->wait(ranks->all_reduce(sums), *context.stream);
+  return sums;
+}
+
+/// The elements of the vector of which a part's row has some; 0 if it has all.
+int64_t width_of(const NormedPart& part, const Communicator* ranks) { return ranks ? part.rows[1] * ranks->size() : 0; }
+
+Tensor of_part(const Tensor& sums, size_t part) {
+  if (!sums) return {};
+  const int64_t rows = sums.numel() / 2, begin = static_cast<int64_t>(part) * rows;
+  return sums.flat(begin, begin + rows);
+}
+
+void norm_parts_backward(Gradients& gradients, const PackedHeads& heads, const NormedParts& parts,
+                         const HeadNorms& norms, const Tensor& d) {
+  const Context& context = gradients.context();
+  std::array<Tensor, 2> gathered;
+  const Tensor products = sums_of_rows(context, parts, d.dtype(), norms.ranks, [&](size_t i, const Tensor& out) {
+    gathered[i] = gather_part(context, heads, parts[i], d);
+    context.run(DotRows{.a = gathered[i],
+                        .b = parts[i].x,
+                        .out = out,
+                        .factors = parts[i].weight.value(),
+                        .factor_offset = norms.weight_offset});
+  });
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const NormedPart& part = parts[i];
+    const Tensor dy = gathered[i] ? std::move(gathered[i]) : gather_part(context, heads, part, d);
+    const Tensor dx = context.empty(part.rows, d.dtype());
+    const GradSink dw = detail::or_scratch(gradients, gradients.sink(part.weight), part.weight.value());
+    context.run(RmsNormBackward{.x = part.x,
+                                .weight = part.weight.value(),
+                                .rstd = part.rstd,
+                                .dy = dy,
+                                .dx = dx,
+                                .d_weight = dw.into,
+                                .weight_offset = norms.weight_offset,
+                                .accumulate_weight = dw.accumulate,
+                                .products = of_part(products, i),
+                                .width = width_of(part, norms.ranks)});
+    move_part(context, heads, part, d, dx, /*into_packed=*/true);
+  }
+}
+
 }  // namespace
 
 Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadNorms& norms) {
@@ -82,11 +140,16 @@ Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadN
   const auto rows = [&](int64_t count) {
     return norms.per_head ? Shape{tokens * count, heads.head_dim} : Shape{tokens, count * heads.head_dim};
   };
-  std::array<NormedPart, 2> parts{
-      NormedPart{&PackedHeads::q, heads.num_heads, norms.q_weight, rows(heads.num_heads)},
-      NormedPart{&PackedHeads::k, heads.num_kv_heads, norms.k_weight, rows(heads.num_kv_heads)}};
-  for (NormedPart& part : parts) {
-    part.x = gather_part(context, heads, part, qkv.value);
+  NormedParts parts{NormedPart{&PackedHeads::q, heads.num_heads, norms.q_weight, rows(heads.num_heads)},
+                    NormedPart{&PackedHeads::k, heads.num_kv_heads, norms.k_weight, rows(heads.num_kv_heads)}};
+  require(!norms.per_head || !norms.ranks, "heads that are normalised one by one are whole: no ranks share them");
+  const Tensor squares = sums_of_rows(context, parts, qkv.value.dtype(), norms.ranks, [&](size_t i, const Tensor& out) {
+    parts[i].x = gather_part(context, heads, parts[i], qkv.value);
+    context.run(DotRows{.a = parts[i].x, .b = parts[i].x, .out = out});
+  });
+  for (size_t i = 0; i < parts.size(); ++i) {
+    NormedPart& part = parts[i];
+    if (!part.x) part.x = gather_part(context, heads, part, qkv.value);
     part.rstd = context.empty({part.rows[0]}, statistics_dtype(qkv.value.dtype()));
     Tensor y = context.empty(part.rows, qkv.value.dtype());
     context.run(RmsNorm{.x = part.x,
@@ -94,30 +157,17 @@ Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadN
                         .y = y,
                         .rstd = part.rstd,
                         .eps = norms.eps,
-                        .weight_offset = norms.weight_offset});
+                        .weight_offset = norms.weight_offset,
+                        .squares = of_part(squares, i),
+                        .width = width_of(part, norms.ranks)});
     move_part(context, heads, part, qkv.value, y, /*into_packed=*/true);
   }
-  return tape.record(
-      qkv.value, {qkv, norms.q_weight, norms.k_weight},
-      [qkv = Var{{}, qkv.slot}, heads, parts, offset = norms.weight_offset](Gradients& gradients, Tensor d) {
-        const Context& context = gradients.context();
-        d = writable(context, std::move(d));
-        for (const NormedPart& part : parts) {
-          const Tensor dy = gather_part(context, heads, part, d);
-          Tensor dx = context.empty(part.rows, d.dtype());
-          const GradSink dw = detail::or_scratch(gradients, gradients.sink(part.weight), part.weight.value());
-          context.run(RmsNormBackward{.x = part.x,
-                                      .weight = part.weight.value(),
-                                      .rstd = part.rstd,
-                                      .dy = dy,
-                                      .dx = dx,
-                                      .d_weight = dw.into,
-                                      .weight_offset = offset,
-                                      .accumulate_weight = dw.accumulate});
-          move_part(context, heads, part, d, dx, /*into_packed=*/true);
-        }
-        gradients.give(qkv, std::move(d));
-      });
+  return tape.record(qkv.value, {qkv, norms.q_weight, norms.k_weight},
+                     [qkv = Var{{}, qkv.slot}, heads, parts, norms](Gradients& gradients, Tensor d) {
+                       d = writable(gradients.context(), std::move(d));
+                       norm_parts_backward(gradients, heads, parts, norms, d);
+                       gradients.give(qkv, std::move(d));
+                     });
 }
 
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nought/autograd/tape.h"
+#include "nought/comm/communicator.h"
 
 namespace nought {
 
@@ -47,8 +48,11 @@ struct HeadNorms {
   double eps = 1e-6;
   double weight_offset = 0;
   bool per_head = true;
+  /// Not per_head: the ranks that each have as many elements of the vectors, whose squares are added over them; null:
+  /// one rank has them whole. It outlives the tape.
+  Communicator* ranks = nullptr;
 };
-/// RMS norm of q and k of a packed projection. In place.
+/// RMS norm of q and k of a packed projection. In place. Collective if ranks share the vectors, in both passes.
 Var norm_heads(Tape& tape, const Var& qkv, const PackedHeads& heads, const HeadNorms& norms);
 
 /// Packs the projections of multi-head latent attention (arXiv 2405.04434) as [q | k | v]: k of a head is its own part,

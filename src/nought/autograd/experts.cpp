@@ -22,6 +22,10 @@ Weight part_of(const Weight& all, size_t expert) {
 
 Tensor optional_value(const ParameterView& parameter) { return parameter.defined() ? parameter.value() : Tensor{}; }
 
+Tensor added_down_bias(const ExpertWeights& experts) {
+  return experts.adds_down_bias ? optional_value(experts.down_bias) : Tensor{};
+}
+
 /// c[block] = a[block] W_e (+ bias_e) for every expert's block of rows; W_e^T instead with transpose.
 void multiply_blocks(const Context& context, const ExpertRows& rows, const Tensor& a, const Weight& weights,
                      bool transpose, const Tensor& bias, const Tensor& c) {
@@ -121,7 +125,7 @@ void give_routing_gradient(Gradients& gradients, const Experts& saved, const Ten
   const Context& context = gradients.context();
   const Tensor d = context.empty({saved.rows.rows(), 1}, saved.weights.value.dtype(), Category::workspace);
   context.run(DotRows{.a = d_activated, .b = activated, .out = d});
-  if (const Tensor bias = optional_value(saved.parameters.down_bias)) {
+  if (const Tensor bias = added_down_bias(saved.parameters)) {
     for (size_t e = 0; e < saved.rows.blocks.size(); ++e) {
       const auto [begin, end] = saved.rows.blocks[e];
       if (begin == end) continue;
@@ -188,7 +192,7 @@ Var run_experts(Tape& tape, const Var& x, const Var& weights, const ExpertRows& 
   }
   const Tensor y = context.empty({rows.rows(), hidden}, dtype, Category::workspace);
   multiply_blocks(context, rows, activate(context, activation, gate_up), experts.down.value(), experts.out_in,
-                  optional_value(experts.down_bias), y);
+                  added_down_bias(experts), y);
   Tensor out = context.empty({x.value.rows(), hidden}, dtype);
   context.run(CombineRows{.x = y, .index = rows.row, .out = out, .weights = weights.value});
   return tape.record(out, {x, weights, experts.gate_up, experts.gate_up_bias, experts.down, experts.down_bias},

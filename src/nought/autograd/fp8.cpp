@@ -24,7 +24,8 @@ const Tensor& Fp8Recipe::noted(const Context& context) {
   return noted_;
 }
 
-Fp8Rounding Fp8Recipe::rounding(const Context& context, const Tensor& x, size_t layer, Role role, bool note) {
+Fp8Rounding Fp8Recipe::rounding(const Context& context, const Tensor& x, size_t layer, Role role, bool note,
+                                Communicator* ranks) {
   const size_t slot = layer * kRoles + static_cast<size_t>(role);
   const Fp8 format = role == Role::gradient ? Fp8::e5m2 : Fp8::e4m3;
   const std::vector<double>& history = histories_[slot];
@@ -40,6 +41,7 @@ Fp8Rounding Fp8Recipe::rounding(const Context& context, const Tensor& x, size_t 
   // A first step has no history: it scales by what it sees.
   const Tensor largest = context.empty({1}, DType::f32);
   context.run(AbsMax{.x = x, .out = largest});
+  if (ranks) ranks->wait(ranks->all_reduce(largest, ReduceOp::max), *context.stream);
   add_to_noted(largest);
   return {.format = format, .largest = largest, .margin = options_.margin};
 }

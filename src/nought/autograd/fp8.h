@@ -5,6 +5,7 @@
 // two, so that every product of two rounded values is exact in fp32 whatever the scales.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,8 +36,11 @@ class Fp8Recipe {
   explicit Fp8Recipe(const Fp8Options& options) : options_(options) {}
   size_t add_layer();
 
-  /// How to round x. `note`: its largest value counts for the steps to come.
-  Fp8Rounding rounding(const Context& context, const Tensor& x, size_t layer, Role role, bool note);
+  /// How to round x. `note`: its largest value counts for the steps to come. ranks: those that each have a part of the
+  /// tensor that x is a part of, which have one scale; collective where the scale is that of x itself. Null: x is
+  /// whole.
+  Fp8Rounding rounding(const Context& context, const Tensor& x, size_t layer, Role role, bool note,
+                       Communicator* ranks = nullptr);
   /// The largest values noted since the last call, over `ranks` (Group::fp8_maxima): f64, for each layer and role.
   /// Undefined if no scale follows them. Collective.
   Tensor take_maxima(const Context& context, Communicator& ranks);
@@ -61,8 +65,12 @@ class Fp8Recipe {
 struct Fp8Layer {
   std::shared_ptr<Fp8Recipe> recipe = {};
   size_t index = 0;
+  /// The ranks that have parts of the layer's input, weight and gradient, which outlive it; null where these are whole.
+  std::array<Communicator*, Fp8Recipe::kRoles> sharers = {};
+
   Fp8Rounding rounding(const Context& context, const Tensor& x, Fp8Recipe::Role role, bool note) const {
-    return recipe ? recipe->rounding(context, x, index, role, note) : Fp8Rounding{};
+    if (!recipe) return {};
+    return recipe->rounding(context, x, index, role, note, sharers[static_cast<size_t>(role)]);
   }
 };
 

@@ -96,6 +96,9 @@ struct ExpertWeights {
   WeightView gate_up = {}, down = {};
   ParameterView gate_up_bias = {}, down_bias = {};
   bool out_in = true;
+  /// False where ranks share F and another one adds down_bias to the sum of their results. Its gradient is formed here
+  /// too, from d_out, which is the same on all of them.
+  bool adds_down_bias = true;
 };
 /// activation(gate) * up with [gate | up] per row, or ClampedSwiglu, which has gate and up in turn.
 struct ExpertActivation {

@@ -16,6 +16,11 @@ void append(std::vector<Interval>& intervals, Interval more) {
 }  // namespace
 
 std::vector<Interval> indices_of_part(int64_t extent, const Cut& cut, int part, int parts) {
+  if (cut.owner) {
+    std::vector<Interval> all;
+    if (part == *cut.owner) append(all, {0, extent});
+    return all;
+  }
   const std::vector<int64_t> tensors = cut.fused.empty() ? std::vector<int64_t>{extent} : cut.fused;
   std::vector<Interval> kept;
   int64_t begin = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "nought/base/math.h"
@@ -20,6 +21,9 @@ struct Cut {
   /// The extents of tensors that lie one behind the other along the dimension and are each cut on their own, as q, k
   /// and v in one matrix: a part is then several intervals. None: the dimension is one tensor.
   std::vector<int64_t> fused = {};
+  /// The part that has all indices, and the others none: the tensor belongs to one rank along the axis, as that of one
+  /// expert does. Neither granule nor fused counts then, and another cut may be of the same dimension.
+  std::optional<int> owner = {};
 };
 
 /// The indices of a dimension of `extent` that part `part` of `parts` has: rising, none touching the next.
@@ -28,7 +32,7 @@ std::vector<Interval> indices_of_part(int64_t extent, const Cut& cut, int part, 
 /// A tensor that ranks hold in parts. Without cuts, each rank holds all of it.
 struct Placement {
   Shape global;
-  std::vector<Cut> cuts = {};  // each of another dimension and along another axis of one grid
+  std::vector<Cut> cuts = {};  // each along another axis of one grid, and of another dimension but for owners
 
   /// The axes that cut it.
   Axes axes() const {

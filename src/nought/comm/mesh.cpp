@@ -76,16 +76,26 @@ Traffic Mesh::traffic() const {
 }
 
 std::vector<Mesh::GroupTraffic> Mesh::traffic_by_axes() const {
-  const auto axes_of_group = [&](const std::vector<int>& ranks) {
-    std::string text;
+  // The axes of one grid, of which `among` is one, along which ranks differ.
+  const auto axes_of_ranks = [&](const std::vector<int>& ranks, Axis among) {
+    Axes axes;
     for (int i = 0; i < kNumAxes; ++i) {
       const auto axis = static_cast<Axis>(i);
-      if (!on_one_grid({axis, Axis::tensor})) continue;  // experts number the same ranks
       const auto place = [&](int rank) { return grid().coordinate(rank, axis); };
-      if (std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return place(rank) == place(ranks.front()); }))
-        continue;
-      text += fmt::format("{}{}", text.empty() ? "" : " x ", name_of(axis));
+      if (on_one_grid({axis, among}) &&
+          std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return place(rank) != place(ranks.front()); }))
+        axes.add(axis);
     }
+    return axes;
+  };
+  const auto axes_of_group = [&](const std::vector<int>& ranks) {
+    Axes axes = axes_of_ranks(ranks, Axis::tensor);
+    // Experts number the same ranks anew: their groups may be parts of those along an axis of the first grid.
+    if (grid().size(axes) != static_cast<int>(ranks.size())) axes = axes_of_ranks(ranks, Axis::expert);
+    std::string text;
+    for (int i = 0; i < kNumAxes; ++i)
+      if (const auto axis = static_cast<Axis>(i); axes.has(axis))
+        text += fmt::format("{}{}", text.empty() ? "" : " x ", name_of(axis));
     return text;
   };
   std::vector<GroupTraffic> all;

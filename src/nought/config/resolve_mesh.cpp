@@ -49,10 +49,6 @@ void Resolver::resolve_mesh() {
 void Resolver::check_mesh() const {
   if (plan_.tensor_ranks() == 1) return;
   const auto tensor = tensor_size();
-  require<ConfigError>(plan_.fp8.scaling == Fp8Scaling::none,
-                       "{} = {}: products in fp8 are not cut over ranks yet; leave out training.fp8, or use "
-                       "tp_size 1",
-                       tensor.place, tensor.value);
   require<ConfigError>(!std::holds_alternative<MuonOptions>(plan_.optimizer.method),
                        "{} = {}: Muon orthogonalises whole matrices, which are cut; use AdamW, or tp_size 1",
                        tensor.place, tensor.value);

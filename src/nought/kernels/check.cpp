@@ -176,6 +176,9 @@ void check_shapes(const RmsNorm& op) {
   check_tensor({"RmsNorm", "weight", op.weight}, op.x.dtype(), op.x.dim(-1));
   check_like({"RmsNorm", "y", op.y}, op.x);
   check_statistics({"RmsNorm", "rstd", op.rstd}, op.x);
+  if (op.squares) check_statistics({"RmsNorm", "squares", op.squares}, op.x);
+  require<ShapeError>(!op.squares || op.width >= op.x.dim(-1), "RmsNorm: rows of {} elements are a part of {}",
+                      op.x.dim(-1), op.width);
 }
 
 void check_shapes(const RmsNormBackward& op) {
@@ -185,6 +188,9 @@ void check_shapes(const RmsNormBackward& op) {
   check_like({"RmsNormBackward", "dy", op.dy}, op.x);
   check_like({"RmsNormBackward", "dx", op.dx}, op.x);
   check_gradient({"RmsNormBackward", "d_weight", op.d_weight}, op.x.dtype(), op.x.dim(-1));
+  if (op.products) check_statistics({"RmsNormBackward", "products", op.products}, op.x);
+  require<ShapeError>(!op.products || op.width >= op.x.dim(-1), "RmsNormBackward: rows of {} elements are a part of {}",
+                      op.x.dim(-1), op.width);
 }
 
 void check_shapes(const LayerNorm& op) {

@@ -108,6 +108,7 @@ void check_shapes(const DotRows& op) {
   expect_rows("DotRows", "a", op.a);
   expect("DotRows", "b", op.b, op.a.numel(), op.a.dtype());
   expect("DotRows", "out", op.out, op.a.rows(), statistics_dtype(op.a.dtype()));
+  if (op.factors) expect("DotRows", "factors", op.factors, op.a.dim(-1), op.a.dtype());
 }
 
 void check_shapes(const ClampedSwiglu& op) { expect_gated("ClampedSwiglu", op.gate_up, "y", op.y); }

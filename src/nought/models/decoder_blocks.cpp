@@ -61,6 +61,8 @@ SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& name
   if (config_.attention_sinks) options.sinks = names.sinks;
   options.sink_std = config_.initializer_range;
   options.qk_norm = config_.qk_norm;
+  options.q_norm_features = config_.qk_norm == QkNorm::whole ? q : config_.head_dim;
+  options.k_norm_features = config_.qk_norm == QkNorm::whole ? kv : config_.head_dim;
   options.q_norm = names.q_norm;
   options.k_norm = names.k_norm;
   options.norm_eps = config_.norm_eps;
@@ -83,6 +85,7 @@ LatentProjection::Options Decoder::latent_options(const WeightNames::Layer& name
       linear_options(hidden, {latent.kv_rank + latent.shared_dim}, {names.kv_down}, latent.down_bias, std);
   options.kv_up =
       linear_options(latent.kv_rank, {heads * (latent.own_dim + latent.value_dim)}, {names.kv_up}, false, std);
+  options.q_up.cut = options.kv_up.cut = LinearCut::outputs;  // heads divide: each rank has whole ones
   options.q_norm = names.q_latent_norm;
   options.kv_norm = names.kv_latent_norm;
   options.norm_eps = 1e-6;  // whatever the config's is: transformers builds these norms with their default
@@ -129,6 +132,7 @@ Moe::Options Decoder::expert_options(const WeightNames::Layer& names) const {
   options.drop_tokens = experts.drop_tokens;
   options.std = config_.initializer_range;
   options.residual_std = residual_std();
+  options.ranks = ExpertRanks(all_ranks_);
   return options;
 }
 

@@ -1,15 +1,30 @@
 #include "nought/models/tensor_cuts.h"
 
+#include <algorithm>
+
 #include "nought/base/error.h"
 #include "nought/base/math.h"
 
 namespace nought {
 
+namespace {
+
+/// True if each of the ranks gets some, though the last of them may get fewer.
+bool reaches_all(int64_t extent, int64_t ranks) { return (ranks - 1) * ceil_div(extent, ranks) < extent; }
+
+std::string reason_not_to_cut_experts(const ExpertsConfig& experts, int64_t ranks) {
+  const int64_t width = experts.intermediate_size, shared = experts.shared_intermediate_size;
+  if (!reaches_all(width, ranks))
+    return fmt::format("the last of them would hold none of the {} features of its experts", width);
+  if (shared > 0 && !reaches_all(shared, ranks))
+    return fmt::format("the last of them would hold none of the {} features of its shared expert", shared);
+  return "";
+}
+
+}  // namespace
+
 std::string reason_not_to_cut(const ModelConfig& config, int64_t ranks) {
   if (ranks == 1) return "";
-  if (config.experts) return "experts are not cut yet";
-  if (config.latent) return "latent attention is not cut yet";
-  if (config.qk_norm == QkNorm::whole) return "norms over all heads of queries and keys are not cut yet";
   const int64_t heads = config.num_heads, kv_heads = config.num_kv_heads;
   if (heads % ranks != 0) return fmt::format("its {} attention heads do not divide", heads);
   const bool shares = kv_heads % ranks != 0 && ranks % kv_heads == 0 && config.head_dim % (ranks / kv_heads) == 0 &&
@@ -17,11 +32,12 @@ std::string reason_not_to_cut(const ModelConfig& config, int64_t ranks) {
   if (kv_heads % ranks != 0 && !shares)
     return fmt::format("its {} key/value heads of {} do neither divide nor can be shared evenly", kv_heads,
                        config.head_dim);
-  if (config.intermediate_size % ranks != 0)
-    return fmt::format("its intermediate_size {} does not divide", config.intermediate_size);
-  if ((ranks - 1) * ceil_div(config.vocab_size, ranks) >= config.vocab_size)
+  const bool dense = !config.experts || std::ranges::count(config.experts->layers, false) > 0;
+  if (dense && !reaches_all(config.intermediate_size, ranks))
+    return fmt::format("the last of them would hold none of the {} features of its MLPs", config.intermediate_size);
+  if (!reaches_all(config.vocab_size, ranks))
     return fmt::format("the last of them would hold none of its {} tokens", config.vocab_size);
-  return "";
+  return config.experts ? reason_not_to_cut_experts(*config.experts, ranks) : "";
 }
 
 void require_cuttable(const ModelConfig& config, int64_t ranks) {

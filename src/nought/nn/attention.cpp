@@ -25,23 +25,33 @@ SelfAttention::SelfAttention(Unit& unit, const Options& options)
                       heads_.num_kv_heads, heads_.num_heads);
   if (options.qk_norm == QkNorm::none) return;
   const bool per_head = options.qk_norm == QkNorm::per_head;
-  const auto weight = [&](const std::string& name, int64_t num_heads) {
-    const int64_t features = per_head ? heads_.head_dim : num_heads * heads_.head_dim;
-    return ranks_.add_partial(unit, name + ".weight", {features},
-                              options.norm_weight_offset == 1 ? Init::zeros() : Init::ones(), ParameterRole::norm);
+  const Init init = options.norm_weight_offset == 1 ? Init::zeros() : Init::ones();
+  const auto weight = [&](const std::string& name, int64_t features) {
+    return per_head ? ranks_.add_partial(unit, name + ".weight", {features}, init, ParameterRole::norm)
+                    : ranks_.add(unit, name + ".weight", {{features}, 0}, init, ParameterRole::norm);
   };
-  norms_ = HeadNorms{.q_weight = weight(options.q_norm, heads_.num_heads),
-                     .k_weight = weight(options.k_norm, heads_.num_kv_heads),
+  norms_ = HeadNorms{.q_weight = weight(options.q_norm, options.q_norm_features),
+                     .k_weight = weight(options.k_norm, options.k_norm_features),
                      .eps = options.norm_eps,
                      .weight_offset = options.norm_weight_offset,
-                     .per_head = per_head};
+                     .per_head = per_head,
+                     .ranks = per_head || !ranks_.several() ? nullptr : &ranks_.group()};
+}
+
+PackedHeads SelfAttention::projected_heads() const {
+  if (!shared_heads_) return heads_;
+  // Slices of keys and of values are as wide; queries are whole heads, and so a multiple of them.
+  const int64_t queries = heads_.num_heads * heads_.head_dim, slice = norms_->k_weight.shape()[0];
+  return {.num_heads = queries / slice, .num_kv_heads = 1, .head_dim = slice};
 }
 
 Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
                               const KvCache* cache) const {
   Var qkv = latent_ ? (*latent_)(tape, x, heads_) : qkv_(tape, x);
+  // A norm of all heads is that of what every rank has projected: behind the gather, ranks have some heads twice.
+  if (norms_ && !norms_->per_head) qkv = norm_heads(tape, qkv, projected_heads(), *norms_);
   if (shared_heads_) qkv = gather_shared_heads(tape, qkv, heads_, ranks_);
-  if (norms_) qkv = norm_heads(tape, qkv, heads_, *norms_);
+  if (norms_ && norms_->per_head) qkv = norm_heads(tape, qkv, heads_, *norms_);
   if (tables) qkv = rope(tape, qkv, heads_, *tables, sequences.positions);
   if (cache) {
     require(!tape.recording(), "a KV cache serves generation: it records nothing");

@@ -45,6 +45,8 @@ class SelfAttention {
     std::string sinks;                                // full name of the parameter with attention sinks; "": none
     double sink_std = 0.02;
     QkNorm qk_norm = QkNorm::none;
+    /// The features of q and of k that a norm weighs: of one head, or of the heads of all ranks.
+    int64_t q_norm_features = 0, k_norm_features = 0;
     std::string q_norm, k_norm;  // ".weight" is added
     double norm_eps = 1e-6, norm_weight_offset = 0;
   };
@@ -58,6 +60,9 @@ class SelfAttention {
   /// Appends the keys and values of the tokens to the cache, then attends to what the cache holds.
   Tensor attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,
                        const KvCache& cache) const;
+
+  /// What the projection gives: heads_, or queries and slices of what ranks share.
+  PackedHeads projected_heads() const;
 
   PackedHeads heads_;
   TensorRanks ranks_;

@@ -17,10 +17,15 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
                        ParameterRole role) {
     return cut ? ranks_.add(unit, name, whole, init, role) : unit.add(name, whole.global, init, role);
   };
+  const auto held = [&](int64_t out) {
+    int64_t count = options.fused.empty() ? ranks_.part(out).size() : 0;
+    for (const int64_t fused : options.fused) count += ranks_.part(fused).size();
+    return count;
+  };
   int64_t total = 0;  // outputs of this rank
   std::vector<ParameterView> views;
   for (size_t i = 0; i < options.names.size(); ++i) {
-    total += cuts_outputs ? ranks_.part(options.out[i]).size() : options.out[i];
+    total += cuts_outputs ? held(options.out[i]) : options.out[i];
     const TensorRanks::Whole whole{shape(options.in, options.out[i]), out_in == cuts_outputs ? 0 : 1,
                                    cuts_outputs ? options.fused : std::vector<int64_t>{}};
     views.push_back(add(options.names[i] + ".weight", whole, cut_ != LinearCut::none, Init::normal(options.std),
@@ -28,7 +33,12 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
   }
   const int64_t in = cut_ == LinearCut::inputs ? ranks_.part(options.in).size() : options.in;
   weight_ = unit.join(views.front(), views.back(), shape(in, total));
-  if (options.fp8) fp8_ = {options.fp8, options.fp8->add_layer()};
+  if (options.fp8) {
+    Communicator* const sharers = ranks_.several() && cut_ != LinearCut::none ? &ranks_.group() : nullptr;
+    fp8_ = {.recipe = options.fp8, .index = options.fp8->add_layer()};
+    // Of x and of the gradient of y, one is what all ranks have, and the other is cut as the weight is.
+    fp8_.sharers = {cuts_outputs ? nullptr : sharers, sharers, cuts_outputs ? sharers : nullptr};
+  }
   if (!options.bias) return;
   views.clear();
   for (size_t i = 0; i < options.names.size(); ++i)

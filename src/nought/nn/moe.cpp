@@ -2,37 +2,44 @@
 
 #include <cmath>
 
+#include "nought/parallel/conjugate.h"
+
 namespace nought {
 namespace {
 
 /// gate and up of each expert in turn, then all downs: so that neighbours form [E, 2F, H] and [E, H, F].
 ExpertWeights declare_separate(Unit& unit, const Moe::Options& o) {
-  const auto add = [&](int64_t expert, const std::string& name, Shape shape, double std) {
-    return unit.add(fmt::format("{}.{}.{}.weight", o.experts, expert, name), shape, Init::normal(std),
-                    ParameterRole::expert);
+  const auto add = [&](int64_t expert, const std::string& name, const ExpertRanks::Whole& whole, double std) {
+    return o.ranks.add_one(unit, fmt::format("{}.{}.{}.weight", o.experts, expert, name), expert, o.num_experts, whole,
+                           Init::normal(std));
   };
-  std::vector<ParameterView> gate_up, down;
+  const ExpertRanks::Whole up{.global = {o.intermediate, o.hidden}, .dim = 0};
+  const ExpertRanks::Whole down{.global = {o.hidden, o.intermediate}, .dim = 1};
+  std::vector<ParameterView> ups, downs;
   for (int64_t e = 0; e < o.num_experts; ++e) {
-    gate_up.push_back(add(e, o.gate, {o.intermediate, o.hidden}, o.std));
-    gate_up.push_back(add(e, o.up, {o.intermediate, o.hidden}, o.std));
+    ups.push_back(add(e, o.gate, up, o.std));
+    ups.push_back(add(e, o.up, up, o.std));
   }
-  for (int64_t e = 0; e < o.num_experts; ++e)
-    down.push_back(add(e, o.down, {o.hidden, o.intermediate}, o.residual_std));
-  return {.gate_up = unit.join(gate_up.front(), gate_up.back(), {o.num_experts, 2 * o.intermediate, o.hidden}),
-          .down = unit.join(down.front(), down.back(), {o.num_experts, o.hidden, o.intermediate})};
+  for (int64_t e = 0; e < o.num_experts; ++e) downs.push_back(add(e, o.down, down, o.residual_std));
+  const int64_t held = o.ranks.held(o.num_experts).size(), width = o.ranks.tensor().part(o.intermediate).size();
+  return {.gate_up = unit.join(ups.front(), ups.back(), {held, 2 * width, o.hidden}),
+          .down = unit.join(downs.front(), downs.back(), {held, o.hidden, width})};
 }
 
 ExpertWeights declare_fused(Unit& unit, const Moe::Options& o) {
-  const auto bias = [&](const char* name, int64_t features) {
-    return unit.add(o.experts + name, {o.num_experts, features}, Init::zeros(), ParameterRole::bias);
+  const int64_t experts = o.num_experts, pairs = 2 * o.intermediate;
+  const auto add = [&](const char* name, const ExpertRanks::Whole& whole, Init init, ParameterRole role) {
+    return o.ranks.add_all(unit, o.experts + name, whole, init, role);
   };
-  ExpertWeights weights{.out_in = false};
-  weights.gate_up = unit.add(o.experts + ".gate_up_proj", {o.num_experts, o.hidden, 2 * o.intermediate},
-                             Init::normal(o.std), ParameterRole::expert);
-  weights.gate_up_bias = bias(".gate_up_proj_bias", 2 * o.intermediate);
-  weights.down = unit.add(o.experts + ".down_proj", {o.num_experts, o.intermediate, o.hidden},
-                          Init::normal(o.residual_std), ParameterRole::expert);
-  weights.down_bias = bias(".down_proj_bias", o.hidden);
+  const Init zeros = Init::zeros(), normal = Init::normal(o.std), residual = Init::normal(o.residual_std);
+  using enum ParameterRole;
+  ExpertWeights weights{.out_in = false, .adds_down_bias = o.ranks.tensor().rank() == 0};
+  // A pair of gate and up stays together.
+  weights.gate_up =
+      add(".gate_up_proj", {.global = {experts, o.hidden, pairs}, .dim = 2, .granule = 2}, normal, expert);
+  weights.gate_up_bias = add(".gate_up_proj_bias", {.global = {experts, pairs}, .dim = 1, .granule = 2}, zeros, bias);
+  weights.down = add(".down_proj", {.global = {experts, o.intermediate, o.hidden}, .dim = 1}, residual, expert);
+  weights.down_bias = add(".down_proj_bias", {.global = {experts, o.hidden}}, zeros, bias);
   return weights;
 }
 
@@ -42,7 +49,8 @@ Moe::Moe(Unit& unit, const Options& o)
     : rule_(o.rule),
       num_experts_(o.num_experts),
       capacity_factor_(o.drop_tokens ? o.capacity_factor : 0),
-      activation_(o.activation) {
+      activation_(o.activation),
+      ranks_(o.ranks) {
   require<ShapeError>(o.num_experts > 0 && o.rule.top_k > 0 && o.rule.top_k <= o.num_experts,
                       "{}: a token cannot choose {} of {} experts", o.router, o.rule.top_k, o.num_experts);
   require(!o.drop_tokens || o.capacity_factor > 0, "{}: drop_tokens needs a capacity_factor above 0, got {}", o.router,
@@ -75,7 +83,11 @@ Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& 
     RouterLog::Layer& record = log->layer(layer);
     record.load = rows.load, record.dropped = rows.dropped;
   }
-  const Var y = run_experts(tape, x, routing.weights, rows, experts_, activation_);
+  const TensorRanks& tensor = ranks_.tensor();
+  // Each rank knows a part of the gradients of x and of the weights: what its features of each expert add to them.
+  const Var part = run_experts(tape, copy_to_ranks(tape, x, tensor), copy_to_ranks(tape, routing.weights, tensor), rows,
+                               experts_, activation_);
+  const Var y = sum_over_ranks(tape, part, tensor);
   return shared_ ? add(tape, y, shared_expert(tape, x)) : y;
 }
 

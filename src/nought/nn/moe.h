@@ -2,8 +2,9 @@
 // all.
 //
 // Design goals: tokens are sorted by expert, so that each expert is one matrix product. The router's logits and weights
-// are fp32 in every dtype. What is saved for the backward pass does not grow with the number of experts.
-// Non-goals: experts on several ranks (every rank computes its own tokens with all experts).
+// are fp32 in every dtype. What is saved for the backward pass does not grow with the number of experts. Ranks may
+// share the matrices of every expert, as they share those of an MLP (arXiv 1909.08053): all of them route all tokens
+// alike. Non-goals: experts on several ranks (every rank computes its own tokens with all experts).
 #pragma once
 
 #include <optional>
@@ -11,6 +12,7 @@
 
 #include "nought/autograd/moe.h"
 #include "nought/nn/mlp.h"
+#include "nought/parallel/expert_ranks.h"
 
 namespace nought {
 
@@ -47,6 +49,9 @@ class Moe {
 
     double std = 0.02;           // standard deviation of the initial weights
     double residual_std = 0.02;  // the same for weights whose result is added to the residual stream
+
+    /// Those of ranks.tensor() share F, outputs of gate and up, inputs of down; the last one has some of it.
+    ExpertRanks ranks = {};
   };
   Moe() = default;
   /// Declares the parameters. The choice bias is never trained.
@@ -65,6 +70,7 @@ class Moe {
   ExpertWeights experts_;
   ExpertActivation activation_;
   std::optional<Mlp> shared_;
+  ExpertRanks ranks_;
 };
 
 }  // namespace nought

@@ -40,7 +40,7 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
     const Segment& segment = units[at.unit]->segments()[at.segment];
     if (!counts_for_all(segment.cut_along, model.mesh())) continue;
     const Tensor owned = model.residency().owned(at);
-    const Interval mine = model.residency().partition(at).owned(model.mesh().group(Group::parameters).rank());
+    const Interval mine = model.residency().partition(at).owned(model.residency().ranks(at).rank());
     for (const ParameterPiece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
       const int64_t begin = piece.in_segment.begin - mine.begin, end = piece.in_segment.end - mine.begin;
       const Tensor values = owned.flat(begin, end);

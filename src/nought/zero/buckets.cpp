@@ -1,5 +1,7 @@
 #include "nought/zero/buckets.h"
 
+#include <map>
+
 namespace nought {
 
 void Bucket::add(size_t member, int64_t shard) {
@@ -7,14 +9,19 @@ void Bucket::add(size_t member, int64_t shard) {
   offsets_.push_back(offsets_.back() + shard);
 }
 
-std::vector<Bucket> make_buckets(std::span<const Partition> segments, int64_t limit, BucketOrder order) {
+std::vector<Bucket> make_buckets(std::span<const SharedSegment> segments, int64_t limit, BucketOrder order) {
   std::vector<Bucket> buckets;
+  std::map<const Communicator*, size_t> last;  // of the ranks' buckets
   for (size_t i = 0; i < segments.size(); ++i) {
     const size_t member = order == BucketOrder::forward ? i : segments.size() - 1 - i;
-    const Partition& partition = segments[member];
-    const bool fits = !buckets.empty() && buckets.back().numel() + partition.padded() <= limit;
-    if (!fits || partition.ranks() == 1) buckets.emplace_back(partition.ranks());
-    buckets.back().add(member, partition.shard());
+    const auto& [partition, ranks] = segments[member];
+    const auto found = last.find(ranks);
+    const bool fits = found != last.end() && buckets[found->second].numel() + partition.padded() <= limit;
+    if (!fits || partition.ranks() == 1) {
+      last[ranks] = buckets.size();
+      buckets.emplace_back(partition.ranks(), ranks);
+    }
+    buckets[last[ranks]].add(member, partition.shard());
   }
   return buckets;
 }

@@ -7,17 +7,25 @@
 #include <span>
 #include <vector>
 
-#include "nought/kernels/kernels.h"
+#include "nought/comm/communicator.h"
 #include "nought/zero/partition.h"
 
 namespace nought {
 
+/// A segment that travels between the ranks that share it out.
+struct SharedSegment {
+  Partition partition;
+  Communicator* ranks = nullptr;
+};
+
 /// The shards of several segments, side by side for each rank: a packed buffer is [ranks * shard()].
 class Bucket {
  public:
-  explicit Bucket(int ranks) : ranks_(ranks) {}
+  Bucket(int ranks, Communicator* group) : ranks_(ranks), group_(group) {}
   void add(size_t member, int64_t shard);
 
+  /// The ranks that share out its segments.
+  Communicator& group() const { return *group_; }
   /// Places in the list that make_buckets() was given.
   const std::vector<size_t>& members() const { return members_; }
   bool alone() const { return members_.size() == 1; }
@@ -32,16 +40,17 @@ class Bucket {
 
  private:
   int ranks_;
+  Communicator* group_;
   std::vector<size_t> members_;
   std::vector<int64_t> offsets_{0};
 };
 
 enum class BucketOrder : uint8_t { forward, backward };
 
-/// Puts consecutive segments, first to last or last to first, into one bucket while they have at most `limit` elements
-/// together, padding included. A larger one has a bucket of its own. If `limit` is 0 or there is one rank, every
-/// segment has.
-std::vector<Bucket> make_buckets(std::span<const Partition> segments, int64_t limit, BucketOrder order);
+/// Puts segments that follow one another among those of the same ranks, first to last or last to first, into one bucket
+/// while they have at most `limit` elements together, padding included. A larger one has a bucket of its own. If
+/// `limit` is 0 or there is one rank, every segment has. Buckets come in the order of their first members.
+std::vector<Bucket> make_buckets(std::span<const SharedSegment> segments, int64_t limit, BucketOrder order);
 
 /// Copies x to y, or converts it to y's dtype.
 void copy_as(const Context& context, const Tensor& x, const Tensor& y);

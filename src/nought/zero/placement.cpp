@@ -23,6 +23,9 @@ int64_t global_index(const std::vector<Interval>& kept, int64_t local) {
   fail("index {} beyond what a part has of a dimension", local);
 }
 
+/// True for axes of the experts' grid.
+bool of_experts(Axes axes) { return axes.meets({Axis::expert_tensor, Axis::expert}); }
+
 void check(const Placement& placement) {
   const std::vector<Cut>& cuts = placement.cuts;
   require<ShapeError>(on_one_grid(placement.axes()),
@@ -37,10 +40,12 @@ void check(const Placement& placement) {
     require<ShapeError>(one.fused.empty() || std::accumulate(one.fused.begin(), one.fused.end(), int64_t{0}) == extent,
                         "the fused tensors along dimension {} of {} have {} indices together", one.dim,
                         placement.global, std::accumulate(one.fused.begin(), one.fused.end(), int64_t{0}));
-    for (size_t k = 0; k < i; ++k)
-      require<ShapeError>(cuts[k].dim != one.dim && cuts[k].axis != one.axis,
+    for (size_t k = 0; k < i; ++k) {
+      const bool one_dim = cuts[k].dim == one.dim && !cuts[k].owner && !one.owner;
+      require<ShapeError>(!one_dim && cuts[k].axis != one.axis,
                           "two cuts of dimensions {} and {} of {} along the axes {} and {}: both must differ",
                           cuts[k].dim, one.dim, placement.global, name_of(cuts[k].axis), name_of(one.axis));
+    }
   }
 }
 
@@ -144,7 +149,13 @@ std::vector<PartRun> TensorPart::runs(Interval local) const {
 
 PlacedTensor::PlacedTensor(const Placement& placement, const Grid& grid) : placement_(placement), grid_(grid) {
   check(placement_);
-  for (const Cut& cut : placement_.cuts) parts_ *= grid_.size(cut.axis);
+  for (const Cut& cut : placement_.cuts) {
+    const int parts = grid_.size(cut.axis);
+    require<ShapeError>(!cut.owner || (0 <= *cut.owner && *cut.owner < parts),
+                        "a tensor {} belongs to rank {} along the axis {}, which has {}", placement_.global,
+                        cut.owner.value_or(0), name_of(cut.axis), parts);
+    parts_ *= parts;
+  }
 }
 
 int PlacedTensor::part_of(int rank) const {
@@ -157,12 +168,19 @@ TensorPart PlacedTensor::part(int index) const {
   require(0 <= index && index < parts_, "part {} of a tensor {} that has {}", index, placement_.global, parts_);
   std::vector<std::vector<Interval>> kept;
   for (const int64_t extent : placement_.global) kept.push_back({{0, extent}});
+  std::vector<size_t> elsewhere;  // dimensions of which another part has everything
   for (size_t i = placement_.cuts.size(); i-- > 0;) {
     const Cut& one = placement_.cuts[i];
     const int parts = grid_.size(one.axis);
-    kept[static_cast<size_t>(one.dim)] = indices_of_part(placement_.global[one.dim], one, index % parts, parts);
+    const auto dim = static_cast<size_t>(one.dim);
+    if (!one.owner) {
+      kept[dim] = indices_of_part(placement_.global[one.dim], one, index % parts, parts);
+    } else if (index % parts != *one.owner) {
+      elsewhere.push_back(dim);
+    }
     index /= parts;
   }
+  for (const size_t dim : elsewhere) kept[dim].clear();
   return {placement_.global, std::move(kept)};
 }
 
@@ -179,18 +197,39 @@ std::vector<Interval> global_elements(const Parameter& parameter, const Mesh& me
 
 void check_placement(const Parameter& parameter, const Mesh& mesh) {
   for (const Cut& cut : parameter.placement.cuts)
-    require<ConfigError>(cut.axis == Axis::tensor,
-                         "parameter {} is cut along the axis {}: only cuts along {} are stored", parameter.name,
-                         name_of(cut.axis), name_of(Axis::tensor));
+    require<ConfigError>(cut.axis == Axis::tensor || cut.axis == Axis::expert || cut.axis == Axis::expert_tensor,
+                         "parameter {} is cut along the axis {}: only cuts along {}, {} and {} are stored",
+                         parameter.name, name_of(cut.axis), name_of(Axis::tensor), name_of(Axis::expert),
+                         name_of(Axis::expert_tensor));
+  const Axes axes = parameter.placement.axes();
+  require<ConfigError>(!axes.has(Axis::expert_tensor) || axes.has(Axis::expert) || mesh.grid().size(Axis::expert) == 1,
+                       "parameter {} is cut along the axis {} alone: ranks that hold different experts cannot share it",
+                       parameter.name, name_of(Axis::expert_tensor));
   const Shape held = part_held(parameter, mesh).local();
   require<ShapeError>(held == parameter.shape, "parameter {} has shape {}; by its placement this rank holds {} of {}",
                       parameter.name, parameter.shape, held, parameter.placement.global);
 }
 
+Group sharing_group(Axes cut_along) { return of_experts(cut_along) ? Group::expert_parameters : Group::parameters; }
+
 bool counts_for_all(Axes cut_along, const Mesh& mesh) {
-  for (const Axis axis : {Axis::tensor, Axis::replicate})
-    if (!cut_along.has(axis) && mesh.coordinate(axis) != 0) return false;
-  return true;
+  const auto counts_along = [&](Axis axis) { return cut_along.has(axis) || mesh.coordinate(axis) == 0; };
+  if (!counts_along(Axis::replicate)) return false;
+  if (!of_experts(cut_along)) return counts_along(Axis::tensor);
+  return counts_along(Axis::expert_tensor) && counts_along(Axis::expert);
+}
+
+Communicator& ranks_along(Axis axis, const Mesh& mesh) {
+  switch (axis) {
+    case Axis::tensor:
+      return mesh.group(Group::tensor);
+    case Axis::expert:
+      return mesh.group(Group::experts);
+    case Axis::expert_tensor:
+      return mesh.group(Group::expert_tensor);
+    default:
+      fail("nothing is cut along the axis {}", name_of(axis));
+  }
 }
 
 std::vector<Transfer> reshard(const PlacedTensor& source, const PlacedTensor& target, int index) {

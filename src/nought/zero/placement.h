@@ -91,6 +91,11 @@ std::vector<Interval> global_elements(const Parameter& parameter, const Mesh& me
 /// ShapeError or ConfigError that names the parameter unless its shape is that of the part which this rank holds.
 void check_placement(const Parameter& parameter, const Mesh& mesh);
 
+/// The ranks that share out the states of what is cut along these axes, and add up its gradients: experts have theirs.
+Group sharing_group(Axes cut_along);
+/// The ranks that hold the other parts of what is cut along the axis; Error for one along which nothing is cut.
+Communicator& ranks_along(Axis axis, const Mesh& mesh);
+
 /// What is cut along these axes is held, shard by shard, by ranks that differ along other axes. True on one of them:
 /// the rank that counts it in sums over all elements, and writes it to files.
 bool counts_for_all(Axes cut_along, const Mesh& mesh);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nought/comm/flight_recorder.h"
+#include "nought/zero/placement.h"
 
 namespace nought {
 
@@ -12,33 +13,35 @@ namespace {
 constexpr size_t kFlights = 1;
 }  // namespace
 
-Reducer::Reducer(const Context& context, Communicator& ranks, const Options& options,
+Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& options,
                  const std::vector<std::unique_ptr<Unit>>& units)
     : context_(context),
-      ranks_(ranks),
-      tensor_(options.tensor),
+      mesh_(mesh),
       units_(units),
-      policy_(options.policy),
       dtype_(options.dtype),
       wire_(options.wire),
       overlap_(options.overlap) {
-  std::vector<Partition> partitions;
+  std::vector<SharedSegment> shared;
   for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) {
     const Unit& unit = *units[at.unit];
-    const Partition partition(unit.segments()[at.segment].size, ranks_.size());
+    const Segment& segment = unit.segments()[at.segment];
+    Communicator& ranks = mesh_.group(sharing_group(segment.cut_along));
+    const Partition partition(segment.size, ranks.size());
     State state;
-    state.at = at, state.unit = &unit, state.partition = partition;
+    state.at = at, state.unit = &unit, state.ranks = &ranks, state.partition = partition;
+    state.policy = options.policy.for_ranks(ranks.size());
     state.gaps = gaps_in(unit, at.segment, partition.padded());
-    if (policy_.shard_gradients) {
+    shards_ |= state.policy.shard_gradients;
+    if (state.policy.shard_gradients) {
       state.shard = context_.zeros({partition.shard()}, dtype_, Category::gradients);
     } else {
       state.whole = {context_.zeros({partition.padded()}, dtype_, Category::gradients),
                      std::vector<bool>(unit.parameters().size(), false)};
     }
-    partitions.push_back(partition);
+    shared.push_back({partition, &ranks});
     states_.push_back(std::move(state));
   }
-  buckets_ = make_buckets(partitions, options.bucket, BucketOrder::backward);
+  buckets_ = make_buckets(shared, options.bucket, BucketOrder::backward);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     for (size_t place = 0; place < buckets_[bucket].members().size(); ++place) {
       State& state = states_[buckets_[bucket].members()[place]];
@@ -56,14 +59,14 @@ size_t Reducer::place_of(SegmentIndex at) const {
 Reducer::MicroBatch Reducer::begin_micro_batch(bool last) const {
   MicroBatch begun;
   begun.last_ = last;
-  if (!policy_.shard_gradients) return begun;
+  if (!shards_) return begun;
   for (const State& state : states_)
     begun.wholes_.push_back({{}, std::vector<bool>(state.unit->parameters().size(), false)});
   return begun;
 }
 
 Reducer::Whole& Reducer::whole_of(MicroBatch& of, size_t place) {
-  return policy_.shard_gradients ? of.wholes_[place] : states_[place].whole;
+  return states_[place].policy.shard_gradients ? of.wholes_[place] : states_[place].whole;
 }
 
 GradSink Reducer::sink(MicroBatch& of, size_t unit, size_t first, size_t last) {
@@ -95,15 +98,19 @@ void Reducer::clear_unwritten(const State& state, Whole& whole) {
 
 void Reducer::add_parts(const State& state, const Whole& whole) {
   const Axes partial = state.unit->segments()[state.at.segment].partial_along;
-  if (tensor_ == nullptr || tensor_->size() == 1 || !partial.has(Axis::tensor)) return;
-  const FlightSubject subject(*tensor_, state.unit->name());
-  tensor_->wait(tensor_->all_reduce(whole.values), *context_.stream);
+  for (const Axis axis : {Axis::tensor, Axis::expert_tensor}) {
+    Communicator& ranks = ranks_along(axis, mesh_);
+    if (ranks.size() == 1 || !partial.has(axis)) continue;
+    const FlightSubject subject(ranks, state.unit->name());
+    ranks.wait(ranks.all_reduce(whole.values), *context_.stream);
+  }
 }
 
 void Reducer::finish(MicroBatch& of, size_t unit) {
-  if (!policy_.shard_gradients && !of.last_) return;
-  for (size_t place = 0; place < states_.size(); ++place)
-    if (states_[place].at.unit == unit) finish(states_[place], whole_of(of, place));
+  for (size_t place = 0; place < states_.size(); ++place) {
+    State& state = states_[place];
+    if (state.at.unit == unit && (state.policy.shard_gradients || of.last_)) finish(state, whole_of(of, place));
+  }
 }
 
 void Reducer::finish(State& state, Whole& whole) {
@@ -111,12 +118,12 @@ void Reducer::finish(State& state, Whole& whole) {
   add_parts(state, whole);
   if (!buckets_[state.bucket].alone()) {
     pack(state, whole);
-  } else if (policy_.shard_gradients) {
+  } else if (state.policy.shard_gradients) {
     reduce_to_shard(state, whole);
   } else {
     reduce_whole(state);
   }
-  if (policy_.shard_gradients) std::fill(whole.written.begin(), whole.written.end(), false);
+  if (state.policy.shard_gradients) std::fill(whole.written.begin(), whole.written.end(), false);
   state.finished = true;
   if (!overlap_) land_all();
 }
@@ -129,27 +136,28 @@ Tensor Reducer::to_wire(const Tensor& whole) const {
 }
 
 void Reducer::reduce_whole(State& state) {
-  if (ranks_.size() == 1) return;
-  const Interval own = state.partition.owned(ranks_.rank());
-  const FlightSubject subject(ranks_, state.unit->name());
+  Communicator& ranks = *state.ranks;
+  if (ranks.size() == 1) return;
+  const Interval own = state.partition.owned(ranks.rank());
+  const FlightSubject subject(ranks, state.unit->name());
   const Tensor sent = to_wire(state.whole.values), mine = sent.flat(own.begin, own.end);
-  Event event = ranks_.reduce_scatter(sent, mine);
-  if (!policy_.shard_optimizer) event = ranks_.all_gather(mine, sent);
+  Event event = ranks.reduce_scatter(sent, mine);
+  if (!state.policy.shard_optimizer) event = ranks.all_gather(mine, sent);
   if (wire_ == dtype_) {
     state.reduction = event;
-  } else if (policy_.shard_optimizer) {
-    send({.event = event, .sent = sent, .landings = {{mine, state.whole.values.flat(own.begin, own.end)}}});
-  } else {
-    send({.event = event, .sent = sent, .landings = {{sent, state.whole.values}}});
+    return;
   }
+  Landing landing{sent, state.whole.values};
+  if (state.policy.shard_optimizer) landing = {mine, state.whole.values.flat(own.begin, own.end)};
+  send({.ranks = &ranks, .event = event, .sent = sent, .landings = {landing}});
 }
 
 void Reducer::reduce_to_shard(State& state, Whole& whole) {
   const Tensor sent = to_wire(std::exchange(whole.values, {}));
   const bool direct = !state.shard_begun && wire_ == dtype_;
   const Tensor sum = direct ? state.shard : context_.empty({state.partition.shard()}, wire_, Category::gradients);
-  const FlightSubject subject(ranks_, state.unit->name());
-  Flight flight{.event = ranks_.reduce_scatter(sent, sum), .sent = sent, .landings = {}};
+  const FlightSubject subject(*state.ranks, state.unit->name());
+  Flight flight{.ranks = state.ranks, .event = state.ranks->reduce_scatter(sent, sum), .sent = sent, .landings = {}};
   if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun});
   send(std::move(flight));
   state.shard_begun = true;
@@ -157,47 +165,59 @@ void Reducer::reduce_to_shard(State& state, Whole& whole) {
 
 /// The first segment of a bucket makes room for all; the last one sends it.
 void Reducer::pack(State& state, Whole& whole) {
-  if (filling_ && (filling_->bucket != state.bucket || filling_->present[state.place])) send_bucket();
+  const auto found = filling_.find(state.ranks);
+  if (found != filling_.end() && (found->second.bucket != state.bucket || found->second.present[state.place]))
+    send_filling(*state.ranks);
   const Bucket& bucket = buckets_[state.bucket];
-  if (!filling_) {
+  if (!filling_.contains(state.ranks)) {
     while (flights_.size() > kFlights) land_oldest();
-    filling_ = {.bucket = state.bucket,
-                .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
-                .present = std::vector<bool>(bucket.members().size(), false)};
+    filling_[state.ranks] = {.bucket = state.bucket,
+                             .packed = context_.empty({bucket.numel()}, wire_, Category::communication),
+                             .present = std::vector<bool>(bucket.members().size(), false)};
   }
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
+  Filling& filling = filling_[state.ranks];
+  for (int rank = 0; rank < state.ranks->size(); ++rank) {
     const Interval owned = state.partition.owned(rank);
-    copy_as(context_, whole.values.flat(owned.begin, owned.end), bucket.part(filling_->packed, rank, state.place));
+    copy_as(context_, whole.values.flat(owned.begin, owned.end), bucket.part(filling.packed, rank, state.place));
   }
-  if (policy_.shard_gradients) whole.values = {};
-  std::vector<bool>& present = filling_->present;
-  present[state.place] = true;
-  if (std::find(present.begin(), present.end(), false) == present.end()) send_bucket();
+  if (state.policy.shard_gradients) whole.values = {};
+  filling.present[state.place] = true;
+  if (std::find(filling.present.begin(), filling.present.end(), false) == filling.present.end())
+    send_filling(*state.ranks);
 }
 
-void Reducer::send_bucket() {
-  const Filling filling = *std::exchange(filling_, std::nullopt);
+void Reducer::send_filling(const Communicator& ranks) {
+  const auto found = filling_.find(&ranks);
+  if (found == filling_.end()) return;
+  Filling filling = std::move(found->second);
+  filling_.erase(found);
+  send_bucket(std::move(filling));
+}
+
+void Reducer::send_bucket(Filling filling) {
   const Bucket& bucket = buckets_[filling.bucket];
+  Communicator& ranks = bucket.group();
   const Tensor& packed = filling.packed;
-  Flight flight{.event = {}, .sent = packed, .landings = {}};
+  Flight flight{.ranks = &ranks, .event = {}, .sent = packed, .landings = {}};
   for (size_t place = 0; place < bucket.members().size(); ++place) {
     State& state = states_[bucket.members()[place]];
-    for (int rank = 0; rank < ranks_.size(); ++rank) {
+    for (int rank = 0; rank < ranks.size(); ++rank) {
       const Tensor part = bucket.part(packed, rank, place);
       if (!filling.present[place]) {
         context_.zero(part);  // a segment that this pass left out
-      } else if (policy_.shard_gradients && rank == ranks_.rank()) {
+      } else if (state.policy.shard_gradients && rank == ranks.rank()) {
         flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true)});
-      } else if (!policy_.shard_optimizer || rank == ranks_.rank()) {
+      } else if (!state.policy.shard_optimizer || rank == ranks.rank()) {
         const Interval owned = state.partition.owned(rank);
         flight.landings.push_back({part, state.whole.values.flat(owned.begin, owned.end)});
       }
     }
   }
-  const Tensor own = bucket.part(packed, ranks_.rank());
-  const FlightSubject subject(ranks_, states_[bucket.members().front()].unit->name());
-  flight.event = ranks_.reduce_scatter(packed, own);
-  if (!policy_.shard_optimizer) flight.event = ranks_.all_gather(own, packed);
+  const State& first = states_[bucket.members().front()];
+  const Tensor own = bucket.part(packed, ranks.rank());
+  const FlightSubject subject(ranks, first.unit->name());
+  flight.event = ranks.reduce_scatter(packed, own);
+  if (!first.policy.shard_optimizer) flight.event = ranks.all_gather(own, packed);
   send(std::move(flight));
 }
 
@@ -210,7 +230,7 @@ void Reducer::send(Flight flight) {
 void Reducer::land_oldest() {
   const Flight flight = std::move(flights_.front());
   flights_.pop_front();
-  ranks_.wait(flight.event, *context_.stream);
+  flight.ranks->wait(flight.event, *context_.stream);
   for (const auto& [from, into, add] : flight.landings) {
     if (add) {
       context_.run(AddTo{.x = from, .into = into});
@@ -222,34 +242,33 @@ void Reducer::land_oldest() {
 
 void Reducer::land_all() {
   while (!flights_.empty()) land_oldest();
-  for (State& state : states_) ranks_.wait(state.reduction, *context_.stream);
+  for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);
 }
 
 void Reducer::finish_step() {
   // Without gradient sharding earlier micro-batches may have written what only the last one reduces.
-  if (!policy_.shard_gradients)
-    for (size_t i = states_.size(); i-- > 0;)
-      if (!states_[i].finished) finish(states_[i], states_[i].whole);
+  for (size_t i = states_.size(); i-- > 0;)
+    if (!states_[i].policy.shard_gradients && !states_[i].finished) finish(states_[i], states_[i].whole);
   settle();
-  if (policy_.shard_gradients)
-    for (const State& state : states_)
-      if (!state.shard_begun) context_.zero(state.shard);
+  for (const State& state : states_)
+    if (state.policy.shard_gradients && !state.shard_begun) context_.zero(state.shard);
 }
 
 void Reducer::settle() {
-  if (filling_) send_bucket();
+  for (const Bucket& bucket : buckets_) send_filling(bucket.group());
   land_all();
 }
 
 Tensor Reducer::owned(SegmentIndex at) const {
   const State& state = states_[place_of(at)];
-  if (policy_.shard_gradients) return state.shard;
-  const Interval own = state.partition.owned(ranks_.rank());
+  if (state.policy.shard_gradients) return state.shard;
+  const Interval own = state.partition.owned(state.ranks->rank());
   return state.whole.values.flat(own.begin, own.end);
 }
 
 Tensor Reducer::reduced(SegmentIndex at) const {
-  return policy_.shard_optimizer ? owned(at) : states_[place_of(at)].whole.values;
+  const State& state = states_[place_of(at)];
+  return state.policy.shard_optimizer ? owned(at) : state.whole.values;
 }
 
 void Reducer::reset() {

@@ -4,18 +4,19 @@
 // backward of the step ends. With it, a segment's whole gradients are a micro-batch's own: they live only during its
 // Unit's own backward and while the reduce-scatter of it is under way; what stays is the shard. All policies reduce the
 // same intervals in the same order of ranks. Segments that share a bucket are copied into it when they are final, and
-// are reduced when the last of them is.
+// are reduced when the last of them is. Experts' gradients are added over the ranks that hold the same experts.
 //
 // Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
 // sum is taken in fp32 and rounded once, and what arrives is converted back.
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "nought/comm/communicator.h"
+#include "nought/comm/mesh.h"
 #include "nought/zero/buckets.h"
 #include "nought/zero/policy.h"
 
@@ -24,14 +25,13 @@ namespace nought {
 class Reducer {
  public:
   struct Options {
-    Policy policy = {};
-    DType dtype = DType::f32;        // gradients accumulate in it
-    DType wire = DType::f32;         // gradients travel in it
-    bool overlap = true;             // reductions run beside the backward pass
-    int64_t bucket = 0;              // elements that one collective takes; 0: those of one segment
-    Communicator* tensor = nullptr;  // adds what is partial along the tensor axis; null: nothing is
+    Policy policy = {};        // that of segments which several ranks share out
+    DType dtype = DType::f32;  // gradients accumulate in it
+    DType wire = DType::f32;   // gradients travel in it
+    bool overlap = true;       // reductions run beside the backward pass
+    int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
   };
-  Reducer(const Context& context, Communicator& ranks, const Options& options,
+  Reducer(const Context& context, const Mesh& mesh, const Options& options,
           const std::vector<std::unique_ptr<Unit>>& units);
 
   /// How many segments are trained, and how many collectives take all their gradients.
@@ -68,6 +68,8 @@ class Reducer {
   struct State {
     SegmentIndex at;
     const Unit* unit = nullptr;
+    Communicator* ranks = nullptr;  // that share it out
+    Policy policy;
     Partition partition;
     std::vector<Interval> gaps;  // no parameter fills them
     Whole whole;                 // all micro-batches add to it; unused with gradient sharding
@@ -85,13 +87,14 @@ class Reducer {
   /// A reduction under way. It keeps what is sent until it lands, so that what is alive depends on the program alone,
   /// never on the wire.
   struct Flight {
+    const Communicator* ranks;
     Event event;
     Tensor sent;
     std::vector<Landing> landings;  // none: the sum goes where it belongs
   };
   /// A bucket that some of its segments are in.
   struct Filling {
-    size_t bucket;
+    size_t bucket = 0;
     Tensor packed;
     std::vector<bool> present;  // for each place in the bucket
   };
@@ -100,12 +103,14 @@ class Reducer {
   Whole& whole_of(MicroBatch& of, size_t place);
   void finish(State& state, Whole& whole);
   void clear_unwritten(const State& state, Whole& whole);
-  /// Adds the parts that the ranks of the tensor axis have formed, if these are parts.
+  /// Adds the parts that ranks along other axes have formed, if these are parts.
   void add_parts(const State& state, const Whole& whole);
   void reduce_whole(State& state);
   void reduce_to_shard(State& state, Whole& whole);
   void pack(State& state, Whole& whole);
-  void send_bucket();
+  void send_bucket(Filling filling);
+  /// Sends the bucket that these ranks were filling, if there is one.
+  void send_filling(const Communicator& ranks);
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
   void send(Flight flight);
@@ -113,14 +118,13 @@ class Reducer {
   void land_all();
 
   Context context_;
-  Communicator& ranks_;
-  Communicator* tensor_;
+  Mesh mesh_;
   const std::vector<std::unique_ptr<Unit>>& units_;
-  Policy policy_;
   DType dtype_, wire_;
   bool overlap_;
+  bool shards_ = false;  // the gradients of some segment are sharded
   std::vector<Bucket> buckets_;
-  std::optional<Filling> filling_;
+  std::map<const Communicator*, Filling> filling_;
   std::vector<State> states_;  // one for each trained segment
   std::deque<Flight> flights_;
 };

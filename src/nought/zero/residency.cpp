@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nought/comm/flight_recorder.h"
+#include "nought/zero/placement.h"
 
 namespace nought {
 
@@ -11,38 +12,36 @@ namespace {
 constexpr size_t kExchanges = 1;
 }  // namespace
 
-Residency::Residency(const Context& context, Communicator& ranks, Policy policy, DType dtype, int64_t bucket,
+Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
                      const std::vector<std::unique_ptr<Unit>>& units)
-    : context_(context),
-      ranks_(ranks),
-      policy_(policy),
-      dtype_(dtype),
-      trained_(segments_of(units, /*trainable=*/true)) {
+    : context_(context), mesh_(mesh), dtype_(dtype), trained_(segments_of(units, /*trainable=*/true)) {
   for (const auto& unit : units) {
     State state;
     state.name = unit->name();
     for (const Segment& segment : unit->segments()) {
       Buffers held;
-      held.partition = Partition(segment, ranks_.size());
+      held.ranks = &mesh_.group(sharing_group(segment.cut_along));
+      held.policy = policy.for_ranks(held.ranks->size());
+      held.partition = Partition(segment, held.ranks->size());
       held.dtype = segment.dtype.value_or(dtype_);
-      const int64_t size = policy_.shard_parameters ? held.partition.shard() : held.partition.padded();
+      sharded_ |= held.policy.shard_parameters;
+      const int64_t size = held.policy.shard_parameters ? held.partition.shard() : held.partition.padded();
       held.stored = context_.zeros({size}, held.dtype, Category::parameters);
       state.segments.push_back(std::move(held));
     }
     states_.push_back(std::move(state));
   }
-  std::vector<Partition> partitions;
-  for (const SegmentIndex at : trained_) partitions.push_back(partition(at));
-  buckets_ = make_buckets(partitions, bucket, BucketOrder::forward);
+  std::vector<SharedSegment> shared;
+  for (const SegmentIndex at : trained_) shared.push_back({partition(at), &ranks(at)});
+  buckets_ = make_buckets(shared, bucket, BucketOrder::forward);
 }
 
 void Residency::prefetch(size_t unit) {
-  if (!policy_.shard_parameters) return;
-  const FlightSubject subject(ranks_, states_[unit].name);
   for (Buffers& held : states_[unit].segments) {
-    if (held.gathered) continue;
+    if (!held.policy.shard_parameters || held.gathered) continue;
+    const FlightSubject subject(*held.ranks, states_[unit].name);
     held.gathered = context_.empty({held.partition.padded()}, held.dtype, Category::parameters);
-    held.arrival = ranks_.all_gather(held.stored, held.gathered);
+    held.arrival = held.ranks->all_gather(held.stored, held.gathered);
   }
 }
 
@@ -63,48 +62,52 @@ Tensor Residency::whole(SegmentIndex at) const {
   const State& state = states_[at.unit];
   require(state.leases > 0, "the parameters of unit {} are read without a lease: run it through Tape::run_unit",
           state.name);
-  return policy_.shard_parameters ? buffers(at).gathered : buffers(at).stored;
+  return policy(at).shard_parameters ? buffers(at).gathered : buffers(at).stored;
 }
 
 Tensor Residency::owned(SegmentIndex at) const {
-  ranks_.wait(buffers(at).arrival, *context_.stream);
-  if (policy_.shard_parameters) return buffers(at).stored;
-  const Interval own = partition(at).owned(ranks_.rank());
+  ranks(at).wait(buffers(at).arrival, *context_.stream);
+  if (policy(at).shard_parameters) return buffers(at).stored;
+  const Interval own = partition(at).owned(ranks(at).rank());
   return buffers(at).stored.flat(own.begin, own.end);
 }
 
 Interval Residency::kept(SegmentIndex at) const {
-  return policy_.shard_parameters ? partition(at).owned(ranks_.rank()) : Interval{0, partition(at).padded()};
+  return policy(at).shard_parameters ? partition(at).owned(ranks(at).rank()) : Interval{0, partition(at).padded()};
 }
 
 void Residency::exchange_updates() {
-  if (policy_.shard_parameters || !policy_.shard_optimizer) return;  // shards, or everyone updated everything
-  for (const Bucket& bucket : buckets_) exchange(bucket);
+  for (const Bucket& bucket : buckets_) {
+    const Policy updated = policy(trained_[bucket.members().front()]);
+    if (updated.shard_optimizer && !updated.shard_parameters) exchange(bucket);  // else shards, or all that was updated
+  }
 }
 
 void Residency::exchange(const Bucket& bucket) {
-  const FlightSubject subject(ranks_, states_[trained_[bucket.members().front()].unit].name);
+  Communicator& ranks = bucket.group();
+  const FlightSubject subject(ranks, states_[trained_[bucket.members().front()].unit].name);
   if (bucket.alone()) {
     const SegmentIndex at = trained_[bucket.members().front()];
-    buffers(at).arrival = ranks_.all_gather(owned(at), buffers(at).stored);
+    buffers(at).arrival = ranks.all_gather(owned(at), buffers(at).stored);
     return;
   }
   while (exchanges_.size() > kExchanges) land_oldest();
   const Tensor packed = context_.empty({bucket.numel()}, dtype_, Category::communication);
   for (size_t place = 0; place < bucket.members().size(); ++place)
-    context_.copy(owned(trained_[bucket.members()[place]]), bucket.part(packed, ranks_.rank(), place));
-  exchanges_.push_back({ranks_.all_gather(bucket.part(packed, ranks_.rank()), packed), &bucket, packed});
+    context_.copy(owned(trained_[bucket.members()[place]]), bucket.part(packed, ranks.rank(), place));
+  exchanges_.push_back({ranks.all_gather(bucket.part(packed, ranks.rank()), packed), &bucket, packed});
 }
 
 void Residency::land_oldest() {
   const Exchange exchange = std::move(exchanges_.front());
   exchanges_.pop_front();
-  ranks_.wait(exchange.event, *context_.stream);
+  const Communicator& ranks = exchange.bucket->group();
+  ranks.wait(exchange.event, *context_.stream);
   for (size_t place = 0; place < exchange.bucket->members().size(); ++place) {
     const Buffers& into = buffers(trained_[exchange.bucket->members()[place]]);
-    for (int rank = 0; rank < ranks_.size(); ++rank) {
+    for (int rank = 0; rank < ranks.size(); ++rank) {
       const Interval owned = into.partition.owned(rank);
-      if (rank != ranks_.rank())
+      if (rank != ranks.rank())
         context_.copy(exchange.bucket->part(exchange.packed, rank, place), into.stored.flat(owned.begin, owned.end));
     }
   }
@@ -115,9 +118,9 @@ void Residency::arrive(size_t unit) {
     const std::vector<size_t>& members = exchange.bucket->members();
     return std::any_of(members.begin(), members.end(), [&](size_t member) { return trained_[member].unit == unit; });
   };
-  // Collectives end in the order in which they began: what is before the Unit's bucket has arrived too.
+  // They land in the order in which they began: what is before the Unit's bucket lands too.
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
-  for (const Buffers& held : states_[unit].segments) ranks_.wait(held.arrival, *context_.stream);
+  for (const Buffers& held : states_[unit].segments) held.ranks->wait(held.arrival, *context_.stream);
 }
 
 void Residency::drop_prefetched() {

@@ -3,14 +3,15 @@
 // Without parameter sharding the flat buffers of a Unit are always whole. With it, each rank keeps its shard of every
 // segment, trained or not; a lease gathers the Unit into buffers of its own, and the last release gives them back. A
 // prefetch starts the gather before the lease needs it. Only trained segments are exchanged after an update; those that
-// share a bucket are gathered through it, in one collective.
+// share a bucket are gathered through it, in one collective. Experts' segments are shared out over ranks of their own:
+// those that hold the same experts.
 #pragma once
 
 #include <deque>
 #include <memory>
 #include <vector>
 
-#include "nought/comm/communicator.h"
+#include "nought/comm/mesh.h"
 #include "nought/zero/buckets.h"
 #include "nought/zero/policy.h"
 
@@ -18,9 +19,9 @@ namespace nought {
 
 class Residency {
  public:
-  /// dtype: that of parameters without one of their own. bucket: elements that one collective of an exchange takes; 0:
-  /// those of one segment.
-  Residency(const Context& context, Communicator& ranks, Policy policy, DType dtype, int64_t bucket,
+  /// policy: that of segments which several ranks share out. dtype: that of parameters without one of their own.
+  /// bucket: elements that one collective of an exchange takes; 0: those of one segment.
+  Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
             const std::vector<std::unique_ptr<Unit>>& units);
 
   /// Makes the Unit whole and keeps it so until release(); leases nest.
@@ -46,11 +47,18 @@ class Residency {
   void settle();
 
   const Partition& partition(SegmentIndex at) const { return buffers(at).partition; }
-  bool sharded() const { return policy_.shard_parameters; }
+  /// The ranks that share out the states of a segment.
+  Communicator& ranks(SegmentIndex at) const { return *buffers(at).ranks; }
+  /// What these ranks shard.
+  Policy policy(SegmentIndex at) const { return buffers(at).policy; }
+  /// True if the parameters of a segment are.
+  bool sharded() const { return sharded_; }
 
  private:
   /// The buffers of one segment.
   struct Buffers {
+    Communicator* ranks = nullptr;
+    Policy policy;
     Partition partition;
     DType dtype = DType::f32;
     Tensor stored;    // the shard, or the whole
@@ -75,9 +83,9 @@ class Residency {
   void arrive(size_t unit);
 
   Context context_;
-  Communicator& ranks_;
-  Policy policy_;
+  Mesh mesh_;
   DType dtype_;
+  bool sharded_ = false;
   std::vector<State> states_;          // one for each Unit
   std::vector<SegmentIndex> trained_;  // what is exchanged; the buckets' members are places in it
   std::vector<Bucket> buckets_;

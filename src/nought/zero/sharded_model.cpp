@@ -10,7 +10,9 @@ namespace nought {
 
 namespace {
 
-ShardedModel::Options for_ranks(ShardedModel::Options options, int ranks) {
+/// The policy of segments that several ranks share out, if there are such ranks.
+ShardedModel::Options for_ranks(ShardedModel::Options options, const Mesh& mesh) {
+  const int ranks = std::max(mesh.group(Group::parameters).size(), mesh.group(Group::expert_parameters).size());
   options.policy = options.policy.for_ranks(ranks);
   return options;
 }
@@ -20,10 +22,9 @@ ShardedModel::Options for_ranks(ShardedModel::Options options, int ranks) {
 ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& model, const Options& options)
     : context_(context),
       mesh_(mesh),
-      ranks_(mesh_.group(Group::parameters)),
       model_(model),
-      options_(for_ranks(options, ranks_.size())),
-      residency_(context, ranks_, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
+      options_(for_ranks(options, mesh_)),
+      residency_(context, mesh_, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
   for (const auto& unit : model_.units())
     for (const Parameter& parameter : unit->parameters()) check_placement(parameter, mesh_);
   model_.join(mesh_);
@@ -34,11 +35,9 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .dtype = options_.gradient_dtype,
                                     .wire = options_.wire_dtype.value_or(options_.gradient_dtype),
                                     .overlap = options_.overlap,
-                                    .bucket = options_.reduce_bucket,
-                                    .tensor = &mesh_.group(Group::tensor)};
-  reducer_.emplace(context_, ranks_, reductions, model_.units());
-  optimizer_.emplace(context_, mesh_, options_.policy, options_.dtype, options_.optimizer, model_.units(), residency_,
-                     *reducer_);
+                                    .bucket = options_.reduce_bucket};
+  reducer_.emplace(context_, mesh_, reductions, model_.units());
+  optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_);
 }
 
 ShardedModel::~ShardedModel() {
@@ -150,7 +149,8 @@ std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
     const SegmentIndex at{unit, segment};
     const Tensor whole =
         context_.empty({residency_.partition(at).padded()}, options_.gradient_dtype, Category::workspace);
-    ranks_.wait(ranks_.all_gather(reducer_->owned(at), whole), *context_.stream);
+    Communicator& ranks = residency_.ranks(at);
+    ranks.wait(ranks.all_gather(reducer_->owned(at), whole), *context_.stream);
     for (const size_t i : of.segments()[segment].parameters) {
       const Parameter& parameter = of.parameters()[i];
       gradients[i] = whole_tensor(context_, mesh_, parameter, whole.flat(parameter.range.begin, parameter.range.end));

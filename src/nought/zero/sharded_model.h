@@ -105,7 +105,6 @@ class ShardedModel final : public UnitStore {
 
   Context context_;
   Mesh mesh_;
-  Communicator& ranks_;  // that share out the parameters
   Model& model_;
   Options options_;
   Residency residency_;

@@ -5,6 +5,7 @@
 
 #include "nought/comm/flight_recorder.h"
 #include "nought/tensor/random.h"
+#include "nought/zero/orthogonalize.h"
 #include "nought/zero/placement.h"
 
 namespace nought {
@@ -27,13 +28,11 @@ bool is_directed(const ParameterRule& rule) {
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, Policy policy, DType dtype,
-                                   OptimizerOptions options, const std::vector<std::unique_ptr<Unit>>& units,
-                                   Residency& residency, Reducer& reducer)
+ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DType dtype, OptimizerOptions options,
+                                   const std::vector<std::unique_ptr<Unit>>& units, Residency& residency,
+                                   Reducer& reducer)
     : context_(context),
       mesh_(mesh),
-      ranks_(mesh_.group(Group::parameters)),
-      policy_(policy),
       options_(std::move(options)),
       units_(units),
       reducer_(reducer),
@@ -44,14 +43,16 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, Pol
 
 Interval ShardedOptimizer::scope(SegmentIndex at) const {
   const Partition& partition = residency_.partition(at);
-  return policy_.shard_optimizer ? partition.owned(ranks_.rank()) : Interval{0, partition.padded()};
+  return residency_.policy(at).shard_optimizer ? partition.owned(residency_.ranks(at).rank())
+                                               : Interval{0, partition.padded()};
 }
 
 ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DType dtype) const {
   SegmentState state;
   state.at = at;
+  state.ranks = &residency_.ranks(at);
   state.scope = scope(at);
-  state.parameter = policy_.shard_optimizer ? residency_.owned(at) : residency_.stored(at);
+  state.parameter = residency_.policy(at).shard_optimizer ? residency_.owned(at) : residency_.stored(at);
   state.master = dtype == DType::f32 || !options_.master_weights
                      ? state.parameter
                      : context_.zeros({state.scope.size()}, DType::f32, Category::optimizer);
@@ -61,13 +62,9 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
     const Parameter& parameter = unit.parameters()[i];
     state.parameters.push_back(&parameter);
     state.rules.push_back(rule_for(options_, parameter));
-    require<ConfigError>(
-        parameter.placement.cuts.empty() || !std::holds_alternative<MuonOptions>(state.rules.back().method),
-        "parameter {} is cut over ranks: Muon, which orthogonalises whole matrices, cannot update it yet",
-        parameter.name);
   }
   state.counts = counts_for_all(unit.segments()[at.segment].cut_along, mesh_);
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
+  for (int rank = 0; rank < state.ranks->size(); ++rank) {
     const Interval mine = intersect(residency_.partition(at).owned(rank), state.scope);
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, mine)) {
       const auto place =
@@ -254,14 +251,17 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
     return sums.flat(at, at + 2);
   };
   for (const TrainedPiece& piece : state.pieces) {
-    if (piece.rank != ranks_.rank()) continue;
+    if (piece.rank != state.ranks->rank()) continue;
     context_.run(SumSquares{.x = state.part(piece, state.master), .out = sums_of(piece).flat(0, 1)});
     context_.run(SumSquares{.x = state.part(piece, directions), .out = sums_of(piece).flat(1, 2)});
   }
-  const FlightSubject subject(ranks_, units_[state.at.unit]->name());
-  const bool cut = units_[state.at.unit]->segments()[state.at.segment].cut_along.has(Axis::tensor);
-  for (Communicator* group : {&ranks_, cut ? &mesh_.group(Group::tensor) : nullptr})
-    if (group != nullptr && group->size() > 1) group->wait(group->all_reduce(sums), *context_.stream);
+  const FlightSubject subject(mesh_.world(), units_[state.at.unit]->name());
+  std::vector<Communicator*> groups{state.ranks};
+  for (const Axis axis : {Axis::tensor, Axis::expert_tensor, Axis::expert})
+    if (units_[state.at.unit]->segments()[state.at.segment].cut_along.has(axis))
+      groups.push_back(&ranks_along(axis, mesh_));
+  for (Communicator* group : groups)
+    if (group->size() > 1) group->wait(group->all_reduce(sums), *context_.stream);
   for (const TrainedPiece& piece : state.pieces)
     apply(state, piece, directions,
           {.parameter = {},
@@ -272,23 +272,19 @@ void ShardedOptimizer::apply_lamb(const SegmentState& state, const Tensor& direc
            .greatest_ratio = lamb.max_coeff});
 }
 
-/// Gathers the segment's directions, orthogonalises each matrix on one rank, in turns, and sends it to all; then every
-/// rank applies what lies in its scope.
+/// Gathers the segment's directions, orthogonalises each matrix on one rank, and sends it to all; then every rank
+/// applies what lies in its scope.
 void ShardedOptimizer::apply_muon(const SegmentState& state, const Tensor& directions, const Tensor& whole, double lr) {
   const auto& muon = std::get<MuonOptions>(options_.method);
-  const FlightSubject subject(ranks_, units_[state.at.unit]->name());
-  if (policy_.shard_optimizer) ranks_.wait(ranks_.all_gather(directions, whole), *context_.stream);
-  std::vector<Event> arrivals;
-  size_t turn = state.at.unit;
+  Communicator& ranks = *state.ranks;
+  const FlightSubject subject(mesh_.world(), units_[state.at.unit]->name());
+  if (residency_.policy(state.at).shard_optimizer) ranks.wait(ranks.all_gather(directions, whole), *context_.stream);
+  std::vector<DirectionPart> parts;
   for (size_t i = 0; i < state.parameters.size(); ++i) {
-    if (!is_directed(state.rules[i])) continue;
-    const Parameter& parameter = *state.parameters[i];
-    const Tensor matrix = whole.flat(parameter.range.begin, parameter.range.end);
-    const int owner = static_cast<int>(turn++ % static_cast<size_t>(ranks_.size()));
-    if (owner == ranks_.rank()) muon.orthogonalize(context_, matrix.reshape(parameter.shape));
-    if (ranks_.size() > 1) arrivals.push_back(ranks_.broadcast(matrix, owner));
+    const Interval range = state.parameters[i]->range;
+    if (is_directed(state.rules[i])) parts.push_back({state.parameters[i], whole.flat(range.begin, range.end)});
   }
-  for (Event& arrival : arrivals) ranks_.wait(arrival, *context_.stream);
+  orthogonalize_parts(context_, mesh_, ranks, muon, parts, state.at.unit);
   for (const TrainedPiece& piece : state.pieces) {
     if (!is_directed(piece.rule)) continue;
     const double step = lr * piece.rule.lr_scale;
@@ -342,7 +338,7 @@ std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
   for (size_t segment = 0; segment < states_.size(); ++segment)
     for (size_t i = 0; i < states_[segment].pieces.size(); ++i) {
       const TrainedPiece& piece = states_[segment].pieces[i];
-      if (piece.rank != ranks_.rank() || !states_[segment].counts) continue;
+      if (piece.rank != states_[segment].ranks->rank() || !states_[segment].counts) continue;
       const auto add = [&](StateKind kind) {
         owned.push_back({piece.parameter, kind, piece.piece.in_parameter, segment, i});
       };

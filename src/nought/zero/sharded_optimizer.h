@@ -20,7 +20,7 @@ namespace nought {
 
 class ShardedOptimizer {
  public:
-  ShardedOptimizer(const Context& context, const Mesh& mesh, Policy policy, DType dtype, OptimizerOptions options,
+  ShardedOptimizer(const Context& context, const Mesh& mesh, DType dtype, OptimizerOptions options,
                    const std::vector<std::unique_ptr<Unit>>& units, Residency& residency, Reducer& reducer);
 
   /// By Unit, this rank's sum of squares of the summed gradients that it owns and counts for all, f64 [units]. The same
@@ -80,9 +80,10 @@ class ShardedOptimizer {
   };
   struct SegmentState {
     SegmentIndex at;
-    bool counts = true;        // this rank counts what it owns of it: see counts_for_all()
-    Interval scope;            // elements of the segment's flat buffer that this rank updates
-    Tensor parameter, master;  // over the scope; master is parameter itself for f32, and without masters
+    Communicator* ranks = nullptr;  // that share it out
+    bool counts = true;             // this rank counts what it owns of it: see counts_for_all()
+    Interval scope;                 // elements of the segment's flat buffer that this rank updates
+    Tensor parameter, master;       // over the scope; master is parameter itself for f32, and without masters
     std::vector<const Parameter*> parameters;  // all of the segment, also those outside the scope
     std::vector<ParameterRule> rules;          // theirs
     std::vector<TrainedPiece> pieces;
@@ -114,8 +115,6 @@ class ShardedOptimizer {
 
   Context context_;
   Mesh mesh_;
-  Communicator& ranks_;  // that share out the parameters
-  Policy policy_;
   OptimizerOptions options_;
   const std::vector<std::unique_ptr<Unit>>& units_;
   Reducer& reducer_;

@@ -7,25 +7,35 @@
 namespace nought {
 namespace {
 
-/// What this rank would hold without the placement's last cut, which is along the tensor axis: check_placement() lets
-/// no other one pass.
+/// What this rank would hold without the placement's last cut.
 Tensor undo_last_cut(const Context& context, const Mesh& mesh, const Placement& placement, const Tensor& part) {
   const Grid& grid = mesh.grid();
   const int rank = mesh.world().rank();
+  const Cut& last = placement.cuts.back();
   Placement longer = placement;
   longer.cuts.pop_back();
   const PlacedTensor cut(placement, grid), uncut(longer, grid);
-  const std::vector<int> members = grid.group(rank, Group::tensor);
+  Communicator& group = ranks_along(last.axis, mesh);
+  const int index = uncut.part_of(rank);
+  const Shape shape = uncut.part(index).local();
+  if (last.owner && group.rank() == *last.owner) {
+    group.wait(group.broadcast(part, *last.owner), *context.stream);
+    return part;
+  }
+  const Tensor joined = context.empty(shape, part.dtype(), Category::workspace);
+  if (shape.numel() == 0) return joined;  // all of these ranks have nothing
+  if (last.owner) {
+    group.wait(group.broadcast(joined, *last.owner), *context.stream);
+    return joined;
+  }
+  const std::vector<int> members = grid.group(rank, Axes{last.axis});
   int64_t room = 0;  // parts may have different sizes
   for (const int member : members) room = std::max(room, cut.held_by(member).local().numel());
   const Tensor mine = context.zeros({room}, part.dtype(), Category::workspace);
   context.copy(part.flat(0, part.numel()), mine.flat(0, part.numel()));
   const auto count = static_cast<int64_t>(members.size());
   const Tensor all = context.empty({count * room}, part.dtype(), Category::workspace);
-  Communicator& group = mesh.group(Group::tensor);
   group.wait(group.all_gather(mine, all), *context.stream);
-  const int index = uncut.part_of(rank);
-  const Tensor joined = context.empty(uncut.part(index).local(), part.dtype(), Category::workspace);
   for (const Transfer& transfer : reshard(cut, uncut, index)) {
     const auto holder =
         std::find_if(members.begin(), members.end(), [&](int member) { return cut.part_of(member) == transfer.part; });
@@ -37,11 +47,16 @@ Tensor undo_last_cut(const Context& context, const Mesh& mesh, const Placement& 
 
 }  // namespace
 
-Tensor whole_tensor(const Context& context, const Mesh& mesh, const Parameter& parameter, const Tensor& part) {
-  Tensor whole = part.reshape(parameter.shape);
-  for (Placement placement = parameter.placement; !placement.cuts.empty(); placement.cuts.pop_back())
+Tensor without_last_cuts(const Context& context, const Mesh& mesh, Placement placement, const Tensor& part,
+                         size_t kept) {
+  Tensor whole = part;
+  for (; placement.cuts.size() > kept; placement.cuts.pop_back())
     whole = undo_last_cut(context, mesh, placement, whole);
   return whole;
+}
+
+Tensor whole_tensor(const Context& context, const Mesh& mesh, const Parameter& parameter, const Tensor& part) {
+  return without_last_cuts(context, mesh, parameter.placement, part.reshape(parameter.shape), 0);
 }
 
 }  // namespace nought

@@ -11,4 +11,9 @@ namespace nought {
 /// where nothing cuts it. All ranks call it together.
 Tensor whole_tensor(const Context& context, const Mesh& mesh, const Parameter& parameter, const Tensor& part);
 
+/// The same for the placement's last cuts: what this rank would hold if there were only the first `kept` of them. part:
+/// in its shape.
+Tensor without_last_cuts(const Context& context, const Mesh& mesh, Placement placement, const Tensor& part,
+                         size_t kept);
+
 }  // namespace nought

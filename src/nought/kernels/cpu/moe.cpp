@@ -61,9 +61,18 @@ void dot_rows(const DotRows& op, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const T *a = op.a.data<T>() + i * n, *b = op.b.data<T>() + i * n;
       Lanes4<F32> sums(d, 0);
-      reduce(d, 0, n, sums, [=](int64_t j, auto access, auto& sum) HWY_ATTR {
-        sum = hn::MulAdd(access.load(d, a + j), access.load(d, b + j), sum);
-      });
+      if (op.factors) {
+        const T* factors = op.factors.data<T>();
+        const auto offset = hn::Set(d, static_cast<float>(op.factor_offset));
+        reduce(d, 0, n, sums, [=](int64_t j, auto access, auto& sum) HWY_ATTR {
+          const auto scaled = hn::Mul(access.load(d, a + j), hn::Add(access.load(d, factors + j), offset));
+          sum = hn::MulAdd(scaled, access.load(d, b + j), sum);
+        });
+      } else {
+        reduce(d, 0, n, sums, [=](int64_t j, auto access, auto& sum) HWY_ATTR {
+          sum = hn::MulAdd(access.load(d, a + j), access.load(d, b + j), sum);
+        });
+      }
       float& out = op.out.data<float>()[i];
       out = sums.sum(d) + (op.accumulate ? out : 0);
     }

@@ -35,13 +35,20 @@ HWY_INLINE void rms_norm_row(const RmsNorm& op, int64_t row, int64_t last_row) {
   const F32 d;
   const Row<T> in(op, row, last_row);
   T* y = op.y.data<T>() + row * in.n;
-  Lanes4<F32> squares(d, 0);
-  reduce_all<T>(d, 0, in.n, squares, [=](int64_t i, auto access, auto& sum) HWY_ATTR {
-    access.prefetch(y + i);
-    const auto v = access.load(d, in.x + i);
-    sum = hn::MulAdd(v, v, sum);
-  });
-  const float rstd = 1 / std::sqrt(squares.sum(d) / static_cast<float>(in.n) + static_cast<float>(op.eps));
+  float squares;
+  if (op.squares) {
+    squares = op.squares.data<float>()[row];
+  } else {
+    Lanes4<F32> sums(d, 0);
+    reduce_all<T>(d, 0, in.n, sums, [=](int64_t i, auto access, auto& sum) HWY_ATTR {
+      access.prefetch(y + i);
+      const auto v = access.load(d, in.x + i);
+      sum = hn::MulAdd(v, v, sum);
+    });
+    squares = sums.sum(d);
+  }
+  const int64_t width = op.squares ? op.width : in.n;
+  const float rstd = 1 / std::sqrt(squares / static_cast<float>(width) + static_cast<float>(op.eps));
   op.rstd.data<float>()[row] = rstd;
   const auto scale = hn::Set(d, rstd), offset = hn::Set(d, static_cast<float>(op.weight_offset));
   sweep_all<T>(d, 0, in.n, [=](int64_t i, auto access) HWY_ATTR {
@@ -95,15 +102,21 @@ HWY_INLINE void rms_norm_backward_rows(const RmsNormBackward& op, int64_t first_
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = first_row + r;
     x[r] = op.x.data<T>() + row * n, dy[r] = op.dy.data<T>() + row * n, dx[r] = op.dx.data<T>() + row * n;
-    Lanes4<F32> products(d, 0);
-    reduce_all<T>(d, 0, n, products, [=, x = x[r], dy = dy[r], dx = dx[r]](int64_t i, auto access, auto& sum) HWY_ATTR {
-      access.prefetch(dx + i);
-      const auto scaled = hn::Mul(access.load(d, dy + i), hn::Add(access.load(d, weight + i), offset));
-      sum = hn::MulAdd(scaled, access.load(d, x + i), sum);
-    });
+    float products;
+    if (op.products) {
+      products = op.products.data<float>()[row];
+    } else {
+      Lanes4<F32> sums(d, 0);
+      reduce_all<T>(d, 0, n, sums, [=, x = x[r], dy = dy[r], dx = dx[r]](int64_t i, auto access, auto& sum) HWY_ATTR {
+        access.prefetch(dx + i);
+        const auto scaled = hn::Mul(access.load(d, dy + i), hn::Add(access.load(d, weight + i), offset));
+        sum = hn::MulAdd(scaled, access.load(d, x + i), sum);
+      });
+      products = sums.sum(d);
+    }
     const float rstd = op.rstd.data<float>()[row];
     rstds[r] = hn::Set(d, rstd);
-    projections[r] = hn::Set(d, products.sum(d) * rstd / static_cast<float>(n));
+    projections[r] = hn::Set(d, products * rstd / static_cast<float>(op.products ? op.width : n));
   }
   const int64_t next = first_row + 2 * kRows <= op.x.rows() ? kRows * n : 0;
   sweep_all<T>(d, 0, n, [=, accumulate = op.accumulate_x](int64_t i, auto access) HWY_ATTR {

@@ -167,17 +167,22 @@ struct ScaleRows {
   }
 };
 
-/// out[i] [+]= a[i] . b[i]. a, b: [rows, n] float; out: [rows] f32 (f64 for f64).
+/// out[i] [+]= a[i] . b[i]. a, b: [rows, n] float; out: [rows] f32 (f64 for f64). factors: [n], dtype of a, optional:
+/// the sum of a * b * (factors + factor_offset).
 struct DotRows {
   Tensor a, b, out;
   bool accumulate = false;
+  Tensor factors = {};
+  double factor_offset = 0;  // with factors
 
   template <class V>
   void visit(V& v) const {
     v("a", a, kReads);
     v("b", b, kReads);
+    v("factors", factors, kReads.if_defined());
     v("out", out, kWrites.adding(accumulate));
     v("accumulate", accumulate);
+    v("factor_offset", factor_offset);
   }
 };
 

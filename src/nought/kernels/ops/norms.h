@@ -6,28 +6,36 @@
 namespace nought {
 
 /// y = x * rstd * (weight + weight_offset), rstd = 1 / sqrt(mean(x^2) + eps). x, y: [rows, n], weight: [n],
-/// rstd: [rows] f32 (f64 for f64). arXiv 1910.07467; offset 1 is Gemma's.
+/// rstd: [rows] f32 (f64 for f64). arXiv 1910.07467; offset 1 is Gemma's. squares: [rows], dtype of rstd, optional: the
+/// sums of x^2 over rows of `width` elements, of which x has a part; the mean is over these.
 struct RmsNorm {
   Tensor x, weight, y, rstd;
   double eps = 1e-6;
   double weight_offset = 0;
+  Tensor squares = {};
+  int64_t width = 0;  // with squares
 
   template <class V>
   void visit(V& v) const {
     v("x", x, kReads);
     v("weight", weight, kReads);
+    v("squares", squares, kReads.if_defined());
     v("y", y, kWrites);
     v("rstd", rstd, kWrites);
     v("eps", eps);
     v("weight_offset", weight_offset);
+    v("width", width);
   }
 };
 
-/// dx [+=] and d_weight [+=]. d_weight has weight's dtype or f32.
+/// dx [+=] and d_weight [+=]. d_weight has weight's dtype or f32. products: [rows], dtype of rstd, optional: the sums
+/// of x * dy * (weight + weight_offset) over rows of `width` elements, of which x has a part.
 struct RmsNormBackward {
   Tensor x, weight, rstd, dy, dx, d_weight;
   double weight_offset = 0;
   bool accumulate_x = false, accumulate_weight = false;
+  Tensor products = {};
+  int64_t width = 0;  // with products
 
   template <class V>
   void visit(V& v) const {
@@ -35,11 +43,13 @@ struct RmsNormBackward {
     v("weight", weight, kReads);
     v("rstd", rstd, kReads);
     v("dy", dy, kReads);
+    v("products", products, kReads.if_defined());
     v("dx", dx, kWrites.adding(accumulate_x));
     v("d_weight", d_weight, kWrites.adding(accumulate_weight));
     v("weight_offset", weight_offset);
     v("accumulate_x", accumulate_x);
     v("accumulate_weight", accumulate_weight);
+    v("width", width);
   }
 };
 

@@ -140,8 +140,11 @@ void run(const DotRows& op) {
     const int64_t n = op.a.dim(-1);
     for (int64_t i = 0; i < op.a.rows(); ++i) {
       Sum sum = op.accumulate ? op.out.data<Sum>()[i] : Sum{0};
-      for (int64_t j = i * n; j < (i + 1) * n; ++j)
-        sum += static_cast<Sum>(op.a.data<T>()[j]) * static_cast<Sum>(op.b.data<T>()[j]);
+      for (int64_t j = 0; j < n; ++j) {
+        const Sum factor =
+            op.factors ? static_cast<Sum>(op.factors.data<T>()[j]) + static_cast<Sum>(op.factor_offset) : Sum{1};
+        sum += static_cast<Sum>(op.a.data<T>()[i * n + j]) * static_cast<Sum>(op.b.data<T>()[i * n + j]) * factor;
+      }
       op.out.data<Sum>()[i] = sum;
     }
   });

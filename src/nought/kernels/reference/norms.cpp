@@ -30,9 +30,10 @@ void run(const RmsNorm& op) {
     for (int64_t row = 0; row < op.x.rows(); ++row) {
       const T* x = op.x.data<T>() + row * n;
       T* y = op.y.data<T>() + row * n;
-      Real squares = 0;
-      for (int64_t j = 0; j < n; ++j) squares += Real{x[j]} * Real{x[j]};
-      const Real rstd = 1 / std::sqrt(squares / static_cast<Real>(n) + static_cast<Real>(op.eps));
+      Real squares = op.squares ? op.squares.data<Real>()[row] : Real{0};
+      for (int64_t j = 0; j < n && !op.squares; ++j) squares += Real{x[j]} * Real{x[j]};
+      const Real rstd =
+          1 / std::sqrt(squares / static_cast<Real>(op.squares ? op.width : n) + static_cast<Real>(op.eps));
       op.rstd.data<Real>()[row] = rstd;
       for (int64_t j = 0; j < n; ++j) {
         y[j] = static_cast<T>(Real{x[j]} * rstd * (Real{weight[j]} + static_cast<Real>(op.weight_offset)));
@@ -55,8 +56,12 @@ void run(const RmsNormBackward& op) {
       T* dx = op.dx.data<T>() + row * n;
       const Real rstd = op.rstd.data<Real>()[row];
       Real projection = 0;  // mean of the normalised x times its gradient: what moving along x itself does not change
-      for (int64_t j = 0; j < n; ++j) projection += Real{dy[j]} * (Real{weight[j]} + offset) * Real{x[j]} * rstd;
-      projection /= static_cast<Real>(n);
+      if (op.products) {
+        projection = op.products.data<Real>()[row] * rstd / static_cast<Real>(op.width);
+      } else {
+        for (int64_t j = 0; j < n; ++j) projection += Real{dy[j]} * (Real{weight[j]} + offset) * Real{x[j]} * rstd;
+        projection /= static_cast<Real>(n);
+      }
       for (int64_t j = 0; j < n; ++j) {
         const Real normal = Real{x[j]} * rstd, upstream{dy[j]};
         const Real gradient = (upstream * (Real{weight[j]} + offset) - normal * projection) * rstd;

@@ -1,0 +1,94 @@
+// Ranks that share matrices, heads, experts and the vocabulary compute what Hugging Face computes.
+#include <fstream>
+
+#include "support/golden_output.h"
+#include "support/sharing.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/models/tensor_cuts.h"
+#include "nought/train/hf_folder.h"
+
+namespace nought {
+namespace {
+
+using test::golden_folder;
+using test::Sharing;
+
+const std::vector<GridSizes> kMeshes{{.tensor = 2}, {.tensor = 4}, {.shard = 2, .tensor = 2}};
+
+class GoldenTensorParallel : public ::testing::TestWithParam<const char*> {
+ protected:
+  const std::string folder = golden_folder(GetParam()), golden = folder + "/golden.safetensors";
+
+  /// Calls body(rank, input) on every rank of every mesh: at stage 3 where ranks shard.
+  template <class Body>
+  void on_meshes(const ModelConfig& config, const Body& body) const {
+    for (const GridSizes sizes : kMeshes) {
+      ASSERT_EQ(reason_not_to_cut(config, sizes.tensor), "");
+      SCOPED_TRACE(fmt::format("tensor {}, shard {}", sizes.tensor, sizes.shard));
+      run_ranks(sizes.tensor * sizes.shard, [&](Communicator& world) {
+        Sharing rank(world, sizes, config, {.policy = Policy::stage(sizes.shard > 1 ? 3 : 0)});
+        rank.model.load(HfWeights(folder, rank.decoder));
+        body(rank, read_probe_input(rank.context, golden, config.vocab_size));
+      });
+    }
+  }
+};
+
+TEST_P(GoldenTensorParallel, logits_loss_and_gradients_agree_at_every_size) {
+  on_meshes(ModelConfig::from_folder(folder), [&](Sharing& rank, const ProbeInput& input) {
+    const ProbeOutput output = probe(rank.model, rank.decoder, input, true);
+    if (rank.mesh.world().rank() == 0) test::expect_all_golden(output, golden);
+  });
+}
+
+/// Ranks that share heads each cache the keys and values of their own.
+TEST_P(GoldenTensorParallel, logits_with_a_cache_equal_those_without) {
+  on_meshes(ModelConfig::from_folder(folder), [&](Sharing& rank, const ProbeInput& input) {
+    const Tensor ids = probe_rows(rank.context, input, 0, 1).input_ids.slice(0, 1);  // [1, length]
+    const int64_t length = ids.dim(1), vocab = rank.decoder.config().vocab_size;
+    const Tensor all = rank.decoder.logits(rank.context, {ids, {}});
+    DecoderCache cache = rank.decoder.make_cache(rank.context, length, DType::f32);
+    for (int64_t held = 0; held < length;) {
+      const int64_t count = held == 0 ? length - 3 : 1;
+      const NextTokens fed{0, ids.flat(held, held + count).span<int32_t>()};
+      const Tensor next = rank.decoder.next_logits(rank.context, std::span(&fed, 1), cache);
+      held += count;
+      EXPECT_LE(test::difference(next, all.flat((held - 1) * vocab, held * vocab)).max_abs, 1e-4) << held;
+    }
+  });
+}
+
+std::string family_of(const ::testing::TestParamInfo<const char*>& info) { return std::string(info.param).substr(5); }
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenTensorParallel,
+                         ::testing::Values("open/deepseek_v2", "open/deepseek_v2_lite", "open/deepseek_v3",
+                                           "open/deepseek_v3_yarn", "open/gemma", "open/gemma2", "open/gemma3_text",
+                                           "open/gpt2", "open/gpt_neox", "open/gpt_oss", "open/llama", "open/llama3",
+                                           "open/llama_gqa", "open/llama_linear", "open/llama_yarn", "open/mistral",
+                                           "open/mixtral", "open/olmo2", "open/phi3", "open/phi3_longrope",
+                                           "open/qwen2", "open/qwen2_moe", "open/qwen2_swa", "open/qwen3",
+                                           "open/qwen3_moe"),
+                         family_of);
+
+/// With the loss that balances experts: every rank that shares matrices routes all tokens, and each counts once.
+class GoldenAuxiliaryTensorParallel : public GoldenTensorParallel {};
+
+TEST_P(GoldenAuxiliaryTensorParallel, the_loss_of_routers_and_its_gradients_agree) {
+  nlohmann::json json = nlohmann::json::parse(std::ifstream(folder + "/config.json"));
+  json["output_router_logits"] = true;
+  on_meshes(ModelConfig::from_json(json, folder), [&](Sharing& rank, const ProbeInput& input) {
+    ProbeOutput output = probe(rank.model, rank.decoder, input, true);
+    std::erase_if(output, [](const auto& each) { return each.first == "logits"; });
+    test::expect_golden(output, folder + "/golden_aux.safetensors");
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliaryTensorParallel,
+                         ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"), family_of);
+
+}  // namespace
+}  // namespace nought
