@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 #include "nought/autograd/functions.h"
-#include "nought/autograd/moe.h"
+#include "nought/autograd/token_dispatch.h"
 
 namespace nought {
 namespace {

@@ -75,6 +75,15 @@ TEST(FlightRecorder, messages_do_not_count_among_collectives) {
   EXPECT_EQ(issue(recorder, world, Collective::send).sequence, 2u);
 }
 
+TEST(FlightRecorder, sizes_tell_calls_apart_but_where_each_rank_sends_what_it_has) {
+  const auto call = [](Collective collective, int64_t bytes) {
+    return FlightCall{.bytes = bytes, .collective = static_cast<uint8_t>(collective)};
+  };
+  EXPECT_FALSE(call(Collective::all_to_all, 64).matches(call(Collective::all_to_all, 128)));
+  EXPECT_TRUE(call(Collective::all_to_all_v, 64).matches(call(Collective::all_to_all_v, 128)));
+  EXPECT_FALSE(call(Collective::all_to_all_v, 64).matches(call(Collective::all_to_all, 64)));
+}
+
 TEST(FlightRecorder, a_place_is_free_again_when_its_group_has_ended) {
   FlightRecorder recorder(FlightPage::make(), 0, 2, "");
   for (int i = 0; i < 200; ++i) {

@@ -225,6 +225,11 @@ void run_compared(MpiWorld& world, const Context& context) {
   group.check_calls(true);
   const Tensor full = context.zeros({group.size() * 1024}, DType::f32), part = context.zeros({1024}, DType::f32);
   group.all_gather(part, full).wait();
+  // Each rank sends as many rows as its number says, so these sizes differ.
+  RowCounts counts{std::vector<int64_t>(static_cast<size_t>(group.size()), group.rank()), {}};
+  for (int64_t peer = 0; peer < group.size(); ++peer) counts.received.push_back(peer);
+  const int64_t sent = group.size() * group.rank(), received = group.size() * (group.size() - 1) / 2;
+  group.all_to_all_v(context.zeros({sent, 8}, DType::f32), context.zeros({received, 8}, DType::f32), counts).wait();
   std::string message;
   try {
     const bool last = group.rank() == group.size() - 1;
@@ -233,7 +238,7 @@ void run_compared(MpiWorld& world, const Context& context) {
     message = error.what();
   }
   const std::string expected = fmt::format(
-      "call 2 of world differs: rank 0 issues all_gather of {0}.0 KiB f32 in step 0, rank {1} issues reduce_scatter of "
+      "call 3 of world differs: rank 0 issues all_gather of {0}.0 KiB f32 in step 0, rank {1} issues reduce_scatter of "
       "{0}.0 KiB f32 in step 0; ranks must issue the same calls",
       4 * group.size(), group.size() - 1);
   require(message == expected, "expected \"{}\", got \"{}\"", expected, message);

@@ -33,6 +33,7 @@ class Recorder final : public Transport {
   void scatter(const Call& call, const Tensor&, const Tensor&, int) override { note(call); }
   void reduce_scatter(const Call& call, const Tensor&, const Tensor&, ReduceOp) override { note(call); }
   void all_to_all(const Call& call, const Tensor&, const Tensor&) override { note(call); }
+  void all_to_all_v(const Call& call, const Tensor&, const Tensor&, const RowCounts&) override { note(call); }
   void send(const Call& call, const Tensor&, int, int) override { note(call); }
   void recv(const Call& call, const Tensor&, int, int) override { note(call); }
   void barrier(const Call& call) override { note(call); }
@@ -85,6 +86,16 @@ TEST(StreamCommunicator, what_does_not_fit_is_refused_before_it_is_issued) {
   EXPECT_THROW(f.group.reduce_scatter(two, four), ShapeError);
   EXPECT_THROW(f.group.all_to_all(two, f.tensor(2)), ShapeError) << "2 do not divide into 4 parts";
   EXPECT_THROW(f.group.all_to_all(sixteen, sixteen), ShapeError) << "in and out are one";
+  const auto rows = [&](int64_t n, int64_t width = 2) { return f.tensor(n * width).reshape({n, width}); };
+  const RowCounts even{{1, 1, 1, 1}, {1, 1, 1, 1}};
+  EXPECT_THROW(f.group.all_to_all_v(rows(4), rows(4), {{1, 3}, {2, 2}}), ShapeError) << "counts of 2 ranks";
+  EXPECT_THROW(f.group.all_to_all_v(rows(4), rows(4), {{5, -1, 0, 0}, {4, 0, 0, 0}}), ShapeError) << "-1 rows";
+  EXPECT_THROW(f.group.all_to_all_v(rows(5), rows(4), even), ShapeError) << "4 rows are sent";
+  EXPECT_THROW(f.group.all_to_all_v(rows(4), rows(3), even), ShapeError) << "4 rows come";
+  EXPECT_THROW(f.group.all_to_all_v(rows(4), rows(4, 3), even), ShapeError) << "rows of two widths";
+  EXPECT_THROW(f.group.all_to_all_v(rows(4), rows(4), {{1, 3, 0, 0}, {2, 2, 0, 0}}), ShapeError)
+      << "rank 1 keeps 3 rows and gets 2";
+  EXPECT_THROW(f.group.all_to_all_v(sixteen.reshape({4, 4}), sixteen.reshape({4, 4}), even), ShapeError);
   EXPECT_THROW(f.group.broadcast(four, 4), CommError);
   EXPECT_THROW(f.group.gather(four, Tensor(), -1), CommError);
   EXPECT_THROW(f.group.send(four, 1), CommError) << "to itself";
@@ -113,6 +124,10 @@ TEST(StreamCommunicator, traffic_counts_what_is_issued) {
   EXPECT_EQ(traffic[Collective::all_reduce].elements, 7 + 3 * 3) << "rank 1 of 4 owns 3 of 10";
   EXPECT_EQ(traffic.total_elements(), 30 + 16);
   EXPECT_EQ(traffic.total_bytes(), 120 + 32);
+  const Tensor rows = f.tensor(24).reshape({6, 4});
+  f.group.all_to_all_v(rows, f.tensor(16).reshape({4, 4}), {{1, 2, 3, 0}, {0, 2, 1, 1}});
+  EXPECT_EQ(f.group.traffic()[Collective::all_to_all_v].elements, 4 * 4) << "4 of 6 rows leave rank 1";
+  EXPECT_EQ(f.group.traffic()[Collective::all_to_all_v].bytes, 4 * 4 * 4);
 }
 
 TEST(StreamCommunicator, a_timeline_gets_collectives_and_waits) {

@@ -119,6 +119,17 @@ TEST(Thread, max_and_min_keep_nan) {
   run_ranks(3, body);
 }
 
+TEST(Thread, rows_that_nobody_expects_are_refused) {
+  const auto body = [](Communicator& group, const Context& context) {
+    const int64_t rows = group.rank() == 0 ? 3 : 2;  // rank 0 sends 2, rank 1 expects 1
+    const RowCounts counts = group.rank() == 0 ? RowCounts{{1, 2}, {1, 1}} : RowCounts{{1, 1}, {1, 1}};
+    const Tensor in = context.zeros({rows, 4}, DType::f32), out = context.zeros({2, 4}, DType::f32);
+    group.all_to_all_v(in, out, counts).wait();
+  };
+  EXPECT_THAT(message_of([&] { run_ranks(2, body); }),
+              HasSubstr("on rank 1: rank 0 sent f32[2, 4] where f32[1, 4] was expected"));
+}
+
 TEST(Thread, tensors_that_do_not_fit_are_refused) {
   const auto body = [](Communicator& group, const Context& context) {
     const Tensor x = context.zeros({3}, DType::f32), y = context.zeros({5}, DType::f32);

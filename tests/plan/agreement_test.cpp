@@ -394,6 +394,64 @@ TEST(Agreement, traffic_along_the_tensor_axis_is_the_formula) {
   EXPECT_GT(along("shard").total_elements(), 0.49 * 2 * static_cast<double>(predicted.parameters) / 2);
 }
 
+/// Every token chooses every expert: the balance that a prediction assumes.
+ModelConfig balanced_model(const std::string& family) {
+  ModelConfig config = model_of(family);
+  config.experts->rule.top_k = config.experts->num_experts;
+  return config;
+}
+
+TEST(Agreement, holds_for_ranks_that_hold_different_experts) {
+  int i = 0;
+  for (const char* family : {"mixtral", "deepseek_v2"})
+    for (const auto& [ranks, experts, tensor, stage] :
+         {std::tuple(2, 2, 1, 0), {4, 2, 1, 1}, {4, 2, 1, 2}, {4, 2, 1, 3}, {4, 4, 1, 3}, {4, 2, 2, 0}}) {
+      const Layout layout{.ranks = ranks,
+                          .zero_stage = stage,
+                          .tensor_ranks = tensor,
+                          .expert_ranks = experts,
+                          .micro_batch = 2,
+                          .seq_length = 128,
+                          .accumulation = 1 + i % 2,
+                          .recompute = std::array{Recompute::none, Recompute::full, Recompute::selective}[i % 3],
+                          .sharding = {.dtype = i % 2 == 0 ? DType::bf16 : DType::f32},
+                          .wire = Wire::threads,
+                          .evaluation_rows = i % 4 == 0 ? 3 : 0};
+      SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, experts, ranks, layout.str()));
+      const Prediction predicted = predict(balanced_model(family), layout);
+      const Measurement measured = measure(balanced_model(family), layout);
+      expect_agreement(predicted, measured);
+      EXPECT_TRUE(measured.late_allocations == 0 || layout.evaluation_rows > 0) << measured.late_allocations;
+      ++i;
+    }
+}
+
+/// Volumes of dispatch and combine: (e - 1) / e of T k rows there and back, in both passes.
+TEST(Agreement, traffic_along_the_expert_axis_is_the_formula) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    ModelConfig config = model_of("mixtral");
+    config.experts->rule.top_k = 3;  // of 4 experts, which the prediction takes to be chosen alike
+    const Layout layout{.ranks = 4,
+                        .zero_stage = 0,
+                        .expert_ranks = 2,
+                        .micro_batch = 3,
+                        .seq_length = 64,
+                        .accumulation = 2,
+                        .recompute = recompute,
+                        .wire = Wire::threads};
+    const Prediction predicted = predict(config, layout);
+    const auto along = std::find_if(predicted.traffic_by_axes.begin(), predicted.traffic_by_axes.end(),
+                                    [](const Mesh::GroupTraffic& group) { return group.axes == "expert"; });
+    ASSERT_NE(along, predicted.traffic_by_axes.end());
+    const int64_t passes = layout.accumulation * config.num_layers, rows = 3 * 64 * 3 / 2;
+    const int64_t exchanges = recompute == Recompute::full ? 6 : 4;
+    // Beside the gradients of the experts' results travel the weights of the choices, and their gradients come back.
+    EXPECT_EQ(along->traffic[Collective::all_to_all_v].elements, passes * rows * (exchanges * config.hidden_size + 2));
+    EXPECT_EQ(along->traffic[Collective::all_gather].elements,
+              passes * (recompute == Recompute::full ? 2 : 1) * config.experts->num_experts);
+  }
+}
+
 TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validations) {
   for (const int stage : {0, 2, 3}) {
     const Layout layout{.ranks = 2,

@@ -1,5 +1,7 @@
 #include "support/communicator_checks.h"
 
+#include <numeric>
+
 #include "support/host_tensors.h"
 #include "support/rank_values.h"
 
@@ -29,6 +31,11 @@ class Check {
     all_gather(/*in_place=*/false);
     all_gather(/*in_place=*/true);
     all_to_all();
+    all_to_all_v("rows of all sizes",
+                 [&](int from, int to) { return (from + to) % 4 == 3 ? 0 : (from + 2 * to + n_) % 7; });
+    all_to_all_v("rows for one rank", [&](int, int to) { return to == size_ - 1 ? n_ : 0; });
+    all_to_all_v("rows of one rank", [&](int from, int) { return from == size_ / 2 ? n_ : 0; });
+    all_to_all_v("no rows", [](int, int) { return 0; });
     group_.barrier().wait();
   }
 
@@ -39,6 +46,7 @@ class Check {
     all_reduce(ReduceOp::sum);
     reduce_scatter(ReduceOp::sum, /*in_place=*/true);
     all_gather(/*in_place=*/false);
+    all_to_all_v("many rows", [&](int from, int to) { return from == to ? 0 : n_ / (1 + from + 3 * to); });
   }
 
  private:
@@ -117,6 +125,31 @@ class Check {
       expected.insert(expected.end(), part.begin(), part.end());
     }
     expect_same("all_to_all", out, expected);
+  }
+
+  /// count(from, to): the rows of 3 values that one rank sends to another.
+  template <class Count>
+  void all_to_all_v(std::string_view what, const Count& count) {
+    constexpr int64_t kWidth = 3;
+    RowCounts counts;
+    std::vector<T> expected;
+    for (int peer = 0; peer < size_; ++peer) {
+      counts.sent.push_back(count(rank_, peer)), counts.received.push_back(count(peer, rank_));
+      int64_t begin = 0, end = 0;  // of the peer's rows for this rank
+      for (int to = 0; to <= rank_; ++to) begin = end, end += count(peer, to);
+      const std::vector<T> sent = values(peer, end * kWidth);
+      expected.insert(expected.end(), sent.begin() + begin * kWidth, sent.end());
+    }
+    const int64_t rows = std::accumulate(counts.sent.begin(), counts.sent.end(), int64_t{0});
+    const Tensor in = tensor(values(rank_, rows * kWidth)).reshape({rows, kWidth});
+    const Tensor out = empty(static_cast<int64_t>(expected.size())).reshape({std::ssize(expected) / kWidth, kWidth});
+    const Traffic before = group_.traffic();
+    group_.all_to_all_v(in, out, counts).wait();
+    expect_same(fmt::format("all_to_all_v of {}", what), out, expected);
+    const int64_t left =
+                      group_.traffic()[Collective::all_to_all_v].elements - before[Collective::all_to_all_v].elements,
+                  others = (rows - count(rank_, rank_)) * kWidth;
+    require(left == others, "all_to_all_v of {} counted {} elements, {} left the rank", what, left, others);
   }
 
   Communicator& group_;
@@ -256,6 +289,11 @@ void check_traffic(Communicator& communicator, const Context& context) {
   communicator.reduce_scatter(full, shard);
   communicator.all_reduce(full);
   communicator.all_to_all(full, other);
+  // To each rank as many rows as its number says, from each as many as this rank's.
+  RowCounts counts{{}, std::vector<int64_t>(static_cast<size_t>(size), rank)};
+  for (int64_t peer = 0; peer < size; ++peer) counts.sent.push_back(peer);
+  communicator.all_to_all_v(context.zeros({size * (size - 1) / 2, 8}, DType::bf16),
+                            context.zeros({size * rank, 8}, DType::bf16), counts);
   communicator.broadcast(full, 0);
   communicator.gather(shard, full, 0);
   communicator.scatter(full, shard, 0);
@@ -274,6 +312,7 @@ void check_traffic(Communicator& communicator, const Context& context) {
   expect(Collective::reduce_scatter, (size - 1) * part);
   expect(Collective::all_reduce, 2 * (size - 1) * part);
   expect(Collective::all_to_all, (size - 1) * part);
+  expect(Collective::all_to_all_v, 8 * (size * (size - 1) / 2 - rank));
   expect(Collective::broadcast, rank == 0 ? (size - 1) * whole : 0);
   expect(Collective::gather, rank == 0 ? 0 : part);
   expect(Collective::scatter, rank == 0 ? (size - 1) * part : 0);

@@ -47,6 +47,9 @@ class Forgetful final : public Communicator {
     return inner_.reduce_scatter(full, shard, op);
   }
   Event all_to_all(Tensor in, Tensor out) override { return inner_.all_to_all(in, out); }
+  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override {
+    return inner_.all_to_all_v(in, out, std::move(counts));
+  }
   Event send(Tensor tensor, int destination, int tag) override { return inner_.send(tensor, destination, tag); }
   Event recv(Tensor tensor, int source, int tag) override { return inner_.recv(tensor, source, tag); }
   Event barrier() override { return inner_.barrier(); }

@@ -241,6 +241,9 @@ class HeldWire final : public Communicator {
   Event all_to_all(Tensor in, Tensor out) override {
     return issue(Collective::all_to_all, [=, this] { return wire_.all_to_all(in, out); });
   }
+  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override {
+    return issue(Collective::all_to_all_v, [=, this] { return wire_.all_to_all_v(in, out, counts); });
+  }
   Event send(Tensor x, int destination, int tag) override {
     return issue(Collective::send, [=, this] { return wire_.send(x, destination, tag); });
   }

@@ -1,9 +1,10 @@
 // run_experts(): the products of all experts over tokens sorted by expert, and their gradients.
 //
-// Forward keeps the gate_up products alone: gathered rows and activations are formed again on the way back, and the
-// gradient of a routing weight needs no expert's output, since d_out . (W a) = (W^T d_out) . a.
+// Forward keeps the gate_up products, and the rows that came from other ranks: rows of this rank's tokens and
+// activations are formed again on the way back, and the gradient of a routing weight needs no expert's output, since
+// d_out . (W a) = (W^T d_out) . a.
 #include "nought/autograd/detail.h"
-#include "nought/autograd/moe.h"
+#include "nought/autograd/token_dispatch.h"
 
 namespace nought {
 namespace {
@@ -27,10 +28,10 @@ Tensor added_down_bias(const ExpertWeights& experts) {
 }
 
 /// c[block] = a[block] W_e (+ bias_e) for every expert's block of rows; W_e^T instead with transpose.
-void multiply_blocks(const Context& context, const ExpertRows& rows, const Tensor& a, const Weight& weights,
-                     bool transpose, const Tensor& bias, const Tensor& c) {
-  for (size_t e = 0; e < rows.blocks.size(); ++e) {
-    const auto [begin, end] = rows.blocks[e];
+void multiply_blocks(const Context& context, const std::vector<Interval>& blocks, const Tensor& a,
+                     const Weight& weights, bool transpose, const Tensor& bias, const Tensor& c) {
+  for (size_t e = 0; e < blocks.size(); ++e) {
+    const auto [begin, end] = blocks[e];
     if (begin == end) continue;
     context.run(MatMul{.a = a.slice(begin, end),
                        .b = part_of(weights, e),
@@ -59,12 +60,13 @@ void weight_gradients(const Context& context, const std::vector<Interval>& block
   }
 }
 
-void bias_gradients(Gradients& gradients, const ExpertRows& rows, const Tensor& dy, const ParameterView& bias) {
+void bias_gradients(Gradients& gradients, const std::vector<Interval>& blocks, const Tensor& dy,
+                    const ParameterView& bias) {
   const Context& context = gradients.context();
   const GradSink sink = gradients.sink(bias);
   if (!sink) return;
-  for (size_t e = 0; e < rows.blocks.size(); ++e) {
-    const auto [begin, end] = rows.blocks[e];
+  for (size_t e = 0; e < blocks.size(); ++e) {
+    const auto [begin, end] = blocks[e];
     const Tensor into = part_of(sink.into, e);
     if (begin < end) {
       context.run(SumRows{.x = dy.slice(begin, end), .out = into, .accumulate = sink.accumulate});
@@ -97,24 +99,14 @@ Tensor activate_backward(const Context& context, const ExpertActivation& activat
   return d;
 }
 
-Tensor gather(const Context& context, const Tensor& x, const Tensor& index) {
-  Tensor out = context.empty({index.numel(), x.dim(-1)}, x.dtype(), Category::workspace);
-  context.run(GatherRows{.x = x, .index = index, .out = out});
-  return out;
-}
-
-/// The weight of each row: [rows].
-Tensor row_weights(const Context& context, const Tensor& weights, const ExpertRows& rows) {
-  return gather(context, weights.reshape({weights.numel(), 1}), rows.pair);
-}
-
 /// What backward keeps of forward.
 struct Experts {
   Var x, weights;
-  ExpertRows rows;
+  TokenDispatch dispatch;
   ExpertWeights parameters;
   ExpertActivation activation;
   Tensor gate_up;  // [rows, 2F]
+  Tensor x_rows;   // [rows, H]; undefined if it is cheap to form again: nothing comes from other ranks
 };
 
 /// d_weights of the routing, from the gradients of the activations (before they are weighted) and of the rows.
@@ -123,11 +115,12 @@ void give_routing_gradient(Gradients& gradients, const Experts& saved, const Ten
   const GradSink sink = gradients.sink(saved.weights);
   if (!sink) return;
   const Context& context = gradients.context();
-  const Tensor d = context.empty({saved.rows.rows(), 1}, saved.weights.value.dtype(), Category::workspace);
+  const std::vector<Interval>& blocks = saved.dispatch.blocks();
+  const Tensor d = context.empty({saved.dispatch.rows(), 1}, saved.weights.value.dtype(), Category::workspace);
   context.run(DotRows{.a = d_activated, .b = activated, .out = d});
   if (const Tensor bias = added_down_bias(saved.parameters)) {
-    for (size_t e = 0; e < saved.rows.blocks.size(); ++e) {
-      const auto [begin, end] = saved.rows.blocks[e];
+    for (size_t e = 0; e < blocks.size(); ++e) {
+      const auto [begin, end] = blocks[e];
       if (begin == end) continue;
       context.run(MatMul{.a = d_rows.slice(begin, end),
                          .b = part_of(bias, e).reshape({1, bias.dim(1)}),
@@ -136,67 +129,68 @@ void give_routing_gradient(Gradients& gradients, const Experts& saved, const Ten
                          .accumulate = true});
     }
   }
-  const Tensor pairs = sink.into.reshape({sink.into.numel(), 1});
-  context.run(
-      CombineRows{.x = d, .index = saved.rows.row.reshape(pairs.shape()), .out = pairs, .accumulate = sink.accumulate});
+  saved.dispatch.give_to_choices(context, d, sink);
 }
 
 void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_out) {
   const Context& context = gradients.context();
-  const ExpertRows& rows = saved.rows;
+  const TokenDispatch& dispatch = saved.dispatch;
+  const std::vector<Interval>& blocks = dispatch.blocks();
   const ExpertWeights& parameters = saved.parameters;
   const DType dtype = d_out.dtype();
   const int64_t hidden = d_out.dim(-1), width = saved.gate_up.dim(1) / 2;
 
-  const Tensor d_rows = gather(context, d_out, rows.token);  // [rows, H]
+  const Tensor d_rows = dispatch.rows_of_tokens(context, d_out);  // [rows, H]
   const Tensor activated = activate(context, saved.activation, saved.gate_up);
-  const Tensor d_activated = context.empty({rows.rows(), width}, dtype, Category::workspace);
-  multiply_blocks(context, rows, d_rows, parameters.down.value(), !parameters.out_in, {}, d_activated);
+  const Tensor d_activated = context.empty({dispatch.rows(), width}, dtype, Category::workspace);
+  multiply_blocks(context, blocks, d_rows, parameters.down.value(), !parameters.out_in, {}, d_activated);
   give_routing_gradient(gradients, saved, activated, d_activated, d_rows);
 
-  const Tensor weights = row_weights(context, saved.weights.value, rows);
+  const Tensor weights = dispatch.rows_of_choices(context, saved.weights.value);
   context.run(ScaleRows{.x = d_rows, .factors = weights, .y = d_rows});
   context.run(ScaleRows{.x = d_activated, .factors = weights, .y = d_activated});
   const auto form = [&](const WeightView& weight, const Tensor& x, const Tensor& dy) {
-    gradients.later(weight,
-                    [x, dy, blocks = rows.blocks, out_in = parameters.out_in](const Context& on, const GradSink& sink) {
-                      weight_gradients(on, blocks, x, dy, out_in, sink);
-                    });
+    gradients.later(weight, [x, dy, blocks, out_in = parameters.out_in](const Context& on, const GradSink& sink) {
+      weight_gradients(on, blocks, x, dy, out_in, sink);
+    });
   };
   form(parameters.down, activated, d_rows);
-  bias_gradients(gradients, rows, d_rows, parameters.down_bias);
+  bias_gradients(gradients, blocks, d_rows, parameters.down_bias);
 
   const Tensor d_gate_up = activate_backward(context, saved.activation, saved.gate_up, d_activated);
-  const Tensor x_rows = gather(context, saved.x.value, rows.token);
+  const Tensor x_rows = saved.x_rows ? saved.x_rows : dispatch.rows_of_tokens(context, saved.x.value);
   form(parameters.gate_up, x_rows, d_gate_up);
-  bias_gradients(gradients, rows, d_gate_up, parameters.gate_up_bias);
+  bias_gradients(gradients, blocks, d_gate_up, parameters.gate_up_bias);
   if (const GradSink dx = gradients.sink(saved.x)) {
-    const Tensor dx_rows = context.empty({rows.rows(), hidden}, dtype, Category::workspace);
-    multiply_blocks(context, rows, d_gate_up, parameters.gate_up.value(), !parameters.out_in, {}, dx_rows);
-    context.run(CombineRows{.x = dx_rows, .index = rows.row, .out = dx.into, .accumulate = dx.accumulate});
+    const Tensor dx_rows = context.empty({dispatch.rows(), hidden}, dtype, Category::workspace);
+    multiply_blocks(context, blocks, d_gate_up, parameters.gate_up.value(), !parameters.out_in, {}, dx_rows);
+    dispatch.sum_to_tokens(context, dx_rows, dx);
   }
 }
 
 }  // namespace
 
-Var run_experts(Tape& tape, const Var& x, const Var& weights, const ExpertRows& rows, const ExpertWeights& experts,
-                const ExpertActivation& activation) {
+Var run_experts(Tape& tape, const Var& x, const Var& weights, const TokenDispatch& dispatch,
+                const ExpertWeights& experts, const ExpertActivation& activation) {
   const Context& context = tape.context();
   const DType dtype = x.value.dtype();
   const int64_t hidden = x.value.dim(-1), width = experts.gate_up.shape()[experts.out_in ? 1 : 2];
-  Tensor gate_up = context.empty({rows.rows(), width}, dtype);
+  Tensor gate_up = context.empty({dispatch.rows(), width}, dtype), saved_rows;
   {
-    const Tensor x_rows = gather(context, x.value, rows.token);
-    multiply_blocks(context, rows, x_rows, experts.gate_up.value(), experts.out_in,
+    const bool keeps = tape.recording() && dispatch.exchanges();
+    const Tensor x_rows =
+        dispatch.rows_of_tokens(context, x.value, keeps ? Category::activations : Category::workspace);
+    if (keeps) saved_rows = x_rows;
+    multiply_blocks(context, dispatch.blocks(), x_rows, experts.gate_up.value(), experts.out_in,
                     optional_value(experts.gate_up_bias), gate_up);
   }
-  const Tensor y = context.empty({rows.rows(), hidden}, dtype, Category::workspace);
-  multiply_blocks(context, rows, activate(context, activation, gate_up), experts.down.value(), experts.out_in,
-                  added_down_bias(experts), y);
+  const Tensor y = context.empty({dispatch.rows(), hidden}, dtype, Category::workspace);
+  multiply_blocks(context, dispatch.blocks(), activate(context, activation, gate_up), experts.down.value(),
+                  experts.out_in, added_down_bias(experts), y);
   Tensor out = context.empty({x.value.rows(), hidden}, dtype);
-  context.run(CombineRows{.x = y, .index = rows.row, .out = out, .weights = weights.value});
+  dispatch.sum_to_tokens(context, y, {.into = out}, weights.value);
   return tape.record(out, {x, weights, experts.gate_up, experts.gate_up_bias, experts.down, experts.down_bias},
-                     [saved = Experts{x, weights, rows, experts, activation, gate_up}](
+                     [saved = Experts{x, weights, dispatch, experts, activation, gate_up, saved_rows}](
                          Gradients& gradients, const Tensor& d_out) { run_backward(gradients, saved, d_out); });
 }
 

@@ -10,8 +10,9 @@
 
 namespace nought {
 
-/// What the routers of one forward pass chose, layer by layer: for the auxiliary loss and for metrics. A layer that is
-/// computed again (recomputation) writes the same numbers again.
+/// What the routers of one forward pass chose, layer by layer: for the auxiliary loss and for metrics. They are the
+/// choices of this rank's tokens, wherever the experts are. A layer that is computed again (recomputation) writes the
+/// same numbers again. Where memory is only counted, every expert is chosen as often as any other (GroupByExpert).
 class RouterLog {
  public:
   struct Layer {
@@ -84,6 +85,7 @@ struct ExpertRows {
   Tensor row;                    // [tokens, top_k] i32; -1 for a dropped choice
   std::vector<Interval> blocks;  // The block of each expert, padding included.
   std::vector<int64_t> load;     // The tokens that chose each expert, dropped ones included.
+  int64_t capacity = 0;          // The most choices that an expert takes; 0: all.
   int64_t dropped = 0;
   int64_t rows() const { return blocks.empty() ? 0 : blocks.back().end; }
 };
@@ -108,9 +110,11 @@ struct ExpertActivation {
 
   bool operator==(const ExpertActivation&) const = default;
 };
-/// out[t] = sum over the token's choices of weight * expert(x[t]): [tokens, hidden]. Saves x and the gate_up products.
-Var run_experts(Tape& tape, const Var& x, const Var& weights, const ExpertRows& rows, const ExpertWeights& experts,
-                const ExpertActivation& activation);
+class TokenDispatch;  // how rows come to experts (autograd/token_dispatch.h): of ExpertRows, or over ranks
+/// out[t] = sum over the token's choices of weight * expert(x[t]): [tokens, hidden]. experts: those that are here.
+/// Saves x and the gate_up products, and where ranks exchange rows those that came.
+Var run_experts(Tape& tape, const Var& x, const Var& weights, const TokenDispatch& dispatch,
+                const ExpertWeights& experts, const ExpertActivation& activation);
 
 /// y[t] * weights[t]. weights: [tokens, 1], f32 (f64 for f64).
 Var scale_rows(Tape& tape, const Var& y, const Var& weights);

@@ -4,8 +4,8 @@ namespace nought {
 
 std::string_view name_of(Collective collective) {
   static constexpr std::array<std::string_view, kNumCollectives> kNames{
-      "broadcast",      "reduce",     "all_reduce", "gather", "all_gather", "scatter",
-      "reduce_scatter", "all_to_all", "send",       "recv",   "barrier"};
+      "broadcast",      "reduce",     "all_reduce",   "gather", "all_gather", "scatter",
+      "reduce_scatter", "all_to_all", "all_to_all_v", "send",   "recv",       "barrier"};
   return kNames[static_cast<size_t>(collective)];
 }
 

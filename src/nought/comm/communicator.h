@@ -16,6 +16,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nought/kernels/kernels.h"
 #include "nought/tensor/stream.h"
@@ -44,19 +45,29 @@ enum class Collective : uint8_t {
   scatter,
   reduce_scatter,
   all_to_all,
+  all_to_all_v,
   send,
   recv,
   barrier
 };
-inline constexpr int kNumCollectives = 11;
+inline constexpr int kNumCollectives = 12;
 std::string_view name_of(Collective collective);
 
+/// True if the ranks' tensors in one call may have different sizes.
+constexpr bool sizes_differ(Collective collective) { return collective == Collective::all_to_all_v; }
+
 enum class ReduceOp : uint8_t { sum, max, min };
+
+/// How many rows all_to_all_v() sends to each rank and receives from each, by rank.
+struct RowCounts {
+  std::vector<int64_t> sent, received;
+};
 
 /// What this rank sent, by collective. In a group of N ranks, each rank sends per call:
 ///   all_gather, reduce_scatter   N-1 shards
 ///   all_reduce                   what a reduce_scatter and an all_gather send
 ///   all_to_all                   (N-1)/N of the tensor
+///   all_to_all_v                 the rows for other ranks
 ///   gather                       its tensor; root sends nothing
 ///   reduce                       what a reduce_scatter and a gather send
 ///   scatter, broadcast           root sends N-1 parts, or N-1 times the tensor; the others send nothing. A backend may
@@ -101,6 +112,11 @@ class Communicator {
   /// Sends part r of in to rank r. Part r of out = what rank r sent here. in and out have the same number of elements,
   /// a multiple of N, and must not overlap.
   virtual Event all_to_all(Tensor in, Tensor out) = 0;
+  /// The same with parts of different lengths: sends the first counts.sent[0] rows of in to rank 0, the next
+  /// counts.sent[1] to rank 1, and so on. out = the rows that came, by rank: counts.received[r] from rank r. What a
+  /// rank sends to another must be what that one receives. in and out are [rows, ...], differ in their rows alone and
+  /// must not overlap; there may be no rows.
+  virtual Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) = 0;
   /// Sends to another rank. It copies the tensor and never waits for the receiver.
   virtual Event send(Tensor tensor, int destination, int tag = 0) = 0;
   /// Receives what `source` sent with this tag, into a tensor of the same dtype and number of elements.

@@ -45,8 +45,9 @@ std::string FlightCall::str() const {
 }
 
 bool FlightCall::matches(const FlightCall& other) const {
-  return collective == other.collective && dtype == other.dtype && op == other.op && root == other.root &&
-         bytes == other.bytes && subject == other.subject;
+  const bool same_size = bytes == other.bytes || sizes_differ(static_cast<Collective>(collective));
+  return collective == other.collective && dtype == other.dtype && op == other.op && root == other.root && same_size &&
+         subject == other.subject;
 }
 
 std::string flight_text(std::span<const char> field) {

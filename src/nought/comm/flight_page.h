@@ -23,8 +23,8 @@ namespace nought {
 /// How many calls a rank keeps, and in how many groups it can be at once.
 inline constexpr uint64_t kFlightCalls = 2000;
 inline constexpr size_t kFlightGroups = 64;
-/// "NOUGHTF1", as the first bytes of a file.
-inline constexpr uint64_t kFlightMagic = 0x3146'5448'4755'4F4E;
+/// "NOUGHTF2", as the first bytes of a file.
+inline constexpr uint64_t kFlightMagic = 0x3246'5448'4755'4F4E;
 
 /// The number that stands for split() in FlightCall::collective: it is a collective without a place in Traffic.
 inline constexpr uint8_t kSplitCall = kNumCollectives;

@@ -180,6 +180,18 @@ void MpiTransport::all_to_all(const Call& call, const Tensor& in, const Tensor& 
   exchange(call, most_local_peers_, outgoing, incoming);
 }
 
+void MpiTransport::all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) {
+  const auto rows_to = [&](int rank) { return rows_of(in, counts.sent, rank); };
+  const auto rows_from = [&](int rank) { return rows_of(out, counts.received, rank); };
+  std::vector<Outgoing> outgoing{{.tensor = rows_to(rank_), .to = {}, .kept = rows_from(rank_)}};
+  std::vector<Incoming> incoming;
+  for (const int peer : all_peers_) {
+    outgoing.push_back({.tensor = rows_to(peer), .to = {peer}});
+    incoming.push_back({rows_from(peer), peer});
+  }
+  exchange(call, most_local_peers_, outgoing, incoming);
+}
+
 int64_t MpiTransport::segment_length(DType dtype) const {
   const int64_t length = reduction_segment(dtype, size_);
   if (most_local_peers_ == 0) return length;

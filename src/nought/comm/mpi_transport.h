@@ -30,6 +30,7 @@ class MpiTransport final : public Transport {
   void scatter(const Call& call, const Tensor& in, const Tensor& out, int root) override;
   void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) override;
   void all_to_all(const Call& call, const Tensor& in, const Tensor& out) override;
+  void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) override;
   void send(const Call& call, const Tensor& tensor, int destination, int tag) override;
   void recv(const Call& call, const Tensor& tensor, int source, int tag) override;
   void barrier(const Call& call) override;

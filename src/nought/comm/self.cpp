@@ -23,6 +23,7 @@ class SelfTransport final : public Transport {
     copy_now(full, shard);
   }
   void all_to_all(const Call&, const Tensor& in, const Tensor& out) override { copy_now(in, out); }
+  void all_to_all_v(const Call&, const Tensor& in, const Tensor& out, const RowCounts&) override { copy_now(in, out); }
   // The StreamCommunicator has refused every peer: a group of one has none.
   void send(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }
   void recv(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }

@@ -1,7 +1,11 @@
 #include "nought/comm/stream_communicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <exception>
+#include <numeric>
+
+#include <fmt/ranges.h>
 
 #include "nought/base/text.h"
 #include "nought/comm/flight_timeout.h"
@@ -225,6 +229,41 @@ Event StreamCommunicator::all_to_all(Tensor in, Tensor out) {
   return submit(
       Collective::all_to_all, in, in.numel() / size() * peers(),
       [this, in = in.in_flight(), out = out.in_flight()](const Call& call) { transport_->all_to_all(call, in, out); });
+}
+
+void StreamCommunicator::check_rows(const Tensor& in, const Tensor& out, const RowCounts& counts) const {
+  const auto check = [&](std::string_view name, const Tensor& rows, const std::vector<int64_t>& count) {
+    require<ShapeError>(std::ssize(count) == size() && *std::min_element(count.begin(), count.end()) >= 0,
+                        "all_to_all_v in group of {}: {} has the counts [{}], expected {} that are at least 0", size(),
+                        name, fmt::join(count, ", "), size());
+    const int64_t sum = std::accumulate(count.begin(), count.end(), int64_t{0});
+    require<ShapeError>(rows.defined() && rows.rank() > 0 && rows.dim(0) == sum,
+                        "all_to_all_v: {} is {}, the counts say {} rows", name, rows, sum);
+  };
+  check("in", in, counts.sent);
+  check("out", out, counts.received);
+  const auto differ_in_rows = [&] {
+    if (in.rank() != out.rank() || in.dtype() != out.dtype()) return false;
+    for (int i = 1; i < in.rank(); ++i)
+      if (in.dim(i) != out.dim(i)) return false;
+    return true;
+  };
+  require<ShapeError>(differ_in_rows(), "all_to_all_v: in is {} and out {}, they must differ in their rows alone", in,
+                      out);
+  const auto own = static_cast<size_t>(rank());
+  require<ShapeError>(counts.sent[own] == counts.received[own],
+                      "all_to_all_v: rank {} sends itself {} rows and receives {}", rank(), counts.sent[own],
+                      counts.received[own]);
+  require<ShapeError>(in.numel() == 0 || in.raw() != out.raw(), "all_to_all_v: in and out must be two tensors");
+}
+
+Event StreamCommunicator::all_to_all_v(Tensor in, Tensor out, RowCounts counts) {
+  check_rows(in, out, counts);
+  const int64_t kept = rows_of(in, counts.sent, rank()).numel();
+  return submit(Collective::all_to_all_v, in, in.numel() - kept,
+                [this, in = in.in_flight(), out = out.in_flight(), counts = std::move(counts)](const Call& call) {
+                  transport_->all_to_all_v(call, in, out, counts);
+                });
 }
 
 Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {

@@ -32,6 +32,7 @@ class StreamCommunicator final : public Communicator {
   Event scatter(Tensor in, Tensor out, int root) override;
   Event reduce_scatter(Tensor full, Tensor shard, ReduceOp op) override;
   Event all_to_all(Tensor in, Tensor out) override;
+  Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override;
   Event send(Tensor tensor, int destination, int tag) override;
   Event recv(Tensor tensor, int source, int tag) override;
   Event barrier() override;
@@ -61,6 +62,8 @@ class StreamCommunicator final : public Communicator {
   Event enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute = nullptr);
   /// ShapeError unless both are defined, have one dtype, and `whole` has `parts` times as many elements as `part`.
   void check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const;
+  /// ShapeError unless the rows of all_to_all_v() are as many as the counts say.
+  void check_rows(const Tensor& in, const Tensor& out, const RowCounts& counts) const;
   void check_rank(Collective collective, std::string_view role, int rank) const;
   void check_peer(Collective collective, int peer, int tag) const;
   int64_t peers() const { return size() - 1; }

@@ -72,6 +72,18 @@ class ThreadTransport final : public Transport {
     });
   }
 
+  void all_to_all_v(const Call& call, const Tensor& input, const Tensor& output, const RowCounts& counts) override {
+    round({.call = &call, .in = &input, .counts = &counts}, [&] {
+      for (int peer = 0; peer < size(); ++peer) {
+        const Tensor sent = rows_of(in(peer), group_->slot(peer).counts->sent, rank_);
+        const Tensor received = rows_of(output, counts.received, peer);
+        require<CommError>(sent.numel() == received.numel(), "{} on rank {}: rank {} sent {} where {} was expected",
+                           call, rank_, peer, sent, received);
+        copy_now(sent, received);
+      }
+    });
+  }
+
   void send(const Call&, const Tensor& tensor, int destination, int tag) override {
     Tensor message = context_.empty(tensor.shape(), tensor.dtype(), Category::communication).in_flight();
     copy_now(tensor, message);

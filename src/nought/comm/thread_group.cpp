@@ -40,8 +40,8 @@ void ThreadGroup::check_same_call() const {
   const Slot& first = slots_[0];
   for (size_t i = 1; i < slots_.size(); ++i) {
     const Slot& other = slots_[i];
-    const bool same = first.call->name == other.call->name && first.call->bytes == other.call->bytes &&
-                      first.call->dtype == other.call->dtype && first.root == other.root;
+    const bool same = first.call->name == other.call->name && first.call->dtype == other.call->dtype &&
+                      first.root == other.root && (first.call->bytes == other.call->bytes || first.counts != nullptr);
     require<CommError>(same, "rank 0 issued {} (root {}), rank {} issued {} (root {}): ranks must issue the same calls",
                        first.call->str(), first.root, i, other.call->str(), other.root);
   }

@@ -49,6 +49,7 @@ class ThreadGroup {
     const Call* call = nullptr;
     const Tensor* in = nullptr;
     const Tensor* out = nullptr;
+    const RowCounts* counts = nullptr;
     int root = 0;
     int color = 0, key = 0;
   };

@@ -7,8 +7,10 @@
 
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "nought/base/math.h"
 #include "nought/comm/communicator.h"
@@ -48,6 +50,13 @@ inline Tensor part_of(const Tensor& tensor, int rank, int size) {
   return part.empty() ? tensor.flat(0, 0) : tensor.flat(part.begin, part.end);
 }
 
+/// The view of the rows for a rank, or of those from it. counts: of `rows`, by rank.
+inline Tensor rows_of(const Tensor& rows, const std::vector<int64_t>& counts, int rank) {
+  const auto own = counts.begin() + rank;
+  const int64_t begin = std::accumulate(counts.begin(), own, int64_t{0});
+  return rows.slice(begin, begin + *own);
+}
+
 /// Copies at once: a transport is called when it is its turn on the stream.
 inline void copy_now(const Tensor& from, const Tensor& to) {
   Stream here;
@@ -72,6 +81,7 @@ class Transport {
   virtual void scatter(const Call& call, const Tensor& in, const Tensor& out, int root) = 0;
   virtual void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp op) = 0;
   virtual void all_to_all(const Call& call, const Tensor& in, const Tensor& out) = 0;
+  virtual void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) = 0;
   virtual void send(const Call& call, const Tensor& tensor, int destination, int tag) = 0;
   virtual void recv(const Call& call, const Tensor& tensor, int source, int tag) = 0;
   virtual void barrier(const Call& call) = 0;

@@ -83,10 +83,11 @@ Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& 
     RouterLog::Layer& record = log->layer(layer);
     record.load = rows.load, record.dropped = rows.dropped;
   }
+  const TokenDispatch dispatch = ranks_.several() ? TokenDispatch(tape.context(), rows, ranks_.group()) : rows;
   const TensorRanks& tensor = ranks_.tensor();
   // Each rank knows a part of the gradients of x and of the weights: what its features of each expert add to them.
-  const Var part = run_experts(tape, copy_to_ranks(tape, x, tensor), copy_to_ranks(tape, routing.weights, tensor), rows,
-                               experts_, activation_);
+  const Var part = run_experts(tape, copy_to_ranks(tape, x, tensor), copy_to_ranks(tape, routing.weights, tensor),
+                               dispatch, experts_, activation_);
   const Var y = sum_over_ranks(tape, part, tensor);
   return shared_ ? add(tape, y, shared_expert(tape, x)) : y;
 }

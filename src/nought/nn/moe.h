@@ -4,13 +4,14 @@
 // Design goals: tokens are sorted by expert, so that each expert is one matrix product. The router's logits and weights
 // are fp32 in every dtype. What is saved for the backward pass does not grow with the number of experts. Ranks may
 // share the matrices of every expert, as they share those of an MLP (arXiv 1909.08053): all of them route all tokens
-// alike. Non-goals: experts on several ranks (every rank computes its own tokens with all experts).
+// alike. Where ranks hold different experts, each routes its own tokens, and their rows travel to the experts and back
+// (autograd/token_dispatch). The shared expert and the router are no part of that: every rank has them for its tokens.
 #pragma once
 
 #include <optional>
 #include <string>
 
-#include "nought/autograd/moe.h"
+#include "nought/autograd/token_dispatch.h"
 #include "nought/nn/mlp.h"
 #include "nought/parallel/expert_ranks.h"
 
@@ -42,22 +43,25 @@ class Moe {
     std::optional<Mlp::Options> shared;  // the shared expert: an MLP that all tokens pass
     std::string shared_gate;             // its result is multiplied by sigmoid(x . NAME.weight); "": it is not
 
-    /// With drop_tokens an expert takes at most ceil(capacity_factor * tokens * top_k / num_experts) tokens. The tokens
-    /// beyond that skip it; their order is (place among the token's choices, token). Weights are not renormalised.
+    /// With drop_tokens an expert takes at most ceil(capacity_factor * tokens * top_k / num_experts) tokens of x, which
+    /// are those of one rank and micro-batch, wherever the expert is. The tokens beyond that skip it; their order is
+    /// (place among the token's choices, token). Weights are not renormalised.
     double capacity_factor = 0;
     bool drop_tokens = false;
 
     double std = 0.02;           // standard deviation of the initial weights
     double residual_std = 0.02;  // the same for weights whose result is added to the residual stream
 
-    /// Those of ranks.tensor() share F, outputs of gate and up, inputs of down; the last one has some of it.
+    /// Each holds some of the experts. Those of ranks.tensor() share F, outputs of gate and up, inputs of down; the
+    /// last one has some of it.
     ExpertRanks ranks = {};
   };
   Moe() = default;
   /// Declares the parameters. The choice bias is never trained.
   Moe(Unit& unit, const Options& options);
 
-  /// x, result: [tokens, hidden]. `log` may be null; `layer` is this layer's index in the log.
+  /// x, result: [tokens, hidden]. `log` may be null; `layer` is this layer's index in the log. All ranks that hold
+  /// experts of the layer call it together, with tokens of their own or without any.
   Var operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, int64_t layer) const;
 
  private:

@@ -15,6 +15,11 @@ int ExpertRanks::holder(int64_t expert, int64_t experts) const {
   return static_cast<int>(expert / ceil_div(experts, static_cast<int64_t>(size())));
 }
 
+Communicator& ExpertRanks::group() const {
+  require(experts_ != nullptr, "one rank holds all experts: there is no group that shares them out");
+  return *experts_;
+}
+
 ParameterView ExpertRanks::add_all(Unit& unit, std::string name, const Whole& whole, Init init,
                                    ParameterRole role) const {
   std::optional<Cut> cut;

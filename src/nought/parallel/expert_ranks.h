@@ -22,6 +22,8 @@ class ExpertRanks {
   int size() const { return experts_ != nullptr ? experts_->size() : 1; }
   int rank() const { return experts_ != nullptr ? experts_->rank() : 0; }
   bool several() const { return experts_ != nullptr; }
+  /// Error if there is one rank.
+  Communicator& group() const;
   /// Those that share the matrices of the experts that this rank holds.
   const TensorRanks& tensor() const { return tensor_; }
 

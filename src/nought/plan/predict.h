@@ -2,7 +2,9 @@
 //
 // Design goals: the prediction is a rehearsal, and not a second model of memory. Model::loss, the tape, the
 // ShardedModel and the Engine run as in training, on kernels that compute nothing, on memory that is only counted, and
-// with ranks that do not exist. So a change to training changes its prediction too.
+// with ranks that do not exist. So a change to training changes its prediction too. What routers choose is not known:
+// every expert is taken to get as many rows as any other, of this rank's tokens and of those of every other rank that
+// exchanges rows with it.
 // Non-goals: time; the memory of libraries.
 #pragma once
 

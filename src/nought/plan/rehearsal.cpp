@@ -45,6 +45,7 @@ class SilentTransport final : public Transport {
   void scatter(const Call&, const Tensor&, const Tensor&, int) override {}
   void reduce_scatter(const Call&, const Tensor&, const Tensor&, ReduceOp) override {}
   void all_to_all(const Call&, const Tensor&, const Tensor&) override {}
+  void all_to_all_v(const Call&, const Tensor&, const Tensor&, const RowCounts&) override {}
   void send(const Call&, const Tensor& tensor, int, int) override {
     context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
   }
