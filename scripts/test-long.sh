@@ -2,15 +2,16 @@
 # Runs the long sweeps, of which every test run has a sample: scripts/test-long.sh [NAME]...
 #
 #   flips   1,000 random bit flips over all files of a checkpoint (a minute)
+#   meshes  30 steps of three models on every mesh of 4 and 8 ranks at every ZeRO stage (some minutes)
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
 # Builds the release preset first. Exit code 0 if everything holds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [kills]=test_cli)
-declare -A filter=([flips]='BitFlips.*' [kills]='*Kills.*')
-all=(flips kills)
+declare -A program=([flips]=test_train [meshes]=test_train [kills]=test_cli)
+declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.thirty_steps*' [kills]='*Kills.*')
+all=(flips meshes kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then

@@ -134,10 +134,16 @@ TEST(Grid, tensor_ranks_see_the_same_tokens_and_never_add_them_up) {
 
 TEST(Grid, axes_are_described_by_the_ranks_that_differ_along_them) {
   EXPECT_EQ(describe(Grid({.shard = 2, .tensor = 2})),
-            (std::vector<std::string>{"tensor       2   ranks 0 1 | 2 3", "shard        2   ranks 0 2 | 1 3"}));
+            (std::vector<std::string>{"tensor          2   ranks 0 1 | 2 3", "shard           2   ranks 0 2 | 1 3"}));
   EXPECT_EQ(describe(Grid({.shard = 5, .tensor = 8}))[0],
-            "tensor       8   ranks 0 1 2 3 ... | 8 9 10 11 ... | 16 17 18 19 ... | 24 25 26 27 ... | ...");
+            "tensor          8   ranks 0 1 2 3 ... | 8 9 10 11 ... | 16 17 18 19 ... | 24 25 26 27 ... | ...");
   EXPECT_TRUE(describe(Grid({})).empty());
+  EXPECT_EQ(describe(Grid({.shard = 4, .tensor = 2, .expert = 2, .expert_tensor = 2})),
+            (std::vector<std::string>{"tensor          2   ranks 0 1 | 2 3 | 4 5 | 6 7",  //
+                                      "shard           4   ranks 0 2 4 6 | 1 3 5 7",
+                                      "expert          2   ranks 0 2 | 1 3 | 4 6 | 5 7",
+                                      "expert_shard    2   ranks 0 4 | 1 5 | 2 6 | 3 7"}))
+      << "experts of one rank of a tensor group are exchanged with its like of the next";
 }
 
 TEST(Grid, what_is_not_a_mesh_is_refused) {

@@ -132,6 +132,47 @@ TEST(Accelerate, what_belongs_to_launching_is_said_and_not_taken) {
                           HasSubstr("deepspeed_config.deepspeed_hostfile")));
 }
 
+constexpr const char* kMesh = R"(distributed_type: MULTI_GPU
+num_processes: 4
+parallelism_config:
+  parallelism_config_cp_comm_strategy: allgather
+  parallelism_config_cp_size: 1
+  parallelism_config_dp_replicate_size: 1
+  parallelism_config_dp_shard_size: 2
+  parallelism_config_tp_size: 2
+)";
+
+TEST(Accelerate, its_mesh_is_that_of_training) {
+  const TempFolder folder;
+  folder.write("acc.yaml", kMesh);
+  const auto run = [&](const std::string& training) {
+    const auto path = folder.write("run.json", fmt::format(R"({{"deepspeed": "acc.yaml", "training": {}}})", training));
+    return resolve(load_run_config(path.string(), {}), 4);
+  };
+  for (const char* training : {"{}", "null", R"({"parallelism_config": {"tp_size": 2}})"}) {
+    const RunPlan plan = run(training);
+    EXPECT_EQ(plan.mesh->tensor, 2) << training;
+    EXPECT_EQ(plan.mesh->shard, 2) << training;
+  }
+  EXPECT_THAT(test::message_of<ConfigError>([&] { run(R"({"parallelism_config": {"tp_size": 4}})"); }),
+              HasSubstr("acc.yaml: parallelism_config.parallelism_config_tp_size = 2 contradicts"));
+  EXPECT_EQ(read(kMesh).parallelism,
+            (Json{{"cp_size", 1}, {"dp_replicate_size", 1}, {"dp_shard_size", 2}, {"tp_size", 2}}));
+  EXPECT_TRUE(
+      read("distributed_type: NO\nparallelism_config: {parallelism_config_dp_shard_size: 1}").parallelism.empty())
+      << "sizes of 1 that accelerate writes into every file say nothing of how many ranks shard";
+  EXPECT_THAT(error_of("distributed_type: NO\nparallelism_config: {parallelism_config_tp_sise: 2}"),
+              HasSubstr("parallelism_config.parallelism_config_tp_sise: unknown key (did you mean \"tp_size\"?)"));
+}
+
+TEST(Accelerate, what_of_its_mesh_is_not_available_is_refused_where_it_stands) {
+  const TempFolder folder;
+  folder.write("acc.yaml", "distributed_type: MULTI_GPU\nparallelism_config: {parallelism_config_cp_size: 2}\n");
+  const auto path = folder.write("run.json", R"({"deepspeed": "acc.yaml"})");
+  EXPECT_THAT(test::message_of<ConfigError>([&] { resolve(load_run_config(path.string(), {}), 2); }),
+              HasSubstr("acc.yaml: parallelism_config.parallelism_config_cp_size = 2: context parallelism is not"));
+}
+
 TEST(Accelerate, what_cannot_be_followed_is_refused_all_at_once) {
   EXPECT_EQ(
       error_of("distributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}\nnum_proceses: 2\n"),

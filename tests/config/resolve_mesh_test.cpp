@@ -9,6 +9,7 @@ namespace {
 using test::error_of;
 using test::plan_of;
 using test::reason_of;
+using test::value_of;
 using testing::HasSubstr;
 
 TEST(ResolveMesh, all_ranks_shard_unless_the_mesh_says_otherwise) {
@@ -21,8 +22,13 @@ TEST(ResolveMesh, all_ranks_shard_unless_the_mesh_says_otherwise) {
   EXPECT_EQ(plan.mesh->shard, 4);
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "training.parallelism_config.dp_shard_size");
   EXPECT_THAT(error_of(with(R"("dp_shard_size": 2)"), 4), HasSubstr("dp_shard_size = 2: the product of"));
-  EXPECT_THAT(error_of(with(R"("dp_replicate_size": 2)"), 4), HasSubstr("dp_replicate_size = 2: replicas"));
+  EXPECT_THAT(
+      error_of(with(R"("dp_replicate_size": 2)"), 4),
+      HasSubstr("dp_replicate_size = 2: replicas of a sharded model are not available: write 1; dp_shard_size"));
   EXPECT_THAT(error_of(with(R"("cp_size": 4)"), 4), HasSubstr("cp_size = 4: context parallelism is not"));
+  EXPECT_THAT(error_of(with(R"("sp_size": 2)"), 4), HasSubstr("sp_size = 2: Ulysses is not available: write 1; tp_"));
+  EXPECT_THAT(error_of(with(R"("pp_size": 2)"), 4), HasSubstr("pp_size = 2: pipeline parallelism is not"));
+  EXPECT_THAT(error_of(R"({"deepspeed": {"sequence_parallel_size": 2}})", 4), HasSubstr("Ulysses is not available"));
   EXPECT_THAT(error_of(with(R"("tpsize": 2)"), 4), HasSubstr("tp_size")) << "the nearest name";
 }
 
@@ -48,20 +54,89 @@ TEST(ResolveMesh, ranks_that_share_matrices_see_the_same_samples) {
   EXPECT_THAT(error_of(with(R"("tp_size": 3)"), 4),
               HasSubstr("tp_size = 3: 4 ranks cannot be divided by it; the nearest "
                         "size that can is 2"));
-  EXPECT_THAT(error_of(with(R"("tp_size": 2, "dp_shard_size": 4)"), 4), HasSubstr("with tp_size 2 it is 2"));
+  EXPECT_THAT(error_of(with(R"("tp_size": 2, "dp_shard_size": 4)"), 4),
+              HasSubstr("with tp_size 2 write 2, or leave it out"));
   EXPECT_THAT(error_of(with(R"("tp_size": 0)"), 4), HasSubstr("tp_size: expected at least 1, got 0"));
   EXPECT_THAT(error_of(R"({"training": {"parallelism_config": {"tp_size": 4}},
                            "deepspeed": {"tensor_parallel": {"autotp_size": 2}}})",
                        4),
-              HasSubstr("contradicts"));
+              HasSubstr("deepspeed.tensor_parallel.autotp_size = 2 contradicts RUN.json: "
+                        "training.parallelism_config.tp_size = 4: make them equal, or remove one"));
   EXPECT_THAT(error_of(R"({"deepspeed": {"train_batch_size": 7, "train_micro_batch_size_per_gpu": 2,
                            "tensor_parallel": {"autotp_size": 2}}})",
                        4),
               HasSubstr("x data-parallel ranks 2 = 4"));
-  EXPECT_THAT(error_of(with(R"("tp_size": 2)", R"("optim": "muon", )"), 4), HasSubstr("Muon orthogonalises"));
+  EXPECT_EQ(plan_of(with(R"("tp_size": 2)", R"("optim": "muon", )"), 4).mesh->tensor, 2);
   for (const char* recipe : {"delayed", "current"})
     EXPECT_EQ(plan_of(with(R"("tp_size": 2)", fmt::format(R"("bf16": true, "fp8": "{}", )", recipe)), 4).mesh->tensor,
               2);
+}
+
+TEST(ResolveMesh, ranks_that_hold_different_experts_are_among_those_that_read_different_samples) {
+  for (
+      const char* text :
+      {R"({"training": {"parallelism_config": {"tp_size": 2, "ep_size": 2}}})",
+       R"({"deepspeed": {"tensor_parallel": {"autotp_size": 2}, "expert_parallel": {"enabled": true, "autoep_size": 2}}})",
+       R"({"training": {"parallelism_config": {"tp_size": 2, "ep_size": 2}},
+            "deepspeed": {"expert_parallel": {"enabled": true, "autoep_size": 2, "expert_tensor_parallel_size": 2}}})"}) {
+    const RunPlan plan = plan_of(text, 8);
+    EXPECT_EQ(plan.mesh->tensor, 2);
+    EXPECT_EQ(plan.mesh->shard, 4);
+    EXPECT_EQ(plan.mesh->expert, 2);
+    EXPECT_EQ(plan.mesh->expert_tensor, 2);
+    EXPECT_EQ(plan.data_ranks(), 4);
+  }
+  const RunPlan plan = plan_of(R"({"training": {"parallelism_config": {"ep_size": 4}}})", 4);
+  EXPECT_EQ(plan.mesh->expert, 4);
+  EXPECT_EQ(plan.mesh->shard, 4);
+  EXPECT_EQ(reason_of(plan, "parallelism_config.ep_size"), "training.parallelism_config.ep_size");
+  EXPECT_EQ(describe_mesh(plan), (std::vector<std::string>{"shard           4   ranks 0 1 2 3",  //
+                                                           "expert          4   ranks 0 1 2 3"}));
+}
+
+TEST(ResolveMesh, sizes_of_experts_that_cannot_be_are_refused_with_one_that_can) {
+  const auto with = [](const std::string& args, const std::string& deepspeed = "") {
+    return fmt::format(R"({{"training": {{"parallelism_config": {{{}}}}}, "deepspeed": {{{}}}}})", args, deepspeed);
+  };
+  EXPECT_THAT(error_of(with(R"("ep_size": 5)"), 8),
+              HasSubstr("ep_size = 5: 8 data-parallel ranks cannot be divided by it; the nearest size that can is 4"));
+  EXPECT_THAT(error_of(with(R"("ep_size": 8, "tp_size": 2)"), 8), HasSubstr("4 data-parallel ranks cannot be"));
+  EXPECT_THAT(error_of(with(R"("ep_size": 2)"), 1), HasSubstr("the nearest size that can is 1"));
+  EXPECT_THAT(error_of(with(R"("ep_size": 0)"), 4), HasSubstr("ep_size: expected at least 1, got 0"));
+  EXPECT_THAT(error_of(with(R"("ep_size": 4)", R"("expert_parallel": {"enabled": true, "autoep_size": 2})"), 4),
+              HasSubstr("deepspeed.expert_parallel.autoep_size = 2 contradicts RUN.json: "
+                        "training.parallelism_config.ep_size = 4: make them equal"));
+  EXPECT_THAT(
+      error_of(with(R"("tp_size": 2)",
+                    R"("expert_parallel": {"enabled": true, "autoep_size": 2, "expert_tensor_parallel_size": 1})"),
+               4),
+      HasSubstr("expert_tensor_parallel_size = 1: experts are cut over the 2 ranks of tp_size, as all other "
+                "matrices: write 2, or leave it out"));
+}
+
+TEST(ResolveMesh, a_section_of_experts_that_is_not_enabled_says_that_it_has_no_effect) {
+  const RunPlan plan = plan_of(R"({"deepspeed": {"expert_parallel": {"autoep_size": 4}}})", 4);
+  EXPECT_FALSE(plan.mesh.has_value());
+  EXPECT_THAT(plan.warnings,
+              testing::ElementsAre(HasSubstr("deepspeed.expert_parallel.autoep_size = 4 has no effect")));
+  EXPECT_TRUE(
+      plan_of(R"({"deepspeed": {"expert_parallel": {"enabled": false, "autoep_size": 1}}})", 4).warnings.empty());
+}
+
+TEST(ResolveMesh, tokens_are_sliced_between_ranks_that_share_matrices) {
+  const auto with = [](const std::string& args) {
+    return fmt::format(R"({{"training": {{"parallelism_config": {{{}}}}}}})", args);
+  };
+  const RunPlan plan = plan_of(with(R"("tp_size": 2, "sequence_parallel": true)"), 4);
+  EXPECT_TRUE(plan.sequence_parallel);
+  EXPECT_EQ(value_of(plan, "parallelism_config.sequence_parallel"), "true");
+  EXPECT_EQ(describe_mesh(plan).back(),
+            "sequence        2   slices of the tokens between products, over the tensor ranks");
+  EXPECT_FALSE(plan_of(with(R"("tp_size": 2)"), 4).sequence_parallel);
+  EXPECT_THAT(error_of(with(R"("sequence_parallel": true)"), 9),
+              HasSubstr("sequence_parallel = true: it shares out the tokens between the ranks of tp_size, which is 1: "
+                        "write tp_size 3, or leave it out"));
+  EXPECT_THAT(error_of(with(R"("sequence_parallel": true)"), 1), HasSubstr("which is 1: leave it out"));
 }
 
 }  // namespace

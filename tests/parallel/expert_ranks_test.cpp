@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr int64_t kExperts = 4, kHidden = 6, kInside = 8;
+constexpr int64_t kExperts = 4, kHidden = 8, kInside = 8;
 
 const std::vector<GridSizes> kMeshes{{},
                                      {.shard = 2, .expert = 2},

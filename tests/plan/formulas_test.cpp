@@ -19,5 +19,37 @@ TEST(Formulas, twelve_bytes_per_parameter_of_7b_on_8_ranks) {
     EXPECT_DOUBLE_EQ(model_state_bytes(7e9, 8, Policy::stage(stage), {.optimizer = 8}) / kGB, expected[stage]) << stage;
 }
 
+/// arXiv 2104.04473, section 3.2: 8 b s h (t-1)/t elements of a layer for a micro-batch; and 4 b s h (t-1)/t more if it
+/// is computed again.
+TEST(Formulas, a_shared_layer_sends_eight_bsh_elements_and_slices_of_the_tokens_two_more) {
+  const int64_t b = 2, s = 64, h = 32;
+  for (const int t : {2, 4, 8}) {
+    const auto of_a_layer = [&](bool slices, bool recomputes) {
+      const auto total = [&](int64_t layers) {
+        const AxisTraffic sent = shared_layers_traffic(
+            {.ranks = t, .tokens = b * s, .hidden = h, .layers = layers, .slices = slices, .recomputes = recomputes});
+        return sent.all_reduce + sent.all_gather + sent.reduce_scatter;
+      };
+      return total(3) - total(2);
+    };
+    const int64_t unit = b * s * h * (t - 1) / t;
+    EXPECT_EQ(of_a_layer(false, false), 8 * unit);
+    EXPECT_EQ(of_a_layer(false, true), 12 * unit);
+    EXPECT_EQ(of_a_layer(true, false), (8 + 2) * unit);
+    EXPECT_EQ(of_a_layer(true, true), (12 + 2) * unit);
+  }
+}
+
+TEST(Formulas, balanced_tokens_travel_to_their_experts_and_back_in_both_passes) {
+  const int64_t tokens = 128, k = 2, h = 32;
+  for (const int e : {2, 4}) {
+    const AxisTraffic sent =
+        spread_experts_traffic({.ranks = e, .tokens = tokens, .hidden = h, .experts = 8, .top_k = k, .layers = 3});
+    const int64_t exchange = tokens * k * h * (e - 1) / e;
+    EXPECT_EQ(sent.all_to_all_v, 3 * (4 * exchange + 2 * exchange / h));
+    EXPECT_EQ(sent.all_gather, 3 * 8 * (e - 1));
+  }
+}
+
 }  // namespace
 }  // namespace nought

@@ -36,7 +36,7 @@ int64_t sent_for_sums(int tensor, int64_t elements, int64_t single) {
 constexpr int64_t kLosses = 1;  // the sum of the losses is one element
 
 TEST(TensorTraffic, of_experts_and_latent_vectors_is_the_formula) {
-  const ModelConfig config = test::small_model("deepseek_v3");  // a dense layer and one of experts
+  const ModelConfig config = test::small_model("deepseek_v3");             // a dense layer and one of experts
   const int64_t hidden = kTokens * config.hidden_size, ends = 2 * hidden;  // the lookup, and the head's input
   const int64_t dense = 2 * hidden;                                        // the result, and the input's gradient
   // The same of the experts and of the shared one, and the gradients of the weights of the choices.

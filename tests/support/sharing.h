@@ -5,19 +5,22 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "nought/models/decoder.h"
 #include "nought/tensor/random.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought::test {
 
-/// A decoder on one rank of a mesh. The ranks that share matrices share those of experts too.
+/// A decoder on one rank of a mesh. The ranks that share matrices share those of experts too. slices: between products
+/// each has a slice of the tokens.
 struct Sharing {
   Sharing(Communicator& world, const GridSizes& sizes, const ModelConfig& config, ShardedModel::Options options = {},
-          const Fp8Options& fp8 = {}, Context on = Context::cpu())
-      : context(std::move(on)),
+          const Fp8Options& fp8 = {}, bool slices = false)
+      : context(Context::cpu()),
         mesh(world, sharing_experts(sizes)),
-        decoder(config, Recompute::none, fp8, ModelRanks(mesh)),
+        decoder(config, Recompute::none, fp8, ModelRanks(mesh, slices)),
         model(context, mesh, decoder, options) {}
   static GridSizes sharing_experts(GridSizes sizes) {
     sizes.expert_tensor = sizes.tensor;

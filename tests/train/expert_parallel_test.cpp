@@ -19,12 +19,13 @@ using test::golden_folder;
 struct Layout {
   int shard = 1, expert = 1, tensor = 1, stage = 0;
   Recompute recompute = Recompute::none;
+  bool slices = false;  // between products a rank has a slice of the tokens
 
   int ranks() const { return shard * tensor; }
   GridSizes sizes() const { return {.shard = shard, .tensor = tensor, .expert = expert, .expert_tensor = tensor}; }
   std::string str() const {
-    return fmt::format("experts over {} of {} ranks, tensor {}, stage {}, recompute {}", expert, shard, tensor, stage,
-                       name_of(recompute));
+    return fmt::format("experts over {} of {} ranks, tensor {}, stage {}, recompute {}, slices {}", expert, shard,
+                       tensor, stage, name_of(recompute), slices);
   }
 };
 
@@ -34,7 +35,7 @@ struct ExpertRank {
              const std::string& folder)
       : context(on),
         mesh(world, layout.sizes()),
-        decoder(config, layout.recompute, {}, ModelRanks(mesh)),
+        decoder(config, layout.recompute, {}, ModelRanks(mesh, layout.slices)),
         model(context, mesh, decoder, {.policy = Policy::stage(layout.stage)}) {
     model.load(HfWeights(folder, decoder));
   }
@@ -78,7 +79,9 @@ TEST_P(GoldenExpertParallel, logits_loss_and_gradients_agree_at_every_size_and_s
                               {2, 2, 1, 2, Recompute::full},
                               {2, 2, 1, 3, Recompute::selective},
                               {2, 2, 2, 0},
-                              {2, 2, 2, 3}};
+                              {2, 2, 2, 3},
+                              {2, 2, 2, 0, Recompute::none, true},
+                              {2, 2, 2, 3, Recompute::selective, true}};
   for (const int stage : {0, 1, 2, 3}) layouts.push_back({2, 2, 1, stage});
   for (const Layout& layout : layouts)
     on_ranks(layout, config, folder, [&](ExpertRank& rank) {

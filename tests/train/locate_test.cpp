@@ -33,6 +33,22 @@ ModelConfig tiny() {
                                  {"max_position_embeddings", 16}});
 }
 
+/// Every layer has four experts, of which a token takes two.
+ModelConfig tiny_experts() {
+  return ModelConfig::from_json({{"model_type", "qwen3_moe"},
+                                 {"vocab_size", kVocabulary},
+                                 {"hidden_size", 16},
+                                 {"intermediate_size", 24},
+                                 {"moe_intermediate_size", 12},
+                                 {"num_hidden_layers", 2},
+                                 {"num_attention_heads", 2},
+                                 {"num_key_value_heads", 2},
+                                 {"head_dim", 8},
+                                 {"num_experts", 4},
+                                 {"num_experts_per_tok", 2},
+                                 {"max_position_embeddings", 16}});
+}
+
 Batch batch_of(const Context& context) {
   Batch batch{context.empty({1, kLength}, DType::i32), context.empty({1, kLength}, DType::i32)};
   for (int32_t t = 0; t < kLength; ++t)
@@ -71,12 +87,12 @@ class OneBadWeight final : public StateSource {
 /// What each rank says of a step; `poison` gives rank 1's context.
 template <class Poison>
 std::vector<std::string> messages_of(int stage, Recompute recompute, const StateSource& source, Poison poison,
-                                     const GridSizes& sizes = {.shard = kRanks}) {
+                                     const GridSizes& sizes = {.shard = kRanks}, const ModelConfig& config = tiny()) {
   std::vector<std::string> messages(kRanks);
   run_ranks(kRanks, [&](Communicator& ranks, const Context& plain) {
     const Context context = ranks.rank() == 1 ? poison(plain) : plain;
     const Mesh mesh(ranks, sizes);
-    Decoder decoder(tiny(), recompute, {}, ModelRanks(mesh));
+    Decoder decoder(config, recompute, {}, ModelRanks(mesh));
     ShardedModel model(context, mesh, decoder, {.policy = Policy::stage(stage)});
     model.load(source);
     Engine engine(model);
@@ -110,6 +126,27 @@ TEST(Locate, of_ranks_that_share_matrices_the_one_that_computed_it_is_named) {
   EXPECT_THAT(messages,
               Each(HasSubstr("first found at rank 1: block.0.mlp, forward, GatedActivate: y [8, 12] f32 holds 1 "
                              "inf")));
+}
+
+TEST(Locate, of_ranks_that_hold_different_experts_the_one_that_computed_it_is_named) {
+  for (const int stage : {0, 3}) {
+    const auto messages = messages_of(
+        stage, Recompute::none, InitialState(3),
+        [](const Context& context) { return poisoned(context, "GatedActivate", "y"); },
+        {.shard = kRanks, .expert = kRanks}, tiny_experts());
+    EXPECT_THAT(messages, Each(HasSubstr("first found at rank 1: block.0.experts, forward, GatedActivate: y [")))
+        << stage;
+  }
+}
+
+TEST(Locate, a_parameter_of_an_expert_is_named_wherever_it_is) {
+  for (const int expert : {0, 3}) {
+    const std::string name = fmt::format("model.layers.1.mlp.experts.{}.up_proj.weight", expert);
+    const auto messages = messages_of(
+        3, Recompute::none, OneBadWeight(name), [](const Context& context) { return context; },
+        {.shard = kRanks, .expert = kRanks}, tiny_experts());
+    EXPECT_THAT(messages, Each(HasSubstr("first found at parameter " + name + " holds 1 nan before the step")));
+  }
 }
 
 TEST(Locate, a_gradient_is_named_with_the_backward_pass) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <mutex>
 
+#include "support/cut_units.h"
 #include "support/message_of.h"
 #include "support/small_run.h"
 #include "support/temp_folder.h"
@@ -116,6 +117,38 @@ TEST(Replicas, two_ranks_that_differ_are_told_without_blaming_one) {
                   ""),
               Each(AllOf(HasSubstr("step 40: the 2 ranks hold different bits, and no value is that of most in 1 of "),
                          HasSubstr("no checkpoint was saved before: begin the run again"))));
+}
+
+/// What each of six ranks says of a model with experts when a bit of rank 3 has flipped.
+std::vector<std::string> said_of_parts(const GridSizes& sizes, int stage, SegmentIndex damaged) {
+  std::vector<std::string> messages(6);
+  run_ranks(6, [&](Communicator& world, const Context& context) {
+    const Mesh mesh(world, sizes);
+    test::CutUnits units(mesh);
+    ShardedModel model(context, mesh, units, {.policy = Policy::stage(stage)});
+    model.load(InitialState(5));
+    test::walk_back(model, 1);
+    model.update(/*lr=*/0.1, /*gradient_scale=*/1);
+    require_same_replicas(model, 39, "");  // healthy
+    if (world.rank() == 3) flip_bit(model.residency().stored(damaged), 40);
+    messages[static_cast<size_t>(world.rank())] =
+        test::message_of<Error>([&] { require_same_replicas(model, 40, ""); });
+  });
+  return messages;
+}
+
+TEST(Replicas, experts_are_compared_by_the_ranks_that_hold_the_same_ones_and_all_ranks_are_told) {
+  for (const int stage : {0, 1, 2}) {
+    EXPECT_THAT(
+        said_of_parts({.shard = 6, .expert = 2}, stage, {2, 0}),
+        Each(AllOf(HasSubstr("step 40: rank 3 on "), HasSubstr("most of the 3 ranks"), HasSubstr(": 2.gate;"))));
+    EXPECT_THAT(said_of_parts({.shard = 6, .expert = 6}, stage, {2, 0}), Each("")) << "no rank has the same";
+  }
+}
+
+TEST(Replicas, a_part_of_a_matrix_is_compared_by_the_ranks_that_hold_it) {
+  EXPECT_THAT(said_of_parts({.shard = 3, .tensor = 2}, 0, {0, 0}),
+              Each(AllOf(HasSubstr("step 40: rank 3 on "), HasSubstr("most of the 3 ranks"), HasSubstr(": rows;"))));
 }
 
 struct Events final : TrainObserver {

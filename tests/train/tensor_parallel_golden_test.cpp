@@ -17,7 +17,12 @@ namespace {
 using test::golden_folder;
 using test::Sharing;
 
-const std::vector<GridSizes> kMeshes{{.tensor = 2}, {.tensor = 4}, {.shard = 2, .tensor = 2}};
+struct Layout {
+  GridSizes sizes;
+  bool slices = false;  // see Sharing
+};
+const std::vector<Layout> kMeshes{
+    {{.tensor = 2}}, {{.tensor = 4}}, {{.shard = 2, .tensor = 2}}, {{.tensor = 2}, true}, {{.tensor = 4}, true}};
 
 class GoldenTensorParallel : public ::testing::TestWithParam<const char*> {
  protected:
@@ -26,11 +31,11 @@ class GoldenTensorParallel : public ::testing::TestWithParam<const char*> {
   /// Calls body(rank, input) on every rank of every mesh: at stage 3 where ranks shard.
   template <class Body>
   void on_meshes(const ModelConfig& config, const Body& body) const {
-    for (const GridSizes sizes : kMeshes) {
+    for (const auto& [sizes, slices] : kMeshes) {
       ASSERT_EQ(reason_not_to_cut(config, sizes.tensor), "");
-      SCOPED_TRACE(fmt::format("tensor {}, shard {}", sizes.tensor, sizes.shard));
-      run_ranks(sizes.tensor * sizes.shard, [&](Communicator& world) {
-        Sharing rank(world, sizes, config, {.policy = Policy::stage(sizes.shard > 1 ? 3 : 0)});
+      SCOPED_TRACE(fmt::format("tensor {}, shard {}, slices {}", sizes.tensor, sizes.shard, slices));
+      run_ranks(sizes.tensor * sizes.shard, [&, sizes = sizes, slices = slices](Communicator& world) {
+        Sharing rank(world, sizes, config, {.policy = Policy::stage(sizes.shard > 1 ? 3 : 0)}, {}, slices);
         rank.model.load(HfWeights(folder, rank.decoder));
         body(rank, read_probe_input(rank.context, golden, config.vocab_size));
       });

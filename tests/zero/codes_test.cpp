@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/parallel/expert_ranks.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
@@ -30,11 +31,11 @@ class CodedUnits final : public Model {
 
 /// The codes of a whole parameter, quantized at once.
 Tensor expected_values(const Context& context, const Parameter& parameter) {
-  const Tensor x = context.empty(parameter.shape, DType::f32);
+  const Shape& shape = parameter.placement.global;
+  const Tensor x = context.empty(shape, DType::f32);
   InitialState(1).fill(StateKind::master, parameter, {0, x.numel()}, x.flat(0, x.numel()));
   if (!parameter.coded) return x;
-  const Weight weight{context.empty(parameter.shape, DType::i8),
-                      context.empty(scales_shape(parameter.shape), DType::f16)};
+  const Weight weight{context.empty(shape, DType::i8), context.empty(scales_shape(shape), DType::f16)};
   context.run(QuantizeBlocks{.x = x, .codes = weight.values, .scales = weight.scales});
   context.run(DequantizeBlocks{.weight = weight, .x = x});
   return x;
@@ -69,6 +70,51 @@ TEST(Codes, are_loaded_and_gathered_at_every_stage) {
                   << parameter.name;
             });
         });
+}
+
+/// Matrices that ranks share, and experts.
+class CodedParts final : public Model {
+ public:
+  explicit CodedParts(const Mesh& mesh, const std::vector<int64_t>& fused = {}) {
+    const ModelRanks ranks(mesh);
+    Unit& unit = add_unit("unit");
+    ranks.tensor.add(unit, "rows", {.global = {7, 64}, .dim = 0}, Init::normal(0.5));
+    ranks.tensor.add(unit, "columns", {.global = {5, 128}, .dim = 1, .fused = fused}, Init::normal(0.5));
+    const ExpertRanks experts(ranks);
+    for (int64_t e = 0; e < 3; ++e)
+      experts.add_one(unit, fmt::format("{}.up", e), e, 3, {.global = {6, 64}, .dim = 0}, Init::normal(0.5));
+    experts.add_all(unit, "down", {.global = {3, 4, 64}, .dim = 2}, Init::normal(0.5));
+    unit.choose_coded([](const Parameter&) { return true; });
+  }
+  Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
+};
+
+TEST(Codes, of_parts_are_those_of_one_rank) {
+  for (const GridSizes sizes : std::vector<GridSizes>{{.tensor = 2, .expert_tensor = 2},
+                                                      {.shard = 2, .expert = 2},
+                                                      {.shard = 3, .expert = 3},
+                                                      {.shard = 2, .tensor = 2, .expert = 2, .expert_tensor = 2}})
+    for (const int stage : {0, 3})
+      run_ranks(sizes.shard * sizes.tensor, [&](Communicator& world, const Context& context) {
+        const Mesh mesh(world, sizes);
+        CodedParts parts(mesh);
+        ShardedModel model(context, mesh, parts, {.policy = Policy::stage(stage), .training = false});
+        model.load(InitialState(1));
+        model.with_parameters(0, [&](const Parameter& parameter, const Tensor& whole) {
+          EXPECT_EQ(whole.to_vector<float>(), expected_values(context, parameter).to_vector<float>())
+              << parameter.name << ", tensor " << sizes.tensor << ", expert " << sizes.expert;
+        });
+      });
+}
+
+TEST(Codes, blocks_that_ranks_would_share_are_refused) {
+  run_ranks(2, [](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.tensor = 2});
+    CodedParts parts(mesh, {96, 32});  // a rank has 48 and 16 columns
+    ShardedModel model(context, mesh, parts, {.training = false});
+    EXPECT_THAT(test::message_of<ConfigError>([&] { model.load(InitialState(1)); }),
+                HasSubstr("parameter columns cannot be kept as 8-bit codes: ranks share its rows of 128"));
+  });
 }
 
 TEST(Codes, take_a_byte_an_element_and_two_a_block) {

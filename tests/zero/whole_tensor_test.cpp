@@ -1,4 +1,4 @@
-// Parameters that the tensor axis cuts: what ranks hold of them makes the global tensors, whatever the mesh.
+// Parameters that ranks hold in parts: what they hold makes the global tensors, whatever the mesh.
 #include "nought/zero/whole_tensor.h"
 
 #include "support/cut_units.h"
@@ -16,15 +16,19 @@ using test::CutUnits;
 using test::message_of;
 using testing::HasSubstr;
 
-const std::vector<GridSizes> kMeshes{
-    {.tensor = 2}, {.tensor = 3}, {.shard = 2}, {.shard = 2, .tensor = 2}, {.shard = 2, .context = 2, .tensor = 2}};
+std::vector<GridSizes> all_meshes() {
+  std::vector<GridSizes> meshes{
+      {.tensor = 2}, {.tensor = 3}, {.shard = 2}, {.shard = 2, .tensor = 2}, {.shard = 2, .context = 2, .tensor = 2}};
+  meshes.insert(meshes.end(), test::kExpertMeshes.begin(), test::kExpertMeshes.end());
+  return meshes;
+}
 
 /// Calls body(mesh, context, options) in every rank of every mesh, at stages 0 and 3.
 void for_each_mesh(const std::function<void(const Mesh&, const Context&, const ShardedModel::Options&)>& body) {
-  for (const GridSizes& sizes : kMeshes)
+  for (const GridSizes& sizes : all_meshes())
     for (const int stage : {0, 3}) {
-      SCOPED_TRACE(fmt::format("{} x {} x {} ranks, stage {}", sizes.shard, sizes.context, sizes.tensor, stage));
-      run_ranks(sizes.shard * sizes.context * sizes.tensor, [&](Communicator& world, const Context& context) {
+      SCOPED_TRACE(fmt::format("{}, stage {}", test::str(sizes), stage));
+      run_ranks(test::ranks_of(sizes), [&](Communicator& world, const Context& context) {
         body(Mesh(world, sizes), context, {.policy = Policy::stage(stage)});
       });
     }
@@ -121,10 +125,12 @@ TEST(WholeTensor, a_placement_that_the_mesh_does_not_make_is_refused) {
     OneUnit sharded({2, 2}, {{4, 2}, {{.axis = Axis::shard}}});
     EXPECT_THAT(message_of<ConfigError>([&] { ShardedModel(context, mesh, sharded, {}); }),
                 HasSubstr("parameter weight is cut along the axis shard"));
-    OneUnit cut({2, 2}, {{4, 2}, {{.axis = Axis::tensor}}});
-    const ShardedModel::Options muon{.optimizer = {.method = MuonOptions{}}};
-    EXPECT_THAT(message_of<ConfigError>([&] { ShardedModel(context, mesh, cut, muon); }),
-                HasSubstr("parameter weight is cut over ranks: Muon, which orthogonalises whole matrices"));
+  });
+  run_ranks(4, [](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.shard = 2, .tensor = 2, .expert = 2, .expert_tensor = 2});
+    OneUnit shared({2, 2}, {{4, 2}, {{.axis = Axis::expert_tensor}}});
+    EXPECT_THAT(message_of<ConfigError>([&] { ShardedModel(context, mesh, shared, {}); }),
+                HasSubstr("parameter weight is cut along the axis expert_tensor alone"));
   });
 }
 

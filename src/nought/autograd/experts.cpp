@@ -101,7 +101,8 @@ Tensor activate_backward(const Context& context, const ExpertActivation& activat
 
 /// What backward keeps of forward.
 struct Experts {
-  Var x, weights;
+  Saved x;
+  Var weights;
   TokenDispatch dispatch;
   ExpertWeights parameters;
   ExpertActivation activation;
@@ -158,7 +159,8 @@ void run_backward(Gradients& gradients, const Experts& saved, const Tensor& d_ou
   bias_gradients(gradients, blocks, d_rows, parameters.down_bias);
 
   const Tensor d_gate_up = activate_backward(context, saved.activation, saved.gate_up, d_activated);
-  const Tensor x_rows = saved.x_rows ? saved.x_rows : dispatch.rows_of_tokens(context, saved.x.value);
+  const Tensor x_rows =
+      saved.x_rows ? saved.x_rows : dispatch.rows_of_tokens(context, saved.x.prepared(context)(context));
   form(parameters.gate_up, x_rows, d_gate_up);
   bias_gradients(gradients, blocks, d_gate_up, parameters.gate_up_bias);
   if (const GradSink dx = gradients.sink(saved.x)) {
@@ -190,7 +192,7 @@ Var run_experts(Tape& tape, const Var& x, const Var& weights, const TokenDispatc
   Tensor out = context.empty({x.value.rows(), hidden}, dtype);
   dispatch.sum_to_tokens(context, y, {.into = out}, weights.value);
   return tape.record(out, {x, weights, experts.gate_up, experts.gate_up_bias, experts.down, experts.down_bias},
-                     [saved = Experts{x, weights, dispatch, experts, activation, gate_up, saved_rows}](
+                     [saved = Experts{Saved(x), weights, dispatch, experts, activation, gate_up, saved_rows}](
                          Gradients& gradients, const Tensor& d_out) { run_backward(gradients, saved, d_out); });
 }
 

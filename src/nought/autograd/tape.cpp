@@ -49,10 +49,12 @@ Var Tape::record(Tensor value, std::initializer_list<Wanted> inputs, Backward ba
   return out;
 }
 
-Var Tape::record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward,
-                       std::function<Tensor(const Context&)> again) {
+Var Tape::record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward, Later again) {
   Var out = record(std::move(value), inputs, std::move(backward));
-  if (out.requires_grad() && selective_) out.again = std::move(again);
+  if (out.requires_grad() && selective_)
+    out.again = [again = std::move(again)](const Context& context) -> Later {
+      return [value = again(context)](const Context&) { return value; };
+    };
   return out;
 }
 

@@ -20,12 +20,16 @@ namespace nought {
 
 class Tape;
 
+/// Gives a value when it is asked for.
+using Later = std::function<Tensor(const Context&)>;
+
 /// A value on a tape. Without a slot it is a constant: nobody asks for its gradient.
 struct Var {
   static constexpr int kConstant = -1;
   Tensor value;
   int slot = kConstant;
-  std::function<Tensor(const Context&)> again = {};  // computes the value once more, while the Unit is leased
+  /// Computes the value once more: as much as needs the Unit's lease at once, the rest when the result is asked.
+  std::function<Later(const Context&)> again = {};
   bool requires_grad() const { return slot != kConstant; }
 };
 
@@ -50,7 +54,11 @@ class Saved {
         dtype(x.value.dtype()),
         value_(x.again ? Tensor{} : x.value),
         again_(x.again) {}
-  Tensor value(const Context& context) const { return again_ ? again_(context) : value_; }
+  /// To be called while the Unit is leased. What it gives needs no lease.
+  Later prepared(const Context& context) const {
+    if (again_) return again_(context);
+    return [value = value_](const Context&) { return value; };
+  }
 
   int slot;
   Shape shape;
@@ -58,7 +66,7 @@ class Saved {
 
  private:
   Tensor value_;
-  std::function<Tensor(const Context&)> again_;
+  std::function<Later(const Context&)> again_;
 };
 
 /// The gradients that flow during a backward walk; nodes give to their inputs through it.
@@ -127,8 +135,7 @@ class Tape {
   /// when nobody wants the gradient of any input.
   Var record(Tensor value, std::initializer_list<Wanted> inputs, Backward backward);
   /// The same for a result that is cheap to compute `again` from what the node saves anyway.
-  Var record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward,
-                   std::function<Tensor(const Context&)> again);
+  Var record_cheap(Tensor value, std::initializer_list<Wanted> inputs, Backward backward, Later again);
 
   /// Brackets a Unit's operations: leases its parameters forward, and on the way back leases them again and reports
   /// that its gradients are final.

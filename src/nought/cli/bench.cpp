@@ -44,6 +44,7 @@ struct StepOptions {
   std::vector<std::string> overrides;
   std::optional<int> stage;
   std::optional<int> tensor;
+  bool slices = false;  // --sequence-parallel
   std::optional<std::string> recompute;
   bool breakdown = false;
   const CLI::Option* dtype = nullptr;  // --dtype
@@ -72,6 +73,10 @@ struct StepOptions {
                            *tensor, world.size());
       bench.mesh = GridSizes{.shard = world.size() / *tensor, .tensor = *tensor, .expert_tensor = *tensor};
     }
+    require<ConfigError>(!slices || tensor.value_or(1) > 1,
+                         "--sequence-parallel shares out the tokens between the ranks of --tp, which is {}",
+                         tensor.value_or(1));
+    bench.sequence_parallel |= slices;
     if (recompute) bench.recompute = recompute_of(*recompute);
     return bench;
   }
@@ -166,6 +171,8 @@ void add_step(CLI::App& bench, Invocation& invocation) {
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3; default: 0, or the run's")->type_name("S");
   command->add_option("--tp", step->tensor, "Neighbouring ranks that share the matrices of W1, W2 or W3; default: 1")
       ->type_name("T");
+  command->add_flag("--sequence-parallel", step->slices,
+                    "With --tp: between their products, each of these ranks has a slice of the tokens");
   command->add_option("--recompute", step->recompute, "none, selective or full; default: none, or the run's")
       ->type_name("MODE");
   command->add_flag(

@@ -12,6 +12,7 @@
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
 #include "nought/io/safetensors_writer.h"
+#include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/model_source.h"
 
@@ -32,6 +33,7 @@ void validate_probe(const ProbeOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelSource source(options.model_dir);
   require_cuttable(source.config(), plan.tensor_ranks());
+  require_spreadable(source.config(), plan.expert_ranks(), plan.data_ranks());
   const Context context = Context::cpu();
   read_probe_input(context, options.input, source.config().vocab_size);
   const std::filesystem::path folder = std::filesystem::absolute(options.output).parent_path();

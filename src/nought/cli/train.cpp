@@ -244,8 +244,7 @@ int run_check(const TrainOptions& options) {
   fmt::print("{}", wrap(explain(plan), width, 4));
   const RunInputs inputs = validate_run(plan, options.mode(), kDryRun);
   const auto say = [&](const std::string& line) { fmt::print("{}\n", wrap(line, width, 4)); };
-  if (plan.tensor_ranks() > 1)
-    for (const std::string& line : describe(Grid(*plan.mesh))) say("mesh: " + line);
+  for (const std::string& line : describe_mesh(plan)) say("mesh: " + line);
   const auto count = [](int64_t number) { return format_count(static_cast<double>(number)); };
   const std::string trained =
       plan.freezing.empty() ? "" : fmt::format(", {} of them trained", count(inputs.parameters - inputs.frozen));

@@ -157,22 +157,35 @@ std::vector<std::vector<int>> Grid::groups(Axes axes) const {
   return groups;
 }
 
-std::vector<std::string> describe(const Grid& grid) {
+namespace {
+
+/// "ranks 0 1 | 2 3": the groups along an axis, or the first of them.
+std::string groups_along(const Grid& grid, Axis axis) {
   constexpr size_t kShown = 4;  // groups, and ranks of a group
-  std::vector<std::string> lines;
-  for (const Axis axis : kDenseOrder) {
-    if (grid.size(axis) == 1) continue;
-    std::string groups;
-    const std::vector<std::vector<int>> all = grid.groups({axis});
-    for (size_t i = 0; i < std::min(all.size(), kShown); ++i) {
-      const std::vector<int>& ranks = all[i];
-      const auto end = ranks.begin() + static_cast<std::ptrdiff_t>(std::min(ranks.size(), kShown));
-      groups += fmt::format("{}{}{}", i > 0 ? " | " : "", fmt::join(ranks.begin(), end, " "),
-                            end == ranks.end() ? "" : " ...");
-    }
-    if (all.size() > kShown) groups += " | ...";
-    lines.push_back(fmt::format("{:<9} {:>4}   ranks {}", name_of(axis), grid.size(axis), groups));
+  std::string text = "ranks ";
+  const std::vector<std::vector<int>> all = grid.groups({axis});
+  for (size_t i = 0; i < std::min(all.size(), kShown); ++i) {
+    const std::vector<int>& ranks = all[i];
+    const auto end = ranks.begin() + static_cast<std::ptrdiff_t>(std::min(ranks.size(), kShown));
+    text +=
+        fmt::format("{}{}{}", i > 0 ? " | " : "", fmt::join(ranks.begin(), end, " "), end == ranks.end() ? "" : " ...");
   }
+  return all.size() > kShown ? text + " | ..." : text;
+}
+
+}  // namespace
+
+std::vector<std::string> describe(const Grid& grid) {
+  std::vector<std::string> lines;
+  const auto add = [&](Axis axis) {
+    if (grid.size(axis) > 1)
+      lines.push_back(fmt::format("{:<12} {:>4}   {}", name_of(axis), grid.size(axis), groups_along(grid, axis)));
+  };
+  for (const Axis axis : kDenseOrder) add(axis);
+  if (grid.size(Axis::expert) == 1) return lines;  // experts lie as all else does
+  if (grid.size(Axis::expert_tensor) != grid.size(Axis::tensor)) add(Axis::expert_tensor);
+  add(Axis::expert);
+  add(Axis::expert_shard);
   return lines;
 }
 

@@ -113,7 +113,8 @@ class Grid {
   int ranks_ = 1;
 };
 
-/// A line for each axis of several ranks: its name, its size, and which ranks differ along it.
+/// A line for each axis of several ranks: its name, its size, and which ranks differ along it. The axes of experts are
+/// among them if ranks hold different experts.
 std::vector<std::string> describe(const Grid& grid);
 
 }  // namespace nought

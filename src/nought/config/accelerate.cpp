@@ -45,7 +45,6 @@ constexpr auto kTopRules = std::to_array<KeyRule>({
     {"fsdp_config", "null | {}", refused, kOtherWays},
     {"megatron_lm_config", "null | {}", refused, kOtherWays},
     {"tp_config", "null | {}", refused, kOtherWays},
-    {"parallelism_config", "null | {}", refused, "write training.parallelism_config"},
     {"tpu_name", "null", no_effect, kCpuOnly},
     {"tpu_zone", "null", no_effect, kCpuOnly},
     {"tpu_use_cluster", "false", no_effect, kCpuOnly},
@@ -55,6 +54,19 @@ constexpr auto kTopRules = std::to_array<KeyRule>({
     {"command_file", "null", no_effect, kMpirun},
     {"commands", "null", no_effect, kMpirun},
 });
+
+/// Keys of parallelism_config, without the section's name that accelerate puts in front, which say how ranks exchange
+/// what cp_size and sp_size share out.
+constexpr auto kParallelismRules = std::to_array<KeyRule>({
+    {"cp_backend", "null", gated, ""},
+    {"cp_comm_strategy", "null", gated, ""},
+    {"sp_backend", "null", gated, ""},
+    {"sp_seq_length", "null", gated, ""},
+    {"sp_seq_length_is_variable", "null", gated, ""},
+    {"sp_attn_implementation", "null", gated, ""},
+});
+constexpr std::array kParallelismSizes{"dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size"};
+constexpr std::string_view kParallelism = "parallelism_config";
 
 /// Keys of deepspeed_config that name how ranks are started, or what holds here anyway.
 constexpr auto kDeepSpeedRules = std::to_array<KeyRule>({
@@ -95,6 +107,7 @@ class Translation {
     const bool has_file = path.is_string() && path != "none";
     if (has_file) read_file(path.get<std::string>());
     if (section.is_object()) read_section(section, has_file);
+    read_parallelism(json_.value(kParallelism, Json()));
     if (!mistakes_.empty()) fail<ConfigError>("{}", fmt::join(mistakes_, "; "));
     if (!has_file) {
       set("train_batch_size", "auto", "");
@@ -108,7 +121,7 @@ class Translation {
  private:
   void read_top() {
     for (const auto& [key, value] : json_.items()) {
-      if (key == "deepspeed_config" || key == "mixed_precision" || is_note(key)) continue;
+      if (key == "deepspeed_config" || key == kParallelism || key == "mixed_precision" || is_note(key)) continue;
       if (key == "distributed_type") {
         check_type(value);
       } else if (key == "num_processes") {
@@ -116,8 +129,9 @@ class Translation {
                              describe_json(value));
         result_.num_processes = value.get<int64_t>();
       } else {
-        judge_key(key, value, kTopRules, key,
-                  {"deepspeed_config", "mixed_precision", "distributed_type", "num_processes"});
+        judge_key(
+            key, value, kTopRules, key,
+            {"deepspeed_config", std::string(kParallelism), "mixed_precision", "distributed_type", "num_processes"});
       }
     }
   }
@@ -158,6 +172,27 @@ class Translation {
         set(renamed->deepspeed, value, at);
       }
     }
+  }
+
+  /// accelerate writes every size, also where it uses none of them: sizes that are all 1 say nothing.
+  void read_parallelism(const Json& section) {
+    require<ConfigError>(section.is_null() || section.is_object(), "{}: {}: expected a map, found {}", file_,
+                         kParallelism, describe_json(section));
+    if (section.is_null()) return;
+    const std::string prefix = fmt::format("{}_", kParallelism);
+    bool says = false;
+    for (const auto& [written, value] : section.items()) {
+      const std::string key = written.starts_with(prefix) ? written.substr(prefix.size()) : written;
+      if (is_note(key)) continue;
+      if (std::find(kParallelismSizes.begin(), kParallelismSizes.end(), key) == kParallelismSizes.end()) {
+        judge_key(key, value, kParallelismRules, fmt::format("{}.{}", kParallelism, written),
+                  {kParallelismSizes.begin(), kParallelismSizes.end()});
+        continue;
+      }
+      says |= !value.is_null() && value != 1;
+      if (!value.is_null()) result_.parallelism[key] = value;
+    }
+    if (!says) result_.parallelism = Json::object();
   }
 
   template <class Rules>
@@ -209,6 +244,10 @@ class Translation {
 };
 
 }  // namespace
+
+std::string accelerate_place(const std::string& file, const std::string& key) {
+  return fmt::format("{}: {}.{}_{}", file, kParallelism, kParallelism, key);
+}
 
 bool is_accelerate_config(const Json& json) {
   constexpr std::array kOwn{"distributed_type", "deepspeed_config", "compute_environment"};

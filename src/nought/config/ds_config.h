@@ -288,6 +288,20 @@ struct DsTensorParallel {
   }
 };
 
+struct DsExpertParallel {
+  Setting<bool> enabled{false};
+  Setting<int64_t> autoep_size{int64_t{1}};
+  Setting<int64_t> expert_tensor_parallel_size;
+
+  template <class V>
+  void visit(V& v) {
+    v("enabled", enabled, "whether autoep_size counts");
+    v("autoep_size", autoep_size, "as training.parallelism_config.ep_size");
+    v("expert_tensor_parallel_size", expert_tensor_parallel_size,
+      "ranks that share the matrices of an expert: tp_size, which is the default (DeepSpeed: 1)");
+  }
+};
+
 struct DsConfig {
   Auto<int64_t> train_batch_size;
   Auto<int64_t> train_micro_batch_size_per_gpu;
@@ -311,6 +325,7 @@ struct DsConfig {
   Setting<bool> memory_breakdown{false};
   Setting<bool> wall_clock_breakdown{false};
   DsTensorParallel tensor_parallel;
+  DsExpertParallel expert_parallel;
   DsCommsLogger comms_logger;
   DsFlopsProfiler flops_profiler;
 
@@ -350,6 +365,7 @@ struct DsConfig {
     v("wall_clock_breakdown", wall_clock_breakdown,
       "report the times of phases and communication of every step on rank 0, in lines and in metrics.jsonl");
     v("tensor_parallel", tensor_parallel, "");
+    v("expert_parallel", expert_parallel, "");
     v("comms_logger", comms_logger, "");
     v("flops_profiler", flops_profiler, "");
   }

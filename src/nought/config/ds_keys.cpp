@@ -21,6 +21,12 @@ constexpr std::string_view kMetricsOnly = "use tensorboard, csv_monitor or metri
 constexpr std::string_view kOneBit = "1-bit Adam, 1-bit Lamb and 0/1 Adam are not available";
 constexpr std::string_view kOneWriter = "files are written by one thread of each rank, and renamed when they are whole";
 constexpr std::string_view kSpeed = "speed is always measured";
+constexpr std::string_view kOwnExperts = "the model's config.json says which layers have experts, and how";
+constexpr std::string_view kOwnRouting = "tokens are routed as the model's config.json says";
+constexpr std::string_view kOneDispatch = "tokens are exchanged, and experts computed, in one way";
+constexpr std::string_view kUlysses =
+    "Ulysses is not available; training.parallelism_config.sequence_parallel shares out tokens between the ranks of "
+    "tp_size";
 constexpr std::string_view kGated = "";
 
 constexpr auto kRules = std::to_array<KeyRule>({
@@ -141,12 +147,13 @@ constexpr auto kRules = std::to_array<KeyRule>({
 
     // training and communication scalars
     {"gradient_allreduce_op", "\"mean\"", refused, "gradients are averaged"},
-    {"seq_parallel_communication_data_type", "\"fp32\"", no_effect, "there is no sequence parallelism"},
+    {"seq_parallel_communication_data_type", "\"fp32\"", no_effect,
+     "Ulysses, whose sums it is about, is not available"},
     {"sparse_gradients", "false", no_effect, "the gradient of the embedding is always dense"},
     {"disable_allgather", "false", refused, "ranks would train with parameters of their own"},
     {"managed_gradient_accumulation", "true", no_effect, "micro-batches are always accumulated here"},
-    {"expert_parallel.*", "{}", enabled, "expert parallelism is not available"},
-    {"use_data_before_expert_parallelism", "false | true", no_effect, "there is no expert parallelism"},
+    {"use_data_before_expert_parallelism", "false", no_effect,
+     "neighbouring data-parallel ranks hold different experts; the order of ranks changes no result"},
     {"dataloader_drop_last", "false", no_effect, "every batch is whole"},
 
     // logging
@@ -239,7 +246,41 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"tensor_parallel.preset_model", "null", refused, "a model is cut as its own config.json says"},
     {"tensor_parallel.tp_overlap_comm", "false", refused, "sums over the tensor axis are not overlapped with products"},
     {"tensor_parallel.partition_config", "null", refused, "a model is cut as its own config.json says"},
-    {"sequence_parallel_size", "1", refused, "sequence parallelism is not available"},
+    {"sequence_parallel_size", "1", refused, kUlysses},
+    {"expert_parallel.expert_parallel_size", "1", refused, "write expert_parallel.autoep_size"},
+    {"expert_parallel.preset_model", "null", no_effect, kOwnExperts},
+    {"expert_parallel.moe_layer_pattern", "null", no_effect, kOwnExperts},
+    {"expert_parallel.expert_pattern", "null", no_effect, kOwnExperts},
+    {"expert_parallel.router_pattern", "null", no_effect, kOwnExperts},
+    {"expert_parallel.expert_w1", "null", no_effect, kOwnExperts},
+    {"expert_parallel.expert_w2", "null", no_effect, kOwnExperts},
+    {"expert_parallel.expert_w3", "null", no_effect, kOwnExperts},
+    {"expert_parallel.num_experts_attr", "null", no_effect, kOwnExperts},
+    {"expert_parallel.top_k_attr", "null", no_effect, kOwnExperts},
+    {"expert_parallel.has_shared_experts", "null", no_effect, kOwnExperts},
+    {"expert_parallel.shared_experts_pattern", "null", no_effect, kOwnExperts},
+    {"expert_parallel.shared_experts_gate_pattern", "null", no_effect, kOwnExperts},
+    {"expert_parallel.expert_activation", "null", refused, kOwnRouting},
+    {"expert_parallel.top_k", "\"auto\"", refused, kOwnRouting},
+    {"expert_parallel.score_func", "\"auto\"", refused, kOwnRouting},
+    {"expert_parallel.score_apply", "\"auto\"", refused, kOwnRouting},
+    {"expert_parallel.route_norm", "null", refused, kOwnRouting},
+    {"expert_parallel.route_scale", "1.0", refused, kOwnRouting},
+    {"expert_parallel.routed_scaling_factor", "\"auto\"", refused, kOwnRouting},
+    {"expert_parallel.num_expert_groups", "null", refused, kOwnRouting},
+    {"expert_parallel.num_limited_groups", "null", refused, kOwnRouting},
+    {"expert_parallel.load_balance_coeff", "null", refused, kOwnRouting},
+    {"expert_parallel.use_grouped_mm", "true | false", no_effect, kOneDispatch},
+    {"expert_parallel.disable_triton_grouped_mm", "false | true", no_effect, kOneDispatch},
+    {"expert_parallel.combine_impl", "\"auto\"", no_effect, kOneDispatch},
+    {"expert_parallel.row_weighting_impl", "\"auto\"", no_effect, kOneDispatch},
+    {"expert_parallel.gate_up_impl", "\"separate\"", no_effect, kOneDispatch},
+    {"expert_parallel.async_split_plan", "false", no_effect, kOneDispatch},
+    {"expert_parallel.validate_folding_routing", "false", no_effect, kOneDispatch},
+    {"expert_parallel.comm_backend", "\"comm\"", no_effect, kOneDispatch},
+    {"expert_parallel.comm_num_sm", "12", no_effect, kOneDispatch},
+    {"expert_parallel.comm_qp_margin", "4", no_effect, kOneDispatch},
+    {"expert_parallel.comm_max_tokens_per_rank", "0", no_effect, kOneDispatch},
     {"curriculum_learning.enabled", "false", refused, "curriculum learning is not available"},
     {"curriculum_learning.curriculum_type", "\"seqlen\"", gated, kGated},
     {"curriculum_learning.min_difficulty", "null", gated, kGated},

@@ -59,7 +59,6 @@ RunPlan Resolver::run() {
   resolve_schedule();
   resolve_output();
   explain_automatic_buckets();
-  check_mesh();
   return std::move(plan_);
 }
 

@@ -36,10 +36,15 @@ class Resolver {
 
  private:
   void resolve_mesh();
+  /// Refuses axes of the mesh that are not available.
+  void refuse_axes() const;
   /// How many ranks share each matrix.
   Candidate<int64_t> tensor_size() const;
-  /// Refuses what a mesh of the plan cannot do yet.
-  void check_mesh() const;
+  /// How many ranks hold different experts.
+  Candidate<int64_t> expert_size();
+  /// ConfigError unless experts are cut over as many ranks as all other matrices.
+  void check_expert_tensor_size(int64_t tensor) const;
+  bool resolve_sequence_parallel(int64_t tensor);
   /// What plan_.data_ranks() is called in messages: `all` if no ranks share samples.
   std::string data_name(const char* all) const { return plan_.tensor_ranks() > 1 ? "data-parallel ranks" : all; }
   void resolve_model();

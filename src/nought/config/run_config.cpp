@@ -37,6 +37,25 @@ void refuse_zero_bytes(const Json& json, const std::string& path, const Origins&
   }
 }
 
+/// Puts the sizes of accelerate's mesh beside those of training. ConfigError if a size is given twice and differently.
+void take_parallelism(Json& json, const Json& sizes, const std::string& file, Origins& origins) {
+  if (sizes.empty()) return;
+  Json& training = json["training"];
+  if (training.is_null()) training = Json::object();
+  Json& section = training.is_object() ? training["parallelism_config"] : training;
+  if (section.is_null()) section = Json::object();
+  if (!section.is_object()) return;  // which is refused with all that is wrong
+  for (const auto& [name, size] : sizes.items()) {
+    const std::string key = "training.parallelism_config." + name;
+    Json& own = section[name];
+    require<ConfigError>(own.is_null() || own == size, "{} = {} contradicts {} = {}: make them equal, or remove one",
+                         accelerate_place(file, name), size.dump(), origins.place(key), own.dump());
+    if (!own.is_null()) continue;
+    own = size;
+    origins.add_file(key, accelerate_place(file, name));
+  }
+}
+
 /// Replaces the path of a ds_config.json, or of a config of accelerate, by what the file says.
 void load_deepspeed_file(Json& json, RunConfig& config) {
   const auto section = json.find("deepspeed");
@@ -49,6 +68,7 @@ void load_deepspeed_file(Json& json, RunConfig& config) {
   if (!is_accelerate_config(*section)) return;
   AccelerateConfig accelerate = read_accelerate_config(*section, path, config.origins);
   *section = std::move(accelerate.deepspeed);
+  take_parallelism(json, accelerate.parallelism, path, config.origins);
   config.warnings.insert(config.warnings.end(), accelerate.warnings.begin(), accelerate.warnings.end());
   config.accelerate_processes = accelerate.num_processes;
 }

@@ -152,12 +152,17 @@ struct SchedulerArgs {
   }
 };
 
-/// accelerate's ParallelismConfig: how many ranks each axis of the mesh has.
+/// accelerate's ParallelismConfig, and beside it pipeline stages, experts and Megatron-LM's sequence_parallel: how many
+/// ranks each axis of the mesh has.
 struct ParallelismArgs {
   Setting<int64_t> dp_replicate_size{int64_t{1}};
   Setting<int64_t> dp_shard_size;
   Setting<int64_t> cp_size{int64_t{1}};
+  Setting<int64_t> sp_size{int64_t{1}};
   Setting<int64_t> tp_size{int64_t{1}};
+  Setting<int64_t> pp_size{int64_t{1}};
+  Setting<int64_t> ep_size{int64_t{1}};
+  Setting<bool> sequence_parallel{false};
 
   template <class V>
   void visit(V& v) {
@@ -165,10 +170,17 @@ struct ParallelismArgs {
     v("dp_shard_size", dp_shard_size,
       "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks / tp_size");
     v("cp_size", cp_size, "ranks that share each sequence; only 1 is available");
+    v("sp_size", sp_size, "Ulysses: ranks that share each sequence outside of attention; only 1 is available");
     v("tp_size", tp_size,
-      "tensor parallelism: neighbouring ranks that share the matrices, the heads and the vocabulary of a dense model, "
-      "and "
-      "see the same samples");
+      "tensor parallelism: neighbouring ranks that share the matrices, the heads and the vocabulary, and see the same "
+      "samples");
+    v("pp_size", pp_size, "pipeline stages; only 1 is available");
+    v("ep_size", ep_size,
+      "expert parallelism: of the ranks that read different samples, how many neighbours hold different experts and "
+      "exchange tokens; it divides dp_shard_size and the number of experts");
+    v("sequence_parallel", sequence_parallel,
+      "between their products, the ranks of tp_size have a slice of the tokens each: less activations, the same "
+      "result");
   }
 };
 

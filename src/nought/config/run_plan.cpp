@@ -13,6 +13,15 @@ void require_trainable(const RunPlan& plan) {
   require<ConfigError>(plan.data.seq_length > 0, "data.seq_length is missing: expected the tokens per sequence");
 }
 
+std::vector<std::string> describe_mesh(const RunPlan& plan) {
+  if (plan.tensor_ranks() == 1 && plan.expert_ranks() == 1) return {};
+  std::vector<std::string> lines = describe(Grid(*plan.mesh));
+  if (plan.sequence_parallel)
+    lines.push_back(fmt::format("{:<12} {:>4}   slices of the tokens between products, over the tensor ranks",
+                                "sequence", plan.tensor_ranks()));
+  return lines;
+}
+
 std::string explain(const RunPlan& plan) {
   // A longer value pushes its own reason to the right, not everybody's: with 80 columns most rows are one line.
   constexpr size_t kWidest = 14;

@@ -186,6 +186,10 @@ RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch);
 /// ConfigError unless the plan has what training needs: a model, data, and the length of a sequence.
 void require_trainable(const RunPlan& plan);
 
+/// The mesh as a small table: a line for each axis of several ranks. Empty if all ranks differ along the shard axis
+/// alone.
+std::vector<std::string> describe_mesh(const RunPlan& plan);
+
 /// The table that `nought check` prints: keys, values and reasons, then the warnings.
 std::string explain(const RunPlan& plan);
 

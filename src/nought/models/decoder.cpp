@@ -58,8 +58,9 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   const TensorRanks::Whole table{{config_.vocab_size, config_.hidden_size}, 0};
   tokens_ = ranks_.add(*embedding_, names.token_embedding + ".weight", table, init, ParameterRole::embedding);
   if (config_.positions == PositionKind::learned)
-    positions_ = embedding_->add(names.position_embedding + ".weight", {config_.max_positions, config_.hidden_size},
-                                 init, ParameterRole::embedding);
+    positions_ =
+        all_ranks_.slicing().add_partial(*embedding_, names.position_embedding + ".weight",
+                                         {config_.max_positions, config_.hidden_size}, init, ParameterRole::embedding);
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(make_block(i));
   head_ = &add_unit("head");
   final_norm_ = Norm(*head_, names.final_norm, norm_options());
@@ -77,6 +78,7 @@ struct Decoder::Work final : MicroBatchState {
   Tensor ids;    // [tokens] i32
   HeldIds held;  // the same where ranks share the vocabulary
   Sequences sequences;
+  Tensor own_positions;                        // those of this rank's slice; without slices those of all tokens
   int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
   std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by
   const DecoderCache* cache = nullptr;
@@ -100,7 +102,11 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
   require_positions(work->longest);
   work->ids = ids;
   if (ranks_.several()) work->held = held_ids(context, known, held_tokens());
-  work->sequences = {std::move(spans), context.empty({ids.numel()}, DType::i32)};
+  const TokenSlices slices{all_ranks_.slicing(), ids.numel()};
+  const Tensor positions = context.empty({slices.all_rows()}, DType::i32);
+  work->sequences = {std::move(spans), positions.flat(0, slices.tokens), slices};
+  work->own_positions = positions.flat(slices.own_rows().begin, slices.own_rows().end);
+  if (slices.tokens < slices.all_rows()) context.zero(positions.flat(slices.tokens, slices.all_rows()));
   // With rotations it takes their tables to tell positions: prepare_rotation() does.
   if (config_.positions == PositionKind::learned) set_positions(context, work->sequences);
   return work;
@@ -147,10 +153,10 @@ void Decoder::prepare_rotation(const Context& context, Work& work, DType dtype) 
 Section Decoder::embedding_section() {
   return {.unit = embedding_, .body = [this](Tape& tape, const Var&, MicroBatchState& state) {
             const Work& work = Work::of(state);
-            Var y = ranks_.several() ? vocabulary_embedding(tape, work.held, tokens_, ranks_)
+            Var y = ranks_.several() ? vocabulary_embedding(tape, work.held, tokens_, ranks_, work.sequences.slices)
                                      : embedding(tape, work.ids, tokens_);
             if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
-            return positions_.defined() ? add_embedding(tape, y, work.sequences.positions, positions_) : y;
+            return positions_.defined() ? add_embedding(tape, y, work.own_positions, positions_) : y;
           }};
 }
 
@@ -161,6 +167,7 @@ Section Decoder::block_section(const Block& block) {
             prepare_rotation(tape.context(), work, in.value.dtype());
             const std::optional<RopeTables>& tables = block.local ? work.local_rope : work.rope;
             const RopeTables* rotation = tables ? &*tables : nullptr;
+            const TokenSlices& slices = work.sequences.slices;
             const KvCache* cache = work.cache ? &work.cache->layers[index] : nullptr;
             const auto part = [&](const char* name, const auto& layer, const Var& x, const auto&... more) {
               return tape.run_part(*block.unit, name, [&] { return layer(tape, x, more...); });
@@ -169,8 +176,8 @@ Section Decoder::block_section(const Block& block) {
                                     work.sequences, rotation, cache);
             const Var attended = add(tape, in, part("attention_post_norm", block.attention_post_norm, branch));
             const Var mlp_in = part("mlp_norm", block.mlp_norm, config_.parallel_residual ? in : attended);
-            const Var mlp = block.experts ? part("experts", *block.experts, mlp_in, work.log, block.router)
-                                          : part("mlp", block.mlp, mlp_in);
+            const Var mlp = block.experts ? part("experts", *block.experts, mlp_in, work.log, block.router, slices)
+                                          : part("mlp", block.mlp, mlp_in, slices);
             return add(tape, attended, part("mlp_post_norm", block.mlp_post_norm, mlp));
           }};
 }
@@ -200,8 +207,8 @@ Section Decoder::head_section() {
               const RowLoss rows = ranks_.several()
                                        ? objective_->rows_of_part(tape.context(), *work.batch, held_tokens(), ranks_)
                                        : objective_->rows(work.placed);
-              const Var loss = loss_head(tape, copy_to_ranks(tape, normed, ranks_), head_weight_, rows,
-                                         work.gradient_scale, config_.logit_softcap);
+              const Var loss = loss_head(tape, enter_ranks(tape, normed, ranks_, work.sequences.slices), head_weight_,
+                                         rows, work.gradient_scale, config_.logit_softcap);
               return sum_over_ranks(tape, loss, ranks_);
             });
           }};
@@ -229,6 +236,10 @@ Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   return run_sections(tape, sections(), {}, begin(tape.context(), batch, gradient_scale));
 }
 
+Var Decoder::hidden_states(Tape& tape, const std::shared_ptr<Work>& work) {
+  return gather_tokens(tape, run_sections(tape, stack(), {}, work), work->sequences.slices);
+}
+
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
   const Tensor part =
       tape.run_unit(*head_, hidden,
@@ -243,9 +254,9 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
 
 Tensor Decoder::logits(const Context& context, const Batch& batch) {
   Tape tape(context, /*recording=*/false);
-  return head_logits(tape, run_sections(tape, stack(), {},
-                                        work_on(context, context.on_device(batch.input_ids),
-                                                batch.input_ids.span<int32_t>(), spans_of(batch))));
+  const std::shared_ptr<Work> work =
+      work_on(context, context.on_device(batch.input_ids), batch.input_ids.span<int32_t>(), spans_of(batch));
+  return head_logits(tape, hidden_states(tape, work));
 }
 
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
@@ -269,7 +280,7 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
   const Tensor tokens = context.upload<int32_t>({static_cast<int64_t>(fed.size())}, fed);
   const std::shared_ptr<Work> work = work_on(context, tokens, fed, std::move(spans));
   work->cache = &cache;
-  const Tensor states = run_sections(tape, stack(), {}, work).value;
+  const Tensor states = hidden_states(tape, work).value;
   const Tensor ends = context.empty({static_cast<int64_t>(last.size()), config_.hidden_size}, states.dtype());
   context.run(GatherRows{.x = states, .index = context.upload<int32_t>({ends.dim(0)}, last), .out = ends});
   return head_logits(tape, Tape::constant(ends));

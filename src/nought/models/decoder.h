@@ -110,6 +110,8 @@ class Decoder final : public Model {
   /// The sections up to the hidden states before the final norm, [tokens, hidden]. With full recompute, blocks run in
   /// checkpoints.
   std::vector<Section> stack();
+  /// What they give, of all tokens.
+  Var hidden_states(Tape& tape, const std::shared_ptr<Work>& work);
   /// The logits of hidden states, the same that the loss is computed from.
   Tensor head_logits(Tape& tape, const Var& hidden);
 

@@ -21,7 +21,8 @@ Norm::Options Decoder::norm_options() const {
   return {.kind = config_.norm,
           .features = config_.hidden_size,
           .eps = config_.norm_eps,
-          .weight_offset = config_.norm_weight_offset};
+          .weight_offset = config_.norm_weight_offset,
+          .slicing = all_ranks_.slicing()};
 }
 
 Linear::Options Decoder::linear_options(int64_t in, std::vector<int64_t> out, std::vector<std::string> names, bool bias,
@@ -33,7 +34,8 @@ Linear::Options Decoder::linear_options(int64_t in, std::vector<int64_t> out, st
           .layout = config_.weight_layout,
           .std = std,
           .fp8 = fp8_,
-          .ranks = ranks_};
+          .ranks = ranks_,
+          .slicing = all_ranks_.slicing()};
 }
 
 SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& names, int64_t index) const {
@@ -133,6 +135,7 @@ Moe::Options Decoder::expert_options(const WeightNames::Layer& names) const {
   options.std = config_.initializer_range;
   options.residual_std = residual_std();
   options.ranks = ExpertRanks(all_ranks_);
+  options.slicing = all_ranks_.slicing();
   return options;
 }
 

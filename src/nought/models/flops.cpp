@@ -13,10 +13,11 @@ double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length) {
     const Unit& unit = *decoder.units()[i];
     below = below && !unit.trained();
     for (const Parameter& parameter : unit.parameters()) {
+      const Shape& shape = parameter.placement.global;
       const bool lookup = parameter.role == ParameterRole::embedding;
-      const bool tied_head = lookup && config.tie_word_embeddings && parameter.shape[0] == config.vocab_size;
+      const bool tied_head = lookup && config.tie_word_embeddings && shape[0] == config.vocab_size;
       if ((lookup && !tied_head) || !can_be_trained(parameter.role)) continue;
-      auto weights = static_cast<double>(parameter.shape.numel());
+      auto weights = static_cast<double>(shape.numel());
       if (parameter.role == ParameterRole::expert)
         weights *= static_cast<double>(config.experts->rule.top_k) / static_cast<double>(config.experts->num_experts);
       if (!parameter.trainable) saved += 2 * weights;

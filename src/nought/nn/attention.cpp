@@ -47,7 +47,7 @@ PackedHeads SelfAttention::projected_heads() const {
 
 Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
                               const KvCache* cache) const {
-  Var qkv = latent_ ? (*latent_)(tape, x, heads_) : qkv_(tape, x);
+  Var qkv = latent_ ? (*latent_)(tape, x, heads_, sequences.slices) : qkv_(tape, x, sequences.slices);
   // A norm of all heads is that of what every rank has projected: behind the gather, ranks have some heads twice.
   if (norms_ && !norms_->per_head) qkv = norm_heads(tape, qkv, projected_heads(), *norms_);
   if (shared_heads_) qkv = gather_shared_heads(tape, qkv, heads_, ranks_);
@@ -55,7 +55,7 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
   if (tables) qkv = rope(tape, qkv, heads_, *tables, sequences.positions);
   if (cache) {
     require(!tape.recording(), "a KV cache serves generation: it records nothing");
-    return out_(tape, Tape::constant(attend_cached(tape.context(), qkv.value, sequences, *cache)));
+    return out_(tape, Tape::constant(attend_cached(tape.context(), qkv.value, sequences, *cache)), sequences.slices);
   }
   const AttentionOptions options{.scale = scale_,
                                  .causal = true,
@@ -63,7 +63,7 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
                                  .softcap = softcap_,
                                  .sinks = sinks_,
                                  .spans = sequences.spans};
-  return out_(tape, attention(tape, qkv, heads_, options));
+  return out_(tape, attention(tape, qkv, heads_, options), sequences.slices);
 }
 
 Tensor SelfAttention::attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,

@@ -15,7 +15,8 @@ namespace nought {
 /// from k_begin on; the span's own keys are appended before attention reads them.
 struct Sequences {
   std::vector<AttentionSpan> spans;
-  Tensor positions;  // [tokens] i32
+  Tensor positions;         // [tokens] i32
+  TokenSlices slices = {};  // those that ranks have between attention and the other layers
 };
 
 /// The keys and values of sequences, kept between calls, so that generation does not compute them again.
@@ -52,7 +53,8 @@ class SelfAttention {
   };
   SelfAttention() = default;
   SelfAttention(Unit& unit, const Options& options);
-  /// x, result: [tokens, hidden]. Without `tables` nothing is rotated. With a `cache` the tape must not record.
+  /// x, result: [tokens, hidden], or this rank's slice of the tokens. Without `tables` nothing is rotated. With a
+  /// `cache` the tape must not record.
   Var operator()(Tape& tape, const Var& x, const Sequences& sequences, const RopeTables* tables,
                  const KvCache* cache) const;
 

@@ -24,7 +24,7 @@ class LatentProjection {
   LatentProjection() = default;
   LatentProjection(Unit& unit, const Options& options);
   /// x: [tokens, hidden]. Result: the packed [q | k | v] of PackedHeads, [tokens, heads.width()].
-  Var operator()(Tape& tape, const Var& x, const PackedHeads& heads) const;
+  Var operator()(Tape& tape, const Var& x, const PackedHeads& heads, const TokenSlices& slices = {}) const;
 
  private:
   int64_t q_rank_ = 0, kv_rank_ = 0;

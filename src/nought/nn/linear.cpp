@@ -13,9 +13,10 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
                       "{}: weights of layout [in, out] do not join into one product", options.names[0]);
   const bool out_in = layout_ == WeightLayout::out_in, cuts_outputs = cut_ == LinearCut::outputs;
   const auto shape = [&](int64_t in, int64_t out) { return out_in ? Shape{out, in} : Shape{in, out}; };
+  const TensorRanks slicing = cut_ == LinearCut::none ? options.slicing : TensorRanks();
   const auto add = [&](const std::string& name, const TensorRanks::Whole& whole, bool cut, Init init,
                        ParameterRole role) {
-    return cut ? ranks_.add(unit, name, whole, init, role) : unit.add(name, whole.global, init, role);
+    return cut ? ranks_.add(unit, name, whole, init, role) : slicing.add_partial(unit, name, whole.global, init, role);
   };
   const auto held = [&](int64_t out) {
     int64_t count = options.fused.empty() ? ranks_.part(out).size() : 0;
@@ -38,6 +39,7 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
     fp8_ = {.recipe = options.fp8, .index = options.fp8->add_layer()};
     // Of x and of the gradient of y, one is what all ranks have, and the other is cut as the weight is.
     fp8_.sharers = {cuts_outputs ? nullptr : sharers, sharers, cuts_outputs ? sharers : nullptr};
+    if (slicing.several()) fp8_.sharers = {&slicing.group(), nullptr, &slicing.group()};
   }
   if (!options.bias) return;
   views.clear();
@@ -47,12 +49,13 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
   bias_ = unit.join(views.front(), views.back(), {total});
 }
 
-Var Linear::operator()(Tape& tape, const Var& x) const {
-  if (cut_ == LinearCut::outputs) return linear(tape, copy_to_ranks(tape, x, ranks_), weight_, bias_, layout_, fp8_);
+Var Linear::operator()(Tape& tape, const Var& x, const TokenSlices& slices) const {
+  if (cut_ == LinearCut::outputs)
+    return linear(tape, enter_ranks(tape, x, ranks_, slices), weight_, bias_, layout_, fp8_);
   if (cut_ == LinearCut::none || !ranks_.several()) return linear(tape, x, weight_, bias_, layout_, fp8_);
   const bool adds = ranks_.rank() == 0;  // the bias is in the sum once
   const Var part = linear(tape, x, weight_, adds ? bias_ : ParameterView{}, layout_, fp8_);
-  return sum_over_ranks(tape, part, ranks_, adds ? ParameterView{} : bias_);
+  return leave_ranks(tape, part, ranks_, slices, adds ? ParameterView{} : bias_);
 }
 
 }  // namespace nought

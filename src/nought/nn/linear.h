@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "nought/autograd/functions.h"
-#include "nought/parallel/tensor_ranks.h"
+#include "nought/parallel/token_slices.h"
 
 namespace nought {
 
@@ -30,12 +30,14 @@ class Linear {
     std::shared_ptr<Fp8Recipe> fp8 = {};  // how the factors of its products are rounded to 8 bits; null: not at all
     TensorRanks ranks = {};
     LinearCut cut = LinearCut::none;
+    TensorRanks slicing = {};         // LinearCut::none: x and y are slices of the tokens of so many ranks
     std::vector<int64_t> fused = {};  // LinearCut::outputs, one name: the outputs of the tensors that it joins
   };
   Linear() = default;
   Linear(Unit& unit, const Options& options);
-  /// x: [tokens, in]. Result: [tokens, sum of out]. With a cut, this rank's columns of the one that is cut.
-  Var operator()(Tape& tape, const Var& x) const;
+  /// x: [tokens, in]. Result: [tokens, sum of out]. With a cut, this rank's columns of the one that is cut; the other
+  /// one may be this rank's slice of the tokens.
+  Var operator()(Tape& tape, const Var& x, const TokenSlices& slices = {}) const;
 
  private:
   ParameterView weight_, bias_;

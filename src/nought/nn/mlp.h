@@ -15,8 +15,8 @@ class Mlp {
   };
   Mlp() = default;
   Mlp(Unit& unit, const Options& options);
-  /// x, result: [tokens, hidden].
-  Var operator()(Tape& tape, const Var& x) const;
+  /// x, result: [tokens, hidden], or this rank's slice of the tokens.
+  Var operator()(Tape& tape, const Var& x, const TokenSlices& slices = {}) const;
 
  private:
   bool gated_ = true;

@@ -55,18 +55,21 @@ Moe::Moe(Unit& unit, const Options& o)
                       "{}: a token cannot choose {} of {} experts", o.router, o.rule.top_k, o.num_experts);
   require(!o.drop_tokens || o.capacity_factor > 0, "{}: drop_tokens needs a capacity_factor above 0, got {}", o.router,
           o.capacity_factor);
-  router_ = unit.add(o.router + ".weight", {o.num_experts, o.hidden}, Init::normal(o.std), ParameterRole::router);
-  if (o.router_bias) router_bias_ = unit.add(o.router + ".bias", {o.num_experts}, Init::zeros(), ParameterRole::bias);
+  const auto add = [&](const std::string& name, Shape shape, Init init, ParameterRole role) {
+    return o.slicing.add_partial(unit, name, std::move(shape), init, role);
+  };
+  router_ = add(o.router + ".weight", {o.num_experts, o.hidden}, Init::normal(o.std), ParameterRole::router);
+  if (o.router_bias) router_bias_ = add(o.router + ".bias", {o.num_experts}, Init::zeros(), ParameterRole::bias);
   if (!o.choice_bias.empty())
     choice_bias_ = unit.add(o.choice_bias, {o.num_experts}, Init::zeros(), ParameterRole::choice_bias);
   experts_ = o.storage == ExpertStorage::separate ? declare_separate(unit, o) : declare_fused(unit, o);
   if (o.shared) shared_.emplace(unit, *o.shared);
   if (!o.shared_gate.empty())
-    shared_gate_ = unit.add(o.shared_gate + ".weight", {1, o.hidden}, Init::normal(o.std), ParameterRole::router);
+    shared_gate_ = add(o.shared_gate + ".weight", {1, o.hidden}, Init::normal(o.std), ParameterRole::router);
 }
 
-Var Moe::shared_expert(Tape& tape, const Var& x) const {
-  const Var y = (*shared_)(tape, x);
+Var Moe::shared_expert(Tape& tape, const Var& x, const TokenSlices& slices) const {
+  const Var y = (*shared_)(tape, x, slices);
   if (!shared_gate_.defined()) return y;
   // A router of one expert, whose weight is the sigmoid of its logit.
   const RouterRule gate{.top_k = 1, .scores = RouterScores::sigmoid};
@@ -74,9 +77,12 @@ Var Moe::shared_expert(Tape& tape, const Var& x) const {
   return scale_rows(tape, y, routing.weights);
 }
 
-Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, int64_t layer) const {
-  const Routing routing = route(tape, router_logits(tape, x, router_, router_bias_), rule_, choice_bias_, log, layer);
-  const double share = static_cast<double>(x.value.rows() * rule_.top_k) / static_cast<double>(num_experts_);
+Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, int64_t layer,
+                    const TokenSlices& slices) const {
+  // All ranks that share matrices route all tokens, and each token counts once.
+  const Var logits = gather_for_all(tape, router_logits(tape, x, router_, router_bias_), slices);
+  const Routing routing = route(tape, logits, rule_, choice_bias_, log, layer);
+  const double share = static_cast<double>(routing.experts.numel()) / static_cast<double>(num_experts_);
   const auto capacity = static_cast<int64_t>(std::ceil(capacity_factor_ * share));
   const ExpertRows rows = group_by_expert(tape.context(), routing.experts, num_experts_, capacity);
   if (log) {
@@ -86,10 +92,11 @@ Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& 
   const TokenDispatch dispatch = ranks_.several() ? TokenDispatch(tape.context(), rows, ranks_.group()) : rows;
   const TensorRanks& tensor = ranks_.tensor();
   // Each rank knows a part of the gradients of x and of the weights: what its features of each expert add to them.
-  const Var part = run_experts(tape, copy_to_ranks(tape, x, tensor), copy_to_ranks(tape, routing.weights, tensor),
-                               dispatch, experts_, activation_);
-  const Var y = sum_over_ranks(tape, part, tensor);
-  return shared_ ? add(tape, y, shared_expert(tape, x)) : y;
+  // The router keeps x: nothing is saved by computing it again.
+  const Var part = run_experts(tape, enter_ranks(tape, Var{x.value, x.slot}, tensor, slices),
+                               copy_to_ranks(tape, routing.weights, tensor), dispatch, experts_, activation_);
+  const Var y = leave_ranks(tape, part, tensor, slices);
+  return shared_ ? add(tape, y, shared_expert(tape, x, slices)) : y;
 }
 
 }  // namespace nought

@@ -55,17 +55,19 @@ class Moe {
     /// Each holds some of the experts. Those of ranks.tensor() share F, outputs of gate and up, inputs of down; the
     /// last one has some of it.
     ExpertRanks ranks = {};
+    TensorRanks slicing = {};  // x and the result are slices of the tokens of so many ranks
   };
   Moe() = default;
   /// Declares the parameters. The choice bias is never trained.
   Moe(Unit& unit, const Options& options);
 
-  /// x, result: [tokens, hidden]. `log` may be null; `layer` is this layer's index in the log. All ranks that hold
-  /// experts of the layer call it together, with tokens of their own or without any.
-  Var operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, int64_t layer) const;
+  /// x, result: [tokens, hidden], or this rank's slice of the tokens. `log` may be null; `layer` is this layer's index
+  /// in the log. All ranks that hold experts of the layer call it together, with tokens of their own or without any.
+  Var operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, int64_t layer,
+                 const TokenSlices& slices = {}) const;
 
  private:
-  Var shared_expert(Tape& tape, const Var& x) const;
+  Var shared_expert(Tape& tape, const Var& x, const TokenSlices& slices) const;
 
   RouterRule rule_;
   int64_t num_experts_ = 0;

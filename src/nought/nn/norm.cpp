@@ -7,9 +7,11 @@ Norm::Norm(Unit& unit, const std::string& name, const Options& options) : option
   require<ShapeError>(!layer || options.weight_offset == 0, "{}: a layer norm has no weight offset", name);
   require<ShapeError>(options.weight_offset == 0 || options.weight_offset == 1,
                       "{}: a norm's weight_offset is 0 or 1, got {}", name, options.weight_offset);
-  weight_ = unit.add(name + ".weight", {options.features}, options.weight_offset == 1 ? Init::zeros() : Init::ones(),
-                     ParameterRole::norm);
-  if (layer) bias_ = unit.add(name + ".bias", {options.features}, Init::zeros(), ParameterRole::bias);
+  const auto add = [&](const char* suffix, Init init, ParameterRole role) {
+    return options.slicing.add_partial(unit, name + suffix, {options.features}, init, role);
+  };
+  weight_ = add(".weight", options.weight_offset == 1 ? Init::zeros() : Init::ones(), ParameterRole::norm);
+  if (layer) bias_ = add(".bias", Init::zeros(), ParameterRole::bias);
 }
 
 Var Norm::operator()(Tape& tape, const Var& x) const {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "nought/autograd/functions.h"
+#include "nought/parallel/tensor_ranks.h"
 
 namespace nought {
 
@@ -19,6 +20,7 @@ class Norm {
     int64_t features = 0;
     double eps = 1e-6;
     double weight_offset = 0;  // the factor is weight + offset; the weight starts at 1 - offset
+    TensorRanks slicing = {};  // see ModelRanks: each forms a part of the gradients
   };
   /// A norm that returns its input, for families that have none here.
   Norm() = default;

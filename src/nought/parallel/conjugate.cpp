@@ -1,5 +1,6 @@
 #include "nought/parallel/conjugate.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "nought/autograd/detail.h"
@@ -12,6 +13,34 @@ namespace {
 void all_reduce(const Context& context, const Tensor& x, const TensorRanks& ranks) {
   const FlightSubject subject(ranks.group(), "activations");
   ranks.group().wait(ranks.group().all_reduce(x), *context.stream);
+}
+
+/// The tokens of all slices. Tokens that do not divide lie in a tensor with some rows more.
+Tensor gathered(const Context& context, const Tensor& slice, const TokenSlices& slices) {
+  require<ShapeError>(slice.rows() == slices.rows(), "a slice {} of {} tokens that {} ranks share", slice,
+                      slices.tokens, slices.ranks.size());
+  const Tensor all = context.empty({slices.all_rows(), slice.dim(-1)}, slice.dtype());
+  const FlightSubject subject(slices.ranks.group(), "activations");
+  slices.ranks.group().wait(slices.ranks.group().all_gather(slice, all), *context.stream);
+  return all.slice(0, slices.tokens);
+}
+
+/// x with rows of zeros behind, as many as all slices have together.
+Tensor padded(const Context& context, const Tensor& x, const TokenSlices& slices) {
+  if (slices.all_rows() == slices.tokens) return x;
+  Tensor all = context.empty({slices.all_rows(), x.dim(-1)}, x.dtype(), Category::workspace);
+  context.copy(x, all.slice(0, slices.tokens));
+  context.zero(all.slice(slices.tokens, slices.all_rows()));
+  return all;
+}
+
+/// This rank's slice of the sum over the ranks.
+Tensor scattered(const Context& context, const Tensor& x, const TokenSlices& slices) {
+  require<ShapeError>(x.rows() == slices.tokens, "{} is not of all {} tokens", x, slices.tokens);
+  Tensor slice = context.empty({slices.rows(), x.dim(-1)}, x.dtype());
+  const FlightSubject subject(slices.ranks.group(), "activations");
+  slices.ranks.group().wait(slices.ranks.group().reduce_scatter(padded(context, x, slices), slice), *context.stream);
+  return slice;
 }
 
 /// Columns [from, from + count) of each row of x become those of y from `to` on.
@@ -57,6 +86,52 @@ Var sum_over_ranks(Tape& tape, const Var& x, const TensorRanks& ranks, const Par
     if (GradSink db = gradients.sink(bias)) gradients.context().run(SumRows{dy, db.into, db.accumulate});
     gradients.give(x, std::move(dy));
   });
+}
+
+Var gather_tokens(Tape& tape, const Var& x, const TokenSlices& slices) {
+  if (!slices.several()) return x;
+  Var y = tape.record(gathered(tape.context(), x.value, slices), {x},
+                      [x = Var{{}, x.slot}, slices](Gradients& gradients, const Tensor& dy) {
+                        gradients.give(x, scattered(gradients.context(), dy, slices));
+                      });
+  y.again = [x = Saved(x), slices](const Context& context) -> Later {
+    return [x = x.prepared(context), slices](const Context& on) { return gathered(on, x(on), slices); };
+  };
+  return y;
+}
+
+Var scatter_sum(Tape& tape, const Var& x, const TokenSlices& slices, const ParameterView& bias) {
+  if (!slices.several()) return x;
+  return tape.record(scattered(tape.context(), x.value, slices), {x, bias},
+                     [x = Var{{}, x.slot}, slices, bias](Gradients& gradients, const Tensor& d_slice) {
+                       Tensor dy = gathered(gradients.context(), d_slice, slices);
+                       if (GradSink db = gradients.sink(bias))
+                         gradients.context().run(SumRows{dy, db.into, db.accumulate});
+                       gradients.give(x, std::move(dy));
+                     });
+}
+
+Var gather_for_all(Tape& tape, const Var& x, const TokenSlices& slices) {
+  if (!slices.several()) return x;
+  return tape.record(gathered(tape.context(), x.value, slices), {x},
+                     [x = Var{{}, x.slot}, slices](Gradients& gradients, const Tensor& dy) {
+                       const Context& context = gradients.context();
+                       Tensor dx = context.empty({slices.rows(), dy.dim(-1)}, dy.dtype());
+                       const auto [begin, end] = intersect(slices.own_rows(), {0, slices.tokens});
+                       const int64_t own = std::max<int64_t>(end - begin, 0);
+                       if (own > 0) context.copy(dy.slice(begin, end), dx.slice(0, own));
+                       if (own < slices.rows()) context.zero(dx.slice(own, slices.rows()));
+                       gradients.give(x, std::move(dx));
+                     });
+}
+
+Var enter_ranks(Tape& tape, const Var& x, const TensorRanks& ranks, const TokenSlices& slices) {
+  return slices.several() ? gather_tokens(tape, x, slices) : copy_to_ranks(tape, x, ranks);
+}
+
+Var leave_ranks(Tape& tape, const Var& x, const TensorRanks& ranks, const TokenSlices& slices,
+                const ParameterView& bias) {
+  return slices.several() ? scatter_sum(tape, x, slices, bias) : sum_over_ranks(tape, x, ranks, bias);
 }
 
 Var gather_shared_heads(Tape& tape, const Var& x, const PackedHeads& heads, const TensorRanks& ranks) {

@@ -1,7 +1,7 @@
 // ModelRanks: the groups of ranks over which the layers of a model are cut.
 #pragma once
 
-#include "nought/parallel/tensor_ranks.h"
+#include "nought/parallel/token_slices.h"
 
 namespace nought {
 
@@ -20,6 +20,9 @@ struct ModelRanks {
         expert_tensor(mesh, Axis::expert_tensor),
         experts(mesh.group(Group::experts).size() > 1 ? &mesh.group(Group::experts) : nullptr),
         sequence_parallel(slices_tokens && tensor.several()) {}
+
+  /// The ranks that have slices of the tokens between those products; one if each has all tokens.
+  TensorRanks slicing() const { return sequence_parallel ? tensor : TensorRanks(); }
 };
 
 }  // namespace nought

@@ -36,7 +36,8 @@ HeldIds held_ids(const Context& context, std::span<const int32_t> ids, Interval 
   return {mapped(context, ids, row), mapped(context, ids, token)};
 }
 
-Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks) {
+Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks,
+                         const TokenSlices& slices) {
   const Context& context = tape.context();
   const Shape shape{ids.rows.numel(), table.shape()[1]};
   Tensor y = context.empty(shape, table.dtype());
@@ -53,7 +54,7 @@ Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table
       context.run(EmbeddingBackward{own, rows, d.into, d.accumulate});
     });
   });
-  return sum_over_ranks(tape, part, ranks);
+  return leave_ranks(tape, part, ranks, slices);
 }
 
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "nought/autograd/functions.h"
-#include "nought/parallel/tensor_ranks.h"
+#include "nought/parallel/token_slices.h"
 
 namespace nought {
 
@@ -18,8 +18,9 @@ struct HeldIds {
 /// ids: one for each token. Where memory is only counted there is nothing to read, and they are not read.
 HeldIds held_ids(const Context& context, std::span<const int32_t> ids, Interval held);
 
-/// y[t] = table[ids[t]], where `table` is this rank's part. The same on every rank.
-Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks);
+/// y[t] = table[ids[t]], where `table` is this rank's part. The same on every rank, or this rank's slice of it.
+Var vocabulary_embedding(Tape& tape, const HeldIds& ids, const WeightView& table, const TensorRanks& ranks,
+                         const TokenSlices& slices = {});
 
 /// Cross-entropy where the logits are this rank's columns [held.begin, held.end) of a vocabulary. targets: one for
 /// each token, of the whole vocabulary; weights: as for cross_entropy_rows(). The rank that holds a token's target

@@ -137,7 +137,7 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
     engine.evaluate(std::span(&batch, 1), 1);
   }
   // A checkpoint or an export puts the parts of a Unit's parameters together.
-  for (size_t unit = 0; layout.tensor_ranks > 1 && unit < decoder.units().size(); ++unit)
+  for (size_t unit = 0; layout.cuts_parameters() && unit < decoder.units().size(); ++unit)
     model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
   if (layout.sample_prompt > 0) rehearse_sample(model, decoder, layout.sample_prompt, layout.sample_new_tokens);
   model.settle();

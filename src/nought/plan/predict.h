@@ -42,6 +42,8 @@ struct Layout {
   GridSizes grid() const {
     return {.shard = data_ranks(), .tensor = tensor_ranks, .expert = expert_ranks, .expert_tensor = tensor_ranks};
   }
+  /// Whether ranks hold parts of parameters, which files hold whole.
+  bool cuts_parameters() const { return tensor_ranks > 1 || expert_ranks > 1; }
   int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
   Layout at_zero_stage(int other) const {
     Layout layout = *this;

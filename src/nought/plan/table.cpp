@@ -61,19 +61,28 @@ TokenFlops flops_of(const PlanReport& report) {
           training_flops_per_token(report.config, length)};
 }
 
+/// "8 ranks, 2 of which share each matrix and slice the tokens, 4 hold different experts".
+std::string ranks_text(const Layout& layout) {
+  std::string text = fmt::format("{} rank{}", layout.ranks, layout.ranks == 1 ? "" : "s");
+  if (layout.tensor_ranks > 1)
+    text += fmt::format(", {} of which share each matrix{}", layout.tensor_ranks,
+                        layout.sequence_parallel ? " and slice the tokens" : "");
+  if (layout.expert_ranks > 1)
+    text +=
+        fmt::format(", {}{} hold different experts", layout.expert_ranks, layout.tensor_ranks > 1 ? "" : " of which");
+  return text;
+}
+
 std::string header(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
   return fmt::format(
       "model   {} with {} parameters in {}{}\n"
-      "run     {} rank{}, micro-batch {} x {} accumulated, sequences of {}: {} tokens per step{}\n"
+      "run     {}, micro-batch {} x {} accumulated, sequences of {}: {} tokens per step{}\n"
       "work    {} per token, forward and backward; {} if attention counts masked products too, as PaLM does\n\n",
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
       name_of(layout.sharding.dtype),
-      trained_text(report.predictions.front().parameters, report.predictions.front().frozen), layout.ranks,
-      layout.ranks == 1          ? ""
-      : layout.tensor_ranks == 1 ? "s"
-                                 : fmt::format("s, {} of which share each matrix", layout.tensor_ranks),
+      trained_text(report.predictions.front().parameters, report.predictions.front().frozen), ranks_text(layout),
       layout.micro_batch, layout.accumulation, layout.seq_length, layout.tokens_per_step(),
       layout.recompute.mode == Recompute::none ? "" : fmt::format("; {}", layout.recompute.str()),
       format_rate(flops.causal, "FLOP"), format_rate(flops.palm, "FLOP"));
@@ -215,6 +224,8 @@ OrderedJson to_json(const PlanReport& report) {
                    {"dtype", name_of(layout.sharding.dtype)},
                    {"ranks", layout.ranks},
                    {"tensor_ranks", layout.tensor_ranks},
+                   {"expert_ranks", layout.expert_ranks},
+                   {"sequence_parallel", layout.sequence_parallel},
                    {"micro_batch", layout.micro_batch},
                    {"accumulation", layout.accumulation},
                    {"seq_length", layout.seq_length},

@@ -39,11 +39,20 @@ std::string bad_parameter(ShardedModel& model) {
   return found;
 }
 
-/// What was found, and how many results this rank had computed before. Ranks that share matrices compute the same ones.
+/// What was found, and after how many exchanges with the ranks that share matrices with this one or hold other experts.
+/// These ranks make the same exchanges in the same order.
 struct Found {
   std::string what;
-  int64_t results_before = 0;
+  int64_t exchanges_before = 0;
 };
+
+/// What this rank has exchanged with them so far.
+int64_t exchanges(const Mesh& mesh) {
+  int64_t calls = 0;
+  for (const Group group : {Group::tensor, Group::expert_tensor, Group::experts})
+    for (const Traffic::Count& count : mesh.group(group).traffic().counts) calls += count.calls;
+  return calls;
+}
 
 /// The first result with such a value that this rank computes.
 Found bad_result(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale) {
@@ -55,12 +64,10 @@ Found bad_result(ShardedModel& model, std::span<const Batch> micro_batches, doub
                             [&](std::string_view operation, std::string_view result, const Tensor& values) {
                               if (!found.what.empty()) return;
                               const std::string what = nonfinite_in(context, values);
-                              if (what.empty()) {
-                                ++found.results_before;
-                              } else {
-                                found.what = fmt::format("{}, {}: {} {} {} {}", model.at_work(), operation, result,
-                                                         values.shape().str(), name_of(values.dtype()), what);
-                              }
+                              if (what.empty()) return;
+                              found.exchanges_before = exchanges(model.mesh());
+                              found.what = fmt::format("{}, {}: {} {} {} {}", model.at_work(), operation, result,
+                                                       values.shape().str(), name_of(values.dtype()), what);
                             }),
       context.stream};
   // What was found ends nothing here: the other ranks count on this one's part in the collectives.
@@ -91,20 +98,23 @@ std::string bad_sum(ShardedModel& model) {
 }
 
 /// What the first rank that has found something says, with its number; the same on every rank. Among the ranks that
-/// share its matrices it is the one that found it earliest: what one computes gets to the others by the next sum.
+/// share its matrices or hold other experts it is the one that found it earliest: what one computes gets to the others
+/// by the next exchange.
 std::string first_of_ranks(ShardedModel& model, const Found& mine) {
   const Mesh& mesh = model.mesh();
-  const std::string own = mine.what.empty() ? "" : fmt::format("{} {}", mine.results_before, mine.what);
+  const std::string own = mine.what.empty() ? "" : fmt::format("{} {}", mine.exchanges_before, mine.what);
   const std::vector<std::string> texts = texts_of_ranks(mesh.group(Group::decisions), model.context(), own);
   const auto found = std::find_if(texts.begin(), texts.end(), [](const std::string& text) { return !text.empty(); });
   if (found == texts.end()) return "";
-  const auto results_before = [&](int rank) {
+  const auto exchanges_before = [&](int rank) {
     const std::string& text = texts[static_cast<size_t>(rank)];
     return text.empty() ? std::numeric_limits<int64_t>::max() : std::stoll(text);
   };
-  const std::vector<int> sharing = mesh.grid().group(static_cast<int>(found - texts.begin()), Group::tensor);
-  const int first = *std::min_element(sharing.begin(), sharing.end(),
-                                      [&](int a, int b) { return results_before(a) < results_before(b); });
+  const bool experts = mesh.grid().size(Axis::expert) > 1;
+  const Axes axes = experts ? Axes{Axis::expert_tensor, Axis::expert} : Axes{Axis::tensor};
+  const std::vector<int> exchanging = mesh.grid().group(static_cast<int>(found - texts.begin()), axes);
+  const int first = *std::min_element(exchanging.begin(), exchanging.end(),
+                                      [&](int a, int b) { return exchanges_before(a) < exchanges_before(b); });
   const std::string& text = texts[static_cast<size_t>(first)];
   return fmt::format("rank {}: {}", first, text.substr(text.find(' ') + 1));
 }

@@ -9,6 +9,7 @@
 
 #include "nought/base/host.h"
 #include "nought/comm/first_rank.h"
+#include "nought/zero/placement.h"
 
 namespace nought {
 
@@ -26,22 +27,30 @@ int64_t hash_of(std::span<const std::byte> bytes) {
   return std::bit_cast<int64_t>(uint64_t{XXH3_64bits(bytes.data(), bytes.size())});
 }
 
-/// All that this rank holds alike with the others.
-std::vector<Hashed> hashes_of(ShardedModel& model) {
+/// The group that shares out what this rank holds alike with others of `replicas`.
+Group sharing(Group replicas) { return replicas == Group::samples ? Group::parameters : replicas; }
+
+/// All that this rank holds alike with the others of the group.
+std::vector<Hashed> hashes_of(ShardedModel& model, Group replicas) {
   const Context& context = model.context();
   std::vector<Hashed> all;
   const auto add = [&](std::string name, const Tensor& tensor) {
     const Tensor values = context.on_host(tensor);
     all.push_back({std::move(name), hash_of({values.raw(), static_cast<size_t>(values.bytes())})});
   };
+  const Group shared = sharing(replicas);
+  const auto shares = [&](const Parameter& parameter) { return sharing_group(parameter.placement.axes()) == shared; };
   for (size_t unit = 0; unit < model.model().units().size(); ++unit)
-    model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& values) { add(parameter.name, values); });
-  if (model.options().training && !model.options().policy.shard_optimizer)
+    model.with_parts(unit, [&](const Parameter& parameter, const Tensor& values) {
+      if (shares(parameter)) add(parameter.name, values);
+    });
+  const Policy policy = model.options().policy.for_ranks(model.mesh().group(shared).size());
+  if (model.options().training && !policy.shard_optimizer)
     model.optimizer().for_each_kept([&](const Parameter& parameter, StateKind kind, const Tensor& values) {
-      add(fmt::format("{} of {}", name_of(kind), parameter.name), values);
+      if (shares(parameter)) add(fmt::format("{} of {}", name_of(kind), parameter.name), values);
     });
   const std::vector<double> state = model.model().state();
-  all.push_back({"the model's state", hash_of(std::as_bytes(std::span(state)))});
+  if (replicas == Group::samples) all.push_back({"the model's state", hash_of(std::as_bytes(std::span(state)))});
   return all;
 }
 
@@ -90,17 +99,20 @@ ReplicaDifference compare_replicas(std::span<const int64_t> hashes, int ranks) {
   return result;
 }
 
-void require_same_replicas(ShardedModel& model, int64_t step, const std::filesystem::path& last_saved) {
+namespace {
+
+/// How the ranks of this rank's group differ; the same on each of them, and "" if they do not.
+std::string difference_in(ShardedModel& model, Group group, const std::filesystem::path& last_saved) {
   const Mesh& mesh = model.mesh();
-  Communicator& replicas = mesh.group(Group::samples);
-  if (replicas.size() == 1) return;
-  model.settle();
-  const std::vector<Hashed> mine = hashes_of(model);
+  Communicator& replicas = mesh.group(group);
+  if (replicas.size() == 1) return "";
+  const std::vector<Hashed> mine = hashes_of(model, group);
+  if (mine.empty()) return "";
   const ReplicaDifference difference =
       compare_replicas(hashes_of_ranks(replicas, model.context(), mine), replicas.size());
-  if (difference.tensors.empty()) return;
+  if (difference.tensors.empty()) return "";
   const std::vector<std::string> hosts = texts_of_ranks(replicas, model.context(), host_name());
-  const std::vector<int> numbers = mesh.grid().group(mesh.world().rank(), Group::samples);
+  const std::vector<int> numbers = mesh.grid().group(mesh.world().rank(), group);
   std::vector<std::string> who;
   for (const int rank : difference.ranks)
     who.push_back(fmt::format("rank {} on {}", numbers[static_cast<size_t>(rank)], hosts[static_cast<size_t>(rank)]));
@@ -110,9 +122,23 @@ void require_same_replicas(ShardedModel& model, int64_t step, const std::filesys
       who.empty() ? fmt::format("the {} ranks hold different bits, and no value is that of most", replicas.size())
                   : fmt::format("{} hold{} other bits than most of the {} ranks", fmt::join(who, ", "),
                                 who.size() == 1 ? "s" : "", replicas.size());
-  fail<Error>("step {}: {} in {} of {} tensors: {}; memory or processor of a host is faulty; {}{}", step, what,
-              difference.tensors.size(), mine.size(), some_names(mine, difference.tensors), back,
-              who.empty() ? "" : ", without that host");
+  return fmt::format("{} in {} of {} tensors: {}; memory or processor of a host is faulty; {}{}", what,
+                     difference.tensors.size(), mine.size(), some_names(mine, difference.tensors), back,
+                     who.empty() ? "" : ", without that host");
+}
+
+}  // namespace
+
+void require_same_replicas(ShardedModel& model, int64_t step, const std::filesystem::path& last_saved) {
+  Communicator& all = model.mesh().group(Group::decisions);
+  if (all.size() == 1) return;
+  model.settle();
+  std::string own = difference_in(model, Group::samples, last_saved);
+  const std::string of_experts = difference_in(model, Group::expert_parameters, last_saved);
+  if (own.empty()) own = of_experts;
+  // Only the ranks that hold the same parts see a difference, and all end with it.
+  for (const std::string& what : texts_of_ranks(all, model.context(), own))
+    if (!what.empty()) fail<Error>("step {}: {}", step, what);
 }
 
 }  // namespace nought

@@ -152,7 +152,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .samples = sampler_.dataset().num_samples(),
                      .world_size = world_.size(),
                      .zero_stage = plan_.zero_stage,
-                     .mesh = plan_.tensor_ranks() > 1 ? describe(mesh_.grid()) : std::vector<std::string>(),
+                     .mesh = describe_mesh(plan_),
                      .dtype = std::string(name_of(plan_.dtype)),
                      .first_step = first_step,
                      .max_steps = plan_.max_steps,

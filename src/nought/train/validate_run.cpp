@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "nought/base/json.h"
+#include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/model_source.h"
 #include "nought/train/resume.h"
@@ -110,6 +111,7 @@ ModelConfig model_config_of(const RunPlan& plan) {
                                               : ModelConfig::from_folder(with_model_folder(plan).model_dir);
   if (plan.resize_vocab)
     config.vocab_size = std::max(config.vocab_size, tokenizer_of(with_model_folder(plan).data)->vocab_size());
+  require_spreadable(config, plan.expert_ranks(), plan.data_ranks());
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",

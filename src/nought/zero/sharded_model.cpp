@@ -63,7 +63,7 @@ void ShardedModel::load_kept(const StateSource& source) {
     const Segment& segment = unit.segments()[at.segment];
     if (segment.content == SegmentContent::scales) continue;  // filled with their codes
     if (segment.content == SegmentContent::codes) {
-      load_codes(context_, source, unit, at.segment, kept,
+      load_codes(context_, mesh_, source, unit, at.segment, kept,
                  {residency_.stored(at), residency_.stored({at.unit, segment.scales})});
       continue;
     }
@@ -76,10 +76,10 @@ void ShardedModel::load_kept(const StateSource& source) {
   }
 }
 
-Tensor ShardedModel::whole_parameter(const Unit& unit, const Parameter& parameter) const {
+Tensor ShardedModel::held_parameter(const Unit& unit, const Parameter& parameter) const {
   const auto [begin, end] = parameter.range;
   const Tensor flat = residency_.whole({unit.index(), parameter.segment}).flat(begin, end);
-  if (!parameter.coded) return whole_tensor(context_, mesh_, parameter, flat);
+  if (!parameter.coded) return flat;
   const Tensor scales = residency_.whole({unit.index(), unit.segments()[parameter.segment].scales});
   return decoded(context_,
                  {flat.reshape(parameter.shape),

@@ -59,7 +59,16 @@ class ShardedModel final : public UnitStore {
   void with_parameters(size_t unit, F&& f) {
     residency_.lease(unit);
     for (const Parameter& parameter : model_.units()[unit]->parameters())
-      f(parameter, whole_parameter(*model_.units()[unit], parameter));
+      f(parameter, whole_tensor(context_, mesh_, parameter, held_parameter(*model_.units()[unit], parameter)));
+    residency_.release(unit);
+  }
+
+  /// The same with what this rank holds of each, [elements].
+  template <class F>
+  void with_parts(size_t unit, F&& f) {
+    residency_.lease(unit);
+    for (const Parameter& parameter : model_.units()[unit]->parameters())
+      f(parameter, held_parameter(*model_.units()[unit], parameter));
     residency_.release(unit);
   }
 
@@ -98,8 +107,8 @@ class ShardedModel final : public UnitStore {
   void require_training(std::string_view call) const;
   /// Fills what no optimizer fills: frozen segments; all of them without training.
   void load_kept(const StateSource& source);
-  /// A parameter of a leased Unit.
-  Tensor whole_parameter(const Unit& unit, const Parameter& parameter) const;
+  /// What this rank holds of a parameter of a leased Unit; codes are decoded.
+  Tensor held_parameter(const Unit& unit, const Parameter& parameter) const;
   /// Puts the pass of the Unit at work on the timeline.
   void note_pass() const;
 

@@ -1,0 +1,196 @@
+// What is predicted for ranks that share matrices, slice tokens and hold different experts is what happens, and what they
+// send is the formula of the literature.
+#include "support/agreement.h"
+
+#include "support/schedules.h"
+#include <gtest/gtest.h>
+
+#include "nought/plan/formulas.h"
+
+namespace nought {
+namespace {
+
+using test::expect_agreement;
+using test::measure;
+using test::Measurement;
+using test::model_of;
+
+TEST(MeshAgreement, holds_for_ranks_that_share_matrices) {
+  int i = 0;
+  for (const char* family : {"llama", "qwen2", "gpt2"})
+    for (const auto& [ranks, tensor, stage] :
+         {std::tuple(2, 2, 0), {4, 2, 0}, {4, 2, 1}, {4, 2, 2}, {4, 2, 3}, {4, 4, 0}}) {
+      const Layout layout{.ranks = ranks,
+                          .zero_stage = stage,
+                          .tensor_ranks = tensor,
+                          .micro_batch = 2,
+                          .seq_length = 128,
+                          .accumulation = 1 + i % 2,
+                          .recompute = std::array{Recompute::none, Recompute::full, Recompute::selective}[i % 3],
+                          .sharding = {.dtype = i % 2 == 0 ? DType::bf16 : DType::f32},
+                          .wire = Wire::threads};
+      SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, tensor, ranks, layout.str()));
+      const Prediction predicted = predict(model_of(family), layout);
+      const Measurement measured = measure(model_of(family), layout);
+      expect_agreement(predicted, measured);
+      EXPECT_EQ(measured.late_allocations, 0);
+      ++i;
+    }
+}
+
+TEST(MeshAgreement, holds_for_ranks_that_have_slices_of_the_tokens) {
+  int i = 0;
+  for (const char* family : {"llama", "qwen2", "gpt2"})
+    for (const auto& [ranks, tensor, stage] : {std::tuple(2, 2, 0), {4, 2, 3 - i / 3}, {4, 4, 0}}) {
+      const bool staggers = i % 3 == 2;
+      const Layout layout{
+          .ranks = ranks,
+          .zero_stage = stage,
+          .tensor_ranks = tensor,
+          .sequence_parallel = true,
+          .micro_batch = i % 2 == 0 ? 2 : 3,
+          .seq_length = i % 2 == 0 ? 128 : 127,  // 381 tokens: the last slice has padding
+          .accumulation = 1 + i % 3,
+          .recompute = std::array{Recompute::none, Recompute::full, Recompute::selective}[(i + i / 3) % 3],
+          .sharding = {.dtype = i % 2 == 0 ? DType::bf16 : DType::f32},
+          .wire = Wire::threads,
+          .schedule = staggers ? [](int64_t n) { return test::staggered(n, 2, /*deferred=*/true); } : plain_schedule};
+      SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, tensor, ranks, layout.str()));
+      const Prediction predicted = predict(model_of(family), layout);
+      const Measurement measured = measure(model_of(family), layout);
+      expect_agreement(predicted, measured);
+      EXPECT_EQ(measured.late_allocations, 0);
+      ++i;
+    }
+}
+
+TEST(MeshAgreement, holds_for_experts_latent_attention_and_factors_of_8_bits_that_ranks_share) {
+  int i = 0;
+  for (const char* family : {"mixtral", "deepseek_v2", "olmo2"})
+    for (const auto& [ranks, tensor, stage] : {std::tuple(2, 2, 0), {4, 2, 3}, {4, 4, 0}}) {
+      const Layout layout{
+          .ranks = ranks,
+          .zero_stage = stage,
+          .tensor_ranks = tensor,
+          .micro_batch = 2,
+          .seq_length = 128,
+          .recompute = std::array{Recompute::none, Recompute::full}[i % 2],
+          .fp8 = {.scaling = std::array{Fp8Scaling::none, Fp8Scaling::delayed, Fp8Scaling::current}[i % 3]},
+          .sharding = {.dtype = DType::bf16},
+          .wire = Wire::threads};
+      SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, tensor, ranks, layout.str()));
+      const Measurement measured = measure(model_of(family), layout);
+      expect_agreement(predict(model_of(family), layout), measured);
+      EXPECT_EQ(measured.late_allocations, 0);
+      ++i;
+    }
+}
+
+Traffic along(const std::string& axes, const Prediction& predicted) {
+  for (const Mesh::GroupTraffic& group : predicted.traffic_by_axes)
+    if (group.axes == axes) return group.traffic;
+  ADD_FAILURE() << "nothing along " << axes;
+  return {};
+}
+
+TEST(MeshAgreement, traffic_along_the_tensor_axis_is_the_formula) {
+  for (const int tensor : {2, 4})
+    for (const bool slices : {false, true})
+      for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+        SCOPED_TRACE(fmt::format("{} ranks, slices {}, {}", tensor, slices, name_of(recompute)));
+        ModelConfig config = model_of("llama");
+        config.num_kv_heads = 4;  // ranks share none
+        const Layout layout{.ranks = 2 * tensor,
+                            .zero_stage = 0,
+                            .tensor_ranks = tensor,
+                            .sequence_parallel = slices,
+                            .micro_batch = 3,
+                            .seq_length = slices ? 63 : 64,  // the last slice has padding
+                            .accumulation = 2,
+                            .recompute = recompute,
+                            .wire = Wire::threads};
+        const AxisTraffic formula = shared_layers_traffic({.ranks = tensor,
+                                                           .tokens = 3 * layout.seq_length,
+                                                           .hidden = config.hidden_size,
+                                                           .layers = config.num_layers,
+                                                           .slices = slices,
+                                                           .recomputes = recompute == Recompute::full});
+        const Prediction predicted = predict(config, layout);
+        const Traffic sent = along("tensor", predicted);
+        // Of the gradients of norms each rank has a part, if it sees a slice of the tokens: they are summed once.
+        const int64_t norms = slices ? (2 * config.num_layers + 1) * config.hidden_size : 0;
+        EXPECT_EQ(sent[Collective::all_reduce].elements, 2 * formula.all_reduce + 2 * norms / tensor * (tensor - 1));
+        EXPECT_EQ(sent[Collective::all_gather].elements, 2 * formula.all_gather);
+        EXPECT_EQ(sent[Collective::reduce_scatter].elements, 2 * formula.reduce_scatter);
+        EXPECT_EQ(sent.total_elements(), sent[Collective::all_reduce].elements + sent[Collective::all_gather].elements +
+                                             sent[Collective::reduce_scatter].elements);
+        // Gradients travel between the two ranks that read different samples: a rank's part of the model, and the
+        // norms.
+        const double part = static_cast<double>(predicted.parameters) / tensor;
+        EXPECT_NEAR(static_cast<double>(along("shard", predicted).total_elements()), part, 0.02 * part);
+      }
+}
+
+/// A model whose tokens choose every expert, so that the choices are balanced, as the rehearsal takes them to be.
+ModelConfig balanced(const std::string& family) {
+  ModelConfig config = model_of(family);
+  config.experts->rule.top_k = config.experts->num_experts;
+  return config;
+}
+
+TEST(MeshAgreement, holds_for_ranks_that_hold_different_experts) {
+  int i = 0;
+  for (const char* family : {"mixtral", "deepseek_v2", "gpt_oss"})
+    for (const auto& [ranks, tensor, expert, stage] :
+         {std::tuple(2, 1, 2, 0), {4, 1, 2, 3}, {4, 1, 4, 2}, {4, 2, 2, 1}, {4, 2, 2, 3}}) {
+      const Layout layout{.ranks = ranks,
+                          .zero_stage = stage,
+                          .tensor_ranks = tensor,
+                          .expert_ranks = expert,
+                          .sequence_parallel = tensor > 1 && stage == 3,
+                          .micro_batch = 2,
+                          .seq_length = 128,
+                          .accumulation = 1 + i % 2,
+                          .recompute = std::array{Recompute::none, Recompute::full, Recompute::selective}[i % 3],
+                          .sharding = {.dtype = i % 2 == 0 ? DType::bf16 : DType::f32},
+                          .wire = Wire::threads,
+                          .evaluation_rows = i % 4 == 0 ? 3 : 0};
+      SCOPED_TRACE(
+          fmt::format("{}, tensor {} x expert {} of {} ranks, {}", family, tensor, expert, ranks, layout.str()));
+      const Prediction predicted = predict(balanced(family), layout);
+      const Measurement measured = measure(balanced(family), layout);
+      expect_agreement(predicted, measured);
+      EXPECT_TRUE(measured.late_allocations == 0 || layout.evaluation_rows > 0) << measured.late_allocations;
+      ++i;
+    }
+}
+
+TEST(MeshAgreement, traffic_along_the_expert_axis_is_the_formula) {
+  ModelConfig config = model_of("mixtral");
+  config.experts->rule.top_k = 3;  // of 4 experts, which the prediction takes to be chosen alike
+  for (const Recompute recompute : {Recompute::none, Recompute::full})
+    for (const int tensor : {1, 2}) {
+      const Layout layout{.ranks = 4 * tensor,
+                          .tensor_ranks = tensor,
+                          .expert_ranks = 2,
+                          .micro_batch = 3,
+                          .seq_length = 64,
+                          .accumulation = 2,
+                          .recompute = recompute,
+                          .wire = Wire::threads};
+      const AxisTraffic formula = spread_experts_traffic({.ranks = 2,
+                                                          .tokens = 3 * 64,
+                                                          .hidden = config.hidden_size,
+                                                          .experts = config.experts->num_experts,
+                                                          .top_k = config.experts->rule.top_k,
+                                                          .layers = config.num_layers,
+                                                          .recomputes = recompute == Recompute::full});
+      const Traffic sent = along("expert", predict(config, layout));
+      EXPECT_EQ(sent[Collective::all_to_all_v].elements, 2 * formula.all_to_all_v);
+      EXPECT_EQ(sent[Collective::all_gather].elements, 2 * formula.all_gather);
+      EXPECT_EQ(sent.total_elements(), 2 * (formula.all_to_all_v + formula.all_gather));
+    }
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,167 @@
+// What a run measures of itself on thread ranks, beside what is predicted of it: peaks by category, steady state, traffic.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/models/decoder.h"
+#include "nought/plan/predict.h"
+#include "nought/train/engine.h"
+#include "nought/train/text_sample.h"
+
+namespace nought::test {
+
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+
+/// Large enough that parameters, gradients, optimizer, activations and workspace pass 1 MiB on every one of two ranks.
+inline ModelConfig model_of(const std::string& family) {
+  if (family == "gpt2")
+    return ModelConfig::from_json({{"model_type", "gpt2"},
+                                   {"vocab_size", 2048},
+                                   {"n_embd", 256},
+                                   {"n_layer", 3},
+                                   {"n_head", 4},
+                                   {"n_positions", 128}});
+  if (family == "mixtral")
+    return ModelConfig::from_json({{"model_type", "mixtral"},
+                                   {"vocab_size", 2048},
+                                   {"hidden_size", 256},
+                                   {"intermediate_size", 256},
+                                   {"num_hidden_layers", 2},
+                                   {"num_attention_heads", 4},
+                                   {"num_key_value_heads", 2},
+                                   {"num_local_experts", 4},
+                                   {"num_experts_per_tok", 2},
+                                   {"max_position_embeddings", 128}});
+  if (family == "gpt_oss")  // all experts of a layer in one tensor
+    return ModelConfig::from_json({{"model_type", "gpt_oss"},
+                                   {"vocab_size", 2048},
+                                   {"hidden_size", 256},
+                                   {"intermediate_size", 256},
+                                   {"num_hidden_layers", 2},
+                                   {"num_attention_heads", 4},
+                                   {"num_key_value_heads", 2},
+                                   {"head_dim", 64},
+                                   {"num_local_experts", 4},
+                                   {"num_experts_per_tok", 2},
+                                   {"sliding_window", 64},
+                                   {"layer_types", {"sliding_attention", "full_attention"}},
+                                   {"rope_theta", 10000.0},
+                                   {"max_position_embeddings", 128}});
+  if (family == "deepseek_v2")
+    return ModelConfig::from_json({{"model_type", "deepseek_v2"},
+                                   {"vocab_size", 2048},
+                                   {"hidden_size", 256},
+                                   {"intermediate_size", 512},
+                                   {"moe_intermediate_size", 128},
+                                   {"num_hidden_layers", 3},
+                                   {"num_attention_heads", 4},
+                                   {"num_key_value_heads", 4},
+                                   {"kv_lora_rank", 64},
+                                   {"q_lora_rank", 96},
+                                   {"qk_rope_head_dim", 16},
+                                   {"qk_nope_head_dim", 32},
+                                   {"v_head_dim", 32},
+                                   {"n_routed_experts", 4},
+                                   {"n_shared_experts", 1},
+                                   {"num_experts_per_tok", 2},
+                                   {"first_k_dense_replace", 1},
+                                   {"max_position_embeddings", 128}});
+  return ModelConfig::from_json({{"model_type", family},
+                                 {"vocab_size", 2048},
+                                 {"hidden_size", 256},
+                                 {"intermediate_size", 688},
+                                 {"num_hidden_layers", 3},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"max_position_embeddings", 128},
+                                 {"tie_word_embeddings", family == "qwen2"}});
+}
+
+struct Measurement {
+  std::array<int64_t, kNumCategories> steady{};
+  RankMemory memory;
+  Traffic traffic;
+  int64_t late_allocations = 0;  // by the system, after the second step
+};
+
+inline Measurement measure(const ModelConfig& config, const Layout& layout, bool documents = false) {
+  Measurement result;
+  run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
+    const Mesh mesh(ranks, layout.grid());
+    Decoder decoder(config, layout.recompute, layout.fp8, ModelRanks(mesh, layout.sequence_parallel));
+    apply(layout.freezing, decoder);
+    ShardedModel::Options options = layout.sharding;
+    options.policy = Policy::stage(layout.zero_stage);
+    ShardedModel model(context, mesh, decoder, options);
+    Engine engine(model);
+    engine.set_schedule(layout.schedule);
+    Traffic before;
+    int64_t asked = 0;
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) asked = context.memory->system_allocations();
+      before = mesh.traffic();
+      std::vector<Batch> batches;
+      for (int64_t i = 0; i < layout.accumulation; ++i) {
+        batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, *context.memory));
+        context.zero(batches.back().input_ids), context.zero(batches.back().targets);
+        if (documents) batches.back().document_starts.assign(static_cast<size_t>(layout.micro_batch), {0, 17, 100});
+      }
+      engine.step(batches, layout.tokens_per_step(), 1e-3, 1);
+    }
+    const Traffic after = mesh.traffic();
+    if (layout.evaluation_rows > 0) {
+      const Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
+      context.zero(rows.input_ids), context.zero(rows.targets);
+      engine.evaluate(std::span(&rows, 1), 1);
+    }
+    const int64_t before_saving = context.memory->system_allocations();
+    for (size_t unit = 0; layout.cuts_parameters() && unit < decoder.units().size(); ++unit)
+      model.with_parameters(unit, [](const Parameter&, const Tensor&) {});
+    asked += context.memory->system_allocations() - before_saving;  // no part of a step
+    if (layout.sample_prompt > 0)
+      continue_prompt(model, decoder, *make_tokenizer("bytes"),
+                      {.prompt = std::string(static_cast<size_t>(layout.sample_prompt), 'a'),
+                       .max_new_tokens = layout.sample_new_tokens});
+    model.settle();
+    if (ranks.rank() != 0) return;
+    const MemoryLedger& ledger = context.memory->ledger();
+    for (size_t c = 0; c < kNumCategories; ++c) result.steady[c] = ledger.current(static_cast<Category>(c));
+    result.memory = peaks_of(*context.memory);
+    result.late_allocations = context.memory->system_allocations() - asked;
+    for (size_t c = 0; c < kNumCollectives; ++c)
+      result.traffic.counts[c] = {after.counts[c].bytes - before.counts[c].bytes,
+                                  after.counts[c].elements - before.counts[c].elements,
+                                  after.counts[c].calls - before.counts[c].calls};
+  });
+  return result;
+}
+
+inline void expect_within_2_percent(int64_t predicted, int64_t measured, std::string_view what) {
+  if (std::max(predicted, measured) < kMiB) return;
+  EXPECT_LE(std::abs(static_cast<double>(predicted - measured)), 0.02 * static_cast<double>(measured))
+      << what << ": predicted " << predicted << ", measured " << measured;
+}
+
+inline void expect_agreement(const Prediction& predicted, const Measurement& measured) {
+  for (size_t c = 0; c < kNumCategories; ++c) {
+    const std::string name(name_of(static_cast<Category>(c)));
+    expect_within_2_percent(predicted.memory.peak[c], measured.memory.peak[c], "peak of " + name);
+    expect_within_2_percent(predicted.steady[c], measured.steady[c], "steady " + name);
+  }
+  expect_within_2_percent(predicted.memory.peak_total, measured.memory.peak_total, "peak of all");
+  EXPECT_EQ(predicted.memory.host_peak, measured.memory.host_peak);
+  for (size_t c = 0; c < kNumCollectives; ++c) {
+    SCOPED_TRACE(name_of(static_cast<Collective>(c)));
+    EXPECT_EQ(predicted.traffic.counts[c].bytes, measured.traffic.counts[c].bytes);
+    EXPECT_EQ(predicted.traffic.counts[c].elements, measured.traffic.counts[c].elements);
+    EXPECT_EQ(predicted.traffic.counts[c].calls, measured.traffic.counts[c].calls);
+  }
+}
+
+}  // namespace nought::test

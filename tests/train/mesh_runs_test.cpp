@@ -1,0 +1,253 @@
+// Every mesh computes what one rank computes: 30 steps with unequal masks, accumulation and active clipping, in fp32.
+#include "support/mesh_runs.h"
+
+#include <cstdlib>
+
+#include "support/golden.h"
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+
+#include "nought/train/hf_folder.h"
+
+namespace nought {
+namespace {
+
+using test::Course;
+using test::expect_close;
+using test::MeshLayout;
+using test::train_on;
+
+constexpr int64_t kSteps = 30;
+
+struct Family {
+  const char* name;
+  ModelConfig (*config)();
+  int most_ranks;  // in the suite
+};
+std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
+
+/// True in scripts/test-long.sh.
+bool runs_everything() { return std::getenv("NOUGHT_LONG") != nullptr; }
+
+/// Meshes of tests that are not about every one.
+std::vector<MeshLayout> some_meshes(bool experts) {
+  return {{.sizes = {.shard = 2, .tensor = 2, .expert = experts ? 2 : 1, .expert_tensor = 2}},
+          {.sizes = {.shard = 2, .tensor = 2, .expert = experts ? 2 : 1, .expert_tensor = 2},
+           .sequence_parallel = true,
+           .stage = 3},
+          {.sizes = {.shard = 4, .expert = experts ? 4 : 1}, .stage = 2},
+          {.sizes = {.tensor = 4, .expert_tensor = 4}, .sequence_parallel = true}};
+}
+
+class MeshRuns : public ::testing::TestWithParam<Family> {
+ protected:
+  const ModelConfig config_ = GetParam().config();
+  const bool experts_ = config_.experts.has_value();
+};
+
+/// The suite has every mesh at one of the stages; NOUGHT_LONG every mesh at every stage.
+TEST_P(MeshRuns, thirty_steps_are_those_of_one_rank_on_every_mesh) {
+  const Course alone = train_on({}, config_, {0, kSteps});
+  int turn = 0;
+  for (const int ranks : {4, 8}) {
+    if (ranks > GetParam().most_ranks) continue;
+    for (MeshLayout layout : test::meshes_of_ranks(ranks, experts_)) {
+      const int only = turn++ % 4;
+      for (const int stage : {0, 1, 2, 3}) {
+        if (stage != only && !runs_everything()) continue;
+        layout.stage = stage;
+        SCOPED_TRACE(layout.str());
+        expect_close(train_on(layout, config_, {0, kSteps}), alone);
+      }
+    }
+  }
+}
+
+/// A chain of meshes, each of which continues what the one before it has saved.
+TEST_P(MeshRuns, a_checkpoint_of_one_mesh_is_continued_by_another) {
+  constexpr int64_t kEach = 2;
+  const bool experts = experts_;
+  const std::vector<MeshLayout> chain{
+      {.sizes = {.shard = 2, .tensor = 2, .expert = experts ? 2 : 1, .expert_tensor = 2}, .stage = 3},
+      {.sizes = {.tensor = 4, .expert_tensor = 4}, .sequence_parallel = true, .stage = 0},
+      {.sizes = {.shard = 4, .expert = experts ? 4 : 1}, .stage = 1},
+      {.sizes = {}, .stage = 0},
+      {.sizes = {.shard = 4, .expert = experts ? 2 : 1}, .stage = 3},
+      {.sizes = {.shard = 4, .tensor = 2, .expert = experts ? 2 : 1, .expert_tensor = 2},
+       .sequence_parallel = true,
+       .stage = 2}};
+  const Course alone = train_on({}, config_, {0, kEach * static_cast<int64_t>(chain.size())});
+  const test::TempFolder folder;
+  for (size_t i = 0; i < chain.size(); ++i) {
+    SCOPED_TRACE(chain[i].str());
+    const int64_t begin = kEach * static_cast<int64_t>(i);
+    const Course part = train_on(chain[i], config_, {begin, begin + kEach},
+                                 {.resumed = i == 0 ? "" : folder.path().string(), .saved = folder.path().string()});
+    for (size_t step = 0; step < part.losses.size(); ++step)
+      EXPECT_NEAR(part.losses[step], alone.losses[static_cast<size_t>(begin) + step], 1e-5);
+    if (i + 1 == chain.size()) {
+      for (const auto& [name, values] : part.weights)
+        for (size_t j = 0; j < values.size(); ++j) ASSERT_NEAR(values[j], alone.weights.at(name)[j], 1e-5) << name;
+    }
+  }
+}
+
+TEST_P(MeshRuns, the_same_mesh_resumes_bit_for_bit) {
+  const MeshLayout layout{.sizes = {.shard = 2, .tensor = 2, .expert = experts_ ? 2 : 1, .expert_tensor = 2},
+                          .sequence_parallel = true,
+                          .stage = 3};
+  const test::TempFolder folder;
+  const Course whole = train_on(layout, config_, {0, 6});
+  train_on(layout, config_, {0, 3}, {.saved = folder.path().string()});
+  EXPECT_EQ(train_on(layout, config_, {3, 6}, {.resumed = folder.path().string()}).weights, whole.weights);
+}
+
+TEST_P(MeshRuns, muon_sees_whole_matrices) {
+  test::CourseOptions options;
+  options.sharding.optimizer.method = MuonOptions{};
+  const Course alone = train_on({}, config_, {0, 10}, options);
+  for (const MeshLayout& layout : some_meshes(experts_)) {
+    SCOPED_TRACE(layout.str());
+    expect_close(train_on(layout, config_, {0, 10}, options), alone);
+  }
+}
+
+/// In bf16, and with factors of 8 bits, the losses are not those of one rank to the last digit, but the model learns
+/// the same.
+TEST_P(MeshRuns, bf16_and_fp8_follow_one_rank) {
+  test::CourseOptions options;
+  options.sharding.dtype = DType::bf16;
+  for (const Fp8Scaling scaling : {Fp8Scaling::none, Fp8Scaling::delayed, Fp8Scaling::current}) {
+    options.fp8 = {.scaling = scaling, .history = 4};
+    const Course alone = train_on({}, config_, {0, kSteps}, options);
+    for (const bool slices : {false, true}) {
+      SCOPED_TRACE(fmt::format("fp8 {}, slices {}", name_of(scaling), slices));
+      const GridSizes sizes{.shard = 2, .tensor = 2, .expert = experts_ ? 2 : 1};
+      const Course shared = train_on({.sizes = sizes, .sequence_parallel = slices}, config_, {0, kSteps}, options);
+      for (size_t i = 0; i < kSteps; ++i) EXPECT_NEAR(shared.losses[i], alone.losses[i], 2e-2) << i;
+    }
+  }
+}
+
+double evaluated(const MeshLayout& layout, const ModelConfig& config) {
+  double loss = 0;
+  run_ranks(layout.ranks(), [&](Communicator& world) {
+    test::Sharing rank = layout.rank(world, config);
+    rank.model.load(InitialState(3));
+    const Communicator& samples = rank.mesh.group(Group::samples);
+    const Batch rows = test::mesh_rows(*rank.context.memory, config, 0, 0, samples.rank(), samples.size());
+    const double targets = CrossEntropyObjective().weight(test::mesh_rows(*rank.context.memory, config, 0, 0, 0, 1));
+    Engine engine(rank.model);
+    const double own = engine.evaluate(std::span(&rows, 1), targets);
+    if (world.rank() == world.size() - 1) loss = own;
+  });
+  return loss;
+}
+
+TEST_P(MeshRuns, an_evaluation_has_the_loss_of_one_rank) {
+  const double alone = evaluated({}, config_);
+  for (const MeshLayout& layout : some_meshes(experts_))
+    EXPECT_NEAR(evaluated(layout, config_), alone, 1e-6) << layout.str();
+}
+
+/// The last logits of a prompt, and of a token behind it, as some rank sees them.
+std::vector<float> cached_logits(const MeshLayout& layout, const ModelConfig& config) {
+  std::vector<float> logits;
+  run_ranks(layout.ranks(), [&](Communicator& world) {
+    test::Sharing rank = layout.rank(world, config);
+    rank.model.load(InitialState(3));
+    DecoderCache cache = rank.decoder.make_cache(rank.context, 12, DType::f32);
+    const std::vector<int32_t> prompt{5, 60, 17, 0, 2}, next{33};
+    rank.decoder.next_logits(rank.context, std::array{NextTokens{0, prompt}}, cache);
+    const Tensor last = rank.decoder.next_logits(rank.context, std::array{NextTokens{0, next}}, cache);
+    if (world.rank() == world.size() - 1) logits = last.to_vector<float>();
+  });
+  return logits;
+}
+
+TEST_P(MeshRuns, logits_with_a_cache_are_those_of_one_rank) {
+  const std::vector<float> alone = cached_logits({}, config_);
+  ASSERT_EQ(alone.size(), static_cast<size_t>(test::kMeshVocabulary));
+  for (const MeshLayout& layout : some_meshes(experts_)) {
+    const std::vector<float> shared = cached_logits(layout, config_);
+    ASSERT_EQ(shared.size(), alone.size()) << layout.str();
+    for (size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(shared[i], alone[i], 1e-5) << layout.str() << ", token " << i;
+  }
+}
+
+/// All gradients of a micro-batch, as rank 0 gathers them.
+std::vector<float> gradients_of(const MeshLayout& layout, const ModelConfig& config, const RecomputeOptions& recompute,
+                                bool overlap) {
+  std::vector<float> all;
+  run_ranks(layout.ranks(), [&](Communicator& world, const Context& context) {
+    const Mesh mesh(world, layout.sizes);
+    Decoder decoder(config, recompute, {}, ModelRanks(mesh, layout.sequence_parallel));
+    ShardedModel model(context, mesh, decoder, {.policy = Policy::stage(layout.stage), .overlap = overlap});
+    model.load(InitialState(3));
+    const Communicator& samples = mesh.group(Group::samples);
+    const Batch batch = test::mesh_rows(*context.memory, config, 0, 0, samples.rank(), samples.size());
+    Engine(model).accumulate(std::span(&batch, 1), 20);
+    for (size_t unit = 0; unit < decoder.units().size(); ++unit)
+      for (const Tensor& gradient : model.gather_gradients(unit)) {
+        if (!gradient) continue;  // that of what is never trained
+        const std::vector<float> values = gradient.to_vector<float>();
+        if (world.rank() == 0) all.insert(all.end(), values.begin(), values.end());
+      }
+    model.discard_gradients();
+  });
+  return all;
+}
+
+TEST_P(MeshRuns, recomputation_and_overlap_change_no_bit) {
+  for (const MeshLayout& layout : some_meshes(experts_)) {
+    SCOPED_TRACE(layout.str());
+    const std::vector<float> plain = gradients_of(layout, config_, Recompute::none, true);
+    ASSERT_FALSE(plain.empty());
+    EXPECT_EQ(gradients_of(layout, config_, Recompute::none, false), plain);
+    EXPECT_EQ(gradients_of(layout, config_, Recompute::full, true), plain);
+    EXPECT_EQ(gradients_of(layout, config_, Recompute::selective, true), plain);
+  }
+}
+
+/// Latent attention, a dense layer, and experts that a bias helps to choose.
+ModelConfig latent_model() { return test::small_model("deepseek_v3"); }
+
+INSTANTIATE_TEST_SUITE_P(Families, MeshRuns,
+                         ::testing::Values(Family{"dense", test::dense_mesh_model, 8},
+                                           Family{"experts", test::expert_mesh_model, 8},
+                                           Family{"biases", test::biased_mesh_model, 4},
+                                           Family{"latent", latent_model, 4}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+class MeshExports : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(MeshExports, an_exported_folder_is_whole) {
+  const std::string folder = test::golden_folder(GetParam());
+  const ModelConfig config = ModelConfig::from_folder(folder);
+  const MeshLayout layout{.sizes = {.shard = 2, .tensor = 2, .expert = config.experts ? 2 : 1, .expert_tensor = 2},
+                          .stage = 3};
+  const test::TempFolder out;
+  run_ranks(layout.ranks(), [&](Communicator& world) {
+    test::Sharing rank = layout.rank(world, config);
+    rank.model.load(HfWeights(folder, rank.decoder));
+    export_hf_folder(rank.model, rank.decoder.config(), {}, out.path(), 1 << 30);
+  });
+  const Decoder decoder(ModelConfig::from_folder(out.path()));
+  const HfWeights before(folder, decoder), after(out.path(), decoder);
+  const Context context = Context::cpu();
+  for (const auto& unit : decoder.units())
+    for (const Parameter& parameter : unit->parameters()) {
+      const Interval all{0, parameter.shape.numel()};
+      const Tensor a = context.empty(parameter.shape, DType::f32), b = context.empty(parameter.shape, DType::f32);
+      before.fill(StateKind::master, parameter, std::span(&all, 1), a);
+      after.fill(StateKind::master, parameter, std::span(&all, 1), b);
+      EXPECT_EQ(a.to_vector<float>(), b.to_vector<float>()) << parameter.name;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, MeshExports,
+                         ::testing::Values("open/llama_gqa", "open/mixtral", "open/gpt_oss", "open/deepseek_v3"),
+                         [](const auto& info) { return std::string(info.param).substr(5); });
+
+}  // namespace
+}  // namespace nought
