@@ -107,6 +107,22 @@ TEST_F(Activations, of_every_bf16_are_rounded_once) {
   });
 }
 
+TEST_F(Activations, do_not_depend_on_the_place_in_a_tensor) {
+  // Ties, of which gate * up has many where the gate's sigmoid is 1, go the same way in whole and in partial vectors.
+  std::vector<bf16_t> values;
+  for (int i = 0; i < 256; ++i) values.push_back(bf16_t(64 + 0.5f * static_cast<float>(i % 128)));
+  for_each_instruction_set([&] {
+    for (int64_t n : {1, 7, 8, 15, 17, 33, 63, 100}) {
+      Tensor one = of(values), y = empty({1, 128}, DType::bf16), part = empty({1, n}, DType::bf16);
+      run(GatedActivate{.gate_up = one.reshape({1, 256}), .y = y});
+      Tensor few = empty({1, 2 * n}, DType::bf16);
+      copy(one.flat(0, n), few.flat(0, n)), copy(one.flat(128, 128 + n), few.flat(n, 2 * n));
+      run(GatedActivate{.gate_up = few, .y = part});
+      expect_same_bits(part.flat(0, n), y.flat(0, n));
+    }
+  });
+}
+
 TEST_F(Activations, of_bf16_keep_nan) {
   for_each_instruction_set([&] {
     for (Activation activation : kActivations) {

@@ -140,6 +140,45 @@ TEST_F(Loss, survives_huge_logits_and_keeps_nan) {
   });
 }
 
+TEST_F(Loss, of_logits_of_any_size_is_that_of_what_they_are_less_than_the_largest) {
+  for_each_instruction_set([&] {
+    for (DType dtype : kCpuDTypes) {
+      for (const double offset : {-3e3, -200.0, -64.0, 63.0, 64.5, 90.0, 3e3}) {
+        CrossEntropy op = make(5, 1003, dtype, true), expected = op;
+        Tensor shifted = wide(op.logits);
+        for (double& logit : shifted.span<double>()) logit += offset;
+        op.logits = converted(*memory_, shifted, dtype);
+        for (int64_t i = 500; i < 520; ++i)  // as where a mask was added
+          copy(converted(*memory_, of<float>({-std::numeric_limits<float>::infinity()}), dtype),
+               op.logits.flat(1003 + i, 1003 + i + 1));
+        op.targets.data<int32_t>()[1] = 7;
+        expected.logits = wide(op.logits), expected.loss = empty({5}, DType::f64);
+        run(op);
+        reference::run(expected);
+        expect_close(op.loss, expected.loss, 1e-6, 2e-6);
+        expect_rounded(op.logits, expected.logits, 2e-7);
+      }
+    }
+  });
+}
+
+TEST_F(Loss, of_a_sure_target_is_not_negative_and_has_its_own_digits) {
+  for_each_instruction_set([&] {
+    for (DType dtype : kCpuDTypes) {
+      for (const float logit : {20.0f, 40.0f, 100.0f}) {
+        CrossEntropy op = make(1, 40, dtype, false), expected = op;
+        op.targets.data<int32_t>()[0] = 7;
+        copy(converted(*memory_, of<float>({logit}), dtype), op.logits.flat(7, 8));
+        expected.logits = wide(op.logits), expected.loss = empty({1}, DType::f64);
+        run(op);
+        reference::run(expected);
+        EXPECT_GE(op.loss.data<float>()[0], 0);
+        EXPECT_NEAR(op.loss.data<float>()[0], expected.loss.data<double>()[0], 2e-7);
+      }
+    }
+  });
+}
+
 TEST_F(Loss, does_not_depend_on_the_number_of_threads) {
   Tensor first, first_loss;
   for (int threads : {1, 2, 4}) {

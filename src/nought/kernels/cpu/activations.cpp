@@ -77,7 +77,7 @@ struct BriefGelu {
   }
   static HWY_INLINE ValueAndSlope value_and_slope(V x) {
     const V below = evaluate(F32(), kSlopes, bounded(x));
-    return {value(x), hn::IfThenElse(hn::Lt(x, hn::Zero(F32())), below, hn::Sub(hn::Set(F32(), 1.0f), below))};
+    return {value(x), hn::IfNegativeThenElse(x, below, hn::Sub(hn::Set(F32(), 1.0f), below))};
   }
 };
 
@@ -85,9 +85,9 @@ struct BriefSilu {
   /// 1 + e^-x. A division costs no more than the polynomial that would replace it: it has a unit of its own.
   static HWY_INLINE V gate_divisor(V x) {
     const F32 d;
-    V t = hn::Mul(x, hn::Set(d, -std::numbers::log2e_v<float>));
-    if constexpr (HWY_TARGET == HWY_AVX2) t = hn::Min(hn::Set(d, 126.0f), t);  // AVX-512 goes on to infinity
-    return hn::Add(hn::Set(d, 1.0f), brief_exp2<false>(d, t));
+    if constexpr (HWY_TARGET == HWY_AVX2)  // AVX-512 goes on to 0 and infinity. NaN is the second operand.
+      x = hn::Min(hn::Set(d, 87.0f), hn::Max(hn::Set(d, -87.0f), x));
+    return hn::Add(hn::Set(d, 1.0f), brief_exp2<false>(d, x, -std::numbers::log2e_v<float>));
   }
   static HWY_INLINE V value(V x) { return hn::Div(x, gate_divisor(x)); }
   static HWY_INLINE ValueAndSlope value_and_slope(V x) {
@@ -133,7 +133,7 @@ HWY_FLATTEN void activate_forward(const Activate& op, int64_t begin, int64_t end
     const T* x = op.x.data<T>();
     T* y = op.y.data<T>();
     sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
-      access.store(d, activate.value(access.load(d, x + i)), y + i);
+      access.store_approximate(d, activate.value(access.load(d, x + i)), y + i);
     });
   });
 }
@@ -145,7 +145,8 @@ HWY_FLATTEN void activate_backward(const ActivateBackward& op, int64_t begin, in
     const T *x = op.x.data<T>(), *dy = op.dy.data<T>();
     T* dx = op.dx.data<T>();
     sweep_all<T>(d, begin, end, [=](int64_t i, auto access) HWY_ATTR {
-      access.store(d, hn::Mul(access.load(d, dy + i), activate.value_and_slope(access.load(d, x + i)).slope), dx + i);
+      access.store_approximate(
+          d, hn::Mul(access.load(d, dy + i), activate.value_and_slope(access.load(d, x + i)).slope), dx + i);
     });
   });
 }
@@ -179,7 +180,8 @@ HWY_FLATTEN void gated_forward(const GatedActivate& op, int64_t first_row, int64
       T* y = op.y.data<T>() + row * in.n;
       sweep_all<T>(d, 0, in.n, [=](int64_t i, auto access) HWY_ATTR {
         in.prefetch(access, i);
-        access.store(d, hn::Mul(activate.value(access.load(d, in.gate + i)), access.load(d, in.up + i)), y + i);
+        access.store_approximate(d, hn::Mul(activate.value(access.load(d, in.gate + i)), access.load(d, in.up + i)),
+                                 y + i);
       });
     }
   });
@@ -198,8 +200,8 @@ HWY_FLATTEN void gated_backward(const GatedActivateBackward& op, int64_t first_r
         out.prefetch(access, i);
         const auto [value, slope] = activate.value_and_slope(access.load(d, in.gate + i));
         const auto upstream = access.load(d, dy + i), factor = access.load(d, in.up + i);
-        access.store(d, hn::Mul(hn::Mul(upstream, factor), slope), out.gate + i);
-        access.store(d, hn::Mul(upstream, value), out.up + i);
+        access.store_approximate(d, hn::Mul(hn::Mul(upstream, factor), slope), out.gate + i);
+        access.store_approximate(d, hn::Mul(upstream, value), out.up + i);
       });
     }
   });

@@ -55,6 +55,13 @@ HWY_INLINE hn::Vec<Bits32> rounded_bits(hn::Vec<F32> v) {
 #endif
 }
 
+/// The same, but a tie goes away from zero, for a v that is not exact anyway: one addition. A NaN stays one if the
+/// lower half of its bits is 0, as in all NaNs that arithmetic makes from bf16.
+HWY_INLINE hn::Vec<Bits32> approximate_bits(hn::Vec<F32> v) {
+  const Bits32 d;
+  return hn::Add(hn::BitCast(d, v), hn::Set(d, 0x8000));
+}
+
 /// `rounded` where v is a number, else a quiet NaN in the upper half.
 HWY_INLINE hn::Vec<Bits32> with_nan(hn::Vec<F32> v, hn::Vec<Bits32> rounded) {
   const Bits32 d;
@@ -74,9 +81,14 @@ struct TwoRounded {
   hn::Vec<Bits32> first, second;
 
   /// NaN is rare: a branch that is not taken costs less than choosing between two results.
-  HWY_INLINE TwoRounded(hn::Vec<F32> a, hn::Vec<F32> b) : first(rounded_bits(a)), second(rounded_bits(b)) {
+  static HWY_INLINE TwoRounded of(hn::Vec<F32> a, hn::Vec<F32> b) {
+    TwoRounded rounded{rounded_bits(a), rounded_bits(b)};
     if (any_nan(a, b)) [[unlikely]]
-      first = with_nan(a, first), second = with_nan(b, second);
+      rounded = {with_nan(a, rounded.first), with_nan(b, rounded.second)};
+    return rounded;
+  }
+  static HWY_INLINE TwoRounded of_approximate(hn::Vec<F32> a, hn::Vec<F32> b) {
+    return {approximate_bits(a), approximate_bits(b)};
   }
   /// The elements of the first vector, then those of the second.
   HWY_INLINE void store_in_turn(bf16_t* to) const {
@@ -132,7 +144,7 @@ HWY_INLINE void store_two(hn::Vec<F32> first, hn::Vec<F32> second, bf16_t* to) {
 #if HWY_TARGET == HWY_AVX3
   if (converts(first, second)) return _mm512_storeu_si512(to, converted(first, second));
 #endif
-  TwoRounded(first, second).store_in_turn(to);
+  TwoRounded::of(first, second).store_in_turn(to);
 }
 
 /// Stores the elements at even places, and those at odd places.
@@ -145,7 +157,16 @@ HWY_INLINE void store_even_and_odd(hn::Vec<F32> even, hn::Vec<F32> odd, bf16_t* 
     return _mm512_storeu_si512(to, _mm512_permutexvar_epi16(low, converted(even, odd)));
   }
 #endif
-  TwoRounded(even, odd).store_in_alternation(to);
+  TwoRounded::of(even, odd).store_in_alternation(to);
+}
+
+/// The same for elements that are not exact. AVX-512 rounds to nearest even at hardly any cost.
+HWY_INLINE void store_even_and_odd_approximate(hn::Vec<F32> even, hn::Vec<F32> odd, bf16_t* to) {
+#if HWY_TARGET == HWY_AVX3
+  store_even_and_odd(even, odd, to);
+#else
+  TwoRounded::of_approximate(even, odd).store_in_alternation(to);
+#endif
 }
 
 /// What the first of two vectors stored as bf16, in the order of the stores: the second's go with it.
@@ -169,6 +190,13 @@ struct Alternate {
   HWY_INLINE void store(D /*d*/, hn::Vec<D> v, bf16_t* to) const {
     if constexpr (kOdd)
       store_even_and_odd(held->stored[held->second++], v, to);
+    else
+      held->stored[held->first++] = v;
+  }
+  template <class D>
+  HWY_INLINE void store_approximate(D /*d*/, hn::Vec<D> v, bf16_t* to) const {
+    if constexpr (kOdd)
+      store_even_and_odd_approximate(held->stored[held->second++], v, to);
     else
       held->stored[held->first++] = v;
   }

@@ -4,6 +4,7 @@
 #include "nought/kernels/check.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/parallel.h"
+#include "nought/kernels/cpu/scratch.h"
 #include "nought/kernels/cpu/targets.h"
 #include "nought/kernels/reference/reference.h"
 
@@ -19,59 +20,83 @@ namespace nought::cpu::HWY_NAMESPACE {
 
 using V = hn::Vec<F32>;
 
-/// e^x for x <= 0, for sums, or to be rounded to T with `kRounded`.
-template <class T, bool kRounded>
+/// e^x for x <= 64: 0 below -87.
+template <class T>
 HWY_INLINE V power(V x) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-  if constexpr (kBrief<T>)
-    return brief_exp2<!kRounded>(F32(), hn::Mul(x, hn::Set(F32(), std::numbers::log2e_v<float>)));
-  else
+  if constexpr (kBrief<T>) {
+    const V e = brief_exp2<true>(F32(), x, std::numbers::log2e_v<float>);
+    // AVX-512 goes on to 0, and AVX2 to anything.
+    return HWY_TARGET == HWY_AVX3 ? e : hn::IfThenZeroElse(hn::Lt(x, hn::Set(F32(), -87.0f)), e);
+  } else
 #endif
     return exp(F32(), x);
 }
 
-/// The loss of one row of logits: [n], which becomes its gradient if asked. A row fits the second-level cache, so of
-/// the three passes only the first reads memory. The others compute, and ask for the halves of the row at `next`.
+/// The sum of a row's exponentials, and the largest of its logits.
+struct RowSum {
+  float sum, largest;
+};
+
+/// powers = e^(logits - shift): [n], in the order of sweep_all<T>(). Asks for the first half of the row at `next`.
 template <class T>
-HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n, int64_t next, int32_t target,
-                                   float weight) {
+HWY_INLINE RowSum exponentials(const T* logits, int64_t n, int64_t next, float shift, float* powers) {
   const F32 d;
   constexpr float kLowest = -std::numeric_limits<float>::infinity();  // the logit of a lane that is not there
-  Lanes4<F32> maxima(d, kLowest), sums(d, 0);
-  reduce_all<T>(d, 0, n, maxima, [=](int64_t i, auto access, auto& largest) HWY_ATTR {
-    largest = hn::Max(largest, access.load(d, logits + i, kLowest));
-  });
-  const float max = maxima.max(d);
-  const auto largest = hn::Set(d, max);
-  reduce_all<T>(d, 0, n, sums, [=](int64_t i, auto access, auto& sum) HWY_ATTR {
+  Lanes4<F32> sums(d, 0);
+  V largest = hn::Set(d, kLowest);
+  const V shifts = hn::Set(d, shift);
+  reduce_all<T>(d, 0, n, sums, [=, &largest](int64_t i, auto access, auto& sum) HWY_ATTR {
     access.prefetch(logits + next + i / 2);
-    sum = hn::Add(sum, power<T, false>(hn::Sub(access.load(d, logits + i, kLowest), largest)));
+    const V x = access.load(d, logits + i, kLowest), e = power<T>(hn::Sub(x, shifts));
+    largest = hn::Max(largest, x);
+    sum = hn::Add(sum, e);
+    access.store_sums(d, e, powers + i);
   });
-  const float sum = sums.sum(d), at_target = float{logits[target]} - max;
+  return {sums.sum(d), hn::GetLane(hn::MaxOfLanes(d, largest))};
+}
+
+/// The loss of one row of logits: [n], which becomes its gradient if asked. Its exponentials are computed once, for
+/// they are what takes the time: as they are if the largest fits well into fp32 (|x| <= 64), else once more, of what a
+/// logit is less than the largest. `powers`: [n] in the second-level cache keeps them. Both passes ask for a half of
+/// the next row, so that neither waits for memory.
+template <class T>
+HWY_INLINE float cross_entropy_row(const CrossEntropy& op, T* logits, int64_t n, int64_t next, int32_t target,
+                                   float weight, float* powers) {
+  const F32 d;
+  constexpr float kMost = 64;
+  float shift = 0;
+  RowSum row = exponentials(logits, n, next, shift, powers);
+  if (!(std::abs(row.largest) <= kMost)) shift = row.largest, row = exponentials(logits, n, next, shift, powers);
+  const float at_target = float{logits[target]} - shift, e = hn::GetLane(power<T>(hn::Set(d, at_target)));
+  const double share = double{e} / double{row.sum};
   if (op.gradient) {
-    const float gradient_scale = static_cast<float>(op.gradient_scale * double{weight});
-    const auto factor = hn::Set(d, gradient_scale / sum);
+    const double gradient_scale = op.gradient_scale * double{weight};
+    const auto scale = static_cast<float>(gradient_scale / double{row.sum});
+    const auto factor = hn::Set(d, std::isnan(scale) ? std::numeric_limits<float>::quiet_NaN() : scale);
     sweep_all<T>(d, 0, n, [=](int64_t i, auto access) HWY_ATTR {
       access.prefetch(logits + next + (n + i) / 2);
-      const auto p = power<T, true>(hn::Sub(access.load(d, logits + i, kLowest), largest));
-      access.store(d, hn::Mul(p, factor), logits + i);
+      access.store_approximate(d, hn::Mul(access.load_sums(d, powers + i), factor), logits + i);
     });
-    logits[target] = T((std::exp(at_target) / sum - 1) * gradient_scale);
+    logits[target] = T(static_cast<float>((share - 1) * gradient_scale));
   }
-  return (std::log(sum) - at_target) * weight;
+  // Where the target has most of the sum, its own exponential's error is the sum's.
+  const double loss = share > 0.5 ? -std::log(share) : std::log(double{row.sum}) - double{at_target};
+  return static_cast<float>(loss * double{weight});
 }
 
 void cross_entropy(const CrossEntropy& op, Interval rows) {
   visit(op.logits.dtype(), [&](auto tag) HWY_ATTR {
     using T = typename decltype(tag)::type;
     const int64_t n = op.logits.dim(-1);
+    const Scratch powers(bytes_for<float>(n));
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       T* logits = op.logits.data<T>() + row * n;
       const int32_t target = op.targets.data<int32_t>()[row];
       const float weight = op.weights.defined() ? op.weights.data<float>()[row] : 1;
       float& loss = op.loss.data<float>()[row];
       if (target != op.ignore_index && weight != 0) {
-        loss = cross_entropy_row(op, logits, n, row + 1 < rows.end ? n : 0, target, weight);
+        loss = cross_entropy_row(op, logits, n, row + 1 < rows.end ? n : 0, target, weight, powers.data<float>());
       } else {
         loss = 0;
         if (op.gradient) std::fill(logits, logits + n, T{});

@@ -122,16 +122,16 @@ inline constexpr bool kBrief = std::is_same_v<T, bf16_t>&& kTakesTwo;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-/// 2^t for t <= 126, with a relative error of 4e-6, or 4e-7 with `kPrecise`; 1 for 0, NaN for NaN. Below t = -126 it is
-/// 0 or less than 1e-37.
+/// 2^(x * scale) with a relative error of 4e-6, or 4e-7 with `kPrecise`; 1 for 0, NaN for NaN. With AVX2 abs(x * scale)
+/// must be at most 126.
 ///
-/// t = n + r. AVX-512 takes r >= 0, and 2^n * q(r), in one instruction each. AVX2 rounds t to n by an addition, and
-/// adds n to the exponent of q(r); at the lower limit, where r = 0 and q = 1, the sum is the bits of 0.
+/// x * scale = n + r. AVX-512 takes r >= 0, and 2^n * q(r), in one instruction each. AVX2 rounds to n by an addition,
+/// and adds n to the exponent of q(r).
 template <bool kPrecise, class D, class V>
-HWY_INLINE V brief_exp2(D d, V t) {
+HWY_INLINE V brief_exp2(D d, V x, float scale) {
 #if HWY_TARGET == HWY_AVX3
   constexpr int kBelow = 1;
-  const V r{_mm512_reduce_ps(t.raw, kBelow)};
+  const V t = hn::Mul(x, hn::Set(d, scale)), r{_mm512_reduce_ps(t.raw, kBelow)};
   V q;
   if constexpr (kPrecise) {
     q = polynomial(d, r, {1, 0.6931513118f, 0.2401644501f, 0.05579991315f, 0.009017030284f, 0.001867130082f});
@@ -142,8 +142,8 @@ HWY_INLINE V brief_exp2(D d, V t) {
 #else
   const hn::RebindToUnsigned<D> bits;
   const V bias = hn::Set(d, 12582912.0f);  // 1.5 * 2^23: the unit of its last place is 1
-  t = hn::Max(hn::Set(d, -127.0f), t);     // the second operand if it is NaN
-  const V shifted = hn::Add(t, bias), r = hn::Sub(t, hn::Sub(shifted, bias));
+  const V shifted = hn::MulAdd(x, hn::Set(d, scale), bias),
+          r = hn::MulSub(x, hn::Set(d, scale), hn::Sub(shifted, bias));
   V q;
   if constexpr (kPrecise) {
     q = polynomial(d, r, {1, 0.6931428306f, 0.2402235065f, 0.05557400469f, 0.009666282547f, 0.001112550926f});

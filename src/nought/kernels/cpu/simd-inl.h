@@ -104,6 +104,19 @@ HWY_INLINE void store(D d, hn::Vec<D> v, f16_t* to) {
 
 #endif
 
+/// store() of values that are not exact, so that it does not matter which way a tie goes.
+template <class D, class T>
+HWY_INLINE void store_approximate(D d, hn::Vec<D> v, T* to) {
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (std::is_same_v<T, bf16_t>) {
+    const hn::Rebind<uint16_t, D> d16;
+    return hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(approximate_bits(v))), d16,
+                      reinterpret_cast<uint16_t*>(to));
+  }
+#endif
+  store(d, v, to);
+}
+
 template <class D>
 HWY_INLINE hn::Vec<D> load(D d, const int8_t* from) {
   const hn::Rebind<int8_t, D> d8;
@@ -159,6 +172,10 @@ struct Whole : InOrder<Whole> {
   template <class D, class T>
   HWY_INLINE void store(D d, hn::Vec<D> v, T* to) const {
     HWY_NAMESPACE::store(d, v, to);
+  }
+  template <class D, class T>
+  HWY_INLINE void store_approximate(D d, hn::Vec<D> v, T* to) const {
+    HWY_NAMESPACE::store_approximate(d, v, to);
   }
   /// v with 0 in the lanes that are not accessed.
   template <class D>
@@ -223,6 +240,12 @@ struct Partial : InOrder<Partial> {
   HWY_INLINE void store(D d, hn::Vec<D> v, T* to) const {
     HWY_ALIGN T lanes[hn::MaxLanes(D())];
     HWY_NAMESPACE::store(d, v, lanes);
+    store_first(d, lanes, count, to);
+  }
+  template <class D, class T>
+  HWY_INLINE void store_approximate(D d, hn::Vec<D> v, T* to) const {
+    HWY_ALIGN T lanes[hn::MaxLanes(D())];
+    HWY_NAMESPACE::store_approximate(d, v, lanes);
     store_first(d, lanes, count, to);
   }
   template <class D>
@@ -368,7 +391,7 @@ HWY_INLINE void reduce(D d, int64_t begin, int64_t end, Four<Running>& parts, co
   if (i < end) body(i, Partial{static_cast<size_t>(end - i)}, parts.part1);
 }
 
-/// reduce() where all elements that the body loads are of type T, as sweep_all() takes them.
+/// reduce() where all elements that the body loads are of type T. It takes them as sweep_all() does.
 template <class T, class D, class Running, class Body>
 HWY_INLINE void reduce_all(D d, int64_t begin, int64_t end, Four<Running>& parts, const Body& body) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
@@ -379,6 +402,11 @@ HWY_INLINE void reduce_all(D d, int64_t begin, int64_t end, Four<Running>& parts
       body(begin, Alternate<true>{nullptr}, parts.part1);
       body(begin + 2 * lanes, Alternate<false>{nullptr}, parts.part2);
       body(begin + 2 * lanes, Alternate<true>{nullptr}, parts.part3);
+    }
+    if (begin + 2 * lanes <= end) {
+      body(begin, Alternate<false>{nullptr}, parts.part0);
+      body(begin, Alternate<true>{nullptr}, parts.part1);
+      begin += 2 * lanes;
     }
   }
 #endif
