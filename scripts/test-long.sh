@@ -2,7 +2,7 @@
 # Runs the long sweeps, of which every test run has a sample: scripts/test-long.sh [NAME]...
 #
 #   flips   1,000 random bit flips over all files of a checkpoint (a minute)
-#   meshes  30 steps of three models on every mesh of 4 and 8 ranks at every ZeRO stage (some minutes)
+#   meshes  30 steps of four models on the meshes of 4 and 8 ranks at every ZeRO stage (a minute or two)
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
 # Builds the release preset first. Exit code 0 if everything holds.

@@ -1,7 +1,6 @@
-// What is predicted for ranks that share matrices, slice tokens and hold different experts is what happens, and what they
-// send is the formula of the literature.
+// What is predicted for ranks that share matrices, slice tokens and hold different experts is what happens, and what
+// they send is the formula of the literature.
 #include "support/agreement.h"
-
 #include "support/schedules.h"
 #include <gtest/gtest.h>
 

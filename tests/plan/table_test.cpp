@@ -55,6 +55,25 @@ TEST(Table, json_holds_the_exact_numbers) {
   EXPECT_DOUBLE_EQ(palm - causal, 6.0 * 12 * 768 * 1024);
 }
 
+TEST(Table, says_which_ranks_share_a_model_and_what_is_sent_along_each_axis) {
+  PlanReport plan = test::small_report();
+  EXPECT_THAT(to_text(plan), Not(HasSubstr("share each matrix")));
+  for (Prediction& each : plan.predictions) {
+    each.layout.ranks = 8, each.layout.tensor_ranks = 2, each.layout.expert_ranks = 4;
+    each.layout.sequence_parallel = true;
+    each.traffic_by_axes = {{"tensor", {}}, {"expert", {}}};
+    each.traffic_by_axes[1].traffic.counts[static_cast<size_t>(Collective::all_to_all_v)] = {.bytes = 3 << 20};
+  }
+  const std::string text = to_text(plan);
+  EXPECT_THAT(text, HasSubstr("8 ranks, 2 of which share each matrix and slice the tokens, 4 hold different experts,"));
+  EXPECT_THAT(text, HasSubstr("\n  expert               3.00 MiB"));
+  const auto json = to_json(plan);
+  EXPECT_EQ(json["tensor_ranks"], 2);
+  EXPECT_EQ(json["expert_ranks"], 4);
+  EXPECT_EQ(json["sequence_parallel"], true);
+  EXPECT_EQ(json["stages"][0]["sent_per_step_by_axes"]["expert"]["total_bytes"], 3 << 20);
+}
+
 TEST(Table, says_how_many_parameters_are_trained_where_some_are_frozen) {
   PlanReport plan = test::small_report();
   EXPECT_THAT(to_text(plan), Not(HasSubstr("of them trained")));

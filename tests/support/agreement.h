@@ -1,4 +1,5 @@
-// What a run measures of itself on thread ranks, beside what is predicted of it: peaks by category, steady state, traffic.
+// What a run measures of itself on thread ranks, beside what is predicted of it: peaks by category, steady state,
+// traffic.
 #pragma once
 
 #include <cmath>
