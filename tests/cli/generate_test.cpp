@@ -53,6 +53,20 @@ TEST(GenerateCommand, ranks_that_share_the_model_print_the_text_of_one) {
   const Ended divided = generate(prompts + " --ranks 3 --ep 2");
   EXPECT_EQ(divided.exit_code, 1);
   EXPECT_THAT(divided.err, HasSubstr("--ep 2: 3 ranks cannot be divided by it"));
+  const Ended dense = generate(prompts + " --ranks 2 --ep 2");
+  EXPECT_EQ(dense.exit_code, 1);
+  EXPECT_THAT(dense.err, HasSubstr("a llama model has no experts"));
+}
+
+TEST(GenerateCommand, ranks_that_hold_different_experts_print_the_text_of_one) {
+  const auto ids = [](const std::string& options) {
+    return run_program(fmt::format("{} generate {}/open/qwen2_moe --ids 3,17,4 --max-new-tokens 10 --temperature 0 {}",
+                                   NOUGHT_PROGRAM, NOUGHT_GOLDEN_DIR, options));
+  };
+  const Ended one = ids(""), two = ids("--ranks 2 --ep 2"), four = ids("--ranks 4 --ep 2");
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(two.out, one.out) << two.err;
+  EXPECT_EQ(four.out, one.out) << four.err;
 }
 
 TEST(GenerateCommand, ids_are_continued_with_ids) {

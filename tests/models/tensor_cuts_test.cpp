@@ -43,6 +43,8 @@ TEST(TensorCuts, what_does_not_divide_is_named_with_the_nearest_size_that_does) 
   EXPECT_THAT(message(golden("open/llama"), 8), HasSubstr("4 attention heads do not divide; the nearest size that can "
                                                           "is 4"));
   EXPECT_THAT(message(golden("open/deepseek_v2"), 3), HasSubstr("4 attention heads do not divide"));
+  const auto message_of_six = test::message_of<ConfigError>([] { require_cuttable(golden("open/llama"), 3, 6); });
+  EXPECT_THAT(message_of_six, HasSubstr("the nearest size that can is 2")) << "3 pairs of ranks can";
   ModelConfig config = golden("open/llama");
   config.intermediate_size = 5;
   EXPECT_THAT(message(config, 4), HasSubstr("none of the 5 features of its MLPs; the nearest size that can is 2"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
 
 namespace nought {
@@ -44,6 +45,7 @@ GridSizes generation_mesh(const ModelConfig& config, int ranks, int64_t experts)
                        ranks, ranks == 1 ? "" : "s");
   const int tensor = ranks / static_cast<int>(experts), expert = static_cast<int>(experts);
   require_cuttable(config, tensor);
+  require_spreadable(config, experts, experts);
   return {.shard = expert, .tensor = tensor, .expert = expert, .expert_tensor = tensor};
 }
 

@@ -32,7 +32,7 @@ struct ProbeOptions {
 void validate_probe(const ProbeOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelSource source(options.model_dir);
-  require_cuttable(source.config(), plan.tensor_ranks());
+  require_cuttable(source.config(), plan.tensor_ranks(), plan.world_size);
   require_spreadable(source.config(), plan.expert_ranks(), plan.data_ranks());
   const Context context = Context::cpu();
   read_probe_input(context, options.input, source.config().vocab_size);

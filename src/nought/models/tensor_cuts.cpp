@@ -1,6 +1,7 @@
 #include "nought/models/tensor_cuts.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "nought/base/error.h"
 #include "nought/base/math.h"
@@ -40,11 +41,15 @@ std::string reason_not_to_cut(const ModelConfig& config, int64_t ranks) {
   return config.experts ? reason_not_to_cut_experts(*config.experts, ranks) : "";
 }
 
-void require_cuttable(const ModelConfig& config, int64_t ranks) {
+void require_cuttable(const ModelConfig& config, int64_t ranks, std::optional<int64_t> of) {
   const std::string reason = reason_not_to_cut(config, ranks);
   if (reason.empty()) return;
-  int64_t nearest = ranks - 1;
-  while (ranks % nearest != 0 || !reason_not_to_cut(config, nearest).empty()) --nearest;
+  const int64_t all = of.value_or(ranks);
+  int64_t nearest = 1;
+  for (int64_t size = 2; size <= all; ++size)
+    if (all % size == 0 && std::abs(size - ranks) < std::abs(nearest - ranks) &&
+        reason_not_to_cut(config, size).empty())
+      nearest = size;
   fail<ConfigError>(
       "tp_size = {}: {} ranks cannot share the matrices of a {} model: {}; the nearest size that can is {}", ranks,
       ranks, config.family, reason, nearest);

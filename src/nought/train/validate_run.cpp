@@ -111,6 +111,7 @@ ModelConfig model_config_of(const RunPlan& plan) {
                                               : ModelConfig::from_folder(with_model_folder(plan).model_dir);
   if (plan.resize_vocab)
     config.vocab_size = std::max(config.vocab_size, tokenizer_of(with_model_folder(plan).data)->vocab_size());
+  require_cuttable(config, plan.tensor_ranks(), plan.world_size);
   require_spreadable(config, plan.expert_ranks(), plan.data_ranks());
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
@@ -156,7 +157,6 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   require_trainable(plan);
   RunInputs inputs{.config = model_config_of(plan)};
   inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
-  require_cuttable(inputs.config, plan.tensor_ranks());
   Decoder decoder(inputs.config);
   apply(plan.freezing, decoder);
   inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();
