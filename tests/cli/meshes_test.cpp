@@ -1,4 +1,5 @@
-// Runs of processes that share matrices, slice tokens and hold different experts: they are those of one process.
+// Runs of processes that share matrices, slice tokens, hold different experts or the stages of a pipeline: they are
+// those of one process.
 #include <fstream>
 
 #include "support/run_program.h"
@@ -116,6 +117,29 @@ TEST(Meshes, processes_train_resume_and_evaluate_as_one_does) {
     return steps;
   }());
   EXPECT_NEAR(evaluated(folder, "both", mesh(4, 2, 2, 3)), evaluated(folder, "one", "--ranks 1"), 1e-5);
+}
+
+TEST(Meshes, processes_that_hold_stages_train_resume_and_evaluate_as_one_does) {
+  const TempFolder folder;
+  write_run(folder);
+  const auto stages = [](int ranks, int tensor, const char* schedule) {
+    return fmt::format(
+        "--ranks {} --set training.parallelism_config.tp_size={} --set training.parallelism_config.pp_size=2 --set "
+        "training.parallelism_config.pipeline_parallel_schedule={} --set training.per_device_train_batch_size={}",
+        ranks, tensor, schedule, kRows);
+  };
+  ASSERT_EQ(train(folder, "one", mesh(1, 1, 1, 0)).exit_code, 0);
+  const std::vector<json> alone = metrics_of(folder, "one");
+
+  const Ended half = train(folder, "chain", stages(4, 2, "1F1B") + " --set training.max_steps=3");
+  ASSERT_EQ(half.exit_code, 0) << half.err;
+  EXPECT_THAT(half.out, HasSubstr("pipeline        2   ranks 0 2 | 1 3\n"));
+  EXPECT_THAT(half.out, HasSubstr("stage 1         2   Units: block.1 to head\n"));
+  const Ended whole = train(folder, "chain", stages(2, 1, "ZBVZeroBubble") + " --resume");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  expect_steps_of(alone, metrics_of(folder, "chain"));
+  const double want = evaluated(folder, "one", "--ranks 1");
+  EXPECT_NEAR(evaluated(folder, "chain", stages(4, 2, "1F1B")), want, 1e-5);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST(ResolveMesh, all_ranks_shard_unless_the_mesh_says_otherwise) {
       HasSubstr("dp_replicate_size = 2: replicas of a sharded model are not available: write 1; dp_shard_size"));
   EXPECT_THAT(error_of(with(R"("cp_size": 4)"), 4), HasSubstr("cp_size = 4: context parallelism is not"));
   EXPECT_THAT(error_of(with(R"("sp_size": 2)"), 4), HasSubstr("sp_size = 2: Ulysses is not available: write 1; tp_"));
-  EXPECT_THAT(error_of(with(R"("pp_size": 2)"), 4), HasSubstr("pp_size = 2: pipeline parallelism is not"));
+
   EXPECT_THAT(error_of(R"({"deepspeed": {"sequence_parallel_size": 2}})", 4), HasSubstr("Ulysses is not available"));
   EXPECT_THAT(error_of(with(R"("tpsize": 2)"), 4), HasSubstr("tp_size")) << "the nearest name";
 }
@@ -137,6 +137,28 @@ TEST(ResolveMesh, tokens_are_sliced_between_ranks_that_share_matrices) {
               HasSubstr("sequence_parallel = true: it shares out the tokens between the ranks of tp_size, which is 1: "
                         "write tp_size 3, or leave it out"));
   EXPECT_THAT(error_of(with(R"("sequence_parallel": true)"), 1), HasSubstr("which is 1: leave it out"));
+}
+
+TEST(ResolveMesh, pipeline_stages_take_their_part_of_the_ranks) {
+  const auto with = [](const std::string& args, const std::string& more = "") {
+    return fmt::format(R"({{"training": {{{}"parallelism_config": {{{}}}}}}})", more, args);
+  };
+  const RunPlan plan = plan_of(with(R"("pp_size": 2, "tp_size": 2)"), 8);
+  EXPECT_EQ(plan.mesh->pipeline, 2);
+  EXPECT_EQ(plan.data_ranks(), 2);
+  EXPECT_EQ(plan.pipeline.schedule, PipelineSchedule::one_f_one_b);
+  EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "world_size / tp_size / pp_size");
+  const RunPlan zbv = plan_of(with(R"("pp_size": 4, "pipeline_parallel_schedule": "ZBVZeroBubble")"), 4);
+  EXPECT_EQ(zbv.pipeline.chunks, 2);
+  EXPECT_TRUE(zbv.pipeline.v_shaped());
+  EXPECT_THAT(error_of(with(R"("pp_size": 3)"), 8), HasSubstr("the nearest size that can is 2"));
+  EXPECT_THAT(error_of(with(R"("pp_size": 2, "dp_shard_size": 8)"), 8), HasSubstr("and pp_size 2 write 4"));
+  EXPECT_THAT(error_of(with(R"("pp_size": 2, "pipeline_parallel_schedule": "2F2B")"), 2), HasSubstr("Interleaved1F1B"));
+  EXPECT_THAT(error_of(with(R"("pp_size": 2, "virtual_pipeline_size": 2)"), 2), HasSubstr("Interleaved1F1B"));
+  EXPECT_THAT(error_of(with(R"("pp_size": 4, "pipeline_parallel_schedule": "Interleaved1F1B")",
+                            R"("gradient_accumulation_steps": 9, )"),
+                       4),
+              HasSubstr("the nearest gradient_accumulation_steps that work are 8 and 10"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Schedules from what they are written as.
 #pragma once
 
+#include <map>
 #include <sstream>
 #include <string>
 
@@ -8,21 +9,21 @@
 
 namespace nought::test {
 
-/// "F0 F1 B0 W0 B1 reduce update"
+/// "F0 F1 B0 W0 B1 reduce update", "F0.0 F0.1 B0.1 B0.0", "RF0 F0 SF0 RB0 B0 SB0": as StepSchedule::str() writes it.
 inline StepSchedule schedule(const std::string& text) {
+  const std::map<std::string, Action> actions{{"F", Action::forward},          {"B", Action::backward},
+                                              {"W", Action::weight_gradients}, {"RF", Action::receive_activation},
+                                              {"SF", Action::send_activation}, {"RB", Action::receive_gradient},
+                                              {"SB", Action::send_gradient},   {"reduce", Action::reduce},
+                                              {"update", Action::update}};
   std::vector<Instruction> list;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
-    if (word == "reduce") {
-      list.push_back({Action::reduce});
-    } else if (word == "update") {
-      list.push_back({Action::update});
-    } else {
-      const Action action = word[0] == 'F'   ? Action::forward
-                            : word[0] == 'B' ? Action::backward
-                                             : Action::weight_gradients;
-      list.push_back({action, std::stoi(word.substr(1))});
-    }
+    const size_t digits = word.find_first_of("0123456789"), dot = word.find('.');
+    Instruction each{actions.at(word.substr(0, digits))};
+    if (digits != std::string::npos) each.micro_batch = std::stoi(word.substr(digits));
+    if (dot != std::string::npos) each.chunk = std::stoi(word.substr(dot + 1));
+    list.push_back(each);
   }
   return StepSchedule(std::move(list));
 }

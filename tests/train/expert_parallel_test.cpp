@@ -136,7 +136,8 @@ TEST_P(GoldenExpertParallel, a_capacity_drops_the_tokens_that_it_drops_without_e
       micro_batch.forward();
       RouterLoads loads;
       loads.add(*Decoder::router_log(micro_batch.state()));
-      const Tensor sums = loads.summed(rank.context, rank.mesh.group(Group::metrics));
+      const Tensor sums =
+          loads.summed(rank.context, rank.decoder.config().experts->num_experts, rank.mesh.group(Group::metrics));
       if (rank.mesh.world().rank() != 0) return;
       output = std::move(of_rank), chosen = sums.to_vector<double>();
     });

@@ -64,6 +64,23 @@ TEST(StepSchedule, says_how_many_micro_batches_are_in_flight_and_which_ends_last
   EXPECT_EQ(mixed.end_of(1), 3);
 }
 
+TEST(StepSchedule, each_chunk_has_its_own_passes_transfers_and_end) {
+  const char* text = "RF0.0 F0.0 F0.1 SF0.1 RB0.1 RF1.0 B0.1 F1.0 B0.0 SB0.0 F1.1 B1.1 B1.0 W1.0 reduce update";
+  const StepSchedule made = schedule(text);
+  EXPECT_EQ(made.str(), text);
+  EXPECT_EQ(made.chunks(), 2);
+  EXPECT_EQ(made.micro_batches(), 2);
+  EXPECT_EQ(made.in_flight(), 2) << "micro-batch 0 in both chunks";
+  EXPECT_EQ(made.end_of(0, 1), 6);
+  EXPECT_EQ(made.end_of(0, 0), 9) << "what is sent is kept until then";
+  EXPECT_EQ(made.end_of(0), 9);
+  EXPECT_EQ(made.last(0), 1);
+  EXPECT_TRUE(made.defers(1, 0));
+  EXPECT_FALSE(made.defers(1, 1));
+  EXPECT_TRUE(made.has(Action::receive_activation, 0, 0));
+  EXPECT_FALSE(made.has(Action::receive_activation, 0, 1)) << "it comes from this rank's first chunk";
+}
+
 TEST(StepSchedule, what_cannot_run_is_refused_with_the_whole_list) {
   for (const auto& [text, place] : {std::pair("B0 F0 reduce update", "B0 cannot come there"),
                                     {"F0 F0 B0 reduce update", "F0 cannot come there"},
@@ -79,6 +96,17 @@ TEST(StepSchedule, what_cannot_run_is_refused_with_the_whole_list) {
                                     {"reduce update", "reduce cannot come there"},
                                     {"F1 B1 reduce update", "reduce cannot come there"},
                                     {"F1 B1", "a micro-batch has no forward pass"},
+                                    {"F0.1 F0.0", "F0.1 cannot come there"},
+                                    {"F0.0 F0.1 B0.0 B0.1 reduce update", "B0.0 cannot come there"},
+                                    {"F0.0 F0.1 F1.0", "a micro-batch has no forward pass"},
+                                    {"F0.0 F0.1 B0.1 reduce B0.0 update", "reduce cannot come there"},
+                                    {"SF0 F0", "SF0 cannot come there"},
+                                    {"F0 RF0", "RF0 cannot come there"},
+                                    {"RF0 RF0 F0", "RF0 cannot come there"},
+                                    {"F0 SB0 B0", "SB0 cannot come there"},
+                                    {"F0 B0 RB0", "RB0 cannot come there"},
+                                    {"F0 SF0 SF0 B0", "SF0 cannot come there"},
+                                    {"RB0 F0", "a gradient is received that no backward pass reads"},
                                     {"F9", "a micro-batch has no forward pass"}})
     EXPECT_THAT(test::message_of<Error>([text = text] { schedule(text); }),
                 testing::AllOf(HasSubstr(fmt::format("schedule {}: ", text)), HasSubstr(place)));

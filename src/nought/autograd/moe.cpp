@@ -8,7 +8,45 @@
 
 namespace nought {
 
+void RouterLog::share(const Context& context, int64_t experts, Communicator& stages) {
+  const int64_t width = 2 * experts + 1;
+  std::vector<double> known;
+  for (const Layer& layer : layers_) {
+    std::vector<double> values(static_cast<size_t>(width));
+    std::transform(layer.load.begin(), layer.load.end(), values.begin(),
+                   [](int64_t n) { return static_cast<double>(n); });
+    values.back() = static_cast<double>(layer.tokens);
+    known.insert(known.end(), values.begin(), values.end());
+  }
+  shared_ = context.upload<double>({std::ssize(known)}, known, Category::workspace);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const int64_t begin = static_cast<int64_t>(i) * width + experts;
+    if (layers_[i].probability_sums)
+      context.run(AddTo{.x = layers_[i].probability_sums, .into = shared_.flat(begin, begin + experts)});
+  }
+  stages_ = &stages;
+  arrival_ = stages.all_reduce(shared_);
+}
+
+/// The layers are added in their order, as one rank adds them.
+Tensor RouterLog::shared_sums(const Context& context, double weight) const {
+  stages_->wait(arrival_, *context.stream);
+  const int64_t width = shared_.numel() / std::ssize(layers_);
+  std::vector<double> known(static_cast<size_t>(width) + 1);
+  known.back() = weight;
+  Tensor sums = context.upload<double>({width + 1}, known, Category::workspace);
+  for (int64_t begin = 0; weight != 0 && begin < shared_.numel(); begin += width)
+    context.run(AddTo{.x = shared_.flat(begin, begin + width), .into = sums.flat(0, width)});
+  return sums;
+}
+
 Tensor RouterLog::sums(const Context& context, double weight, Communicator& ranks) const {
+  Tensor sums = stages_ != nullptr ? shared_sums(context, weight) : own_sums(context, weight);
+  if (ranks.size() > 1) ranks.wait(ranks.all_reduce(sums), *context.stream);
+  return sums;
+}
+
+Tensor RouterLog::own_sums(const Context& context, double weight) const {
   const size_t experts = layers_.empty() ? 0 : layers_.front().load.size();
   std::vector<double> known(2 * experts + 2);  // the choices of each expert, places for probabilities, tokens, weight
   if (weight != 0) {
@@ -23,7 +61,6 @@ Tensor RouterLog::sums(const Context& context, double weight, Communicator& rank
   if (weight != 0)
     for (const Layer& layer : layers_)
       context.run(AddTo{.x = layer.probability_sums, .into = sums.flat(count, 2 * count)});
-  if (ranks.size() > 1) ranks.wait(ranks.all_reduce(sums), *context.stream);
   return sums;
 }
 
@@ -31,6 +68,7 @@ void RouterLoads::add(const RouterLog& log) {
   chosen.resize(log.layers().size());
   for (size_t i = 0; i < chosen.size(); ++i) {
     const RouterLog::Layer& layer = log.layers()[i];
+    if (layer.load.empty()) continue;  // another rank has it
     chosen[i].resize(layer.load.size());
     std::transform(layer.load.begin(), layer.load.end(), chosen[i].begin(), chosen[i].begin(),
                    [](int64_t more, double sum) { return sum + static_cast<double>(more); });
@@ -38,9 +76,12 @@ void RouterLoads::add(const RouterLog& log) {
   }
 }
 
-Tensor RouterLoads::summed(const Context& context, Communicator& ranks) const {
+Tensor RouterLoads::summed(const Context& context, int64_t experts, Communicator& ranks) const {
   std::vector<double> values{dropped};
-  for (const std::vector<double>& layer : chosen) values.insert(values.end(), layer.begin(), layer.end());
+  for (std::vector<double> layer : chosen) {
+    layer.resize(static_cast<size_t>(experts));  // of another rank's layer there are none
+    values.insert(values.end(), layer.begin(), layer.end());
+  }
   const Tensor sums = context.upload<double>({static_cast<int64_t>(values.size())}, values, Category::workspace);
   if (ranks.size() > 1) ranks.wait(ranks.all_reduce(sums), *context.stream);
   return sums;
@@ -204,6 +245,25 @@ Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<Router
         log->set_probability_gradient(gradient);  // first of all nodes: the routers' backward reads it
         gradients.give(loss, std::move(seed));
       });
+}
+
+Var expect_auxiliary_gradient(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, double weight,
+                              double coefficient, double gradient_scale, Communicator& ranks) {
+  const auto backward = [=, &ranks, slot = x.slot](Gradients& gradients, Tensor d_x) {
+    const Context& context = gradients.context();
+    const Tensor balances = log->sums(context, weight, ranks);
+    const Tensor loss = context.empty({1}, DType::f64),
+                 gradient = context.empty({(balances.numel() - 2) / 2}, DType::f64);
+    context.run(BalanceLoss{.sums = balances,
+                            .loss = loss,
+                            .gradient = gradient,
+                            .weight = weight,
+                            .coefficient = coefficient,
+                            .gradient_scale = gradient_scale});
+    if (weight != 0 && coefficient != 0 && gradient_scale != 0) log->set_probability_gradient(gradient);
+    gradients.give(Var{{}, slot}, std::move(d_x));
+  };
+  return tape.record(x.value, {x}, backward);
 }
 
 ExpertRows group_by_expert(const Context& context, const Tensor& experts, int64_t num_experts, int64_t capacity) {

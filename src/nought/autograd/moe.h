@@ -26,6 +26,9 @@ class RouterLog {
   const std::vector<Layer>& layers() const { return layers_; }
   Layer& layer(int64_t index) { return layers_.at(static_cast<size_t>(index)); }
 
+  /// Where ranks hold different layers: begins to tell them what this one's routers chose, so that sums() are of all
+  /// layers. After the forward pass. Collective; it must come in the same order of micro-batches on all `stages`.
+  void share(const Context& context, int64_t experts, Communicator& stages);
   /// After the forward pass: what BalanceLoss reads, summed over all layers and over the ranks that share the batch.
   /// weight: what this rank's tokens count in the mean loss; a batch that counts nothing is no part of the means.
   /// Collective; the host does not wait.
@@ -37,8 +40,16 @@ class RouterLog {
   const Tensor& probability_gradient() const { return probability_gradient_; }
 
  private:
+  /// The same of this rank's tokens.
+  Tensor own_sums(const Context& context, double weight) const;
+  Tensor shared_sums(const Context& context, double weight) const;
+
   std::vector<Layer> layers_;
   Tensor probability_gradient_;
+  // After share(): for each layer the choices of each expert, the sums of probabilities and the tokens, f64.
+  Tensor shared_;
+  Event arrival_;
+  Communicator* stages_ = nullptr;
 };
 
 /// What routers chose over several forward passes: for metrics.
@@ -47,8 +58,9 @@ struct RouterLoads {
   double dropped = 0;                       // choices beyond an expert's capacity, of all layers
 
   void add(const RouterLog& log);
-  /// Those of all ranks, as [1 + layers * experts] f64 on the device. Collective; the host does not wait.
-  Tensor summed(const Context& context, Communicator& ranks) const;
+  /// Those of all ranks and of all layers, as [1 + layers * experts] f64 on the device. Collective; the host does not
+  /// wait.
+  Tensor summed(const Context& context, int64_t experts, Communicator& ranks) const;
   /// What summed() gave, of so many layers.
   static RouterLoads of(std::span<const double> sums, size_t layers);
   bool empty() const { return chosen.empty(); }
@@ -78,6 +90,11 @@ Routing route(Tape& tape, const Var& logits, const RouterRule& rule, const Param
 /// after all layers ran. All `ranks` (Group::balance) call it together.
 Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<RouterLog>& log, double weight,
                        double coefficient, double gradient_scale, Communicator& ranks);
+
+/// On ranks that hold none of the layers behind: x. Its backward pass, the first of them, gives the routers the
+/// gradient that add_auxiliary_loss() gives those of the rank that has the loss. After RouterLog::share().
+Var expect_auxiliary_gradient(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& log, double weight,
+                              double coefficient, double gradient_scale, Communicator& ranks);
 
 /// The rows of tokens sorted by expert (GroupByExpert of kernels/ops.h): each expert's rows are one contiguous block.
 struct ExpertRows {

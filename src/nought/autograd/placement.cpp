@@ -18,7 +18,7 @@ void append(std::vector<Interval>& intervals, Interval more) {
 std::vector<Interval> indices_of_part(int64_t extent, const Cut& cut, int part, int parts) {
   if (cut.owner) {
     std::vector<Interval> all;
-    if (part == *cut.owner) append(all, {0, extent});
+    if (cut.holds(part)) append(all, {0, extent});
     return all;
   }
   const std::vector<int64_t> tensors = cut.fused.empty() ? std::vector<int64_t>{extent} : cut.fused;

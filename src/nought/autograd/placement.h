@@ -24,6 +24,12 @@ struct Cut {
   /// The part that has all indices, and the others none: the tensor belongs to one rank along the axis, as that of one
   /// expert does. Neither granule nor fused counts then, and another cut may be of the same dimension.
   std::optional<int> owner = {};
+  /// Beside an owner: a second part that has all indices, with the same values, as the last pipeline stage has of a
+  /// tied embedding. The owner is asked for them.
+  std::optional<int> copy = {};
+
+  /// Whether a part has anything of a tensor that has an owner.
+  bool holds(int part) const { return part == owner || part == copy; }
 };
 
 /// The indices of a dimension of `extent` that part `part` of `parts` has: rising, none touching the next.

@@ -72,18 +72,29 @@ GradSink ParameterView::gradient(UnitStore& store) const {
 ParameterView Unit::add(std::string name, Shape shape, Init init, const ParameterOptions& options) {
   require(store_ == nullptr, "unit {} is in use; parameter {} must be declared before", name_, name);
   const bool trainable = options.trainable && can_be_trained(options.role);
+  Placement placement = options.placement.value_or(Placement{shape});
+  if (owner_) placement.cuts.push_back(*owner_);
+  const Shape here = held(shape);
   require(!trainable || !options.dtype, "parameter {} is trained: it has the dtype of the run", name);
   parameters_.push_back({.name = std::move(name),
-                         .shape = shape,
+                         .shape = here,
                          .init = init,
                          .role = options.role,
                          .decay = options.decay.value_or(decays(options.role)),
                          .trainable = trainable,
                          .dtype = options.dtype,
-                         .placement = options.placement.value_or(Placement{shape}),
-                         .partial_along = options.partial_along});
+                         .placement = std::move(placement),
+                         .partial_along = options.partial_along,
+                         .copied = is_copy()});
   place(parameters_.size() - 1);
-  return ParameterView(*this, parameters_.size() - 1, parameters_.size() - 1, shape);
+  return ParameterView(*this, parameters_.size() - 1, parameters_.size() - 1, here);
+}
+
+Shape Unit::held(const Shape& shape) const {
+  if (!elsewhere()) return shape;
+  Shape nothing;
+  for (int dim = 0; dim < shape.rank(); ++dim) nothing.push_back(dim == owner_->dim ? 0 : shape[dim]);
+  return nothing;
 }
 
 ParameterView Unit::join(const ParameterView& first, const ParameterView& last, Shape shape) {
@@ -91,7 +102,7 @@ ParameterView Unit::join(const ParameterView& first, const ParameterView& last, 
   for (size_t i = first.first() + 1; i <= last.last(); ++i) changed |= !std::exchange(parameters_[i].joined, true);
   require(!changed || store_ == nullptr, "unit {} is in use; parameters must be joined before", name_);
   if (changed) lay_out();
-  return ParameterView(*this, first.first(), last.last(), shape);
+  return ParameterView(*this, first.first(), last.last(), held(shape));
 }
 
 size_t Unit::segment_for(const Parameter& parameter) {
@@ -99,11 +110,12 @@ size_t Unit::segment_for(const Parameter& parameter) {
                        .dtype = parameter.coded ? DType::i8 : parameter.dtype,
                        .content = parameter.coded ? SegmentContent::codes : SegmentContent::values,
                        .cut_along = parameter.placement.axes(),
-                       .partial_along = parameter.partial_along};
+                       .partial_along = parameter.partial_along,
+                       .copied = parameter.copied};
   const auto shares = [&](const Segment& segment) {
     return segment.trainable == wanted.trainable && segment.dtype == wanted.dtype &&
            segment.content == wanted.content && segment.cut_along == wanted.cut_along &&
-           segment.partial_along == wanted.partial_along;
+           segment.partial_along == wanted.partial_along && segment.copied == wanted.copied;
   };
   const auto found = std::find_if(segments_.begin(), segments_.end(), shares);
   if (found != segments_.end()) return static_cast<size_t>(found - segments_.begin());
@@ -111,8 +123,11 @@ size_t Unit::segment_for(const Parameter& parameter) {
   segments_.push_back(wanted);
   if (!parameter.coded) return segment;
   segments_.back().scales = segment + 1;
-  segments_.push_back(
-      {.trainable = false, .dtype = DType::f16, .content = SegmentContent::scales, .cut_along = wanted.cut_along});
+  segments_.push_back({.trainable = false,
+                       .dtype = DType::f16,
+                       .content = SegmentContent::scales,
+                       .cut_along = wanted.cut_along,
+                       .copied = wanted.copied});
   return segment;
 }
 

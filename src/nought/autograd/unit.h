@@ -77,6 +77,7 @@ struct Parameter {
   bool coded = false;  // kept as 8-bit codes, which are not trained; initial values and files have the run's dtype
   Placement placement = {};  // the global tensor, which files know, and where it is cut
   Axes partial_along = {};   // ranks along these axes each form a part of its gradient
+  bool copied = false;       // its owner is another rank: this one holds the same values (Cut::copy)
   bool joined = false;       // begins where the parameter before it ends
   size_t segment = 0;        // where it lies, in Unit::segments()
   Interval range = {};       // elements in the flat buffer of the segment
@@ -96,6 +97,7 @@ struct Segment {
   SegmentContent content = SegmentContent::values;
   Axes cut_along = {};                  // other ranks along these axes of the mesh hold other parts
   Axes partial_along = {};              // ranks along these axes each form a part of the gradients
+  bool copied = false;                  // other ranks own its parameters; see Parameter
   std::vector<size_t> parameters = {};  // in the order of their declaration
   int64_t size = 0;                     // elements, with the room between parameters
   size_t scales = 0;                    // where the scales of codes lie: the index of that segment
@@ -177,6 +179,17 @@ class Unit {
   /// at 16 bytes or a multiple of them, whatever the dtype of parameters, gradients or states.
   static constexpr int64_t kAlignment = 16;
 
+  /// What is declared from now on belongs to one rank along an axis, and perhaps a second one has it too; other ranks
+  /// hold nothing of it. `cut` has the owner; `here` is this rank's place on its axis.
+  void give_to(const Cut& cut, int here) { owner_ = cut, here_ = here; }
+
+  /// True if this rank holds nothing of what was declared because the Unit belongs to others.
+  bool elsewhere() const { return owner_ && !owner_->holds(here_); }
+  /// True if this rank holds what another one owns.
+  bool is_copy() const { return owner_ && owner_->copy == here_; }
+  /// True if two ranks hold the Unit: each forms a part of its gradients.
+  bool has_copy() const { return owner_ && owner_->copy; }
+
   /// Declares a parameter; its place is after all earlier ones of its segment.
   ParameterView add(std::string name, Shape shape, Init init, ParameterRole role = ParameterRole::matrix) {
     return add(std::move(name), shape, init, ParameterOptions{.role = role});
@@ -214,6 +227,8 @@ class Unit {
   /// Places a parameter behind those that were placed before it.
   void place(size_t index);
   void lay_out();
+  /// What this rank holds of a tensor of this shape: nothing where the Unit is another rank's.
+  Shape held(const Shape& shape) const;
 
   std::string name_;
   std::vector<Parameter> parameters_;
@@ -221,6 +236,8 @@ class Unit {
   std::vector<Unit*> borrowed_;
   UnitStore* store_ = nullptr;
   size_t index_ = 0;
+  std::optional<Cut> owner_ = {};  // see give_to()
+  int here_ = 0;
 };
 
 }  // namespace nought

@@ -104,7 +104,7 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
     for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
   const Mesh mesh(world, plan.mesh);
-  Decoder decoder(model_config_of(plan), {}, {}, ModelRanks(mesh, plan.sequence_parallel));
+  Decoder decoder(model_config_of(plan), {}, {}, ModelRanks(mesh, plan.sequence_parallel, pipeline_cut_of(plan)));
   ShardedModel::Options sharding = sharding_of(plan);
   sharding.training = false;
   ShardedModel model(context, mesh, decoder, sharding);

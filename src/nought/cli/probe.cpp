@@ -49,7 +49,8 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   say_choice(found.choice);
   const ModelSource source(found);
   const Mesh mesh(world, plan.mesh);
-  Decoder decoder(source.config(), plan.recompute, plan.fp8, ModelRanks(mesh, plan.sequence_parallel));
+  Decoder decoder(source.config(), plan.recompute, plan.fp8,
+                  ModelRanks(mesh, plan.sequence_parallel, pipeline_cut_of(plan)));
   if (options.gradients) apply(plan.freezing, decoder);
   ShardedModel model(context, mesh, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());

@@ -244,7 +244,7 @@ int run_check(const TrainOptions& options) {
   fmt::print("{}", wrap(explain(plan), width, 4));
   const RunInputs inputs = validate_run(plan, options.mode(), kDryRun);
   const auto say = [&](const std::string& line) { fmt::print("{}\n", wrap(line, width, 4)); };
-  for (const std::string& line : describe_mesh(plan)) say("mesh: " + line);
+  for (const std::string& line : describe_layout(plan, inputs.config)) say("mesh: " + line);
   const auto count = [](int64_t number) { return format_count(static_cast<double>(number)); };
   const std::string trained =
       plan.freezing.empty() ? "" : fmt::format(", {} of them trained", count(inputs.parameters - inputs.frozen));

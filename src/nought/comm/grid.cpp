@@ -48,14 +48,17 @@ Axes axes_of(Group group) {
       return {shard, replicate};
     case Group::losses:
     case Group::metrics:
-    case Group::balance:
       // Ranks along the tensor axis see the same tokens: they are never added up.
       return {context, shard, replicate, pipeline};
+    case Group::balance:
+      // The stages have told each other of their layers before.
+      return {context, shard, replicate};
     case Group::norm:
     case Group::decisions:
       return {tensor, context, shard, replicate, pipeline};
     case Group::fp8_maxima:
-      return {tensor, context, shard, replicate};
+      // Another stage has noted nothing of a layer: 0.
+      return {tensor, context, shard, replicate, pipeline};
     case Group::tensor:
       return {tensor};
     case Group::context:

@@ -58,7 +58,7 @@ enum class Group : uint8_t {
   samples,            // read different samples
   losses,             // sums of losses and of targets; a rank without the loss (another pipeline stage's) adds 0
   metrics,            // sums of statistics, as of routers; a rank without the layer adds 0
-  balance,            // the sums over tokens in a loss that balances experts
+  balance,            // the sums over tokens in a loss that balances experts; all stages know those of all layers
   norm,               // the gradient norm, each element once
   fp8_maxima,         // the largest values of one layer's tensors
   decisions,          // whether to skip an update, and all else that every rank must agree on

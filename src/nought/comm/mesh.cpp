@@ -20,6 +20,11 @@ struct Mesh::Groups {
   std::unique_ptr<Communicator> alone = make_self_communicator();  // serves every group of one
   std::vector<std::pair<Partition, std::unique_ptr<Communicator>>> made = {};
   std::array<Communicator*, kNumGroups> by_name{};
+  struct Channel {
+    int from = 0, to = 0;  // on the pipeline axis
+    Communicator* ends = nullptr;
+  };
+  std::vector<Channel> channels = {};  // that this rank is an end of
 
   Communicator& along(Axes axes) {
     if (grid.size(axes) == world.size()) return world;
@@ -31,7 +36,55 @@ struct Mesh::Groups {
     auto group = make_group ? make_group(ranks) : world.split(ranks.front(), world.rank());
     return *made.emplace_back(std::move(partition), std::move(group)).second;
   }
+
+  /// Two for every pair of stages that are neighbours on a ring. All ranks make them together, pairs without a common
+  /// stage at once.
+  void make_channels() {
+    const int stages = grid.size(Axis::pipeline);
+    if (stages == 1) return;
+    const std::vector<std::vector<int>> lines = grid.groups({Axis::pipeline});  // the ranks of each, by stage
+    const int turns = stages == 2 ? 1 : stages % 2 == 0 ? 2 : 3;
+    for (int turn = 0; turn < turns; ++turn)
+      for (const bool up : {true, false}) {
+        Partition partition;
+        for (const std::vector<int>& line : lines)
+          for (int stage = 0; stage < stages; ++stage) {
+            const bool odd_one = stages % 2 == 1 && stage == stages - 1;
+            if ((odd_one ? 2 : stage % 2) != turn) continue;
+            std::vector<int> pair{line[static_cast<size_t>(stage)], line[static_cast<size_t>((stage + 1) % stages)]};
+            std::sort(pair.begin(), pair.end());
+            partition.push_back(std::move(pair));
+          }
+        make_channel(std::move(partition), up);
+      }
+  }
+
+  void make_channel(Partition pairs, bool up) {
+    const auto mine = std::find_if(pairs.begin(), pairs.end(), [&](const std::vector<int>& pair) {
+      return std::find(pair.begin(), pair.end(), world.rank()) != pair.end();
+    });
+    const std::vector<int> ranks = mine == pairs.end() ? std::vector<int>{world.rank()} : *mine;
+    if (ranks.size() == 1 && make_group) return;
+    auto group = make_group ? make_group(ranks) : world.split(ranks.front(), world.rank());
+    if (ranks.size() == 1) return;
+    const int low = grid.coordinate(ranks.front(), Axis::pipeline),
+              high = grid.coordinate(ranks.back(), Axis::pipeline);
+    channels.push_back({up ? low : high, up ? high : low, group.get()});
+    made.emplace_back(std::move(pairs), std::move(group));
+  }
 };
+
+namespace {
+
+void add(Traffic& total, const Traffic& more) {
+  for (size_t i = 0; i < total.counts.size(); ++i) {
+    total.counts[i].bytes += more.counts[i].bytes;
+    total.counts[i].elements += more.counts[i].elements;
+    total.counts[i].calls += more.counts[i].calls;
+  }
+}
+
+}  // namespace
 
 Mesh::Mesh() {
   auto owned = make_self_communicator();
@@ -54,23 +107,37 @@ Mesh::Mesh(Communicator& world, const GridSizes& sizes, const MakeGroup& make_gr
       sizes.replicate, sizes.shard, sizes.context, sizes.tensor, sizes.pipeline, ranks, world.size());
   for (int i = 0; i < kNumGroups; ++i)
     groups->by_name[static_cast<size_t>(i)] = &groups->along(axes_of(static_cast<Group>(i)));
+  groups->make_channels();
   groups_ = std::move(groups);
 }
 
 const Grid& Mesh::grid() const { return groups_->grid; }
 Communicator& Mesh::world() const { return groups_->world; }
 Communicator& Mesh::group(Group name) const { return *groups_->by_name[static_cast<size_t>(name)]; }
+Communicator& Mesh::channel(int from, int to) const {
+  const auto found = std::find_if(groups_->channels.begin(), groups_->channels.end(),
+                                  [&](const Groups::Channel& each) { return each.from == from && each.to == to; });
+  require(found != groups_->channels.end(), "there is no channel from pipeline stage {} to stage {} at stage {} of {}",
+          from, to, coordinate(Axis::pipeline), grid().size(Axis::pipeline));
+  return *found->ends;
+}
+
+Event Mesh::send(Tensor tensor, int to) const {
+  Communicator& ends = channel(coordinate(Axis::pipeline), to);
+  return ends.send(std::move(tensor), 1 - ends.rank());
+}
+
+Event Mesh::receive(Tensor tensor, int from) const {
+  Communicator& ends = channel(from, coordinate(Axis::pipeline));
+  return ends.recv(std::move(tensor), 1 - ends.rank());
+}
+
 size_t Mesh::groups_made() const { return groups_->made.size(); }
 
 Traffic Mesh::traffic() const {
   Traffic total = groups_->world.traffic();
   for (const auto& [ranks, group] : groups_->made) {
-    const Traffic traffic = group->traffic();
-    for (size_t i = 0; i < total.counts.size(); ++i) {
-      total.counts[i].bytes += traffic.counts[i].bytes;
-      total.counts[i].elements += traffic.counts[i].elements;
-      total.counts[i].calls += traffic.counts[i].calls;
-    }
+    add(total, group->traffic());
   }
   return total;
 }
@@ -99,8 +166,16 @@ std::vector<Mesh::GroupTraffic> Mesh::traffic_by_axes() const {
     return text;
   };
   std::vector<GroupTraffic> all;
-  for (const auto& [partition, group] : groups_->made)
-    all.push_back({axes_of_group(partition.front()), group->traffic()});
+  for (const auto& [partition, group] : groups_->made) {
+    const bool message = std::any_of(groups_->channels.begin(), groups_->channels.end(),
+                                     [&](const Groups::Channel& channel) { return channel.ends == group.get(); });
+    if (!message) all.push_back({axes_of_group(partition.front()), group->traffic()});
+  }
+  if (!groups_->channels.empty()) {
+    GroupTraffic messages{"neighbouring stages", {}};
+    for (const Groups::Channel& channel : groups_->channels) add(messages.traffic, channel.ends->traffic());
+    all.push_back(std::move(messages));
+  }
   if (world().size() == 1) return all;
   std::vector<int> everyone(static_cast<size_t>(world().size()));
   std::iota(everyone.begin(), everyone.end(), 0);

@@ -37,6 +37,14 @@ class Mesh {
   Communicator& world() const;
   /// This rank's group of that name.
   Communicator& group(Group name) const;
+  /// What goes from one pipeline stage's ranks to the next one's, or to those of the one before: a channel of its own
+  /// for each direction, so that no message waits for one that goes the other way. The stages form a ring, so that the
+  /// last comes before the first. Messages of one channel arrive in the order in which they are sent. See Communicator
+  /// on both; `to` and `from` are places on the pipeline axis. Error unless they are neighbours of this rank.
+  Event send(Tensor tensor, int to) const;
+  Event receive(Tensor tensor, int from) const;
+  /// The channel itself, of which this rank is one end.
+  Communicator& channel(int from, int to) const;
   /// Where this rank stands.
   int coordinate(Axis axis) const { return grid().coordinate(world().rank(), axis); }
   /// How many communicators were made beside the world's. Groups of one are none.

@@ -51,6 +51,7 @@ RunPlan Resolver::run() {
   resolve_model();
   resolve_data();
   resolve_batch();
+  check_pipeline();
   resolve_precision();
   resolve_zero();
   resolve_optimizer();

@@ -36,8 +36,6 @@ void Resolver::refuse_axes() const {
            "; dp_shard_size ranks share out what the ZeRO stage shards, at stage 0 nothing");
   only_one("cp_size", args.cp_size, "context parallelism is", kFewerActivations);
   only_one("sp_size", args.sp_size, "Ulysses is", kFewerActivations);
-  only_one("pp_size", args.pp_size, "pipeline parallelism is",
-           "; tp_size cuts the layers, and zero_optimization.stage 3 shards them");
 }
 
 Candidate<int64_t> Resolver::tensor_size() const {
@@ -92,6 +90,34 @@ bool Resolver::resolve_sequence_parallel(int64_t tensor) {
   return note("parallelism_config.sequence_parallel", slices);
 }
 
+void Resolver::resolve_pipeline(int64_t tensor) {
+  const ParallelismArgs& args = config_.training.parallelism_config;
+  const auto size = training("parallelism_config.pp_size", args.pp_size);
+  require_at_least<int64_t>(size, 1);
+  const int64_t ranks = plan_.world_size / tensor;
+  require<ConfigError>(ranks % size.value == 0,
+                       "{} = {}: {} rank{} cannot be divided by it; the nearest size that can is {}", size.place,
+                       size.value, ranks, ranks == 1 ? "" : "s", nearest_divisor(ranks, size.value));
+  const auto schedule = training("parallelism_config.pipeline_parallel_schedule", args.pipeline_parallel_schedule);
+  Pipeline pipeline{.schedule = parse_pipeline_schedule(schedule.value), .ranks = size.value, .chunks = 1};
+  const int64_t usual = default_chunks(pipeline.schedule);
+  const auto chunks = training("parallelism_config.virtual_pipeline_size", args.virtual_pipeline_size);
+  pipeline.chunks = chunks.given ? chunks.value : usual;
+  check_chunks(pipeline);
+  if (size.value == 1) {
+    if (schedule.given || chunks.given)
+      warn(fmt::format("{} has no effect: pp_size is 1", schedule.given ? schedule.place : chunks.place));
+    return;
+  }
+  plan_.pipeline = pipeline;
+  note("parallelism_config.pp_size", size);
+  note("parallelism_config.pipeline_parallel_schedule", schedule);
+}
+
+void Resolver::check_pipeline() const {
+  if (plan_.pipeline.ranks > 1) check_micro_batches(plan_.pipeline, plan_.accumulation);
+}
+
 void Resolver::resolve_mesh() {
   refuse_axes();
   const auto tensor = tensor_size(), expert = expert_size();
@@ -103,23 +129,27 @@ void Resolver::resolve_mesh() {
                        tensor.value, ranks, ranks == 1 ? "" : "s", nearest_divisor(ranks, tensor.value));
   check_expert_tensor_size(tensor.value);
   if (tensor.value > 1) note("parallelism_config.tp_size", tensor);
+  resolve_pipeline(tensor.value);
+  const int64_t stages = plan_.pipeline.ranks;
   plan_.sequence_parallel = resolve_sequence_parallel(tensor.value);
   const auto shard = training("parallelism_config.dp_shard_size", config_.training.parallelism_config.dp_shard_size);
-  const int64_t data = ranks / tensor.value;
+  const int64_t data = ranks / tensor.value / stages;
   require<ConfigError>(!shard.given || shard.value == data,
                        "{} = {}: the product of the sizes of parallelism_config must be the number of ranks, {}: with "
-                       "tp_size {} write {}, or leave it out",
-                       shard.place, shard.value, ranks, tensor.value, data);
+                       "tp_size {}{} write {}, or leave it out",
+                       shard.place, shard.value, ranks, tensor.value,
+                       stages > 1 ? fmt::format(" and pp_size {}", stages) : "", data);
   require<ConfigError>(data % expert.value == 0,
                        "{} = {}: {} data-parallel rank{} cannot be divided by it; the nearest size that can is {}",
                        expert.place, expert.value, data, data == 1 ? "" : "s", nearest_divisor(data, expert.value));
-  if (!shard.given && tensor.value == 1 && expert.value == 1) return;
+  if (!shard.given && tensor.value == 1 && expert.value == 1 && stages == 1) return;
   const Candidate<int64_t> left{data, true, shard.place,
-                                shard.given         ? shard.reason
-                                : tensor.value == 1 ? "world_size"
-                                                    : "world_size / tp_size"};
+                                shard.given ? shard.reason
+                                            : fmt::format("world_size{}{}", tensor.value > 1 ? " / tp_size" : "",
+                                                          stages > 1 ? " / pp_size" : "")};
   plan_.mesh = GridSizes{.shard = static_cast<int>(note("parallelism_config.dp_shard_size", left)),
                          .tensor = static_cast<int>(tensor.value),
+                         .pipeline = static_cast<int>(stages),
                          .expert = static_cast<int>(expert.value),
                          .expert_tensor = static_cast<int>(tensor.value)};
   if (expert.value > 1) note("parallelism_config.ep_size", expert);

@@ -45,8 +45,14 @@ class Resolver {
   /// ConfigError unless experts are cut over as many ranks as all other matrices.
   void check_expert_tensor_size(int64_t tensor) const;
   bool resolve_sequence_parallel(int64_t tensor);
+  /// What of the ranks hold different layers, when so many share each matrix.
+  void resolve_pipeline(int64_t tensor);
+  /// ConfigError unless the schedule can run the micro-batches of a step.
+  void check_pipeline() const;
   /// What plan_.data_ranks() is called in messages: `all` if no ranks share samples.
-  std::string data_name(const char* all) const { return plan_.tensor_ranks() > 1 ? "data-parallel ranks" : all; }
+  std::string data_name(const char* all) const {
+    return plan_.tensor_ranks() > 1 || plan_.pipeline.ranks > 1 ? "data-parallel ranks" : all;
+  }
   void resolve_model();
   void resolve_data();
   void resolve_sources();

@@ -161,6 +161,8 @@ struct ParallelismArgs {
   Setting<int64_t> sp_size{int64_t{1}};
   Setting<int64_t> tp_size{int64_t{1}};
   Setting<int64_t> pp_size{int64_t{1}};
+  Setting<std::string> pipeline_parallel_schedule{"1F1B"};
+  Setting<int64_t> virtual_pipeline_size;
   Setting<int64_t> ep_size{int64_t{1}};
   Setting<bool> sequence_parallel{false};
 
@@ -168,13 +170,20 @@ struct ParallelismArgs {
   void visit(V& v) {
     v("dp_replicate_size", dp_replicate_size, "copies of the sharded model; only 1 is available");
     v("dp_shard_size", dp_shard_size,
-      "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks / tp_size");
+      "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks / (tp_size x "
+      "pp_size)");
     v("cp_size", cp_size, "ranks that share each sequence; only 1 is available");
     v("sp_size", sp_size, "Ulysses: ranks that share each sequence outside of attention; only 1 is available");
     v("tp_size", tp_size,
       "tensor parallelism: neighbouring ranks that share the matrices, the heads and the vocabulary, and see the same "
       "samples");
-    v("pp_size", pp_size, "pipeline stages; only 1 is available");
+    v("pp_size", pp_size,
+      "pipeline parallelism: ranks that each hold some of the layers and pass the hidden states of micro-batches on; "
+      "gradient_accumulation_steps is the number of micro-batches");
+    v("pipeline_parallel_schedule", pipeline_parallel_schedule,
+      "the order of their passes, by torch's names: GPipe, 1F1B, Interleaved1F1B, ZBH1 or ZBVZeroBubble");
+    v("virtual_pipeline_size", virtual_pipeline_size,
+      "stages that each of these ranks holds; default: 2 with Interleaved1F1B and ZBVZeroBubble, else 1");
     v("ep_size", ep_size,
       "expert parallelism: of the ranks that read different samples, how many neighbours hold different experts and "
       "exchange tokens; it divides dp_shard_size and the number of experts");

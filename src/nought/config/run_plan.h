@@ -18,6 +18,7 @@
 #include "nought/nn/freezing.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
+#include "nought/parallel/pipeline_rules.h"
 #include "nought/tensor/dtype.h"
 
 namespace nought {
@@ -103,6 +104,7 @@ struct RunPlan {
   int data_ranks() const { return mesh ? mesh->shard * mesh->replicate : world_size; }
   int tensor_ranks() const { return mesh ? mesh->tensor : 1; }
   int expert_ranks() const { return mesh ? mesh->expert : 1; }
+  Pipeline pipeline = {};          // the ranks that hold different layers
   bool sequence_parallel = false;  // see ModelRanks
   int64_t micro_batch = 1;         // sequences per rank and forward pass
   int64_t accumulation = 1;        // micro-batches per update

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nought/models/decoder_work.h"
 #include "nought/models/names.h"
+#include "nought/models/stages.h"
 #include "nought/models/tensor_cuts.h"
 #include "nought/parallel/conjugate.h"
 #include "nought/parallel/vocabulary.h"
@@ -46,6 +48,8 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
     : config_(config),
       all_ranks_(ranks),
       ranks_(ranks.tensor),
+      pipeline_(ranks.pipeline),
+      stage_begins_(stage_begins(config, ranks.pipeline.cut.partition, ranks.pipeline.stages())),
       recompute_(recompute),
       saved_inputs_(recompute),
       fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
@@ -54,7 +58,8 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
           "layers with rotary positions of their own cannot have ones that depend on the length of the sequence");
   const WeightNames names = WeightNames::of(config_);
   const Init init = Init::normal(config_.initializer_range);
-  embedding_ = &add_unit("embedding");
+  embedding_ =
+      &add_staged_unit("embedding", config_.tie_word_embeddings ? std::optional(pipeline_.last_stage()) : std::nullopt);
   const TensorRanks::Whole table{{config_.vocab_size, config_.hidden_size}, 0};
   tokens_ = ranks_.add(*embedding_, names.token_embedding + ".weight", table, init, ParameterRole::embedding);
   if (config_.positions == PositionKind::learned)
@@ -62,7 +67,7 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
         all_ranks_.slicing().add_partial(*embedding_, names.position_embedding + ".weight",
                                          {config_.max_positions, config_.hidden_size}, init, ParameterRole::embedding);
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(make_block(i));
-  head_ = &add_unit("head");
+  head_ = &add_staged_unit("head");
   final_norm_ = Norm(*head_, names.final_norm, norm_options());
   if (config_.tie_word_embeddings) {
     head_weight_ = tokens_;
@@ -71,22 +76,6 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
     head_weight_ = ranks_.add(*head_, names.head + ".weight", table, init, ParameterRole::head);
   }
 }
-
-struct Decoder::Work final : MicroBatchState {
-  static Work& of(MicroBatchState& state) { return static_cast<Work&>(state); }
-
-  Tensor ids;    // [tokens] i32
-  HeldIds held;  // the same where ranks share the vocabulary
-  Sequences sequences;
-  Tensor own_positions;                        // those of this rank's slice; without slices those of all tokens
-  int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
-  std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by
-  const DecoderCache* cache = nullptr;
-  const Batch* batch = nullptr;  // if there is a loss
-  Batch placed = {};             // the same where kernels read it
-  double gradient_scale = 1;
-  std::shared_ptr<RouterLog> log;  // null: nobody asks what routers choose
-};
 
 void Decoder::require_positions(int64_t length) const {
   require<ConfigError>(config_.positions != PositionKind::learned || length <= config_.max_positions,
@@ -182,14 +171,16 @@ Section Decoder::block_section(const Block& block) {
           }};
 }
 
-std::vector<Section> Decoder::stack() {
-  std::vector<Section> sections{embedding_section()};
+std::vector<Section> Decoder::stack(int stage) {
+  std::vector<Section> sections;
+  if (stage == 0) sections.push_back(embedding_section());
   const auto stride = static_cast<size_t>(recompute_.units_per_checkpoint(config_.num_layers));
   bool trained = embedding_->trained();  // up to here; the walk back ends before, and nothing is kept of what is below
   size_t checkpointed = 0;
   for (const Block& block : blocks_) {
-    Section& section = sections.emplace_back(block_section(block));
     trained |= block.unit->trained();
+    if (stage_of(static_cast<size_t>(&block - blocks_.data()) + 1) != stage) continue;
+    Section& section = sections.emplace_back(block_section(block));
     section.recompute = recompute_.mode;
     if (recompute_.mode != Recompute::full) continue;
     if (!trained) section.recompute = Recompute::none;
@@ -214,10 +205,23 @@ Section Decoder::head_section() {
           }};
 }
 
+Section Decoder::counting_section(bool last) {
+  return {.unit = nullptr, .body = [this, last](Tape& tape, const Var& in, MicroBatchState& state) {
+            const Work& work = Work::of(state);
+            if (tape.recording()) counted_.add(*work.log);  // an evaluation is no part of a step
+            const ExpertsConfig& experts = *config_.experts;
+            if (!pipeline_.several() || !experts.auxiliary_loss) return in;
+            work.log->share(tape.context(), experts.num_experts, mesh().group(Group::pipeline));
+            if (last) return in;
+            return expect_auxiliary_gradient(tape, in, work.log, objective_->weight(*work.batch),
+                                             experts.auxiliary_coefficient, work.gradient_scale,
+                                             mesh().group(Group::balance));
+          }};
+}
+
 Section Decoder::balance_section() {
   return {.unit = nullptr, .body = [this](Tape& tape, const Var& loss, MicroBatchState& state) {
             const Work& work = Work::of(state);
-            if (tape.recording()) counted_.add(*work.log);  // an evaluation is no part of a step
             if (!config_.experts->auxiliary_loss) return loss;
             return add_auxiliary_loss(tape, loss, work.log, objective_->weight(*work.batch),
                                       config_.experts->auxiliary_coefficient, work.gradient_scale,
@@ -225,19 +229,8 @@ Section Decoder::balance_section() {
           }};
 }
 
-std::vector<Section> Decoder::sections() {
-  std::vector<Section> all = stack();
-  all.push_back(head_section());
-  if (num_routers_ > 0) all.push_back(balance_section());
-  return all;
-}
-
 Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   return run_sections(tape, sections(), {}, begin(tape.context(), batch, gradient_scale));
-}
-
-Var Decoder::hidden_states(Tape& tape, const std::shared_ptr<Work>& work) {
-  return gather_tokens(tape, run_sections(tape, stack(), {}, work), work->sequences.slices);
 }
 
 Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
@@ -256,7 +249,7 @@ Tensor Decoder::logits(const Context& context, const Batch& batch) {
   Tape tape(context, /*recording=*/false);
   const std::shared_ptr<Work> work =
       work_on(context, context.on_device(batch.input_ids), batch.input_ids.span<int32_t>(), spans_of(batch));
-  return head_logits(tape, hidden_states(tape, work));
+  return run_stages(tape, work, batch.input_ids.numel(), [&](const Var& hidden) { return head_logits(tape, hidden); });
 }
 
 Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> next, DecoderCache& cache) {
@@ -280,10 +273,11 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
   const Tensor tokens = context.upload<int32_t>({static_cast<int64_t>(fed.size())}, fed);
   const std::shared_ptr<Work> work = work_on(context, tokens, fed, std::move(spans));
   work->cache = &cache;
-  const Tensor states = hidden_states(tape, work).value;
-  const Tensor ends = context.empty({static_cast<int64_t>(last.size()), config_.hidden_size}, states.dtype());
-  context.run(GatherRows{.x = states, .index = context.upload<int32_t>({ends.dim(0)}, last), .out = ends});
-  return head_logits(tape, Tape::constant(ends));
+  return run_stages(tape, work, std::ssize(last), [&](const Var& hidden) {
+    const Tensor ends = context.empty({std::ssize(last), config_.hidden_size}, hidden.value.dtype());
+    context.run(GatherRows{.x = hidden.value, .index = context.upload<int32_t>({ends.dim(0)}, last), .out = ends});
+    return head_logits(tape, Tape::constant(ends));
+  });
 }
 
 int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count) const {
@@ -297,7 +291,8 @@ int64_t Decoder::keep_first(DecoderCache& cache, int64_t sequence, int64_t count
 Tensor Decoder::step_values(const Context& context) {
   const Tensor maxima = fp8_ ? fp8_->take_maxima(context, mesh().group(Group::fp8_maxima)) : Tensor{};
   if (num_routers_ == 0) return maxima;
-  const Tensor loads = std::exchange(counted_, {}).summed(context, mesh().group(Group::metrics));
+  const Tensor loads =
+      std::exchange(counted_, {}).summed(context, config_.experts->num_experts, mesh().group(Group::metrics));
   if (!maxima) return loads;
   const Tensor all = context.empty({loads.numel() + maxima.numel()}, DType::f64, Category::workspace);
   context.copy(loads, all.flat(0, loads.numel()));
@@ -322,8 +317,9 @@ DecoderCache Decoder::make_cache(const Context& context, int64_t capacity, DType
   const auto rows = [&](int64_t head_dim) {
     return context.empty({sequences * capacity, packed.num_kv_heads * head_dim}, dtype, Category::kv_cache);
   };
-  for (int64_t i = 0; i < config_.num_layers; ++i)
-    cache.layers.push_back({rows(packed.head_dim), rows(packed.value_dim())});
+  for (const Block& block : blocks_)
+    cache.layers.push_back(block.unit->elsewhere() ? KvCache{}
+                                                   : KvCache{rows(packed.head_dim), rows(packed.value_dim())});
   return cache;
 }
 

@@ -4,6 +4,7 @@
 // model uses the weight of the embedding for the projection.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -40,8 +41,11 @@ class Decoder final : public Model {
                    const ModelRanks& ranks = {});
 
   Var loss(Tape& tape, const Batch& batch, double gradient_scale) override;
-  /// The embedding, the blocks, the head with the loss, and with experts what the loss of their routers adds.
+  /// The embedding, the blocks, the head with the loss, and with experts what the loss of their routers adds; where
+  /// ranks hold different layers, those of this one.
   std::vector<Section> sections() override;
+  std::vector<Chunk> chunks() override;
+  Shape hidden_shape(const MicroBatchState& state) const override;
   std::shared_ptr<MicroBatchState> begin(const Context& context, const Batch& batch, double gradient_scale) override;
   /// What loss() computes from the logits; cross-entropy unless this is called.
   void set_objective(std::shared_ptr<const Objective> objective) { objective_ = std::move(objective); }
@@ -107,17 +111,30 @@ class Decoder final : public Model {
   Section head_section();
   /// Adds the auxiliary loss of the routers to the loss.
   Section balance_section();
-  /// The sections up to the hidden states before the final norm, [tokens, hidden]. With full recompute, blocks run in
-  /// checkpoints.
-  std::vector<Section> stack();
-  /// What they give, of all tokens.
-  Var hidden_states(Tape& tape, const std::shared_ptr<Work>& work);
+  /// Keeps the log of the routers for step_values(), and tells the other stages of it. last: what follows gives the
+  /// loss.
+  Section counting_section(bool last);
+  /// The stage whose Unit this is.
+  int stage_of(size_t unit) const;
+  /// Adds a Unit, which is held where its stage is, and by a second stage if that reads it too.
+  Unit& add_staged_unit(std::string name, std::optional<int> copy = {});
+  /// What the stage has of the sections up to the hidden states before the final norm, [tokens, hidden]. With full
+  /// recompute, blocks run in checkpoints.
+  std::vector<Section> stack(int stage = 0);
+  /// The places of the stages beside it, and whether anything is trained below them.
+  Chunk chunk_of(int stage) const;
+  /// Runs the stack, and what follows it, through all stages: the tensor that `head` makes of the hidden states. Every
+  /// rank gets it.
+  using HeadOfStack = std::function<Tensor(const Var& hidden)>;
+  Tensor run_stages(Tape& tape, const std::shared_ptr<Work>& work, int64_t rows, const HeadOfStack& head);
   /// The logits of hidden states, the same that the loss is computed from.
   Tensor head_logits(Tape& tape, const Var& hidden);
 
   ModelConfig config_;
   ModelRanks all_ranks_;
   TensorRanks ranks_;  // those that share matrices
+  PipelineRanks pipeline_;
+  std::vector<size_t> stage_begins_;  // the first Unit of each stage, and their number
   RecomputeOptions recompute_;
   SavedInputs saved_inputs_;
   std::shared_ptr<const Objective> objective_ = default_objective();

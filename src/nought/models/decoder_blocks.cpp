@@ -141,7 +141,7 @@ Moe::Options Decoder::expert_options(const WeightNames::Layer& names) const {
 
 Decoder::Block Decoder::make_block(int64_t index) {
   Block block;
-  block.unit = &add_unit(fmt::format("block.{}", index));
+  block.unit = &add_staged_unit(fmt::format("block.{}", index));
   Unit& unit = *block.unit;
   const WeightNames::Layer names = WeightNames::of(config_).layer(index);
   const bool pre = config_.norm_placement != NormPlacement::post, post = config_.norm_placement != NormPlacement::pre;

@@ -26,8 +26,14 @@ std::shared_ptr<MicroBatchState> Model::begin(const Context& /*context*/, const 
   return std::make_shared<WholeBatch>(batch, gradient_scale);
 }
 
-std::vector<UnitPass> Model::passes(bool backward) {
-  std::vector<Section> all = sections();
+std::vector<Chunk> Model::chunks() { return {{.sections = sections()}}; }
+
+Shape Model::hidden_shape(const MicroBatchState& /*state*/) const {
+  fail("this model is not cut into pipeline stages: it has no chunks()");
+}
+
+std::vector<UnitPass> Model::passes(bool backward, size_t chunk) {
+  std::vector<Section> all = chunks().at(chunk).sections;
   if (std::all_of(all.begin(), all.end(), [](const Section& section) { return section.unit == nullptr; })) {
     all.clear();
     for (const auto& unit : units_) all.push_back({.unit = unit.get()});

@@ -30,9 +30,15 @@ class Model {
   virtual std::vector<Section> sections();
   /// What the sections share of a micro-batch, which begins. The batch outlives it. gradient_scale is that of loss().
   virtual std::shared_ptr<MicroBatchState> begin(const Context& context, const Batch& batch, double gradient_scale);
-  /// The order of the Units' passes in a forward or a backward pass, for prefetches. Where sections name no Units, it
-  /// is that of units().
-  std::vector<UnitPass> passes(bool backward);
+  /// The sections, where messages part them: one chunk for each pipeline stage that this rank holds, in their order.
+  /// Unless a model says more, it is one chunk with all of sections().
+  virtual std::vector<Chunk> chunks();
+  /// The shape of what one chunk gives to the next, of a micro-batch that begin() made the state of; Error for a model
+  /// of one chunk.
+  virtual Shape hidden_shape(const MicroBatchState& state) const;
+  /// The order of the Units' passes in a forward or a backward pass of a chunk, for prefetches. Where sections name no
+  /// Units, it is that of units().
+  std::vector<UnitPass> passes(bool backward, size_t chunk = 0);
 
   /// After the forward and backward passes of a step: numbers on the device that the host needs, f64. They come to it
   /// together with the loss, and finish_step() gets them. Undefined: none. Asking forgets what was counted. Collective.

@@ -36,6 +36,20 @@ struct Section {
 /// Runs sections one after another: what one gives is the x of the next.
 Var run_sections(Tape& tape, std::span<const Section> sections, Var x, const std::shared_ptr<MicroBatchState>& state);
 
+/// Neighbouring sections that run without a message from another rank: those of one pipeline stage.
+struct Chunk {
+  std::vector<Section> sections;
+  int from = kNone, to = kNone;  // the places on the pipeline axis that have the stages before and behind
+  bool wanted = false;           // somebody wants the gradient of its x: the stage before
+  bool trained = true;           // somebody wants that of its result: then the stage behind sends it
+  static constexpr int kNone = -1;
+
+  /// Its x is the batch.
+  bool first() const { return from == kNone; }
+  /// It gives the loss.
+  bool last() const { return to == kNone; }
+};
+
 /// The pass of a Unit in one direction.
 struct UnitPass {
   size_t unit = 0;  // its index

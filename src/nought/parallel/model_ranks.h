@@ -1,6 +1,7 @@
 // ModelRanks: the groups of ranks over which the layers of a model are cut.
 #pragma once
 
+#include "nought/parallel/pipeline_ranks.h"
 #include "nought/parallel/token_slices.h"
 
 namespace nought {
@@ -12,14 +13,16 @@ struct ModelRanks {
   Communicator* experts = nullptr;  // hold different experts, and exchange tokens (Group::experts); null: one holds all
   /// Between the products that the tensor ranks share, each has a slice of the tokens (arXiv 2205.05198).
   bool sequence_parallel = false;
+  PipelineRanks pipeline = {};  // hold different layers
 
   /// One rank, which holds everything.
   ModelRanks() = default;
-  explicit ModelRanks(const Mesh& mesh, bool slices_tokens = false)
+  explicit ModelRanks(const Mesh& mesh, bool slices_tokens = false, const PipelineCut& cut = {})
       : tensor(mesh),
         expert_tensor(mesh, Axis::expert_tensor),
         experts(mesh.group(Group::experts).size() > 1 ? &mesh.group(Group::experts) : nullptr),
-        sequence_parallel(slices_tokens && tensor.several()) {}
+        sequence_parallel(slices_tokens && tensor.several()),
+        pipeline(mesh, cut) {}
 
   /// The ranks that have slices of the tokens between those products; one if each has all tokens.
   TensorRanks slicing() const { return sequence_parallel ? tensor : TensorRanks(); }

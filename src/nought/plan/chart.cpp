@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "nought/base/text.h"
+#include "nought/plan/svg.h"
 
 namespace nought {
 
@@ -15,24 +16,6 @@ constexpr double kLeft = 90, kRight = 590, kTop = 70, kBottom = 380;  // of the 
 /// Colours by Category: told apart by people who see no red or no green too (Okabe and Ito's palette).
 constexpr std::array<std::string_view, kNumCategories> kColours{"#0072b2", "#e69f00", "#009e73", "#cc79a7",
                                                                 "#56b4e9", "#999999", "#d55e00"};
-
-std::string text_at(double x, double y, std::string_view anchor, int size, const std::string& text) {
-  return fmt::format(R"(<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="{}">{}</text>)"
-                     "\n",
-                     x, y, anchor, size, text);
-}
-
-std::string rectangle(double x, double y, double width, double height, std::string_view fill) {
-  return fmt::format(R"(<rect x="{:.1f}" y="{:.2f}" width="{:.1f}" height="{:.2f}" fill="{}"/>)"
-                     "\n",
-                     x, y, width, height, fill);
-}
-
-std::string line(double x1, double y1, double x2, double y2, std::string_view style) {
-  return fmt::format(R"(<line x1="{:.1f}" y1="{:.2f}" x2="{:.1f}" y2="{:.2f}" {}/>)"
-                     "\n",
-                     x1, y1, x2, y2, style);
-}
 
 /// A distance between grid lines that is a power of two and gives four to eight of them.
 double grid_step(double top) { return std::exp2(std::ceil(std::log2(top / 8))); }
@@ -46,12 +29,7 @@ class Chart {
   }
 
   std::string draw() const {
-    std::string svg =
-        fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" )"
-                    R"(font-family="sans-serif" fill="#222222">)"
-                    "\n",
-                    kWidth, kHeight);
-    svg += rectangle(0, 0, kWidth, kHeight, "#ffffff") + title() + grid();
+    std::string svg = svg_begin(kWidth, kHeight) + title() + grid();
     for (size_t i = 0; i < report_.predictions.size(); ++i) svg += bar(i);
     return svg + budget() + legend() + "</svg>\n";
   }
@@ -62,22 +40,22 @@ class Chart {
 
   std::string title() const {
     const Prediction& first = report_.predictions.front();
-    return text_at(kLeft, 28, "start", 17, "Peak memory per rank") +
-           text_at(kLeft, 48, "start", 12,
-                   fmt::format("{} with {} parameters in {}, {} ranks, micro-batch {} of {} tokens{}",
-                               report_.config.family, format_count(static_cast<double>(first.parameters)),
-                               name_of(first.layout.sharding.dtype), first.layout.ranks, first.layout.micro_batch,
-                               first.layout.seq_length,
-                               first.layout.recompute.mode == Recompute::none
-                                   ? ""
-                                   : fmt::format(", {}", first.layout.recompute.str())));
+    return svg_text(kLeft, 28, "start", 17, "Peak memory per rank") +
+           svg_text(kLeft, 48, "start", 12,
+                    fmt::format("{} with {} parameters in {}, {} ranks, micro-batch {} of {} tokens{}",
+                                report_.config.family, format_count(static_cast<double>(first.parameters)),
+                                name_of(first.layout.sharding.dtype), first.layout.ranks, first.layout.micro_batch,
+                                first.layout.seq_length,
+                                first.layout.recompute.mode == Recompute::none
+                                    ? ""
+                                    : fmt::format(", {}", first.layout.recompute.str())));
   }
 
   std::string grid() const {
     std::string svg;
     for (double bytes = 0; bytes <= top_; bytes += grid_step(top_)) {
-      svg += line(kLeft, y_of(bytes), kRight, y_of(bytes), R"(stroke="#dddddd")");
-      svg += text_at(kLeft - 8, y_of(bytes) + 4, "end", 11, format_bytes(static_cast<int64_t>(bytes)));
+      svg += svg_line(kLeft, y_of(bytes), kRight, y_of(bytes), R"(stroke="#dddddd")");
+      svg += svg_text(kLeft - 8, y_of(bytes) + 4, "end", 11, format_bytes(static_cast<int64_t>(bytes)));
     }
     return svg;
   }
@@ -92,17 +70,17 @@ class Chart {
       const double height = height_of(static_cast<double>(prediction.memory.at_peak[c]));
       if (height <= 0) continue;
       y -= height;
-      svg += rectangle(middle - width / 2, y, width, height, kColours[c]);
+      svg += svg_rectangle(middle - width / 2, y, width, height, kColours[c]);
     }
-    return svg + text_at(middle, y - 6, "middle", 12, format_bytes(prediction.memory.peak_total)) +
-           text_at(middle, kBottom + 20, "middle", 13, fmt::format("stage {}", prediction.layout.zero_stage));
+    return svg + svg_text(middle, y - 6, "middle", 12, format_bytes(prediction.memory.peak_total)) +
+           svg_text(middle, kBottom + 20, "middle", 13, fmt::format("stage {}", prediction.layout.zero_stage));
   }
 
   std::string budget() const {
     if (report_.device_memory == 0) return "";
     const double y = y_of(static_cast<double>(report_.device_memory));
-    return line(kLeft, y, kRight, y, R"(stroke="#b00020" stroke-width="1.5" stroke-dasharray="6 4")") +
-           text_at(kRight + 4, y + 4, "start", 11, "budget " + format_bytes(report_.device_memory));
+    return svg_line(kLeft, y, kRight, y, R"(stroke="#b00020" stroke-width="1.5" stroke-dasharray="6 4")") +
+           svg_text(kRight + 4, y + 4, "start", 11, "budget " + format_bytes(report_.device_memory));
   }
 
   std::string legend() const {
@@ -111,8 +89,8 @@ class Chart {
     for (size_t c = 0; c < kNumCategories; ++c) {
       const auto holds = [c](const Prediction& each) { return each.memory.at_peak[c] > 0; };
       if (std::none_of(report_.predictions.begin(), report_.predictions.end(), holds)) continue;
-      svg += rectangle(kRight + 24, y - 11, 13, 13, kColours[c]) +
-             text_at(kRight + 44, y, "start", 12, std::string(name_of(static_cast<Category>(c))));
+      svg += svg_rectangle(kRight + 24, y - 11, 13, 13, kColours[c]) +
+             svg_text(kRight + 44, y, "start", 12, std::string(name_of(static_cast<Category>(c))));
       y += 22;
     }
     return svg;

@@ -23,6 +23,7 @@ Layout layout_of(const RunPlan& plan) {
                 .zero_stage = plan.zero_stage,
                 .tensor_ranks = plan.tensor_ranks(),
                 .expert_ranks = plan.expert_ranks(),
+                .pipeline = plan.pipeline,
                 .sequence_parallel = plan.sequence_parallel,
                 .micro_batch = plan.micro_batch,
                 .seq_length = plan.data.seq_length,
@@ -53,7 +54,9 @@ std::vector<Batch> make_batches(const Layout& layout, Memory& memory) {
 
 /// So many micro-batches of a step are rehearsed. Two more than are in flight at once: further ones repeat what the
 /// last of them did, and are counted alone.
+/// Of a pipeline's micro-batches all are.
 int64_t rehearsed(const Layout& layout) {
+  if (layout.stages() > 1) return layout.accumulation;
   return std::min(layout.accumulation, layout.schedule(layout.accumulation).in_flight() + 2);
 }
 
@@ -96,28 +99,33 @@ void note_memory(const Memory& memory, Prediction& prediction) {
   prediction.memory = peaks_of(memory);
 }
 
-}  // namespace
-
-Prediction predict(const ModelConfig& config, const Layout& layout) {
+/// Of the first rank of a pipeline's ranks with this place in it.
+Prediction predict_at(const ModelConfig& config, const Layout& layout, int place) {
   Work work;
   const Context context{Memory::create_virtual(), make_counting_kernels(work)};
-  const std::unique_ptr<Communicator> ranks = make_silent_communicator(context, 0, layout.ranks, layout.wire);
+  const int rank = place * (layout.ranks / layout.stages());
+  const std::unique_ptr<Communicator> ranks = make_silent_communicator(context, rank, layout.ranks, layout.wire);
   const Mesh mesh(*ranks, layout.grid(), [&](const std::vector<int>& group) {
-    return make_silent_communicator(context, 0, static_cast<int>(group.size()), layout.wire);
+    const auto here = std::find(group.begin(), group.end(), rank) - group.begin();
+    return make_silent_communicator(context, static_cast<int>(here), static_cast<int>(group.size()), layout.wire);
   });
-  Decoder decoder(config, layout.recompute, layout.fp8, ModelRanks(mesh, layout.sequence_parallel));
+  Decoder decoder(
+      config, layout.recompute, layout.fp8,
+      ModelRanks(mesh, layout.sequence_parallel,
+                 {.chunks = static_cast<int>(layout.pipeline.chunks), .v_shaped = layout.pipeline.v_shaped()}));
   apply(layout.freezing, decoder);
   ShardedModel::Options options = layout.sharding;
   options.policy = Policy::stage(layout.zero_stage);
   ShardedModel model(context, mesh, decoder, options);
   Engine engine(model);
-  engine.set_schedule(layout.schedule);
+  const MakeSchedule schedule = layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : layout.schedule;
+  engine.set_schedule(schedule);
 
   Prediction prediction;
   prediction.layout = layout;
   prediction.parameters = decoder.parameter_count();
   prediction.frozen = decoder.frozen_count();
-  prediction.in_flight = layout.schedule(layout.accumulation).in_flight();
+  prediction.in_flight = schedule(layout.accumulation).in_flight();
   const auto step = [&](int64_t micro_batches) {
     const Counters before{mesh.traffic_by_axes(), work.flops};
     const std::vector<Batch> batches = make_batches(layout, *context.memory);
@@ -143,6 +151,17 @@ Prediction predict(const ModelConfig& config, const Layout& layout) {
   model.settle();
   note_memory(*context.memory, prediction);
   return prediction;
+}
+
+}  // namespace
+
+Prediction predict(const ModelConfig& config, const Layout& layout) {
+  Prediction largest = predict_at(config, layout, 0);
+  for (int place = 1; place < layout.stages(); ++place) {
+    Prediction prediction = predict_at(config, layout, place);
+    if (prediction.memory.peak_total > largest.memory.peak_total) largest = std::move(prediction);
+  }
+  return largest;
 }
 
 std::vector<Prediction> predict_recompute(const ModelConfig& config, const Layout& layout) {

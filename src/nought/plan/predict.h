@@ -23,8 +23,9 @@ namespace nought {
 /// How a run is laid out over its ranks and in time.
 struct Layout {
   int ranks = 1, zero_stage = 0;
-  int tensor_ranks = 1;  // neighbours that share each matrix; they divide the ranks
-  int expert_ranks = 1;  // of those that are left, how many hold different experts
+  int tensor_ranks = 1;    // neighbours that share each matrix; they divide the ranks
+  int expert_ranks = 1;    // of those that are left, how many hold different experts
+  Pipeline pipeline = {};  // the ranks that hold different layers; they divide the ranks, too
   bool sequence_parallel = false;
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
@@ -32,18 +33,23 @@ struct Layout {
   Freezing freezing = {};               // what is not trained
   ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `zero_stage`
   Wire wire = Wire::mpi;
-  MakeSchedule schedule = plain_schedule;
-  int64_t evaluation_rows = 0;      // sequences per rank and forward pass of a validation; 0 = no validation
-  bool evaluation_follows = false;  // they are as many as the micro-batch, unless the user says otherwise
-  int64_t sample_prompt = 0;        // tokens of the prompt of a text sample; 0 = no samples
-  int64_t sample_new_tokens = 0;    // the most tokens that it gets
+  MakeSchedule schedule = plain_schedule;  // without a pipeline
+  int64_t evaluation_rows = 0;             // sequences per rank and forward pass of a validation; 0 = no validation
+  bool evaluation_follows = false;         // they are as many as the micro-batch, unless the user says otherwise
+  int64_t sample_prompt = 0;               // tokens of the prompt of a text sample; 0 = no samples
+  int64_t sample_new_tokens = 0;           // the most tokens that it gets
 
-  int data_ranks() const { return ranks / tensor_ranks; }
+  int stages() const { return static_cast<int>(pipeline.ranks); }
+  int data_ranks() const { return ranks / tensor_ranks / stages(); }
   GridSizes grid() const {
-    return {.shard = data_ranks(), .tensor = tensor_ranks, .expert = expert_ranks, .expert_tensor = tensor_ranks};
+    return {.shard = data_ranks(),
+            .tensor = tensor_ranks,
+            .pipeline = stages(),
+            .expert = expert_ranks,
+            .expert_tensor = tensor_ranks};
   }
   /// Whether ranks hold parts of parameters, which files hold whole.
-  bool cuts_parameters() const { return tensor_ranks > 1 || expert_ranks > 1; }
+  bool cuts_parameters() const { return tensor_ranks > 1 || expert_ranks > 1 || stages() > 1; }
   int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
   Layout at_zero_stage(int other) const {
     Layout layout = *this;
@@ -57,7 +63,7 @@ struct Layout {
 Layout layout_of(const RunPlan& plan);
 
 /// What one rank will need. All ranks need the same, unless the vocabulary does not divide: then the first ones, of
-/// which this is one, need the most.
+/// which this is one, need the most; and but for pipeline stages, of which it is the one with the highest peak.
 struct Prediction {
   Layout layout;
   std::array<int64_t, kNumCategories> steady{};     // bytes between two steps, by Category

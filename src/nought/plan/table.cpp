@@ -67,9 +67,12 @@ std::string ranks_text(const Layout& layout) {
   if (layout.tensor_ranks > 1)
     text += fmt::format(", {} of which share each matrix{}", layout.tensor_ranks,
                         layout.sequence_parallel ? " and slice the tokens" : "");
+  if (layout.stages() > 1)
+    text += fmt::format(", {}{} hold different layers ({})", layout.stages(),
+                        layout.tensor_ranks > 1 ? "" : " of which", name_of(layout.pipeline.schedule));
   if (layout.expert_ranks > 1)
-    text +=
-        fmt::format(", {}{} hold different experts", layout.expert_ranks, layout.tensor_ranks > 1 ? "" : " of which");
+    text += fmt::format(", {}{} hold different experts", layout.expert_ranks,
+                        layout.tensor_ranks > 1 || layout.stages() > 1 ? "" : " of which");
   return text;
 }
 
@@ -225,6 +228,7 @@ OrderedJson to_json(const PlanReport& report) {
                    {"ranks", layout.ranks},
                    {"tensor_ranks", layout.tensor_ranks},
                    {"expert_ranks", layout.expert_ranks},
+                   {"pipeline_ranks", layout.stages()},
                    {"sequence_parallel", layout.sequence_parallel},
                    {"micro_batch", layout.micro_batch},
                    {"accumulation", layout.accumulation},

@@ -11,11 +11,12 @@ namespace nought {
 
 bool StepResult::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
-std::string Engine::explain(const StepResult& result, std::span<const Batch> micro_batches, double total_weight) {
+std::string Engine::explain(const StepResult& result, const StepSchedule& schedule,
+                            std::span<const Batch> micro_batches, double total_weight) {
   const int64_t step = model_.optimizer().updates() + skipped_ + 1;
   const double scale = result.loss_scale * gradient_factor_ / total_weight;
   return fmt::format("step {}: the loss is {} and the gradient norm {}; first found at {}", step, result.loss,
-                     result.grad_norm, locate_nonfinite(model_, micro_batches, scale));
+                     result.grad_norm, locate_nonfinite(model_, schedule, micro_batches, scale));
 }
 
 StepSchedule Engine::schedule_of(std::span<const Batch> micro_batches, double total_weight) const {
@@ -33,64 +34,36 @@ Engine::Run Engine::begin(const StepSchedule& schedule, std::span<const Batch> m
   run.gradient_scale = scaler_.scale() * gradient_factor_ / total_weight;
   // Losses and norms are added up on the device: all come to the host together, once in a step.
   run.loss_sum = model_.context().zeros({1}, DType::f64, Category::workspace);
-  run.micro_batches.resize(micro_batches.size());
   return run;
 }
 
 void Engine::execute(Run& run, std::optional<Action> end) {
   const std::vector<Instruction>& list = run.schedule.instructions();
-  const std::vector<UnitPass> forward = model_.model().passes(false), backward = model_.model().passes(true);
-  std::vector<UnitPass> order;
-  for (const Instruction& each : list) {
-    if (each.action == Action::forward) order.insert(order.end(), forward.begin(), forward.end());
-    if (each.action == Action::backward) order.insert(order.end(), backward.begin(), backward.end());
-  }
-  model_.expect(std::move(order));
+  Passes passes(model_, run.schedule, run.batches, {.gradient_scale = run.gradient_scale, .loss_sum = run.loss_sum});
+  model_.expect(passes.order());
   for (size_t place = 0; place < list.size() && list[place].action != end; ++place) {
-    perform(run, list[place]);
-    const int64_t index = list[place].micro_batch;
-    if (has_micro_batch(list[place].action) && run.schedule.end_of(index) == static_cast<int64_t>(place))
-      run.micro_batches[static_cast<size_t>(index)] = nullptr;
+    if (list[place].action == Action::reduce) {
+      reduce(run);
+    } else if (list[place].action == Action::update) {
+      update(run);
+    } else {
+      run_pass(run, passes, place);
+    }
   }
   model_.expect({});
 }
 
-void Engine::perform(Run& run, const Instruction& instruction) {
-  switch (instruction.action) {
-    case Action::forward:
-      return forward(run, instruction.micro_batch);
-    case Action::backward:
-    case Action::weight_gradients:
-      return backward(run, instruction);
-    case Action::reduce:
-      return reduce(run);
-    case Action::update:
-      return update(run);
-  }
-}
-
-void Engine::forward(Run& run, int64_t micro_batch) {
-  const auto index = static_cast<size_t>(micro_batch);
-  const bool walks_back = run.schedule.walks_back(micro_batch);
-  const MicroBatch::Options options{.gradient_scale = walks_back ? run.gradient_scale : 1,
-                                    .recording = walks_back,
-                                    .last = micro_batch == run.schedule.last(),
-                                    .deferred = run.schedule.defers(micro_batch)};
-  run.micro_batches[index] = std::make_unique<MicroBatch>(model_, run.batches[index], options);
+void Engine::run_pass(Run& run, Passes& passes, size_t place) {
+  const Communicator& world = model_.mesh().world();
+  const Instruction& instruction = run.schedule.instructions()[place];
+  if (!is_pass(instruction.action)) return passes.run(place);
   // An evaluation is no phase of a step.
-  Timeline* timeline = walks_back ? model_.mesh().world().timeline() : nullptr;
-  const TimedScope scope(timeline, TraceEventKind::phase, "forward");
-  note_phase(model_.mesh().world(), walks_back ? "forward" : "validation");
-  model_.context().run(AddTo{.x = run.micro_batches[index]->forward(), .into = run.loss_sum});
-  run.result.memory.forward = alive();
-}
-
-void Engine::backward(Run& run, const Instruction& instruction) {
-  const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "backward");
-  note_phase(model_.mesh().world(), "backward");
-  MicroBatch& micro_batch = *run.micro_batches[static_cast<size_t>(instruction.micro_batch)];
-  instruction.action == Action::backward ? micro_batch.backward() : micro_batch.form_weight_gradients();
-  run.result.memory.backward = alive();
+  const bool in_step = run.schedule.walks_back(instruction.micro_batch, instruction.chunk);
+  const bool forward = instruction.action == Action::forward;
+  const TimedScope scope(in_step ? world.timeline() : nullptr, TraceEventKind::phase, forward ? "forward" : "backward");
+  note_phase(world, !in_step ? "validation" : forward ? "forward" : "backward");
+  passes.run(place);
+  (forward ? run.result.memory.forward : run.result.memory.backward) = alive();
 }
 
 void Engine::reduce(Run& run) {
@@ -126,7 +99,7 @@ void Engine::update(Run& run) {
   StepResult& result = run.result;
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
   if (result.skipped && !scaler_.scales()) {
-    result.nonfinite = explain(result, run.batches, run.total_weight);
+    result.nonfinite = explain(result, run.schedule, run.batches, run.total_weight);
     if (on_nonfinite_ == OnNonfinite::stop)
       fail<Error>(
           "{}: the weights are those of the step before; lower the learning rate, look at the data, or skip such "
@@ -151,7 +124,7 @@ StepResult Engine::accumulate(std::span<const Batch> micro_batches, double total
   const StepSchedule schedule = schedule_of(micro_batches, total_weight);
   Run run = begin(schedule, micro_batches, total_weight);
   execute(run, Action::update);
-  if (!run.result.finite()) fail<Error>("{}", explain(run.result, micro_batches, total_weight));
+  if (!run.result.finite()) fail<Error>("{}", explain(run.result, schedule, micro_batches, total_weight));
   return run.result;
 }
 
@@ -166,7 +139,7 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
 }
 
 double Engine::evaluate(std::span<const Batch> micro_batches, double total_weight) {
-  const StepSchedule schedule = evaluation_schedule(static_cast<int64_t>(micro_batches.size()));
+  const StepSchedule schedule = evaluation_schedule_of(model_, static_cast<int64_t>(micro_batches.size()));
   Run run = begin(schedule, micro_batches, total_weight);
   execute(run);
   return sums_on_host(model_.mesh(), model_.context(), {{Group::losses, run.loss_sum}}).front() / total_weight;

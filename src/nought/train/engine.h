@@ -11,9 +11,10 @@
 
 #include "nought/data/sampler.h"
 #include "nought/optim/loss_scaler.h"
+#include "nought/train/model_schedule.h"
+#include "nought/train/passes.h"
 #include "nought/train/spike.h"
 #include "nought/train/step_schedule.h"
-#include "nought/zero/micro_batch.h"
 
 namespace nought {
 
@@ -44,7 +45,11 @@ class Engine {
   /// prescale_gradients = false). The update divides it out again, as it does the loss scale.
   explicit Engine(ShardedModel& model, LossScaler scaler = {}, double gradient_factor = 1,
                   OnNonfinite on_nonfinite = OnNonfinite::stop)
-      : model_(model), scaler_(scaler), gradient_factor_(gradient_factor), on_nonfinite_(on_nonfinite) {}
+      : model_(model),
+        scaler_(scaler),
+        gradient_factor_(gradient_factor),
+        on_nonfinite_(on_nonfinite),
+        make_schedule_(default_schedule(model)) {}
 
   /// Runs forward and backward of the step's micro-batches and reduces the gradients of the mean loss.
   /// total_weight: what the targets weigh over all ranks and micro-batches (Objective::weight). Without weights that is
@@ -58,7 +63,7 @@ class Engine {
   /// The mean loss without gradients.
   double evaluate(std::span<const Batch> micro_batches, double total_weight);
 
-  /// What steps are made of: plain_schedule(), unless this is called.
+  /// What steps are made of: default_schedule() (train/model_schedule.h), unless this is called.
   void set_schedule(MakeSchedule make_schedule) { make_schedule_ = std::move(make_schedule); }
   /// Asked once in each step, when the gradients are reduced: whether this rank wants to stop after it. The answer
   /// travels with the loss, so that all ranks hear of it in the same step.
@@ -84,8 +89,7 @@ class Engine {
     double total_weight = 0;
     double gradient_scale = 0;  // of the losses
     double lr = 0, max_norm = 0;
-    std::vector<std::unique_ptr<MicroBatch>> micro_batches = {};  // those in flight
-    Tensor loss_sum = {};                                         // f64 [1], on the device
+    Tensor loss_sum = {};           // f64 [1], on the device
     std::vector<double> sums = {};  // what the result is made of: squares by Unit, and the loss; for repeat_spikes()
     StepResult result = {};
   };
@@ -93,9 +97,8 @@ class Engine {
   StepSchedule schedule_of(std::span<const Batch> micro_batches, double total_weight) const;
   /// Runs the instructions of the schedule, up to its `end` if there is one.
   void execute(Run& run, std::optional<Action> end = {});
-  void perform(Run& run, const Instruction& instruction);
-  void forward(Run& run, int64_t micro_batch);
-  void backward(Run& run, const Instruction& instruction);
+  /// A pass or a message: the instruction at this place.
+  void run_pass(Run& run, Passes& passes, size_t place);
   void reduce(Run& run);
   void update(Run& run);
   /// Computes the run's step again if it is a spike.
@@ -106,13 +109,14 @@ class Engine {
   /// Bytes of the device pool.
   int64_t alive() const;
   /// The message for a result that is not finite. Collective.
-  std::string explain(const StepResult& result, std::span<const Batch> micro_batches, double total_weight);
+  std::string explain(const StepResult& result, const StepSchedule& schedule, std::span<const Batch> micro_batches,
+                      double total_weight);
 
   ShardedModel& model_;
   LossScaler scaler_;
   double gradient_factor_;
   OnNonfinite on_nonfinite_;
-  MakeSchedule make_schedule_ = plain_schedule;
+  MakeSchedule make_schedule_;
   std::function<bool()> wants_stop_;
   std::function<std::vector<double>()> share_;
   std::optional<SpikeWatch> spikes_;

@@ -10,7 +10,7 @@ namespace nought {
 Evaluation evaluate(Engine& engine, ShardedModel& model, const TokenDataset& data, const Tokenizer& tokenizer,
                     int64_t micro_batch) {
   const auto begin = std::chrono::steady_clock::now();
-  const Communicator& ranks = model.mesh().group(Group::samples);
+  Communicator& ranks = model.mesh().group(Group::samples);
   const EvaluationSampler sampler(data, {.micro_batch = micro_batch, .world_size = ranks.size(), .rank = ranks.rank()});
   std::vector<int64_t> bytes;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) bytes.push_back(tokenizer.text_bytes(id));
@@ -25,7 +25,7 @@ Evaluation evaluate(Engine& engine, ShardedModel& model, const TokenDataset& dat
       counts[1] += static_cast<double>(bytes.at(static_cast<size_t>(target)));
     }
   }
-  all_reduce_values(model.mesh().group(Group::losses), model.context(), counts);
+  all_reduce_values(ranks, model.context(), counts);
   require<ConfigError>(counts[0] > 0, "the data to evaluate with has no target: it has {} tokens", data.num_tokens());
   return {.loss = loss / counts[0],
           .targets = static_cast<int64_t>(counts[0]),

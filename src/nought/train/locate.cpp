@@ -6,7 +6,7 @@
 
 #include "nought/comm/first_rank.h"
 #include "nought/kernels/watch.h"
-#include "nought/zero/micro_batch.h"
+#include "nought/train/passes.h"
 
 namespace nought {
 
@@ -39,6 +39,20 @@ std::string bad_parameter(ShardedModel& model) {
   return found;
 }
 
+/// The first rank that has found something in a forward pass; where there is none, the first of the last pipeline stage
+/// that has: walking back, what it found gets to the stages before. The end if nobody has.
+std::vector<std::string>::const_iterator first_stage(const std::vector<std::string>& texts, const Grid& grid) {
+  const auto forward = [](const std::string& text) { return text.find(", forward, ") != std::string::npos; };
+  const auto found = std::find_if(texts.begin(), texts.end(), forward);
+  if (found != texts.end()) return found;
+  auto last = texts.end();
+  for (auto text = texts.begin(); text != texts.end(); ++text) {
+    const auto stage = [&](auto of) { return grid.coordinate(static_cast<int>(of - texts.begin()), Axis::pipeline); };
+    if (!text->empty() && (last == texts.end() || stage(text) > stage(last))) last = text;
+  }
+  return last;
+}
+
 /// What was found, and after how many exchanges with the ranks that share matrices with this one or hold other experts.
 /// These ranks make the same exchanges in the same order.
 struct Found {
@@ -55,7 +69,8 @@ int64_t exchanges(const Mesh& mesh) {
 }
 
 /// The first result with such a value that this rank computes.
-Found bad_result(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale) {
+Found bad_result(ShardedModel& model, const StepSchedule& schedule, std::span<const Batch> micro_batches,
+                 double gradient_scale) {
   Found found;
   const Context& context = model.context();
   const Context watched{
@@ -71,13 +86,8 @@ Found bad_result(ShardedModel& model, std::span<const Batch> micro_batches, doub
                             }),
       context.stream};
   // What was found ends nothing here: the other ranks count on this one's part in the collectives.
-  for (size_t i = 0; i < micro_batches.size(); ++i) {
-    MicroBatch micro_batch(
-        model, micro_batches[i],
-        {.gradient_scale = gradient_scale, .last = i + 1 == micro_batches.size(), .context = &watched});
-    micro_batch.forward();
-    micro_batch.backward();
-  }
+  Passes passes(model, schedule, micro_batches, {.gradient_scale = gradient_scale, .context = &watched});
+  for (size_t place = 0; has_micro_batch(schedule.instructions()[place].action); ++place) passes.run(place);
   return found;
 }
 
@@ -104,7 +114,10 @@ std::string first_of_ranks(ShardedModel& model, const Found& mine) {
   const Mesh& mesh = model.mesh();
   const std::string own = mine.what.empty() ? "" : fmt::format("{} {}", mine.exchanges_before, mine.what);
   const std::vector<std::string> texts = texts_of_ranks(mesh.group(Group::decisions), model.context(), own);
-  const auto found = std::find_if(texts.begin(), texts.end(), [](const std::string& text) { return !text.empty(); });
+  const auto found =
+      mesh.grid().size(Axis::pipeline) > 1
+          ? first_stage(texts, mesh.grid())
+          : std::find_if(texts.begin(), texts.end(), [](const std::string& text) { return !text.empty(); });
   if (found == texts.end()) return "";
   const auto exchanges_before = [&](int rank) {
     const std::string& text = texts[static_cast<size_t>(rank)];
@@ -121,10 +134,11 @@ std::string first_of_ranks(ShardedModel& model, const Found& mine) {
 
 }  // namespace
 
-std::string locate_nonfinite(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale) {
+std::string locate_nonfinite(ShardedModel& model, const StepSchedule& schedule, std::span<const Batch> micro_batches,
+                             double gradient_scale) {
   model.discard_gradients();
   if (std::string parameter = bad_parameter(model); !parameter.empty()) return parameter;
-  std::string found = first_of_ranks(model, bad_result(model, micro_batches, gradient_scale));
+  std::string found = first_of_ranks(model, bad_result(model, schedule, micro_batches, gradient_scale));
   model.finish_gradients();
   model.model().step_values(model.context());  // what the passes have noted is no part of the next step
   if (found.empty()) found = bad_sum(model);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "nought/data/sampler.h"
+#include "nought/train/step_schedule.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
@@ -14,6 +15,7 @@ namespace nought {
 /// Collective: every rank calls it with its own batches. All get the text of the first rank that found something:
 /// "rank 1: block.3.mlp, backward, MatMul: c [768, 3072] f32 holds 3 nan and 1 inf". gradient_scale is that of
 /// Model::loss.
-std::string locate_nonfinite(ShardedModel& model, std::span<const Batch> micro_batches, double gradient_scale);
+std::string locate_nonfinite(ShardedModel& model, const StepSchedule& schedule, std::span<const Batch> micro_batches,
+                             double gradient_scale);
 
 }  // namespace nought

@@ -1,6 +1,7 @@
 #include "nought/train/step_schedule.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "nought/base/error.h"
 
@@ -8,14 +9,22 @@ namespace nought {
 
 namespace {
 
-std::string str_of(const Instruction& instruction) {
-  switch (instruction.action) {
+std::string_view short_name(Action action) {
+  switch (action) {
     case Action::forward:
-      return fmt::format("F{}", instruction.micro_batch);
+      return "F";
     case Action::backward:
-      return fmt::format("B{}", instruction.micro_batch);
+      return "B";
     case Action::weight_gradients:
-      return fmt::format("W{}", instruction.micro_batch);
+      return "W";
+    case Action::receive_activation:
+      return "RF";
+    case Action::send_activation:
+      return "SF";
+    case Action::receive_gradient:
+      return "RB";
+    case Action::send_gradient:
+      return "SB";
     case Action::reduce:
       return "reduce";
     case Action::update:
@@ -26,58 +35,110 @@ std::string str_of(const Instruction& instruction) {
 
 }  // namespace
 
+std::string Instruction::str(int64_t chunks) const {
+  const std::string_view name = short_name(action);
+  if (!has_micro_batch(action)) return std::string(name);
+  return chunks == 1 ? fmt::format("{}{}", name, micro_batch) : fmt::format("{}{}.{}", name, micro_batch, chunk);
+}
+
+int64_t StepSchedule::Use::end() const { return *std::max_element(places.begin(), places.end()); }
+
 StepSchedule::StepSchedule(std::vector<Instruction> instructions) : instructions_(std::move(instructions)) {
-  int64_t most = -1;
-  for (const Instruction& each : instructions_)
-    if (has_micro_batch(each.action)) most = std::max(most, each.micro_batch);
-  require(most < static_cast<int64_t>(instructions_.size()), "schedule {}: a micro-batch has no forward pass", *this);
-  uses_.resize(static_cast<size_t>(most + 1));
+  count();
   bool reduced = false, updated = false;
   for (size_t place = 0; place < instructions_.size(); ++place) {
     const Instruction& each = instructions_[place];
     const bool possible = each.action == Action::update   ? reduced && !updated
                           : each.action == Action::reduce ? !reduced && all_walked_back()
-                                                          : !reduced && note(each, static_cast<int64_t>(place));
-    if (!possible) fail<Error>("schedule {}: {} cannot come there", *this, str_of(each));
+                                                          : !reduced && fits(each);
+    if (!possible) fail<Error>("schedule {}: {} cannot come there", *this, each.str(chunks_));
+    if (has_micro_batch(each.action))
+      uses_[index(each.micro_batch, each.chunk)].places[static_cast<size_t>(each.action)] = static_cast<int64_t>(place);
     reduced |= each.action == Action::reduce, updated |= each.action == Action::update;
   }
-  for (size_t i = 0; i < uses_.size(); ++i) {
-    require(uses_[i].forward >= 0, "schedule {}: a micro-batch has no forward pass", *this);
-    if (uses_[i].end() > uses_[static_cast<size_t>(last_)].end()) last_ = static_cast<int64_t>(i);
+  check_whole();
+  last_.assign(static_cast<size_t>(chunks_), 0);
+  for (int64_t chunk = 0; chunk < chunks_; ++chunk)
+    for (int64_t i = 0; i < micro_batches_; ++i) {
+      int64_t& last = last_[static_cast<size_t>(chunk)];
+      if (end_of(i, chunk) > end_of(last, chunk)) last = i;
+    }
+}
+
+void StepSchedule::count() {
+  for (const Instruction& each : instructions_) {
+    if (!has_micro_batch(each.action)) continue;
+    require(each.micro_batch >= 0 && each.chunk >= 0, "schedule {}: {} cannot come there", *this, each.str(chunks_));
+    micro_batches_ = std::max(micro_batches_, each.micro_batch + 1);
+    chunks_ = std::max(chunks_, each.chunk + 1);
   }
+  const auto most = static_cast<int64_t>(instructions_.size());
+  require(micro_batches_ <= most && chunks_ <= most + 1 && micro_batches_ * chunks_ <= most,
+          "schedule {}: a micro-batch has no forward pass", *this);
+  uses_.resize(static_cast<size_t>(micro_batches_ * chunks_));
+}
+
+size_t StepSchedule::index(int64_t micro_batch, int64_t chunk) const {
+  return static_cast<size_t>(micro_batch * chunks_ + chunk);
 }
 
 bool StepSchedule::all_walked_back() const {
-  return !uses_.empty() && std::all_of(uses_.begin(), uses_.end(), [](const Use& use) { return use.backward >= 0; });
+  const auto walked = [](const Use& use) { return use.place(Action::backward) >= 0; };
+  return !uses_.empty() && std::all_of(uses_.begin(), uses_.end(), walked);
 }
 
-bool StepSchedule::note(const Instruction& instruction, int64_t place) {
-  if (instruction.micro_batch < 0) return false;
-  Use& use = uses_[static_cast<size_t>(instruction.micro_batch)];
-  int64_t& mine = instruction.action == Action::forward    ? use.forward
-                  : instruction.action == Action::backward ? use.backward
-                                                           : use.weight_gradients;
-  const bool comes_first = instruction.action == Action::forward,
-             comes_behind = instruction.action == Action::backward ? use.forward >= 0 : use.backward >= 0;
-  if (mine >= 0 || !(comes_first || comes_behind)) return false;
-  mine = place;
-  return true;
+bool StepSchedule::fits(const Instruction& instruction) const {
+  const int64_t i = instruction.micro_batch, chunk = instruction.chunk;
+  const auto done = [&](Action action, int64_t of) { return has(action, i, of); };
+  if (done(instruction.action, chunk)) return false;
+  switch (instruction.action) {
+    case Action::forward:
+      return chunk == 0 || done(Action::forward, chunk - 1);
+    case Action::backward:
+      return done(Action::forward, chunk) && (chunk + 1 == chunks_ || done(Action::backward, chunk + 1));
+    case Action::receive_activation:
+      return !done(Action::forward, chunk);
+    case Action::receive_gradient:
+      return !done(Action::backward, chunk);
+    case Action::send_activation:
+      return done(Action::forward, chunk);
+    case Action::weight_gradients:
+    case Action::send_gradient:
+      return done(Action::backward, chunk);
+    case Action::reduce:
+    case Action::update:
+      break;
+  }
+  return false;
+}
+
+void StepSchedule::check_whole() const {
+  for (const Use& use : uses_) {
+    require(use.place(Action::forward) >= 0, "schedule {}: a micro-batch has no forward pass", *this);
+    require(use.place(Action::backward) >= 0 || use.place(Action::receive_gradient) < 0,
+            "schedule {}: a gradient is received that no backward pass reads", *this);
+  }
+}
+
+int64_t StepSchedule::end_of(int64_t micro_batch) const {
+  int64_t end = -1;
+  for (int64_t chunk = 0; chunk < chunks_; ++chunk) end = std::max(end, end_of(micro_batch, chunk));
+  return end;
 }
 
 int64_t StepSchedule::in_flight() const {
-  int64_t most = 0;
-  for (const Use& begun : uses_) {  // the number rises at a forward alone
-    int64_t alive = 0;
-    for (int64_t i = 0; i < micro_batches(); ++i)
-      alive += use_of(i).forward <= begun.forward && begun.forward <= end_of(i);
-    most = std::max(most, alive);
+  int64_t alive = 0, most = 0;
+  for (size_t place = 0; place < instructions_.size(); ++place) {
+    const Instruction& each = instructions_[place];
+    if (each.action == Action::forward) most = std::max(most, ++alive);
+    if (has_micro_batch(each.action) && end_of(each.micro_batch, each.chunk) == static_cast<int64_t>(place)) --alive;
   }
   return most;
 }
 
 std::string StepSchedule::str() const {
   std::string text;
-  for (const Instruction& each : instructions_) text += (text.empty() ? "" : " ") + str_of(each);
+  for (const Instruction& each : instructions_) text += (text.empty() ? "" : " ") + each.str(chunks_);
   return text;
 }
 

@@ -69,10 +69,12 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       tokenizer_(tokenizer_of(plan_.data)),
       data_(open_data(plan_.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
-      decoder_(model_config_of(plan_), plan.recompute, plan.fp8, ModelRanks(mesh_, plan.sequence_parallel)),
+      decoder_(model_config_of(plan_), plan.recompute, plan.fp8,
+               ModelRanks(mesh_, plan.sequence_parallel, pipeline_cut_of(plan))),
       model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
+  engine_.set_schedule(schedule_at(mesh_, plan_.pipeline));
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
   if (plan_.sample) check_sample(*plan_.sample, *tokenizer_, decoder_.config());
@@ -152,7 +154,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .samples = sampler_.dataset().num_samples(),
                      .world_size = world_.size(),
                      .zero_stage = plan_.zero_stage,
-                     .mesh = describe_mesh(plan_),
+                     .mesh = describe_layout(plan_, decoder_.config()),
                      .dtype = std::string(name_of(plan_.dtype)),
                      .first_step = first_step,
                      .max_steps = plan_.max_steps,

@@ -6,24 +6,40 @@ namespace nought {
 
 MicroBatch::MicroBatch(ShardedModel& model, const Batch& batch, const Options& options)
     : model_(model),
-      batch_(batch),
-      gradient_scale_(options.gradient_scale),
-      deferred_(options.deferred),
-      tape_(options.context ? *options.context : model.context(), options.recording, this) {
+      context_(options.context ? *options.context : model.context()),
+      recording_(options.recording),
+      deferred_(options.deferred) {
   if (model.reducer_ && options.recording) gradients_ = model.reducer_->begin_micro_batch(options.last);
+  state_ = model.model().begin(context_, batch, options.gradient_scale);
 }
 
-Tensor MicroBatch::forward() {
-  Model& model = model_.model();
-  state_ = model.begin(tape_.context(), batch_, gradient_scale_);
-  loss_ = run_sections(tape_, model.sections(), {}, state_);
-  return loss_.value;
+Tensor MicroBatch::make_hidden() const { return context_.empty(model_.model().hidden_shape(*state_), model_.dtype()); }
+
+Tensor MicroBatch::forward(size_t chunk, const Tensor& x) {
+  const Chunk work = std::move(model_.model().chunks().at(chunk));
+  if (passes_.size() <= chunk) passes_.resize(chunk + 1), waiting_.resize(chunk + 1);
+  Passes& passes = passes_[chunk];
+  passes.tape = std::make_unique<Tape>(context_, recording_, this);
+  if (x) passes.x = work.wanted && recording_ ? passes.tape->input(x) : Tape::constant(x);
+  passes.result = run_sections(*passes.tape, work.sections, passes.x, state_);
+  passes.x.value = {};
+  // What follows may be freed before the walk back; only a loss is read again.
+  return work.last() ? passes.result.value : std::exchange(passes.result.value, {});
 }
 
-void MicroBatch::backward() { tape_.backward(loss_); }
+Tensor MicroBatch::backward(size_t chunk, Tensor d_result) {
+  require(recording_, "a micro-batch whose forward pass was not recorded cannot be walked back");
+  const auto [tape, x, result] = std::exchange(passes_.at(chunk), {});
+  at_work_ = chunk;
+  if (!result.requires_grad()) return {};  // nothing up to here is trained
+  tape->backward(result, std::move(d_result));
+  for (const auto& unit : model_.model().units())  // the owner alone runs it, and so reports that they are final
+    if (unit->is_copy() && chunk + 1 == passes_.size()) finish(*unit);
+  return x.requires_grad() ? tape->gradient(x) : Tensor{};
+}
 
-void MicroBatch::form_weight_gradients() {
-  for (Waiting& unit : std::exchange(waiting_, {})) {
+void MicroBatch::form_weight_gradients(size_t chunk) {
+  for (Waiting& unit : std::exchange(waiting_.at(chunk), {})) {
     model_.begin_pass(*unit.unit, /*walking_back=*/true);
     for (std::function<void()>& product : unit.products) std::exchange(product, {})();  // and frees what it kept
     finish(*unit.unit);
@@ -33,7 +49,7 @@ void MicroBatch::form_weight_gradients() {
 
 void MicroBatch::before_backward(Unit& unit) {
   model_.before_backward(unit);
-  if (deferred_) waiting_.push_back({&unit, {}});
+  if (deferred_) waiting_[at_work_].push_back({&unit, {}});
 }
 
 void MicroBatch::after_backward(Unit& unit) {

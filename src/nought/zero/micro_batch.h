@@ -30,16 +30,25 @@ class MicroBatch final : public UnitStore {
   MicroBatch(ShardedModel& model, const Batch& batch, const Options& options);
 
   /// Runs the model's sections. Returns the loss, summed over the batch's targets: f64 [1], on the device.
-  Tensor forward();
+  Tensor forward() { return forward(0, {}); }
   /// Walks back. The gradients are handed to the reductions, Unit by Unit, but for deferred ones.
-  void backward();
+  void backward() { backward(0, {}); }
+
+  /// The same for one of Model::chunks(). x: what the chunk before gave; undefined for the first. Returns what this one
+  /// gives.
+  Tensor forward(size_t chunk, const Tensor& x);
+  /// d_result: the gradient of what forward() gave; undefined for the last chunk, which gave the loss, and where nobody
+  /// wants it. Returns the gradient of x; undefined where nobody wants it.
+  Tensor backward(size_t chunk, Tensor d_result);
+  /// Room for what goes from one chunk to the next, or for its gradient.
+  Tensor make_hidden() const;
   /// With `deferred`, after backward(): forms the gradients of weights, in the order of the walk back, and hands them
   /// to the reductions. Each is the product that backward() would have run, so the bits are the same at every ZeRO
   /// stage. Until then the inputs of those products are kept, and at stages 2 and 3 the whole gradients of every Unit.
   /// What the forward pass forms (the head's weight) is not deferred, nor are norms, biases, sinks and routers.
-  void form_weight_gradients();
+  void form_weight_gradients(size_t chunk = 0);
 
-  /// What the model keeps of the micro-batch; after forward().
+  /// What the model keeps of the micro-batch.
   const MicroBatchState& state() const { return *state_; }
 
   void before_forward(Unit& unit) override { model_.before_forward(unit); }
@@ -52,7 +61,9 @@ class MicroBatch final : public UnitStore {
   DType dtype() const override { return model_.dtype(); }
   GradSink gradient(const Unit& unit, size_t first, size_t last) override;
   bool defers() const override { return deferred_; }
-  void defer(std::function<void()> product) override { waiting_.back().products.push_back(std::move(product)); }
+  void defer(std::function<void()> product) override {
+    waiting_[at_work_].back().products.push_back(std::move(product));
+  }
 
  private:
   /// A Unit whose gradients are not final before its products ran.
@@ -62,15 +73,20 @@ class MicroBatch final : public UnitStore {
   };
   void finish(const Unit& unit);
 
+  /// A chunk's passes.
+  struct Passes {
+    std::unique_ptr<Tape> tape;
+    Var x, result;
+  };
+
   ShardedModel& model_;
-  const Batch& batch_;
-  double gradient_scale_;
-  bool deferred_;
+  Context context_;
+  bool recording_, deferred_;
   std::optional<Reducer::MicroBatch> gradients_;  // none without training
-  std::vector<Waiting> waiting_;
+  std::vector<std::vector<Waiting>> waiting_;     // for each chunk
+  size_t at_work_ = 0;                            // the chunk that is walked back
   std::shared_ptr<MicroBatchState> state_;
-  Tape tape_;  // its nodes use all of the above
-  Var loss_;
+  std::vector<Passes> passes_;  // for each chunk; the nodes of their tapes use all of the above
 };
 
 }  // namespace nought

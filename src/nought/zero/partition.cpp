@@ -6,7 +6,8 @@ std::vector<SegmentIndex> segments_of(const std::vector<std::unique_ptr<Unit>>& 
   std::vector<SegmentIndex> found;
   for (size_t unit = 0; unit < units.size(); ++unit)
     for (size_t segment = 0; segment < units[unit]->segments().size(); ++segment)
-      if (units[unit]->segments()[segment].trainable == trainable) found.push_back({unit, segment});
+      if (units[unit]->segments()[segment].trainable == trainable && !units[unit]->elsewhere())
+        found.push_back({unit, segment});
   return found;
 }
 

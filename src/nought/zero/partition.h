@@ -17,7 +17,8 @@ struct SegmentIndex {
   size_t segment = 0;  // in Unit::segments()
   friend bool operator==(const SegmentIndex&, const SegmentIndex&) = default;
 };
-/// The segments of all Units that are trained, or that are not, in the order of the Units.
+/// The segments of all Units that are trained, or that are not, in the order of the Units; without Units that other
+/// ranks hold.
 std::vector<SegmentIndex> segments_of(const std::vector<std::unique_ptr<Unit>>& units, bool trainable);
 
 /// A part of one parameter, and where it lies in the flat buffer of its segment.

@@ -175,7 +175,7 @@ TensorPart PlacedTensor::part(int index) const {
     const auto dim = static_cast<size_t>(one.dim);
     if (!one.owner) {
       kept[dim] = indices_of_part(placement_.global[one.dim], one, index % parts, parts);
-    } else if (index % parts != *one.owner) {
+    } else if (!one.holds(index % parts)) {
       elsewhere.push_back(dim);
     }
     index /= parts;
@@ -197,7 +197,8 @@ std::vector<Interval> global_elements(const Parameter& parameter, const Mesh& me
 
 void check_placement(const Parameter& parameter, const Mesh& mesh) {
   for (const Cut& cut : parameter.placement.cuts)
-    require<ConfigError>(cut.axis == Axis::tensor || cut.axis == Axis::expert || cut.axis == Axis::expert_tensor,
+    require<ConfigError>(cut.axis == Axis::tensor || cut.axis == Axis::expert || cut.axis == Axis::expert_tensor ||
+                             (cut.axis == Axis::pipeline && cut.owner),
                          "parameter {} is cut along the axis {}: only cuts along {}, {} and {} are stored",
                          parameter.name, name_of(cut.axis), name_of(Axis::tensor), name_of(Axis::expert),
                          name_of(Axis::expert_tensor));
@@ -212,9 +213,10 @@ void check_placement(const Parameter& parameter, const Mesh& mesh) {
 
 Group sharing_group(Axes cut_along) { return of_experts(cut_along) ? Group::expert_parameters : Group::parameters; }
 
-bool counts_for_all(Axes cut_along, const Mesh& mesh) {
+bool counts_for_all(const Segment& segment, const Mesh& mesh) {
+  const Axes cut_along = segment.cut_along;
   const auto counts_along = [&](Axis axis) { return cut_along.has(axis) || mesh.coordinate(axis) == 0; };
-  if (!counts_along(Axis::replicate)) return false;
+  if (segment.copied || !counts_along(Axis::replicate) || !counts_along(Axis::pipeline)) return false;
   if (!of_experts(cut_along)) return counts_along(Axis::tensor);
   return counts_along(Axis::expert_tensor) && counts_along(Axis::expert);
 }
@@ -227,6 +229,8 @@ Communicator& ranks_along(Axis axis, const Mesh& mesh) {
       return mesh.group(Group::experts);
     case Axis::expert_tensor:
       return mesh.group(Group::expert_tensor);
+    case Axis::pipeline:
+      return mesh.group(Group::pipeline);
     default:
       fail("nothing is cut along the axis {}", name_of(axis));
   }

@@ -96,9 +96,9 @@ Group sharing_group(Axes cut_along);
 /// The ranks that hold the other parts of what is cut along the axis; Error for one along which nothing is cut.
 Communicator& ranks_along(Axis axis, const Mesh& mesh);
 
-/// What is cut along these axes is held, shard by shard, by ranks that differ along other axes. True on one of them:
-/// the rank that counts it in sums over all elements, and writes it to files.
-bool counts_for_all(Axes cut_along, const Mesh& mesh);
+/// What a segment holds is held, shard by shard, by ranks that differ along axes which do not cut it. True on one of
+/// them: the rank that counts it in sums over all elements, and writes it to files.
+bool counts_for_all(const Segment& segment, const Mesh& mesh);
 
 /// Elements that go from one part to another without a gap in either: [from, from + size) of the flattened source part
 /// to [to, to + size) of the flattened target part.

@@ -39,6 +39,10 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
 void Residency::prefetch(size_t unit) {
   for (Buffers& held : states_[unit].segments) {
     if (!held.policy.shard_parameters || held.gathered) continue;
+    if (held.partition.padded() == 0) {  // other ranks have all of it
+      held.gathered = held.stored;
+      continue;
+    }
     const FlightSubject subject(*held.ranks, states_[unit].name);
     held.gathered = context_.empty({held.partition.padded()}, held.dtype, Category::parameters);
     held.arrival = held.ranks->all_gather(held.stored, held.gathered);

@@ -121,7 +121,25 @@ void ShardedModel::prefetch_behind(UnitPass pass) {
 Tensor ShardedModel::finish_gradients() {
   require_training("finish_gradients()");
   reducer_->finish_step();
+  add_gradients_of_copies();
   return optimizer_->owned_sums_of_squares();
+}
+
+void ShardedModel::add_gradients_of_copies() {
+  for (const SegmentIndex at : segments_of(model_.units(), /*trainable=*/true)) {
+    const Unit& unit = *model_.units()[at.unit];
+    if (!unit.has_copy()) continue;
+    const int last = mesh_.grid().size(Axis::pipeline) - 1, here = mesh_.coordinate(Axis::pipeline);
+    const int other = here == 0 ? last : 0;
+    const FlightSubject subject(mesh_.world(), unit.name());
+    const Tensor mine = reducer_->reduced(at);
+    const Tensor theirs = context_.empty(mine.shape(), mine.dtype(), Category::communication);
+    Communicator& from = mesh_.channel(other, here);
+    const Event sent = mesh_.send(mine, other);
+    from.wait(mesh_.receive(theirs, other), *context_.stream);
+    from.wait(sent, *context_.stream);  // it has read what is overwritten
+    context_.run(AddTo{.x = theirs, .into = mine});
+  }
 }
 
 void ShardedModel::update(double lr, double gradient_scale) {
@@ -150,7 +168,7 @@ std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
     const Tensor whole =
         context_.empty({residency_.partition(at).padded()}, options_.gradient_dtype, Category::workspace);
     Communicator& ranks = residency_.ranks(at);
-    ranks.wait(ranks.all_gather(reducer_->owned(at), whole), *context_.stream);
+    if (!of.elsewhere()) ranks.wait(ranks.all_gather(reducer_->owned(at), whole), *context_.stream);
     for (const size_t i : of.segments()[segment].parameters) {
       const Parameter& parameter = of.parameters()[i];
       gradients[i] = whole_tensor(context_, mesh_, parameter, whole.flat(parameter.range.begin, parameter.range.end));

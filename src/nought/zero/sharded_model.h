@@ -105,6 +105,8 @@ class ShardedModel final : public UnitStore {
   /// Starts the gather of the Unit whose pass is expected after this one.
   void prefetch_behind(UnitPass pass);
   void require_training(std::string_view call) const;
+  /// What two pipeline stages hold has a gradient on both: each gets the sum.
+  void add_gradients_of_copies();
   /// Fills what no optimizer fills: frozen segments; all of them without training.
   void load_kept(const StateSource& source);
   /// What this rank holds of a parameter of a leased Unit; codes are decoded.

@@ -63,7 +63,7 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
     state.parameters.push_back(&parameter);
     state.rules.push_back(rule_for(options_, parameter));
   }
-  state.counts = counts_for_all(unit.segments()[at.segment].cut_along, mesh_);
+  state.counts = counts_for_all(unit.segments()[at.segment], mesh_);
   for (int rank = 0; rank < state.ranks->size(); ++rank) {
     const Interval mine = intersect(residency_.partition(at).owned(rank), state.scope);
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, mine)) {

@@ -18,12 +18,12 @@ Tensor undo_last_cut(const Context& context, const Mesh& mesh, const Placement& 
   Communicator& group = ranks_along(last.axis, mesh);
   const int index = uncut.part_of(rank);
   const Shape shape = uncut.part(index).local();
+  if (shape.numel() == 0) return part.reshape(shape);  // ranks along another axis have all of it
   if (last.owner && group.rank() == *last.owner) {
     group.wait(group.broadcast(part, *last.owner), *context.stream);
     return part;
   }
   const Tensor joined = context.empty(shape, part.dtype(), Category::workspace);
-  if (shape.numel() == 0) return joined;  // all of these ranks have nothing
   if (last.owner) {
     group.wait(group.broadcast(joined, *last.owner), *context.stream);
     return joined;

@@ -1,0 +1,93 @@
+// How a decoder is cut into pipeline stages, and how tokens go through those of all ranks without a backward pass.
+#include <algorithm>
+
+#include "nought/models/decoder.h"
+#include "nought/models/decoder_work.h"
+#include "nought/parallel/conjugate.h"
+
+namespace nought {
+
+int Decoder::stage_of(size_t unit) const {
+  const auto behind = std::upper_bound(stage_begins_.begin(), stage_begins_.end(), unit);
+  return static_cast<int>(behind - stage_begins_.begin()) - 1;
+}
+
+Unit& Decoder::add_staged_unit(std::string name, std::optional<int> copy) {
+  const int owner = pipeline_.rank_of(stage_of(units().size()));
+  Unit& unit = add_unit(std::move(name));
+  if (!pipeline_.several()) return unit;
+  Cut cut{.axis = Axis::pipeline, .owner = owner};
+  if (copy && pipeline_.rank_of(*copy) != owner) cut.copy = pipeline_.rank_of(*copy);
+  unit.give_to(cut, pipeline_.rank);
+  return unit;
+}
+
+Chunk Decoder::chunk_of(int stage) const {
+  const auto trained_below = [&](size_t end) {
+    return std::any_of(units().begin(), units().begin() + static_cast<std::ptrdiff_t>(end),
+                       [](const auto& unit) { return unit->trained(); });
+  };
+  Chunk chunk;
+  if (stage > 0) chunk.from = pipeline_.rank_of(stage - 1);
+  if (stage < pipeline_.last_stage()) chunk.to = pipeline_.rank_of(stage + 1);
+  chunk.wanted = stage > 0 && trained_below(stage_begins_[static_cast<size_t>(stage)]);
+  chunk.trained = trained_below(stage_begins_[static_cast<size_t>(stage) + 1]);
+  return chunk;
+}
+
+std::vector<Chunk> Decoder::chunks() {
+  std::vector<Chunk> all;
+  for (int index = 0; index < pipeline_.chunks(); ++index) {
+    const int stage = pipeline_.stage_of(index);
+    Chunk chunk = chunk_of(stage);
+    chunk.sections = stack(stage);
+    const bool counts = num_routers_ > 0 && index + 1 == pipeline_.chunks();  // all chunks of this rank have run
+    if (counts) chunk.sections.push_back(counting_section(chunk.last()));
+    if (chunk.last()) {
+      chunk.sections.push_back(head_section());
+      if (num_routers_ > 0) chunk.sections.push_back(balance_section());
+    }
+    all.push_back(std::move(chunk));
+  }
+  return all;
+}
+
+std::vector<Section> Decoder::sections() {
+  std::vector<Section> all;
+  for (Chunk& chunk : chunks()) std::move(chunk.sections.begin(), chunk.sections.end(), std::back_inserter(all));
+  return all;
+}
+
+Shape Decoder::hidden_shape(const MicroBatchState& state) const {
+  const TokenSlices& slices = Work::of(state).sequences.slices;
+  return {slices.own_rows().size(), config_.hidden_size};
+}
+
+Tensor Decoder::run_stages(Tape& tape, const std::shared_ptr<Work>& work, int64_t rows, const HeadOfStack& head) {
+  const Context& context = tape.context();
+  const auto through_head = [&](const Var& x) { return head(gather_tokens(tape, x, work->sequences.slices)); };
+  if (!pipeline_.several()) return through_head(run_sections(tape, stack(), {}, work));
+  const DType dtype = embedding_->store().dtype();
+  Tensor result;
+  for (int index = 0; index < pipeline_.chunks(); ++index) {
+    const int stage = pipeline_.stage_of(index);
+    const Chunk chunk = chunk_of(stage);
+    Var x;
+    if (!chunk.first()) {
+      x = Tape::constant(context.empty(hidden_shape(*work), dtype));
+      mesh().world().wait(mesh().receive(x.value, chunk.from), *context.stream);
+    }
+    x = run_sections(tape, stack(stage), x, work);
+    if (chunk.last()) {
+      result = through_head(x);
+    } else {
+      mesh().world().wait(mesh().send(x.value, chunk.to), *context.stream);
+    }
+  }
+  if (!result) result = context.empty({rows, config_.vocab_size}, dtype);
+  Communicator& stages = mesh().group(Group::pipeline);
+  stages.wait(stages.broadcast(result, pipeline_.rank_of(pipeline_.last_stage())), *context.stream);
+  return result;
+}
+
+}  // namespace nought

@@ -1,0 +1,29 @@
+// What the sections of a decoder share of some tokens. For the files of the decoder alone.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "nought/models/decoder.h"
+#include "nought/parallel/vocabulary.h"
+
+namespace nought {
+
+struct Decoder::Work final : MicroBatchState {
+  static Work& of(MicroBatchState& state) { return static_cast<Work&>(state); }
+  static const Work& of(const MicroBatchState& state) { return static_cast<const Work&>(state); }
+
+  Tensor ids;    // [tokens] i32
+  HeldIds held;  // the same where ranks share the vocabulary
+  Sequences sequences;
+  Tensor own_positions;                        // those of this rank's slice; without slices those of all tokens
+  int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
+  std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by
+  const DecoderCache* cache = nullptr;
+  const Batch* batch = nullptr;  // if there is a loss
+  Batch placed = {};             // the same where kernels read it
+  double gradient_scale = 1;
+  std::shared_ptr<RouterLog> log;  // null: nobody asks what routers choose
+};
+
+}  // namespace nought
