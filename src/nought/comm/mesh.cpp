@@ -167,8 +167,9 @@ std::vector<Mesh::GroupTraffic> Mesh::traffic_by_axes() const {
   };
   std::vector<GroupTraffic> all;
   for (const auto& [partition, group] : groups_->made) {
-    const bool message = std::any_of(groups_->channels.begin(), groups_->channels.end(),
-                                     [&](const Groups::Channel& channel) { return channel.ends == group.get(); });
+    const bool message =
+        std::any_of(groups_->channels.begin(), groups_->channels.end(),
+                    [ends = group.get()](const Groups::Channel& channel) { return channel.ends == ends; });
     if (!message) all.push_back({axes_of_group(partition.front()), group->traffic()});
   }
   if (!groups_->channels.empty()) {
