@@ -13,6 +13,7 @@
 #include "nought/cli/flight.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
+#include "nought/comm/flight_timeout.h"
 #include "nought/infer/text_stream.h"
 #include "nought/io/files.h"
 

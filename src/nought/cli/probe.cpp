@@ -15,6 +15,7 @@
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/model_source.h"
+#include "nought/train/validate_run.h"
 
 namespace nought {
 
