@@ -14,6 +14,13 @@ using test::measure;
 using test::Measurement;
 using test::model_of;
 
+/// The ledger and the counters of a run say what was predicted of it, and nothing is allocated late.
+void expect_plan_to_hold(const ModelConfig& config, const Layout& layout) {
+  const Measurement measured = measure(config, layout);
+  expect_agreement(predict(config, layout), measured);
+  EXPECT_EQ(measured.late_allocations, 0);
+}
+
 TEST(MeshAgreement, holds_for_ranks_that_share_matrices) {
   int i = 0;
   for (const char* family : {"llama", "qwen2", "gpt2"})
@@ -29,10 +36,7 @@ TEST(MeshAgreement, holds_for_ranks_that_share_matrices) {
                           .sharding = {.dtype = i % 2 == 0 ? DType::bf16 : DType::f32},
                           .wire = Wire::threads};
       SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, tensor, ranks, layout.str()));
-      const Prediction predicted = predict(model_of(family), layout);
-      const Measurement measured = measure(model_of(family), layout);
-      expect_agreement(predicted, measured);
-      EXPECT_EQ(measured.late_allocations, 0);
+      expect_plan_to_hold(model_of(family), layout);
       ++i;
     }
 }
@@ -55,10 +59,7 @@ TEST(MeshAgreement, holds_for_ranks_that_have_slices_of_the_tokens) {
           .wire = Wire::threads,
           .schedule = staggers ? [](int64_t n) { return test::staggered(n, 2, /*deferred=*/true); } : plain_schedule};
       SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, tensor, ranks, layout.str()));
-      const Prediction predicted = predict(model_of(family), layout);
-      const Measurement measured = measure(model_of(family), layout);
-      expect_agreement(predicted, measured);
-      EXPECT_EQ(measured.late_allocations, 0);
+      expect_plan_to_hold(model_of(family), layout);
       ++i;
     }
 }
@@ -78,9 +79,7 @@ TEST(MeshAgreement, holds_for_experts_latent_attention_and_factors_of_8_bits_tha
           .sharding = {.dtype = DType::bf16},
           .wire = Wire::threads};
       SCOPED_TRACE(fmt::format("{}, {} of {} ranks, {}", family, tensor, ranks, layout.str()));
-      const Measurement measured = measure(model_of(family), layout);
-      expect_agreement(predict(model_of(family), layout), measured);
-      EXPECT_EQ(measured.late_allocations, 0);
+      expect_plan_to_hold(model_of(family), layout);
       ++i;
     }
 }

@@ -1,4 +1,5 @@
 // Ranks that hold different layers compute what Hugging Face computes.
+#include "support/golden_families.h"
 #include "support/golden_output.h"
 #include "support/sharing.h"
 #include <gtest/gtest.h>
@@ -31,17 +32,7 @@ TEST_P(GoldenPipeline, logits_loss_and_gradients_agree_with_two_and_four_stages)
   }
 }
 
-std::string family_of(const ::testing::TestParamInfo<const char*>& info) { return std::string(info.param).substr(5); }
-
-INSTANTIATE_TEST_SUITE_P(Families, GoldenPipeline,
-                         ::testing::Values("open/deepseek_v2", "open/deepseek_v2_lite", "open/deepseek_v3",
-                                           "open/deepseek_v3_yarn", "open/gemma", "open/gemma2", "open/gemma3_text",
-                                           "open/gpt2", "open/gpt_neox", "open/gpt_oss", "open/llama", "open/llama3",
-                                           "open/llama_gqa", "open/llama_linear", "open/llama_yarn", "open/mistral",
-                                           "open/mixtral", "open/olmo2", "open/phi3", "open/phi3_longrope",
-                                           "open/qwen2", "open/qwen2_moe", "open/qwen2_swa", "open/qwen3",
-                                           "open/qwen3_moe"),
-                         family_of);
+INSTANTIATE_TEST_SUITE_P(Families, GoldenPipeline, test::cut_families(), test::family_of);
 
 }  // namespace
 }  // namespace nought

@@ -1,6 +1,7 @@
 // Ranks that share matrices, heads, experts and the vocabulary compute what Hugging Face computes.
 #include <fstream>
 
+#include "support/golden_families.h"
 #include "support/golden_output.h"
 #include "support/sharing.h"
 #include <gmock/gmock.h>
@@ -67,17 +68,7 @@ TEST_P(GoldenTensorParallel, logits_with_a_cache_equal_those_without) {
   });
 }
 
-std::string family_of(const ::testing::TestParamInfo<const char*>& info) { return std::string(info.param).substr(5); }
-
-INSTANTIATE_TEST_SUITE_P(Families, GoldenTensorParallel,
-                         ::testing::Values("open/deepseek_v2", "open/deepseek_v2_lite", "open/deepseek_v3",
-                                           "open/deepseek_v3_yarn", "open/gemma", "open/gemma2", "open/gemma3_text",
-                                           "open/gpt2", "open/gpt_neox", "open/gpt_oss", "open/llama", "open/llama3",
-                                           "open/llama_gqa", "open/llama_linear", "open/llama_yarn", "open/mistral",
-                                           "open/mixtral", "open/olmo2", "open/phi3", "open/phi3_longrope",
-                                           "open/qwen2", "open/qwen2_moe", "open/qwen2_swa", "open/qwen3",
-                                           "open/qwen3_moe"),
-                         family_of);
+INSTANTIATE_TEST_SUITE_P(Families, GoldenTensorParallel, test::cut_families(), test::family_of);
 
 /// With the loss that balances experts: every rank that shares matrices routes all tokens, and each counts once.
 class GoldenAuxiliaryTensorParallel : public GoldenTensorParallel {};
@@ -93,7 +84,7 @@ TEST_P(GoldenAuxiliaryTensorParallel, the_loss_of_routers_and_its_gradients_agre
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliaryTensorParallel,
-                         ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"), family_of);
+                         ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"), test::family_of);
 
 }  // namespace
 }  // namespace nought

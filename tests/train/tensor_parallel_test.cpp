@@ -1,13 +1,10 @@
-// What ranks that share matrices do beside a run: recomputation, exports, generation.
-#include "support/golden.h"
+// What ranks that share matrices do beside a run: recomputation, generation.
 #include "support/sharing.h"
-#include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
 #include "nought/train/engine.h"
-#include "nought/train/hf_folder.h"
 
 namespace nought {
 namespace {
@@ -64,27 +61,6 @@ TEST_P(TensorParallelFamilies, parts_of_unequal_sizes_give_the_gradients_of_one_
 INSTANTIATE_TEST_SUITE_P(Families, TensorParallelFamilies,
                          ::testing::Values("qwen3", "deepseek_v3", "gpt_oss", "olmo2"),
                          [](const auto& info) { return std::string(info.param); });
-
-TEST(TensorParallel, an_exported_folder_is_whole) {
-  const std::string folder = golden_folder("open/llama_gqa");
-  const test::TempFolder out;
-  run_ranks(4, [&](Communicator& world) {
-    Sharing rank(world, {.shard = 2, .tensor = 2}, ModelConfig::from_folder(folder), {.policy = Policy::stage(3)});
-    rank.model.load(HfWeights(folder, rank.decoder));
-    export_hf_folder(rank.model, rank.decoder.config(), {}, out.path(), 1 << 30);
-  });
-  const Decoder decoder(ModelConfig::from_folder(out.path()));
-  const HfWeights before(folder, decoder), after(out.path(), decoder);
-  const Context context = Context::cpu();
-  for (const auto& unit : decoder.units())
-    for (const Parameter& parameter : unit->parameters()) {
-      const Interval all{0, parameter.shape.numel()};
-      const Tensor a = context.empty(parameter.shape, DType::f32), b = context.empty(parameter.shape, DType::f32);
-      before.fill(StateKind::master, parameter, std::span(&all, 1), a);
-      after.fill(StateKind::master, parameter, std::span(&all, 1), b);
-      EXPECT_EQ(a.to_vector<float>(), b.to_vector<float>()) << parameter.name;
-    }
-}
 
 /// Ranks that share heads each cache the keys and values of their own, and all see the logits of the whole vocabulary.
 TEST(TensorParallel, logits_with_a_cache_are_those_of_one_rank) {
