@@ -8,12 +8,11 @@
 namespace nought::test {
 
 inline auto cut_families() {
-  return ::testing::Values("open/deepseek_v2", "open/deepseek_v2_lite", "open/deepseek_v3",
-                           "open/deepseek_v3_yarn", "open/gemma", "open/gemma2", "open/gemma3_text",
-                           "open/gpt2", "open/gpt_neox", "open/gpt_oss", "open/llama", "open/llama3",
-                           "open/llama_gqa", "open/llama_linear", "open/llama_yarn", "open/mistral",
-                           "open/mixtral", "open/olmo2", "open/phi3", "open/phi3_longrope",
-                           "open/qwen2", "open/qwen2_moe", "open/qwen2_swa", "open/qwen3",
+  return ::testing::Values("open/deepseek_v2", "open/deepseek_v2_lite", "open/deepseek_v3", "open/deepseek_v3_yarn",
+                           "open/gemma", "open/gemma2", "open/gemma3_text", "open/gpt2", "open/gpt_neox",
+                           "open/gpt_oss", "open/llama", "open/llama3", "open/llama_gqa", "open/llama_linear",
+                           "open/llama_yarn", "open/mistral", "open/mixtral", "open/olmo2", "open/phi3",
+                           "open/phi3_longrope", "open/qwen2", "open/qwen2_moe", "open/qwen2_swa", "open/qwen3",
                            "open/qwen3_moe");
 }
 

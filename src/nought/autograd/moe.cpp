@@ -79,7 +79,7 @@ void RouterLoads::add(const RouterLog& log) {
 Tensor RouterLoads::summed(const Context& context, int64_t experts, Communicator& ranks) const {
   std::vector<double> values{dropped};
   for (std::vector<double> layer : chosen) {
-    layer.resize(static_cast<size_t>(experts));  // of another rank's layer there are none
+    layer.resize(static_cast<size_t>(experts));  // a layer of another rank has no counts here
     values.insert(values.end(), layer.begin(), layer.end());
   }
   const Tensor sums = context.upload<double>({static_cast<int64_t>(values.size())}, values, Category::workspace);

@@ -24,7 +24,7 @@ namespace nought {
 struct Layout {
   int ranks = 1, zero_stage = 0;
   int tensor_ranks = 1;    // neighbours that share each matrix; they divide the ranks
-  int expert_ranks = 1;    // of those that are left, how many hold different experts
+  int expert_ranks = 1;    // so many of those that are left hold different experts
   Pipeline pipeline = {};  // the ranks that hold different layers; they divide the ranks, too
   bool sequence_parallel = false;
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;

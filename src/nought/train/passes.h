@@ -19,7 +19,7 @@ namespace nought {
 class Passes {
  public:
   struct Options {
-    double gradient_scale = 1;         // of the losses
+    double gradient_scale = 1;         // multiplies the gradients of the losses
     const Context* context = nullptr;  // computes; null: the model's
     Tensor loss_sum = {};              // f64 [1]: the losses that this rank computes are added to it; or undefined
   };

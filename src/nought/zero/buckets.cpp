@@ -11,7 +11,7 @@ void Bucket::add(size_t member, int64_t shard) {
 
 std::vector<Bucket> make_buckets(std::span<const SharedSegment> segments, int64_t limit, BucketOrder order) {
   std::vector<Bucket> buckets;
-  std::map<const Communicator*, size_t> last;  // of the ranks' buckets
+  std::map<const Communicator*, size_t> last;  // the bucket that each group has begun last
   for (size_t i = 0; i < segments.size(); ++i) {
     const size_t member = order == BucketOrder::forward ? i : segments.size() - 1 - i;
     const auto& [partition, ranks] = segments[member];
