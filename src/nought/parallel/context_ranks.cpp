@@ -1,0 +1,15 @@
+#include "nought/parallel/context_ranks.h"
+
+namespace nought {
+
+std::vector<int32_t> ContextTokens::indices(int rank) const {
+  std::vector<int32_t> all;
+  all.reserve(static_cast<size_t>(tokens(rank)));
+  for (int64_t row = 0; row < rows; ++row)
+    for (const Interval& held : held_by(rank))
+      for (int64_t position = held.begin; position < held.end; ++position)
+        all.push_back(static_cast<int32_t>(row * length + position));
+  return all;
+}
+
+}  // namespace nought

@@ -1,0 +1,60 @@
+// ContextRanks: the ranks that hold the parts of the same sequences, and which tokens each of them has.
+//
+// A row of tokens is cut into 2 c neighbouring chunks for c ranks; rank r has chunk r and chunk 2 c - 1 - r (zig-zag).
+// So each rank has as much to attend to under a causal mask. Chunks differ by a token where the row does not divide:
+// no rank has a token that is not one of the batch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "nought/comm/mesh.h"
+
+namespace nought {
+
+/// How queries meet the keys that other ranks have.
+enum class ContextMethod : uint8_t {
+  ring,    // keys and values go round the ranks (arXiv 2310.01889)
+  gather,  // every rank gathers all keys and values (arXiv 2407.21783)
+  heads    // ranks exchange tokens for heads: each attends with some heads over all tokens (arXiv 2309.14509)
+};
+
+/// Plain data, cheap to copy. The mesh that it was made of outlives it.
+struct ContextRanks {
+  int ranks = 1, rank = 0;
+  ContextMethod method = ContextMethod::ring;
+  Communicator* group = nullptr;  // Group::context; null: one rank has whole sequences
+
+  ContextRanks() = default;
+  ContextRanks(const Mesh& mesh, ContextMethod how)
+      : ranks(mesh.grid().size(Axis::context)),
+        rank(mesh.coordinate(Axis::context)),
+        method(how),
+        group(ranks > 1 ? &mesh.group(Group::context) : nullptr) {}
+
+  bool several() const { return ranks > 1; }
+};
+
+/// The tokens of so many rows of one length over the ranks.
+struct ContextTokens {
+  ContextRanks ranks = {};
+  int64_t rows = 0, length = 0;
+
+  bool several() const { return ranks.several(); }
+  int chunks() const { return 2 * ranks.ranks; }
+  /// The positions of a chunk in each row.
+  Interval chunk(int index) const { return {index * length / chunks(), (index + 1) * length / chunks()}; }
+  /// The two chunks that a rank has, rising: it has the first one's tokens of a row before the second one's.
+  std::array<Interval, 2> held_by(int rank) const { return {chunk(rank), chunk(chunks() - 1 - rank)}; }
+  /// The tokens that a rank has of each row, and of all.
+  int64_t row_tokens(int rank) const {
+    const auto [low, high] = held_by(rank);
+    return low.size() + high.size();
+  }
+  int64_t tokens(int rank) const { return rows * row_tokens(rank); }
+  /// The tokens that a rank has, in its order, as indices into [rows * length].
+  std::vector<int32_t> indices(int rank) const;
+};
+
+}  // namespace nought
