@@ -32,6 +32,9 @@ struct EvalOptions {
 
   /// The run of RUN.json, or an empty one, of this model and these files.
   RunPlan plan(int world_size) const {
+    // A file of conversations is JSON, too: its keys would be told to be unknown.
+    require<ConfigError>(run_file.empty() || run_file.ends_with(".json"),
+                         "{} is no RUN.json: files to evaluate on are given as --data {}", run_file, run_file);
     std::vector<std::string> warnings;
     Json run = run_file.empty() ? Json::object() : read_run_file(run_file, warnings);
     require<ConfigError>(run.is_object(), "{}: expected an object, found {}", run_file, describe_json(run));
