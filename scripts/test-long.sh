@@ -2,16 +2,20 @@
 # Runs the long sweeps, of which every test run has a sample: scripts/test-long.sh [NAME]...
 #
 #   flips   1,000 random bit flips over all files of a checkpoint (a minute)
-#   meshes  30 steps of four models on the meshes of 4 and 8 ranks at every ZeRO stage (a minute or two)
+#   meshes  30 steps of four models on every mesh of 4 and 8 ranks, at every ZeRO stage with every pipeline schedule
+#           (about 20 minutes on two cores)
+#   context 30 steps of three models on every mesh of 8 ranks of which 2 or 4 share sequences, by each method at every
+#           ZeRO stage (minutes)
+#   long    a sequence of 65,536 tokens on 4 ranks by each method, within the predicted peak (3 minutes)
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
 # Builds the release preset first. Exit code 0 if everything holds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [kills]=test_cli)
-declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.thirty_steps*' [kills]='*Kills.*')
-all=(flips meshes kills)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [long]=test_plan [kills]=test_cli)
+declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.thirty_steps*' [context]='*ContextParallel.thirty_steps*' [long]='LongSequences.*' [kills]='*Kills.*')
+all=(flips meshes context long kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then

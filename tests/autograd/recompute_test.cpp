@@ -88,6 +88,9 @@ TEST(RecomputeOptions, checkpoints_divide_a_stack_of_units) {
   EXPECT_EQ(units(5, 12), 3);
   EXPECT_EQ(units(1, 12), 12);
   EXPECT_EQ(units(99, 12), 1);
+  RecomputeOptions interval(Recompute::full);
+  interval.interval = 5;
+  EXPECT_EQ(interval.units_per_checkpoint(12), 5) << "and the last one has what is left";
 }
 
 TEST(RecomputeOptions, say_what_they_are) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <mutex>
 
 #include "support/small_run.h"
 #include "support/temp_folder.h"
@@ -95,6 +96,28 @@ TEST(Bench, ranks_that_share_matrices_read_the_same_samples_and_share_the_work) 
   measure_on(1, {}, whole);
   measure_on(2, {.tensor = 2, .expert_tensor = 2}, part);
   EXPECT_NEAR(part, whole / 2, 0.05 * whole);
+}
+
+TEST(Bench, ranks_that_hold_different_layers_share_the_work_of_all_micro_batches) {
+  StepBench bench = step_of(test::plan_on_lines(test::TempFolder()), "run.json");
+  bench.accumulation = 4;
+  const auto flops_on = [&](int ranks, const Pipeline& pipeline) {
+    bench.pipeline = pipeline, bench.mesh = GridSizes{.pipeline = ranks};
+    std::mutex mutex;
+    double flops = 0;
+    run_ranks(ranks, [&](Communicator& world, const Context& context) {
+      const StepFigures figures = bench_step(world, context, fixed_limits(), bench, 2);
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(figures.step.work, static_cast<double>(bench.micro_batch * 4 * bench.seq_length));
+      EXPECT_EQ(figures.step.facts.at(1).value, 0) << "late allocations";
+      for (const Figure& operation : figures.operations)
+        if (operation.unit == "FLOP") flops += operation.work;
+    });
+    return flops;
+  };
+  const double whole = flops_on(1, {});
+  for (const PipelineSchedule schedule : {PipelineSchedule::one_f_one_b, PipelineSchedule::zbh1})
+    EXPECT_NEAR(flops_on(2, {.schedule = schedule, .ranks = 2}), whole, 0.01 * whole) << name_of(schedule);
 }
 
 TEST(Bench, all_ranks_know_the_same_times_of_steps_and_keep_no_memory) {

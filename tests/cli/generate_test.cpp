@@ -41,32 +41,35 @@ TEST(GenerateCommand, several_prompts_give_the_texts_of_each_alone) {
 
 TEST(GenerateCommand, ranks_that_share_the_model_print_the_text_of_one) {
   const std::string prompts = "--prompt 'for (int' --prompt return";
-  const Ended one = generate(prompts), two = generate(prompts + " --ranks 2");
+  const Ended one = generate(prompts), two = generate(prompts + " --ranks 2"),
+              both = generate(prompts + " --ranks 4 --tp 2 --pp 2");
   ASSERT_EQ(two.exit_code, 0) << two.err;
   EXPECT_EQ(two.out, one.out);
+  EXPECT_EQ(both.out, one.out) << both.err;
   EXPECT_EQ(std::count(two.err.begin(), two.err.end(), '\n'), 1) << two.err;  // the rate, once
 
   const Ended three = generate(prompts + " --ranks 3");
   EXPECT_EQ(three.exit_code, 1);
   EXPECT_EQ(three.error_lines(), 1) << three.err;
-  EXPECT_THAT(three.err, HasSubstr("the nearest size that can is"));
-  const Ended divided = generate(prompts + " --ranks 3 --ep 2");
-  EXPECT_EQ(divided.exit_code, 1);
-  EXPECT_THAT(divided.err, HasSubstr("--ep 2: 3 ranks cannot be divided by it"));
-  const Ended dense = generate(prompts + " --ranks 2 --ep 2");
-  EXPECT_EQ(dense.exit_code, 1);
-  EXPECT_THAT(dense.err, HasSubstr("a llama model has no experts"));
+  EXPECT_THAT(three.err,
+              HasSubstr("its 4 attention heads do not divide; the nearest that works is --ranks 3 --pp 3\n"));
+  const Ended product = generate(prompts + " --ranks 4 --tp 2 --pp 4");
+  EXPECT_EQ(product.exit_code, 1);
+  EXPECT_THAT(product.err,
+              HasSubstr("not the product of --tp, --pp and --ep; the nearest that works is --ranks 4 --pp 4\n"));
 }
 
-TEST(GenerateCommand, ranks_that_hold_different_experts_print_the_text_of_one) {
+TEST(GenerateCommand, ranks_that_hold_different_experts_and_layers_print_the_text_of_one) {
   const auto ids = [](const std::string& options) {
     return run_program(fmt::format("{} generate {}/open/qwen2_moe --ids 3,17,4 --max-new-tokens 10 --temperature 0 {}",
                                    NOUGHT_PROGRAM, NOUGHT_GOLDEN_DIR, options));
   };
-  const Ended one = ids(""), two = ids("--ranks 2 --ep 2"), four = ids("--ranks 4 --ep 2");
+  const Ended one = ids(""), two = ids("--ranks 2 --ep 2"), four = ids("--ranks 4 --ep 2"),
+              stages = ids("--ranks 4 --pp 2 --tp 1 --ep 2");
   ASSERT_EQ(one.exit_code, 0) << one.err;
   EXPECT_EQ(two.out, one.out) << two.err;
   EXPECT_EQ(four.out, one.out) << four.err;
+  EXPECT_EQ(stages.out, one.out) << stages.err;
 }
 
 TEST(GenerateCommand, ids_are_continued_with_ids) {

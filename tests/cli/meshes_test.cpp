@@ -2,6 +2,7 @@
 // those of one process.
 #include <fstream>
 
+#include "support/environment.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -16,6 +17,7 @@ using test::Ended;
 using test::run_program;
 using test::TempFolder;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kRows = 4, kSteps = 6;
 
@@ -134,12 +136,78 @@ TEST(Meshes, processes_that_hold_stages_train_resume_and_evaluate_as_one_does) {
   const Ended half = train(folder, "chain", stages(4, 2, "1F1B") + " --set training.max_steps=3");
   ASSERT_EQ(half.exit_code, 0) << half.err;
   EXPECT_THAT(half.out, HasSubstr("pipeline        2   ranks 0 2 | 1 3\n"));
-  EXPECT_THAT(half.out, HasSubstr("stage 1         2   Units: block.1 to head\n"));
+  EXPECT_THAT(half.out, HasSubstr("stage 1         2   Units: block.1 to head, "));
   const Ended whole = train(folder, "chain", stages(2, 1, "ZBVZeroBubble") + " --resume");
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
   expect_steps_of(alone, metrics_of(folder, "chain"));
   const double want = evaluated(folder, "one", "--ranks 1");
   EXPECT_NEAR(evaluated(folder, "chain", stages(4, 2, "1F1B")), want, 1e-5);
+}
+
+TEST(Meshes, processes_that_hold_replicas_train_resume_and_evaluate_as_one_does) {
+  const TempFolder folder;
+  write_run(folder);
+  const auto over = [](int ranks, int stage, const char* keys) {
+    return fmt::format(
+        "--ranks {} --set deepspeed.zero_optimization.stage={} --set training.per_device_train_batch_size={} --set {}",
+        ranks, stage, kRows / ranks, keys);
+  };
+  ASSERT_EQ(train(folder, "one", mesh(1, 1, 1, 0)).exit_code, 0);
+  const std::vector<json> alone = metrics_of(folder, "one");
+
+  const std::string mics = over(4, 3, "deepspeed.zero_optimization.mics_shard_size=2");
+  const Ended half = train(folder, "chain", mics + " --set training.max_steps=3");
+  ASSERT_EQ(half.exit_code, 0) << half.err;
+  EXPECT_THAT(half.out, HasSubstr("mesh    shard           2   ranks 0 1 | 2 3\n"));
+  EXPECT_THAT(half.out, HasSubstr("replicate       2   ranks 0 2 | 1 3\n"));
+  const Ended copies =
+      train(folder, "chain", over(2, 1, "training.parallelism_config.dp_replicate_size=2") + " --resume");
+  ASSERT_EQ(copies.exit_code, 0) << copies.err;
+  expect_steps_of(alone, metrics_of(folder, "chain"));
+  EXPECT_NEAR(evaluated(folder, "chain", mics), evaluated(folder, "one", "--ranks 1"), 1e-5);
+
+  // Shards among all ranks are stage 3, also where two hosts with two ranks each gather them.
+  const std::string all = over(4, 3, "deepspeed.zero_optimization.mics_shard_size=4");
+  ASSERT_EQ(train(folder, "all", all).exit_code, 0);
+  ASSERT_EQ(train(folder, "plain", mesh(4, 1, 1, 3)).exit_code, 0);
+  const test::Environment two_hosts{{"LOCAL_WORLD_SIZE", "2"}};
+  const Ended hosts =
+      train(folder, "hosts", all + " --set deepspeed.zero_optimization.mics_hierarchical_params_gather=true");
+  ASSERT_EQ(hosts.exit_code, 0) << hosts.err;
+  EXPECT_THAT(hosts.err, Not(HasSubstr("has no effect")));
+  const std::vector<json> plain = metrics_of(folder, "plain");
+  for (const char* same : {"all", "hosts"}) {
+    const std::vector<json> steps = metrics_of(folder, same);
+    ASSERT_EQ(steps.size(), plain.size());
+    for (size_t i = 0; i < steps.size(); ++i)
+      for (const char* number : {"loss", "grad_norm"})
+        EXPECT_EQ(steps[i].at(number), plain[i].at(number)) << number << " of step " << i + 1 << ", " << same;
+  }
+}
+
+TEST(Meshes, processes_that_share_sequences_train_resume_and_evaluate_as_one_does) {
+  const TempFolder folder;
+  write_run(folder);
+  const auto parts = [](int ranks, const char* size, int context, const char* more, int stage) {
+    return fmt::format(
+        "--ranks {} --set training.parallelism_config.{}={} --set deepspeed.zero_optimization.stage={} --set "
+        "training.per_device_train_batch_size={} --set data.seq_length=15 {}",
+        ranks, size, context, stage, kRows * context / ranks, more);
+  };
+  ASSERT_EQ(train(folder, "one", parts(1, "cp_size", 1, "", 0)).exit_code, 0);
+  const std::vector<json> alone = metrics_of(folder, "one");
+  ASSERT_EQ(alone.size(), static_cast<size_t>(kSteps));
+
+  const std::string ring = "--set training.parallelism_config.cp_comm_type=p2p";
+  const Ended half = train(folder, "chain", parts(4, "cp_size", 2, ring.c_str(), 3) + " --set training.max_steps=3");
+  ASSERT_EQ(half.exit_code, 0) << half.err;
+  EXPECT_THAT(half.out, HasSubstr("context         2   ranks 0 1 | 2 3\n"));
+  EXPECT_THAT(half.out, HasSubstr("sequences       2   p2p: as asked\n"));
+  const Ended whole = train(folder, "chain", parts(2, "sp_size", 2, "", 1) + " --resume");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  expect_steps_of(alone, metrics_of(folder, "chain"));
+  const double want = evaluated(folder, "one", "--ranks 1 --set data.seq_length=15");
+  EXPECT_NEAR(evaluated(folder, "chain", parts(4, "cp_size", 4, "", 0)), want, 1e-5);
 }
 
 }  // namespace

@@ -398,13 +398,12 @@ TEST(Runs, a_model_keeps_the_tokenizer_that_it_was_trained_with) {
   EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
 }
 
-TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
+/// The golden batch of a family, as the program computes it with these arguments.
+void expect_golden_probe(const std::string& family, const std::string& arguments) {
   TempFolder folder;
-  const std::string model = test::golden_folder("open/gpt2"), out = (folder / "out.safetensors").string();
-  const Ended run =
-      run_program(fmt::format("{} probe {} --input {}/golden.safetensors --output {} --grads --ranks 2 --set "
-                              "deepspeed.zero_optimization.stage=3",
-                              kProgram, model, model, out));
+  const std::string model = test::golden_folder(family), out = (folder / "out.safetensors").string();
+  const Ended run = run_program(fmt::format("{} probe {} --input {}/golden.safetensors --output {} --grads {}",
+                                            kProgram, model, model, out, arguments));
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Context context = Context::reference();
   const SafetensorsFile actual(out), expected(model + "/golden.safetensors");
@@ -420,6 +419,19 @@ TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
       test::expect_gradient_close(entry.name, have, want, 5e-5);
     }
   }
+}
+
+TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
+  expect_golden_probe("open/gpt2", "--ranks 2 --set deepspeed.zero_optimization.stage=3");
+}
+
+TEST(Runs, probe_agrees_with_the_golden_data_over_pipeline_stages) {
+  const std::string pipeline =
+      "--set deepspeed.train_micro_batch_size_per_gpu=1 --set deepspeed.gradient_accumulation_steps=2 "
+      "--set training.parallelism_config.pp_size={} --ranks {} "
+      "--set training.parallelism_config.pipeline_parallel_schedule={}";
+  expect_golden_probe("open/qwen3", fmt::format(fmt::runtime(pipeline), 4, 4, "ZBH1"));
+  expect_golden_probe("open/mixtral", fmt::format(fmt::runtime(pipeline), 2, 2, "ZBVZeroBubble"));
 }
 
 /// The command fails with one line on stderr that contains every one of the words.

@@ -95,6 +95,7 @@ TEST(Grid, numbers_ranks_as_megatron_lm_does) {
   EXPECT_THAT(grid.group(0, Group::tensor), ElementsAre(0, 1));
   EXPECT_THAT(grid.group(0, Group::context), ElementsAre(0, 2));
   EXPECT_THAT(grid.group(0, Group::samples), ElementsAre(0, 4));
+  EXPECT_THAT(grid.group(0, Group::holders), ElementsAre(0, 2, 4, 6));
   EXPECT_THAT(grid.group(0, Group::parameters), ElementsAre(0, 2, 4, 6));
   EXPECT_THAT(grid.group(0, Group::pipeline), ElementsAre(0, 8));
   EXPECT_THAT(grid.group(13, Group::parameters), ElementsAre(9, 11, 13, 15));
@@ -121,6 +122,24 @@ TEST(Grid, replicas_hold_the_same_shards) {
   EXPECT_THAT(grid.group(4, Group::parameters), ElementsAre(3, 4, 5));
   EXPECT_THAT(grid.group(4, Group::replicas), ElementsAre(1, 4));
   EXPECT_THAT(grid.group(4, Group::samples), ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
+TEST(Grid, groups_on_several_hosts_are_cut_inside_them_and_across) {
+  using Ranks = std::vector<std::vector<int>>;
+  const auto levels = Grid({.replicate = 2, .shard = 6, .host_ranks = 3}).levels(axes_of(Group::parameters));
+  ASSERT_TRUE(levels);
+  EXPECT_EQ(levels->inside, (Ranks{{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {9, 10, 11}}));
+  EXPECT_EQ(levels->across, (Ranks{{0, 3}, {1, 4}, {2, 5}, {6, 9}, {7, 10}, {8, 11}}));
+  const auto beside = Grid({.shard = 4, .tensor = 2, .host_ranks = 4}).levels(axes_of(Group::parameters));
+  ASSERT_TRUE(beside);
+  EXPECT_EQ(beside->inside, (Ranks{{0, 2}, {4, 6}, {1, 3}, {5, 7}}));
+  EXPECT_EQ(beside->across, (Ranks{{0, 4}, {2, 6}, {1, 5}, {3, 7}}));
+  // One host; one rank on each; hosts of which one has more ranks of a group than the other; nothing said of hosts.
+  for (const GridSizes& sizes :
+       {GridSizes{.replicate = 2, .shard = 2, .host_ranks = 2}, GridSizes{.shard = 2, .tensor = 2, .host_ranks = 2},
+        GridSizes{.shard = 6, .host_ranks = 4}, GridSizes{.replicate = 2, .shard = 4, .host_ranks = 3},
+        GridSizes{.shard = 4}})
+    EXPECT_FALSE(Grid(sizes).levels(axes_of(Group::parameters))) << sizes.shard << " " << sizes.host_ranks;
 }
 
 TEST(Grid, tensor_ranks_see_the_same_tokens_and_never_add_them_up) {

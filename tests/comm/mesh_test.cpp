@@ -6,7 +6,9 @@
 
 #include "support/guarded_context.h"
 #include "support/mesh_checks.h"
+#include "support/message_of.h"
 #include "support/rank_values.h"
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -203,8 +205,114 @@ TEST(Mesh, traffic_counts_all_groups) {
   });
 }
 
+TEST(Mesh, messages_between_stages_keep_their_order_and_wait_for_none_of_the_other_direction) {
+  for (const int ranks : {2, 3, 4, 6}) run_ranks(ranks, test::check_channels);
+}
+
+TEST(Mesh, only_stages_that_are_neighbours_have_channels) {
+  run_ranks(4, [](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.pipeline = 4});
+    const int here = mesh.coordinate(Axis::pipeline), opposite = (here + 2) % 4;
+    const Tensor x = context.zeros({4}, DType::f32);
+    const std::string message =
+        fmt::format("there is no channel from pipeline stage {} to stage {} at stage {} of 4", here, opposite, here);
+    EXPECT_EQ(test::message_of<Error>([&] { mesh.send(x, opposite); }), message);
+    EXPECT_THROW(mesh.receive(x, opposite), Error);
+    EXPECT_THROW(mesh.send(x, here), Error);
+    EXPECT_THROW(mesh.receive(x, 4), Error);
+    EXPECT_THROW(Mesh(world).send(x, 0), Error) << "a mesh of one stage";
+  });
+  EXPECT_THROW(Mesh().send(Context::cpu().zeros({4}, DType::f32), 0), Error) << "a rank alone";
+}
+
+TEST(Mesh, a_stage_that_fails_ends_those_that_wait_for_its_messages) {
+  std::array<std::string, 3> heard;
+  const std::string cause = test::message_of<Error>([&] {
+    run_ranks(3, [&](Communicator& world, const Context& context) {
+      const Mesh mesh(world, {.pipeline = 3});
+      const int here = mesh.coordinate(Axis::pipeline);
+      if (here == 1) fail<Error>("this stage fails, as it was told");
+      const Tensor x = context.zeros({16}, DType::f32);
+      heard[static_cast<size_t>(here)] = test::message_of<CommError>([&] { mesh.receive(x, 1).wait(); });
+    });
+  });
+  EXPECT_EQ(cause, "this stage fails, as it was told");
+  for (const int waiting : {0, 2})
+    EXPECT_THAT(heard[static_cast<size_t>(waiting)],
+                ::testing::AllOf(::testing::HasSubstr("recv of 64 B f32"), ::testing::HasSubstr("rank 1")));
+}
+
+TEST(Mesh, a_message_that_never_comes_is_named_when_the_time_is_over) {
+  const std::string message = test::message_of<CommError>([&] {
+    run_ranks(2, [&](Communicator& world, const Context& context) {
+      world.set_timeout(std::chrono::milliseconds(200));
+      const Mesh mesh(world, {.pipeline = 2});
+      const Tensor x = context.zeros({16}, DType::f32);
+      if (mesh.coordinate(Axis::pipeline) == 1) mesh.send(x, 0).wait();
+      mesh.receive(x, 1 - mesh.coordinate(Axis::pipeline)).wait();
+      mesh.world().set_timeout(std::chrono::seconds(20));
+      mesh.world().barrier().wait();
+    });
+  });
+  EXPECT_THAT(message, ::testing::HasSubstr("recv of 64 B f32 in group of 2 timed out after 0.2s on rank 1"));
+}
+
+TEST(Mesh, a_message_of_another_size_is_refused) {
+  const std::string message = test::message_of<CommError>([&] {
+    run_ranks(2, [&](Communicator& world, const Context& context) {
+      const Mesh mesh(world, {.pipeline = 2});
+      if (mesh.coordinate(Axis::pipeline) == 0) mesh.send(context.zeros({3}, DType::f32), 1).wait();
+      if (mesh.coordinate(Axis::pipeline) == 1) mesh.receive(context.zeros({5}, DType::f32), 0).wait();
+    });
+  });
+  EXPECT_THAT(message, ::testing::HasSubstr("sent f32[3] where f32[5] was expected"));
+}
+
 TEST(Mesh, a_grid_of_other_ranks_is_refused) {
   run_ranks(3, [](Communicator& world) { EXPECT_THROW(Mesh(world, {.shard = 2}), ConfigError); });
+}
+
+TEST(Mesh, ranks_on_several_hosts_meet_inside_them_and_across) {
+  run_ranks(8, [](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.replicate = 2, .shard = 4, .host_ranks = 2});
+    const auto hosts = mesh.over_hosts(Group::parameters);
+    ASSERT_TRUE(hosts);
+    EXPECT_EQ(mesh.over_hosts(Group::expert_parameters)->inside, hosts->inside) << "the same ranks";
+    EXPECT_FALSE(mesh.over_hosts(Group::replicas));
+    const int place = mesh.group(Group::parameters).rank();
+    EXPECT_EQ(hosts->inside->rank(), place % 2);
+    EXPECT_EQ(hosts->across->rank(), place / 2);
+    std::vector<double> one{static_cast<double>(world.rank())};
+    all_reduce_values(*hosts->across, context, one);
+    EXPECT_EQ(one[0], 2 * (world.rank() / 4 * 4 + world.rank() % 2) + 2);
+    all_reduce_values(*hosts->inside, context, one);
+    std::map<std::string, int64_t> sent;
+    for (const auto& [axes, traffic] : mesh.traffic_by_axes()) sent[axes] = traffic.total_elements();
+    EXPECT_EQ(sent.at("shard, inside hosts"), 1);
+    EXPECT_EQ(sent.at("shard, between hosts"), 1);
+    EXPECT_EQ(sent.at("shard"), 0);
+  });
+}
+
+TEST(Mesh, hosts_that_say_different_numbers_of_ranks_are_not_told_apart) {
+  run_ranks(6, [](Communicator& world) {
+    const Mesh mesh(world, {.shard = 6, .host_ranks = world.rank() < 4 ? 2 : 3});
+    EXPECT_FALSE(mesh.over_hosts(Group::parameters));
+  });
+}
+
+TEST(Mesh, a_call_that_follows_another_groups_begins_when_that_is_done) {
+  run_ranks(4, [](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.replicate = 2, .shard = 2});
+    Communicator &shards = mesh.group(Group::parameters), &replicas = mesh.group(Group::replicas);
+    for (int round = 0; round < 50; ++round) {
+      const Tensor x = context.upload<float>({64}, std::vector<float>(64, static_cast<float>(world.rank())));
+      replicas.follow(shards.all_reduce(x));
+      shards.follow(replicas.all_reduce(x));
+      shards.all_reduce(x).wait();
+      ASSERT_EQ(x.to_vector<float>(), std::vector<float>(64, 12)) << round;
+    }
+  });
 }
 
 }  // namespace

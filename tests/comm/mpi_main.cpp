@@ -45,6 +45,39 @@ void run_mesh(MpiWorld& world, const Context& context) {
   for (const GridSizes& sizes : test::meshes_of(world.world().size())) test::check_mesh(world.world(), context, sizes);
 }
 
+void run_channels(MpiWorld& world, const Context& context) { test::check_channels(world.world(), context); }
+
+/// The last pipeline stage fails while the others wait for its messages; it ends them with its exit code.
+void run_channel_throw(MpiWorld& world, const Context& context) {
+  const int stages = world.world().size();
+  const Mesh mesh(world.world(), {.pipeline = stages});
+  const int here = mesh.coordinate(Axis::pipeline), above = (here + 1) % stages;
+  const Tensor x = context.zeros({1 << 16}, DType::f32);
+  mesh.send(x, above);
+  mesh.receive(x, (here + stages - 1) % stages).wait();
+  if (here == stages - 1) fail("this stage fails, as it was told");
+  mesh.receive(x, above).wait();
+}
+
+/// The last pipeline stage sends nothing: who waits for it says so, and ends the job.
+void run_channel_timeout(MpiWorld& world, const Context& context) {
+  world.world().set_timeout(std::chrono::milliseconds(300));
+  const int stages = world.world().size();
+  const Mesh mesh(world.world(), {.pipeline = stages});
+  if (mesh.coordinate(Axis::pipeline) != stages - 2) wait_for_ever();
+  std::string message;
+  try {
+    mesh.receive(context.zeros({1 << 18}, DType::f32), stages - 1).wait();
+  } catch (const CommError& error) {
+    message = error.what();
+  }
+  const std::string expected = "recv of 1.00 MiB f32 in group of 2 timed out after 0.3s on rank 0";
+  require(message.starts_with(expected), "expected \"{}\", got \"{}\"", expected, message);
+  std::printf("ok: %s\n", message.c_str());
+  std::fflush(stdout);
+  MpiWorld::abort(4);
+}
+
 /// The last rank does not come to a collective of its pair: the others' groups fail too, soon after.
 void run_group_timeout(MpiWorld& world, const Context& context) {
   Communicator& all = world.world();
@@ -250,6 +283,9 @@ void run_compared(MpiWorld& world, const Context& context) {
 using Case = void (*)(MpiWorld&, const Context&);
 const std::map<std::string, Case> kCases{{"checks", run_checks},
                                          {"mesh", run_mesh},
+                                         {"channels", run_channels},
+                                         {"channel_throw", run_channel_throw},
+                                         {"channel_timeout", run_channel_timeout},
                                          {"throw", run_throw},
                                          {"die", run_die},
                                          {"abort", run_abort},

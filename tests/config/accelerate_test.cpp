@@ -165,12 +165,17 @@ TEST(Accelerate, its_mesh_is_that_of_training) {
               HasSubstr("parallelism_config.parallelism_config_tp_sise: unknown key (did you mean \"tp_size\"?)"));
 }
 
-TEST(Accelerate, what_of_its_mesh_is_not_available_is_refused_where_it_stands) {
-  const TempFolder folder;
-  folder.write("acc.yaml", "distributed_type: MULTI_GPU\nparallelism_config: {parallelism_config_cp_size: 2}\n");
-  const auto path = folder.write("run.json", R"({"deepspeed": "acc.yaml"})");
-  EXPECT_THAT(test::message_of<ConfigError>([&] { resolve(load_run_config(path.string(), {}), 2); }),
-              HasSubstr("acc.yaml: parallelism_config.parallelism_config_cp_size = 2: context parallelism is not"));
+TEST(Accelerate, ranks_that_share_sequences_attend_by_the_strategy_that_it_names) {
+  const auto mesh = [](const std::string& more) {
+    return read("distributed_type: MULTI_GPU\nparallelism_config:\n  parallelism_config_cp_size: 2\n" + more)
+        .parallelism;
+  };
+  EXPECT_EQ(mesh(""), (Json{{"cp_size", 2}}));
+  EXPECT_EQ(mesh("  parallelism_config_cp_comm_strategy: allgather\n"),
+            (Json{{"cp_size", 2}, {"cp_comm_type", "all_gather"}}));
+  EXPECT_EQ(mesh("  parallelism_config_cp_comm_strategy: alltoall\n"), (Json{{"cp_size", 2}, {"cp_comm_type", "p2p"}}));
+  EXPECT_THAT(error_of("distributed_type: NO\nparallelism_config: {cp_size: 2, cp_comm_strategy: ring}"),
+              HasSubstr("parallelism_config.cp_comm_strategy = \"ring\": expected allgather or alltoall"));
 }
 
 TEST(Accelerate, what_cannot_be_followed_is_refused_all_at_once) {

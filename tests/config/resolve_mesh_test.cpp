@@ -22,13 +22,6 @@ TEST(ResolveMesh, all_ranks_shard_unless_the_mesh_says_otherwise) {
   EXPECT_EQ(plan.mesh->shard, 4);
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "training.parallelism_config.dp_shard_size");
   EXPECT_THAT(error_of(with(R"("dp_shard_size": 2)"), 4), HasSubstr("dp_shard_size = 2: the product of"));
-  EXPECT_THAT(
-      error_of(with(R"("dp_replicate_size": 2)"), 4),
-      HasSubstr("dp_replicate_size = 2: replicas of a sharded model are not available: write 1; dp_shard_size"));
-  EXPECT_THAT(error_of(with(R"("cp_size": 4)"), 4), HasSubstr("cp_size = 4: context parallelism is not"));
-  EXPECT_THAT(error_of(with(R"("sp_size": 2)"), 4), HasSubstr("sp_size = 2: Ulysses is not available: write 1; tp_"));
-
-  EXPECT_THAT(error_of(R"({"deepspeed": {"sequence_parallel_size": 2}})", 4), HasSubstr("Ulysses is not available"));
   EXPECT_THAT(error_of(with(R"("tpsize": 2)"), 4), HasSubstr("tp_size")) << "the nearest name";
 }
 

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/comm/thread.h"
+#include "nought/infer/generation_mesh.h"
 #include "nought/train/hf_folder.h"
 
 namespace nought {
@@ -58,6 +60,65 @@ INSTANTIATE_TEST_SUITE_P(Families, GenerateFamily,
                          ::testing::Values("open/gpt2", "open/llama_gqa", "open/mistral", "open/gemma3_text",
                                            "open/deepseek_v2", "open/phi3_longrope", "open/gpt_oss"),
                          [](const auto& info) { return std::string(info.param).substr(5); });
+
+/// What every rank of a mesh generates, and the bytes of each one's keys and values.
+struct Shared {
+  std::vector<std::vector<std::vector<int32_t>>> replies;
+  std::vector<int64_t> cache_bytes;
+};
+
+Shared generate_on(const std::string& name, int ranks, const GenerationSizes& sizes, const GenerateOptions& options) {
+  const std::string folder = test::golden_folder(name);
+  const ModelConfig config = ModelConfig::from_folder(folder);
+  Shared shared{std::vector<std::vector<std::vector<int32_t>>>(static_cast<size_t>(ranks)),
+                std::vector<int64_t>(static_cast<size_t>(ranks))};
+  run_ranks(ranks, [&](Communicator& world) {
+    const Context context = Context::cpu();
+    const Mesh mesh(world, generation_mesh(config, ranks, sizes));
+    Decoder decoder(config, {}, {}, ModelRanks(mesh));
+    ShardedModel model(context, mesh, decoder, {.training = false});
+    model.load(HfWeights(folder, decoder));
+    Silent silent;
+    const auto rank = static_cast<size_t>(world.rank());
+    shared.replies[rank] = generate(decoder, context, DType::f32, kPrompts, options, silent);
+    shared.cache_bytes[rank] = context.memory->ledger().peak(Category::kv_cache);
+  });
+  return shared;
+}
+
+/// Greedy and sampled, whichever ranks share matrices, layers and experts.
+TEST(Generate, every_product_of_ranks_gets_the_text_of_one) {
+  const std::vector<std::pair<int, GenerationSizes>> dense{{2, {.pipeline = 2}},
+                                                           {3, {.pipeline = 3}},
+                                                           {4, {.pipeline = 4}},
+                                                           {4, {.tensor = 2, .pipeline = 2}},
+                                                           {8, {.tensor = 2, .pipeline = 4}}};
+  const std::vector<std::pair<int, GenerationSizes>> experts{{4, {.pipeline = 2, .experts = 2}},
+                                                             {8, {.tensor = 2, .pipeline = 2, .experts = 2}}};
+  for (const char* name : {"open/llama_gqa", "open/gemma2", "open/gpt2", "open/mixtral", "open/deepseek_v2"})
+    for (const double temperature : {0.0, 0.8}) {
+      const GenerateOptions options{
+          .max_new_tokens = 12, .batch = 3, .sampling = {.temperature = temperature, .seed = 4}};
+      const auto alone = Loaded(name).run(kPrompts, options);
+      const bool spreads = ModelConfig::from_folder(test::golden_folder(name)).experts.has_value();
+      for (const auto& [ranks, sizes] : spreads ? experts : dense)
+        for (const auto& replies : generate_on(name, ranks, sizes, options).replies)
+          EXPECT_EQ(replies, alone) << name << " on " << ranks << " ranks at temperature " << temperature;
+    }
+}
+
+TEST(Generate, keys_and_values_are_kept_where_their_layer_is) {
+  const GenerateOptions options{.max_new_tokens = 2};
+  const auto bytes = [&](int ranks, const GenerationSizes& sizes) {
+    return generate_on("open/llama", ranks, sizes, options).cache_bytes;
+  };
+  const int64_t whole = bytes(1, {})[0];
+  EXPECT_GT(whole, 0);
+  EXPECT_THAT(bytes(2, {.pipeline = 2}), ElementsAre(whole / 2, whole / 2));
+  EXPECT_THAT(bytes(4, {.pipeline = 4}), ElementsAre(0, whole / 2, whole / 2, 0))
+      << "the embedding and the head have none";
+  EXPECT_THAT(bytes(4, {.tensor = 2}), ElementsAre(whole / 4, whole / 4, whole / 4, whole / 4));
+}
 
 TEST(Generate, each_token_is_drawn_by_its_place_in_the_reply) {
   Loaded loaded("open/llama");

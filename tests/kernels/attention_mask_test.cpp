@@ -1,6 +1,8 @@
 // Who sees whom, written down once more: reference and cpu attention share one definition of the visible keys, so that
 // comparing them with each other cannot show it wrong. Here every key of a query is asked whether it is seen.
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "support/kernel_test.h"
 
@@ -19,6 +21,9 @@ bool sees(int64_t query_position, int64_t key, bool causal, int64_t window) {
 struct Case {
   int64_t q_length, k_length, window;
   bool causal;
+  std::optional<int64_t> q_offset = {};
+
+  int64_t position(int64_t query) const { return q_offset ? *q_offset + query : k_length - q_length + query; }
 };
 
 class AttentionMask : public KernelTest {
@@ -36,7 +41,7 @@ class AttentionMask : public KernelTest {
         std::vector<double> weights(static_cast<size_t>(c.k_length));
         double total = 0;
         for (int64_t j = 0; j < c.k_length; ++j) {
-          if (!sees(c.k_length - c.q_length + i, j, c.causal, c.window)) continue;
+          if (!sees(c.position(i), j, c.causal, c.window)) continue;
           double score = 0;
           for (int64_t d = 0; d < kDim; ++d) score += at(q, i, h)[d] * at(k, j, h)[d];
           total += weights[static_cast<size_t>(j)] = std::exp(scale * score);
@@ -52,21 +57,22 @@ class AttentionMask : public KernelTest {
 
   template <class Run>
   void expect_mask(const Case& c, DType dtype, double tolerance, const Run& run) {
-    SCOPED_TRACE(fmt::format("{} queries, {} keys, window {}, {}", c.q_length, c.k_length, c.window,
-                             c.causal ? "causal" : "not causal"));
+    SCOPED_TRACE(fmt::format("{} queries from position {}, {} keys, window {}, {}", c.q_length, c.position(0),
+                             c.k_length, c.window, c.causal ? "causal" : "not causal"));
     const Tensor q = random({c.q_length, kHeads * kDim}, dtype, 1), k = random({c.k_length, kHeads * kDim}, dtype, 2);
     const Tensor v = random({c.k_length, kHeads * kDim}, dtype, 3);
     const double scale = 1 / std::sqrt(static_cast<double>(kDim));
     const auto heads = [](const Tensor& x) { return Heads{x, 0, kHeads * kDim}; };
-    const AttentionShape shape{.batch = 1,
-                               .q_length = c.q_length,
-                               .k_length = c.k_length,
-                               .num_heads = kHeads,
-                               .num_kv_heads = kHeads,
-                               .head_dim = kDim,
-                               .scale = scale,
-                               .causal = c.causal,
-                               .window = c.window};
+    AttentionShape shape{.batch = 1,
+                         .q_length = c.q_length,
+                         .k_length = c.k_length,
+                         .num_heads = kHeads,
+                         .num_kv_heads = kHeads,
+                         .head_dim = kDim,
+                         .scale = scale,
+                         .causal = c.causal,
+                         .window = c.window};
+    if (c.q_offset) shape.spans = {{0, c.q_length, 0, c.k_length, c.q_offset}};
     const Tensor out = empty({c.q_length, kHeads * kDim}, dtype);
     const Tensor lse = empty({kHeads, c.q_length}, dtype == DType::f64 ? DType::f64 : DType::f32);
     run(Attention{.shape = shape, .q = heads(q), .k = heads(k), .v = heads(v), .out = out, .lse = lse});
@@ -90,8 +96,7 @@ class AttentionMask : public KernelTest {
                                  .dv = heads(dv)});
       const std::vector<double> gradient = dv.to_vector<double>();
       for (int64_t j = 0; j < c.k_length; ++j)
-        ASSERT_EQ(gradient[static_cast<size_t>(j * kHeads * kDim)] != 0,
-                  sees(c.k_length - c.q_length + query, j, c.causal, c.window))
+        ASSERT_EQ(gradient[static_cast<size_t>(j * kHeads * kDim)] != 0, sees(c.position(query), j, c.causal, c.window))
             << "query " << query << ", key " << j;
     }
   }
@@ -101,16 +106,23 @@ const std::vector<Case> kCases{{7, 7, 0, true},    {7, 7, 0, false},  {7, 7, 1, 
                                {7, 7, 7, true},    {7, 7, 8, true},   {7, 7, 3, false}, {1, 9, 0, true},
                                {1, 9, 4, true},    {3, 9, 4, true},   {3, 9, 9, true},  {70, 70, 33, true},
                                {70, 70, 64, true}, {5, 130, 65, true}};
+/// Queries before, among and behind a piece of the keys.
+const std::vector<Case> kPieces{{7, 9, 0, true, -3},    {7, 9, 0, true, -7},    {7, 9, 0, true, 9},
+                                {7, 9, 4, true, 9},     {7, 9, 4, true, 30},    {7, 9, 4, true, 5},
+                                {7, 9, 4, false, -5},   {7, 9, 5, false, 11},   {70, 66, 0, true, 66},
+                                {70, 66, 33, true, 40}, {70, 66, 90, true, 70}, {40, 66, 65, true, 65}};
 
 TEST_F(AttentionMask, the_reference_sees_what_the_definition_says) {
-  for (const Case& c : kCases) expect_mask(c, DType::f64, 1e-12, [](const Attention& op) { reference::run(op); });
+  for (const auto& cases : {kCases, kPieces})
+    for (const Case& c : cases) expect_mask(c, DType::f64, 1e-12, [](const Attention& op) { reference::run(op); });
 }
 
 TEST_F(AttentionMask, cpu_attention_sees_what_the_definition_says) {
-  for (const Case& c : kCases) {
-    expect_mask(c, DType::f32, 1e-5, [](const Attention& op) { cpu::run(op); });
-    expect_mask(c, DType::bf16, 2e-2, [](const Attention& op) { cpu::run(op); });
-  }
+  for (const auto& cases : {kCases, kPieces})
+    for (const Case& c : cases) {
+      expect_mask(c, DType::f32, 1e-5, [](const Attention& op) { cpu::run(op); });
+      expect_mask(c, DType::bf16, 2e-2, [](const Attention& op) { cpu::run(op); });
+    }
 }
 
 }  // namespace

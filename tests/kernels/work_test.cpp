@@ -36,6 +36,18 @@ TEST_F(WorkOf, causal_attention_counts_half_of_its_scores) {
   EXPECT_EQ(work_of(op).flops, 4 * scores);
 }
 
+TEST_F(WorkOf, pieces_of_attention_count_what_the_whole_does) {
+  AttentionShape s{.num_heads = 2, .num_kv_heads = 1, .head_dim = 4, .spans = {{0, 100, 0, 100}}};
+  const double whole = s.product_flops();
+  EXPECT_EQ(whole, 2.0 * 2 * 4 * (100 * 100 / 2));
+  double sum = 0;
+  for (const auto& [begin, end] : {Interval{0, 30}, {30, 37}, {37, 100}}) {
+    s.spans = {{0, 45, begin, end - begin, -begin}, {45, 55, begin, end - begin, 45 - begin}};
+    sum += s.product_flops();
+  }
+  EXPECT_EQ(sum, whole);
+}
+
 TEST_F(WorkOf, what_an_update_reads_and_writes_counts_twice) {
   const Tensor state = empty({10}, DType::f32), gradient = empty({10}, DType::bf16);
   EXPECT_EQ(work_of(Adam{.parameter = state, .exp_avg = state, .exp_avg_sq = state, .gradient = gradient}).bytes,

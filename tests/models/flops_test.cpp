@@ -1,5 +1,7 @@
 #include "nought/models/flops.h"
 
+#include <numeric>
+
 #include "support/tiny_llama.h"
 #include <gtest/gtest.h>
 
@@ -38,6 +40,22 @@ TEST(Flops, a_token_passes_only_the_experts_that_it_chose) {
                                     10);
   };
   EXPECT_EQ(with_top_k(3) - with_top_k(1), 6.0 * 3 * 2 * (3 * 16 * 24)) << "two more experts in three layers";
+}
+
+TEST(Flops, those_of_the_units_are_those_of_the_model) {
+  const auto sum = [](const ModelConfig& config) {
+    const std::vector<double> flops = unit_flops_per_token(Decoder(config), 10);
+    return std::accumulate(flops.begin(), flops.end(), 0.0);
+  };
+  ModelConfig config = test::tiny_llama();
+  EXPECT_DOUBLE_EQ(sum(config), training_flops_per_token(config, 10));
+  config.tie_word_embeddings = true;
+  EXPECT_DOUBLE_EQ(sum(config), training_flops_per_token(config, 10));
+  const std::vector<double> whole = unit_flops_per_token(Decoder(config), 10);
+  EXPECT_EQ(whole.front(), 0);
+  EXPECT_EQ(whole.back(), 6.0 * (16 + 256 * 16));
+  config.sliding_windows[1] = 4;  // a token sees 4 - 4 * 4 / (2 * 10) others on average, and not 5
+  EXPECT_DOUBLE_EQ(unit_flops_per_token(Decoder(config), 10)[2], whole[2] - 12 * 16 * (5 - 3.2));
 }
 
 /// Two blocks of 6400 with norms, as above; every frozen weight saves 2, and below what is trained 2 more.

@@ -337,24 +337,47 @@ TEST(RouterLogTest, balanced_routing_has_the_auxiliary_loss_top_k) {
     EXPECT_THAT(balanced.sums.to_vector<double>(), ::testing::ElementsAre(24, 24, 24, 24, 12, 12, 12, 12, 48, 20));
     log.layer(0) = logged(context, {24, 0, 0, 0}, {12, 0, 0, 0}, 12);
     EXPECT_GT(test::balance_of(context, log, 10, ranks).loss.item(), 2);
-    EXPECT_EQ(test::balance_of(context, log, 0, ranks).loss.item(), 0) << "no rank has targets";
   });
 }
 
-TEST(RouterLogTest, a_batch_without_targets_takes_no_part_in_the_auxiliary_loss) {
+/// The loss of a rank, and the gradient of a probability of each expert, where rank 0 has all targets.
+struct Balanced {
+  double loss = 0;
+  Tensor gradient;
+};
+
+Balanced balance_with(const Context& context, Communicator& ranks, bool placeholder) {
+  const bool first = ranks.rank() == 0;
+  const auto log = std::make_shared<RouterLog>(1, /*counts=*/first || !placeholder);
+  log->layer(0) = first ? logged(context, {1, 1}, {1, 1}, 1) : logged(context, {2, 0}, {2, 0}, 1);
+  Tape tape(context);
+  const Var loss = tape.input(context.zeros({1}, DType::f64));
+  const Var sum = add_auxiliary_loss(tape, loss, log, /*weight=*/first ? 5 : 0, /*coefficient=*/0.5,
+                                     /*gradient_scale=*/3, ranks);
+  const double value = sum.value.item();
+  tape.backward(sum);
+  return {value, log->probability_gradient()};
+}
+
+/// One rank that reads all of them counts those tokens, too.
+TEST(RouterLogTest, tokens_of_a_batch_without_targets_count_in_the_auxiliary_loss) {
   run_ranks(2, [](Communicator& ranks, const Context& context) {
-    const bool counts = ranks.rank() == 0;
-    const auto log = std::make_shared<RouterLog>(1);
-    log->layer(0) = counts ? logged(context, {1, 1}, {1, 1}, 1) : logged(context, {2, 0}, {2, 0}, 1);
-    Tape tape(context);
-    const Var loss = tape.input(context.zeros({1}, DType::f64));
-    const Var sum = add_auxiliary_loss(tape, loss, log, /*weight=*/counts ? 5 : 0, /*coefficient=*/0.5,
-                                       /*gradient_scale=*/3, ranks);
-    EXPECT_EQ(sum.value.item(), counts ? 5 * 0.5 * (2 * (1 * 1 + 1 * 1)) : 0) << "of rank 0's tokens alone";
-    tape.backward(sum);
-    ASSERT_EQ(log->probability_gradient().defined(), counts);
-    if (!counts) return;
-    EXPECT_THAT(log->probability_gradient().to_vector<double>(), ::testing::Each(5 * 0.5 * 3 * 2 * 1));
+    const Balanced balanced = balance_with(context, ranks, /*placeholder=*/false);
+    EXPECT_EQ(balanced.loss, ranks.rank() == 0 ? 5 * 0.5 * (2.0 * (3 * 3 + 1 * 1) / (2 * 2)) : 0);
+    ASSERT_TRUE(balanced.gradient);
+    EXPECT_THAT(balanced.gradient.to_vector<double>(),
+                ::testing::ElementsAre(5 * 0.5 * 3 * 2 * 3 / 4.0, 5 * 0.5 * 3 * 2 * 1 / 4.0));
+  });
+}
+
+TEST(RouterLogTest, tokens_of_a_placeholder_do_not) {
+  run_ranks(2, [](Communicator& ranks, const Context& context) {
+    const bool first = ranks.rank() == 0;
+    const Balanced balanced = balance_with(context, ranks, /*placeholder=*/true);
+    EXPECT_EQ(balanced.loss, first ? 5 * 0.5 * (2 * (1 * 1 + 1 * 1)) : 0) << "of rank 0's tokens alone";
+    ASSERT_EQ(balanced.gradient.defined(), first);
+    if (!first) return;
+    EXPECT_THAT(balanced.gradient.to_vector<double>(), ::testing::Each(5 * 0.5 * 3 * 2 * 1));
   });
 }
 

@@ -51,5 +51,17 @@ TEST(PipelineRules, micro_batches_that_make_no_equal_rounds_are_refused_with_the
             "0 micro-batches: a step has at least one");
 }
 
+TEST(PipelineRules, partitions_have_the_names_of_deepspeed) {
+  for (const char* name : {"parameters", "uniform", "profile", "type:block|head"})
+    EXPECT_EQ(parse_partition(name), name);
+  EXPECT_EQ(parse_partition("best"), "parameters");
+  EXPECT_EQ(type_pattern("type:block|head"), "block|head");
+  EXPECT_EQ(type_pattern("uniform"), "");
+  const auto message = [](const char* name) { return test::message_of<ConfigError>([&] { parse_partition(name); }); };
+  EXPECT_EQ(message("type:("), "pipeline partition \"type:(\": \"(\" is not a regular expression");
+  EXPECT_THAT(message("type:"), testing::HasSubstr("write an expression"));
+  EXPECT_THAT(message("balanced"), testing::HasSubstr("it is \"parameters\", \"best\" (the same), \"uniform\""));
+}
+
 }  // namespace
 }  // namespace nought

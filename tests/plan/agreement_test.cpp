@@ -150,11 +150,11 @@ TEST(Agreement, holds_with_several_micro_batches_in_flight) {
       const Measurement measured = measure(config, layout);
       expect_agreement(predicted, measured);
       EXPECT_EQ(measured.late_allocations, 0);
-      EXPECT_EQ(predicted.in_flight, in_flight);
+      EXPECT_EQ(predicted.in_flight, std::vector<int64_t>{in_flight});
       Layout plain = layout;
       plain.schedule = plain_schedule;
       const Prediction one = predict(config, plain);
-      EXPECT_EQ(one.in_flight, 1);
+      EXPECT_EQ(one.in_flight, std::vector<int64_t>{1});
       const auto activations = static_cast<size_t>(Category::activations);
       EXPECT_GT(predicted.memory.peak[activations], one.memory.peak[activations]);
       ++i;

@@ -190,5 +190,95 @@ TEST(MeshAgreement, traffic_along_the_expert_axis_is_the_formula) {
     }
 }
 
+TEST(MeshAgreement, holds_for_replicas_of_a_sharded_model) {
+  int i = 0;
+  for (const auto& [ranks, replicas, tensor, stage] :
+       {std::tuple(4, 2, 1, 0), {4, 2, 1, 1}, {4, 2, 1, 2}, {4, 2, 1, 3}, {4, 4, 1, 3}, {8, 2, 2, 3}}) {
+    Layout layout{.ranks = ranks,
+                  .zero_stage = stage,
+                  .replicas = replicas,
+                  .tensor_ranks = tensor,
+                  .micro_batch = 2,
+                  .seq_length = 128,
+                  .accumulation = 1 + i % 3,
+                  .recompute = std::array{Recompute::none, Recompute::full}[i % 2],
+                  .sharding = {.dtype = i % 2 == 0 ? DType::bf16 : DType::f32},
+                  .wire = Wire::threads};
+    if (i % 4 > 1) layout.sharding.wire_dtype = DType::bf16;
+    if (i % 3 == 1) layout.sharding.reduce_bucket = 2'000'000;
+    SCOPED_TRACE(fmt::format("{} replicas on {} ranks, {}", replicas, ranks, layout.str()));
+    expect_plan_to_hold(model_of("qwen2"), layout);
+    ++i;
+  }
+}
+
+TEST(MeshAgreement, holds_for_replicas_whose_ranks_hold_different_experts) {
+  for (const int stage : {1, 3}) {
+    const Layout layout{.ranks = 4,
+                        .zero_stage = stage,
+                        .replicas = 2,
+                        .expert_ranks = 2,
+                        .micro_batch = 2,
+                        .seq_length = 128,
+                        .accumulation = 2,
+                        .sharding = {.dtype = DType::bf16},
+                        .wire = Wire::threads};
+    SCOPED_TRACE(layout.str());
+    expect_plan_to_hold(balanced("mixtral"), layout);
+  }
+}
+
+TEST(MeshAgreement, holds_for_parameters_that_are_gathered_by_hosts) {
+  for (const int replicas : {1, 2}) {
+    const Layout layout{.ranks = 4 * replicas,
+                        .zero_stage = 3,
+                        .replicas = replicas,
+                        .host_ranks = 2,
+                        .micro_batch = 2,
+                        .seq_length = 128,
+                        .accumulation = 2,
+                        .wire = Wire::threads};
+    expect_plan_to_hold(model_of("llama"), layout);
+    const Prediction predicted = predict(model_of("llama"), layout);
+    // Each rank sends its shard to the other host, and then two ranks' shards of both hosts inside.
+    const int64_t between = along("shard, between hosts", predicted)[Collective::all_gather].elements;
+    EXPECT_EQ(between, 2 * 2 * predicted.parameters / 4);
+    EXPECT_EQ(along("shard, inside hosts", predicted)[Collective::all_gather].elements, 2 * between);
+  }
+}
+
+/// The sizes of all segments divide by the ranks: nothing is padding.
+TEST(MeshAgreement, traffic_inside_replicas_and_between_them_is_the_formula) {
+  for (const auto& [shards, replicas] : {std::pair(2, 2), {4, 2}, {2, 4}, {1, 4}, {4, 1}})
+    for (const int64_t accumulation : {1, 3}) {
+      const Layout layout{.ranks = shards * replicas,
+                          .zero_stage = 3,
+                          .replicas = replicas,
+                          .seq_length = 128,
+                          .accumulation = accumulation,
+                          .wire = Wire::threads};
+      SCOPED_TRACE(fmt::format("{} shards, {} replicas, {} micro-batches", shards, replicas, accumulation));
+      const Prediction predicted = predict(model_of("llama"), layout);
+      const ShardedReplicas of{
+          .shards = shards, .replicas = replicas, .parameters = predicted.parameters, .micro_batches = accumulation};
+      if (replicas > 1 && shards > 1) {
+        const Traffic between = along("replicate", predicted);
+        EXPECT_EQ(between[Collective::all_reduce].elements, between_replicas_traffic(of).all_reduce);
+        EXPECT_EQ(between.total_elements(), between[Collective::all_reduce].elements);
+        const Traffic inside = along("shard", predicted);
+        EXPECT_EQ(inside[Collective::all_gather].elements, inside_replica_traffic(of).all_gather);
+        EXPECT_EQ(inside[Collective::reduce_scatter].elements, inside_replica_traffic(of).reduce_scatter);
+        EXPECT_EQ(inside.total_elements(),
+                  inside[Collective::all_gather].elements + inside[Collective::reduce_scatter].elements);
+      } else {
+        // One group of all ranks, in which the sums of the losses and of the norm go, too: less than a thousand
+        // numbers.
+        const int64_t others = predicted.traffic.total_elements() - inside_replica_traffic(of).all_gather -
+                               inside_replica_traffic(of).reduce_scatter - between_replicas_traffic(of).all_reduce;
+        EXPECT_TRUE(0 <= others && others < 1000) << others;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace nought

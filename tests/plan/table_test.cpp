@@ -60,18 +60,37 @@ TEST(Table, says_which_ranks_share_a_model_and_what_is_sent_along_each_axis) {
   EXPECT_THAT(to_text(plan), Not(HasSubstr("share each matrix")));
   for (Prediction& each : plan.predictions) {
     each.layout.ranks = 8, each.layout.tensor_ranks = 2, each.layout.expert_ranks = 4;
-    each.layout.sequence_parallel = true;
+    each.layout.sequence_parallel = true, each.layout.replicas = 2;
     each.traffic_by_axes = {{"tensor", {}}, {"expert", {}}};
     each.traffic_by_axes[1].traffic.counts[static_cast<size_t>(Collective::all_to_all_v)] = {.bytes = 3 << 20};
   }
   const std::string text = to_text(plan);
-  EXPECT_THAT(text, HasSubstr("8 ranks, 2 of which share each matrix and slice the tokens, 4 hold different experts,"));
+  EXPECT_THAT(text, HasSubstr("8 ranks, 2 of which share each matrix and slice the tokens, 4 hold different experts, "
+                              "2 replicas of all that,"));
   EXPECT_THAT(text, HasSubstr("\n  expert               3.00 MiB"));
   const auto json = to_json(plan);
+  EXPECT_EQ(json["replicas"], 2);
   EXPECT_EQ(json["tensor_ranks"], 2);
   EXPECT_EQ(json["expert_ranks"], 4);
   EXPECT_EQ(json["sequence_parallel"], true);
   EXPECT_EQ(json["stages"][0]["sent_per_step_by_axes"]["expert"]["total_bytes"], 3 << 20);
+}
+
+TEST(Table, shows_the_pipeline_stages_and_what_zero_costs_there) {
+  PlanReport plan = test::small_report();
+  EXPECT_THAT(to_text(plan), Not(HasSubstr("cut by")));
+  EXPECT_FALSE(to_json(plan).contains("pipeline_stages"));
+  for (Prediction& each : plan.predictions) each.layout.pipeline = {.ranks = 2};
+  plan.zero_costs = {"a line"};
+  const std::string text = to_text(plan);
+  EXPECT_THAT(
+      text,
+      HasSubstr("\ncut     stages          2   cut by \"parameters\"\n        stage 0         7   Units: embedding "
+                "to block.5, "));
+  EXPECT_THAT(text, HasSubstr("\n  a line\n"));
+  const auto json = to_json(plan);
+  ASSERT_EQ(json["pipeline_stages"].size(), 2u);
+  EXPECT_EQ(json["pipeline_stages"][1]["last"], "head");
 }
 
 TEST(Table, says_how_many_parameters_are_trained_where_some_are_frozen) {

@@ -13,6 +13,7 @@
 #include "nought/models/decoder.h"
 #include "nought/plan/predict.h"
 #include "nought/train/engine.h"
+#include "nought/train/model_schedule.h"
 #include "nought/train/text_sample.h"
 
 namespace nought::test {
@@ -84,29 +85,41 @@ inline ModelConfig model_of(const std::string& family) {
                                  {"tie_word_embeddings", family == "qwen2"}});
 }
 
+inline Traffic difference(const Traffic& a, const Traffic& b) {
+  Traffic result;
+  for (size_t c = 0; c < kNumCollectives; ++c)
+    result.counts[c] = {a.counts[c].bytes - b.counts[c].bytes, a.counts[c].elements - b.counts[c].elements,
+                        a.counts[c].calls - b.counts[c].calls};
+  return result;
+}
+
 struct Measurement {
   std::array<int64_t, kNumCategories> steady{};
   RankMemory memory;
   Traffic traffic;
+  std::vector<Mesh::GroupTraffic> traffic_by_axes;
   int64_t late_allocations = 0;  // by the system, after the second step
 };
 
-inline Measurement measure(const ModelConfig& config, const Layout& layout, bool documents = false) {
-  Measurement result;
+/// Of the first rank of each pipeline stage's ranks that has as many tokens as any.
+inline std::vector<Measurement> measure_places(const ModelConfig& config, const Layout& layout,
+                                               bool documents = false) {
+  std::vector<Measurement> results(static_cast<size_t>(layout.stages()));
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
     const Mesh mesh(ranks, layout.grid());
-    Decoder decoder(config, layout.recompute, layout.fp8, ModelRanks(mesh, layout.sequence_parallel));
+    Decoder decoder(config, layout.recompute, layout.fp8,
+                    ModelRanks(mesh, layout.sequence_parallel, cut_of(layout.pipeline), layout.context_method));
     apply(layout.freezing, decoder);
     ShardedModel::Options options = layout.sharding;
     options.policy = Policy::stage(layout.zero_stage);
     ShardedModel model(context, mesh, decoder, options);
     Engine engine(model);
-    engine.set_schedule(layout.schedule);
-    Traffic before;
+    engine.set_schedule(layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : layout.schedule);
+    std::vector<Mesh::GroupTraffic> before;
     int64_t asked = 0;
     for (int step = 0; step < 4; ++step) {
       if (step == 2) asked = context.memory->system_allocations();
-      before = mesh.traffic();
+      before = mesh.traffic_by_axes();
       std::vector<Batch> batches;
       for (int64_t i = 0; i < layout.accumulation; ++i) {
         batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, *context.memory));
@@ -115,7 +128,7 @@ inline Measurement measure(const ModelConfig& config, const Layout& layout, bool
       }
       engine.step(batches, layout.tokens_per_step(), 1e-3, 1);
     }
-    const Traffic after = mesh.traffic();
+    const std::vector<Mesh::GroupTraffic> after = mesh.traffic_by_axes();
     if (layout.evaluation_rows > 0) {
       const Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
       context.zero(rows.input_ids), context.zero(rows.targets);
@@ -130,17 +143,23 @@ inline Measurement measure(const ModelConfig& config, const Layout& layout, bool
                       {.prompt = std::string(static_cast<size_t>(layout.sample_prompt), 'a'),
                        .max_new_tokens = layout.sample_new_tokens});
     model.settle();
-    if (ranks.rank() != 0) return;
+    const int each = layout.ranks / layout.stages();
+    if (ranks.rank() % each != layout.tensor_ranks * layout.with_most_tokens()) return;
+    Measurement& result = results[static_cast<size_t>(ranks.rank() / each)];
     const MemoryLedger& ledger = context.memory->ledger();
     for (size_t c = 0; c < kNumCategories; ++c) result.steady[c] = ledger.current(static_cast<Category>(c));
     result.memory = peaks_of(*context.memory);
     result.late_allocations = context.memory->system_allocations() - asked;
-    for (size_t c = 0; c < kNumCollectives; ++c)
-      result.traffic.counts[c] = {after.counts[c].bytes - before.counts[c].bytes,
-                                  after.counts[c].elements - before.counts[c].elements,
-                                  after.counts[c].calls - before.counts[c].calls};
+    for (size_t i = 0; i < after.size(); ++i)
+      result.traffic_by_axes.push_back({after[i].axes, difference(after[i].traffic, before[i].traffic)});
+    for (const Mesh::GroupTraffic& group : result.traffic_by_axes)
+      result.traffic = difference(result.traffic, difference({}, group.traffic));
   });
-  return result;
+  return results;
+}
+
+inline Measurement measure(const ModelConfig& config, const Layout& layout, bool documents = false) {
+  return measure_places(config, layout, documents).front();
 }
 
 inline void expect_within_2_percent(int64_t predicted, int64_t measured, std::string_view what) {
@@ -149,19 +168,35 @@ inline void expect_within_2_percent(int64_t predicted, int64_t measured, std::st
       << what << ": predicted " << predicted << ", measured " << measured;
 }
 
-inline void expect_agreement(const Prediction& predicted, const Measurement& measured) {
+inline void expect_same_traffic(const Traffic& predicted, const Traffic& measured) {
+  for (size_t c = 0; c < kNumCollectives; ++c) {
+    SCOPED_TRACE(name_of(static_cast<Collective>(c)));
+    EXPECT_EQ(predicted.counts[c].bytes, measured.counts[c].bytes);
+    EXPECT_EQ(predicted.counts[c].elements, measured.counts[c].elements);
+    EXPECT_EQ(predicted.counts[c].calls, measured.counts[c].calls);
+  }
+}
+
+/// copied_messages: messages are copied until they arrive, and how many are under way depends on who is slow. Then the
+/// peak of communication is at least what was predicted.
+inline void expect_agreement(const Prediction& predicted, const Measurement& measured, bool copied_messages = false) {
   for (size_t c = 0; c < kNumCategories; ++c) {
     const std::string name(name_of(static_cast<Category>(c)));
+    if (copied_messages && static_cast<Category>(c) == Category::communication) {
+      EXPECT_GE(1.02 * static_cast<double>(measured.memory.peak[c]), static_cast<double>(predicted.memory.peak[c]));
+      continue;
+    }
     expect_within_2_percent(predicted.memory.peak[c], measured.memory.peak[c], "peak of " + name);
     expect_within_2_percent(predicted.steady[c], measured.steady[c], "steady " + name);
   }
-  expect_within_2_percent(predicted.memory.peak_total, measured.memory.peak_total, "peak of all");
+  if (!copied_messages) expect_within_2_percent(predicted.memory.peak_total, measured.memory.peak_total, "peak of all");
   EXPECT_EQ(predicted.memory.host_peak, measured.memory.host_peak);
-  for (size_t c = 0; c < kNumCollectives; ++c) {
-    SCOPED_TRACE(name_of(static_cast<Collective>(c)));
-    EXPECT_EQ(predicted.traffic.counts[c].bytes, measured.traffic.counts[c].bytes);
-    EXPECT_EQ(predicted.traffic.counts[c].elements, measured.traffic.counts[c].elements);
-    EXPECT_EQ(predicted.traffic.counts[c].calls, measured.traffic.counts[c].calls);
+  expect_same_traffic(predicted.traffic, measured.traffic);
+  ASSERT_EQ(predicted.traffic_by_axes.size(), measured.traffic_by_axes.size());
+  for (size_t i = 0; i < measured.traffic_by_axes.size(); ++i) {
+    SCOPED_TRACE("along " + measured.traffic_by_axes[i].axes);
+    EXPECT_EQ(predicted.traffic_by_axes[i].axes, measured.traffic_by_axes[i].axes);
+    expect_same_traffic(predicted.traffic_by_axes[i].traffic, measured.traffic_by_axes[i].traffic);
   }
 }
 

@@ -276,6 +276,15 @@ void check_send_recv(Communicator& communicator, const Context& context) {
     late.wait();
     expect_same("recv of tag 1", got_first, values_of<float>(previous, length));
     expect_same("recv of tag 2", got_second, values_of<int32_t>(previous, length));
+    // Only one rank of the ring sends first: the others would wait for each other.
+    const Tensor in_place = tensor_of(context, values_of<float>(rank, length)),
+                 got = context.zeros({length}, DType::f32);
+    const auto receive = [&] { communicator.recv(got, previous).wait(); };
+    if (rank != 0) receive();
+    communicator.send_in_place(in_place, next).wait();
+    context.zero(in_place);
+    if (rank == 0) receive();
+    expect_same("recv of what was sent in place", got, values_of<float>(previous, length));
   }
 }
 

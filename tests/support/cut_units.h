@@ -61,12 +61,15 @@ inline const std::vector<GridSizes> kExpertMeshes{{.shard = 2, .expert = 2},
                                                   {.shard = 3, .expert = 3},
                                                   {.tensor = 2, .expert_tensor = 2},
                                                   {.shard = 2, .tensor = 2, .expert = 2, .expert_tensor = 2},
-                                                  {.shard = 4, .tensor = 2, .expert = 2, .expert_tensor = 2}};
+                                                  {.shard = 4, .tensor = 2, .expert = 2, .expert_tensor = 2},
+                                                  {.replicate = 3},
+                                                  {.replicate = 2, .shard = 2, .expert = 2},
+                                                  {.replicate = 2, .shard = 4, .expert = 2, .host_ranks = 2}};
 
-inline int ranks_of(const GridSizes& sizes) { return sizes.shard * sizes.context * sizes.tensor; }
+inline int ranks_of(const GridSizes& sizes) { return Grid(sizes).ranks(); }
 inline std::string str(const GridSizes& sizes) {
-  return fmt::format("shard {} x context {} x tensor {}, expert {}", sizes.shard, sizes.context, sizes.tensor,
-                     sizes.expert);
+  return fmt::format("replicate {} x shard {} x context {} x tensor {}, expert {}", sizes.replicate, sizes.shard,
+                     sizes.context, sizes.tensor, sizes.expert);
 }
 
 /// The gradient of a step: of element i of the flattened global tensor.
@@ -75,7 +78,8 @@ inline float cut_gradient(const std::string& parameter, int64_t i, int step) {
 }
 
 /// Walks back over the Units of a leased model by hand: the gradients of `step` are those of the first of the ranks
-/// that share a parameter out, the others have zeros. Returns the squares of the norm, by Unit, of all ranks.
+/// that share a parameter out, on one of the replicas; the others have zeros. Returns the squares of the norm, by Unit,
+/// of all ranks.
 inline std::vector<double> walk_back(ShardedModel& model, int step) {
   const Mesh& mesh = model.mesh();
   const auto& units = model.model().units();
@@ -87,7 +91,9 @@ inline std::vector<double> walk_back(ShardedModel& model, int step) {
     for (size_t p = 0; p < units[u]->parameters().size(); ++p) {
       const Parameter& parameter = units[u]->parameters()[p];
       if (!parameter.trainable) continue;
-      const bool is_first = mesh.group(sharing_group(parameter.placement.axes())).rank() == 0;
+      const Communicator& replicas = mesh.group(Group::replicas);
+      const bool is_first = mesh.group(sharing_group(parameter.placement.axes())).rank() == 0 &&
+                            replicas.rank() == step % replicas.size();
       const GradSink sink = micro_batch.gradient(*units[u], p, p);
       std::vector<float> values;
       for (const Interval& interval : global_elements(parameter, mesh, {0, parameter.shape.numel()}))

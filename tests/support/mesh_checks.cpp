@@ -34,4 +34,78 @@ void check_mesh(Communicator& world, const Context& context, const GridSizes& si
   }
 }
 
+namespace {
+
+/// A message that a stage sends to its neighbour. All that are on the way at once are different.
+std::vector<float> message_of(int from, int to, int64_t number) {
+  const int64_t length = number % 16 == 15 ? 70'000 : 1 + number * 37 % 257;  // more than fits into a window at once
+  return values_of<float>(from, 1'000 * number + 100 * to + length);
+}
+
+/// Sends what neighbours expect of this stage, up or down the ring.
+void send_messages(const Mesh& mesh, const Context& context, int to, Interval numbers) {
+  for (int64_t i = numbers.begin; i < numbers.end; ++i)
+    mesh.send(tensor_of(context, message_of(mesh.coordinate(Axis::pipeline), to, i)), to);
+}
+
+struct Awaited {
+  int from;
+  int64_t number;
+  Tensor values;
+  Event arrival;
+};
+
+std::vector<Awaited> receive_messages(const Mesh& mesh, const Context& context, int from, Interval numbers) {
+  std::vector<Awaited> all;
+  for (int64_t i = numbers.begin; i < numbers.end; ++i) {
+    const auto length = std::ssize(message_of(from, mesh.coordinate(Axis::pipeline), i));
+    const Tensor values = context.zeros({length}, DType::f32);
+    all.push_back({from, i, values, mesh.receive(values, from)});
+  }
+  return all;
+}
+
+void expect_arrived(const Mesh& mesh, const std::vector<Awaited>& messages) {
+  for (const Awaited& each : messages) {
+    each.arrival.wait();
+    expect_same("a message between pipeline stages", each.values,
+                message_of(each.from, mesh.coordinate(Axis::pipeline), each.number));
+  }
+}
+
+void check_stages(Communicator& world, const Context& context, int stages) {
+  const Mesh mesh(world, {.shard = world.size() / stages, .pipeline = stages});
+  const int here = mesh.coordinate(Axis::pipeline), above = (here + 1) % stages, below = (here + stages - 1) % stages;
+  // Every rank waits in both directions before anybody has sent.
+  std::vector<Awaited> from_below = receive_messages(mesh, context, below, {0, 20});
+  std::vector<Awaited> from_above = receive_messages(mesh, context, above, {0, 20});
+  world.barrier().wait();
+  send_messages(mesh, context, above, {0, 20});
+  send_messages(mesh, context, below, {0, 20});
+  expect_arrived(mesh, from_above);
+  expect_arrived(mesh, from_below);
+  // Everything is sent before anybody receives, and read in another order of the channels.
+  send_messages(mesh, context, below, {20, 84});
+  send_messages(mesh, context, above, {20, 84});
+  world.barrier().wait();
+  from_above = receive_messages(mesh, context, above, {20, 84});
+  expect_arrived(mesh, from_above);
+  from_below = receive_messages(mesh, context, below, {20, 84});
+  expect_arrived(mesh, from_below);
+  // A tensor may change when its send is done.
+  from_below = receive_messages(mesh, context, below, {84, 85});
+  const Tensor changed = tensor_of(context, message_of(here, above, 84));
+  mesh.send(changed, above).wait();
+  context.run(Fill{.x = changed, .value = -1});
+  expect_arrived(mesh, from_below);
+  world.barrier().wait();
+}
+
+}  // namespace
+
+void check_channels(Communicator& world, const Context& context) {
+  for (int stages = 2; stages <= world.size(); ++stages)
+    if (world.size() % stages == 0) check_stages(world, context, stages);
+}
+
 }  // namespace nought::test

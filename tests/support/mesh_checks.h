@@ -12,5 +12,8 @@ namespace nought::test {
 std::vector<GridSizes> meshes_of(int ranks);
 /// A sum in the group of every name has the bits of the sum over the ranks that the grid puts into it. Throws Error.
 void check_mesh(Communicator& world, const Context& context, const GridSizes& sizes);
+/// Messages between pipeline stages that are neighbours, with every number of stages: they arrive in the order in which
+/// they are sent, whatever their sizes, many at once, and in both directions while both ends wait. Throws Error.
+void check_channels(Communicator& world, const Context& context);
 
 }  // namespace nought::test

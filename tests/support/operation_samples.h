@@ -124,6 +124,13 @@ class OperationSamples {
             .sinks = values({2}),
             .d_sinks = values({2})};
   }
+  MergeAttention make(Of<MergeAttention>) {
+    return {.shape = attention(),
+            .piece_out = values({3, 8}),
+            .piece_lse = values({1, 2, 3}),
+            .out = values({3, 8}),
+            .lse = values({1, 2, 3})};
+  }
 
   Route make(Of<Route>) {
     return {.rule = {.top_k = 2},

@@ -17,7 +17,10 @@ inline PlanReport small_report() {
                       .seq_length = 1024,
                       .accumulation = 2,
                       .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
-  return {config, predict_stages(config, layout), predict_recompute(config, layout.at_zero_stage(2)), int64_t{4} << 30};
+  return {.config = config,
+          .predictions = predict_stages(config, layout),
+          .recompute = predict_recompute(config, layout.at_zero_stage(2)),
+          .device_memory = int64_t{4} << 30};
 }
 
 }  // namespace nought::test

@@ -14,13 +14,15 @@
 namespace nought::test {
 
 /// A decoder on one rank of a mesh. The ranks that share matrices share those of experts too. slices: between products
-/// each has a slice of the tokens.
+/// each has a slice of the tokens. cut: how ranks along the pipeline axis hold its layers. method: how ranks that hold
+/// parts of sequences attend.
 struct Sharing {
   Sharing(Communicator& world, const GridSizes& sizes, const ModelConfig& config, ShardedModel::Options options = {},
-          const Fp8Options& fp8 = {}, bool slices = false)
+          const Fp8Options& fp8 = {}, bool slices = false, const PipelineCut& cut = {},
+          const RecomputeOptions& recompute = {}, std::optional<ContextMethod> method = {})
       : context(Context::cpu()),
         mesh(world, sharing_experts(sizes)),
-        decoder(config, Recompute::none, fp8, ModelRanks(mesh, slices)),
+        decoder(config, recompute, fp8, ModelRanks(mesh, slices, cut, method)),
         model(context, mesh, decoder, options) {}
   static GridSizes sharing_experts(GridSizes sizes) {
     sizes.expert_tensor = sizes.tensor;
@@ -35,12 +37,12 @@ struct Sharing {
 
 inline constexpr int64_t kRows = 4, kLength = 12, kAccumulation = 2, kSteps = 30;
 
-inline ModelConfig small_model(const std::string& family) {
+inline ModelConfig small_model(const std::string& family, int layers = 2) {
   if (family == "gpt2")
     return ModelConfig::from_json({{"model_type", "gpt2"},
                                    {"vocab_size", 61},
                                    {"n_embd", 32},
-                                   {"n_layer", 2},
+                                   {"n_layer", layers},
                                    {"n_head", 4},
                                    {"n_positions", 16}});
   if (family == "deepseek_v3")  // latent attention, a dense layer, experts of which four ranks have 3, 3, 3 and 1
@@ -49,7 +51,7 @@ inline ModelConfig small_model(const std::string& family) {
                                    {"hidden_size", 32},
                                    {"intermediate_size", 48},
                                    {"moe_intermediate_size", 10},
-                                   {"num_hidden_layers", 2},
+                                   {"num_hidden_layers", layers},
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 4},
                                    {"q_lora_rank", 12},
@@ -69,7 +71,7 @@ inline ModelConfig small_model(const std::string& family) {
                                    {"vocab_size", 61},
                                    {"hidden_size", 32},
                                    {"intermediate_size", 10},
-                                   {"num_hidden_layers", 2},
+                                   {"num_hidden_layers", layers},
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 2},
                                    {"head_dim", 12},
@@ -82,7 +84,7 @@ inline ModelConfig small_model(const std::string& family) {
                                    {"vocab_size", 61},
                                    {"hidden_size", 32},
                                    {"intermediate_size", 42},
-                                   {"num_hidden_layers", 2},
+                                   {"num_hidden_layers", layers},
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 1},
                                    {"max_position_embeddings", 16}});
@@ -90,7 +92,7 @@ inline ModelConfig small_model(const std::string& family) {
                                  {"vocab_size", 61},       // for 4 ranks 16, 16, 16 and 13 tokens
                                  {"hidden_size", 32},
                                  {"intermediate_size", 48},
-                                 {"num_hidden_layers", 2},
+                                 {"num_hidden_layers", layers},
                                  {"num_attention_heads", 4},
                                  {"num_key_value_heads", 1},
                                  {"head_dim", 12},

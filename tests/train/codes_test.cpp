@@ -84,7 +84,7 @@ struct ValuesOfCodes final : StateSource {
 struct Layout {
   ModelConfig config = llama(false);
   bool coded = true;  // or dense, with the values of the codes
-  int ranks = 1, stage = 0;
+  int ranks = 1, stage = 0, replicas = 1;
   bool reference = false;
   DType dtype = DType::f32;
   RecomputeOptions recompute = {};
@@ -107,7 +107,8 @@ void with_model(const Layout& layout, Body body) {
       for (const auto& unit : decoder.units())
         unit->choose_trained([](const Parameter& parameter) { return !can_be_coded(parameter.role); });
     }
-    ShardedModel model(context, ranks, decoder,
+    const Mesh mesh(ranks, {.replicate = layout.replicas, .shard = layout.ranks / layout.replicas});
+    ShardedModel model(context, mesh, decoder,
                        {.policy = Policy::stage(layout.stage),
                         .dtype = layout.dtype,
                         .gradient_dtype = layout.dtype,
@@ -276,9 +277,9 @@ TEST(CodedDecoder, a_checkpoint_holds_the_values_and_gives_them_back_at_any_stag
       });
     return values;
   };
-  with_model({.ranks = 2, .stage = 3}, [&](ShardedModel& model, Decoder&) {
+  with_model({.ranks = 4, .stage = 3, .replicas = 2}, [&](ShardedModel& model, Decoder&) {
     const std::filesystem::path written = save_checkpoint(
-        model, {.step = 0, .world_size = 2, .zero_stage = 3, .run = nlohmann::json::object()}, folder.path());
+        model, {.step = 0, .world_size = 4, .zero_stage = 3, .run = nlohmann::json::object()}, folder.path());
     const Values values = values_of(model);
     if (model.mesh().world().rank() == 0) path = written, saved = values;
   });

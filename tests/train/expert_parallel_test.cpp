@@ -184,6 +184,32 @@ TEST_P(GoldenAuxiliaryExpertParallel, the_loss_of_routers_and_its_gradients_agre
     });
 }
 
+/// The tokens of a rank whose rows have no target count in the means over tokens as where one rank reads all rows.
+TEST_P(GoldenAuxiliaryExpertParallel, rows_without_targets_count_alike_wherever_they_are_read) {
+  nlohmann::json json = nlohmann::json::parse(std::ifstream(folder + "/config.json"));
+  json["output_router_logits"] = true;
+  json["router_aux_loss_coef"] = 1.0;
+  const ModelConfig balanced = ModelConfig::from_json(json, folder);
+  const auto run = [&](const Layout& layout) {
+    ProbeOutput output;
+    on_ranks(layout, balanced, folder, [&](ExpertRank& rank) {
+      const ProbeInput input = rank.golden_input(folder);
+      std::fill_n(input.labels.data<int64_t>() + input.labels.dim(1), input.labels.dim(1), kIgnoredTarget);
+      ProbeOutput of_rank = probe(rank.model, rank.decoder, input, true);
+      if (rank.mesh.world().rank() == 0) output = std::move(of_rank);
+    });
+    return output;
+  };
+  const ProbeOutput alone = run({.shard = 1});
+  for (const Layout& layout : {Layout{2, 1, 1, 2}, {2, 2, 1, 0}, {2, 2, 2, 3}, {4, 2, 1, 3}}) {
+    SCOPED_TRACE(layout.str());
+    const ProbeOutput shared = run(layout);
+    ASSERT_EQ(shared.size(), alone.size());
+    for (size_t i = 0; i < alone.size(); ++i)
+      EXPECT_LE(test::difference(shared[i].second, alone[i].second).max_abs, 2e-6) << alone[i].first;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliaryExpertParallel,
                          ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"), family_of);
 

@@ -53,6 +53,7 @@ class Forgetful final : public Communicator {
   Event send(Tensor tensor, int destination, int tag) override { return inner_.send(tensor, destination, tag); }
   Event recv(Tensor tensor, int source, int tag) override { return inner_.recv(tensor, source, tag); }
   Event barrier() override { return inner_.barrier(); }
+  void follow(const Event& event) override { inner_.follow(event); }
   std::unique_ptr<Communicator> split(int color, int key) override { return inner_.split(color, key); }
   Traffic traffic() override { return inner_.traffic(); }
   void record(std::shared_ptr<Timeline> timeline) override { inner_.record(std::move(timeline)); }

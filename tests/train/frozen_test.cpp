@@ -51,6 +51,7 @@ struct Layout {
   int accumulation = 1;
   int64_t bucket = 0;
   OptimizerOptions optimizer = {.weight_decay = 0.1};
+  int replicas = 1;
 
   std::string str() const {
     return fmt::format("{}, freeze {}, {} ranks, stage {}, {}", config.family,
@@ -84,7 +85,8 @@ void with_model(const Layout& layout, Body body) {
   run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
     Decoder decoder(layout.config, layout.recompute);
     apply(layout.freezing, decoder);
-    ShardedModel model(context, ranks, decoder,
+    const Mesh mesh(ranks, {.replicate = layout.replicas, .shard = layout.ranks / layout.replicas});
+    ShardedModel model(context, mesh, decoder,
                        {.policy = Policy::stage(layout.stage),
                         .dtype = layout.dtype,
                         .gradient_dtype = layout.dtype,
@@ -185,6 +187,18 @@ TEST(Frozen, zero_stages_agree_bit_for_bit) {
           EXPECT_TRUE(train(layout) == first);
         }
       }
+}
+
+TEST(Frozen, replicas_of_one_rank_have_the_bits_of_stage_0_and_those_of_two_ranks_follow) {
+  for (Layout layout : frozen_layouts()) {
+    layout.ranks = 2;
+    const Result two = train(layout);
+    layout.replicas = 2, layout.stage = 3;
+    EXPECT_TRUE(train(layout) == two) << layout.str();
+    layout.ranks = 6, layout.replicas = 3;
+    const Result six = train(layout);
+    for (size_t i = 0; i < two.losses.size(); ++i) EXPECT_NEAR(six.losses[i], two.losses[i], 1e-4) << layout.str();
+  }
 }
 
 TEST(Frozen, what_is_frozen_stays_and_all_else_moves) {

@@ -2,6 +2,8 @@
 #include "support/mesh_runs.h"
 
 #include <cstdlib>
+#include <map>
+#include <set>
 
 #include "support/golden.h"
 #include "support/temp_folder.h"
@@ -21,8 +23,8 @@ constexpr int64_t kSteps = 30;
 
 struct Family {
   const char* name;
-  ModelConfig (*config)();
-  int most_ranks;  // in the suite
+  ModelConfig (*config)(int layers);
+  int ranks;  // of the meshes in the suite
 };
 std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
 
@@ -31,35 +33,50 @@ bool runs_everything() { return std::getenv("NOUGHT_LONG") != nullptr; }
 
 /// Meshes of tests that are not about every one.
 std::vector<MeshLayout> some_meshes(bool experts) {
-  return {{.sizes = {.shard = 2, .tensor = 2, .expert = experts ? 2 : 1, .expert_tensor = 2}},
-          {.sizes = {.shard = 2, .tensor = 2, .expert = experts ? 2 : 1, .expert_tensor = 2},
-           .sequence_parallel = true,
-           .stage = 3},
-          {.sizes = {.shard = 4, .expert = experts ? 4 : 1}, .stage = 2},
-          {.sizes = {.tensor = 4, .expert_tensor = 4}, .sequence_parallel = true}};
+  const int two = experts ? 2 : 1;
+  return {
+      {.sizes = {.shard = 2, .tensor = 2, .expert = two, .expert_tensor = 2}},
+      {.sizes = {.shard = 2, .tensor = 2, .expert = two, .expert_tensor = 2}, .sequence_parallel = true, .stage = 3},
+      {.sizes = {.shard = 4, .expert = experts ? 4 : 1}, .stage = 2},
+      {.sizes = {.tensor = 4, .expert_tensor = 4}, .sequence_parallel = true},
+      {.sizes = {.tensor = 2, .pipeline = 2, .expert_tensor = 2}, .sequence_parallel = true, .stage = 1},
+      {.sizes = {.shard = 2, .pipeline = 2, .expert = two}, .stage = 3, .schedule = PipelineSchedule::zbv}};
+}
+
+/// What the suite leaves out of all combinations is not what one of the axes needs.
+TEST(SampledMeshes, each_zero_stage_and_each_schedule_meets_each_axis) {
+  std::set<std::pair<Axis, int>> stages;
+  std::set<std::pair<Axis, PipelineSchedule>> schedules;
+  for (const bool experts : {false, true})
+    for (const MeshLayout& layout : test::sampled_meshes(8, experts))
+      for (const Axis axis : test::axes_with_ranks(layout.sizes)) {
+        stages.insert({axis, layout.stage});
+        if (layout.sizes.pipeline > 1) schedules.insert({axis, layout.schedule});
+      }
+  EXPECT_EQ(stages.size(), 5u * 4);
+  EXPECT_EQ(schedules.size(), 5u * test::kAllSchedules.size());
 }
 
 class MeshRuns : public ::testing::TestWithParam<Family> {
  protected:
-  const ModelConfig config_ = GetParam().config();
+  const ModelConfig config_ = GetParam().config(2);
   const bool experts_ = config_.experts.has_value();
 };
 
-/// The suite has every mesh at one of the stages; NOUGHT_LONG every mesh at every stage.
+/// The suite has every mesh of so many ranks once; NOUGHT_LONG those of 4 and of 8 at every stage, with every schedule.
 TEST_P(MeshRuns, thirty_steps_are_those_of_one_rank_on_every_mesh) {
-  const Course alone = train_on({}, config_, {0, kSteps});
-  int turn = 0;
-  for (const int ranks : {4, 8}) {
-    if (ranks > GetParam().most_ranks) continue;
-    for (MeshLayout layout : test::meshes_of_ranks(ranks, experts_)) {
-      const int only = turn++ % 4;
-      for (const int stage : {0, 1, 2, 3}) {
-        if (stage != only && !runs_everything()) continue;
-        layout.stage = stage;
-        SCOPED_TRACE(layout.str());
-        expect_close(train_on(layout, config_, {0, kSteps}), alone);
-      }
-    }
+  std::vector<MeshLayout> layouts = test::sampled_meshes(GetParam().ranks, experts_);
+  if (runs_everything()) {
+    layouts = test::every_mesh(4, experts_);
+    const std::vector<MeshLayout> of_eight = test::every_mesh(8, experts_);
+    if (GetParam().ranks == 8) layouts.insert(layouts.end(), of_eight.begin(), of_eight.end());
+  }
+  std::map<int, Course> alone;  // by the layers of the model
+  for (const MeshLayout& layout : layouts) {
+    SCOPED_TRACE(layout.str());
+    const ModelConfig config = GetParam().config(layout.layers());
+    if (!alone.contains(layout.layers())) alone[layout.layers()] = train_on({}, config, {0, kSteps});
+    expect_close(train_on(layout, config, {0, kSteps}), alone.at(layout.layers()));
   }
 }
 
@@ -70,7 +87,11 @@ TEST_P(MeshRuns, a_checkpoint_of_one_mesh_is_continued_by_another) {
   const std::vector<MeshLayout> chain{
       {.sizes = {.shard = 2, .tensor = 2, .expert = experts ? 2 : 1, .expert_tensor = 2}, .stage = 3},
       {.sizes = {.tensor = 4, .expert_tensor = 4}, .sequence_parallel = true, .stage = 0},
+      {.sizes = {.shard = 2, .pipeline = 2, .expert = experts ? 2 : 1}, .stage = 2, .schedule = PipelineSchedule::zbv},
       {.sizes = {.shard = 4, .expert = experts ? 4 : 1}, .stage = 1},
+      {.sizes = {.tensor = 2, .pipeline = 4, .expert_tensor = 2}, .stage = 1},
+      {.sizes = {.replicate = 2, .shard = 2, .pipeline = 2, .expert = experts ? 2 : 1}, .stage = 3},
+      {.sizes = {.replicate = 4, .tensor = 2, .expert_tensor = 2}, .stage = 0},
       {.sizes = {}, .stage = 0},
       {.sizes = {.shard = 4, .expert = experts ? 2 : 1}, .stage = 3},
       {.sizes = {.shard = 4, .tensor = 2, .expert = experts ? 2 : 1, .expert_tensor = 2},
@@ -104,7 +125,7 @@ TEST_P(MeshRuns, the_same_mesh_resumes_bit_for_bit) {
 
 TEST_P(MeshRuns, muon_sees_whole_matrices) {
   test::CourseOptions options;
-  options.sharding.optimizer.method = MuonOptions{};
+  options.sharding.optimizer.method = MuonOptions{.others = {.eps = 1e-4}};  // see CourseOptions
   const Course alone = train_on({}, config_, {0, 10}, options);
   for (const MeshLayout& layout : some_meshes(experts_)) {
     SCOPED_TRACE(layout.str());
@@ -138,6 +159,7 @@ double evaluated(const MeshLayout& layout, const ModelConfig& config) {
     const Batch rows = test::mesh_rows(*rank.context.memory, config, 0, 0, samples.rank(), samples.size());
     const double targets = CrossEntropyObjective().weight(test::mesh_rows(*rank.context.memory, config, 0, 0, 0, 1));
     Engine engine(rank.model);
+    engine.set_schedule(schedule_at(rank.mesh, layout.pipeline()));
     const double own = engine.evaluate(std::span(&rows, 1), targets);
     if (world.rank() == world.size() - 1) loss = own;
   });
@@ -179,21 +201,21 @@ TEST_P(MeshRuns, logits_with_a_cache_are_those_of_one_rank) {
 std::vector<float> gradients_of(const MeshLayout& layout, const ModelConfig& config, const RecomputeOptions& recompute,
                                 bool overlap) {
   std::vector<float> all;
-  run_ranks(layout.ranks(), [&](Communicator& world, const Context& context) {
-    const Mesh mesh(world, layout.sizes);
-    Decoder decoder(config, recompute, {}, ModelRanks(mesh, layout.sequence_parallel));
-    ShardedModel model(context, mesh, decoder, {.policy = Policy::stage(layout.stage), .overlap = overlap});
-    model.load(InitialState(3));
-    const Communicator& samples = mesh.group(Group::samples);
-    const Batch batch = test::mesh_rows(*context.memory, config, 0, 0, samples.rank(), samples.size());
-    Engine(model).accumulate(std::span(&batch, 1), 20);
-    for (size_t unit = 0; unit < decoder.units().size(); ++unit)
-      for (const Tensor& gradient : model.gather_gradients(unit)) {
+  run_ranks(layout.ranks(), [&](Communicator& world) {
+    test::Sharing rank = layout.rank(world, config, {.overlap = overlap}, {}, recompute);
+    rank.model.load(InitialState(3));
+    const Communicator& samples = rank.mesh.group(Group::samples);
+    const Batch batch = test::mesh_rows(*rank.context.memory, config, 0, 0, samples.rank(), samples.size());
+    Engine engine(rank.model);
+    engine.set_schedule(schedule_at(rank.mesh, layout.pipeline()));
+    engine.accumulate(std::span(&batch, 1), 20);
+    for (size_t unit = 0; unit < rank.decoder.units().size(); ++unit)
+      for (const Tensor& gradient : rank.model.gather_gradients(unit)) {
         if (!gradient) continue;  // that of what is never trained
         const std::vector<float> values = gradient.to_vector<float>();
         if (world.rank() == 0) all.insert(all.end(), values.begin(), values.end());
       }
-    model.discard_gradients();
+    rank.model.discard_gradients();
   });
   return all;
 }
@@ -210,7 +232,7 @@ TEST_P(MeshRuns, recomputation_and_overlap_change_no_bit) {
 }
 
 /// Latent attention, a dense layer, and experts that a bias helps to choose.
-ModelConfig latent_model() { return test::small_model("deepseek_v3"); }
+ModelConfig latent_model(int layers) { return test::small_model("deepseek_v3", layers); }
 
 INSTANTIATE_TEST_SUITE_P(Families, MeshRuns,
                          ::testing::Values(Family{"dense", test::dense_mesh_model, 8},
@@ -224,25 +246,30 @@ class MeshExports : public ::testing::TestWithParam<const char*> {};
 TEST_P(MeshExports, an_exported_folder_is_whole) {
   const std::string folder = test::golden_folder(GetParam());
   const ModelConfig config = ModelConfig::from_folder(folder);
-  const MeshLayout layout{.sizes = {.shard = 2, .tensor = 2, .expert = config.experts ? 2 : 1, .expert_tensor = 2},
-                          .stage = 3};
-  const test::TempFolder out;
-  run_ranks(layout.ranks(), [&](Communicator& world) {
-    test::Sharing rank = layout.rank(world, config);
-    rank.model.load(HfWeights(folder, rank.decoder));
-    export_hf_folder(rank.model, rank.decoder.config(), {}, out.path(), 1 << 30);
-  });
-  const Decoder decoder(ModelConfig::from_folder(out.path()));
-  const HfWeights before(folder, decoder), after(out.path(), decoder);
-  const Context context = Context::cpu();
-  for (const auto& unit : decoder.units())
-    for (const Parameter& parameter : unit->parameters()) {
-      const Interval all{0, parameter.shape.numel()};
-      const Tensor a = context.empty(parameter.shape, DType::f32), b = context.empty(parameter.shape, DType::f32);
-      before.fill(StateKind::master, parameter, std::span(&all, 1), a);
-      after.fill(StateKind::master, parameter, std::span(&all, 1), b);
-      EXPECT_EQ(a.to_vector<float>(), b.to_vector<float>()) << parameter.name;
-    }
+  const int two = config.experts ? 2 : 1;
+  for (const MeshLayout& layout :
+       {MeshLayout{.sizes = {.shard = 2, .tensor = 2, .pipeline = 2, .expert = two, .expert_tensor = 2}, .stage = 3},
+        MeshLayout{.sizes = {.replicate = 2, .shard = 2, .tensor = 2, .expert = two, .expert_tensor = 2},
+        .stage = 2}}) {
+    SCOPED_TRACE(layout.str());
+    const test::TempFolder out;
+    run_ranks(layout.ranks(), [&](Communicator& world) {
+      test::Sharing rank = layout.rank(world, config);
+      rank.model.load(HfWeights(folder, rank.decoder));
+      export_hf_folder(rank.model, rank.decoder.config(), {}, out.path(), 1 << 30);
+    });
+    const Decoder decoder(ModelConfig::from_folder(out.path()));
+    const HfWeights before(folder, decoder), after(out.path(), decoder);
+    const Context context = Context::cpu();
+    for (const auto& unit : decoder.units())
+      for (const Parameter& parameter : unit->parameters()) {
+        const Interval all{0, parameter.shape.numel()};
+        const Tensor a = context.empty(parameter.shape, DType::f32), b = context.empty(parameter.shape, DType::f32);
+        before.fill(StateKind::master, parameter, std::span(&all, 1), a);
+        after.fill(StateKind::master, parameter, std::span(&all, 1), b);
+        EXPECT_EQ(a.to_vector<float>(), b.to_vector<float>()) << parameter.name;
+      }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, MeshExports,

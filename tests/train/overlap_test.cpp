@@ -253,6 +253,7 @@ class HeldWire final : public Communicator {
   Event barrier() override {
     return issue(Collective::barrier, [this] { return wire_.barrier(); });
   }
+  void follow(const Event& event) override { stream_.wait(event); }
   std::unique_ptr<Communicator> split(int color, int key) override { return wire_.split(color, key); }
   Traffic traffic() override { return wire_.traffic(); }
   void record(std::shared_ptr<Timeline> timeline) override { wire_.record(std::move(timeline)); }

@@ -149,8 +149,24 @@ int64_t most_alive(const PipelineCase& each, int64_t rank) {
 TEST(PipelineSchedules, micro_batches_in_flight_are_those_of_the_closed_forms) {
   for_each_pipeline([](const PipelineCase& each) {
     for (size_t rank = 0; rank < each.ranks.size(); ++rank)
-      ASSERT_EQ(each.ranks[rank].in_flight(), most_alive(each, static_cast<int64_t>(rank)))
+      ASSERT_EQ(each.ranks[rank].tapes_in_flight(), most_alive(each, static_cast<int64_t>(rank)))
           << each.str() << ", rank " << rank << ": " << each.ranks[rank].str();
+  });
+}
+
+TEST(PipelineSchedules, a_chunk_has_no_more_in_flight_than_micro_batches_and_all_chunks_no_fewer_than_the_tapes) {
+  for_each_pipeline([](const PipelineCase& each) {
+    for (const StepSchedule& schedule : each.ranks) {
+      int64_t sum = 0;
+      for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) {
+        ASSERT_LE(schedule.in_flight(chunk), each.micro_batches) << each.str();
+        sum += schedule.in_flight(chunk);
+      }
+      ASSERT_GE(sum, schedule.tapes_in_flight()) << each.str();
+      if (schedule.chunks() == 1) {
+        ASSERT_EQ(sum, schedule.tapes_in_flight()) << each.str();
+      }
+    }
   });
 }
 

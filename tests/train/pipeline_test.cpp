@@ -1,4 +1,5 @@
 // Ranks that hold different layers: steps, checkpoints and the cut.
+#include <array>
 #include <map>
 
 #include "support/cut_units.h"
@@ -39,12 +40,13 @@ struct Staged {
   ShardedModel model;
 };
 
-ModelConfig model_of(const std::string& family, bool tied) {
-  nlohmann::json json{{"model_type", family},       {"vocab_size", 61},
-                      {"hidden_size", 32},          {"intermediate_size", 48},
-                      {"num_hidden_layers", 5},     {"num_attention_heads", 4},
-                      {"num_key_value_heads", 2},   {"max_position_embeddings", 16},
-                      {"tie_word_embeddings", tied}};
+/// Weights begin so large that the rounding of one step hardly grows in thirty (support/mesh_runs.h).
+ModelConfig model_of(const std::string& family, bool tied, int layers = 5) {
+  nlohmann::json json{{"model_type", family},        {"vocab_size", 61},
+                      {"hidden_size", 32},           {"intermediate_size", 48},
+                      {"num_hidden_layers", layers}, {"num_attention_heads", 4},
+                      {"num_key_value_heads", 2},    {"max_position_embeddings", 16},
+                      {"initializer_range", 0.1},    {"tie_word_embeddings", tied}};
   return ModelConfig::from_json(json);
 }
 
@@ -116,7 +118,7 @@ void expect_same(const Course& course, const Course& alone, size_t first = 0) {
 void expect_close(const Course& course, const Course& alone) {
   for (size_t i = 0; i < course.losses.size(); ++i) {
     EXPECT_NEAR(course.losses[i], alone.losses[i], 1e-5) << i;
-    EXPECT_NEAR(course.norms[i], alone.norms[i], 3e-5 * alone.norms[i]) << i;
+    EXPECT_NEAR(course.norms[i], alone.norms[i], 1e-5 * alone.norms[i]) << i;
   }
   ASSERT_EQ(course.weights.size(), alone.weights.size());
   for (const auto& [name, values] : course.weights) {
@@ -139,26 +141,44 @@ TEST(Pipeline, thirty_steps_of_every_number_of_stages_have_the_bits_of_one) {
   }
 }
 
+/// Every schedule on 2, 4 and 8 ranks, with every number of stages per rank that it runs, up to 16 stages.
+std::vector<Pipeline> every_pipeline() {
+  std::vector<Pipeline> all;
+  for (const int64_t ranks : {2, 4, 8})
+    for (int64_t chunks = 1; ranks * chunks <= 16; ++chunks)
+      for (const PipelineSchedule schedule :
+           {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b, PipelineSchedule::interleaved,
+            PipelineSchedule::zbh1, PipelineSchedule::zbv}) {
+        const bool interleaved = schedule == PipelineSchedule::interleaved && chunks > 1 && chunks <= 4;
+        if (interleaved || (schedule != PipelineSchedule::interleaved && chunks == default_chunks(schedule)))
+          all.push_back({.schedule = schedule, .ranks = ranks, .chunks = chunks});
+      }
+  return all;
+}
+
+std::string str(const Pipeline& pipeline) {
+  return fmt::format("{} on {} ranks with {} stages each", name_of(pipeline.schedule), pipeline.ranks, pipeline.chunks);
+}
+
 TEST(Pipeline, every_schedule_has_the_bits_of_one_rank) {
-  const Job plain{.accumulation = 8};
-  const Course alone = train(plain, {});
-  for (const PipelineSchedule schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b,
-                                          PipelineSchedule::interleaved, PipelineSchedule::zbh1, PipelineSchedule::zbv})
-    for (const int ranks : {2, 3}) {
-      SCOPED_TRACE(fmt::format("{} on {} ranks", name_of(schedule), ranks));
-      Job job = plain;
-      job.pipeline = {.schedule = schedule, .ranks = ranks, .chunks = default_chunks(schedule)};
-      if (schedule == PipelineSchedule::interleaved && ranks == 3) job.pipeline.ranks = 2;
-      const int used = static_cast<int>(job.pipeline.ranks);
-      expect_same(train(job, {.pipeline = used}), alone);
-      job.options.policy = Policy::stage(ranks);
-      expect_same(train(job, {.shard = 2, .pipeline = used}), train(job, {.shard = 2}));
-      job.options.policy = Policy::stage(0);
-      job.config = model_of("llama", true), job.options = kAdam, job.steps = 3;
-      Job tied = job;
-      tied.pipeline = {};
-      expect_close(train(job, {.pipeline = used}), train(tied, {}));
-    }
+  Job job{.config = model_of("llama", false, 14), .accumulation = 8, .steps = 2};
+  const Course alone = train(job, {});
+  std::array<Course, 4> two;  // data-parallel ranks, by ZeRO stage
+  for (const int stage : {0, 1, 2, 3}) {
+    job.options.policy = Policy::stage(stage);
+    two[static_cast<size_t>(stage)] = train(job, {.shard = 2});
+  }
+  int turn = 0;
+  for (const Pipeline& pipeline : every_pipeline()) {
+    SCOPED_TRACE(str(pipeline));
+    const int ranks = static_cast<int>(pipeline.ranks), stage = turn++ % 4;
+    job.pipeline = pipeline;
+    job.options.policy = Policy::stage(0);
+    expect_same(train(job, {.pipeline = ranks}), alone);
+    if (ranks > 4) continue;
+    job.options.policy = Policy::stage(stage);
+    expect_same(train(job, {.shard = 2, .pipeline = ranks}), two[static_cast<size_t>(stage)]);
+  }
 }
 
 TEST(Pipeline, fewer_micro_batches_than_stages_have_them_too) {
@@ -202,6 +222,22 @@ TEST(Pipeline, tied_embeddings_are_those_of_one_rank_up_to_rounding) {
   expect_close(train(job, {.shard = 2, .tensor = 2, .pipeline = 2}), train(job, {.shard = 2, .tensor = 2}));
 }
 
+/// Each of the two stages adds up its own part over the micro-batches, and then they add the parts: one order, however
+/// many stages there are. Where the stages turn back one rank holds both uses, and adds as its passes come.
+TEST(Pipeline, tied_embeddings_have_the_same_bits_with_every_schedule_but_the_one_that_turns_back) {
+  Job job{.config = model_of("llama", true, 14), .options = kAdam, .accumulation = 8, .steps = 3};
+  const Course alone = train(job, {}), staged = train(job, {.pipeline = 2});
+  EXPECT_NEAR(staged.norms[0], alone.norms[0], 1e-7 * alone.norms[0]) << "before any rounding can grow";
+  EXPECT_NE(staged.norms, alone.norms) << "else the two sums would be one";
+  for (const Pipeline& pipeline : every_pipeline()) {
+    SCOPED_TRACE(str(pipeline));
+    job.pipeline = pipeline;
+    const Course course = train(job, {.pipeline = static_cast<int>(pipeline.ranks)});
+    expect_close(course, alone);
+    if (!pipeline.v_shaped()) expect_same(course, staged);
+  }
+}
+
 TEST(Pipeline, recomputation_bf16_and_factors_of_8_bits_leave_the_bits_alone) {
   for (const Recompute mode : {Recompute::selective, Recompute::full})
     for (const Fp8Scaling scaling : {Fp8Scaling::none, Fp8Scaling::delayed, Fp8Scaling::current}) {
@@ -209,6 +245,7 @@ TEST(Pipeline, recomputation_bf16_and_factors_of_8_bits_leave_the_bits_alone) {
       Job job;
       job.options.dtype = DType::bf16;
       job.recompute.mode = mode;
+      job.recompute.interval = scaling == Fp8Scaling::delayed ? 2 : 0;
       job.fp8 = {.scaling = scaling, .history = 3};
       expect_same(train(job, {.pipeline = 3}), train(job, {}));
     }

@@ -119,6 +119,27 @@ TEST(Replicas, two_ranks_that_differ_are_told_without_blaming_one) {
                          HasSubstr("no checkpoint was saved before: begin the run again"))));
 }
 
+TEST(Replicas, states_that_a_stage_shards_are_compared_with_those_of_other_replicas) {
+  for (const int stage : {1, 3}) {
+    std::vector<std::string> messages(6);
+    run_ranks(6, [&](Communicator& world, const Context& context) {
+      Decoder decoder(test::tiny_llama());
+      ShardedModel model(context, Mesh(world, {.replicate = 3, .shard = 2}), decoder, {.policy = Policy::stage(stage)});
+      model.load(InitialState(5));
+      require_same_replicas(model, 39, "");  // healthy
+      bool done = world.rank() != 3;
+      model.optimizer().for_each_kept([&](const Parameter&, StateKind kind, const Tensor& tensor) {
+        if (!done && kind == StateKind::exp_avg_sq) flip_bit(tensor, 0), done = true;
+      });
+      messages[static_cast<size_t>(world.rank())] =
+          test::message_of<Error>([&] { require_same_replicas(model, 40, ""); });
+    });
+    EXPECT_THAT(messages, Each(AllOf(HasSubstr("step 40: rank 3 on "), HasSubstr("than most of the 3 ranks in 1 of "),
+                                     HasSubstr("exp_avg_sq of "))))
+        << stage;
+  }
+}
+
 /// What each of six ranks says of a model with experts when a bit of rank 3 has flipped.
 std::vector<std::string> said_of_parts(const GridSizes& sizes, int stage, SegmentIndex damaged) {
   std::vector<std::string> messages(6);

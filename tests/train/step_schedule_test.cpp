@@ -20,7 +20,7 @@ TEST(StepSchedule, a_plain_step_runs_one_micro_batch_after_another) {
   for (const int64_t count : {1, 2, 7}) {
     const StepSchedule plain = plain_schedule(count);
     EXPECT_EQ(plain.micro_batches(), count);
-    EXPECT_EQ(plain.in_flight(), 1);
+    EXPECT_EQ(plain.in_flight(0), 1);
     EXPECT_EQ(plain.last(), count - 1);
     for (int64_t i = 0; i < count; ++i) {
       EXPECT_TRUE(plain.walks_back(i));
@@ -34,7 +34,7 @@ TEST(StepSchedule, an_evaluation_walks_nothing_back) {
   const StepSchedule evaluation = evaluation_schedule(2);
   EXPECT_EQ(evaluation.str(), "F0 F1");
   EXPECT_FALSE(evaluation.walks_back(0) || evaluation.walks_back(1));
-  EXPECT_EQ(evaluation.in_flight(), 1);
+  EXPECT_EQ(evaluation.in_flight(0), 1);
   EXPECT_EQ(evaluation_schedule(0).micro_batches(), 0);
 }
 
@@ -54,7 +54,8 @@ TEST(StepSchedule, says_how_many_micro_batches_are_in_flight_and_which_ends_last
                                               {"F1 B1 F0 B0 reduce update", 1, 0}}) {
     const StepSchedule made = schedule(text);
     EXPECT_EQ(made.str(), text);
-    EXPECT_EQ(made.in_flight(), in_flight) << text;
+    EXPECT_EQ(made.in_flight(0), in_flight) << text;
+    EXPECT_EQ(made.tapes_in_flight(), in_flight) << text;
     EXPECT_EQ(made.last(), last) << text;
   }
   const StepSchedule mixed = schedule("F0 F1 B0 B1 W0 reduce update");
@@ -70,7 +71,9 @@ TEST(StepSchedule, each_chunk_has_its_own_passes_transfers_and_end) {
   EXPECT_EQ(made.str(), text);
   EXPECT_EQ(made.chunks(), 2);
   EXPECT_EQ(made.micro_batches(), 2);
-  EXPECT_EQ(made.in_flight(), 2) << "micro-batch 0 in both chunks";
+  EXPECT_EQ(made.tapes_in_flight(), 2) << "micro-batch 0 in both chunks";
+  EXPECT_EQ(made.in_flight(0), 2) << "micro-batch 1 begins while micro-batch 0 is walked back";
+  EXPECT_EQ(made.in_flight(1), 1);
   EXPECT_EQ(made.end_of(0, 1), 6);
   EXPECT_EQ(made.end_of(0, 0), 9) << "what is sent is kept until then";
   EXPECT_EQ(made.end_of(0), 9);

@@ -93,9 +93,10 @@ TEST(Codes, of_parts_are_those_of_one_rank) {
   for (const GridSizes sizes : std::vector<GridSizes>{{.tensor = 2, .expert_tensor = 2},
                                                       {.shard = 2, .expert = 2},
                                                       {.shard = 3, .expert = 3},
+                                                      {.replicate = 2, .shard = 2, .expert = 2},
                                                       {.shard = 2, .tensor = 2, .expert = 2, .expert_tensor = 2}})
     for (const int stage : {0, 3})
-      run_ranks(sizes.shard * sizes.tensor, [&](Communicator& world, const Context& context) {
+      run_ranks(Grid(sizes).ranks(), [&](Communicator& world, const Context& context) {
         const Mesh mesh(world, sizes);
         CodedParts parts(mesh);
         ShardedModel model(context, mesh, parts, {.policy = Policy::stage(stage), .training = false});

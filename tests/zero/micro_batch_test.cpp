@@ -176,5 +176,26 @@ TEST(MicroBatch, deferred_products_free_what_they_kept_one_by_one) {
   EXPECT_EQ(kept(), before);
 }
 
+TEST(MicroBatch, between_the_walk_back_and_the_products_only_small_gradients_wait) {
+  for (const int stage : {2, 3})
+    run_ranks(2, [&](Communicator& group, const Context& context) {
+      Tied tied;
+      ShardedModel model(context, group, tied, {.policy = Policy::stage(stage)});
+      model.load(InitialState(1));
+      const Batch batch = batch_of(context, group.rank());
+      const auto kept = [&] { return context.memory->ledger().current(Category::gradients); };
+      MicroBatch micro_batch(model, batch, {.gradient_scale = kScale, .deferred = true});
+      micro_batch.forward();
+      const int64_t head = kept();
+      micro_batch.backward();
+      EXPECT_GE(kept(), head + kHidden * 4) << "the norm's";
+      EXPECT_LT(kept(), head + kHidden * kHidden * 4) << "no room for the product's";
+      micro_batch.form_weight_gradients();
+      model.finish_gradients();
+      EXPECT_LT(kept(), head) << "shards alone";
+      model.discard_gradients();
+    });
+}
+
 }  // namespace
 }  // namespace nought

@@ -242,8 +242,27 @@ Var pack_latent(Tape& tape, const Var& q, const Var& kv, const Var& shared_key, 
                      });
 }
 
+namespace {
+
+/// The sinks of the heads here, of all of them or of their gradients.
+Tensor sinks_here(const Tensor& all, const PackedHeads& heads, int64_t first) {
+  return all ? all.flat(first, first + heads.num_heads) : all;
+}
+
+/// Where their gradient goes. What belongs to other heads gets none.
+GradSink sinks_here(const Context& context, GradSink all, const PackedHeads& heads, int64_t first) {
+  if (all.into && !all.accumulate && all.into.numel() > heads.num_heads) {
+    context.zero(all.into);
+    all.accumulate = true;
+  }
+  return {sinks_here(all.into, heads, first), all.accumulate};
+}
+
+}  // namespace
+
 Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options) {
   const Context& context = tape.context();
+  const int64_t first = options.first_sink;
   const AttentionShape shape{.batch = options.batch,
                              .q_length = options.length,
                              .k_length = options.length,
@@ -264,26 +283,28 @@ Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const Attent
                         .v = heads.v(qkv.value),
                         .out = out,
                         .lse = lse,
-                        .sinks = options.sinks.defined() ? options.sinks.value() : Tensor{}});
-  return tape.record(out, {qkv, options.sinks},
-                     [qkv, heads, shape, out, lse, sinks = options.sinks](Gradients& gradients, const Tensor& d_out) {
-                       Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
-                       const GradSink d_sinks = gradients.sink(sinks);
-                       gradients.context().run(AttentionBackward{.shape = shape,
-                                                                 .q = heads.q(qkv.value),
-                                                                 .k = heads.k(qkv.value),
-                                                                 .v = heads.v(qkv.value),
-                                                                 .out = out,
-                                                                 .lse = lse,
-                                                                 .d_out = d_out,
-                                                                 .dq = heads.q(d),
-                                                                 .dk = heads.k(d),
-                                                                 .dv = heads.v(d),
-                                                                 .sinks = sinks.defined() ? sinks.value() : Tensor{},
-                                                                 .d_sinks = d_sinks.into,
-                                                                 .accumulate_sinks = d_sinks.accumulate});
-                       gradients.give(qkv, std::move(d));
-                     });
+                        .sinks = options.sinks.defined() ? sinks_here(options.sinks.value(), heads, first) : Tensor{}});
+  return tape.record(
+      out, {qkv, options.sinks},
+      [qkv, heads, shape, out, lse, sinks = options.sinks, first](Gradients& gradients, const Tensor& d_out) {
+        Tensor d = gradients.context().empty(qkv.value.shape(), qkv.value.dtype());
+        const GradSink d_sinks = sinks_here(gradients.context(), gradients.sink(sinks), heads, first);
+        gradients.context().run(
+            AttentionBackward{.shape = shape,
+                              .q = heads.q(qkv.value),
+                              .k = heads.k(qkv.value),
+                              .v = heads.v(qkv.value),
+                              .out = out,
+                              .lse = lse,
+                              .d_out = d_out,
+                              .dq = heads.q(d),
+                              .dk = heads.k(d),
+                              .dv = heads.v(d),
+                              .sinks = sinks.defined() ? sinks_here(sinks.value(), heads, first) : Tensor{},
+                              .d_sinks = d_sinks.into,
+                              .accumulate_sinks = d_sinks.accumulate});
+        gradients.give(qkv, std::move(d));
+      });
 }
 
 }  // namespace nought

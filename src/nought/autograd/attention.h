@@ -68,7 +68,8 @@ struct AttentionOptions {
   bool causal = true;
   int64_t window = 0;
   double softcap = 0;
-  ParameterView sinks = {};  // [num_heads]: a score of each head that has no value
+  ParameterView sinks = {};  // [num_heads]: a score of each head that has no value; may have those of more heads:
+  int64_t first_sink = 0;    // that of the first head here
   std::vector<AttentionSpan> spans = {};
 };
 Var attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options);

@@ -35,7 +35,7 @@ Tensor RouterLog::shared_sums(const Context& context, double weight) const {
   std::vector<double> known(static_cast<size_t>(width) + 1);
   known.back() = weight;
   Tensor sums = context.upload<double>({width + 1}, known, Category::workspace);
-  for (int64_t begin = 0; weight != 0 && begin < shared_.numel(); begin += width)
+  for (int64_t begin = 0; counts_ && begin < shared_.numel(); begin += width)
     context.run(AddTo{.x = shared_.flat(begin, begin + width), .into = sums.flat(0, width)});
   return sums;
 }
@@ -49,7 +49,7 @@ Tensor RouterLog::sums(const Context& context, double weight, Communicator& rank
 Tensor RouterLog::own_sums(const Context& context, double weight) const {
   const size_t experts = layers_.empty() ? 0 : layers_.front().load.size();
   std::vector<double> known(2 * experts + 2);  // the choices of each expert, places for probabilities, tokens, weight
-  if (weight != 0) {
+  if (counts_) {
     for (const Layer& layer : layers_) {
       for (size_t e = 0; e < experts; ++e) known[e] += static_cast<double>(layer.load.at(e));
       known[2 * experts] += static_cast<double>(layer.tokens);
@@ -58,7 +58,7 @@ Tensor RouterLog::own_sums(const Context& context, double weight) const {
   }
   const auto count = static_cast<int64_t>(experts);
   Tensor sums = context.upload<double>({2 * count + 2}, known, Category::workspace);
-  if (weight != 0)
+  if (counts_)
     for (const Layer& layer : layers_)
       context.run(AddTo{.x = layer.probability_sums, .into = sums.flat(count, 2 * count)});
   return sums;
@@ -238,7 +238,7 @@ Var add_auxiliary_loss(Tape& tape, const Var& loss, const std::shared_ptr<Router
                           .coefficient = coefficient,
                           .gradient_scale = gradient_scale});
   context.run(AddTo{.x = loss.value, .into = sum});
-  const bool counts = weight != 0 && coefficient != 0 && gradient_scale != 0;
+  const bool counts = log->counts() && coefficient != 0 && gradient_scale != 0;
   return tape.record(
       sum, {loss},
       [loss = Var{{}, loss.slot}, log, gradient = counts ? gradient : Tensor{}](Gradients& gradients, Tensor seed) {
@@ -260,7 +260,7 @@ Var expect_auxiliary_gradient(Tape& tape, const Var& x, const std::shared_ptr<Ro
                             .weight = weight,
                             .coefficient = coefficient,
                             .gradient_scale = gradient_scale});
-    if (weight != 0 && coefficient != 0 && gradient_scale != 0) log->set_probability_gradient(gradient);
+    if (log->counts() && coefficient != 0 && gradient_scale != 0) log->set_probability_gradient(gradient);
     gradients.give(Var{{}, slot}, std::move(d_x));
   };
   return tape.record(x.value, {x}, backward);

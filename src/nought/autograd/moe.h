@@ -21,7 +21,11 @@ class RouterLog {
     int64_t tokens = 0;
     int64_t dropped = 0;  // choices beyond the expert's capacity
   };
-  explicit RouterLog(int64_t num_layers) : layers_(static_cast<size_t>(num_layers)) {}
+  /// counts: false if the tokens stand for none (Batch::placeholder), and are no part of the means.
+  explicit RouterLog(int64_t num_layers, bool counts = true)
+      : layers_(static_cast<size_t>(num_layers)), counts_(counts) {}
+
+  bool counts() const { return counts_; }
 
   const std::vector<Layer>& layers() const { return layers_; }
   Layer& layer(int64_t index) { return layers_.at(static_cast<size_t>(index)); }
@@ -30,8 +34,8 @@ class RouterLog {
   /// layers. After the forward pass. Collective; it must come in the same order of micro-batches on all `stages`.
   void share(const Context& context, int64_t experts, Communicator& stages);
   /// After the forward pass: what BalanceLoss reads, summed over all layers and over the ranks that share the batch.
-  /// weight: what this rank's tokens count in the mean loss; a batch that counts nothing is no part of the means.
-  /// Collective; the host does not wait.
+  /// weight: what this rank's targets count in the mean loss. Tokens count in the means whether they have targets or
+  /// not, as they do where one rank reads them beside others. Collective; the host does not wait.
   Tensor sums(const Context& context, double weight, Communicator& ranks) const;
 
   /// From here on, routers that are walked back add this gradient of each probability of any of this rank's tokens:
@@ -45,6 +49,7 @@ class RouterLog {
   Tensor shared_sums(const Context& context, double weight) const;
 
   std::vector<Layer> layers_;
+  bool counts_;
   Tensor probability_gradient_;
   // After share(): for each layer the choices of each expert, the sums of probabilities and the tokens, f64.
   Tensor shared_;

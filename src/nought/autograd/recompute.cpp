@@ -6,6 +6,7 @@ std::string RecomputeOptions::str() const {
   if (mode == Recompute::none) return {};
   std::string text = fmt::format("{} recompute", name_of(mode));
   if (checkpoints > 0) text += fmt::format(", {} checkpoint{}", checkpoints, checkpoints == 1 ? "" : "s");
+  if (interval > 1) text += fmt::format(" of {} blocks at once", interval);
   if (pool == Pool::host) text += ", inputs on the host";
   if (contiguous) text += ", contiguous";
   return text;

@@ -28,11 +28,13 @@ struct RecomputeOptions {
   Recompute mode;
   // Full recompute alone heeds the rest.
   int64_t checkpoints = 0;   // how many inputs are kept in a pass through a stack of Units; 0: every Unit's
+  int64_t interval = 0;      // or so many neighbours run again from one input; 0: as `checkpoints` says
   Pool pool = Pool::device;  // it holds the kept inputs
   bool contiguous = false;   // they lie in one block that stays, rather than in blocks of their own
 
   /// How many of `units` neighbours run again from one kept input.
   int64_t units_per_checkpoint(int64_t units) const {
+    if (interval > 0) return interval;
     return checkpoints > 0 ? ceil_div(units, std::min(checkpoints, units)) : 1;
   }
   /// "full recompute, 4 checkpoints on the host"; empty without recompute.

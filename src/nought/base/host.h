@@ -1,11 +1,15 @@
-// The name of the machine that this process runs on, for messages and file names.
+// The machine that this process runs on: its name, for messages and file names, and the ranks of the job on it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace nought {
 
 /// As gethostname() has it; "-" if it has none.
 std::string host_name();
+
+/// How many ranks of the job run on this machine, as LOCAL_WORLD_SIZE or the variables of mpirun and srun say it.
+std::optional<int> launched_on_host();
 
 }  // namespace nought

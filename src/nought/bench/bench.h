@@ -66,8 +66,10 @@ struct StepBench {
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
   Freezing freezing = {};
-  std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
-  bool sequence_parallel = false;      // see ModelRanks
+  std::optional<GridSizes> mesh = {};                // the ranks of each axis; not given: all are on the shard axis
+  bool sequence_parallel = false;                    // see ModelRanks
+  Pipeline pipeline = {};                            // of the ranks on the mesh's pipeline axis
+  std::optional<ContextMethod> context_method = {};  // see ModelRanks
 };
 /// W1, W2 or W3 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.

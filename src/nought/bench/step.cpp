@@ -11,6 +11,7 @@
 #include "nought/kernels/timed.h"
 #include "nought/models/decoder.h"
 #include "nought/models/flops.h"
+#include "nought/models/stages.h"
 #include "nought/tensor/random.h"
 #include "nought/train/engine.h"
 #include "nought/train/profile.h"
@@ -53,6 +54,12 @@ Batch random_batch(const StepBench& bench, const Context& context, int rank, int
   return batch;
 }
 
+PipelineCut stage_cut(const StepBench& bench) {
+  PipelineCut cut = cut_of(bench.pipeline);
+  if (bench.pipeline.ranks > 1) cut.partition = with_costs(std::move(cut.partition), bench.config, bench.seq_length);
+  return cut;
+}
+
 /// A model that makes one step after the other.
 class Stepper {
  public:
@@ -61,9 +68,11 @@ class Stepper {
         context_(context),
         mesh_(ranks, bench.mesh),
         samples_(mesh_.group(Group::samples)),
-        decoder_(bench.config, bench.recompute, bench.fp8, ModelRanks(mesh_, bench.sequence_parallel)),
+        decoder_(bench.config, bench.recompute, bench.fp8,
+                 ModelRanks(mesh_, bench.sequence_parallel, stage_cut(bench), bench.context_method)),
         model_(context, mesh_, frozen(), bench.sharding),
         engine_(model_, LossScaler(), /*gradient_factor=*/1, OnNonfinite::skip) {
+    engine_.set_schedule(schedule_at(mesh_, bench.pipeline));
     model_.load(InitialState(1));
   }
 
@@ -187,7 +196,9 @@ StepBench step_of(const RunPlan& plan, const std::string& name) {
           .fp8 = plan.fp8,
           .freezing = plan.freezing,
           .mesh = plan.mesh,
-          .sequence_parallel = plan.sequence_parallel};
+          .sequence_parallel = plan.sequence_parallel,
+          .pipeline = plan.pipeline,
+          .context_method = plan.context_method};
 }
 
 StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,

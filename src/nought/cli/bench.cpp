@@ -14,6 +14,7 @@
 #include "nought/config/run_config.h"
 #include "nought/kernels/limits.h"
 #include "nought/train/model_source.h"
+#include "nought/train/stage_seconds.h"
 
 namespace nought {
 
@@ -43,7 +44,9 @@ struct StepOptions {
   std::string work = "W1";
   std::vector<std::string> overrides;
   std::optional<int> stage;
-  std::optional<int> tensor;
+  std::optional<int> tensor, stages, sequence, ulysses;  // --tp, --pp, --cp, --sp
+  std::optional<int64_t> micro_batches;
+  std::optional<std::string> schedule;
   bool slices = false;  // --sequence-parallel
   std::optional<std::string> recompute;
   bool breakdown = false;
@@ -57,6 +60,7 @@ struct StepOptions {
       require<ConfigError>(dtype->count() == 0, "--dtype is for W1, W2 and W3: {} says its own (training.bf16)", work);
       plan = with_model_folder(resolve(load_run_config(work, overrides), world.size()), world, context);
       require_trainable(plan);
+      plan = with_stage_seconds(plan, world, context);
       bench = step_of(plan, work);
     } else {
       require<ConfigError>(overrides.empty(), "--set overrides a value of RUN.json, and {} is none", work);
@@ -66,19 +70,55 @@ struct StepOptions {
       require<ConfigError>(0 <= *stage && *stage <= 3, "--stage must be 0 to 3, got {}", *stage);
       bench.sharding.policy = Policy::stage(*stage);
     }
-    if (tensor) {
-      require<ConfigError>(!names_file(), "--tp is for W1, W2 and W3: {} says its own (parallelism_config.tp_size)",
-                           work);
-      require<ConfigError>(*tensor >= 1 && world.size() % *tensor == 0, "--tp {}: {} ranks cannot be divided by it",
-                           *tensor, world.size());
-      bench.mesh = GridSizes{.shard = world.size() / *tensor, .tensor = *tensor, .expert_tensor = *tensor};
-    }
+    share_out(bench, world.size());
     require<ConfigError>(!slices || tensor.value_or(1) > 1,
                          "--sequence-parallel shares out the tokens between the ranks of --tp, which is {}",
                          tensor.value_or(1));
     bench.sequence_parallel |= slices;
     if (recompute) bench.recompute = recompute_of(*recompute);
     return bench;
+  }
+
+ private:
+  /// The axes of the mesh, and the micro-batches of a step. Of the ranks that no option asks for, each reads samples of
+  /// its own. The sequences of a step are as many with stages as without.
+  void share_out(StepBench& bench, int ranks) const {
+    if (!tensor && !stages && !sequence && !ulysses && !micro_batches && !schedule) return;
+    require<ConfigError>(!names_file(),
+                         "--tp, --pp, --cp, --sp, --schedule and --micro-batches are for W1, W2 and W3: {} says its "
+                         "own (training.parallelism_config, training.gradient_accumulation_steps)",
+                         work);
+    require<ConfigError>(!sequence || !ulysses, "--cp and --sp share sequences in two ways: choose one");
+    int left = ranks;
+    const auto take = [&](const char* option, const std::optional<int>& size) {
+      const int wanted = size.value_or(1);
+      require<ConfigError>(wanted >= 1 && left % wanted == 0, "{} {}: {} ranks cannot be divided by it", option, wanted,
+                           left);
+      left /= wanted;
+      return wanted;
+    };
+    const int sharing = take("--tp", tensor), places = take("--pp", stages);
+    const int parts = ulysses ? take("--sp", ulysses) : take("--cp", sequence);
+    require<ConfigError>(!schedule || places > 1, "--schedule {} is for the ranks of --pp, which is {}",
+                         schedule.value_or(""), places);
+    bench.mesh =
+        GridSizes{.shard = left, .context = parts, .tensor = sharing, .pipeline = places, .expert_tensor = sharing};
+    if (ulysses) bench.context_method = ContextMethod::heads;
+    set_micro_batches(bench, places);
+  }
+
+  void set_micro_batches(StepBench& bench, int places) const {
+    bench.pipeline = {.schedule = parse_pipeline_schedule(schedule.value_or("1F1B")),
+                      .ranks = places,
+                      .partition = {.method = "profile"}};
+    bench.pipeline.chunks = places > 1 ? default_chunks(bench.pipeline.schedule) : 1;
+    const int64_t sequences = bench.micro_batch * places;
+    bench.accumulation = micro_batches.value_or(places > 1 ? sequences : 1);
+    require<ConfigError>(bench.accumulation >= 1 && sequences % bench.accumulation == 0,
+                         "--micro-batches {}: {} has {} sequences for {} rank{}, which so many cannot share equally",
+                         bench.accumulation, work, sequences, places, places == 1 ? "" : "s");
+    check_micro_batches(bench.pipeline, bench.accumulation);
+    bench.micro_batch = sequences / bench.accumulation;
   }
 };
 
@@ -171,6 +211,22 @@ void add_step(CLI::App& bench, Invocation& invocation) {
   command->add_option("--stage", step->stage, "ZeRO stage, 0 to 3; default: 0, or the run's")->type_name("S");
   command->add_option("--tp", step->tensor, "Neighbouring ranks that share the matrices of W1, W2 or W3; default: 1")
       ->type_name("T");
+  command
+      ->add_option("--pp", step->stages, "Ranks that hold different layers of W1, W2 or W3, cut by FLOPs; default: 1")
+      ->type_name("P");
+  command
+      ->add_option("--schedule", step->schedule,
+                   "With --pp: GPipe, 1F1B, Interleaved1F1B, ZBH1 or ZBVZeroBubble; default: 1F1B")
+      ->type_name("NAME");
+  command
+      ->add_option("--micro-batches", step->micro_batches,
+                   "Parts of the sequences that a rank of W1, W2 or W3 has, with --pp: that its P ranks have; default: "
+                   "1, with --pp as many as there are sequences")
+      ->type_name("M");
+  command
+      ->add_option("--cp", step->sequence, "Ranks that share each of its sequences, by cp_comm_type auto; default: 1")
+      ->type_name("C");
+  command->add_option("--sp", step->ulysses, "The same by Ulysses, in place of --cp")->type_name("C");
   command->add_flag("--sequence-parallel", step->slices,
                     "With --tp: between their products, each of these ranks has a slice of the tokens");
   command->add_option("--recompute", step->recompute, "none, selective or full; default: none, or the run's")

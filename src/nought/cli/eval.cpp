@@ -12,7 +12,9 @@
 #include "nought/io/file_format.h"
 #include "nought/observe/progress.h"
 #include "nought/train/evaluation.h"
+#include "nought/train/model_schedule.h"
 #include "nought/train/model_source.h"
+#include "nought/train/pipeline_cut.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {
@@ -107,12 +109,15 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
     for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
   const Mesh mesh(world, plan.mesh);
-  Decoder decoder(model_config_of(plan), {}, {}, ModelRanks(mesh, plan.sequence_parallel, pipeline_cut_of(plan)));
+  const ModelConfig config = model_config_of(plan);
+  Decoder decoder(config, {}, {},
+                  ModelRanks(mesh, plan.sequence_parallel, pipeline_cut_of(plan, config), plan.context_method));
   ShardedModel::Options sharding = sharding_of(plan);
   sharding.training = false;
   ShardedModel model(context, mesh, decoder, sharding);
   model.load(ModelSource(found).weights());
   Engine engine(model);
+  engine.set_schedule(schedule_at(mesh, plan.pipeline));
   const auto tokenizer = tokenizer_of(plan.data);
   const RunData data = open_data(plan.data, *tokenizer);
   const Evaluation result =

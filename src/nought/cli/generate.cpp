@@ -25,14 +25,17 @@ struct GenerateFlags : GenerationOptions {
   std::vector<std::string> prompts, ids;
   std::string prompts_file;
   LaunchOptions launch;
-  int64_t experts = 1;
+  GenerationSizes sizes;
 
   /// What shows without the model's weights.
-  void check(int ranks) const {
+  void check() const {
     require<ConfigError>(ids.empty() != (prompts.empty() && prompts_file.empty()),
                          "give what to continue: --prompt, --prompts-file or --ids");
     generate.validate();
-    generation_mesh(ModelSource(model_dir).config(), ranks, experts);
+    const ModelSource source(model_dir);
+    // Without --ranks, mpirun makes as many ranks as the hosts have slots.
+    if (launch.ranks || launch.hostfile.empty())
+      generation_mesh(source.config(), static_cast<int>(launch.ranks.value_or(1)), sizes);
   }
 };
 
@@ -122,7 +125,7 @@ void run_generate(GenerateFlags options, Communicator& world, const Context& con
   if (!options.prompts_file.empty())
     for (std::string& prompt : read_prompts(options.prompts_file)) options.prompts.push_back(std::move(prompt));
   const bool of_text = options.ids.empty();
-  LoadedModel model(options, world, context, options.experts);
+  LoadedModel model(options, world, context, options.sizes);
   const int64_t vocab_size = model.decoder().config().vocab_size;
   const Tokenizer& tokenizer = model.tokenizer();
   if (of_text) tokenizer.check_fits(vocab_size);
@@ -152,7 +155,8 @@ void add_generate(CLI::App& app, Invocation& invocation) {
                                   {"nought generate out/quickstart --prompt '#include <' --max-new-tokens 400",
                                    "nought generate MODEL_DIR --prompts-file prompts.txt --top-p 0.9 --stop '\\n\\n'",
                                    "nought generate MODEL_DIR --ids 1,15043 --temperature 0",
-                                   "nought generate MODEL_DIR --prompt Once --ranks 2      (they share its matrices)"});
+                                   "nought generate MODEL_DIR --prompt Once --ranks 2      (they share its matrices)",
+                                   "nought generate MODEL_DIR --prompt Once --ranks 8 --tp 2 --pp 4"});
   const auto options = std::make_shared<GenerateFlags>();
   command->add_option("--prompt", options->prompts, "Text to continue; may be given several times")
       ->type_name("TEXT")
@@ -168,15 +172,20 @@ void add_generate(CLI::App& app, Invocation& invocation) {
   command->add_option("--batch-size", options->generate.batch, "How many prompts are computed together")
       ->capture_default_str();
   command
-      ->add_option("--ep", options->experts,
-                   "How many ranks hold different experts; times as many as that share each matrix")
+      ->add_option("--tp", options->sizes.tensor, "How many ranks share each matrix; default: what --pp and --ep leave")
+      ->type_name("T");
+  command
+      ->add_option("--pp", options->sizes.pipeline,
+                   "How many ranks hold different layers; default: 1, or with --tp what it leaves")
+      ->type_name("P");
+  command->add_option("--ep", options->sizes.experts, "How many ranks hold different experts")
       ->type_name("E")
       ->capture_default_str();
   add_launch_options(*command, options->launch);
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(
-          invocation, options->launch, [&] { options->check(static_cast<int>(options->launch.ranks.value_or(1))); },
+          invocation, options->launch, [&] { options->check(); },
           [&](Communicator& world, const Context& context) { run_generate(*options, world, context); });
     };
   });

@@ -1,10 +1,5 @@
 #include "nought/cli/generation.h"
 
-#include <algorithm>
-
-#include "nought/models/expert_spread.h"
-#include "nought/models/tensor_cuts.h"
-
 namespace nought {
 
 void add_generation_options(CLI::App& command, GenerationOptions& options) {
@@ -40,18 +35,10 @@ void say_choice(const std::string& choice) {
   if (!choice.empty()) fmt::print(stderr, "[model: {}]\n", choice);
 }
 
-GridSizes generation_mesh(const ModelConfig& config, int ranks, int64_t experts) {
-  require<ConfigError>(experts >= 1 && ranks % experts == 0, "--ep {}: {} rank{} cannot be divided by it", experts,
-                       ranks, ranks == 1 ? "" : "s");
-  const int tensor = ranks / static_cast<int>(experts), expert = static_cast<int>(experts);
-  require_cuttable(config, tensor);
-  require_spreadable(config, experts, experts);
-  return {.shard = expert, .tensor = tensor, .expert = expert, .expert_tensor = tensor};
-}
-
-LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context, int64_t experts)
+LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context,
+                         const GenerationSizes& sizes)
     : source_(find_model(options.model_dir, world, context)),
-      mesh_(world, generation_mesh(source_.config(), world.size(), experts)),
+      mesh_(world, generation_mesh(source_.config(), world.size(), sizes)),
       decoder_(source_.config(), {}, {}, ModelRanks(mesh_)) {
   if (world.rank() == 0) say_choice(source_.choice());
   model_ = std::make_unique<ShardedModel>(context, mesh_, decoder_,

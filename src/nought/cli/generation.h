@@ -9,6 +9,7 @@
 
 #include "nought/data/tokenizer.h"
 #include "nought/infer/generate.h"
+#include "nought/infer/generation_mesh.h"
 #include "nought/train/model_source.h"
 #include "nought/zero/sharded_model.h"
 
@@ -26,15 +27,12 @@ void add_generation_options(CLI::App& command, GenerationOptions& options);
 /// Says on stderr which folder was chosen, if there was a choice: "[model: out/checkpoint-150, newer than ...]".
 void say_choice(const std::string& choice);
 
-/// The mesh of ranks that generate together: `experts` of them hold different experts, and so many times do the others
-/// share matrices. ConfigError if that is impossible for the model.
-GridSizes generation_mesh(const ModelConfig& config, int ranks, int64_t experts);
-
 /// A model in the dtype of its stored weights, on one rank or cut over several.
 class LoadedModel {
  public:
-  /// experts: see generation_mesh(). All ranks make it together.
-  LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context, int64_t experts = 1);
+  /// sizes: see generation_mesh(). All ranks make it together.
+  LoadedModel(const GenerationOptions& options, Communicator& world, const Context& context,
+              const GenerationSizes& sizes = {});
 
   Decoder& decoder() { return decoder_; }
   DType dtype() const { return source_.dtype(); }

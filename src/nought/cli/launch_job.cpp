@@ -16,6 +16,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "nought/base/host.h"
+
 namespace nought {
 
 namespace {
@@ -29,23 +31,15 @@ std::optional<int> integer_variable(const char* name) {
   return static_cast<int>(value);
 }
 
-/// The same three facts under each launcher's names.
+/// The same two facts under each launcher's names.
 struct Launcher {
-  const char *rank, *size, *local_size;
+  const char *rank, *size;
 };
 constexpr std::array kLaunchers{
-    Launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    Launcher{"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-    Launcher{"PMIX_RANK", "SLURM_STEP_NUM_TASKS", ""},
+    Launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+    Launcher{"PMI_RANK", "PMI_SIZE"},
+    Launcher{"PMIX_RANK", "SLURM_STEP_NUM_TASKS"},
 };
-
-/// srun says how many tasks each node has: "4(x2),3" or "4"; the first is right unless nodes differ.
-std::optional<int> slurm_tasks_per_node() {
-  const char* text = std::getenv("SLURM_STEP_TASKS_PER_NODE");
-  if (text == nullptr) return std::nullopt;
-  const int tasks = std::atoi(text);
-  return tasks > 0 ? std::optional(tasks) : std::nullopt;
-}
 
 std::vector<int> allowed_cpus() {
   constexpr int kMaxCpus = 8192;
@@ -96,8 +90,7 @@ std::optional<JobPlace> place_in_job() {
   for (const Launcher& launcher : kLaunchers) {
     const std::optional<int> rank = integer_variable(launcher.rank), size = integer_variable(launcher.size);
     if (!rank || !size || *size < 1) continue;
-    const std::optional<int> local = integer_variable(launcher.local_size);
-    return JobPlace{*rank, *size, local.value_or(slurm_tasks_per_node().value_or(*size))};
+    return JobPlace{*rank, *size, launched_on_host().value_or(*size)};
   }
   return std::nullopt;
 }
@@ -105,7 +98,7 @@ std::optional<JobPlace> place_in_job() {
 std::optional<JobPlace> place_of_torchrun() {
   const std::optional<int> rank = integer_variable("RANK"), size = integer_variable("WORLD_SIZE");
   if (!rank || size.value_or(1) <= 1) return std::nullopt;
-  return JobPlace{*rank, *size, integer_variable("LOCAL_WORLD_SIZE").value_or(*size)};
+  return JobPlace{*rank, *size, launched_on_host().value_or(*size)};
 }
 
 Cores find_cores() {

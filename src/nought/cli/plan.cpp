@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "nought/base/lines.h"
+#include "nought/base/text.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
@@ -10,7 +11,11 @@
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
+#include "nought/plan/pass_times.h"
+#include "nought/plan/pipeline_chart.h"
+#include "nought/plan/zero_cost.h"
 #include "nought/train/model_source.h"
+#include "nought/train/pipeline_trace.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -23,7 +28,7 @@ struct PlanOptions {
   int64_t ranks = 1;
   std::string stage;
   bool json = false;
-  std::string svg;
+  std::string svg, trace;
 };
 
 /// What a model alone does not say, where the user does not either.
@@ -54,6 +59,36 @@ std::vector<int> stages_of(const std::string& text, int of_run) {
   return {text[0] - '0'};
 }
 
+/// What a pipeline's passes take, by their FLOPs at the report's peak.
+PipelineTimeline timeline_by_flops(const PlanReport& report, const Layout& layout) {
+  return pipeline_timeline(layout.pipeline, layout.accumulation,
+                           modelled_times(report.config, layout, report.peak_flops));
+}
+
+/// As planned; with a trace by the mean times of its passes, and beside it the trace.
+Drawing draw_pipeline(const PlanReport& report, const Layout& layout, const std::string& trace) {
+  const Pipeline& pipeline = layout.pipeline;
+  std::vector<TimelinePanel> panels;
+  if (trace.empty()) {
+    panels.push_back({fmt::format("Planned, FLOPs at {}", format_rate(report.peak_flops, "FLOP/s")),
+                      timeline_by_flops(report, layout)});
+  } else {
+    PipelineTimeline real = timeline_of_trace(trace, pipeline, layout.accumulation, layout.ranks);
+    panels.push_back({"Planned, passes as long as their means in the trace",
+                      pipeline_timeline(pipeline, layout.accumulation, mean_times(real, pipeline))});
+    panels.push_back({"The trace", std::move(real)});
+  }
+  return draw_timelines(panels, fmt::format("{}, {} micro-batches, {} stages of {}", name_of(pipeline.schedule),
+                                            layout.accumulation, pipeline.stages(), report.config.family));
+}
+
+void write_svg(const PlanOptions& options, const PlanReport& report, const Layout& layout) {
+  std::vector<Drawing> drawings;
+  if (layout.stages() > 1) drawings.push_back(draw_pipeline(report, layout, options.trace));
+  drawings.push_back(draw_memory(report));
+  write_text_atomically(options.svg, to_svg(drawings));
+}
+
 int run_plan(const PlanOptions& options) {
   require<ConfigError>(1 <= options.ranks && options.ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}",
                        options.ranks);
@@ -70,9 +105,17 @@ int run_plan(const PlanOptions& options) {
   for (const int stage : stages_of(options.stage, plan.zero_stage))
     report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
   const bool one_stage = report.predictions.size() == 1;
+  for (const Prediction& each : report.predictions)
+    if (const std::string line = describe_zero_cost(report.config, each); !line.empty())
+      report.zero_costs.push_back(line);
   report.recompute = predict_recompute(report.config, one_stage ? report.predictions.front().layout : layout);
 
-  if (!options.svg.empty()) write_text_atomically(options.svg, to_svg(report));
+  if (layout.stages() > 1) report.idle_share = timeline_by_flops(report, layout).idle_share();
+  require<ConfigError>(options.trace.empty() || (layout.stages() > 1 && !options.svg.empty()),
+                       "--trace is for the picture (--svg) of a run whose ranks hold different layers (pp_size)");
+  if (plan.device_memory > 0 && plan.world_size > 1)
+    report.longest = longest_sequences(report.config, report.predictions.front().layout, plan.device_memory);
+  if (!options.svg.empty()) write_svg(options, report, layout);
   if (options.json) {
     fmt::print("{}\n", to_json(report).dump(2));
     return 0;
@@ -94,7 +137,8 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "plan", "Predicts memory per rank, traffic, work and least time of a run",
       {"nought plan run.json --ranks 8 --stage all", "nought plan run.json --set training.device_memory=2GiB",
-       "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192"});
+       "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192",
+       "nought plan run.json --ranks 4 --svg pipeline.svg --set training.parallelism_config.pp_size=4"});
   const auto options = std::make_shared<PlanOptions>();
   command->add_option("RUN.json", options->run_file, "A run, or a model alone: a Hugging Face folder or config.json")
       ->required();
@@ -103,7 +147,15 @@ void add_plan(CLI::App& app, Invocation& invocation) {
   command->add_option("--stage", options->stage, "ZeRO stage, 0 to 3, or all of them side by side; default: the run's")
       ->type_name("S|all");
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->add_option("--svg", options->svg, "Also draw the peaks as a bar chart")->type_name("FILE");
+  command
+      ->add_option("--svg", options->svg,
+                   "Also draw the peaks as a bar chart, below the timeline of a pipeline: its passes by their FLOPs")
+      ->type_name("FILE");
+  command
+      ->add_option("--trace", options->trace,
+                   "With --svg: draw the pipeline of this trace (nought train --trace), and its plan with the means of "
+                   "its times")
+      ->type_name("FILE");
   command->callback([&invocation, options] { invocation.action = [options] { return run_plan(*options); }; });
 }
 

@@ -12,9 +12,12 @@
 #include "nought/config/run_config.h"
 #include "nought/config/run_plan.h"
 #include "nought/io/safetensors_writer.h"
+#include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
 #include "nought/models/tensor_cuts.h"
+#include "nought/train/model_schedule.h"
 #include "nought/train/model_source.h"
+#include "nought/train/pipeline_cut.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {
@@ -34,9 +37,14 @@ void validate_probe(const ProbeOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelSource source(options.model_dir);
   require_cuttable(source.config(), plan.tensor_ranks(), plan.world_size);
-  require_spreadable(source.config(), plan.expert_ranks(), plan.data_ranks());
+  require_spreadable(source.config(), plan.expert_ranks(), plan.token_ranks() / plan.replicas());
+  if (plan.context_method == ContextMethod::heads)
+    require_heads_for(source.config(), plan.context_ranks(), plan.tensor_ranks(), plan.world_size);
+  require_stages(plan, source.config());
   const Context context = Context::cpu();
-  read_probe_input(context, options.input, source.config().vocab_size);
+  const ProbeInput input = read_probe_input(context, options.input, source.config().vocab_size);
+  if (plan.pipeline.ranks > 1)
+    check_micro_batches(plan.pipeline, probe_micro_batches(input, plan.data_ranks(), plan.accumulation));
   const std::filesystem::path folder = std::filesystem::absolute(options.output).parent_path();
   require<IoError>(std::filesystem::is_directory(folder), "--output {}: {} is not a folder", options.output,
                    folder.string());
@@ -50,13 +58,15 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   say_choice(found.choice);
   const ModelSource source(found);
   const Mesh mesh(world, plan.mesh);
-  Decoder decoder(source.config(), plan.recompute, plan.fp8,
-                  ModelRanks(mesh, plan.sequence_parallel, pipeline_cut_of(plan)));
+  Decoder decoder(
+      source.config(), plan.recompute, plan.fp8,
+      ModelRanks(mesh, plan.sequence_parallel, pipeline_cut_of(plan, source.config()), plan.context_method));
   if (options.gradients) apply(plan.freezing, decoder);
   ShardedModel model(context, mesh, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
-  const ProbeOutput output = probe(model, decoder, input, options.gradients);
+  const ProbeOutput output = probe(model, decoder, input, options.gradients,
+                                   {.micro_batches = plan.accumulation, .schedule = schedule_at(mesh, plan.pipeline)});
   if (world.rank() != 0) return;
   save_safetensors(options.output, output);
   fmt::print("loss {}  logits {}  {} tensors in {}\n", output.back().second.item(),
@@ -70,13 +80,15 @@ void add_probe(CLI::App& app, Invocation& invocation) {
       add_command(app, "probe", "Writes logits, loss and gradients of given tokens",
                   {"nought probe MODEL_DIR --input batch.safetensors --output out.safetensors --grads",
                    "nought probe MODEL_DIR --input batch.safetensors --output out.safetensors --ranks 2 \\",
-                   "    --set deepspeed.zero_optimization.stage=3"});
+                   "    --set deepspeed.zero_optimization.stage=3",
+                   "nought probe MODEL_DIR --input batch.safetensors --output out.safetensors --grads --ranks 2 \\",
+                   "    --set training.parallelism_config.pp_size=2"});
   const auto options = std::make_shared<ProbeOptions>();
   command
       ->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
   command->add_option("RUN.json", options->run_file,
-                      "A run whose layout and precision to use (default: fp32, stage 0)");
+                      "A run whose layout, micro-batches and precision to use (default: fp32, stage 0)");
   command->add_option("--input", options->input, "safetensors with input_ids and labels, [batch, length]")->required();
   command->add_option("--output", options->output, "safetensors to write: logits, loss, grad.NAME")->required();
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");

@@ -24,9 +24,12 @@
 #include "nought/observe/profile.h"
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
+#include "nought/plan/zero_cost.h"
 #include "nought/train/model_source.h"
 #include "nought/train/output_folder.h"
+#include "nought/train/pipeline_cut.h"
 #include "nought/train/run_files.h"
+#include "nought/train/stage_seconds.h"
 #include "nought/train/validate_run.h"
 
 namespace nought {
@@ -172,6 +175,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
     choice = choose_max_steps(options, plan, world, context);
     plan = with_model_folder(options.plan(world.size()), world, context);
   }
+  plan = with_stage_seconds(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
   const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
   ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, prediction.memory);
@@ -253,7 +257,9 @@ int run_check(const TrainOptions& options) {
   if (plan.max_steps == 0 && inputs.max_steps > 0) say(fmt::format("steps: {}", inputs.max_steps));
   for (const std::string& note : inputs.notes) say("note: " + note);
   const Layout layout = layout_of(plan);
-  const int64_t peak = predict(inputs.config, layout).memory.peak_total;
+  const Prediction prediction = predict(inputs.config, layout);
+  const int64_t peak = prediction.memory.peak_total;
+  if (const std::string cost = describe_zero_cost(inputs.config, prediction); !cost.empty()) say("zero: " + cost);
   say(fmt::format("memory: {} per rank at the peak, as predicted", format_bytes(peak)));
   if (plan.device_memory > 0 && peak > plan.device_memory) {
     say(fmt::format("note: that is more than training.device_memory, {}", format_bytes(plan.device_memory)));

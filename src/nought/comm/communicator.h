@@ -119,10 +119,19 @@ class Communicator {
   virtual Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) = 0;
   /// Sends to another rank. It copies the tensor and never waits for the receiver.
   virtual Event send(Tensor tensor, int destination, int tag = 0) = 0;
+  /// The same without a copy. It is done when the tensor may be written again, which may be as late as when the
+  /// receiver has it; later calls of this group wait for that.
+  virtual Event send_in_place(Tensor tensor, int destination, int tag = 0) {
+    return send(std::move(tensor), destination, tag);
+  }
   /// Receives what `source` sent with this tag, into a tensor of the same dtype and number of elements.
   virtual Event recv(Tensor tensor, int source, int tag = 0) = 0;
   /// Is done when all ranks have called it.
   virtual Event barrier() = 0;
+
+  /// Calls that are issued from now on begin when the event is done, and fail with it: what one group has formed goes
+  /// on in another, and the host waits for neither.
+  virtual void follow(const Event& event) = 0;
 
   /// Makes new groups: the ranks with the same color (>= 0) form one, ordered by (key, rank). Blocking; all ranks call
   /// it. Each group has a communication stream of its own, so ranks may issue the calls of different groups in

@@ -29,9 +29,8 @@ std::string_view name_of(Axis axis) {
 
 std::string_view name_of(Group group) {
   static constexpr std::array<std::string_view, kNumGroups> kNames{
-      "parameters", "replicas", "samples",    "losses",        "metrics",
-      "balance",    "norm",     "fp8_maxima", "decisions",     "tensor",
-      "context",    "pipeline", "experts",    "expert_tensor", "expert_parameters"};
+      "parameters", "replicas",  "samples", "holders", "losses",   "metrics", "balance",       "norm",
+      "fp8_maxima", "decisions", "tensor",  "context", "pipeline", "experts", "expert_tensor", "expert_parameters"};
   return kNames[static_cast<size_t>(group)];
 }
 
@@ -50,6 +49,8 @@ Axes axes_of(Group group) {
     case Group::metrics:
       // Ranks along the tensor axis see the same tokens: they are never added up.
       return {context, shard, replicate, pipeline};
+    case Group::holders:
+      return {context, shard, replicate};
     case Group::balance:
       // The stages have told each other of their layers before.
       return {context, shard, replicate};
@@ -96,6 +97,7 @@ Grid::Grid(const GridSizes& sizes) {
                        sizes.expert, sizes.expert_tensor, inner, sizes.shard, sizes.context, sizes.tensor);
   sizes_[at(Axis::expert_shard)] = inner / used;
   ranks_ = inner * sizes.replicate * sizes.pipeline;
+  host_ranks_ = sizes.host_ranks;
 }
 
 int Grid::size(Axes axes) const {
@@ -158,6 +160,27 @@ std::vector<std::vector<int>> Grid::groups(Axes axes) const {
   std::vector<std::vector<int>> groups;
   for (auto& [first, ranks] : by_first) groups.push_back(std::move(ranks));
   return groups;
+}
+
+std::optional<Grid::Levels> Grid::levels(Axes axes) const {
+  if (host_ranks_ < 2) return std::nullopt;
+  Levels levels;
+  for (const std::vector<int>& ranks : groups(axes)) {
+    const auto host_of = [&](size_t i) { return ranks[i] / host_ranks_; };
+    size_t local = 1;
+    while (local < ranks.size() && host_of(local) == host_of(0)) ++local;
+    if (local == 1 || local == ranks.size() || ranks.size() % local != 0) return std::nullopt;
+    std::vector<std::vector<int>> across(local);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const bool first = i % local == 0;
+      if (i > 0 && first == (host_of(i) == host_of(i - 1))) return std::nullopt;
+      if (first) levels.inside.emplace_back();
+      levels.inside.back().push_back(ranks[i]);
+      across[i % local].push_back(ranks[i]);
+    }
+    for (std::vector<int>& each : across) levels.across.push_back(std::move(each));
+  }
+  return levels;
 }
 
 namespace {

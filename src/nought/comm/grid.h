@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +57,7 @@ enum class Group : uint8_t {
   parameters,         // share out the states of a parameter that is no expert's: gathers, reduce-scatters
   replicas,           // hold the same shard of it: their gradients are added, too
   samples,            // read different samples
+  holders,            // hold the same parameters, whole or in shards
   losses,             // sums of losses and of targets; a rank without the loss (another pipeline stage's) adds 0
   metrics,            // sums of statistics, as of routers; a rank without the layer adds 0
   balance,            // the sums over tokens in a loss that balances experts; all stages know those of all layers
@@ -69,7 +71,7 @@ enum class Group : uint8_t {
   expert_tensor,      // hold the parts of the same experts' matrices
   expert_parameters,  // share out the states of the same experts
 };
-inline constexpr int kNumGroups = 15;
+inline constexpr int kNumGroups = 16;
 std::string_view name_of(Group group);
 /// The axes along which the ranks of the group differ.
 Axes axes_of(Group group);
@@ -78,6 +80,8 @@ Axes axes_of(Group group);
 struct GridSizes {
   int replicate = 1, shard = 1, context = 1, tensor = 1, pipeline = 1;
   int expert = 1, expert_tensor = 1;
+  /// Neighbours that share a host, for the groups of Mesh::over_hosts(); 0: there are none.
+  int host_ranks = 0;
 };
 
 class Grid {
@@ -104,13 +108,19 @@ class Grid {
   std::vector<int> group(int rank, Group name) const { return group(rank, axes_of(name)); }
   /// All groups along these axes, by their first rank: every rank is in one of them.
   std::vector<std::vector<int>> groups(Axes axes) const;
+  /// The same groups cut in two ways: into the ranks of each that share a host, and into those that are the i-th on
+  /// theirs. Nothing where none spans several hosts, or hosts do not have equally many ranks of it, two at least.
+  struct Levels {
+    std::vector<std::vector<int>> inside, across;
+  };
+  std::optional<Levels> levels(Axes axes) const;
 
  private:
   /// The rank of this group that stands at 0 on all of the axes: the group's lowest.
   int first_of_group(int rank, Axes axes) const;
 
   std::array<int, kNumAxes> sizes_{};
-  int ranks_ = 1;
+  int ranks_ = 1, host_ranks_ = 0;
 };
 
 /// A line for each axis of several ranks: its name, its size, and which ranks differ along it. The axes of experts are

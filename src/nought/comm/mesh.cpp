@@ -20,6 +20,7 @@ struct Mesh::Groups {
   std::unique_ptr<Communicator> alone = make_self_communicator();  // serves every group of one
   std::vector<std::pair<Partition, std::unique_ptr<Communicator>>> made = {};
   std::array<Communicator*, kNumGroups> by_name{};
+  std::array<std::optional<OverHosts>, kNumGroups> over_hosts = {};
   struct Channel {
     int from = 0, to = 0;  // on the pipeline axis
     Communicator* ends = nullptr;
@@ -32,9 +33,37 @@ struct Mesh::Groups {
     Partition partition = grid.groups(axes);
     for (const auto& [known, group] : made)
       if (known == partition) return *group;
-    const std::vector<int> ranks = grid.group(world.rank(), axes);
+    return make(std::move(partition));
+  }
+
+  /// Of several ranks each.
+  Communicator& make(Partition partition) {
+    const std::vector<int> ranks = *std::find_if(partition.begin(), partition.end(), [&](const auto& each) {
+      return std::find(each.begin(), each.end(), world.rank()) != each.end();
+    });
     auto group = make_group ? make_group(ranks) : world.split(ranks.front(), world.rank());
     return *made.emplace_back(std::move(partition), std::move(group)).second;
+  }
+
+  /// True if hosts have equally many ranks, as each says of its own.
+  bool agree_on_hosts(int host_ranks) {
+    if (host_ranks == 0 || make_group) return host_ranks > 0;
+    std::array<double, 2> numbers{static_cast<double>(host_ranks), -static_cast<double>(host_ranks)};
+    all_reduce_values(world, Context::cpu(), numbers, ReduceOp::max);
+    return numbers[0] == -numbers[1];
+  }
+
+  /// They have communicators of their own, in which nothing else waits for the other hosts.
+  void cut_by_hosts(Group name, Group like) {
+    const auto at = [](Group group) { return static_cast<size_t>(group); };
+    if (by_name[at(name)] == by_name[at(like)] && over_hosts[at(like)]) {
+      over_hosts[at(name)] = over_hosts[at(like)];
+      return;
+    }
+    std::optional<Grid::Levels> levels = grid.levels(axes_of(name));
+    if (!levels) return;
+    Communicator& inside = make(std::move(levels->inside));
+    over_hosts[at(name)] = OverHosts{&inside, &make(std::move(levels->across))};
   }
 
   /// Two for every pair of stages that are neighbours on a ring. All ranks make them together, pairs without a common
@@ -107,6 +136,9 @@ Mesh::Mesh(Communicator& world, const GridSizes& sizes, const MakeGroup& make_gr
       sizes.replicate, sizes.shard, sizes.context, sizes.tensor, sizes.pipeline, ranks, world.size());
   for (int i = 0; i < kNumGroups; ++i)
     groups->by_name[static_cast<size_t>(i)] = &groups->along(axes_of(static_cast<Group>(i)));
+  if (groups->agree_on_hosts(sizes.host_ranks))
+    for (const Group name : {Group::parameters, Group::expert_parameters})
+      groups->cut_by_hosts(name, Group::parameters);
   groups->make_channels();
   groups_ = std::move(groups);
 }
@@ -114,6 +146,9 @@ Mesh::Mesh(Communicator& world, const GridSizes& sizes, const MakeGroup& make_gr
 const Grid& Mesh::grid() const { return groups_->grid; }
 Communicator& Mesh::world() const { return groups_->world; }
 Communicator& Mesh::group(Group name) const { return *groups_->by_name[static_cast<size_t>(name)]; }
+std::optional<Mesh::OverHosts> Mesh::over_hosts(Group name) const {
+  return groups_->over_hosts[static_cast<size_t>(name)];
+}
 Communicator& Mesh::channel(int from, int to) const {
   const auto found = std::find_if(groups_->channels.begin(), groups_->channels.end(),
                                   [&](const Groups::Channel& each) { return each.from == from && each.to == to; });
@@ -124,7 +159,7 @@ Communicator& Mesh::channel(int from, int to) const {
 
 Event Mesh::send(Tensor tensor, int to) const {
   Communicator& ends = channel(coordinate(Axis::pipeline), to);
-  return ends.send(std::move(tensor), 1 - ends.rank());
+  return ends.send_in_place(std::move(tensor), 1 - ends.rank());
 }
 
 Event Mesh::receive(Tensor tensor, int from) const {
@@ -155,22 +190,28 @@ std::vector<Mesh::GroupTraffic> Mesh::traffic_by_axes() const {
     }
     return axes;
   };
-  const auto axes_of_group = [&](const std::vector<int>& ranks) {
+  const auto axes_of_group = [&](const std::vector<int>& ranks, const Communicator* group = nullptr) {
     Axes axes = axes_of_ranks(ranks, Axis::tensor);
     // Experts number the same ranks anew: their groups may be parts of those along an axis of the first grid.
     if (grid().size(axes) != static_cast<int>(ranks.size())) axes = axes_of_ranks(ranks, Axis::expert);
-    std::string text;
+    std::string text, where;
+    for (size_t name = 0; name < kNumGroups; ++name)
+      if (const auto& hosts = groups_->over_hosts[name]; hosts && (group == hosts->inside || group == hosts->across)) {
+        axes = axes_of(static_cast<Group>(name));
+        where = group == hosts->inside ? ", inside hosts" : ", between hosts";
+        break;
+      }
     for (int i = 0; i < kNumAxes; ++i)
-      if (const auto axis = static_cast<Axis>(i); axes.has(axis))
+      if (const auto axis = static_cast<Axis>(i); axes.has(axis) && grid().size(axis) > 1)
         text += fmt::format("{}{}", text.empty() ? "" : " x ", name_of(axis));
-    return text;
+    return text + where;
   };
   std::vector<GroupTraffic> all;
   for (const auto& [partition, group] : groups_->made) {
     const bool message =
         std::any_of(groups_->channels.begin(), groups_->channels.end(),
                     [ends = group.get()](const Groups::Channel& channel) { return channel.ends == ends; });
-    if (!message) all.push_back({axes_of_group(partition.front()), group->traffic()});
+    if (!message) all.push_back({axes_of_group(partition.front(), group.get()), group->traffic()});
   }
   if (!groups_->channels.empty()) {
     GroupTraffic messages{"neighbouring stages", {}};

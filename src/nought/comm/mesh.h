@@ -37,10 +37,20 @@ class Mesh {
   Communicator& world() const;
   /// This rank's group of that name.
   Communicator& group(Group name) const;
+  /// A group of ranks on several hosts, as many on each: rank h * inside.size() + i of it is rank i of `inside` on the
+  /// h-th host, and rank h of `across`.
+  struct OverHosts {
+    Communicator* inside = nullptr;
+    Communicator* across = nullptr;
+  };
+  /// This rank's group of that name by hosts. Nothing unless GridSizes::host_ranks is given, and its ranks lie so; for
+  /// groups that share out the states of parameters.
+  std::optional<OverHosts> over_hosts(Group name) const;
   /// What goes from one pipeline stage's ranks to the next one's, or to those of the one before: a channel of its own
   /// for each direction, so that no message waits for one that goes the other way. The stages form a ring, so that the
-  /// last comes before the first. Messages of one channel arrive in the order in which they are sent. See Communicator
-  /// on both; `to` and `from` are places on the pipeline axis. Error unless they are neighbours of this rank.
+  /// last comes before the first. Messages of one channel arrive in the order in which they are sent. They are sent in
+  /// place (Communicator::send_in_place). `to` and `from` are places on the pipeline axis. Error unless they are
+  /// neighbours of this rank.
   Event send(Tensor tensor, int to) const;
   Event receive(Tensor tensor, int from) const;
   /// The channel itself, of which this rank is one end.

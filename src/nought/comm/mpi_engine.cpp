@@ -61,7 +61,10 @@ Clock::time_point Pause::after_poll() {
   const Clock::time_point end = now();
   if (end - poll_begin_ > kPollWithProgress) last_progress_ = end;
   if (options_.nap.count() > 0 && end - last_progress_ > options_.spin) {
-    std::this_thread::sleep_for(options_.nap);
+    using Duration = Clock::duration;
+    const Duration shortest = options_.nap, eighth = (end - last_progress_) / 8;
+    std::this_thread::sleep_for(
+        patient_ ? std::clamp<Duration>(eighth, shortest, std::max<Duration>(shortest, kLongestNap)) : shortest);
     poll_begin_ = now();
   } else {
     poll_begin_ = end;

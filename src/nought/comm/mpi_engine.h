@@ -57,16 +57,21 @@ class MpiRequests {
   std::vector<int> expected_;  // bytes to receive, or -1
 };
 
-/// What a wait does between two polls: it spins for a while after progress, then sleeps.
+/// What a wait does between two polls: it spins for a while after progress, then sleeps. A patient one sleeps for an
+/// eighth of the time since then, up to kLongestNap: a message may come only when another rank has computed for long,
+/// and polls take the core from this one's computing.
 class Pause {
  public:
-  explicit Pause(const MpiOptions& options) : options_(options), last_progress_(now()), poll_begin_(last_progress_) {}
+  explicit Pause(const MpiOptions& options, bool patient = false)
+      : options_(options), patient_(patient), last_progress_(now()), poll_begin_(last_progress_) {}
   /// Call it after each poll that did not complete. A long poll counts as progress. Returns the current time.
   std::chrono::steady_clock::time_point after_poll();
 
  private:
   static std::chrono::steady_clock::time_point now() { return std::chrono::steady_clock::now(); }
+  static constexpr std::chrono::microseconds kLongestNap{500};
   MpiOptions options_;
+  bool patient_;
   std::chrono::steady_clock::time_point last_progress_, poll_begin_;
 };
 
@@ -90,12 +95,12 @@ class MpiEngine {
   /// Polls until ready() is true. CommError if the deadline passes or the engine was cancelled. After that every call
   /// fails, because the ranks no longer agree on what comes next.
   template <class Ready>
-  void wait_until(const Call& call, Ready&& ready) {
+  void wait_until(const Call& call, Ready&& ready, bool patient = false) {
     check_usable(call);
     timeout_.store(call.timeout, std::memory_order_relaxed);
     try {
       if (ready()) return;
-      Pause pause(options_);
+      Pause pause(options_, patient);
       while (!ready()) pause_or_fail(call, pause);
     } catch (const CommError& error) {
       note_failure(call, error);
@@ -105,8 +110,9 @@ class MpiEngine {
       throw;
     }
   }
-  void wait(const Call& call, MpiRequests& requests) {
-    wait_until(call, [&] { return requests.test(); });
+  void wait(const Call& call, MpiRequests& requests, bool patient = false) {
+    wait_until(
+        call, [&] { return requests.test(); }, patient);
   }
   /// As wait_until, for a condition outside of MPI. `messages` says whether the call has MPI messages under way; they
   /// are moved on meanwhile, because otherwise ranks could wait for each other in a circle.

@@ -306,10 +306,16 @@ void MpiTransport::send(const Call& call, const Tensor& tensor, int destination,
   engine_.post(call, message, destination, tag_of(tag), group_);
 }
 
+void MpiTransport::send_in_place(const Call& call, const Tensor& tensor, int destination, int tag) {
+  MpiRequests requests;
+  requests.send(tensor, destination, tag_of(tag), group_);
+  engine_.wait(call, requests, /*patient=*/true);
+}
+
 void MpiTransport::recv(const Call& call, const Tensor& tensor, int source, int tag) {
   MpiRequests requests;
   requests.receive(tensor, source, tag_of(tag), group_);
-  engine_.wait(call, requests);
+  engine_.wait(call, requests, /*patient=*/true);
 }
 
 void MpiTransport::barrier(const Call& call) {

@@ -100,6 +100,10 @@ StreamCommunicator::~StreamCommunicator() {
   if (recorder_) recorder_->leave(flight_);
 }
 
+std::string StreamCommunicator::subject_of(const Call& call) {
+  return call.recorder == nullptr ? "" : std::string(flight_text(call.recorder->call(call.ticket).subject));
+}
+
 Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute) {
   call.rank = rank();
   call.size = size();
@@ -112,16 +116,17 @@ Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::
   const bool between_kernels = compute && stream_->runs_inline();
   const Event before = compute && !between_kernels ? compute->record() : Event();
   Stream& stream = between_kernels ? *compute : *stream_;
-  const Event event = stream.submit([this, call, before, timeline = timeline_, check = check_,
-                                     body = std::move(body)]() mutable {
-    before.wait();
-    // A group of one moves nothing.
-    const TimedScope scope(call.size > 1 ? timeline.get() : nullptr, TraceEventKind::collective, call.name, call.bytes);
-    call.deadline = std::chrono::steady_clock::now() + call.timeout;
-    const FlightScope flight(call.recorder, call.ticket);
-    if (check) check->compare(*transport_, call, name_);
-    body(call);
-  });
+  const Event event =
+      stream.submit([this, call, before, timeline = timeline_, check = check_, body = std::move(body)]() mutable {
+        before.wait();
+        // A group of one moves nothing.
+        TimedScope scope(call.size > 1 ? timeline.get() : nullptr, TraceEventKind::collective, call.name, call.bytes);
+        if (scope.recording()) scope.describe(subject_of(call), name_);
+        call.deadline = std::chrono::steady_clock::now() + call.timeout;
+        const FlightScope flight(call.recorder, call.ticket);
+        if (check) check->compare(*transport_, call, name_);
+        body(call);
+      });
   if (between_kernels) last_between_kernels_ = event;
   return event;
 }
@@ -275,6 +280,15 @@ Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
                 });
 }
 
+Event StreamCommunicator::send_in_place(Tensor tensor, int destination, int tag) {
+  check_peer(Collective::send, destination, tag);
+  check_parts(Collective::send, tensor, tensor, 1);
+  return submit({.collective = kind(Collective::send), .root = destination}, tensor, tensor.numel(),
+                [this, tensor = tensor.in_flight(), destination, tag](const Call& call) {
+                  transport_->send_in_place(call, tensor, destination, tag);
+                });
+}
+
 Event StreamCommunicator::recv(Tensor tensor, int source, int tag) {
   check_peer(Collective::recv, source, tag);
   check_parts(Collective::recv, tensor, tensor, 1);
@@ -286,6 +300,11 @@ Event StreamCommunicator::recv(Tensor tensor, int source, int tag) {
 
 Event StreamCommunicator::barrier() {
   return submit(Collective::barrier, Tensor(), 0, [this](const Call& call) { transport_->barrier(call); });
+}
+
+void StreamCommunicator::follow(const Event& event) {
+  // What runs inline waits in the host's place, or takes its turn among kernels that run later.
+  stream_->wait(event);
 }
 
 std::unique_ptr<Communicator> StreamCommunicator::split(int color, int key) {

@@ -34,8 +34,10 @@ class StreamCommunicator final : public Communicator {
   Event all_to_all(Tensor in, Tensor out) override;
   Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override;
   Event send(Tensor tensor, int destination, int tag) override;
+  Event send_in_place(Tensor tensor, int destination, int tag) override;
   Event recv(Tensor tensor, int source, int tag) override;
   Event barrier() override;
+  void follow(const Event& event) override;
   std::unique_ptr<Communicator> split(int color, int key) override;
 
   Traffic traffic() override { return traffic_; }
@@ -59,6 +61,8 @@ class StreamCommunicator final : public Communicator {
   Event submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
     return submit({.collective = static_cast<uint8_t>(collective)}, payload, elements_sent, std::move(body));
   }
+  /// What the call is about, in words; empty if it is not recorded.
+  static std::string subject_of(const Call& call);
   Event enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute = nullptr);
   /// ShapeError unless both are defined, have one dtype, and `whole` has `parts` times as many elements as `part`.
   void check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const;

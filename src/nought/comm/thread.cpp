@@ -90,11 +90,18 @@ class ThreadTransport final : public Transport {
     group_->post(rank_, destination, tag, std::move(message));
   }
 
+  void send_in_place(const Call& call, const Tensor& tensor, int destination, int tag) override {
+    const auto message = group_->post(rank_, destination, tag, tensor);
+    group_->await_reader(call, *message, destination);
+  }
+
   void recv(const Call& call, const Tensor& tensor, int source, int tag) override {
-    const Tensor message = group_->take(call, source, rank_, tag);
-    require<CommError>(message.dtype() == tensor.dtype() && message.numel() == tensor.numel(),
-                       "{} on rank {}: rank {} sent {} where {} was expected", call, rank_, source, message, tensor);
-    copy_now(message, tensor);
+    const auto message = group_->take(call, source, rank_, tag);
+    const Tensor& values = message->values;
+    require<CommError>(values.dtype() == tensor.dtype() && values.numel() == tensor.numel(),
+                       "{} on rank {}: rank {} sent {} where {} was expected", call, rank_, source, values, tensor);
+    copy_now(values, tensor);
+    group_->note_read(*message);
   }
 
   void barrier(const Call& call) override {

@@ -95,27 +95,44 @@ void ThreadGroup::leave() {
   world_->changed_.notify_all();
 }
 
-void ThreadGroup::post(int source, int destination, int tag, Tensor message) {
+std::shared_ptr<ThreadGroup::Message> ThreadGroup::post(int source, int destination, int tag, Tensor values) {
+  auto message = std::make_shared<Message>(Message{std::move(values)});
   std::lock_guard lock(world_->mutex_);
-  mail_[{source, destination, tag}].push_back(std::move(message));
+  mail_[{source, destination, tag}].push_back(message);
+  world_->changed_.notify_all();
+  return message;
+}
+
+template <class Done>
+void ThreadGroup::wait_for(std::unique_lock<std::mutex>& lock, const Call& call, int peer, Done done) {
+  require_whole(call);
+  const auto ended = [&] { return world_->finished_[static_cast<size_t>(world_rank(peer))]; };
+  const bool woken =
+      world_->changed_.wait_until(lock, call.deadline, [&] { return done() || !world_->failure_.empty() || ended(); });
+  if (done()) return;
+  require_whole(call);
+  if (!woken) call.fail_timeout();
+  fail<PeerError>("{} cannot finish on rank {}: rank {} has ended", call.str(), call.rank, world_rank(peer));
+}
+
+std::shared_ptr<ThreadGroup::Message> ThreadGroup::take(const Call& call, int source, int destination, int tag) {
+  std::unique_lock lock(world_->mutex_);
+  std::deque<std::shared_ptr<Message>>& box = mail_[{source, destination, tag}];
+  wait_for(lock, call, source, [&] { return !box.empty(); });
+  std::shared_ptr<Message> message = std::move(box.front());
+  box.pop_front();
+  return message;
+}
+
+void ThreadGroup::note_read(Message& message) {
+  std::lock_guard lock(world_->mutex_);
+  message.read = true;
   world_->changed_.notify_all();
 }
 
-Tensor ThreadGroup::take(const Call& call, int source, int destination, int tag) {
+void ThreadGroup::await_reader(const Call& call, const Message& message, int destination) {
   std::unique_lock lock(world_->mutex_);
-  require_whole(call);
-  std::deque<Tensor>& box = mail_[{source, destination, tag}];
-  const auto ended = [&] { return world_->finished_[static_cast<size_t>(world_rank(source))]; };
-  const bool woken = world_->changed_.wait_until(lock, call.deadline,
-                                                 [&] { return !box.empty() || !world_->failure_.empty() || ended(); });
-  if (box.empty()) {
-    require_whole(call);
-    if (!woken) call.fail_timeout();
-    fail<PeerError>("{} cannot finish on rank {}: rank {} has ended", call.str(), call.rank, world_rank(source));
-  }
-  Tensor message = std::move(box.front());
-  box.pop_front();
-  return message;
+  wait_for(lock, call, destination, [&] { return message.read; });
 }
 
 std::shared_ptr<ThreadGroup> ThreadGroup::subgroup(int color, const std::vector<int>& ranks) {

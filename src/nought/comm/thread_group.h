@@ -67,16 +67,27 @@ class ThreadGroup {
   /// this.
   void leave();
 
+  struct Message {
+    Tensor values;
+    bool read = false;  // under the world's lock
+  };
   /// Leaves a message for another rank.
-  void post(int source, int destination, int tag, Tensor message);
+  std::shared_ptr<Message> post(int source, int destination, int tag, Tensor values);
   /// Waits for the next message from `source` with this tag.
-  Tensor take(const Call& call, int source, int destination, int tag);
+  std::shared_ptr<Message> take(const Call& call, int source, int destination, int tag);
+  /// Tells the sender of a message that it was read.
+  void note_read(Message& message);
+  /// Waits until the message to `destination` was read.
+  void await_reader(const Call& call, const Message& message, int destination);
 
   /// The group of this color; all its ranks get the same object. Call it between meet() and leave() of a split.
   std::shared_ptr<ThreadGroup> subgroup(int color, const std::vector<int>& ranks);
 
  private:
   void require_whole(const Call& call) const;
+  /// Waits until done(): PeerError if a rank failed before, or if `peer` has ended. Under the world's lock.
+  template <class Done>
+  void wait_for(std::unique_lock<std::mutex>& lock, const Call& call, int peer, Done done);
   /// A rank that ended without coming to this round, or -1.
   int missing_rank() const;
   void check_same_call() const;
@@ -87,7 +98,7 @@ class ThreadGroup {
   int arrived_ = 0, working_ = 0;
   uint64_t round_ = 0;
   std::map<int, std::shared_ptr<ThreadGroup>> subgroups_;
-  std::map<std::tuple<int, int, int>, std::deque<Tensor>> mail_;  // by source, destination, tag
+  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Message>>> mail_;  // by source, destination, tag
 };
 
 }  // namespace nought

@@ -59,7 +59,6 @@ constexpr auto kTopRules = std::to_array<KeyRule>({
 /// what cp_size and sp_size share out.
 constexpr auto kParallelismRules = std::to_array<KeyRule>({
     {"cp_backend", "null", gated, ""},
-    {"cp_comm_strategy", "null", gated, ""},
     {"sp_backend", "null", gated, ""},
     {"sp_seq_length", "null", gated, ""},
     {"sp_seq_length_is_variable", "null", gated, ""},
@@ -181,9 +180,15 @@ class Translation {
     if (section.is_null()) return;
     const std::string prefix = fmt::format("{}_", kParallelism);
     bool says = false;
+    Json strategy;
+    std::string strategy_place;
     for (const auto& [written, value] : section.items()) {
       const std::string key = written.starts_with(prefix) ? written.substr(prefix.size()) : written;
       if (is_note(key)) continue;
+      if (key == "cp_comm_strategy") {
+        strategy = value, strategy_place = fmt::format("{}: {}.{}", file_, kParallelism, written);
+        continue;
+      }
       if (std::find(kParallelismSizes.begin(), kParallelismSizes.end(), key) == kParallelismSizes.end()) {
         judge_key(key, value, kParallelismRules, fmt::format("{}.{}", kParallelism, written),
                   {kParallelismSizes.begin(), kParallelismSizes.end()});
@@ -193,6 +198,17 @@ class Translation {
       if (!value.is_null()) result_.parallelism[key] = value;
     }
     if (!says) result_.parallelism = Json::object();
+    if (result_.parallelism.value("cp_size", Json(1)) != 1) read_strategy(strategy, strategy_place);
+  }
+
+  /// How ranks that share sequences meet each other's keys, by torch's names: "alltoall" sends them round.
+  void read_strategy(const Json& strategy, const std::string& place) {
+    if (strategy.is_null()) return;
+    if (strategy == "allgather" || strategy == "alltoall") {
+      result_.parallelism["cp_comm_type"] = strategy == "allgather" ? "all_gather" : "p2p";
+    } else {
+      mistakes_.push_back(fmt::format("{} = {}: expected allgather or alltoall", place, strategy.dump()));
+    }
   }
 
   template <class Rules>

@@ -194,6 +194,8 @@ struct DsZero {
   Auto<bool> overlap_comm;
   Auto<int64_t> reduce_bucket_size;
   Auto<int64_t> allgather_bucket_size;
+  Setting<int64_t> mics_shard_size{int64_t{-1}};
+  Setting<bool> mics_hierarchical_params_gather{false};
 
   template <class V>
   void visit(V& v) {
@@ -207,6 +209,12 @@ struct DsZero {
       "it together share a collective; default: each Unit has its own (DeepSpeed: 5e8); auto: hidden_size^2");
     v("allgather_bucket_size", allgather_bucket_size,
       "the same for the collectives that exchange updated parameters at stages 1 and 2; auto: the default");
+    v("mics_shard_size", mics_shard_size,
+      "MiCS, at stage 3: so many data-parallel ranks share out the states, and the others hold replicas, as with "
+      "training.parallelism_config.dp_replicate_size; -1: all share them out");
+    v("mics_hierarchical_params_gather", mics_hierarchical_params_gather,
+      "with mics_shard_size: parameters are gathered between hosts first and then inside each; ranks of a host are "
+      "those of LOCAL_WORLD_SIZE, or of mpirun");
   }
 };
 
@@ -288,6 +296,21 @@ struct DsTensorParallel {
   }
 };
 
+struct DsPipeline {
+  Auto<int64_t> stages;
+  Setting<std::string> partition{"best"};
+  Setting<int64_t> activation_checkpoint_interval{int64_t{0}};
+
+  template <class V>
+  void visit(V& v) {
+    v("stages", stages, "as training.parallelism_config.pp_size; auto <- it");
+    v("partition", partition, "as training.parallelism_config.pipeline_parallel_partition");
+    v("activation_checkpoint_interval", activation_checkpoint_interval,
+      "full recompute, in which so many neighbouring blocks of a stage run again from one kept input; 0 = as "
+      "training.recompute says");
+  }
+};
+
 struct DsExpertParallel {
   Setting<bool> enabled{false};
   Setting<int64_t> autoep_size{int64_t{1}};
@@ -324,7 +347,9 @@ struct DsConfig {
   Setting<bool> dump_state{false};
   Setting<bool> memory_breakdown{false};
   Setting<bool> wall_clock_breakdown{false};
+  Setting<int64_t> sequence_parallel_size{int64_t{1}};
   DsTensorParallel tensor_parallel;
+  DsPipeline pipeline;
   DsExpertParallel expert_parallel;
   DsCommsLogger comms_logger;
   DsFlopsProfiler flops_profiler;
@@ -364,7 +389,9 @@ struct DsConfig {
       "report the bytes in use on rank 0 after each phase of a step, in lines and in metrics.jsonl");
     v("wall_clock_breakdown", wall_clock_breakdown,
       "report the times of phases and communication of every step on rank 0, in lines and in metrics.jsonl");
+    v("sequence_parallel_size", sequence_parallel_size, "as training.parallelism_config.sp_size");
     v("tensor_parallel", tensor_parallel, "");
+    v("pipeline", pipeline, "");
     v("expert_parallel", expert_parallel, "");
     v("comms_logger", comms_logger, "");
     v("flops_profiler", flops_profiler, "");

@@ -15,7 +15,6 @@ constexpr std::string_view kNoFileOffload = "offloading to files is not availabl
 constexpr std::string_view kWholeUnits = "parameters are sharded by whole Units; no small one stays behind";
 constexpr std::string_view kWholeCheckpoints = "every checkpoint holds all parameters, whatever the stage";
 constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectives (ZeRO++) are not available";
-constexpr std::string_view kMics = "sharding within sub-groups (MiCS) is not available";
 constexpr std::string_view kNoFiles = "nothing is offloaded to files";
 constexpr std::string_view kMetricsOnly = "use tensorboard, csv_monitor or metrics.jsonl in training.output_dir";
 constexpr std::string_view kOneBit = "1-bit Adam, 1-bit Lamb and 0/1 Adam are not available";
@@ -24,9 +23,9 @@ constexpr std::string_view kSpeed = "speed is always measured";
 constexpr std::string_view kOwnExperts = "the model's config.json says which layers have experts, and how";
 constexpr std::string_view kOwnRouting = "tokens are routed as the model's config.json says";
 constexpr std::string_view kOneDispatch = "tokens are exchanged, and experts computed, in one way";
-constexpr std::string_view kUlysses =
-    "Ulysses is not available; training.parallelism_config.sequence_parallel shares out tokens between the ranks of "
-    "tp_size";
+constexpr std::string_view kOwnTokens =
+    "ranks of tp_size send their slices of the tokens with training.parallelism_config.sequence_parallel, else each "
+    "all";
 constexpr std::string_view kGated = "";
 
 constexpr auto kRules = std::to_array<KeyRule>({
@@ -105,8 +104,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.zero_quantized_weights", "false", refused, kZeroPlusPlus},
     {"zero_optimization.zero_quantized_nontrainable_weights", "false", refused, kZeroPlusPlus},
     {"zero_optimization.zero_quantized_gradients", "false", refused, kZeroPlusPlus},
-    {"zero_optimization.mics_shard_size", "-1", refused, kMics},
-    {"zero_optimization.mics_hierarchical_params_gather", "false", refused, kMics},
     {"zero_optimization.cpu_offload", "false", no_effect, kHostIsDevice},
     {"zero_optimization.cpu_offload_params", "false", no_effect, kHostIsDevice},
     {"zero_optimization.cpu_offload_param", "false", no_effect, kHostIsDevice},
@@ -171,7 +168,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"checkpoint.tag_validation", "\"Warn\"", no_effect, "one rank chooses the name of a checkpoint for all"},
     {"checkpoint.load_universal", "false", no_effect, "every checkpoint is universal"},
     {"checkpoint.use_node_local_storage", "false", refused, "checkpoints go to one directory that all ranks see"},
-    {"checkpoint.parallel_write.pipeline_stage", "false", no_effect, "there is no pipeline"},
+    {"checkpoint.parallel_write.pipeline_stage", "false", no_effect, "every rank always writes what it owns"},
     {"checkpoint.checkpoint_serialization", "true | false", no_effect, kOneWriter},
     {"checkpoint.writer", "null", no_effect, kOneWriter},
     {"nebula.enabled", "false", refused, "Nebula is a service of Azure; checkpoints go to training.output_dir"},
@@ -237,16 +234,14 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"compression_training.head_pruning.*", "{}", enabled, "compression is not available"},
     {"compression_training.channel_pruning.*", "{}", enabled, "compression is not available"},
     {"compression_training.layer_reduction.*", "{}", enabled, "compression is not available"},
-    {"pipeline.stages", "\"auto\" | 1", refused, "write training.parallelism_config.pp_size"},
-    {"pipeline.partition", "\"best\"", gated, kGated},
-    {"pipeline.seed_layers", "false", gated, kGated},
-    {"pipeline.pipe_partitioned", "true", gated, kGated},
-    {"pipeline.grad_partitioned", "true", gated, kGated},
-    {"pipeline.activation_checkpoint_interval", "0", refused, "write training.recompute"},
+    {"pipeline.seed_layers", "false", no_effect,
+     "initial values follow from seed, name and index of a parameter: every cut gives the same"},
+    {"pipeline.pipe_partitioned", "true", no_effect, kOwnTokens},
+    {"pipeline.grad_partitioned", "true", no_effect, kOwnTokens},
+    {"pipeline.use_reentrant", "true | false", no_effect, "recomputation has one implementation"},
     {"tensor_parallel.preset_model", "null", refused, "a model is cut as its own config.json says"},
     {"tensor_parallel.tp_overlap_comm", "false", refused, "sums over the tensor axis are not overlapped with products"},
     {"tensor_parallel.partition_config", "null", refused, "a model is cut as its own config.json says"},
-    {"sequence_parallel_size", "1", refused, kUlysses},
     {"expert_parallel.expert_parallel_size", "1", refused, "write expert_parallel.autoep_size"},
     {"expert_parallel.preset_model", "null", no_effect, kOwnExperts},
     {"expert_parallel.moe_layer_pattern", "null", no_effect, kOwnExperts},

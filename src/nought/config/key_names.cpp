@@ -88,6 +88,7 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
     {"ulysses_sequence_parallel_size", "training.parallelism_config.sp_size"},
     {"pipeline_parallel_size", "training.parallelism_config.pp_size"},
     {"pipeline_model_parallel_size", "training.parallelism_config.pp_size"},
+    {"partition_method", "training.parallelism_config.pipeline_parallel_partition"},
     {"expert_parallel_size", "training.parallelism_config.ep_size"},
     {"expert_model_parallel_size", "training.parallelism_config.ep_size"},
     {"moe_expert_capacity_factor", "training.moe_capacity_factor"},

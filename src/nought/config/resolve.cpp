@@ -52,6 +52,7 @@ RunPlan Resolver::run() {
   resolve_data();
   resolve_batch();
   check_pipeline();
+  check_context();
   resolve_precision();
   resolve_zero();
   resolve_optimizer();
@@ -284,6 +285,7 @@ void Resolver::resolve_recompute() {
     mode = {whole.value ? Recompute::full : Recompute::none, true, whole.place, whole.reason};
   plan_.recompute = mode.value;
   plan_.resolved.push_back({"recompute", std::string(name_of(mode.value)), mode.reason});
+  resolve_checkpoint_interval();
   resolve_checkpoints();
 }
 

@@ -3,41 +3,6 @@
 
 namespace nought {
 
-namespace {
-
-/// The size nearest to `wanted` that divides `total`, the smaller one of two.
-int64_t nearest_divisor(int64_t total, int64_t wanted) {
-  int64_t best = 1;
-  for (int64_t size = 1; size <= total; ++size)
-    if (total % size == 0 && std::abs(size - wanted) < std::abs(best - wanted)) best = size;
-  return best;
-}
-
-/// ConfigError for a size that two places give differently.
-void require_equal(const Candidate<int64_t>& deepspeeds, const Candidate<int64_t>& own) {
-  require<ConfigError>(!own.given || own.value == deepspeeds.value,
-                       "{} = {} contradicts {} = {}: make them equal, or remove one", deepspeeds.place,
-                       deepspeeds.value, own.place, own.value);
-}
-
-}  // namespace
-
-void Resolver::refuse_axes() const {
-  const ParallelismArgs& args = config_.training.parallelism_config;
-  const auto only_one = [&](const char* key, const Setting<int64_t>& setting, std::string_view what,
-                            std::string_view instead) {
-    const auto size = training(std::string("parallelism_config.") + key, setting);
-    require<ConfigError>(size.value == 1, "{} = {}: {} not available: write 1{}", size.place, size.value, what,
-                         instead);
-  };
-  constexpr std::string_view kFewerActivations =
-      "; tp_size with sequence_parallel, or training.recompute, leaves a rank fewer activations";
-  only_one("dp_replicate_size", args.dp_replicate_size, "replicas of a sharded model are",
-           "; dp_shard_size ranks share out what the ZeRO stage shards, at stage 0 nothing");
-  only_one("cp_size", args.cp_size, "context parallelism is", kFewerActivations);
-  only_one("sp_size", args.sp_size, "Ulysses is", kFewerActivations);
-}
-
 Candidate<int64_t> Resolver::tensor_size() const {
   const auto own = training("parallelism_config.tp_size", config_.training.parallelism_config.tp_size);
   const Setting<int64_t>& deepspeeds = ds_.tensor_parallel.autotp_size;
@@ -92,7 +57,7 @@ bool Resolver::resolve_sequence_parallel(int64_t tensor) {
 
 void Resolver::resolve_pipeline(int64_t tensor) {
   const ParallelismArgs& args = config_.training.parallelism_config;
-  const auto size = training("parallelism_config.pp_size", args.pp_size);
+  const auto size = pipeline_size();
   require_at_least<int64_t>(size, 1);
   const int64_t ranks = plan_.world_size / tensor;
   require<ConfigError>(ranks % size.value == 0,
@@ -105,6 +70,7 @@ void Resolver::resolve_pipeline(int64_t tensor) {
   pipeline.chunks = chunks.given ? chunks.value : usual;
   check_chunks(pipeline);
   if (size.value == 1) {
+    resolve_partition(1);  // it has no effect either
     if (schedule.given || chunks.given)
       warn(fmt::format("{} has no effect: pp_size is 1", schedule.given ? schedule.place : chunks.place));
     return;
@@ -112,6 +78,16 @@ void Resolver::resolve_pipeline(int64_t tensor) {
   plan_.pipeline = pipeline;
   note("parallelism_config.pp_size", size);
   note("parallelism_config.pipeline_parallel_schedule", schedule);
+  plan_.pipeline.partition = resolve_partition(size.value);
+}
+
+Candidate<int64_t> Resolver::pipeline_size() const {
+  const auto own = training("parallelism_config.pp_size", config_.training.parallelism_config.pp_size);
+  const Auto<int64_t>& deepspeeds = ds_.pipeline.stages;
+  if (deepspeeds.automatic() || !deepspeeds.given()) return own;
+  const auto size = deepspeed("pipeline.stages", deepspeeds.value);
+  require_equal(size, own);
+  return size;
 }
 
 void Resolver::check_pipeline() const {
@@ -119,7 +95,6 @@ void Resolver::check_pipeline() const {
 }
 
 void Resolver::resolve_mesh() {
-  refuse_axes();
   const auto tensor = tensor_size(), expert = expert_size();
   const int64_t ranks = plan_.world_size;
   require_at_least<int64_t>(tensor, 1);
@@ -132,27 +107,48 @@ void Resolver::resolve_mesh() {
   resolve_pipeline(tensor.value);
   const int64_t stages = plan_.pipeline.ranks;
   plan_.sequence_parallel = resolve_sequence_parallel(tensor.value);
+  const int64_t context = resolve_context(ranks / tensor.value / stages);
   const auto shard = training("parallelism_config.dp_shard_size", config_.training.parallelism_config.dp_shard_size);
-  const int64_t data = ranks / tensor.value / stages;
-  require<ConfigError>(!shard.given || shard.value == data,
+  const int64_t data = ranks / tensor.value / stages / context;
+  const bool ulysses = plan_.context_method == ContextMethod::heads;
+  const auto replicas = replicate_size(data);
+  const int64_t sharing = data / replicas.value;
+  require<ConfigError>(!shard.given || shard.value == sharing,
                        "{} = {}: the product of the sizes of parallelism_config must be the number of ranks, {}: with "
-                       "tp_size {}{} write {}, or leave it out",
+                       "tp_size {}{}{}{} write {}, or leave it out{}",
                        shard.place, shard.value, ranks, tensor.value,
-                       stages > 1 ? fmt::format(" and pp_size {}", stages) : "", data);
-  require<ConfigError>(data % expert.value == 0,
-                       "{} = {}: {} data-parallel rank{} cannot be divided by it; the nearest size that can is {}",
-                       expert.place, expert.value, data, data == 1 ? "" : "s", nearest_divisor(data, expert.value));
-  if (!shard.given && tensor.value == 1 && expert.value == 1 && stages == 1) return;
-  const Candidate<int64_t> left{data, true, shard.place,
-                                shard.given ? shard.reason
-                                            : fmt::format("world_size{}{}", tensor.value > 1 ? " / tp_size" : "",
-                                                          stages > 1 ? " / pp_size" : "")};
-  plan_.mesh = GridSizes{.shard = static_cast<int>(note("parallelism_config.dp_shard_size", left)),
+                       context > 1 ? fmt::format(" and {} {}", ulysses ? "sp_size" : "cp_size", context) : "",
+                       replicas.value > 1 ? fmt::format(" and dp_replicate_size {}", replicas.value) : "",
+                       stages > 1 ? fmt::format(" and pp_size {}", stages) : "", sharing,
+                       shard.value > 0 && shard.value < data && data % shard.value == 0
+                           ? fmt::format("; for {0} replicas write dp_replicate_size {0}", data / shard.value)
+                           : "");
+  const int64_t tokens = sharing * context;  // ranks of a replica that have different tokens
+  require<ConfigError>(tokens % expert.value == 0,
+                       "{} = {}: {} data-parallel rank{}{} cannot be divided by it; the nearest size that can is {}",
+                       expert.place, expert.value, tokens, tokens == 1 ? "" : "s",
+                       replicas.value > 1 ? " of a replica" : "", nearest_divisor(tokens, expert.value));
+  const bool says_shards = shard.given || mics_shard_size(data);
+  if (!says_shards && replicas.value == 1 && tensor.value == 1 && expert.value == 1 && stages == 1 && context == 1)
+    return resolve_hierarchical_gather();
+  if (replicas.value > 1) note("parallelism_config.dp_replicate_size", replicas);
+  const Candidate<int64_t> left{
+      sharing, true, shard.place,
+      shard.given ? shard.reason
+                  : fmt::format("world_size{}{}{}{}", tensor.value > 1 ? " / tp_size" : "",
+                                context == 1 ? ""
+                                : ulysses    ? " / sp_size"
+                                             : " / cp_size",
+                                stages > 1 ? " / pp_size" : "", replicas.value > 1 ? " / dp_replicate_size" : "")};
+  plan_.mesh = GridSizes{.replicate = static_cast<int>(replicas.value),
+                         .shard = static_cast<int>(note("parallelism_config.dp_shard_size", left)),
+                         .context = static_cast<int>(context),
                          .tensor = static_cast<int>(tensor.value),
                          .pipeline = static_cast<int>(stages),
                          .expert = static_cast<int>(expert.value),
                          .expert_tensor = static_cast<int>(tensor.value)};
   if (expert.value > 1) note("parallelism_config.ep_size", expert);
+  resolve_hierarchical_gather();
 }
 
 }  // namespace nought

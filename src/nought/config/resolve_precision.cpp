@@ -62,7 +62,7 @@ void Resolver::resolve_gradients() {
   const auto wire = choose("communication_dtype", "communication_data_type", ds_.communication_data_type, sums.value,
                            "default: the gradients' dtype");
   plan_.wire_dtype = wire.value;
-  if (!wire.given && wire.value != plan_.dtype && plan_.data_ranks() > 1)
+  if (!wire.given && wire.value != plan_.dtype && plan_.token_ranks() > 1)
     warn(fmt::format(
         "{} = \"{}\": gradients travel in {} here, where DeepSpeed sends {}; "
         "communication_data_type = \"{}\" does as it does",

@@ -28,6 +28,14 @@ struct Candidate {
   std::string reason;  // "training.seed", for nought check
 };
 
+/// The size nearest to `wanted` that divides `total`, the smaller one of two.
+inline int64_t nearest_divisor(int64_t total, int64_t wanted) {
+  int64_t best = 1;
+  for (int64_t size = 1; size <= total; ++size)
+    if (total % size == 0 && std::abs(size - wanted) < std::abs(best - wanted)) best = size;
+  return best;
+}
+
 class Resolver {
  public:
   Resolver(const RunConfig& config, int world_size, const AutoBf16& automatic);
@@ -36,8 +44,18 @@ class Resolver {
 
  private:
   void resolve_mesh();
-  /// Refuses axes of the mesh that are not available.
-  void refuse_axes() const;
+  /// How many of so many data-parallel ranks share out the states of parameters, if DeepSpeed's key says it.
+  std::optional<Candidate<int64_t>> mics_shard_size(int64_t data) const;
+  /// How many replicas so many data-parallel ranks hold.
+  Candidate<int64_t> replicate_size(int64_t data) const;
+  /// Whether parameters are gathered by hosts, and how many ranks a host has then.
+  void resolve_hierarchical_gather();
+  /// ConfigError for a size that two places give differently.
+  static void require_equal(const Candidate<int64_t>& deepspeeds, const Candidate<int64_t>& own) {
+    require<ConfigError>(!own.given || own.value == deepspeeds.value,
+                         "{} = {} contradicts {} = {}: make them equal, or remove one", deepspeeds.place,
+                         deepspeeds.value, own.place, own.value);
+  }
   /// How many ranks share each matrix.
   Candidate<int64_t> tensor_size() const;
   /// How many ranks hold different experts.
@@ -45,13 +63,25 @@ class Resolver {
   /// ConfigError unless experts are cut over as many ranks as all other matrices.
   void check_expert_tensor_size(int64_t tensor) const;
   bool resolve_sequence_parallel(int64_t tensor);
+  /// How many ranks exchange tokens for heads.
+  Candidate<int64_t> ulysses_size() const;
+  /// How many of so many ranks share each sequence, and how they attend.
+  int64_t resolve_context(int64_t ranks);
+  /// ConfigError unless sequences are long enough for the ranks that share them.
+  void check_context() const;
   /// What of the ranks hold different layers, when so many share each matrix.
   void resolve_pipeline(int64_t tensor);
+  /// Of how many ranks that is, as either side says.
+  Candidate<int64_t> pipeline_size() const;
+  /// How the layers are shared out over so many ranks.
+  StagePartition resolve_partition(int64_t ranks);
+  Candidate<std::string> partition_method() const;
+  void resolve_checkpoint_interval();
   /// ConfigError unless the schedule can run the micro-batches of a step.
   void check_pipeline() const;
   /// What plan_.data_ranks() is called in messages: `all` if no ranks share samples.
   std::string data_name(const char* all) const {
-    return plan_.tensor_ranks() > 1 || plan_.pipeline.ranks > 1 ? "data-parallel ranks" : all;
+    return plan_.data_ranks() < plan_.world_size ? "data-parallel ranks" : all;
   }
   void resolve_model();
   void resolve_data();

@@ -17,6 +17,7 @@
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
 #include "nought/base/visit.h"
+#include "nought/config/data_config.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/config/run_plan.h"
 #include "nought/data/formats.h"
@@ -159,21 +160,36 @@ struct ParallelismArgs {
   Setting<int64_t> dp_shard_size;
   Setting<int64_t> cp_size{int64_t{1}};
   Setting<int64_t> sp_size{int64_t{1}};
+  Setting<std::string> cp_comm_type{"auto"};
   Setting<int64_t> tp_size{int64_t{1}};
   Setting<int64_t> pp_size{int64_t{1}};
   Setting<std::string> pipeline_parallel_schedule{"1F1B"};
   Setting<int64_t> virtual_pipeline_size;
+  Setting<std::string> pipeline_parallel_partition{"parameters"};
+  Setting<int64_t> pipeline_parallel_first_stage_less_layers{int64_t{1}};
+  Setting<int64_t> pipeline_parallel_last_stage_less_layers{int64_t{1}};
   Setting<int64_t> ep_size{int64_t{1}};
   Setting<bool> sequence_parallel{false};
 
   template <class V>
   void visit(V& v) {
-    v("dp_replicate_size", dp_replicate_size, "copies of the sharded model; only 1 is available");
+    v("dp_replicate_size", dp_replicate_size,
+      "HSDP: copies of the sharded model, whose ranks read different samples; each rank adds its shard of the "
+      "gradients "
+      "over them once in a step");
     v("dp_shard_size", dp_shard_size,
-      "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks / (tp_size x "
-      "pp_size)");
-    v("cp_size", cp_size, "ranks that share each sequence; only 1 is available");
-    v("sp_size", sp_size, "Ulysses: ranks that share each sequence outside of attention; only 1 is available");
+      "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks / "
+      "(dp_replicate_size x cp_size x sp_size x tp_size x pp_size)");
+    v("cp_size", cp_size,
+      "context parallelism: neighbouring ranks that each have a part of every sequence, and meet the keys of the "
+      "others "
+      "by cp_comm_type");
+    v("sp_size", sp_size,
+      "Ulysses: the same, but for attention the ranks exchange tokens for heads, which they share out; one of the two "
+      "sizes is 1");
+    v("cp_comm_type", cp_comm_type,
+      "p2p: keys and values go round the ranks (ring attention); all_gather: every rank gathers them; auto: they are "
+      "gathered as long as they take no more memory than the widest activations of a layer");
     v("tp_size", tp_size,
       "tensor parallelism: neighbouring ranks that share the matrices, the heads and the vocabulary, and see the same "
       "samples");
@@ -184,71 +200,20 @@ struct ParallelismArgs {
       "the order of their passes, by torch's names: GPipe, 1F1B, Interleaved1F1B, ZBH1 or ZBVZeroBubble");
     v("virtual_pipeline_size", virtual_pipeline_size,
       "stages that each of these ranks holds; default: 2 with Interleaved1F1B and ZBVZeroBubble, else 1");
+    v("pipeline_parallel_partition", pipeline_parallel_partition,
+      "how the embedding, the blocks and the head are shared out over the stages: their parameters are balanced "
+      "(parameters, or best), or their time, which is measured before the run (profile), or the number of those whose "
+      "names match a regular expression (type:block); or stages have as many each (uniform)");
+    v("pipeline_parallel_first_stage_less_layers", pipeline_parallel_first_stage_less_layers,
+      "how many layers the first stage has less than others of a uniform partition, for the embedding");
+    v("pipeline_parallel_last_stage_less_layers", pipeline_parallel_last_stage_less_layers,
+      "the same of the last stage, for the head; with one of the two the partition is uniform");
     v("ep_size", ep_size,
-      "expert parallelism: of the ranks that read different samples, how many neighbours hold different experts and "
-      "exchange tokens; it divides dp_shard_size and the number of experts");
+      "expert parallelism: of the ranks that have different tokens, how many neighbours hold different experts and "
+      "exchange tokens; it divides cp_size x sp_size x dp_shard_size and the number of experts");
     v("sequence_parallel", sequence_parallel,
       "between their products, the ranks of tp_size have a slice of the tokens each: less activations, the same "
       "result");
-  }
-};
-
-/// One source of a mixture of data.
-struct SourceConfig {
-  std::vector<std::string> files;
-  Setting<double> weight;
-
-  template <class V>
-  void visit(V& v) {
-    v("files", files, "as data.files");
-    v("weight", weight,
-      "its share of training, relative to the other weights; without weights: as much as each source holds");
-  }
-};
-
-struct DataConfig {
-  std::vector<std::string> files;
-  Setting<std::vector<SourceConfig>> sources;
-  Setting<std::vector<std::string>> validation_files;
-  Auto<CorpusFormat> format;
-  Setting<std::string> field{"text"};
-  Auto<std::string> chat_template;
-  Setting<std::string> tokenizer;
-  Setting<std::vector<std::string>> add_special_tokens;
-  Setting<bool> parse_special_tokens{false};
-  Setting<int64_t> seq_length;
-  Setting<double> validation_fraction{0.0};
-  Setting<bool> separate_documents{false};
-
-  template <class V>
-  void visit(V& v) {
-    v("files", files,
-      "text, .jsonl files with texts or conversations, token files and folders of `nought tokenize`: paths, or globs "
-      "where ** crosses folders");
-    v("sources", sources, "a mixture, in place of files: a list of {files, weight}");
-    v("validation_files", validation_files, "files to validate with, in place of validation_fraction");
-    v("format", format,
-      "what files hold: text, jsonl (each line an object with a text) or chat (each line a conversation); default: for "
-      ".jsonl files by their first line, others are text");
-    v("field", field, "the key that holds the text in the lines of a jsonl file");
-    v("chat_template", chat_template,
-      "how conversations are written: a Jinja file, or chatml, llama2, llama3, mistral, zephyr, gemma, phi3, phi4, "
-      "phi4-mini, deepseek or deepseek3; default: the template of the tokenizer's folder, or by the tokenizer's "
-      "markers");
-    v("tokenizer", tokenizer,
-      "bytes, or a path: a Hugging Face folder, tokenizer.json, vocab.json, a .tiktoken or a .model file; default: the "
-      "model's folder, and bytes for an inline model");
-    v("add_special_tokens", add_special_tokens,
-      "special tokens that a tokenizer.json (or bytes) gets beside its own, such as the markers of chat_template; "
-      "exports have them; see training.resize_vocab");
-    v("parse_special_tokens", parse_special_tokens,
-      "whether what text spells like a special token, as <|endoftext|>, becomes that token, as Hugging Face's "
-      "tokenizers do; false: it stays ordinary text, so that data cannot forge markers; messages are always text");
-    v("seq_length", seq_length, "tokens per sequence; default: the model's number of positions");
-    v("validation_fraction", validation_fraction,
-      "fraction of the tokens that is kept for validation, from the end of each source");
-    v("separate_documents", separate_documents,
-      "documents in one sequence do not attend to each other, and the positions of each begin at 0");
   }
 };
 

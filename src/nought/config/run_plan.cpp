@@ -14,7 +14,9 @@ void require_trainable(const RunPlan& plan) {
 }
 
 std::vector<std::string> describe_mesh(const RunPlan& plan) {
-  if (plan.tensor_ranks() == 1 && plan.expert_ranks() == 1 && plan.pipeline.ranks == 1) return {};
+  if (plan.tensor_ranks() == 1 && plan.expert_ranks() == 1 && plan.pipeline.ranks == 1 && plan.replicas() == 1 &&
+      plan.context_ranks() == 1)
+    return {};
   std::vector<std::string> lines = describe(Grid(*plan.mesh));
   if (plan.sequence_parallel)
     lines.push_back(fmt::format("{:<12} {:>4}   slices of the tokens between products, over the tensor ranks",

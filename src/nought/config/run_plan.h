@@ -18,6 +18,7 @@
 #include "nought/nn/freezing.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
+#include "nought/parallel/context_method.h"
 #include "nought/parallel/pipeline_rules.h"
 #include "nought/tensor/dtype.h"
 
@@ -100,15 +101,20 @@ struct RunPlan {
 
   int world_size = 1;
   std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
-  /// Ranks that read different samples, and ranks that share each matrix.
+  /// Ranks that read different samples, the replicas that they hold, and ranks that share each matrix.
   int data_ranks() const { return mesh ? mesh->shard * mesh->replicate : world_size; }
+  /// Ranks that have different tokens.
+  int token_ranks() const { return data_ranks() * context_ranks(); }
+  int replicas() const { return mesh ? mesh->replicate : 1; }
   int tensor_ranks() const { return mesh ? mesh->tensor : 1; }
+  int context_ranks() const { return mesh ? mesh->context : 1; }
   int expert_ranks() const { return mesh ? mesh->expert : 1; }
-  Pipeline pipeline = {};          // the ranks that hold different layers
-  bool sequence_parallel = false;  // see ModelRanks
-  int64_t micro_batch = 1;         // sequences per rank and forward pass
-  int64_t accumulation = 1;        // micro-batches per update
-  int64_t train_batch = 1;         // = micro_batch x accumulation x data_ranks()
+  Pipeline pipeline = {};                            // the ranks that hold different layers
+  bool sequence_parallel = false;                    // see ModelRanks
+  std::optional<ContextMethod> context_method = {};  // not given: the model chooses (models/context_choice.h)
+  int64_t micro_batch = 1;                           // sequences per rank and forward pass
+  int64_t accumulation = 1;                          // micro-batches per update
+  int64_t train_batch = 1;                           // = micro_batch x accumulation x data_ranks()
 
   DType dtype = DType::f32;                    // in which the model is computed
   std::optional<LossScaleOptions> loss_scale;  // given if dtype is f16

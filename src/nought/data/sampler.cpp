@@ -152,6 +152,7 @@ int64_t EvaluationSampler::num_targets() const {
 Batch EvaluationSampler::batch(int64_t index, Memory& memory) const {
   require<Error>(0 <= index && index < num_batches(), "batch {} is not among the {} of the data", index, num_batches());
   Batch batch = empty_batch(layout_.micro_batch, dataset_.seq_length(), memory);
+  batch.placeholder = true;
   for (int64_t row = 0; row < layout_.micro_batch; ++row) {
     const int64_t sample = (index * layout_.world_size + layout_.rank) * layout_.micro_batch + row;
     const std::span<int32_t> inputs = row_of(batch.input_ids, row), targets = row_of(batch.targets, row);
@@ -159,6 +160,7 @@ Batch EvaluationSampler::batch(int64_t index, Memory& memory) const {
     if (dataset_.separates_documents())
       batch.document_starts.push_back(is_sample ? dataset_.document_starts(sample) : std::vector<int32_t>{0});
     if (is_sample) {
+      batch.placeholder = false;
       dataset_.sample(sample, inputs, targets);
     } else {
       std::fill(inputs.begin(), inputs.end(), 0);

@@ -21,6 +21,9 @@ void require_tensor(const Tensor& x, int64_t numel, DType dtype, const char* nam
                       name, numel, name_of(dtype), x);
 }
 
+/// A result that may be kept wider than what it is computed from.
+DType result_dtype(const Tensor& x, DType dtype) { return x.dtype() == DType::f32 ? DType::f32 : dtype; }
+
 void require_heads(const Heads& x, int64_t tokens, int64_t num_heads, int64_t head_dim, DType dtype, const char* name) {
   require<ShapeError>(x.base.dtype() == dtype, "Attention needs {} in {}, got {}", name, name_of(dtype), x.base);
   if (tokens == 0) return;
@@ -43,28 +46,34 @@ void check_spans(const AttentionShape& s) {
   }
 }
 
+void check_queries(const AttentionShape& s) {
+  require<ShapeError>(s.num_heads > 0 && s.head_dim > 0 && s.v_head_dim >= 0 && s.batch >= 0 && s.q_length >= 0,
+                      "Attention got {} heads, head_dim {}, v_head_dim {}, batch {}, q_length {}", s.num_heads,
+                      s.head_dim, s.v_head_dim, s.batch, s.q_length);
+  check_spans(s);
+}
+
 /// What the forward and the backward operation share.
 template <class Op>
 void check_common(const Op& op) {
   const AttentionShape& s = op.shape;
-  require<ShapeError>(s.num_heads > 0 && s.num_kv_heads > 0 && s.num_heads % s.num_kv_heads == 0,
+  check_queries(s);
+  require<ShapeError>(s.num_kv_heads > 0 && s.num_heads % s.num_kv_heads == 0,
                       "{} query heads cannot share {} key/value heads evenly", s.num_heads, s.num_kv_heads);
-  require<ShapeError>(std::isfinite(s.softcap) && s.softcap >= 0 && s.v_head_dim >= 0,
-                      "Attention got softcap {}, v_head_dim {}: both must be 0 (off) or positive", s.softcap,
-                      s.v_head_dim);
-  require<ShapeError>(s.head_dim > 0 && s.batch >= 0 && s.q_length >= 0 && s.k_length >= 0 && s.window >= 0,
-                      "Attention got head_dim {}, batch {}, q_length {}, k_length {}, window {}", s.head_dim, s.batch,
-                      s.q_length, s.k_length, s.window);
-  const DType dtype = op.out.dtype();
+  require<ShapeError>(std::isfinite(s.softcap) && s.softcap >= 0,
+                      "Attention got softcap {}: it must be 0 (off) or positive", s.softcap);
+  require<ShapeError>(s.k_length >= 0 && s.window >= 0, "Attention got k_length {}, window {}", s.k_length, s.window);
+  const DType dtype = op.q.base.dtype();
   require<ShapeError>(is_float(dtype), "Attention needs a floating-point dtype, got {}", name_of(dtype));
-  check_spans(s);
   require_heads(op.q, s.q_tokens(), s.num_heads, s.head_dim, dtype, "q");
   require_heads(op.k, s.k_tokens(), s.num_kv_heads, s.head_dim, dtype, "k");
   require_heads(op.v, s.k_tokens(), s.num_kv_heads, s.value_dim(), dtype, "v");
-  require_tensor(op.out, s.q_tokens() * s.num_heads * s.value_dim(), dtype, "out");
   if (op.sinks) require_tensor(op.sinks, s.num_heads, dtype, "sinks");
   require_tensor(op.lse, s.q_tokens() * s.num_heads, statistics_dtype(dtype), "lse");
 }
+
+/// The elements of a result of attention.
+int64_t out_numel(const AttentionShape& s) { return s.q_tokens() * s.num_heads * s.value_dim(); }
 
 }  // namespace
 
@@ -84,25 +93,35 @@ void check_shapes(const MatMul& op) {
                       "MatMul needs a bias of {} elements of {}, got {}", n, name_of(dtype), op.bias);
 }
 
-void check_shapes(const Attention& op) { check_common(op); }
+void check_shapes(const Attention& op) {
+  check_common(op);
+  require_tensor(op.out, out_numel(op.shape), result_dtype(op.out, op.q.base.dtype()), "out");
+}
 
 void check_shapes(const AttentionBackward& op) {
   check_common(op);
   const AttentionShape& s = op.shape;
-  const DType dtype = op.out.dtype();
-  int64_t key = 0;
-  for (const AttentionSpan& span : s.spans) {
-    require<ShapeError>(span.k_begin == key, "Attention got the keys of a sequence at token {}, its gradients need {}",
-                        span.k_begin, key);
-    key += span.k_length;
-  }
-  require_tensor(op.d_out, op.out.numel(), dtype, "d_out");
-  require_heads(op.dq, s.q_tokens(), s.num_heads, s.head_dim, dtype, "dq");
-  require_heads(op.dk, s.k_tokens(), s.num_kv_heads, s.head_dim, dtype, "dk");
-  require_heads(op.dv, s.k_tokens(), s.num_kv_heads, s.value_dim(), dtype, "dv");
+  const DType dtype = op.q.base.dtype();
+  require_tensor(op.out, out_numel(s), dtype, "out");
+  require_tensor(op.d_out, out_numel(s), dtype, "d_out");
+  require_heads(op.dq, s.q_tokens(), s.num_heads, s.head_dim, result_dtype(op.dq.base, dtype), "dq");
+  require_heads(op.dk, s.k_tokens(), s.num_kv_heads, s.head_dim, result_dtype(op.dk.base, dtype), "dk");
+  require_heads(op.dv, s.k_tokens(), s.num_kv_heads, s.value_dim(), result_dtype(op.dv.base, dtype), "dv");
   if (!op.d_sinks) return;
   require<ShapeError>(op.sinks.defined(), "Attention needs sinks to form d_sinks");
-  require_tensor(op.d_sinks, s.num_heads, op.d_sinks.dtype() == DType::f32 ? DType::f32 : dtype, "d_sinks");
+  require_tensor(op.d_sinks, s.num_heads, result_dtype(op.d_sinks, dtype), "d_sinks");
+}
+
+void check_shapes(const MergeAttention& op) {
+  check_queries(op.shape);
+  const DType dtype = op.out.dtype();
+  require<ShapeError>(dtype == DType::f32 || dtype == DType::f64, "Attention needs out of f32 or f64 to merge, got {}",
+                      op.out);
+  const int64_t rows = op.shape.q_tokens() * op.shape.num_heads;
+  require_tensor(op.out, out_numel(op.shape), dtype, "out");
+  require_tensor(op.piece_out, out_numel(op.shape), dtype, "piece_out");
+  require_tensor(op.lse, rows, dtype, "lse");
+  require_tensor(op.piece_lse, rows, dtype, "piece_lse");
 }
 
 }  // namespace nought

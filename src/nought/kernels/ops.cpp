@@ -1,5 +1,6 @@
 #include "nought/kernels/ops.h"
 
+#include <algorithm>
 #include <type_traits>
 
 namespace nought {
@@ -31,15 +32,32 @@ std::string MatMul::label() const {
 
 int64_t AttentionShape::k_tokens() const {
   int64_t end = spans.empty() ? batch * k_length : 0;
-  for (const AttentionSpan& span : spans) end = std::max(end, span.k_begin + span.k_length);
+  for (const AttentionSpan& span : spans)
+    if (span.k_length > 0) end = std::max(end, span.k_begin + span.k_length);
   return end;
 }
+
+namespace {
+
+/// The pairs of queries and keys that a causal mask leaves; on the diagonal a half, so that a whole sequence has half
+/// of its pairs.
+double causal_pairs(const AttentionSpan& span) {
+  const auto keys = static_cast<double>(span.k_length);
+  const auto before = [keys](int64_t position) {  // those of all queries from 0 to the position
+    const double seen = std::clamp(static_cast<double>(position), 0.0, keys);
+    return seen * seen / 2 + keys * (std::max(static_cast<double>(position), keys) - keys);
+  };
+  return before(span.first_position() + span.q_length) - before(span.first_position());
+}
+
+}  // namespace
 
 double AttentionShape::product_flops() const {
   double pairs = 0;
   for (int64_t i = 0; i < num_sequences(); ++i)
-    pairs += static_cast<double>(span(i).q_length) * static_cast<double>(span(i).k_length);
-  return (causal ? 1.0 : 2.0) * static_cast<double>(num_heads * head_dim) * pairs;
+    pairs +=
+        causal ? causal_pairs(span(i)) : static_cast<double>(span(i).q_length) * static_cast<double>(span(i).k_length);
+  return 2.0 * static_cast<double>(num_heads * head_dim) * pairs;
 }
 
 // --- what the host reads ---

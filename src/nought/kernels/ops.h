@@ -30,7 +30,7 @@
   X(ClampedSwigluBackward) X(Softcap) X(SoftcapBackward)                                                          \
   X(RmsNorm) X(RmsNormBackward) X(LayerNorm) X(LayerNormBackward)                                                 \
   X(Embedding) X(EmbeddingBackward)                                                                               \
-  X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward)                                              \
+  X(CopyHeads) X(SumHeads) X(Rope) X(Attention) X(AttentionBackward) X(MergeAttention)                            \
   X(Route) X(RouteBackward) X(BalanceLoss) X(GroupByExpert) X(GatherRows) X(CombineRows) X(ScaleRows) X(DotRows)  \
   X(CrossEntropy)                                                                                                 \
   X(Adam) X(Sgd) X(Adagrad) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection)                       \

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "nought/models/context_choice.h"
 #include "nought/models/decoder_work.h"
 #include "nought/models/names.h"
 #include "nought/models/stages.h"
 #include "nought/models/tensor_cuts.h"
+#include "nought/nn/context_batch.h"
 #include "nought/parallel/conjugate.h"
+#include "nought/parallel/context_rows.h"
 #include "nought/parallel/vocabulary.h"
 
 namespace nought {
@@ -54,6 +57,9 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
       saved_inputs_(recompute),
       fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
   require_cuttable(config_, ranks_.size());
+  ContextRanks& parts = all_ranks_.context;
+  if (ranks.chooses_method) parts.method = choose_context_method(config_, parts.ranks, ranks_.size()).method;
+  if (parts.method == ContextMethod::heads) require_heads_for(config_, parts.ranks, ranks_.size());
   require(!config_.local_rope || (config_.rope.switch_length() == 0 && config_.local_rope->switch_length() == 0),
           "layers with rotary positions of their own cannot have ones that depend on the length of the sequence");
   const WeightNames names = WeightNames::of(config_);
@@ -84,8 +90,8 @@ void Decoder::require_positions(int64_t length) const {
 }
 
 std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Tensor& ids,
-                                                std::span<const int32_t> known,
-                                                std::vector<AttentionSpan> spans) const {
+                                                std::span<const int32_t> known, std::vector<AttentionSpan> spans,
+                                                const ContextTokens& parts) const {
   auto work = std::make_shared<Work>();
   for (const AttentionSpan& span : spans) work->longest = std::max(work->longest, span.k_length);
   require_positions(work->longest);
@@ -93,7 +99,7 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
   if (ranks_.several()) work->held = held_ids(context, known, held_tokens());
   const TokenSlices slices{all_ranks_.slicing(), ids.numel()};
   const Tensor positions = context.empty({slices.all_rows()}, DType::i32);
-  work->sequences = {std::move(spans), positions.flat(0, slices.tokens), slices};
+  work->sequences = {std::move(spans), positions.flat(0, slices.tokens), slices, parts};
   work->own_positions = positions.flat(slices.own_rows().begin, slices.own_rows().end);
   if (slices.tokens < slices.all_rows()) context.zero(positions.flat(slices.tokens, slices.all_rows()));
   // With rotations it takes their tables to tell positions: prepare_rotation() does.
@@ -101,12 +107,26 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
   return work;
 }
 
+ContextTokens Decoder::parts_of(const Batch& batch) const {
+  const ContextTokens parts{all_ranks_.context, batch.input_ids.dim(0), batch.input_ids.dim(1)};
+  require<ConfigError>(
+      !parts.several() || parts.length >= parts.chunks(),
+      "rows of {} tokens cannot be cut over {} ranks of cp_size or sp_size: each needs 2 tokens of a row", parts.length,
+      parts.ranks.ranks);
+  return parts;
+}
+
 std::shared_ptr<MicroBatchState> Decoder::begin(const Context& context, const Batch& batch, double gradient_scale) {
-  Batch placed = on_device(context, batch);
+  std::vector<AttentionSpan> spans = spans_of(batch);
+  const ContextTokens parts = parts_of(batch);
+  Batch part = parts.several() ? part_of(context, batch, parts) : Batch();
+  const Batch& own = parts.several() ? part : batch;
+  Batch placed = on_device(context, own);
   const std::shared_ptr<Work> work =
-      work_on(context, placed.input_ids, batch.input_ids.span<int32_t>(), spans_of(batch));
-  work->batch = &batch, work->placed = std::move(placed), work->gradient_scale = gradient_scale;
-  if (num_routers_ > 0) work->log = std::make_shared<RouterLog>(num_routers_);
+      work_on(context, placed.input_ids, own.input_ids.span<int32_t>(), std::move(spans), parts);
+  work->part = std::move(part), work->batch = parts.several() ? &work->part : &batch;
+  work->placed = std::move(placed), work->gradient_scale = gradient_scale;
+  if (num_routers_ > 0) work->log = std::make_shared<RouterLog>(num_routers_, !batch.placeholder);
   return work;
 }
 
@@ -114,12 +134,15 @@ const RouterLog* Decoder::router_log(const MicroBatchState& state) { return stat
 
 void Decoder::set_positions(const Context& context, const Sequences& sequences) const {
   const int64_t limit = config_.rope.switch_length(), long_begin = rope_ && limit > 0 ? rope_->long_begin : 0;
-  std::vector<int32_t> positions(static_cast<size_t>(sequences.positions.numel()));
+  const ContextTokens& parts = sequences.context;
+  std::vector<int32_t> positions(
+      static_cast<size_t>(parts.several() ? parts.rows * parts.length : sequences.positions.numel()));
   for (const AttentionSpan& span : sequences.spans) {
     const int64_t first = span.k_length - span.q_length + (span.k_length > limit ? long_begin : 0);
     const auto begin = positions.begin() + span.q_begin;
     std::iota(begin, begin + span.q_length, static_cast<int32_t>(first));
   }
+  if (parts.several()) positions = own_of<int32_t>(positions, parts);
   context.upload<int32_t>(positions, sequences.positions);
 }
 
@@ -247,8 +270,11 @@ Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
 
 Tensor Decoder::logits(const Context& context, const Batch& batch) {
   Tape tape(context, /*recording=*/false);
+  std::vector<AttentionSpan> spans = spans_of(batch);
+  const ContextTokens parts = parts_of(batch);
+  const Tensor ids = parts.several() ? part_of(context, batch, parts).input_ids : batch.input_ids;
   const std::shared_ptr<Work> work =
-      work_on(context, context.on_device(batch.input_ids), batch.input_ids.span<int32_t>(), spans_of(batch));
+      work_on(context, context.on_device(ids), ids.span<int32_t>(), std::move(spans), parts);
   return run_stages(tape, work, batch.input_ids.numel(), [&](const Var& hidden) { return head_logits(tape, hidden); });
 }
 

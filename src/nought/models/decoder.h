@@ -97,9 +97,12 @@ class Decoder final : public Model {
   /// Those of this rank.
   PackedHeads heads() const;
   Norm::Options norm_options() const;
-  /// ids: [tokens] i32, the tokens of all spans; `known` are the same where host code reads them.
+  /// ids: i32, the tokens of all spans, or what this rank has of `parts` of them; `known` are the same where host code
+  /// reads them.
   std::shared_ptr<Work> work_on(const Context& context, const Tensor& ids, std::span<const int32_t> known,
-                                std::vector<AttentionSpan> spans) const;
+                                std::vector<AttentionSpan> spans, const ContextTokens& parts = {}) const;
+  /// The tokens of a batch over the ranks that hold parts of its rows. ConfigError if a rank would have none of a row.
+  ContextTokens parts_of(const Batch& batch) const;
   /// Fills in each token's position: its row of the learned positions or of the tables of rope_.
   void set_positions(const Context& context, const Sequences& sequences) const;
   /// Makes tables for the longest sequence, if it is the longest so far, and notes them in `work`.

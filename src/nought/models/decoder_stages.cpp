@@ -4,6 +4,7 @@
 #include "nought/models/decoder.h"
 #include "nought/models/decoder_work.h"
 #include "nought/parallel/conjugate.h"
+#include "nought/parallel/context_rows.h"
 
 namespace nought {
 
@@ -65,22 +66,25 @@ Shape Decoder::hidden_shape(const MicroBatchState& state) const {
 
 Tensor Decoder::run_stages(Tape& tape, const std::shared_ptr<Work>& work, int64_t rows, const HeadOfStack& head) {
   const Context& context = tape.context();
-  const auto through_head = [&](const Var& x) { return head(gather_tokens(tape, x, work->sequences.slices)); };
+  const auto through_head = [&](const Var& x) {
+    const Var own = gather_tokens(tape, x, work->sequences.slices);
+    return head(Tape::constant(gather_rows(context, own.value, work->sequences.context)));
+  };
   if (!pipeline_.several()) return through_head(run_sections(tape, stack(), {}, work));
   const DType dtype = embedding_->store().dtype();
   Tensor result;
+  Var x;
   for (int index = 0; index < pipeline_.chunks(); ++index) {
     const int stage = pipeline_.stage_of(index);
     const Chunk chunk = chunk_of(stage);
-    Var x;
-    if (!chunk.first()) {
+    if (!chunk.first() && chunk.from != pipeline_.rank) {  // where the V turns, x is here
       x = Tape::constant(context.empty(hidden_shape(*work), dtype));
       mesh().world().wait(mesh().receive(x.value, chunk.from), *context.stream);
     }
     x = run_sections(tape, stack(stage), x, work);
     if (chunk.last()) {
       result = through_head(x);
-    } else {
+    } else if (chunk.to != pipeline_.rank) {
       mesh().world().wait(mesh().send(x.value, chunk.to), *context.stream);
     }
   }

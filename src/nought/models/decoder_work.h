@@ -20,7 +20,8 @@ struct Decoder::Work final : MicroBatchState {
   int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
   std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by
   const DecoderCache* cache = nullptr;
-  const Batch* batch = nullptr;  // if there is a loss
+  Batch part = {};               // what this rank has of the batch, where ranks hold parts of sequences
+  const Batch* batch = nullptr;  // of this rank's tokens, if there is a loss
   Batch placed = {};             // the same where kernels read it
   double gradient_scale = 1;
   std::shared_ptr<RouterLog> log;  // null: nobody asks what routers choose

@@ -4,6 +4,41 @@
 
 namespace nought {
 
+namespace {
+
+/// Keys and values that a token sees on average, in sequences of so many tokens.
+double seen_on_average(int64_t seq_length, int64_t window) {
+  const auto length = static_cast<double>(seq_length);
+  const double most = window > 0 && window < seq_length ? static_cast<double>(window) : length;
+  return most - most * most / (2 * length);
+}
+
+/// Of all parameters of a Unit, how many a token is multiplied by: no look-ups, and of experts those that it passes.
+double multiplied_by(const Unit& unit, const ModelConfig& config) {
+  double count = 0;
+  for (const Parameter& parameter : unit.parameters()) {
+    if (parameter.role == ParameterRole::embedding) continue;
+    auto elements = static_cast<double>(parameter.placement.global.numel());
+    if (parameter.role == ParameterRole::expert)
+      elements *= static_cast<double>(config.experts->rule.top_k) / static_cast<double>(config.experts->num_experts);
+    count += elements;
+  }
+  return count;
+}
+
+}  // namespace
+
+std::vector<double> unit_flops_per_token(const Decoder& whole, int64_t seq_length) {
+  const ModelConfig& config = whole.config();
+  const auto heads = static_cast<double>(config.num_heads * config.head_dim);
+  std::vector<double> flops;
+  for (const auto& unit : whole.units()) flops.push_back(6 * multiplied_by(*unit, config));
+  if (config.tie_word_embeddings) flops.back() += 6 * static_cast<double>(config.vocab_size * config.hidden_size);
+  for (size_t layer = 0; layer < config.sliding_windows.size(); ++layer)
+    flops[layer + 1] += 12 * heads * seen_on_average(seq_length, config.sliding_windows[layer]);
+  return flops;
+}
+
 double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length) {
   const ModelConfig& config = decoder.config();
   const size_t count = decoder.units().size();

@@ -1,6 +1,8 @@
 // The number of floating-point operations that training costs per token.
 #pragma once
 
+#include <vector>
+
 #include "nought/models/config.h"
 
 namespace nought {
@@ -29,5 +31,9 @@ class Decoder;
 /// and below the lowest Unit with something to train the gradients of inputs, 2 per weight, and of attention, 4 L h s.
 /// What the lowest such Unit saves itself is not counted.
 double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length);
+
+/// The same of each Unit of a whole model, of which all is trained: their sum is training_flops_per_token(), but for
+/// layers with a sliding window, whose attention counts what it sees.
+std::vector<double> unit_flops_per_token(const Decoder& whole, int64_t seq_length);
 
 }  // namespace nought

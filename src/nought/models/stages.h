@@ -3,26 +3,34 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "nought/models/config.h"
+#include "nought/parallel/pipeline_rules.h"
 
 namespace nought {
 
-/// The first Unit of each stage, and behind them the number of Units: stages of as many Units each, the first ones with
-/// one more where that does not divide. ConfigError if there are fewer Units than stages.
-std::vector<size_t> cut_uniformly(size_t units, int stages);
+/// The first Unit of each stage, and behind them the number of Units. Stages of as many layers each, the first ones
+/// with one more where that does not divide; the embedding counts as `first_less` layers of the first stage, and the
+/// head as `last_less` of the last (torchtitan's pipeline_parallel_first_stage_less_layers and
+/// pipeline_parallel_last_stage_less_layers). With 1 and 1, stages have as many Units each. ConfigError, with the
+/// nearest numbers that work, if one of them is more than a stage's layers, or if these are none.
+std::vector<size_t> cut_by_layers(int64_t layers, int stages, int64_t first_less, int64_t last_less);
 /// The same, so that the largest sum of weights of a stage is as small as it can be. Every stage has a Unit. Among such
 /// cuts it is the one whose last stages are largest.
 std::vector<size_t> cut_by_weight(std::span<const double> weights, int stages);
 
-/// The cut of a model's Units (the embedding, each block, the head) by DeepSpeed's names: "parameters" balances their
-/// elements; the head of a tied model counts the table that it reads. "best" is that, too. "uniform" counts Units.
-/// "type:REGEX" counts the Units whose names ("embedding", "block.3", "head") the expression is found in, whatever the
-/// case. ConfigError.
-std::vector<size_t> stage_begins(const ModelConfig& config, const std::string& partition, int stages);
-/// ConfigError unless the name is one of those.
-void check_partition(const std::string& partition);
+/// The most stages that a model can be cut into: its Units.
+int64_t most_stages(const ModelConfig& config);
+/// The cut of a model's Units (the embedding, each block, the head). "parameters" balances their elements; the head of
+/// a tied model counts the table that it reads. "uniform" is cut_by_layers(). "type:REGEX" counts the Units in whose
+/// names ("embedding", "block.3", "head") the expression is found, whatever the case: each stage has one of them or
+/// more. "profile" balances the costs. ConfigError, with a choice that works.
+std::vector<size_t> stage_begins(const ModelConfig& config, const StagePartition& partition, int stages);
+
+/// What each Unit of the whole model has in parameters; the head of a tied model with the table that it reads.
+std::vector<double> unit_parameters(const ModelConfig& config);
+/// "profile" with costs: FLOPs, where nobody has measured. seq_length: tokens; 0: as many as the model knows.
+StagePartition with_costs(StagePartition partition, const ModelConfig& config, int64_t seq_length);
 
 }  // namespace nought

@@ -1,6 +1,7 @@
 #include "nought/nn/attention.h"
 
 #include "nought/parallel/conjugate.h"
+#include "nought/parallel/context_attention.h"
 
 namespace nought {
 
@@ -63,7 +64,9 @@ Var SelfAttention::operator()(Tape& tape, const Var& x, const Sequences& sequenc
                                  .softcap = softcap_,
                                  .sinks = sinks_,
                                  .spans = sequences.spans};
-  return out_(tape, attention(tape, qkv, heads_, options), sequences.slices);
+  const Var attended = sequences.context.several() ? context_attention(tape, qkv, heads_, options, sequences.context)
+                                                   : attention(tape, qkv, heads_, options);
+  return out_(tape, attended, sequences.slices);
 }
 
 Tensor SelfAttention::attend_cached(const Context& context, const Tensor& qkv, const Sequences& sequences,

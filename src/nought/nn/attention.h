@@ -7,16 +7,19 @@
 
 #include "nought/nn/latent.h"
 #include "nought/nn/linear.h"
+#include "nought/parallel/context_ranks.h"
 
 namespace nought {
 
 /// The sequences that the tokens of a batch form, one behind the other. Each span is one sequence; its tokens are its
 /// queries. Without a cache the same tokens are its keys. With a cache, its keys are the k_length tokens of the cache
-/// from k_begin on; the span's own keys are appended before attention reads them.
+/// from k_begin on; the span's own keys are appended before attention reads them. Where ranks hold parts of the
+/// sequences, spans are those of all tokens, and the other fields are those of this rank's.
 struct Sequences {
   std::vector<AttentionSpan> spans;
-  Tensor positions;         // [tokens] i32
-  TokenSlices slices = {};  // those that ranks have between attention and the other layers
+  Tensor positions;            // [tokens] i32
+  TokenSlices slices = {};     // those that ranks have between attention and the other layers
+  ContextTokens context = {};  // the ranks that hold parts of the sequences
 };
 
 /// The keys and values of sequences, kept between calls, so that generation does not compute them again.

@@ -16,17 +16,20 @@ inline constexpr int32_t kIgnoredTarget = -100;
 /// sequence of its own: its positions begin at 0, and attention sees no other document. Empty: each row is one
 /// sequence.
 /// weights: [rows, length] f32, how much the loss of each target counts. Undefined: each counts 1.
+/// placeholder: a rank that has nothing to read takes part in what all do together. Its targets are ignored, and its
+/// tokens are none of those over which means are taken.
 /// Host code makes a batch and reads it (Memory::host_pool()); kernels get that of on_device().
 struct Batch {
   Tensor input_ids, targets;
   std::vector<std::vector<int32_t>> document_starts = {};
   Tensor weights = {};
+  bool placeholder = false;
 };
 
 /// The batch where kernels read it.
 inline Batch on_device(const Context& context, const Batch& batch) {
   return {context.on_device(batch.input_ids), context.on_device(batch.targets), batch.document_starts,
-          context.on_device(batch.weights)};
+          context.on_device(batch.weights), batch.placeholder};
 }
 
 }  // namespace nought

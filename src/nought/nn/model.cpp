@@ -32,8 +32,8 @@ Shape Model::hidden_shape(const MicroBatchState& /*state*/) const {
   fail("this model is not cut into pipeline stages: it has no chunks()");
 }
 
-std::vector<UnitPass> Model::passes(bool backward, size_t chunk) {
-  std::vector<Section> all = chunks().at(chunk).sections;
+std::vector<UnitPass> Model::passes(bool backward, const Chunk& chunk) const {
+  std::vector<Section> all = chunk.sections;
   if (std::all_of(all.begin(), all.end(), [](const Section& section) { return section.unit == nullptr; })) {
     all.clear();
     for (const auto& unit : units_) all.push_back({.unit = unit.get()});

@@ -36,9 +36,10 @@ class Model {
   /// The shape of what one chunk gives to the next, of a micro-batch that begin() made the state of; Error for a model
   /// of one chunk.
   virtual Shape hidden_shape(const MicroBatchState& state) const;
-  /// The order of the Units' passes in a forward or a backward pass of a chunk, for prefetches. Where sections name no
-  /// Units, it is that of units().
-  std::vector<UnitPass> passes(bool backward, size_t chunk = 0);
+  /// The order of the Units' passes in a forward or a backward pass of one of chunks(), for prefetches. Where sections
+  /// name no Units, it is that of units().
+  std::vector<UnitPass> passes(bool backward, const Chunk& chunk) const;
+  std::vector<UnitPass> passes(bool backward) { return passes(backward, chunks().at(0)); }
 
   /// After the forward and backward passes of a step: numbers on the device that the host needs, f64. They come to it
   /// together with the loss, and finish_step() gets them. Undefined: none. Asking forgets what was counted. Collective.

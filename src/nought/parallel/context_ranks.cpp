@@ -1,6 +1,14 @@
 #include "nought/parallel/context_ranks.h"
 
+#include <algorithm>
+
 namespace nought {
+
+int64_t ContextTokens::most_tokens() const {
+  int64_t most = 0;
+  for (int rank = 0; rank < ranks.ranks; ++rank) most = std::max(most, tokens(rank));
+  return most;
+}
 
 std::vector<int32_t> ContextTokens::indices(int rank) const {
   std::vector<int32_t> all;

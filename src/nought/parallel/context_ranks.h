@@ -10,20 +10,15 @@
 #include <vector>
 
 #include "nought/comm/mesh.h"
+#include "nought/parallel/context_method.h"
 
 namespace nought {
-
-/// How queries meet the keys that other ranks have.
-enum class ContextMethod : uint8_t {
-  ring,    // keys and values go round the ranks (arXiv 2310.01889)
-  gather,  // every rank gathers all keys and values (arXiv 2407.21783)
-  heads    // ranks exchange tokens for heads: each attends with some heads over all tokens (arXiv 2309.14509)
-};
 
 /// Plain data, cheap to copy. The mesh that it was made of outlives it.
 struct ContextRanks {
   int ranks = 1, rank = 0;
   ContextMethod method = ContextMethod::ring;
+  int64_t gathered_heads = 0;     // key/value heads that are gathered at a time, which bounds memory; 0: all
   Communicator* group = nullptr;  // Group::context; null: one rank has whole sequences
 
   ContextRanks() = default;
@@ -53,6 +48,8 @@ struct ContextTokens {
     return low.size() + high.size();
   }
   int64_t tokens(int rank) const { return rows * row_tokens(rank); }
+  /// The most that any rank has.
+  int64_t most_tokens() const;
   /// The tokens that a rank has, in its order, as indices into [rows * length].
   std::vector<int32_t> indices(int rank) const;
 };

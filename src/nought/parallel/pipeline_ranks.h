@@ -5,9 +5,10 @@
 // too (the V placement of arXiv 2401.10241).
 #pragma once
 
-#include <string>
+#include <utility>
 
 #include "nought/comm/mesh.h"
+#include "nought/parallel/pipeline_rules.h"
 
 namespace nought {
 
@@ -15,8 +16,11 @@ namespace nought {
 struct PipelineCut {
   int chunks = 1;  // stages that each rank holds
   bool v_shaped = false;
-  std::string partition = "parameters";  // see stage_begins() of models/stages.h
+  StagePartition partition = {};
 };
+inline PipelineCut cut_of(const Pipeline& pipeline) {
+  return {static_cast<int>(pipeline.chunks), pipeline.v_shaped(), pipeline.partition};
+}
 
 /// Plain data, cheap to copy.
 struct PipelineRanks {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <regex>
 #include <string>
 
 #include "nought/base/error.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::array kPipelineSchedules{PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b,
                                         PipelineSchedule::interleaved, PipelineSchedule::zbh1, PipelineSchedule::zbv};
+
+constexpr std::string_view kByType = "type:";
 
 bool rounds_are_equal(int64_t micro_batches, int64_t ranks) {
   return micro_batches % std::max<int64_t>(1, micro_batches / ranks) == 0;
@@ -74,6 +77,29 @@ void check_micro_batches(const Pipeline& pipeline, int64_t micro_batches) {
       "{} micro-batches per step: Interleaved1F1B on {} pipeline ranks forwards them in {} equal rounds, which do not "
       "divide them; the nearest gradient_accumulation_steps that work are {} and {}",
       micro_batches, ranks, micro_batches / ranks, less, more);
+}
+
+std::string type_pattern(const std::string& method) {
+  return method.starts_with(kByType) ? method.substr(kByType.size()) : "";
+}
+
+std::string parse_partition(const std::string& name) {
+  if (name.starts_with(kByType)) {
+    const std::string pattern = type_pattern(name);
+    try {
+      require<ConfigError>(!pattern.empty(), "pipeline partition \"{}\": write an expression behind \"type:\"", name);
+      const std::regex tried(pattern, std::regex::icase);
+    } catch (const std::regex_error&) {
+      fail<ConfigError>("pipeline partition \"{}\": \"{}\" is not a regular expression", name, pattern);
+    }
+    return name;
+  }
+  if (name == "best") return "parameters";
+  require<ConfigError>(name == "parameters" || name == "uniform" || name == "profile",
+                       "pipeline partition \"{}\": it is \"parameters\", \"best\" (the same), \"uniform\", \"profile\" "
+                       "or \"type:\" and a regular expression",
+                       one_line(name));
+  return name;
 }
 
 }  // namespace nought

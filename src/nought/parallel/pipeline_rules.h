@@ -1,8 +1,10 @@
-// The pipeline schedules by torch's names, and what each requires of stages and micro-batches.
+// The pipeline schedules by torch's names, what each requires of stages and micro-batches, and how stages are cut.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace nought {
 
@@ -19,11 +21,26 @@ std::string_view name_of(PipelineSchedule schedule);
 /// The schedule of that name, whatever the case; ConfigError, which lists the names.
 PipelineSchedule parse_pipeline_schedule(std::string_view name);
 
+/// How the Units of a model are shared out: each stage gets neighbouring ones. See stage_begins() of models/stages.h.
+struct StagePartition {
+  std::string method = "parameters";      // or "uniform", "type:REGEX", "profile"
+  int64_t first_less = 1, last_less = 1;  // "uniform": as so many layers the embedding and the head count
+  std::vector<double> costs = {};         // "profile": what each Unit costs, in any unit of time or work
+  bool measured = false;                  // the costs are seconds that were measured
+  bool balances_costs() const { return method == "profile"; }
+};
+/// The method that a name means: "best", DeepSpeed's default, is "parameters". ConfigError unless it is one of those.
+std::string parse_partition(const std::string& name);
+/// The expression in "type:REGEX", which heeds no case; empty for other methods.
+std::string type_pattern(const std::string& method);
+
 /// How ranks share the stages of a model.
 struct Pipeline {
   PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
   int64_t ranks = 1;
   int64_t chunks = 1;  // stages that each rank holds: virtual_pipeline_size
+  StagePartition partition = {};
+  int64_t stages() const { return ranks * chunks; }
   /// True if the stages go along the ranks there and back, and not round and round.
   bool v_shaped() const { return schedule == PipelineSchedule::zbv; }
 };

@@ -53,7 +53,7 @@ std::vector<RecomputeOptions> recompute_steps(const RecomputeOptions& from) {
 
 std::vector<Candidate> candidates(const Layout& layout) {
   std::vector<Candidate> all;
-  const int last_stage = layout.data_ranks() > 1 ? 3 : layout.zero_stage;
+  const int last_stage = layout.shard_ranks() * layout.context_ranks > 1 ? 3 : layout.zero_stage;
   const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
   for (int stage = layout.zero_stage; stage <= last_stage; ++stage)
     for (size_t recompute = 0; recompute < steps.size(); ++recompute)

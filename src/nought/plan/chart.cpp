@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "nought/base/text.h"
-#include "nought/plan/svg.h"
 
 namespace nought {
 
@@ -28,10 +27,10 @@ class Chart {
     top_ = std::max(top_, 1.0);
   }
 
-  std::string draw() const {
-    std::string svg = svg_begin(kWidth, kHeight) + title() + grid();
+  Drawing draw() const {
+    std::string svg = title() + grid();
     for (size_t i = 0; i < report_.predictions.size(); ++i) svg += bar(i);
-    return svg + budget() + legend() + "</svg>\n";
+    return {kWidth, kHeight, svg + budget() + legend()};
   }
 
  private:
@@ -102,6 +101,6 @@ class Chart {
 
 }  // namespace
 
-std::string to_svg(const PlanReport& report) { return Chart(report).draw(); }
+Drawing draw_memory(const PlanReport& report) { return Chart(report).draw(); }
 
 }  // namespace nought

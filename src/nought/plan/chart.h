@@ -1,13 +1,11 @@
-// Draws predicted memory as an SVG bar chart: one bar per ZeRO stage, stacked by category, as high as the peak.
+// Draws predicted memory as a bar chart: one bar per ZeRO stage, stacked by category, as high as the peak.
 #pragma once
 
-#include <string>
-
+#include "nought/plan/svg.h"
 #include "nought/plan/table.h"
 
 namespace nought {
 
-/// A complete SVG document. It uses the viewer's sans-serif font and refers to no other file.
-std::string to_svg(const PlanReport& report);
+Drawing draw_memory(const PlanReport& report);
 
 }  // namespace nought

@@ -27,6 +27,25 @@ struct AxisTraffic {
   int64_t all_reduce = 0, all_gather = 0, reduce_scatter = 0, all_to_all_v = 0;
 };
 
+/// Replicas of a model that is sharded at stage 3.
+struct ShardedReplicas {
+  int shards = 1, replicas = 1;
+  int64_t parameters = 1;  // padding included
+  int64_t micro_batches = 1;
+};
+
+/// Inside a replica: each micro-batch gathers all parameters forward and backward, and scatters their gradients; to the
+/// other ranks goes a rank's shard of each: 3 (p-1)/p Psi elements for p shards (arXiv 2205.00119, section 3).
+constexpr AxisTraffic inside_replica_traffic(const ShardedReplicas& of) {
+  const int64_t sent = of.micro_batches * (of.shards - 1) * (of.parameters / of.shards);
+  return {.all_gather = 2 * sent, .reduce_scatter = sent};
+}
+
+/// Between k replicas: each rank's shard of the gradients, once in a step: 2 Psi/p (k-1)/k elements.
+constexpr AxisTraffic between_replicas_traffic(const ShardedReplicas& of) {
+  return {.all_reduce = 2 * (of.parameters / of.shards) / of.replicas * (of.replicas - 1)};
+}
+
 /// What ranks that share the matrices of a dense decoder work on.
 struct SharedLayers {
   int ranks = 1;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "nought/models/decoder.h"
+#include "nought/plan/rehearsed_rank.h"
 #include "nought/train/engine.h"
 #include "nought/train/model_source.h"
 #include "nought/train/run_data.h"
@@ -18,10 +18,23 @@ std::string Layout::str() const {
   return recompute.mode == Recompute::none ? text : fmt::format("{}, with {}", text, recompute.str());
 }
 
+int Layout::with_most_tokens() const {
+  ContextTokens tokens{.rows = 1, .length = seq_length};
+  tokens.ranks.ranks = context_ranks;
+  int most = 0;
+  for (int rank = 1; rank < context_ranks; ++rank)
+    if (tokens.row_tokens(rank) > tokens.row_tokens(most)) most = rank;
+  return most;
+}
+
 Layout layout_of(const RunPlan& plan) {
   Layout layout{.ranks = plan.world_size,
                 .zero_stage = plan.zero_stage,
+                .replicas = plan.replicas(),
+                .host_ranks = plan.mesh ? plan.mesh->host_ranks : 0,
                 .tensor_ranks = plan.tensor_ranks(),
+                .context_ranks = plan.context_ranks(),
+                .context_method = plan.context_method,
                 .expert_ranks = plan.expert_ranks(),
                 .pipeline = plan.pipeline,
                 .sequence_parallel = plan.sequence_parallel,
@@ -57,7 +70,7 @@ std::vector<Batch> make_batches(const Layout& layout, Memory& memory) {
 /// Of a pipeline's micro-batches all are.
 int64_t rehearsed(const Layout& layout) {
   if (layout.stages() > 1) return layout.accumulation;
-  return std::min(layout.accumulation, layout.schedule(layout.accumulation).in_flight() + 2);
+  return std::min(layout.accumulation, layout.schedule(layout.accumulation).in_flight(0) + 2);
 }
 
 /// What has been sent and computed so far.
@@ -99,39 +112,31 @@ void note_memory(const Memory& memory, Prediction& prediction) {
   prediction.memory = peaks_of(memory);
 }
 
-/// Of the first rank of a pipeline's ranks with this place in it.
+}  // namespace
+
 Prediction predict_at(const ModelConfig& config, const Layout& layout, int place) {
-  Work work;
-  const Context context{Memory::create_virtual(), make_counting_kernels(work)};
-  const int rank = place * (layout.ranks / layout.stages());
-  const std::unique_ptr<Communicator> ranks = make_silent_communicator(context, rank, layout.ranks, layout.wire);
-  const Mesh mesh(*ranks, layout.grid(), [&](const std::vector<int>& group) {
-    const auto here = std::find(group.begin(), group.end(), rank) - group.begin();
-    return make_silent_communicator(context, static_cast<int>(here), static_cast<int>(group.size()), layout.wire);
-  });
-  Decoder decoder(
-      config, layout.recompute, layout.fp8,
-      ModelRanks(mesh, layout.sequence_parallel,
-                 {.chunks = static_cast<int>(layout.pipeline.chunks), .v_shaped = layout.pipeline.v_shaped()}));
-  apply(layout.freezing, decoder);
-  ShardedModel::Options options = layout.sharding;
-  options.policy = Policy::stage(layout.zero_stage);
-  ShardedModel model(context, mesh, decoder, options);
+  RehearsedRank rank(config, layout, place);
+  const Context& context = rank.context;
+  const Mesh& mesh = rank.mesh;
+  Decoder& decoder = rank.decoder;
+  ShardedModel& model = rank.model;
   Engine engine(model);
-  const MakeSchedule schedule = layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : layout.schedule;
-  engine.set_schedule(schedule);
+  const Schedules schedules = layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : layout.schedule;
+  engine.set_schedule(schedules);
 
   Prediction prediction;
   prediction.layout = layout;
   prediction.parameters = decoder.parameter_count();
   prediction.frozen = decoder.frozen_count();
-  prediction.in_flight = schedule(layout.accumulation).in_flight();
+  prediction.place = place;
+  const StepSchedule schedule = schedules.step(layout.accumulation);
+  for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
   const auto step = [&](int64_t micro_batches) {
-    const Counters before{mesh.traffic_by_axes(), work.flops};
+    const Counters before{mesh.traffic_by_axes(), rank.work.flops};
     const std::vector<Batch> batches = make_batches(layout, *context.memory);
     engine.step(std::span(batches).first(static_cast<size_t>(micro_batches)), layout.tokens_per_step(), /*lr=*/0,
                 /*max_norm=*/1);
-    return difference({mesh.traffic_by_axes(), work.flops}, before);
+    return difference({mesh.traffic_by_axes(), rank.work.flops}, before);
   };
   const int64_t beyond = layout.accumulation - rehearsed(layout);
   const Counters shorter = step(layout.accumulation - beyond - (beyond > 0 ? 1 : 0));
@@ -153,15 +158,17 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   return prediction;
 }
 
-}  // namespace
+std::vector<Prediction> predict_places(const ModelConfig& config, const Layout& layout) {
+  std::vector<Prediction> all;
+  for (int place = 0; place < layout.stages(); ++place) all.push_back(predict_at(config, layout, place));
+  return all;
+}
 
 Prediction predict(const ModelConfig& config, const Layout& layout) {
-  Prediction largest = predict_at(config, layout, 0);
-  for (int place = 1; place < layout.stages(); ++place) {
-    Prediction prediction = predict_at(config, layout, place);
-    if (prediction.memory.peak_total > largest.memory.peak_total) largest = std::move(prediction);
-  }
-  return largest;
+  std::vector<Prediction> all = predict_places(config, layout);
+  return std::move(*std::max_element(all.begin(), all.end(), [](const Prediction& a, const Prediction& b) {
+    return a.memory.peak_total < b.memory.peak_total;
+  }));
 }
 
 std::vector<Prediction> predict_recompute(const ModelConfig& config, const Layout& layout) {

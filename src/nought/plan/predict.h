@@ -23,9 +23,13 @@ namespace nought {
 /// How a run is laid out over its ranks and in time.
 struct Layout {
   int ranks = 1, zero_stage = 0;
-  int tensor_ranks = 1;    // neighbours that share each matrix; they divide the ranks
-  int expert_ranks = 1;    // so many of those that are left hold different experts
-  Pipeline pipeline = {};  // the ranks that hold different layers; they divide the ranks, too
+  int replicas = 1;       // of the sharded model; they divide the ranks that read different samples
+  int host_ranks = 0;     // see GridSizes
+  int tensor_ranks = 1;   // neighbours that share each matrix; they divide the ranks
+  int context_ranks = 1;  // so many of those that are left have parts of the same sequences
+  std::optional<ContextMethod> context_method = {};  // not given: the model chooses
+  int expert_ranks = 1;                              // so many of those that are left hold different experts
+  Pipeline pipeline = {};                            // the ranks that hold different layers; they divide the ranks, too
   bool sequence_parallel = false;
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
@@ -40,17 +44,24 @@ struct Layout {
   int64_t sample_new_tokens = 0;           // the most tokens that it gets
 
   int stages() const { return static_cast<int>(pipeline.ranks); }
-  int data_ranks() const { return ranks / tensor_ranks / stages(); }
+  int data_ranks() const { return ranks / tensor_ranks / context_ranks / stages(); }
+  /// Ranks that share out what the stage shards, but for those that share sequences.
+  int shard_ranks() const { return data_ranks() / replicas; }
   GridSizes grid() const {
-    return {.shard = data_ranks(),
+    return {.replicate = replicas,
+            .shard = shard_ranks(),
+            .context = context_ranks,
             .tensor = tensor_ranks,
             .pipeline = stages(),
             .expert = expert_ranks,
-            .expert_tensor = tensor_ranks};
+            .expert_tensor = tensor_ranks,
+            .host_ranks = host_ranks};
   }
   /// Whether ranks hold parts of parameters, which files hold whole.
   bool cuts_parameters() const { return tensor_ranks > 1 || expert_ranks > 1 || stages() > 1; }
   int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
+  /// Of the ranks that have parts of the same sequences, the first with as many tokens as any.
+  int with_most_tokens() const;
   Layout at_zero_stage(int other) const {
     Layout layout = *this;
     layout.zero_stage = other;
@@ -71,12 +82,17 @@ struct Prediction {
   Traffic traffic;                                  // what it sends in one step; validations are not counted
   std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
   int64_t parameters = 0, frozen = 0;               // elements of the whole model, and those of them that are frozen
-  int64_t in_flight = 0;                            // the most micro-batches that are between their passes at once
+  std::vector<int64_t> in_flight = {};              // by chunk: see StepSchedule::in_flight()
   double executed_flops = 0;                        // what this rank computes in one step, recomputation included
+  int place = 0;                                    // of this rank on the pipeline axis
 
   int64_t steady_total() const;
 };
 Prediction predict(const ModelConfig& config, const Layout& layout);
+/// The same of the first of the pipeline ranks with this place.
+Prediction predict_at(const ModelConfig& config, const Layout& layout, int place);
+/// The same of the first rank of each pipeline stage's ranks.
+std::vector<Prediction> predict_places(const ModelConfig& config, const Layout& layout);
 
 /// The run at each ZeRO stage, 0 to 3.
 std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout);

@@ -1,15 +1,24 @@
 #include "nought/plan/svg.h"
 
+#include <algorithm>
+
 #include <fmt/core.h>
 
 namespace nought {
 
-std::string svg_begin(double width, double height) {
+std::string to_svg(const std::vector<Drawing>& drawings) {
+  double width = 0, height = 0;
+  std::string elements;
+  for (const Drawing& each : drawings) {
+    elements +=
+        height == 0 ? each.elements : fmt::format("<g transform=\"translate(0 {})\">\n{}</g>\n", height, each.elements);
+    width = std::max(width, each.width), height += each.height;
+  }
   return fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {0} {1}" width="{0}" height="{1}" )"
                      R"(font-family="sans-serif" fill="#222222">)"
                      "\n",
                      width, height) +
-         svg_rectangle(0, 0, width, height, "#ffffff");
+         svg_rectangle(0, 0, width, height, "#ffffff") + elements + "</svg>\n";
 }
 
 std::string svg_text(double x, double y, std::string_view anchor, int size, const std::string& text,

@@ -4,11 +4,18 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace nought {
 
-/// The begin of a document with a white ground. "</svg>" ends it.
-std::string svg_begin(double width, double height);
+/// Elements on a white ground that begins at 0, 0. Units are pixels.
+struct Drawing {
+  double width = 0, height = 0;
+  std::string elements = {};
+};
+/// A complete document with the drawings one below the other.
+std::string to_svg(const std::vector<Drawing>& drawings);
+
 /// anchor: "start", "middle" or "end". The text has no character that XML reserves.
 std::string svg_text(double x, double y, std::string_view anchor, int size, const std::string& text,
                      std::string_view fill = "#222222");

@@ -6,7 +6,9 @@
 #include "nought/base/json.h"
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
+#include "nought/models/context_choice.h"
 #include "nought/models/flops.h"
+#include "nought/train/pipeline_cut.h"
 
 namespace nought {
 
@@ -62,33 +64,48 @@ TokenFlops flops_of(const PlanReport& report) {
 }
 
 /// "8 ranks, 2 of which share each matrix and slice the tokens, 4 hold different experts".
-std::string ranks_text(const Layout& layout) {
+std::string ranks_text(const Layout& layout, ContextMethod method) {
   std::string text = fmt::format("{} rank{}", layout.ranks, layout.ranks == 1 ? "" : "s");
   if (layout.tensor_ranks > 1)
     text += fmt::format(", {} of which share each matrix{}", layout.tensor_ranks,
                         layout.sequence_parallel ? " and slice the tokens" : "");
+  if (layout.context_ranks > 1)
+    text += fmt::format(", {}{} share each sequence ({})", layout.context_ranks,
+                        layout.tensor_ranks > 1 ? "" : " of which", name_of(method));
+  const bool shares = layout.tensor_ranks > 1 || layout.context_ranks > 1;
   if (layout.stages() > 1)
-    text += fmt::format(", {}{} hold different layers ({})", layout.stages(),
-                        layout.tensor_ranks > 1 ? "" : " of which", name_of(layout.pipeline.schedule));
+    text += fmt::format(", {}{} hold different layers ({})", layout.stages(), shares ? "" : " of which",
+                        name_of(layout.pipeline.schedule));
   if (layout.expert_ranks > 1)
     text += fmt::format(", {}{} hold different experts", layout.expert_ranks,
-                        layout.tensor_ranks > 1 || layout.stages() > 1 ? "" : " of which");
+                        shares || layout.stages() > 1 ? "" : " of which");
+  if (layout.replicas > 1) text += fmt::format(", {} replicas of all that", layout.replicas);
   return text;
+}
+
+/// How ranks that share sequences attend.
+ContextMethod method_of(const PlanReport& report) {
+  const Layout& layout = report.predictions.front().layout;
+  return choose_context_method(report.config, layout.context_ranks, layout.tensor_ranks, layout.context_method).method;
 }
 
 std::string header(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
+  std::string stages;
+  for (const std::string& line : describe_stages(report.config, layout.pipeline, layout.seq_length))
+    stages += fmt::format("{:<8}{}\n", stages.empty() ? "cut" : "", line);
   return fmt::format(
       "model   {} with {} parameters in {}{}\n"
       "run     {}, micro-batch {} x {} accumulated, sequences of {}: {} tokens per step{}\n"
-      "work    {} per token, forward and backward; {} if attention counts masked products too, as PaLM does\n\n",
+      "work    {} per token, forward and backward; {} if attention counts masked products too, as PaLM does\n{}\n",
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
       name_of(layout.sharding.dtype),
-      trained_text(report.predictions.front().parameters, report.predictions.front().frozen), ranks_text(layout),
-      layout.micro_batch, layout.accumulation, layout.seq_length, layout.tokens_per_step(),
+      trained_text(report.predictions.front().parameters, report.predictions.front().frozen),
+      ranks_text(layout, method_of(report)), layout.micro_batch, layout.accumulation, layout.seq_length,
+      layout.tokens_per_step(),
       layout.recompute.mode == Recompute::none ? "" : fmt::format("; {}", layout.recompute.str()),
-      format_rate(flops.causal, "FLOP"), format_rate(flops.palm, "FLOP"));
+      format_rate(flops.causal, "FLOP"), format_rate(flops.palm, "FLOP"), stages);
 }
 
 /// What recomputation does to the peak, at one stage.
@@ -100,6 +117,18 @@ std::string recompute_rows(const std::vector<Prediction>& modes) {
              [&](const Prediction& each) { return format_bytes(each.memory.peak[activations]); }) +
          row("  all at once", modes, [](const Prediction& each) { return format_bytes(each.memory.peak_total); }) +
          row("  work", modes, [](const Prediction& each) { return format_rate(each.executed_flops, "FLOP"); });
+}
+
+/// One row for each number of ranks that share sequences.
+std::string longest_rows(const PlanReport& report) {
+  std::string text = fmt::format(
+      "\nlongest sequences in {} per rank, micro-batch {}, by the ranks that share each (cp_size, sp_size)\n",
+      format_bytes(report.device_memory), report.predictions.front().layout.micro_batch);
+  for (const LongestSequence& each : report.longest)
+    text += fmt::format("  {:<12} {:>12}{}\n", each.context_ranks,
+                        each.length == 0 ? fmt::format("under {}", kLengthStep) : fmt::format("{}", each.length),
+                        each.by_positions ? "   all positions that the model has learned" : "");
+  return text;
 }
 
 /// The rows of memory_table.
@@ -171,10 +200,12 @@ std::string to_text(const PlanReport& report) {
       return each.memory.peak_total <= report.device_memory ? "fits" : "too much";
     });
   if (!report.recompute.empty()) text += recompute_rows(report.recompute);
+  if (!report.longest.empty()) text += longest_rows(report);
   text += "\nbytes per rank between two steps\n" +
           category_rows(all, [](const Prediction& each, size_t c) { return each.steady[c]; }) +
           row("  total", all, [](const Prediction& each) { return format_bytes(each.steady_total()); });
   text += "\nbytes sent per rank and step\n" + traffic_rows(all);
+  for (const std::string& line : report.zero_costs) text += fmt::format("  {}\n", line);
   text += "\nwork per rank and step, recomputation included\n" +
           row("  executed", all, [](const Prediction& each) { return format_rate(each.executed_flops, "FLOP"); });
   if (report.peak_flops > 0)
@@ -185,6 +216,9 @@ std::string to_text(const PlanReport& report) {
                 }) +
             fmt::format("  the peak is {}, this machine's {}, for each rank\n",
                         format_rate(report.peak_flops, "FLOP/s"), report.peak_name);
+  if (report.idle_share)
+    text += fmt::format("  {}: ranks are idle for {:.1f}% of the time of the passes, by FLOPs\n",
+                        name_of(all.front().layout.pipeline.schedule), 100 * *report.idle_share);
   return text;
 }
 
@@ -226,7 +260,10 @@ OrderedJson to_json(const PlanReport& report) {
                    {"trained_parameters", report.predictions.front().parameters - report.predictions.front().frozen},
                    {"dtype", name_of(layout.sharding.dtype)},
                    {"ranks", layout.ranks},
+                   {"replicas", layout.replicas},
                    {"tensor_ranks", layout.tensor_ranks},
+                   {"context_ranks", layout.context_ranks},
+                   {"context_method", layout.context_ranks > 1 ? Json(name_of(method_of(report))) : Json()},
                    {"expert_ranks", layout.expert_ranks},
                    {"pipeline_ranks", layout.stages()},
                    {"sequence_parallel", layout.sequence_parallel},
@@ -239,6 +276,13 @@ OrderedJson to_json(const PlanReport& report) {
                    {"device_memory", report.device_memory},
                    {"peak_flops", report.peak_flops},
                    {"stages", OrderedJson::array()}};
+  if (report.idle_share) json["pipeline_idle_share"] = *report.idle_share;
+  if (layout.stages() > 1)
+    for (const StageSummary& each : summarize_stages(report.config, layout.pipeline, layout.seq_length))
+      json["pipeline_stages"].push_back({{"first", each.first},
+                                         {"last", each.last},
+                                         {"parameters", each.parameters},
+                                         {"share_of_flops", each.share}});
   for (const Prediction& each : report.predictions)
     json["stages"].push_back({{"stage", each.layout.zero_stage},
                               {"peak", by_category(each.memory.peak, each.memory.peak_total)},
@@ -247,12 +291,16 @@ OrderedJson to_json(const PlanReport& report) {
                               {"steady", by_category(each.steady, each.steady_total())},
                               {"sent_per_step", to_json(each.traffic)},
                               {"sent_per_step_by_axes", by_axes(each.traffic_by_axes)},
+                              {"micro_batches_in_flight", each.in_flight},
                               {"executed_flops_per_step", each.executed_flops}});
   for (const Prediction& each : report.recompute)
     json["recompute_modes"].push_back({{"recompute", name_of(each.layout.recompute.mode)},
                                        {"stage", each.layout.zero_stage},
                                        {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                                        {"executed_flops_per_step", each.executed_flops}});
+  for (const LongestSequence& each : report.longest)
+    json["longest_sequences"].push_back(
+        {{"context_ranks", each.context_ranks}, {"seq_length", each.length}, {"peak", each.peak}});
   return json;
 }
 

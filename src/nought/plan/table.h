@@ -1,11 +1,13 @@
 // Formats predictions and measurements as tables for people, and predictions as JSON for programs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "nought/base/json.h"
 #include "nought/io/file_format.h"
+#include "nought/plan/longest.h"
 #include "nought/plan/predict.h"
 
 namespace nought {
@@ -28,11 +30,14 @@ std::string memory_table(const RankMemory& predicted, const std::vector<RankMemo
 /// A model and the predictions of its run.
 struct PlanReport {
   ModelConfig config;
-  std::vector<Prediction> predictions = {};  // at least one; their layouts differ only in the ZeRO stage
-  std::vector<Prediction> recompute = {};    // may be empty; their layouts differ only in what is recomputed
-  int64_t device_memory = 0;                 // the budget of a rank in bytes; 0 = none
-  double peak_flops = 0;                     // FLOP/s of a rank (kernels/limits.h); 0 = no times are shown
-  std::string peak_name = {};                // what the peak is: "fp32 FMA on AVX-512"
+  std::vector<Prediction> predictions = {};   // at least one; their layouts differ only in the ZeRO stage
+  std::vector<Prediction> recompute = {};     // may be empty; their layouts differ only in what is recomputed
+  int64_t device_memory = 0;                  // the budget of a rank in bytes; 0 = none
+  double peak_flops = 0;                      // FLOP/s of a rank (kernels/limits.h); 0 = no times are shown
+  std::string peak_name = {};                 // what the peak is: "fp32 FMA on AVX-512"
+  std::vector<std::string> zero_costs = {};   // lines of describe_zero_cost()
+  std::optional<double> idle_share = {};      // of a pipeline: PipelineTimeline::idle_share(), times by FLOPs
+  std::vector<LongestSequence> longest = {};  // may be empty
 };
 /// Tables of memory between steps and at its peak, of a step's traffic by collective, of FLOPs per token and per step,
 /// and of the time that a step's FLOPs take at the peak.

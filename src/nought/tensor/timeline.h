@@ -11,12 +11,14 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace nought {
 
 enum class TraceEventKind : uint8_t {
   phase,       // a phase of a step: "data", "forward", "backward" or "optimizer"
+  pass,        // a pass of a micro-batch through a pipeline stage: "F3.1"; what it waits for before is no part of it
   unit,        // one pass of a Unit: "block.3, backward"
   part,        // a named part of a Unit's pass: "attention"
   operation,   // one run of a kernel: "MatMul 4096 x 768 x 3072"
@@ -32,7 +34,8 @@ struct TraceEvent {
   Clock::time_point begin, end;
   int64_t bytes = 0;  // a collective: the size of its whole tensor; an operation: the least that it moves; else 0
   double flops = 0;   // an operation: its floating-point operations; else 0
-  std::string arguments = {};  // an operation: its tensors and parameters, in words; else empty
+  std::string arguments = {};  // an operation: its tensors and parameters, in words; a collective: what it is about
+  std::string group = {};      // a collective: whose stream it runs on; else empty
 
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
@@ -66,8 +69,13 @@ class TimedScope {
     if (timeline_) begin_ = TraceEvent::Clock::now();
   }
   ~TimedScope() {
-    if (timeline_) timeline_->add({kind_, std::string(name_), begin_, TraceEvent::Clock::now(), bytes_});
+    if (timeline_)
+      timeline_->add({kind_, std::string(name_), begin_, TraceEvent::Clock::now(), bytes_, 0, about_, group_});
   }
+  /// True if what lasts as long as this object is recorded.
+  bool recording() const { return timeline_ != nullptr; }
+  /// What the event is about, and the group of a collective.
+  void describe(std::string about, std::string group) { about_ = std::move(about), group_ = std::move(group); }
   TimedScope(const TimedScope&) = delete;
   TimedScope& operator=(const TimedScope&) = delete;
 
@@ -76,6 +84,7 @@ class TimedScope {
   TraceEventKind kind_;
   std::string_view name_;
   int64_t bytes_;
+  std::string about_, group_;
   TraceEvent::Clock::time_point begin_;
 };
 

@@ -38,7 +38,7 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
   const auto& units = model.model().units();
   for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
     const Segment& segment = units[at.unit]->segments()[at.segment];
-    if (!counts_for_all(segment, model.mesh())) continue;
+    if (!writes_for_all(segment, model.mesh())) continue;
     const Tensor owned = model.residency().owned(at);
     const Interval mine = model.residency().partition(at).owned(model.residency().ranks(at).rank());
     for (const ParameterPiece& piece : pieces_in(*units[at.unit], at.segment, mine)) {

@@ -21,7 +21,7 @@ std::string Engine::explain(const StepResult& result, const StepSchedule& schedu
 
 StepSchedule Engine::schedule_of(std::span<const Batch> micro_batches, double total_weight) const {
   require(!micro_batches.empty() && total_weight > 0, "a step needs at least one target");
-  StepSchedule schedule = make_schedule_(static_cast<int64_t>(micro_batches.size()));
+  StepSchedule schedule = schedules_.step(static_cast<int64_t>(micro_batches.size()));
   require(schedule.micro_batches() == static_cast<int64_t>(micro_batches.size()),
           "a step of {} micro-batches has the schedule {}", micro_batches.size(), schedule);
   require(schedule.instructions().back().action == Action::update, "schedule {} ends without an update", schedule);
@@ -139,7 +139,7 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
 }
 
 double Engine::evaluate(std::span<const Batch> micro_batches, double total_weight) {
-  const StepSchedule schedule = evaluation_schedule_of(model_, static_cast<int64_t>(micro_batches.size()));
+  const StepSchedule schedule = schedules_.evaluation(static_cast<int64_t>(micro_batches.size()));
   Run run = begin(schedule, micro_batches, total_weight);
   execute(run);
   return sums_on_host(model_.mesh(), model_.context(), {{Group::losses, run.loss_sum}}).front() / total_weight;

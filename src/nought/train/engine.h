@@ -49,7 +49,7 @@ class Engine {
         scaler_(scaler),
         gradient_factor_(gradient_factor),
         on_nonfinite_(on_nonfinite),
-        make_schedule_(default_schedule(model)) {}
+        schedules_(default_schedule(model.mesh())) {}
 
   /// Runs forward and backward of the step's micro-batches and reduces the gradients of the mean loss.
   /// total_weight: what the targets weigh over all ranks and micro-batches (Objective::weight). Without weights that is
@@ -63,8 +63,10 @@ class Engine {
   /// The mean loss without gradients.
   double evaluate(std::span<const Batch> micro_batches, double total_weight);
 
-  /// What steps are made of: default_schedule() (train/model_schedule.h), unless this is called.
-  void set_schedule(MakeSchedule make_schedule) { make_schedule_ = std::move(make_schedule); }
+  /// What steps and evaluations are made of: default_schedule() (train/model_schedule.h), unless this is called.
+  void set_schedule(Schedules schedules) { schedules_ = std::move(schedules); }
+  /// That of the steps alone.
+  void set_schedule(MakeSchedule steps) { schedules_.step = std::move(steps); }
   /// Asked once in each step, when the gradients are reduced: whether this rank wants to stop after it. The answer
   /// travels with the loss, so that all ranks hear of it in the same step.
   void set_wants_stop(std::function<bool()> wants_stop) { wants_stop_ = std::move(wants_stop); }
@@ -116,7 +118,7 @@ class Engine {
   LossScaler scaler_;
   double gradient_factor_;
   OnNonfinite on_nonfinite_;
-  MakeSchedule make_schedule_;
+  Schedules schedules_;
   std::function<bool()> wants_stop_;
   std::function<std::vector<double>()> share_;
   std::optional<SpikeWatch> spikes_;

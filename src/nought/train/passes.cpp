@@ -16,11 +16,18 @@ Passes::Passes(ShardedModel& model, const StepSchedule& schedule, std::span<cons
 }
 
 std::vector<UnitPass> Passes::order() const {
+  struct Walk {
+    std::vector<UnitPass> forth, back;
+  };
+  std::vector<Walk> walks;
+  for (const Chunk& chunk : chunks_)
+    walks.push_back(
+        {model_.model().passes(/*backward=*/false, chunk), model_.model().passes(/*backward=*/true, chunk)});
   std::vector<UnitPass> order;
   for (const Instruction& each : schedule_.instructions()) {
     if (each.action != Action::forward && each.action != Action::backward) continue;
-    const std::vector<UnitPass> passes =
-        model_.model().passes(each.action == Action::backward, static_cast<size_t>(each.chunk));
+    const Walk& walk = walks[static_cast<size_t>(each.chunk)];
+    const std::vector<UnitPass>& passes = each.action == Action::backward ? walk.back : walk.forth;
     order.insert(order.end(), passes.begin(), passes.end());
   }
   return order;
@@ -63,7 +70,7 @@ void Passes::run(size_t place) {
       break;
     case Action::weight_gradients:
       receive_ahead(place);
-      micro_batch_of(at).form_weight_gradients(static_cast<size_t>(at.chunk));
+      form_weight_gradients(at);
       break;
     case Action::receive_activation:
     case Action::receive_gradient:
@@ -79,6 +86,9 @@ void Passes::run(size_t place) {
   }
   if (schedule_.end_of(at.micro_batch) == static_cast<int64_t>(place))
     micro_batches_[static_cast<size_t>(at.micro_batch)] = nullptr;
+  const std::vector<Instruction>& list = schedule_.instructions();
+  if (place + 1 == list.size() || !has_micro_batch(list[place + 1].action))
+    for (const auto& [to, messages] : sent_) await_sent(to, 0);
 }
 
 void Passes::receive_ahead(size_t place) {
@@ -92,7 +102,8 @@ void Passes::receive(const Instruction& at) {
   const Chunk& chunk = chunk_of(at);
   const bool activation = at.action == Action::receive_activation;
   if (!activation && !chunk.trained) return;  // nobody sends it
-  const FlightSubject subject(model_.mesh().world(), activation ? "activation" : "gradient");
+  const std::string name = name_of(at);
+  const FlightSubject subject(model_.mesh().world(), name);
   Message& message = activation ? state_of(at).x : state_of(at).d_result;
   message.values = micro_batch_of(at).make_hidden();
   message.arrival = model_.mesh().receive(message.values, activation ? chunk.from : chunk.to);
@@ -103,11 +114,29 @@ void Passes::send(const Instruction& at) {
   const bool activation = at.action == Action::send_activation;
   Tensor values = std::exchange(activation ? state_of(at).result : state_of(at).d_x, {});
   if (!values) return;  // the gradient of what nobody wants
-  const FlightSubject subject(model_.mesh().world(), activation ? "activation" : "gradient");
-  Sent& sent = sent_[activation ? 0 : 1];
-  model_.mesh().world().wait(sent.event, *model_.context().stream);
-  sent.event = model_.mesh().send(values, activation ? chunk.to : chunk.from);
-  sent.values = std::move(values);
+  const int to = activation ? chunk.to : chunk.from;
+  await_sent(to, static_cast<size_t>(schedule_.message_room()));
+  const std::string name = name_of(at);
+  const FlightSubject subject(model_.mesh().world(), name);
+  const Event event = model_.mesh().send(values, to);
+  sent_[to].push_back({std::move(values), event});
+}
+
+void Passes::await_sent(int to, size_t left) {
+  std::deque<Sent>& messages = sent_[to];
+  for (; messages.size() > left; messages.pop_front())
+    model_.mesh().world().wait(messages.front().event, *model_.context().stream);
+}
+
+std::string Passes::name_of(const Instruction& at) const {
+  const bool activation = at.action == Action::receive_activation || at.action == Action::send_activation;
+  return fmt::format("{} {}", activation ? "activation" : "gradient", at.micro_batch);
+}
+
+Timeline* Passes::timeline_of(const Instruction& at) const {
+  const Mesh& mesh = model_.mesh();
+  const bool in_step = schedule_.walks_back(at.micro_batch, at.chunk);
+  return in_step && mesh.grid().size(Axis::pipeline) > 1 ? mesh.world().timeline() : nullptr;
 }
 
 Tensor Passes::take(Message& message, int from) {
@@ -122,7 +151,9 @@ void Passes::forward(const Instruction& at) {
   MicroBatch& micro_batch = micro_batch_of(at);
   ChunkState& state = state_of(at);
   const Tensor x = chunk.first() ? Tensor() : take(state.x, chunk.from);
-  Tensor result = micro_batch.forward(static_cast<size_t>(at.chunk), x);
+  const std::string name = at.str(schedule_.chunks());
+  const TimedScope scope(timeline_of(at), TraceEventKind::pass, name);
+  Tensor result = micro_batch.forward(static_cast<size_t>(at.chunk), chunk, x);
   if (chunk.last()) {
     if (options_.loss_sum) model_.context().run(AddTo{.x = result, .into = options_.loss_sum});
   } else if (schedule_.has(Action::send_activation, at.micro_batch, at.chunk)) {
@@ -136,6 +167,8 @@ void Passes::backward(const Instruction& at) {
   const Chunk& chunk = chunk_of(at);
   ChunkState& state = state_of(at);
   Tensor d_result = chunk.last() ? Tensor() : take(state.d_result, chunk.to);
+  const std::string name = at.str(schedule_.chunks());
+  const TimedScope scope(timeline_of(at), TraceEventKind::pass, name);
   Tensor d_x = micro_batch_of(at).backward(static_cast<size_t>(at.chunk), std::move(d_result));
   if (chunk.first() || !d_x) return;
   if (schedule_.has(Action::send_gradient, at.micro_batch, at.chunk)) {
@@ -143,6 +176,12 @@ void Passes::backward(const Instruction& at) {
   } else {
     state_of({Action::backward, at.micro_batch, at.chunk - 1}).d_result.values = std::move(d_x);
   }
+}
+
+void Passes::form_weight_gradients(const Instruction& at) {
+  const std::string name = at.str(schedule_.chunks());
+  const TimedScope scope(timeline_of(at), TraceEventKind::pass, name);
+  micro_batch_of(at).form_weight_gradients(static_cast<size_t>(at.chunk));
 }
 
 }  // namespace nought

@@ -1,14 +1,17 @@
 // Passes: the micro-batches of a schedule while it runs: their passes through the chunks of this rank, and the messages
 // between the chunks.
 //
-// Design goals: what is received is asked for while the pass before computes, so that it is there when it is needed; no
-// pass waits for what is sent. How much is alive depends on the schedule alone, never on the wire. Non-goals: deciding
-// the order (StepSchedule does).
+// Design goals: what is received is asked for while the pass before computes, so that it is there when it is needed.
+// What is sent is not copied. A pass waits for it only where the receiver is further behind than the schedule expects
+// (message_room() of train/pipeline_schedules.h). So how much is alive depends on the schedule alone, never on the
+// wire. Non-goals: deciding the order (StepSchedule does).
 #pragma once
 
-#include <array>
+#include <deque>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "nought/train/step_schedule.h"
@@ -41,7 +44,7 @@ class Passes {
     Message x, d_result;
     Tensor result, d_x;  // until they are sent, or given to another chunk of this rank
   };
-  /// What is on its way to another rank. It is kept until the next one goes the same way.
+  /// What is on its way to another rank.
   struct Sent {
     Tensor values;
     Event event;
@@ -53,8 +56,15 @@ class Passes {
   void receive_ahead(size_t place);
   void receive(const Instruction& at);
   void send(const Instruction& at);
+  /// Waits until no more than so many messages to a rank are under way.
+  void await_sent(int to, size_t left);
+  /// "activation 3": what a message is, for flight records and traces.
+  std::string name_of(const Instruction& at) const;
+  /// That of the rank, where it is to have the passes of a pipeline's step; else null.
+  Timeline* timeline_of(const Instruction& at) const;
   void forward(const Instruction& at);
   void backward(const Instruction& at);
+  void form_weight_gradients(const Instruction& at);
   /// Waits for a message and takes it.
   Tensor take(Message& message, int from);
 
@@ -66,7 +76,7 @@ class Passes {
   std::vector<std::unique_ptr<MicroBatch>> micro_batches_;  // those in flight
   std::vector<ChunkState> states_;                          // by micro-batch, then chunk
   size_t received_ = 0;                                     // up to this place all that is received has begun
-  std::array<Sent, 2> sent_;                                // activations and gradients
+  std::map<int, std::deque<Sent>> sent_;                    // by receiver
 };
 
 }  // namespace nought

@@ -223,14 +223,14 @@ StepSchedule pipeline_schedule(const Pipeline& pipeline, int64_t rank, int64_t m
   std::vector<Instruction> list = Transfers(pipeline, rank, passes).add();
   list.push_back({Action::reduce});
   list.push_back({Action::update});
-  return StepSchedule(std::move(list));
+  return StepSchedule(std::move(list), message_room(pipeline, micro_batches));
 }
 
 StepSchedule pipeline_evaluation_schedule(const Pipeline& pipeline, int64_t rank, int64_t micro_batches) {
   check_rank(pipeline, rank);
   const std::vector<PassList> passes(static_cast<size_t>(pipeline.ranks),
                                      in_rounds(micro_batches, pipeline.ranks, pipeline.chunks));
-  return StepSchedule(Transfers(pipeline, rank, passes).add());
+  return StepSchedule(Transfers(pipeline, rank, passes).add(), message_room(pipeline, micro_batches));
 }
 
 int64_t message_room(const Pipeline& pipeline, int64_t micro_batches) {

@@ -145,6 +145,12 @@ double PipelineTimeline::idle_within(size_t rank) const {
   return first == list.end() ? 0 : last->end - first->begin - busy(rank);
 }
 
+double PipelineTimeline::idle_share() const {
+  double sum = 0;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) sum += busy(rank);
+  return 1 - sum / end() / static_cast<double>(ranks.size());
+}
+
 PipelineTimeline pipeline_timeline(const Pipeline& pipeline, int64_t micro_batches, std::span<const PassTimes> times,
                                    double transfer) {
   return Clockwork(pipeline, micro_batches, times, transfer).run();

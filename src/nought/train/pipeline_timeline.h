@@ -33,6 +33,8 @@ struct PipelineTimeline {
   double busy(size_t rank) const;
   /// The time from a rank's first pass to the end of its last in which it runs none.
   double idle_within(size_t rank) const;
+  /// The part of the time until end() in which ranks run no pass, over all ranks: the bubble.
+  double idle_share() const;
 };
 
 /// times: of each stage of the model, or one for all of them. transfer: the time of a message. ConfigError as

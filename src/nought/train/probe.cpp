@@ -15,6 +15,12 @@ Interval rows_of(const ProbeInput& input, int rank, int ranks) {
   return {std::min(rank * rows, batch), std::min((rank + 1) * rows, batch)};
 }
 
+/// The rows of each micro-batch but the last, which may have fewer.
+int64_t rows_per_micro_batch(const ProbeInput& input, int ranks, int64_t most) {
+  const int64_t rows = rows_of(input, 0, ranks).size();
+  return ceil_div(rows, std::clamp<int64_t>(most, 1, rows));
+}
+
 /// The columns of a row that are no padding.
 Interval tokens_of(const ProbeInput& input, int64_t row) {
   const int64_t length = input.ids.dim(1);
@@ -127,9 +133,14 @@ ShardedModel::Options probe_sharding(const RunPlan& plan, bool gradients) {
   return options;
 }
 
-Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks) {
+int64_t probe_micro_batches(const ProbeInput& input, int ranks, int64_t most) {
+  return ceil_div(rows_of(input, 0, ranks).size(), rows_per_micro_batch(input, ranks, most));
+}
+
+namespace {
+
+Batch batch_of(const Context& context, const ProbeInput& input, Interval rows) {
   const int64_t length = input.ids.dim(1);
-  const Interval rows = rows_of(input, rank, ranks);
   std::vector<int32_t> ids, targets, starts;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const Interval tokens = tokens_of(input, row);
@@ -148,19 +159,39 @@ Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int 
   const auto count = static_cast<int64_t>(ids.size());
   const Shape shape = input.mask ? Shape{1, count} : Shape{count / length, length};
   Batch batch{Tensor::of<int32_t>(*context.memory, shape, ids), Tensor::of<int32_t>(*context.memory, shape, targets)};
+  batch.placeholder = rows.empty();
   if (input.mask) batch.document_starts.push_back(std::move(starts));
   return batch;
 }
 
-ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients) {
+/// Those of a rank. It has as many as any other: the last ones may be placeholders.
+std::vector<Batch> micro_batches_of(const Context& context, const ProbeInput& input, const Communicator& ranks,
+                                    int64_t most) {
+  const Interval rows = rows_of(input, ranks.rank(), ranks.size());
+  const int64_t each = rows_per_micro_batch(input, ranks.size(), most);
+  std::vector<Batch> batches;
+  for (int64_t i = 0; i < probe_micro_batches(input, ranks.size(), most); ++i)
+    batches.push_back(batch_of(
+        context, input, {std::min(rows.begin + i * each, rows.end), std::min(rows.begin + (i + 1) * each, rows.end)}));
+  return batches;
+}
+
+}  // namespace
+
+Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks) {
+  return batch_of(context, input, rows_of(input, rank, ranks));
+}
+
+ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients,
+                  const ProbeSteps& steps) {
   const Context& context = model.context();
   const Communicator& ranks = model.mesh().group(Group::samples);
   const bool first = model.mesh().world().rank() == 0;
-  const Batch rows = probe_rows(context, input, ranks.rank(), ranks.size());
+  const std::vector<Batch> batches = micro_batches_of(context, input, ranks, steps.micro_batches);
   const int64_t targets = count_targets(input);
   Engine engine(model);
-  const double loss =
-      gradients ? engine.accumulate(std::span(&rows, 1), targets).loss : engine.evaluate(std::span(&rows, 1), targets);
+  if (steps.schedule) engine.set_schedule(*steps.schedule);
+  const double loss = gradients ? engine.accumulate(batches, targets).loss : engine.evaluate(batches, targets);
   ProbeOutput output;
   if (gradients) {
     const auto& units = model.model().units();

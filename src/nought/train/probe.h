@@ -2,6 +2,7 @@
 // and golden tests compare them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,12 +29,22 @@ using ProbeOutput = std::vector<std::pair<std::string, Tensor>>;
 /// How the plan's run shards the model. Without `gradients`, nothing is allocated for gradients and updates.
 ShardedModel::Options probe_sharding(const RunPlan& plan, bool gradients);
 
+/// How a rank runs its rows: in so many micro-batches of whole rows, or in as many as it has rows, and by these
+/// schedules; not given: default_schedule().
+struct ProbeSteps {
+  int64_t micro_batches = 1;
+  std::optional<Schedules> schedule = {};
+};
+/// The micro-batches of each of so many ranks.
+int64_t probe_micro_batches(const ProbeInput& input, int ranks, int64_t most);
+
 /// Spreads the rows of the batch over the ranks and runs them. Collective. Rank 0 gets the output, the others an empty
-/// one.
-ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients);
+/// one. The loss that balances experts is one of each micro-batch.
+ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input, bool gradients,
+                  const ProbeSteps& steps = {});
 
 /// This rank's rows of the batch, with shifted targets as in training. With a mask, their tokens are packed into one
-/// row of documents. A rank without rows gets a row whose targets are ignored.
+/// row of documents. A rank without rows gets a placeholder of one row.
 Batch probe_rows(const Context& context, const ProbeInput& input, int rank, int ranks);
 /// The number of targets in the whole batch that are not ignored.
 int64_t count_targets(const ProbeInput& input);

@@ -28,9 +28,10 @@ int64_t hash_of(std::span<const std::byte> bytes) {
 }
 
 /// The group that shares out what this rank holds alike with others of `replicas`.
-Group sharing(Group replicas) { return replicas == Group::samples ? Group::parameters : replicas; }
+Group sharing(Group replicas) { return replicas == Group::holders ? Group::parameters : replicas; }
 
-/// All that this rank holds alike with the others of the group.
+/// All that this rank holds alike with the others of the group. Group::replicas, of a sharded model: what no other
+/// group compares, which are experts and the states that a stage shards.
 std::vector<Hashed> hashes_of(ShardedModel& model, Group replicas) {
   const Context& context = model.context();
   std::vector<Hashed> all;
@@ -38,19 +39,20 @@ std::vector<Hashed> hashes_of(ShardedModel& model, Group replicas) {
     const Tensor values = context.on_host(tensor);
     all.push_back({std::move(name), hash_of({values.raw(), static_cast<size_t>(values.bytes())})});
   };
-  const Group shared = sharing(replicas);
+  const bool of_shards = replicas == Group::replicas;
+  const Group shared = of_shards ? Group::expert_parameters : sharing(replicas);
   const auto shares = [&](const Parameter& parameter) { return sharing_group(parameter.placement.axes()) == shared; };
   for (size_t unit = 0; unit < model.model().units().size(); ++unit)
     model.with_parts(unit, [&](const Parameter& parameter, const Tensor& values) {
       if (shares(parameter)) add(parameter.name, values);
     });
   const Policy policy = model.options().policy.for_ranks(model.mesh().group(shared).size());
-  if (model.options().training && !policy.shard_optimizer)
+  if (model.options().training && (of_shards || !policy.shard_optimizer))
     model.optimizer().for_each_kept([&](const Parameter& parameter, StateKind kind, const Tensor& values) {
-      if (shares(parameter)) add(fmt::format("{} of {}", name_of(kind), parameter.name), values);
+      if (of_shards || shares(parameter)) add(fmt::format("{} of {}", name_of(kind), parameter.name), values);
     });
   const std::vector<double> state = model.model().state();
-  if (replicas == Group::samples) all.push_back({"the model's state", hash_of(std::as_bytes(std::span(state)))});
+  if (replicas == Group::holders) all.push_back({"the model's state", hash_of(std::as_bytes(std::span(state)))});
   return all;
 }
 
@@ -133,9 +135,11 @@ void require_same_replicas(ShardedModel& model, int64_t step, const std::filesys
   Communicator& all = model.mesh().group(Group::decisions);
   if (all.size() == 1) return;
   model.settle();
-  std::string own = difference_in(model, Group::samples, last_saved);
-  const std::string of_experts = difference_in(model, Group::expert_parameters, last_saved);
-  if (own.empty()) own = of_experts;
+  std::string own = difference_in(model, Group::holders, last_saved);
+  for (const Group group : {Group::expert_parameters, Group::replicas}) {
+    const std::string of_group = difference_in(model, group, last_saved);
+    if (own.empty()) own = of_group;
+  }
   // Only the ranks that hold the same parts see a difference, and all end with it.
   for (const std::string& what : texts_of_ranks(all, model.context(), own))
     if (!what.empty()) fail<Error>("step {}: {}", step, what);

@@ -43,7 +43,8 @@ std::string Instruction::str(int64_t chunks) const {
 
 int64_t StepSchedule::Use::end() const { return *std::max_element(places.begin(), places.end()); }
 
-StepSchedule::StepSchedule(std::vector<Instruction> instructions) : instructions_(std::move(instructions)) {
+StepSchedule::StepSchedule(std::vector<Instruction> instructions, int64_t message_room)
+    : instructions_(std::move(instructions)), message_room_(message_room) {
   count();
   bool reduced = false, updated = false;
   for (size_t place = 0; place < instructions_.size(); ++place) {
@@ -126,15 +127,20 @@ int64_t StepSchedule::end_of(int64_t micro_batch) const {
   return end;
 }
 
-int64_t StepSchedule::in_flight() const {
+int64_t StepSchedule::most_alive(std::optional<int64_t> chunk) const {
   int64_t alive = 0, most = 0;
   for (size_t place = 0; place < instructions_.size(); ++place) {
     const Instruction& each = instructions_[place];
+    if (!has_micro_batch(each.action) || (chunk && each.chunk != *chunk)) continue;
     if (each.action == Action::forward) most = std::max(most, ++alive);
-    if (has_micro_batch(each.action) && end_of(each.micro_batch, each.chunk) == static_cast<int64_t>(place)) --alive;
+    if (end_of(each.micro_batch, each.chunk) == static_cast<int64_t>(place)) --alive;
   }
   return most;
 }
+
+int64_t StepSchedule::in_flight(int64_t chunk) const { return most_alive(chunk); }
+
+int64_t StepSchedule::tapes_in_flight() const { return most_alive({}); }
 
 std::string StepSchedule::str() const {
   std::string text;

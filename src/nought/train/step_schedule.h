@@ -8,7 +8,9 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nought {
@@ -52,8 +54,8 @@ class StepSchedule {
   /// chunk: one forward, behind that of the chunk before; at most one backward, behind its forward and the backward of
   /// the next chunk; at most one weight_gradients behind that. What is received comes before the pass that reads it,
   /// what is sent behind the pass that made it, each at most once. reduce needs all backward passes and comes behind
-  /// them, update comes last, behind reduce.
-  explicit StepSchedule(std::vector<Instruction> instructions);
+  /// them, update comes last, behind reduce. message_room: see there.
+  explicit StepSchedule(std::vector<Instruction> instructions, int64_t message_room = 0);
 
   const std::vector<Instruction>& instructions() const { return instructions_; }
   int64_t micro_batches() const { return micro_batches_; }
@@ -76,8 +78,12 @@ class StepSchedule {
   int64_t end_of(int64_t micro_batch) const;
   /// The micro-batch whose gradients of the chunk are final last.
   int64_t last(int64_t chunk = 0) const { return last_.at(static_cast<size_t>(chunk)); }
-  /// The most tapes that are alive at once: pairs of a micro-batch and a chunk, begun and not at their end.
-  int64_t in_flight() const;
+  /// So many messages to one rank may wait, beside the one that is sent, until that rank begins to receive them.
+  int64_t message_room() const { return message_room_; }
+  /// The most micro-batches of which the chunk keeps something at once: begun there, and not at their end.
+  int64_t in_flight(int64_t chunk) const;
+  /// The most tapes that are alive at once: the same of all chunks together, pairs of a micro-batch and a chunk.
+  int64_t tapes_in_flight() const;
   /// "F0 F1 B0 W0 B1 W1 reduce update"
   std::string str() const;
 
@@ -90,6 +96,8 @@ class StepSchedule {
     int64_t end() const;
   };
   void count();
+  /// The most pairs that are alive at once; of one chunk, or of all.
+  int64_t most_alive(std::optional<int64_t> chunk) const;
   size_t index(int64_t micro_batch, int64_t chunk) const;
   const Use& use_of(int64_t micro_batch, int64_t chunk) const { return uses_.at(index(micro_batch, chunk)); }
   bool all_walked_back() const;
@@ -98,7 +106,7 @@ class StepSchedule {
   void check_whole() const;
 
   std::vector<Instruction> instructions_;
-  int64_t micro_batches_ = 0, chunks_ = 1;
+  int64_t micro_batches_ = 0, chunks_ = 1, message_room_ = 0;
   std::vector<Use> uses_;  // by micro-batch, then chunk
   std::vector<int64_t> last_;
 };
@@ -110,5 +118,16 @@ using MakeSchedule = std::function<StepSchedule(int64_t micro_batches)>;
 StepSchedule plain_schedule(int64_t micro_batches);
 /// Losses alone: F0 F1.
 StepSchedule evaluation_schedule(int64_t micro_batches);
+
+/// What an Engine runs: its steps, and its evaluations.
+struct Schedules {
+  MakeSchedule step = plain_schedule, evaluation = evaluation_schedule;
+
+  Schedules() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): where no pipeline is, evaluations need no schedule of their own
+  Schedules(MakeSchedule steps) : step(std::move(steps)) {}
+  Schedules(MakeSchedule steps, MakeSchedule evaluations)
+      : step(std::move(steps)), evaluation(std::move(evaluations)) {}
+};
 
 }  // namespace nought

@@ -14,8 +14,10 @@
 #include "nought/train/grown_weights.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_source.h"
+#include "nought/train/pipeline_cut.h"
 #include "nought/train/resume.h"
 #include "nought/train/run_files.h"
+#include "nought/train/stage_seconds.h"
 #include "nought/train/text_sample.h"
 #include "nought/train/trace.h"
 #include "nought/train/validate_run.h"
@@ -60,7 +62,7 @@ Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
 
 Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const Context& context,
                  std::vector<TrainObserver*> observers)
-    : plan_(with_model_folder(plan, world, context)),
+    : plan_(with_stage_seconds(with_model_folder(plan, world, context), world, context)),
       mode_(mode),
       mesh_(world, plan.mesh),
       world_(world),
@@ -70,7 +72,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
       data_(open_data(plan_.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
       decoder_(model_config_of(plan_), plan.recompute, plan.fp8,
-               ModelRanks(mesh_, plan.sequence_parallel, pipeline_cut_of(plan))),
+               ModelRanks(mesh_, plan.sequence_parallel, pipeline_cut_of(plan_, model_config_of(plan_)),
+                          plan.context_method)),
       model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {

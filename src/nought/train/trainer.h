@@ -31,10 +31,6 @@ inline bool resumes(StartMode mode) { return mode == StartMode::resume || mode =
 
 /// The config of the plan's model: the inline one, or that of the model's folder.
 ModelConfig model_config_of(const RunPlan& plan);
-/// How a plan's run cuts its model into pipeline stages.
-PipelineCut pipeline_cut_of(const RunPlan& plan);
-/// describe_mesh(), and a line for each pipeline stage: its Units.
-std::vector<std::string> describe_layout(const RunPlan& plan, const ModelConfig& config);
 /// How a plan's run shards its model.
 ShardedModel::Options sharding_of(const RunPlan& plan);
 /// The plan of a run that begins or continues on this machine. With training.bf16 = "auto", a run that continues keeps

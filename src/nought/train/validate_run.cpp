@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include "nought/base/json.h"
+#include "nought/models/context_choice.h"
 #include "nought/models/expert_spread.h"
-#include "nought/models/stages.h"
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/model_source.h"
+#include "nought/train/pipeline_cut.h"
 #include "nought/train/resume.h"
 #include "nought/train/text_sample.h"
 
@@ -107,43 +108,16 @@ int64_t steps_on(const RunPlan& plan, const RunData& data) {
 
 }  // namespace
 
-namespace {
-
-std::vector<size_t> stages_of(const RunPlan& plan, const ModelConfig& config) {
-  return stage_begins(config, pipeline_cut_of(plan).partition,
-                      static_cast<int>(plan.pipeline.ranks * plan.pipeline.chunks));
-}
-
-}  // namespace
-
-PipelineCut pipeline_cut_of(const RunPlan& plan) {
-  return {.chunks = static_cast<int>(plan.pipeline.chunks), .v_shaped = plan.pipeline.v_shaped()};
-}
-
-std::vector<std::string> describe_layout(const RunPlan& plan, const ModelConfig& config) {
-  std::vector<std::string> lines = describe_mesh(plan);
-  if (plan.pipeline.ranks == 1) return lines;
-  const std::vector<size_t> begins = stages_of(plan, config);
-  const auto units = static_cast<int64_t>(begins.back());
-  const auto name = [&](int64_t unit) {
-    return unit == 0 ? "embedding" : unit + 1 == units ? "head" : fmt::format("block.{}", unit - 1);
-  };
-  for (size_t stage = 0; stage + 1 < begins.size(); ++stage) {
-    const auto first = static_cast<int64_t>(begins[stage]), last = static_cast<int64_t>(begins[stage + 1]) - 1;
-    lines.push_back(fmt::format("stage {:<6} {:>4}   Units: {}{}", stage, last - first + 1, name(first),
-                                first == last ? "" : " to " + name(last)));
-  }
-  return lines;
-}
-
 ModelConfig model_config_of(const RunPlan& plan) {
   ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
                                               : ModelConfig::from_folder(with_model_folder(plan).model_dir);
   if (plan.resize_vocab)
     config.vocab_size = std::max(config.vocab_size, tokenizer_of(with_model_folder(plan).data)->vocab_size());
   require_cuttable(config, plan.tensor_ranks(), plan.world_size);
-  require_spreadable(config, plan.expert_ranks(), plan.data_ranks());
-  if (plan.pipeline.ranks > 1) stages_of(plan, config);
+  require_spreadable(config, plan.expert_ranks(), plan.token_ranks() / plan.replicas());
+  if (plan.context_method == ContextMethod::heads)
+    require_heads_for(config, plan.context_ranks(), plan.tensor_ranks(), plan.world_size);
+  require_stages(plan, config);
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",

@@ -15,16 +15,20 @@ MicroBatch::MicroBatch(ShardedModel& model, const Batch& batch, const Options& o
 
 Tensor MicroBatch::make_hidden() const { return context_.empty(model_.model().hidden_shape(*state_), model_.dtype()); }
 
-Tensor MicroBatch::forward(size_t chunk, const Tensor& x) {
-  const Chunk work = std::move(model_.model().chunks().at(chunk));
-  if (passes_.size() <= chunk) passes_.resize(chunk + 1), waiting_.resize(chunk + 1);
-  Passes& passes = passes_[chunk];
+Tensor MicroBatch::forward() {
+  const std::vector<Chunk> chunks = model_.model().chunks();
+  return forward(0, chunks.at(0), {});
+}
+
+Tensor MicroBatch::forward(size_t index, const Chunk& chunk, const Tensor& x) {
+  if (passes_.size() <= index) passes_.resize(index + 1), waiting_.resize(index + 1);
+  Passes& passes = passes_[index];
   passes.tape = std::make_unique<Tape>(context_, recording_, this);
-  if (x) passes.x = work.wanted && recording_ ? passes.tape->input(x) : Tape::constant(x);
-  passes.result = run_sections(*passes.tape, work.sections, passes.x, state_);
+  if (x) passes.x = chunk.wanted && recording_ ? passes.tape->input(x) : Tape::constant(x);
+  passes.result = run_sections(*passes.tape, chunk.sections, passes.x, state_);
   passes.x.value = {};
   // What follows may be freed before the walk back; only a loss is read again.
-  return work.last() ? passes.result.value : std::exchange(passes.result.value, {});
+  return chunk.last() ? passes.result.value : std::exchange(passes.result.value, {});
 }
 
 Tensor MicroBatch::backward(size_t chunk, Tensor d_result) {
@@ -32,7 +36,9 @@ Tensor MicroBatch::backward(size_t chunk, Tensor d_result) {
   const auto [tape, x, result] = std::exchange(passes_.at(chunk), {});
   at_work_ = chunk;
   if (!result.requires_grad()) return {};  // nothing up to here is trained
+  walking_back_ = true;
   tape->backward(result, std::move(d_result));
+  walking_back_ = false;
   for (const auto& unit : model_.model().units())  // the owner alone runs it, and so reports that they are final
     if (unit->is_copy() && chunk + 1 == passes_.size()) finish(*unit);
   return x.requires_grad() ? tape->gradient(x) : Tensor{};
@@ -59,7 +65,9 @@ void MicroBatch::after_backward(Unit& unit) {
 }
 
 GradSink MicroBatch::gradient(const Unit& unit, size_t first, size_t last) {
-  return gradients_ ? model_.reducer_->sink(*gradients_, unit.index(), first, last) : GradSink{};
+  return gradients_
+             ? model_.reducer_->sink(*gradients_, unit.index(), first, last, /*early=*/deferred_ && walking_back_)
+             : GradSink{};
 }
 
 void MicroBatch::finish(const Unit& unit) {

@@ -30,13 +30,13 @@ class MicroBatch final : public UnitStore {
   MicroBatch(ShardedModel& model, const Batch& batch, const Options& options);
 
   /// Runs the model's sections. Returns the loss, summed over the batch's targets: f64 [1], on the device.
-  Tensor forward() { return forward(0, {}); }
+  Tensor forward();
   /// Walks back. The gradients are handed to the reductions, Unit by Unit, but for deferred ones.
   void backward() { backward(0, {}); }
 
-  /// The same for one of Model::chunks(). x: what the chunk before gave; undefined for the first. Returns what this one
-  /// gives.
-  Tensor forward(size_t chunk, const Tensor& x);
+  /// The same for one of Model::chunks(), which has this index. x: what the chunk before gave; undefined for the first.
+  /// Returns what this one gives.
+  Tensor forward(size_t index, const Chunk& chunk, const Tensor& x);
   /// d_result: the gradient of what forward() gave; undefined for the last chunk, which gave the loss, and where nobody
   /// wants it. Returns the gradient of x; undefined where nobody wants it.
   Tensor backward(size_t chunk, Tensor d_result);
@@ -44,8 +44,8 @@ class MicroBatch final : public UnitStore {
   Tensor make_hidden() const;
   /// With `deferred`, after backward(): forms the gradients of weights, in the order of the walk back, and hands them
   /// to the reductions. Each is the product that backward() would have run, so the bits are the same at every ZeRO
-  /// stage. Until then the inputs of those products are kept, and at stages 2 and 3 the whole gradients of every Unit.
-  /// What the forward pass forms (the head's weight) is not deferred, nor are norms, biases, sinks and routers.
+  /// stage. Until then the inputs of those products are kept, and no whole gradients of a Unit but the head's, whose
+  /// weight gets its gradient in the forward pass. Those of norms, biases, sinks and routers are formed by backward().
   void form_weight_gradients(size_t chunk = 0);
 
   /// What the model keeps of the micro-batch.
@@ -82,6 +82,7 @@ class MicroBatch final : public UnitStore {
   ShardedModel& model_;
   Context context_;
   bool recording_, deferred_;
+  bool walking_back_ = false;
   std::optional<Reducer::MicroBatch> gradients_;  // none without training
   std::vector<std::vector<Waiting>> waiting_;     // for each chunk
   size_t at_work_ = 0;                            // the chunk that is walked back

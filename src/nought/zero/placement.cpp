@@ -213,12 +213,28 @@ void check_placement(const Parameter& parameter, const Mesh& mesh) {
 
 Group sharing_group(Axes cut_along) { return of_experts(cut_along) ? Group::expert_parameters : Group::parameters; }
 
-bool counts_for_all(const Segment& segment, const Mesh& mesh) {
+namespace {
+
+/// The same on all replicas: true on one of the ranks of each that hold the shard.
+bool stands_for_replica(const Segment& segment, const Mesh& mesh) {
   const Axes cut_along = segment.cut_along;
-  const auto counts_along = [&](Axis axis) { return cut_along.has(axis) || mesh.coordinate(axis) == 0; };
-  if (segment.copied || !counts_along(Axis::replicate) || !counts_along(Axis::pipeline)) return false;
-  if (!of_experts(cut_along)) return counts_along(Axis::tensor);
-  return counts_along(Axis::expert_tensor) && counts_along(Axis::expert);
+  const auto first_along = [&](Axis axis) { return cut_along.has(axis) || mesh.coordinate(axis) == 0; };
+  if (segment.copied || !first_along(Axis::pipeline)) return false;
+  if (!of_experts(cut_along)) return first_along(Axis::tensor);
+  return first_along(Axis::expert_tensor) && first_along(Axis::expert);
+}
+
+}  // namespace
+
+bool writes_for_all(const Segment& segment, const Mesh& mesh) {
+  return mesh.coordinate(Axis::replicate) == 0 && stands_for_replica(segment, mesh);
+}
+
+Interval counted_for_all(const Segment& segment, const Partition& partition, const Mesh& mesh) {
+  if (!stands_for_replica(segment, mesh)) return {};
+  const Interval shard{0, partition.shard()};
+  const Partition over_replicas(shard.size(), mesh.grid().size(Axis::replicate));
+  return intersect(shard, over_replicas.owned(mesh.coordinate(Axis::replicate)));
 }
 
 Communicator& ranks_along(Axis axis, const Mesh& mesh) {

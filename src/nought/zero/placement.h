@@ -9,6 +9,7 @@
 
 #include "nought/autograd/unit.h"
 #include "nought/comm/mesh.h"
+#include "nought/zero/partition.h"
 
 namespace nought {
 
@@ -97,8 +98,11 @@ Group sharing_group(Axes cut_along);
 Communicator& ranks_along(Axis axis, const Mesh& mesh);
 
 /// What a segment holds is held, shard by shard, by ranks that differ along axes which do not cut it. True on one of
-/// them: the rank that counts it in sums over all elements, and writes it to files.
-bool counts_for_all(const Segment& segment, const Mesh& mesh);
+/// them, which writes it to files.
+bool writes_for_all(const Segment& segment, const Mesh& mesh);
+/// Elements of this rank's shard that it counts in sums over all elements, each of which one rank counts. Replicas
+/// share the shard out: they count what they would own if all of them had formed one group.
+Interval counted_for_all(const Segment& segment, const Partition& partition, const Mesh& mesh);
 
 /// Elements that go from one part to another without a gap in either: [from, from + size) of the flattened source part
 /// to [to, to + size) of the flattened target part.

@@ -69,15 +69,27 @@ Reducer::Whole& Reducer::whole_of(MicroBatch& of, size_t place) {
   return states_[place].policy.shard_gradients ? of.wholes_[place] : states_[place].whole;
 }
 
-GradSink Reducer::sink(MicroBatch& of, size_t unit, size_t first, size_t last) {
+Tensor Reducer::early_part(Whole& whole, Interval range) {
+  for (const Whole::Part& part : whole.early)
+    if (part.range == range) return part.values;
+  const Tensor values = context_.empty({range.size()}, dtype_, Category::gradients);
+  whole.early.push_back({range, values});
+  return values;
+}
+
+void Reducer::make_whole(const State& state, Whole& whole) {
+  if (whole.values) return;
+  while (flights_.size() > kFlights) land_oldest();
+  whole.values = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
+  for (const auto& [range, values] : std::exchange(whole.early, {}))
+    context_.copy(values, whole.values.flat(range.begin, range.end));
+}
+
+GradSink Reducer::sink(MicroBatch& of, size_t unit, size_t first, size_t last, bool early) {
   const size_t place = place_of({unit, units_[unit]->parameters()[first].segment});
   const State& state = states_[place];
   Whole& whole = whole_of(of, place);
   const std::vector<Parameter>& parameters = state.unit->parameters();
-  if (!whole.values) {
-    while (flights_.size() > kFlights) land_oldest();
-    whole.values = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
-  }
   const bool accumulate = whole.written[first];
   for (size_t i = first; i <= last; ++i) {
     require(whole.written[i] == accumulate,
@@ -85,11 +97,14 @@ GradSink Reducer::sink(MicroBatch& of, size_t unit, size_t first, size_t last) {
             state.unit->name(), first, last);
     whole.written[i] = true;
   }
-  return {whole.values.flat(parameters[first].range.begin, parameters[last].range.end), accumulate};
+  const Interval range{parameters[first].range.begin, parameters[last].range.end};
+  if (early && !whole.values) return {early_part(whole, range), accumulate};
+  make_whole(state, whole);
+  return {whole.values.flat(range.begin, range.end), accumulate};
 }
 
 void Reducer::clear_unwritten(const State& state, Whole& whole) {
-  if (!whole.values) whole.values = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
+  make_whole(state, whole);
   const auto clear = [&](Interval range) { context_.zero(whole.values.flat(range.begin, range.end)); };
   for (const size_t i : state.unit->segments()[state.at.segment].parameters)
     if (!whole.written[i]) clear(state.unit->parameters()[i].range);
@@ -109,17 +124,18 @@ void Reducer::add_parts(const State& state, const Whole& whole) {
 void Reducer::finish(MicroBatch& of, size_t unit) {
   for (size_t place = 0; place < states_.size(); ++place) {
     State& state = states_[place];
-    if (state.at.unit == unit && (state.policy.shard_gradients || of.last_)) finish(state, whole_of(of, place));
+    if (state.at.unit == unit && (state.policy.shard_gradients || of.last_))
+      finish(state, whole_of(of, place), of.last_);
   }
 }
 
-void Reducer::finish(State& state, Whole& whole) {
+void Reducer::finish(State& state, Whole& whole, bool last) {
   clear_unwritten(state, whole);
   add_parts(state, whole);
   if (!buckets_[state.bucket].alone()) {
-    pack(state, whole);
+    pack(state, whole, last);
   } else if (state.policy.shard_gradients) {
-    reduce_to_shard(state, whole);
+    reduce_to_shard(state, whole, last);
   } else {
     reduce_whole(state);
   }
@@ -135,14 +151,24 @@ Tensor Reducer::to_wire(const Tensor& whole) const {
   return sent;
 }
 
+Event Reducer::over_replicas(const Event& reduced, const Tensor& sum) const {
+  if (!has_replicas()) return reduced;
+  Communicator& replicas = mesh_.group(Group::replicas);
+  replicas.follow(reduced);
+  return replicas.all_reduce(sum);
+}
+
 void Reducer::reduce_whole(State& state) {
   Communicator& ranks = *state.ranks;
-  if (ranks.size() == 1) return;
+  if (ranks.size() == 1 && !has_replicas()) return;
   const Interval own = state.partition.owned(ranks.rank());
-  const FlightSubject subject(ranks, state.unit->name());
+  const FlightSubject subject(mesh_.world(), state.unit->name());
   const Tensor sent = to_wire(state.whole.values), mine = sent.flat(own.begin, own.end);
-  Event event = ranks.reduce_scatter(sent, mine);
-  if (!state.policy.shard_optimizer) event = ranks.all_gather(mine, sent);
+  Event event = over_replicas(ranks.size() > 1 ? ranks.reduce_scatter(sent, mine) : Event(), mine);
+  if (!state.policy.shard_optimizer && ranks.size() > 1) {
+    if (has_replicas()) ranks.follow(event);
+    event = ranks.all_gather(mine, sent);
+  }
   if (wire_ == dtype_) {
     state.reduction = event;
     return;
@@ -152,19 +178,20 @@ void Reducer::reduce_whole(State& state) {
   send({.ranks = &ranks, .event = event, .sent = sent, .landings = {landing}});
 }
 
-void Reducer::reduce_to_shard(State& state, Whole& whole) {
+void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
   const Tensor sent = to_wire(std::exchange(whole.values, {}));
   const bool direct = !state.shard_begun && wire_ == dtype_;
   const Tensor sum = direct ? state.shard : context_.empty({state.partition.shard()}, wire_, Category::gradients);
   const FlightSubject subject(*state.ranks, state.unit->name());
   Flight flight{.ranks = state.ranks, .event = state.ranks->reduce_scatter(sent, sum), .sent = sent, .landings = {}};
   if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun});
+  if (last) flight.last = {place_of(state.at)};
   send(std::move(flight));
   state.shard_begun = true;
 }
 
 /// The first segment of a bucket makes room for all; the last one sends it.
-void Reducer::pack(State& state, Whole& whole) {
+void Reducer::pack(State& state, Whole& whole, bool last) {
   const auto found = filling_.find(state.ranks);
   if (found != filling_.end() && (found->second.bucket != state.bucket || found->second.present[state.place]))
     send_filling(*state.ranks);
@@ -182,6 +209,7 @@ void Reducer::pack(State& state, Whole& whole) {
   }
   if (state.policy.shard_gradients) whole.values = {};
   filling.present[state.place] = true;
+  if (last && state.policy.shard_gradients) filling.last.push_back(bucket.members()[state.place]);
   if (std::find(filling.present.begin(), filling.present.end(), false) == filling.present.end())
     send_filling(*state.ranks);
 }
@@ -198,7 +226,7 @@ void Reducer::send_bucket(Filling filling) {
   const Bucket& bucket = buckets_[filling.bucket];
   Communicator& ranks = bucket.group();
   const Tensor& packed = filling.packed;
-  Flight flight{.ranks = &ranks, .event = {}, .sent = packed, .landings = {}};
+  Flight flight{.ranks = &ranks, .event = {}, .sent = packed, .landings = {}, .last = filling.last};
   for (size_t place = 0; place < bucket.members().size(); ++place) {
     State& state = states_[bucket.members()[place]];
     for (int rank = 0; rank < ranks.size(); ++rank) {
@@ -217,8 +245,38 @@ void Reducer::send_bucket(Filling filling) {
   const Tensor own = bucket.part(packed, ranks.rank());
   const FlightSubject subject(ranks, first.unit->name());
   flight.event = ranks.reduce_scatter(packed, own);
-  if (!first.policy.shard_optimizer) flight.event = ranks.all_gather(own, packed);
+  if (!first.policy.shard_gradients) flight.event = over_replicas(flight.event, own);
+  if (!first.policy.shard_optimizer) {
+    if (has_replicas()) ranks.follow(flight.event);
+    flight.event = ranks.all_gather(own, packed);
+  }
   send(std::move(flight));
+}
+
+void Reducer::cross(const std::vector<size_t>& places) {
+  if (!has_replicas() || places.empty()) return;
+  Communicator& replicas = mesh_.group(Group::replicas);
+  const FlightSubject subject(replicas, states_[places.front()].unit->name());
+  for (const size_t place : places) states_[place].crossed = true;
+  if (places.size() == 1 && wire_ == dtype_) {
+    State& alone = states_[places.front()];
+    alone.reduction = replicas.all_reduce(alone.shard);
+    return;
+  }
+  int64_t size = 0;
+  for (const size_t place : places) size += states_[place].partition.shard();
+  Flight flight{
+      .ranks = &replicas, .event = {}, .sent = context_.empty({size}, wire_, Category::communication), .landings = {}};
+  int64_t begin = 0;
+  for (const size_t place : places) {
+    const Tensor& shard = states_[place].shard;
+    const Tensor part = flight.sent.flat(begin, begin + shard.numel());
+    begin += shard.numel();
+    copy_as(context_, shard, part);
+    flight.landings.push_back({part, shard});
+  }
+  flight.event = replicas.all_reduce(flight.sent);
+  crossings_.push_back(std::move(flight));
 }
 
 void Reducer::send(Flight flight) {
@@ -227,9 +285,7 @@ void Reducer::send(Flight flight) {
   while (wire_ != dtype_ && flights_.size() > kFlights + 1) land_oldest();
 }
 
-void Reducer::land_oldest() {
-  const Flight flight = std::move(flights_.front());
-  flights_.pop_front();
+void Reducer::land(const Flight& flight) {
   flight.ranks->wait(flight.event, *context_.stream);
   for (const auto& [from, into, add] : flight.landings) {
     if (add) {
@@ -240,18 +296,38 @@ void Reducer::land_oldest() {
   }
 }
 
+void Reducer::land_oldest() {
+  const Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  land(flight);
+  cross(flight.last);
+  while (crossings_.size() > kFlights) land_oldest_crossing();
+}
+
+void Reducer::land_oldest_crossing() {
+  const Flight flight = std::move(crossings_.front());
+  crossings_.pop_front();
+  land(flight);
+}
+
 void Reducer::land_all() {
   while (!flights_.empty()) land_oldest();
+  while (!crossings_.empty()) land_oldest_crossing();
   for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);
 }
 
 void Reducer::finish_step() {
   // Without gradient sharding earlier micro-batches may have written what only the last one reduces.
   for (size_t i = states_.size(); i-- > 0;)
-    if (!states_[i].policy.shard_gradients && !states_[i].finished) finish(states_[i], states_[i].whole);
+    if (!states_[i].policy.shard_gradients && !states_[i].finished) finish(states_[i], states_[i].whole, /*last=*/true);
   settle();
-  for (const State& state : states_)
-    if (state.policy.shard_gradients && !state.shard_begun) context_.zero(state.shard);
+  for (size_t i = states_.size(); i-- > 0;) {
+    const State& state = states_[i];
+    if (!state.policy.shard_gradients) continue;
+    if (!state.shard_begun) context_.zero(state.shard);
+    if (!state.crossed) cross({i});
+  }
+  land_all();
 }
 
 void Reducer::settle() {
@@ -274,7 +350,7 @@ Tensor Reducer::reduced(SegmentIndex at) const {
 void Reducer::reset() {
   for (State& state : states_) {
     std::fill(state.whole.written.begin(), state.whole.written.end(), false);
-    state.shard_begun = state.finished = false;
+    state.shard_begun = state.finished = state.crossed = false;
     state.reduction = {};
   }
 }

@@ -6,6 +6,9 @@
 // same intervals in the same order of ranks. Segments that share a bucket are copied into it when they are final, and
 // are reduced when the last of them is. Experts' gradients are added over the ranks that hold the same experts.
 //
+// Replicas add in a second hop what the ranks of each have summed: every rank its shard, once in a step, when the last
+// micro-batch has been added to it (arXiv 2205.00119, section 3.3).
+//
 // Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
 // sum is taken in fp32 and rounded once, and what arrives is converted back.
 #pragma once
@@ -42,8 +45,10 @@ class Reducer {
   /// Begins a micro-batch. Without gradient sharding its gradients are added to those of the others of the step, and
   /// the Units are reduced when they are final for the `last` one: the one whose gradients are final last.
   MicroBatch begin_micro_batch(bool last) const;
-  /// Where parameters [first, last] of a Unit, which are trained, write their gradient.
-  GradSink sink(MicroBatch& of, size_t unit, size_t first, size_t last);
+  /// Where parameters [first, last] of a Unit, which are trained, write their gradient. early: long before those of the
+  /// Unit's other parameters, so that with gradient sharding it gets room of its own and the whole buffer is made when
+  /// the first of the others comes.
+  GradSink sink(MicroBatch& of, size_t unit, size_t first, size_t last, bool early = false);
   /// The Unit's gradients are final for this micro-batch: reduces them if it is time.
   void finish(MicroBatch& of, size_t unit);
 
@@ -64,6 +69,11 @@ class Reducer {
   struct Whole {
     Tensor values;
     std::vector<bool> written;  // for each parameter of the Unit: its gradient has begun
+    struct Part {
+      Interval range;
+      Tensor values;
+    };
+    std::vector<Part> early = {};  // until there are `values`
   };
   struct State {
     SegmentIndex at;
@@ -76,6 +86,7 @@ class Reducer {
     Tensor shard;                // permanent, with gradient sharding
     bool shard_begun = false;
     bool finished = false;  // the reduction of the step's last micro-batch has begun
+    bool crossed = false;   // the sum over the replicas of a sharded gradient has begun
     Event reduction;
     size_t bucket = 0, place = 0;  // the segment is buckets_[bucket].members()[place]
   };
@@ -91,30 +102,44 @@ class Reducer {
     Event event;
     Tensor sent;
     std::vector<Landing> landings;  // none: the sum goes where it belongs
+    std::vector<size_t> last = {};  // places of the shards that are then the sum of the step over this replica
   };
   /// A bucket that some of its segments are in.
   struct Filling {
     size_t bucket = 0;
     Tensor packed;
-    std::vector<bool> present;  // for each place in the bucket
+    std::vector<bool> present;      // for each place in the bucket
+    std::vector<size_t> last = {};  // see Flight
   };
   /// Its place in states_; Error if it is not trained.
   size_t place_of(SegmentIndex at) const;
   Whole& whole_of(MicroBatch& of, size_t place);
-  void finish(State& state, Whole& whole);
+  Tensor early_part(Whole& whole, Interval range);
+  /// Makes the whole buffer unless there is one, with what came early.
+  void make_whole(const State& state, Whole& whole);
+  /// last: of the step's micro-batches.
+  void finish(State& state, Whole& whole, bool last);
   void clear_unwritten(const State& state, Whole& whole);
   /// Adds the parts that ranks along other axes have formed, if these are parts.
   void add_parts(const State& state, const Whole& whole);
   void reduce_whole(State& state);
-  void reduce_to_shard(State& state, Whole& whole);
-  void pack(State& state, Whole& whole);
+  void reduce_to_shard(State& state, Whole& whole, bool last);
+  void pack(State& state, Whole& whole, bool last);
   void send_bucket(Filling filling);
   /// Sends the bucket that these ranks were filling, if there is one.
   void send_filling(const Communicator& ranks);
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
+  bool has_replicas() const { return mesh_.group(Group::replicas).size() > 1; }
+  /// `sum`, which is that of this replica's ranks when `reduced` is done, becomes the one over all replicas.
+  Event over_replicas(const Event& reduced, const Tensor& sum) const;
+  /// The same of the shards at these places, which have landed.
+  void cross(const std::vector<size_t>& places);
   void send(Flight flight);
+  /// Waits for a flight, and takes what it brings.
+  void land(const Flight& flight);
   void land_oldest();
+  void land_oldest_crossing();
   void land_all();
 
   Context context_;
@@ -127,6 +152,7 @@ class Reducer {
   std::map<const Communicator*, Filling> filling_;
   std::vector<State> states_;  // one for each trained segment
   std::deque<Flight> flights_;
+  std::deque<Flight> crossings_;  // between replicas, of what travels in buffers of its own
 };
 
 /// What the Reducer keeps of one micro-batch: whether it is the last, and with gradient sharding the gradients that are

@@ -20,7 +20,9 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
     state.name = unit->name();
     for (const Segment& segment : unit->segments()) {
       Buffers held;
-      held.ranks = &mesh_.group(sharing_group(segment.cut_along));
+      const Group sharing = sharing_group(segment.cut_along);
+      held.ranks = &mesh_.group(sharing);
+      held.over_hosts = mesh_.over_hosts(sharing);
       held.policy = policy.for_ranks(held.ranks->size());
       held.partition = Partition(segment, held.ranks->size());
       held.dtype = segment.dtype.value_or(dtype_);
@@ -44,9 +46,24 @@ void Residency::prefetch(size_t unit) {
       continue;
     }
     const FlightSubject subject(*held.ranks, states_[unit].name);
-    held.gathered = context_.empty({held.partition.padded()}, held.dtype, Category::parameters);
-    held.arrival = held.ranks->all_gather(held.stored, held.gathered);
+    gather(held);
   }
+}
+
+void Residency::gather(Buffers& held) const {
+  const int64_t shard = held.partition.shard();
+  held.gathered = context_.empty({held.partition.padded()}, held.dtype, Category::parameters);
+  if (!held.over_hosts) {
+    held.arrival = held.ranks->all_gather(held.stored, held.gathered);
+    return;
+  }
+  const auto& [inside, across] = *held.over_hosts;
+  held.of_hosts = context_.empty({across->size() * shard}, held.dtype, Category::parameters);
+  inside->follow(across->all_gather(held.stored, held.of_hosts));
+  const int64_t of_host = inside->size() * shard;
+  for (int host = 0; host < across->size(); ++host)
+    held.arrival = inside->all_gather(held.of_hosts.flat(host * shard, (host + 1) * shard),
+                                      held.gathered.flat(host * of_host, (host + 1) * of_host));
 }
 
 void Residency::lease(size_t unit) {
@@ -124,7 +141,10 @@ void Residency::arrive(size_t unit) {
   };
   // They land in the order in which they began: what is before the Unit's bucket lands too.
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
-  for (const Buffers& held : states_[unit].segments) held.ranks->wait(held.arrival, *context_.stream);
+  for (Buffers& held : states_[unit].segments) {
+    held.ranks->wait(held.arrival, *context_.stream);
+    held.of_hosts = {};
+  }
 }
 
 void Residency::drop_prefetched() {

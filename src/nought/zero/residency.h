@@ -5,10 +5,15 @@
 // prefetch starts the gather before the lease needs it. Only trained segments are exchanged after an update; those that
 // share a bucket are gathered through it, in one collective. Experts' segments are shared out over ranks of their own:
 // those that hold the same experts.
+//
+// Where the mesh knows the hosts, a lease gathers in two levels (arXiv 2205.00119, section 3.2): first the ranks that
+// have one place on their hosts gather their shards, and then those of a host gather what these have, one host's shards
+// after the other's, so that each comes to lie where it belongs.
 #pragma once
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "nought/comm/mesh.h"
@@ -63,6 +68,8 @@ class Residency {
     DType dtype = DType::f32;
     Tensor stored;    // the shard, or the whole
     Tensor gathered;  // the whole, while leased or on its way
+    Tensor of_hosts;  // while it is on its way in two levels: the shards of the ranks with this place on their hosts
+    std::optional<Mesh::OverHosts> over_hosts;
     Event arrival;
   };
   struct State {
@@ -77,6 +84,8 @@ class Residency {
   };
   const Buffers& buffers(SegmentIndex at) const { return states_[at.unit].segments[at.segment]; }
   Buffers& buffers(SegmentIndex at) { return states_[at.unit].segments[at.segment]; }
+  /// Starts the gather of a sharded segment.
+  void gather(Buffers& held) const;
   void exchange(const Bucket& bucket);
   void land_oldest();
   /// Returns when the Unit's stored parameters are those of the last exchange.

@@ -63,7 +63,8 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
     state.parameters.push_back(&parameter);
     state.rules.push_back(rule_for(options_, parameter));
   }
-  state.counts = counts_for_all(unit.segments()[at.segment], mesh_);
+  state.writes = writes_for_all(unit.segments()[at.segment], mesh_);
+  state.counted = counted_for_all(unit.segments()[at.segment], residency_.partition(at), mesh_);
   for (int rank = 0; rank < state.ranks->size(); ++rank) {
     const Interval mine = intersect(residency_.partition(at).owned(rank), state.scope);
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, mine)) {
@@ -112,9 +113,10 @@ Tensor ShardedOptimizer::owned_sums_of_squares() {
   const Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
   Tensor sums = context_.zeros({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
   for (const SegmentState& state : states_) {
-    if (!state.counts) continue;
+    const auto [begin, end] = state.counted;
+    if (state.counted.empty()) continue;
     const auto unit = static_cast<int64_t>(state.at.unit);
-    context_.run(SumSquares{.x = reducer_.owned(state.at), .out = sum});
+    context_.run(SumSquares{.x = reducer_.owned(state.at).flat(begin, end), .out = sum});
     context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
   }
   return sums;
@@ -338,7 +340,7 @@ std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
   for (size_t segment = 0; segment < states_.size(); ++segment)
     for (size_t i = 0; i < states_[segment].pieces.size(); ++i) {
       const TrainedPiece& piece = states_[segment].pieces[i];
-      if (piece.rank != states_[segment].ranks->rank() || !states_[segment].counts) continue;
+      if (piece.rank != states_[segment].ranks->rank() || !states_[segment].writes) continue;
       const auto add = [&](StateKind kind) {
         owned.push_back({piece.parameter, kind, piece.piece.in_parameter, segment, i});
       };

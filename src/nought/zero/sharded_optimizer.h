@@ -81,7 +81,8 @@ class ShardedOptimizer {
   struct SegmentState {
     SegmentIndex at;
     Communicator* ranks = nullptr;  // that share it out
-    bool counts = true;             // this rank counts what it owns of it: see counts_for_all()
+    bool writes = true;             // this rank writes what it owns of it to files: see writes_for_all()
+    Interval counted;               // elements of the shard whose squares it adds up: see counted_for_all()
     Interval scope;                 // elements of the segment's flat buffer that this rank updates
     Tensor parameter, master;       // over the scope; master is parameter itself for f32, and without masters
     std::vector<const Parameter*> parameters;  // all of the segment, also those outside the scope

@@ -35,11 +35,15 @@ HWY_INLINE void load_row(const T* from, int64_t count, float* to) {
   sweep(d, 0, count, [=](int64_t i, auto access) HWY_ATTR { access.store(d, access.load(d, from + i), to + i); });
 }
 
-/// to[0, count) = factor * from.
+/// to[0, count) [+]= factor * from.
 template <class T>
-HWY_INLINE void store_row(const float* from, int64_t count, float factor, T* to) {
+HWY_INLINE void store_row(const float* from, int64_t count, float factor, T* to, bool accumulate = false) {
   const F32 d;
   const auto scale = hn::Set(d, factor);
+  if (accumulate)
+    return sweep(d, 0, count, [=](int64_t i, auto access) HWY_ATTR {
+      access.store(d, hn::MulAdd(scale, access.load(d, from + i), access.load(d, to + i)), to + i);
+    });
   sweep(d, 0, count,
         [=](int64_t i, auto access) HWY_ATTR { access.store(d, hn::Mul(scale, access.load(d, from + i)), to + i); });
 }
@@ -64,13 +68,14 @@ inline void fetch_keys(const AttentionRows& rows, const Heads& x, int64_t head_d
   }
 }
 
-/// The key/value head of all keys = factor * from: [keys, width].
-inline void store_keys(const AttentionRows& rows, const Heads& x, int64_t head_dim, float factor, const float* from,
-                       int64_t width) {
+/// A key/value head of the tokens [+]= factor * from.
+inline void store_keys(const Heads& x, Interval tokens, int64_t kv_head, int64_t head_dim, float factor, Tile from,
+                       bool accumulate) {
   visit(x.base.dtype(), [&](auto tag) HWY_ATTR {
-    auto* to = x.base.data<typename decltype(tag)::type>() + x.at(rows.key_token(0), rows.kv_head, head_dim);
-    for (int64_t j = 0; j < rows.span.k_length; ++j)
-      store_row(from + j * width, head_dim, factor, to + j * x.token_stride);
+    auto* to = x.base.data<typename decltype(tag)::type>();
+    for (int64_t j = 0; j < tokens.size(); ++j)
+      store_row(from.data + j * from.stride, head_dim, factor, to + x.at(tokens.begin + j, kv_head, head_dim),
+                accumulate);
   });
 }
 
@@ -85,14 +90,14 @@ inline void load_rows(const AttentionRows& rows, const Heads& x, int64_t head_di
   });
 }
 
-/// The heads' elements of row i = factors[i] * from: [rows, width].
+/// The heads' elements of row i [+]= factors[i] * from: [rows, width].
 inline void store_rows(const AttentionRows& rows, const Heads& x, int64_t head_dim, Interval part, const float* factors,
-                       const float* from, int64_t width) {
+                       const float* from, int64_t width, bool accumulate = false) {
   visit(x.base.dtype(), [&](auto tag) HWY_ATTR {
     auto* base = x.base.data<typename decltype(tag)::type>();
     for (int64_t i = 0; i < part.size(); ++i)
       store_row(from + i * width, head_dim, factors[i],
-                base + x.at(rows.token(part.begin + i), rows.head(part.begin + i), head_dim));
+                base + x.at(rows.token(part.begin + i), rows.head(part.begin + i), head_dim), accumulate);
   });
 }
 

@@ -324,7 +324,7 @@ std::vector<PanelTask> panels_of(const AttentionShape& shape) {
 
 void run(const Attention& op) {
   check(op);
-  if (op.out.dtype() == DType::f64) return reference::run(op);
+  if (op.q.base.dtype() == DType::f64) return reference::run(op);
   const std::vector<PanelTask> tasks = panels_of(op.shape);
   const auto heads = op.shape.num_kv_heads, count = static_cast<int64_t>(tasks.size()) * heads;
 #pragma omp parallel for schedule(dynamic, 1)

@@ -5,6 +5,8 @@
 // and panels start at multiples of their sizes, so that no result depends on the number of threads.
 #pragma once
 
+#include <vector>
+
 #include "nought/kernels/isa.h"
 #include "nought/kernels/ops/attention.h"
 
@@ -54,6 +56,12 @@ struct AttentionRows {
     return visible_keys(shape, span, query(rows.end - 1)).begin <= keys.begin &&
            visible_keys(shape, span, query(rows.begin)).end >= keys.end;
   }
+};
+
+/// Sequences whose keys overlap. One task adds up the gradients of a key, over the sequences in their order.
+struct KeyGroup {
+  Interval keys;  // the tokens of all
+  std::vector<int64_t> sequences = {};
 };
 
 /// One element of a float tensor. It is slow: use it for a handful of values, such as one per head.

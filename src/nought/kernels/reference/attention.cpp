@@ -1,7 +1,11 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "nought/kernels/check.h"
-#include "nought/kernels/reference/reference.h"
+#include "nought/kernels/reference/loops.h"
 
 namespace nought::reference {
 namespace {
@@ -26,8 +30,16 @@ void add_scaled(Sum factor, const T* x, std::vector<Sum>& y) {
 }
 
 template <class Sum, class T>
-void store(const std::vector<Sum>& x, T* y) {
-  for (size_t i = 0; i < x.size(); ++i) y[i] = static_cast<T>(x[i]);
+void store(const std::vector<Sum>& x, T* y, bool accumulate = false) {
+  for (size_t i = 0; i < x.size(); ++i) y[i] = rounded<T>(accumulate ? static_cast<Sum>(y[i]) + x[i] : x[i]);
+}
+
+/// One head of a token [+]= x. The heads may be wider than what they are computed from.
+template <class Sum>
+void store(const std::vector<Sum>& x, const Heads& heads, int64_t token, int64_t head, bool accumulate) {
+  visit_float(heads.base.dtype(), [&](auto tag) {
+    store(x, at<typename decltype(tag)::type>(heads, token, head, std::ssize(x)), accumulate);
+  });
 }
 
 /// A score before the mask, and its derivative by the plain score.
@@ -68,7 +80,7 @@ void attend(const Attention& op, const AttentionSpan& span, int64_t h, int64_t i
     const Sum probability = scores[static_cast<size_t>(j - keys.begin)] / total;
     add_scaled(probability, at<T>(op.v, first_key + j, kv_head, v_dim), out);
   }
-  store(out, op.out.data<T>() + ((span.q_begin + i) * s.num_heads + h) * v_dim);
+  store(out, {op.out, 0, s.num_heads * v_dim}, span.q_begin + i, h, false);
   // A query that sees nothing yields 0 and log(0) = -infinity, or the sink.
   op.lse.data<Sum>()[span.q_begin * s.num_heads + h * span.q_length + i] =
       keys.empty() ? largest : largest + std::log(total);
@@ -77,7 +89,8 @@ void attend(const Attention& op, const AttentionSpan& span, int64_t h, int64_t i
 /// The gradients that all queries of a key/value head add to: rows of dk and dv, and one number per query head.
 template <class Sum>
 struct SharedGradients {
-  std::vector<std::vector<Sum>> dk, dv;  // [k_length, head_dim]
+  std::vector<std::vector<Sum>> dk, dv;  // [k_tokens, head_dim]
+  std::vector<bool> named;               // [k_tokens]: whether a span has the key
   std::vector<Sum>& d_sinks;             // [num_heads]
 };
 
@@ -104,11 +117,23 @@ void attend_backward(const AttentionBackward& op, const AttentionSpan& span, int
     const auto [value, slope] = score<Sum>(s, q, k);
     const Sum probability = std::exp(value - lse);
     const Sum d_score = probability * (dot<Sum>(d_out, v, v_dim) - delta) * slope * static_cast<Sum>(s.scale);
-    add_scaled(probability, d_out, shared.dv[static_cast<size_t>(j)]);
-    add_scaled(d_score, q, shared.dk[static_cast<size_t>(j)]);
+    const auto key = static_cast<size_t>(first_key + j);
+    add_scaled(probability, d_out, shared.dv[key]);
+    add_scaled(d_score, q, shared.dk[key]);
     add_scaled(d_score, k, dq);
   }
-  store(dq, at<T>(op.dq, query, h, d));
+  store(dq, op.dq, query, h, op.accumulate_q);
+}
+
+/// Calls body(row, statistic) with where each head of each query lies in out and in lse.
+template <class Body>
+void for_each_query_head(const AttentionShape& s, const Body& body) {
+  for (int64_t b = 0; b < s.num_sequences(); ++b) {
+    const AttentionSpan span = s.span(b);
+    for (int64_t h = 0; h < s.num_heads; ++h)
+      for (int64_t i = 0; i < span.q_length; ++i)
+        body((span.q_begin + i) * s.num_heads + h, span.q_begin * s.num_heads + h * span.q_length + i);
+  }
 }
 
 /// d_sinks [+=] the sums.
@@ -126,7 +151,7 @@ void write_sinks(const AttentionBackward& op, const std::vector<Sum>& sums) {
 
 void run(const Attention& op) {
   check(op);
-  visit_float(op.out.dtype(), [&](auto tag) {
+  visit_float(op.q.base.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     for (int64_t b = 0; b < op.shape.num_sequences(); ++b) {
       const AttentionSpan span = op.shape.span(b);
@@ -141,26 +166,52 @@ void run(const AttentionBackward& op) {
   check(op);
   const AttentionShape& s = op.shape;
   const int64_t group = s.num_heads / s.num_kv_heads;
-  visit_float(op.out.dtype(), [&](auto tag) {
+  const auto keys = static_cast<size_t>(s.k_tokens());
+  visit_float(op.q.base.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Sum = accumulator_t<T>;
     const std::vector<Sum> zeros(static_cast<size_t>(s.head_dim)), v_zeros(static_cast<size_t>(s.value_dim()));
     std::vector<Sum> d_sinks(static_cast<size_t>(s.num_heads));
-    for (int64_t b = 0; b < s.num_sequences(); ++b) {
-      const AttentionSpan span = s.span(b);
-      const auto keys = static_cast<size_t>(span.k_length);
-      for (int64_t kv_head = 0; kv_head < s.num_kv_heads; ++kv_head) {
-        SharedGradients<Sum> shared{{keys, zeros}, {keys, v_zeros}, d_sinks};
+    for (int64_t kv_head = 0; kv_head < s.num_kv_heads; ++kv_head) {
+      SharedGradients<Sum> shared{{keys, zeros}, {keys, v_zeros}, std::vector<bool>(keys), d_sinks};
+      for (int64_t b = 0; b < s.num_sequences(); ++b) {
+        const AttentionSpan span = s.span(b);
+        if (span.k_length > 0) std::fill_n(shared.named.begin() + span.k_begin, span.k_length, true);
         for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
           for (int64_t i = 0; i < span.q_length; ++i) attend_backward<T>(op, span, h, i, shared);
         }
-        for (int64_t j = 0; j < span.k_length; ++j) {
-          store(shared.dk[static_cast<size_t>(j)], at<T>(op.dk, span.k_begin + j, kv_head, s.head_dim));
-          store(shared.dv[static_cast<size_t>(j)], at<T>(op.dv, span.k_begin + j, kv_head, s.value_dim()));
-        }
+      }
+      for (size_t key = 0; key < keys; ++key) {
+        if (!shared.named[key]) continue;
+        store(shared.dk[key], op.dk, static_cast<int64_t>(key), kv_head, op.accumulate_kv);
+        store(shared.dv[key], op.dv, static_cast<int64_t>(key), kv_head, op.accumulate_kv);
       }
     }
     if (op.d_sinks) write_sinks(op, d_sinks);
+  });
+}
+
+void run(const MergeAttention& op) {
+  check(op);
+  const AttentionShape& s = op.shape;
+  const int64_t v_dim = s.value_dim();
+  visit_float(op.out.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_same_v<accumulator_t<T>, T>) {
+      for_each_query_head(s, [&](int64_t row, int64_t statistic) {
+        T& lse = op.lse.data<T>()[statistic];
+        const T piece = op.piece_lse.data<T>()[statistic], largest = std::max(lse, piece);
+        if (piece == -std::numeric_limits<T>::infinity()) return;
+        const T own_weight = std::exp(lse - largest), piece_weight = std::exp(piece - largest);
+        const T total = own_weight + piece_weight;
+        for (int64_t i = row * v_dim; i < (row + 1) * v_dim; ++i) {
+          T& out = op.out.data<T>()[i];
+          const T mixed = piece_weight / total * op.piece_out.data<T>()[i];
+          out = own_weight == 0 ? mixed : own_weight / total * out + mixed;
+        }
+        lse = largest + std::log(total);
+      });
+    }
   });
 }
 

@@ -1,0 +1,59 @@
+#include "nought/models/context_choice.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+namespace {
+
+/// Elements of a token in the keys and values that a rank computes.
+int64_t key_width(const ModelConfig& config, int64_t tensor_ranks) {
+  const int64_t value_dim = config.latent ? config.latent->value_dim : config.head_dim;
+  return std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1) * (config.head_dim + value_dim);
+}
+
+/// Elements of a token in the widest activations of a layer: of an MLP, or of the experts that it chooses.
+int64_t widest(const ModelConfig& config, int64_t tensor_ranks) {
+  const int64_t pairs = config.mlp == MlpKind::gated ? 2 : 1;
+  int64_t width = pairs * config.intermediate_size;
+  if (config.experts) width = std::max(width, 2 * config.experts->rule.top_k * config.experts->intermediate_size);
+  return width / tensor_ranks;
+}
+
+bool shares_out_heads(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks) {
+  const int64_t heads = config.num_heads / tensor_ranks, kv = std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1);
+  return heads % ranks == 0 && (kv % ranks == 0 || ranks % kv == 0);
+}
+
+}  // namespace
+
+ContextChoice choose_context_method(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks,
+                                    std::optional<ContextMethod> asked) {
+  if (asked) return {*asked, "as asked"};
+  const int64_t keys = ranks * key_width(config, tensor_ranks), most = widest(config, tensor_ranks);
+  const bool gathers = keys <= most;
+  return {gathers ? ContextMethod::gather : ContextMethod::ring,
+          fmt::format("auto: both ways send as much; all keys and values are {} elements per token of a rank, {} than "
+                      "the {} of its MLP",
+                      keys, gathers ? "no more" : "more", most)};
+}
+
+void require_heads_for(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks, std::optional<int64_t> of) {
+  if (shares_out_heads(config, ranks, tensor_ranks)) return;
+  const int64_t all = of.value_or(ranks);
+  int64_t nearest = 1;
+  for (int64_t size = 2; size <= all; ++size)
+    if (all % size == 0 && std::abs(size - ranks) < std::abs(nearest - ranks) &&
+        shares_out_heads(config, size, tensor_ranks))
+      nearest = size;
+  fail<ConfigError>(
+      "sp_size = {}: {} ranks cannot share out the {} query and {} key/value heads{} of a {} model; the nearest size "
+      "that can is {}, and cp_size takes any",
+      ranks, ranks, config.num_heads / tensor_ranks, std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1),
+      tensor_ranks > 1 ? " of each rank of tp_size" : "", config.family, nearest);
+}
+
+}  // namespace nought

@@ -1,0 +1,29 @@
+// How the ranks of the context axis attend together, which depends on the model.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "nought/models/config.h"
+#include "nought/parallel/context_method.h"
+
+namespace nought {
+
+struct ContextChoice {
+  ContextMethod method = ContextMethod::ring;
+  std::string reason;  // for the user
+};
+
+/// For so many ranks with parts of the same sequences, where so many share each matrix. asked: the one that it must be.
+/// Both send as much. Gathering takes one call of attention, and merges nothing; but then the keys and values of a
+/// whole sequence are in memory at once. So they are gathered as long as they take no more than the widest activations
+/// of a layer that a rank has of its own tokens, and else go round.
+ContextChoice choose_context_method(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks,
+                                    std::optional<ContextMethod> asked = {});
+
+/// ConfigError, with the nearest number that is possible, if the ranks attend by Ulysses and cannot share out the heads
+/// that each of the ranks that share matrices has. It divides `of`, the ranks of the whole job; not given: they are
+/// all.
+void require_heads_for(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks, std::optional<int64_t> of = {});
+
+}  // namespace nought

@@ -1,0 +1,274 @@
+#include "nought/parallel/context_ring.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "nought/comm/flight_recorder.h"
+#include "nought/parallel/context_keys.h"
+
+namespace nought {
+
+namespace {
+
+/// What travels, as the tags of messages.
+enum class Message : uint8_t { keys, gradients, home };
+
+/// Who has whose keys on each step, and what goes where. On step i a rank has the keys of the rank i places before it.
+class Ring {
+ public:
+  Ring(const PackedHeads& heads, const AttentionOptions& options, const ContextTokens& tokens)
+      : keys_(heads), options_(options), spans_(tokens, options), ranks_(tokens.ranks) {
+    for (int from = 0; from < size(); ++from) {
+      hops_.push_back(spans_.hops(from));
+      most_tokens_ = std::max(most_tokens_, tokens.tokens(from));
+    }
+  }
+
+  int size() const { return ranks_.ranks; }
+  const PackedKeys& keys() const { return keys_; }
+  Communicator& group() const { return *ranks_.group; }
+  /// The rank whose keys are here on this step.
+  int source(int step) const { return place(ranks_.rank - step); }
+  int hops(int from) const { return hops_[static_cast<size_t>(from)]; }
+  /// True if keys come here on this step, or are this rank's own.
+  bool here(int step) const { return step < size() && hops(source(step)) >= step; }
+  int previous() const { return place(ranks_.rank - 1); }
+  int next() const { return place(ranks_.rank + 1); }
+  /// The last rank that this rank's keys visit; it sends their gradients home.
+  int last_visited() const { return place(ranks_.rank + hops(ranks_.rank)); }
+
+  /// Room for the keys of any rank: of one size, so that memory is found again.
+  Tensor room(const Context& context, DType dtype) const {
+    return context.empty({most_tokens_, keys_.width()}, dtype, Category::communication);
+  }
+  /// The part of such room that the keys on this step take.
+  Tensor of_step(const Tensor& room, int step) const { return room.slice(0, spans_.tokens().tokens(source(step))); }
+
+  Event send(const Tensor& tensor, int to, Message what) const {
+    return group().send(tensor, to, static_cast<int>(what));
+  }
+  Event receive(const Tensor& tensor, int from, Message what) const {
+    return group().recv(tensor, from, static_cast<int>(what));
+  }
+
+  /// Calls body(shape, first) for the calls of attention on the keys of this step. The first of all has every query.
+  template <class Body>
+  void for_each_call(int step, const Body& body) const {
+    for (const int half : {0, 1}) {
+      std::vector<AttentionSpan> spans = spans_.on_chunks(ranks_.rank, source(step), half);
+      const bool first = step == 0 && half == 0;
+      if (first || any_keys(spans)) body(keys_.shape(options_, std::move(spans)), first);
+    }
+  }
+
+ private:
+  int place(int rank) const { return (rank + size()) % size(); }
+
+  PackedKeys keys_;
+  AttentionOptions options_;
+  ContextSpans spans_;
+  ContextRanks ranks_;
+  std::vector<int> hops_;
+  int64_t most_tokens_ = 0;
+};
+
+/// The keys that are here, while the next ones come.
+class TravellingKeys {
+ public:
+  TravellingKeys(const Context& context, const Ring& ring, const Tensor& qkv)
+      : context_(context), ring_(ring), rooms_{ring.room(context, qkv.dtype()), ring.room(context, qkv.dtype())} {
+    ring.keys().pack(context, qkv, rooms_[0]);
+  }
+
+  /// Those of this step; undefined if none are here.
+  Tensor at(int step) const { return ring_.here(step) ? ring_.of_step(room(step), step) : Tensor(); }
+  /// Passes those of this step on and begins to receive the next step's.
+  void send(int step) {
+    if (ring_.here(step) && ring_.hops(ring_.source(step)) > step)
+      sent_ = ring_.send(at(step), ring_.next(), Message::keys);
+  }
+  void receive(int step) {
+    if (ring_.here(step + 1)) coming_ = ring_.receive(at(step + 1), ring_.previous(), Message::keys);
+  }
+  /// Waits for the next step's.
+  void arrive(int step) const {
+    if (ring_.here(step + 1)) ring_.group().wait(coming_, *context_.stream);
+  }
+  /// Waits until the rooms are free.
+  void finish() const { ring_.group().wait(sent_, *context_.stream); }
+
+ private:
+  const Tensor& room(int step) const { return rooms_[static_cast<size_t>(step % 2)]; }
+
+  const Context& context_;
+  const Ring& ring_;
+  std::array<Tensor, 2> rooms_;
+  Event coming_, sent_;
+};
+
+struct Merged {
+  Tensor out, lse;
+};
+
+/// Of the dtype that results are merged in.
+Merged attend_steps(const Context& context, const Ring& ring, const Tensor& qkv, const Tensor& sinks) {
+  const PackedKeys& keys = ring.keys();
+  const DType dtype = statistics_dtype(qkv.dtype());
+  const auto make = [&](Category category) {
+    return Merged{context.empty({qkv.rows(), keys.out_width()}, dtype, category),
+                  context.empty({keys.whole.num_heads, qkv.rows()}, dtype, category)};
+  };
+  const Merged all = make(Category::activations), piece = make(Category::workspace);
+  TravellingKeys travelling(context, ring, qkv);
+  for (int step = 0; step < ring.size(); ++step) {
+    travelling.send(step);
+    travelling.receive(step);
+    if (const Tensor here = travelling.at(step)) {
+      ring.for_each_call(step, [&](const AttentionShape& shape, bool first) {
+        const Merged& result = first ? all : piece;
+        context.run(Attention{.shape = shape,
+                              .q = keys.queries(qkv),
+                              .k = keys.in(here).k,
+                              .v = keys.in(here).v,
+                              .out = result.out,
+                              .lse = result.lse,
+                              .sinks = first ? sinks : Tensor{}});
+        if (!first)
+          context.run(MergeAttention{
+              .shape = shape, .piece_out = piece.out, .piece_lse = piece.lse, .out = all.out, .lse = all.lse});
+      });
+    }
+    travelling.arrive(step);
+  }
+  travelling.finish();
+  return all;
+}
+
+/// The sums of gradients of the keys that are here, which travel a step behind them.
+class TravellingGradients {
+ public:
+  TravellingGradients(const Context& context, const Ring& ring, DType dtype)
+      : context_(context), ring_(ring), rooms_{ring.room(context, dtype), ring.room(context, dtype)} {
+    if (ring.size() > 2) own_ = ring.room(context, dtype);
+  }
+
+  /// Begins to receive what the ranks before have added up.
+  void receive(int step) {
+    if (step > 1 && ring_.here(step)) coming_ = ring_.receive(sum(step), ring_.previous(), Message::gradients);
+  }
+  /// Zeros, to which this rank's part is added.
+  Tensor part(int step) const {
+    Tensor part = step > 1 ? ring_.of_step(own_, step) : sum(step);
+    context_.zero(part);
+    return part;
+  }
+  /// Adds the part to the sum and sends it on.
+  void send(int step, const Tensor& part) {
+    if (step > 1) {
+      ring_.group().wait(coming_, *context_.stream);
+      context_.run(AddTo{part, sum(step)});
+    }
+    const int from = ring_.source(step);
+    if (ring_.hops(from) > step) {
+      sent_ = ring_.send(sum(step), ring_.next(), Message::gradients);
+    } else {
+      sent_ = ring_.send(sum(step), from, Message::home);
+    }
+  }
+  /// Waits until all is sent. What the other ranks have added up of this rank's keys; undefined if none has seen them.
+  Tensor come_home() const {
+    ring_.group().wait(sent_, *context_.stream);
+    if (ring_.hops(ring_.source(0)) == 0) return {};
+    Tensor own = ring_.of_step(rooms_[static_cast<size_t>(ring_.size() % 2)], 0);
+    ring_.group().wait(ring_.receive(own, ring_.last_visited(), Message::home), *context_.stream);
+    return own;
+  }
+
+ private:
+  Tensor sum(int step) const { return ring_.of_step(rooms_[static_cast<size_t>(step % 2)], step); }
+
+  const Context& context_;
+  const Ring& ring_;
+  std::array<Tensor, 2> rooms_;
+  Tensor own_;
+  Event coming_, sent_;
+};
+
+/// What the backward pass has of the forward pass and of what came after it.
+struct RingPass {
+  Tensor qkv, out, lse, d_out;
+  ParameterView sinks;
+  GradSink d_sinks;
+};
+
+/// Adds the gradients of the queries, and those of the keys that are here on this step.
+void attend_step_backward(const Context& context, const Ring& ring, int step, const RingPass& known, const Tensor& here,
+                          const Heads& dq, const KeyHeads& d_keys) {
+  const KeyHeads keys = ring.keys().in(here);
+  ring.for_each_call(step, [&](const AttentionShape& shape, bool first) {
+    const bool with_sinks = first && known.sinks.defined();
+    context.run(AttentionBackward{.shape = shape,
+                                  .q = ring.keys().queries(known.qkv),
+                                  .k = keys.k,
+                                  .v = keys.v,
+                                  .out = known.out,
+                                  .lse = known.lse,
+                                  .d_out = known.d_out,
+                                  .dq = dq,
+                                  .dk = d_keys.k,
+                                  .dv = d_keys.v,
+                                  .sinks = with_sinks ? known.sinks.value() : Tensor{},
+                                  .d_sinks = with_sinks ? known.d_sinks.into : Tensor{},
+                                  .accumulate_sinks = known.d_sinks.accumulate,
+                                  .accumulate_q = true,
+                                  .accumulate_kv = true});
+  });
+}
+
+/// The gradient of qkv, in the dtype of sums.
+Tensor ring_gradient(const Context& context, const Ring& ring, const RingPass& known) {
+  const PackedKeys& keys = ring.keys();
+  const DType dtype = statistics_dtype(known.qkv.dtype());
+  const Tensor d = context.zeros(known.qkv.shape(), dtype);
+  TravellingKeys travelling(context, ring, known.qkv);
+  TravellingGradients gradients(context, ring, dtype);
+  for (int step = 0; step < ring.size(); ++step) {
+    travelling.send(step);
+    gradients.receive(step);
+    travelling.receive(step);
+    if (const Tensor here = travelling.at(step); here && step == 0) {
+      attend_step_backward(context, ring, step, known, here, keys.queries(d), keys.within(d));
+    } else if (here) {
+      const Tensor part = gradients.part(step);
+      attend_step_backward(context, ring, step, known, here, keys.queries(d), keys.in(part));
+      gradients.send(step, part);
+    }
+    travelling.arrive(step);
+  }
+  if (const Tensor home = gradients.come_home()) keys.add_to(context, home, d);
+  travelling.finish();
+  return d;
+}
+
+}  // namespace
+
+Var ring_attention(Tape& tape, const Var& qkv, const PackedHeads& heads, const AttentionOptions& options,
+                   const ContextTokens& tokens) {
+  const Context& context = tape.context();
+  const auto ring = std::make_shared<const Ring>(heads, options, tokens);
+  const FlightSubject subject(ring->group(), "keys and values");
+  const Merged attended =
+      attend_steps(context, *ring, qkv.value, options.sinks.defined() ? options.sinks.value() : Tensor{});
+  const Tensor out = as_dtype(context, attended.out, qkv.value.dtype());
+  return tape.record(
+      out, {qkv, options.sinks},
+      [qkv, ring, out, lse = attended.lse, sinks = options.sinks](Gradients& gradients, const Tensor& d_out) {
+        const Context& context = gradients.context();
+        const FlightSubject subject(ring->group(), "keys and values");
+        const Tensor d = ring_gradient(context, *ring, {qkv.value, out, lse, d_out, sinks, gradients.sink(sinks)});
+        gradients.give(qkv, as_dtype(context, d, qkv.value.dtype()));
+      });
+}
+
+}  // namespace nought

@@ -1,0 +1,83 @@
+#include "nought/plan/pass_times.h"
+
+#include <utility>
+
+#include "nought/base/error.h"
+#include "nought/plan/rehearsed_rank.h"
+#include "nought/zero/micro_batch.h"
+
+namespace nought {
+
+namespace {
+
+PipelineRanks ranks_of(const Pipeline& pipeline) {
+  PipelineRanks ranks;
+  ranks.ranks = static_cast<int>(pipeline.ranks);
+  ranks.cut = cut_of(pipeline);
+  return ranks;
+}
+
+/// The FLOPs of each chunk of a rank.
+std::vector<PassTimes> flops_of_chunks(RehearsedRank& rank, const Layout& layout) {
+  double before = 0;
+  const auto counted = [&] { return rank.work.flops - std::exchange(before, rank.work.flops); };
+  const std::vector<Chunk> chunks = rank.decoder.chunks();
+  const Batch batch = empty_batch(layout.micro_batch, layout.seq_length, *rank.context.memory);
+  MicroBatch micro_batch(rank.model, batch, {.deferred = true});
+  std::vector<PassTimes> flops(chunks.size());
+  counted();
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    micro_batch.forward(i, chunks[i], chunks[i].first() ? Tensor() : micro_batch.make_hidden());
+    flops[i].forward = counted();
+  }
+  for (size_t i = chunks.size(); i-- > 0;) {
+    const bool told = !chunks[i].last() && chunks[i].trained;  // the stage behind sends a gradient
+    micro_batch.backward(i, told ? micro_batch.make_hidden() : Tensor());
+    flops[i].backward = counted();
+    micro_batch.form_weight_gradients(i);
+    flops[i].weight_gradients = counted();
+  }
+  return flops;
+}
+
+}  // namespace
+
+std::vector<PassTimes> modelled_times(const ModelConfig& config, const Layout& layout, double rate) {
+  const PipelineRanks ranks = ranks_of(layout.pipeline);
+  std::vector<PassTimes> times(static_cast<size_t>(ranks.stages()));
+  for (int place = 0; place < ranks.ranks; ++place) {
+    RehearsedRank rank(config, layout.at_zero_stage(0), place);
+    const std::vector<PassTimes> flops = flops_of_chunks(rank, layout);
+    for (int chunk = 0; chunk < ranks.chunks(); ++chunk) {
+      const PassTimes& each = flops[static_cast<size_t>(chunk)];
+      times[static_cast<size_t>(ranks.stage_of(chunk, place))] = {each.forward / rate, each.backward / rate,
+                                                                  each.weight_gradients / rate};
+    }
+  }
+  return times;
+}
+
+std::vector<PassTimes> mean_times(const PipelineTimeline& timeline, const Pipeline& pipeline) {
+  const PipelineRanks ranks = ranks_of(pipeline);
+  std::vector<PassTimes> sums(static_cast<size_t>(ranks.stages()), PassTimes{0, 0, 0});
+  std::vector<int64_t> micro_batches(sums.size());
+  for (int rank = 0; rank < ranks.ranks; ++rank)
+    for (const TimedInstruction& each : timeline.ranks.at(static_cast<size_t>(rank))) {
+      const Action action = each.instruction.action;
+      if (!is_pass(action)) continue;
+      const auto stage = static_cast<size_t>(ranks.stage_of(static_cast<int>(each.instruction.chunk), rank));
+      PassTimes& sum = sums[stage];
+      (action == Action::forward    ? sum.forward
+       : action == Action::backward ? sum.backward
+                                    : sum.weight_gradients) += each.end - each.begin;
+      if (action == Action::forward) ++micro_batches[stage];
+    }
+  for (size_t stage = 0; stage < sums.size(); ++stage) {
+    const auto count = static_cast<double>(micro_batches[stage]);
+    require(count > 0, "a timeline without passes through stage {} of {}", stage, sums.size());
+    sums[stage].forward /= count, sums[stage].backward /= count, sums[stage].weight_gradients /= count;
+  }
+  return sums;
+}
+
+}  // namespace nought

@@ -1,0 +1,17 @@
+// What the passes of a pipeline take: modelled by their FLOPs, or measured in a trace.
+#pragma once
+
+#include <vector>
+
+#include "nought/plan/predict.h"
+#include "nought/train/pipeline_timeline.h"
+
+namespace nought {
+
+/// The FLOPs of the passes of a micro-batch through each stage of the model, recomputation included, divided by
+/// `rate`, FLOP/s of a rank. The passes run on kernels that compute nothing, as in predict().
+std::vector<PassTimes> modelled_times(const ModelConfig& config, const Layout& layout, double rate);
+/// The means of the passes of each stage. Where weight gradients are no passes of their own, backward has them.
+std::vector<PassTimes> mean_times(const PipelineTimeline& timeline, const Pipeline& pipeline);
+
+}  // namespace nought

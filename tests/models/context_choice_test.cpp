@@ -1,0 +1,56 @@
+#include "nought/models/context_choice.h"
+
+#include "support/message_of.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/error.h"
+
+namespace nought {
+namespace {
+
+using testing::HasSubstr;
+
+ModelConfig llama(int64_t heads, int64_t kv_heads) {
+  return ModelConfig::from_json({{"model_type", "llama"},
+                                 {"vocab_size", 64},
+                                 {"hidden_size", 64},
+                                 {"intermediate_size", 128},
+                                 {"num_hidden_layers", 1},
+                                 {"num_attention_heads", heads},
+                                 {"num_key_value_heads", kv_heads},
+                                 {"head_dim", 8}});
+}
+
+/// Keys and values of a head take 16 elements of a token, gate and up 256.
+TEST(ContextChoice, keys_are_gathered_while_they_are_no_wider_than_the_mlp) {
+  const auto method = [](int64_t kv_heads, int64_t ranks, int64_t tensor = 1) {
+    return choose_context_method(llama(8, kv_heads), ranks, tensor).method;
+  };
+  EXPECT_EQ(method(8, 2), ContextMethod::gather);
+  EXPECT_EQ(method(8, 4), ContextMethod::ring);
+  EXPECT_EQ(method(2, 8), ContextMethod::gather);
+  EXPECT_EQ(method(2, 16), ContextMethod::ring);
+  EXPECT_EQ(method(2, 4, 4), ContextMethod::gather) << "4 ranks share matrices: a key head each, 64 of the MLP";
+  EXPECT_EQ(method(2, 8, 4), ContextMethod::ring);
+  EXPECT_THAT(choose_context_method(llama(8, 8), 4, 1).reason,
+              HasSubstr("auto: both ways send as much; all keys and values are 512 elements per token of a rank, more "
+                        "than the 256 of its MLP"));
+  EXPECT_EQ(choose_context_method(llama(8, 8), 4, 1, ContextMethod::gather).method, ContextMethod::gather);
+}
+
+TEST(ContextChoice, ulysses_needs_heads_that_divide) {
+  for (const auto& [heads, kv_heads, ranks] : {std::tuple{8, 8, 4}, {8, 2, 4}, {8, 1, 8}, {6, 3, 3}})
+    EXPECT_NO_THROW(require_heads_for(llama(heads, kv_heads), ranks, 1)) << heads << " " << kv_heads << " " << ranks;
+  EXPECT_NO_THROW(require_heads_for(llama(8, 2), 4, 2)) << "each rank of tp_size has 4 and 1";
+  const auto refusal = [](int heads, int kv_heads, int ranks, int of) {
+    return test::message_of<ConfigError>([&] { require_heads_for(llama(heads, kv_heads), ranks, 1, of); });
+  };
+  EXPECT_THAT(refusal(6, 6, 4, 8),
+              HasSubstr("sp_size = 4: 4 ranks cannot share out the 6 query and 6 key/value heads "
+                        "of a llama model; the nearest size that can is 2, and cp_size takes any"));
+  EXPECT_THAT(refusal(6, 2, 3, 6), HasSubstr("the nearest size that can is 2")) << "3 ranks, 2 key/value heads";
+}
+
+}  // namespace
+}  // namespace nought

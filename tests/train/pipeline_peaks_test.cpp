@@ -1,0 +1,94 @@
+// The activations that each rank of a pipeline holds at its peak, by the ledger, beside the closed forms of the
+// literature (arXiv 1811.06965, 2104.04473, 2401.10241): within 2 percent, for a model of equal layers.
+//
+// M is what a layer keeps of a micro-batch for its backward pass, and W what its deferred products of weight gradients
+// keep behind it: tests/plan/activation_bytes_test.cpp derives both. The model's ends weigh next to nothing.
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "nought/comm/thread.h"
+#include "nought/models/decoder.h"
+#include "nought/train/engine.h"
+#include "nought/train/model_schedule.h"
+
+namespace nought {
+namespace {
+
+constexpr int64_t kRanks = 4, kMicroBatches = 8, kLayersPerRank = 32;
+constexpr int64_t kTokens = 64, kHidden = 32, kHeads = 2, kMlp = 96, kVocabulary = 16;
+
+ModelConfig equal_layers() {
+  return ModelConfig::from_json({{"model_type", "llama"},
+                                 {"vocab_size", kVocabulary},
+                                 {"hidden_size", kHidden},
+                                 {"intermediate_size", kMlp},
+                                 {"num_hidden_layers", kRanks * kLayersPerRank},
+                                 {"num_attention_heads", kHeads},
+                                 {"num_key_value_heads", kHeads},
+                                 {"max_position_embeddings", kTokens}});
+}
+
+/// What all layers of a rank keep of one micro-batch, in bytes of fp32: M and W.
+constexpr int64_t kM =
+    kLayersPerRank * 4 * kTokens * (4 * kHidden + 3 * kHidden + kHidden + 3 * kMlp + /*statistics*/ 2 + kHeads);
+constexpr int64_t kW = kLayersPerRank * 4 * kTokens * ((3 * kHidden + kMlp) + (3 * kHidden + 2 * kMlp + 2 * kHidden));
+
+/// The closed form of the peak on a rank.
+int64_t closed_form(const Pipeline& pipeline, int64_t rank) {
+  const int64_t p = pipeline.ranks, v = pipeline.chunks, m = kMicroBatches;
+  switch (pipeline.schedule) {
+    case PipelineSchedule::gpipe:
+      return m * kM;
+    case PipelineSchedule::one_f_one_b:
+      return std::min(p - rank, m) * kM;
+    case PipelineSchedule::interleaved:  // in chunks of 1 / v of the rank's layers
+      return std::min(2 * (p - 1 - rank) + (v - 1) * p + 1, v * m) * kM / v;
+    case PipelineSchedule::zbh1:
+      return (p - rank) * kM + rank * kW;
+    case PipelineSchedule::zbv:  // 2 p chunks of half the rank's layers, on every rank
+      return p * kM;
+  }
+  return 0;
+}
+
+/// The peak of activations on every rank, over two steps.
+std::vector<int64_t> measured(Pipeline pipeline) {
+  pipeline.partition.method = "type:block";
+  std::vector<int64_t> peaks(static_cast<size_t>(pipeline.ranks));
+  run_ranks(static_cast<int>(pipeline.ranks), [&](Communicator& world, const Context& context) {
+    const Mesh mesh(world, {.pipeline = static_cast<int>(pipeline.ranks)});
+    Decoder decoder(equal_layers(), {}, {}, ModelRanks(mesh, false, cut_of(pipeline)));
+    ShardedModel model(context, mesh, decoder, {});
+    model.load(InitialState(3));
+    Engine engine(model);
+    engine.set_schedule(schedule_at(mesh, pipeline));
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < kMicroBatches; ++i) {
+      batches.push_back(empty_batch(1, kTokens, *context.memory));
+      context.zero(batches.back().input_ids), context.zero(batches.back().targets);
+    }
+    for (int step = 0; step < 2; ++step) engine.step(batches, kMicroBatches * kTokens, 1e-3, 1);
+    peaks[static_cast<size_t>(world.rank())] = context.memory->ledger().peak(Category::activations);
+  });
+  return peaks;
+}
+
+TEST(PipelinePeaks, of_every_schedule_are_the_closed_forms) {
+  for (const PipelineSchedule schedule : {PipelineSchedule::gpipe, PipelineSchedule::one_f_one_b,
+                                          PipelineSchedule::interleaved, PipelineSchedule::zbh1, PipelineSchedule::zbv})
+    for (const int64_t chunks : {int64_t{1}, int64_t{2}, int64_t{4}}) {
+      const Pipeline pipeline{.schedule = schedule, .ranks = kRanks, .chunks = chunks};
+      if (chunks != default_chunks(schedule) && (schedule != PipelineSchedule::interleaved || chunks == 1)) continue;
+      const std::vector<int64_t> peaks = measured(pipeline);
+      for (int64_t rank = 0; rank < kRanks; ++rank) {
+        const auto held = static_cast<double>(peaks[static_cast<size_t>(rank)]);
+        const auto expected = static_cast<double>(closed_form(pipeline, rank));
+        fmt::print("{:<16} {} chunks, rank {}: {:8.3f} of M measured, {:8.3f} by the closed form\n", name_of(schedule),
+                   chunks, rank, held / kM, expected / kM);
+        EXPECT_NEAR(held, expected, 0.02 * expected) << name_of(schedule) << ", rank " << rank;
+      }
+    }
+}
+
+}  // namespace
+}  // namespace nought

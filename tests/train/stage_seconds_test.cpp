@@ -1,0 +1,110 @@
+// A pipeline that is cut by measured time: all ranks agree on what was measured, and results do not depend on it.
+#include "nought/train/stage_seconds.h"
+
+#include <mutex>
+
+#include "support/small_run.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+namespace {
+
+using test::TempFolder;
+using testing::Each;
+using testing::Gt;
+using testing::HasSubstr;
+
+/// Layers of two kinds in turn: the second of each two has experts.
+Json layers_of_kinds() {
+  return {{"model_type", "qwen3_moe"},
+          {"vocab_size", 256},
+          {"hidden_size", 16},
+          {"intermediate_size", 24},
+          {"moe_intermediate_size", 16},
+          {"num_hidden_layers", 4},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 2},
+          {"head_dim", 8},
+          {"num_experts", 4},
+          {"num_experts_per_tok", 2},
+          {"decoder_sparse_step", 2},
+          {"max_position_embeddings", 32}};
+}
+
+RunPlan plan_cut_by_time(const TempFolder& folder, int tensor, int stages) {
+  RunPlan plan = test::plan_on_lines(folder);
+  plan.world_size = tensor * stages;
+  plan.mesh = GridSizes{.tensor = tensor, .pipeline = stages, .expert_tensor = tensor};
+  plan.pipeline = {.ranks = stages, .partition = {.method = "profile"}};
+  return plan;
+}
+
+TEST(StageSeconds, are_the_same_on_all_ranks_and_for_layers_of_a_kind) {
+  const TempFolder folder;
+  for (const int tensor : {1, 2})
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      RunPlan plan = plan_cut_by_time(folder, tensor, 2);
+      plan.model_config = layers_of_kinds();
+      plan.recompute = recompute;
+      std::mutex mutex;
+      std::vector<std::vector<double>> costs;
+      run_ranks(plan.world_size, [&](Communicator& world, const Context& context) {
+        const RunPlan measured = with_stage_seconds(plan, world, context);
+        EXPECT_TRUE(measured.pipeline.partition.measured);
+        EXPECT_EQ(context.memory->ledger().peak_total(), 0) << "it is no part of the run's memory";
+        EXPECT_EQ(with_stage_seconds(measured, world, context).pipeline.partition.costs,
+                  measured.pipeline.partition.costs)
+            << "once is enough";
+        const std::lock_guard lock(mutex);
+        costs.push_back(measured.pipeline.partition.costs);
+      });
+      EXPECT_THAT(costs, Each(costs.front()));
+      ASSERT_EQ(costs.front().size(), 6u) << "the embedding, four blocks and the head";
+      EXPECT_THAT(costs.front(), Each(Gt(0.0)));
+      EXPECT_EQ(costs.front()[1], costs.front()[3]) << "without experts";
+      EXPECT_EQ(costs.front()[2], costs.front()[4]) << "with experts";
+    }
+}
+
+TEST(StageSeconds, are_measured_only_where_the_cut_is_by_time) {
+  const TempFolder folder;
+  RunPlan plan = plan_cut_by_time(folder, 1, 2);
+  plan.pipeline.partition.method = "uniform";
+  run_ranks(2, [&](Communicator& world, const Context& context) {
+    EXPECT_TRUE(with_stage_seconds(plan, world, context).pipeline.partition.costs.empty());
+  });
+}
+
+struct Losses final : TrainObserver {
+  void on_start(const RunSummary& start) override { mesh = start.mesh; }
+  void on_step(const StepReport& report) override { losses.push_back(report.loss), norms.push_back(report.grad_norm); }
+  std::vector<std::string> mesh;
+  std::vector<double> losses, norms;
+};
+
+Losses train(RunPlan plan, int ranks) {
+  plan.train_batch = 8, plan.accumulation = 4, plan.max_steps = 3;
+  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 3};
+  Losses told;
+  run_ranks(ranks, [&](Communicator& world, const Context& context) {
+    Trainer(plan, StartMode::overwrite, world, context, {&told}).run();
+  });
+  return told;
+}
+
+TEST(StageSeconds, a_run_that_is_cut_by_them_shows_the_cut_and_has_the_bits_of_one_rank) {
+  const TempFolder folder;
+  const Losses alone = train(test::plan_on_lines(folder), 1), cut = train(plan_cut_by_time(folder, 1, 3), 3);
+  EXPECT_EQ(cut.losses, alone.losses);
+  EXPECT_EQ(cut.norms, alone.norms);
+  ASSERT_EQ(cut.mesh.size(), 5u);
+  EXPECT_THAT(cut.mesh[1], HasSubstr("cut by measured time: embedding "));
+  EXPECT_THAT(cut.mesh[2], HasSubstr("% of the time"));
+}
+
+}  // namespace
+}  // namespace nought
