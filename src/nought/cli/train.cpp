@@ -284,7 +284,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
   add_launch_options(*command, options->launch);
   command
       ->add_option("--trace", options->trace_file,
-                   "Write a trace of the third step: all ranks' operations and collectives, for ui.perfetto.dev")
+                   "Write a trace of the fourth step: all ranks' operations and collectives, for ui.perfetto.dev")
       ->type_name("FILE");
   CLI::Option* within =
       command

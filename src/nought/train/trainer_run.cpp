@@ -17,7 +17,7 @@ namespace nought {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr int64_t kTracedStep = 3;  // by then buffers are allocated
+constexpr int64_t kTracedStep = 4;  // the third is the first in the arena, and touches its pages
 }  // namespace
 
 void Trainer::stop_on(std::function<int()> signal) {
