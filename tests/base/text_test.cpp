@@ -61,5 +61,12 @@ TEST(Text, the_nearest_name_is_the_one_of_the_least_distance_wherever_it_stands)
   EXPECT_EQ(nearest_name("stage", std::vector<std::string>{"optimizer"}), "");
 }
 
+TEST(Text, a_part_of_a_long_name_means_the_shortest_name_that_has_it) {
+  const std::vector<std::string> names{"pipeline_parallel_first_stage_less_layers", "pipeline_parallel_schedule"};
+  EXPECT_EQ(nearest_name("first_stage_less_layers", names), names[0]);
+  EXPECT_EQ(nearest_name("pipeline_parallel", names), names[1]);
+  EXPECT_EQ(nearest_name("less", names), "");
+}
+
 }  // namespace
 }  // namespace nought

@@ -109,6 +109,9 @@ std::string lower_case(std::string text) {
 
 namespace {
 
+/// Fewer letters are found in names that have nothing else in common.
+constexpr size_t kShortestPart = 5;
+
 /// Distances of `a` to what ends at each character of b; `row` has those of "".
 std::vector<size_t> edit_distances(std::string_view a, std::string_view b, std::vector<size_t> row) {
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -143,6 +146,10 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
     const size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) best_distance = distance, best = candidate;
   }
+  if (!best.empty() || name.size() < kShortestPart) return best;
+  // A part of a long name is far from it, and means it all the same.
+  for (const std::string& candidate : candidates)
+    if (candidate.find(name) != std::string::npos && (best.empty() || candidate.size() < best.size())) best = candidate;
   return best;
 }
 

@@ -35,7 +35,7 @@ std::string lower_case(std::string text);
 size_t edit_distance(std::string_view a, std::string_view b);
 /// The least edit_distance() of `pattern` to any part of `text`.
 size_t edit_distance_within(std::string_view pattern, std::string_view text);
-/// The candidate with the smallest edit distance to `name`, or "" if none is near.
+/// The candidate at the smallest edit distance to `name`; if none is near, the shortest that contains it, or "".
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 /// " (did you mean \"x\"?)", or "" when no candidate is near.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
