@@ -51,7 +51,8 @@ ModelConfig model_of(const std::string& family, bool tied, int layers = 5) {
 }
 
 struct Course {
-  std::vector<double> losses, norms, validations;
+  std::vector<double> losses, norms, validations, scales;
+  int64_t skipped = 0;
   std::map<std::string, std::vector<float>> weights;  // at the end, whole
 };
 
@@ -65,7 +66,17 @@ struct Job {
   std::string resumed = "", saved = "";
   int64_t first = 0;
   Pipeline pipeline = {};
+  LossScaler scaler = {};
+  bool documents = false;  // rows are packed with two, which begin elsewhere in each row
 };
+
+Batch rows_of(const Job& job, Memory& memory, int64_t step, int64_t micro_batch, int rank, int ranks) {
+  Batch batch = test::rows_of(memory, step, micro_batch, rank, ranks);
+  if (job.documents)
+    for (int64_t row = 0; row < batch.input_ids.dim(0); ++row)
+      batch.document_starts.push_back({0, static_cast<int32_t>(1 + (step + micro_batch + row) % 4)});
+  return batch;
+}
 
 int ranks_of(const GridSizes& sizes) {
   return sizes.replicate * sizes.shard * sizes.context * sizes.tensor * sizes.pipeline;
@@ -82,21 +93,22 @@ Course train(const Job& job, const GridSizes& sizes) {
       const Checkpoint checkpoint(last_checkpoint(job.resumed), rank.decoder);
       rank.model.load(checkpoint, checkpoint.info().step);
     }
-    Engine engine(rank.model);
+    Engine engine(rank.model, job.scaler);
     if (sizes.pipeline > 1 && job.pipeline.ranks > 1) engine.set_schedule(schedule_at(rank.mesh, job.pipeline));
     const Communicator& samples = rank.mesh.group(Group::samples);
     for (int64_t step = job.first; step < job.first + job.steps; ++step) {
       std::vector<Batch> batches;
       double targets = 0;
       for (int64_t i = 0; i < job.accumulation; ++i) {
-        batches.push_back(test::rows_of(*rank.context.memory, step + i, i, samples.rank(), samples.size()));
-        targets += CrossEntropyObjective().weight(test::rows_of(*rank.context.memory, step + i, i, 0, 1));
+        batches.push_back(rows_of(job, *rank.context.memory, step + i, i, samples.rank(), samples.size()));
+        targets += CrossEntropyObjective().weight(rows_of(job, *rank.context.memory, step + i, i, 0, 1));
       }
       const StepResult result = engine.step(batches, targets, 2e-3, 0.3);
       const double validation = engine.evaluate(batches, targets);
       if (world.rank() != 0) continue;
       course.losses.push_back(result.loss), course.norms.push_back(result.grad_norm);
-      course.validations.push_back(validation);
+      course.validations.push_back(validation), course.scales.push_back(result.loss_scale);
+      if (result.skipped) ++course.skipped;
     }
     if (!job.saved.empty())
       save_checkpoint(rank.model, {.step = job.first + job.steps, .world_size = world.size()}, job.saved);
@@ -111,6 +123,7 @@ void expect_same(const Course& course, const Course& alone, size_t first = 0) {
     EXPECT_EQ(course.losses[i], alone.losses[first + i]) << i;
     EXPECT_EQ(course.norms[i], alone.norms[first + i]) << i;
     EXPECT_EQ(course.validations[i], alone.validations[first + i]) << i;
+    EXPECT_EQ(course.scales[i], alone.scales[first + i]) << i;
   }
   EXPECT_EQ(course.weights, alone.weights);
 }
@@ -249,6 +262,32 @@ TEST(Pipeline, recomputation_bf16_and_factors_of_8_bits_leave_the_bits_alone) {
       job.fp8 = {.scaling = scaling, .history = 3};
       expect_same(train(job, {.pipeline = 3}), train(job, {}));
     }
+}
+
+TEST(Pipeline, steps_that_overflow_are_skipped_by_all_stages) {
+  Job job{.steps = 8, .scaler = LossScaler(LossScaleOptions{.initial_power = 24, .scale_window = 3, .hysteresis = 1})};
+  job.options.dtype = DType::f16;
+  const Course alone = train(job, {});
+  EXPECT_GT(alone.skipped, 1);
+  EXPECT_LT(alone.skipped, job.steps);
+  for (const int stages : {2, 4}) {
+    SCOPED_TRACE(stages);
+    const Course course = train(job, {.pipeline = stages});
+    EXPECT_EQ(course.skipped, alone.skipped);
+    EXPECT_EQ(course.scales, alone.scales);
+    EXPECT_EQ(course.weights, alone.weights);
+  }
+}
+
+TEST(Pipeline, packed_documents_see_themselves_alone_on_every_stage) {
+  const Course whole_rows = train({}, {});
+  Job job{.documents = true};
+  const Course alone = train(job, {});
+  EXPECT_NE(alone.losses, whole_rows.losses) << "documents matter";
+  for (const Pipeline& pipeline : {Pipeline{.ranks = 2}, Pipeline{.ranks = 4}}) {
+    SCOPED_TRACE(str(pipeline));
+    expect_same(train(job, {.pipeline = static_cast<int>(pipeline.ranks)}), alone);
+  }
 }
 
 TEST(Pipeline, what_is_frozen_gets_no_gradient_and_the_walk_back_ends_above_it) {
