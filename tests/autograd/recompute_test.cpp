@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "nought/comm/thread.h"
+
 namespace nought {
 namespace {
 
@@ -40,6 +42,29 @@ TEST(SavedInputs, come_back_as_they_were_wherever_they_are_kept) {
         }
       }
     }
+}
+
+TEST(SavedInputs, ranks_that_have_the_same_ones_keep_a_part_each) {
+  for (const Pool pool : {Pool::device, Pool::host})
+    for (const bool contiguous : {false, true})
+      for (const int ranks : {1, 2, 5})
+        run_ranks(ranks, [&](Communicator& world) {
+          const Context context = Context::reference();
+          RecomputeOptions options = options_of(pool, contiguous);
+          options.partitioned = true;
+          SavedInputs saved(options, &world);
+          const Tensor x = numbers(context, 7);
+          const std::vector<float> expected = x.to_vector<float>();
+          const MemoryLedger& ledger = context.memory->ledger();
+          const int64_t before = ledger.current(Category::activations, pool);
+          SavedInputs::Pass pass = saved.begin(context, 1, x);
+          const SavedInputs::Kept kept = pass.keep(context, x);
+          EXPECT_EQ(ledger.current(Category::activations, pool) - before, round_up(ceil_div(12, ranks) * 4, 64));
+          context.zero(x);
+          const Tensor back = kept(context);
+          EXPECT_EQ(back.shape(), (Shape{3, 4}));
+          EXPECT_EQ(back.to_vector<float>(), expected);
+        });
 }
 
 TEST(SavedInputs, a_contiguous_room_stays_and_holds_what_it_was_told) {

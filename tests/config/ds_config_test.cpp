@@ -166,8 +166,8 @@ TEST(DsConfig, what_is_off_is_never_refused) {
                   .warnings,
               IsEmpty());
   EXPECT_THAT(error_of(R"({"sparse_attention": {"mode": "fixed"}})"), HasSubstr("attention is dense"));
-  EXPECT_THAT(read(R"({"activation_checkpointing": {"partition_activations": true}})").warnings,
-              ElementsAre(HasSubstr("of which there is one")));
+  EXPECT_THAT(read(R"({"activation_checkpointing": {"profile": true}})").warnings,
+              ElementsAre(HasSubstr("not timed separately")));
 }
 
 TEST(DsConfig, unknown_keys_are_errors_with_the_nearest_name_at_every_level) {

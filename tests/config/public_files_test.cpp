@@ -113,7 +113,7 @@ const PublicFile kFiles[] = {
         false, "contiguous_memory_optimization": false, "number_checkpoints": null,
         "synchronize_checkpoint_boundary": false, "profile": false}})",
      0,
-     {"partition_activations = true has no effect"}},
+     {"partition_activations has no effect: recompute is none"}},
     {"nvme_is_not_there_yet",
      R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path":
         "/local_nvme", "buffer_count": 5, "buffer_size": 1e8, "max_in_cpu": 1e9}}, "aio": {"block_size": 262144,

@@ -281,6 +281,20 @@ TEST(Resolve, checkpoints_are_those_of_deepspeed_where_recompute_is_full) {
   EXPECT_NE(none.warnings[0].find("number_checkpoints has no effect: recompute is none"), std::string::npos);
 }
 
+TEST(Resolve, inputs_of_blocks_are_shared_out_where_ranks_have_the_same_ones) {
+  const auto plan = [](const char* mesh) {
+    return plan_of(fmt::format(R"({{"training": {{"recompute": "full", "parallelism_config": {{{}}}}},
+                       "deepspeed": {{"activation_checkpointing": {{"partition_activations": true}}}}}})",
+                               mesh),
+                   2);
+  };
+  EXPECT_TRUE(plan(R"("tp_size": 2)").recompute.partitioned);
+  const RunPlan alone = plan(""), slices = plan(R"("tp_size": 2, "sequence_parallel": true)");
+  EXPECT_FALSE(alone.recompute.partitioned || slices.recompute.partitioned);
+  EXPECT_THAT(alone.warnings, ElementsAre(HasSubstr("partition_activations has no effect: no ranks share matrices")));
+  EXPECT_THAT(slices.warnings, ElementsAre(HasSubstr("each rank has its slice of the inputs already")));
+}
+
 TEST(Resolve, recompute_has_two_names_that_must_agree) {
   EXPECT_EQ(plan_of(R"({"training": {"gradient_checkpointing": true}})").recompute.mode, Recompute::full);
   EXPECT_EQ(plan_of(R"({"training": {"recompute": "selective"}})").recompute.mode, Recompute::selective);

@@ -91,6 +91,31 @@ Traffic along(const std::string& axes, const Prediction& predicted) {
   return {};
 }
 
+TEST(MeshAgreement, holds_for_ranks_that_share_out_the_inputs_of_blocks) {
+  for (const auto& [ranks, tensor, stage] : {std::tuple(2, 2, 0), {4, 2, 2}, {4, 4, 0}}) {
+    Layout layout{.ranks = ranks,
+                  .zero_stage = stage,
+                  .tensor_ranks = tensor,
+                  .micro_batch = 2,
+                  .seq_length = 128,
+                  .recompute = Recompute::full,
+                  .wire = Wire::threads};
+    SCOPED_TRACE(layout.str());
+    const ModelConfig config = model_of("llama");
+    const Prediction whole = predict(config, layout);
+    layout.recompute.partitioned = true;
+    expect_plan_to_hold(config, layout);
+    const Prediction parts = predict(config, layout);
+    const int64_t input = 2 * 128 * config.hidden_size * 4, inputs = config.num_layers * input;
+    const auto activations = static_cast<size_t>(Category::activations);
+    // While the first block that the walk back meets is computed again, its own input is there as a whole.
+    EXPECT_EQ(whole.memory.peak[activations] - parts.memory.peak[activations], inputs - inputs / tensor - input);
+    EXPECT_EQ(along("tensor", parts)[Collective::all_gather].elements -
+                  along("tensor", whole)[Collective::all_gather].elements,
+              (tensor - 1) * inputs / 4 / tensor);
+  }
+}
+
 TEST(MeshAgreement, traffic_along_the_tensor_axis_is_the_formula) {
   for (const int tensor : {2, 4})
     for (const bool slices : {false, true})

@@ -228,6 +228,9 @@ TEST_P(MeshRuns, recomputation_and_overlap_change_no_bit) {
     EXPECT_EQ(gradients_of(layout, config_, Recompute::none, false), plain);
     EXPECT_EQ(gradients_of(layout, config_, Recompute::full, true), plain);
     EXPECT_EQ(gradients_of(layout, config_, Recompute::selective, true), plain);
+    RecomputeOptions shared_out = Recompute::full;
+    shared_out.partitioned = true;
+    EXPECT_EQ(gradients_of(layout, config_, shared_out, true), plain);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "nought/autograd/recompute.h"
 
+#include "nought/comm/flight_recorder.h"
+
 namespace nought {
 
 std::string RecomputeOptions::str() const {
@@ -9,12 +11,29 @@ std::string RecomputeOptions::str() const {
   if (interval > 1) text += fmt::format(" of {} blocks at once", interval);
   if (pool == Pool::host) text += ", inputs on the host";
   if (contiguous) text += ", contiguous";
+  if (partitioned) text += ", inputs shared out over tensor ranks";
   return text;
 }
 
+namespace {
+
+/// What each rank keeps of so many elements; the last one may have fewer to keep.
+int64_t part_of(int64_t elements, const Communicator* ranks) {
+  return ranks == nullptr ? elements : ceil_div(elements, ranks->size());
+}
+
+Tensor gathered(const Context& context, const Tensor& part, const Shape& shape, Communicator& ranks) {
+  const Tensor whole = context.empty({part.numel() * ranks.size()}, part.dtype());
+  const FlightSubject subject(ranks, "saved inputs");
+  ranks.wait(ranks.all_gather(part, whole), *context.stream);
+  return whole.flat(0, shape.numel()).reshape(shape);
+}
+
+}  // namespace
+
 SavedInputs::Pass SavedInputs::begin(const Context& context, int64_t count, const Tensor& x) {
-  Pass pass(options_);
-  if (options_.contiguous) pass.room_ = free_room(context, count * x.numel(), x.dtype());
+  Pass pass(*this);
+  if (options_.contiguous) pass.room_ = free_room(context, count * part_of(x.numel(), ranks_), x.dtype());
   return pass;
 }
 
@@ -28,22 +47,28 @@ Tensor SavedInputs::free_room(const Context& context, int64_t elements, DType dt
   return rooms_.emplace_back(Tensor::empty(*context.memory, {elements}, dtype, Category::activations, options_.pool));
 }
 
+Tensor SavedInputs::Pass::room_for(const Context& context, int64_t elements, DType dtype) {
+  if (!options_.contiguous)
+    return Tensor::empty(*context.memory, {elements}, dtype, Category::activations, options_.pool);
+  require((used_ + 1) * elements <= room_.numel(), "more inputs are kept than begin() was told");
+  ++used_;
+  return room_.flat((used_ - 1) * elements, used_ * elements);
+}
+
 SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& x) {
-  if (!options_.contiguous && options_.pool == Pool::device) return [x](const Context&) { return x; };
-  Tensor kept;
-  if (options_.contiguous) {
-    require((used_ + 1) * x.numel() <= room_.numel(), "more inputs are kept than begin() was told");
-    kept = room_.flat(used_ * x.numel(), (used_ + 1) * x.numel()).reshape(x.shape());
-    ++used_;
-  } else {
-    kept = Tensor::empty(*context.memory, x.shape(), x.dtype(), Category::activations, options_.pool);
-  }
-  context.copy(x, kept);
-  if (options_.pool == Pool::device) return [kept](const Context&) { return kept; };
-  return [kept](const Context& on) {
-    const Tensor back = on.empty(kept.shape(), kept.dtype());
-    on.copy(kept, back);
-    return back;
+  const bool on_device = options_.pool == Pool::device;
+  if (!options_.contiguous && on_device && ranks_ == nullptr) return [x](const Context&) { return x; };
+  const int64_t part = part_of(x.numel(), ranks_), begin = ranks_ == nullptr ? 0 : ranks_->rank() * part;
+  const Tensor kept = room_for(context, part, x.dtype());
+  if (const Interval own = intersect({begin, begin + part}, {0, x.numel()}); !own.empty())
+    context.copy(x.flat(own.begin, own.end), kept.flat(0, own.size()));
+  return [kept, on_device, shape = x.shape(), ranks = ranks_](const Context& on) {
+    Tensor back = kept;
+    if (!on_device) {
+      back = on.empty(kept.shape(), kept.dtype());
+      on.copy(kept, back);
+    }
+    return ranks == nullptr ? back.reshape(shape) : gathered(on, back, shape, *ranks);
   };
 }
 

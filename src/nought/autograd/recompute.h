@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nought/autograd/recompute_options.h"
+#include "nought/comm/communicator.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
@@ -13,7 +14,9 @@ namespace nought {
 /// micro-batches. What belongs to a micro-batch is held by what keep() returned.
 class SavedInputs {
  public:
-  explicit SavedInputs(const RecomputeOptions& options) : options_(options) {}
+  /// ranks: those that have the same inputs; partitioned ones are gathered over them. null: this rank alone has them.
+  explicit SavedInputs(const RecomputeOptions& options, Communicator* ranks = nullptr)
+      : options_(options), ranks_(options.partitioned ? ranks : nullptr) {}
 
   /// Gives x back when it is called, on the device.
   using Kept = std::function<Tensor(const Context&)>;
@@ -24,8 +27,11 @@ class SavedInputs {
 
    private:
     friend class SavedInputs;
-    explicit Pass(const RecomputeOptions& options) : options_(options) {}
+    explicit Pass(const SavedInputs& saved) : options_(saved.options_), ranks_(saved.ranks_) {}
+    Tensor room_for(const Context& context, int64_t elements, DType dtype);
+
     RecomputeOptions options_;
+    Communicator* ranks_;
     Tensor room_;  // [count, ...], if contiguous
     int64_t used_ = 0;
   };
@@ -37,6 +43,7 @@ class SavedInputs {
   Tensor free_room(const Context& context, int64_t elements, DType dtype);
 
   RecomputeOptions options_;
+  Communicator* ranks_;        // null unless partitioned
   std::vector<Tensor> rooms_;  // if contiguous: as many as there were passes whose inputs were kept at one time
 };
 

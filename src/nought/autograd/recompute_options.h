@@ -31,6 +31,7 @@ struct RecomputeOptions {
   int64_t interval = 0;      // or so many neighbours run again from one input; 0: as `checkpoints` says
   Pool pool = Pool::device;  // it holds the kept inputs
   bool contiguous = false;   // they lie in one block that stays, rather than in blocks of their own
+  bool partitioned = false;  // each of the ranks that have the same inputs keeps a part of them
 
   /// How many of `units` neighbours run again from one kept input.
   int64_t units_per_checkpoint(int64_t units) const {

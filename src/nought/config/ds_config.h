@@ -222,6 +222,7 @@ struct DsActivationCheckpointing {
   Setting<int64_t> number_checkpoints;
   Setting<bool> cpu_checkpointing{false};
   Setting<bool> contiguous_memory_optimization{false};
+  Setting<bool> partition_activations{false};
 
   template <class V>
   void visit(V& v) {
@@ -231,6 +232,9 @@ struct DsActivationCheckpointing {
     v("cpu_checkpointing", cpu_checkpointing, "with full recompute: keep these inputs in the host pool");
     v("contiguous_memory_optimization", contiguous_memory_optimization,
       "with full recompute: keep these inputs in one block that is allocated once");
+    v("partition_activations", partition_activations,
+      "with full recompute: each of the ranks that share matrices keeps a part of these inputs, and they are gathered "
+      "in the backward pass");
   }
 };
 

@@ -129,8 +129,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.zenflow", "null", refused, "ZenFlow updates some columns late, which changes results"},
 
     // activation_checkpointing, aio
-    {"activation_checkpointing.partition_activations", "false", no_effect,
-     "activations are cut over tensor-parallel ranks, of which there is one"},
     {"activation_checkpointing.synchronize_checkpoint_boundary", "false", no_effect, "a stream runs in order"},
     {"activation_checkpointing.profile", "false", no_effect, "recomputation is not timed separately"},
     {"aio.block_size", "1048576", no_effect, kNoFiles},

@@ -311,6 +311,15 @@ void Resolver::resolve_checkpoints() {
   }
   if (used("contiguous_memory_optimization", section.contiguous_memory_optimization.value))
     plan_.recompute.contiguous = note("contiguous_memory", deepspeed(path + "contiguous_memory_optimization", true));
+  if (!used("partition_activations", section.partition_activations.value)) return;
+  const auto partition = deepspeed(path + "partition_activations", true);
+  if (plan_.tensor_ranks() > 1 && !plan_.sequence_parallel) {
+    plan_.recompute.partitioned = note("partition_activations", partition);
+  } else {
+    warn(fmt::format("{} has no effect: {}", partition.place,
+                     plan_.sequence_parallel ? "with sequence_parallel each rank has its slice of the inputs already"
+                                             : "no ranks share matrices; write training.parallelism_config.tp_size"));
+  }
 }
 
 void Resolver::resolve_output() {
