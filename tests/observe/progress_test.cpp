@@ -21,7 +21,7 @@ using testing::Not;
 template <class F>
 std::string said(F&& f, int columns = 0) {
   return test::printed([&](std::FILE* out) {
-    ProgressPrinter printer(out, [=] { return columns; }, 5, {});
+    ProgressPrinter printer(out, [=] { return columns; }, 5, {RankMemory{}});
     f(printer);
   });
 }

@@ -105,24 +105,36 @@ TEST(Table, says_how_many_parameters_are_trained_where_some_are_frozen) {
 TEST(Table, predicted_stands_beside_every_measured_rank) {
   const PlanReport plan = test::small_report();
   const RankMemory& memory = plan.predictions[0].memory;
-  const std::string text = memory_table(memory, {memory, memory});
+  const std::string text = memory_table({memory}, {memory, memory});
   EXPECT_THAT(text, HasSubstr("predicted"));
   EXPECT_THAT(text, HasSubstr("rank 1"));
+}
+
+TEST(Table, each_place_of_a_pipeline_has_a_prediction_of_its_own) {
+  const RankMemory first = test::small_report().predictions[0].memory;
+  RankMemory second = first;
+  second.peak_total += int64_t{1} << 30;
+  const std::string wide = memory_table({first, second}, {first, first, second, second});
+  const std::string head = wide.substr(0, wide.find('\n'));
+  EXPECT_THAT(head, testing::ContainsRegex("predicted +rank 0 +rank 1 +predicted +rank 2 +rank 3"));
+  const std::string narrow = memory_table({first, second}, {first, first, second, second}, 60);
+  EXPECT_THAT(narrow, AllOf(HasSubstr("predicted"), HasSubstr("most of 4"), Not(HasSubstr("rank 0"))));
+  EXPECT_THAT(narrow, HasSubstr(format_bytes(second.peak_total))) << "the most is predicted, as it is measured";
 }
 
 TEST(Table, many_ranks_share_two_columns_where_there_is_no_room_for_each) {
   const RankMemory memory = test::small_report().predictions[0].memory;
   std::vector<RankMemory> ranks(16, memory);
   ranks[7].peak_total += int64_t{1} << 30;
-  EXPECT_THAT(memory_table(memory, ranks), HasSubstr("rank 15")) << "a file has room";
+  EXPECT_THAT(memory_table({memory}, ranks), HasSubstr("rank 15")) << "a file has room";
   for (const int width : {80, 120}) {
-    const std::string text = memory_table(memory, ranks, width);
+    const std::string text = memory_table({memory}, ranks, width);
     EXPECT_THAT(text, AllOf(HasSubstr("least"), HasSubstr("most of 16"), Not(HasSubstr("rank 0"))));
     EXPECT_THAT(text, HasSubstr(format_bytes(ranks[7].peak_total)));
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(columns_of(line), width);
   }
-  EXPECT_THAT(memory_table(memory, {memory, memory}, 80), HasSubstr("rank 1"));
+  EXPECT_THAT(memory_table({memory}, {memory, memory}, 80), HasSubstr("rank 1"));
 }
 
 }  // namespace

@@ -177,8 +177,10 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   }
   plan = with_stage_seconds(plan, world, context);
   MetricsWriter metrics(plan.output_dir);
-  const Prediction prediction = predict(model_config_of(plan), layout_of(plan));
-  ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, prediction.memory);
+  std::vector<RankMemory> predicted;
+  for (const Prediction& place : predict_places(model_config_of(plan), layout_of(plan)))
+    predicted.push_back(place.memory);
+  ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted);
   if (first && plan.dump_state) fmt::print("{}", wrap(explain(plan), stdout_columns(), 4));
   if (first && !plan.dump_state)  // which ends with the warnings
     for (const std::string& warning : plan.warnings)

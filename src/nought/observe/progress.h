@@ -25,10 +25,10 @@ std::string breakdown_line(const StepBreakdown& times, int width);
 
 class ProgressPrinter final : public TrainObserver {
  public:
-  /// columns: those of the terminal, as LiveLine takes them. predicted: the memory predicted for every rank. It is
-  /// shown beside what was measured.
-  ProgressPrinter(std::FILE* out, Columns columns, int64_t logging_steps, const RankMemory& predicted)
-      : line_(out, std::move(columns)), logging_steps_(logging_steps), predicted_(predicted) {}
+  /// columns: those of the terminal, as LiveLine takes them. predicted: the memory of ranks, by their place on
+  /// the pipeline axis. It is shown beside what was measured.
+  ProgressPrinter(std::FILE* out, Columns columns, int64_t logging_steps, std::vector<RankMemory> predicted)
+      : line_(out, std::move(columns)), logging_steps_(logging_steps), predicted_(std::move(predicted)) {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
   void on_checkpoint(const std::filesystem::path& path) override;
@@ -47,7 +47,7 @@ class ProgressPrinter final : public TrainObserver {
 
   LiveLine line_;
   int64_t logging_steps_;
-  RankMemory predicted_;
+  std::vector<RankMemory> predicted_;
   int64_t max_steps_ = 0, first_step_ = 0;
   Pace pace_;
   double trained_seconds_ = 0, peak_flops_ = 0;

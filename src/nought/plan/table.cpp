@@ -171,16 +171,21 @@ std::string memory_table(const std::vector<MemoryColumn>& columns, int width) {
   return fit_table(table, width);
 }
 
-std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured, int width) {
-  std::vector<MemoryColumn> columns{{"predicted", predicted}};
-  if (width > 0 && kNameWidth + kColumnWidth * static_cast<int>(measured.size() + 1) > width && measured.size() > 2) {
+std::string memory_table(const std::vector<RankMemory>& predicted, const std::vector<RankMemory>& measured, int width) {
+  std::vector<MemoryColumn> columns;
+  const auto needed = kNameWidth + kColumnWidth * static_cast<int>(measured.size() + predicted.size());
+  if (width > 0 && needed > width && measured.size() > 2) {
     const auto less = [](int64_t a, int64_t b) { return std::min(a, b); };
     const auto more = [](int64_t a, int64_t b) { return std::max(a, b); };
-    columns.push_back({"least", extreme(measured, less)});
-    columns.push_back({fmt::format("most of {}", measured.size()), extreme(measured, more)});
+    columns = {{"predicted", extreme(predicted, more)},
+               {"least", extreme(measured, less)},
+               {fmt::format("most of {}", measured.size()), extreme(measured, more)}};
   } else {
-    for (size_t rank = 0; rank < measured.size(); ++rank)
+    const size_t at_one_place = measured.size() / predicted.size();
+    for (size_t rank = 0; rank < measured.size(); ++rank) {
+      if (rank % at_one_place == 0) columns.push_back({"predicted", predicted[rank / at_one_place]});
       columns.push_back({fmt::format("rank {}", rank), measured[rank]});
+    }
   }
   return memory_table(columns, width);
 }

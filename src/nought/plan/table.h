@@ -23,9 +23,11 @@ struct MemoryColumn {
 /// The peaks by category, with a column for each rank. "all at once" is the largest sum at one moment. Names and gaps
 /// get smaller where the table is wider than `width` (0: no limit).
 std::string memory_table(const std::vector<MemoryColumn>& columns, int width = 0);
-/// The table for the end of a run: a column with the prediction, which holds for every rank, then each rank's
-/// measurement; or the least and the most of all ranks where the width has no room for each.
-std::string memory_table(const RankMemory& predicted, const std::vector<RankMemory>& measured, int width = 0);
+/// The table for the end of a run: for each place on the pipeline axis a column with the prediction, which holds for
+/// all ranks there, then each of these ranks' measurement; or the most that is predicted, and the least and the most of
+/// all ranks, where the width has no room for each. measured: by rank; ranks at one place are neighbours.
+std::string memory_table(const std::vector<RankMemory>& predicted, const std::vector<RankMemory>& measured,
+                         int width = 0);
 
 /// A model and the predictions of its run.
 struct PlanReport {
