@@ -1,5 +1,7 @@
 #include "nought/autograd/recompute.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -64,6 +66,34 @@ TEST(SavedInputs, ranks_that_have_the_same_ones_keep_a_part_each) {
           const Tensor back = kept(context);
           EXPECT_EQ(back.shape(), (Shape{3, 4}));
           EXPECT_EQ(back.to_vector<float>(), expected);
+        });
+}
+
+TEST(SavedInputs, in_fp8_take_a_byte_and_a_thirty_second_and_come_back_rounded) {
+  for (const Pool pool : {Pool::device, Pool::host})
+    for (const bool contiguous : {false, true})
+      for (const int ranks : {1, 3})
+        run_ranks(ranks, [&](Communicator& world) {
+          const Context context = Context::cpu();
+          RecomputeOptions options = options_of(pool, contiguous);
+          options.fp8 = true, options.partitioned = ranks > 1;
+          SavedInputs saved(options, &world);
+          const Tensor x = context.empty({10, 100}, DType::bf16);
+          for (int64_t i = 0; i < x.numel(); ++i) x.data<bf16_t>()[i] = bf16_t(0.37f * static_cast<float>(i - 400));
+          const auto expected = x.to_vector<bf16_t>();
+          const MemoryLedger& ledger = context.memory->ledger();
+          const int64_t before = ledger.current(Category::activations, pool);
+          SavedInputs::Pass pass = saved.begin(context, 1, x);
+          const SavedInputs::Kept kept = pass.keep(context, x);
+          const int64_t part = ceil_div(1000, ranks);
+          EXPECT_EQ(ledger.current(Category::activations, pool) - before, round_up(part + ceil_div(part, 32), 64));
+          context.zero(x);
+          const Tensor back = kept(context);
+          EXPECT_EQ(back.shape(), (Shape{10, 100}));
+          for (int64_t i = 0; i < x.numel(); ++i) {
+            const float want{expected[static_cast<size_t>(i)]}, got{back.data<bf16_t>()[i]};
+            ASSERT_LE(std::abs(got - want), std::abs(want) / 16 + 0.001f) << i;
+          }
         });
 }
 

@@ -295,6 +295,13 @@ TEST(Resolve, inputs_of_blocks_are_shared_out_where_ranks_have_the_same_ones) {
   EXPECT_THAT(slices.warnings, ElementsAre(HasSubstr("each rank has its slice of the inputs already")));
 }
 
+TEST(Resolve, inputs_of_blocks_are_kept_in_fp8_where_recompute_is_full) {
+  EXPECT_TRUE(plan_of(R"({"training": {"recompute": "full", "recompute_fp8": true}})").recompute.fp8);
+  const RunPlan none = plan_of(R"({"training": {"recompute": "selective", "recompute_fp8": true}})");
+  EXPECT_FALSE(none.recompute.fp8);
+  EXPECT_THAT(none.warnings, ElementsAre(HasSubstr("recompute_fp8 has no effect: recompute is selective")));
+}
+
 TEST(Resolve, recompute_has_two_names_that_must_agree) {
   EXPECT_EQ(plan_of(R"({"training": {"gradient_checkpointing": true}})").recompute.mode, Recompute::full);
   EXPECT_EQ(plan_of(R"({"training": {"recompute": "selective"}})").recompute.mode, Recompute::selective);

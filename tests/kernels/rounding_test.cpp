@@ -208,5 +208,63 @@ TEST_F(Rounding, at_random_stays_finite_at_the_end_of_the_range) {
   }
 }
 
+class Mxfp8 : public KernelTest {
+ protected:
+  /// x as it comes back, the same from both backends.
+  Tensor rounded(const Tensor& x) {
+    const Shape blocks{ceil_div(x.numel(), kMxBlock)};
+    const EncodeMxfp8 op{.x = x, .codes = empty({x.numel()}, DType::u8), .scales = empty(blocks, DType::u8)};
+    const EncodeMxfp8 expected{.x = x, .codes = empty({x.numel()}, DType::u8), .scales = empty(blocks, DType::u8)};
+    run(op);
+    reference::run(expected);
+    expect_same_bits(op.codes, expected.codes);
+    expect_same_bits(op.scales, expected.scales);
+    const Tensor y = empty(x.shape(), x.dtype()), other = empty(x.shape(), x.dtype());
+    run(DecodeMxfp8{.codes = op.codes, .scales = op.scales, .x = y});
+    reference::run(DecodeMxfp8{.codes = op.codes, .scales = op.scales, .x = other});
+    expect_same_bits(y, other);
+    return y;
+  }
+};
+
+TEST_F(Mxfp8, every_value_of_e4m3_comes_back_at_every_scale) {
+  for (const int exponent : {-110, -20, 0, 3, 110}) {
+    SCOPED_TRACE(exponent);
+    std::vector<float> x;
+    for (const auto& [value, even] : kFormats[0].values()) {
+      if (std::ssize(x) % kMxBlock == 0) x.push_back(static_cast<float>(std::ldexp(448, exponent)));  // sets the scale
+      x.push_back(static_cast<float>(std::ldexp(value, exponent)));
+    }
+    EXPECT_EQ(rounded(of<float>(x)).to_vector<float>(), x);
+  }
+}
+
+TEST_F(Mxfp8, values_move_by_a_sixteenth_at_most_or_by_half_a_step_of_the_block) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (const int64_t n : {1, 31, 32, 33, 1000}) {
+      SCOPED_TRACE(fmt::format("{} of {}", n, name_of(dtype)));
+      const Tensor values = random({n}, dtype, 5);
+      const auto x = values.to_vector<double>(), y = rounded(values).to_vector<double>();
+      for (size_t i = 0; i < x.size(); ++i) {
+        const size_t begin = i - i % kMxBlock, end = std::min(x.size(), begin + kMxBlock);
+        double largest = 0;
+        for (size_t k = begin; k < end; ++k) largest = std::max(largest, std::abs(x[k]));
+        EXPECT_LE(std::abs(y[i] - x[i]), std::max(std::abs(x[i]) / 16, largest / 224 * 0x1p-10)) << i;
+      }
+    }
+}
+
+TEST_F(Mxfp8, what_is_not_finite_spoils_its_block_alone_and_what_is_finite_stays_so) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(dtype));
+    const float most = dtype == DType::f16 ? 65504.0f : dtype == DType::bf16 ? 0x1.FEp127f : 0x1.FFFFFEp127f;
+    std::vector<float> x(96, 0.5f);
+    x[40] = std::numeric_limits<float>::infinity(), x[70] = -most;
+    const auto y = rounded(converted(*memory_, of<float>(x), dtype)).to_vector<double>();
+    for (size_t i = 0; i < 96; ++i) EXPECT_EQ(std::isnan(y[i]), 32 <= i && i < 64) << i;
+    EXPECT_NEAR(y[70] / -double{most}, 1, 1.0 / 16);
+  }
+}
+
 }  // namespace
 }  // namespace nought

@@ -230,6 +230,8 @@ class OperationSamples {
   }
   DequantizeBlocks make(Of<DequantizeBlocks>) { return {.weight = coded({2, 64}), .x = values({2, 64})}; }
   RoundStochastic make(Of<RoundStochastic>) { return {.x = values({6}), .y = values({6}, DType::bf16), .key = 1}; }
+  EncodeMxfp8 make(Of<EncodeMxfp8>) { return {.x = values({40}), .codes = codes({40}), .scales = codes({2})}; }
+  DecodeMxfp8 make(Of<DecodeMxfp8>) { return {.codes = codes({40}), .scales = codes({2}), .x = values({40})}; }
   RoundFp8 make(Of<RoundFp8>) { return {.x = values({6}), .y = values({6}), .largest = positive({1})}; }
 
   /// The operations that take a weight, with one of codes.

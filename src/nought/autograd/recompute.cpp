@@ -11,29 +11,61 @@ std::string RecomputeOptions::str() const {
   if (interval > 1) text += fmt::format(" of {} blocks at once", interval);
   if (pool == Pool::host) text += ", inputs on the host";
   if (contiguous) text += ", contiguous";
+  if (fp8) text += ", inputs in MXFP8";
   if (partitioned) text += ", inputs shared out over tensor ranks";
   return text;
 }
 
 namespace {
 
-/// What each rank keeps of so many elements; the last one may have fewer to keep.
-int64_t part_of(int64_t elements, const Communicator* ranks) {
-  return ranks == nullptr ? elements : ceil_div(elements, ranks->size());
+/// What a rank keeps of a tensor: its elements, or the codes and then the scales of them.
+struct Kind {
+  DType dtype;
+  int64_t part;  // elements of the tensor; the last rank may have fewer
+  bool fp8;
+
+  DType kept_dtype() const { return fp8 ? DType::u8 : dtype; }
+  int64_t kept() const { return fp8 ? part + ceil_div(part, kMxBlock) : part; }
+
+  void keep(const Context& context, const Tensor& x, const Tensor& into) const {
+    if (!fp8) return context.copy(x, into.flat(0, x.numel()));
+    const int64_t scales = ceil_div(x.numel(), kMxBlock);
+    context.run(EncodeMxfp8{.x = x, .codes = into.flat(0, x.numel()), .scales = into.flat(part, part + scales)});
+  }
+};
+
+Kind kind_of(const Tensor& x, const RecomputeOptions& options, const Communicator* ranks) {
+  return {x.dtype(), ranks == nullptr ? x.numel() : ceil_div(x.numel(), ranks->size()), options.fp8};
 }
 
-Tensor gathered(const Context& context, const Tensor& part, const Shape& shape, Communicator& ranks) {
-  const Tensor whole = context.empty({part.numel() * ranks.size()}, part.dtype());
+/// What all ranks keep, one behind the other.
+Tensor gathered(const Context& context, const Tensor& kept, Communicator& ranks) {
+  const Tensor all = context.empty({kept.numel() * ranks.size()}, kept.dtype());
   const FlightSubject subject(ranks, "saved inputs");
-  ranks.wait(ranks.all_gather(part, whole), *context.stream);
-  return whole.flat(0, shape.numel()).reshape(shape);
+  ranks.wait(ranks.all_gather(kept, all), *context.stream);
+  return all;
+}
+
+/// The tensor whose parts lie one behind the other as they are kept.
+Tensor restored(const Context& context, const Tensor& all, const Kind& kind, const Shape& shape) {
+  if (!kind.fp8) return all.flat(0, shape.numel()).reshape(shape);
+  const Tensor x = context.empty(shape, kind.dtype);
+  for (int64_t begin = 0, at = 0; begin < x.numel(); begin += kind.part, at += kind.kept()) {
+    const Tensor into = x.flat(begin, std::min(x.numel(), begin + kind.part)),
+                 scales = all.flat(at + kind.part, at + kind.kept());
+    context.run(DecodeMxfp8{.codes = all.flat(at, at + into.numel()),
+                            .scales = scales.flat(0, ceil_div(into.numel(), kMxBlock)),
+                            .x = into});
+  }
+  return x;
 }
 
 }  // namespace
 
 SavedInputs::Pass SavedInputs::begin(const Context& context, int64_t count, const Tensor& x) {
   Pass pass(*this);
-  if (options_.contiguous) pass.room_ = free_room(context, count * part_of(x.numel(), ranks_), x.dtype());
+  const Kind kind = kind_of(x, options_, ranks_);
+  if (options_.contiguous) pass.room_ = free_room(context, count * kind.kept(), kind.kept_dtype());
   return pass;
 }
 
@@ -57,18 +89,22 @@ Tensor SavedInputs::Pass::room_for(const Context& context, int64_t elements, DTy
 
 SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& x) {
   const bool on_device = options_.pool == Pool::device;
-  if (!options_.contiguous && on_device && ranks_ == nullptr) return [x](const Context&) { return x; };
-  const int64_t part = part_of(x.numel(), ranks_), begin = ranks_ == nullptr ? 0 : ranks_->rank() * part;
-  const Tensor kept = room_for(context, part, x.dtype());
-  if (const Interval own = intersect({begin, begin + part}, {0, x.numel()}); !own.empty())
-    context.copy(x.flat(own.begin, own.end), kept.flat(0, own.size()));
-  return [kept, on_device, shape = x.shape(), ranks = ranks_](const Context& on) {
+  if (!options_.contiguous && !options_.fp8 && on_device && ranks_ == nullptr) return [x](const Context&) { return x; };
+  const Kind kind = kind_of(x, options_, ranks_);
+  const int64_t begin = ranks_ == nullptr ? 0 : ranks_->rank() * kind.part;
+  const Tensor kept = room_for(context, kind.kept(), kind.kept_dtype());
+  const bool encodes_elsewhere = !on_device && options_.fp8;  // kernels have no access to the host
+  const Tensor here = encodes_elsewhere ? context.empty(kept.shape(), kept.dtype(), Category::workspace) : kept;
+  if (const Interval own = intersect({begin, begin + kind.part}, {0, x.numel()}); !own.empty())
+    kind.keep(context, x.flat(own.begin, own.end), here);
+  if (encodes_elsewhere) context.copy(here, kept);
+  return [kept, on_device, kind, shape = x.shape(), ranks = ranks_](const Context& on) {
     Tensor back = kept;
     if (!on_device) {
       back = on.empty(kept.shape(), kept.dtype());
       on.copy(kept, back);
     }
-    return ranks == nullptr ? back.reshape(shape) : gathered(on, back, shape, *ranks);
+    return restored(on, ranks == nullptr ? back : gathered(on, back, *ranks), kind, shape);
   };
 }
 

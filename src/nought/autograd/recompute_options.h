@@ -32,6 +32,7 @@ struct RecomputeOptions {
   Pool pool = Pool::device;  // it holds the kept inputs
   bool contiguous = false;   // they lie in one block that stays, rather than in blocks of their own
   bool partitioned = false;  // each of the ranks that have the same inputs keeps a part of them
+  bool fp8 = false;          // they are kept as MXFP8 (EncodeMxfp8): what runs again reads rounded inputs
 
   /// How many of `units` neighbours run again from one kept input.
   int64_t units_per_checkpoint(int64_t units) const {

@@ -285,6 +285,12 @@ void Resolver::resolve_recompute() {
     mode = {whole.value ? Recompute::full : Recompute::none, true, whole.place, whole.reason};
   plan_.recompute = mode.value;
   plan_.resolved.push_back({"recompute", std::string(name_of(mode.value)), mode.reason});
+  const auto fp8 = training("recompute_fp8", config_.training.recompute_fp8);
+  if (fp8.value && plan_.recompute.mode == Recompute::full)
+    plan_.recompute.fp8 = note("recompute_fp8", fp8);
+  else if (fp8.value)
+    warn(fmt::format("{} has no effect: recompute is {}; write training.recompute = \"full\"", fp8.place,
+                     name_of(plan_.recompute.mode)));
   resolve_checkpoint_interval();
   resolve_checkpoints();
 }

@@ -247,6 +247,7 @@ struct TrainingConfig {
   Setting<bool> resize_vocab{false};
   Setting<bool> gradient_checkpointing{false};
   Setting<Recompute> recompute{Recompute::none};
+  Setting<bool> recompute_fp8{false};
   Setting<double> moe_capacity_factor;
   Setting<bool> moe_drop_tokens{true};
   ParallelismArgs parallelism_config;
@@ -319,6 +320,10 @@ struct TrainingConfig {
     v("recompute", recompute,
       "what the backward pass computes again: nothing (none), norms and activations, but no product (selective), or "
       "whole blocks (full)");
+    v("recompute_fp8", recompute_fp8,
+      "with full recompute: keep the inputs of blocks in MXFP8 (E4M3, with a scale for 32 values), half of bf16; "
+      "blocks "
+      "run again from rounded inputs, so gradients are those of rounded activations");
     v("moe_capacity_factor", moe_capacity_factor,
       "an expert takes at most this times its even share of a micro-batch's tokens; not given = all that choose it");
     v("moe_drop_tokens", moe_drop_tokens,

@@ -367,6 +367,18 @@ void check_shapes(const DequantizeBlocks& op) {
   check_size({"DequantizeBlocks", "x", op.x}, op.weight.values.numel());
 }
 
+void check_shapes(const EncodeMxfp8& op) {
+  check_float({"EncodeMxfp8", "x", op.x});
+  check_tensor({"EncodeMxfp8", "codes", op.codes}, DType::u8, op.x.numel());
+  check_tensor({"EncodeMxfp8", "scales", op.scales}, DType::u8, ceil_div(op.x.numel(), kMxBlock));
+}
+
+void check_shapes(const DecodeMxfp8& op) {
+  check_float({"DecodeMxfp8", "x", op.x});
+  check_tensor({"DecodeMxfp8", "codes", op.codes}, DType::u8, op.x.numel());
+  check_tensor({"DecodeMxfp8", "scales", op.scales}, DType::u8, ceil_div(op.x.numel(), kMxBlock));
+}
+
 void check_shapes(const RoundStochastic& op) {
   check_dtype({"RoundStochastic", "x", op.x}, DType::f32);
   check_float({"RoundStochastic", "y", op.y});

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "nought/kernels/ops.h"
 #include "nought/tensor/random.h"
@@ -63,6 +64,65 @@ inline f16_t round_stochastic(float x, uint16_t random, f16_t) {
   const bool up = (steps - whole) * 65536.0f > static_cast<float>(65535 - random);
   const float y = std::min(std::ldexp(whole + (up ? 1.0f : 0.0f), exponent - 10), kLargest);
   return f16_t(std::copysign(y, x));
+}
+
+inline constexpr uint8_t kMxNaN = 255;  // as a scale of EncodeMxfp8
+
+/// The code of x in E4M3, to the nearest and ties to even. |x| <= 448.
+inline uint8_t e4m3_code(float x) {
+  const float a = std::abs(x);
+  const uint32_t sign = std::bit_cast<uint32_t>(x) >> 31 << 7;
+  constexpr float kSteps = 12582912.0f;  // 1.5 * 2^23: added and taken away, whole numbers are left
+  if (a < 0x1p-6f) return static_cast<uint8_t>(sign | static_cast<uint32_t>(a * 512.0f + kSteps - kSteps));
+  const uint32_t u = std::bit_cast<uint32_t>(a), rounded = u + 0x7FFFFu + (u >> 20 & 1u);
+  return static_cast<uint8_t>(sign | ((rounded >> 20) - ((127 - 7) << 3)));
+}
+
+/// 2^exponent, of a normal number.
+inline float power_of_two(int exponent) { return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23); }
+
+/// The value of a code of E4M3.
+inline float e4m3_value(uint8_t code) {
+  const int exponent = code >> 3 & 15;
+  const auto mantissa = static_cast<float>(code & 7);
+  if (exponent == 15 && (code & 7) == 7) return std::numeric_limits<float>::quiet_NaN();
+  const float a = exponent == 0 ? mantissa * 0x1p-9f : (8 + mantissa) * power_of_two(exponent - 10);
+  return (code & 128) != 0 ? -a : a;
+}
+
+/// The largest code of E4M3 whose value times 2^exponent is a finite number of T.
+template <class T>
+uint8_t largest_mx_code(int exponent) {
+  constexpr double kLargest = std::is_same_v<T, f16_t>    ? 65504.0
+                              : std::is_same_v<T, bf16_t> ? 0x1.FEp127
+                                                          : double{std::numeric_limits<float>::max()};
+  uint8_t code = 0x7E;
+  while (std::ldexp(double{e4m3_value(code)}, exponent) > kLargest) --code;
+  return code;
+}
+
+/// The codes of at most kMxBlock values, and their scale, which it returns: see EncodeMxfp8.
+template <class T>
+uint8_t encode_mx(const T* x, int64_t count, uint8_t* codes) {
+  constexpr float kMost = 448.0f;
+  float values[kMxBlock];
+  uint32_t largest = 0;  // as bits: they are ordered as the magnitudes are, and what is not finite is above
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = static_cast<float>(x[i]);
+    largest = std::max(largest, std::bit_cast<uint32_t>(values[i]) & 0x7FFFFFFFu);
+  }
+  if (largest >= 0x7F800000u) {
+    std::fill_n(codes, count, uint8_t{0});
+    return kMxNaN;
+  }
+  int exponent = std::max(static_cast<int>(largest >> 23) - 127 - 8, -126);
+  if (std::bit_cast<float>(largest) * power_of_two(-exponent) > kMost) ++exponent;
+  const float factor = power_of_two(-exponent);
+  for (int64_t i = 0; i < count; ++i) codes[i] = e4m3_code(values[i] * factor);
+  if (const uint8_t most = largest_mx_code<T>(exponent); most < 0x7E)
+    for (int64_t i = 0; i < count; ++i)
+      codes[i] = static_cast<uint8_t>((codes[i] & 128) | std::min<int>(codes[i] & 127, most));
+  return static_cast<uint8_t>(exponent + 127);
 }
 
 /// The largest scale that f16 can hold, and its least normal number. Below that its steps are all of one size.

@@ -1,6 +1,8 @@
 #include "nought/kernels/rounding.h"
 
+#include <array>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "nought/kernels/check.h"
@@ -95,6 +97,52 @@ void run(const RoundFp8& op) {
   const double scale = taken_scale(op);
   parallel_elements(op.x.numel(), [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(round_fp8)(op, scale, begin, end);
+  });
+}
+
+namespace {
+
+/// The values of all codes of E4M3.
+std::array<float, 256> e4m3_values() {
+  std::array<float, 256> values{};
+  for (int code = 0; code < 256; ++code) values[static_cast<size_t>(code)] = e4m3_value(static_cast<uint8_t>(code));
+  return values;
+}
+
+}  // namespace
+
+void run(const EncodeMxfp8& op) {
+  check(op);
+  const int64_t n = op.x.numel();
+  visit_float(op.x.dtype(), [&](auto tag) {
+    const auto* x = op.x.data<typename decltype(tag)::type>();
+    uint8_t *codes = op.codes.data<uint8_t>(), *scales = op.scales.data<uint8_t>();
+    parallel_rows(op.scales.numel(), kMxBlock, [=](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = block * kMxBlock;
+        scales[block] = encode_mx(x + first, std::min(kMxBlock, n - first), codes + first);
+      }
+    });
+  });
+}
+
+void run(const DecodeMxfp8& op) {
+  if (op.x.dtype() == DType::f64) return reference::run(op);
+  check(op);
+  static const std::array<float, 256> kValues = e4m3_values();
+  const int64_t n = op.x.numel();
+  visit_float(op.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const uint8_t *codes = op.codes.data<uint8_t>(), *scales = op.scales.data<uint8_t>();
+    T* x = op.x.data<T>();
+    parallel_rows(op.scales.numel(), kMxBlock, [=](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const float scale =
+            scales[block] == kMxNaN ? std::numeric_limits<float>::quiet_NaN() : power_of_two(scales[block] - 127);
+        const int64_t last = std::min(n, (block + 1) * kMxBlock);
+        for (int64_t i = block * kMxBlock; i < last; ++i) x[i] = static_cast<T>(kValues[codes[i]] * scale);
+      }
+    });
   });
 }
 

@@ -70,6 +70,37 @@ struct DequantizeBlocks {
   }
 };
 
+/// Values that share a scale in the formats of OCP's Microscaling Formats.
+inline constexpr int64_t kMxBlock = 32;
+
+/// Codes in E4M3 with a power of two as scale for each kMxBlock neighbours, the last ones alone if they are fewer:
+/// MXFP8 of OCP's Microscaling Formats 1.0. The scale is the least that brings the largest magnitude to 448 or below;
+/// codes are x / scale, rounded to the nearest and ties to even, but to no value that x's dtype can not hold. A block
+/// with a value that is not finite becomes NaN. x: [n] float; codes: [n] u8; scales: [ceil(n / kMxBlock)] u8, the
+/// exponents plus 127.
+struct EncodeMxfp8 {
+  Tensor x, codes, scales;
+
+  template <class V>
+  void visit(V& v) const {
+    v("x", x, kReads);
+    v("codes", codes, kWrites);
+    v("scales", scales, kWrites);
+  }
+};
+
+/// x = code * scale, which is exact in f32 and in bf16.
+struct DecodeMxfp8 {
+  Tensor codes, scales, x;
+
+  template <class V>
+  void visit(V& v) const {
+    v("codes", codes, kReads);
+    v("scales", scales, kReads);
+    v("x", x, kWrites);
+  }
+};
+
 /// y = x rounded to y's 16-bit float dtype, up or down at random, so that the mean is x (arXiv 2010.06192): element i
 /// draws number first + i of `key`. What y can hold stays as it is; a finite x stays finite. x: [n] f32.
 struct RoundStochastic {

@@ -44,6 +44,48 @@ void run(const RoundFp8& op) {
   });
 }
 
+void run(const EncodeMxfp8& op) {
+  check(op);
+  const Fp8Format format = Fp8Format::of(Fp8::e4m3);
+  visit_float(op.x.dtype(), [&](auto tag) {
+    const auto* x = op.x.data<typename decltype(tag)::type>();
+    for (int64_t begin = 0; begin < op.x.numel(); begin += kMxBlock) {
+      const int64_t end = std::min(op.x.numel(), begin + kMxBlock);
+      double largest = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const double a = std::abs(static_cast<double>(static_cast<float>(x[i])));
+        if (!(a <= largest)) largest = std::isnan(largest) ? largest : a;
+      }
+      const bool finite = std::isfinite(largest);
+      int exponent = -126;
+      while (finite && std::ldexp(largest, -exponent) > double{format.largest}) ++exponent;
+      op.scales.data<uint8_t>()[begin / kMxBlock] = finite ? static_cast<uint8_t>(exponent + 127) : kMxNaN;
+      for (int64_t i = begin; i < end; ++i) {
+        uint8_t& code = op.codes.data<uint8_t>()[i];
+        code = 0;
+        if (!finite) continue;
+        const double value = on_grid(std::ldexp(static_cast<double>(static_cast<float>(x[i])), -exponent), format);
+        while (e4m3_value(code) != std::abs(value)) ++code;
+        code = std::min(code, largest_mx_code<typename decltype(tag)::type>(exponent));
+        if (std::signbit(value)) code |= 128;
+      }
+    }
+  });
+}
+
+void run(const DecodeMxfp8& op) {
+  check(op);
+  visit_float(op.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t i = 0; i < op.x.numel(); ++i) {
+      const uint8_t scale = op.scales.data<uint8_t>()[i / kMxBlock];
+      const double value = double{e4m3_value(op.codes.data<uint8_t>()[i])};
+      op.x.data<T>()[i] =
+          rounded<T>(scale == kMxNaN ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(value, scale - 127));
+    }
+  });
+}
+
 void run(const AbsMax& op) {
   check(op);
   visit_float(op.x.dtype(), [&](auto tag) {
