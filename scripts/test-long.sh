@@ -6,7 +6,8 @@
 #           (about 20 minutes on two cores)
 #   context 30 steps of three models on every mesh of 8 ranks of which 2 or 4 share sequences, by each method at every
 #           ZeRO stage (minutes)
-#   long    a sequence of 65,536 tokens on 4 ranks by each method, within the predicted peak (3 minutes)
+#   long    a sequence of 65,536 tokens on 4 ranks by each method, with MLPs in tiles and without, within the predicted
+#           peak (5 minutes)
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
 # Builds the release preset first. Exit code 0 if everything holds.

@@ -152,6 +152,11 @@ TEST(RecomputeOptions, say_what_they_are) {
   EXPECT_EQ(RecomputeOptions().str(), "");
   EXPECT_EQ(RecomputeOptions(Recompute::selective).str(), "selective recompute");
   EXPECT_EQ(options_of(Pool::host, true, 1).str(), "full recompute, 1 checkpoint, inputs on the host, contiguous");
+  RecomputeOptions tiled;
+  tiled.mlp_tiles = 0;
+  EXPECT_EQ(tiled.str(), "MLP in tiles of tokens");
+  tiled.mode = Recompute::selective, tiled.mlp_tiles = 3;
+  EXPECT_EQ(tiled.str(), "selective recompute, MLP in 3 tiles of tokens");
 }
 
 }  // namespace

@@ -313,6 +313,25 @@ TEST(Resolve, recompute_has_two_names_that_must_agree) {
       "give one of them");
 }
 
+TEST(Resolve, tiles_of_the_mlp_are_a_number_or_left_to_the_model) {
+  const auto tiles = [](const std::string& keys) {
+    return plan_of(R"({"training": {)" + keys + "}}").recompute.mlp_tiles;
+  };
+  EXPECT_EQ(tiles(""), 1);
+  EXPECT_EQ(tiles(R"("tiled_mlp": true)"), 0);
+  EXPECT_EQ(tiles(R"("tiled_mlp": "auto")"), 0);
+  EXPECT_EQ(tiles(R"("tiled_mlp": false)"), 1);
+  EXPECT_EQ(tiles(R"("tiled_mlp": 8)"), 8);
+  EXPECT_EQ(plan_of("{}", 1, {"training.tiled_mlp=true"}).recompute.mlp_tiles, 0);
+  EXPECT_EQ(tiles(R"("tiled_mlp": true, "tiled_mlp_num_shards": 4)"), 4) << "axolotl's keys";
+  EXPECT_EQ(tiles(R"("tiled_mlp": false, "tiled_mlp_num_shards": 4)"), 1);
+  EXPECT_EQ(reason_of(plan_of(R"({"training": {"tiled_mlp": true}})"), "tiled_mlp"),
+            "training.tiled_mlp: tokens of a rank / hidden size");
+  EXPECT_THAT(error_of(R"({"training": {"tiled_mlp": 0}})"),
+              HasSubstr("training.tiled_mlp: expected at least 1, got 0"));
+  EXPECT_THAT(error_of(R"({"training": {"tiled_mlp": 2, "tiled_mlp_num_shards": 4}})"), HasSubstr("contradicts"));
+}
+
 // Ranges.
 
 TEST(Resolve, a_value_out_of_range_is_an_error_that_names_its_place) {

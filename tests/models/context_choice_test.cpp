@@ -34,9 +34,23 @@ TEST(ContextChoice, keys_are_gathered_while_they_are_no_wider_than_the_mlp) {
   EXPECT_EQ(method(2, 4, 4), ContextMethod::gather) << "4 ranks share matrices: a key head each, 64 of the MLP";
   EXPECT_EQ(method(2, 8, 4), ContextMethod::ring);
   EXPECT_THAT(choose_context_method(llama(8, 8), 4, 1).reason,
-              HasSubstr("auto: both ways send as much; all keys and values are 512 elements per token of a rank, more "
-                        "than the 256 of its MLP"));
+              HasSubstr("auto: both ways send 384 elements per token of a rank, layer and forward pass; all keys and "
+                        "values are 512, more than the 256 of its MLP"));
   EXPECT_EQ(choose_context_method(llama(8, 8), 4, 1, ContextMethod::gather).method, ContextMethod::gather);
+}
+
+/// A group of heads is no wider over 4 ranks than gate and up: 4 of 8 heads; of 6 heads 3 and 3; at least one.
+TEST(ContextChoice, keys_that_are_wider_than_the_mlp_are_gathered_some_heads_at_a_time) {
+  const auto heads = [](int64_t kv_heads, int64_t ranks, int64_t tensor = 1) {
+    return choose_context_method(llama(kv_heads, kv_heads), ranks, tensor, ContextMethod::gather).gathered_heads;
+  };
+  EXPECT_EQ(heads(4, 4), 0) << "all at once";
+  EXPECT_EQ(heads(8, 4), 4);
+  EXPECT_EQ(heads(6, 4), 3);
+  EXPECT_EQ(heads(8, 64), 1);
+  EXPECT_EQ(heads(8, 8, 2), 1) << "2 heads would be 256 elements wide, and half of the MLP is 128";
+  EXPECT_THAT(choose_context_method(llama(8, 8), 4, 1, ContextMethod::gather).reason,
+              HasSubstr("as asked, 4 of 8 key/value heads at a time"));
 }
 
 TEST(ContextChoice, ulysses_needs_heads_that_divide) {

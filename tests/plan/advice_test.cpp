@@ -59,6 +59,31 @@ TEST(Advice, one_rank_has_nothing_to_shard) {
   }
 }
 
+/// ZeRO shards over ranks that share sequences, too.
+TEST(Advice, ranks_that_share_sequences_have_states_to_shard) {
+  Layout layout = on(2);
+  layout.context_ranks = 2, layout.context_method = ContextMethod::ring;
+  const int64_t at_stage_1 = predict(small_model(), layout.at_zero_stage(1)).memory.peak_total;
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, at_stage_1);
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.front().change, "zero_optimization.stage 1");
+}
+
+/// A long row: 8192 tokens of a hidden size of 1024.
+TEST(Advice, long_rows_may_have_their_mlps_in_tiles) {
+  Layout layout = on(1), tiled = on(1), full = on(1);
+  for (Layout* each : {&layout, &tiled, &full}) each->micro_batch = 1, each->seq_length = 8192;
+  layout.recompute.mode = tiled.recompute.mode = full.recompute.mode = Recompute::full;
+  layout.recompute.pool = tiled.recompute.pool = Pool::host;  // no other change is left
+  tiled.recompute.mlp_tiles = 0;
+  const int64_t budget = predict(small_model(), tiled).memory.peak_total;
+  EXPECT_LT(budget, predict(small_model(), layout).memory.peak_total);
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, budget);
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_EQ(all[0].change, "training.tiled_mlp true");
+  EXPECT_TRUE(changes_that_fit(small_model(), tiled, budget - 1).empty()) << "it is in tiles already";
+}
+
 int64_t peak_of(const Layout& layout) { return predict(small_model(), layout).memory.peak_total; }
 
 TEST(Advice, validations_follow_the_micro_batch_unless_their_size_was_given) {

@@ -31,6 +31,27 @@ TEST(Longest, more_ranks_per_sequence_fit_a_longer_one) {
   }
 }
 
+TEST(Longest, mlps_in_tiles_fit_a_longer_one) {
+  const ModelConfig config = ModelConfig::from_json({{"model_type", "llama"},
+                                                     {"vocab_size", 64},
+                                                     {"hidden_size", 64},
+                                                     {"intermediate_size", 512},
+                                                     {"num_hidden_layers", 2},
+                                                     {"num_attention_heads", 4},
+                                                     {"max_position_embeddings", 128}});
+  const int64_t budget = 64 * test::kMiB;
+  for (const LongestSequence& each : longest_sequences(config, of_ranks(2), budget)) {
+    ASSERT_TRUE(each.tiled);
+    EXPECT_GT(2 * *each.tiled, 3 * each.length) << each.context_ranks;
+    Layout tiled = of_ranks(2);
+    tiled.context_ranks = each.context_ranks, tiled.seq_length = *each.tiled, tiled.recompute.mlp_tiles = 0;
+    EXPECT_LE(predict(config, tiled).memory.peak_total, budget);
+  }
+  Layout tiled = of_ranks(1);
+  tiled.recompute.mlp_tiles = 4;
+  EXPECT_FALSE(longest_sequences(config, tiled, budget).front().tiled) << "the run is in tiles already";
+}
+
 TEST(Longest, learned_positions_and_small_budgets_are_ends) {
   const std::vector<LongestSequence> small = longest_sequences(test::model_of("llama"), of_ranks(2), test::kMiB);
   EXPECT_EQ(small.front().length, 0);

@@ -177,19 +177,13 @@ inline void expect_same_traffic(const Traffic& predicted, const Traffic& measure
   }
 }
 
-/// copied_messages: messages are copied until they arrive, and how many are under way depends on who is slow. Then the
-/// peak of communication is at least what was predicted.
-inline void expect_agreement(const Prediction& predicted, const Measurement& measured, bool copied_messages = false) {
+inline void expect_agreement(const Prediction& predicted, const Measurement& measured) {
   for (size_t c = 0; c < kNumCategories; ++c) {
     const std::string name(name_of(static_cast<Category>(c)));
-    if (copied_messages && static_cast<Category>(c) == Category::communication) {
-      EXPECT_GE(1.02 * static_cast<double>(measured.memory.peak[c]), static_cast<double>(predicted.memory.peak[c]));
-      continue;
-    }
     expect_within_2_percent(predicted.memory.peak[c], measured.memory.peak[c], "peak of " + name);
     expect_within_2_percent(predicted.steady[c], measured.steady[c], "steady " + name);
   }
-  if (!copied_messages) expect_within_2_percent(predicted.memory.peak_total, measured.memory.peak_total, "peak of all");
+  expect_within_2_percent(predicted.memory.peak_total, measured.memory.peak_total, "peak of all");
   EXPECT_EQ(predicted.memory.host_peak, measured.memory.host_peak);
   expect_same_traffic(predicted.traffic, measured.traffic);
   ASSERT_EQ(predicted.traffic_by_axes.size(), measured.traffic_by_axes.size());

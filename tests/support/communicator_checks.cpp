@@ -285,6 +285,11 @@ void check_send_recv(Communicator& communicator, const Context& context) {
     context.zero(in_place);
     if (rank == 0) receive();
     expect_same("recv of what was sent in place", got, values_of<float>(previous, length));
+    // All send at once.
+    const Tensor goes = tensor_of(context, values_of<float>(rank, length)), comes = context.zeros({length}, DType::f32);
+    communicator.send_recv(goes, next, comes, previous, 3).wait();
+    context.zero(goes);
+    expect_same("recv of what goes round a ring", comes, values_of<float>(previous, length));
   }
 }
 

@@ -33,9 +33,10 @@ struct MeshLayout {
   int layers() const { return std::max(2, stages() - 2); }
   /// The decoder of a rank, with the options at the stage.
   Sharing rank(Communicator& world, const ModelConfig& config, ShardedModel::Options options = {},
-               const Fp8Options& fp8 = {}, const RecomputeOptions& recompute = {}) const {
+               const Fp8Options& fp8 = {}, const RecomputeOptions& recompute = {},
+               const Context& context = Context::cpu()) const {
     options.policy = Policy::stage(stage);
-    return {world, sizes, config, options, fp8, sequence_parallel, cut(), recompute, method};
+    return {world, sizes, config, options, fp8, sequence_parallel, cut(), recompute, method, context};
   }
   std::string str() const {
     return fmt::format(

@@ -61,6 +61,7 @@ struct CourseOptions {
   /// Adam divides by the root of a square: with its usual epsilon, rounding decides what a gradient near 0 does.
   ShardedModel::Options sharding = {.optimizer = {.method = AdamOptions{.eps = 1e-4}, .weight_decay = 0.1}};
   Fp8Options fp8 = {};
+  RecomputeOptions recompute = {};
   MeshRows rows = {};
   std::string resumed = "", saved = "";  // folders: of the checkpoint to start from, and to leave one in; "" for none
 };
@@ -70,7 +71,7 @@ inline constexpr double kMeshClipping = 0.2;  // below every norm of these runs
 inline Course train_in(Communicator& world, const MeshLayout& layout, const ModelConfig& config, Interval steps,
                        const CourseOptions& options = {}) {
   Course course;
-  Sharing rank = layout.rank(world, config, options.sharding, options.fp8);
+  Sharing rank = layout.rank(world, config, options.sharding, options.fp8, options.recompute);
   if (options.resumed.empty()) {
     rank.model.load(InitialState(3));
   } else {

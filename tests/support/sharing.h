@@ -19,8 +19,8 @@ namespace nought::test {
 struct Sharing {
   Sharing(Communicator& world, const GridSizes& sizes, const ModelConfig& config, ShardedModel::Options options = {},
           const Fp8Options& fp8 = {}, bool slices = false, const PipelineCut& cut = {},
-          const RecomputeOptions& recompute = {}, std::optional<ContextMethod> method = {})
-      : context(Context::cpu()),
+          const RecomputeOptions& recompute = {}, std::optional<ContextMethod> method = {}, Context on = Context::cpu())
+      : context(std::move(on)),
         mesh(world, sharing_experts(sizes)),
         decoder(config, recompute, fp8, ModelRanks(mesh, slices, cut, method)),
         model(context, mesh, decoder, options) {}

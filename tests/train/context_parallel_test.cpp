@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "support/guarded_context.h"
 #include "support/mesh_runs.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
@@ -157,20 +158,26 @@ TEST_P(ContextParallel, every_rank_generates_what_one_rank_does) {
   EXPECT_EQ(cached_logits({.sizes = {.context = 4}}, config_), alone) << "each has the whole cache";
 }
 
+struct Numbers {
+  DType dtype = DType::f32;
+  bool guarded = false;  // on the guarded device
+};
+
 /// All gradients of a micro-batch, as rank 0 gathers them.
-std::vector<float> gradients_of(const MeshLayout& layout, const ModelConfig& config,
-                                const RecomputeOptions& recompute) {
+std::vector<float> gradients_of(const MeshLayout& layout, const ModelConfig& config, const RecomputeOptions& recompute,
+                                const Numbers& numbers) {
   std::vector<float> all;
-  run_ranks(layout.ranks(), [&](Communicator& world) {
-    test::Sharing rank = layout.rank(world, config, {}, {}, recompute);
+  run_ranks(test::contexts_of(layout.ranks(), numbers.guarded), [&](Communicator& world, const Context& context) {
+    test::Sharing rank = layout.rank(world, config, {.dtype = numbers.dtype}, {}, recompute, context);
     rank.model.load(InitialState(3));
     const Communicator& samples = rank.mesh.group(Group::samples);
-    const Batch batch = test::mesh_rows(*rank.context.memory, config, 0, 0, samples.rank(), samples.size(), kPacked);
+    const std::shared_ptr<Memory> host = Memory::create();
+    const Batch batch = test::mesh_rows(*host, config, 0, 0, samples.rank(), samples.size(), kPacked);
     Engine(rank.model).accumulate(std::span(&batch, 1), 20);
     for (size_t unit = 0; unit < rank.decoder.units().size(); ++unit)
       for (const Tensor& gradient : rank.model.gather_gradients(unit)) {
         if (!gradient) continue;  // that of what is never trained
-        const std::vector<float> values = gradient.to_vector<float>();
+        const std::vector<float> values = context.to_host<float>(gradient);
         if (world.rank() == 0) all.insert(all.end(), values.begin(), values.end());
       }
     rank.model.discard_gradients();
@@ -178,18 +185,24 @@ std::vector<float> gradients_of(const MeshLayout& layout, const ModelConfig& con
   return all;
 }
 
+/// In fp32 and in 16 bits, on the CPU and on the guarded device, whose kernels run late and give the CPU's bits.
 TEST_P(ContextParallel, recomputation_and_inputs_on_the_host_change_no_bit) {
-  for (const ContextMethod method : kMethods) {
-    const MeshLayout layout{.sizes = {.shard = 2, .context = 2}, .stage = 3, .method = method};
-    SCOPED_TRACE(layout.str());
-    const std::vector<float> plain = gradients_of(layout, config_, Recompute::none);
-    ASSERT_FALSE(plain.empty());
-    EXPECT_EQ(gradients_of(layout, config_, Recompute::selective), plain);
-    EXPECT_EQ(gradients_of(layout, config_, Recompute::full), plain);
-    RecomputeOptions on_host{Recompute::full};
-    on_host.pool = Pool::host;
-    EXPECT_EQ(gradients_of(layout, config_, on_host), plain);
-  }
+  RecomputeOptions on_host{Recompute::full}, contiguous{Recompute::full};
+  on_host.pool = contiguous.pool = Pool::host;
+  contiguous.contiguous = true, contiguous.checkpoints = 1;
+  for (const ContextMethod method : kMethods)
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      const MeshLayout layout{.sizes = {.shard = 2, .context = 2}, .stage = 3, .method = method};
+      SCOPED_TRACE(fmt::format("{}, {}", name_of(dtype), layout.str()));
+      const std::vector<float> plain = gradients_of(layout, config_, Recompute::none, {.dtype = dtype});
+      ASSERT_FALSE(plain.empty());
+      for (const bool guarded : {false, true})
+        for (const RecomputeOptions& recompute :
+             {RecomputeOptions(Recompute::none), RecomputeOptions(Recompute::selective),
+              RecomputeOptions(Recompute::full), on_host, contiguous})
+          EXPECT_EQ(gradients_of(layout, config_, recompute, {dtype, guarded}), plain)
+              << recompute.str() << (guarded ? " on the guarded device" : "");
+    }
 }
 
 /// In bf16, and with factors of 8 bits, the losses are not those of one rank to the last digit, but the model learns

@@ -5,7 +5,10 @@
 namespace nought {
 
 std::string RecomputeOptions::str() const {
-  if (mode == Recompute::none) return {};
+  const std::string tiles = mlp_tiles == 1   ? ""
+                            : mlp_tiles == 0 ? "MLP in tiles of tokens"
+                                             : fmt::format("MLP in {} tiles of tokens", mlp_tiles);
+  if (mode == Recompute::none) return tiles;
   std::string text = fmt::format("{} recompute", name_of(mode));
   if (checkpoints > 0) text += fmt::format(", {} checkpoint{}", checkpoints, checkpoints == 1 ? "" : "s");
   if (interval > 1) text += fmt::format(" of {} blocks at once", interval);
@@ -13,7 +16,7 @@ std::string RecomputeOptions::str() const {
   if (contiguous) text += ", contiguous";
   if (fp8) text += ", inputs in MXFP8";
   if (partitioned) text += ", inputs shared out over tensor ranks";
-  return text;
+  return tiles.empty() ? text : text + ", " + tiles;
 }
 
 namespace {

@@ -26,20 +26,27 @@ struct RecomputeOptions {
   RecomputeOptions(Recompute recompute = Recompute::none) : mode(recompute) {}
 
   Recompute mode;
-  // Full recompute alone heeds the rest.
+  // Full recompute alone heeds these.
   int64_t checkpoints = 0;   // how many inputs are kept in a pass through a stack of Units; 0: every Unit's
   int64_t interval = 0;      // or so many neighbours run again from one input; 0: as `checkpoints` says
   Pool pool = Pool::device;  // it holds the kept inputs
   bool contiguous = false;   // they lie in one block that stays, rather than in blocks of their own
   bool partitioned = false;  // each of the ranks that have the same inputs keeps a part of them
   bool fp8 = false;          // they are kept as MXFP8 (EncodeMxfp8): what runs again reads rounded inputs
+  // With any mode. Tiles of tokens in which an MLP is computed, each again in the backward pass: nothing of it is kept
+  // but its input (arXiv 2506.13996). 1: at once; 0: as many as mlp_tiles_of() says.
+  int64_t mlp_tiles = 1;
 
   /// How many of `units` neighbours run again from one kept input.
   int64_t units_per_checkpoint(int64_t units) const {
     if (interval > 0) return interval;
     return checkpoints > 0 ? ceil_div(units, std::min(checkpoints, units)) : 1;
   }
-  /// "full recompute, 4 checkpoints on the host"; empty without recompute.
+  /// For an MLP of so many tokens: by default a tile has as many tokens as a token has elements.
+  int64_t mlp_tiles_of(int64_t tokens, int64_t hidden) const {
+    return std::clamp<int64_t>(mlp_tiles == 0 ? ceil_div(tokens, hidden) : mlp_tiles, 1, std::max<int64_t>(tokens, 1));
+  }
+  /// "full recompute, 4 checkpoints on the host"; empty if nothing is computed again.
   std::string str() const;
   bool operator==(const RecomputeOptions&) const = default;
 };

@@ -127,6 +127,46 @@ Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInput
   return out;
 }
 
+namespace {
+
+/// Calls visit(rows) for each tile; the last one may have fewer rows.
+template <class Visit>
+void for_each_tile(int64_t rows, int64_t tiles, const Visit& visit) {
+  const int64_t most = ceil_div(rows, tiles);
+  for (int64_t begin = 0; begin < rows; begin += most) visit(Interval{begin, std::min(begin + most, rows)});
+}
+
+}  // namespace
+
+Var Tape::run_tiles(const Var& x, int64_t tiles, bool trained, const Body& body) {
+  const int64_t rows = x.value.rows();
+  Tensor y;
+  for_each_tile(rows, tiles, [&](Interval tile) {
+    Tape forward(context_, false, gradients_.store_);
+    const Tensor part = body(forward, constant(x.value.slice(tile.begin, tile.end))).value;
+    if (!y) y = context_.empty({rows, part.dim(-1)}, part.dtype());
+    context_.copy(part, y.slice(tile.begin, tile.end));
+  });
+  return record(y, {x, Wanted(trained)}, [x = Saved(x), tiles, body](Gradients& gradients, const Tensor& dy) {
+    const Context& context = gradients.context();
+    const Tensor value = x.prepared(context)(context);
+    const GradSink dx = gradients.sink(x);
+    for_each_tile(value.rows(), tiles, [&](Interval tile) {
+      Tape replay(context, true, gradients.store_);
+      const Tensor part = value.slice(tile.begin, tile.end);
+      const Var in = dx ? replay.input(part) : constant(part);
+      replay.backward(body(replay, in), dy.slice(tile.begin, tile.end));
+      if (!dx) return;
+      const Tensor into = dx.into.slice(tile.begin, tile.end);
+      if (dx.accumulate) {
+        context.run(AddTo{.x = replay.gradient(in), .into = into});
+      } else {
+        context.copy(replay.gradient(in), into);
+      }
+    });
+  });
+}
+
 void Tape::backward(const Var& root, Tensor seed) {
   require(recording_ && root.requires_grad(), "backward() needs a value that was recorded");
   if (!seed) {

@@ -39,6 +39,7 @@ class Wanted {
   Wanted(const Var& x) : wanted_(x.requires_grad()) {}      // NOLINT(google-explicit-constructor)
   Wanted(const ParameterView& x) : wanted_(x.trained()) {}  // NOLINT(google-explicit-constructor)
   Wanted(const WeightView& x) : wanted_(x.trained()) {}     // NOLINT(google-explicit-constructor)
+  explicit Wanted(bool wanted) : wanted_(wanted) {}
   explicit operator bool() const { return wanted_; }
 
  private:
@@ -146,6 +147,11 @@ class Tape {
   /// Runs `body` as the work of a Unit: y = body(x). With full recompute it is a checkpoint of its own. If y is a
   /// constant and the Unit has nothing to train, the walk back does not come here.
   Var run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute = Recompute::none);
+
+  /// y = body(x) in so many tiles of neighbouring rows, for a body that makes each row of y of the same row of x. Of
+  /// its values x alone is kept: the walk back runs the body again tile by tile, and adds gradients in their order.
+  /// trained: whether somebody wants the gradient of something else that the body reads.
+  Var run_tiles(const Var& x, int64_t tiles, bool trained, const Body& body);
 
   /// Runs `body` as a part of a Unit's work that has a name: y = body(). The store hears of it in both passes.
   template <class PartBody>

@@ -75,7 +75,7 @@ struct StepOptions {
                          "--sequence-parallel shares out the tokens between the ranks of --tp, which is {}",
                          tensor.value_or(1));
     bench.sequence_parallel |= slices;
-    if (recompute) bench.recompute = recompute_of(*recompute);
+    if (recompute) bench.recompute.mode = recompute_of(*recompute);
     return bench;
   }
 

@@ -124,6 +124,12 @@ class Communicator {
   virtual Event send_in_place(Tensor tensor, int destination, int tag = 0) {
     return send(std::move(tensor), destination, tag);
   }
+  /// send_in_place() of one tensor and recv() of another, at once: ranks that pass something round a circle do not wait
+  /// for each other to begin. Is done when both are.
+  virtual Event send_recv(Tensor sent, int destination, Tensor received, int source, int tag = 0) {
+    send(std::move(sent), destination, tag);
+    return recv(std::move(received), source, tag);
+  }
   /// Receives what `source` sent with this tag, into a tensor of the same dtype and number of elements.
   virtual Event recv(Tensor tensor, int source, int tag = 0) = 0;
   /// Is done when all ranks have called it.

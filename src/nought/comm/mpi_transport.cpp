@@ -306,10 +306,10 @@ void MpiTransport::send(const Call& call, const Tensor& tensor, int destination,
   engine_.post(call, message, destination, tag_of(tag), group_);
 }
 
-void MpiTransport::send_in_place(const Call& call, const Tensor& tensor, int destination, int tag) {
-  MpiRequests requests;
-  requests.send(tensor, destination, tag_of(tag), group_);
-  engine_.wait(call, requests, /*patient=*/true);
+Transport::Posted MpiTransport::post(const Call&, const Tensor& tensor, int destination, int tag) {
+  const auto requests = std::make_shared<MpiRequests>();
+  requests->send(tensor, destination, tag_of(tag), group_);
+  return [this, requests](const Call& call) { engine_.wait(call, *requests, /*patient=*/true); };
 }
 
 void MpiTransport::recv(const Call& call, const Tensor& tensor, int source, int tag) {

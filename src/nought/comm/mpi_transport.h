@@ -32,7 +32,7 @@ class MpiTransport final : public Transport {
   void all_to_all(const Call& call, const Tensor& in, const Tensor& out) override;
   void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) override;
   void send(const Call& call, const Tensor& tensor, int destination, int tag) override;
-  void send_in_place(const Call& call, const Tensor& tensor, int destination, int tag) override;
+  Posted post(const Call& call, const Tensor& tensor, int destination, int tag) override;
   void recv(const Call& call, const Tensor& tensor, int source, int tag) override;
   void barrier(const Call& call) override;
   std::unique_ptr<Transport> split(const Call& call, int color, int key) override;

@@ -285,8 +285,24 @@ Event StreamCommunicator::send_in_place(Tensor tensor, int destination, int tag)
   check_parts(Collective::send, tensor, tensor, 1);
   return submit({.collective = kind(Collective::send), .root = destination}, tensor, tensor.numel(),
                 [this, tensor = tensor.in_flight(), destination, tag](const Call& call) {
-                  transport_->send_in_place(call, tensor, destination, tag);
+                  transport_->post(call, tensor, destination, tag)(call);
                 });
+}
+
+Event StreamCommunicator::send_recv(Tensor sent, int destination, Tensor received, int source, int tag) {
+  check_peer(Collective::send, destination, tag), check_peer(Collective::recv, source, tag);
+  check_parts(Collective::send, sent, sent, 1), check_parts(Collective::recv, received, received, 1);
+  const auto posted = std::make_shared<Transport::Posted>([](const Call&) {});
+  submit({.collective = kind(Collective::send), .root = destination}, sent, sent.numel(),
+         [this, posted, sent = sent.in_flight(), destination, tag](const Call& call) {
+           *posted = transport_->post(call, sent, destination, tag);
+         });
+  return submit(
+      {.collective = kind(Collective::recv), .root = source}, received, 0,
+      [this, posted, sent = sent.in_flight(), received = received.in_flight(), source, tag](const Call& call) {
+        transport_->recv(call, received, source, tag);
+        (*posted)(call);
+      });
 }
 
 Event StreamCommunicator::recv(Tensor tensor, int source, int tag) {

@@ -35,6 +35,7 @@ class StreamCommunicator final : public Communicator {
   Event all_to_all_v(Tensor in, Tensor out, RowCounts counts) override;
   Event send(Tensor tensor, int destination, int tag) override;
   Event send_in_place(Tensor tensor, int destination, int tag) override;
+  Event send_recv(Tensor sent, int destination, Tensor received, int source, int tag) override;
   Event recv(Tensor tensor, int source, int tag) override;
   Event barrier() override;
   void follow(const Event& event) override;

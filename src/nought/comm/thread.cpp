@@ -90,9 +90,10 @@ class ThreadTransport final : public Transport {
     group_->post(rank_, destination, tag, std::move(message));
   }
 
-  void send_in_place(const Call& call, const Tensor& tensor, int destination, int tag) override {
-    const auto message = group_->post(rank_, destination, tag, tensor);
-    group_->await_reader(call, *message, destination);
+  Posted post(const Call&, const Tensor& tensor, int destination, int tag) override {
+    return [this, destination, message = group_->post(rank_, destination, tag, tensor)](const Call& call) {
+      group_->await_reader(call, *message, destination);
+    };
   }
 
   void recv(const Call& call, const Tensor& tensor, int source, int tag) override {

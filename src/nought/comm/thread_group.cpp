@@ -125,6 +125,7 @@ std::shared_ptr<ThreadGroup::Message> ThreadGroup::take(const Call& call, int so
 }
 
 void ThreadGroup::note_read(Message& message) {
+  message.values = {};  // the sender's memory is free before it is told
   std::lock_guard lock(world_->mutex_);
   message.read = true;
   world_->changed_.notify_all();

@@ -83,8 +83,11 @@ class Transport {
   virtual void all_to_all(const Call& call, const Tensor& in, const Tensor& out) = 0;
   virtual void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts& counts) = 0;
   virtual void send(const Call& call, const Tensor& tensor, int destination, int tag) = 0;
-  virtual void send_in_place(const Call& call, const Tensor& tensor, int destination, int tag) {
+  /// Sends without a copy and without waiting. What it returns waits until the tensor may be written again.
+  using Posted = std::function<void(const Call&)>;
+  virtual Posted post(const Call& call, const Tensor& tensor, int destination, int tag) {
     send(call, tensor, destination, tag);
+    return [](const Call&) {};
   }
   virtual void recv(const Call& call, const Tensor& tensor, int source, int tag) = 0;
   virtual void barrier(const Call& call) = 0;

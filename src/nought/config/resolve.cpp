@@ -293,6 +293,20 @@ void Resolver::resolve_recompute() {
                      name_of(plan_.recompute.mode)));
   resolve_checkpoint_interval();
   resolve_checkpoints();
+  resolve_tiles();
+}
+
+void Resolver::resolve_tiles() {
+  const Auto<int64_t>& key = config_.training.tiled_mlp;
+  if (!key.given() && !key.automatic()) return;
+  const auto tiles = section_value("training.tiled_mlp", key.value, true);
+  if (key.automatic()) {
+    plan_.recompute.mlp_tiles = 0;
+    plan_.resolved.push_back({"tiled_mlp", "auto", tiles.reason + ": tokens of a rank / hidden size"});
+    return;
+  }
+  require_at_least<int64_t>(tiles, 1);
+  plan_.recompute.mlp_tiles = note("tiled_mlp", tiles);
 }
 
 /// DeepSpeed's section says how to checkpoint, not whether: a model's code, or the Trainer's argument, says that.

@@ -98,6 +98,7 @@ class Resolver {
   void resolve_recompute();
   void resolve_experts();
   void resolve_checkpoints();
+  void resolve_tiles();
   void resolve_optimizer();
   void resolve_clipping();
   Method resolve_method();

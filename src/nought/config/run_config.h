@@ -248,6 +248,7 @@ struct TrainingConfig {
   Setting<bool> gradient_checkpointing{false};
   Setting<Recompute> recompute{Recompute::none};
   Setting<bool> recompute_fp8{false};
+  Auto<int64_t> tiled_mlp;
   Setting<double> moe_capacity_factor;
   Setting<bool> moe_drop_tokens{true};
   ParallelismArgs parallelism_config;
@@ -321,9 +322,12 @@ struct TrainingConfig {
       "what the backward pass computes again: nothing (none), norms and activations, but no product (selective), or "
       "whole blocks (full)");
     v("recompute_fp8", recompute_fp8,
-      "with full recompute: keep the inputs of blocks in MXFP8 (E4M3, with a scale for 32 values), half of bf16; "
-      "blocks "
-      "run again from rounded inputs, so gradients are those of rounded activations");
+      "with full recompute: keep the inputs of blocks in MXFP8 (E4M3, with a scale for 32 values), half of bf16; what "
+      "runs again reads rounded inputs, and gradients are those of rounded activations");
+    v("tiled_mlp", tiled_mlp,
+      "tiles of tokens in which the MLP of a layer is computed, each again in the backward pass, so that its wide "
+      "activations of all tokens never exist; true is auto: as many as tokens of a rank / hidden size; false = 1, at "
+      "once; products of experts are not tiled, but for the shared one's");
     v("moe_capacity_factor", moe_capacity_factor,
       "an expert takes at most this times its even share of a micro-batch's tokens; not given = all that choose it");
     v("moe_drop_tokens", moe_drop_tokens,

@@ -135,6 +135,7 @@ constexpr auto kAliases = std::to_array<std::pair<std::string_view, std::string_
     {"evaluation_strategy", "eval_strategy"},
     {"per_gpu_train_batch_size", "per_device_train_batch_size"},
     {"per_gpu_eval_batch_size", "per_device_eval_batch_size"},
+    {"tiled_mlp_num_shards", "tiled_mlp"},
 });
 
 constexpr std::string_view kCompiled = "every kernel is compiled already";
@@ -269,8 +270,18 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"push_to_hub_token", "null", no_effect, kNoHub},
 });
 
+/// Axolotl says by one key whether the MLP is tiled, and by another one in how many tiles.
+void rewrite_tiles(Json& training) {
+  const Json tiled = training.value("tiled_mlp", Json());
+  if (!tiled.is_boolean()) return;
+  const Json tiles = training.value("tiled_mlp_num_shards", Json());
+  training.erase("tiled_mlp_num_shards");
+  training["tiled_mlp"] = !tiled.get<bool>() ? Json(1) : tiles.is_null() ? Json("auto") : tiles;
+}
+
 /// Names and values that mean here what another key says.
 void rewrite(Json& training, const Origins& origins) {
+  rewrite_tiles(training);
   for (const auto& [alias, name] : kAliases) {
     const auto found = training.find(alias);
     if (found == training.end()) continue;

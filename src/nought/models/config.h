@@ -5,6 +5,7 @@
 // Non-goals: weights and their names (names.h), encoder models, quantised checkpoints.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -142,6 +143,11 @@ struct ModelConfig {
   /// The sliding window of the layers that have one, which is the same for all of them; 0 if no layer has one.
   int64_t sliding_window() const;
   bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
+  /// True if a layer has an MLP that all tokens pass: a dense one, or a shared expert.
+  bool has_mlp() const {
+    return !experts || experts->shared_intermediate_size > 0 ||
+           std::find(experts->layers.begin(), experts->layers.end(), false) != experts->layers.end();
+  }
 };
 
 }  // namespace nought

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "nought/base/error.h"
+#include "nought/base/math.h"
 
 namespace nought {
 
@@ -32,13 +33,22 @@ bool shares_out_heads(const ModelConfig& config, int64_t ranks, int64_t tensor_r
 
 ContextChoice choose_context_method(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks,
                                     std::optional<ContextMethod> asked) {
-  if (asked) return {*asked, "as asked"};
   const int64_t keys = ranks * key_width(config, tensor_ranks), most = widest(config, tensor_ranks);
   const bool gathers = keys <= most;
+  if (asked && (asked != ContextMethod::gather || gathers)) return {*asked, "as asked"};
+  if (asked) {
+    const int64_t heads = std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1);
+    const int64_t at_once = std::max<int64_t>(most * heads / keys, 1);
+    const int64_t even = ceil_div(heads, ceil_div(heads, at_once));
+    return {
+        *asked,
+        fmt::format("as asked, {} of {} key/value heads at a time, as all would be wider than its MLP", even, heads),
+        even};
+  }
   return {gathers ? ContextMethod::gather : ContextMethod::ring,
-          fmt::format("auto: both ways send as much; all keys and values are {} elements per token of a rank, {} than "
-                      "the {} of its MLP",
-                      keys, gathers ? "no more" : "more", most)};
+          fmt::format("auto: both ways send {} elements per token of a rank, layer and forward pass; all keys and "
+                      "values are {}, {} than the {} of its MLP",
+                      keys - keys / ranks, keys, gathers ? "no more" : "more", most)};
 }
 
 void require_heads_for(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks, std::optional<int64_t> of) {

@@ -58,7 +58,9 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
       fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
   require_cuttable(config_, ranks_.size());
   ContextRanks& parts = all_ranks_.context;
-  if (ranks.chooses_method) parts.method = choose_context_method(config_, parts.ranks, ranks_.size()).method;
+  const ContextChoice choice = choose_context_method(config_, parts.ranks, ranks_.size(),
+                                                     ranks.chooses_method ? std::nullopt : std::optional(parts.method));
+  parts.method = choice.method, parts.gathered_heads = choice.gathered_heads;
   if (parts.method == ContextMethod::heads) require_heads_for(config_, parts.ranks, ranks_.size());
   require(!config_.local_rope || (config_.rope.switch_length() == 0 && config_.local_rope->switch_length() == 0),
           "layers with rotary positions of their own cannot have ones that depend on the length of the sequence");

@@ -106,6 +106,7 @@ Mlp::Options Decoder::mlp_options(int64_t width, std::vector<std::string> up, st
   if (gated && out.size() == 1) options.up.fused = {width, width};
   options.down = linear_options(width, {config_.hidden_size}, {std::move(down)}, bias, residual_std());
   options.down.cut = LinearCut::inputs;
+  options.recompute = recompute_;
   return options;
 }
 

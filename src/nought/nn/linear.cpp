@@ -50,12 +50,20 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
 }
 
 Var Linear::operator()(Tape& tape, const Var& x, const TokenSlices& slices) const {
-  if (cut_ == LinearCut::outputs)
-    return linear(tape, enter_ranks(tape, x, ranks_, slices), weight_, bias_, layout_, fp8_);
-  if (cut_ == LinearCut::none || !ranks_.several()) return linear(tape, x, weight_, bias_, layout_, fp8_);
-  const bool adds = ranks_.rank() == 0;  // the bias is in the sum once
-  const Var part = linear(tape, x, weight_, adds ? bias_ : ParameterView{}, layout_, fp8_);
-  return leave_ranks(tape, part, ranks_, slices, adds ? ParameterView{} : bias_);
+  return leave(tape, multiply(tape, enter(tape, x, slices)), slices);
+}
+
+Var Linear::enter(Tape& tape, const Var& x, const TokenSlices& slices) const {
+  return cut_ == LinearCut::outputs ? enter_ranks(tape, x, ranks_, slices) : x;
+}
+
+Var Linear::multiply(Tape& tape, const Var& x) const {
+  return linear(tape, x, weight_, adds_bias() ? bias_ : ParameterView{}, layout_, fp8_);
+}
+
+Var Linear::leave(Tape& tape, const Var& product, const TokenSlices& slices) const {
+  if (cut_ != LinearCut::inputs || !ranks_.several()) return product;
+  return leave_ranks(tape, product, ranks_, slices, adds_bias() ? ParameterView{} : bias_);
 }
 
 }  // namespace nought

@@ -39,7 +39,18 @@ class Linear {
   /// one may be this rank's slice of the tokens.
   Var operator()(Tape& tape, const Var& x, const TokenSlices& slices = {}) const;
 
+  /// Its three steps, for a layer that runs the product by parts of the tokens: x as the ranks multiply it, the product
+  /// of some rows of that, and y of the product of all rows.
+  Var enter(Tape& tape, const Var& x, const TokenSlices& slices) const;
+  Var multiply(Tape& tape, const Var& x) const;
+  Var leave(Tape& tape, const Var& product, const TokenSlices& slices) const;
+  /// True if a gradient of its parameters is wanted.
+  bool trained() const { return weight_.trained() || bias_.trained(); }
+
  private:
+  /// The sum of the ranks' products has the bias once.
+  bool adds_bias() const { return cut_ != LinearCut::inputs || ranks_.rank() == 0; }
+
   ParameterView weight_, bias_;
   WeightLayout layout_ = WeightLayout::out_in;
   Fp8Layer fp8_;

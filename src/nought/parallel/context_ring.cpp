@@ -45,11 +45,18 @@ class Ring {
   /// The part of such room that the keys on this step take.
   Tensor of_step(const Tensor& room, int step) const { return room.slice(0, spans_.tokens().tokens(source(step))); }
 
-  Event send(const Tensor& tensor, int to, Message what) const {
-    return group().send(tensor, to, static_cast<int>(what));
-  }
-  Event receive(const Tensor& tensor, int from, Message what) const {
-    return group().recv(tensor, from, static_cast<int>(what));
+  /// Sends one tensor to a rank and receives another from one, in place. Either may be undefined; without both, `event`
+  /// stays the one before. Every rank makes its calls in the same order of steps and, within a step, of messages: so no
+  /// two ranks wait for each other.
+  void pass(Message what, const Tensor& sent, int to, const Tensor& received, int from, Event& event) const {
+    const int tag = static_cast<int>(what);
+    if (sent && received) {
+      event = group().send_recv(sent, to, received, from, tag);
+    } else if (sent) {
+      event = group().send_in_place(sent, to, tag);
+    } else if (received) {
+      event = group().recv(received, from, tag);
+    }
   }
 
   /// Calls body(shape, first) for the calls of attention on the keys of this step. The first of all has every query.
@@ -83,20 +90,13 @@ class TravellingKeys {
 
   /// Those of this step; undefined if none are here.
   Tensor at(int step) const { return ring_.here(step) ? ring_.of_step(room(step), step) : Tensor(); }
-  /// Passes those of this step on and begins to receive the next step's.
-  void send(int step) {
-    if (ring_.here(step) && ring_.hops(ring_.source(step)) > step)
-      sent_ = ring_.send(at(step), ring_.next(), Message::keys);
+  /// Begins to pass those of this step on and to receive the next step's.
+  void pass(int step) {
+    const bool go_on = ring_.here(step) && ring_.hops(ring_.source(step)) > step;
+    ring_.pass(Message::keys, go_on ? at(step) : Tensor(), ring_.next(), at(step + 1), ring_.previous(), passed_);
   }
-  void receive(int step) {
-    if (ring_.here(step + 1)) coming_ = ring_.receive(at(step + 1), ring_.previous(), Message::keys);
-  }
-  /// Waits for the next step's.
-  void arrive(int step) const {
-    if (ring_.here(step + 1)) ring_.group().wait(coming_, *context_.stream);
-  }
-  /// Waits until the rooms are free.
-  void finish() const { ring_.group().wait(sent_, *context_.stream); }
+  /// Waits until that is done.
+  void arrive() const { ring_.group().wait(passed_, *context_.stream); }
 
  private:
   const Tensor& room(int step) const { return rooms_[static_cast<size_t>(step % 2)]; }
@@ -104,7 +104,7 @@ class TravellingKeys {
   const Context& context_;
   const Ring& ring_;
   std::array<Tensor, 2> rooms_;
-  Event coming_, sent_;
+  Event passed_;
 };
 
 struct Merged {
@@ -122,8 +122,7 @@ Merged attend_steps(const Context& context, const Ring& ring, const Tensor& qkv,
   const Merged all = make(Category::activations), piece = make(Category::workspace);
   TravellingKeys travelling(context, ring, qkv);
   for (int step = 0; step < ring.size(); ++step) {
-    travelling.send(step);
-    travelling.receive(step);
+    travelling.pass(step);
     if (const Tensor here = travelling.at(step)) {
       ring.for_each_call(step, [&](const AttentionShape& shape, bool first) {
         const Merged& result = first ? all : piece;
@@ -139,9 +138,8 @@ Merged attend_steps(const Context& context, const Ring& ring, const Tensor& qkv,
               .shape = shape, .piece_out = piece.out, .piece_lse = piece.lse, .out = all.out, .lse = all.lse});
       });
     }
-    travelling.arrive(step);
+    travelling.arrive();
   }
-  travelling.finish();
   return all;
 }
 
@@ -153,46 +151,46 @@ class TravellingGradients {
     if (ring.size() > 2) own_ = ring.room(context, dtype);
   }
 
-  /// Begins to receive what the ranks before have added up.
-  void receive(int step) {
-    if (step > 1 && ring_.here(step)) coming_ = ring_.receive(sum(step), ring_.previous(), Message::gradients);
-  }
   /// Zeros, to which this rank's part is added.
   Tensor part(int step) const {
     Tensor part = step > 1 ? ring_.of_step(own_, step) : sum(step);
     context_.zero(part);
     return part;
   }
-  /// Adds the part to the sum and sends it on.
-  void send(int step, const Tensor& part) {
-    if (step > 1) {
-      ring_.group().wait(coming_, *context_.stream);
-      context_.run(AddTo{part, sum(step)});
-    }
+  /// Adds the part to the sum that came.
+  void add(int step, const Tensor& part) const {
+    if (step > 1) context_.run(AddTo{part, sum(step)});
+  }
+  /// Begins to pass the sum of this step on, or home, and to receive the next step's, and the one of this rank's keys.
+  void pass(int step) {
+    if (step == 0) return;
     const int from = ring_.source(step);
-    if (ring_.hops(from) > step) {
-      sent_ = ring_.send(sum(step), ring_.next(), Message::gradients);
-    } else {
-      sent_ = ring_.send(sum(step), from, Message::home);
-    }
+    const bool goes_on = ring_.here(step) && ring_.hops(from) > step, goes_home = ring_.hops(from) == step;
+    const Tensor none, coming = ring_.here(step + 1) ? sum(step + 1) : none;
+    ring_.pass(Message::gradients, goes_on ? sum(step) : none, ring_.next(), coming, ring_.previous(), passed_);
+    // After the last step nothing comes into the room of the next one.
+    const bool comes_home = ring_.hops(ring_.source(0)) == step, last = step + 1 == ring_.size();
+    if (comes_home) home_ = ring_.of_step(last ? room(step + 1) : ring_.room(context_, rooms_[0].dtype()), 0);
+    ring_.pass(Message::home, goes_home ? sum(step) : none, from, comes_home ? home_ : none, ring_.last_visited(),
+               went_home_);
   }
-  /// Waits until all is sent. What the other ranks have added up of this rank's keys; undefined if none has seen them.
-  Tensor come_home() const {
-    ring_.group().wait(sent_, *context_.stream);
-    if (ring_.hops(ring_.source(0)) == 0) return {};
-    Tensor own = ring_.of_step(rooms_[static_cast<size_t>(ring_.size() % 2)], 0);
-    ring_.group().wait(ring_.receive(own, ring_.last_visited(), Message::home), *context_.stream);
-    return own;
+  /// Waits until all that is done.
+  void arrive() const {
+    ring_.group().wait(passed_, *context_.stream);
+    ring_.group().wait(went_home_, *context_.stream);
   }
+  /// What the other ranks have added up of this rank's keys; undefined if none has seen them.
+  const Tensor& home() const { return home_; }
 
  private:
-  Tensor sum(int step) const { return ring_.of_step(rooms_[static_cast<size_t>(step % 2)], step); }
+  const Tensor& room(int step) const { return rooms_[static_cast<size_t>(step % 2)]; }
+  Tensor sum(int step) const { return ring_.of_step(room(step), step); }
 
   const Context& context_;
   const Ring& ring_;
   std::array<Tensor, 2> rooms_;
-  Tensor own_;
-  Event coming_, sent_;
+  Tensor own_, home_;
+  Event passed_, went_home_;
 };
 
 /// What the backward pass has of the forward pass and of what came after it.
@@ -234,20 +232,20 @@ Tensor ring_gradient(const Context& context, const Ring& ring, const RingPass& k
   TravellingKeys travelling(context, ring, known.qkv);
   TravellingGradients gradients(context, ring, dtype);
   for (int step = 0; step < ring.size(); ++step) {
-    travelling.send(step);
-    gradients.receive(step);
-    travelling.receive(step);
+    travelling.pass(step);
     if (const Tensor here = travelling.at(step); here && step == 0) {
       attend_step_backward(context, ring, step, known, here, keys.queries(d), keys.within(d));
     } else if (here) {
       const Tensor part = gradients.part(step);
       attend_step_backward(context, ring, step, known, here, keys.queries(d), keys.in(part));
-      gradients.send(step, part);
+      gradients.arrive();
+      gradients.add(step, part);
     }
-    travelling.arrive(step);
+    gradients.pass(step);
+    travelling.arrive();
   }
-  if (const Tensor home = gradients.come_home()) keys.add_to(context, home, d);
-  travelling.finish();
+  gradients.arrive();
+  if (gradients.home()) keys.add_to(context, gradients.home(), d);
   return d;
 }
 

@@ -16,15 +16,17 @@ constexpr size_t kMostAdvice = 3;
 
 /// A layout that keeps the batch, and how much it is changed: smaller batches of validations and stages up to 2 cost
 /// nothing but their name, stage 3 half as much traffic again, smaller products some speed, recomputation a few percent
-/// of the computation or a third of it, and saved inputs on the host a copy each way.
+/// of the computation or a third of it, MLPs in tiles somewhat less, and saved inputs on the host a copy each way.
 struct Candidate {
   int stages = 0, halvings = 0;
   int recompute = 0;       // steps up from the layout's
+  bool tiles = false;      // whether MLPs are computed in tiles of tokens
   bool evaluates = false;  // whether validations may have less rows
   Layout layout;
 
   int cost() const {
-    return stages + (layout.zero_stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings + (evaluates ? 1 : 0) +
+    return stages + (layout.zero_stage == 3 && stages > 0 ? 2 : 0) + 2 * halvings + (tiles ? 3 : 0) +
+           (evaluates ? 1 : 0) +
            (recompute == 0                                  ? 0
             : layout.recompute.mode == Recompute::selective ? 1
             : layout.recompute.pool == Pool::device         ? 4
@@ -32,7 +34,7 @@ struct Candidate {
   }
   bool contains(const Candidate& other) const {
     return stages >= other.stages && halvings >= other.halvings && recompute >= other.recompute &&
-           evaluates >= other.evaluates;
+           tiles >= other.tiles && evaluates >= other.evaluates;
   }
 };
 
@@ -51,23 +53,38 @@ std::vector<RecomputeOptions> recompute_steps(const RecomputeOptions& from) {
   return steps;
 }
 
-std::vector<Candidate> candidates(const Layout& layout) {
+/// True if MLPs can be computed in more tiles than one, and are not yet.
+bool can_tile(const ModelConfig& config, const Layout& layout) {
+  RecomputeOptions tiled;
+  tiled.mlp_tiles = 0;
+  const int64_t tokens = layout.micro_batch * ceil_div(layout.seq_length, layout.context_ranks);
+  return layout.recompute.mlp_tiles == 1 && config.has_mlp() && tiled.mlp_tiles_of(tokens, config.hidden_size) > 1;
+}
+
+std::vector<Candidate> candidates(const ModelConfig& config, const Layout& layout) {
   std::vector<Candidate> all;
   const int last_stage = layout.shard_ranks() * layout.context_ranks > 1 ? 3 : layout.zero_stage;
   const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
   for (int stage = layout.zero_stage; stage <= last_stage; ++stage)
     for (size_t recompute = 0; recompute < steps.size(); ++recompute)
       for (int halvings = 0; halvings == 0 || layout.micro_batch % (int64_t{1} << halvings) == 0; ++halvings) {
-        Candidate each{stage - layout.zero_stage, halvings, static_cast<int>(recompute), false,
-                       layout.at_zero_stage(stage)};
+        Candidate each{.stages = stage - layout.zero_stage,
+                       .halvings = halvings,
+                       .recompute = static_cast<int>(recompute),
+                       .layout = layout.at_zero_stage(stage)};
         each.layout.recompute = steps[recompute];
         each.layout.micro_batch >>= halvings;
         each.layout.accumulation <<= halvings;
         if (layout.evaluation_follows && layout.evaluation_rows > 0)
           each.layout.evaluation_rows = each.layout.micro_batch;
-        if (each.cost() > 0) all.push_back(each);
-        each.evaluates = true;
-        if (each.layout.evaluation_rows > 1) all.push_back(each);
+        for (const bool tiles : {false, true}) {
+          if (tiles && !can_tile(config, each.layout)) continue;
+          each.tiles = tiles, each.evaluates = false;
+          if (tiles) each.layout.recompute.mlp_tiles = 0;
+          if (each.cost() > 0) all.push_back(each);
+          each.evaluates = true;
+          if (each.layout.evaluation_rows > 1) all.push_back(each);
+        }
       }
   std::stable_sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) { return a.cost() < b.cost(); });
   return all;
@@ -80,6 +97,7 @@ std::string describe(const Candidate& candidate) {
   if (candidate.recompute > 0) parts.push_back(fmt::format("training.recompute {}", name_of(layout.recompute.mode)));
   if (candidate.recompute > 0 && layout.recompute.pool == Pool::host)
     parts.push_back("activation_checkpointing.cpu_checkpointing true");
+  if (candidate.tiles) parts.push_back("training.tiled_mlp true");
   if (candidate.halvings > 0)
     parts.push_back(fmt::format("micro-batch {} with accumulation {}", layout.micro_batch, layout.accumulation));
   if (candidate.evaluates)
@@ -108,7 +126,7 @@ std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candid
 /// The least that any of the candidates needs.
 int64_t least_peak(const ModelConfig& config, const Layout& layout) {
   int64_t least = predict(config, layout).memory.peak_total;
-  for (Candidate& each : candidates(layout)) {
+  for (Candidate& each : candidates(config, layout)) {
     if (each.evaluates) each.layout.evaluation_rows = 1;
     least = std::min(least, predict(config, each.layout).memory.peak_total);
   }
@@ -120,7 +138,7 @@ int64_t least_peak(const ModelConfig& config, const Layout& layout) {
 std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
   std::vector<Advice> advice;
   std::vector<Candidate> taken;
-  for (Candidate& each : candidates(layout)) {
+  for (Candidate& each : candidates(config, layout)) {
     if (std::any_of(taken.begin(), taken.end(), [&](const Candidate& other) { return each.contains(other); })) continue;
     const std::optional<Prediction> prediction = prediction_that_fits(config, each, device_memory);
     if (!prediction) continue;
@@ -144,7 +162,8 @@ std::string describe_changes(const ModelConfig& config, const Layout& layout, in
         fmt::format("would fit: {}, which takes {}\n", each.change, format_bytes(each.prediction.memory.peak_total));
   if (!advice.empty()) return text;
   return fmt::format(
-      "no stage, recompute or batch size fits: the least that {} rank{} can do is {} each; use more ranks, shorter "
+      "no stage, recompute, tiles or batch size fits: the least that {} rank{} can do is {} each; use more ranks, "
+      "shorter "
       "sequences or a smaller model\n",
       layout.ranks, layout.ranks == 1 ? "" : "s", format_bytes(least_peak(config, layout)));
 }

@@ -41,13 +41,11 @@ class Chart {
     const Prediction& first = report_.predictions.front();
     return svg_text(kLeft, 28, "start", 17, "Peak memory per rank") +
            svg_text(kLeft, 48, "start", 12,
-                    fmt::format("{} with {} parameters in {}, {} ranks, micro-batch {} of {} tokens{}",
-                                report_.config.family, format_count(static_cast<double>(first.parameters)),
-                                name_of(first.layout.sharding.dtype), first.layout.ranks, first.layout.micro_batch,
-                                first.layout.seq_length,
-                                first.layout.recompute.mode == Recompute::none
-                                    ? ""
-                                    : fmt::format(", {}", first.layout.recompute.str())));
+                    fmt::format(
+                        "{} with {} parameters in {}, {} ranks, micro-batch {} of {} tokens{}", report_.config.family,
+                        format_count(static_cast<double>(first.parameters)), name_of(first.layout.sharding.dtype),
+                        first.layout.ranks, first.layout.micro_batch, first.layout.seq_length,
+                        first.layout.recompute.str().empty() ? "" : fmt::format(", {}", first.layout.recompute.str())));
   }
 
   std::string grid() const {

@@ -50,7 +50,11 @@ std::vector<LongestSequence> longest_sequences(const ModelConfig& config, const 
   for (int ranks = 1; ranks <= shared; ranks *= 2) {
     Layout each = layout;
     each.context_ranks = ranks;
-    if (shared % ranks == 0 && can_share(config, each)) all.push_back(longest_at(config, each, device_memory));
+    if (shared % ranks != 0 || !can_share(config, each)) continue;
+    LongestSequence& longest = all.emplace_back(longest_at(config, each, device_memory));
+    if (layout.recompute.mlp_tiles != 1 || !config.has_mlp()) continue;
+    each.recompute.mlp_tiles = 0;
+    longest.tiled = longest.by_positions ? longest.length : longest_at(config, each, device_memory).length;
   }
   return all;
 }

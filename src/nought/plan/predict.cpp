@@ -15,7 +15,7 @@ namespace nought {
 std::string Layout::str() const {
   std::string text = fmt::format("stage {}, micro-batch {}", zero_stage, micro_batch);
   if (accumulation > 1) text += fmt::format(" x {} accumulated", accumulation);
-  return recompute.mode == Recompute::none ? text : fmt::format("{}, with {}", text, recompute.str());
+  return recompute.str().empty() ? text : fmt::format("{}, with {}", text, recompute.str());
 }
 
 int Layout::with_most_tokens() const {

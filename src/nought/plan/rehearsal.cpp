@@ -49,7 +49,9 @@ class SilentTransport final : public Transport {
   void send(const Call&, const Tensor& tensor, int, int) override {
     context_.empty(tensor.shape(), tensor.dtype(), Category::communication);
   }
-  void send_in_place(const Call&, const Tensor&, int, int) override {}
+  Posted post(const Call&, const Tensor&, int, int) override {
+    return [](const Call&) {};
+  }
   void recv(const Call&, const Tensor&, int, int) override {}
   void barrier(const Call&) override {}
   std::unique_ptr<Transport> split(const Call& call, int, int) override {

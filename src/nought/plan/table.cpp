@@ -84,15 +84,17 @@ std::string ranks_text(const Layout& layout, ContextMethod method) {
 }
 
 /// How ranks that share sequences attend.
-ContextMethod method_of(const PlanReport& report) {
+ContextChoice choice_of(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
-  return choose_context_method(report.config, layout.context_ranks, layout.tensor_ranks, layout.context_method).method;
+  return choose_context_method(report.config, layout.context_ranks, layout.tensor_ranks, layout.context_method);
 }
 
 std::string header(const PlanReport& report) {
   const Layout& layout = report.predictions.front().layout;
   const TokenFlops flops = flops_of(report);
-  std::string stages;
+  const ContextChoice choice = choice_of(report);
+  std::string lines, stages;
+  if (layout.context_ranks > 1) lines = fmt::format("attend  {}: {}\n", name_of(choice.method), choice.reason);
   for (const std::string& line : describe_stages(report.config, layout.pipeline, layout.seq_length))
     stages += fmt::format("{:<8}{}\n", stages.empty() ? "cut" : "", line);
   return fmt::format(
@@ -102,10 +104,9 @@ std::string header(const PlanReport& report) {
       report.config.family, format_count(static_cast<double>(report.predictions.front().parameters)),
       name_of(layout.sharding.dtype),
       trained_text(report.predictions.front().parameters, report.predictions.front().frozen),
-      ranks_text(layout, method_of(report)), layout.micro_batch, layout.accumulation, layout.seq_length,
-      layout.tokens_per_step(),
-      layout.recompute.mode == Recompute::none ? "" : fmt::format("; {}", layout.recompute.str()),
-      format_rate(flops.causal, "FLOP"), format_rate(flops.palm, "FLOP"), stages);
+      ranks_text(layout, choice.method), layout.micro_batch, layout.accumulation, layout.seq_length,
+      layout.tokens_per_step(), layout.recompute.str().empty() ? "" : fmt::format("; {}", layout.recompute.str()),
+      format_rate(flops.causal, "FLOP"), format_rate(flops.palm, "FLOP"), lines + stages);
 }
 
 /// What recomputation does to the peak, at one stage.
@@ -121,12 +122,17 @@ std::string recompute_rows(const std::vector<Prediction>& modes) {
 
 /// One row for each number of ranks that share sequences.
 std::string longest_rows(const PlanReport& report) {
+  const bool tiled = report.longest.front().tiled.has_value();
   std::string text = fmt::format(
-      "\nlongest sequences in {} per rank, micro-batch {}, by the ranks that share each (cp_size, sp_size)\n",
-      format_bytes(report.device_memory), report.predictions.front().layout.micro_batch);
+      "\nlongest sequences in {} per rank, micro-batch {}, by the ranks that share each (cp_size, sp_size){}\n",
+      format_bytes(report.device_memory), report.predictions.front().layout.micro_batch,
+      tiled ? "; the last column with training.tiled_mlp" : "");
+  const auto tokens = [](int64_t length) {
+    return length == 0 ? fmt::format("under {}", kLengthStep) : fmt::format("{}", length);
+  };
   for (const LongestSequence& each : report.longest)
-    text += fmt::format("  {:<12} {:>12}{}\n", each.context_ranks,
-                        each.length == 0 ? fmt::format("under {}", kLengthStep) : fmt::format("{}", each.length),
+    text += fmt::format("  {:<12} {:>12}{}{}\n", each.context_ranks, tokens(each.length),
+                        each.tiled ? fmt::format(" {:>12}", tokens(*each.tiled)) : "",
                         each.by_positions ? "   all positions that the model has learned" : "");
   return text;
 }
@@ -268,7 +274,7 @@ OrderedJson to_json(const PlanReport& report) {
                    {"replicas", layout.replicas},
                    {"tensor_ranks", layout.tensor_ranks},
                    {"context_ranks", layout.context_ranks},
-                   {"context_method", layout.context_ranks > 1 ? Json(name_of(method_of(report))) : Json()},
+                   {"context_method", layout.context_ranks > 1 ? Json(name_of(choice_of(report).method)) : Json()},
                    {"expert_ranks", layout.expert_ranks},
                    {"pipeline_ranks", layout.stages()},
                    {"sequence_parallel", layout.sequence_parallel},
@@ -276,6 +282,7 @@ OrderedJson to_json(const PlanReport& report) {
                    {"accumulation", layout.accumulation},
                    {"seq_length", layout.seq_length},
                    {"recompute", name_of(layout.recompute.mode)},
+                   {"mlp_tiles", layout.recompute.mlp_tiles == 0 ? Json("auto") : Json(layout.recompute.mlp_tiles)},
                    {"tokens_per_step", layout.tokens_per_step()},
                    {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
                    {"device_memory", report.device_memory},
@@ -304,8 +311,10 @@ OrderedJson to_json(const PlanReport& report) {
                                        {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                                        {"executed_flops_per_step", each.executed_flops}});
   for (const LongestSequence& each : report.longest)
-    json["longest_sequences"].push_back(
-        {{"context_ranks", each.context_ranks}, {"seq_length", each.length}, {"peak", each.peak}});
+    json["longest_sequences"].push_back({{"context_ranks", each.context_ranks},
+                                         {"seq_length", each.length},
+                                         {"peak", each.peak},
+                                         {"seq_length_with_tiled_mlp", each.tiled ? Json(*each.tiled) : Json()}});
   return json;
 }
 

@@ -97,9 +97,10 @@ std::vector<std::string> describe_stages(const ModelConfig& config, const Pipeli
 std::vector<std::string> describe_layout(const RunPlan& plan, const ModelConfig& config) {
   std::vector<std::string> lines = describe_mesh(plan);
   if (plan.context_ranks() > 1) {
-    const auto [method, reason] =
+    const ContextChoice choice =
         choose_context_method(config, plan.context_ranks(), plan.tensor_ranks(), plan.context_method);
-    lines.push_back(fmt::format("{:<12} {:>4}   {}: {}", "sequences", plan.context_ranks(), name_of(method), reason));
+    lines.push_back(
+        fmt::format("{:<12} {:>4}   {}: {}", "sequences", plan.context_ranks(), name_of(choice.method), choice.reason));
   }
   for (std::string& line : describe_stages(config, plan.pipeline, plan.data.seq_length))
     lines.push_back(std::move(line));

@@ -118,6 +118,11 @@ ModelConfig model_config_of(const RunPlan& plan) {
   if (plan.context_method == ContextMethod::heads)
     require_heads_for(config, plan.context_ranks(), plan.tensor_ranks(), plan.world_size);
   require_stages(plan, config);
+  require<ConfigError>(
+      plan.recompute.mlp_tiles == 1 || config.has_mlp(),
+      "training.tiled_mlp: every layer of this {} model is experts, whose products are not computed in "
+      "tiles: remove it; training.recompute = \"full\" keeps nothing of them either",
+      config.family);
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",
