@@ -7,7 +7,7 @@
 # thread ranks run the same checks.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-folders=(base tensor io kernels autograd parallel comm optim zero models data config fuzz)
+folders=(base tensor io aio kernels autograd parallel comm optim zero models data config fuzz)
 
 "$root/scripts/build.sh" asan "${folders[@]/#/test_}"
 

@@ -13,6 +13,7 @@ namespace nought {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 ModelConfig small_model() {
   return ModelConfig::from_json({{"model_type", "llama"},
@@ -81,7 +82,8 @@ TEST(Advice, long_rows_may_have_their_mlps_in_tiles) {
   const std::vector<Advice> all = changes_that_fit(small_model(), layout, budget);
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].change, "training.tiled_mlp true");
-  EXPECT_TRUE(changes_that_fit(small_model(), tiled, budget - 1).empty()) << "it is in tiles already";
+  for (const Advice& each : changes_that_fit(small_model(), tiled, budget - 1))
+    EXPECT_THAT(each.change, Not(HasSubstr("tiled_mlp"))) << "it is in tiles already";
 }
 
 int64_t peak_of(const Layout& layout) { return predict(small_model(), layout).memory.peak_total; }
@@ -120,6 +122,19 @@ TEST(Advice, suggestions_with_the_same_number_are_one) {
       for (const Advice& each : all) peaks.insert(format_bytes(each.prediction.memory.peak_total));
       EXPECT_EQ(peaks.size(), all.size()) << describe_changes(small_model(), on(ranks), budget);
     }
+}
+
+TEST(Advice, states_move_to_files_where_nothing_else_is_enough) {
+  Layout layout = on(1), moved = on(1);
+  moved.sharding.offload_optimizer.home = Pool::file;
+  layout.micro_batch = moved.micro_batch = 1;
+  const std::string to_files = "zero_optimization.offload_optimizer.device nvme";
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, peak_of(moved));
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].change, to_files);
+  EXPECT_LE(all[0].prediction.memory.peak_total, peak_of(moved));
+  for (const Advice& each : changes_that_fit(small_model(), layout, peak_of(moved) - 1))
+    EXPECT_THAT(each.change, ::testing::StartsWith(to_files + " and ")) << each.change;
 }
 
 TEST(Advice, says_what_is_needed_at_least_when_nothing_fits) {

@@ -2,6 +2,7 @@
 #include "support/agreement.h"
 
 #include "support/schedules.h"
+#include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
 namespace nought {
@@ -122,6 +123,42 @@ TEST(Agreement, holds_with_frozen_parameters) {
                                                     return all;
                                                   }())
                                               .executed_flops);
+      ++i;
+    }
+}
+
+TEST(Agreement, holds_with_optimizer_states_in_files) {
+  const test::TempFolder folder;
+  int i = 0;
+  for (const int stage : {0, 1, 2, 3})
+    for (const bool muon : {false, true}) {
+      const char* family = std::array{"llama", "mixtral", "gpt2"}[i % 3];
+      Layout layout{.ranks = 1 + i % 3,
+                    .zero_stage = stage,
+                    .micro_batch = 2,
+                    .seq_length = 128,
+                    .accumulation = 1 + i % 2,
+                    .sharding = {.dtype = i % 4 == 3 ? DType::f32 : DType::bf16,
+                                 .gradient_dtype = i % 4 == 3 ? DType::f32 : DType::bf16},
+                    .wire = Wire::threads};
+      if (muon) layout.sharding.optimizer.method = MuonOptions{};
+      layout.sharding.offload_optimizer = {.home = Pool::file,
+                                           .folder = folder.path().string(),
+                                           .sub_group = i % 3 == 0 ? 100'000 : OffloadOptions::kMostElements,
+                                           .reads_ahead = i % 2 == 0,
+                                           .writes_behind = i % 3 == 0,
+                                           .buffers = 12,
+                                           .aio = {.backend = AioBackend::threads}};
+      SCOPED_TRACE(fmt::format("{}, {}, muon {}", family, layout.str(), muon));
+      const ModelConfig config = model_of(family);
+      const Prediction predicted = predict(config, layout);
+      const Measurement measured = measure(config, layout);
+      expect_agreement(predicted, measured);
+      EXPECT_EQ(measured.late_allocations, 0);
+      const auto optimizer = static_cast<size_t>(Category::optimizer);
+      EXPECT_EQ(predicted.memory.peak[optimizer], 0);
+      EXPECT_GT(predicted.memory.file[optimizer], kMiB);
+      EXPECT_GT(predicted.states.read, kMiB);
       ++i;
     }
 }

@@ -98,6 +98,7 @@ struct Measurement {
   RankMemory memory;
   Traffic traffic;
   std::vector<Mesh::GroupTraffic> traffic_by_axes;
+  StateTraffic states;           // of the last step
   int64_t late_allocations = 0;  // by the system, after the second step
 };
 
@@ -113,13 +114,19 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     ShardedModel::Options options = layout.sharding;
     options.policy = Policy::stage(layout.zero_stage);
     ShardedModel model(context, mesh, decoder, options);
+    if (options.offload_optimizer.home == Pool::file) {  // a file has nothing before it is written
+      model.load(InitialState(1));
+      context.memory->ledger().reset_peaks();
+    }
     Engine engine(model);
     engine.set_schedule(layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : layout.schedule);
     std::vector<Mesh::GroupTraffic> before;
+    StateTraffic moved;
     int64_t asked = 0;
     for (int step = 0; step < 4; ++step) {
       if (step == 2) asked = context.memory->system_allocations();
       before = mesh.traffic_by_axes();
+      moved = model.optimizer().traffic();
       std::vector<Batch> batches;
       for (int64_t i = 0; i < layout.accumulation; ++i) {
         batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, *context.memory));
@@ -129,6 +136,7 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
       engine.step(batches, layout.tokens_per_step(), 1e-3, 1);
     }
     const std::vector<Mesh::GroupTraffic> after = mesh.traffic_by_axes();
+    moved = model.optimizer().traffic() - moved;
     if (layout.evaluation_rows > 0) {
       const Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
       context.zero(rows.input_ids), context.zero(rows.targets);
@@ -149,6 +157,7 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     const MemoryLedger& ledger = context.memory->ledger();
     for (size_t c = 0; c < kNumCategories; ++c) result.steady[c] = ledger.current(static_cast<Category>(c));
     result.memory = peaks_of(*context.memory);
+    result.states = moved;
     result.late_allocations = context.memory->system_allocations() - asked;
     for (size_t i = 0; i < after.size(); ++i)
       result.traffic_by_axes.push_back({after[i].axes, difference(after[i].traffic, before[i].traffic)});
@@ -185,6 +194,9 @@ inline void expect_agreement(const Prediction& predicted, const Measurement& mea
   }
   expect_within_2_percent(predicted.memory.peak_total, measured.memory.peak_total, "peak of all");
   EXPECT_EQ(predicted.memory.host_peak, measured.memory.host_peak);
+  EXPECT_EQ(predicted.memory.host, measured.memory.host);
+  EXPECT_EQ(predicted.memory.file, measured.memory.file);
+  EXPECT_EQ(predicted.states, measured.states);
   expect_same_traffic(predicted.traffic, measured.traffic);
   ASSERT_EQ(predicted.traffic_by_axes.size(), measured.traffic_by_axes.size());
   for (size_t i = 0; i < measured.traffic_by_axes.size(); ++i) {

@@ -39,7 +39,9 @@ namespace {
 /// A message that a stage sends to its neighbour. All that are on the way at once are different.
 std::vector<float> message_of(int from, int to, int64_t number) {
   const int64_t length = number % 16 == 15 ? 70'000 : 1 + number * 37 % 257;  // more than fits into a window at once
-  return values_of<float>(from, 1'000 * number + 100 * to + length);
+  std::vector<float> values = values_of<float>(from, length);
+  for (float& value : values) value += static_cast<float>(1'000 * number + 100 * to);
+  return values;
 }
 
 /// Sends what neighbours expect of this stage, up or down the ring.

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "support/guarded_context.h"
+#include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -34,10 +35,13 @@ struct Layout {
   int64_t bucket = 0;
   int64_t rows = 4;  // of a step, over all ranks and micro-batches
   bool guarded = false;
+  OffloadOptions offload = {};
+  Method method = AdamOptions{};
+  int64_t state_block = 0;
 
   std::string str() const {
-    return fmt::format("{} ranks, stage {}, {}, accumulation {}{}", ranks, stage, name_of(dtype), accumulation,
-                       guarded ? ", on the guarded device" : "");
+    return fmt::format("{} ranks, stage {}, {}, accumulation {}{}, states in the {} pool", ranks, stage, name_of(dtype),
+                       accumulation, guarded ? ", on the guarded device" : "", name_of(offload.home));
   }
 };
 
@@ -85,12 +89,15 @@ void with_model(const Layout& layout, Body body) {
                         .dtype = layout.dtype,
                         .gradient_dtype = layout.gradients.value_or(layout.dtype),
                         .overlap = layout.overlap,
-                        .optimizer = {.weight_decay = 0.1,
+                        .optimizer = {.method = layout.method,
+                                      .weight_decay = 0.1,
+                                      .state_block = layout.state_block,
                                       .state_dtype = layout.masters ? DType::f32 : DType::bf16,
                                       .master_weights = layout.masters},
                         .wire_dtype = layout.wire,
                         .reduce_bucket = layout.bucket,
-                        .gather_bucket = layout.bucket});
+                        .gather_bucket = layout.bucket,
+                        .offload_optimizer = layout.offload});
     model.load(InitialState(3));
     const LossScaleOptions scaling{.initial_power = layout.scale_power, .scale_window = 8};
     Engine engine(model, layout.dtype == DType::f16 ? LossScaler(scaling) : LossScaler(), layout.gradient_factor);
@@ -352,6 +359,39 @@ TEST(Layouts, a_device_that_runs_late_and_that_the_host_cannot_read_gives_the_sa
       }
 }
 
+/// Clipping is on, and half precision skips its first steps. Each layout runs without; with states on the host beside
+/// the guarded device; in a file beside either device.
+TEST(Layouts, where_optimizer_states_live_changes_no_bit) {
+  const test::TempFolder folder;
+  const OffloadOptions host{.home = Pool::host, .sub_group = 5000};
+  const OffloadOptions file{.home = Pool::file,
+                            .folder = folder.path().string(),
+                            .sub_group = 20'000,
+                            .reads_ahead = true,
+                            .writes_behind = true,
+                            .buffers = 12};
+  Layout half{.dtype = DType::f16, .steps = 8, .scale_power = 22}, lion{.accumulation = 2, .steps = 4};
+  lion.method = LionOptions{};
+  Layout muon{.dtype = DType::bf16, .steps = 4}, codes{.dtype = DType::bf16, .steps = 4};
+  muon.method = MuonOptions{};
+  codes.state_block = 256;
+  Layout wide{.dtype = DType::bf16, .accumulation = 4, .tied = true, .steps = 4, .gradients = DType::f32};
+  int turn = 0;
+  for (const Layout& base : {half, lion, muon, codes, wide})
+    for (const int ranks : {1, 2, 4}) {
+      if (ranks == 4 && base.accumulation > 1) continue;
+      Layout layout = base;
+      layout.ranks = ranks, layout.stage = turn++ % 4;
+      if (ranks * layout.accumulation > layout.rows) layout.rows = 2 * layout.rows;
+      const Result expected = train(layout);
+      for (const auto& [offload, guarded] : {std::pair(host, true), {file, false}, {file, true}}) {
+        layout.offload = offload, layout.guarded = guarded;
+        SCOPED_TRACE(layout.str());
+        expect_same_bits(train(layout), expected);
+      }
+    }
+}
+
 TEST(Precision, bf16_with_fp32_masters_follows_fp32_within_one_percent) {
   const Result full = train({.ranks = 2, .stage = 2}), half = train({.ranks = 2, .stage = 2, .dtype = DType::bf16});
   const auto end = [](const Result& result) {  // the mean of the last ten steps
@@ -384,6 +424,35 @@ TEST(Memory, model_states_take_what_the_formulas_say) {
           EXPECT_EQ(ledger.current(Category::gradients), element * shard(2)) << stage;
           EXPECT_EQ(ledger.current(Category::parameters), element * shard(3)) << stage;
         });
+}
+
+/// Nothing but the states leaves the device, and nothing comes in their place: to the byte.
+TEST(Memory, the_peak_of_a_device_falls_by_the_states_that_the_host_holds) {
+  for (const int ranks : {1, 2}) {
+    Layout layout{.ranks = ranks, .stage = 2, .dtype = DType::bf16, .rows = 8};
+    layout.guarded = true;
+    const auto peaks = [&] {
+      std::array<int64_t, 3> found{};  // of the device; of the optimizer there, and on the host
+      with_model(layout, [&](ShardedModel& model, Engine& engine) {
+        MemoryLedger& ledger = model.context().memory->ledger();
+        model.context().stream->synchronize();  // what was loaded has left the host
+        ledger.reset_peaks();
+        for (int step = 0; step < 2; ++step) take_step(layout, model, engine, step);
+        model.settle();
+        if (model.mesh().world().rank() == 0)
+          found = {ledger.peak_total(), ledger.peak(Category::optimizer), ledger.peak(Category::optimizer, Pool::host)};
+      });
+      return found;
+    };
+    const auto [all, states, none] = peaks();
+    layout.offload = {.home = Pool::host, .sub_group = 100'000};
+    const auto [device, left, host] = peaks();
+    EXPECT_EQ(none, 0);
+    EXPECT_EQ(device, all - states) << ranks;
+    EXPECT_EQ(left, 0);
+    EXPECT_LE(host, states);  // without the padding of shards
+    EXPECT_GE(host, states - 12 * 1024);
+  }
 }
 
 TEST(Memory, sharded_gradients_and_parameters_are_whole_for_two_units_at_most) {

@@ -9,6 +9,7 @@
 
 #include "nought/comm/thread.h"
 #include "nought/data/token_file.h"
+#include "nought/train/checkpoint_folders.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -71,6 +72,8 @@ TEST(Wiring, sharding_takes_every_choice_of_the_plan) {
   plan.zero_stage = 2;
   plan.dtype = DType::bf16, plan.gradient_dtype = DType::f32, plan.wire_dtype = DType::f16;
   plan.reduce_bucket = 7, plan.gather_bucket = 9;
+  plan.offload_optimizer = {.home = Pool::file, .folder = "/fast"};
+  plan.aio.queue_depth = 5;
   plan.optimizer.weight_decay = 0.25;
   for (const bool overlap : {false, true}) {
     plan.overlap_comm = overlap;
@@ -82,9 +85,26 @@ TEST(Wiring, sharding_takes_every_choice_of_the_plan) {
     EXPECT_EQ(options.overlap, overlap);
     EXPECT_EQ(options.reduce_bucket, 7);
     EXPECT_EQ(options.gather_bucket, 9);
+    EXPECT_EQ(options.offload_optimizer.folder, "/fast");
+    EXPECT_EQ(options.offload_optimizer.aio.queue_depth, 5);
     EXPECT_EQ(options.optimizer.weight_decay, 0.25);
     EXPECT_TRUE(options.training);
   }
+}
+
+TEST(Wiring, a_run_with_its_states_in_files_is_the_same_run_and_resumes_without_them) {
+  const TempFolder folder, drive;
+  const RunPlan plain = plan_for(folder);
+  RunPlan offloaded = plain;
+  offloaded.zero_stage = 2;
+  offloaded.offload_optimizer = {.home = Pool::file, .folder = drive.path().string(), .sub_group = 1000};
+  const Reports whole = run(plain, 2);
+  EXPECT_EQ(run(offloaded, 2).losses(), whole.losses());
+  offloaded.save_steps = 4;
+  run(offloaded, 2);
+  fs::remove_all(checkpoint_path(offloaded.output_dir, 8));
+  const std::vector<double> losses = whole.losses();
+  EXPECT_EQ(run(plain, 2, StartMode::resume).losses(), std::vector<double>(losses.begin() + 4, losses.end()));
 }
 
 TEST(Wiring, experts_take_the_plans_capacity) {

@@ -7,6 +7,7 @@
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
+#include "nought/bench/swap.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/flight.h"
 #include "nought/cli/launch.h"
@@ -27,6 +28,8 @@ struct BenchOptions {
   bool json = false;
   std::string dtype = "bf16";
   std::optional<DType> computed = {};  // the dtype of what was measured, if it is none of --dtype
+  std::string after = {};              // what the table is followed by
+  OrderedJson extra = nullptr;         // further members of the report
 
   DType type() const {
     require<ConfigError>(dtype == "bf16" || dtype == "f32", "--dtype must be bf16 or f32, got {}", dtype);
@@ -124,7 +127,9 @@ struct StepOptions {
 
 void print_figures(const BenchOptions& options, const std::vector<Figure>& figures, int ranks) {
   if (options.json) {
-    fmt::print("{}\n", bench_report(ranks, threads_per_rank(), figures).dump(2));
+    OrderedJson report = bench_report(ranks, threads_per_rank(), figures);
+    if (options.extra.is_object()) report.update(options.extra);
+    fmt::print("{}\n", report.dump(2));
     return;
   }
   fmt::print("{} {} x {} {}, {} samples each", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),
@@ -132,7 +137,7 @@ void print_figures(const BenchOptions& options, const std::vector<Figure>& figur
   if (std::any_of(figures.begin(), figures.end(), [](const Figure& each) { return each.limit_name == kMatrixPeak; }))
     fmt::print("; {}: {}", kMatrixPeak, matrix_peak_name(options.computed.value_or(options.type())));
   fmt::print("\n");
-  fmt::print("{}", to_table(figures));
+  fmt::print("{}{}", to_table(figures), options.after);
 }
 
 using Measurement = std::function<std::vector<Figure>(Communicator&, const Context&)>;
@@ -236,7 +241,7 @@ void add_step(CLI::App& bench, Invocation& invocation) {
       "Print the operations of rank 0's steps too, the longest first; a', b': a factor stored transposed");
 }
 
-void add_others(CLI::App& bench, Invocation& invocation) {
+void add_collectives(CLI::App& bench, Invocation& invocation) {
   const auto collectives = std::make_shared<BenchOptions>();
   const auto sizes = std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{1, 4, 16, 64, 256});
   CLI::App* command = add_bench_of(
@@ -247,18 +252,46 @@ void add_others(CLI::App& bench, Invocation& invocation) {
   add_launch_options(*command, collectives->launch);
   add_dtype(*command, *collectives);
   command->add_option("--sizes", *sizes, "Sizes of the whole tensors, in MiB")->delimiter(',')->type_name("N,...");
+}
 
-  struct IoOptions {
-    std::string folder = ".", size = "256MiB";
-  };
-  const auto io = std::make_shared<BenchOptions>();
-  const auto where = std::make_shared<IoOptions>();
-  command = add_bench_of(bench, invocation, "io", "Files of tensors, against plain writes and reads", io,
-                         [io, where](Communicator&, const Context& context) {
-                           return bench_io(context, where->folder, parse_bytes(where->size, "--size"), io->samples);
-                         });
-  command->add_option("--folder", where->folder, "Folder to write to; the files are removed again")->type_name("DIR");
-  command->add_option("--size", where->size, "Bytes to write")->type_name("SIZE");
+struct IoOptions {
+  std::string folder = ".", size = "256MiB";
+  double seconds = 45;
+  bool quick = false;
+};
+
+/// Files of tensors, then the settings of files that states are offloaded to.
+std::vector<Figure> measure_io(const IoOptions& io, const Context& context, BenchOptions& options) {
+  require<ConfigError>(0 < io.seconds && io.seconds <= 3600, "--seconds must be 0 to 3600, got {}", io.seconds);
+  const int64_t size = parse_bytes(io.size, "--size");
+  SwapSweep sweep{.folder = io.folder,
+                  .seconds = io.quick ? std::min(io.seconds, 5.0) : io.seconds,
+                  .quick = io.quick,
+                  .least_bytes = io.quick ? 16 << 20 : 32 << 20,
+                  .most_bytes = io.quick ? 64 << 20 : 256 << 20};
+  const int64_t room = std::max(2 * size, sweep.most_bytes);
+  require_room(io.folder, room);
+  fmt::print(stderr, "writes up to {} to {} at once, and removes it\n", format_bytes(room), io.folder);
+  std::vector<Figure> figures = bench_io(context, io.folder, size, options.samples);
+  const SwapReport swaps = bench_swap(*context.memory, sweep);
+  options.after = "\n" + to_table(swaps);
+  options.extra = {{"aio", aio_section(swaps.best().options)}, {"aio_backend", swaps.best().name}};
+  if (!options.json) return figures;
+  const std::vector<Figure> swap_figures = to_figures(swaps);
+  figures.insert(figures.end(), swap_figures.begin(), swap_figures.end());
+  return figures;
+}
+
+void add_io(CLI::App& bench, Invocation& invocation) {
+  const auto options = std::make_shared<BenchOptions>();
+  const auto io = std::make_shared<IoOptions>();
+  CLI::App* command = add_bench_of(
+      bench, invocation, "io", "Files: tensors beside plain calls; settings for offloading beside each other", options,
+      [options, io](Communicator&, const Context& context) { return measure_io(*io, context, *options); });
+  command->add_option("FOLDER,--folder", io->folder, "Folder to write to; the files are removed again; default: .");
+  command->add_option("--size", io->size, "Bytes of a file of tensors")->type_name("SIZE");
+  command->add_option("--seconds", io->seconds, "About how long to compare settings; default: 45")->type_name("N");
+  command->add_flag("--quick", io->quick, "Compare fewer settings, in 5 seconds");
 }
 
 }  // namespace
@@ -267,11 +300,12 @@ void add_bench(CLI::App& app, Invocation& invocation) {
   CLI::App* bench =
       add_command(app, "bench", "Measures this machine: steps, kernels, collectives, files, and their limits",
                   {"nought bench step W1 --ranks 2 --stage 2", "nought bench step run.json --ranks 4",
-                   "nought bench matmul --json", "nought bench collectives --ranks 2"});
+                   "nought bench matmul --json", "nought bench collectives --ranks 2", "nought bench io /local_nvme"});
   bench->require_subcommand(1);
   add_step(*bench, invocation);
   add_kernels(*bench, invocation);
-  add_others(*bench, invocation);
+  add_collectives(*bench, invocation);
+  add_io(*bench, invocation);
 }
 
 }  // namespace nought

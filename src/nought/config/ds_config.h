@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "nought/base/visit.h"
+#include "nought/config/ds_offload.h"
 #include "nought/config/key_rules.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/optim/schedule.h"
@@ -196,6 +197,8 @@ struct DsZero {
   Auto<int64_t> allgather_bucket_size;
   Setting<int64_t> mics_shard_size{int64_t{-1}};
   Setting<bool> mics_hierarchical_params_gather{false};
+  Auto<int64_t> sub_group_size;
+  DsOffloadOptimizer offload_optimizer;
 
   template <class V>
   void visit(V& v) {
@@ -215,6 +218,10 @@ struct DsZero {
     v("mics_hierarchical_params_gather", mics_hierarchical_params_gather,
       "with mics_shard_size: parameters are gathered between hosts first and then inside each; ranks of a host are "
       "those of LOCAL_WORLD_SIZE, or of mpirun");
+    v("sub_group_size", sub_group_size,
+      "with offload_optimizer to nvme: the most elements that are updated at once, a tile, which changes no result; "
+      "more than 4194304 are not taken; auto: as many");
+    v("offload_optimizer", offload_optimizer, "");
   }
 };
 
@@ -341,6 +348,7 @@ struct DsConfig {
   Auto<double> gradient_clipping;
   DsDataTypes data_types;
   DsActivationCheckpointing activation_checkpointing;
+  DsAio aio;
   Setting<DType> communication_data_type;
   Setting<bool> prescale_gradients{false};
   Setting<double> gradient_predivide_factor{1.0};
@@ -374,6 +382,7 @@ struct DsConfig {
       "largest global norm of the gradients, 0 = no clipping; auto <- training.max_grad_norm");
     v("data_types", data_types, "");
     v("activation_checkpointing", activation_checkpointing, "");
+    v("aio", aio, "");
     v("communication_data_type", communication_data_type,
       "dtype in which ranks send gradients to each other; sums are fp32; default: data_types.grad_accum_dtype");
     v("prescale_gradients", prescale_gradients,

@@ -11,11 +11,12 @@ using enum KeyStatus;
 
 constexpr std::string_view kTwoUnits = "at most two Units are resident: the one computing and the one being fetched";
 constexpr std::string_view kHostIsDevice = "parameters and states already live in host memory: no copy is made";
-constexpr std::string_view kNoFileOffload = "offloading to files is not available; use device \"none\" or \"cpu\"";
+constexpr std::string_view kNoFileOffload =
+    "parameters are not kept in files; use device \"none\" or \"cpu\" (offload_optimizer takes \"nvme\")";
+constexpr std::string_view kHostUpdates = "the host makes all updates";
 constexpr std::string_view kWholeUnits = "parameters are sharded by whole Units; no small one stays behind";
 constexpr std::string_view kWholeCheckpoints = "every checkpoint holds all parameters, whatever the stage";
 constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectives (ZeRO++) are not available";
-constexpr std::string_view kNoFiles = "nothing is offloaded to files";
 constexpr std::string_view kMetricsOnly = "use tensorboard, csv_monitor or metrics.jsonl in training.output_dir";
 constexpr std::string_view kOneBit = "1-bit Adam, 1-bit Lamb and 0/1 Adam are not available";
 constexpr std::string_view kOneWriter = "files are written by one thread of each rank, and renamed when they are whole";
@@ -70,7 +71,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.contiguous_gradients", "true", no_effect, "a Unit's gradients always are one flat buffer"},
     {"zero_optimization.reduce_scatter", "true", no_effect, "gradients are always reduce-scattered"},
     {"zero_optimization.allgather_partitions", "true", no_effect, "parameters are always all-gathered"},
-    {"zero_optimization.sub_group_size", "1e9", no_effect, "the update runs over one Unit's shard after the other"},
     {"zero_optimization.round_robin_gradients", "false", no_effect, "every rank owns an equal part of every Unit"},
     {"zero_optimization.load_from_fp32_weights", "true", no_effect, "checkpoints always restore the fp32 weights"},
     {"zero_optimization.ignore_unused_parameters", "true", no_effect, "every parameter takes part in every update"},
@@ -115,15 +115,9 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.offload_param.buffer_size", "1e8", gated, kGated},
     {"zero_optimization.offload_param.max_in_cpu", "1e9", gated, kGated},
     {"zero_optimization.offload_param.pin_memory", "true", gated, kGated},
-    {"zero_optimization.offload_optimizer.device", "\"none\" | null | \"auto\"", no_effect, kHostIsDevice, "\"nvme\"",
-     kNoFileOffload},
-    {"zero_optimization.offload_optimizer.nvme_path", "null", gated, kGated},
-    {"zero_optimization.offload_optimizer.buffer_count", "4", gated, kGated},
-    {"zero_optimization.offload_optimizer.pin_memory", "true", gated, kGated},
-    {"zero_optimization.offload_optimizer.pipeline_read", "false", gated, kGated},
-    {"zero_optimization.offload_optimizer.pipeline_write", "false", gated, kGated},
-    {"zero_optimization.offload_optimizer.fast_init", "false", gated, kGated},
-    {"zero_optimization.offload_optimizer.ratio", "1.0", gated, kGated},
+    {"zero_optimization.offload_optimizer.fast_init", "false", no_effect,
+     "masters are read from where the weights come from, once"},
+    {"zero_optimization.offload_optimizer.ratio", "1.0", no_effect, kHostUpdates},
     {"zero_optimization.offload_optimizer.super_offload", "false", no_effect, kHostIsDevice},
     {"zero_optimization.offload_optimizer.cpuadam_cores_perc", "0.8 | 0.9", gated, kGated},
     {"zero_optimization.zenflow", "null", refused, "ZenFlow updates some columns late, which changes results"},
@@ -131,14 +125,7 @@ constexpr auto kRules = std::to_array<KeyRule>({
     // activation_checkpointing, aio
     {"activation_checkpointing.synchronize_checkpoint_boundary", "false", no_effect, "a stream runs in order"},
     {"activation_checkpointing.profile", "false", no_effect, "recomputation is not timed separately"},
-    {"aio.block_size", "1048576", no_effect, kNoFiles},
-    {"aio.queue_depth", "8", no_effect, kNoFiles},
-    {"aio.intra_op_parallelism", "1", no_effect, kNoFiles},
-    {"aio.thread_count", "1", no_effect, kNoFiles},
-    {"aio.num_threads", "1", no_effect, kNoFiles},
-    {"aio.single_submit", "false", no_effect, kNoFiles},
-    {"aio.overlap_events", "true", no_effect, kNoFiles},
-    {"aio.use_gds", "false", no_effect, kNoFiles},
+    {"aio.use_gds", "false", no_effect, "files are read into the memory of the host"},
 
     // training and communication scalars
     {"gradient_allreduce_op", "\"mean\"", refused, "gradients are averaged"},

@@ -95,6 +95,9 @@ class Resolver {
   void resolve_fp8();
   void resolve_zero();
   void resolve_buckets();
+  void resolve_offload();
+  /// Keeps the optimizer's states in a file of each rank.
+  void offload_to_files();
   void resolve_recompute();
   void resolve_experts();
   void resolve_checkpoints();
@@ -116,6 +119,8 @@ class Resolver {
   void resolve_output();
   void resolve_collectives();
   void resolve_checks();
+  /// The section aio. `to_files`: whether something is offloaded to files; else its keys have no effect, and say so.
+  void resolve_aio(bool to_files);
   std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);
   void explain_automatic_buckets();
 

@@ -153,6 +153,12 @@ struct SchedulerArgs {
   }
 };
 
+template <>
+struct EnumNames<AioBackend> {
+  static constexpr std::array<std::pair<AioBackend, std::string_view>, 3> value{
+      {{AioBackend::automatic, "auto"}, {AioBackend::io_uring, "io_uring"}, {AioBackend::threads, "threads"}}};
+};
+
 /// accelerate's ParallelismConfig, and beside it pipeline stages, experts and Megatron-LM's sequence_parallel: how many
 /// ranks each axis of the mesh has.
 struct ParallelismArgs {
@@ -272,6 +278,7 @@ struct TrainingConfig {
   Setting<double> spiky_loss_factor;
   Setting<int64_t> check_weight_hash_across_dp_replicas_interval{int64_t{0}};
   Setting<bool> log_straggler{false};
+  Setting<AioBackend> aio_backend{AioBackend::automatic};
   Setting<std::string> device_memory;
   Setting<std::string> max_shard_size{"5GB"};
   Setting<std::string> output_dir{"out"};
@@ -376,6 +383,10 @@ struct TrainingConfig {
     v("log_straggler", log_straggler,
       "compare the ranks' times of forward, backward, communication and data every logging_steps, in metrics.jsonl and "
       "monitors, and name a rank that stays slower than the others");
+    v("aio_backend", aio_backend,
+      "how files that states are offloaded to are read and written: io_uring, threads, or threads only where the "
+      "system "
+      "forbids io_uring (auto); deepspeed.aio has the rest");
     v("device_memory", device_memory,
       "memory budget of a rank, as \"2GiB\"; a run that exceeds it stops and names changes that fit; not given = none");
     v("max_shard_size", max_shard_size, "the largest file of the exported weights, as \"5GB\"");

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "nought/aio/options.h"
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
 #include "nought/base/json.h"
@@ -21,6 +22,7 @@
 #include "nought/parallel/context_method.h"
 #include "nought/parallel/pipeline_rules.h"
 #include "nought/tensor/dtype.h"
+#include "nought/zero/offload_options.h"
 
 namespace nought {
 
@@ -129,6 +131,7 @@ struct RunPlan {
   int zero_stage = 0;
   bool overlap_comm = false;                     // whether collectives run while the model computes
   int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
+  OffloadOptions offload_optimizer = {};         // where masters and optimizer states are between updates
   RecomputeOptions recompute = {};               // what the backward pass computes again of the blocks
 
   bool resize_vocab = false;       // whether a vocabulary that is smaller than the tokenizer's grows
@@ -156,6 +159,7 @@ struct RunPlan {
   std::optional<SamplePlan> sample = {};
   int64_t collective_timeout = 1800;        // seconds that a collective may take
   bool check_calls = false;                 // see Communicator::check_calls()
+  AioOptions aio = {};                      // how files that states are offloaded to are read and written
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;

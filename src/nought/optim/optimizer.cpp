@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "nought/base/name_pattern.h"
 
@@ -192,6 +193,43 @@ std::vector<ParameterRule> rules_for(const OptimizerOptions& options, const Unit
   for (const Parameter& parameter : unit.parameters())
     if (parameter.trainable) rules.push_back(rule_for(options, parameter));
   return rules;
+}
+
+namespace {
+
+template <class T>
+concept Directed = requires(const T& t) {
+  t.direction(std::declval<const Context&>(), std::declval<const UpdateSpan&>(), std::declval<const Tensor&>());
+};
+
+}  // namespace
+
+bool gives_direction(const Method& method) {
+  return std::visit([](const auto& each) { return Directed<std::decay_t<decltype(each)>>; }, method);
+}
+
+void update_by(const Method& method, const Context& context, const UpdateSpan& span) {
+  std::visit(
+      [&](const auto& each) {
+        if constexpr (Directed<std::decay_t<decltype(each)>>) {
+          fail<Error>("this optimizer updates no element by itself: ask it for a direction");
+        } else {
+          each.update(context, span);
+        }
+      },
+      method);
+}
+
+void direction_by(const Method& method, const Context& context, const UpdateSpan& span, const Tensor& out) {
+  std::visit(
+      [&](const auto& each) {
+        if constexpr (Directed<std::decay_t<decltype(each)>>) {
+          each.direction(context, span, out);
+        } else {
+          fail<Error>("this optimizer has no direction: it updates each element by itself");
+        }
+      },
+      method);
 }
 
 Method with_betas(Method method, Betas betas) {

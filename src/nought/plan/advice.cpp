@@ -123,6 +123,14 @@ std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candid
   }
 }
 
+constexpr const char* kToFiles = "zero_optimization.offload_optimizer.device nvme";
+
+/// The same with optimizer states in files, which is the slowest change.
+Layout in_files(Layout layout) {
+  layout.sharding.offload_optimizer.home = Pool::file;
+  return layout;
+}
+
 /// The least that any of the candidates needs.
 int64_t least_peak(const ModelConfig& config, const Layout& layout) {
   int64_t least = predict(config, layout).memory.peak_total;
@@ -133,9 +141,8 @@ int64_t least_peak(const ModelConfig& config, const Layout& layout) {
   return least;
 }
 
-}  // namespace
-
-std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
+/// Changes that leave states where they are.
+std::vector<Advice> changes_in_memory(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
   std::vector<Advice> advice;
   std::vector<Candidate> taken;
   for (Candidate& each : candidates(config, layout)) {
@@ -154,6 +161,19 @@ std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& la
   return advice;
 }
 
+}  // namespace
+
+std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
+  std::vector<Advice> advice = changes_in_memory(config, layout, device_memory);
+  if (!advice.empty() || layout.sharding.offload_optimizer.home == Pool::file) return advice;
+  const Layout moved = in_files(layout);
+  const Prediction prediction = predict(config, moved);
+  if (prediction.memory.peak_total <= device_memory) return {{kToFiles, prediction}};
+  advice = changes_in_memory(config, moved, device_memory);
+  for (Advice& each : advice) each.change = fmt::format("{} and {}", kToFiles, each.change);
+  return advice;
+}
+
 std::string describe_changes(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
   const std::vector<Advice> advice = changes_that_fit(config, layout, device_memory);
   std::string text;
@@ -165,7 +185,8 @@ std::string describe_changes(const ModelConfig& config, const Layout& layout, in
       "no stage, recompute, tiles or batch size fits: the least that {} rank{} can do is {} each; use more ranks, "
       "shorter "
       "sequences or a smaller model\n",
-      layout.ranks, layout.ranks == 1 ? "" : "s", format_bytes(least_peak(config, layout)));
+      layout.ranks, layout.ranks == 1 ? "" : "s",
+      format_bytes(std::min(least_peak(config, layout), least_peak(config, in_files(layout)))));
 }
 
 std::string explain_refusal(const MemoryLimitError& refusal, const RunPlan& plan) {

@@ -133,9 +133,11 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
   const auto step = [&](int64_t micro_batches) {
     const Counters before{mesh.traffic_by_axes(), rank.work.flops};
+    const StateTraffic moved = model.optimizer().traffic();
     const std::vector<Batch> batches = make_batches(layout, *context.memory);
     engine.step(std::span(batches).first(static_cast<size_t>(micro_batches)), layout.tokens_per_step(), /*lr=*/0,
                 /*max_norm=*/1);
+    prediction.states = model.optimizer().traffic() - moved;
     return difference({mesh.traffic_by_axes(), rank.work.flops}, before);
   };
   const int64_t beyond = layout.accumulation - rehearsed(layout);

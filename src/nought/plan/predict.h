@@ -81,6 +81,7 @@ struct Prediction {
   RankMemory memory;                                // the peaks
   Traffic traffic;                                  // what it sends in one step; validations are not counted
   std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
+  StateTraffic states;                              // what one step moves between pools
   int64_t parameters = 0, frozen = 0;               // elements of the whole model, and those of them that are frozen
   std::vector<int64_t> in_flight = {};              // by chunk: see StepSchedule::in_flight()
   double executed_flops = 0;                        // what this rank computes in one step, recomputation included

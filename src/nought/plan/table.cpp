@@ -53,6 +53,22 @@ std::string traffic_rows(const std::vector<Prediction>& predictions) {
   return text;
 }
 
+/// What a step moves between pools, if it does.
+std::string moved_rows(const std::vector<Prediction>& predictions) {
+  std::string text;
+  const auto add = [&](std::string_view name, int64_t StateTraffic::*bytes) {
+    const auto of = [bytes](const Prediction& each) { return each.states.*bytes; };
+    if (std::all_of(predictions.begin(), predictions.end(), [&](const Prediction& each) { return of(each) == 0; }))
+      return;
+    text += row(fmt::format("  {}", name), predictions, [&](const Prediction& each) { return format_bytes(of(each)); });
+  };
+  add("device to host", &StateTraffic::down);
+  add("host to device", &StateTraffic::up);
+  add("from files", &StateTraffic::read);
+  add("to files", &StateTraffic::written);
+  return text.empty() ? text : "\nbytes moved between pools per rank and step\n" + text;
+}
+
 /// What the model costs per token, in both conventions (formulas: models/flops.h).
 struct TokenFlops {
   double palm, causal;
@@ -150,9 +166,17 @@ std::vector<std::vector<std::string>> memory_rows(const std::vector<MemoryColumn
   };
   for (size_t c = 0; c < kNumCategories; ++c)
     add(name_of(static_cast<Category>(c)), true, [c](const MemoryColumn& each) { return each.memory.peak[c]; });
+  const auto add_pool = [&](std::string_view pool, std::array<int64_t, kNumCategories> RankMemory::*bytes) {
+    for (size_t c = 0; c < kNumCategories; ++c)
+      add(fmt::format("{}: {}", pool, name_of(static_cast<Category>(c))), true,
+          [c, bytes](const MemoryColumn& each) { return (each.memory.*bytes)[c]; });
+  };
   add("all at once", false, [](const MemoryColumn& each) { return each.memory.peak_total; });
   add("fragmentation", false, [](const MemoryColumn& each) { return each.memory.fragmentation; });
   add("on the host", true, [](const MemoryColumn& each) { return each.memory.host_peak; });
+  add_pool("host", &RankMemory::host);
+  add("in files", true, [](const MemoryColumn& each) { return each.memory.file_peak; });
+  add_pool("file", &RankMemory::file);
   return rows;
 }
 
@@ -161,10 +185,15 @@ template <class Choose>
 RankMemory extreme(const std::vector<RankMemory>& ranks, Choose choose) {
   RankMemory result = ranks.front();
   for (const RankMemory& each : ranks) {
-    for (size_t c = 0; c < kNumCategories; ++c) result.peak[c] = choose(result.peak[c], each.peak[c]);
+    for (size_t c = 0; c < kNumCategories; ++c) {
+      result.peak[c] = choose(result.peak[c], each.peak[c]);
+      result.host[c] = choose(result.host[c], each.host[c]);
+      result.file[c] = choose(result.file[c], each.file[c]);
+    }
     result.peak_total = choose(result.peak_total, each.peak_total);
     result.fragmentation = choose(result.fragmentation, each.fragmentation);
     result.host_peak = choose(result.host_peak, each.host_peak);
+    result.file_peak = choose(result.file_peak, each.file_peak);
   }
   return result;
 }
@@ -217,6 +246,7 @@ std::string to_text(const PlanReport& report) {
           row("  total", all, [](const Prediction& each) { return format_bytes(each.steady_total()); });
   text += "\nbytes sent per rank and step\n" + traffic_rows(all);
   for (const std::string& line : report.zero_costs) text += fmt::format("  {}\n", line);
+  text += moved_rows(all);
   text += "\nwork per rank and step, recomputation included\n" +
           row("  executed", all, [](const Prediction& each) { return format_rate(each.executed_flops, "FLOP"); });
   if (report.peak_flops > 0)
@@ -300,6 +330,13 @@ OrderedJson to_json(const PlanReport& report) {
                               {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                               {"at_peak", by_category(each.memory.at_peak, each.memory.peak_total)},
                               {"host_peak", each.memory.host_peak},
+                              {"host", by_category(each.memory.host, each.memory.host_peak)},
+                              {"file", by_category(each.memory.file, each.memory.file_peak)},
+                              {"moved_per_step",
+                               {{"device_to_host", each.states.down},
+                                {"host_to_device", each.states.up},
+                                {"read_from_files", each.states.read},
+                                {"written_to_files", each.states.written}}},
                               {"steady", by_category(each.steady, each.steady_total())},
                               {"sent_per_step", to_json(each.traffic)},
                               {"sent_per_step_by_axes", by_axes(each.traffic_by_axes)},

@@ -64,11 +64,12 @@ struct StepReport {
   std::string spike = {};                    // see StepResult
 };
 
-/// The peaks of one rank, in bytes by category. All but host_peak are those of the device pool.
+/// The peaks of one rank, in bytes by category. All are those of the device pool but where a name says another.
 struct RankMemory {
   std::array<int64_t, kNumCategories> peak{}, at_peak{};  // of each category alone, and when the sum peaked
   int64_t peak_total = 0;
-  int64_t host_peak = 0;
+  std::array<int64_t, kNumCategories> host{}, file{};  // of each category alone
+  int64_t host_peak = 0, file_peak = 0;
   int64_t fragmentation = 0;  // see Memory::fragmentation()
 };
 /// The peaks of a Memory so far.

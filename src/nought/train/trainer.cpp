@@ -27,6 +27,8 @@ namespace nought {
 namespace fs = std::filesystem;
 
 ShardedModel::Options sharding_of(const RunPlan& plan) {
+  OffloadOptions offload = plan.offload_optimizer;
+  offload.aio = plan.aio;
   return {.policy = Policy::stage(plan.zero_stage),
           .dtype = plan.dtype,
           .gradient_dtype = plan.gradient_dtype,
@@ -34,7 +36,8 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
           .optimizer = plan.optimizer,
           .wire_dtype = plan.wire_dtype,
           .reduce_bucket = plan.reduce_bucket,
-          .gather_bucket = plan.gather_bucket};
+          .gather_bucket = plan.gather_bucket,
+          .offload_optimizer = offload};
 }
 
 namespace {
@@ -85,6 +88,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
   notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
+  if (const std::string note = model_.optimizer().note(); !note.empty()) notes_.push_back(note);
   set_up_checks();
   load();
 }

@@ -37,7 +37,8 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .overlap = options_.overlap,
                                     .bucket = options_.reduce_bucket};
   reducer_.emplace(context_, mesh_, reductions, model_.units());
-  optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_);
+  optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_,
+                     options_.offload_optimizer);
 }
 
 ShardedModel::~ShardedModel() {

@@ -28,6 +28,7 @@ class ShardedModel final : public UnitStore {
     // How many elements one collective takes at most, padding included; 0: every segment travels alone.
     int64_t reduce_bucket = 0;  // for gradients
     int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
+    OffloadOptions offload_optimizer = {};
   };
   /// What is trained is chosen before (nn/freezing.h). Joins the model to the ranks of the mesh, for as long as this
   /// lives. A Communicator is a mesh of one axis.

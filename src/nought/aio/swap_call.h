@@ -1,0 +1,20 @@
+// SwapFault: where tests make reads and writes of swap files fail.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "nought/aio/options.h"
+
+namespace nought {
+
+struct SwapCall {
+  bool write;
+  int64_t offset, bytes;
+  int64_t result;  // bytes, or a negative errno
+};
+
+/// Sees what the system says of a read or write, and returns what is believed.
+using SwapFault = std::function<int64_t(const SwapCall&)>;
+
+}  // namespace nought

@@ -1,0 +1,78 @@
+// Where masters and optimizer states are between updates: DeepSpeed's offload_optimizer and sub_group_size.
+#include <algorithm>
+
+#include "nought/config/resolver.h"
+
+namespace nought {
+
+void Resolver::resolve_offload() {
+  const DsZero& zero = ds_.zero_optimization;
+  const DsOffloadOptimizer& section = zero.offload_optimizer;
+  const bool given = section.device.given();
+  const std::string path = "zero_optimization.offload_optimizer.";
+  const auto device =
+      given ? deepspeed(path + "device", section.device.value) : Candidate<std::string>{"none", false, "", ""};
+  require<ConfigError>(device.value == "none" || device.value == "cpu" || device.value == "nvme",
+                       "{} = \"{}\": expected \"none\", \"cpu\" or \"nvme\"", device.place, device.value);
+  if (device.value == "nvme") {
+    plan_.resolved.push_back({"offload_optimizer", "nvme", device.reason});
+    return offload_to_files();
+  }
+  if (device.value == "cpu") {
+    plan_.offload_optimizer.home = Pool::host;
+    warn(fmt::format("{} = \"cpu\" has no effect: parameters and states already live in host memory: no copy is made",
+                     device.place));
+  }
+  if (zero.sub_group_size.given() && zero.sub_group_size.value != 1'000'000'000)
+    warn(
+        fmt::format("{} = {} has no effect: no optimizer states are kept in files, and the update runs over one Unit's "
+                    "shard after the other",
+                    origins_.place("deepspeed.zero_optimization.sub_group_size"), zero.sub_group_size.value));
+}
+
+void Resolver::offload_to_files() {
+  const DsZero& zero = ds_.zero_optimization;
+  const DsOffloadOptimizer& section = zero.offload_optimizer;
+  OffloadOptions& options = plan_.offload_optimizer;
+  const std::string path = "zero_optimization.offload_optimizer.";
+  options.home = Pool::file;
+  const std::string& folder = section.nvme_path.value;
+  require<ConfigError>(
+      section.nvme_path.given && !folder.empty() && folder != "none",
+      "{} = \"nvme\" without nvme_path: name a folder on the drive that is to hold the optimizer's states in "
+      "{}nvme_path",
+      origins_.place("deepspeed." + path + "device"), path);
+  options.folder = note("nvme_path", deepspeed(path + "nvme_path", folder));
+
+  constexpr int64_t kMost = OffloadOptions::kMostElements;
+  Candidate<int64_t> tile{kMost, false, "", "default"};
+  if (zero.sub_group_size.given()) {
+    tile = deepspeed("zero_optimization.sub_group_size", zero.sub_group_size.value);
+    require_at_least<int64_t>(tile, 1);
+    if (tile.value > kMost) tile.reason += fmt::format(" = {}; more than this only takes memory", tile.value);
+    tile.value = std::min(tile.value, kMost);
+  }
+  options.sub_group = note("sub_group_size", tile);
+
+  const auto buffers = section_value("deepspeed." + path + "buffer_count", section.buffer_count);
+  require<ConfigError>(buffers.value >= OffloadOptions::kLeastBuffers,
+                       "{} = {}: a tile takes {} buffers, for parameter, gradient and states: write {} or more",
+                       buffers.place, buffers.value, OffloadOptions::kLeastBuffers, OffloadOptions::kLeastBuffers);
+  options.buffers = buffers.value;
+  options.reads_ahead =
+      note("pipeline_read", section_value("deepspeed." + path + "pipeline_read", section.pipeline_read));
+  options.writes_behind =
+      note("pipeline_write", section_value("deepspeed." + path + "pipeline_write", section.pipeline_write));
+  const int64_t wanted = 1 + (options.reads_ahead ? 1 : 0) + (options.writes_behind ? 1 : 0);
+  plan_.resolved.push_back({"tiles_in_memory", fmt::format("{}", options.tiles()),
+                            options.tiles() == wanted
+                                ? fmt::format("one is updated{}{}", options.reads_ahead ? ", one is read" : "",
+                                              options.writes_behind ? ", one is written" : "")
+                                : fmt::format("buffer_count = {} has room for no more: {} tiles take {}",
+                                              options.buffers, wanted, wanted * OffloadOptions::kLeastBuffers)});
+  if (section.pin_memory.given)
+    plan_.resolved.push_back({"pin_memory", section.pin_memory.value ? "true" : "false",
+                              "deepspeed: " + path + "pin_memory; without effect, no device reads pages of the host"});
+}
+
+}  // namespace nought

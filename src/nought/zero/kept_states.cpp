@@ -1,0 +1,128 @@
+// What ShardedOptimizer keeps, between the form in which it is kept and f32: rounding, codes, loading, checkpoints.
+#include <algorithm>
+
+#include "nought/tensor/random.h"
+#include "nought/zero/placement.h"
+#include "nought/zero/sharded_optimizer.h"
+
+namespace nought {
+
+namespace {
+
+/// Codes are loaded in stretches of about so many elements.
+constexpr int64_t kLoaded = 65536;
+
+}  // namespace
+
+void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x,
+                              const Tensor& into) const {
+  if (!options_.stochastic_rounding) return local_.run(Cast{.x = x, .y = into});
+  const uint64_t run = stable_hash(name_of(kind), options_.seed);
+  const uint64_t key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(updates_));
+  const int64_t origin = piece.piece.in_parameter.begin;
+  int64_t begin = 0;
+  for (const Interval& global :
+       global_elements(*piece.parameter, mesh_, {origin + stretch.begin, origin + stretch.end})) {
+    const int64_t end = begin + global.size();
+    local_.run(RoundStochastic{.x = x.flat(begin, end), .y = into.flat(begin, end), .key = key, .first = global.begin});
+    begin = end;
+  }
+}
+
+void ShardedOptimizer::encode(const TrainedPiece& piece, const StateValues& state, Interval stretch,
+                              const Tensor& x) const {
+  const Tensor values = state.values.flat(stretch.begin, stretch.end);
+  if (values.dtype() == DType::f32) return local_.copy(x, values);
+  if (!state.scales) return narrow(piece, state.kind, stretch, x, values);
+  const int64_t block = options_.state_block;
+  local_.run(Quantize8{.x = x,
+                       .codes = values,
+                       .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
+                       .block = block,
+                       .is_signed = !is_square(state.kind)});
+}
+
+void ShardedOptimizer::decode(const StateValues& state, Interval stretch, const Tensor& x) const {
+  if (!state.scales) return local_.run(Cast{.x = state.values.flat(stretch.begin, stretch.end), .y = x});
+  const int64_t block = options_.state_block;
+  local_.run(Dequantize8{.codes = state.values.flat(stretch.begin, stretch.end),
+                         .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
+                         .x = x,
+                         .block = block,
+                         .is_signed = !is_square(state.kind)});
+}
+
+void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
+  updates_ = updates;
+  for (const SegmentState& state : states_)
+    walk(
+        state, {.reads = 0}, [](const Tile&) {},
+        [&](const Tile& tile) {
+          for (const TrainedPiece& piece : tile.of->pieces) load(source, tile, piece);
+        });
+}
+
+void ShardedOptimizer::load(const StateSource& source, const Tile& tile, const TrainedPiece& piece) const {
+  const Tensor master = tile.master(piece);
+  fill(local_, source, StateKind::master, *piece.parameter,
+       global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), master);
+  for (const PieceState& each : piece.states) load(source, piece, tile.at(each));
+  if (!tile.state.keeps_masters) return;
+  if (const Tensor copy = parameter_copy(tile, piece)) local_.run(Cast{.x = master, .y = copy});
+  send_parameter(tile, piece);
+}
+
+void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece, const StateValues& state) const {
+  const Parameter& parameter = *piece.parameter;
+  const Interval whole = piece.piece.in_parameter;
+  if (!state.scales)
+    return fill(local_, source, state.kind, parameter, global_elements(parameter, mesh_, whole), state.values);
+  const int64_t stride = round_up(kLoaded, options_.state_block);
+  for (int64_t begin = 0; begin < whole.size(); begin += stride) {
+    const Interval stretch{begin, std::min(whole.size(), begin + stride)};
+    const Tensor x = workspace({stretch.size()}, DType::f32);
+    fill(local_, source, state.kind, parameter,
+         global_elements(parameter, mesh_, {whole.begin + stretch.begin, whole.begin + stretch.end}), x);
+    encode(piece, state, stretch, x);
+  }
+}
+
+std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
+  std::vector<OwnedState> owned;
+  for (size_t segment = 0; segment < states_.size(); ++segment)
+    for (size_t tile = 0; tile < states_[segment].tiles.size(); ++tile)
+      for (size_t i = 0; i < states_[segment].tiles[tile].pieces.size(); ++i) {
+        const TrainedPiece& piece = states_[segment].tiles[tile].pieces[i];
+        if (piece.rank != states_[segment].ranks->rank() || !states_[segment].writes) continue;
+        const auto add = [&](StateKind kind) {
+          owned.push_back({piece.parameter, kind, piece.piece.in_parameter, segment, tile, i});
+        };
+        add(StateKind::master);
+        for (const PieceState& state : piece.states) add(state.kind);
+      }
+  return owned;
+}
+
+Tensor ShardedOptimizer::values(const OwnedState& state) const {
+  const SegmentState& segment = states_[state.segment];
+  const TrainedPiece& piece = segment.tiles[state.tile].pieces[state.piece];
+  const size_t stored = segment.stored[state.tile];
+  const auto in_f32 = [&](const Tensor& values) {
+    if (values.dtype() == DType::f32) return values;
+    const Tensor wide = workspace(values.shape(), DType::f32);
+    local_.run(Cast{.x = values, .y = wide});
+    return wide;
+  };
+  if (state.kind == StateKind::master)
+    return in_f32(segment.keeps_masters ? store_->read(stored, 0, piece.in_masters)
+                                        : segment.part(piece, segment.parameter));
+  const auto found = std::find_if(piece.states.begin(), piece.states.end(),
+                                  [&](const PieceState& each) { return each.kind == state.kind; });
+  const Tensor values = store_->read(stored, found->values, found->in_values);
+  if (found->in_scales.empty()) return in_f32(values);
+  const Tensor x = workspace({state.in_parameter.size()}, DType::f32);
+  decode({state.kind, values, store_->read(stored, found->scales, found->in_scales)}, {0, x.numel()}, x);
+  return x;
+}
+
+}  // namespace nought

@@ -1,0 +1,81 @@
+// StateStore: where the tiles of masters and optimizer states are between updates: in memory, or in a file of this rank
+// from which they are read and to which they are written while others are updated.
+//
+// It knows rows of bytes, and neither parameters nor optimizers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "nought/aio/swap_file.h"
+#include "nought/kernels/kernels.h"
+#include "nought/zero/offload_options.h"
+#include "nought/zero/state_tiles.h"
+
+namespace nought {
+
+class StateStore {
+ public:
+  /// pool: where tiles are in memory, which is the device, or the host where it has no access to the device. owner: the
+  /// name of this rank in messages about its file.
+  StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner);
+
+  /// Makes room for a tile, and returns its number. The rows are zero, but those in a file must be written before they
+  /// are read.
+  size_t add(const std::vector<StateRow>& rows);
+  /// All tiles are added.
+  void open();
+
+  /// Rows by bits: 1 << row.
+  using RowSet = uint64_t;
+  static constexpr RowSet kAll = ~RowSet{0};
+  struct Use {
+    size_t tile = 0;
+    RowSet reads = kAll, writes = kAll;  // of the file
+  };
+  /// For each use in turn, i from 0 on: begin(i), then work(i, the tile's rows). begin(i + 1) may come before work(i).
+  /// Place i % places() is free when begin(i) is called, and is used by i until work(i + places()) begins.
+  void run(std::span<const Use> uses, const std::function<void(size_t)>& begin,
+           const std::function<void(size_t, const std::vector<Tensor>&)>& work);
+  /// How many uses are under way at once.
+  size_t places() const { return static_cast<size_t>(options_.tiles()); }
+
+  /// Elements of one row of a tile: a view, or what was read from the file.
+  Tensor read(size_t tile, size_t row, Interval elements);
+  /// A line for the user on the file and on what reads and writes it; "" without one.
+  std::string note() const;
+  /// Bytes that went from and to the file so far.
+  SwapTraffic traffic() const { return space_ ? space_->traffic() : SwapTraffic{}; }
+
+ private:
+  struct Row {
+    DType dtype;
+    int64_t numel = 0, offset = 0;  // in the file
+    Tensor resident = {};
+    int64_t bytes() const { return numel * size_of(dtype); }
+  };
+  using Rows = std::vector<Row>;
+  /// Room for one tile that comes from the file.
+  struct Place {
+    Tensor room;
+    Event read, written;
+  };
+  std::vector<Place> make_places(std::span<const Use> uses) const;
+  std::vector<Tensor> rows_in(const Place& place, const Rows& rows) const;
+  static std::vector<SwapPart> parts(const Rows& rows, RowSet chosen, const std::vector<Tensor>& tensors);
+  bool in_file() const { return options_.home == Pool::file; }
+
+  Context context_;
+  Pool pool_;
+  OffloadOptions options_;
+  std::unique_ptr<SwapSpace> space_;
+  std::unique_ptr<SwapFile> file_;
+  std::vector<Rows> tiles_;
+  int64_t file_bytes_ = 0;
+};
+
+}  // namespace nought

@@ -1,0 +1,84 @@
+// Where optimizer states live changes no bit of runs with pipeline stages and with shared matrices, nor of what resumes
+// from their checkpoints.
+#include <array>
+
+#include "support/mesh_runs.h"
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using test::Course;
+using test::CourseOptions;
+using test::MeshLayout;
+
+ModelConfig llama() {
+  return ModelConfig::from_json({{"model_type", "llama"},
+                                 {"vocab_size", test::kMeshVocabulary},
+                                 {"hidden_size", 32},
+                                 {"intermediate_size", 48},
+                                 {"num_hidden_layers", 4},
+                                 {"num_attention_heads", 4},
+                                 {"num_key_value_heads", 2},
+                                 {"max_position_embeddings", 16},
+                                 {"initializer_range", 0.1}});
+}
+
+void expect_same(const Course& course, const Course& expected, size_t first = 0) {
+  EXPECT_EQ(course.losses,
+            std::vector<double>(expected.losses.begin() + static_cast<std::ptrdiff_t>(first), expected.losses.end()));
+  EXPECT_EQ(course.weights, expected.weights);
+}
+
+class OffloadRuns : public testing::Test {
+ protected:
+  /// Options of a run whose states are in files.
+  CourseOptions in_files(const CourseOptions& options, int64_t sub_group = 1000) const {
+    CourseOptions offloaded = options;
+    offloaded.sharding.offload_optimizer = {.home = Pool::file,
+                                            .folder = folder_.path().string(),
+                                            .sub_group = sub_group,
+                                            .reads_ahead = true,
+                                            .buffers = 8};
+    return offloaded;
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_F(OffloadRuns, pipeline_stages_and_shared_matrices_give_the_same_bits) {
+  for (const MeshLayout& layout : {MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
+                                   MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}}) {
+    SCOPED_TRACE(layout.str());
+    CourseOptions options;
+    options.sharding.dtype = options.sharding.gradient_dtype = DType::bf16;
+    expect_same(train_on(layout, llama(), {0, 3}, in_files(options)), train_on(layout, llama(), {0, 3}, options));
+  }
+}
+
+/// Saves with one home and resumes with another, on another number of ranks and at another stage too.
+TEST_F(OffloadRuns, resume_with_another_home_stage_and_tile) {
+  CourseOptions options;
+  options.sharding.dtype = DType::bf16;
+  const auto two = [](int stage) { return MeshLayout{.sizes = {.shard = 2}, .stage = stage}; };
+  const Course whole = train_on(two(2), llama(), {0, 4}, options);
+  const std::array homes{options, in_files(options), in_files(options, 333)};
+  for (size_t from = 0; from < homes.size(); ++from)
+    for (size_t to = 0; to < homes.size(); ++to) {
+      if (from == to) continue;
+      SCOPED_TRACE(fmt::format("from {} to {}", from, to));
+      const test::TempFolder saved;
+      CourseOptions first = homes[from], second = homes[to];
+      first.saved = second.resumed = saved.path().string();
+      train_on(two(2), llama(), {0, 2}, first);
+      expect_same(train_on(two(from == 0 ? 3 : 2), llama(), {2, 4}, second), whole, 2);
+      // On one rank: as a run without files resumes there.
+      CourseOptions alone = options, alone_in_files = in_files(options);
+      alone.resumed = alone_in_files.resumed = saved.path().string();
+      expect_same(train_on({}, llama(), {2, 4}, alone_in_files), train_on({}, llama(), {2, 4}, alone));
+    }
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,92 @@
+// Tiles come back as they were left, whatever their home; the next is read while one is worked on.
+#include "nought/zero/state_store.h"
+
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+class Store : public testing::Test {
+ protected:
+  OffloadOptions file(bool ahead, bool behind) const {
+    return {.home = Pool::file,
+            .folder = folder_.path().string(),
+            .reads_ahead = ahead,
+            .writes_behind = behind,
+            .buffers = 12,
+            .aio = {.backend = AioBackend::threads}};
+  }
+  /// Three tiles of two rows.
+  std::unique_ptr<StateStore> make(const OffloadOptions& options) {
+    auto store = std::make_unique<StateStore>(context_, Pool::device, options, "rank 0");
+    for (int64_t tile = 0; tile < 3; ++tile)
+      EXPECT_EQ(store->add({{.numel = 100 + tile}, {.dtype = DType::bf16, .numel = 3}}), static_cast<size_t>(tile));
+    store->open();
+    return store;
+  }
+  static std::vector<StateStore::Use> uses(StateStore::RowSet reads, StateStore::RowSet writes) {
+    return {{0, reads, writes}, {1, reads, writes}, {2, reads, writes}};
+  }
+
+  test::TempFolder folder_;
+  Context context_ = Context::cpu();
+};
+
+TEST_F(Store, gives_tiles_back_as_they_were_left) {
+  OffloadOptions cramped = file(true, true);
+  cramped.buffers = 4;
+  for (const OffloadOptions& options :
+       {OffloadOptions{}, file(false, false), file(true, false), file(false, true), file(true, true), cramped}) {
+    const auto store = make(options);
+    store->run(
+        uses(0, StateStore::kAll), [](size_t) {},
+        [&](size_t i, const std::vector<Tensor>& rows) {
+          context_.run(Fill{.x = rows[0], .value = static_cast<double>(i)});
+          context_.run(Fill{.x = rows[1], .value = static_cast<double>(i) + 0.5});
+        });
+    for (int pass = 1; pass < 4; ++pass)  // changes the first row alone
+      store->run(
+          uses(StateStore::kAll, 1), [](size_t) {},
+          [&](size_t i, const std::vector<Tensor>& rows) {
+            const std::vector<float> values = rows[0].to_vector<float>();
+            EXPECT_EQ(values, std::vector<float>(100 + i, static_cast<float>(i) + static_cast<float>(pass - 1)));
+            EXPECT_EQ(rows[1].to_vector<float>(), std::vector<float>(3, static_cast<float>(i) + 0.5F));
+            context_.run(Fill{.x = rows[0], .value = static_cast<double>(i) + pass});
+          });
+    EXPECT_EQ(store->read(1, 0, {7, 9}).to_vector<float>(), (std::vector<float>{4, 4}));
+    EXPECT_EQ(store->read(2, 1, {0, 3}).to_vector<float>(), (std::vector<float>{2.5, 2.5, 2.5}));
+  }
+}
+
+TEST_F(Store, begins_with_the_next_tile_before_the_work_on_one_if_it_reads_ahead) {
+  const auto order = [&](const OffloadOptions& options) {
+    const auto store = make(options);
+    store->run(
+        uses(0, StateStore::kAll), [](size_t) {}, [](size_t, const std::vector<Tensor>&) {});
+    std::string log;
+    store->run(
+        uses(StateStore::kAll, StateStore::kAll), [&](size_t i) { log += fmt::format("b{} ", i); },
+        [&](size_t i, const std::vector<Tensor>&) { log += fmt::format("w{} ", i); });
+    return log;
+  };
+  EXPECT_EQ(order(file(false, false)), "b0 w0 b1 w1 b2 w2 ");
+  EXPECT_EQ(order(file(false, true)), "b0 w0 b1 w1 b2 w2 ");
+  EXPECT_EQ(order(file(true, false)), "b0 b1 w0 b2 w1 w2 ");
+  EXPECT_EQ(order(file(true, true)), "b0 b1 w0 b2 w1 w2 ");
+  EXPECT_EQ(order({}), "b0 w0 b1 w1 b2 w2 ");
+}
+
+TEST_F(Store, has_as_many_places_as_its_buffers_allow) {
+  OffloadOptions options = file(true, true);
+  for (const auto& [buffers, places] : {std::pair(4, 1u), {7, 1u}, {8, 2u}, {12, 3u}, {100, 3u}}) {
+    options.buffers = buffers;
+    EXPECT_EQ(make(options)->places(), places) << buffers;
+  }
+  EXPECT_EQ(make(file(true, false))->places(), 2u);
+  EXPECT_EQ(make(options)->note(), fmt::format("optimizer states are in files in {}, by threads", options.folder));
+  EXPECT_EQ(make({})->note(), "");
+}
+
+}  // namespace
+}  // namespace nought
