@@ -20,7 +20,7 @@ bool is_named(int descriptor, const std::filesystem::path& path) {
 
 std::string bytes_in(int descriptor, const std::filesystem::path& path, size_t limit) {
   struct stat file {};
-  require<IoError>(::fstat(descriptor, &file) == 0, "{}: cannot read: {}", path.string(), std::strerror(errno));
+  if (::fstat(descriptor, &file) != 0) fail<IoError>("{}: cannot read: {}", path.string(), std::strerror(errno));
   std::string bytes(std::min(limit, static_cast<size_t>(file.st_size)), '\0');
   for (size_t read = 0; read < bytes.size();) {
     const ssize_t count = ::pread(descriptor, bytes.data() + read, bytes.size() - read, static_cast<off_t>(read));
