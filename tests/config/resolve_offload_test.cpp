@@ -93,8 +93,8 @@ TEST(ResolveOffload, the_section_aio_counts_beside_files_alone) {
     return test::plan_of(R"({"deepspeed": {"aio": {"queue_depth": 32, "thread_count": 2}, "zero_optimization": )" +
                          zero + "}}");
   };
-  EXPECT_EQ(plan(nvme("")).aio.queue_depth, 32);
-  EXPECT_EQ(plan(nvme("")).aio.intra_op_parallelism, 2);
+  EXPECT_EQ(plan(nvme("")).offload_optimizer.aio.queue_depth, 32);
+  EXPECT_EQ(plan(nvme("")).offload_optimizer.aio.intra_op_parallelism, 2);
   EXPECT_THAT(plan(nvme("")).warnings, IsEmpty());
   EXPECT_EQ(plan("{}").warnings.size(), 2u);
 }

@@ -184,4 +184,32 @@ inline ModelConfig expert_mesh_model(int layers = 2) {
                                  {"tie_word_embeddings", false}});
 }
 
+/// The last logits of a prompt, and of a token behind it, as some rank sees them.
+inline std::vector<float> cached_logits(const MeshLayout& layout, const ModelConfig& config) {
+  std::vector<float> logits;
+  run_ranks(layout.ranks(), [&](Communicator& world) {
+    Sharing rank = layout.rank(world, config);
+    rank.model.load(InitialState(3));
+    DecoderCache cache = rank.decoder.make_cache(rank.context, 12, DType::f32);
+    const std::vector<int32_t> prompt{5, 60, 17, 0, 2}, next{33};
+    rank.decoder.next_logits(rank.context, std::array{NextTokens{0, prompt}}, cache);
+    const Tensor last = rank.decoder.next_logits(rank.context, std::array{NextTokens{0, next}}, cache);
+    if (world.rank() == world.size() - 1) logits = last.to_vector<float>();
+  });
+  return logits;
+}
+
+/// The gradients of a step so far, of all Units, the whole tensors on every rank. They are discarded. Collective.
+inline std::vector<float> take_gradients(Sharing& rank) {
+  std::vector<float> all;
+  for (size_t unit = 0; unit < rank.decoder.units().size(); ++unit)
+    for (const Tensor& gradient : rank.model.gather_gradients(unit)) {
+      if (!gradient) continue;  // that of what is never trained
+      const std::vector<float> values = rank.context.to_host<float>(gradient);
+      all.insert(all.end(), values.begin(), values.end());
+    }
+  rank.model.discard_gradients();
+  return all;
+}
+
 }  // namespace nought::test

@@ -138,24 +138,10 @@ TEST_P(ContextParallel, an_evaluation_has_the_loss_and_the_logits_of_one_rank) {
     }
 }
 
-/// The logits behind a prompt, as the last rank has them.
-std::vector<float> cached_logits(const MeshLayout& layout, const ModelConfig& config) {
-  std::vector<float> logits;
-  run_ranks(layout.ranks(), [&](Communicator& world) {
-    test::Sharing rank = layout.rank(world, config);
-    rank.model.load(InitialState(3));
-    DecoderCache cache = rank.decoder.make_cache(rank.context, 12, DType::f32);
-    const std::vector<int32_t> prompt{5, 60, 17};
-    const Tensor last = rank.decoder.next_logits(rank.context, std::array{NextTokens{0, prompt}}, cache);
-    if (world.rank() == world.size() - 1) logits = last.to_vector<float>();
-  });
-  return logits;
-}
-
 TEST_P(ContextParallel, every_rank_generates_what_one_rank_does) {
-  const std::vector<float> alone = cached_logits({}, config_);
+  const std::vector<float> alone = test::cached_logits({}, config_);
   ASSERT_EQ(alone.size(), static_cast<size_t>(test::kMeshVocabulary));
-  EXPECT_EQ(cached_logits({.sizes = {.context = 4}}, config_), alone) << "each has the whole cache";
+  EXPECT_EQ(test::cached_logits({.sizes = {.context = 4}}, config_), alone) << "each has the whole cache";
 }
 
 struct Numbers {
@@ -174,13 +160,8 @@ std::vector<float> gradients_of(const MeshLayout& layout, const ModelConfig& con
     const std::shared_ptr<Memory> host = Memory::create();
     const Batch batch = test::mesh_rows(*host, config, 0, 0, samples.rank(), samples.size(), kPacked);
     Engine(rank.model).accumulate(std::span(&batch, 1), 20);
-    for (size_t unit = 0; unit < rank.decoder.units().size(); ++unit)
-      for (const Tensor& gradient : rank.model.gather_gradients(unit)) {
-        if (!gradient) continue;  // that of what is never trained
-        const std::vector<float> values = context.to_host<float>(gradient);
-        if (world.rank() == 0) all.insert(all.end(), values.begin(), values.end());
-      }
-    rank.model.discard_gradients();
+    const std::vector<float> values = test::take_gradients(rank);
+    if (world.rank() == 0) all = values;
   });
   return all;
 }

@@ -172,26 +172,11 @@ TEST_P(MeshRuns, an_evaluation_has_the_loss_of_one_rank) {
     EXPECT_NEAR(evaluated(layout, config_), alone, 1e-6) << layout.str();
 }
 
-/// The last logits of a prompt, and of a token behind it, as some rank sees them.
-std::vector<float> cached_logits(const MeshLayout& layout, const ModelConfig& config) {
-  std::vector<float> logits;
-  run_ranks(layout.ranks(), [&](Communicator& world) {
-    test::Sharing rank = layout.rank(world, config);
-    rank.model.load(InitialState(3));
-    DecoderCache cache = rank.decoder.make_cache(rank.context, 12, DType::f32);
-    const std::vector<int32_t> prompt{5, 60, 17, 0, 2}, next{33};
-    rank.decoder.next_logits(rank.context, std::array{NextTokens{0, prompt}}, cache);
-    const Tensor last = rank.decoder.next_logits(rank.context, std::array{NextTokens{0, next}}, cache);
-    if (world.rank() == world.size() - 1) logits = last.to_vector<float>();
-  });
-  return logits;
-}
-
 TEST_P(MeshRuns, logits_with_a_cache_are_those_of_one_rank) {
-  const std::vector<float> alone = cached_logits({}, config_);
+  const std::vector<float> alone = test::cached_logits({}, config_);
   ASSERT_EQ(alone.size(), static_cast<size_t>(test::kMeshVocabulary));
   for (const MeshLayout& layout : some_meshes(experts_)) {
-    const std::vector<float> shared = cached_logits(layout, config_);
+    const std::vector<float> shared = test::cached_logits(layout, config_);
     ASSERT_EQ(shared.size(), alone.size()) << layout.str();
     for (size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(shared[i], alone[i], 1e-5) << layout.str() << ", token " << i;
   }
@@ -209,13 +194,8 @@ std::vector<float> gradients_of(const MeshLayout& layout, const ModelConfig& con
     Engine engine(rank.model);
     engine.set_schedule(schedule_at(rank.mesh, layout.pipeline()));
     engine.accumulate(std::span(&batch, 1), 20);
-    for (size_t unit = 0; unit < rank.decoder.units().size(); ++unit)
-      for (const Tensor& gradient : rank.model.gather_gradients(unit)) {
-        if (!gradient) continue;  // that of what is never trained
-        const std::vector<float> values = gradient.to_vector<float>();
-        if (world.rank() == 0) all.insert(all.end(), values.begin(), values.end());
-      }
-    rank.model.discard_gradients();
+    const std::vector<float> values = test::take_gradients(rank);
+    if (world.rank() == 0) all = values;
   });
   return all;
 }

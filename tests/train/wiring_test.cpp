@@ -73,7 +73,7 @@ TEST(Wiring, sharding_takes_every_choice_of_the_plan) {
   plan.dtype = DType::bf16, plan.gradient_dtype = DType::f32, plan.wire_dtype = DType::f16;
   plan.reduce_bucket = 7, plan.gather_bucket = 9;
   plan.offload_optimizer = {.home = Pool::file, .folder = "/fast"};
-  plan.aio.queue_depth = 5;
+  plan.offload_optimizer.aio.queue_depth = 5;
   plan.optimizer.weight_decay = 0.25;
   for (const bool overlap : {false, true}) {
     plan.overlap_comm = overlap;

@@ -16,9 +16,9 @@
 
 namespace nought {
 
-Tensor aligned(Memory& memory, const Shape& shape, DType dtype, Category category) {
+Tensor aligned(Memory& memory, const Shape& shape, DType dtype, Category category, Pool pool) {
   const int64_t bytes = shape.numel() * size_of(dtype);
-  const auto buffer = memory.allocate(bytes + kDirectUnit, category, Pool::host);
+  const auto buffer = memory.allocate(bytes + kDirectUnit, category, pool);
   const auto address = std::bit_cast<uintptr_t>(buffer->data());
   return Tensor(buffer,
                 static_cast<int64_t>(round_up(static_cast<int64_t>(address % kDirectUnit), kDirectUnit) -

@@ -97,7 +97,7 @@ class SwapFile {
   std::shared_ptr<State> state_;
 };
 
-/// A tensor of Pool::host at a multiple of 4096 in memory, with undefined contents.
-Tensor aligned(Memory& memory, const Shape& shape, DType dtype, Category category);
+/// A tensor at a multiple of 4096 in memory that the host has access to, with undefined contents.
+Tensor aligned(Memory& memory, const Shape& shape, DType dtype, Category category, Pool pool = Pool::host);
 
 }  // namespace nought

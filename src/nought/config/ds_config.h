@@ -208,8 +208,7 @@ struct DsZero {
       "communicate while computing, which changes no result; default: true at every stage (DeepSpeed: at stage 3)");
     v("reduce_bucket_size", reduce_bucket_size,
       "the most elements of gradients in one collective. Consecutive Units (the embedding, each block, the head) that "
-      "fit "
-      "it together share a collective; default: each Unit has its own (DeepSpeed: 5e8); auto: hidden_size^2");
+      "fit it together share a collective; default: each Unit has its own (DeepSpeed: 5e8); auto: hidden_size^2");
     v("allgather_bucket_size", allgather_bucket_size,
       "the same for the collectives that exchange updated parameters at stages 1 and 2; auto: the default");
     v("mics_shard_size", mics_shard_size,

@@ -63,7 +63,7 @@ void Resolver::offload_to_files() {
       note("pipeline_read", section_value("deepspeed." + path + "pipeline_read", section.pipeline_read));
   options.writes_behind =
       note("pipeline_write", section_value("deepspeed." + path + "pipeline_write", section.pipeline_write));
-  const int64_t wanted = 1 + (options.reads_ahead ? 1 : 0) + (options.writes_behind ? 1 : 0);
+  const int64_t wanted = options.tiles_asked_for();
   plan_.resolved.push_back({"tiles_in_memory", fmt::format("{}", options.tiles()),
                             options.tiles() == wanted
                                 ? fmt::format("one is updated{}{}", options.reads_ahead ? ", one is read" : "",

@@ -181,15 +181,13 @@ struct ParallelismArgs {
   void visit(V& v) {
     v("dp_replicate_size", dp_replicate_size,
       "HSDP: copies of the sharded model, whose ranks read different samples; each rank adds its shard of the "
-      "gradients "
-      "over them once in a step");
+      "gradients over them once in a step");
     v("dp_shard_size", dp_shard_size,
       "ranks that read different samples and share out what the ZeRO stage shards; default: all ranks / "
       "(dp_replicate_size x cp_size x sp_size x tp_size x pp_size)");
     v("cp_size", cp_size,
       "context parallelism: neighbouring ranks that each have a part of every sequence, and meet the keys of the "
-      "others "
-      "by cp_comm_type");
+      "others by cp_comm_type");
     v("sp_size", sp_size,
       "Ulysses: the same, but for attention the ranks exchange tokens for heads, which they share out; one of the two "
       "sizes is 1");
@@ -385,8 +383,7 @@ struct TrainingConfig {
       "monitors, and name a rank that stays slower than the others");
     v("aio_backend", aio_backend,
       "how files that states are offloaded to are read and written: io_uring, threads, or threads only where the "
-      "system "
-      "forbids io_uring (auto); deepspeed.aio has the rest");
+      "system forbids io_uring (auto); deepspeed.aio has the rest");
     v("device_memory", device_memory,
       "memory budget of a rank, as \"2GiB\"; a run that exceeds it stops and names changes that fit; not given = none");
     v("max_shard_size", max_shard_size, "the largest file of the exported weights, as \"5GB\"");

@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "nought/aio/options.h"
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
 #include "nought/base/json.h"
@@ -159,7 +158,6 @@ struct RunPlan {
   std::optional<SamplePlan> sample = {};
   int64_t collective_timeout = 1800;        // seconds that a collective may take
   bool check_calls = false;                 // see Communicator::check_calls()
-  AioOptions aio = {};                      // how files that states are offloaded to are read and written
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;

@@ -5,15 +5,21 @@
 
 #include "nought/base/error.h"
 #include "nought/base/math.h"
+#include "nought/parallel/context_heads.h"
 
 namespace nought {
 
 namespace {
 
+/// The key/value heads that a rank has; several ranks have the same one if they are more.
+int64_t kv_heads(const ModelConfig& config, int64_t tensor_ranks) {
+  return std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1);
+}
+
 /// Elements of a token in the keys and values that a rank computes.
 int64_t key_width(const ModelConfig& config, int64_t tensor_ranks) {
   const int64_t value_dim = config.latent ? config.latent->value_dim : config.head_dim;
-  return std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1) * (config.head_dim + value_dim);
+  return kv_heads(config, tensor_ranks) * (config.head_dim + value_dim);
 }
 
 /// Elements of a token in the widest activations of a layer: of an MLP, or of the experts that it chooses.
@@ -24,12 +30,11 @@ int64_t widest(const ModelConfig& config, int64_t tensor_ranks) {
   return width / tensor_ranks;
 }
 
-bool shares_out_heads(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks) {
-  const int64_t heads = config.num_heads / tensor_ranks, kv = std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1);
-  return heads % ranks == 0 && (kv % ranks == 0 || ranks % kv == 0);
-}
-
 }  // namespace
+
+bool can_share_heads(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks) {
+  return share_heads_evenly(config.num_heads / tensor_ranks, kv_heads(config, tensor_ranks), ranks);
+}
 
 ContextChoice choose_context_method(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks,
                                     std::optional<ContextMethod> asked) {
@@ -37,7 +42,7 @@ ContextChoice choose_context_method(const ModelConfig& config, int64_t ranks, in
   const bool gathers = keys <= most;
   if (asked && (asked != ContextMethod::gather || gathers)) return {*asked, "as asked"};
   if (asked) {
-    const int64_t heads = std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1);
+    const int64_t heads = kv_heads(config, tensor_ranks);
     const int64_t at_once = std::max<int64_t>(most * heads / keys, 1);
     const int64_t even = ceil_div(heads, ceil_div(heads, at_once));
     return {
@@ -52,17 +57,17 @@ ContextChoice choose_context_method(const ModelConfig& config, int64_t ranks, in
 }
 
 void require_heads_for(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks, std::optional<int64_t> of) {
-  if (shares_out_heads(config, ranks, tensor_ranks)) return;
+  if (can_share_heads(config, ranks, tensor_ranks)) return;
   const int64_t all = of.value_or(ranks);
   int64_t nearest = 1;
   for (int64_t size = 2; size <= all; ++size)
     if (all % size == 0 && std::abs(size - ranks) < std::abs(nearest - ranks) &&
-        shares_out_heads(config, size, tensor_ranks))
+        can_share_heads(config, size, tensor_ranks))
       nearest = size;
   fail<ConfigError>(
       "sp_size = {}: {} ranks cannot share out the {} query and {} key/value heads{} of a {} model; the nearest size "
       "that can is {}, and cp_size takes any",
-      ranks, ranks, config.num_heads / tensor_ranks, std::max<int64_t>(config.num_kv_heads / tensor_ranks, 1),
+      ranks, ranks, config.num_heads / tensor_ranks, kv_heads(config, tensor_ranks),
       tensor_ranks > 1 ? " of each rank of tp_size" : "", config.family, nearest);
 }
 

@@ -23,6 +23,8 @@ struct ContextChoice {
 ContextChoice choose_context_method(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks,
                                     std::optional<ContextMethod> asked = {});
 
+/// True if ranks that attend by Ulysses can share out the heads that each of the ranks that share matrices has.
+bool can_share_heads(const ModelConfig& config, int64_t ranks, int64_t tensor_ranks);
 /// ConfigError, with the nearest number that is possible, if the ranks attend by Ulysses and cannot share out the heads
 /// that each of the ranks that share matrices has. It divides `of`, the ranks of the whole job; not given: they are
 /// all.

@@ -36,22 +36,6 @@ struct Gathering {
 
   /// Each rank sends as many rows, those of no token last.
   int64_t all_rows() const { return tokens.ranks.ranks * tokens.most_tokens(); }
-  /// Calls body(by_rank, in_order) for stretches of tokens that lie one behind the other in both orders: rank by rank,
-  /// and that of [rows * length].
-  template <class Body>
-  void for_each_stretch(const Body& body) const {
-    for (int rank = 0; rank < tokens.ranks.ranks; ++rank) {
-      int64_t place = rank * tokens.most_tokens();
-      for (int64_t row = 0; row < tokens.rows; ++row) {
-        for (const Interval& chunk : tokens.held_by(rank)) {
-          if (!chunk.empty())
-            body(Interval{place, place + chunk.size()},
-                 Interval{row * tokens.length + chunk.begin, row * tokens.length + chunk.end});
-          place += chunk.size();
-        }
-      }
-    }
-  }
 };
 
 /// The keys and values of all tokens, heads by heads, while the next ones come.
@@ -75,7 +59,7 @@ class GatheredKeys {
     const auto place = static_cast<size_t>(part % 2);
     const Tensor from = rows_of(by_rank_[place], keys);
     Tensor to = rows_of(in_order_, keys);
-    gathering_.for_each_stretch([&](Interval by_rank, Interval in_order) {
+    gathering_.tokens.for_each_stretch(/*padded=*/true, [&](Interval by_rank, Interval in_order) {
       context_.copy(from.slice(by_rank.begin, by_rank.end), to.slice(in_order.begin, in_order.end));
     });
     if (part + 1 < gathering_.num_parts()) begin(part + 1);
@@ -193,7 +177,7 @@ void attend_part_backward(const Context& context, const Gathering& gathering, in
   const Tensor by_rank = context.empty({gathering.all_rows(), keys.width()}, d.dtype(), Category::communication);
   const Tensor mine = context.empty({gathering.tokens.most_tokens(), keys.width()}, d.dtype(), Category::communication);
   if (gathering.all_rows() > here.rows()) context.zero(by_rank);
-  gathering.for_each_stretch([&](Interval to, Interval from) {
+  gathering.tokens.for_each_stretch(/*padded=*/true, [&](Interval to, Interval from) {
     context.copy(d_all.slice(from.begin, from.end), by_rank.slice(to.begin, to.end));
   });
   gathering.group().wait(gathering.group().reduce_scatter(by_rank, mine), *context.stream);

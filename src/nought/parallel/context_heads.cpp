@@ -11,20 +11,6 @@ namespace {
 
 int64_t own_tokens(const ContextTokens& tokens) { return tokens.tokens(tokens.ranks.rank); }
 
-/// Calls body(by_rank, in_order) for stretches of tokens that lie one behind the other both rank by rank and in the
-/// order of [rows * length].
-template <class Body>
-void for_each_stretch(const ContextTokens& tokens, const Body& body) {
-  int64_t place = 0;
-  for (int rank = 0; rank < tokens.ranks.ranks; ++rank)
-    for (int64_t row = 0; row < tokens.rows; ++row)
-      for (const Interval& chunk : tokens.held_by(rank)) {
-        const int64_t first = row * tokens.length + chunk.begin;
-        if (!chunk.empty()) body(Interval{place, place + chunk.size()}, Interval{first, first + chunk.size()});
-        place += chunk.size();
-      }
-}
-
 /// Rows for each rank in turn are sent there; the rows that came, by rank. counts: of what is sent, and received.
 Tensor exchanged(const Context& context, const ContextTokens& tokens, const Tensor& x, RowCounts counts) {
   int64_t rows = 0;
@@ -52,7 +38,7 @@ Tensor collected(const Context& context, const ContextTokens& tokens, Tensor for
   const Tensor by_rank = exchanged(context, tokens, for_ranks, counts_to_heads(tokens));
   for_ranks = {};  // before there is a third tensor of all tokens
   Tensor all = context.empty(by_rank.shape(), by_rank.dtype());
-  for_each_stretch(tokens, [&](Interval from, Interval to) {
+  tokens.for_each_stretch(/*padded=*/false, [&](Interval from, Interval to) {
     context.copy(by_rank.slice(from.begin, from.end), all.slice(to.begin, to.end));
   });
   return all;
@@ -61,7 +47,7 @@ Tensor collected(const Context& context, const ContextTokens& tokens, Tensor for
 /// The way back.
 Tensor distributed(const Context& context, const ContextTokens& tokens, const Tensor& all) {
   const Tensor by_rank = context.empty(all.shape(), all.dtype(), Category::communication);
-  for_each_stretch(tokens, [&](Interval to, Interval from) {
+  tokens.for_each_stretch(/*padded=*/false, [&](Interval to, Interval from) {
     context.copy(all.slice(from.begin, from.end), by_rank.slice(to.begin, to.end));
   });
   RowCounts counts = counts_to_heads(tokens);
@@ -170,7 +156,7 @@ void copy_columns_of_ranks(const Context& context, const ContextTokens& tokens, 
 
 PackedHeads heads_of_each(const PackedHeads& heads, int ranks) {
   const int64_t kv_heads = heads.num_kv_heads;
-  require<ShapeError>(heads.num_heads % ranks == 0 && (kv_heads % ranks == 0 || ranks % kv_heads == 0),
+  require<ShapeError>(share_heads_evenly(heads.num_heads, kv_heads, ranks),
                       "{} ranks cannot share out {} query heads and {} key/value heads evenly", ranks, heads.num_heads,
                       kv_heads);
   return {.num_heads = heads.num_heads / ranks,

@@ -10,6 +10,11 @@
 
 namespace nought {
 
+/// True if each of the ranks can have as many query heads, and the key/value heads that these read, whole.
+constexpr bool share_heads_evenly(int64_t num_heads, int64_t num_kv_heads, int64_t ranks) {
+  return num_heads % ranks == 0 && (num_kv_heads % ranks == 0 || ranks % num_kv_heads == 0);
+}
+
 /// The heads that each of so many ranks attends with: num_heads / ranks query heads, and the key/value heads that they
 /// read. If there are fewer of these than ranks, ranks / num_kv_heads ranks in turn have the same one. ShapeError
 /// unless the query heads divide, and the key/value heads either divide or are divided.

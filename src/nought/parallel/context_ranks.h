@@ -52,6 +52,22 @@ struct ContextTokens {
   int64_t most_tokens() const;
   /// The tokens that a rank has, in its order, as indices into [rows * length].
   std::vector<int32_t> indices(int rank) const;
+  /// Calls body(by_rank, in_order) for stretches of tokens that lie one behind the other in both orders: rank by rank,
+  /// and that of [rows * length]. padded: each rank has room for most_tokens(), else for its own.
+  template <class Body>
+  void for_each_stretch(bool padded, const Body& body) const {
+    const int64_t room = padded ? most_tokens() : 0;
+    int64_t place = 0;
+    for (int rank = 0; rank < ranks.ranks; ++rank) {
+      if (padded) place = rank * room;
+      for (int64_t row = 0; row < rows; ++row)
+        for (const Interval& chunk : held_by(rank)) {
+          const int64_t first = row * length + chunk.begin;
+          if (!chunk.empty()) body(Interval{place, place + chunk.size()}, Interval{first, first + chunk.size()});
+          place += chunk.size();
+        }
+    }
+  }
 };
 
 }  // namespace nought

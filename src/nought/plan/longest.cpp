@@ -9,13 +9,8 @@ namespace nought {
 namespace {
 
 bool can_share(const ModelConfig& config, const Layout& layout) {
-  if (layout.context_method != ContextMethod::heads || layout.context_ranks == 1) return true;
-  try {
-    require_heads_for(config, layout.context_ranks, layout.tensor_ranks);
-  } catch (const ConfigError&) {
-    return false;
-  }
-  return true;
+  return layout.context_method != ContextMethod::heads ||
+         can_share_heads(config, layout.context_ranks, layout.tensor_ranks);
 }
 
 LongestSequence longest_at(const ModelConfig& config, Layout layout, int64_t device_memory) {

@@ -27,8 +27,6 @@ namespace nought {
 namespace fs = std::filesystem;
 
 ShardedModel::Options sharding_of(const RunPlan& plan) {
-  OffloadOptions offload = plan.offload_optimizer;
-  offload.aio = plan.aio;
   return {.policy = Policy::stage(plan.zero_stage),
           .dtype = plan.dtype,
           .gradient_dtype = plan.gradient_dtype,
@@ -37,7 +35,7 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
           .wire_dtype = plan.wire_dtype,
           .reduce_bucket = plan.reduce_bucket,
           .gather_bucket = plan.gather_bucket,
-          .offload_optimizer = offload};
+          .offload_optimizer = plan.offload_optimizer};
 }
 
 namespace {

@@ -7,13 +7,6 @@
 
 namespace nought {
 
-namespace {
-
-/// Codes are loaded in stretches of about so many elements.
-constexpr int64_t kLoaded = 65536;
-
-}  // namespace
-
 void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x,
                               const Tensor& into) const {
   if (!options_.stochastic_rounding) return local_.run(Cast{.x = x, .y = into});
@@ -77,7 +70,7 @@ void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece
   const Interval whole = piece.piece.in_parameter;
   if (!state.scales)
     return fill(local_, source, state.kind, parameter, global_elements(parameter, mesh_, whole), state.values);
-  const int64_t stride = round_up(kLoaded, options_.state_block);
+  const int64_t stride = round_up(kStretch, options_.state_block);
   for (int64_t begin = 0; begin < whole.size(); begin += stride) {
     const Interval stretch{begin, std::min(whole.size(), begin + stride)};
     const Tensor x = workspace({stretch.size()}, DType::f32);

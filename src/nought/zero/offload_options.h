@@ -1,6 +1,7 @@
 // Where a rank keeps the optimizer's masters and states between updates: DeepSpeed's section "offload_optimizer".
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -26,9 +27,10 @@ struct OffloadOptions {
   /// How many tiles are in memory at once.
   int64_t tiles() const {
     if (home == Pool::host) return 2;
-    const int64_t wanted = home == Pool::file ? 1 + (reads_ahead ? 1 : 0) + (writes_behind ? 1 : 0) : 1;
-    return wanted < buffers / kLeastBuffers ? wanted : buffers / kLeastBuffers;
+    return home == Pool::file ? std::min(tiles_asked_for(), buffers / kLeastBuffers) : 1;
   }
+  /// Of a file, with as many buffers as that takes.
+  int64_t tiles_asked_for() const { return 1 + (reads_ahead ? 1 : 0) + (writes_behind ? 1 : 0); }
 };
 
 }  // namespace nought

@@ -8,10 +8,6 @@ namespace nought {
 
 namespace {
 
-/// What is kept narrower than f32 is widened, updated and narrowed in stretches of about so many elements: they stay in
-/// the cache.
-constexpr int64_t kStretch = 65536;
-
 /// On a device that is the host, what moves there is a view: it stays.
 OffloadOptions for_device(OffloadOptions options, const Memory& memory) {
   if (options.home == Pool::host && memory.device().is_host()) options.home = Pool::device;

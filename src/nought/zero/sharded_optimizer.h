@@ -93,6 +93,10 @@ class ShardedOptimizer {
   StateTraffic traffic() const;
 
  private:
+  /// What is kept narrower than f32 is widened, updated, loaded and narrowed in stretches of about so many elements:
+  /// they stay in the cache.
+  static constexpr int64_t kStretch = 65536;
+
   struct SegmentState {
     SegmentIndex at;
     Communicator* ranks = nullptr;             // that share it out

@@ -1,18 +1,11 @@
 #include "nought/zero/state_store.h"
 
 #include <algorithm>
-#include <bit>
 
+#include "nought/aio/pieces.h"
 #include "nought/base/math.h"
 
 namespace nought {
-
-namespace {
-
-/// What goes straight from and to a file starts at multiples of this in memory.
-constexpr int64_t kPage = 4096;
-
-}  // namespace
 
 StateStore::StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner)
     : context_(context), pool_(pool), options_(options) {
@@ -51,11 +44,10 @@ std::vector<StateStore::Place> StateStore::make_places(std::span<const Use> uses
   int64_t most = 0;
   for (const Use& use : uses) {
     int64_t bytes = 0;
-    for (const Row& row : tiles_[use.tile]) bytes += round_up(row.bytes(), kPage);
+    for (const Row& row : tiles_[use.tile]) bytes += round_up(row.bytes(), kDirectUnit);
     most = std::max(most, bytes);
   }
-  for (Place& place : places)
-    place.room = Tensor::empty(*context_.memory, {most + kPage}, DType::u8, Category::workspace, pool_);
+  for (Place& place : places) place.room = aligned(*context_.memory, {most}, DType::u8, Category::workspace, pool_);
   return places;
 }
 
@@ -65,10 +57,10 @@ std::vector<Tensor> StateStore::rows_in(const Place& place, const Rows& rows) co
     for (const Row& row : rows) tensors.push_back(row.resident);
     return tensors;
   }
-  int64_t begin = round_up(std::bit_cast<int64_t>(place.room.raw()), kPage) - std::bit_cast<int64_t>(place.room.raw());
+  int64_t begin = 0;
   for (const Row& row : rows) {
     tensors.push_back(place.room.flat(begin, begin + row.bytes()).reinterpret(row.dtype));
-    begin += round_up(row.bytes(), kPage);
+    begin += round_up(row.bytes(), kDirectUnit);
   }
   return tensors;
 }
