@@ -20,8 +20,8 @@ fi
 
 # Tracked files; all of them where there is no repository (a release archive).
 list_sources() {
-  if [[ -e .git ]] && git ls-files -z -- '*.cpp' '*.h' 2>/dev/null; then return; fi
-  find . \( -path './build*' -o -path ./.git \) -prune -o \( -name '*.cpp' -o -name '*.h' \) -type f -print0
+  if [[ -e .git ]] && git ls-files -z -- '*.cpp' '*.h' '*.cu' 2>/dev/null; then return; fi
+  find . \( -path './build*' -o -path ./.git \) -prune -o \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \) -type f -print0
 }
 mapfile -d '' -t files < <(list_sources | LC_ALL=C sort -z)
 if [[ ${#files[@]} -eq 0 ]]; then

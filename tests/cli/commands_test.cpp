@@ -84,9 +84,9 @@ TEST(Commands, an_argument_too_many_is_named) { expect_usage_error("info out now
 TEST(Info, shows_build_and_machine) {
   const Ended ended = run_nought("info");
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
-  for (const char* part :
-       {"nought " NOUGHT_EXPECTED_VERSION " (", "compiler", "build type", "CPU", "instructions", "Highway target",
-        "peak in f32", "peak in bf16", "cores", "threads", "memory", "Open MPI v", "mpirun", "self thread mpi"})
+  for (const char* part : {"nought " NOUGHT_EXPECTED_VERSION " (", "compiler", "build type", "CPU", "instructions",
+                           "Highway target", "peak in f32", "peak in bf16", "cores", "threads", "memory", "Open MPI v",
+                           "mpirun", "GPU", "CUDA driver", "cuBLASLt", "cuDNN", "NCCL", "self thread mpi"})
     EXPECT_THAT(ended.out, HasSubstr(part));
   EXPECT_EQ(ended.err, "");
 }
@@ -101,6 +101,10 @@ TEST(Info, json_is_one_object_with_consistent_numbers) {
   EXPECT_GE(info.at("cores").at("machine"), info.at("cores").at("usable"));
   EXPECT_GE(info.at("threads_per_rank"), 1);
   EXPECT_EQ(info.at("backends").at("communicators"), (nlohmann::json{"self", "thread", "mpi"}));
+  EXPECT_EQ(info.at("cuda").at("libraries").size(), 4);
+  for (const auto& library : info.at("cuda").at("libraries"))
+    EXPECT_NE(library.contains("version"), library.contains("missing")) << library;
+  EXPECT_EQ(info.at("cuda").at("devices").empty(), !info.at("cuda").at("no_devices").get<std::string>().empty());
 }
 
 TEST(Info, threads_are_what_the_user_asked_for) {

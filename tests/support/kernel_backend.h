@@ -7,6 +7,9 @@
 #include <string>
 
 #include "nought/kernels/kernels.h"
+#ifdef NOUGHT_TEST_CUDA  // in the program that tests the kernels of CUDA
+#include "cuda/staged_kernels.h"
+#endif
 
 namespace nought::test {
 
@@ -16,7 +19,12 @@ struct BackendChoice {
 };
 
 /// Everything that can be tested; the first is tested unless NOUGHT_TEST_BACKEND names another.
-inline constexpr BackendChoice kBackends[] = {{"cpu", make_cpu_kernels}, {"reference", make_reference_kernels}};
+inline constexpr BackendChoice kBackends[] = {
+#ifdef NOUGHT_TEST_CUDA
+    {"cuda", make_staged_kernels},
+#endif
+    {"cpu", make_cpu_kernels},
+    {"reference", make_reference_kernels}};
 
 /// Kernels and the stream that they run on.
 class Backend {
@@ -34,9 +42,14 @@ class Backend {
   Stream stream_;
 };
 
-inline std::unique_ptr<Kernels> make_tested_kernels() {
+/// The name of the backend under test.
+inline std::string tested_backend() {
   const char* wish = std::getenv("NOUGHT_TEST_BACKEND");
-  const std::string name(wish != nullptr ? wish : kBackends[0].name);
+  return std::string(wish != nullptr ? wish : kBackends[0].name);
+}
+
+inline std::unique_ptr<Kernels> make_tested_kernels() {
+  const std::string name = tested_backend();
   for (const BackendChoice& choice : kBackends)
     if (choice.name == name) return choice.make();
   fail<ConfigError>("NOUGHT_TEST_BACKEND: no backend is called \"{}\"", name);

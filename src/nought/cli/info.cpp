@@ -17,6 +17,7 @@
 #include "nought/cli/launch_mpirun.h"
 #include "nought/cli/model_info.h"
 #include "nought/cli/version.h"
+#include "nought/cuda/facts.h"
 #include "nought/io/file_format.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/isa.h"
@@ -67,6 +68,23 @@ std::string mpirun_path() {
   }
 }
 
+OrderedJson facts_of(const cuda::LibraryFacts& library) {
+  if (!library.missing.empty()) return {{"name", library.name}, {"missing", library.missing}};
+  return {{"name", library.name}, {"version", library.version}, {"path", library.path}};
+}
+
+OrderedJson cuda_info() {
+  const cuda::CudaFacts facts = cuda::find_cuda(cuda::LibrarySearch::of_environment());
+  OrderedJson libraries = OrderedJson::array({facts_of(facts.driver)});
+  for (const cuda::LibraryFacts& library : facts.libraries) libraries.push_back(facts_of(library));
+  OrderedJson devices = OrderedJson::array();
+  for (const cuda::DeviceFacts& device : facts.devices)
+    devices.push_back({{"name", device.name},
+                       {"memory_bytes", device.memory_bytes},
+                       {"capability", fmt::format("{}.{}", device.major, device.minor)}});
+  return {{"devices", devices}, {"no_devices", facts.no_devices}, {"libraries", libraries}};
+}
+
 OrderedJson collect() {
   const Cores cores = find_cores();
   OrderedJson info;
@@ -87,6 +105,7 @@ OrderedJson collect() {
   info["threads_per_rank"] = threads_per_rank();
   info["memory"] = {{"total_bytes", memory_bytes("MemTotal")}, {"available_bytes", memory_bytes("MemAvailable")}};
   info["mpi"] = {{"library", mpi_library()}, {"mpirun", mpirun_path()}};
+  info["cuda"] = cuda_info();
   info["backends"] = {{"communicators", {"self", "thread", "mpi"}}, {"devices", {"cpu"}}};
   return info;
 }
@@ -102,6 +121,18 @@ std::string instructions(const OrderedJson& cpu) {
   return used == best
              ? used
              : fmt::format("{}; this CPU has {}, which is slower here (NOUGHT_ISA={} uses it)", used, best, best);
+}
+
+/// "NVIDIA H100, 79.6 GiB, capability 9.0".
+std::string gpu(const OrderedJson& device) {
+  return fmt::format("{}, {}, capability {}", device["name"].get<std::string>(),
+                     format_bytes(device["memory_bytes"].get<int64_t>()), device["capability"].get<std::string>());
+}
+
+/// "13.1.0 (/usr/lib/libcublasLt.so.13)", or the reason why it is missing.
+std::string library_text(const OrderedJson& library) {
+  if (library.contains("missing")) return library["missing"];
+  return fmt::format("{} ({})", library["version"].get<std::string>(), library["path"].get<std::string>());
 }
 
 std::string to_text(const OrderedJson& info) {
@@ -133,6 +164,10 @@ std::string to_text(const OrderedJson& info) {
   line("memory", fmt::format("{} available of {}", bytes("/memory/available_bytes"), bytes("/memory/total_bytes")));
   line("MPI", string("/mpi/library"));
   line("mpirun", string("/mpi/mpirun"));
+  const OrderedJson& cuda = info["cuda"];
+  for (const auto& device : cuda["devices"]) line("GPU", gpu(device) + "; nothing runs on it yet");
+  if (cuda["devices"].empty()) line("GPU", "none: " + cuda["no_devices"].get<std::string>());
+  for (const auto& library : cuda["libraries"]) line(library["name"].get<std::string>(), library_text(library));
   line("communicators", join(info["backends"]["communicators"]));
   line("devices", join(info["backends"]["devices"]));
   return text;

@@ -1,4 +1,4 @@
-// Rounding numbers to fewer bits: up or down at random, to the grids of the 8-bit formats, and to blocks of codes.
+// Rounding numbers to fewer bits: to the grids of the 8-bit formats, and to blocks of codes.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "nought/kernels/narrowing.h"
 #include "nought/kernels/ops.h"
-#include "nought/tensor/random.h"
 
 namespace nought {
 
@@ -36,34 +36,6 @@ inline double fp8_scale(double largest, Fp8 format, int margin) {
 /// The scale of an operation, which the kernel alone may ask for: `largest` lies on the device.
 inline double taken_scale(const RoundFp8& op) {
   return op.largest ? fp8_scale(double{*op.largest.data<float>()}, op.format, op.margin) : op.scale;
-}
-
-/// 16 random bits for element `index` of `key`: eight from each Philox block.
-inline uint16_t random_bits16(const Philox& block, uint64_t index) {
-  return static_cast<uint16_t>(block[index % 8 / 2] >> (16 * (index % 2)));
-}
-inline uint16_t random_bits16(uint64_t key, uint64_t index) { return random_bits16(philox(key, index / 8), index); }
-
-/// x rounded to 16 bits. The part that rounding would lose is counted in units of 2^-16 of a step. If that part and
-/// `random` together make a step, x is rounded away from zero; else towards zero.
-inline bf16_t round_stochastic(float x, uint16_t random, bf16_t) {
-  if (!std::isfinite(x)) return bf16_t(x);
-  constexpr uint32_t kLargest = 0x7F7F;
-  const uint32_t u = std::bit_cast<uint32_t>(x), magnitude = ((u & 0x7FFFFFFFu) + random) >> 16;
-  bf16_t y;
-  y.bits = static_cast<uint16_t>((u >> 16 & 0x8000u) | std::min(magnitude, kLargest));
-  return y;
-}
-inline f16_t round_stochastic(float x, uint16_t random, f16_t) {
-  if (!std::isfinite(x)) return f16_t(x);
-  constexpr float kLargest = 65504.0f;
-  const float a = std::min(std::abs(x), kLargest);
-  // Steps of the format at x, as a power of two: 2^-24 below the least normal number, 2^-14.
-  const int exponent = std::max(static_cast<int>(std::bit_cast<uint32_t>(a) >> 23) - 127, -14);
-  const float steps = std::ldexp(a, 10 - exponent), whole = std::floor(steps);
-  const bool up = (steps - whole) * 65536.0f > static_cast<float>(65535 - random);
-  const float y = std::min(std::ldexp(whole + (up ? 1.0f : 0.0f), exponent - 10), kLargest);
-  return f16_t(std::copysign(y, x));
 }
 
 inline constexpr uint8_t kMxNaN = 255;  // as a scale of EncodeMxfp8

@@ -19,16 +19,20 @@ class Device {
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
 
-  /// A block of memory as kernels address it, aligned to 64 bytes; null if the system refuses.
+  /// A block of memory as kernels address it, aligned to alignment(); null if the system refuses.
   virtual void* allocate(size_t bytes) = 0;
   virtual void free(void* block, size_t bytes) = 0;
   /// True if allocate() clears blocks of this size.
   virtual bool clears(size_t bytes) const = 0;
+  /// What the addresses of all buffers are multiples of: a power of two, 64 at least.
+  virtual size_t alignment() const { return 64; }
 
   /// True if host code may read and write the blocks.
   virtual bool is_host() const { return true; }
   /// The address that tensors hold for bytes of a block: another one than the kernels', where the host has no access.
   virtual std::byte* address_of(std::byte* bytes) const { return bytes; }
+  /// Where blocks of Pool::host come from: memory of the host that the device's copies reach; null for RAM as it is.
+  virtual Device* host_side() { return nullptr; }
   /// Nothing in flight uses the block any more; somebody else gets it next.
   virtual void on_release(void* /*block*/, size_t /*bytes*/) {}
 

@@ -163,6 +163,16 @@ void* system_reserve(size_t bytes) {
 
 }  // namespace
 
+Device& Memory::device_of(Pool pool) const {
+  if (pool == Pool::device) return *device_;
+  Device* const host = device_->host_side();
+  return host != nullptr ? *host : *cpu_device();
+}
+
+int64_t Memory::counted_bytes(int64_t bytes, Pool pool) const {
+  return round_up(bytes, static_cast<int64_t>(pool == Pool::device ? device_->alignment() : 64));
+}
+
 Memory::~Memory() {
   for (int pool = 0; pool < kNumPools; ++pool)
     for (const auto& [size_class, blocks] : free_[static_cast<size_t>(pool)])
@@ -198,8 +208,8 @@ std::pair<std::shared_ptr<Buffer>, bool> Memory::take(int64_t bytes, Category ca
   require<DeviceError>(pool != Pool::file,
                        "cannot allocate {} for {} in a file: no storage of tensors in files is there",
                        format_bytes(bytes), name_of(category));
-  const int64_t counted = round_up(bytes, 64);
-  const size_t size_class = size_class_of(bytes);
+  const int64_t counted = counted_bytes(bytes, pool);
+  const size_t size_class = size_class_of(counted);
   Block block;
   StepArena::Ticket ticket;
   {
@@ -228,7 +238,7 @@ std::pair<std::shared_ptr<Buffer>, bool> Memory::take(int64_t bytes, Category ca
 }
 
 std::shared_ptr<Buffer> Memory::adopt(std::shared_ptr<void> owner, int64_t bytes, Category category, Pool pool) {
-  const int64_t counted = round_up(bytes, 64);
+  const int64_t counted = counted_bytes(bytes, pool);
   {
     std::lock_guard lock(mutex_);
     require_room(counted, category, pool);

@@ -77,7 +77,8 @@ class MemoryLimitError : public DeviceError {
 
 class Memory;
 
-/// A 64-byte aligned block of memory. It returns to its Memory when the last reference to it goes.
+/// A block of memory, aligned as its device says (64 bytes at least). It returns to its Memory when the last reference
+/// to it goes.
 ///
 /// On a device that the host has no access to, tensors hold one Buffer, with an address that nobody can use, and work
 /// in flight holds another one behind it, with the address that kernels use. The block returns when both are gone.
@@ -133,8 +134,8 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// Where host code makes what kernels read: in the device's own memory if it has access to it, else in RAM.
   Pool host_pool() const { return device_->is_host() ? Pool::device : Pool::host; }
 
-  /// A block of `bytes` bytes, rounded up to a multiple of 64, with undefined contents. DeviceError if it is refused,
-  /// and for Pool::file, which no allocator serves.
+  /// A block of `bytes` bytes, rounded up to a multiple of the alignment, with undefined contents. DeviceError if it is
+  /// refused, and for Pool::file, which no allocator serves.
   std::shared_ptr<Buffer> allocate(int64_t bytes, Category category, Pool pool = Pool::device);
   /// The same, all zero. A block that comes fresh from the system is zero already and is not touched here, so that the
   /// threads that use its pages are the ones that first touch them. DeviceError if the host has no access to the pool.
@@ -178,7 +179,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
     void* data = nullptr;
     bool zeroed = false;  // fresh from a system that clears what it gives
   };
-  Device& device_of(Pool pool) const { return pool == Pool::device ? *device_ : *cpu_device(); }
+  Device& device_of(Pool pool) const;
+  /// What a buffer of so many bytes is counted as.
+  int64_t counted_bytes(int64_t bytes, Pool pool) const;
   Block take_block(size_t size_class, Pool pool);
   /// A buffer, and whether it is known to be zero.
   std::pair<std::shared_ptr<Buffer>, bool> take(int64_t bytes, Category category, Pool pool);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -10,18 +11,9 @@
 
 namespace nought {
 
-struct Event::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::exception_ptr error;
-  std::shared_ptr<Stream::Queue> late;  // the queue of a stream that runs late: waiting makes the task run
-  uint64_t number = 0;                  // the task has it on that stream
-};
-
 struct Stream::Task {
   std::function<void()> run;
-  std::shared_ptr<Event::State> state;
+  std::shared_ptr<TaskState> state;
 };
 
 /// What the stream and its thread share. Events of a late stream hold it too, and may outlive the stream.
@@ -47,23 +39,36 @@ struct Stream::Queue {
   }
 };
 
-void Event::settle() const {
-  if (!state_) return;
-  if (state_->late) state_->late->demand(state_->number);
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->done; });
-}
+struct Stream::TaskState final : Event::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::exception_ptr thrown;
+  std::shared_ptr<Queue> late;  // the queue of a stream that runs late: waiting makes the task run
+  uint64_t number = 0;          // the task has it on that stream
+
+  void settle() override {
+    if (late) late->demand(number);
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return done; });
+  }
+  bool ready() override {
+    std::lock_guard lock(mutex);
+    return done;
+  }
+  std::exception_ptr error() override {
+    std::lock_guard lock(mutex);
+    return thrown;
+  }
+};
 
 void Event::wait() const {
-  settle();
-  if (state_ && state_->error) std::rethrow_exception(state_->error);
+  if (!state_) return;
+  state_->settle();
+  if (const std::exception_ptr error = state_->error()) std::rethrow_exception(error);
 }
 
-bool Event::ready() const {
-  if (!state_) return true;
-  std::lock_guard lock(state_->mutex);
-  return state_->done;
-}
+bool Event::ready() const { return !state_ || state_->ready(); }
 
 Stream::Stream(Kind kind, std::string name) {
   if (kind == Kind::run_inline) return;
@@ -87,28 +92,29 @@ Event Stream::submit(std::function<void()> task) {
     task();
     return {};
   }
-  Event event;
-  event.state_ = std::make_shared<Event::State>();
-  if (queue_->late) event.state_->late = queue_;
+  const auto state = std::make_shared<TaskState>();
+  if (queue_->late) state->late = queue_;
   {
     std::lock_guard lock(queue_->mutex);
-    event.state_->number = ++queue_->submitted;
-    queue_->tasks.push_back({std::move(task), event.state_});
+    state->number = ++queue_->submitted;
+    queue_->tasks.push_back({std::move(task), state});
   }
   queue_->changed.notify_one();
-  return event;
+  return Event(state);
 }
 
 void Stream::wait(const Event& event) {
   if (!queue_) return event.wait();
-  if (event.state_) submit([event] { event.wait(); });
+  if (event.state()) submit([event] { event.wait(); });
 }
 
 Event Stream::record() {
   return queue_ ? submit([] {}) : Event();
 }
 
-void Stream::synchronize() { record().settle(); }
+void Stream::synchronize() {
+  if (const Event all = record(); all.state()) all.state()->settle();
+}
 
 int64_t Stream::waits_of(std::thread::id thread) const {
   if (!queue_) return 0;
@@ -116,6 +122,10 @@ int64_t Stream::waits_of(std::thread::id thread) const {
   const auto found = queue_->waits.find(thread);
   return found == queue_->waits.end() ? 0 : found->second;
 }
+
+void Stream::copy_bytes(const std::byte* from, std::byte* to, size_t count) { std::memcpy(to, from, count); }
+
+void Stream::clear_bytes(std::byte* at, size_t count) { std::memset(at, 0, count); }
 
 void Stream::work(Queue& queue) {
   while (true) {
@@ -142,7 +152,7 @@ void Stream::work(Queue& queue) {
     task.run = nullptr;  // frees the captured tensors before anyone is told
     {
       std::lock_guard lock(task.state->mutex);
-      task.state->error = error;
+      task.state->thrown = error;
       task.state->done = true;
     }
     task.state->changed.notify_all();

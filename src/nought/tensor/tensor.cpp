@@ -85,7 +85,8 @@ void copy(const Tensor& from, const Tensor& to, Stream& stream) {
     fail<DeviceError>("copy: {} lies in the memory of another rank than {}", from, to);
   const auto count = static_cast<size_t>(from.bytes());
   in_order(
-      stream, "copy", [count](const std::byte* source, std::byte* target) { std::memcpy(target, source, count); }, from,
+      stream, "copy",
+      [count, &stream](const std::byte* source, std::byte* target) { stream.copy_bytes(source, target, count); }, from,
       to);
 }
 
@@ -93,7 +94,7 @@ void zero(const Tensor& tensor, Stream& stream) {
   if (tensor.bytes() == 0 || tensor.buffer()->is_virtual()) return;
   const auto count = static_cast<size_t>(tensor.bytes());
   in_order(
-      stream, "zero", [count](std::byte* target) { std::memset(target, 0, count); }, tensor);
+      stream, "zero", [count, &stream](std::byte* target) { stream.clear_bytes(target, count); }, tensor);
 }
 
 void upload_bytes(std::span<const std::byte> bytes, const Tensor& tensor, Stream& stream) {
@@ -105,9 +106,16 @@ void upload_bytes(std::span<const std::byte> bytes, const Tensor& tensor, Stream
     std::memcpy(tensor.raw(), bytes.data(), bytes.size());
     return;
   }
-  stream.submit([to = tensor.in_flight(), kept = std::vector<std::byte>(bytes.begin(), bytes.end())] {
-    std::memcpy(to.raw(), kept.data(), kept.size());
+  stream.submit([&stream, to = tensor.in_flight(), kept = std::vector<std::byte>(bytes.begin(), bytes.end())] {
+    stream.copy_bytes(kept.data(), to.raw(), kept.size());
   });
+}
+
+std::vector<std::byte> download_bytes(const Tensor& tensor, Stream& stream) {
+  std::vector<std::byte> bytes(static_cast<size_t>(tensor.bytes()));
+  if (bytes.empty()) return bytes;
+  stream.submit([&, from = tensor.in_flight()] { stream.copy_bytes(from.raw(), bytes.data(), bytes.size()); }).wait();
+  return bytes;
 }
 
 }  // namespace nought

@@ -18,6 +18,17 @@
 
 namespace nought {
 
+/// `count` elements of the dtype, converted to T.
+template <class T>
+std::vector<T> elements_as(DType dtype, const std::byte* elements, int64_t count) {
+  std::vector<T> values(static_cast<size_t>(count));
+  visit_dtype(dtype, [&](auto tag) {
+    const auto* source = reinterpret_cast<const typename decltype(tag)::type*>(elements);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(source[i]);
+  });
+  return values;
+}
+
 class Tensor {
  public:
   Tensor() = default;  // undefined: no bytes, defined() is false
@@ -78,13 +89,7 @@ class Tensor {
   template <class T>
   std::vector<T> to_vector() const {
     require_host("to_vector()");
-    std::vector<T> values(static_cast<size_t>(numel()));
-    visit_dtype(dtype_, [&](auto tag) {
-      using E = typename decltype(tag)::type;
-      const E* source = data<E>();
-      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(source[i]);
-    });
-    return values;
+    return elements_as<T>(dtype_, raw(), numel());
   }
 
   /// The same elements in another shape.
@@ -130,13 +135,14 @@ void upload(std::span<const T> values, const Tensor& tensor, Stream& stream) {
   require<ShapeError>(tensor.dtype() == dtype_of_v<T>, "{} values do not fill {}", name_of(dtype_of_v<T>), tensor);
   upload_bytes(std::as_bytes(values), tensor, stream);
 }
+/// The tensor's bytes, once the stream has done what it was given before.
+std::vector<std::byte> download_bytes(const Tensor& tensor, Stream& stream);
 /// The tensor's elements converted to T, once the stream has done what it was given before.
 template <class T>
 std::vector<T> download(const Tensor& tensor, Stream& stream) {
   if (stream.runs_inline()) return tensor.to_vector<T>();
-  std::vector<T> values;
-  stream.submit([&values, from = tensor.in_flight()] { values = from.to_vector<T>(); }).wait();
-  return values;
+  const std::vector<std::byte> bytes = download_bytes(tensor, stream);
+  return elements_as<T>(tensor.dtype(), bytes.data(), tensor.numel());
 }
 
 }  // namespace nought

@@ -93,7 +93,7 @@ void run(const Fill& op) {
   visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* x = op.x.data<T>();
-    const T value = reference::rounded<T>(op.value);
+    const T value = rounded<T>(op.value);
     parallel_elements(op.x.numel(), [=](int64_t begin, int64_t end) { std::fill(x + begin, x + end, value); });
   });
 }

@@ -1,32 +1,13 @@
-// What the reference loops share: one rounding from any float to any other, elements of codes, and visiting two dtypes
-// at once.
+// What the reference loops share: elements of codes, and visiting two dtypes at once.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
+#include "nought/kernels/narrowing.h"
 #include "nought/kernels/reference/reference.h"
 
 namespace nought::reference {
-
-/// `value` rounded to To once. A double on its way to 16 bits passes through fp32 rounded to odd: the lost bits stay
-/// visible in the last one, so that the second rounding sees on which side of its midpoint the value lies.
-template <class To, class From>
-To rounded(From value) {
-  if constexpr (std::is_same_v<From, double> && sizeof(To) == 2) {
-    float narrow = static_cast<float>(value);
-    const double kept = static_cast<double>(narrow);
-    if (std::isfinite(narrow) && kept != value) {
-      if (std::abs(kept) > std::abs(value)) narrow = std::nextafter(narrow, 0.0f);
-      narrow = std::bit_cast<float>(std::bit_cast<uint32_t>(narrow) | 1u);
-    }
-    return static_cast<To>(narrow);
-  } else {
-    return static_cast<To>(value);
-  }
-}
 
 /// The elements of a weight of codes, seen flat, in the type of sums: exact.
 template <class Sum>

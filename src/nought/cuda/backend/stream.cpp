@@ -1,0 +1,152 @@
+#include "nought/cuda/backend/stream.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace nought::cuda {
+
+namespace {
+
+/// Set where a task of the calling thread copies from or to pinned memory. CUDA copies other memory of the host before
+/// the call returns.
+thread_local bool touched_host = false;
+
+bool is_pinned(const void* address) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, address), "an address");
+  return attributes.type == cudaMemoryTypeHost;
+}
+
+}  // namespace
+
+template <class F>
+void CudaStream::Shared::release_if(const F& may_go) {
+  std::vector<Held> let_go;  // outside of the lock: buffers go back to their Memory
+  const std::lock_guard lock(mutex);
+  const auto kept = std::stable_partition(held.begin(), held.end(), may_go);
+  std::move(held.begin(), kept, std::back_inserter(let_go));
+  held.erase(held.begin(), kept);
+}
+
+/// A point in a stream: an event of CUDA.
+class CudaStream::Marker final : public Event::State {
+ public:
+  Marker(std::shared_ptr<Shared> stream, uint64_t number) : stream_(std::move(stream)), number_(number) {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "an event");
+    check(cudaEventRecord(event_, stream_->stream), "recording an event");
+  }
+  ~Marker() override { cudaEventDestroy(event_); }
+
+  void settle() override {
+    {
+      const std::lock_guard lock(stream_->mutex);
+      ++stream_->waits[std::this_thread::get_id()];
+    }
+    const cudaError_t result = cudaEventSynchronize(event_);
+    cudaGetLastError();
+    {
+      const std::lock_guard lock(mutex_);
+      if (result != cudaSuccess && result_ == cudaSuccess) result_ = result, text_ = cudaGetErrorString(result);
+    }
+    stream_->release_if([&](const Held& held) { return held.marker->number_ <= number_; });
+  }
+  bool ready() override {
+    if (cudaEventQuery(event_) == cudaSuccess) return true;
+    cudaGetLastError();  // "not ready" counts as a failure there
+    return false;
+  }
+  std::exception_ptr error() override {
+    const std::lock_guard lock(mutex_);
+    if (result_ == cudaSuccess) return nullptr;
+    return std::make_exception_ptr(
+        DeviceError(fmt::format("CUDA: an earlier operation failed: {} ({}); NOUGHT_CUDA_SYNCHRONOUS=1 names it",
+                                cudaGetErrorName(result_), text_)));
+  }
+  /// Lets work enqueued on `other` from now on wait for this point.
+  void hold_up(cudaStream_t other) const { check(cudaStreamWaitEvent(other, event_, 0), "waiting for an event"); }
+  /// Who gets a block of the device from now on comes later on the stream that waits.
+  void release_device_memory() const {
+    stream_->release_if([&](const Held& held) { return held.marker->number_ <= number_ && !held.of_host; });
+  }
+
+ private:
+  std::shared_ptr<Shared> stream_;
+  uint64_t number_;
+  cudaEvent_t event_ = nullptr;
+  std::mutex mutex_;
+  cudaError_t result_ = cudaSuccess;
+  std::string text_;
+};
+
+CudaStream::CudaStream(int device, Use use, std::string name)
+    : shared_(std::make_shared<Shared>()), use_(use), name_(std::move(name)) {
+  shared_->device = device;
+  check(cudaSetDevice(device), "the device of a stream");
+  check(cudaStreamCreateWithFlags(&shared_->stream, cudaStreamNonBlocking), "a stream");
+}
+
+CudaStream::~CudaStream() {
+  cudaStreamSynchronize(shared_->stream);
+  shared_->release_if([](const Held&) { return true; });
+  cudaStreamDestroy(shared_->stream);
+}
+
+std::shared_ptr<CudaStream::Marker> CudaStream::mark() {
+  uint64_t number = 0;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    number = ++shared_->recorded;
+  }
+  return std::make_shared<Marker>(shared_, number);
+}
+
+void CudaStream::enqueue(std::string_view operation, const std::function<void()>& task) {
+  check(cudaSetDevice(shared_->device), operation);  // of the calling thread
+  task();
+  check(cudaGetLastError(), operation);
+  if (synchronous_) check(cudaStreamSynchronize(shared_->stream), operation);
+}
+
+Event CudaStream::submit(std::function<void()> task) {
+  shared_->release_if([](const Held& held) { return held.of_host && held.marker->ready(); });
+  touched_host = false;
+  enqueue(name_, task);
+  const auto marker = mark();
+  if (use_ == Use::other || touched_host) {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->held.push_back({marker, std::move(task), touched_host});
+  }
+  return Event(marker);
+}
+
+void CudaStream::wait(const Event& event) {
+  const auto* const marker = dynamic_cast<const Marker*>(event.state().get());
+  if (marker == nullptr) return event.wait();
+  marker->hold_up(shared_->stream);
+  if (use_ == Use::compute) marker->release_device_memory();
+}
+
+Event CudaStream::record() { return Event(mark()); }
+
+int64_t CudaStream::waits_of(std::thread::id thread) const {
+  const std::lock_guard lock(shared_->mutex);
+  const auto found = shared_->waits.find(thread);
+  return found == shared_->waits.end() ? 0 : found->second;
+}
+
+void CudaStream::copy_bytes(const std::byte* from, std::byte* to, size_t count) {
+  check(cudaMemcpyAsync(to, from, count, cudaMemcpyDefault, shared_->stream), "a copy");
+  touched_host = touched_host || is_pinned(from) || is_pinned(to);
+}
+
+void CudaStream::clear_bytes(std::byte* at, size_t count) {
+  check(cudaMemsetAsync(at, 0, count, shared_->stream), "clearing");
+}
+
+void CudaStream::poison_bytes(std::byte* at, size_t count) {
+  check(cudaMemsetAsync(at, 0xFF, count, shared_->stream), "poisoning");
+}
+
+}  // namespace nought::cuda

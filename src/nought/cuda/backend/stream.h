@@ -1,0 +1,78 @@
+// CudaStream: a stream of CUDA behind the interface of Stream.
+//
+// A task is called at once, on the thread that submits it, and enqueues; the host goes on. Waiting for another
+// CudaStream's event happens on the device, waiting for a task of the host on the host.
+//
+// Memory: blocks are given in the order of the compute stream. What it has enqueued needs nobody to hold its blocks:
+// who gets one next enqueues behind it. So another stream waits for the compute stream before it touches what was
+// allocated since, and a task of another stream holds what it captured until somebody has waited for it: the host, or
+// the compute stream. Then whoever gets the block comes later. That depends on the order of calls and not on timing.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "nought/cuda/backend/runtime.h"
+#include "nought/tensor/stream.h"
+
+namespace nought::cuda {
+
+class CudaStream final : public Stream {
+ public:
+  enum class Use : uint8_t { compute, other };
+  /// DeviceError if there is no device of this number.
+  CudaStream(int device, Use use, std::string name);
+  /// Waits until all is done.
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  bool runs_inline() const override { return false; }
+  Event submit(std::function<void()> task) override;
+  /// As submit(), without an Event. DeviceError that names the operation if CUDA refuses what it enqueues.
+  void enqueue(std::string_view operation, const std::function<void()>& task);
+  void wait(const Event& event) override;
+  Event record() override;
+  int64_t waits_of(std::thread::id thread) const override;
+  void copy_bytes(const std::byte* from, std::byte* to, size_t count) override;
+  void clear_bytes(std::byte* at, size_t count) override;
+  /// Every byte of the block becomes 0xFF, which is NaN in every float dtype.
+  void poison_bytes(std::byte* at, size_t count);
+
+  cudaStream_t handle() const { return shared_->stream; }
+  /// From now on the host waits after every operation: a failure is then thrown by the one that made it.
+  void set_synchronous(bool synchronous) { synchronous_ = synchronous; }
+
+ private:
+  class Marker;
+  /// A task that has enqueued its work, until its Event was waited for.
+  struct Held {
+    std::shared_ptr<Marker> marker;
+    std::function<void()> task;
+    bool of_host = false;  // it copies from or to memory of the host
+  };
+  /// What Events share with their stream, and may outlive it by.
+  struct Shared {
+    int device = 0;
+    cudaStream_t stream = nullptr;
+    std::mutex mutex;
+    uint64_t recorded = 0;  // Events so far
+    std::deque<Held> held;
+    std::map<std::thread::id, int64_t> waits;
+    /// Lets go of the tasks of which it is true.
+    template <class F>
+    void release_if(const F& may_go);
+  };
+  std::shared_ptr<Marker> mark();
+
+  std::shared_ptr<Shared> shared_;
+  const Use use_;
+  const std::string name_;
+  bool synchronous_ = false;
+};
+
+}  // namespace nought::cuda
