@@ -132,5 +132,30 @@ TEST(Section, a_section_of_no_unit_runs_between_the_others) {
   EXPECT_EQ(result.passes.size(), 2 * kUnits);
 }
 
+TEST(Section, passes_of_tiles_are_within_those_of_their_unit) {
+  Unit whole("whole"), first("first"), last("last");
+  for (Unit* tile : {&first, &last}) {
+    tile->become_tile_of(whole);
+    tile->add(tile->name(), {4, 4}, Init::zeros());
+  }
+  size_t index = 0;
+  for (Unit* unit : {&whole, &first, &last}) unit->attach(nullptr, index++);
+  EXPECT_TRUE(whole.trained()) << "its tiles are";
+  Section section{.unit = &whole};
+  const std::span<const Section> sections(&section, 1);
+  using testing::ElementsAre;
+  EXPECT_THAT(forward_passes(sections), ElementsAre(UnitPass{0, false}, UnitPass{1, false}, UnitPass{2, false}));
+  EXPECT_THAT(backward_passes(sections), ElementsAre(UnitPass{0, true}, UnitPass{2, true}, UnitPass{1, true}));
+  section.recompute = Recompute::full;
+  EXPECT_THAT(backward_passes(sections), ElementsAre(UnitPass{0, true}, UnitPass{2, true}, UnitPass{1, true}));
+  section.reads_tiles = true;
+  EXPECT_THAT(backward_passes(sections), ElementsAre(UnitPass{0, true}, UnitPass{1, false}, UnitPass{2, false},
+                                                     UnitPass{2, true}, UnitPass{1, true}));
+  Unit borrower("borrower");
+  borrower.attach(nullptr, 3), borrower.borrow_tiles(whole);
+  section = {.unit = &borrower};
+  EXPECT_THAT(forward_passes(sections), ElementsAre(UnitPass{3, false}, UnitPass{1, false}, UnitPass{2, false}));
+}
+
 }  // namespace
 }  // namespace nought

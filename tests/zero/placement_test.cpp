@@ -343,6 +343,28 @@ TEST(Placement, shards_of_a_part_are_runs_of_the_global_tensor) {
   EXPECT_EQ(elements, expected);
 }
 
+/// Of two tensors of 6 and 3 rows that lie one behind the other, the second of two tiles has rows 3 to 5 and the last
+/// one; ranks cut these as they would cut fused tensors of 3 and 1 rows.
+TEST(Placement, ranks_cut_a_tile_as_a_tensor_of_its_own) {
+  const Placement tile{.global = {9, 2}, .tile = tile_of({9, 2}, 0, {6, 3}, 1, 2)};
+  EXPECT_FALSE(tile.is_whole());
+  EXPECT_EQ(tile.extents(), (Shape{4, 2}));
+  const TensorPart alone = PlacedTensor(tile, Grid(GridSizes{})).part(0);
+  EXPECT_EQ(alone.local(), (Shape{4, 2}));
+  EXPECT_THAT(alone.runs(), ElementsAre(PartRun{{0, 6}, {6, 12}}, PartRun{{6, 8}, {16, 18}}));
+  Placement cut = tile;
+  cut.cuts.push_back({.axis = Axis::tensor, .dim = 0, .fused = {3, 1}});
+  const PlacedTensor placed(cut, Grid({.tensor = 2}));
+  EXPECT_THAT(placed.part(0).runs(), ElementsAre(PartRun{{0, 4}, {6, 10}}, PartRun{{4, 6}, {16, 18}}));
+  EXPECT_THAT(placed.part(1).runs(), ElementsAre(PartRun{{0, 2}, {10, 12}}));
+  EXPECT_THAT(reshard(placed, PlacedTensor(tile, Grid({.tensor = 2})), 0),
+              ElementsAre(Transfer{0, 0, 0, 4}, Transfer{1, 0, 4, 2}, Transfer{0, 4, 6, 2}));
+  const Placement columns{
+      .global = {3, 8}, .cuts = {{.axis = Axis::tensor, .dim = 0}}, .tile = TensorTile{1, {{2, 5}}}};
+  EXPECT_EQ(PlacedTensor(columns, Grid({.tensor = 3})).part(2).local(), (Shape{1, 3}));
+  EXPECT_THAT(PlacedTensor(columns, Grid({.tensor = 3})).part(2).runs(), ElementsAre(PartRun{{0, 3}, {18, 21}}));
+}
+
 TEST(Placement, cuts_that_do_not_fit_are_refused) {
   const Grid grid({.tensor = 2});
   const auto place = [&](std::vector<Cut> cuts) { PlacedTensor({{8, 4}, std::move(cuts)}, grid); };

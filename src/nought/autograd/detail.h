@@ -1,6 +1,8 @@
 // What the differentiable functions share.
 #pragma once
 
+#include <algorithm>
+
 #include "nought/autograd/tape.h"
 #include "nought/autograd/weight_view.h"
 
@@ -27,6 +29,16 @@ inline GradSink scratch_like(const Gradients& gradients, const Tensor& x, bool a
 /// The sink, or one for what nobody wants.
 inline GradSink or_scratch(const Gradients& gradients, const GradSink& sink, const Tensor& x) {
   return sink ? sink : scratch_like(gradients, x);
+}
+
+/// How many tokens' logits are made at once, in all chunks but the last: nearly equal numbers. They stay below 64 MiB:
+/// enough rows for products at full speed, and few additions to the weight's gradient. Whole blocks of a product
+/// (kernels/cpu/gemm_bf16) waste nothing.
+inline int64_t rows_of_chunks(int64_t tokens, int64_t bytes_per_row) {
+  constexpr int64_t kLogitBytes = int64_t{64} << 20, kBlockOfRows = 256;
+  const int64_t fit = std::max<int64_t>(kLogitBytes / bytes_per_row, 1);
+  const int64_t most = fit > kBlockOfRows ? fit / kBlockOfRows * kBlockOfRows : fit;
+  return tokens > 0 ? ceil_div(tokens, ceil_div(tokens, most)) : 1;
 }
 
 }  // namespace nought::detail

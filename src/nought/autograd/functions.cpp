@@ -7,6 +7,7 @@
 namespace nought {
 
 using detail::or_scratch;
+using detail::rows_of_chunks;
 using detail::scratch_like;
 using detail::with_features;
 using detail::writable;
@@ -165,14 +166,28 @@ Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const Para
       });
 }
 
+namespace {
+
+Var record_sum(Tape& tape, Tensor sum, const Var& a, const Var& b) {
+  // Only the slots are kept: the summands themselves are not needed.
+  return tape.record(std::move(sum), {a, b},
+                     [a = Var{{}, a.slot}, b = Var{{}, b.slot}](Gradients& gradients, Tensor d_sum) {
+                       gradients.give(a, d_sum);
+                       gradients.give(b, std::move(d_sum));
+                     });
+}
+
+}  // namespace
+
 Var add(Tape& tape, const Var& a, const Var& b) {
   Tensor sum = tape.context().empty(a.value.shape(), a.value.dtype());
   tape.context().run(Add{.a = a.value, .b = b.value, .out = sum});
-  // Only the slots are kept: the summands themselves are not needed.
-  return tape.record(sum, {a, b}, [a = Var{{}, a.slot}, b = Var{{}, b.slot}](Gradients& gradients, Tensor d_sum) {
-    gradients.give(a, d_sum);
-    gradients.give(b, std::move(d_sum));
-  });
+  return record_sum(tape, std::move(sum), a, b);
+}
+
+Var add_to(Tape& tape, const Var& sum, const Var& x) {
+  tape.context().run(AddTo{.x = x.value, .into = sum.value});
+  return record_sum(tape, sum.value, sum, x);
 }
 
 Var scale(Tape& tape, const Var& x, double factor) {
@@ -242,23 +257,6 @@ Var gated_activate(Tape& tape, const Var& gate_up, Activation activation) {
       },
       [x = gate_up.value, activation](const Context& context) { return gated_activated(context, x, activation); });
 }
-
-namespace {
-
-/// Logits of one chunk stay below this: enough rows for products at full speed, and few additions to the weight's
-/// gradient.
-constexpr int64_t kLogitBytes = int64_t{64} << 20;
-/// Whole blocks of a product (kernels/cpu/gemm_bf16) waste nothing.
-constexpr int64_t kBlockOfRows = 256;
-
-/// Tokens of all chunks but the last: nearly equal.
-int64_t rows_of_chunks(int64_t tokens, int64_t bytes_per_row) {
-  const int64_t fit = std::max<int64_t>(kLogitBytes / bytes_per_row, 1);
-  const int64_t most = fit > kBlockOfRows ? fit / kBlockOfRows * kBlockOfRows : fit;
-  return tokens > 0 ? ceil_div(tokens, ceil_div(tokens, most)) : 1;
-}
-
-}  // namespace
 
 RowLoss cross_entropy_rows(const Tensor& targets, const Tensor& weights) {
   require<ShapeError>(!weights.defined() || weights.numel() == targets.numel(), "{} targets but {} weights",

@@ -30,6 +30,8 @@ Var rms_norm(Tape& tape, const Var& x, const ParameterView& weight, double eps, 
 Var layer_norm(Tape& tape, const Var& x, const ParameterView& weight, const ParameterView& bias, double eps);
 
 Var add(Tape& tape, const Var& a, const Var& b);
+/// sum + x, in place of the sum.
+Var add_to(Tape& tape, const Var& sum, const Var& x);
 /// x times a constant. In place.
 Var scale(Tape& tape, const Var& x, double factor);
 /// Columns [begin, end) of x, as a tensor of its own.

@@ -33,4 +33,21 @@ std::vector<Interval> indices_of_part(int64_t extent, const Cut& cut, int part, 
   return kept;
 }
 
+int64_t TensorTile::size() const {
+  int64_t size = 0;
+  for (const Interval& interval : kept) size += interval.size();
+  return size;
+}
+
+TensorTile tile_of(const Shape& global, int dim, const std::vector<int64_t>& fused, int index, int count) {
+  return {dim, indices_of_part(global[dim], Cut{.dim = dim, .fused = fused}, index, count)};
+}
+
+Shape Placement::extents() const {
+  if (!tile) return global;
+  Shape extents;
+  for (int dim = 0; dim < global.rank(); ++dim) extents.push_back(dim == tile->dim ? tile->size() : global[dim]);
+  return extents;
+}
+
 }  // namespace nought

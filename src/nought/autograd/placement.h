@@ -35,10 +35,29 @@ struct Cut {
 /// The indices of a dimension of `extent` that part `part` of `parts` has: rising, none touching the next.
 std::vector<Interval> indices_of_part(int64_t extent, const Cut& cut, int part, int parts);
 
+/// What a tile of a Unit (autograd/unit.h) has of a tensor: some of the indices of a dimension.
+struct TensorTile {
+  int dim = 0;
+  std::vector<Interval> kept;  // rising, none touching the next
+
+  int64_t size() const;
+};
+/// The indices that tile `index` of `count` has: of each tensor that is fused along the dimension its share, the last
+/// tiles of which may have less.
+TensorTile tile_of(const Shape& global, int dim, const std::vector<int64_t>& fused, int index, int count);
+
 /// A tensor that ranks hold in parts. Without cuts, each rank holds all of it.
 struct Placement {
   Shape global;
   std::vector<Cut> cuts = {};  // each along another axis of one grid, and of another dimension but for owners
+  /// Of the global tensor, what this parameter is. The cuts are those of that part, and other parameters of the same
+  /// name have the rest. Not given: it is all of it.
+  std::optional<TensorTile> tile = {};
+
+  /// The shape of what the ranks hold together: the global tensor's, or the tile's.
+  Shape extents() const;
+  /// True if each rank holds all of the global tensor.
+  bool is_whole() const { return cuts.empty() && !tile; }
 
   /// The axes that cut it.
   Axes axes() const {

@@ -5,9 +5,10 @@
 namespace nought {
 
 std::string RecomputeOptions::str() const {
-  const std::string tiles = mlp_tiles == 1   ? ""
-                            : mlp_tiles == 0 ? "MLP in tiles of tokens"
-                                             : fmt::format("MLP in {} tiles of tokens", mlp_tiles);
+  std::string tiles = mlp_tiles == 1   ? ""
+                      : mlp_tiles == 0 ? "MLP in tiles of tokens"
+                                       : fmt::format("MLP in {} tiles of tokens", mlp_tiles);
+  if (unit_tiles > 1) tiles += fmt::format("{}Units in {} tiles", tiles.empty() ? "" : ", ", unit_tiles);
   if (mode == Recompute::none) return tiles;
   std::string text = fmt::format("{} recompute", name_of(mode));
   if (checkpoints > 0) text += fmt::format(", {} checkpoint{}", checkpoints, checkpoints == 1 ? "" : "s");

@@ -36,6 +36,9 @@ struct RecomputeOptions {
   // With any mode. Tiles of tokens in which an MLP is computed, each again in the backward pass: nothing of it is kept
   // but its input (arXiv 2506.13996). 1: at once; 0: as many as mlp_tiles_of() says.
   int64_t mlp_tiles = 1;
+  // With any mode. Tiles of a Unit's parameters, each of which is gathered, computed with, reduced and released before
+  // the next one (see autograd/unit.h). 1: Units have no tiles; 0: nobody has chosen yet, and they have none.
+  int64_t unit_tiles = 1;
 
   /// How many of `units` neighbours run again from one kept input.
   int64_t units_per_checkpoint(int64_t units) const {

@@ -108,7 +108,11 @@ Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInput
   const bool wanted = x.requires_grad() || std::any_of(sections.begin(), sections.end(),
                                                        [](const Section& section) { return section.unit->trained(); });
   if (!recording_ || !wanted) return y;
-  Var out = input(std::move(y.value));
+  return record_checkpoint(std::move(y.value), std::move(sections), x, std::move(kept));
+}
+
+Var Tape::record_checkpoint(Tensor y, std::vector<Section> sections, const Var& x, SavedInputs::Kept kept) {
+  Var out = input(std::move(y));
   auto replay_and_walk_back = [x = Var{{}, x.slot}, sections = std::move(sections), kept = std::move(kept)](
                                   Gradients& gradients, Tensor d_out) {
     Tape replay(gradients.context(), true, gradients.store_);
@@ -120,11 +124,28 @@ Var Tape::run_checkpoint(std::vector<Section> sections, const Var& x, SavedInput
     UnitStore& store = replay.store_of(*unit);
     store.before_backward(*unit);
     replay.announce([&store, last = unit] { store.after_backward(*last); });
+    replay.result_is_unread_ = true;
     replay.backward(body(replay, in), std::move(d_out));
     if (x.requires_grad()) gradients.give(x, replay.gradient(again));
   };
   nodes_.push_back({std::move(replay_and_walk_back), out.slot});
   return out;
+}
+
+Var Tape::run_tile(Unit& tile, const Var& x, const Body& body, TileUse use) {
+  if (use.unread && recording_ && (x.requires_grad() || tile.trained())) {
+    Tensor zeros = context_.zeros(x.value.shape(), x.value.dtype());
+    return record_checkpoint(std::move(zeros), {{&tile, body}}, x, [value = x.value](const Context&) { return value; });
+  }
+  const size_t begin = nodes_.size();
+  UnitStore& store = store_of(tile);
+  store.before_forward(tile);
+  announce([&store, &tile, use] { use.shared ? store.after_shared_backward(tile) : store.after_backward(tile); });
+  Var y = body(*this, x);
+  y.again = {};
+  leave(tile);
+  if (!y.requires_grad() && !tile.trained()) nodes_.resize(begin);
+  return y;
 }
 
 namespace {

@@ -148,6 +148,15 @@ class Tape {
   /// constant and the Unit has nothing to train, the walk back does not come here.
   Var run_unit(Unit& unit, const Var& x, const Body& body, Recompute recompute = Recompute::none);
 
+  struct TileUse {
+    bool unread = false;  // see result_is_unread(): y is zeros of the shape of x, and the body runs in the walk back
+    bool shared = false;  // another Unit uses the tile too, and its walk back comes later: see after_shared_backward()
+  };
+  /// The same within the work of a Unit for a tile of it, or of another one.
+  Var run_tile(Unit& tile, const Var& x, const Body& body, TileUse use);
+  /// True in the body of a section that runs again: only the gradients of its result are asked for, and not its value.
+  bool result_is_unread() const { return result_is_unread_; }
+
   /// y = body(x) in so many tiles of neighbouring rows, for a body that makes each row of y of the same row of x. Of
   /// its values x alone is kept: the walk back runs the body again tile by tile, and adds gradients in their order.
   /// trained: whether somebody wants the gradient of something else that the body reads.
@@ -183,6 +192,8 @@ class Tape {
   void enter_part(Unit& unit, const char* name);
   void leave_part(Unit& unit, const char* name);
   UnitStore& store_of(const Unit& unit) const { return gradients_.store_of(unit); }
+  /// Records a checkpoint with this result: the sections run again from what is kept of x when it is walked back.
+  Var record_checkpoint(Tensor y, std::vector<Section> sections, const Var& x, SavedInputs::Kept kept);
 
   struct Node {
     Backward backward;
@@ -191,6 +202,7 @@ class Tape {
   Context context_;
   bool recording_;
   bool selective_ = false;  // cheap results are computed again
+  bool result_is_unread_ = false;
   std::vector<Node> nodes_;
   Gradients gradients_;
 };

@@ -1,6 +1,8 @@
 #include "nought/autograd/unit.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 namespace nought {
 
@@ -69,6 +71,13 @@ GradSink ParameterView::gradient(UnitStore& store) const {
   return sink;
 }
 
+void Unit::become_tile_of(Unit& whole) {
+  require(parameters_.empty() && whole.tile_of_ == nullptr, "unit {} cannot become a tile of {}", name_, whole.name_);
+  tile_of_ = &whole;
+  whole.tiles_.push_back(this);
+  owner_ = whole.owner_, here_ = whole.here_;
+}
+
 ParameterView Unit::add(std::string name, Shape shape, Init init, const ParameterOptions& options) {
   require(store_ == nullptr, "unit {} is in use; parameter {} must be declared before", name_, name);
   const bool trainable = options.trainable && can_be_trained(options.role);
@@ -85,7 +94,8 @@ ParameterView Unit::add(std::string name, Shape shape, Init init, const Paramete
                          .dtype = options.dtype,
                          .placement = std::move(placement),
                          .partial_along = options.partial_along,
-                         .copied = is_copy()});
+                         .copied = is_copy(),
+                         .order = tile_of_ != nullptr ? tile_of_->declared_++ : declared_++});
   place(parameters_.size() - 1);
   return ParameterView(*this, parameters_.size() - 1, parameters_.size() - 1, here);
 }
@@ -189,12 +199,35 @@ int64_t Unit::numel() const {
 }
 
 bool Unit::trained() const {
-  return std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) { return segment.trainable; });
+  return std::any_of(segments_.begin(), segments_.end(), [](const Segment& segment) { return segment.trainable; }) ||
+         std::any_of(tiles_.begin(), tiles_.end(), [](const Unit* tile) { return tile->trained(); });
 }
 
 UnitStore& Unit::store() const {
   require(store_ != nullptr, "unit {} has no storage yet: make a ShardedModel of its model first", name_);
   return *store_;
+}
+
+std::vector<GlobalTensor> global_tensors(const Unit& unit) {
+  if (unit.tile_of() != nullptr) return {};
+  std::vector<GlobalTensor> tensors;
+  std::unordered_map<std::string_view, size_t> tiled;  // where the tensor of that name is
+  const auto add = [&](const Unit& of) {
+    for (size_t i = 0; i < of.parameters().size(); ++i) {
+      const Parameter& parameter = of.parameters()[i];
+      const auto [found, is_new] = tiled.try_emplace(parameter.name, tensors.size());
+      if (is_new || !parameter.placement.tile) {
+        tensors.push_back({{{&of, i}}});
+      } else {
+        tensors[found->second].parts.push_back({&of, i});
+      }
+    }
+  };
+  add(unit);
+  for (const Unit* tile : unit.tiles()) add(*tile);
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const GlobalTensor& a, const GlobalTensor& b) { return a.first().order < b.first().order; });
+  return tensors;
 }
 
 }  // namespace nought

@@ -4,6 +4,10 @@
 // declaration, in one flat buffer per segment: all that share a dtype, whether they are trained, and the axes of the
 // mesh that cut them. The bytes belong to a UnitStore (zero/ implements it); layers see views. Parameters that are kept
 // as 8-bit codes lie in a segment of codes, beside which a segment of scales lies.
+//
+// A tile of a Unit is a Unit whose work is a part of that one's. It is gathered, reduced and released by itself within
+// the other's passes, so that a Unit may be larger than what a device has room for (memory-centric tiling, arXiv
+// 2104.07857, section 5.1.3).
 #pragma once
 
 #include <cstdint>
@@ -79,6 +83,7 @@ struct Parameter {
   Axes partial_along = {};   // ranks along these axes each form a part of its gradient
   bool copied = false;       // its owner is another rank: this one holds the same values (Cut::copy)
   bool joined = false;       // begins where the parameter before it ends
+  size_t order = 0;          // its place in the declarations of its Unit and of the tiles of that
   size_t segment = 0;        // where it lies, in Unit::segments()
   Interval range = {};       // elements in the flat buffer of the segment
 };
@@ -152,6 +157,8 @@ class UnitStore {
   /// The Unit's parameters are not read any more. All their gradients are final for this micro-batch, but for those
   /// that were deferred.
   virtual void after_backward(Unit& unit) = 0;
+  /// The same for a tile whose gradients are not final: another Unit, which is walked back later, adds to them.
+  virtual void after_shared_backward(Unit& tile) { after_backward(tile); }
   /// The flat buffer of a segment; Error without a lease.
   virtual Tensor values(const Unit& unit, size_t segment) = 0;
   /// The dtype of parameters without one of their own.
@@ -190,6 +197,19 @@ class Unit {
   /// True if two ranks hold the Unit: each forms a part of its gradients.
   bool has_copy() const { return owner_ && owner_->copy; }
 
+  /// This becomes a tile of another Unit, before either has parameters of a tile: it is held where that one is.
+  void become_tile_of(Unit& whole);
+  /// Of a tile, the Unit whose work it is a part of; else null.
+  Unit* tile_of() const { return tile_of_; }
+  /// In the order in which they are computed forward.
+  const std::vector<Unit*>& tiles() const { return tiles_; }
+  /// This Unit also computes with the tiles of another, as a head does with those of a tied embedding.
+  void borrow_tiles(Unit& other) { borrowed_tiles_ = &other; }
+  /// The tiles that it computes with: its own, or borrowed ones.
+  const std::vector<Unit*>& tiles_at_work() const {
+    return borrowed_tiles_ != nullptr ? borrowed_tiles_->tiles_ : tiles_;
+  }
+
   /// Declares a parameter; its place is after all earlier ones of its segment.
   ParameterView add(std::string name, Shape shape, Init init, ParameterRole role = ParameterRole::matrix) {
     return add(std::move(name), shape, init, ParameterOptions{.role = role});
@@ -213,7 +233,7 @@ class Unit {
   const std::vector<Unit*>& borrowed() const { return borrowed_; }
   /// Elements of all parameters, without the room between them.
   int64_t numel() const;
-  /// True if one of its parameters is trained.
+  /// True if one of its parameters, or of its tiles', is trained.
   bool trained() const;
 
   void attach(UnitStore* store, size_t index) { store_ = store, index_ = index; }
@@ -234,10 +254,30 @@ class Unit {
   std::vector<Parameter> parameters_;
   std::vector<Segment> segments_;
   std::vector<Unit*> borrowed_;
+  Unit* tile_of_ = nullptr;
+  std::vector<Unit*> tiles_;
+  Unit* borrowed_tiles_ = nullptr;
+  size_t declared_ = 0;  // parameters of this Unit and of its tiles
   UnitStore* store_ = nullptr;
   size_t index_ = 0;
   std::optional<Cut> owner_ = {};  // see give_to()
   int here_ = 0;
 };
+
+/// A tensor as files know it, and who has it: one parameter, or one in each of several tiles of a Unit.
+struct GlobalTensor {
+  struct Part {
+    const Unit* unit;
+    size_t parameter;  // in unit->parameters()
+    const Parameter& operator*() const { return unit->parameters()[parameter]; }
+  };
+  std::vector<Part> parts;  // in the order of the tiles
+
+  bool is_tiled() const { return first().placement.tile.has_value(); }
+  /// Its name, role and global shape are those of the tensor.
+  const Parameter& first() const { return *parts.front(); }
+};
+/// Those of a Unit and its tiles, in the order of their declaration. None for a tile: they are the other Unit's.
+std::vector<GlobalTensor> global_tensors(const Unit& unit);
 
 }  // namespace nought

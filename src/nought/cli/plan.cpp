@@ -11,6 +11,7 @@
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/chart.h"
+#include "nought/plan/fitting_tiles.h"
 #include "nought/plan/pass_times.h"
 #include "nought/plan/pipeline_chart.h"
 #include "nought/plan/zero_cost.h"
@@ -92,11 +93,12 @@ void write_svg(const PlanOptions& options, const PlanReport& report, const Layou
 int run_plan(const PlanOptions& options) {
   require<ConfigError>(1 <= options.ranks && options.ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}",
                        options.ranks);
-  const RunPlan plan = with_model_folder(resolve(load(options), static_cast<int>(options.ranks)));
+  RunPlan plan = with_model_folder(resolve(load(options), static_cast<int>(options.ranks)));
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
   use_threads(threads_per_rank());
+  plan = with_fitting_tiles(std::move(plan));
   PlanReport report{.config = model_config_of(plan),
                     .device_memory = plan.device_memory,
                     .peak_flops = measure_matrix_peak(plan.dtype),

@@ -24,6 +24,7 @@
 #include "nought/observe/profile.h"
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
+#include "nought/plan/fitting_tiles.h"
 #include "nought/plan/zero_cost.h"
 #include "nought/train/model_source.h"
 #include "nought/train/output_folder.h"
@@ -175,7 +176,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
     choice = choose_max_steps(options, plan, world, context);
     plan = with_model_folder(options.plan(world.size()), world, context);
   }
-  plan = with_stage_seconds(plan, world, context);
+  plan = with_fitting_tiles(with_stage_seconds(plan, world, context));
   MetricsWriter metrics(plan.output_dir);
   std::vector<RankMemory> predicted;
   for (const Prediction& place : predict_places(model_config_of(plan), layout_of(plan)))
@@ -243,7 +244,7 @@ int run_train(const Invocation& invocation, const TrainOptions& options) {
 int run_check(const TrainOptions& options) {
   const int64_t ranks = options.launch.ranks.value_or(1);
   require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
-  const RunPlan plan = with_model_folder(options.plan(static_cast<int>(ranks)));
+  const RunPlan plan = with_fitting_tiles(with_model_folder(options.plan(static_cast<int>(ranks))));
   check_mode(plan, options.mode());
   OutputFolder::require_free(plan.output_dir);
   const int width = stdout_columns();

@@ -56,6 +56,7 @@ RunPlan Resolver::run() {
   resolve_precision();
   resolve_zero();
   resolve_optimizer();
+  resolve_unit_tiles();
   resolve_masters();
   resolve_length();
   resolve_schedule();

@@ -102,6 +102,7 @@ class Resolver {
   void resolve_experts();
   void resolve_checkpoints();
   void resolve_tiles();
+  void resolve_unit_tiles();
   void resolve_optimizer();
   void resolve_clipping();
   Method resolve_method();

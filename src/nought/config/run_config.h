@@ -253,6 +253,7 @@ struct TrainingConfig {
   Setting<Recompute> recompute{Recompute::none};
   Setting<bool> recompute_fp8{false};
   Auto<int64_t> tiled_mlp;
+  Auto<int64_t> memory_centric_tiling;
   Setting<double> moe_capacity_factor;
   Setting<bool> moe_drop_tokens{true};
   ParallelismArgs parallelism_config;
@@ -333,6 +334,10 @@ struct TrainingConfig {
       "tiles of tokens in which the MLP of a layer is computed, each again in the backward pass, so that its wide "
       "activations of all tokens never exist; true is auto: as many as tokens of a rank / hidden size; false = 1, at "
       "once; products of experts are not tiled, but for the shared one's");
+    v("memory_centric_tiling", memory_centric_tiling,
+      "tiles in which the largest matrices of a Unit are gathered, computed with, reduced and released one after "
+      "another at ZeRO stages 2 and 3, so that no rank needs room for a whole Unit; auto = as few as fit "
+      "training.device_memory; 1 = none");
     v("moe_capacity_factor", moe_capacity_factor,
       "an expert takes at most this times its even share of a micro-batch's tokens; not given = all that choose it");
     v("moe_drop_tokens", moe_drop_tokens,

@@ -68,8 +68,7 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   const Init init = Init::normal(config_.initializer_range);
   embedding_ =
       &add_staged_unit("embedding", config_.tie_word_embeddings ? std::optional(pipeline_.last_stage()) : std::nullopt);
-  const TensorRanks::Whole table{{config_.vocab_size, config_.hidden_size}, 0};
-  tokens_ = ranks_.add(*embedding_, names.token_embedding + ".weight", table, init, ParameterRole::embedding);
+  add_table();
   if (config_.positions == PositionKind::learned)
     positions_ =
         all_ranks_.slicing().add_partial(*embedding_, names.position_embedding + ".weight",
@@ -77,12 +76,7 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
   for (int64_t i = 0; i < config_.num_layers; ++i) blocks_.push_back(make_block(i));
   head_ = &add_staged_unit("head");
   final_norm_ = Norm(*head_, names.final_norm, norm_options());
-  if (config_.tie_word_embeddings) {
-    head_weight_ = tokens_;
-    head_->borrow(*embedding_);
-  } else {
-    head_weight_ = ranks_.add(*head_, names.head + ".weight", table, init, ParameterRole::head);
-  }
+  add_head_weight();
 }
 
 void Decoder::require_positions(int64_t length) const {
@@ -99,6 +93,7 @@ std::shared_ptr<Decoder::Work> Decoder::work_on(const Context& context, const Te
   require_positions(work->longest);
   work->ids = ids;
   if (ranks_.several()) work->held = held_ids(context, known, held_tokens());
+  work->held_by_tiles = ids_of_tiles(context, known, table_tiles_);
   const TokenSlices slices{all_ranks_.slicing(), ids.numel()};
   const Tensor positions = context.empty({slices.all_rows()}, DType::i32);
   work->sequences = {std::move(spans), positions.flat(0, slices.tokens), slices, parts};
@@ -164,16 +159,6 @@ void Decoder::prepare_rotation(const Context& context, Work& work, DType dtype) 
   }
 }
 
-Section Decoder::embedding_section() {
-  return {.unit = embedding_, .body = [this](Tape& tape, const Var&, MicroBatchState& state) {
-            const Work& work = Work::of(state);
-            Var y = ranks_.several() ? vocabulary_embedding(tape, work.held, tokens_, ranks_, work.sequences.slices)
-                                     : embedding(tape, work.ids, tokens_);
-            if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
-            return positions_.defined() ? add_embedding(tape, y, work.own_positions, positions_) : y;
-          }};
-}
-
 Section Decoder::block_section(const Block& block) {
   const auto index = static_cast<size_t>(&block - blocks_.data());
   return {.unit = block.unit, .body = [this, &block, index](Tape& tape, const Var& in, MicroBatchState& state) {
@@ -191,7 +176,7 @@ Section Decoder::block_section(const Block& block) {
             const Var attended = add(tape, in, part("attention_post_norm", block.attention_post_norm, branch));
             const Var mlp_in = part("mlp_norm", block.mlp_norm, config_.parallel_residual ? in : attended);
             const Var mlp = block.experts ? part("experts", *block.experts, mlp_in, work.log, block.router, slices)
-                                          : part("mlp", block.mlp, mlp_in, slices);
+                                          : part("mlp", block.mlp, mlp_in, slices, mlp_is_unread(block));
             return add(tape, attended, part("mlp_post_norm", block.mlp_post_norm, mlp));
           }};
 }
@@ -210,24 +195,10 @@ std::vector<Section> Decoder::stack(int stage) {
     if (recompute_.mode != Recompute::full) continue;
     if (!trained) section.recompute = Recompute::none;
     section.saved_inputs = &saved_inputs_;
+    section.reads_tiles = !mlp_is_unread(block);
     section.joins = trained && checkpointed++ % stride != 0;
   }
   return sections;
-}
-
-Section Decoder::head_section() {
-  return {.unit = head_, .body = [this](Tape& tape, const Var& in, MicroBatchState& state) {
-            const Work& work = Work::of(state);
-            const Var normed = tape.run_part(*head_, "norm", [&] { return final_norm_(tape, in); });
-            return tape.run_part(*head_, "loss", [&] {
-              const RowLoss rows = ranks_.several()
-                                       ? objective_->rows_of_part(tape.context(), *work.batch, held_tokens(), ranks_)
-                                       : objective_->rows(work.placed);
-              const Var loss = loss_head(tape, enter_ranks(tape, normed, ranks_, work.sequences.slices), head_weight_,
-                                         rows, work.gradient_scale, config_.logit_softcap);
-              return sum_over_ranks(tape, loss, ranks_);
-            });
-          }};
 }
 
 Section Decoder::counting_section(bool last) {
@@ -256,18 +227,6 @@ Section Decoder::balance_section() {
 
 Var Decoder::loss(Tape& tape, const Batch& batch, double gradient_scale) {
   return run_sections(tape, sections(), {}, begin(tape.context(), batch, gradient_scale));
-}
-
-Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
-  const Tensor part =
-      tape.run_unit(*head_, hidden,
-                    [&](Tape& inner, const Var& in) {
-                      return linear(inner, final_norm_(inner, in), head_weight_, {}, WeightLayout::out_in);
-                    })
-          .value;
-  const Tensor logits = gather_columns(tape.context(), part, config_.vocab_size, ranks_);
-  if (config_.logit_softcap > 0) tape.context().run(Softcap{.x = logits, .cap = config_.logit_softcap});
-  return logits;
 }
 
 Tensor Decoder::logits(const Context& context, const Batch& batch) {

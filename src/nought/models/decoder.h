@@ -15,6 +15,7 @@
 #include "nought/nn/model.h"
 #include "nought/nn/objective.h"
 #include "nought/parallel/model_ranks.h"
+#include "nought/parallel/vocabulary_tiles.h"
 
 namespace nought {
 
@@ -91,8 +92,18 @@ class Decoder final : public Model {
                                  double std) const;
   SelfAttention::Options attention_options(const WeightNames::Layer& names, int64_t index) const;
   LatentProjection::Options latent_options(const WeightNames::Layer& names) const;
-  Mlp::Options mlp_options(int64_t width, std::vector<std::string> up, std::string down, bool bias) const;
-  Moe::Options expert_options(const WeightNames::Layer& names) const;
+  /// tiles: of the block's Unit; see tiles_of().
+  Mlp::Options mlp_options(int64_t width, std::vector<std::string> up, std::string down, bool bias,
+                           std::vector<Unit*> tiles) const;
+  Moe::Options expert_options(const WeightNames::Layer& names, std::vector<Unit*> tiles,
+                              std::vector<Unit*> shared_tiles) const;
+  /// Adds tiles named UNIT.NAME.0 and so on to a Unit, which cut what has so many features or rows; none where Units
+  /// have no tiles.
+  std::vector<Unit*> tiles_of(Unit& unit, const char* name, int64_t extent);
+  /// Whether only the gradient of what a block's MLP gives is asked for when the block runs again.
+  bool mlp_is_unread(const Block& block) const {
+    return !block.experts && config_.norm_placement == NormPlacement::pre;
+  }
   double residual_std() const { return config_.initializer_range * config_.residual_initializer_scale; }
   /// Those of this rank.
   PackedHeads heads() const;
@@ -109,6 +120,9 @@ class Decoder final : public Model {
   void prepare_rotation(const Context& context, Work& work, DType dtype);
   /// The tokens whose rows of the embedding and whose logits this rank has.
   Interval held_tokens() const { return ranks_.part(config_.vocab_size); }
+  /// Declare the rows that tokens look up, and those that make logits.
+  void add_table();
+  void add_head_weight();
   Section embedding_section();
   Section block_section(const Block& block);
   Section head_section();
@@ -119,6 +133,8 @@ class Decoder final : public Model {
   Section counting_section(bool last);
   /// The stage whose Unit this is.
   int stage_of(size_t unit) const;
+  /// Units that are no tiles.
+  int64_t whole_units() const;
   /// Adds a Unit, which is held where its stage is, and by a second stage if that reads it too.
   Unit& add_staged_unit(std::string name, std::optional<int> copy = {});
   /// What the stage has of the sections up to the hidden states before the final norm, [tokens, hidden]. With full
@@ -144,6 +160,7 @@ class Decoder final : public Model {
   std::shared_ptr<Fp8Recipe> fp8_;  // null: nothing is rounded
   Unit* embedding_;
   ParameterView tokens_, positions_, head_weight_;
+  VocabularyTiles table_tiles_, head_tiles_;  // instead of tokens_ and head_weight_, where Units have tiles
   std::vector<Block> blocks_;
   Unit* head_;
   Norm final_norm_;

@@ -94,7 +94,24 @@ LatentProjection::Options Decoder::latent_options(const WeightNames::Layer& name
   return options;
 }
 
-Mlp::Options Decoder::mlp_options(int64_t width, std::vector<std::string> up, std::string down, bool bias) const {
+std::vector<Unit*> Decoder::tiles_of(Unit& unit, const char* name, int64_t extent) {
+  std::vector<Unit*> tiles;
+  if (recompute_.unit_tiles <= 1) return tiles;
+  const auto count = static_cast<int>(recompute_.unit_tiles);
+  for (int index = 0; index < count; ++index) {
+    const int64_t size = tile_of({extent}, 0, {}, index, count).size();
+    require<ConfigError>((ranks_.size() - 1) * ceil_div(size, ranks_.size()) < size,
+                         "training.memory_centric_tiling = {}: the last tile of {}.{} would have none of its {} "
+                         "features, or not one for each rank; write a smaller number",
+                         count, unit.name(), name, extent);
+    tiles.push_back(&add_unit(fmt::format("{}.{}.{}", unit.name(), name, index)));
+    tiles.back()->become_tile_of(unit);
+  }
+  return tiles;
+}
+
+Mlp::Options Decoder::mlp_options(int64_t width, std::vector<std::string> up, std::string down, bool bias,
+                                  std::vector<Unit*> tiles) const {
   const bool gated = config_.mlp == MlpKind::gated;
   std::vector<int64_t> out{gated ? 2 * width : width};
   if (up.size() == 2) out = {width, width};
@@ -107,10 +124,12 @@ Mlp::Options Decoder::mlp_options(int64_t width, std::vector<std::string> up, st
   options.down = linear_options(width, {config_.hidden_size}, {std::move(down)}, bias, residual_std());
   options.down.cut = LinearCut::inputs;
   options.recompute = recompute_;
+  options.tiles = std::move(tiles);
   return options;
 }
 
-Moe::Options Decoder::expert_options(const WeightNames::Layer& names) const {
+Moe::Options Decoder::expert_options(const WeightNames::Layer& names, std::vector<Unit*> tiles,
+                                     std::vector<Unit*> shared_tiles) const {
   const ExpertsConfig& experts = *config_.experts;
   Moe::Options options;
   options.hidden = config_.hidden_size;
@@ -126,10 +145,11 @@ Moe::Options Decoder::expert_options(const WeightNames::Layer& names) const {
   options.up = names.expert_up;
   options.down = names.expert_down;
   options.activation = experts.activation;
+  options.tiles = std::move(tiles);
   if (experts.shared_intermediate_size > 0)
     options.shared = mlp_options(experts.shared_intermediate_size,
                                  {names.shared_expert + "gate_proj", names.shared_expert + "up_proj"},
-                                 names.shared_expert + "down_proj", false);
+                                 names.shared_expert + "down_proj", false, std::move(shared_tiles));
   if (experts.shared_gate) options.shared_gate = names.shared_gate;
   options.capacity_factor = experts.capacity_factor;
   options.drop_tokens = experts.drop_tokens;
@@ -155,10 +175,16 @@ Decoder::Block Decoder::make_block(int64_t index) {
   block.attention_post_norm = norm(post, names.attention_post_norm);
   block.mlp_norm = norm(pre, names.mlp_norm);
   if (config_.has_experts(index)) {
-    block.experts.emplace(unit, expert_options(names));
+    const int64_t width = config_.experts->intermediate_size, shared = config_.experts->shared_intermediate_size;
+    // Where ranks have different experts, each tile would send all rows once more.
+    const bool exchanges = ExpertRanks(all_ranks_).several();
+    std::vector<Unit*> tiles = exchanges ? std::vector<Unit*>{} : tiles_of(unit, "experts", width);
+    std::vector<Unit*> shared_tiles = shared > 0 ? tiles_of(unit, "shared_expert", shared) : std::vector<Unit*>{};
+    block.experts.emplace(unit, expert_options(names, std::move(tiles), std::move(shared_tiles)));
     block.router = num_routers_++;
   } else {
-    block.mlp = Mlp(unit, mlp_options(config_.intermediate_size, names.up, names.down, config_.mlp_bias));
+    block.mlp = Mlp(unit, mlp_options(config_.intermediate_size, names.up, names.down, config_.mlp_bias,
+                                      tiles_of(unit, "mlp", config_.intermediate_size)));
   }
   block.mlp_post_norm = norm(post, names.mlp_post_norm);
   return block;

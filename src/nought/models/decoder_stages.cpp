@@ -13,8 +13,12 @@ int Decoder::stage_of(size_t unit) const {
   return static_cast<int>(behind - stage_begins_.begin()) - 1;
 }
 
+int64_t Decoder::whole_units() const {
+  return std::count_if(units().begin(), units().end(), [](const auto& unit) { return unit->tile_of() == nullptr; });
+}
+
 Unit& Decoder::add_staged_unit(std::string name, std::optional<int> copy) {
-  const int owner = pipeline_.rank_of(stage_of(units().size()));
+  const int owner = pipeline_.rank_of(stage_of(static_cast<size_t>(whole_units())));
   Unit& unit = add_unit(std::move(name));
   if (!pipeline_.several()) return unit;
   Cut cut{.axis = Axis::pipeline, .owner = owner};
@@ -25,8 +29,10 @@ Unit& Decoder::add_staged_unit(std::string name, std::optional<int> copy) {
 
 Chunk Decoder::chunk_of(int stage) const {
   const auto trained_below = [&](size_t end) {
-    return std::any_of(units().begin(), units().begin() + static_cast<std::ptrdiff_t>(end),
-                       [](const auto& unit) { return unit->trained(); });
+    size_t place = 0;
+    return std::any_of(units().begin(), units().end(), [&](const auto& unit) {
+      return unit->tile_of() == nullptr && place++ < end && unit->trained();
+    });
   };
   Chunk chunk;
   if (stage > 0) chunk.from = pipeline_.rank_of(stage - 1);

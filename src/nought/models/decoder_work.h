@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "nought/models/decoder.h"
 #include "nought/parallel/vocabulary.h"
@@ -13,8 +14,9 @@ struct Decoder::Work final : MicroBatchState {
   static Work& of(MicroBatchState& state) { return static_cast<Work&>(state); }
   static const Work& of(const MicroBatchState& state) { return static_cast<const Work&>(state); }
 
-  Tensor ids;    // [tokens] i32
-  HeldIds held;  // the same where ranks share the vocabulary
+  Tensor ids;                          // [tokens] i32
+  HeldIds held;                        // the same where ranks share the vocabulary
+  std::vector<HeldIds> held_by_tiles;  // the same where tiles of the embedding have it
   Sequences sequences;
   Tensor own_positions;                        // those of this rank's slice; without slices those of all tokens
   int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included

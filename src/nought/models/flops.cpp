@@ -1,5 +1,7 @@
 #include "nought/models/flops.h"
 
+#include <algorithm>
+
 #include "nought/models/decoder.h"
 
 namespace nought {
@@ -18,7 +20,7 @@ double multiplied_by(const Unit& unit, const ModelConfig& config) {
   double count = 0;
   for (const Parameter& parameter : unit.parameters()) {
     if (parameter.role == ParameterRole::embedding) continue;
-    auto elements = static_cast<double>(parameter.placement.global.numel());
+    auto elements = static_cast<double>(parameter.placement.extents().numel());
     if (parameter.role == ParameterRole::expert)
       elements *= static_cast<double>(config.experts->rule.top_k) / static_cast<double>(config.experts->num_experts);
     count += elements;
@@ -41,24 +43,26 @@ std::vector<double> unit_flops_per_token(const Decoder& whole, int64_t seq_lengt
 
 double frozen_flops_per_token(const Decoder& decoder, int64_t seq_length) {
   const ModelConfig& config = decoder.config();
-  const size_t count = decoder.units().size();
+  const auto last = std::find_if(decoder.units().rbegin(), decoder.units().rend(),
+                                 [](const auto& unit) { return unit->tile_of() == nullptr; });
   double saved = 0;
   bool below = true;  // no parameter up to here is trained: the walk back ends before
-  for (size_t i = 0; i < count; ++i) {
-    const Unit& unit = *decoder.units()[i];
-    below = below && !unit.trained();
+  for (const auto& each : decoder.units()) {
+    const Unit& unit = *each;
+    const bool is_tile = unit.tile_of() != nullptr;
+    if (!is_tile) below = below && !unit.trained();  // with its tiles, which follow it
     for (const Parameter& parameter : unit.parameters()) {
       const Shape& shape = parameter.placement.global;
       const bool lookup = parameter.role == ParameterRole::embedding;
       const bool tied_head = lookup && config.tie_word_embeddings && shape[0] == config.vocab_size;
       if ((lookup && !tied_head) || !can_be_trained(parameter.role)) continue;
-      auto weights = static_cast<double>(shape.numel());
+      auto weights = static_cast<double>(parameter.placement.extents().numel());
       if (parameter.role == ParameterRole::expert)
         weights *= static_cast<double>(config.experts->rule.top_k) / static_cast<double>(config.experts->num_experts);
       if (!parameter.trainable) saved += 2 * weights;
       if (below && !lookup) saved += 2 * weights;
     }
-    const bool is_block = 0 < i && i + 1 < count;
+    const bool is_block = !is_tile && each != decoder.units().front() && each != *last;
     if (below && is_block) saved += 4 * static_cast<double>(config.num_heads * config.head_dim * seq_length);
   }
   return saved;

@@ -13,14 +13,21 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
                       "{}: weights of layout [in, out] do not join into one product", options.names[0]);
   const bool out_in = layout_ == WeightLayout::out_in, cuts_outputs = cut_ == LinearCut::outputs;
   const auto shape = [&](int64_t in, int64_t out) { return out_in ? Shape{out, in} : Shape{in, out}; };
+  const auto [tile, tiles] = options.tile;
+  require(tiles == 1 || cut_ != LinearCut::none, "{}: a layer that nothing cuts has no tiles", options.names[0]);
   const TensorRanks slicing = cut_ == LinearCut::none ? options.slicing : TensorRanks();
-  const auto add = [&](const std::string& name, const TensorRanks::Whole& whole, bool cut, Init init,
-                       ParameterRole role) {
-    return cut ? ranks_.add(unit, name, whole, init, role) : slicing.add_partial(unit, name, whole.global, init, role);
+  const auto add = [&, tile = tile, tiles = tiles](Unit& into, const std::string& name, TensorRanks::Whole whole,
+                                                   bool cut, Init init, ParameterRole role) {
+    if (!cut) return slicing.add_partial(into, name, whole.global, init, role);
+    if (tiles > 1) whole.tile = tile_of(whole.global, whole.dim, whole.fused, tile, tiles);
+    return ranks_.add(into, name, whole, init, role);
+  };
+  const auto part_of = [&, tile = tile, tiles = tiles](int64_t extent) {
+    return ranks_.part(tiles > 1 ? tile_of({extent}, 0, {}, tile, tiles).size() : extent).size();
   };
   const auto held = [&](int64_t out) {
-    int64_t count = options.fused.empty() ? ranks_.part(out).size() : 0;
-    for (const int64_t fused : options.fused) count += ranks_.part(fused).size();
+    int64_t count = options.fused.empty() ? part_of(out) : 0;
+    for (const int64_t fused : options.fused) count += part_of(fused);
     return count;
   };
   int64_t total = 0;  // outputs of this rank
@@ -29,10 +36,10 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
     total += cuts_outputs ? held(options.out[i]) : options.out[i];
     const TensorRanks::Whole whole{shape(options.in, options.out[i]), out_in == cuts_outputs ? 0 : 1,
                                    cuts_outputs ? options.fused : std::vector<int64_t>{}};
-    views.push_back(add(options.names[i] + ".weight", whole, cut_ != LinearCut::none, Init::normal(options.std),
+    views.push_back(add(unit, options.names[i] + ".weight", whole, cut_ != LinearCut::none, Init::normal(options.std),
                         ParameterRole::matrix));
   }
-  const int64_t in = cut_ == LinearCut::inputs ? ranks_.part(options.in).size() : options.in;
+  const int64_t in = cut_ == LinearCut::inputs ? part_of(options.in) : options.in;
   weight_ = unit.join(views.front(), views.back(), shape(in, total));
   if (options.fp8) {
     Communicator* const sharers = ranks_.several() && cut_ != LinearCut::none ? &ranks_.group() : nullptr;
@@ -43,10 +50,11 @@ Linear::Linear(Unit& unit, const Options& options) : layout_(options.layout), ra
   }
   if (!options.bias) return;
   views.clear();
+  Unit& bias_unit = options.bias_unit != nullptr ? *options.bias_unit : unit;
   for (size_t i = 0; i < options.names.size(); ++i)
-    views.push_back(add(options.names[i] + ".bias", {{options.out[i]}, 0, options.fused}, cuts_outputs, Init::zeros(),
-                        ParameterRole::bias));
-  bias_ = unit.join(views.front(), views.back(), {total});
+    views.push_back(add(bias_unit, options.names[i] + ".bias", {{options.out[i]}, 0, options.fused}, cuts_outputs,
+                        Init::zeros(), ParameterRole::bias));
+  bias_ = bias_unit.join(views.front(), views.back(), {total});
 }
 
 Var Linear::operator()(Tape& tape, const Var& x, const TokenSlices& slices) const {

@@ -16,6 +16,12 @@ enum class LinearCut : uint8_t {
   inputs    // each rank has its columns of x; y is the sum over the ranks, to which b is added once
 };
 
+/// One of the tiles that the dimension which ranks cut is cut into before: each is a layer of its own, and y is their
+/// outputs side by side, or the sum of theirs.
+struct LinearTile {
+  int index = 0, count = 1;
+};
+
 /// y = x W + b. Several parameters may form W, such as those of q, k and v, which one product then computes. Give one
 /// name and one output size for each of them.
 class Linear {
@@ -32,6 +38,8 @@ class Linear {
     LinearCut cut = LinearCut::none;
     TensorRanks slicing = {};         // LinearCut::none: x and y are slices of the tokens of so many ranks
     std::vector<int64_t> fused = {};  // LinearCut::outputs, one name: the outputs of the tensors that it joins
+    LinearTile tile = {};             // of the outputs or inputs that are cut; `in` and `out` are those of all tiles
+    Unit* bias_unit = nullptr;        // it has b; null: the Unit of W
   };
   Linear() = default;
   Linear(Unit& unit, const Options& options);

@@ -1,6 +1,8 @@
 // Mlp: the feed-forward layer of a block.
 #pragma once
 
+#include <vector>
+
 #include "nought/nn/linear.h"
 
 namespace nought {
@@ -13,20 +15,31 @@ class Mlp {
     Activation activation = Activation::silu;
     Linear::Options up, down;         // gated: one product `up` gives [gate | up]
     RecomputeOptions recompute = {};  // in how many tiles of tokens it is computed
+    /// Tiles of its Unit: each has a range of the features between `up` and `down`, and y is the sum over the tiles.
+    /// None: the Unit has all of them.
+    std::vector<Unit*> tiles = {};
   };
   Mlp() = default;
   Mlp(Unit& unit, const Options& options);
-  /// x, result: [tokens, hidden], or this rank's slice of the tokens. In tiles (arXiv 2506.13996) nothing as wide as
-  /// its activations is kept or exists of all tokens. What ranks send is the same: they exchange all tokens at once.
-  Var operator()(Tape& tape, const Var& x, const TokenSlices& slices = {}) const;
+  /// x, result: [tokens, hidden], or this rank's slice of the tokens. In tiles of tokens (arXiv 2506.13996) nothing as
+  /// wide as its activations is kept or exists of all tokens. What ranks send is the same: they exchange all tokens at
+  /// once. unread: where the tape says that results are unread, the value of this one is not read either.
+  Var operator()(Tape& tape, const Var& x, const TokenSlices& slices = {}, bool unread = false) const;
 
  private:
+  /// What one tile has, or the whole layer.
+  struct Part {
+    Unit* tile = nullptr;
+    Linear up, down;
+  };
   /// Of some tokens, between what the ranks exchange.
-  Var of_tokens(Tape& tape, const Var& x) const;
+  Var of_tokens(Tape& tape, const Part& part, const Var& x) const;
+  /// Of all tokens.
+  Var of_part(Tape& tape, const Part& part, const Var& x) const;
 
   bool gated_ = true;
   Activation activation_ = Activation::silu;
-  Linear up_, down_;
+  std::vector<Part> parts_;
   RecomputeOptions recompute_ = {};
   int64_t hidden_ = 0;
 };

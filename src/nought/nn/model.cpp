@@ -36,7 +36,8 @@ std::vector<UnitPass> Model::passes(bool backward, const Chunk& chunk) const {
   std::vector<Section> all = chunk.sections;
   if (std::all_of(all.begin(), all.end(), [](const Section& section) { return section.unit == nullptr; })) {
     all.clear();
-    for (const auto& unit : units_) all.push_back({.unit = unit.get()});
+    for (const auto& unit : units_)
+      if (unit->tile_of() == nullptr) all.push_back({.unit = unit.get()});
   }
   return backward ? backward_passes(all) : forward_passes(all);
 }

@@ -60,7 +60,7 @@ class Model {
   int64_t parameter_count() const {
     int64_t count = 0;
     for (const auto& unit : units_)
-      for (const Parameter& parameter : unit->parameters()) count += parameter.placement.global.numel();
+      for (const Parameter& parameter : unit->parameters()) count += parameter.placement.extents().numel();
     return count;
   }
   /// Elements of the parameters that could be trained and are not.
@@ -68,7 +68,7 @@ class Model {
     int64_t count = 0;
     for (const auto& unit : units_)
       for (const Parameter& parameter : unit->parameters())
-        if (can_be_trained(parameter.role) && !parameter.trainable) count += parameter.placement.global.numel();
+        if (can_be_trained(parameter.role) && !parameter.trainable) count += parameter.placement.extents().numel();
     return count;
   }
 

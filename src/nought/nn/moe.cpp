@@ -7,26 +7,39 @@
 namespace nought {
 namespace {
 
+/// Features [begin, end) of every expert along a dimension that has `each` indices for one; not given: all of them.
+std::optional<TensorTile> tile_along(int dim, const std::optional<Interval>& features, int64_t each = 1) {
+  if (!features) return {};
+  return TensorTile{dim, {{each * features->begin, each * features->end}}};
+}
+
+/// What the ranks that share F have of it, and this one of that.
+int64_t width_of(const Moe::Options& o, const std::optional<Interval>& features) {
+  return o.ranks.tensor().part(features ? features->size() : o.intermediate).size();
+}
+
 /// gate and up of each expert in turn, then all downs: so that neighbours form [E, 2F, H] and [E, H, F].
-ExpertWeights declare_separate(Unit& unit, const Moe::Options& o) {
+ExpertWeights declare_separate(Unit& unit, const Moe::Options& o, const std::optional<Interval>& features) {
   const auto add = [&](int64_t expert, const std::string& name, const ExpertRanks::Whole& whole, double std) {
     return o.ranks.add_one(unit, fmt::format("{}.{}.{}.weight", o.experts, expert, name), expert, o.num_experts, whole,
                            Init::normal(std));
   };
-  const ExpertRanks::Whole up{.global = {o.intermediate, o.hidden}, .dim = 0};
-  const ExpertRanks::Whole down{.global = {o.hidden, o.intermediate}, .dim = 1};
+  const ExpertRanks::Whole up{.global = {o.intermediate, o.hidden}, .dim = 0, .tile = tile_along(0, features)};
+  const ExpertRanks::Whole down{.global = {o.hidden, o.intermediate}, .dim = 1, .tile = tile_along(1, features)};
   std::vector<ParameterView> ups, downs;
   for (int64_t e = 0; e < o.num_experts; ++e) {
     ups.push_back(add(e, o.gate, up, o.std));
     ups.push_back(add(e, o.up, up, o.std));
   }
   for (int64_t e = 0; e < o.num_experts; ++e) downs.push_back(add(e, o.down, down, o.residual_std));
-  const int64_t held = o.ranks.held(o.num_experts).size(), width = o.ranks.tensor().part(o.intermediate).size();
+  const int64_t held = o.ranks.held(o.num_experts).size(), width = width_of(o, features);
   return {.gate_up = unit.join(ups.front(), ups.back(), {held, 2 * width, o.hidden}),
           .down = unit.join(downs.front(), downs.back(), {held, o.hidden, width})};
 }
 
-ExpertWeights declare_fused(Unit& unit, const Moe::Options& o) {
+/// bias_unit: it has the bias of the results; null: another tile adds it.
+ExpertWeights declare_fused(Unit& unit, const Moe::Options& o, const std::optional<Interval>& features,
+                            Unit* bias_unit) {
   const int64_t experts = o.num_experts, pairs = 2 * o.intermediate;
   const auto add = [&](const char* name, const ExpertRanks::Whole& whole, Init init, ParameterRole role) {
     return o.ranks.add_all(unit, o.experts + name, whole, init, role);
@@ -36,10 +49,18 @@ ExpertWeights declare_fused(Unit& unit, const Moe::Options& o) {
   ExpertWeights weights{.out_in = false, .adds_down_bias = o.ranks.tensor().rank() == 0};
   // A pair of gate and up stays together.
   weights.gate_up =
-      add(".gate_up_proj", {.global = {experts, o.hidden, pairs}, .dim = 2, .granule = 2}, normal, expert);
-  weights.gate_up_bias = add(".gate_up_proj_bias", {.global = {experts, pairs}, .dim = 1, .granule = 2}, zeros, bias);
-  weights.down = add(".down_proj", {.global = {experts, o.intermediate, o.hidden}, .dim = 1}, residual, expert);
-  weights.down_bias = add(".down_proj_bias", {.global = {experts, o.hidden}}, zeros, bias);
+      add(".gate_up_proj",
+          {.global = {experts, o.hidden, pairs}, .dim = 2, .granule = 2, .tile = tile_along(2, features, 2)}, normal,
+          expert);
+  weights.gate_up_bias =
+      add(".gate_up_proj_bias",
+          {.global = {experts, pairs}, .dim = 1, .granule = 2, .tile = tile_along(1, features, 2)}, zeros, bias);
+  weights.down =
+      add(".down_proj", {.global = {experts, o.intermediate, o.hidden}, .dim = 1, .tile = tile_along(1, features)},
+          residual, expert);
+  if (bias_unit != nullptr)
+    weights.down_bias =
+        o.ranks.add_all(*bias_unit, o.experts + ".down_proj_bias", {.global = {experts, o.hidden}}, zeros, bias);
   return weights;
 }
 
@@ -62,7 +83,17 @@ Moe::Moe(Unit& unit, const Options& o)
   if (o.router_bias) router_bias_ = add(o.router + ".bias", {o.num_experts}, Init::zeros(), ParameterRole::bias);
   if (!o.choice_bias.empty())
     choice_bias_ = unit.add(o.choice_bias, {o.num_experts}, Init::zeros(), ParameterRole::choice_bias);
-  experts_ = o.storage == ExpertStorage::separate ? declare_separate(unit, o) : declare_fused(unit, o);
+  const auto declare = [&](Unit& into, const std::optional<Interval>& features, Unit* bias_unit) {
+    return o.storage == ExpertStorage::separate ? declare_separate(into, o, features)
+                                                : declare_fused(into, o, features, bias_unit);
+  };
+  if (o.tiles.empty()) parts_.push_back({nullptr, declare(unit, {}, &unit)});
+  const auto count = static_cast<int>(o.tiles.size());
+  for (int index = 0; index < count; ++index) {
+    Unit& tile = *o.tiles[static_cast<size_t>(index)];
+    const TensorTile features = tile_of({o.intermediate}, 0, {}, index, count);
+    parts_.push_back({&tile, declare(tile, features.kept.front(), index == 0 ? &unit : nullptr)});
+  }
   if (o.shared) shared_.emplace(unit, *o.shared);
   if (!o.shared_gate.empty())
     shared_gate_ = add(o.shared_gate + ".weight", {1, o.hidden}, Init::normal(o.std), ParameterRole::router);
@@ -93,9 +124,17 @@ Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& 
   const TensorRanks& tensor = ranks_.tensor();
   // Each rank knows a part of the gradients of x and of the weights: what its features of each expert add to them.
   // The router keeps x: nothing is saved by computing it again.
-  const Var part = run_experts(tape, enter_ranks(tape, Var{x.value, x.slot}, tensor, slices),
-                               copy_to_ranks(tape, routing.weights, tensor), dispatch, experts_, activation_);
-  const Var y = leave_ranks(tape, part, tensor, slices);
+  const Var in = enter_ranks(tape, Var{x.value, x.slot}, tensor, slices);
+  const Var weights = copy_to_ranks(tape, routing.weights, tensor);
+  Var sum;
+  for (const Part& part : parts_) {
+    const auto body = [&](Tape& on, const Var& rows_of_x) {
+      return run_experts(on, rows_of_x, weights, dispatch, part.weights, activation_);
+    };
+    const Var of_part = part.tile == nullptr ? body(tape, in) : tape.run_tile(*part.tile, in, body, {});
+    sum = &part == &parts_.front() ? of_part : add_to(tape, sum, of_part);
+  }
+  const Var y = leave_ranks(tape, sum, tensor, slices);
   return shared_ ? add(tape, y, shared_expert(tape, x, slices)) : y;
 }
 

@@ -39,6 +39,9 @@ class Moe {
     ExpertStorage storage = ExpertStorage::separate;
     std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
     ExpertActivation activation;
+    /// Tiles of its Unit: each has a range of F of every expert, and the result is the sum over the tiles. None: the
+    /// Unit has all of them.
+    std::vector<Unit*> tiles = {};
 
     std::optional<Mlp::Options> shared;  // the shared expert: an MLP that all tokens pass
     std::string shared_gate;             // its result is multiplied by sigmoid(x . NAME.weight); "": it is not
@@ -67,13 +70,18 @@ class Moe {
                  const TokenSlices& slices = {}) const;
 
  private:
+  /// What one tile has of all experts, or the whole layer.
+  struct Part {
+    Unit* tile = nullptr;
+    ExpertWeights weights;
+  };
   Var shared_expert(Tape& tape, const Var& x, const TokenSlices& slices) const;
 
   RouterRule rule_;
   int64_t num_experts_ = 0;
   double capacity_factor_ = 0;  // 0: no token is dropped
   ParameterView router_, router_bias_, choice_bias_, shared_gate_;
-  ExpertWeights experts_;
+  std::vector<Part> parts_;
   ExpertActivation activation_;
   std::optional<Mlp> shared_;
   ExpertRanks ranks_;

@@ -8,6 +8,17 @@ RowLoss Objective::rows_of_part(const Context&, const Batch&, Interval, const Te
   fail<ConfigError>("the objective reads whole rows of logits, which tensor parallelism cuts: use tp_size 1");
 }
 
+TiledTargets Objective::targets_of_tiles(const Context&, const Batch&, const VocabularyTiles&) const {
+  fail<ConfigError>("the objective reads whole rows of logits, which training.memory_centric_tiling does not make");
+}
+
+TiledTargets CrossEntropyObjective::targets_of_tiles(const Context& context, const Batch& batch,
+                                                     const VocabularyTiles& tiles) const {
+  require<ShapeError>(batch.targets.numel() == batch.input_ids.numel(), "{} tokens but {} targets",
+                      batch.input_ids.numel(), batch.targets.numel());
+  return nought::targets_of_tiles(context, batch.targets.span<int32_t>(), context.on_device(batch.weights), tiles);
+}
+
 RowLoss CrossEntropyObjective::rows_of_part(const Context& context, const Batch& batch, Interval held,
                                             const TensorRanks& ranks) const {
   require<ShapeError>(batch.targets.numel() == batch.input_ids.numel(), "{} tokens but {} targets",

@@ -10,6 +10,7 @@
 #include "nought/autograd/functions.h"
 #include "nought/nn/batch.h"
 #include "nought/parallel/tensor_ranks.h"
+#include "nought/parallel/vocabulary_tiles.h"
 
 namespace nought {
 
@@ -23,6 +24,9 @@ class Objective {
   /// are added. Host code reads the batch. ConfigError unless the objective can do with a part of each row.
   virtual RowLoss rows_of_part(const Context& context, const Batch& batch, Interval held,
                                const TensorRanks& ranks) const;
+  /// What the head over tiles of a vocabulary reads of the batch, which host code reads. ConfigError unless the loss is
+  /// cross-entropy: no logits of whole rows are made.
+  virtual TiledTargets targets_of_tiles(const Context& context, const Batch& batch, const VocabularyTiles& tiles) const;
   /// What the batch, which host code reads, counts in the mean of a step: the step's loss and gradients are divided by
   /// the sum of these over its micro-batches and ranks.
   virtual double weight(const Batch& batch) const = 0;
@@ -36,6 +40,8 @@ class CrossEntropyObjective final : public Objective {
   RowLoss rows(const Batch& batch) const override;
   RowLoss rows_of_part(const Context& context, const Batch& batch, Interval held,
                        const TensorRanks& ranks) const override;
+  TiledTargets targets_of_tiles(const Context& context, const Batch& batch,
+                                const VocabularyTiles& tiles) const override;
   /// The sum of the weights of those targets; without weights, their number.
   double weight(const Batch& batch) const override;
 };

@@ -57,10 +57,28 @@ Var run_sections(Tape& tape, std::span<const Section> sections, Var x, const std
   return x;
 }
 
+namespace {
+
+void add_forward(std::vector<UnitPass>& passes, const Unit& unit) {
+  passes.push_back({unit.index(), false});
+  for (const Unit* tile : unit.tiles_at_work()) passes.push_back({tile->index(), false});
+}
+
+/// again: the tiles run forward once more before.
+void add_backward(std::vector<UnitPass>& passes, const Unit& unit, bool again) {
+  passes.push_back({unit.index(), true});
+  for (const Unit* tile : unit.tiles_at_work())
+    if (again) passes.push_back({tile->index(), false});
+  for (size_t tile = unit.tiles_at_work().size(); tile-- > 0;)
+    passes.push_back({unit.tiles_at_work()[tile]->index(), true});
+}
+
+}  // namespace
+
 std::vector<UnitPass> forward_passes(std::span<const Section> sections) {
   std::vector<UnitPass> passes;
   for (const Section& section : sections)
-    if (section.unit != nullptr) passes.push_back({section.unit->index(), false});
+    if (section.unit != nullptr) add_forward(passes, *section.unit);
   return passes;
 }
 
@@ -74,7 +92,9 @@ std::vector<UnitPass> backward_passes(std::span<const Section> sections) {
     if (from >= end) continue;
     std::vector<UnitPass> passes = forward_passes(sections.subspan(begin, end - begin - 1));
     for (size_t i = end; i-- > from;)
-      if (sections[i].unit != nullptr) passes.push_back({sections[i].unit->index(), true});
+      if (sections[i].unit != nullptr)
+        add_backward(passes, *sections[i].unit,
+                     is_checkpointed(sections[i]) && sections[i].reads_tiles && i + 1 == end);
     checkpoints.push_back(std::move(passes));
   }
   std::vector<UnitPass> all;

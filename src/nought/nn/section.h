@@ -31,6 +31,7 @@ struct Section {
   // With full recompute:
   SavedInputs* saved_inputs = nullptr;  // keeps what a stack of sections runs again from; null: the inputs themselves
   bool joins = false;                   // it runs again from what is kept for the section before
+  bool reads_tiles = false;             // what its Unit's tiles give is read again (see Tape::result_is_unread())
 };
 
 /// Runs sections one after another: what one gives is the x of the next.
@@ -56,7 +57,7 @@ struct UnitPass {
   bool backward = false;
   bool operator==(const UnitPass&) const = default;
 };
-/// The passes of a forward pass through the sections, in their order.
+/// The passes of a forward pass through the sections, in their order; those of a Unit's tiles follow its own.
 std::vector<UnitPass> forward_passes(std::span<const Section> sections);
 /// Those of a backward pass. It ends above the lowest section with something to train. Sections that run again together
 /// are first walked forward, all but the last.

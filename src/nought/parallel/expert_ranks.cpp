@@ -36,8 +36,10 @@ ParameterView ExpertRanks::add_one(Unit& unit, std::string name, int64_t expert,
 
 ParameterView ExpertRanks::add(Unit& unit, std::string name, const Whole& whole, std::optional<Cut> over_experts,
                                Init init, ParameterRole role) const {
-  Placement placement{whole.global};
-  std::vector<int64_t> extents(whole.global.begin(), whole.global.end());
+  require(!whole.tile || whole.fused.empty(), "{}: a tile of fused tensors", name);
+  Placement placement{.global = whole.global, .tile = whole.tile};
+  const Shape all = placement.extents();
+  std::vector<int64_t> extents(all.begin(), all.end());
   const auto cut_off = [&](const Cut& cut, int rank, int ranks) {
     int64_t& extent = extents[static_cast<size_t>(cut.dim)];
     int64_t left = 0;
@@ -54,7 +56,7 @@ ParameterView ExpertRanks::add(Unit& unit, std::string name, const Whole& whole,
   if (over_experts) cut_off(*over_experts, rank(), size());
   std::reverse(placement.cuts.begin(), placement.cuts.end());
   if (whole.partial && tensor_.several()) options.partial_along.add(Axis::expert_tensor);
-  if (!placement.cuts.empty()) options.placement = placement;
+  if (!placement.is_whole()) options.placement = placement;
   Shape shape;
   for (const int64_t extent : extents) shape.push_back(extent);
   return unit.add(std::move(name), shape, init, options);

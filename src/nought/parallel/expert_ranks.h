@@ -40,6 +40,8 @@ class ExpertRanks {
     std::vector<int64_t> fused = {};  // see Cut
     int64_t granule = 1;              // see Cut
     bool partial = false;             // each of them forms a part of its gradient
+    /// What is declared of it; then nothing is fused along its dimension. See Placement.
+    std::optional<TensorTile> tile = {};
   };
   /// Declares what this rank holds of a tensor of all experts, [experts, ...].
   ParameterView add_all(Unit& unit, std::string name, const Whole& whole, Init init,

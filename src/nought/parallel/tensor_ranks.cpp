@@ -21,15 +21,23 @@ Interval TensorRanks::part(int64_t extent, int rank) const {
 }
 
 ParameterView TensorRanks::add(Unit& unit, std::string name, const Whole& whole, Init init, ParameterRole role) const {
-  if (!several()) return unit.add(std::move(name), whole.global, init, role);
-  const Cut cut{.axis = axis_, .dim = whole.dim, .fused = whole.fused};
-  int64_t held = 0;
-  for (const Interval& interval : indices_of_part(whole.global[whole.dim], cut, rank(), size()))
-    held += interval.size();
-  Shape shape;
-  for (int dim = 0; dim < whole.global.rank(); ++dim) shape.push_back(dim == whole.dim ? held : whole.global[dim]);
-  return unit.add(std::move(name), shape, init,
-                  ParameterOptions{.role = role, .placement = Placement{whole.global, {cut}}});
+  if (!several() && !whole.tile) return unit.add(std::move(name), whole.global, init, role);
+  Placement placement{.global = whole.global, .tile = whole.tile};
+  Shape shape = placement.extents();
+  if (several()) {
+    Cut cut{.axis = axis_, .dim = whole.dim, .fused = whole.fused};
+    if (whole.tile && !cut.fused.empty()) {
+      cut.fused.clear();
+      for (const Interval& interval : whole.tile->kept) cut.fused.push_back(interval.size());
+    }
+    int64_t held = 0;
+    for (const Interval& interval : indices_of_part(shape[whole.dim], cut, rank(), size())) held += interval.size();
+    Shape cut_shape;
+    for (int dim = 0; dim < shape.rank(); ++dim) cut_shape.push_back(dim == whole.dim ? held : shape[dim]);
+    shape = cut_shape;
+    placement.cuts.push_back(std::move(cut));
+  }
+  return unit.add(std::move(name), shape, init, ParameterOptions{.role = role, .placement = std::move(placement)});
 }
 
 ParameterView TensorRanks::add_partial(Unit& unit, std::string name, Shape shape, Init init, ParameterRole role) const {

@@ -4,6 +4,7 @@
 // know it; one rank is the layer without any of this. Non-goals: what ranks send to each other (parallel/conjugate).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "nought/autograd/unit.h"
@@ -35,6 +36,8 @@ class TensorRanks {
     Shape global;
     int dim = 0;
     std::vector<int64_t> fused = {};
+    /// Along `dim`: the ranks cut this tile, and hold nothing of the others. See Placement.
+    std::optional<TensorTile> tile = {};
   };
   ParameterView add(Unit& unit, std::string name, const Whole& whole, Init init,
                     ParameterRole role = ParameterRole::matrix) const;

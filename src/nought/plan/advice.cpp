@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "nought/base/text.h"
+#include "nought/plan/fitting_tiles.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -123,6 +124,29 @@ std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candid
   }
 }
 
+/// Where Units are what is too large: the run with tiles of them at stage 3, as it is or with all recomputation.
+std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
+  const Method& method = layout.sharding.optimizer.method;
+  const bool whole_matrices =
+      std::holds_alternative<LambOptions>(method) || std::holds_alternative<MuonOptions>(method);
+  if (layout.recompute.unit_tiles > 1 || layout.fp8.scaling != Fp8Scaling::none || whole_matrices ||
+      layout.shard_ranks() * layout.context_ranks == 1)
+    return {};
+  const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
+  for (size_t step = 0; step < steps.size(); step += std::max<size_t>(steps.size() - 1, 1)) {
+    Candidate each{
+        .stages = 3 - layout.zero_stage, .recompute = static_cast<int>(step), .layout = layout.at_zero_stage(3)};
+    each.layout.recompute = steps[step];
+    const std::optional<Prediction> found = fewest_tiles_that_fit(config, each.layout, device_memory);
+    if (!found) continue;
+    const std::string besides = describe(each);
+    return {{fmt::format("{}{}training.memory_centric_tiling {}", besides, besides.empty() ? "" : " and ",
+                         found->layout.recompute.unit_tiles),
+             *found}};
+  }
+  return {};
+}
+
 constexpr const char* kToFiles = "zero_optimization.offload_optimizer.device nvme";
 
 /// The same with optimizer states in files, which is the slowest change.
@@ -165,6 +189,7 @@ std::vector<Advice> changes_in_memory(const ModelConfig& config, const Layout& l
 
 std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
   std::vector<Advice> advice = changes_in_memory(config, layout, device_memory);
+  if (advice.empty()) advice = tiles_that_fit(config, layout, device_memory);
   if (!advice.empty() || layout.sharding.offload_optimizer.home == Pool::file) return advice;
   const Layout moved = in_files(layout);
   const Prediction prediction = predict(config, moved);

@@ -15,8 +15,9 @@ struct Advice {
 
 /// At most three changes that bring the peak to `device_memory` bytes and keep the number of sequences per step. A
 /// change raises the ZeRO stage, recomputes more, computes MLPs in tiles of tokens, trades micro-batch for
-/// accumulation, or lets validations have less rows, or several of these; if none of that is enough, optimizer states
-/// move to files besides. No change contains another, and no two have the same peak. Empty if no change is enough.
+/// accumulation, or lets validations have less rows, or several of these; if none of that is enough, Units get tiles,
+/// or else optimizer states move to files besides. No change contains another, and no two have the same peak. Empty if
+/// no change is enough.
 std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory);
 
 /// The message to a user who ran out of memory: the refusal, then the changes that fit, or the least that is needed.

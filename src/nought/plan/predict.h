@@ -57,8 +57,10 @@ struct Layout {
             .expert_tensor = tensor_ranks,
             .host_ranks = host_ranks};
   }
-  /// Whether ranks hold parts of parameters, which files hold whole.
-  bool cuts_parameters() const { return tensor_ranks > 1 || expert_ranks > 1 || stages() > 1; }
+  /// Whether ranks, or tiles of Units, hold parts of parameters, which files hold whole.
+  bool cuts_parameters() const {
+    return tensor_ranks > 1 || expert_ranks > 1 || stages() > 1 || recompute.unit_tiles > 1;
+  }
   int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
   /// Of the ranks that have parts of the same sequences, the first with as many tokens as any.
   int with_most_tokens() const;

@@ -68,19 +68,21 @@ struct OwnedBlock {
 std::vector<OwnedBlock> blocks_of(const OwnedPiece& piece) {
   std::vector<OwnedBlock> blocks;
   const int64_t size = piece.in_parameter.size(), origin = piece.in_parameter.begin;
+  const std::optional<TensorTile>& tile = piece.parameter->placement.tile;  // a rank has several of one name
+  const std::string of_tile = tile ? fmt::format("@{}", tile->kept.front().begin) : "";
   for (int64_t begin = 0; begin < size; begin += kBlockElements) {
     const int64_t end = std::min(size, begin + kBlockElements);
-    blocks.push_back(
-        {{begin, end},
-         {origin + begin, origin + end},
-         fmt::format("{}/{}[{}:{}]", name_of(piece.kind), piece.parameter->name, origin + begin, origin + end)});
+    blocks.push_back({{begin, end},
+                      {origin + begin, origin + end},
+                      fmt::format("{}/{}{}[{}:{}]", name_of(piece.kind), piece.parameter->name, of_tile, origin + begin,
+                                  origin + end)});
   }
   return blocks;
 }
 
 /// The indices that this rank has of each dimension; null where nothing cuts the parameter.
 Json part_json(const Parameter& parameter, const Mesh& mesh) {
-  if (parameter.placement.cuts.empty()) return {};
+  if (parameter.placement.is_whole()) return {};
   const TensorPart part = part_held(parameter, mesh);
   Json dims = Json::array();
   for (const std::vector<Interval>& kept : part.kept()) {

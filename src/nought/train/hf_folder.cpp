@@ -79,8 +79,8 @@ void HfWeights::fill(StateKind kind, const Parameter& parameter, std::span<const
 std::vector<TensorSpec> weight_specs(const Model& model, const std::function<DType(const Parameter&)>& dtype_of) {
   std::vector<TensorSpec> specs;
   for (const auto& unit : model.units())
-    for (const Parameter& parameter : unit->parameters())
-      specs.push_back({parameter.name, dtype_of(parameter), parameter.placement.global});
+    for (const GlobalTensor& tensor : global_tensors(*unit))
+      specs.push_back({tensor.first().name, dtype_of(tensor.first()), tensor.first().placement.global});
   return specs;
 }
 

@@ -194,13 +194,11 @@ ProbeOutput probe(ShardedModel& model, Decoder& decoder, const ProbeInput& input
   const double loss = gradients ? engine.accumulate(batches, targets).loss : engine.evaluate(batches, targets);
   ProbeOutput output;
   if (gradients) {
-    const auto& units = model.model().units();
-    for (size_t i = 0; i < units.size(); ++i) {
-      const std::vector<Tensor> gradients = model.gather_gradients(i);
-      for (size_t p = 0; p < gradients.size(); ++p)
-        if (first && gradients[p])
-          output.emplace_back("grad." + units[i]->parameters()[p].name, context.on_host(as_f32(context, gradients[p])));
-    }
+    for (size_t i = 0; i < model.model().units().size(); ++i)
+      model.with_gradients(i, [&](const Parameter& parameter, const Tensor& gradient) {
+        if (first && gradient)
+          output.emplace_back("grad." + parameter.name, context.on_host(as_f32(context, gradient)));
+      });
     model.discard_gradients();
   }
   const Tensor logits = gather_logits(model, decoder, input);

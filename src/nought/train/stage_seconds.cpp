@@ -58,7 +58,9 @@ Batch random_rows(const RunPlan& plan, int64_t vocabulary, Memory& memory) {
 /// which share its matrices.
 std::vector<double> measure(const ModelConfig& config, const RunPlan& plan, const Mesh& mesh, const Context& context,
                             Timeline& timeline) {
-  Decoder decoder(config, plan.recompute, plan.fp8, ModelRanks(mesh, plan.sequence_parallel));
+  RecomputeOptions recompute = plan.recompute;
+  recompute.unit_tiles = 1;  // seconds are those of whole Units
+  Decoder decoder(config, recompute, plan.fp8, ModelRanks(mesh, plan.sequence_parallel));
   apply(plan.freezing, decoder);
   ShardedModel::Options options = sharding_of(plan);
   options.policy = Policy::stage(0);

@@ -259,7 +259,7 @@ StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepRe
           profile.rank_parameters += residency.partition({i, segment}).shard();
     }
     for (ModuleProfile& unit : profile.model.inside)
-      if (unit.name == of.name()) unit.parameters = of.numel();
+      if (unit.name == (of.tile_of() == nullptr ? of : *of.tile_of()).name()) unit.parameters += of.numel();
   }
   return profile;
 }

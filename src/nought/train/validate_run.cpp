@@ -167,7 +167,9 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   require_trainable(plan);
   RunInputs inputs{.config = model_config_of(plan)};
   inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
-  Decoder decoder(inputs.config);
+  RecomputeOptions tiles;
+  tiles.unit_tiles = plan.recompute.unit_tiles;
+  Decoder decoder(inputs.config, tiles);  // refuses more than a matrix has
   apply(plan.freezing, decoder);
   inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();
   decoder.require_positions(plan.data.seq_length);

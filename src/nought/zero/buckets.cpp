@@ -14,14 +14,18 @@ std::vector<Bucket> make_buckets(std::span<const SharedSegment> segments, int64_
   std::map<const Communicator*, size_t> last;  // the bucket that each group has begun last
   for (size_t i = 0; i < segments.size(); ++i) {
     const size_t member = order == BucketOrder::forward ? i : segments.size() - 1 - i;
-    const auto& [partition, ranks] = segments[member];
+    const auto& [partition, ranks, alone] = segments[member];
     const auto found = last.find(ranks);
     const bool fits = found != last.end() && buckets[found->second].numel() + partition.padded() <= limit;
-    if (!fits || partition.ranks() == 1) {
-      last[ranks] = buckets.size();
-      buckets.emplace_back(partition.ranks(), ranks);
+    const bool own = alone || partition.ranks() == 1;
+    if (!fits || own) buckets.emplace_back(partition.ranks(), ranks);
+    const size_t into = fits && !own ? found->second : buckets.size() - 1;
+    buckets[into].add(member, partition.shard());
+    if (own) {
+      last.erase(ranks);
+    } else {
+      last[ranks] = into;
     }
-    buckets[last[ranks]].add(member, partition.shard());
   }
   return buckets;
 }

@@ -16,6 +16,7 @@ namespace nought {
 struct SharedSegment {
   Partition partition;
   Communicator* ranks = nullptr;
+  bool alone = false;  // it has a bucket of its own, as tiles have: with others it would take the room of them all
 };
 
 /// The shards of several segments, side by side for each rank: a packed buffer is [ranks * shard()].

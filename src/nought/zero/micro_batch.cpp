@@ -40,7 +40,7 @@ Tensor MicroBatch::backward(size_t chunk, Tensor d_result) {
   tape->backward(result, std::move(d_result));
   walking_back_ = false;
   for (const auto& unit : model_.model().units())  // the owner alone runs it, and so reports that they are final
-    if (unit->is_copy() && chunk + 1 == passes_.size()) finish(*unit);
+    if (unit->is_copy() && chunk + 1 == passes_.size() && (deferred_ || unit->tile_of() == nullptr)) finish(*unit);
   return x.requires_grad() ? tape->gradient(x) : Tensor{};
 }
 
@@ -49,19 +49,27 @@ void MicroBatch::form_weight_gradients(size_t chunk) {
     model_.begin_pass(*unit.unit, /*walking_back=*/true);
     for (std::function<void()>& product : unit.products) std::exchange(product, {})();  // and frees what it kept
     finish(*unit.unit);
+    for (const Unit* tile : unit.unit->tiles()) finish(*tile);
     model_.note_pass();
   }
 }
 
 void MicroBatch::before_backward(Unit& unit) {
   model_.before_backward(unit);
-  if (deferred_) waiting_[at_work_].push_back({&unit, {}});
+  if (deferred_ && unit.tile_of() == nullptr) waiting_[at_work_].push_back({&unit, {}});
 }
 
 void MicroBatch::after_backward(Unit& unit) {
   model_.release(unit);
   if (!deferred_) finish(unit);
-  model_.note_pass();
+  if (unit.tile_of() == nullptr) model_.note_pass();
+}
+
+void MicroBatch::after_shared_backward(Unit& tile) {
+  model_.release(tile);
+  if (deferred_ || !gradients_) return;     // what forms the others forms these too
+  if (tile.is_copy()) return finish(tile);  // the other Unit is on another rank
+  model_.reducer_->reduce_so_far(*gradients_, tile.index());
 }
 
 GradSink MicroBatch::gradient(const Unit& unit, size_t first, size_t last) {

@@ -55,6 +55,7 @@ class MicroBatch final : public UnitStore {
   void after_forward(Unit& unit) override { model_.after_forward(unit); }
   void before_backward(Unit& unit) override;
   void after_backward(Unit& unit) override;
+  void after_shared_backward(Unit& tile) override;
   void enter_part(const char* name) override { model_.enter_part(name); }
   void leave_part() override { model_.leave_part(); }
   Tensor values(const Unit& unit, size_t segment) override { return model_.values(unit, segment); }
@@ -66,7 +67,7 @@ class MicroBatch final : public UnitStore {
   }
 
  private:
-  /// A Unit whose gradients are not final before its products ran.
+  /// A Unit whose gradients, and those of its tiles, are not final before its products ran.
   struct Waiting {
     Unit* unit;
     std::vector<std::function<void()>> products;

@@ -23,18 +23,38 @@ int64_t global_index(const std::vector<Interval>& kept, int64_t local) {
   fail("index {} beyond what a part has of a dimension", local);
 }
 
+/// Where indices `local` of those that a tile keeps lie in the dimension, rising.
+std::vector<Interval> within(const std::vector<Interval>& kept, const std::vector<Interval>& local) {
+  std::vector<Interval> found;
+  int64_t begin = 0;
+  for (const Interval& interval : kept) {
+    for (const Interval& wanted : local) {
+      const Interval common = intersect(wanted, {begin, begin + interval.size()});
+      if (common.empty()) continue;
+      const int64_t from = interval.begin + common.begin - begin;
+      found.push_back({from, from + common.size()});
+    }
+    begin += interval.size();
+  }
+  return found;
+}
+
 /// True for axes of the experts' grid.
 bool of_experts(Axes axes) { return axes.meets({Axis::expert_tensor, Axis::expert}); }
 
 void check(const Placement& placement) {
   const std::vector<Cut>& cuts = placement.cuts;
+  if (const std::optional<TensorTile>& tile = placement.tile)
+    require<ShapeError>(0 <= tile->dim && tile->dim < placement.global.rank(), "a tile along dimension {} of {}",
+                        tile->dim, placement.global);
+  const Shape extents = placement.extents();
   require<ShapeError>(on_one_grid(placement.axes()),
                       "a tensor {} is cut along an expert axis and one that experts do not have", placement.global);
   for (size_t i = 0; i < cuts.size(); ++i) {
     const Cut& one = cuts[i];
     require<ShapeError>(0 <= one.dim && one.dim < placement.global.rank(), "a cut of dimension {} of a tensor {}",
                         one.dim, placement.global);
-    const int64_t extent = placement.global[one.dim];
+    const int64_t extent = extents[one.dim];
     require<ShapeError>(one.granule > 0, "a cut of dimension {} of {} in multiples of {}", one.dim, placement.global,
                         one.granule);
     require<ShapeError>(one.fused.empty() || std::accumulate(one.fused.begin(), one.fused.end(), int64_t{0}) == extent,
@@ -167,18 +187,23 @@ int PlacedTensor::part_of(int rank) const {
 TensorPart PlacedTensor::part(int index) const {
   require(0 <= index && index < parts_, "part {} of a tensor {} that has {}", index, placement_.global, parts_);
   std::vector<std::vector<Interval>> kept;
-  for (const int64_t extent : placement_.global) kept.push_back({{0, extent}});
+  const Shape extents = placement_.extents();
+  for (const int64_t extent : extents) kept.push_back({{0, extent}});
   std::vector<size_t> elsewhere;  // dimensions of which another part has everything
   for (size_t i = placement_.cuts.size(); i-- > 0;) {
     const Cut& one = placement_.cuts[i];
     const int parts = grid_.size(one.axis);
     const auto dim = static_cast<size_t>(one.dim);
     if (!one.owner) {
-      kept[dim] = indices_of_part(placement_.global[one.dim], one, index % parts, parts);
+      kept[dim] = indices_of_part(extents[one.dim], one, index % parts, parts);
     } else if (!one.holds(index % parts)) {
       elsewhere.push_back(dim);
     }
     index /= parts;
+  }
+  if (const std::optional<TensorTile>& tile = placement_.tile) {
+    std::vector<Interval>& along = kept[static_cast<size_t>(tile->dim)];
+    along = within(tile->kept, along);
   }
   for (const size_t dim : elsewhere) kept[dim].clear();
   return {placement_.global, std::move(kept)};
@@ -189,7 +214,7 @@ TensorPart part_held(const Parameter& parameter, const Mesh& mesh) {
 }
 
 std::vector<Interval> global_elements(const Parameter& parameter, const Mesh& mesh, Interval local) {
-  if (parameter.placement.cuts.empty()) return {local};
+  if (parameter.placement.is_whole()) return {local};
   std::vector<Interval> elements;
   for (const PartRun& run : part_held(parameter, mesh).runs(local)) elements.push_back(run.global);
   return elements;

@@ -66,7 +66,7 @@ class TensorPart {
   int64_t tail_ = 1;   // elements of the dimensions behind it
 };
 
-/// A placement on a grid of ranks.
+/// A placement on a grid of ranks. Its parts are those of the global tensor or, with a tile, of that.
 class PlacedTensor {
  public:
   /// ShapeError if a cut does not fit the shape or another cut.

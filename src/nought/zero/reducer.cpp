@@ -38,7 +38,7 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
       state.whole = {context_.zeros({partition.padded()}, dtype_, Category::gradients),
                      std::vector<bool>(unit.parameters().size(), false)};
     }
-    shared.push_back({partition, &ranks});
+    shared.push_back({partition, &ranks, unit.tile_of() != nullptr});
     states_.push_back(std::move(state));
   }
   buckets_ = make_buckets(shared, options.bucket, BucketOrder::backward);
@@ -127,6 +127,12 @@ void Reducer::finish(MicroBatch& of, size_t unit) {
     if (state.at.unit == unit && (state.policy.shard_gradients || of.last_))
       finish(state, whole_of(of, place), of.last_);
   }
+}
+
+void Reducer::reduce_so_far(MicroBatch& of, size_t unit) {
+  for (size_t place = 0; place < states_.size(); ++place)
+    if (states_[place].at.unit == unit && states_[place].policy.shard_gradients)
+      finish(states_[place], of.wholes_[place], /*last=*/false);
 }
 
 void Reducer::finish(State& state, Whole& whole, bool last) {

@@ -52,6 +52,9 @@ class Reducer {
   /// The Unit's gradients are final for this micro-batch: reduces them if it is time.
   void finish(MicroBatch& of, size_t unit);
 
+  /// With gradient sharding: reduces what the Unit's gradients are so far, and more is added before finish().
+  void reduce_so_far(MicroBatch& of, size_t unit);
+
   /// After the last backward pass of the step: a Unit that it left out is reduced too, so that its sum is what earlier
   /// micro-batches wrote, or zero. Then settle(). All ranks call it together.
   void finish_step();

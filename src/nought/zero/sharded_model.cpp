@@ -1,6 +1,7 @@
 #include "nought/zero/sharded_model.h"
 
 #include <algorithm>
+#include <map>
 
 #include "nought/comm/flight_recorder.h"
 #include "nought/zero/codes.h"
@@ -178,6 +179,18 @@ std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
   return gradients;
 }
 
+void ShardedModel::with_gradients(size_t unit, const std::function<void(const Parameter&, const Tensor&)>& f) {
+  std::map<const Unit*, std::vector<Tensor>> gathered;
+  const auto gradient_of = [&](const GlobalTensor::Part& part) {
+    std::vector<Tensor>& of_unit = gathered[part.unit];
+    if (of_unit.empty()) of_unit = gather_gradients(part.unit->index());
+    return of_unit[part.parameter];
+  };
+  for (const GlobalTensor& tensor : global_tensors(*model_.units()[unit]))
+    f(tensor.first(),
+      tensor.is_tiled() ? without_tiles(context_, tensor, gradient_of) : gradient_of(tensor.parts.front()));
+}
+
 void ShardedModel::settle() {
   if (reducer_) reducer_->settle();
   residency_.settle();
@@ -212,25 +225,25 @@ void ShardedModel::note_pass() const {
 }
 
 void ShardedModel::before_forward(Unit& unit) {
-  begin_pass(unit, false);
+  if (unit.tile_of() == nullptr) begin_pass(unit, false);
   lease(unit);
   prefetch_behind({unit.index(), false});
 }
 
 void ShardedModel::after_forward(Unit& unit) {
   release(unit);
-  note_pass();
+  if (unit.tile_of() == nullptr) note_pass();
 }
 
 void ShardedModel::before_backward(Unit& unit) {
-  begin_pass(unit, true);
+  if (unit.tile_of() == nullptr) begin_pass(unit, true);
   lease(unit);
   prefetch_behind({unit.index(), true});
 }
 
 void ShardedModel::after_backward(Unit& unit) {
   release(unit);
-  note_pass();
+  if (unit.tile_of() == nullptr) note_pass();
 }
 
 void ShardedModel::enter_part(const char* name) { parts_.push_back({name, TraceEvent::Clock::now()}); }

@@ -5,6 +5,7 @@
 // finish_gradients, update.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -51,18 +52,32 @@ class ShardedModel final : public UnitStore {
   /// Forgets the gradients without an update.
   void discard_gradients();
 
-  /// The summed gradient of each parameter of a Unit, the global tensor on every rank; undefined where it is not
-  /// trained. Between finish_gradients() and update(). All ranks call it together.
+  /// The summed gradient of each parameter of a Unit, the global tensor on every rank, or all of a tile; undefined
+  /// where it is not trained. Between finish_gradients() and update(). All ranks call it together.
   std::vector<Tensor> gather_gradients(size_t unit);
-  /// Calls f(const Parameter&, Tensor) with each parameter of a Unit in turn, the global tensor; codes are decoded. All
-  /// ranks call it together.
+  /// Calls f(const Parameter&, Tensor) with each global tensor of a Unit and its tiles in turn, and a parameter of its
+  /// name; codes are decoded. Of a tile nothing: what it has comes with its Unit. All ranks call it together.
   template <class F>
   void with_parameters(size_t unit, F&& f) {
+    if (model_.units()[unit]->tile_of() != nullptr) return;
     residency_.lease(unit);
-    for (const Parameter& parameter : model_.units()[unit]->parameters())
-      f(parameter, whole_tensor(context_, mesh_, parameter, held_parameter(*model_.units()[unit], parameter)));
+    for (const GlobalTensor& tensor : global_tensors(*model_.units()[unit])) {
+      const auto whole_part = [&](const GlobalTensor::Part& part) {
+        return whole_tensor(context_, mesh_, *part, held_parameter(*part.unit, *part));
+      };
+      const auto tile = [&](const GlobalTensor::Part& part) {
+        residency_.lease(part.unit->index());
+        Tensor whole = whole_part(part);
+        residency_.release(part.unit->index());
+        return whole;
+      };
+      f(tensor.first(), tensor.is_tiled() ? without_tiles(context_, tensor, tile) : whole_part(tensor.parts.front()));
+    }
     residency_.release(unit);
   }
+  /// The same with the summed gradients: between finish_gradients() and update(). f gets an undefined tensor for what
+  /// is not trained.
+  void with_gradients(size_t unit, const std::function<void(const Parameter&, const Tensor&)>& f);
 
   /// The same with what this rank holds of each, [elements].
   template <class F>

@@ -59,4 +59,19 @@ Tensor whole_tensor(const Context& context, const Mesh& mesh, const Parameter& p
   return without_last_cuts(context, mesh, parameter.placement, part.reshape(parameter.shape), 0);
 }
 
+Tensor without_tiles(const Context& context, const GlobalTensor& tensor,
+                     const std::function<Tensor(const GlobalTensor::Part&)>& tile_of) {
+  Tensor joined;
+  for (const GlobalTensor::Part& part : tensor.parts) {
+    const Placement& placement = (*part).placement;
+    const Tensor tile = tile_of(part);
+    if (!tile) return {};
+    if (!joined) joined = context.empty(placement.global, tile.dtype(), Category::workspace);
+    const Placement uncut{.global = placement.global, .tile = placement.tile};
+    for (const PartRun& run : PlacedTensor(uncut, Grid(GridSizes{})).part(0).runs())
+      context.copy(tile.flat(run.local.begin, run.local.end), joined.flat(run.global.begin, run.global.end));
+  }
+  return joined;
+}
+
 }  // namespace nought

@@ -1,0 +1,83 @@
+// The vocabulary of a decoder: the rows that its tokens look up, and those that make logits; whole, shared out over
+// ranks, or in tiles of Units.
+#include "nought/models/decoder.h"
+#include "nought/models/decoder_work.h"
+#include "nought/parallel/conjugate.h"
+#include "nought/parallel/vocabulary.h"
+
+namespace nought {
+
+void Decoder::add_table() {
+  const std::string name = WeightNames::of(config_).token_embedding + ".weight";
+  const Shape table{config_.vocab_size, config_.hidden_size};
+  const Init init = Init::normal(config_.initializer_range);
+  // Ranks that share matrices have parts of it already.
+  const auto tiles = ranks_.several() ? std::vector<Unit*>{} : tiles_of(*embedding_, "tokens", config_.vocab_size);
+  if (tiles.empty()) {
+    tokens_ = ranks_.add(*embedding_, name, {table, 0}, init, ParameterRole::embedding);
+  } else {
+    table_tiles_ = add_vocabulary_tiles(tiles, name, table, init, ParameterRole::embedding);
+  }
+}
+
+void Decoder::add_head_weight() {
+  if (config_.tie_word_embeddings) {
+    head_weight_ = tokens_, head_tiles_ = table_tiles_;
+    head_tiles_.empty() ? head_->borrow(*embedding_) : head_->borrow_tiles(*embedding_);
+    return;
+  }
+  const std::string name = WeightNames::of(config_).head + ".weight";
+  const Shape table{config_.vocab_size, config_.hidden_size};
+  const Init init = Init::normal(config_.initializer_range);
+  const auto tiles = ranks_.several() ? std::vector<Unit*>{} : tiles_of(*head_, "logits", config_.vocab_size);
+  if (tiles.empty()) {
+    head_weight_ = ranks_.add(*head_, name, {table, 0}, init, ParameterRole::head);
+  } else {
+    head_tiles_ = add_vocabulary_tiles(tiles, name, table, init, ParameterRole::head);
+  }
+}
+
+Section Decoder::embedding_section() {
+  return {.unit = embedding_, .body = [this](Tape& tape, const Var&, MicroBatchState& state) {
+            const Work& work = Work::of(state);
+            Var y = ranks_.several() ? vocabulary_embedding(tape, work.held, tokens_, ranks_, work.sequences.slices)
+                    : table_tiles_.empty() ? embedding(tape, work.ids, tokens_)
+                                           : tiled_embedding(tape, work.held_by_tiles, table_tiles_);
+            if (config_.embedding_scale != 1) y = scale(tape, y, config_.embedding_scale);
+            return positions_.defined() ? add_embedding(tape, y, work.own_positions, positions_) : y;
+          }};
+}
+
+Section Decoder::head_section() {
+  return {.unit = head_, .body = [this](Tape& tape, const Var& in, MicroBatchState& state) {
+            const Work& work = Work::of(state);
+            const Var normed = tape.run_part(*head_, "norm", [&] { return final_norm_(tape, in); });
+            return tape.run_part(*head_, "loss", [&] {
+              if (!head_tiles_.empty())
+                return tiled_cross_entropy_head(
+                    tape, normed, head_tiles_, objective_->targets_of_tiles(tape.context(), *work.batch, head_tiles_),
+                    work.gradient_scale, config_.logit_softcap, /*shared=*/config_.tie_word_embeddings);
+              const RowLoss rows = ranks_.several()
+                                       ? objective_->rows_of_part(tape.context(), *work.batch, held_tokens(), ranks_)
+                                       : objective_->rows(work.placed);
+              const Var loss = loss_head(tape, enter_ranks(tape, normed, ranks_, work.sequences.slices), head_weight_,
+                                         rows, work.gradient_scale, config_.logit_softcap);
+              return sum_over_ranks(tape, loss, ranks_);
+            });
+          }};
+}
+
+Tensor Decoder::head_logits(Tape& tape, const Var& hidden) {
+  Tensor part;
+  tape.run_unit(*head_, hidden, [&](Tape& inner, const Var& in) {
+    const Var normed = final_norm_(inner, in);
+    part = head_tiles_.empty() ? linear(inner, normed, head_weight_, {}, WeightLayout::out_in).value
+                               : tiled_logits(inner, normed, head_tiles_);
+    return in;
+  });
+  const Tensor logits = gather_columns(tape.context(), part, config_.vocab_size, ranks_);
+  if (config_.logit_softcap > 0) tape.context().run(Softcap{.x = logits, .cap = config_.logit_softcap});
+  return logits;
+}
+
+}  // namespace nought
