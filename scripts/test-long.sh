@@ -8,15 +8,17 @@
 #           ZeRO stage (minutes)
 #   long    a sequence of 65,536 tokens on 4 ranks by each method, with MLPs in tiles and without, within the predicted
 #           peak (5 minutes)
+#   offload a model whose optimizer states are four times the memory of its process trains from files, at 70% of what the
+#           drive allows or more (scripts/offload-limit.sh; 3 minutes)
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
 # Builds the release preset first. Exit code 0 if everything holds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [long]=test_plan [kills]=test_cli)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [long]=test_plan [offload]=nought [kills]=test_cli)
 declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.thirty_steps*' [context]='*ContextParallel.thirty_steps*' [long]='LongSequences.*' [kills]='*Kills.*')
-all=(flips meshes context long kills)
+all=(flips meshes context long offload kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then
@@ -34,6 +36,10 @@ cmake --build build/release --parallel "$(nproc)" --target "${targets[@]}"
 export NOUGHT_LONG=1 OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 failed=()
 for name in "$@"; do
+  if [[ $name == offload ]]; then
+    scripts/offload-limit.sh </dev/null || failed+=("$name")
+    continue
+  fi
   build/release/bin/"${program[$name]}" --gtest_filter="${filter[$name]}" </dev/null || failed+=("$name")
 done
 if ((${#failed[@]})); then

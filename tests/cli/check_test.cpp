@@ -108,6 +108,10 @@ TEST_F(Check, writes_nothing_and_tells_the_data_and_the_memory) {
   const Ended tight = run("check", "--set training.device_memory=100KiB --set training.per_device_train_batch_size=8");
   EXPECT_EQ(tight.exit_code, 0) << tight.err;
   EXPECT_THAT(tight.out, HasSubstr("that is more than training.device_memory, 100.0 KiB"));
+  const Ended of_host = run("check", "--set training.host_memory=100KiB");
+  EXPECT_EQ(of_host.exit_code, 0) << of_host.err;
+  EXPECT_THAT(of_host.out, AllOf(HasSubstr("in the host's RAM are more than training.host_memory, 100.0 KiB"),
+                                 Not(HasSubstr("training.device_memory"))));
 }
 
 TEST_F(Check, what_is_unusual_is_one_note_each_and_train_says_the_same) {

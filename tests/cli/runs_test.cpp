@@ -1,84 +1,24 @@
-// Whole runs as a user makes them: processes started by the program itself, equal results at every layout, and bad
-// input that ends in one line.
+// Whole runs as a user makes them: processes started by the program itself, and equal results at every layout.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <set>
-#include <sstream>
 
-#include "support/golden.h"
-#include "support/run_program.h"
-#include "support/temp_folder.h"
+#include "support/program_runs.h"
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-
-#include "nought/io/safetensors_writer.h"
-#include "nought/kernels/kernels.h"
 
 namespace nought {
 namespace {
 
 namespace fs = std::filesystem;
 using test::Ended;
+using test::first_words_of;
+using test::kProgram;
+using test::losses_of;
+using test::metrics_of;
 using test::run_program;
 using test::TempFolder;
-
-const std::string kProgram = NOUGHT_PROGRAM;
-
-/// A small run over a text of its own, in `folder`.
-void write_run(const TempFolder& folder) {
-  std::string text;
-  for (int i = 0; i < 300; ++i) text += fmt::format("for (int i = {}; i < {}; ++i) sum += table[i];\n", i % 7, i % 31);
-  folder.write("text.txt", text);
-  folder.write("run.json",
-               nlohmann::json{
-                   {"model",
-                    {{"model_type", "llama"},
-                     {"vocab_size", 256},
-                     {"hidden_size", 48},
-                     {"intermediate_size", 64},
-                     {"num_hidden_layers", 2},
-                     {"num_attention_heads", 4},
-                     {"num_key_value_heads", 2},
-                     {"max_position_embeddings", 64}}},
-                   {"data", {{"files", {(folder / "text.txt").string()}}, {"tokenizer", "bytes"}, {"seq_length", 32}}},
-                   {"training",
-                    {{"max_steps", 6},
-                     {"per_device_train_batch_size", 2},
-                     {"learning_rate", 3e-3},
-                     {"seed", 1},
-                     {"logging_steps", 1},
-                     {"save_steps", 4},
-                     {"output_dir", (folder / "out").string()}}},
-                   {"deepspeed", {{"zero_optimization", {{"stage", 2}}}}}}
-                   .dump());
-}
-
-std::string train_command(const TempFolder& folder, const std::string& more) {
-  return fmt::format("{} train {} {}", kProgram, (folder / "run.json").string(), more);
-}
-
-std::vector<nlohmann::json> metrics_of(const TempFolder& folder) {
-  std::vector<nlohmann::json> lines;
-  std::ifstream file(folder / "out/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-  return lines;
-}
-
-std::vector<double> losses_of(const TempFolder& folder) {
-  std::vector<double> losses;
-  for (const nlohmann::json& line : metrics_of(folder)) losses.push_back(line.at("loss"));
-  return losses;
-}
-
-/// The first word of every line.
-std::set<std::string> first_words_of(const std::string& text) {
-  std::set<std::string> words;
-  std::istringstream lines(text);
-  for (std::string line, word; std::getline(lines, line);)
-    if (std::istringstream(line) >> word) words.insert(word);
-  return words;
-}
+using test::train_command;
+using test::write_run;
 
 TEST(Runs, processes_agree_bit_for_bit_at_every_stage) {
   TempFolder folder;
@@ -141,94 +81,6 @@ TEST(Runs, a_run_within_a_time_chooses_its_steps_before_it_and_the_same_number_g
     const Ended run = run_program(train_command(folder, refused));
     EXPECT_NE(run.exit_code, 0) << refused;
     EXPECT_EQ(run.error_lines(), 1) << run.err;
-  }
-}
-
-TEST(Runs, metrics_have_every_field_of_every_step) {
-  TempFolder folder;
-  write_run(folder);
-  ASSERT_EQ(run_program(train_command(folder, "")).exit_code, 0);
-  const auto lines = metrics_of(folder);
-  ASSERT_EQ(lines.size(), 6u);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    EXPECT_EQ(lines[i].at("step"), i + 1);
-    for (const char* field : {"loss", "grad_norm", "lr", "tokens_per_second", "mfu", "bytes_sent"})
-      EXPECT_TRUE(lines[i].at(field).is_number()) << field;
-  }
-}
-
-TEST(Runs, a_step_is_broken_down_and_traced_where_that_is_asked_for) {
-  TempFolder folder;
-  write_run(folder);
-  const std::string trace = (folder / "trace.json").string();
-  const Ended run = run_program(train_command(
-      folder, fmt::format("--ranks 2 --trace {} --set deepspeed.zero_optimization.stage=3 --set "
-                          "deepspeed.wall_clock_breakdown=true --set deepspeed.comms_logger.enabled=true --set "
-                          "deepspeed.comms_logger.verbose=true",
-                          trace)));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
-  const std::set<std::string> rows = first_words_of(run.out);
-  EXPECT_TRUE(rows.contains("all_gather") && rows.contains("reduce_scatter")) << run.out;
-  EXPECT_TRUE(rows.contains("comm")) << "each collective of a step: " << run.out;
-  EXPECT_FALSE(rows.contains("gather")) << "writing the trace is no part of a step: " << run.out;
-  for (const nlohmann::json& line : metrics_of(folder)) {
-    const double parts = line.at("forward_seconds").get<double>() + line.at("backward_seconds").get<double>() +
-                         line.at("optimizer_seconds").get<double>();
-    EXPECT_LE(parts, line.at("seconds").get<double>());
-    EXPECT_GT(line.at("communication_seconds").get<double>(), 0);
-    const double hidden = line.at("communication_hidden");
-    EXPECT_TRUE(0 <= hidden && hidden <= 1) << hidden;
-  }
-  EXPECT_TRUE(nlohmann::json::parse(std::ifstream(trace)).at("traceEvents").is_array());
-}
-
-TEST(Runs, a_step_is_profiled_where_that_is_asked_for_and_no_bit_changes) {
-  TempFolder folder;
-  write_run(folder);
-  ASSERT_EQ(run_program(train_command(folder, "--ranks 2")).exit_code, 0);
-  const std::vector<double> losses = losses_of(folder);
-  const std::string profiler = "deepspeed.flops_profiler.", file = (folder / "more/profile.txt").string();
-  const Ended printed = run_program(train_command(
-      folder, fmt::format("--ranks 2 --overwrite --set {0}enabled=true --set {0}profile_step=4", profiler)));
-  ASSERT_EQ(printed.exit_code, 0) << printed.err;
-  EXPECT_EQ(losses_of(folder), losses);
-  // What the text says is observe/profile_test's.
-  const std::string title = "profile of step 4";
-  EXPECT_NE(printed.out.find(title), std::string::npos) << printed.out;
-  const Ended written = run_program(train_command(
-      folder,
-      fmt::format("--ranks 2 --overwrite --set {0}enabled=true --set {0}profile_step=4 --set {0}output_file={1}",
-                  profiler, file)));
-  ASSERT_EQ(written.exit_code, 0) << written.err;
-  EXPECT_NE(written.out.find(file), std::string::npos) << written.out;
-  EXPECT_TRUE(test::read_bytes(file).starts_with(title)) << test::read_bytes(file);
-  const Ended folder_named =
-      run_program(train_command(folder, fmt::format("--overwrite --set {}enabled=true --set {}output_file={}", profiler,
-                                                    profiler, folder.path().string())));
-  EXPECT_EQ(folder_named.exit_code, 1);
-  EXPECT_EQ(folder_named.error_lines(), 1) << folder_named.err;
-  EXPECT_NE(folder_named.err.find(folder.path().string()), std::string::npos) << folder_named.err;
-  const Ended late = run_program(
-      train_command(folder, fmt::format("--overwrite --set {0}enabled=true --set {0}profile_step=40", profiler)));
-  EXPECT_EQ(late.exit_code, 0) << late.err;
-  EXPECT_EQ(late.out.find(title), std::string::npos);
-  EXPECT_NE(late.out.find("profile_step is 40"), std::string::npos) << "the reason is said: " << late.out;
-}
-
-TEST(Runs, a_run_prints_its_resolved_values_and_the_memory_of_its_phases_where_that_is_asked_for) {
-  TempFolder folder;
-  write_run(folder);
-  const Ended run = run_program(train_command(folder,
-                                              "--ranks 2 --set deepspeed.dump_state=true --set "
-                                              "deepspeed.memory_breakdown=true"));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
-  const std::set<std::string> rows = first_words_of(run.out);
-  for (const char* value : {"world_size", "micro_batch", "learning_rate", "zero_stage"})
-    EXPECT_TRUE(rows.contains(value)) << value << " in " << run.out;
-  for (const nlohmann::json& line : metrics_of(folder)) {
-    // The forward pass leaves activations, which the backward pass uses up.
-    EXPECT_GT(line.at("forward_bytes").get<int64_t>(), line.at("backward_bytes").get<int64_t>());
-    EXPECT_GT(line.at("update_bytes").get<int64_t>(), 0);
   }
 }
 
@@ -354,6 +206,14 @@ TEST(Runs, a_budget_that_is_too_small_ends_every_rank_with_what_would_fit_and_th
     ASSERT_FALSE(change.empty()) << refused.err;
     const Ended fits = run_program(train_command(folder, tight + change));
     EXPECT_EQ(fits.exit_code, 0) << change << "\n" << fits.err;
+    if (ranks > 1) continue;
+    std::string of_host = tight;  // on a CPU all of it is in the host's RAM
+    of_host.replace(of_host.find("device_memory"), 6, "host");
+    const Ended too_much = run_program(train_command(folder, of_host));
+    EXPECT_NE(too_much.exit_code, 0);
+    EXPECT_NE(too_much.err.find("the host memory budget of"), std::string::npos) << too_much.err;
+    EXPECT_NE(too_much.err.find(proposal), std::string::npos) << too_much.err;
+    EXPECT_EQ(run_program(train_command(folder, of_host + change)).exit_code, 0);
   }
 }
 
@@ -396,113 +256,6 @@ TEST(Runs, a_model_keeps_the_tokenizer_that_it_was_trained_with) {
   const Ended again = run_program(train_command(folder, from));
   EXPECT_EQ(again.exit_code, 0) << again.err;
   EXPECT_TRUE(fs::exists(folder / "out/tokenizer.json"));
-}
-
-/// The golden batch of a family, as the program computes it with these arguments.
-void expect_golden_probe(const std::string& family, const std::string& arguments) {
-  TempFolder folder;
-  const std::string model = test::golden_folder(family), out = (folder / "out.safetensors").string();
-  const Ended run = run_program(fmt::format("{} probe {} --input {}/golden.safetensors --output {} --grads {}",
-                                            kProgram, model, model, out, arguments));
-  ASSERT_EQ(run.exit_code, 0) << run.err;
-  const Context context = Context::reference();
-  const SafetensorsFile actual(out), expected(model + "/golden.safetensors");
-  EXPECT_EQ(actual.entries().size() + 2, expected.entries().size());
-  for (const TensorEntry& entry : actual.entries()) {
-    const Tensor have = actual.load(entry.name, *context.memory), want = expected.load(entry.name, *context.memory);
-    EXPECT_EQ(have.shape(), want.shape()) << entry.name;
-    if (entry.name == "logits") {
-      EXPECT_LE(test::difference(have, want).max_abs, 5e-5);
-    } else if (entry.name == "loss") {
-      EXPECT_NEAR(have.item(), want.item(), 5e-6);
-    } else {
-      test::expect_gradient_close(entry.name, have, want, 5e-5);
-    }
-  }
-}
-
-TEST(Runs, probe_agrees_with_the_golden_data_over_processes) {
-  expect_golden_probe("open/gpt2", "--ranks 2 --set deepspeed.zero_optimization.stage=3");
-}
-
-TEST(Runs, probe_agrees_with_the_golden_data_over_pipeline_stages) {
-  const std::string pipeline =
-      "--set deepspeed.train_micro_batch_size_per_gpu=1 --set deepspeed.gradient_accumulation_steps=2 "
-      "--set training.parallelism_config.pp_size={} --ranks {} "
-      "--set training.parallelism_config.pipeline_parallel_schedule={}";
-  expect_golden_probe("open/qwen3", fmt::format(fmt::runtime(pipeline), 4, 4, "ZBH1"));
-  expect_golden_probe("open/mixtral", fmt::format(fmt::runtime(pipeline), 2, 2, "ZBVZeroBubble"));
-}
-
-/// The command fails with one line on stderr that contains every one of the words.
-void expect_one_line(const std::string& command, const std::vector<std::string>& words) {
-  const Ended run = run_program(command);
-  EXPECT_NE(run.exit_code, 0) << command;
-  EXPECT_NE(run.exit_code, 124) << command << " hangs";
-  EXPECT_LT(run.exit_code, 128) << command << " dies of a signal";
-  EXPECT_EQ(run.error_lines(), 1) << run.err;
-  for (const std::string& word : words) EXPECT_NE(run.err.find(word), std::string::npos) << word << " in: " << run.err;
-}
-
-TEST(BadInput, ends_in_one_line_that_names_the_place) {
-  TempFolder folder;
-  write_run(folder);
-  const auto expect_train = [&](const std::string& more, const std::vector<std::string>& words) {
-    expect_one_line(train_command(folder, more), words);
-  };
-  expect_train("--ranks 0", {"--ranks", "0"});
-  expect_train("--ranks 2 --set training.learnig_rate=1", {"learnig_rate", "learning_rate"});
-  expect_train("--set deepspeed.zero_optimisation.stage=1", {"zero_optimisation", "zero_optimization"});
-  expect_train("--ranks 2 --set deepspeed.train_batch_size=30", {"30", "train_micro_batch_size_per_gpu 2", "= 4"});
-  expect_train("--set deepspeed.zero_optimization.stage=4", {"stage", "4"});
-  expect_train("--set data.files=[\\\"/nowhere/**\\\"]", {"/nowhere/**"});
-  expect_train("--set training.output_dir=/proc/nought", {"/proc/nought"});
-  expect_train("--resume", {"resume"});
-  expect_train("--set model.num_attention_heads=5", {"48", "5 heads"});
-  expect_train("--ranks 2 --set model.vocab_size=100", {"vocab", "256"});
-  expect_train("--set training.max_steps=none", {"max_steps"});
-  folder.write("empty.txt", "");
-  expect_train(fmt::format("--set data.files=[\\\"{}\\\"]", (folder / "empty.txt").string()), {"data"});
-  expect_one_line(kProgram + " train /nowhere/run.json", {"/nowhere/run.json"});
-  expect_one_line(kProgram + " eval model chats.jsonl", {"chats.jsonl", "--data"});
-  expect_one_line("env RANK=1 WORLD_SIZE=4 " + train_command(folder, ""), {"RANK=1", "WORLD_SIZE=4", "--ranks 4"});
-}
-
-TEST(BadInput, damaged_models_and_batches_end_in_one_line) {
-  TempFolder folder;
-  const std::string golden = test::golden_folder("open/llama");
-  const auto probe = [&](const std::string& model, const std::string& input) {
-    return fmt::format("{} probe {} --input {} --output {} --ranks 2", kProgram, model, input,
-                       (folder / "out.safetensors").string());
-  };
-  const auto copy_model = [&](const std::string& name) {
-    fs::create_directories(folder / name);
-    for (const char* file : {"config.json", "model.safetensors"})
-      fs::copy_file(golden + "/" + file, folder / name / file, fs::copy_options::overwrite_existing);
-    return (folder / name).string();
-  };
-  const std::string input = golden + "/golden.safetensors";
-
-  const std::string missing = copy_model("missing");
-  fs::remove(missing + "/model.safetensors");
-  expect_one_line(probe(missing, input), {"model.safetensors"});
-  const std::string truncated = copy_model("truncated");
-  fs::resize_file(truncated + "/model.safetensors", 5000);
-  expect_one_line(probe(truncated, input), {"model.safetensors"});
-  const std::string garbage = copy_model("garbage");
-  std::ofstream(garbage + "/model.safetensors") << std::string(4096, 'x');
-  expect_one_line(probe(garbage, input), {"model.safetensors"});
-  const std::string shape = copy_model("shape");
-  nlohmann::json config = nlohmann::json::parse(std::ifstream(shape + "/config.json"));
-  config["intermediate_size"] = 128;
-  std::ofstream(shape + "/config.json") << config.dump();
-  expect_one_line(probe(shape, input), {"gate_proj", "128"});
-
-  const Context context = Context::reference();
-  const std::vector<int64_t> ids{1, 2, 256, 3};
-  save_safetensors(folder / "batch.safetensors", {{"input_ids", Tensor::of<int64_t>(*context.memory, {1, 4}, ids)}});
-  expect_one_line(probe(golden, (folder / "batch.safetensors").string()), {"input_ids", "256"});
-  expect_one_line(probe(golden, "/nowhere.safetensors"), {"/nowhere.safetensors"});
 }
 
 }  // namespace

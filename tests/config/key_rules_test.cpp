@@ -8,7 +8,7 @@
 namespace nought {
 namespace {
 
-constexpr KeyRule kIdle{"idle", "true | 3", KeyStatus::no_effect, "nothing reads it", "\"nvme\"", "no files"};
+constexpr KeyRule kIdle{"idle", "true | 3", KeyStatus::no_effect, "nothing reads it"};
 constexpr KeyRule kRefused{"no", "1", KeyStatus::refused, "not here"};
 constexpr KeyRule kAbsent{"absent", "null", KeyStatus::refused, "write another"};
 
@@ -21,7 +21,6 @@ TEST(KeyRules, what_is_accepted_says_nothing) {
 
 TEST(KeyRules, another_value_is_a_warning_or_a_mistake_with_the_reason) {
   EXPECT_EQ(judge(false, kIdle, "f: idle").warning, "f: idle = false has no effect: nothing reads it");
-  EXPECT_EQ(judge("nvme", kIdle, "f: idle").mistake, "f: idle = \"nvme\" is not supported: no files");
   EXPECT_EQ(judge(2, kRefused, "f: no").mistake, "f: no = 2 is not supported: not here; only 1 is accepted");
   EXPECT_EQ(judge(2, kAbsent, "f: absent").mistake, "f: absent = 2 is not supported: write another");
   EXPECT_THROW(judge("yes", kIdle, "f: idle"), ConfigError) << "another kind of value";

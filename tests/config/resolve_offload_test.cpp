@@ -99,10 +99,59 @@ TEST(ResolveOffload, the_section_aio_counts_beside_files_alone) {
   EXPECT_EQ(plan("{}").warnings.size(), 2u);
 }
 
+TEST(ResolveOffload, updates_are_put_off_by_one_step_on_request_but_not_those_that_need_other_ranks) {
+  const auto plan = [](const std::string& training) { return test::plan_of(R"({"training": {)" + training + "}}"); };
+  EXPECT_EQ(plan("").offload_optimizer.delay_after, std::nullopt);
+  EXPECT_EQ(plan(R"("delayed_update": true)").offload_optimizer.delay_after, 40);
+  EXPECT_EQ(plan(R"("delayed_update": true, "delayed_update_warmup_steps": 0)").offload_optimizer.delay_after, 0);
+  const RunPlan without = plan(R"("delayed_update_warmup_steps": 3)");
+  EXPECT_EQ(without.offload_optimizer.delay_after, std::nullopt);
+  EXPECT_THAT(without.warnings, ElementsAre(HasSubstr("has no effect without training.delayed_update")));
+  EXPECT_THAT(message_of<ConfigError>([&] { plan(R"("delayed_update": true, "delayed_update_warmup_steps": -1)"); }),
+              HasSubstr("delayed_update_warmup_steps"));
+  for (const char* optimizer : {"Lamb", "Muon"})
+    EXPECT_THAT(message_of<ConfigError>([&] {
+                  test::plan_of(fmt::format(
+                      R"({{"training": {{"delayed_update": true}}, "deepspeed": {{"optimizer": {{"type": "{}"}}}}}})",
+                      optimizer));
+                }),
+                AllOf(HasSubstr("training.delayed_update = true with"), HasSubstr(optimizer)));
+}
+
+TEST(ResolveOffload, what_stands_before_an_update_keeps_it_from_the_backward_pass_and_is_named) {
+  const auto plan = [](const std::string& training, const std::string& more = "") {
+    return test::plan_of(R"({"training": {"max_grad_norm": 0)" + training +
+                         R"(}, "deepspeed": {"zero_optimization": )" + nvme("") + more + "}}");
+  };
+  const RunPlan early = plan("");
+  EXPECT_TRUE(early.offload_optimizer.early);
+  EXPECT_THAT(test::reason_of(early, "update_beside_backward"), HasSubstr("nothing global"));
+  for (const auto& [training, why] : {std::pair(R"(, "fp16": true)", "loss scale"),
+                                      {R"(, "on_nonfinite": "skip")", "on_nonfinite"},
+                                      {R"(, "spiky_loss_factor": 5)", "spiky"},
+                                      {R"(, "delayed_update": true)", "the next step"}}) {
+    EXPECT_FALSE(plan(training).offload_optimizer.early) << training;
+    EXPECT_THAT(test::reason_of(plan(training), "update_beside_backward"), HasSubstr(why));
+  }
+  const RunPlan clipped = plan_of(nvme(""));
+  EXPECT_FALSE(clipped.offload_optimizer.early);
+  EXPECT_THAT(test::reason_of(clipped, "update_beside_backward"), HasSubstr("clipping needs the norm"));
+}
+
 TEST(ResolveOffload, keys_of_other_devices_are_explained) {
-  const RunPlan plan = plan_of(nvme(R"(, "pin_memory": true, "fast_init": true, "ratio": 0.3)"));
+  const RunPlan plan = plan_of(nvme(R"(, "pin_memory": true, "fast_init": true)"));
   EXPECT_THAT(test::reason_of(plan, "pin_memory"), HasSubstr("no device reads pages of the host"));
-  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("fast_init = true has no effect"), HasSubstr("ratio = 0.3 has no")));
+  EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("fast_init = true has no effect")));
+}
+
+TEST(ResolveOffload, the_ratio_is_a_share_of_what_goes_to_files) {
+  EXPECT_EQ(plan_of(nvme("")).offload_optimizer.ratio, 1);
+  EXPECT_EQ(plan_of(nvme(R"(, "ratio": 0.3)")).offload_optimizer.ratio, 0.3);
+  for (const char* wrong : {"-0.1", "1.5"})
+    EXPECT_THAT(message_of<ConfigError>([&] { plan_of(nvme(fmt::format(R"(, "ratio": {})", wrong))); }),
+                AllOf(HasSubstr("ratio: expected a number in [0, 1], got"), HasSubstr(wrong)));
+  EXPECT_THAT(plan_of(R"({"offload_optimizer": {"device": "none", "ratio": 0.3}})").warnings,
+              ElementsAre(HasSubstr("ratio = 0.3 has no effect: no optimizer states leave the device")));
 }
 
 }  // namespace

@@ -21,7 +21,13 @@ StepReport a_report() {
   StepReport report{.step = 7, .loss = 1.5, .grad_norm = 2.5, .lr = 3.5, .seconds = 4.5};
   report.tokens_per_second = 5.5, report.mfu = 6.5, report.bytes_sent = 75;
   report.loss_scale = 8.5, report.next_loss_scale = 9.5, report.skipped = true;
-  report.breakdown = {.forward = 10.5, .backward = 11.5, .optimizer = 12.5, .communication = 16, .exposed = 4};
+  report.breakdown = {.forward = 10.5,
+                      .backward = 11.5,
+                      .optimizer = 12.5,
+                      .communication = 16,
+                      .exposed = 4,
+                      .offload = 32,
+                      .offload_exposed = 16};
   report.memory = {.forward = 13, .backward = 14, .update = 15};
   report.nonfinite = "block.1";
   report.spike = "step 7";
@@ -54,6 +60,8 @@ TEST(Metrics, each_number_of_a_step_stands_under_its_name) {
       {"optimizer_seconds", 12.5},
       {"communication_seconds", 16.0},
       {"communication_hidden", 0.75},
+      {"offload_seconds", 32.0},
+      {"offload_hidden", 0.5},
       {"forward_bytes", 13},
       {"backward_bytes", 14},
       {"update_bytes", 15},

@@ -21,7 +21,7 @@ using testing::Not;
 template <class F>
 std::string said(F&& f, int columns = 0) {
   return test::printed([&](std::FILE* out) {
-    ProgressPrinter printer(out, [=] { return columns; }, 5, {RankMemory{}});
+    ProgressPrinter printer(out, [=] { return columns; }, 5, {.memory = {RankMemory{}}, .seconds = 0.5});
     f(printer);
   });
 }
@@ -139,6 +139,11 @@ TEST(Progress, the_breakdown_fits) {
   const StepBreakdown times{.forward = 0.1234, .backward = 0.2346, .optimizer = 0.03456, .communication = 1.5};
   EXPECT_EQ(breakdown_line(times, 0),
             "      forward 123 ms  backward 235 ms  optimizer 34.6 ms  communication 1.5 s, 100% of it hidden");
+  StepBreakdown offloaded = times;
+  offloaded.offload = 2, offloaded.offload_exposed = 0.5;
+  EXPECT_THAT(breakdown_line(offloaded, 0), HasSubstr("hidden  offload 2 s, 75% of it hidden"));
+  offloaded.offload_exposed = 3;
+  EXPECT_EQ(offloaded.offload_hidden(), 0) << "an update that is waited for computes, too";
   EXPECT_THAT(breakdown_line(times, 80), AllOf(HasSubstr("communication"), Not(HasSubstr("optimizer"))));
   EXPECT_EQ(breakdown_line(times, 40), "      forward 123 ms  backward 235 ms");
   for (const int width : {40, 80, 120}) EXPECT_LE(columns_of(breakdown_line(times, width)), width);
@@ -178,6 +183,19 @@ TEST(Progress, a_profile_is_shown_or_its_file_is_named) {
   EXPECT_THAT(text(), HasSubstr("profile of step 2 on rank 0"));
   report.profile->options.output_file = "p.txt";
   EXPECT_THAT(text(), AllOf(HasSubstr("profile of step 2 in p.txt\n"), Not(HasSubstr("on rank 0"))));
+}
+
+TEST(Progress, ends_with_the_predicted_time_of_a_step_beside_the_measured_one) {
+  const std::string text = said([](ProgressPrinter& printer) {
+    printer.on_start(summary_of());
+    for (const double seconds : {9.0, 0.75, 0.625}) {
+      StepReport report = report_of(1);
+      report.seconds = seconds;
+      printer.on_step(report);
+    }
+    printer.on_finish(std::vector<RankMemory>(1), "out");
+  });
+  EXPECT_THAT(text, HasSubstr("\nstep    500 ms predicted, 750 ms measured (median)\n"));
 }
 
 TEST(Progress, an_interruption_says_what_is_saved_and_how_to_go_on) {

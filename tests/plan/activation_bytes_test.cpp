@@ -62,7 +62,7 @@ struct Case {
 };
 
 int64_t kept_by(const ModelConfig& config, const Case& of) {
-  Work work;
+  CountedWork work;
   const Context context{Memory::create_virtual(), make_counting_kernels(work)};
   const auto silent = [&](int size) { return make_silent_communicator(context, 0, size, Wire::threads); };
   const std::unique_ptr<Communicator> ranks = silent(of.ranks);

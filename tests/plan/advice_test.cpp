@@ -35,7 +35,7 @@ Layout on(int ranks) {
 TEST(Advice, what_is_proposed_fits_and_keeps_the_batch) {
   const Layout layout = on(4);
   const int64_t budget = predict(small_model(), layout).memory.peak_total / 2;
-  const std::vector<Advice> all = changes_that_fit(small_model(), layout, budget);
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = budget});
   ASSERT_FALSE(all.empty());
   for (const Advice& each : all) {
     EXPECT_LE(each.prediction.memory.peak_total, budget) << each.change;
@@ -46,7 +46,7 @@ TEST(Advice, what_is_proposed_fits_and_keeps_the_batch) {
 TEST(Advice, the_least_intrusive_change_comes_first) {
   const Layout layout = on(4);
   const int64_t at_stage_1 = predict(small_model(), layout.at_zero_stage(1)).memory.peak_total;
-  const std::vector<Advice> all = changes_that_fit(small_model(), layout, at_stage_1);
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = at_stage_1});
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(all.front().change, "zero_optimization.stage 1");
 }
@@ -54,7 +54,7 @@ TEST(Advice, the_least_intrusive_change_comes_first) {
 TEST(Advice, one_rank_has_nothing_to_shard) {
   const Layout layout = on(1);
   const int64_t budget = predict(small_model(), layout).memory.peak_total - 1;
-  for (const Advice& each : changes_that_fit(small_model(), layout, budget)) {
+  for (const Advice& each : changes_that_fit(small_model(), layout, {.device = budget})) {
     EXPECT_EQ(each.prediction.layout.zero_stage, 0);
     EXPECT_THAT(each.change, ::testing::Not(HasSubstr("stage")));
   }
@@ -65,7 +65,7 @@ TEST(Advice, ranks_that_share_sequences_have_states_to_shard) {
   Layout layout = on(2);
   layout.context_ranks = 2, layout.context_method = ContextMethod::ring;
   const int64_t at_stage_1 = predict(small_model(), layout.at_zero_stage(1)).memory.peak_total;
-  const std::vector<Advice> all = changes_that_fit(small_model(), layout, at_stage_1);
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = at_stage_1});
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(all.front().change, "zero_optimization.stage 1");
 }
@@ -79,10 +79,10 @@ TEST(Advice, long_rows_may_have_their_mlps_in_tiles) {
   tiled.recompute.mlp_tiles = 0;
   const int64_t budget = predict(small_model(), tiled).memory.peak_total;
   EXPECT_LT(budget, predict(small_model(), layout).memory.peak_total);
-  const std::vector<Advice> all = changes_that_fit(small_model(), layout, budget);
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = budget});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].change, "training.tiled_mlp true");
-  for (const Advice& each : changes_that_fit(small_model(), tiled, budget - 1))
+  for (const Advice& each : changes_that_fit(small_model(), tiled, {.device = budget - 1}))
     EXPECT_THAT(each.change, Not(HasSubstr("tiled_mlp"))) << "it is in tiles already";
 }
 
@@ -94,7 +94,7 @@ TEST(Advice, validations_follow_the_micro_batch_unless_their_size_was_given) {
   layout.recompute.pool = smallest.recompute.pool = Pool::host;  // so that nothing but batches is left to change
   layout.evaluation_rows = 8, layout.evaluation_follows = true;
   smallest.micro_batch = smallest.evaluation_rows = 1, smallest.accumulation = 8;
-  const std::vector<Advice> all = changes_that_fit(small_model(), layout, peak_of(smallest));
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = peak_of(smallest)});
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].change, "micro-batch 1 with accumulation 8");
   EXPECT_EQ(all[0].prediction.layout.evaluation_rows, 1);
@@ -106,10 +106,10 @@ TEST(Advice, validations_that_are_too_large_get_fewer_rows_before_training_chang
   Layout fewer = layout;
   fewer.evaluation_rows = 16;
   ASSERT_GT(peak_of(layout), peak_of(fewer)) << "choose a size at which validations decide";
-  const std::vector<Advice> all = changes_that_fit(small_model(), layout, peak_of(fewer));
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = peak_of(fewer)});
   ASSERT_FALSE(all.empty());
   EXPECT_EQ(all[0].change, "training.per_device_eval_batch_size 16");
-  EXPECT_THAT(describe_changes(small_model(), layout, peak_of(fewer)),
+  EXPECT_THAT(describe_changes(small_model(), layout, {.device = peak_of(fewer)}),
               HasSubstr("would fit: training.per_device_eval_batch_size 16, which takes"));
 }
 
@@ -118,9 +118,9 @@ TEST(Advice, suggestions_with_the_same_number_are_one) {
     for (const double part : {0.95, 0.8, 0.6}) {
       const auto budget = static_cast<int64_t>(part * static_cast<double>(peak_of(on(ranks))));
       std::set<std::string> peaks;
-      const std::vector<Advice> all = changes_that_fit(small_model(), on(ranks), budget);
+      const std::vector<Advice> all = changes_that_fit(small_model(), on(ranks), {.device = budget});
       for (const Advice& each : all) peaks.insert(format_bytes(each.prediction.memory.peak_total));
-      EXPECT_EQ(peaks.size(), all.size()) << describe_changes(small_model(), on(ranks), budget);
+      EXPECT_EQ(peaks.size(), all.size()) << describe_changes(small_model(), on(ranks), {.device = budget});
     }
 }
 
@@ -129,16 +129,43 @@ TEST(Advice, states_move_to_files_where_nothing_else_is_enough) {
   moved.sharding.offload_optimizer.home = Pool::file;
   layout.micro_batch = moved.micro_batch = 1;
   const std::string to_files = "zero_optimization.offload_optimizer.device nvme";
-  const std::vector<Advice> all = changes_that_fit(small_model(), layout, peak_of(moved));
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = peak_of(moved)});
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].change, to_files);
   EXPECT_LE(all[0].prediction.memory.peak_total, peak_of(moved));
-  for (const Advice& each : changes_that_fit(small_model(), layout, peak_of(moved) - 1))
+  for (const Advice& each : changes_that_fit(small_model(), layout, {.device = peak_of(moved) - 1}))
     EXPECT_THAT(each.change, ::testing::StartsWith(to_files + " and ")) << each.change;
 }
 
+TEST(Advice, a_budget_of_the_host_counts_all_that_is_in_its_ram) {
+  const Layout layout = on(4);
+  const int64_t peak = predict(small_model(), layout).memory.ram_peak;
+  EXPECT_TRUE(MemoryBudgets{.host = peak}.hold(predict(small_model(), layout).memory));
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.host = peak - 1});
+  ASSERT_FALSE(all.empty());
+  for (const Advice& each : all) EXPECT_LT(each.prediction.memory.ram_peak, peak) << each.change;
+}
+
+TEST(Advice, with_rates_says_how_much_longer_a_step_takes_and_begins_with_the_least) {
+  const Layout layout = on(1);
+  Layout full = layout;
+  full.recompute.mode = Recompute::full;
+  const MemoryBudgets budgets{.device = peak_of(full)};
+  const MachineRates rates{.flops = 1e11, .memory = 1e10, .read = 1e9, .write = 1e9, .note = {}};
+  const double now = step_time(small_model(), predict(small_model(), layout), rates).seconds();
+  const double longer = step_time(small_model(), predict(small_model(), full), rates).seconds() / now - 1;
+  EXPECT_GT(longer, 0.2);
+  const std::string text = describe_changes(small_model(), layout, budgets, rates);
+  const size_t line = text.find("would fit: training.recompute full, which takes ");
+  ASSERT_NE(line, std::string::npos) << text;
+  EXPECT_EQ(text.rfind("would fit"), line) << "what costs most comes last";
+  EXPECT_THAT(text, HasSubstr(fmt::format(", and {:.0f}% more time per step\n", 100 * longer)));
+  EXPECT_THAT(describe_changes(small_model(), layout, budgets), Not(HasSubstr("more time")));
+}
+
 TEST(Advice, says_what_is_needed_at_least_when_nothing_fits) {
-  EXPECT_THAT(describe_changes(small_model(), on(1), int64_t{1} << 20), HasSubstr("the least that 1 rank can do is"));
+  EXPECT_THAT(describe_changes(small_model(), on(1), {.device = int64_t{1} << 20}),
+              HasSubstr("the least that 1 rank can do is"));
 }
 
 TEST(Budget, a_refusal_prints_the_ledger_and_the_largest_buffers) {

@@ -34,30 +34,32 @@ Layout in_tiles(int64_t tiles) {
 }
 
 int64_t peak_of(int64_t tiles) { return predict(wide_model(), in_tiles(tiles)).memory.peak_total; }
+MemoryBudgets room_of(int64_t tiles) { return {.device = peak_of(tiles)}; }
 
 TEST(FittingTiles, are_as_few_as_bring_the_peak_down) {
   EXPECT_LT(peak_of(4), peak_of(2));
   for (const int64_t tiles : {1, 2, 4}) {
-    const auto found = fewest_tiles_that_fit(wide_model(), in_tiles(1), peak_of(tiles));
+    const auto found = fewest_tiles_that_fit(wide_model(), in_tiles(1), room_of(tiles));
     ASSERT_TRUE(found);
     EXPECT_EQ(found->layout.recompute.unit_tiles, tiles);
     EXPECT_EQ(found->memory.peak_total, peak_of(tiles));
   }
-  EXPECT_FALSE(fewest_tiles_that_fit(wide_model(), in_tiles(1), 1 << 20)) << "and 1024 tiles are more than enough";
+  EXPECT_FALSE(fewest_tiles_that_fit(wide_model(), in_tiles(1), {.device = 1 << 20}))
+      << "and 1024 tiles are more than enough";
 }
 
 TEST(FittingTiles, are_advised_where_a_unit_is_what_is_too_large) {
-  const std::vector<Advice> all = changes_that_fit(wide_model(), in_tiles(1), peak_of(4));
+  const std::vector<Advice> all = changes_that_fit(wide_model(), in_tiles(1), room_of(4));
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(all[0].change, "training.memory_centric_tiling 4");
   EXPECT_EQ(all[0].prediction.memory.peak_total, peak_of(4));
-  EXPECT_THAT(describe_changes(wide_model(), in_tiles(1), peak_of(4)),
+  EXPECT_THAT(describe_changes(wide_model(), in_tiles(1), room_of(4)),
               HasSubstr("would fit: training.memory_centric_tiling 4, which takes"));
-  for (const Advice& each : changes_that_fit(wide_model(), in_tiles(2), peak_of(4)))
+  for (const Advice& each : changes_that_fit(wide_model(), in_tiles(2), room_of(4)))
     EXPECT_THAT(each.change, Not(HasSubstr("tiling"))) << "the user has chosen";
   Layout whole = in_tiles(1);
   whole.sharding.optimizer.method = MuonOptions{};
-  for (const Advice& each : changes_that_fit(wide_model(), whole, peak_of(4)))
+  for (const Advice& each : changes_that_fit(wide_model(), whole, room_of(4)))
     EXPECT_THAT(each.change, Not(HasSubstr("tiling"))) << "Muon has no tiles";
 }
 

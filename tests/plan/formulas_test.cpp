@@ -19,6 +19,15 @@ TEST(Formulas, twelve_bytes_per_parameter_of_7b_on_8_ranks) {
     EXPECT_DOUBLE_EQ(model_state_bytes(7e9, 8, Policy::stage(stage), {.optimizer = 8}) / kGB, expected[stage]) << stage;
 }
 
+/// The readings of arXiv 2104.07857, section 4: sequences of 1024 at an achievable peak of 70 TFLOP/s.
+TEST(Formulas, efficiency_of_what_crosses_follows_zero_infinity) {
+  constexpr double kPeak = 70e12;
+  EXPECT_NEAR(efficiency(parameters_intensity(1024), 70e9, kPeak), 0.506, 5e-4);
+  EXPECT_NEAR(efficiency(optimizer_intensity(2 * 1024), 1.5e12, kPeak), 0.916, 5e-4);
+  EXPECT_NEAR(efficiency(checkpoints_intensity(2048, 1), 2e9, kPeak), 0.584, 5e-4);
+  EXPECT_NEAR(efficiency(checkpoints_intensity(8192, 1), 3e9, kPeak), 0.894, 5e-4);
+}
+
 /// arXiv 2104.04473, section 3.2: 8 b s h (t-1)/t elements of a layer for a micro-batch; and 4 b s h (t-1)/t more if it
 /// is computed again.
 TEST(Formulas, a_shared_layer_sends_eight_bsh_elements_and_slices_of_the_tokens_two_more) {

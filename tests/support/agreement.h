@@ -94,7 +94,7 @@ inline Traffic difference(const Traffic& a, const Traffic& b) {
 }
 
 struct Measurement {
-  std::array<int64_t, kNumCategories> steady{};
+  std::array<int64_t, kNumCategories> steady{}, steady_host{}, steady_file{};
   RankMemory memory;
   Traffic traffic;
   std::vector<Mesh::GroupTraffic> traffic_by_axes;
@@ -114,7 +114,8 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     ShardedModel::Options options = layout.sharding;
     options.policy = Policy::stage(layout.zero_stage);
     ShardedModel model(context, mesh, decoder, options);
-    if (options.offload_optimizer.home == Pool::file) {  // a file has nothing before it is written
+    if (options.offload_optimizer.home == Pool::file ||
+        options.offload_param.home == Pool::file) {  // a file has nothing before it is written
       model.load(InitialState(1));
       context.memory->ledger().reset_peaks();
     }
@@ -126,17 +127,17 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     for (int step = 0; step < 4; ++step) {
       if (step == 2) asked = context.memory->system_allocations();
       before = mesh.traffic_by_axes();
-      moved = model.optimizer().traffic();
+      moved = moved_by(model);
       std::vector<Batch> batches;
       for (int64_t i = 0; i < layout.accumulation; ++i) {
         batches.push_back(empty_batch(layout.micro_batch, layout.seq_length, *context.memory));
         context.zero(batches.back().input_ids), context.zero(batches.back().targets);
         if (documents) batches.back().document_starts.assign(static_cast<size_t>(layout.micro_batch), {0, 17, 100});
       }
-      engine.step(batches, layout.tokens_per_step(), 1e-3, 1);
+      engine.step(batches, layout.tokens_per_step(), 1e-3, layout.sharding.offload_optimizer.early ? 0 : 1);
     }
     const std::vector<Mesh::GroupTraffic> after = mesh.traffic_by_axes();
-    moved = model.optimizer().traffic() - moved;
+    moved = moved_by(model) - moved;
     if (layout.evaluation_rows > 0) {
       const Batch rows = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
       context.zero(rows.input_ids), context.zero(rows.targets);
@@ -155,7 +156,12 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     if (ranks.rank() % each != layout.tensor_ranks * layout.with_most_tokens()) return;
     Measurement& result = results[static_cast<size_t>(ranks.rank() / each)];
     const MemoryLedger& ledger = context.memory->ledger();
-    for (size_t c = 0; c < kNumCategories; ++c) result.steady[c] = ledger.current(static_cast<Category>(c));
+    for (size_t c = 0; c < kNumCategories; ++c) {
+      const auto category = static_cast<Category>(c);
+      result.steady[c] = ledger.current(category);
+      result.steady_host[c] = ledger.current(category, Pool::host);
+      result.steady_file[c] = ledger.current(category, Pool::file);
+    }
     result.memory = peaks_of(*context.memory);
     result.states = moved;
     result.late_allocations = context.memory->system_allocations() - asked;
@@ -195,6 +201,9 @@ inline void expect_agreement(const Prediction& predicted, const Measurement& mea
   expect_within_2_percent(predicted.memory.peak_total, measured.memory.peak_total, "peak of all");
   EXPECT_EQ(predicted.memory.host_peak, measured.memory.host_peak);
   EXPECT_EQ(predicted.memory.host, measured.memory.host);
+  EXPECT_EQ(predicted.steady_host, measured.steady_host);
+  EXPECT_EQ(predicted.steady_file, measured.steady_file);
+  expect_within_2_percent(predicted.memory.ram_peak, measured.memory.ram_peak, "peak in RAM");
   EXPECT_EQ(predicted.memory.file, measured.memory.file);
   EXPECT_EQ(predicted.states, measured.states);
   expect_same_traffic(predicted.traffic, measured.traffic);

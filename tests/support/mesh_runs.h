@@ -77,6 +77,7 @@ inline Course train_in(Communicator& world, const MeshLayout& layout, const Mode
   } else {
     const Checkpoint checkpoint(last_checkpoint(options.resumed), rank.decoder);
     rank.model.load(checkpoint, checkpoint.info().step);
+    if (checkpoint.info().pending) rank.model.load_pending_update(checkpoint, *checkpoint.info().pending);
   }
   Engine engine(rank.model);
   engine.set_schedule(schedule_at(rank.mesh, layout.pipeline()));
@@ -94,7 +95,10 @@ inline Course train_in(Communicator& world, const MeshLayout& layout, const Mode
     course.losses.push_back(result.loss), course.norms.push_back(result.grad_norm);
   }
   if (!options.saved.empty())
-    save_checkpoint(rank.model, {.step = steps.end, .world_size = world.size()}, options.saved);
+    save_checkpoint(rank.model,
+                    {.step = steps.end, .world_size = world.size(), .pending = rank.model.optimizer().pending()},
+                    options.saved);
+  if (rank.model.optimizer().pending()) rank.model.finish_pending_update();
   const auto weights = whole_values(rank.model);
   if (world.rank() == 0) course.weights = weights;
   return course;

@@ -20,7 +20,7 @@ inline PlanReport small_report() {
   return {.config = config,
           .predictions = predict_stages(config, layout),
           .recompute = predict_recompute(config, layout.at_zero_stage(2)),
-          .device_memory = int64_t{4} << 30};
+          .budgets = {.device = int64_t{4} << 30}};
 }
 
 }  // namespace nought::test

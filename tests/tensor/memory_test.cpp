@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "support/guarded_device.h"
 #include "support/host_tensors.h"
 #include "support/message_of.h"
 #include <gmock/gmock.h>
@@ -94,6 +95,44 @@ TEST(Memory, a_budget_refuses_what_exceeds_it_and_nothing_else) {
   EXPECT_NO_THROW(memory->allocate(1 << 20, Category::optimizer, Pool::host)) << "the budget is of the device";
   memory->set_limit(0);
   EXPECT_NO_THROW(memory->allocate(1, Category::activations));
+}
+
+TEST(Memory, a_budget_of_the_host_is_for_all_that_is_in_its_ram) {
+  const auto memory = Memory::create();
+  memory->set_limit(1024, Pool::host);
+  const auto on_device = memory->allocate(512, Category::gradients);
+  const auto held = memory->allocate(512, Category::optimizer, Pool::host);
+  EXPECT_EQ(memory->peak_in_ram(), 1024);
+  EXPECT_THAT(test::message_of<MemoryLimitError>([&] { memory->allocate(1, Category::activations); }),
+              testing::HasSubstr("the host memory budget of 1.00 KiB does not hold another 64 B for activations: "
+                                 "1.00 KiB are in use"));
+  EXPECT_THAT(
+      test::message_of<MemoryLimitError>([&] { memory->allocate(1, Category::workspace, Pool::host); }),
+      testing::AllOf(testing::HasSubstr("1 x 512 B optimizer on the host"), testing::HasSubstr("1 x 512 B gradients")));
+  memory->set_limit(0, Pool::host);
+  EXPECT_NO_THROW(memory->allocate(1, Category::activations));
+  EXPECT_THROW(memory->set_limit(1, Pool::file), DeviceError);
+}
+
+TEST(Memory, beside_another_device_a_budget_of_the_host_is_for_the_host_pool) {
+  const auto memory = Memory::create(std::make_shared<test::GuardedDevice>());
+  memory->set_limit(1024, Pool::host);
+  const auto on_device = memory->allocate(4096, Category::gradients);
+  const auto held = memory->allocate(1024, Category::optimizer, Pool::host);
+  EXPECT_EQ(memory->peak_in_ram(), 1024);
+  EXPECT_THROW(memory->allocate(1, Category::optimizer, Pool::host), MemoryLimitError);
+}
+
+TEST(Memory, copies_between_pools_are_counted) {
+  const auto memory = Memory::create();
+  const Tensor here = Tensor::zeros(*memory, {100}, DType::f32, Category::activations);
+  const Tensor there = Tensor::zeros(*memory, {100}, DType::f32, Category::activations, Pool::host);
+  test::copy(here, there);
+  test::copy(there.flat(0, 10), here.flat(0, 10));
+  test::copy(here.flat(0, 10), here.flat(10, 20));
+  EXPECT_EQ(memory->ledger().moved(Pool::device, Pool::host), 400);
+  EXPECT_EQ(memory->ledger().moved(Pool::host, Pool::device), 40);
+  EXPECT_EQ(memory->ledger().moved(Pool::device, Pool::device), 0);
 }
 
 TEST(Memory, buffers_are_aligned_and_counted_in_whole_lines) {

@@ -88,6 +88,7 @@ struct Layout {
   bool reference = false;
   DType dtype = DType::f32;
   RecomputeOptions recompute = {};
+  ParameterHome parameters = {};
 
   std::string str() const {
     return fmt::format("{}, {}, {} ranks, stage {}, {}", config.family, coded ? "codes" : "values", ranks, stage,
@@ -112,7 +113,8 @@ void with_model(const Layout& layout, Body body) {
                        {.policy = Policy::stage(layout.stage),
                         .dtype = layout.dtype,
                         .gradient_dtype = layout.dtype,
-                        .optimizer = {.weight_decay = 0.1}});
+                        .optimizer = {.weight_decay = 0.1},
+                        .offload_param = layout.parameters});
     layout.coded ? model.load(InitialState(3)) : model.load(ValuesOfCodes(context));
     body(model, decoder);
   });
@@ -237,6 +239,17 @@ TEST(CodedDecoder, recomputation_changes_no_bit) {
   }
 }
 
+TEST(CodedDecoder, where_parameters_live_changes_no_bit) {
+  const test::TempFolder folder;
+  for (const ModelConfig& config : configs())
+    for (const int ranks : {1, 2}) {
+      Layout layout{.config = config, .ranks = ranks, .stage = 3};
+      const Result first = train(layout);
+      layout.parameters = {.home = Pool::file, .folder = folder.path().string()};
+      EXPECT_TRUE(train(layout) == first) << layout.str();
+    }
+}
+
 TEST(CodedDecoder, what_is_kept_as_codes_stays_and_all_else_moves) {
   for (const ModelConfig& config : configs()) {
     Layout layout{.config = config, .ranks = 2, .stage = 3};
@@ -266,7 +279,8 @@ TEST(CodedDecoder, next_tokens_have_the_logits_of_the_whole_sequence) {
 }
 
 TEST(CodedDecoder, a_checkpoint_holds_the_values_and_gives_them_back_at_any_stage_and_number_of_ranks) {
-  test::TempFolder folder;
+  const test::TempFolder folder, drive;
+  const ParameterHome in_file{.home = Pool::file, .folder = drive.path().string()};
   std::filesystem::path path;
   Values saved;
   const auto values_of = [](ShardedModel& model) {
@@ -277,7 +291,7 @@ TEST(CodedDecoder, a_checkpoint_holds_the_values_and_gives_them_back_at_any_stag
       });
     return values;
   };
-  with_model({.ranks = 4, .stage = 3, .replicas = 2}, [&](ShardedModel& model, Decoder&) {
+  with_model({.ranks = 4, .stage = 3, .replicas = 2, .parameters = in_file}, [&](ShardedModel& model, Decoder&) {
     const std::filesystem::path written = save_checkpoint(
         model, {.step = 0, .world_size = 4, .zero_stage = 3, .run = nlohmann::json::object()}, folder.path());
     const Values values = values_of(model);

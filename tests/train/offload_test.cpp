@@ -1,5 +1,5 @@
-// Where optimizer states live changes no bit of runs with pipeline stages and with shared matrices, nor of what resumes
-// from their checkpoints.
+// Where optimizer states and parameters live changes no bit of runs with pipeline stages and with shared matrices, nor
+// of what resumes from their checkpoints.
 #include <array>
 
 #include "support/mesh_runs.h"
@@ -44,6 +44,14 @@ class OffloadRuns : public testing::Test {
     return offloaded;
   }
 
+  /// The same, and parameters too.
+  CourseOptions all_in_files(const CourseOptions& options) const {
+    CourseOptions offloaded = in_files(options);
+    offloaded.sharding.offload_param = {
+        .home = Pool::file, .folder = folder_.path().string(), .buffers = 2, .in_memory = 500};
+    return offloaded;
+  }
+
   test::TempFolder folder_;
 };
 
@@ -57,22 +65,42 @@ TEST_F(OffloadRuns, pipeline_stages_and_shared_matrices_give_the_same_bits) {
   }
 }
 
+TEST_F(OffloadRuns, parameters_in_files_give_the_same_bits_on_meshes) {
+  for (const MeshLayout& layout :
+       {MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 3},
+        MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}, MeshLayout{.sizes = {.pipeline = 2}, .stage = 3},
+        MeshLayout{.sizes = {.replicate = 2, .shard = 2}, .stage = 3},
+        MeshLayout{.sizes = {.shard = 4, .host_ranks = 2}, .stage = 3}}) {
+    SCOPED_TRACE(layout.str());
+    CourseOptions options;
+    options.sharding.dtype = options.sharding.gradient_dtype = DType::bf16;
+    CourseOptions alone = all_in_files(options);
+    alone.sharding.offload_optimizer = {};
+    const Course expected = train_on(layout, llama(), {0, 3}, options);
+    expect_same(train_on(layout, llama(), {0, 3}, all_in_files(options)), expected);
+    expect_same(train_on(layout, llama(), {0, 3}, alone), expected);
+  }
+}
+
 /// Saves with one home and resumes with another, on another number of ranks and at another stage too.
 TEST_F(OffloadRuns, resume_with_another_home_stage_and_tile) {
   CourseOptions options;
   options.sharding.dtype = DType::bf16;
   const auto two = [](int stage) { return MeshLayout{.sizes = {.shard = 2}, .stage = stage}; };
   const Course whole = train_on(two(2), llama(), {0, 4}, options);
-  const std::array homes{options, in_files(options), in_files(options, 333)};
+  const std::array homes{options, in_files(options), all_in_files(options)};
   for (size_t from = 0; from < homes.size(); ++from)
     for (size_t to = 0; to < homes.size(); ++to) {
       if (from == to) continue;
       SCOPED_TRACE(fmt::format("from {} to {}", from, to));
       const test::TempFolder saved;
       CourseOptions first = homes[from], second = homes[to];
+      const auto stage = [&](const CourseOptions& with, int other) {
+        return with.sharding.offload_param.home == Pool::file ? 3 : other;
+      };
       first.saved = second.resumed = saved.path().string();
-      train_on(two(2), llama(), {0, 2}, first);
-      expect_same(train_on(two(from == 0 ? 3 : 2), llama(), {2, 4}, second), whole, 2);
+      train_on(two(stage(first, 2)), llama(), {0, 2}, first);
+      expect_same(train_on(two(stage(second, from == 0 ? 3 : 2)), llama(), {2, 4}, second), whole, 2);
       // On one rank: as a run without files resumes there.
       CourseOptions alone = options, alone_in_files = in_files(options);
       alone.resumed = alone_in_files.resumed = saved.path().string();

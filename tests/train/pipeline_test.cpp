@@ -346,7 +346,7 @@ TEST(Pipeline, a_loss_that_is_not_finite_names_the_stage_that_made_it) {
     for (const auto& unit : rank.decoder.units())
       for (size_t segment = 0; unit->name() == "block.4" && segment < unit->segments().size(); ++segment)
         if (!unit->elsewhere())
-          rank.context.run(Fill{.x = rank.model.residency().stored({unit->index(), segment}), .value = 1e30});
+          rank.context.run(Fill{.x = rank.model.residency().updating({unit->index(), segment}), .value = 1e30});
     std::string message;
     try {
       engine.step(std::span(&batch, 1), CrossEntropyObjective().weight(batch), 1e-3, 1);

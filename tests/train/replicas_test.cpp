@@ -74,7 +74,7 @@ TEST(Replicas, a_flipped_bit_of_a_parameter_names_rank_host_and_tensor_alike_on_
   for (const int stage : {0, 1, 2})
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const auto messages = said_by(3, stage, dtype, [](ShardedModel& model) {
-        flip_bit(model.residency().stored({1, 0}), 40);
+        flip_bit(model.residency().updating({1, 0}), 40);
       });
       EXPECT_THAT(
           messages,
@@ -103,7 +103,7 @@ TEST(Replicas, optimizer_states_and_masters_are_replicas_at_stage_0_alone) {
 TEST(Replicas, a_shard_of_stage_3_is_on_one_rank_and_all_gather_the_same_from_it) {
   EXPECT_THAT(said_by(3, 3, DType::f32,
                       [](ShardedModel& model) {
-                        flip_bit(model.residency().stored({1, 0}), 40);
+                        flip_bit(model.residency().updating({1, 0}), 40);
                       }),
               Each(""));
 }
@@ -112,7 +112,7 @@ TEST(Replicas, two_ranks_that_differ_are_told_without_blaming_one) {
   EXPECT_THAT(said_by(
                   2, 1, DType::f32,
                   [](ShardedModel& model) {
-                    flip_bit(model.residency().stored({1, 0}), 40);
+                    flip_bit(model.residency().updating({1, 0}), 40);
                   },
                   ""),
               Each(AllOf(HasSubstr("step 40: the 2 ranks hold different bits, and no value is that of most in 1 of "),
@@ -151,7 +151,7 @@ std::vector<std::string> said_of_parts(const GridSizes& sizes, int stage, Segmen
     test::walk_back(model, 1);
     model.update(/*lr=*/0.1, /*gradient_scale=*/1);
     require_same_replicas(model, 39, "");  // healthy
-    if (world.rank() == 3) flip_bit(model.residency().stored(damaged), 40);
+    if (world.rank() == 3) flip_bit(model.residency().updating(damaged), 40);
     messages[static_cast<size_t>(world.rank())] =
         test::message_of<Error>([&] { require_same_replicas(model, 40, ""); });
   });

@@ -105,6 +105,34 @@ TEST(TrainerRun, a_signal_to_any_rank_stops_all_after_the_step_and_the_run_goes_
   }
 }
 
+TEST(TrainerRun, updates_that_are_put_off_go_on_bit_for_bit_behind_saves_and_are_all_applied_at_the_end) {
+  for (const bool in_files : {false, true}) {
+    const auto plan_of = [&](const TempFolder& folder) {
+      RunPlan plan = plan_in(folder);
+      plan.offload_optimizer.delay_after = 1;
+      if (in_files) plan.offload_optimizer.home = Pool::file, plan.offload_optimizer.folder = folder.path().string();
+      return plan;
+    };
+    const TempFolder whole_folder, folder;
+    RunPlan saving = plan_of(whole_folder);
+    saving.save_steps = 2;
+    const std::vector<double> whole = run(saving).losses;
+    const auto pending_at = [&](const TempFolder& of, int64_t step) {
+      return read_checkpoint_info(checkpoint_path(of / "out", step)).pending.has_value();
+    };
+    EXPECT_TRUE(pending_at(whole_folder, 4));
+    EXPECT_FALSE(pending_at(whole_folder, 6)) << "no step follows the last one";
+    const RunPlan plan = plan_of(folder);
+    const Events first = run(plan, StartMode::fresh, Stop{1, 3});
+    EXPECT_TRUE(pending_at(folder, 3));
+    std::vector<double> both = first.losses;
+    const Events rest = run(plan, StartMode::resume);
+    both.insert(both.end(), rest.losses.begin(), rest.losses.end());
+    EXPECT_EQ(both, whole) << "a save changes nothing";
+    EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(whole_folder / "out/model.safetensors"));
+  }
+}
+
 TEST(TrainerRun, an_old_checkpoint_goes_when_the_name_of_the_new_one_is_on_disk) {
   const TempFolder folder;
   RunPlan plan = plan_in(folder);

@@ -74,6 +74,7 @@ TEST(Wiring, sharding_takes_every_choice_of_the_plan) {
   plan.reduce_bucket = 7, plan.gather_bucket = 9;
   plan.offload_optimizer = {.home = Pool::file, .folder = "/fast"};
   plan.offload_optimizer.aio.queue_depth = 5;
+  plan.offload_param = {.home = Pool::file, .folder = "/other"};
   plan.optimizer.weight_decay = 0.25;
   for (const bool overlap : {false, true}) {
     plan.overlap_comm = overlap;
@@ -87,17 +88,19 @@ TEST(Wiring, sharding_takes_every_choice_of_the_plan) {
     EXPECT_EQ(options.gather_bucket, 9);
     EXPECT_EQ(options.offload_optimizer.folder, "/fast");
     EXPECT_EQ(options.offload_optimizer.aio.queue_depth, 5);
+    EXPECT_EQ(options.offload_param.folder, "/other");
     EXPECT_EQ(options.optimizer.weight_decay, 0.25);
     EXPECT_TRUE(options.training);
   }
 }
 
-TEST(Wiring, a_run_with_its_states_in_files_is_the_same_run_and_resumes_without_them) {
+TEST(Wiring, a_run_with_states_and_parameters_in_files_is_the_same_run_and_resumes_without_them) {
   const TempFolder folder, drive;
   const RunPlan plain = plan_for(folder);
   RunPlan offloaded = plain;
-  offloaded.zero_stage = 2;
+  offloaded.zero_stage = 3;
   offloaded.offload_optimizer = {.home = Pool::file, .folder = drive.path().string(), .sub_group = 1000};
+  offloaded.offload_param = {.home = Pool::file, .folder = drive.path().string()};
   const Reports whole = run(plain, 2);
   EXPECT_EQ(run(offloaded, 2).losses(), whole.losses());
   offloaded.save_steps = 4;

@@ -1,8 +1,10 @@
 // Parameters are whole while they are leased, and where they are stored is what the policy says.
 #include "nought/zero/residency.h"
 
+#include "support/guarded_context.h"
 #include "support/message_of.h"
 #include "support/small_units.h"
+#include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -114,7 +116,7 @@ TEST(Residency, each_rank_stores_its_shard_or_everything) {
       Rank rank(group, context, stage);
       for (size_t unit = 0; unit < rank.units.size(); ++unit) {
         const Partition& partition = rank.residency.partition({unit, 0});
-        EXPECT_EQ(rank.residency.stored({unit, 0}).numel(), stage == 3 ? partition.shard() : partition.padded());
+        EXPECT_EQ(rank.residency.updating({unit, 0}).numel(), stage == 3 ? partition.shard() : partition.padded());
         EXPECT_EQ(rank.residency.owned({unit, 0}).numel(), partition.shard());
       }
       EXPECT_EQ(rank.residency.sharded(), stage == 3);
@@ -156,6 +158,94 @@ TEST(Residency, what_is_frozen_is_gathered_as_all_else_and_never_exchanged) {
         EXPECT_EQ(context.memory->ledger().current(Category::parameters),
                   (4 * trained + 4 * frozen + 2 * narrow) / parts);
       });
+}
+
+/// Residency of Units of 1000 elements each, whose home is elsewhere and where each rank has written what it keeps.
+struct Elsewhere {
+  Elsewhere(Communicator& ranks, const Context& context, const ParameterHome& home)
+      : ranks(ranks), context(context), residency(context, ranks, Policy::stage(3), DType::f32, 0, units, home) {
+    for (size_t unit = 0; unit < units.size(); ++unit) {
+      const SegmentIndex at{unit, 0};
+      residency.begin_update(at, Pool::device, /*reads=*/false);
+      const Interval kept = residency.kept(at);
+      std::vector<float> values;
+      for (int64_t i = kept.begin; i < kept.end; ++i) values.push_back(value_at(unit, i));
+      context.upload<float>(values, residency.updating(at));
+      residency.end_update(at);
+    }
+    residency.settle();
+  }
+  static test::Units make_units() {
+    test::Units units;
+    for (const char* name : {"a", "b", "c", "d", "e"})
+      units.emplace_back(std::make_unique<Unit>(name))->add(name, {1000}, Init::zeros());
+    return units;
+  }
+  void expect_whole(size_t unit) {
+    const std::vector<float> whole = context.to_host<float>(residency.whole({unit, 0}));
+    for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(whole[static_cast<size_t>(i)], value_at(unit, i));
+  }
+  int64_t brought() const { return residency.traffic().read / 4 / residency.kept({0, 0}).size(); }
+
+  Communicator& ranks;
+  Context context;
+  test::Units units = make_units();
+  Residency residency;
+};
+
+TEST(Residency, a_lease_brings_what_lives_elsewhere) {
+  const test::TempFolder folder;
+  for (const auto& [home, guarded] : {std::pair(Pool::host, true), {Pool::file, true}, {Pool::file, false}})
+    for (const int size : {1, 2, 3})
+      run_ranks(test::contexts_of(size, guarded), [&, home = home](Communicator& ranks, const Context& context) {
+        Elsewhere rank(ranks, context, {.home = home, .folder = folder.path().string()});
+        Residency& residency = rank.residency;
+        EXPECT_TRUE(residency.moves());
+        residency.prefetch(2);
+        for (const size_t unit : {2, 0, 1, 2, 4}) {
+          residency.lease(unit);
+          residency.prefetch(unit);
+          residency.lease(unit);
+          residency.release(unit);
+          rank.expect_whole(unit);
+          residency.release(unit);
+        }
+        residency.prefetch(3);
+        residency.settle();
+        residency.drop_prefetched();
+        context.stream->synchronize();  // what runs late keeps what it reads
+        EXPECT_EQ(context.memory->ledger().current(Category::parameters), 0);
+        const Interval own = residency.partition({1, 0}).owned(ranks.rank());
+        EXPECT_EQ(context.to_host<float>(residency.read({1, 0}, {own.begin + 3, own.begin + 4})).front(),
+                  value_at(1, own.begin + 3));
+      });
+}
+
+/// A Unit of a rank is 1024 elements alone, or 512 of two: they fill as many buffers of 512 as that.
+TEST(Residency, units_are_fetched_ahead_while_there_are_buffers) {
+  const test::TempFolder folder;
+  for (const auto& [size, buffers, ahead] : {std::tuple(1, 6, 3), {2, 3, 3}, {2, 1, 1}, {1, 1, 0}})
+    run_ranks(size, [&, buffers = buffers, ahead = ahead](Communicator& ranks, const Context& context) {
+      Elsewhere rank(ranks, context,
+                     {.home = Pool::file, .folder = folder.path().string(), .buffers = buffers, .buffer_size = 512});
+      Residency& residency = rank.residency;
+      size_t unit = 0;
+      while (residency.fetch_ahead(unit)) ++unit;
+      EXPECT_EQ(unit, static_cast<size_t>(ahead));
+      EXPECT_EQ(rank.brought(), ahead);
+      EXPECT_EQ(ranks.traffic()[Collective::all_gather].calls, 0) << "what comes later is not gathered yet";
+      for (unit = 0; unit < rank.units.size(); ++unit) {
+        residency.lease(unit);
+        rank.expect_whole(unit);
+        EXPECT_TRUE(residency.fetch_ahead(unit)) << "it is there";
+        residency.release(unit);
+      }
+      EXPECT_EQ(rank.brought(), 5) << "what was fetched is not brought again";
+    });
+  run_ranks(2, [](Communicator& ranks, const Context& context) {
+    Rank rank(ranks, context, 3);
+    EXPECT_FALSE(rank.residency.fetch_ahead(0)) << "at home on the device";
+  });
 }
 
 TEST(Residency, what_is_not_leased_is_neither_read_nor_released) {

@@ -5,6 +5,7 @@
 
 #include "support/message_of.h"
 #include "support/small_units.h"
+#include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,22 +56,70 @@ void for_each_stage(int ranks, const std::function<void(int, Communicator&, cons
 }
 
 TEST(ShardedModel, a_rank_loads_what_it_keeps_and_all_see_the_whole) {
+  const test::TempFolder folder;
   for (const bool training : {true, false})
     for_each_stage(2, [&](int stage, Communicator& group, const Context& context) {
-      ThreeUnits units;
-      ShardedModel model(context, group, units, {.policy = Policy::stage(stage), .training = training});
-      const CountingSource source;
-      model.load(source);
-      if (!training) {  // parameters alone, no states
-        EXPECT_EQ(stage == 3, source.asked < units.parameter_count());
+      for (const Pool home : {Pool::device, Pool::file}) {
+        if (home == Pool::file && stage < 3) continue;
+        ThreeUnits units;
+        ShardedModel model(context, group, units,
+                           {.policy = Policy::stage(stage),
+                            .training = training,
+                            .offload_param = {.home = home, .folder = folder.path().string()}});
+        const CountingSource source;
+        model.load(source);
+        if (!training) {  // parameters alone, no states
+          EXPECT_EQ(stage == 3, source.asked < units.parameter_count());
+        }
+        for (size_t unit = 0; unit < 3; ++unit)
+          model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& whole) {
+            ASSERT_EQ(whole.shape(), parameter.shape);
+            const char letter = units.units()[unit]->name()[0];
+            for (int64_t i = 0; i < whole.numel(); ++i)
+              ASSERT_EQ(whole.data<float>()[i], static_cast<float>(letter + i));
+          });
       }
-      for (size_t unit = 0; unit < 3; ++unit)
-        model.with_parameters(unit, [&](const Parameter& parameter, const Tensor& whole) {
-          ASSERT_EQ(whole.shape(), parameter.shape);
-          const char letter = units.units()[unit]->name()[0];
-          for (int64_t i = 0; i < whole.numel(); ++i) ASSERT_EQ(whole.data<float>()[i], static_cast<float>(letter + i));
-        });
     });
+}
+
+TEST(ShardedModel, refuses_another_home_of_parameters_below_stage_3_on_one_rank_too) {
+  const auto self = make_self_communicator();
+  for (const Pool home : {Pool::host, Pool::file}) {
+    ThreeUnits units;
+    EXPECT_THAT(test::message_of<ConfigError>([&] {
+                  const ShardedModel model(Context::reference(), *self, units,
+                                           {.policy = Policy::stage(2), .offload_param = {.home = home}});
+                }),
+                testing::HasSubstr("at ZeRO stage 3 alone"));
+  }
+}
+
+/// While a Unit computes, the next one is gathered and the one behind it is read; without several ranks there is
+/// nothing to gather, and both are read.
+TEST(ShardedModel, files_are_read_ahead_of_what_is_gathered) {
+  const test::TempFolder folder;
+  for (const int ranks : {1, 2})
+    for (const bool overlap : {true, false})
+      run_ranks(ranks, [&](Communicator& group, const Context& context) {
+        ThreeUnits units;
+        ShardedModel model(context, group, units,
+                           {.policy = Policy::stage(3),
+                            .overlap = overlap,
+                            .offload_param = {.home = Pool::file, .folder = folder.path().string(), .buffers = 2}});
+        model.load(InitialState(1));
+        const auto elements = [&](size_t unit) { return model.residency().kept({unit, 0}).size(); };
+        const auto reads = [&, before = model.traffic().read] { return (model.traffic().read - before) / 4; };
+        const auto gathers = [&, before = group.traffic()[Collective::all_gather].calls] {
+          return group.traffic()[Collective::all_gather].calls - before;
+        };
+        Unit& first = *units.units()[0];
+        model.before_forward(first);
+        EXPECT_EQ(reads(), elements(0) + (overlap ? elements(1) + elements(2) : 0));
+        EXPECT_EQ(gathers(), ranks == 1 ? 0 : overlap ? 2 : 1);
+        EXPECT_EQ(model.traffic().written, 4 * (elements(0) + elements(1) + elements(2))) << "when it was loaded";
+        model.after_forward(first);
+        model.settle();
+      });
 }
 
 TEST(ShardedModel, a_pass_leases_its_unit_and_the_borrowed_one_and_prefetches_the_next) {

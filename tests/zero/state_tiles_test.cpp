@@ -69,6 +69,17 @@ TEST_F(StateTiles, begin_at_multiples_of_blocks_of_codes) {
   }
 }
 
+TEST_F(StateTiles, that_stay_are_the_first_and_keep_masters_if_they_need_them) {
+  const std::vector<StateTile> tiles = make({.masters = DType::f32, .most = 20, .stay = 2, .staying_masters = false});
+  ASSERT_GT(tiles.size(), 2u);
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    EXPECT_EQ(tiles[i].stays, i < 2);
+    EXPECT_EQ(tiles[i].keeps_masters, i >= 2);
+    EXPECT_EQ(tiles[i].rows.size(), i < 2 ? 2u : 3u);
+  }
+  EXPECT_TRUE(make({.stay = 0})[0].stays);
+}
+
 TEST_F(StateTiles, keep_pieces_whole_where_they_must_be) {
   const std::vector<StateTile> tiles = make({.most = 5, .cuts_pieces = false});
   ASSERT_EQ(tiles.size(), 2u);

@@ -45,8 +45,11 @@ struct SwapSpace::State {
   AioBackend backend = AioBackend::threads;
   std::string note;
   Tensor room;
-  std::mutex mutex;             // of the figures of the queues, and of what follows
-  std::array<Queue, 2> queues;  // of reads, of writes
+  std::mutex mutex;                             // of the figures of the queues, and of what follows
+  std::array<Queue, 2> queues;                  // of reads, of writes
+  int under_way = 0;                            // calls
+  std::chrono::steady_clock::time_point since;  // some are
+  double seconds = 0;                           // in which some were
   std::exception_ptr failure;
 
   State(std::shared_ptr<Memory> of, std::filesystem::path where, std::string whose, const AioOptions& chosen,
@@ -59,6 +62,13 @@ struct SwapSpace::State {
   void open();
   void make_lanes(AioBackend by);
   Queue& queue(bool write) { return queues[write ? 1 : 0]; }
+  /// Counts a call that begins (+1) or ends (-1).
+  void count(int change) {
+    const auto now = std::chrono::steady_clock::now();
+    if (under_way == 0) since = now;
+    under_way += change;
+    if (under_way == 0) seconds += std::chrono::duration<double>(now - since).count();
+  }
   /// On the stream of the direction: waits for `before`, then reads or writes.
   void carry_out(OpenSwap& file, const std::vector<SwapPart>& parts, bool write, const std::vector<Event>& before);
 };
@@ -99,20 +109,25 @@ void SwapSpace::State::make_lanes(AioBackend by) {
 
 void SwapSpace::State::carry_out(OpenSwap& file, const std::vector<SwapPart>& parts, bool write,
                                  const std::vector<Event>& before) {
+  bool counted = false;
   try {
     for (const Event& event : before) event.wait();
     {
       std::lock_guard lock(mutex);
       if (failure) std::rethrow_exception(failure);
+      count(+1);
+      counted = true;
     }
     const auto start = std::chrono::steady_clock::now();
     std::vector<SwapPiece> pieces;
     for (const SwapPart& part : parts) cut(file, part, write, options.block_size, pieces);
     queue(write).lane->run(pieces);
     std::lock_guard lock(mutex);
+    count(-1);
     queue(write).seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   } catch (...) {
     std::lock_guard lock(mutex);
+    if (counted) count(-1);
     if (!failure) failure = std::current_exception();
     throw;
   }
@@ -134,7 +149,11 @@ const std::string& SwapSpace::note() const { return state_->note; }
 SwapTraffic SwapSpace::traffic() const {
   std::lock_guard lock(state_->mutex);
   const auto& [read, write] = state_->queues;
-  return {.read = read.bytes, .written = write.bytes, .read_seconds = read.seconds, .write_seconds = write.seconds};
+  return {.read = read.bytes,
+          .written = write.bytes,
+          .read_seconds = read.seconds,
+          .write_seconds = write.seconds,
+          .seconds = state_->seconds};
 }
 
 int64_t SwapSpace::staging_bytes(const AioOptions& options) { return 2 * SwapLane::room_bytes(options) + kDirectUnit; }

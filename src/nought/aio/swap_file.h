@@ -29,6 +29,7 @@ struct SwapPart {
 struct SwapTraffic {
   int64_t read = 0, written = 0;
   double read_seconds = 0, write_seconds = 0;
+  double seconds = 0;  // either way
 };
 
 /// What the files of a rank share: their folder, two queues (one reads, one writes) with the threads that serve them,

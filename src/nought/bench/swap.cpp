@@ -196,6 +196,28 @@ SwapReport bench_swap(Memory& memory, const SwapSweep& sweep) {
   return report;
 }
 
+SwapRates measure_swap(Memory& memory, const std::string& folder, AioOptions options) {
+  constexpr int64_t kBytes = 32 << 20;
+  require_room(folder, kBytes);
+  if (options.backend == AioBackend::automatic)
+    options.backend = uring_refusal().empty() ? AioBackend::io_uring : AioBackend::threads;
+  SwapRates rates{std::string(name_of(options.backend)), options, {}, {}};
+  const Tensor data = aligned(memory, {kBytes}, DType::u8, Category::workspace);
+  std::memset(data.raw(), 1, kBytes);
+  const Tensor room = aligned(memory, {on_the_way(rates) * kSwapGrid}, DType::u8, Category::workspace);
+  OpenSwap file(folder, fmt::format("a file in {}", folder), kBytes);
+  const Plain cached(file, /*direct=*/false);
+  // The room of a new file is written for the first time, which takes longer than what comes after.
+  seconds_by(options, file, cached, data, room, /*write=*/true);
+  for (int i = 0; i < 3; ++i)
+    for (const bool write : {true, false}) {
+      cached.forget();
+      (write ? rates.write : rates.read)
+          .values.push_back(static_cast<double>(kBytes) / seconds_by(options, file, cached, data, room, write));
+    }
+  return rates;
+}
+
 OrderedJson aio_section(const AioOptions& options) {
   return {{"block_size", options.block_size},
           {"queue_depth", options.queue_depth},

@@ -46,6 +46,10 @@ void require_room(const std::string& folder, int64_t bytes);
 /// room.
 SwapReport bench_swap(Memory& memory, const SwapSweep& sweep);
 
+/// Rates of one setting alone, in a fraction of a second where the drive is fast, with a file and as much memory of up
+/// to 32 MiB.
+SwapRates measure_swap(Memory& memory, const std::string& folder, AioOptions options);
+
 /// The section "aio" of ds_config.json.
 OrderedJson aio_section(const AioOptions& options);
 /// A line for each, and the section of ds_config.json to paste.

@@ -1,9 +1,11 @@
 // nought plan: the memory, traffic and work of a run, predicted without allocating any of it.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
+#include "nought/bench/rates.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
@@ -100,13 +102,19 @@ int run_plan(const PlanOptions& options) {
   use_threads(threads_per_rank());
   plan = with_fitting_tiles(std::move(plan));
   PlanReport report{.config = model_config_of(plan),
-                    .device_memory = plan.device_memory,
+                    .budgets = budgets_of(plan),
                     .peak_flops = measure_matrix_peak(plan.dtype),
                     .peak_name = std::string(matrix_peak_name(plan.dtype))};
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
     report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
   const bool one_stage = report.predictions.size() == 1;
+  const auto self = make_self_communicator();
+  const MachineRates rates = measure_rates(*self, plan);
+  const auto own = std::find_if(report.predictions.begin(), report.predictions.end(), [&](const Prediction& each) {
+    return one_stage || each.layout.zero_stage == plan.zero_stage;
+  });
+  report.time = step_time(report.config, *own, rates);
   for (const Prediction& each : report.predictions)
     if (const std::string line = describe_zero_cost(report.config, each); !line.empty())
       report.zero_costs.push_back(line);
@@ -126,10 +134,9 @@ int run_plan(const PlanOptions& options) {
   for (const std::string& warning : plan.warnings) fmt::print("{}\n", wrap("warning: " + warning, width, 8));
   for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
   fmt::print("{}", wrap(to_text(report), width, 8));
-  const int64_t peak = report.predictions.front().memory.peak_total;
-  if (one_stage && plan.device_memory > 0 && peak > plan.device_memory)
-    fmt::print("\n{}",
-               wrap(describe_changes(report.config, report.predictions.front().layout, plan.device_memory), width, 4));
+  const Prediction& first = report.predictions.front();
+  if (one_stage && !report.budgets.hold(first.memory))
+    fmt::print("\n{}", wrap(describe_changes(report.config, first.layout, report.budgets, rates), width, 4));
   return 0;
 }
 

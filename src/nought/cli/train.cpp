@@ -1,4 +1,5 @@
 // nought train and nought check: a run from RUN.json, and what it would be.
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -7,6 +8,7 @@
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
+#include "nought/bench/rates.h"
 #include "nought/bench/step_budget.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/flight.h"
@@ -158,6 +160,21 @@ std::string choose_max_steps(TrainOptions& options, const RunPlan& plan, Communi
   return fmt::format("{}; --set training.max_steps={} makes the same run again", choice.reason, choice.steps);
 }
 
+/// The memory of each place on the pipeline axis, and the seconds of a step of the slowest; these only for runs that
+/// are long enough to compare them with. Collective.
+RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
+  constexpr int64_t kFewSteps = 10;
+  std::optional<MachineRates> rates;
+  if (plan.max_steps == 0 || plan.max_steps >= kFewSteps) rates = measure_rates(world, plan);
+  const ModelConfig config = model_config_of(plan);
+  RunPrediction predicted;
+  for (const Prediction& place : predict_places(config, layout_of(plan))) {
+    predicted.memory.push_back(place.memory);
+    if (rates) predicted.seconds = std::max(predicted.seconds, step_time(config, place, *rates).seconds());
+  }
+  return predicted;
+}
+
 /// Returns the signal that ended the run early, or 0.
 int train_rank(TrainOptions options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
@@ -178,10 +195,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   }
   plan = with_fitting_tiles(with_stage_seconds(plan, world, context));
   MetricsWriter metrics(plan.output_dir);
-  std::vector<RankMemory> predicted;
-  for (const Prediction& place : predict_places(model_config_of(plan), layout_of(plan)))
-    predicted.push_back(place.memory);
-  ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted);
+  ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted_of(plan, world));
   if (first && plan.dump_state) fmt::print("{}", wrap(explain(plan), stdout_columns(), 4));
   if (first && !plan.dump_state)  // which ends with the warnings
     for (const std::string& warning : plan.warnings)
@@ -193,6 +207,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
     keeper.emplace(*folder, progress);
   }
   context.memory->set_limit(plan.device_memory);
+  context.memory->set_limit(plan.host_memory, Pool::host);
   try {
     ProfileWriter profile;
     std::vector<TrainObserver*> observers{&metrics, &profile, &progress};
@@ -263,11 +278,19 @@ int run_check(const TrainOptions& options) {
   const Prediction prediction = predict(inputs.config, layout);
   const int64_t peak = prediction.memory.peak_total;
   if (const std::string cost = describe_zero_cost(inputs.config, prediction); !cost.empty()) say("zero: " + cost);
-  say(fmt::format("memory: {} per rank at the peak, as predicted", format_bytes(peak)));
-  if (plan.device_memory > 0 && peak > plan.device_memory) {
-    say(fmt::format("note: that is more than training.device_memory, {}", format_bytes(plan.device_memory)));
-    fmt::print("{}", wrap(describe_changes(inputs.config, layout, plan.device_memory), width, 4));
-  }
+  std::string pools;
+  if (prediction.memory.host_peak > 0)
+    pools += fmt::format(", {} on the host", format_bytes(prediction.memory.host_peak));
+  if (prediction.memory.file_peak > 0) pools += fmt::format(", {} in files", format_bytes(prediction.memory.file_peak));
+  say(fmt::format("memory: {} per rank at the peak{}, as predicted", format_bytes(peak), pools));
+  const MemoryBudgets budgets = budgets_of(plan);
+  if (!MemoryBudgets{.device = budgets.device}.hold(prediction.memory))
+    say(fmt::format("note: that is more than training.device_memory, {}", format_bytes(budgets.device)));
+  if (!MemoryBudgets{.host = budgets.host}.hold(prediction.memory))
+    say(fmt::format("note: {} in the host's RAM are more than training.host_memory, {}",
+                    format_bytes(prediction.memory.ram_peak), format_bytes(budgets.host)));
+  if (!budgets.hold(prediction.memory))
+    fmt::print("{}", wrap(describe_changes(inputs.config, layout, budgets), width, 4));
   return 0;
 }
 

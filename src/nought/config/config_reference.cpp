@@ -22,10 +22,6 @@ ConfigEntry ruled(std::string_view section_path, const KeyRule& rule) {
   const std::string defaults(rule.defaults), reason(rule.reason);
   switch (rule.status) {
     case KeyStatus::no_effect:
-      if (!rule.refused_values.empty())
-        return {path, "", defaults,
-                fmt::format("{}; {} is refused: {}", reason, rule.refused_values, rule.refused_reason),
-                KeyUse::no_effect};
       return {path, "", defaults, reason, KeyUse::no_effect};
     case KeyStatus::refused:
       return {path, "", defaults, reason, KeyUse::refused};

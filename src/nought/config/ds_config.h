@@ -199,6 +199,7 @@ struct DsZero {
   Setting<bool> mics_hierarchical_params_gather{false};
   Auto<int64_t> sub_group_size;
   DsOffloadOptimizer offload_optimizer;
+  DsOffloadParam offload_param;
 
   template <class V>
   void visit(V& v) {
@@ -221,6 +222,7 @@ struct DsZero {
       "with offload_optimizer to nvme: the most elements that are updated at once, a tile, which changes no result; "
       "more than 4194304 are not taken; auto: as many");
     v("offload_optimizer", offload_optimizer, "");
+    v("offload_param", offload_param, "");
   }
 };
 

@@ -11,9 +11,6 @@ using enum KeyStatus;
 
 constexpr std::string_view kTwoUnits = "at most two Units are resident: the one computing and the one being fetched";
 constexpr std::string_view kHostIsDevice = "parameters and states already live in host memory: no copy is made";
-constexpr std::string_view kNoFileOffload =
-    "parameters are not kept in files; use device \"none\" or \"cpu\" (offload_optimizer takes \"nvme\")";
-constexpr std::string_view kHostUpdates = "the host makes all updates";
 constexpr std::string_view kWholeUnits = "parameters are sharded by whole Units; no small one stays behind";
 constexpr std::string_view kWholeCheckpoints = "every checkpoint holds all parameters, whatever the stage";
 constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectives (ZeRO++) are not available";
@@ -108,16 +105,8 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.cpu_offload_params", "false", no_effect, kHostIsDevice},
     {"zero_optimization.cpu_offload_param", "false", no_effect, kHostIsDevice},
     {"zero_optimization.cpu_offload_use_pin_memory", "false", gated, kGated},
-    {"zero_optimization.offload_param.device", "\"none\" | null | \"auto\"", no_effect, kHostIsDevice, "\"nvme\"",
-     kNoFileOffload},
-    {"zero_optimization.offload_param.nvme_path", "null", gated, kGated},
-    {"zero_optimization.offload_param.buffer_count", "5", gated, kGated},
-    {"zero_optimization.offload_param.buffer_size", "1e8", gated, kGated},
-    {"zero_optimization.offload_param.max_in_cpu", "1e9", gated, kGated},
-    {"zero_optimization.offload_param.pin_memory", "true", gated, kGated},
     {"zero_optimization.offload_optimizer.fast_init", "false", no_effect,
      "masters are read from where the weights come from, once"},
-    {"zero_optimization.offload_optimizer.ratio", "1.0", no_effect, kHostUpdates},
     {"zero_optimization.offload_optimizer.super_offload", "false", no_effect, kHostIsDevice},
     {"zero_optimization.offload_optimizer.cpuadam_cores_perc", "0.8 | 0.9", gated, kGated},
     {"zero_optimization.zenflow", "null", refused, "ZenFlow updates some columns late, which changes results"},

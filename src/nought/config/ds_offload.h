@@ -15,6 +15,7 @@ struct DsOffloadOptimizer {
   Setting<bool> pipeline_read{false};
   Setting<bool> pipeline_write{false};
   Setting<bool> pin_memory{true};
+  Setting<double> ratio{1.0};
 
   template <class V>
   void visit(V& v) {
@@ -26,6 +27,33 @@ struct DsOffloadOptimizer {
       "nvme: tiles in memory are a fourth of it: 4, or 8 with pipeline_read or pipeline_write, or 12 with both");
     v("pipeline_read", pipeline_read, "nvme: read the next tile while one is updated");
     v("pipeline_write", pipeline_write, "nvme: write the last tile while one is updated");
+    v("pin_memory", pin_memory, "without effect: no device reads pages of the host");
+    v("ratio", ratio,
+      "nvme: the share of the tiles whose states are in files; the first int((1 - ratio) tiles) stay on the device");
+  }
+};
+
+struct DsOffloadParam {
+  Auto<std::string> device;
+  Setting<std::string> nvme_path;
+  Setting<int64_t> buffer_count{int64_t{5}};
+  Setting<int64_t> buffer_size{int64_t{100'000'000}};
+  Setting<int64_t> max_in_cpu{int64_t{1'000'000'000}};
+  Setting<bool> pin_memory{true};
+
+  template <class V>
+  void visit(V& v) {
+    v("device", device,
+      "where parameters are between the passes that read them, at stage 3, on any number of ranks. none: on the "
+      "device; "
+      "cpu: in the host's memory, which is the device's here; nvme: in a file of each rank; auto <- none");
+    v("nvme_path", nvme_path, "the folder of these files, on a drive of this host; it must exist");
+    v("buffer_count", buffer_count,
+      "nvme: Units (the embedding, each block, the head) that are read ahead fill so many");
+    v("buffer_size", buffer_size, "nvme: elements of a buffer; a Unit of which a rank reads more fills several");
+    v("max_in_cpu", max_in_cpu,
+      "nvme: so many elements of each rank stay in memory, the first Units that fit; 0: none. The default holds models "
+      "of less than a billion parameters per rank whole");
     v("pin_memory", pin_memory, "without effect: no device reads pages of the host");
   }
 };

@@ -22,8 +22,6 @@ struct KeyRule {
   std::string_view defaults;  // JSON values that are accepted silently, separated by " | "
   KeyStatus status;
   std::string_view reason;
-  std::string_view refused_values = {};  // values that are refused whatever the status, separated like `defaults`
-  std::string_view refused_reason = {};
 };
 
 /// What a rule says of a value: an error or a warning, or neither.

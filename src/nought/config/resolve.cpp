@@ -229,6 +229,7 @@ void Resolver::resolve_zero() {
   if (zero.overlap_comm.given()) overlap = deepspeed("zero_optimization.overlap_comm", zero.overlap_comm.value);
   plan_.overlap_comm = note("overlap_comm", overlap);
   resolve_buckets();
+  resolve_offload_param();
   resolve_offload();
   resolve_recompute();
   resolve_experts();
@@ -297,9 +298,13 @@ void Resolver::resolve_output() {
   plan_.on_nonfinite = t.on_nonfinite.value;
   resolve_collectives();
   resolve_checks();
-  resolve_aio(/*to_files=*/plan_.offload_optimizer.home == Pool::file);
+  resolve_delayed_update();
+  resolve_early_update();
+  resolve_aio(/*to_files=*/plan_.offload_optimizer.home == Pool::file || plan_.offload_param.home == Pool::file);
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
+  const auto ram = training("host_memory", t.host_memory);
+  if (ram.given) plan_.host_memory = parse_bytes(note("host_memory", ram), ram.place);
   const auto shard = training("max_shard_size", t.max_shard_size);
   plan_.max_shard_bytes = parse_bytes(note("max_shard_size", shard), shard.place);
   require<ConfigError>(plan_.max_shard_bytes > 0, "{}: a file of 0 bytes holds no weights", shard.place);

@@ -1,4 +1,4 @@
-// How files that states are offloaded to are read and written: DeepSpeed's section aio.
+// How files that states and parameters are offloaded to are read and written: DeepSpeed's section aio.
 #include "nought/base/math.h"
 #include "nought/config/resolver.h"
 
@@ -50,7 +50,7 @@ void Resolver::resolve_aio(bool to_files) {
     block.value = round_up(block.value, kSwapGrid);
     block.reason += fmt::format(", rounded up to a multiple of {}", kSwapGrid);
   }
-  plan_.offload_optimizer.aio = {
+  plan_.offload_optimizer.aio = plan_.offload_param.aio = {
       .block_size = note("aio.block_size", block),
       .queue_depth = static_cast<int>(note("aio.queue_depth", within(depth, kMostSwapDepth))),
       .intra_op_parallelism = static_cast<int>(note("aio.intra_op_parallelism", within(threads, kMostSwapThreads))),

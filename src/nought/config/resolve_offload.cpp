@@ -23,6 +23,9 @@ void Resolver::resolve_offload() {
     warn(fmt::format("{} = \"cpu\" has no effect: parameters and states already live in host memory: no copy is made",
                      device.place));
   }
+  if (section.ratio.given && section.ratio.value != 1)
+    warn(fmt::format("{} = {} has no effect: no optimizer states leave the device",
+                     origins_.place("deepspeed." + path + "ratio"), section.ratio.value));
   if (zero.sub_group_size.given() && zero.sub_group_size.value != 1'000'000'000)
     warn(
         fmt::format("{} = {} has no effect: no optimizer states are kept in files, and the update runs over one Unit's "
@@ -70,9 +73,49 @@ void Resolver::offload_to_files() {
                                               options.writes_behind ? ", one is written" : "")
                                 : fmt::format("buffer_count = {} has room for no more: {} tiles take {}",
                                               options.buffers, wanted, wanted * OffloadOptions::kLeastBuffers)});
+  const auto ratio = section_value("deepspeed." + path + "ratio", section.ratio);
+  require<ConfigError>(0 <= ratio.value && ratio.value <= 1, "{}: expected a number in [0, 1], got {}", ratio.place,
+                       ratio.value);
+  options.ratio = ratio.given ? note("ratio", ratio) : ratio.value;
   if (section.pin_memory.given)
     plan_.resolved.push_back({"pin_memory", section.pin_memory.value ? "true" : "false",
                               "deepspeed: " + path + "pin_memory; without effect, no device reads pages of the host"});
+}
+
+void Resolver::resolve_delayed_update() {
+  const TrainingConfig& t = config_.training;
+  const auto delayed = training("delayed_update", t.delayed_update);
+  const auto warmup = training("delayed_update_warmup_steps", t.delayed_update_warmup_steps);
+  if (!delayed.value) {
+    if (warmup.given) warn(fmt::format("{} has no effect without training.delayed_update", warmup.place));
+    return;
+  }
+  for (const auto& [name, needs] : {std::pair("Lamb", std::holds_alternative<LambOptions>(plan_.optimizer.method)),
+                                    {"Muon", std::holds_alternative<MuonOptions>(plan_.optimizer.method)}})
+    require<ConfigError>(!needs,
+                         "{} = true with {}: its update needs norms or matrices of whole parameters, for which ranks "
+                         "talk to each other, and cannot run beside their passes; use another optimizer, or leave "
+                         "updates where they are",
+                         delayed.place, name);
+  note("delayed_update", delayed);
+  require_at_least<int64_t>(warmup, 0);
+  plan_.offload_optimizer.delay_after = note("delayed_update_warmup_steps", warmup);
+}
+
+/// What nothing that is known at the end of the backward pass alone can change may be updated before.
+void Resolver::resolve_early_update() {
+  OffloadOptions& options = plan_.offload_optimizer;
+  const char* const awaited = options.delay_after           ? "updates run beside the next step instead"
+                              : plan_.gradient_clipping > 0 ? "clipping needs the norm of all gradients first"
+                              : plan_.loss_scale            ? "a loss scale needs all gradients first"
+                              : plan_.spiky_loss_factor > 0 ? "a spiky step is computed again before its update"
+                              : plan_.on_nonfinite == OnNonfinite::skip
+                                  ? "on_nonfinite = \"skip\" needs all gradients first"
+                                  : nullptr;
+  options.early = awaited == nullptr;
+  if (options.home != Pool::file) return;
+  plan_.resolved.push_back({"update_beside_backward", options.early ? "true" : "false",
+                            options.early ? "nothing global stands before an update" : awaited});
 }
 
 }  // namespace nought

@@ -8,12 +8,11 @@ void Resolver::resolve_unit_tiles() {
   if (!key.given() && !key.automatic()) return;
   const auto tiles = section_value("training.memory_centric_tiling", key.value, true);
   if (key.automatic()) {
-    require<ConfigError>(config_.training.device_memory.given,
+    require<ConfigError>(config_.training.device_memory.given || config_.training.host_memory.given,
                          "{} = \"auto\": write training.device_memory, which says what the run must fit into",
                          tiles.place);
     plan_.recompute.unit_tiles = 0;
-    plan_.resolved.push_back(
-        {"memory_centric_tiling", "auto", tiles.reason + ": as few as fit training.device_memory"});
+    plan_.resolved.push_back({"memory_centric_tiling", "auto", tiles.reason + ": as few as fit the memory budget"});
   } else {
     require_at_least<int64_t>(tiles, 1);
     plan_.recompute.unit_tiles = note("memory_centric_tiling", tiles);
@@ -31,8 +30,9 @@ void Resolver::resolve_unit_tiles() {
                        "{}: Lamb and Muon update a matrix by what all of it is, and a tile is not; write another "
                        "training.optim, or remove it",
                        tiles.place);
-  if (plan_.token_ranks() == plan_.replicas())
-    warn(fmt::format("{} has no effect: no ranks share out parameters and gradients", tiles.place));
+  if (plan_.token_ranks() == plan_.replicas() && plan_.offload_param.home == Pool::device)
+    warn(fmt::format("{} has no effect: no ranks share out parameters and gradients, and no parameters are offloaded",
+                     tiles.place));
 }
 
 }  // namespace nought

@@ -98,6 +98,9 @@ class Resolver {
   void resolve_offload();
   /// Keeps the optimizer's states in a file of each rank.
   void offload_to_files();
+  void resolve_offload_param();
+  /// Keeps parameters in a file of each rank.
+  void parameters_to_files();
   void resolve_recompute();
   void resolve_experts();
   void resolve_checkpoints();
@@ -120,6 +123,8 @@ class Resolver {
   void resolve_output();
   void resolve_collectives();
   void resolve_checks();
+  void resolve_delayed_update();
+  void resolve_early_update();
   /// The section aio. `to_files`: whether something is offloaded to files; else its keys have no effect, and say so.
   void resolve_aio(bool to_files);
   std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);

@@ -277,8 +277,10 @@ struct TrainingConfig {
   Setting<double> spiky_loss_factor;
   Setting<int64_t> check_weight_hash_across_dp_replicas_interval{int64_t{0}};
   Setting<bool> log_straggler{false};
+  Setting<bool> delayed_update{false};
+  Setting<int64_t> delayed_update_warmup_steps{int64_t{40}};
   Setting<AioBackend> aio_backend{AioBackend::automatic};
-  Setting<std::string> device_memory;
+  Setting<std::string> device_memory, host_memory;
   Setting<std::string> max_shard_size{"5GB"};
   Setting<std::string> output_dir{"out"};
 
@@ -386,11 +388,20 @@ struct TrainingConfig {
     v("log_straggler", log_straggler,
       "compare the ranks' times of forward, backward, communication and data every logging_steps, in metrics.jsonl and "
       "monitors, and name a rank that stays slower than the others");
+    v("delayed_update", delayed_update,
+      "put every update off by one step, and compute it beside that step's passes: gradients are of the parameters "
+      "before, and what the update reads, computes and writes takes no time of its own; not with Lamb and Muon");
+    v("delayed_update_warmup_steps", delayed_update_warmup_steps,
+      "with delayed_update: so many updates are made at once before");
     v("aio_backend", aio_backend,
       "how files that states are offloaded to are read and written: io_uring, threads, or threads only where the "
       "system forbids io_uring (auto); deepspeed.aio has the rest");
     v("device_memory", device_memory,
       "memory budget of a rank, as \"2GiB\"; a run that exceeds it stops and names changes that fit; not given = none");
+    v("host_memory", host_memory,
+      "the same of the host's RAM, as what was moved there takes it; on a CPU, whose memory that is, of all of a "
+      "rank's "
+      "tensors but those in files");
     v("max_shard_size", max_shard_size, "the largest file of the exported weights, as \"5GB\"");
     v("output_dir", output_dir, "folder of checkpoints and metrics.jsonl");
   }

@@ -131,6 +131,7 @@ struct RunPlan {
   bool overlap_comm = false;                     // whether collectives run while the model computes
   int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
   OffloadOptions offload_optimizer = {};         // where masters and optimizer states are between updates
+  ParameterHome offload_param = {};              // where parameters are between the passes that read them
   RecomputeOptions recompute = {};               // what the backward pass computes again of the blocks
 
   bool resize_vocab = false;       // whether a vocabulary that is smaller than the tokenizer's grows
@@ -159,6 +160,7 @@ struct RunPlan {
   int64_t collective_timeout = 1800;        // seconds that a collective may take
   bool check_calls = false;                 // see Communicator::check_calls()
   int64_t device_memory = 0;                // bytes that a rank may hold at once; 0 = no limit
+  int64_t host_memory = 0;                  // the same in the host's RAM: see Memory::set_limit()
   int64_t max_shard_bytes = 5'000'000'000;  // the largest file of the exported weights
   std::string output_dir;
   std::string program;                               // the version that writes checkpoints: "0.1.0 (a86533e)"

@@ -45,6 +45,10 @@ void MetricsWriter::on_step(const StepReport& report) {
     line["optimizer_seconds"] = times.optimizer;
     line["communication_seconds"] = times.communication;
     line["communication_hidden"] = times.hidden();
+    if (times.offload > 0) {
+      line["offload_seconds"] = times.offload;
+      line["offload_hidden"] = times.offload_hidden();
+    }
   }
   if (report.memory) {
     line["forward_bytes"] = report.memory->forward;

@@ -1,6 +1,7 @@
 #include "nought/observe/progress.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "nought/base/error.h"
 #include "nought/base/json.h"
@@ -40,12 +41,15 @@ std::string collective_line(const TraceEvent& collective) {
 
 std::string breakdown_line(const StepBreakdown& times, int width) {
   constexpr int kIndent = 6;
-  const std::vector<Field> fields{
+  std::vector<Field> fields{
       {"forward " + short_time(times.forward), 0},
       {"backward " + short_time(times.backward), 0},
       {"optimizer " + short_time(times.optimizer), 2},
       {fmt::format("communication {}, {:.0f}% of it hidden", short_time(times.communication), 100 * times.hidden()),
        1}};
+  if (times.offload > 0)
+    fields.push_back(
+        {fmt::format("offload {}, {:.0f}% of it hidden", short_time(times.offload), 100 * times.offload_hidden()), 1});
   return std::string(kIndent, ' ') + fit_fields(fields, width > 0 ? std::max(width - kIndent, 1) : 0);
 }
 
@@ -88,7 +92,7 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
 
 void ProgressPrinter::on_step(const StepReport& report) {
   for (const TraceEvent& collective : report.collectives) say(collective_line(collective));
-  trained_seconds_ += report.seconds;
+  seconds_.push_back(report.seconds);
   pace_.add_step(report.seconds);
   if (!report.nonfinite.empty())
     say(fmt::format("{}: the update is skipped ({} so far)", report.nonfinite, report.skipped_so_far));
@@ -155,8 +159,12 @@ void ProgressPrinter::on_collectives(const std::vector<CollectiveTotal>& totals)
 void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std::filesystem::path& exported) {
   say(fmt::format("wrote   {} (Hugging Face config.json and safetensors)", exported.string()));
   say(fmt::format("trained {} step{} in {}", max_steps_ - first_step_, max_steps_ - first_step_ == 1 ? "" : "s",
-                  format_duration(trained_seconds_)));
-  line_.print("\npeak memory by category\n" + memory_table(predicted_, memory, line_.width()));
+                  format_duration(std::accumulate(seconds_.begin(), seconds_.end(), 0.0))));
+  line_.print("\npeak memory by category\n" + memory_table(predicted_.memory, memory, line_.width()));
+  if (predicted_.seconds == 0 || seconds_.empty()) return;
+  const auto middle = seconds_.begin() + static_cast<std::ptrdiff_t>(seconds_.size() / 2);
+  std::nth_element(seconds_.begin(), middle, seconds_.end());
+  say(fmt::format("step    {} predicted, {} measured (median)", short_time(predicted_.seconds), short_time(*middle)));
 }
 
 }  // namespace nought

@@ -23,11 +23,16 @@ std::string step_line(const StepReport& report, int64_t max_steps, double second
 /// The times of a step's phases and of its communication, in one line of that width.
 std::string breakdown_line(const StepBreakdown& times, int width);
 
+/// What was expected of a run.
+struct RunPrediction {
+  std::vector<RankMemory> memory = {};  // of ranks, by their place on the pipeline axis
+  double seconds = 0;                   // of a step; 0: not known
+};
+
 class ProgressPrinter final : public TrainObserver {
  public:
-  /// columns: those of the terminal, as LiveLine takes them. predicted: the memory of ranks, by their place on
-  /// the pipeline axis. It is shown beside what was measured.
-  ProgressPrinter(std::FILE* out, Columns columns, int64_t logging_steps, std::vector<RankMemory> predicted)
+  /// columns: those of the terminal, as LiveLine takes them. predicted: shown beside what was measured.
+  ProgressPrinter(std::FILE* out, Columns columns, int64_t logging_steps, RunPrediction predicted)
       : line_(out, std::move(columns)), logging_steps_(logging_steps), predicted_(std::move(predicted)) {}
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
@@ -47,10 +52,11 @@ class ProgressPrinter final : public TrainObserver {
 
   LiveLine line_;
   int64_t logging_steps_;
-  std::vector<RankMemory> predicted_;
+  RunPrediction predicted_;
   int64_t max_steps_ = 0, first_step_ = 0;
   Pace pace_;
-  double trained_seconds_ = 0, peak_flops_ = 0;
+  std::vector<double> seconds_;  // of each step
+  double peak_flops_ = 0;
 };
 
 }  // namespace nought

@@ -20,6 +20,8 @@ std::string_view name_of(StateKind kind) {
       return "momentum_buffer";
     case StateKind::sum:
       return "sum";
+    case StateKind::gradient:
+      return "gradient";
   }
   return "?";
 }

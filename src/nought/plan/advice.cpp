@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 
 #include <fmt/ranges.h>
 
@@ -108,13 +109,14 @@ std::string describe(const Candidate& candidate) {
 
 /// The prediction of a candidate if it fits. Of one that changes validations, the number of rows becomes the largest
 /// that fits.
-std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candidate& candidate, int64_t device_memory) {
+std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candidate& candidate,
+                                               const MemoryBudgets& budgets) {
   const auto predicted = [&](int64_t rows) {
     Layout layout = candidate.layout;
     layout.evaluation_rows = rows;
     return predict(config, layout);
   };
-  const auto fits = [&](const Prediction& each) { return each.memory.peak_total <= device_memory; };
+  const auto fits = [&](const Prediction& each) { return budgets.hold(each.memory); };
   if (candidate.evaluates && !fits(predicted(0))) return std::nullopt;  // training alone is too much
   for (int64_t rows = candidate.layout.evaluation_rows / (candidate.evaluates ? 2 : 1);; rows /= 2) {
     const Prediction prediction = predicted(rows);
@@ -125,19 +127,19 @@ std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candid
 }
 
 /// Where Units are what is too large: the run with tiles of them at stage 3, as it is or with all recomputation.
-std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
+std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets) {
   const Method& method = layout.sharding.optimizer.method;
   const bool whole_matrices =
       std::holds_alternative<LambOptions>(method) || std::holds_alternative<MuonOptions>(method);
   if (layout.recompute.unit_tiles > 1 || layout.fp8.scaling != Fp8Scaling::none || whole_matrices ||
-      layout.shard_ranks() * layout.context_ranks == 1)
+      (layout.shard_ranks() * layout.context_ranks == 1 && layout.sharding.offload_param.home == Pool::device))
     return {};
   const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
   for (size_t step = 0; step < steps.size(); step += std::max<size_t>(steps.size() - 1, 1)) {
     Candidate each{
         .stages = 3 - layout.zero_stage, .recompute = static_cast<int>(step), .layout = layout.at_zero_stage(3)};
     each.layout.recompute = steps[step];
-    const std::optional<Prediction> found = fewest_tiles_that_fit(config, each.layout, device_memory);
+    const std::optional<Prediction> found = fewest_tiles_that_fit(config, each.layout, budgets);
     if (!found) continue;
     const std::string besides = describe(each);
     return {{fmt::format("{}{}training.memory_centric_tiling {}", besides, besides.empty() ? "" : " and ",
@@ -147,11 +149,25 @@ std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layo
   return {};
 }
 
-constexpr const char* kToFiles = "zero_optimization.offload_optimizer.device nvme";
+/// Something that may lie in files. Each move is slower than those before it, and all are slower than other changes.
+struct Move {
+  const char* change;
+  bool (*made)(const Layout&);
+  void (*make)(Layout&);
+};
+constexpr Move kMoves[] = {
+    {"zero_optimization.offload_optimizer.device nvme",
+     [](const Layout& layout) { return layout.sharding.offload_optimizer.home == Pool::file; },
+     [](Layout& layout) { layout.sharding.offload_optimizer.home = Pool::file; }},
+    {"zero_optimization.offload_param.device nvme (stage 3, max_in_cpu 0)",
+     [](const Layout& layout) { return layout.sharding.offload_param.home == Pool::file; },
+     [](Layout& layout) { layout.zero_stage = 3, layout.sharding.offload_param.home = Pool::file; }},
+};
 
-/// The same with optimizer states in files, which is the slowest change.
+/// The same with all that in files.
 Layout in_files(Layout layout) {
-  layout.sharding.offload_optimizer.home = Pool::file;
+  for (const Move& move : kMoves)
+    if (!move.made(layout)) move.make(layout);
   return layout;
 }
 
@@ -166,12 +182,12 @@ int64_t least_peak(const ModelConfig& config, const Layout& layout) {
 }
 
 /// Changes that leave states where they are.
-std::vector<Advice> changes_in_memory(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
+std::vector<Advice> changes_in_memory(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets) {
   std::vector<Advice> advice;
   std::vector<Candidate> taken;
   for (Candidate& each : candidates(config, layout)) {
     if (std::any_of(taken.begin(), taken.end(), [&](const Candidate& other) { return each.contains(other); })) continue;
-    const std::optional<Prediction> prediction = prediction_that_fits(config, each, device_memory);
+    const std::optional<Prediction> prediction = prediction_that_fits(config, each, budgets);
     if (!prediction) continue;
     taken.push_back(each);
     const std::string peak = format_bytes(prediction->memory.peak_total);
@@ -187,24 +203,41 @@ std::vector<Advice> changes_in_memory(const ModelConfig& config, const Layout& l
 
 }  // namespace
 
-std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
-  std::vector<Advice> advice = changes_in_memory(config, layout, device_memory);
-  if (advice.empty()) advice = tiles_that_fit(config, layout, device_memory);
-  if (!advice.empty() || layout.sharding.offload_optimizer.home == Pool::file) return advice;
-  const Layout moved = in_files(layout);
-  const Prediction prediction = predict(config, moved);
-  if (prediction.memory.peak_total <= device_memory) return {{kToFiles, prediction}};
-  advice = changes_in_memory(config, moved, device_memory);
-  for (Advice& each : advice) each.change = fmt::format("{} and {}", kToFiles, each.change);
+std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets) {
+  std::vector<Advice> advice = changes_in_memory(config, layout, budgets);
+  if (advice.empty()) advice = tiles_that_fit(config, layout, budgets);
+  Layout moved = layout;
+  std::vector<std::string> made;
+  for (const Move& move : kMoves) {
+    if (!advice.empty()) break;
+    if (move.made(layout)) continue;
+    move.make(moved);
+    made.emplace_back(move.change);
+    const std::string changes = fmt::format("{}", fmt::join(made, " and "));
+    const Prediction prediction = predict(config, moved);
+    if (budgets.hold(prediction.memory)) return {{changes, prediction}};
+    advice = changes_in_memory(config, moved, budgets);
+    if (advice.empty()) advice = tiles_that_fit(config, moved, budgets);
+    for (Advice& each : advice) each.change = fmt::format("{} and {}", changes, each.change);
+  }
   return advice;
 }
 
-std::string describe_changes(const ModelConfig& config, const Layout& layout, int64_t device_memory) {
-  const std::vector<Advice> advice = changes_that_fit(config, layout, device_memory);
+std::string describe_changes(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets,
+                             const std::optional<MachineRates>& rates) {
+  std::vector<Advice> advice = changes_that_fit(config, layout, budgets);
+  const auto seconds = [&](const Prediction& each) { return step_time(config, each, *rates).seconds(); };
+  const double now = rates && !advice.empty() ? seconds(predict(config, layout)) : 0;
+  if (rates)
+    std::stable_sort(advice.begin(), advice.end(),
+                     [&](const Advice& a, const Advice& b) { return seconds(a.prediction) < seconds(b.prediction); });
   std::string text;
-  for (const Advice& each : advice)
+  for (const Advice& each : advice) {
+    const double longer = rates ? seconds(each.prediction) / now - 1 : 0;
     text +=
-        fmt::format("would fit: {}, which takes {}\n", each.change, format_bytes(each.prediction.memory.peak_total));
+        fmt::format("would fit: {}, which takes {}{}\n", each.change, format_bytes(each.prediction.memory.peak_total),
+                    longer < 0.005 ? "" : fmt::format(", and {:.0f}% more time per step", 100 * longer));
+  }
   if (!advice.empty()) return text;
   return fmt::format(
       "no stage, recompute, tiles or batch size fits: the least that {} rank{} can do is {} each; use more ranks, "
@@ -216,7 +249,7 @@ std::string describe_changes(const ModelConfig& config, const Layout& layout, in
 
 std::string explain_refusal(const MemoryLimitError& refusal, const RunPlan& plan) {
   return fmt::format("{}\n{}", refusal.what(),
-                     describe_changes(model_config_of(plan), layout_of(plan), plan.device_memory));
+                     describe_changes(model_config_of(plan), layout_of(plan), budgets_of(plan)));
 }
 
 }  // namespace nought

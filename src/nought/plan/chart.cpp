@@ -21,7 +21,7 @@ double grid_step(double top) { return std::exp2(std::ceil(std::log2(top / 8))); 
 
 class Chart {
  public:
-  explicit Chart(const PlanReport& report) : report_(report), top_(static_cast<double>(report.device_memory)) {
+  explicit Chart(const PlanReport& report) : report_(report), top_(static_cast<double>(report.budgets.device)) {
     for (const Prediction& each : report_.predictions)
       top_ = std::max(top_, static_cast<double>(each.memory.peak_total));
     top_ = std::max(top_, 1.0);
@@ -74,10 +74,10 @@ class Chart {
   }
 
   std::string budget() const {
-    if (report_.device_memory == 0) return "";
-    const double y = y_of(static_cast<double>(report_.device_memory));
+    if (report_.budgets.device == 0) return "";
+    const double y = y_of(static_cast<double>(report_.budgets.device));
     return svg_line(kLeft, y, kRight, y, R"(stroke="#b00020" stroke-width="1.5" stroke-dasharray="6 4")") +
-           svg_text(kRight + 4, y + 4, "start", 11, "budget " + format_bytes(report_.device_memory));
+           svg_text(kRight + 4, y + 4, "start", 11, "budget " + format_bytes(report_.budgets.device));
   }
 
   std::string legend() const {

@@ -32,10 +32,10 @@ void for_each_number(const ModelConfig& config, Layout layout, const F& f) {
 }  // namespace
 
 std::optional<Prediction> fewest_tiles_that_fit(const ModelConfig& config, const Layout& layout,
-                                                int64_t device_memory) {
+                                                const MemoryBudgets& budgets) {
   std::optional<Prediction> found;
   for_each_number(config, layout, [&](Prediction prediction) {
-    if (prediction.memory.peak_total <= device_memory) found = std::move(prediction);
+    if (budgets.hold(prediction.memory)) found = std::move(prediction);
     return !found;
   });
   return found;
@@ -45,7 +45,8 @@ RunPlan with_fitting_tiles(RunPlan plan) {
   if (plan.recompute.unit_tiles != 0) return plan;
   const ModelConfig config = model_config_of(plan);
   const Layout layout = layout_of(plan);
-  const std::optional<Prediction> found = fewest_tiles_that_fit(config, layout, plan.device_memory);
+  const int64_t budget = plan.device_memory > 0 ? plan.device_memory : plan.host_memory;
+  const std::optional<Prediction> found = fewest_tiles_that_fit(config, layout, budgets_of(plan));
   if (!found) {
     int64_t least = std::numeric_limits<int64_t>::max();
     for_each_number(config, layout, [&](const Prediction& each) {
@@ -53,13 +54,13 @@ RunPlan with_fitting_tiles(RunPlan plan) {
       return true;
     });
     fail<ConfigError>("training.memory_centric_tiling = \"auto\": no number of tiles fits {}; the least peak is {}",
-                      format_bytes(plan.device_memory), format_bytes(least));
+                      format_bytes(budget), format_bytes(least));
   }
   plan.recompute.unit_tiles = found->layout.recompute.unit_tiles;
   for (Resolved& row : plan.resolved)
     if (row.key == "memory_centric_tiling") {
       row.value = fmt::format("{}", plan.recompute.unit_tiles);
-      row.reason = fmt::format("auto: the fewest that fit {}; the peak is {}", format_bytes(plan.device_memory),
+      row.reason = fmt::format("auto: the fewest that fit {}; the peak is {}", format_bytes(budget),
                                format_bytes(found->memory.peak_total));
     }
   return plan;

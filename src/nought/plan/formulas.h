@@ -22,6 +22,18 @@ constexpr double model_state_bytes(double parameters, int ranks, Policy policy, 
          share(bytes.optimizer, policy.shard_optimizer);
 }
 
+/// FLOPs for each byte that crosses to where parameters and gradients, optimizer states, or the inputs of every
+/// `interval`-th block are kept, for so many tokens of a rank at once (arXiv 2104.07857, section 4). Recomputation
+/// counts.
+constexpr double parameters_intensity(double tokens) { return tokens; }
+constexpr double optimizer_intensity(double tokens) { return tokens / 4; }
+constexpr double checkpoints_intensity(double hidden, double interval) { return 24 * hidden * interval; }
+/// The share of `peak` FLOP/s that is reached if nothing of what crosses at `bandwidth` B/s is hidden (the same
+/// section).
+constexpr double efficiency(double intensity, double bandwidth, double peak) {
+  return intensity * bandwidth / (intensity * bandwidth + peak);
+}
+
 /// Elements that a rank sends along one axis for one micro-batch, by collective.
 struct AxisTraffic {
   int64_t all_reduce = 0, all_gather = 0, reduce_scatter = 0, all_to_all_v = 0;

@@ -76,7 +76,8 @@ int64_t rehearsed(const Layout& layout) {
 /// What has been sent and computed so far.
 struct Counters {
   std::vector<Mesh::GroupTraffic> traffic = {};
-  double flops = 0;
+  CountedWork work = {};
+  StateTraffic moved = {}, by_update = {};
 };
 
 /// sum += factor * (b - c), number by number.
@@ -93,7 +94,12 @@ void add(Traffic& sum, int64_t factor, const Traffic& b, const Traffic& c) {
 /// a + factor * (b - c), number by number; of the same mesh.
 Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const Counters& c) {
   Counters result = a;
-  result.flops += static_cast<double>(factor) * (b.flops - c.flops);
+  const auto add_work = [&](double CountedWork::*of) {
+    result.work.*of += static_cast<double>(factor) * (b.work.*of - c.work.*of);
+  };
+  add_work(&CountedWork::flops), add_work(&CountedWork::bytes), add_work(&CountedWork::update_bytes);
+  result.moved = result.moved + factor * (b.moved - c.moved);
+  result.by_update = result.by_update + factor * (b.by_update - c.by_update);
   for (size_t i = 0; i < result.traffic.size(); ++i)
     add(result.traffic[i].traffic, factor, b.traffic[i].traffic, c.traffic[i].traffic);
   return result;
@@ -108,11 +114,23 @@ Counters difference(const Counters& b, const Counters& c) {
 
 void note_memory(const Memory& memory, Prediction& prediction) {
   const MemoryLedger& ledger = memory.ledger();
-  for (size_t c = 0; c < kNumCategories; ++c) prediction.steady[c] = ledger.current(static_cast<Category>(c));
+  for (size_t c = 0; c < kNumCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    prediction.steady[c] = ledger.current(category);
+    prediction.steady_host[c] = ledger.current(category, Pool::host);
+    prediction.steady_file[c] = ledger.current(category, Pool::file);
+  }
   prediction.memory = peaks_of(memory);
 }
 
 }  // namespace
+
+StateTraffic moved_by(ShardedModel& model) {
+  const MemoryLedger& ledger = model.context().memory->ledger();
+  StateTraffic traffic = model.traffic();
+  traffic.down = ledger.moved(Pool::device, Pool::host), traffic.up = ledger.moved(Pool::host, Pool::device);
+  return traffic;
+}
 
 Prediction predict_at(const ModelConfig& config, const Layout& layout, int place) {
   RehearsedRank rank(config, layout, place);
@@ -131,14 +149,15 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   prediction.place = place;
   const StepSchedule schedule = schedules.step(layout.accumulation);
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
+  const auto count = [&] {
+    return Counters{mesh.traffic_by_axes(), rank.work, moved_by(model), model.optimizer().traffic()};
+  };
   const auto step = [&](int64_t micro_batches) {
-    const Counters before{mesh.traffic_by_axes(), rank.work.flops};
-    const StateTraffic moved = model.optimizer().traffic();
+    const Counters before = count();
     const std::vector<Batch> batches = make_batches(layout, *context.memory);
     engine.step(std::span(batches).first(static_cast<size_t>(micro_batches)), layout.tokens_per_step(), /*lr=*/0,
-                /*max_norm=*/1);
-    prediction.states = model.optimizer().traffic() - moved;
-    return difference({mesh.traffic_by_axes(), rank.work.flops}, before);
+                /*max_norm=*/layout.sharding.offload_optimizer.early ? 0 : 1);
+    return difference(count(), before);
   };
   const int64_t beyond = layout.accumulation - rehearsed(layout);
   const Counters shorter = step(layout.accumulation - beyond - (beyond > 0 ? 1 : 0));
@@ -146,7 +165,9 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   const Counters whole = extrapolate(longer, beyond, longer, shorter);
   prediction.traffic_by_axes = whole.traffic;
   for (const Mesh::GroupTraffic& group : whole.traffic) add(prediction.traffic, 1, group.traffic, {});
-  prediction.executed_flops = whole.flops;
+  prediction.states = whole.moved, prediction.by_update = whole.by_update;
+  prediction.executed_flops = whole.work.flops;
+  prediction.other_bytes = whole.work.bytes, prediction.update_bytes = whole.work.update_bytes;
   if (layout.evaluation_rows > 0) {
     const Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
     engine.evaluate(std::span(&batch, 1), 1);

@@ -5,7 +5,7 @@
 // with ranks that do not exist. So a change to training changes its prediction too. What routers choose is not known:
 // every expert is taken to get as many rows as any other, of this rank's tokens and of those of every other rank that
 // exchanges rows with it.
-// Non-goals: time; the memory of libraries.
+// Non-goals: time, which is step_time()'s; the memory of libraries.
 #pragma once
 
 #include <string>
@@ -67,6 +67,7 @@ struct Layout {
   Layout at_zero_stage(int other) const {
     Layout layout = *this;
     layout.zero_stage = other;
+    if (other < 3) layout.sharding.offload_param = {};  // it takes stage 3
     return layout;
   }
   /// "stage 3, micro-batch 4 x 2, recompute"
@@ -79,19 +80,25 @@ Layout layout_of(const RunPlan& plan);
 /// which this is one, need the most; and but for pipeline stages, of which it is the one with the highest peak.
 struct Prediction {
   Layout layout;
-  std::array<int64_t, kNumCategories> steady{};     // bytes between two steps, by Category
-  RankMemory memory;                                // the peaks
+  std::array<int64_t, kNumCategories> steady{};                      // bytes between two steps, by Category
+  std::array<int64_t, kNumCategories> steady_host{}, steady_file{};  // the same of the other pools
+  RankMemory memory;                                                 // the peaks
   Traffic traffic;                                  // what it sends in one step; validations are not counted
   std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
   StateTraffic states;                              // what one step moves between pools
+  StateTraffic by_update;                           // what of that its update moves
   int64_t parameters = 0, frozen = 0;               // elements of the whole model, and those of them that are frozen
   std::vector<int64_t> in_flight = {};              // by chunk: see StepSchedule::in_flight()
   double executed_flops = 0;                        // what this rank computes in one step, recomputation included
-  int place = 0;                                    // of this rank on the pipeline axis
+  double other_bytes = 0;   // what its other operations read and write meanwhile, but for the optimizer's
+  double update_bytes = 0;  // and those
+  int place = 0;            // of this rank on the pipeline axis
 
   int64_t steady_total() const;
 };
 Prediction predict(const ModelConfig& config, const Layout& layout);
+/// What a rank has moved between its pools so far: all that was copied between device and host, and went to files.
+StateTraffic moved_by(ShardedModel& model);
 /// The same of the first of the pipeline ranks with this place.
 Prediction predict_at(const ModelConfig& config, const Layout& layout, int place);
 /// The same of the first rank of each pipeline stage's ranks.

@@ -2,6 +2,7 @@
 
 #include "nought/comm/buffer_sizes.h"
 #include "nought/comm/stream_communicator.h"
+#include "nought/kernels/work.h"
 
 namespace nought {
 
@@ -9,7 +10,7 @@ namespace {
 
 class CountingKernels final : public Kernels {
  public:
-  explicit CountingKernels(Work& work) : work_(work) {}
+  explicit CountingKernels(CountedWork& work) : work_(work) {}
   std::string_view name() const override { return "counting"; }
 #define NOUGHT_RUN(Op) \
   void run(const Op& op, Stream&) override { count(op); }
@@ -19,11 +20,15 @@ class CountingKernels final : public Kernels {
  private:
   template <class Op>
   void count(const Op& op) {
-    work_ += work_of(op);
+    const Work work = work_of(op);
+    constexpr bool updates = requires { op.parameter; }
+    || requires { op.momentum_buffer; };
+    work_.flops += work.flops;
+    if (work.flops == 0) (updates ? work_.update_bytes : work_.bytes) += work.bytes;
     if constexpr (requires { op.rehearse(); }) op.rehearse();
   }
 
-  Work& work_;
+  CountedWork& work_;
 };
 
 class SilentTransport final : public Transport {
@@ -67,7 +72,7 @@ class SilentTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_counting_kernels(Work& work) { return std::make_unique<CountingKernels>(work); }
+std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work) { return std::make_unique<CountingKernels>(work); }
 
 std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire) {
   if (size == 1) return make_self_communicator();

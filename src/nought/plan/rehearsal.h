@@ -4,13 +4,18 @@
 
 #include "nought/comm/communicator.h"
 #include "nought/kernels/kernels.h"
-#include "nought/kernels/work.h"
 
 namespace nought {
 
+/// What kernels were asked for (kernels/work.h): the FLOPs of products and attention, and the bytes that other
+/// operations move, of which those of optimizers are counted by themselves.
+struct CountedWork {
+  double flops = 0, bytes = 0, update_bytes = 0;
+};
+
 /// Kernels that add up the work of each operation in `work` and leave tensors as they are. An operation whose result
 /// host code reads does write it, by its rehearse() (kernels/operation.h). `work` must outlive them.
-std::unique_ptr<Kernels> make_counting_kernels(Work& work);
+std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work);
 
 /// What the ranks of a rehearsed run would be.
 enum class Wire : uint8_t {

@@ -34,6 +34,8 @@ Decoder& frozen(Decoder& decoder, const Layout& layout) {
 ShardedModel::Options options_of(const Layout& layout) {
   ShardedModel::Options options = layout.sharding;
   options.policy = Policy::stage(layout.zero_stage);
+  // What is put off after some steps takes most from the first step after them on.
+  if (options.offload_optimizer.delay_after) options.offload_optimizer.delay_after = 0;
   return options;
 }
 

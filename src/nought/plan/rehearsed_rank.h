@@ -17,7 +17,7 @@ struct RehearsedRank {
   RehearsedRank(const RehearsedRank&) = delete;
   RehearsedRank& operator=(const RehearsedRank&) = delete;
 
-  Work work = {};  // what the kernels were asked for so far
+  CountedWork work = {};  // what the kernels were asked for so far
   Context context;
   std::unique_ptr<Communicator> ranks;
   Mesh mesh;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "nought/base/json.h"
 #include "nought/base/lines.h"
@@ -24,13 +25,13 @@ std::string row(std::string_view name, const Range& columns, Cell cell) {
   return text + "\n";
 }
 
-/// A row per category in which some column holds something.
+/// A row per category in which some column holds something, named after the pool if that is not the device.
 template <class Range, class Bytes>
-std::string category_rows(const Range& columns, Bytes bytes) {
+std::string category_rows(const Range& columns, Bytes bytes, std::string_view pool = "") {
   std::string text;
   for (size_t c = 0; c < kNumCategories; ++c) {
     if (std::all_of(columns.begin(), columns.end(), [&](const auto& each) { return bytes(each, c) == 0; })) continue;
-    text += row(fmt::format("  {}", name_of(static_cast<Category>(c))), columns,
+    text += row(fmt::format("  {}{}", pool, name_of(static_cast<Category>(c))), columns,
                 [&](const auto& each) { return format_bytes(bytes(each, c)); });
   }
   return text;
@@ -141,7 +142,7 @@ std::string longest_rows(const PlanReport& report) {
   const bool tiled = report.longest.front().tiled.has_value();
   std::string text = fmt::format(
       "\nlongest sequences in {} per rank, micro-batch {}, by the ranks that share each (cp_size, sp_size){}\n",
-      format_bytes(report.device_memory), report.predictions.front().layout.micro_batch,
+      format_bytes(report.budgets.device), report.predictions.front().layout.micro_batch,
       tiled ? "; the last column with training.tiled_mlp" : "");
   const auto tokens = [](int64_t length) {
     return length == 0 ? fmt::format("under {}", kLengthStep) : fmt::format("{}", length);
@@ -175,6 +176,10 @@ std::vector<std::vector<std::string>> memory_rows(const std::vector<MemoryColumn
   add("fragmentation", false, [](const MemoryColumn& each) { return each.memory.fragmentation; });
   add("on the host", true, [](const MemoryColumn& each) { return each.memory.host_peak; });
   add_pool("host", &RankMemory::host);
+  if (std::any_of(columns.begin(), columns.end(), [](const MemoryColumn& each) {
+        return each.memory.ram_peak > std::max(each.memory.peak_total, each.memory.host_peak);
+      }))
+    add("all in RAM", false, [](const MemoryColumn& each) { return each.memory.ram_peak; });
   add("in files", true, [](const MemoryColumn& each) { return each.memory.file_peak; });
   add_pool("file", &RankMemory::file);
   return rows;
@@ -193,6 +198,7 @@ RankMemory extreme(const std::vector<RankMemory>& ranks, Choose choose) {
     result.peak_total = choose(result.peak_total, each.peak_total);
     result.fragmentation = choose(result.fragmentation, each.fragmentation);
     result.host_peak = choose(result.host_peak, each.host_peak);
+    result.ram_peak = choose(result.ram_peak, each.ram_peak);
     result.file_peak = choose(result.file_peak, each.file_peak);
   }
   return result;
@@ -235,15 +241,22 @@ std::string to_text(const PlanReport& report) {
   std::vector<MemoryColumn> peaks;
   for (const Prediction& each : all) peaks.push_back({fmt::format("stage {}", each.layout.zero_stage), each.memory});
   std::string text = header(report) + "peak bytes per rank\n" + memory_table(peaks);
-  if (report.device_memory > 0)
-    text += row(fmt::format("  of {}", format_bytes(report.device_memory)), all, [&](const Prediction& each) {
-      return each.memory.peak_total <= report.device_memory ? "fits" : "too much";
-    });
+  const auto add_budget = [&](std::string_view name, MemoryBudgets budget, int64_t bytes) {
+    if (bytes > 0)
+      text += row(fmt::format("  {} {}", name, format_bytes(bytes)), all,
+                  [&](const Prediction& each) { return budget.hold(each.memory) ? "fits" : "too much"; });
+  };
+  add_budget("of", {.device = report.budgets.device}, report.budgets.device);
+  add_budget("RAM of", {.host = report.budgets.host}, report.budgets.host);
   if (!report.recompute.empty()) text += recompute_rows(report.recompute);
   if (!report.longest.empty()) text += longest_rows(report);
   text += "\nbytes per rank between two steps\n" +
           category_rows(all, [](const Prediction& each, size_t c) { return each.steady[c]; }) +
-          row("  total", all, [](const Prediction& each) { return format_bytes(each.steady_total()); });
+          row("  total", all, [](const Prediction& each) { return format_bytes(each.steady_total()); }) +
+          category_rows(
+              all, [](const Prediction& each, size_t c) { return each.steady_host[c]; }, "host: ") +
+          category_rows(
+              all, [](const Prediction& each, size_t c) { return each.steady_file[c]; }, "file: ");
   text += "\nbytes sent per rank and step\n" + traffic_rows(all);
   for (const std::string& line : report.zero_costs) text += fmt::format("  {}\n", line);
   text += moved_rows(all);
@@ -260,10 +273,14 @@ std::string to_text(const PlanReport& report) {
   if (report.idle_share)
     text += fmt::format("  {}: ranks are idle for {:.1f}% of the time of the passes, by FLOPs\n",
                         name_of(all.front().layout.pipeline.schedule), 100 * *report.idle_share);
-  return text;
+  return report.time ? text + to_text(*report.time) : text;
 }
 
 namespace {
+
+int64_t sum_of(const std::array<int64_t, kNumCategories>& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
 
 OrderedJson by_category(const std::array<int64_t, kNumCategories>& bytes, int64_t total) {
   OrderedJson json;
@@ -315,10 +332,12 @@ OrderedJson to_json(const PlanReport& report) {
                    {"mlp_tiles", layout.recompute.mlp_tiles == 0 ? Json("auto") : Json(layout.recompute.mlp_tiles)},
                    {"tokens_per_step", layout.tokens_per_step()},
                    {"flops_per_token", {{"palm_6Psi_12Lhs", flops.palm}, {"causal_6Psi_6Lhs", flops.causal}}},
-                   {"device_memory", report.device_memory},
+                   {"device_memory", report.budgets.device},
+                   {"host_memory", report.budgets.host},
                    {"peak_flops", report.peak_flops},
                    {"stages", OrderedJson::array()}};
   if (report.idle_share) json["pipeline_idle_share"] = *report.idle_share;
+  if (report.time) json["time_of_step"] = to_json(*report.time);
   if (layout.stages() > 1)
     for (const StageSummary& each : summarize_stages(report.config, layout.pipeline, layout.seq_length))
       json["pipeline_stages"].push_back({{"first", each.first},
@@ -330,6 +349,7 @@ OrderedJson to_json(const PlanReport& report) {
                               {"peak", by_category(each.memory.peak, each.memory.peak_total)},
                               {"at_peak", by_category(each.memory.at_peak, each.memory.peak_total)},
                               {"host_peak", each.memory.host_peak},
+                              {"ram_peak", each.memory.ram_peak},
                               {"host", by_category(each.memory.host, each.memory.host_peak)},
                               {"file", by_category(each.memory.file, each.memory.file_peak)},
                               {"moved_per_step",
@@ -338,6 +358,8 @@ OrderedJson to_json(const PlanReport& report) {
                                 {"read_from_files", each.states.read},
                                 {"written_to_files", each.states.written}}},
                               {"steady", by_category(each.steady, each.steady_total())},
+                              {"steady_host", by_category(each.steady_host, sum_of(each.steady_host))},
+                              {"steady_file", by_category(each.steady_file, sum_of(each.steady_file))},
                               {"sent_per_step", to_json(each.traffic)},
                               {"sent_per_step_by_axes", by_axes(each.traffic_by_axes)},
                               {"micro_batches_in_flight", each.in_flight},

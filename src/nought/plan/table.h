@@ -7,8 +7,9 @@
 
 #include "nought/base/json.h"
 #include "nought/io/file_format.h"
+#include "nought/plan/budgets.h"
 #include "nought/plan/longest.h"
-#include "nought/plan/predict.h"
+#include "nought/plan/step_time.h"
 
 namespace nought {
 
@@ -34,12 +35,13 @@ struct PlanReport {
   ModelConfig config;
   std::vector<Prediction> predictions = {};   // at least one; their layouts differ only in the ZeRO stage
   std::vector<Prediction> recompute = {};     // may be empty; their layouts differ only in what is recomputed
-  int64_t device_memory = 0;                  // the budget of a rank in bytes; 0 = none
+  MemoryBudgets budgets = {};                 // of a rank
   double peak_flops = 0;                      // FLOP/s of a rank (kernels/limits.h); 0 = no times are shown
   std::string peak_name = {};                 // what the peak is: "fp32 FMA on AVX-512"
   std::vector<std::string> zero_costs = {};   // lines of describe_zero_cost()
   std::optional<double> idle_share = {};      // of a pipeline: PipelineTimeline::idle_share(), times by FLOPs
   std::vector<LongestSequence> longest = {};  // may be empty
+  std::optional<StepTime> time = {};          // of the run's own stage
 };
 /// Tables of memory between steps and at its peak, of a step's traffic by collective, of FLOPs per token and per step,
 /// and of the time that a step's FLOPs take at the peak.

@@ -58,6 +58,11 @@ void MemoryLedger::add(Category category, Pool pool, int64_t bytes) {
     book.peak = book.current;
     for (Account& each : book.accounts) each.at_peak = each.current;
   }
+  peak_device_and_host_ = std::max(peak_device_and_host_, device_and_host());
+}
+
+int64_t MemoryLedger::device_and_host() const {
+  return books_[static_cast<size_t>(Pool::device)].current + books_[static_cast<size_t>(Pool::host)].current;
 }
 
 void MemoryLedger::remove(Category category, Pool pool, int64_t bytes) {
@@ -87,6 +92,19 @@ int64_t MemoryLedger::peak_total(Pool pool) const {
   std::lock_guard lock(mutex_);
   return books_[static_cast<size_t>(pool)].peak;
 }
+int64_t MemoryLedger::peak_device_and_host() const {
+  std::lock_guard lock(mutex_);
+  return peak_device_and_host_;
+}
+
+void MemoryLedger::add_moved(Pool from, Pool to, int64_t bytes) {
+  std::lock_guard lock(mutex_);
+  moved_[static_cast<size_t>(from)][static_cast<size_t>(to)] += bytes;
+}
+int64_t MemoryLedger::moved(Pool from, Pool to) const {
+  std::lock_guard lock(mutex_);
+  return moved_[static_cast<size_t>(from)][static_cast<size_t>(to)];
+}
 
 void MemoryLedger::reset_peaks() {
   std::lock_guard lock(mutex_);
@@ -94,6 +112,7 @@ void MemoryLedger::reset_peaks() {
     book.peak = book.current;
     for (Account& account : book.accounts) account.peak = account.at_peak = account.current;
   }
+  peak_device_and_host_ = device_and_host();
 }
 
 std::string MemoryLedger::table() const {
@@ -250,12 +269,18 @@ std::shared_ptr<Buffer> Memory::adopt(std::shared_ptr<void> owner, int64_t bytes
 }
 
 void Memory::require_room(int64_t bytes, Category category, Pool pool) const {
-  if (pool == Pool::device && limit_ > 0 && ledger_.current_total(pool) + bytes > limit_) refuse(bytes, category);
+  if (pool == Pool::device && device_limit_ > 0 && ledger_.current_total() + bytes > device_limit_)
+    refuse(bytes, category, Pool::device);
+  if (in_ram(pool) && ram_limit_ > 0 && used_of_ram() + bytes > ram_limit_) refuse(bytes, category, Pool::host);
+}
+
+int64_t Memory::used_of_ram() const {
+  return ledger_.current_total(Pool::host) + (device_->is_host() ? ledger_.current_total() : 0);
 }
 
 void Memory::book(int64_t bytes, Category category, Pool pool) {
   ledger_.add(category, pool, bytes);
-  if (pool == Pool::device) ++alive_[{bytes, category}];
+  ++alive_[{bytes, category, pool}];
 }
 
 Memory::Block Memory::take_block(size_t size_class, Pool pool) {
@@ -274,10 +299,8 @@ Memory::Block Memory::take_block(size_t size_class, Pool pool) {
 void Memory::release(const Buffer& buffer) {
   std::lock_guard lock(mutex_);
   ledger_.remove(buffer.category_, buffer.pool_, buffer.bytes_);
-  if (buffer.pool_ == Pool::device) {
-    const auto alive = alive_.find({buffer.bytes_, buffer.category_});
-    if (--alive->second == 0) alive_.erase(alive);
-  }
+  const auto alive = alive_.find({buffer.bytes_, buffer.category_, buffer.pool_});
+  if (--alive->second == 0) alive_.erase(alive);
   if (buffer.pool_ == Pool::device && !buffer.owner_ && !device_->is_host())
     device_->on_release(buffer.data_, static_cast<size_t>(buffer.bytes_));
   arena_.give_back(buffer.data(), buffer.ticket_);
@@ -289,27 +312,37 @@ void Memory::release(const Buffer& buffer) {
   }
 }
 
-void Memory::set_limit(int64_t bytes) {
+void Memory::set_limit(int64_t bytes, Pool pool) {
+  require<DeviceError>(pool != Pool::file, "what lies in files has no budget of memory");
   std::lock_guard lock(mutex_);
-  limit_ = bytes;
+  (pool == Pool::device ? device_limit_ : ram_limit_) = bytes;
 }
 
-void Memory::refuse(int64_t bytes, Category category) const {
-  fail<MemoryLimitError>("the memory budget of {} does not hold another {} for {}: {} are in use\n{}largest: {}",
-                         format_bytes(limit_), format_bytes(bytes), name_of(category),
-                         format_bytes(ledger_.current_total()), ledger_.table(), largest_buffers());
+void Memory::refuse(int64_t bytes, Category category, Pool budget) const {
+  const bool of_host = budget == Pool::host;
+  fail<MemoryLimitError>(
+      "the {}memory budget of {} does not hold another {} for {}: {} are in use\n{}largest: {}", of_host ? "host " : "",
+      format_bytes(of_host ? ram_limit_ : device_limit_), format_bytes(bytes), name_of(category),
+      format_bytes(of_host ? used_of_ram() : ledger_.current_total()), ledger_.table(), largest_buffers(budget));
 }
 
-std::string Memory::largest_buffers() const {
+std::string Memory::largest_buffers(Pool budget) const {
   constexpr size_t kShown = 6;
-  std::vector<std::pair<std::pair<int64_t, Category>, int64_t>> groups(alive_.begin(), alive_.end());
+  struct Group {
+    int64_t bytes, count;
+    Category category;
+    Pool pool;
+  };
+  std::vector<Group> groups;
+  for (const auto& [key, count] : alive_)
+    if (const Pool pool = std::get<Pool>(key); budget == Pool::host ? in_ram(pool) : pool == budget)
+      groups.push_back({std::get<int64_t>(key), count, std::get<Category>(key), pool});
   std::sort(groups.begin(), groups.end(),
-            [](const auto& a, const auto& b) { return a.first.first * a.second > b.first.first * b.second; });
+            [](const Group& a, const Group& b) { return a.bytes * a.count > b.bytes * b.count; });
   std::string text;
-  for (size_t i = 0; i < std::min(groups.size(), kShown); ++i) {
-    const auto& [key, count] = groups[i];
-    text += fmt::format("{}{} x {} {}", i == 0 ? "" : ", ", count, format_bytes(key.first), name_of(key.second));
-  }
+  for (size_t i = 0; i < std::min(groups.size(), kShown); ++i)
+    text += fmt::format("{}{} x {} {}{}", i == 0 ? "" : ", ", groups[i].count, format_bytes(groups[i].bytes),
+                        name_of(groups[i].category), groups[i].pool == Pool::host ? " on the host" : "");
   return text;
 }
 

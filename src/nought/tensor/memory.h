@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -49,8 +50,13 @@ class MemoryLedger {
   int64_t current_total(Pool pool = Pool::device) const;
   /// The largest sum over all categories.
   int64_t peak_total(Pool pool = Pool::device) const;
-  /// What this category held when that sum was reached.
+  /// The largest sum of the device and the host pool.
+  int64_t peak_device_and_host() const;
+  /// What this category held when peak_total() was reached.
   int64_t at_peak(Category category, Pool pool = Pool::device) const;
+  /// Counts bytes that are copied from one pool to another.
+  void add_moved(Pool from, Pool to, int64_t bytes);
+  int64_t moved(Pool from, Pool to) const;
   /// Forgets the peaks: they restart from what is alive now.
   void reset_peaks();
 
@@ -67,6 +73,9 @@ class MemoryLedger {
   };
   mutable std::mutex mutex_;
   std::array<Book, kNumPools> books_;
+  int64_t device_and_host() const;
+  int64_t peak_device_and_host_ = 0;
+  std::array<std::array<int64_t, kNumPools>, kNumPools> moved_{};
 };
 
 /// An allocation would exceed the budget that was set for the pool. The message shows what is alive.
@@ -149,8 +158,13 @@ class Memory : public std::enable_shared_from_this<Memory> {
   MemoryLedger& ledger() { return ledger_; }
   const MemoryLedger& ledger() const { return ledger_; }
   bool is_virtual() const { return virtual_; }
-  /// Sets the budget of the device pool in bytes; 0 = no limit. An allocation beyond it throws MemoryLimitError.
-  void set_limit(int64_t bytes);
+  /// Sets a budget in bytes, 0 = no limit: that of the device pool; or with Pool::host that of the host's RAM, where
+  /// the host pool is, and the device pool if the device is the host. An allocation beyond it throws MemoryLimitError.
+  void set_limit(int64_t bytes, Pool pool = Pool::device);
+  /// The most that was in the host's RAM at once.
+  int64_t peak_in_ram() const {
+    return device_->is_host() ? ledger_.peak_device_and_host() : ledger_.peak_total(Pool::host);
+  }
   /// How often the system was asked for memory. Steps in a steady state do not raise it.
   int64_t system_allocations() const;
 
@@ -188,16 +202,19 @@ class Memory : public std::enable_shared_from_this<Memory> {
   void end_step();
   /// Gives free blocks back to the system whose successors will lie in the arena.
   void drop_replaced_blocks();
-  [[noreturn]] void refuse(int64_t bytes, Category category) const;
-  /// "4 x 512.0 MiB activations, ...": the buffers that take most together.
-  std::string largest_buffers() const;
+  /// Whether the pool is in the host's RAM.
+  bool in_ram(Pool pool) const { return pool == Pool::host || (pool == Pool::device && device_->is_host()); }
+  int64_t used_of_ram() const;
+  [[noreturn]] void refuse(int64_t bytes, Category category, Pool budget) const;
+  /// "4 x 512.0 MiB activations, ...": the buffers that take most together of what the budget of a pool is for.
+  std::string largest_buffers(Pool budget) const;
 
   const std::shared_ptr<Device> device_;
   const bool virtual_;
   MemoryLedger ledger_;
   mutable std::mutex mutex_;
-  int64_t limit_ = 0;
-  std::map<std::pair<int64_t, Category>, int64_t> alive_;             // buffers of the device pool by size and category
+  int64_t device_limit_ = 0, ram_limit_ = 0;
+  std::map<std::tuple<int64_t, Category, Pool>, int64_t> alive_;      // how many buffers
   using FreeBlocks = std::unordered_map<size_t, std::vector<void*>>;  // by size class
   std::array<FreeBlocks, kNumPools> free_;
   int64_t system_allocations_ = 0;

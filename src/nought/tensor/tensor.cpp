@@ -80,7 +80,10 @@ void in_order(Stream& stream, std::string_view call, const Work& work, const Ten
 void copy(const Tensor& from, const Tensor& to, Stream& stream) {
   if (from.dtype() != to.dtype() || from.numel() != to.numel())
     fail<ShapeError>("cannot copy {} to {}", from.str(), to.str());
-  if (from.bytes() == 0 || from.raw() == to.raw() || to.buffer()->is_virtual()) return;
+  if (from.bytes() == 0 || from.raw() == to.raw()) return;
+  if (const Pool source = from.buffer()->pool(), target = to.buffer()->pool(); source != target)
+    to.buffer()->memory().ledger().add_moved(source, target, from.bytes());
+  if (to.buffer()->is_virtual()) return;
   if (!from.on_host() && !to.on_host() && &from.buffer()->memory() != &to.buffer()->memory())
     fail<DeviceError>("copy: {} lies in the memory of another rank than {}", from, to);
   const auto count = static_cast<size_t>(from.bytes());

@@ -36,23 +36,28 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
     pieces.push_back({state.parameter, state.kind, state.in_parameter, DType::f32,
                       [&model, state] { return model.optimizer().values(state); }});
   const auto& units = model.model().units();
+  const Residency& residency = model.residency();
+  const auto owned = [&residency](SegmentIndex at) {
+    return residency.partition(at).owned(residency.ranks(at).rank());
+  };
   for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
     const Segment& segment = units[at.unit]->segments()[at.segment];
     if (!writes_for_all(segment, model.mesh())) continue;
-    const Tensor owned = model.residency().owned(at);
-    const Interval mine = model.residency().partition(at).owned(model.residency().ranks(at).rank());
+    const Interval mine = owned(at);
     for (const ParameterPiece& piece : pieces_in(*units[at.unit], at.segment, mine)) {
-      const int64_t begin = piece.in_segment.begin - mine.begin, end = piece.in_segment.end - mine.begin;
-      const Tensor values = owned.flat(begin, end);
+      const auto values = [&residency, at, elements = piece.in_segment] { return residency.read(at, elements); };
       const Parameter* parameter = &units[at.unit]->parameters()[piece.parameter];
       if (segment.content == SegmentContent::codes) {
-        const Tensor scales = model.residency().owned({at.unit, segment.scales});
-        const Weight codes{values, scales.flat(begin / kCodeBlock, end / kCodeBlock)};
-        pieces.push_back({parameter, StateKind::master, piece.in_parameter, DType::f32,
-                          [&model, codes] { return decoded(model.context(), codes, DType::f32); }});
+        const SegmentIndex scales{at.unit, segment.scales};
+        const int64_t first = owned(scales).begin + (piece.in_segment.begin - mine.begin) / kCodeBlock;
+        const Interval blocks{first, first + piece.in_segment.size() / kCodeBlock};
+        pieces.push_back(
+            {parameter, StateKind::master, piece.in_parameter, DType::f32, [&model, values, scales, blocks] {
+               return decoded(model.context(), {values(), model.residency().read(scales, blocks)}, DType::f32);
+             }});
         continue;
       }
-      pieces.push_back({parameter, StateKind::master, piece.in_parameter, values.dtype(), [values] { return values; }});
+      pieces.push_back({parameter, StateKind::master, piece.in_parameter, residency.dtype(at), values});
     }
   }
   return pieces;

@@ -63,6 +63,10 @@ CheckpointInfo info_of_members(const Json& manifest) {
       .written_at = manifest.value("written_at", std::string()),
       .about = manifest.value("about", Json())};
   if (manifest.contains("validated")) info.validated = manifest.at("validated").get<bool>();
+  if (manifest.contains("pending_update")) {
+    const Json& pending = manifest.at("pending_update");
+    info.pending = {.lr = pending.at("lr"), .gradient_scale = pending.at("gradient_scale")};
+  }
   if (manifest.contains("best")) info.best = BestModel::from_json(manifest.at("best"));
   return info;
 }
@@ -92,6 +96,8 @@ void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& fol
                 {"beside", checksums_beside(folder)},
                 {"blocks", std::move(blocks)}};
   if (info.validated) manifest["validated"] = *info.validated;
+  if (info.pending)
+    manifest["pending_update"] = {{"lr", info.pending->lr}, {"gradient_scale", info.pending->gradient_scale}};
   if (info.best) manifest["best"] = info.best->json();
   manifest[kChecksum] = checksum_of(manifest);
   write_text_atomically(folder / kManifest, manifest.dump(1));

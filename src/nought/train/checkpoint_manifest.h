@@ -16,6 +16,7 @@
 #include "nought/base/json.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/train/best_model.h"
+#include "nought/zero/sharded_optimizer.h"
 
 namespace nought {
 
@@ -31,10 +32,11 @@ struct CheckpointInfo {
   LossScaler::State loss_scale = {};
   std::vector<double> model_state = {};  // Model::state()
   std::optional<bool> validated = {};    // whether the run has validated these weights; earlier versions do not say
-  std::optional<BestModel> best = {};    // the best checkpoint so far, this one included
-  std::string written_by = {};           // the program's version; "" of earlier ones
-  std::string written_at = {};           // see utc_now(); write_manifest() sets it; "" of earlier versions
-  Json about = {};                       // what else people want to know: model, optimizer, tokens, epoch
+  std::optional<PendingUpdate> pending = {};  // the update that was put off; its gradients are among the states
+  std::optional<BestModel> best = {};         // the best checkpoint so far, this one included
+  std::string written_by = {};                // the program's version; "" of earlier ones
+  std::string written_at = {};                // see utc_now(); write_manifest() sets it; "" of earlier versions
+  Json about = {};                            // what else people want to know: model, optimizer, tokens, epoch
 };
 
 /// Writes the manifest of the checkpoint in `folder`, which holds all other files. `blocks` is the list of its blocks.

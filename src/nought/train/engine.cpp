@@ -98,16 +98,19 @@ void Engine::update(Run& run) {
   note_phase(model_.mesh().world(), "update");
   StepResult& result = run.result;
   result.skipped = !result.finite();  // the sums are those of all ranks, so all of them agree
+  const bool changed = result.skipped && model_.abandon_early_update();
   if (result.skipped && !scaler_.scales()) {
     result.nonfinite = explain(result, run.schedule, run.batches, run.total_weight);
     if (on_nonfinite_ == OnNonfinite::stop)
       fail<Error>(
-          "{}: the weights are those of the step before; lower the learning rate, look at the data, or skip such "
-          "steps with training.on_nonfinite = \"skip\"",
-          result.nonfinite);
+          "{}: {}; lower the learning rate, look at the data, or skip such steps with training.on_nonfinite = \"skip\"",
+          result.nonfinite,
+          changed ? "some weights are updated already: go on from the last checkpoint"
+                  : "the weights are those of the step before");
   }
   if (result.skipped) {
     model_.discard_gradients();
+    model_.finish_pending_update();
     ++skipped_;
   } else {
     const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
@@ -132,6 +135,9 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
   const Memory::Step scope(*model_.context().memory);
   const StepSchedule schedule = schedule_of(micro_batches, total_weight);
   if (spikes_) state_before_ = model_.model().state();
+  model_.start_pending_update();
+  if (max_norm == 0 && !scaler_.scales() && on_nonfinite_ == OnNonfinite::stop && !spikes_)
+    model_.begin_early_update(lr, 1.0 / (scaler_.scale() * gradient_factor_));
   Run run = begin(schedule, micro_batches, total_weight);
   run.lr = lr, run.max_norm = max_norm;
   execute(run);

@@ -12,6 +12,7 @@ RankMemory peaks_of(const Memory& of) {
     memory.file[c] = ledger.peak(static_cast<Category>(c), Pool::file);
   }
   memory.peak_total = ledger.peak_total();
+  memory.ram_peak = of.peak_in_ram();
   memory.host_peak = ledger.peak_total(Pool::host);
   memory.file_peak = ledger.peak_total(Pool::file);
   memory.fragmentation = of.fragmentation();

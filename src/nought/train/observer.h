@@ -70,6 +70,7 @@ struct RankMemory {
   int64_t peak_total = 0;
   std::array<int64_t, kNumCategories> host{}, file{};  // of each category alone
   int64_t host_peak = 0, file_peak = 0;
+  int64_t ram_peak = 0;       // see Memory::peak_in_ram()
   int64_t fragmentation = 0;  // see Memory::fragmentation()
 };
 /// The peaks of a Memory so far.

@@ -64,6 +64,7 @@ std::vector<double> measure(const ModelConfig& config, const RunPlan& plan, cons
   apply(plan.freezing, decoder);
   ShardedModel::Options options = sharding_of(plan);
   options.policy = Policy::stage(0);
+  options.offload_param = {};                    // it takes stage 3
   options.optimizer = {.method = SgdOptions{}};  // without states: nothing is updated
   ShardedModel model(context, mesh, decoder, options);
   model.load(InitialState(plan.seed));

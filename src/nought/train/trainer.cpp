@@ -35,7 +35,8 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
           .wire_dtype = plan.wire_dtype,
           .reduce_bucket = plan.reduce_bucket,
           .gather_bucket = plan.gather_bucket,
-          .offload_optimizer = plan.offload_optimizer};
+          .offload_optimizer = plan.offload_optimizer,
+          .offload_param = plan.offload_param};
 }
 
 namespace {
@@ -86,7 +87,8 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   notes_ = notes_on_inputs(plan_, decoder_.config(), *tokenizer_);
   notes_.insert(notes_.end(), data_.notes.begin(), data_.notes.end());
   if (!plan_.model_choice.empty()) notes_.push_back("the model is " + plan_.model_choice);
-  if (const std::string note = model_.optimizer().note(); !note.empty()) notes_.push_back(note);
+  for (const std::string& note : {model_.optimizer().note(), model_.residency().note()})
+    if (!note.empty()) notes_.push_back(note);
   set_up_checks();
   load();
 }
@@ -111,6 +113,7 @@ void Trainer::load() {
     if (!changed.empty()) notes_.push_back(changed);
     engine_.set_skipped(checkpoint.info().skipped);
     model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
+    if (checkpoint.info().pending) model_.load_pending_update(checkpoint, *checkpoint.info().pending);
     if (!decoder_.restore(checkpoint.info().model_state))
       notes_.push_back("the checkpoint holds no scales for fp8 as it is configured now: they start anew");
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
@@ -185,7 +188,9 @@ RunSummary Trainer::summary(int64_t first_step) const {
 
 void Trainer::measure_machine() {
   Memory& memory = *context_.memory;
-  memory.set_limit(0);  // the measurement is no part of training: neither of its budget nor of its peaks
+  // The measurement is no part of training: neither of its budgets nor of its peaks.
+  memory.set_limit(0);
+  memory.set_limit(0, Pool::host);
   peak_.emplace(world_, context_, plan_.dtype);
   if (plan_.dtype == DType::bf16 && !has_bf16_units()) {
     const double bf16 = measure_product_rate(context_, DType::bf16), f32 = measure_product_rate(context_, DType::f32);
@@ -195,6 +200,7 @@ void Trainer::measure_machine() {
                     describe_bf16_units(), format_rate(bf16, "FLOP/s"), format_rate(f32, "FLOP/s")));
   }
   memory.set_limit(plan_.device_memory);
+  memory.set_limit(plan_.host_memory, Pool::host);
   memory.ledger().reset_peaks();
 }
 
@@ -211,10 +217,15 @@ StepReport Trainer::timed_step(double flops_per_token) {
   const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger || stragglers_;
   recorded ? timeline->start() : timeline->stop();
   const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
+  const StateTimes before = model_.optimizer().times();
   StepReport report = step(flops_per_token);
+  const StateTimes offload = model_.optimizer().times() - before;
   std::vector<TraceEvent> events = timeline->take();
   if (profiled) report.profile = profile_of(events, report, flops_per_token);
-  if (plan_.wall_clock_breakdown) report.breakdown = breakdown_of(events);
+  if (plan_.wall_clock_breakdown) {
+    report.breakdown = breakdown_of(events);
+    report.breakdown->offload = offload.on_way, report.breakdown->offload_exposed = offload.waited;
+  }
   if (stragglers_) stragglers_->add(breakdown_of(events));
   if (plan_.comms_logger) {
     std::vector<TraceEvent> collectives = collectives_of(events, plan_.logged_collectives);
@@ -329,6 +340,7 @@ void Trainer::save() {
                       .loss_scale = engine_.scaler().state(),
                       .model_state = decoder_.state(),
                       .validated = validated_ == steps_made(),
+                      .pending = model_.optimizer().pending(),
                       .best = best_,
                       .written_by = plan_.program,
                       .about = about()};

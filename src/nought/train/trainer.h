@@ -87,6 +87,8 @@ class Trainer {
   void sample();
   /// Validates, samples and saves, as it is due after a step. True if a rank was asked to stop meanwhile.
   bool do_what_is_due(int64_t step);
+  /// Applies an update that is put off when no step follows it.
+  void apply_last_update();
   void export_weights();
   /// The signal that a rank was asked by, the same on all ranks; 0: none. Collective, if there is a stop_on().
   int agreed_signal();

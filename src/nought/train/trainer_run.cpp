@@ -50,10 +50,12 @@ int Trainer::make_steps() {
   tell([&](TrainObserver& observer) { observer.on_start(start); });
   if (!plan_.trace_file.empty()) traced_step_ = std::min(start.first_step + kTracedStep, plan_.max_steps);
 
+  apply_last_update();
   if (validation_put_off_ && validates_after(start.first_step)) validate();
   bool stop = false;
   while (!stop && steps_made() < plan_.max_steps) {
     const StepReport report = timed_step(start.flops_per_token);
+    apply_last_update();
     tell([&](TrainObserver& observer) { observer.on_step(report); });
     if (plan_.weight_hash_interval > 0 && report.step % plan_.weight_hash_interval == 0) check_replicas();
     stop = report.stop || do_what_is_due(report.step);
@@ -75,6 +77,10 @@ void Trainer::finish() {
   if (!collectives_.empty()) tell([&](TrainObserver& observer) { observer.on_collectives(collectives_); });
   const std::vector<RankMemory> peaks = gather_memory();
   tell([&](TrainObserver& observer) { observer.on_finish(peaks, plan_.output_dir); });
+}
+
+void Trainer::apply_last_update() {
+  if (model_.optimizer().pending() && steps_made() >= plan_.max_steps) model_.finish_pending_update();
 }
 
 bool Trainer::do_what_is_due(int64_t step) {

@@ -100,6 +100,19 @@ void check_profile_file(const Folders& folders, const fs::path& file) {
   folders.check("the folder of flops_profiler.output_file,", fs::absolute(file).parent_path());
 }
 
+/// Folders of files without names: nobody makes them.
+void check_offload_folders(const RunPlan& plan) {
+  const auto check = [](const char* section, Pool home, const fs::path& folder) {
+    if (home != Pool::file) return;
+    require<IoError>(fs::is_directory(folder),
+                     "zero_optimization.{}.nvme_path {} is no folder: create it, or name another", section,
+                     folder.string());
+    require_writable_folder(fmt::format("zero_optimization.{}.nvme_path", section).c_str(), folder);
+  };
+  check("offload_optimizer", plan.offload_optimizer.home, plan.offload_optimizer.folder);
+  check("offload_param", plan.offload_param.home, plan.offload_param.folder);
+}
+
 /// The updates of a run on this data. Throws what the Trainer's sampler would throw.
 int64_t steps_on(const RunPlan& plan, const RunData& data) {
   const BatchLayout layout{plan.micro_batch, plan.accumulation, plan.data_ranks(), 0};
@@ -183,6 +196,7 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   check_output_folder(folders, plan, mode);
   if (mode == StartMode::overwrite || mode == StartMode::rewind) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(folders, plan.profile->output_file);
+  check_offload_folders(plan);
   if (!plan.tensorboard_dir.empty()) folders.check("the folder of tensorboard,", plan.tensorboard_dir);
   if (!plan.csv_dir.empty()) folders.check("the folder of csv_monitor,", plan.csv_dir);
   if (resumes(mode)) {

@@ -9,15 +9,17 @@ namespace nought {
 
 void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interval stretch, const Tensor& x,
                               const Tensor& into) const {
-  if (!options_.stochastic_rounding) return local_.run(Cast{.x = x, .y = into});
+  const Context& context = context_of(x);
+  if (!options_.stochastic_rounding) return context.run(Cast{.x = x, .y = into});
   const uint64_t run = stable_hash(name_of(kind), options_.seed);
-  const uint64_t key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(updates_));
+  const uint64_t key = stable_hash(piece.parameter->name, run + static_cast<uint64_t>(number_));
   const int64_t origin = piece.piece.in_parameter.begin;
   int64_t begin = 0;
   for (const Interval& global :
        global_elements(*piece.parameter, mesh_, {origin + stretch.begin, origin + stretch.end})) {
     const int64_t end = begin + global.size();
-    local_.run(RoundStochastic{.x = x.flat(begin, end), .y = into.flat(begin, end), .key = key, .first = global.begin});
+    context.run(
+        RoundStochastic{.x = x.flat(begin, end), .y = into.flat(begin, end), .key = key, .first = global.begin});
     begin = end;
   }
 }
@@ -25,43 +27,47 @@ void ShardedOptimizer::narrow(const TrainedPiece& piece, StateKind kind, Interva
 void ShardedOptimizer::encode(const TrainedPiece& piece, const StateValues& state, Interval stretch,
                               const Tensor& x) const {
   const Tensor values = state.values.flat(stretch.begin, stretch.end);
-  if (values.dtype() == DType::f32) return local_.copy(x, values);
+  if (values.dtype() == DType::f32) return context_of(x).copy(x, values);
   if (!state.scales) return narrow(piece, state.kind, stretch, x, values);
   const int64_t block = options_.state_block;
-  local_.run(Quantize8{.x = x,
-                       .codes = values,
-                       .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
-                       .block = block,
-                       .is_signed = !is_square(state.kind)});
+  context_of(x).run(Quantize8{.x = x,
+                              .codes = values,
+                              .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
+                              .block = block,
+                              .is_signed = !is_square(state.kind)});
 }
 
 void ShardedOptimizer::decode(const StateValues& state, Interval stretch, const Tensor& x) const {
-  if (!state.scales) return local_.run(Cast{.x = state.values.flat(stretch.begin, stretch.end), .y = x});
+  if (!state.scales) return context_of(x).run(Cast{.x = state.values.flat(stretch.begin, stretch.end), .y = x});
   const int64_t block = options_.state_block;
-  local_.run(Dequantize8{.codes = state.values.flat(stretch.begin, stretch.end),
-                         .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
-                         .x = x,
-                         .block = block,
-                         .is_signed = !is_square(state.kind)});
+  context_of(x).run(Dequantize8{.codes = state.values.flat(stretch.begin, stretch.end),
+                                .scales = state.scales.flat(stretch.begin / block, ceil_div(stretch.end, block)),
+                                .x = x,
+                                .block = block,
+                                .is_signed = !is_square(state.kind)});
 }
 
 void ShardedOptimizer::load(const StateSource& source, int64_t updates) {
-  updates_ = updates;
-  for (const SegmentState& state : states_)
+  updates_ = number_ = updates;
+  pending_.reset();
+  for (const SegmentState& state : states_) {
+    begin_update(state, /*reads=*/false);  // what is all padding is written too
     walk(
         state, {.reads = 0}, [](const Tile&) {},
         [&](const Tile& tile) {
           for (const TrainedPiece& piece : tile.of->pieces) load(source, tile, piece);
         });
+    residency_.end_update(state.at);
+  }
 }
 
 void ShardedOptimizer::load(const StateSource& source, const Tile& tile, const TrainedPiece& piece) const {
   const Tensor master = tile.master(piece);
-  fill(local_, source, StateKind::master, *piece.parameter,
+  fill(context_of(master), source, StateKind::master, *piece.parameter,
        global_elements(*piece.parameter, mesh_, piece.piece.in_parameter), master);
   for (const PieceState& each : piece.states) load(source, piece, tile.at(each));
-  if (!tile.state.keeps_masters) return;
-  if (const Tensor copy = parameter_copy(tile, piece)) local_.run(Cast{.x = master, .y = copy});
+  if (!tile.of->keeps_masters) return;
+  if (const Tensor copy = parameter_copy(tile, piece)) context_of(master).run(Cast{.x = master, .y = copy});
   send_parameter(tile, piece);
 }
 
@@ -69,12 +75,13 @@ void ShardedOptimizer::load(const StateSource& source, const TrainedPiece& piece
   const Parameter& parameter = *piece.parameter;
   const Interval whole = piece.piece.in_parameter;
   if (!state.scales)
-    return fill(local_, source, state.kind, parameter, global_elements(parameter, mesh_, whole), state.values);
+    return fill(context_of(state.values), source, state.kind, parameter, global_elements(parameter, mesh_, whole),
+                state.values);
   const int64_t stride = round_up(kStretch, options_.state_block);
   for (int64_t begin = 0; begin < whole.size(); begin += stride) {
     const Interval stretch{begin, std::min(whole.size(), begin + stride)};
-    const Tensor x = workspace({stretch.size()}, DType::f32);
-    fill(local_, source, state.kind, parameter,
+    const Tensor x = workspace(state.values, {stretch.size()}, DType::f32);
+    fill(context_of(x), source, state.kind, parameter,
          global_elements(parameter, mesh_, {whole.begin + stretch.begin, whole.begin + stretch.end}), x);
     encode(piece, state, stretch, x);
   }
@@ -92,6 +99,7 @@ std::vector<ShardedOptimizer::OwnedState> ShardedOptimizer::owned() const {
         };
         add(StateKind::master);
         for (const PieceState& state : piece.states) add(state.kind);
+        if (pending_) add(StateKind::gradient);
       }
   return owned;
 }
@@ -102,18 +110,22 @@ Tensor ShardedOptimizer::values(const OwnedState& state) const {
   const size_t stored = segment.stored[state.tile];
   const auto in_f32 = [&](const Tensor& values) {
     if (values.dtype() == DType::f32) return values;
-    const Tensor wide = workspace(values.shape(), DType::f32);
-    local_.run(Cast{.x = values, .y = wide});
+    const Tensor wide = workspace(values, values.shape(), DType::f32);
+    context_of(values).run(Cast{.x = values, .y = wide});
     return wide;
   };
   if (state.kind == StateKind::master)
-    return in_f32(segment.keeps_masters ? store_->read(stored, 0, piece.in_masters)
-                                        : segment.part(piece, segment.parameter));
+    return in_f32(segment.tiles[state.tile].keeps_masters ? store_->read(stored, 0, piece.in_masters)
+                                                          : residency_.read(segment.at, piece.piece.in_segment));
+  if (state.kind == StateKind::gradient) {
+    arrived_.wait();
+    return in_f32(segment.part(piece, segment.held));
+  }
   const auto found = std::find_if(piece.states.begin(), piece.states.end(),
                                   [&](const PieceState& each) { return each.kind == state.kind; });
   const Tensor values = store_->read(stored, found->values, found->in_values);
   if (found->in_scales.empty()) return in_f32(values);
-  const Tensor x = workspace({state.in_parameter.size()}, DType::f32);
+  const Tensor x = workspace(values, {state.in_parameter.size()}, DType::f32);
   decode({state.kind, values, store_->read(stored, found->scales, found->in_scales)}, {0, x.numel()}, x);
   return x;
 }

@@ -79,7 +79,9 @@ GradSink MicroBatch::gradient(const Unit& unit, size_t first, size_t last) {
 }
 
 void MicroBatch::finish(const Unit& unit) {
-  if (gradients_) model_.reducer_->finish(*gradients_, unit.index());
+  if (!gradients_) return;
+  model_.reducer_->finish(*gradients_, unit.index());
+  model_.optimizer_->update_early();
 }
 
 }  // namespace nought

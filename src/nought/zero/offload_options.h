@@ -1,11 +1,14 @@
-// Where a rank keeps the optimizer's masters and states between updates: DeepSpeed's section "offload_optimizer".
+// Where a rank keeps the optimizer's masters and states between updates, and parameters between the passes that read
+// them: DeepSpeed's sections "offload_optimizer" and "offload_param".
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "nought/aio/options.h"
+#include "nought/aio/swap_call.h"
 #include "nought/tensor/pool.h"
 
 namespace nought {
@@ -23,6 +26,18 @@ struct OffloadOptions {
   int64_t buffers = kLeastBuffers;             // of sub_group elements, as DeepSpeed counts them
   static constexpr int64_t kLeastBuffers = 4;  // parameter, gradient and two states
   AioOptions aio = {};
+  SwapFault fault = nullptr;  // for tests: see SwapSpace
+  /// Segments may be updated beside the backward pass as their gradients become final, where states are offloaded.
+  bool early = false;
+  /// Given: every update after so many is put off by one step, and computed beside the step between.
+  std::optional<int64_t> delay_after = {};
+  double ratio = 1;  // the share of the tiles that do not stay on the device
+
+  /// How many of all tiles stay on the device: the first ones, as in DeepSpeed's Twin-Flow.
+  int64_t staying(int64_t tiles) const { return static_cast<int64_t>((1 - ratio) * static_cast<double>(tiles)); }
+
+  /// True if no tile stays on the device: beside one that it can not touch, the host updates all.
+  bool updates_all() const { return home != Pool::device && ratio == 1; }
 
   /// How many tiles are in memory at once.
   int64_t tiles() const {
@@ -31,6 +46,16 @@ struct OffloadOptions {
   }
   /// Of a file, with as many buffers as that takes.
   int64_t tiles_asked_for() const { return 1 + (reads_ahead ? 1 : 0) + (writes_behind ? 1 : 0); }
+};
+
+/// Where parameters are between the passes that read them, which takes parameter sharding (stage 3).
+struct ParameterHome {
+  Pool home = Pool::device;
+  std::string folder = {};            // of the file, if the home is Pool::file; it exists
+  int64_t buffers = 5;                // of so many elements each: Units that are on their way to the device fill them
+  int64_t buffer_size = 100'000'000;  // elements; a larger Unit fills several
+  int64_t in_memory = 0;              // with files: so many elements stay in memory, the first segments that fit
+  AioOptions aio = {};
 };
 
 }  // namespace nought

@@ -1,6 +1,7 @@
 #include "nought/zero/reducer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "nought/comm/flight_recorder.h"
@@ -21,6 +22,8 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
       dtype_(options.dtype),
       wire_(options.wire),
       overlap_(options.overlap) {
+  if (options.home == Pool::host && !context_.memory->device().is_host() && !has_replicas())
+    host_ = std::make_unique<HostGradients>(context_);
   std::vector<SharedSegment> shared;
   for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) {
     const Unit& unit = *units[at.unit];
@@ -33,7 +36,9 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
     state.gaps = gaps_in(unit, at.segment, partition.padded());
     shards_ |= state.policy.shard_gradients;
     if (state.policy.shard_gradients) {
-      state.shard = context_.zeros({partition.shard()}, dtype_, Category::gradients);
+      const bool hosted = host_ && !unit.has_copy() && !unit.is_copy();
+      state.shard = hosted ? host_->make(partition.shard(), dtype_)
+                           : context_.zeros({partition.shard()}, dtype_, Category::gradients);
     } else {
       state.whole = {context_.zeros({partition.padded()}, dtype_, Category::gradients),
                      std::vector<bool>(unit.parameters().size(), false)};
@@ -85,7 +90,10 @@ void Reducer::make_whole(const State& state, Whole& whole) {
     context_.copy(values, whole.values.flat(range.begin, range.end));
 }
 
+void Reducer::await_readers() { context_.stream->wait(std::exchange(read_, {})); }
+
 GradSink Reducer::sink(MicroBatch& of, size_t unit, size_t first, size_t last, bool early) {
+  await_readers();
   const size_t place = place_of({unit, units_[unit]->parameters()[first].segment});
   const State& state = states_[place];
   Whole& whole = whole_of(of, place);
@@ -122,6 +130,7 @@ void Reducer::add_parts(const State& state, const Whole& whole) {
 }
 
 void Reducer::finish(MicroBatch& of, size_t unit) {
+  await_readers();
   for (size_t place = 0; place < states_.size(); ++place) {
     State& state = states_[place];
     if (state.at.unit == unit && (state.policy.shard_gradients || of.last_))
@@ -166,7 +175,8 @@ Event Reducer::over_replicas(const Event& reduced, const Tensor& sum) const {
 
 void Reducer::reduce_whole(State& state) {
   Communicator& ranks = *state.ranks;
-  if (ranks.size() == 1 && !has_replicas()) return;
+  state.landed = ranks.size() == 1 && !has_replicas();
+  if (state.landed) return;
   const Interval own = state.partition.owned(ranks.rank());
   const FlightSubject subject(mesh_.world(), state.unit->name());
   const Tensor sent = to_wire(state.whole.values), mine = sent.flat(own.begin, own.end);
@@ -181,17 +191,17 @@ void Reducer::reduce_whole(State& state) {
   }
   Landing landing{sent, state.whole.values};
   if (state.policy.shard_optimizer) landing = {mine, state.whole.values.flat(own.begin, own.end)};
-  send({.ranks = &ranks, .event = event, .sent = sent, .landings = {landing}});
+  send({.ranks = &ranks, .event = event, .sent = sent, .landings = {landing}, .final = {place_of(state.at)}});
 }
 
 void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
   const Tensor sent = to_wire(std::exchange(whole.values, {}));
-  const bool direct = !state.shard_begun && wire_ == dtype_;
+  const bool direct = !state.shard_begun && wire_ == dtype_ && !is_hosted(state);
   const Tensor sum = direct ? state.shard : context_.empty({state.partition.shard()}, wire_, Category::gradients);
   const FlightSubject subject(*state.ranks, state.unit->name());
   Flight flight{.ranks = state.ranks, .event = state.ranks->reduce_scatter(sent, sum), .sent = sent, .landings = {}};
   if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun});
-  if (last) flight.last = {place_of(state.at)};
+  if (last) flight.last = flight.final = {place_of(state.at)};
   send(std::move(flight));
   state.shard_begun = true;
 }
@@ -232,9 +242,11 @@ void Reducer::send_bucket(Filling filling) {
   const Bucket& bucket = buckets_[filling.bucket];
   Communicator& ranks = bucket.group();
   const Tensor& packed = filling.packed;
-  Flight flight{.ranks = &ranks, .event = {}, .sent = packed, .landings = {}, .last = filling.last};
+  Flight flight{
+      .ranks = &ranks, .event = {}, .sent = packed, .landings = {}, .last = filling.last, .final = filling.last};
   for (size_t place = 0; place < bucket.members().size(); ++place) {
     State& state = states_[bucket.members()[place]];
+    if (filling.present[place] && !state.policy.shard_gradients) flight.final.push_back(bucket.members()[place]);
     for (int rank = 0; rank < ranks.size(); ++rank) {
       const Tensor part = bucket.part(packed, rank, place);
       if (!filling.present[place]) {
@@ -291,15 +303,30 @@ void Reducer::send(Flight flight) {
   while (wire_ != dtype_ && flights_.size() > kFlights + 1) land_oldest();
 }
 
+bool Reducer::is_final(SegmentIndex at) {
+  State& state = states_[place_of(at)];
+  if (!state.finished || has_replicas()) return false;
+  const bool has_event = wire_ == dtype_ && buckets_[state.bucket].alone() && !state.policy.shard_gradients;
+  if (!state.landed && has_event && state.reduction.ready()) {
+    state.ranks->wait(state.reduction, *context_.stream);
+    state.landed = true;
+  }
+  return state.landed && state.arrival.ready();
+}
+
 void Reducer::land(const Flight& flight) {
   flight.ranks->wait(flight.event, *context_.stream);
+  Event arrival;
   for (const auto& [from, into, add] : flight.landings) {
-    if (add) {
+    if (host_ && into.on_host()) {
+      arrival = host_->take(from, into, add);
+    } else if (add) {
       context_.run(AddTo{.x = from, .into = into});
     } else {
       copy_as(context_, from, into);
     }
   }
+  for (const size_t place : flight.final) states_[place].landed = true, states_[place].arrival = arrival;
 }
 
 void Reducer::land_oldest() {
@@ -320,9 +347,11 @@ void Reducer::land_all() {
   while (!flights_.empty()) land_oldest();
   while (!crossings_.empty()) land_oldest_crossing();
   for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);
+  if (host_) host_->settle();
 }
 
 void Reducer::finish_step() {
+  await_readers();
   // Without gradient sharding earlier micro-batches may have written what only the last one reduces.
   for (size_t i = states_.size(); i-- > 0;)
     if (!states_[i].policy.shard_gradients && !states_[i].finished) finish(states_[i], states_[i].whole, /*last=*/true);
@@ -330,7 +359,11 @@ void Reducer::finish_step() {
   for (size_t i = states_.size(); i-- > 0;) {
     const State& state = states_[i];
     if (!state.policy.shard_gradients) continue;
-    if (!state.shard_begun) context_.zero(state.shard);
+    if (!state.shard_begun && is_hosted(state)) {
+      std::memset(state.shard.raw(), 0, static_cast<size_t>(state.shard.bytes()));
+    } else if (!state.shard_begun) {
+      context_.zero(state.shard);
+    }
     if (!state.crossed) cross({i});
   }
   land_all();
@@ -356,8 +389,8 @@ Tensor Reducer::reduced(SegmentIndex at) const {
 void Reducer::reset() {
   for (State& state : states_) {
     std::fill(state.whole.written.begin(), state.whole.written.end(), false);
-    state.shard_begun = state.finished = state.crossed = false;
-    state.reduction = {};
+    state.shard_begun = state.finished = state.landed = state.crossed = false;
+    state.reduction = state.arrival = {};
   }
 }
 

@@ -9,6 +9,8 @@
 // Replicas add in a second hop what the ranks of each have summed: every rank its shard, once in a step, when the last
 // micro-batch has been added to it (arXiv 2205.00119, section 3.3).
 //
+// Beside a device, the sums of shards may be kept on the host, where they flow as Units finish (HostGradients).
+//
 // Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
 // sum is taken in fp32 and rounded once, and what arrives is converted back.
 #pragma once
@@ -21,6 +23,7 @@
 
 #include "nought/comm/mesh.h"
 #include "nought/zero/buckets.h"
+#include "nought/zero/host_gradients.h"
 #include "nought/zero/policy.h"
 
 namespace nought {
@@ -33,6 +36,9 @@ class Reducer {
     DType wire = DType::f32;   // gradients travel in it
     bool overlap = true;       // reductions run beside the backward pass
     int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
+    /// Where shards of gradients are kept; host: beside a device that is none. Those that ranks of other stages or
+    /// replicas add theirs to stay on the device.
+    Pool home = Pool::device;
   };
   Reducer(const Context& context, const Mesh& mesh, const Options& options,
           const std::vector<std::unique_ptr<Unit>>& units);
@@ -60,12 +66,19 @@ class Reducer {
   void finish_step();
   /// Waits until every reduction that has begun is done.
   void settle();
+  /// True if the segment's summed gradients of the step are there already: what the compute stream is given from now on
+  /// comes after them. May be false for some that are, and always is where replicas add theirs afterwards.
+  bool is_final(SegmentIndex at);
   /// This rank's interval of the summed gradients; after settle().
   Tensor owned(SegmentIndex at) const;
   /// The summed gradients that the optimizer of this policy reads: the whole buffer at stage 0, else owned().
   Tensor reduced(SegmentIndex at) const;
   /// Ends the step: the next micro-batch starts from nothing.
   void reset();
+  /// That came from the device to the host.
+  int64_t bytes_down() const { return host_ ? host_->bytes() : 0; }
+  /// The gradients are read until the event: what writes them next waits for it.
+  void keep_until(const Event& read) { read_ = read; }
 
  private:
   /// The gradients of a whole segment while they are added up.
@@ -89,8 +102,10 @@ class Reducer {
     Tensor shard;                // permanent, with gradient sharding
     bool shard_begun = false;
     bool finished = false;  // the reduction of the step's last micro-batch has begun
+    bool landed = false;    // and what it brought is there; an event may tell later
     bool crossed = false;   // the sum over the replicas of a sharded gradient has begun
     Event reduction;
+    Event arrival;                 // on the host
     size_t bucket = 0, place = 0;  // the segment is buckets_[bucket].members()[place]
   };
   /// What a reduction leaves in `from` is added to `into`, or converted to it.
@@ -104,8 +119,9 @@ class Reducer {
     const Communicator* ranks;
     Event event;
     Tensor sent;
-    std::vector<Landing> landings;  // none: the sum goes where it belongs
-    std::vector<size_t> last = {};  // places of the shards that are then the sum of the step over this replica
+    std::vector<Landing> landings;   // none: the sum goes where it belongs
+    std::vector<size_t> last = {};   // places of the shards that are then the sum of the step over this replica
+    std::vector<size_t> final = {};  // places of the segments whose gradients of the step have then landed
   };
   /// A bucket that some of its segments are in.
   struct Filling {
@@ -122,6 +138,8 @@ class Reducer {
   void make_whole(const State& state, Whole& whole);
   /// last: of the step's micro-batches.
   void finish(State& state, Whole& whole, bool last);
+  /// See keep_until().
+  void await_readers();
   void clear_unwritten(const State& state, Whole& whole);
   /// Adds the parts that ranks along other axes have formed, if these are parts.
   void add_parts(const State& state, const Whole& whole);
@@ -133,6 +151,7 @@ class Reducer {
   void send_filling(const Communicator& ranks);
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
+  bool is_hosted(const State& state) const { return host_ && state.shard && state.shard.on_host(); }
   bool has_replicas() const { return mesh_.group(Group::replicas).size() > 1; }
   /// `sum`, which is that of this replica's ranks when `reduced` is done, becomes the one over all replicas.
   Event over_replicas(const Event& reduced, const Tensor& sum) const;
@@ -154,6 +173,8 @@ class Reducer {
   std::vector<Bucket> buckets_;
   std::map<const Communicator*, Filling> filling_;
   std::vector<State> states_;  // one for each trained segment
+  Event read_;
+  std::unique_ptr<HostGradients> host_;  // null if all are kept on the device
   std::deque<Flight> flights_;
   std::deque<Flight> crossings_;  // between replicas, of what travels in buffers of its own
 };

@@ -1,6 +1,7 @@
 #include "nought/zero/residency.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "nought/comm/flight_recorder.h"
 #include "nought/zero/placement.h"
@@ -10,11 +11,26 @@ namespace nought {
 namespace {
 /// One bucket may be under way while the next is filled.
 constexpr size_t kExchanges = 1;
+
+/// On a device that is the host, what lives there is a view: it stays.
+ParameterHome home_on(const Memory& memory, ParameterHome home) {
+  if (home.home == Pool::host && memory.device().is_host()) home.home = Pool::device;
+  if (home.home == Pool::host)  // one Unit is fetched while the one before it is gathered
+    home.buffers = 2, home.buffer_size = std::numeric_limits<int64_t>::max();
+  return home;
+}
+
 }  // namespace
 
 Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-                     const std::vector<std::unique_ptr<Unit>>& units)
-    : context_(context), mesh_(mesh), dtype_(dtype), trained_(segments_of(units, /*trainable=*/true)) {
+                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterHome& home)
+    : context_(context),
+      mesh_(mesh),
+      dtype_(dtype),
+      home_(home_on(*context.memory, home)),
+      trained_(segments_of(units, /*trainable=*/true)) {
+  if (home_.home != Pool::device)
+    store_ = std::make_unique<ParameterStore>(context_, home_, fmt::format("rank {}", mesh_.world().rank()));
   for (const auto& unit : units) {
     State state;
     state.name = unit->name();
@@ -27,18 +43,62 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
       held.partition = Partition(segment, held.ranks->size());
       held.dtype = segment.dtype.value_or(dtype_);
       sharded_ |= held.policy.shard_parameters;
-      const int64_t size = held.policy.shard_parameters ? held.partition.shard() : held.partition.padded();
-      held.stored = context_.zeros({size}, held.dtype, Category::parameters);
+      require<ConfigError>(!store_ || held.policy.shard_parameters || held.ranks->size() == 1,
+                           "parameters are kept in the {} pool at ZeRO stage 3 alone: below it every rank needs all",
+                           name_of(home_.home));
+      const int64_t numel = kept_elements(held);
+      if (store_ && numel > 0) {
+        const Interval kept = kept_of(held);
+        std::vector<Interval> gaps;
+        for (const Interval& gap : gaps_in(*unit, state.segments.size(), held.partition.padded()))
+          if (const Interval mine = intersect(gap, kept); !mine.empty())
+            gaps.push_back({mine.begin - kept.begin, mine.end - kept.begin});
+        held.home = store_->add(numel, held.dtype, std::move(gaps));
+      }
+      if (!held.home) held.stored = context_.zeros({numel}, held.dtype, Category::parameters);
       state.segments.push_back(std::move(held));
     }
     states_.push_back(std::move(state));
   }
+  if (store_) store_->open();
   std::vector<SharedSegment> shared;
   for (const SegmentIndex at : trained_) shared.push_back({partition(at), &ranks(at)});
   buckets_ = make_buckets(shared, bucket, BucketOrder::forward);
 }
 
+int64_t Residency::buffers_of(const State& state) const {
+  int64_t elements = 0;
+  for (const Buffers& held : state.segments)
+    if (held.home) elements += kept_elements(held);
+  return ceil_div(elements, home_.buffer_size);
+}
+
+bool Residency::fetch_ahead(size_t unit) {
+  if (!store_) return false;
+  const auto begun = [](const State& state) {
+    return std::any_of(state.segments.begin(), state.segments.end(),
+                       [](const Buffers& held) { return held.home && (held.fetched || held.gathered); });
+  };
+  if (begun(states_[unit])) return true;
+  int64_t filled = buffers_of(states_[unit]);
+  for (const State& state : states_)
+    if (state.leases == 0 && begun(state)) filled += buffers_of(state);
+  if (filled > home_.buffers) return false;
+  fetch(unit);
+  return true;
+}
+
+void Residency::fetch(size_t unit) {
+  for (Buffers& held : states_[unit].segments) {
+    if (!held.home || held.fetched || held.gathered) continue;
+    Tensor& into = held.policy.shard_parameters ? held.fetched : held.gathered;
+    into = store_->device_room(kept_elements(held), held.dtype, Category::parameters);
+    held.fetch = store_->bring(*held.home, {0, into.numel()}, into);
+  }
+}
+
 void Residency::prefetch(size_t unit) {
+  fetch(unit);
   for (Buffers& held : states_[unit].segments) {
     if (!held.policy.shard_parameters || held.gathered) continue;
     if (held.partition.padded() == 0) {  // other ranks have all of it
@@ -52,14 +112,17 @@ void Residency::prefetch(size_t unit) {
 
 void Residency::gather(Buffers& held) const {
   const int64_t shard = held.partition.shard();
+  const Tensor& mine = held.home ? held.fetched : held.stored;
   held.gathered = context_.empty({held.partition.padded()}, held.dtype, Category::parameters);
   if (!held.over_hosts) {
-    held.arrival = held.ranks->all_gather(held.stored, held.gathered);
+    if (held.home) held.ranks->follow(held.fetch.event);
+    held.arrival = held.ranks->all_gather(mine, held.gathered);
     return;
   }
   const auto& [inside, across] = *held.over_hosts;
+  if (held.home) across->follow(held.fetch.event);
   held.of_hosts = context_.empty({across->size() * shard}, held.dtype, Category::parameters);
-  inside->follow(across->all_gather(held.stored, held.of_hosts));
+  inside->follow(across->all_gather(mine, held.of_hosts));
   const int64_t of_host = inside->size() * shard;
   for (int host = 0; host < across->size(); ++host)
     held.arrival = inside->all_gather(held.of_hosts.flat(host * shard, (host + 1) * shard),
@@ -83,19 +146,38 @@ Tensor Residency::whole(SegmentIndex at) const {
   const State& state = states_[at.unit];
   require(state.leases > 0, "the parameters of unit {} are read without a lease: run it through Tape::run_unit",
           state.name);
-  return policy(at).shard_parameters ? buffers(at).gathered : buffers(at).stored;
+  return comes(buffers(at)) ? buffers(at).gathered : buffers(at).stored;
 }
 
-Tensor Residency::owned(SegmentIndex at) const {
-  ranks(at).wait(buffers(at).arrival, *context_.stream);
-  if (policy(at).shard_parameters) return buffers(at).stored;
-  const Interval own = partition(at).owned(ranks(at).rank());
-  return buffers(at).stored.flat(own.begin, own.end);
+Tensor Residency::read(SegmentIndex at, Interval elements) const {
+  const Buffers& held = buffers(at);
+  const int64_t first = kept(at).begin;
+  const Interval in_kept{elements.begin - first, elements.end - first};
+  if (!held.home) {
+    held.ranks->wait(held.arrival, *context_.stream);
+    return held.stored.flat(in_kept.begin, in_kept.end);
+  }
+  const Tensor values = store_->device_room(elements.size(), held.dtype, Category::workspace);
+  context_.stream->wait(store_->bring(*held.home, in_kept, values).event);
+  return values;
 }
 
-Interval Residency::kept(SegmentIndex at) const {
-  return policy(at).shard_parameters ? partition(at).owned(ranks(at).rank()) : Interval{0, partition(at).padded()};
+void Residency::begin_update(SegmentIndex at, Pool where, bool reads) {
+  if (const Buffers& held = buffers(at); held.home) store_->begin_update(*held.home, where, reads);
 }
+
+Tensor Residency::updating(SegmentIndex at) const {
+  const Buffers& held = buffers(at);
+  if (held.home) return store_->updating(*held.home);
+  held.ranks->wait(held.arrival, *context_.stream);
+  return held.stored;
+}
+
+void Residency::end_update(SegmentIndex at) {
+  if (const Buffers& held = buffers(at); held.home) store_->end_update(*held.home);
+}
+
+Interval Residency::kept(SegmentIndex at) const { return kept_of(buffers(at)); }
 
 void Residency::exchange_updates() {
   for (const Bucket& bucket : buckets_) {
@@ -142,15 +224,20 @@ void Residency::arrive(size_t unit) {
   // They land in the order in which they began: what is before the Unit's bucket lands too.
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
   for (Buffers& held : states_[unit].segments) {
+    if (held.home) {
+      held.ranks->wait(held.fetch.event, *context_.stream);
+      store_->land(*held.home);
+    }
     held.ranks->wait(held.arrival, *context_.stream);
-    held.of_hosts = {};
+    held.of_hosts = held.fetched = {};
+    held.fetch = {};
   }
 }
 
 void Residency::drop_prefetched() {
   for (State& state : states_)
     if (state.leases == 0)
-      for (Buffers& held : state.segments) held.gathered = {};
+      for (Buffers& held : state.segments) held.gathered = held.fetched = {};
 }
 
 void Residency::settle() {

@@ -6,6 +6,9 @@
 // share a bucket are gathered through it, in one collective. Experts' segments are shared out over ranks of their own:
 // those that hold the same experts.
 //
+// What a rank stores may have another home than the device (ParameterStore), the whole of a Unit too where one rank has
+// all of it. Then a lease brings it to the device first. Units that come later are fetched before they are gathered.
+//
 // Where the mesh knows the hosts, a lease gathers in two levels (arXiv 2205.00119, section 3.2): first the ranks that
 // have one place on their hosts gather their shards, and then those of a host gather what these have, one host's shards
 // after the other's, so that each comes to lie where it belongs.
@@ -18,6 +21,7 @@
 
 #include "nought/comm/mesh.h"
 #include "nought/zero/buckets.h"
+#include "nought/zero/parameter_store.h"
 #include "nought/zero/policy.h"
 
 namespace nought {
@@ -25,24 +29,38 @@ namespace nought {
 class Residency {
  public:
   /// policy: that of segments which several ranks share out. dtype: that of parameters without one of their own.
-  /// bucket: elements that one collective of an exchange takes; 0: those of one segment.
+  /// bucket: elements that one collective of an exchange takes; 0: those of one segment. home: another one than the
+  /// device takes parameter sharding wherever several ranks share a segment; ConfigError without.
   Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-            const std::vector<std::unique_ptr<Unit>>& units);
+            const std::vector<std::unique_ptr<Unit>>& units, const ParameterHome& home = {});
 
   /// Makes the Unit whole and keeps it so until release(); leases nest.
   void lease(size_t unit);
   void release(size_t unit);
   /// Starts the gather of a Unit that will be leased soon; nothing if it is whole or on its way.
   void prefetch(size_t unit);
+  /// Starts bringing what this rank stores of a Unit from another home, for a later prefetch(). False if that would
+  /// take more buffers than there are, or if nothing has another home.
+  bool fetch_ahead(size_t unit);
 
   /// The whole flat buffer (padded); Error if the Unit is not leased.
   Tensor whole(SegmentIndex at) const;
-  /// This rank's interval of the segment: what the optimizer writes and checkpoints read. Waits for gathers of it.
-  Tensor owned(SegmentIndex at) const;
-  /// Everything that this rank stores permanently: the owned interval when sharded, else the whole buffer.
-  Tensor stored(SegmentIndex at) const { return buffers(at).stored; }
-  /// The elements of the segment that are stored.
+  /// The elements of the segment that this rank stores permanently: what it owns when sharded, else all.
   Interval kept(SegmentIndex at) const;
+  /// Elements of the segment that are kept; on the device, where kernels read them. Waits for gathers of them.
+  Tensor read(SegmentIndex at, Interval elements) const;
+  /// This rank's interval of the segment, to be read.
+  Tensor owned(SegmentIndex at) const { return read(at, partition(at).owned(ranks(at).rank())); }
+
+  /// Begins to write what is kept of a segment, in a tensor where the update is made: Pool::device, or Pool::host where
+  /// the host has no access to the device, which takes another home. reads: it has the present values. Calls nest.
+  void begin_update(SegmentIndex at, Pool where, bool reads);
+  /// The tensor over kept(); undefined outside of an update unless the home is the device.
+  Tensor updating(SegmentIndex at) const;
+  /// Everything is written: it goes back to its home, and the next lease waits for it.
+  void end_update(SegmentIndex at);
+  /// True if what is kept of the segment has another home than the device.
+  bool elsewhere(SegmentIndex at) const { return buffers(at).home.has_value(); }
 
   /// After the owners updated their intervals of whole buffers: all-gathers them. Each Unit waits at its next lease.
   void exchange_updates();
@@ -56,8 +74,15 @@ class Residency {
   Communicator& ranks(SegmentIndex at) const { return *buffers(at).ranks; }
   /// What these ranks shard.
   Policy policy(SegmentIndex at) const { return buffers(at).policy; }
+  DType dtype(SegmentIndex at) const { return buffers(at).dtype; }
   /// True if the parameters of a segment are.
   bool sharded() const { return sharded_; }
+  /// True if leases bring parameters: from other ranks, or from another home.
+  bool moves() const { return sharded_ || store_; }
+  /// What left the home and came back so far.
+  StateTraffic traffic() const { return store_ ? store_->traffic() : StateTraffic{}; }
+  /// A line for the user on where parameters are, if that is a file; else "".
+  std::string note() const { return store_ ? store_->note() : ""; }
 
  private:
   /// The buffers of one segment.
@@ -66,7 +91,10 @@ class Residency {
     Policy policy;
     Partition partition;
     DType dtype = DType::f32;
-    Tensor stored;    // the shard, or the whole
+    std::optional<size_t> home;  // its number in the store
+    Tensor stored;               // without: the shard, or the whole
+    Tensor fetched;              // with: the shard on the device, until it is gathered
+    ParameterStore::Arrival fetch;
     Tensor gathered;  // the whole, while leased or on its way
     Tensor of_hosts;  // while it is on its way in two levels: the shards of the ranks with this place on their hosts
     std::optional<Mesh::OverHosts> over_hosts;
@@ -82,6 +110,16 @@ class Residency {
     const Bucket* bucket;
     Tensor packed;
   };
+  /// Whether a lease brings the segment.
+  static bool comes(const Buffers& held) { return held.policy.shard_parameters || held.home; }
+  static Interval kept_of(const Buffers& held) {
+    return held.policy.shard_parameters ? held.partition.owned(held.ranks->rank())
+                                        : Interval{0, held.partition.padded()};
+  }
+  static int64_t kept_elements(const Buffers& held) { return kept_of(held).size(); }
+  /// How many buffers of the home's options a Unit fills while it is on its way.
+  int64_t buffers_of(const State& state) const;
+  void fetch(size_t unit);
   const Buffers& buffers(SegmentIndex at) const { return states_[at.unit].segments[at.segment]; }
   Buffers& buffers(SegmentIndex at) { return states_[at.unit].segments[at.segment]; }
   /// Starts the gather of a sharded segment.
@@ -94,6 +132,8 @@ class Residency {
   Context context_;
   Mesh mesh_;
   DType dtype_;
+  ParameterHome home_;
+  std::unique_ptr<ParameterStore> store_;  // of all that has another home
   bool sharded_ = false;
   std::vector<State> states_;          // one for each Unit
   std::vector<SegmentIndex> trained_;  // what is exchanged; the buckets' members are places in it

@@ -13,6 +13,9 @@ namespace {
 
 /// The policy of segments that several ranks share out, if there are such ranks.
 ShardedModel::Options for_ranks(ShardedModel::Options options, const Mesh& mesh) {
+  require<ConfigError>(options.offload_param.home == Pool::device || options.policy.shard_parameters,
+                       "parameters are kept in the {} pool at ZeRO stage 3 alone: below it every rank needs all",
+                       name_of(options.offload_param.home));
   const int ranks = std::max(mesh.group(Group::parameters).size(), mesh.group(Group::expert_parameters).size());
   options.policy = options.policy.for_ranks(ranks);
   return options;
@@ -25,7 +28,8 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
       mesh_(mesh),
       model_(model),
       options_(for_ranks(options, mesh_)),
-      residency_(context, mesh_, options_.policy, options_.dtype, options_.gather_bucket, model.units()) {
+      residency_(context, mesh_, options_.policy, options_.dtype, options_.gather_bucket, model.units(),
+                 options_.offload_param) {
   for (const auto& unit : model_.units())
     for (const Parameter& parameter : unit->parameters()) check_placement(parameter, mesh_);
   model_.join(mesh_);
@@ -36,7 +40,8 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .dtype = options_.gradient_dtype,
                                     .wire = options_.wire_dtype.value_or(options_.gradient_dtype),
                                     .overlap = options_.overlap,
-                                    .bucket = options_.reduce_bucket};
+                                    .bucket = options_.reduce_bucket,
+                                    .home = options_.offload_optimizer.updates_all() ? Pool::host : Pool::device};
   reducer_.emplace(context_, mesh_, reductions, model_.units());
   optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_,
                      options_.offload_optimizer);
@@ -64,17 +69,23 @@ void ShardedModel::load_kept(const StateSource& source) {
     const Interval kept = residency_.kept(at);
     const Segment& segment = unit.segments()[at.segment];
     if (segment.content == SegmentContent::scales) continue;  // filled with their codes
+    residency_.begin_update(at, Pool::device, /*reads=*/false);
+    const Tensor stored = residency_.updating(at);
     if (segment.content == SegmentContent::codes) {
-      load_codes(context_, mesh_, source, unit, at.segment, kept,
-                 {residency_.stored(at), residency_.stored({at.unit, segment.scales})});
+      const SegmentIndex scales{at.unit, segment.scales};
+      residency_.begin_update(scales, Pool::device, /*reads=*/false);
+      load_codes(context_, mesh_, source, unit, at.segment, kept, {stored, residency_.updating(scales)});
+      residency_.end_update(scales);
+      residency_.end_update(at);
       continue;
     }
     for (const ParameterPiece& piece : pieces_in(unit, at.segment, kept)) {
       const int64_t begin = piece.in_segment.begin - kept.begin;
       const Parameter& parameter = unit.parameters()[piece.parameter];
       fill(context_, source, StateKind::master, parameter, global_elements(parameter, mesh_, piece.in_parameter),
-           residency_.stored(at).flat(begin, begin + piece.in_segment.size()));
+           stored.flat(begin, begin + piece.in_segment.size()));
     }
+    residency_.end_update(at);
   }
 }
 
@@ -111,13 +122,24 @@ void ShardedModel::expect(std::vector<UnitPass> order) {
 }
 
 void ShardedModel::prefetch_behind(UnitPass pass) {
-  if (!options_.overlap || !residency_.sharded()) return;
+  if (!options_.overlap || !residency_.moves()) return;
   const auto from = order_.begin() + static_cast<std::ptrdiff_t>(next_);
   auto found = std::find(from, order_.end(), pass);
   if (found == order_.end()) found = std::find(order_.begin(), from, pass);
   if (found == order_.end() || *found != pass) return;
   next_ = static_cast<size_t>(found - order_.begin()) + 1;
-  if (next_ < order_.size()) residency_.prefetch(order_[next_].unit);
+  if (next_ >= order_.size()) return;
+  residency_.prefetch(order_[next_].unit);
+  const size_t end = std::min(order_.size(), next_ + static_cast<size_t>(options_.offload_param.buffers) + 2);
+  for (size_t i = next_; i < end; ++i) {
+    const Unit& unit = *model_.units()[order_[i].unit];
+    if (!residency_.fetch_ahead(unit.index())) return;
+    for (const Unit* other : unit.borrowed()) residency_.fetch_ahead(other->index());
+  }
+}
+
+StateTraffic ShardedModel::traffic() const {
+  return residency_.traffic() + (optimizer_ ? optimizer_->traffic() : StateTraffic{});
 }
 
 Tensor ShardedModel::finish_gradients() {
@@ -148,10 +170,40 @@ void ShardedModel::update(double lr, double gradient_scale) {
   require_training("update()");
   residency_.settle();
   residency_.drop_prefetched();
-  optimizer_->update(lr, gradient_scale);
-  residency_.exchange_updates();
+  bool changed = optimizer_->land();
+  if (optimizer_->delays()) {
+    optimizer_->delay(lr, gradient_scale);
+  } else {
+    optimizer_->update(lr, gradient_scale);
+    changed = true;
+  }
+  if (changed) residency_.exchange_updates();
   if (!options_.overlap) residency_.settle();
   reducer_->reset();
+}
+
+void ShardedModel::begin_early_update(double lr, double gradient_scale) {
+  if (optimizer_) optimizer_->begin_early(lr, gradient_scale);
+}
+
+bool ShardedModel::abandon_early_update() { return optimizer_ && optimizer_->abandon_early(); }
+
+void ShardedModel::start_pending_update() {
+  if (optimizer_) optimizer_->start();
+}
+
+void ShardedModel::finish_pending_update() {
+  require_training("finish_pending_update()");
+  residency_.settle();
+  residency_.drop_prefetched();
+  if (optimizer_->land()) residency_.exchange_updates();
+  if (!options_.overlap) residency_.settle();
+}
+
+void ShardedModel::load_pending_update(const StateSource& source, const PendingUpdate& pending) {
+  require_training("load_pending_update()");
+  optimizer_->load_pending(source, pending);
+  if (!options_.offload_optimizer.delay_after) finish_pending_update();
 }
 
 void ShardedModel::discard_gradients() {
@@ -170,7 +222,7 @@ std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {
     const Tensor whole =
         context_.empty({residency_.partition(at).padded()}, options_.gradient_dtype, Category::workspace);
     Communicator& ranks = residency_.ranks(at);
-    if (!of.elsewhere()) ranks.wait(ranks.all_gather(reducer_->owned(at), whole), *context_.stream);
+    if (!of.elsewhere()) ranks.wait(ranks.all_gather(context_.on_device(reducer_->owned(at)), whole), *context_.stream);
     for (const size_t i : of.segments()[segment].parameters) {
       const Parameter& parameter = of.parameters()[i];
       gradients[i] = whole_tensor(context_, mesh_, parameter, whole.flat(parameter.range.begin, parameter.range.end));

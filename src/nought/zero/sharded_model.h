@@ -30,6 +30,7 @@ class ShardedModel final : public UnitStore {
     int64_t reduce_bucket = 0;  // for gradients
     int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
     OffloadOptions offload_optimizer = {};
+    ParameterHome offload_param = {};  // another home than the device takes a policy that shards parameters
   };
   /// What is trained is chosen before (nn/freezing.h). Joins the model to the ranks of the mesh, for as long as this
   /// lives. A Communicator is a mesh of one axis.
@@ -47,8 +48,20 @@ class ShardedModel final : public UnitStore {
   /// owns, f64 [units]. Their sum over Group::norm, then over the Units in order, is the square of the global norm, and
   /// has the same bits however the Units are spread over pipeline stages.
   Tensor finish_gradients();
-  /// One optimizer update, and the exchange of the parameters; gradients start anew.
+  /// One optimizer update, and the exchange of the parameters; gradients start anew. If updates are put off, it is the
+  /// pending one, and this one is pending then.
   void update(double lr, double gradient_scale);
+  /// This step's update comes with these numbers, whatever its gradients are: what is offloaded may be updated beside
+  /// the backward pass.
+  void begin_early_update(double lr, double gradient_scale);
+  /// The update does not come. True if parameters may have changed already.
+  bool abandon_early_update();
+  /// Begins the pending update beside what comes next: the passes of a step. Nothing without one.
+  void start_pending_update();
+  /// Applies the pending update; nothing without one. All ranks call it together.
+  void finish_pending_update();
+  /// After load(): the update that was pending when `source` was saved. It is applied at once if none is put off here.
+  void load_pending_update(const StateSource& source, const PendingUpdate& pending);
   /// Forgets the gradients without an update.
   void discard_gradients();
 
@@ -94,6 +107,8 @@ class ShardedModel final : public UnitStore {
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer();
   const Residency& residency() const { return residency_; }
+  /// What moved between the pools of this rank so far.
+  StateTraffic traffic() const;
   /// How many segments are trained, and how many collectives take all their gradients.
   size_t trained_segments() const { return reducer_ ? reducer_->segments() : 0; }
   size_t reduce_buckets() const { return reducer_ ? reducer_->buckets() : 0; }
@@ -118,7 +133,7 @@ class ShardedModel final : public UnitStore {
   void lease(const Unit& unit);
   void release(const Unit& unit);
   void begin_pass(const Unit& unit, bool walking_back);
-  /// Starts the gather of the Unit whose pass is expected after this one.
+  /// Starts the gather of the Unit whose pass is expected after this one, and fetches what comes later from its home.
   void prefetch_behind(UnitPass pass);
   void require_training(std::string_view call) const;
   /// What two pipeline stages hold has a gradient on both: each gets the sum.

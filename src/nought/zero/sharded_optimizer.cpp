@@ -10,7 +10,7 @@ namespace {
 
 /// On a device that is the host, what moves there is a view: it stays.
 OffloadOptions for_device(OffloadOptions options, const Memory& memory) {
-  if (options.home == Pool::host && memory.device().is_host()) options.home = Pool::device;
+  if ((options.home == Pool::host && memory.device().is_host()) || options.ratio == 0) options.home = Pool::device;
   return options;
 }
 
@@ -38,8 +38,17 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
     local_ = host_context(context_);
     transfers_ = std::make_unique<UpdateTransfers>(context_, store_->places());
   }
-  for (const SegmentIndex at : segments_of(units_, /*trainable=*/true)) states_.push_back(make_state(at, dtype));
+  const std::vector<SegmentIndex> segments = segments_of(units_, /*trainable=*/true);
+  int64_t tiles = 0;
+  for (const SegmentIndex at : segments)
+    if (moves) tiles += static_cast<int64_t>(make_state(at, dtype, 0).tiles.size());
+  for (int64_t stay = offload_.staying(tiles); const SegmentIndex at : segments) {
+    SegmentState& state = states_.emplace_back(make_state(at, dtype, stay));
+    for (const StateTile& tile : state.tiles) state.stored.push_back(store_->add(tile.rows, tile.stays));
+    stay = std::max<int64_t>(stay - static_cast<int64_t>(state.tiles.size()), 0);
+  }
   store_->open();
+  if (offload_.delay_after) prepare_delay();
 }
 
 Interval ShardedOptimizer::scope(SegmentIndex at) const {
@@ -53,14 +62,15 @@ bool ShardedOptimizer::SegmentState::is_directed() const {
                      [](const ParameterRule& rule) { return gives_direction(rule.method); });
 }
 
-ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DType dtype) {
+bool ShardedOptimizer::SegmentState::keeps_masters() const {
+  return std::all_of(tiles.begin(), tiles.end(), [](const StateTile& tile) { return tile.keeps_masters; });
+}
+
+ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DType dtype, int64_t stay) const {
   SegmentState state;
   state.at = at;
   state.ranks = &residency_.ranks(at);
   state.scope = scope(at);
-  state.parameter = residency_.policy(at).shard_optimizer ? residency_.owned(at) : residency_.stored(at);
-  // What the host updates beside a device it keeps itself: nothing but gradients flows down.
-  state.keeps_masters = transfers_ || (dtype != DType::f32 && options_.master_weights);
   const Unit& unit = *units_[at.unit];
   for (const size_t i : unit.segments()[at.segment].parameters) {
     const Parameter& parameter = unit.parameters()[i];
@@ -72,10 +82,12 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
   TileRules rules{.states = options_.state_dtype,
                   .state_block = options_.state_block,
                   .most = offload_.home == Pool::device ? 0 : offload_.sub_group,
-                  .cuts_pieces = !std::holds_alternative<LambOptions>(options_.method)};
-  if (state.keeps_masters) rules.masters = options_.master_weights ? DType::f32 : state.parameter.dtype();
+                  .cuts_pieces = !std::holds_alternative<LambOptions>(options_.method),
+                  .stay = transfers_ && residency_.elsewhere(at) ? 0 : stay,
+                  .staying_masters = dtype != DType::f32 && options_.master_weights};
+  // What the host updates beside a device it keeps itself: nothing but gradients flows down.
+  if (transfers_ || rules.staying_masters) rules.masters = options_.master_weights ? DType::f32 : residency_.dtype(at);
   state.tiles = make_tiles(pieces_of(state), state.scope, rules);
-  for (const StateTile& tile : state.tiles) state.stored.push_back(store_->add(tile.rows));
   return state;
 }
 
@@ -98,91 +110,147 @@ std::vector<TrainedPiece> ShardedOptimizer::pieces_of(const SegmentState& state)
 StateTraffic ShardedOptimizer::traffic() const {
   const SwapTraffic files = store_->traffic();
   StateTraffic traffic{.read = files.read, .written = files.written};
-  if (transfers_) traffic.down = transfers_->bytes_down(), traffic.up = transfers_->bytes_up();
+  if (transfers_) traffic.down = transfers_->bytes_down() + reducer_.bytes_down(), traffic.up = transfers_->bytes_up();
   return traffic;
 }
 
 Tensor ShardedOptimizer::owned_sums_of_squares() {
   const Tensor sum = context_.empty({1}, DType::f64, Category::workspace);
-  Tensor sums = context_.zeros({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
+  const Tensor sums = context_.zeros({static_cast<int64_t>(units_.size())}, DType::f64, Category::workspace);
   for (const SegmentState& state : states_) {
     const auto [begin, end] = state.counted;
     if (state.counted.empty()) continue;
     const auto unit = static_cast<int64_t>(state.at.unit);
-    context_.run(SumSquares{.x = reducer_.owned(state.at).flat(begin, end), .out = sum});
+    const Tensor mine = reducer_.owned(state.at).flat(begin, end);
+    if (transfers_ && mine.on_host()) {
+      const Tensor on_host = workspace(mine, {1}, DType::f64);
+      local_.run(SumSquares{.x = mine, .out = on_host});
+      context_.copy(on_host, sum);
+    } else {
+      context_.run(SumSquares{.x = mine, .out = sum});
+    }
     context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
   }
   return sums;
 }
 
-void ShardedOptimizer::walk(std::span<const SegmentState* const> segments, const Rows& rows,
-                            const std::function<void(const Tile&)>& fetch,
-                            const std::function<void(const Tile&)>& work) const {
-  std::vector<StateStore::Use> uses;
-  std::vector<Tile> tiles;
-  int64_t most = 0;
+ShardedOptimizer::Walk ShardedOptimizer::plan_walk(std::span<const SegmentState* const> segments,
+                                                   const Rows& rows) const {
+  Walk walk{.uses = {}, .tiles = {}, .rows = rows};
   for (const SegmentState* state : segments)
     for (size_t i = 0; i < state->tiles.size(); ++i) {
-      tiles.push_back({*state, &state->tiles[i], uses.size() % store_->places()});
-      uses.push_back({state->stored[i], rows.reads, rows.writes});
-      most = std::max(most, state->tiles[i].numel);
+      Tensor parameter;  // without work beside, only while it is updated
+      if (beside_ != Beside::nothing) parameter = beside_ == Beside::step ? state->next : parameter_of(*state);
+      walk.tiles.push_back({*state, &state->tiles[i], std::move(parameter), walk.uses.size() % store_->places()});
+      walk.uses.push_back({state->stored[i], rows.reads, rows.writes});
+      walk.most = std::max(walk.most, state->tiles[i].numel);
     }
-  if (transfers_) transfers_->begin(most);
-  store_->run(
-      uses,
+  return walk;
+}
+
+double ShardedOptimizer::run(Walk& walk, const std::function<void(const Tile&)>& fetch,
+                             const std::function<void(const Tile&)>& work) const {
+  std::vector<Tile>& tiles = walk.tiles;
+  const bool alone = beside_ == Beside::nothing, writes = alone && walk.rows.writes != 0;
+  const auto is_first = [&](size_t i) { return i == 0 || &tiles[i - 1].state != &tiles[i].state; };
+  return store_->run(
+      walk.uses,
       [&](size_t i) {
-        if (transfers_) transfers_->free_place(tiles[i].place);
+        if (UpdateTransfers* moved = transfers(tiles[i])) moved->free_place(tiles[i].place);
+        if (writes && is_first(i)) begin_update(tiles[i].state, walk.rows.reads != 0);
         fetch(tiles[i]);
       },
       [&](size_t i, const std::vector<Tensor>& tensors) {
-        if (transfers_) transfers_->arrive(tiles[i].place);
-        tiles[i].rows = &tensors;
-        work(tiles[i]);
+        Tile& tile = tiles[i];
+        if (UpdateTransfers* moved = transfers(tile)) moved->arrive(tile.place);
+        tile.rows = &tensors;
+        if (alone) tile.parameter = parameter_of(tile.state);
+        work(tile);
+        if (alone) tile.parameter = {};
+        if (writes && (i + 1 == tiles.size() || is_first(i + 1))) end_update(tile.state);
       });
+}
+
+void ShardedOptimizer::walk(std::span<const SegmentState* const> segments, const Rows& rows,
+                            const std::function<void(const Tile&)>& fetch,
+                            const std::function<void(const Tile&)>& work) const {
+  Walk walk = plan_walk(segments, rows);
+  if (transfers_) transfers_->begin(walk.most);
+  waited_ += run(walk, fetch, work);
   if (transfers_) transfers_->end();
 }
 
 void ShardedOptimizer::fetch_gradients(const Tile& tile) const {
-  if (!transfers_) return;
-  const Tensor gradients = reducer_.reduced(tile.state.at);
+  const Tensor gradients = gradients_of(tile.state);
+  UpdateTransfers* const moved = transfers(tile);
+  if (!moved || gradients.on_host()) return;
   for (const TrainedPiece& piece : tile.of->pieces)
-    transfers_->down(tile.state.part(piece, gradients),
-                     transfers_->room(tile.place, UpdateTransfers::Room::gradients, piece.in_tile, gradients.dtype()),
-                     tile.place);
+    moved->down(tile.state.part(piece, gradients),
+                moved->room(tile.place, UpdateTransfers::Room::gradients, piece.in_tile, gradients.dtype()),
+                tile.place);
 }
 
 Tensor ShardedOptimizer::local(const Tile& tile, const TrainedPiece& piece, UpdateTransfers::Room room,
                                const Tensor& scoped) const {
-  return transfers_ ? transfers_->room(tile.place, room, piece.in_tile, scoped.dtype())
-                    : tile.state.part(piece, scoped);
+  UpdateTransfers* const moved = transfers(tile);
+  return moved && !scoped.on_host() ? moved->room(tile.place, room, piece.in_tile, scoped.dtype())
+                                    : tile.state.part(piece, scoped);
+}
+
+void ShardedOptimizer::begin_update(const SegmentState& state, bool reads) const {
+  const std::vector<StateTile>& tiles = state.tiles;
+  const auto stays = [](const StateTile& tile) { return tile.stays; };
+  const bool by_host = transfers_ && std::none_of(tiles.begin(), tiles.end(), stays);
+  residency_.begin_update(state.at, by_host ? Pool::host : Pool::device, reads && !state.keeps_masters());
+}
+
+void ShardedOptimizer::end_update(const SegmentState& state) const {
+  if (transfers_ && residency_.elsewhere(state.at)) transfers_->join();  // some tiles may have been sent up
+  residency_.end_update(state.at);
+}
+
+Tensor ShardedOptimizer::parameter_of(const SegmentState& state) const {
+  const Tensor kept = residency_.updating(state.at);
+  const int64_t first = residency_.kept(state.at).begin;
+  return kept ? kept.flat(state.scope.begin - first, state.scope.end - first) : Tensor{};
 }
 
 Tensor ShardedOptimizer::parameter_copy(const Tile& tile, const TrainedPiece& piece) const {
-  const bool differs = !transfers_ || tile.master(piece).dtype() != tile.state.parameter.dtype();
-  if (!tile.state.keeps_masters || !differs) return {};
-  return local(tile, piece, UpdateTransfers::Room::parameters, tile.state.parameter);
+  const bool differs = !transfers(tile) || tile.master(piece).dtype() != tile.parameter.dtype();
+  if (!tile.of->keeps_masters || !differs) return {};
+  return local(tile, piece, UpdateTransfers::Room::parameters, tile.parameter);
 }
 
 void ShardedOptimizer::send_parameter(const Tile& tile, const TrainedPiece& piece) const {
-  if (!transfers_) return;
-  const Tensor copy = parameter_copy(tile, piece);
-  transfers_->up(copy ? copy : tile.master(piece), tile.state.part(piece, tile.state.parameter), tile.place);
+  UpdateTransfers* const moved = transfers(tile);
+  if (!moved) return;
+  const Tensor copy = parameter_copy(tile, piece), into = tile.state.part(piece, tile.parameter);
+  if (!tile.parameter.on_host()) return moved->up(copy ? copy : tile.master(piece), into, tile.place);
+  if (!copy) context_of(into).copy(tile.master(piece), into);
 }
 
-Tensor ShardedOptimizer::workspace(const Shape& shape, DType dtype) const {
-  return Tensor::empty(*local_.memory, shape, dtype, Category::workspace, transfers_ ? Pool::host : Pool::device);
+Tensor ShardedOptimizer::workspace(const Tensor& beside, const Shape& shape, DType dtype) const {
+  return Tensor::empty(*context_.memory, shape, dtype, Category::workspace,
+                       transfers_ && beside.on_host() ? Pool::host : Pool::device);
+}
+
+std::vector<Tensor> ShardedOptimizer::stretch_rooms(const Tensor& beside, size_t rooms, int64_t numel) const {
+  std::vector<Tensor> taken;
+  for (size_t i = 0; i < rooms; ++i)
+    taken.push_back(i < held_rooms_.size() ? held_rooms_[i].flat(0, numel) : workspace(beside, {numel}, DType::f32));
+  return taken;
 }
 
 UpdateSpan ShardedOptimizer::span_of(const Tile& tile, const TrainedPiece& piece, double lr,
                                      double gradient_scale) const {
   UpdateSpan span{.parameter = tile.master(piece),
-                  .gradient = local(tile, piece, UpdateTransfers::Room::gradients, reducer_.reduced(tile.state.at)),
+                  .gradient = local(tile, piece, UpdateTransfers::Room::gradients, gradients_of(tile.state)),
                   .parameter_copy = parameter_copy(tile, piece),
                   .states = {},
                   .lr = lr * piece.rule.lr_scale,
                   .weight_decay = piece.rule.weight_decay,
                   .gradient_scale = gradient_scale,
-                  .step = updates_};
+                  .step = number_};
   for (const PieceState& each : piece.states) span.states.push_back(tile.values(each));
   return span;
 }
@@ -195,10 +263,10 @@ void ShardedOptimizer::in_f32(const Tile& tile, const TrainedPiece& piece, const
       std::any_of(span.states.begin(), span.states.end(), [](const Tensor& t) { return t.dtype() != DType::f32; });
   if (!narrow_parameter && !narrow_states) return f(span, Interval{0, numel});
   const int64_t stride = round_up(kStretch, std::max<int64_t>(options_.state_block, 1));
-  const auto make_room = [&] { return workspace({std::min(stride, numel)}, DType::f32); };
-  std::vector<Tensor> room(narrow_states ? span.states.size() : 0);
-  for (Tensor& each : room) each = make_room();
-  const Tensor wide_parameter = narrow_parameter ? make_room() : Tensor{};
+  std::vector<Tensor> room = stretch_rooms(
+      span.parameter, (narrow_states ? span.states.size() : 0) + (narrow_parameter ? 1 : 0), std::min(stride, numel));
+  Tensor wide_parameter;
+  if (narrow_parameter) wide_parameter = room.back(), room.pop_back();
   for (int64_t begin = 0; begin < numel; begin += stride) {
     const Interval stretch{begin, std::min(numel, begin + stride)};
     UpdateSpan each = span;
@@ -206,7 +274,7 @@ void ShardedOptimizer::in_f32(const Tile& tile, const TrainedPiece& piece, const
     each.parameter = narrow_parameter ? wide_parameter.flat(0, stretch.size()) : own;
     if (span.gradient) each.gradient = span.gradient.flat(stretch.begin, stretch.end);
     if (span.parameter_copy) each.parameter_copy = span.parameter_copy.flat(stretch.begin, stretch.end);
-    if (narrow_parameter) local_.run(Cast{.x = own, .y = each.parameter});
+    if (narrow_parameter) context_of(own).run(Cast{.x = own, .y = each.parameter});
     for (size_t i = 0; i < span.states.size(); ++i) {
       each.states[i] =
           narrow_states ? room[i].flat(0, stretch.size()) : span.states[i].flat(stretch.begin, stretch.end);
@@ -219,10 +287,12 @@ void ShardedOptimizer::in_f32(const Tile& tile, const TrainedPiece& piece, const
 }
 
 void ShardedOptimizer::update(double lr, double gradient_scale) {
-  ++updates_;
+  const std::vector<size_t> early = finish_early();
+  number_ = ++updates_;
   std::vector<const SegmentState*> elementwise;
-  for (const SegmentState& state : states_)
-    if (!state.is_directed()) elementwise.push_back(&state);
+  for (size_t i = 0; i < states_.size(); ++i)
+    if (!states_[i].is_directed() && std::find(early.begin(), early.end(), i) == early.end())
+      elementwise.push_back(&states_[i]);
   walk(
       elementwise, {}, [&](const Tile& tile) { fetch_gradients(tile); },
       [&](const Tile& tile) {
@@ -235,30 +305,28 @@ void ShardedOptimizer::update(double lr, double gradient_scale) {
 void ShardedOptimizer::update_piece(const Tile& tile, const TrainedPiece& piece, double lr, double gradient_scale,
                                     const Tensor& directions) const {
   const Method method = options_.momentum_cycle
-                            ? with_betas(piece.rule.method, cycled_betas(*options_.momentum_cycle, updates_ - 1))
+                            ? with_betas(piece.rule.method, cycled_betas(*options_.momentum_cycle, number_ - 1))
                             : piece.rule.method;
   const UpdateSpan span = span_of(tile, piece, lr, gradient_scale);
+  const Context& context = context_of(span.parameter);
   if (!gives_direction(method)) {
-    in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval) { update_by(method, local_, stretch); });
+    in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval) { update_by(method, context, stretch); });
     return send_parameter(tile, piece);
   }
   const Tensor direction = local(tile, piece, UpdateTransfers::Room::directions, directions);
   in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
-    direction_by(method, local_, stretch, direction.flat(where.begin, where.end));
+    direction_by(method, context, stretch, direction.flat(where.begin, where.end));
   });
-  if (transfers_) transfers_->up(direction, tile.state.part(piece, directions), tile.place);
+  if (UpdateTransfers* moved = transfers(tile)) moved->up(direction, tile.state.part(piece, directions), tile.place);
 }
 
 void ShardedOptimizer::update_directed(const SegmentState& state, double lr, double gradient_scale) {
   const bool muon = std::holds_alternative<MuonOptions>(options_.method);
-  const Shape sums_shape{static_cast<int64_t>(2 * state.parameters.size())};
   const Interval room = muon ? Interval{0, residency_.partition(state.at).padded()} : state.scope;
   const Tensor whole = context_.empty({room.size()}, DType::f32, Category::workspace);
   const Tensor directions = whole.flat(state.scope.begin - room.begin, state.scope.end - room.begin);
-  const Tensor sums = muon ? Tensor{}
-                      : transfers_
-                          ? Tensor::zeros(*local_.memory, sums_shape, DType::f64, Category::workspace, Pool::host)
-                          : context_.zeros(sums_shape, DType::f64, Category::workspace);
+  begin_update(state, /*reads=*/true);  // over both walks
+  const Squares sums = muon ? Squares{} : make_squares(state);
   walk(
       state, {}, [&](const Tile& tile) { fetch_gradients(tile); },
       [&](const Tile& tile) {
@@ -272,6 +340,7 @@ void ShardedOptimizer::update_directed(const SegmentState& state, double lr, dou
   } else {
     apply_lamb(state, directions, sum_squares(state, sums), lr);
   }
+  residency_.end_update(state.at);
 }
 
 }  // namespace nought

@@ -9,8 +9,14 @@
 // Masters and states may have another home than the device (OffloadOptions). Where the host can not touch the device,
 // the update is then made by the host: gradients flow down and parameters up, tile by tile (arXiv 2101.06840). From a
 // file one tile is read while another is updated and a third is written (arXiv 2104.07857).
+//
+// An update may be put off by one step: then a thread of its own computes it beside the next step's passes, from
+// gradients that were set aside to parameters that nobody reads yet (delayed_update.cpp). Where states are offloaded,
+// the same thread updates segments whose gradients are final while the backward pass goes on (early_update.cpp). It
+// never talks to other ranks.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,19 +29,24 @@
 #include "nought/zero/state.h"
 #include "nought/zero/state_store.h"
 #include "nought/zero/state_tiles.h"
+#include "nought/zero/state_traffic.h"
 #include "nought/zero/update_transfers.h"
 
 namespace nought {
 
-/// Bytes that updates have moved between the pools of a rank.
-struct StateTraffic {
-  int64_t down = 0, up = 0;       // from the device to the host, and back
-  int64_t read = 0, written = 0;  // from and to files
+/// Seconds of a rank.
+struct StateTimes {
+  double on_way = 0;  // in which states were on their way from or to files
+  double waited = 0;  // in which its thread waited for them, or for an update beside its own work
 
-  friend StateTraffic operator-(const StateTraffic& a, const StateTraffic& b) {
-    return {a.down - b.down, a.up - b.up, a.read - b.read, a.written - b.written};
+  friend StateTimes operator-(const StateTimes& a, const StateTimes& b) {
+    return {a.on_way - b.on_way, a.waited - b.waited};
   }
-  friend bool operator==(const StateTraffic&, const StateTraffic&) = default;
+};
+
+/// An update whose gradients are there, and which was not applied yet.
+struct PendingUpdate {
+  double lr = 0, gradient_scale = 1;
 };
 
 class ShardedOptimizer {
@@ -51,9 +62,32 @@ class ShardedOptimizer {
   /// afterwards.
   void update(double lr, double gradient_scale);
 
-  /// Fills all states, and writes the parameters from the masters (the caller exchanges them).
+  /// The next update() comes with these numbers, whatever the gradients are: from now on it may be made, segment by
+  /// segment, before that. Nothing unless offload.early is given and states are offloaded.
+  void begin_early(double lr, double gradient_scale);
+  /// Begins to update the segments whose gradients have become final, on a thread of its own; nothing without
+  /// begin_early().
+  void update_early();
+  /// Waits for what was begun, and begins no more. True if parameters may have changed.
+  bool abandon_early();
+
+  /// True if the next update is put off: offload.delay_after is given, and so many were made.
+  bool delays() const { return offload_.delay_after && updates_ >= *offload_.delay_after; }
+  /// Sets the reduced gradients aside for an update that start() begins; counts it as made. None may be pending.
+  void delay(double lr, double gradient_scale);
+  /// Begins the pending update, on a thread of its own; nothing without one.
+  void start();
+  /// Waits for the pending update, which begins now if start() was not called, and takes its parameters over (the
+  /// caller exchanges them). False without one.
+  bool land();
+  /// The update that is put off. Between steps, its gradients are in owned() and values().
+  const std::optional<PendingUpdate>& pending() const { return pending_; }
+  /// After load(): the update that was pending, which is one of its `updates`, with the gradients of `source`.
+  void load_pending(const StateSource& source, const PendingUpdate& pending);
+
+  /// Fills all states, and writes the parameters from the masters (the caller exchanges them). Nothing is pending.
   void load(const StateSource& source, int64_t updates);
-  /// How many updates were made.
+  /// How many updates were made; one that is pending is among them.
   int64_t updates() const { return updates_; }
 
   /// Elements of the segment's flat buffer that this rank updates.
@@ -78,7 +112,7 @@ class ShardedOptimizer {
           state, {.writes = 0}, [](const Tile&) {},
           [&](const Tile& tile) {
             for (const TrainedPiece& piece : tile.of->pieces) {
-              if (state.keeps_masters) f(*piece.parameter, StateKind::master, tile.master(piece));
+              if (tile.of->keeps_masters) f(*piece.parameter, StateKind::master, tile.master(piece));
               for (const PieceState& each : piece.states) {
                 f(*piece.parameter, each.kind, tile.values(each));
                 if (!each.in_scales.empty()) f(*piece.parameter, each.kind, tile.scales(each));
@@ -89,8 +123,10 @@ class ShardedOptimizer {
 
   /// A line for the user on where states are, if that is a file; else "".
   std::string note() const { return store_->note(); }
-  /// What the updates, loads and checkpoints so far have moved.
+  /// What the updates, loads and checkpoints so far have moved, but for what Residency moves.
   StateTraffic traffic() const;
+  /// How long that took.
+  StateTimes times() const { return {store_->traffic().seconds, waited_}; }
 
  private:
   /// What is kept narrower than f32 is widened, updated, loaded and narrowed in stretches of about so many elements:
@@ -103,8 +139,7 @@ class ShardedOptimizer {
     bool writes = true;                        // this rank writes what it owns of it to files: see writes_for_all()
     Interval counted;                          // elements of the shard whose squares it adds up: see counted_for_all()
     Interval scope;                            // elements of the segment's flat buffer that this rank updates
-    Tensor parameter;                          // over the scope
-    bool keeps_masters = false;                // false: the parameter is what is updated
+    Tensor held, next;                         // over the scope, of an update put off: its gradients, what it writes
     std::vector<const Parameter*> parameters;  // all of the segment, also those outside the scope
     std::vector<ParameterRule> rules;          // theirs
     std::vector<StateTile> tiles;
@@ -115,6 +150,8 @@ class ShardedOptimizer {
       return scoped.flat(piece.piece.in_segment.begin - scope.begin, piece.piece.in_segment.end - scope.begin);
     }
     bool is_directed() const;
+    /// Whether the parameters are not what is updated.
+    bool keeps_masters() const;
   };
   /// One state of a piece that is there: values, or codes and their scales.
   struct StateValues {
@@ -125,12 +162,13 @@ class ShardedOptimizer {
   struct Tile {
     const SegmentState& state;
     const StateTile* of;
+    Tensor parameter;  // over the scope: what the walk writes
     size_t place = 0;  // in the store and the transfers
     const std::vector<Tensor>* rows = nullptr;
 
     /// What is updated: the master, or the parameter.
     Tensor master(const TrainedPiece& piece) const {
-      if (!state.keeps_masters) return state.part(piece, state.parameter);
+      if (!of->keeps_masters) return state.part(piece, parameter);
       return (*rows)[0].flat(piece.in_masters.begin, piece.in_masters.end);
     }
     Tensor values(const PieceState& each) const {
@@ -146,10 +184,38 @@ class ShardedOptimizer {
   struct Rows {
     RowSet reads = StateStore::kAll, writes = StateStore::kAll;
   };
-  SegmentState make_state(SegmentIndex at, DType dtype);
+  /// stay: how many of its first tiles stay on the device.
+  SegmentState make_state(SegmentIndex at, DType dtype, int64_t stay) const;
+  void make_worker();
+  /// Waits for what the worker was given.
+  void wait_beside();
+  bool may_be_early(const SegmentState& state) const;
+  void update_early(const Tile& tile) const;
+  /// The places of the segments that are updated.
+  std::vector<size_t> finish_early();
+  void prepare_delay();
+  void make_room_for_delay();
+  void drop_room_for_delay();
   std::vector<TrainedPiece> pieces_of(const SegmentState& state) const;
+  /// Begins to write the segment's parameters where the update is made. reads: their present values too, if needed.
+  void begin_update(const SegmentState& state, bool reads) const;
+  void end_update(const SegmentState& state) const;
+  /// The segment's parameters over the scope; while they are updated, if they have another home than the device.
+  Tensor parameter_of(const SegmentState& state) const;
 
-  /// fetch(tile) before a tile is there, work(tile) when it is; for each tile of the segments in turn.
+  /// The tiles of segments, with their uses of the store.
+  struct Walk {
+    std::vector<StateStore::Use> uses;
+    std::vector<Tile> tiles;
+    Rows rows;
+    int64_t most = 0;  // elements of the largest
+  };
+  Walk plan_walk(std::span<const SegmentState* const> segments, const Rows& rows) const;
+  /// fetch(tile) before a tile is there, work(tile) when it is; for each tile in turn.
+  /// Returns the seconds in which it waited for files.
+  double run(Walk& walk, const std::function<void(const Tile&)>& fetch,
+             const std::function<void(const Tile&)>& work) const;
+  /// The same for each tile of the segments, beside whose device the host works.
   void walk(std::span<const SegmentState* const> segments, const Rows& rows,
             const std::function<void(const Tile&)>& fetch, const std::function<void(const Tile&)>& work) const;
   void walk(const SegmentState& segment, const Rows& rows, const std::function<void(const Tile&)>& fetch,
@@ -157,14 +223,30 @@ class ShardedOptimizer {
     const SegmentState* const one = &segment;
     walk(std::span(&one, 1), rows, fetch, work);
   }
+  /// What an update reads, over the scope.
+  Tensor gradients_of(const SegmentState& state) const {
+    return beside_ == Beside::step ? state.held : reducer_.reduced(state.at);
+  }
   void fetch_gradients(const Tile& tile) const;
   /// The piece's part of a tensor over the scope, where the update is made: brought by fetch, or to be sent by send().
   Tensor local(const Tile& tile, const TrainedPiece& piece, UpdateTransfers::Room room, const Tensor& scoped) const;
   /// Where the update writes parameters beside masters; undefined if it does not.
   Tensor parameter_copy(const Tile& tile, const TrainedPiece& piece) const;
   void send_parameter(const Tile& tile, const TrainedPiece& piece) const;
-  /// Room where the update is made.
-  Tensor workspace(const Shape& shape, DType dtype) const;
+  /// What crosses for the tile; null if its update is made where gradients and parameters are.
+  UpdateTransfers* transfers(const Tile& tile) const { return tile.of->stays ? nullptr : transfers_.get(); }
+  /// What the update of values computes with that are on the host, or on the device.
+  const Context& context_of(const Tensor& values) const {
+    if (beside_ != Beside::nothing) return worker_context_;
+    return values.on_host() ? local_ : context_;
+  }
+  /// Room beside such values.
+  Tensor workspace(const Tensor& beside, const Shape& shape, DType dtype) const;
+  /// Room for so many f32 elements of a stretch: that which is held for an update beside the computation, or new.
+  std::vector<Tensor> stretch_rooms(const Tensor& beside, size_t rooms, int64_t numel) const;
+  /// Takes all the room that walk() needs, so that what is alive does not depend on when a thread gets to it.
+  void hold_rooms(const Walk& walk);
+  void release_rooms();
 
   UpdateSpan span_of(const Tile& tile, const TrainedPiece& piece, double lr, double gradient_scale) const;
   /// Calls f(span, interval of the piece) with an f32 parameter and f32 states; where they are kept narrower, stretch
@@ -182,17 +264,22 @@ class ShardedOptimizer {
   void update_piece(const Tile& tile, const TrainedPiece& piece, double lr, double gradient_scale,
                     const Tensor& directions) const;
   void update_directed(const SegmentState& state, double lr, double gradient_scale);
-  void add_squares(const Tile& tile, const TrainedPiece& piece, const Tensor& directions, const Tensor& sums) const;
+  /// For each parameter of a segment, the sum of squares of its elements, and of its direction's.
+  struct Squares {
+    Tensor on_device, on_host;  // the second is the first where the host has access to the device
+  };
+  Squares make_squares(const SegmentState& state) const;
+  void add_squares(const Tile& tile, const TrainedPiece& piece, const Tensor& directions, const Squares& sums) const;
   /// The sums over all ranks that hold parts of the parameters.
-  Tensor sum_squares(const SegmentState& state, const Tensor& sums) const;
-  void apply_lamb(const SegmentState& state, const Tensor& directions, const Tensor& sums, double lr) const;
+  Squares sum_squares(const SegmentState& state, const Squares& mine) const;
+  void apply_lamb(const SegmentState& state, const Tensor& directions, const Squares& sums, double lr) const;
   void apply_muon(const SegmentState& state, const Tensor& directions, const Tensor& whole, double lr) const;
-  /// Runs make(piece) on each piece that has a direction; the operation's tensors but squares are set here.
+  /// Runs make(tile, piece) on each piece that has a direction; the operation's tensors but squares are set here.
   void apply(const SegmentState& state, const Tensor& directions,
-             const std::function<ApplyDirection(const TrainedPiece&)>& make) const;
+             const std::function<ApplyDirection(const Tile&, const TrainedPiece&)>& make) const;
 
   Context context_;
-  Context local_;  // that of updates: the device's or, where they are made by the host, its own
+  Context local_;  // that of updates by the host; the device's where that is the same
   Mesh mesh_;
   OptimizerOptions options_;
   OffloadOptions offload_;
@@ -202,7 +289,28 @@ class ShardedOptimizer {
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<UpdateTransfers> transfers_;  // null unless updates of a device are made by the host
   std::vector<SegmentState> states_;            // one for each trained segment
-  int64_t updates_ = 0;
+  mutable double waited_ = 0;
+  int64_t updates_ = 0, number_ = 0;  // that were made; that of the one which is computed, from 1 on
+
+  /// What an update is computed beside: the next step, whose gradients and parameters it leaves alone, or the backward
+  /// pass of its own step. Changed while nothing is under way.
+  enum class Beside : uint8_t { nothing, backward, step } beside_ = Beside::nothing;
+  /// An update beside the backward pass.
+  struct Early {
+    double lr = 0, gradient_scale = 1;
+    std::vector<bool> begun = {};      // by segment: it is updated, or waits for update()
+    std::vector<size_t> updated = {};  // segments
+    Tensor square = {};                // f64 [1]
+    std::atomic<bool> stopped = false;
+    bool changed = false;  // the worker's: parameters or states
+  };
+  std::unique_ptr<Early> early_;
+  std::optional<PendingUpdate> pending_;
+  Event arrived_;  // the gradients that were set aside are there
+  Event done_;     // what the worker was given last
+  Context worker_context_;
+  std::vector<Tensor> held_rooms_;
+  std::unique_ptr<Stream> worker_;  // null until there is work for it; the last member: its thread uses the others
 };
 
 }  // namespace nought

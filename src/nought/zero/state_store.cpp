@@ -1,6 +1,7 @@
 #include "nought/zero/state_store.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "nought/aio/pieces.h"
 #include "nought/base/math.h"
@@ -9,17 +10,18 @@ namespace nought {
 
 StateStore::StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner)
     : context_(context), pool_(pool), options_(options) {
-  if (in_file()) space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio);
+  if (in_file())
+    space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio, options_.fault);
 }
 
-size_t StateStore::add(const std::vector<StateRow>& rows) {
+size_t StateStore::add(const std::vector<StateRow>& rows, bool stays) {
   Rows& added = tiles_.emplace_back();
   for (const StateRow& row : rows) {
     Row& kept = added.emplace_back(Row{.dtype = row.dtype, .numel = row.numel});
-    if (in_file()) {
+    if (in_file() && !stays) {
       kept.offset = file_bytes_;
       file_bytes_ += round_up(kept.bytes(), kSwapGrid);
-    } else if (pool_ == Pool::device) {
+    } else if (pool_ == Pool::device || stays) {
       kept.resident = context_.zeros({kept.numel}, kept.dtype, Category::optimizer);
     } else {
       kept.resident = Tensor::zeros(*context_.memory, {kept.numel}, kept.dtype, Category::optimizer, pool_);
@@ -44,7 +46,7 @@ std::vector<StateStore::Place> StateStore::make_places(std::span<const Use> uses
   int64_t most = 0;
   for (const Use& use : uses) {
     int64_t bytes = 0;
-    for (const Row& row : tiles_[use.tile]) bytes += round_up(row.bytes(), kDirectUnit);
+    for (const Row& row : tiles_[use.tile]) bytes += row.resident ? 0 : round_up(row.bytes(), kDirectUnit);
     most = std::max(most, bytes);
   }
   for (Place& place : places) place.room = aligned(*context_.memory, {most}, DType::u8, Category::workspace, pool_);
@@ -53,12 +55,12 @@ std::vector<StateStore::Place> StateStore::make_places(std::span<const Use> uses
 
 std::vector<Tensor> StateStore::rows_in(const Place& place, const Rows& rows) const {
   std::vector<Tensor> tensors;
-  if (!in_file()) {
-    for (const Row& row : rows) tensors.push_back(row.resident);
-    return tensors;
-  }
   int64_t begin = 0;
   for (const Row& row : rows) {
+    if (row.resident) {
+      tensors.push_back(row.resident);
+      continue;
+    }
     tensors.push_back(place.room.flat(begin, begin + row.bytes()).reinterpret(row.dtype));
     begin += round_up(row.bytes(), kDirectUnit);
   }
@@ -68,17 +70,25 @@ std::vector<Tensor> StateStore::rows_in(const Place& place, const Rows& rows) co
 std::vector<SwapPart> StateStore::parts(const Rows& rows, RowSet chosen, const std::vector<Tensor>& tensors) {
   std::vector<SwapPart> parts;
   for (size_t row = 0; row < rows.size(); ++row)
-    if ((chosen >> row & 1) != 0) parts.push_back({rows[row].offset, tensors[row]});
+    if ((chosen >> row & 1) != 0 && !rows[row].resident) parts.push_back({rows[row].offset, tensors[row]});
   return parts;
 }
 
-void StateStore::run(std::span<const Use> uses, const std::function<void(size_t)>& begin,
-                     const std::function<void(size_t, const std::vector<Tensor>&)>& work) {
-  std::vector<Place> places = make_places(uses);
+double StateStore::run(std::span<const Use> uses, const std::function<void(size_t)>& begin,
+                       const std::function<void(size_t, const std::vector<Tensor>&)>& work) {
+  std::vector<Place> own;
+  if (held_.empty()) own = make_places(uses);
+  std::vector<Place>& places = held_.empty() ? own : held_;
   const bool ahead = places.size() > 1 && (!in_file() || options_.reads_ahead);
+  double waited = 0;
+  const auto await = [&waited](const Event& event) {
+    const auto begun = std::chrono::steady_clock::now();
+    event.wait();
+    waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  };
   const auto start = [&](size_t i) {
     Place& place = places[i % places.size()];
-    place.written.wait();  // what was there before
+    await(place.written);  // what was there before
     begin(i);
     const Rows& rows = tiles_[uses[i].tile];
     if (in_file()) place.read = file_->read(parts(rows, uses[i].reads, rows_in(place, rows)));
@@ -87,20 +97,21 @@ void StateStore::run(std::span<const Use> uses, const std::function<void(size_t)
     if (i == 0 || !ahead) start(i);
     if (ahead && i + 1 < uses.size()) start(i + 1);
     Place& place = places[i % places.size()];
-    place.read.wait();
+    await(place.read);
     const Rows& rows = tiles_[uses[i].tile];
     const std::vector<Tensor> tensors = rows_in(place, rows);
     work(i, tensors);
     if (!in_file()) continue;
     place.written = file_->write(parts(rows, uses[i].writes, tensors));
-    if (!options_.writes_behind) place.written.wait();
+    if (!options_.writes_behind) await(place.written);
   }
-  for (const Place& place : places) place.written.wait();
+  for (const Place& place : places) await(place.written);
+  return waited;
 }
 
 Tensor StateStore::read(size_t tile, size_t row, Interval elements) {
   const Row& of = tiles_[tile][row];
-  if (!in_file()) return of.resident.flat(elements.begin, elements.end);
+  if (of.resident) return of.resident.flat(elements.begin, elements.end);
   const Tensor values =
       Tensor::empty(*context_.memory, {elements.size()}, of.dtype, Category::workspace, context_.memory->host_pool());
   file_->read(of.offset + elements.begin * size_of(of.dtype), values).wait();

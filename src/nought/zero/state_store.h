@@ -25,8 +25,8 @@ class StateStore {
   StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner);
 
   /// Makes room for a tile, and returns its number. The rows are zero, but those in a file must be written before they
-  /// are read.
-  size_t add(const std::vector<StateRow>& rows);
+  /// are read. stays: it is on the device, whatever the home of the others.
+  size_t add(const std::vector<StateRow>& rows, bool stays = false);
   /// All tiles are added.
   void open();
 
@@ -38,9 +38,13 @@ class StateStore {
     RowSet reads = kAll, writes = kAll;  // of the file
   };
   /// For each use in turn, i from 0 on: begin(i), then work(i, the tile's rows). begin(i + 1) may come before work(i).
-  /// Place i % places() is free when begin(i) is called, and is used by i until work(i + places()) begins.
-  void run(std::span<const Use> uses, const std::function<void(size_t)>& begin,
-           const std::function<void(size_t, const std::vector<Tensor>&)>& work);
+  /// Place i % places() is free when begin(i) is called, and is used by i until work(i + places()) begins. Returns the
+  /// seconds in which it waited for the file.
+  double run(std::span<const Use> uses, const std::function<void(size_t)>& begin,
+             const std::function<void(size_t, const std::vector<Tensor>&)>& work);
+  /// Takes the room that run() needs for such uses, and keeps it until release().
+  void hold(std::span<const Use> uses) { held_ = make_places(uses); }
+  void release() { held_.clear(); }
   /// How many uses are under way at once.
   size_t places() const { return static_cast<size_t>(options_.tiles()); }
 
@@ -55,7 +59,7 @@ class StateStore {
   struct Row {
     DType dtype;
     int64_t numel = 0, offset = 0;  // in the file
-    Tensor resident = {};
+    Tensor resident = {};           // unless it is in the file
     int64_t bytes() const { return numel * size_of(dtype); }
   };
   using Rows = std::vector<Row>;
@@ -75,6 +79,7 @@ class StateStore {
   std::unique_ptr<SwapSpace> space_;
   std::unique_ptr<SwapFile> file_;
   std::vector<Rows> tiles_;
+  std::vector<Place> held_;
   int64_t file_bytes_ = 0;
 };
 

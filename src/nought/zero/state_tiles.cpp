@@ -49,7 +49,8 @@ void lay_out(StateTile& tile, Interval scope, const TileRules& rules) {
   }
   tile.numel = used;
   const int64_t padding = whole ? scope.size() - used : 0;
-  if (rules.masters) tile.rows.push_back({.dtype = *rules.masters, .numel = used + padding});
+  tile.keeps_masters = rules.masters && (!tile.stays || rules.staying_masters);
+  if (tile.keeps_masters) tile.rows.push_back({.dtype = *rules.masters, .numel = used + padding});
   struct Rows {
     size_t values = 0, scales = 0;
   };
@@ -86,7 +87,10 @@ std::vector<StateTile> make_tiles(std::vector<TrainedPiece> pieces, Interval sco
   } else {
     tiles.emplace_back().pieces = std::move(pieces);
   }
-  for (StateTile& tile : tiles) lay_out(tile, scope, rules);
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    tiles[i].stays = rules.most == 0 || static_cast<int64_t>(i) < rules.stay;
+    lay_out(tiles[i], scope, rules);
+  }
   return tiles;
 }
 

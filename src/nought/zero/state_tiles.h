@@ -43,15 +43,19 @@ struct StateTile {
   std::vector<TrainedPiece> pieces;
   std::vector<StateRow> rows;  // row 0 has the masters, if they are kept
   int64_t numel = 0;           // elements of the pieces
+  bool stays = false;          // on the device
+  bool keeps_masters = false;  // false: the parameter is what is updated
 };
 
 /// How tiles are made.
 struct TileRules {
   std::optional<DType> masters = {};  // the dtype of masters that are kept apart from the parameters
   DType states = DType::f32;
-  int64_t state_block = 0;  // > 0: states are codes with a scale for so many elements
-  int64_t most = 0;         // elements of a tile; 0: all pieces are one tile
-  bool cuts_pieces = true;  // false: a piece is in one tile, whatever its size
+  int64_t state_block = 0;      // > 0: states are codes with a scale for so many elements
+  int64_t most = 0;             // elements of a tile; 0: all pieces are one tile
+  bool cuts_pieces = true;      // false: a piece is in one tile, whatever its size
+  int64_t stay = 0;             // so many of the first tiles stay on the device; all, if `most` is 0
+  bool staying_masters = true;  // false: tiles that stay keep none
 };
 
 /// The tiles of a segment's pieces. scope: the elements of the segment that this rank updates; if they are one tile,

@@ -15,9 +15,18 @@ void UpdateTransfers::begin(int64_t most) {
   up_->wait(before);
 }
 
+void UpdateTransfers::join() { context_.stream->wait(up_->record()); }
+
 void UpdateTransfers::end() {
   for (Place& place : places_) place.rooms = {};  // what is on its way keeps its own
-  context_.stream->wait(up_->record());
+  join();
+}
+
+Event UpdateTransfers::bring(const Tensor& from, const Tensor& to) {
+  down_->wait(context_.stream->record());
+  copy(from, to, *down_);
+  bytes_down_ += from.bytes();
+  return down_->record();
 }
 
 void UpdateTransfers::down(const Tensor& from, const Tensor& to, size_t place) {

@@ -20,7 +20,18 @@ class UpdateTransfers {
   /// Begins a walk over tiles of at most so many elements: what the compute stream was given before comes first.
   void begin(int64_t most);
   /// The compute stream goes on when all that was sent up is there.
+  void join();
   void end();
+
+  /// Brings a tensor to the host, after what the compute stream was given before.
+  Event bring(const Tensor& from, const Tensor& to);
+  /// Takes a room of each place now; after begin().
+  void hold(Room room, DType dtype) {
+    for (size_t place = 0; place < places_.size(); ++place) this->room(place, room, {}, dtype);
+  }
+
+  /// What is brought and sent from now on comes after the event.
+  void follow(const Event& before) { down_->wait(before), up_->wait(before); }
 
   /// Waits until what a place sent up is there.
   void free_place(size_t place) { places_[place].up.wait(); }

@@ -1,0 +1,97 @@
+// The seconds of a step are those of its work and of its transfers, less what is hidden.
+#include "nought/plan/step_time.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nought {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+ModelConfig small_model() {
+  return ModelConfig::from_json({{"model_type", "llama"},
+                                 {"vocab_size", 256},
+                                 {"hidden_size", 64},
+                                 {"intermediate_size", 128},
+                                 {"num_hidden_layers", 2},
+                                 {"num_attention_heads", 4},
+                                 {"max_position_embeddings", 64}});
+}
+
+constexpr MachineRates kRates{.flops = 100, .memory = 10, .read = 5, .write = 4, .note = {}};
+
+/// 10 s of products, 2 s of other operations, 6 s of the update; 4 s of reads and 5 s of writes.
+Prediction prediction_with(const OffloadOptions& options) {
+  Prediction prediction;
+  prediction.executed_flops = 1000, prediction.other_bytes = 20, prediction.update_bytes = 60;
+  prediction.states.read = prediction.states.written = 20;
+  prediction.by_update = prediction.states;
+  prediction.layout.sharding.offload_optimizer = options;
+  return prediction;
+}
+
+double seconds_with(bool ahead, bool behind, int64_t buffers) {
+  const OffloadOptions options{.home = Pool::file, .reads_ahead = ahead, .writes_behind = behind, .buffers = buffers};
+  return step_time(small_model(), prediction_with(options), kRates).seconds();
+}
+
+TEST(StepTime, transfers_are_hidden_behind_the_update_as_far_as_the_tiles_in_memory_let_them) {
+  EXPECT_DOUBLE_EQ(seconds_with(false, false, 12), 18 + 9);
+  EXPECT_DOUBLE_EQ(seconds_with(true, false, 12), 18 + 9 - 4);
+  EXPECT_DOUBLE_EQ(seconds_with(false, true, 12), 18 + 9 - 5);
+  EXPECT_DOUBLE_EQ(seconds_with(true, true, 12), 18 + 9 - 6);
+  EXPECT_DOUBLE_EQ(seconds_with(true, true, 8), 18 + 9 - 4) << "two tiles: the next is read, and writes are waited for";
+  EXPECT_DOUBLE_EQ(seconds_with(true, true, 4), 18 + 9) << "one tile";
+}
+
+TEST(StepTime, what_no_update_moves_is_hidden_behind_the_passes) {
+  Prediction prediction = prediction_with({.home = Pool::file});
+  prediction.by_update = {};
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, kRates).seconds(), 18);
+  prediction.states.read += 30;  // 6 s beyond the 9 s
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, kRates).seconds(), 18 + 3);
+}
+
+TEST(StepTime, without_files_and_without_their_rate_there_is_no_time_for_them) {
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction_with({}), {.flops = 100, .memory = 10}).seconds(), 18);
+  Prediction moved = prediction_with({});
+  moved.states = {.down = 30, .up = 10};
+  moved.by_update = {};
+  const StepTime time = step_time(small_model(), moved, kRates);
+  EXPECT_DOUBLE_EQ(time.seconds(), 18 + 8) << "a copy reads and writes";
+  EXPECT_THAT(to_text(time), Not(HasSubstr("files")));
+}
+
+TEST(StepTime, the_table_has_a_row_for_each_part_and_its_json_the_numbers) {
+  StepTime time =
+      step_time(small_model(), prediction_with({.home = Pool::file, .reads_ahead = true, .buffers = 8}), kRates);
+  time.note = "something is left out";
+  const std::string text = to_text(time);
+  for (const char* part :
+       {"products ", "1 kFLOP ", " 100 FLOP/s ", "10 s", "other operations", "the update", "states from files ",
+        "states to files", ", 100% of it hidden", "whole step", "23 s", "something is left out"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const OrderedJson json = to_json(time);
+  EXPECT_DOUBLE_EQ(json["seconds"], 23);
+  EXPECT_DOUBLE_EQ(json["parts"][3]["hidden_seconds"], 4);
+}
+
+TEST(StepTime, efficiency_is_of_what_crosses_at_the_rate_of_its_home) {
+  Prediction prediction = prediction_with({.home = Pool::file});
+  Layout& layout = prediction.layout;
+  layout.micro_batch = 2, layout.seq_length = 8, layout.accumulation = 4, layout.recompute.mode = Recompute::full;
+  const std::vector<CrossingPart> parts = step_time(small_model(), prediction, kRates).crossing;
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_DOUBLE_EQ(parts[0].efficiency, 160.0 / 260);  // 16 tokens at 10 B/s
+  EXPECT_EQ(parts[1].home, "files");
+  EXPECT_DOUBLE_EQ(parts[1].bandwidth, 2 / (1 / 5.0 + 1 / 4.0));
+  EXPECT_DOUBLE_EQ(parts[1].intensity, 16);  // 64 tokens of a step
+  EXPECT_DOUBLE_EQ(parts[2].intensity, 24 * 64);
+  layout.sharding.offload_param.home = Pool::file;
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, kRates).crossing[0].efficiency, 80.0 / 180);
+}
+
+}  // namespace
+}  // namespace nought

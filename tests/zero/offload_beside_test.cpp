@@ -1,0 +1,178 @@
+// Updates beside the passes of a step, and of the next one, have the bits of updates between steps, and gradients flow
+// to the host as they become final.
+#include "support/message_of.h"
+#include "support/offload_runs.h"
+#include <gmock/gmock.h>
+
+namespace nought {
+namespace {
+
+using namespace test;
+
+/// The gradients here do not depend on the parameters.
+TEST_F(Offload, what_is_put_off_by_one_step_is_the_same_update_when_it_lands) {
+  const auto delayed = [](OffloadOptions options, int64_t after) {
+    options.delay_after = after;
+    return options;
+  };
+  int turn = 0;
+  for (const auto& [name, options] : all_optimizers()) {
+    if (gives_direction(options.method)) continue;
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const int ranks : {1, 2, 4}) {
+        const int stage = ranks == 1 ? 0 : turn++ % 4;
+        const auto expected = train({.ranks = ranks, .stage = stage, .dtype = dtype}, options);
+        const int64_t after = turn % 2;
+        for (const bool guarded : {false, true})
+          for (const OffloadOptions& home :
+               {guarded ? to_host(77) : OffloadOptions{}, turn % 3 == 0   ? to_file(100)
+                                                          : turn % 3 == 1 ? to_file(5000, 4)
+                                                                          : OffloadOptions{}}) {
+            const Way way{ranks, stage, dtype, guarded, delayed(home, after)};
+            SCOPED_TRACE(fmt::format("{}, {}, after {}", name, way.str(), after));
+            EXPECT_EQ(train(way, options), expected);
+          }
+      }
+  }
+}
+
+TEST_F(Offload, parameters_without_masters_are_put_off_with_the_same_random_rounding) {
+  OptimizerOptions options{.state_dtype = DType::bf16, .master_weights = false, .seed = 3};
+  const auto expected = train({.ranks = 2, .stage = 1, .dtype = DType::bf16}, options);
+  for (const bool guarded : {false, true})
+    for (OffloadOptions home : {OffloadOptions{}, to_host(77), to_file(77)}) {
+      home.delay_after = 1;
+      const Way way{2, 1, DType::bf16, guarded, home};
+      SCOPED_TRACE(way.str());
+      EXPECT_EQ(train(way, options), expected);
+    }
+}
+
+TEST_F(Offload, exactly_one_update_is_pending_and_its_parameters_are_seen_when_it_lands) {
+  for (OffloadOptions home : {OffloadOptions{}, to_host(100), to_file(100)}) {
+    std::vector<std::map<std::string, std::vector<float>>> ordinary;
+    with_training({.dtype = DType::bf16}, {}, [&](Training& run) {
+      for (int step = 0; step < 4; ++step) run.update(step), ordinary.push_back(run.all());
+    });
+    home.delay_after = 2;
+    with_training({1, 0, DType::bf16, home.home == Pool::host, home}, {}, [&](Training& run) {
+      const auto parameters = [&](const std::map<std::string, std::vector<float>>& all) {
+        return std::vector{all.at("embedding"), all.at("block.0"), all.at("block.1")};
+      };
+      for (int step = 0; step < 4; ++step) {
+        run.update(step);
+        EXPECT_EQ(run.optimizer.updates(), step + 1);
+        EXPECT_EQ(run.optimizer.pending().has_value(), step >= 2);
+        const int visible = step < 2 ? step : step - 1;
+        std::map<std::string, std::vector<float>> seen;
+        for (size_t unit = 0; unit < run.units.size(); ++unit) {
+          run.residency.lease(unit);
+          seen[run.units[unit]->name()] = run.context.to_host<float>(run.residency.whole({unit, 0}));
+          run.residency.release(unit);
+        }
+        EXPECT_EQ(parameters(seen), parameters(ordinary[static_cast<size_t>(visible)])) << step;
+      }
+      run.drain();
+      EXPECT_FALSE(run.optimizer.pending());
+      EXPECT_FALSE(run.optimizer.land());
+      EXPECT_EQ(run.all(), ordinary.back());
+    });
+  }
+}
+
+TEST_F(Offload, lamb_and_muon_are_not_put_off) {
+  for (const Method& method : {Method(LambOptions{}), Method(MuonOptions{})})
+    EXPECT_THAT(test::message_of<ConfigError>(
+                    [&] { with_training({.offload = {.delay_after = 0}}, {.method = method}, [](Training&) {}); }),
+                testing::HasSubstr("Lamb or Muon cannot be put off"));
+}
+
+TEST_F(Offload, changes_no_bit_of_segments_that_are_updated_as_their_gradients_become_final) {
+  const auto early = [](OffloadOptions options) {
+    options.early = true;
+    return options;
+  };
+  int turn = 0;
+  for (const auto& [name, options] : all_optimizers())
+    for (const DType dtype : {DType::f32, DType::bf16})
+      for (const int ranks : {1, 2, 4}) {
+        const int stage = ranks == 1 ? 0 : turn++ % 4;
+        const auto expected = train({.ranks = ranks, .stage = stage, .dtype = dtype}, options);
+        for (const Way& way : {Way{ranks, stage, dtype, true, early(to_host(77))},
+                               Way{ranks, stage, dtype, turn % 2 == 0, early(to_file(100))},
+                               Way{ranks, stage, dtype, turn % 2 == 1, early(to_file(5000, 4))}}) {
+          SCOPED_TRACE(fmt::format("{}, {}", name, way.str()));
+          EXPECT_EQ(train(way, options), expected);
+        }
+      }
+}
+
+TEST_F(Offload, segments_are_updated_before_the_update_and_none_behind_a_gradient_that_is_not_finite) {
+  for (OffloadOptions home : {to_host(100), to_file(100)}) {
+    home.early = true;
+    with_training({1, 0, DType::bf16, home.home == Pool::host, home}, {}, [&](Training& run) {
+      const auto states = [&] {
+        auto all = run.all();
+        for (const auto& unit : run.units) all.erase(unit->name());
+        return all;
+      };
+      const auto before = states();
+      run.optimizer.begin_early(kLr, 0.5);
+      run.form_gradients(0, /*bad=*/1);
+      EXPECT_TRUE(run.optimizer.abandon_early());
+      EXPECT_EQ(run.optimizer.updates(), 0);
+      size_t changed = 0;
+      for (const auto& [name, values] : states()) {
+        const bool first = name.find("embed") != std::string::npos;
+        const bool same = values == before.at(name);
+        changed += !same;
+        if (name.find("block.1") != std::string::npos) {
+          EXPECT_TRUE(same) << name << " comes behind the one that is not finite";
+        }
+        if (first) {
+          EXPECT_FALSE(same) << name;
+        }
+      }
+      EXPECT_GE(changed, 3u);
+      EXPECT_FALSE(run.optimizer.abandon_early()) << "nothing is under way";
+    });
+  }
+}
+
+TEST_F(Offload, sums_of_gradients_on_the_host_have_the_same_bits_over_micro_batches_and_wires) {
+  for (const DType wire : {DType::bf16, DType::f32})
+    for (const int stage : {2, 3})
+      for (const bool early : {false, true}) {
+        Way way{.ranks = 2, .stage = stage, .dtype = DType::bf16, .wire = wire, .micro_batches = 3};
+        const auto expected = train(way, {});
+        way.guarded = true, way.offload = to_host(100), way.offload.early = early;
+        SCOPED_TRACE(way.str());
+        EXPECT_EQ(train(way, {}), expected);
+        way.offload.delay_after = 1;
+        EXPECT_EQ(train(way, {}), expected);
+      }
+}
+
+TEST_F(Offload, a_device_beside_the_host_keeps_no_sum_of_sharded_gradients) {
+  for (const int stage : {1, 2, 3})
+    with_training({2, stage, DType::bf16, true, to_host(100)}, {}, [&](Training& run) {
+      run.update(0);
+      const MemoryLedger& ledger = run.context.memory->ledger();
+      int64_t shards = 0, whole = 0, most = 0;
+      for (const SegmentIndex at : segments_of(run.units, /*trainable=*/true)) {
+        shards += round_up(2 * run.residency.partition(at).shard(), 64);
+        whole += round_up(2 * run.residency.partition(at).padded(), 64);
+        most = std::max(most, round_up(2 * run.residency.partition(at).padded(), 64));
+      }
+      run.context.stream->synchronize();
+      // Whole gradients of two Units, and sums of theirs and of two more that are on their way down.
+      if (stage > 1) {
+        EXPECT_LE(ledger.peak(Category::gradients), 2 * most + 4 * (most / 2 + 64));
+      }
+      EXPECT_EQ(ledger.current(Category::gradients), stage == 1 ? whole : 0);
+      EXPECT_EQ(ledger.current(Category::gradients, Pool::host), stage == 1 ? 0 : shards);
+    });
+}
+
+}  // namespace
+}  // namespace nought
