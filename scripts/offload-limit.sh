@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a model whose optimizer states are at least four times the memory that its process may have:
+# Trains a model whose states (the optimizer's and parameters) are four times the memory that its process may have:
 #
 #   scripts/offload-limit.sh [FOLDER] [NOUGHT OPTION]...
 #
@@ -50,7 +50,7 @@ plan() { "$nought" plan "${common[@]}" "${offload[@]}" "$@" --json; }
 numbers() { awk -F'[:,]' -v name="$1\"" -v key="\"$2\"" '/"name"/ { here = index($2, name) } here && $1 ~ key { print $2 + 0 }' "$3"; }
 bytes() { numbers "$1" bytes "$scratch/before" | awk '{ sum += $1 } END { print sum + 0 }'; }
 plan "$@" >"$scratch/before"
-states=$(awk -F'[:,]' '/"file": \{/ { here = 1 } here && /"optimizer"/ { print $2 + 0; exit }' "$scratch/before")
+states=$(awk -F'[:,]' '/"file": \{/ { here = 1 } here && /"(parameters|optimizer)"/ { sum += $2 } here && /\}/ { print sum; exit }' "$scratch/before")
 tokens=$(awk -F'[:,]' '/"tokens_per_step"/ { print $2 + 0 }' "$scratch/before")
 limit=$(awk -v s="$states" -v r="$ratio" 'BEGIN { printf "%d", s / r / 4096 }')
 limit=$((limit * 4096))
@@ -119,7 +119,7 @@ awk -v limit="$limit" -v how="$how" -v states="$states" -v peak="$(cat "$scratch
     g = 1024 ^ 3
     bound = memory + read / in_rate + written / out_rate
     percent = 100 * bound / files
-    printf "| optimizer states | %.2f GiB |\n", states / g
+    printf "| optimizer states and parameters | %.2f GiB |\n", states / g
     printf "| limit, by %s | %.2f GiB; states are %.1f times that |\n", how, limit / g, states / limit
     printf "| peak of resident memory | %.2f GiB; in memory it is %.2f GiB |\n", peak / g, held / g
     printf "| a step reads, writes | %.2f GiB at %.2f GiB/s, %.2f GiB at %.2f GiB/s |\n", read / g, in_rate / g, written / g, out_rate / g

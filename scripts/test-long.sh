@@ -8,7 +8,7 @@
 #           ZeRO stage (minutes)
 #   long    a sequence of 65,536 tokens on 4 ranks by each method, with MLPs in tiles and without, within the predicted
 #           peak (5 minutes)
-#   offload a model whose optimizer states are four times the memory of its process trains from files, at 70% of what the
+#   offload a model whose optimizer states and parameters are four times the memory of its process trains from files, at 70% of what the
 #           drive allows or more (scripts/offload-limit.sh; 3 minutes)
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
