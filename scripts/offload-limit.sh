@@ -9,7 +9,8 @@
 #
 # Measures a step in memory, a step from files, and the drive. The bound is what the drive allows: the step in memory,
 # and the bytes that a step reads and writes at the drive's rates. Prints a table. Exit code 1 if the peak of resident
-# memory is above the limit, or the speed below 70% of the bound. RATIO: states over limit, 4 if not given.
+# memory is above the limit, or the speed below 70% of the bound. RATIO: states over limit, 4 if not given. OF=optimizer:
+# a fourth of the optimizer's states alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,6 +20,8 @@ if (($#)) && [[ $1 != -* ]]; then
   shift
 fi
 ratio=${RATIO:-4}
+counted=parameters,optimizer
+if [[ ${OF:-} == optimizer ]]; then counted=optimizer; fi
 nought=build/release/bin/nought
 mkdir -p "$folder"
 scratch=$(mktemp -d "$folder/limit.XXXXXX") # a checkpoint of the run has 14 bytes for each parameter
@@ -50,7 +53,7 @@ plan() { "$nought" plan "${common[@]}" "${offload[@]}" "$@" --json; }
 numbers() { awk -F'[:,]' -v name="$1\"" -v key="\"$2\"" '/"name"/ { here = index($2, name) } here && $1 ~ key { print $2 + 0 }' "$3"; }
 bytes() { numbers "$1" bytes "$scratch/before" | awk '{ sum += $1 } END { print sum + 0 }'; }
 plan "$@" >"$scratch/before"
-states=$(awk -F'[:,]' '/"file": \{/ { here = 1 } here && /"(parameters|optimizer)"/ { sum += $2 } here && /\}/ { print sum; exit }' "$scratch/before")
+states=$(awk -F'[:,]' -v counted="\"(${counted/,/|})\"" '/"file": \{/ { here = 1 } here && $1 ~ counted { sum += $2 } here && /\}/ { print sum; exit }' "$scratch/before")
 tokens=$(awk -F'[:,]' '/"tokens_per_step"/ { print $2 + 0 }' "$scratch/before")
 limit=$(awk -v s="$states" -v r="$ratio" 'BEGIN { printf "%d", s / r / 4096 }')
 limit=$((limit * 4096))
@@ -112,14 +115,15 @@ plan "$@" >"$scratch/after"
 
 # The faster of two measurements of the drive: the bound is hard.
 rate() { { numbers "$1" per_second "$scratch/before" && numbers "$1" per_second "$scratch/after"; } | sort -g | tail -n 1; }
-awk -v limit="$limit" -v how="$how" -v states="$states" -v peak="$(cat "$scratch/files.peak")" \
+if [[ $counted == optimizer ]]; then what="optimizer states"; else what="optimizer states and parameters"; fi
+awk -v limit="$limit" -v how="$how" -v what="$what" -v states="$states" -v peak="$(cat "$scratch/files.peak")" \
   -v memory="$(cat "$scratch/memory.median")" -v held="$(cat "$scratch/memory.peak")" -v files="$(cat "$scratch/files.median")" \
   -v read="$(bytes 'from files')" -v written="$(bytes 'to files')" \
   -v in_rate="$(rate 'from files')" -v out_rate="$(rate 'to files')" 'BEGIN {
     g = 1024 ^ 3
     bound = memory + read / in_rate + written / out_rate
     percent = 100 * bound / files
-    printf "| optimizer states and parameters | %.2f GiB |\n", states / g
+    printf "| %s | %.2f GiB |\n", what, states / g
     printf "| limit, by %s | %.2f GiB; states are %.1f times that |\n", how, limit / g, states / limit
     printf "| peak of resident memory | %.2f GiB; in memory it is %.2f GiB |\n", peak / g, held / g
     printf "| a step reads, writes | %.2f GiB at %.2f GiB/s, %.2f GiB at %.2f GiB/s |\n", read / g, in_rate / g, written / g, out_rate / g

@@ -10,14 +10,12 @@ namespace nought {
 namespace {
 
 using test::message_of;
+using test::plan_of_zero;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-RunPlan plan_of(const std::string& zero) {
-  return test::plan_of(R"({"training": {"output_dir": "out"}, "deepspeed": {"zero_optimization": )" + zero + "}}");
-}
 std::string nvme(const std::string& keys) {
   return R"({"stage": 1, "offload_optimizer": {"device": "nvme", "nvme_path": "/fast")" + keys + "}}";
 }
@@ -26,14 +24,14 @@ TEST(ResolveOffload, the_device_is_the_default_and_auto) {
   for (const char* zero : {"{}", R"({"offload_optimizer": {"device": "none"}, "sub_group_size": 1e9})",
                            R"({"offload_optimizer": {"device": "auto"}, "sub_group_size": "auto"})",
                            R"({"offload_optimizer": {"device": null, "nvme_path": null, "pin_memory": true}})"}) {
-    const RunPlan plan = plan_of(zero);
+    const RunPlan plan = plan_of_zero(zero);
     EXPECT_EQ(plan.offload_optimizer.home, Pool::device) << zero;
     EXPECT_THAT(plan.warnings, IsEmpty()) << zero;
   }
 }
 
 TEST(ResolveOffload, to_the_host_makes_no_copy_on_a_cpu_and_says_so) {
-  const RunPlan plan = plan_of(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})");
+  const RunPlan plan = plan_of_zero(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})");
   EXPECT_EQ(plan.offload_optimizer.home, Pool::host);
   EXPECT_THAT(plan.warnings, ElementsAre(AllOf(HasSubstr("offload_optimizer.device = \"cpu\" has no effect"),
                                                HasSubstr("no copy is made"))));
@@ -43,7 +41,7 @@ TEST(ResolveOffload, files_are_taken_at_every_stage) {
   for (const char* stage : {"0", "1", "2", "3"}) {
     std::string zero = nvme("");
     zero.replace(zero.find("1"), 1, stage);
-    const RunPlan plan = plan_of(zero);
+    const RunPlan plan = plan_of_zero(zero);
     EXPECT_EQ(plan.offload_optimizer.home, Pool::file);
     EXPECT_EQ(plan.offload_optimizer.folder, "/fast");
     EXPECT_EQ(plan.offload_optimizer.tiles(), 1);
@@ -55,23 +53,24 @@ TEST(ResolveOffload, a_tile_is_no_larger_than_pays) {
   const auto tile = [](const std::string& size) {
     std::string zero = nvme("");
     zero.insert(1, R"("sub_group_size": )" + size + ", ");
-    return plan_of(zero);
+    return plan_of_zero(zero);
   };
   EXPECT_EQ(tile("1000").offload_optimizer.sub_group, 1000);
   const RunPlan whole = tile("1e9");
   EXPECT_EQ(whole.offload_optimizer.sub_group, OffloadOptions::kMostElements);
   EXPECT_THAT(test::reason_of(whole, "sub_group_size"), HasSubstr("= 1000000000; more than this only takes memory"));
   EXPECT_THAT(message_of<ConfigError>([&] { tile("0"); }), HasSubstr("sub_group_size"));
-  EXPECT_THAT(plan_of(R"({"sub_group_size": 5})").warnings, ElementsAre(HasSubstr("sub_group_size = 5 has no effect")));
+  EXPECT_THAT(plan_of_zero(R"({"sub_group_size": 5})").warnings,
+              ElementsAre(HasSubstr("sub_group_size = 5 has no effect")));
 }
 
 TEST(ResolveOffload, buffers_bound_what_is_in_memory_at_once) {
-  const auto tiles = [](const std::string& keys) { return plan_of(nvme(keys)).offload_optimizer.tiles(); };
+  const auto tiles = [](const std::string& keys) { return plan_of_zero(nvme(keys)).offload_optimizer.tiles(); };
   EXPECT_EQ(tiles(R"(, "pipeline_read": true)"), 1);
   EXPECT_EQ(tiles(R"(, "pipeline_read": true, "buffer_count": 8)"), 2);
   EXPECT_EQ(tiles(R"(, "pipeline_read": true, "pipeline_write": true, "buffer_count": 12)"), 3);
   EXPECT_EQ(tiles(R"(, "buffer_count": 12)"), 1);
-  EXPECT_THAT(test::reason_of(plan_of(nvme(R"(, "pipeline_read": true)")), "tiles_in_memory"),
+  EXPECT_THAT(test::reason_of(plan_of_zero(nvme(R"(, "pipeline_read": true)")), "tiles_in_memory"),
               AllOf(HasSubstr("buffer_count = 4"), HasSubstr("2 tiles take 8")));
   EXPECT_THAT(message_of<ConfigError>([&] { tiles(R"(, "buffer_count": 3)"); }),
               AllOf(HasSubstr("buffer_count = 3"), HasSubstr("write 4 or more")));
@@ -81,10 +80,10 @@ TEST(ResolveOffload, a_missing_folder_and_an_unknown_device_are_refused_in_one_l
   for (const char* zero : {R"({"offload_optimizer": {"device": "nvme"}})",
                            R"({"offload_optimizer": {"device": "nvme", "nvme_path": null}})",
                            R"({"offload_optimizer": {"device": "nvme", "nvme_path": ""}})"})
-    EXPECT_THAT(message_of<ConfigError>([&] { plan_of(zero); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { plan_of_zero(zero); }),
                 AllOf(HasSubstr("offload_optimizer.device = \"nvme\" without nvme_path: name a folder"),
                       HasSubstr("in zero_opt")));
-  EXPECT_THAT(message_of<ConfigError>([&] { plan_of(R"({"offload_optimizer": {"device": "disk"}})"); }),
+  EXPECT_THAT(message_of<ConfigError>([&] { plan_of_zero(R"({"offload_optimizer": {"device": "disk"}})"); }),
               HasSubstr("expected \"none\", \"cpu\" or \"nvme\""));
 }
 
@@ -133,25 +132,64 @@ TEST(ResolveOffload, what_stands_before_an_update_keeps_it_from_the_backward_pas
     EXPECT_FALSE(plan(training).offload_optimizer.early) << training;
     EXPECT_THAT(test::reason_of(plan(training), "update_beside_backward"), HasSubstr(why));
   }
-  const RunPlan clipped = plan_of(nvme(""));
+  const RunPlan clipped = plan_of_zero(nvme(""));
   EXPECT_FALSE(clipped.offload_optimizer.early);
   EXPECT_THAT(test::reason_of(clipped, "update_beside_backward"), HasSubstr("clipping needs the norm"));
 }
 
 TEST(ResolveOffload, keys_of_other_devices_are_explained) {
-  const RunPlan plan = plan_of(nvme(R"(, "pin_memory": true, "fast_init": true)"));
+  const RunPlan plan = plan_of_zero(nvme(R"(, "pin_memory": true, "fast_init": true)"));
   EXPECT_THAT(test::reason_of(plan, "pin_memory"), HasSubstr("no device reads pages of the host"));
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("fast_init = true has no effect")));
 }
 
 TEST(ResolveOffload, the_ratio_is_a_share_of_what_goes_to_files) {
-  EXPECT_EQ(plan_of(nvme("")).offload_optimizer.ratio, 1);
-  EXPECT_EQ(plan_of(nvme(R"(, "ratio": 0.3)")).offload_optimizer.ratio, 0.3);
+  EXPECT_EQ(plan_of_zero(nvme("")).offload_optimizer.ratio, 1);
+  EXPECT_EQ(plan_of_zero(nvme(R"(, "ratio": 0.3)")).offload_optimizer.ratio, 0.3);
   for (const char* wrong : {"-0.1", "1.5"})
-    EXPECT_THAT(message_of<ConfigError>([&] { plan_of(nvme(fmt::format(R"(, "ratio": {})", wrong))); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { plan_of_zero(nvme(fmt::format(R"(, "ratio": {})", wrong))); }),
                 AllOf(HasSubstr("ratio: expected a number in [0, 1], got"), HasSubstr(wrong)));
-  EXPECT_THAT(plan_of(R"({"offload_optimizer": {"device": "none", "ratio": 0.3}})").warnings,
+  EXPECT_THAT(plan_of_zero(R"({"offload_optimizer": {"device": "none", "ratio": 0.3}})").warnings,
               ElementsAre(HasSubstr("ratio = 0.3 has no effect: no optimizer states leave the device")));
+}
+
+RunPlan with_gradients(const std::string& training, const std::string& zero, int ranks = 2) {
+  return test::plan_of(
+      fmt::format(R"({{"training": {{{}}}, "deepspeed": {{"zero_optimization": {}}}}})", training, zero), ranks);
+}
+std::string nvme_at(int stage, const std::string& optimizer = "", const std::string& more = "") {
+  return fmt::format(R"({{"stage": {}, "offload_optimizer": {{"device": "nvme", "nvme_path": "/fast"{}}}{}}})", stage,
+                     optimizer, more);
+}
+
+TEST(ResolveOffload, gradients_are_in_files_on_request_and_where_all_else_is) {
+  const std::string parameters = R"(, "offload_param": {"device": "nvme", "nvme_path": "/fast", "max_in_cpu": 0})";
+  const RunPlan memory = with_gradients("", nvme_at(2)),
+                asked = with_gradients(R"("offload_gradients": "file")", nvme_at(2));
+  EXPECT_EQ(memory.offload_optimizer.gradients(), Pool::host) << "the device, where that is the host";
+  EXPECT_THAT(test::reason_of(memory, "offload_gradients"),
+              HasSubstr("training.offload_gradients = \"file\" saves it"));
+  EXPECT_EQ(asked.offload_optimizer.gradients(), Pool::file);
+  EXPECT_EQ(test::reason_of(asked, "offload_gradients"), "training.offload_gradients");
+  const RunPlan all = with_gradients("", nvme_at(3, "", parameters));
+  EXPECT_EQ(all.offload_optimizer.gradients(), Pool::file);
+  EXPECT_THAT(test::reason_of(all, "offload_gradients"), HasSubstr("in files, too"));
+  const RunPlan kept = with_gradients(R"("offload_gradients": "device")", nvme_at(3, "", parameters));
+  EXPECT_EQ(kept.offload_optimizer.gradients(), Pool::host);
+  EXPECT_EQ(with_gradients(R"("offload_gradients": "file")", nvme_at(0), 1).offload_optimizer.gradients(), Pool::file)
+      << "on one rank";
+}
+
+TEST(ResolveOffload, gradients_that_something_else_needs_in_memory_are_refused_in_files_by_its_name) {
+  const std::string file = R"("offload_gradients": "file")";
+  for (const auto& [training, zero, why] :
+       {std::tuple(file, std::string("{}"), "set offload_optimizer.device to \"nvme\""),
+        {file, nvme_at(1), "whole gradients at stage 1"},
+        {file, nvme_at(2, R"(, "ratio": 0.5)"), "ratio"},
+        {file + R"(, "delayed_update": true)", nvme_at(2), "delayed update"},
+        {std::string(R"("offload_gradients": "disk")"), nvme_at(2), "expected \"auto\", \"device\" or \"file\""}})
+    EXPECT_THAT(message_of<ConfigError>([&, training = training, zero = zero] { with_gradients(training, zero); }),
+                AllOf(HasSubstr("training.offload_gradients = "), HasSubstr(why)));
 }
 
 }  // namespace

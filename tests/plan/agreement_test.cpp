@@ -207,6 +207,50 @@ TEST(Agreement, holds_with_parameters_in_files) {
       }
 }
 
+TEST(Agreement, holds_with_gradients_in_files) {
+  const test::TempFolder folder;
+  int i = 0;
+  for (const int ranks : {1, 2})
+    for (const int accumulation : {1, 2, 5})
+      for (const bool all : {false, true}) {
+        const char* family = std::array{"llama", "mixtral", "qwen2"}[i % 3];
+        Layout layout{.ranks = ranks,
+                      .zero_stage = all ? 3 : 2,
+                      .micro_batch = 1,
+                      .seq_length = 128,
+                      .accumulation = accumulation,
+                      .recompute = i % 4 == 0 ? Recompute::full : Recompute::none,
+                      .sharding = {.dtype = DType::bf16,
+                                   .gradient_dtype = i % 5 == 4 ? DType::f32 : DType::bf16,
+                                   .overlap = i % 4 != 3,
+                                   .wire_dtype = DType::bf16,
+                                   .reduce_bucket = i % 4 == 2 ? 1'200'000 : 0},
+                      .wire = Wire::threads};
+        layout.sharding.offload_optimizer = {.home = Pool::file,
+                                             .folder = folder.path().string(),
+                                             .sub_group = i % 3 == 0 ? 100'000 : OffloadOptions::kMostElements,
+                                             .reads_ahead = true,
+                                             .writes_behind = i % 2 == 0,
+                                             .buffers = 12,
+                                             .early = i % 2 == 1 && !all,
+                                             .gradients_in_file = true};
+        if (all) layout.sharding.offload_param = {.home = Pool::file, .folder = folder.path().string(), .buffers = 2};
+        SCOPED_TRACE(fmt::format("{}, {}, {} ranks, {}", family, layout.str(), ranks, i));
+        const ModelConfig config = model_of(family);
+        const Prediction predicted = predict(config, layout);
+        const Measurement measured = measure(config, layout);
+        expect_agreement(predicted, measured);
+        EXPECT_EQ(measured.late_allocations, 0);
+        const auto gradients = static_cast<size_t>(Category::gradients);
+        EXPECT_EQ(predicted.memory.peak, measured.memory.peak) << "to the byte";
+        EXPECT_EQ(predicted.memory.peak_total, measured.memory.peak_total);
+        EXPECT_EQ(predicted.steady[gradients], 0);
+        EXPECT_GT(predicted.memory.file[gradients], kMiB);
+        EXPECT_GE(predicted.of_gradients.written, accumulation * (predicted.memory.file[gradients] - kMiB));
+        ++i;
+      }
+}
+
 TEST(Agreement, holds_with_updates_beside_passes) {
   const test::TempFolder folder;
   int i = 0;

@@ -54,6 +54,28 @@ TEST(StepTime, what_no_update_moves_is_hidden_behind_the_passes) {
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, kRates).seconds(), 18 + 3);
 }
 
+TEST(StepTime, an_update_beside_passes_hides_its_files_there_too) {
+  OffloadOptions options{.home = Pool::file, .early = true};
+  // 12 s of passes, 8 of them backward, and 6 of the update; 4 s of reads and 5 s of writes.
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction_with(options), kRates).seconds(), 18);
+  Prediction more = prediction_with(options);
+  more.states.read += 50, more.by_update.read += 50;  // 19 s
+  EXPECT_DOUBLE_EQ(step_time(small_model(), more, kRates).seconds(), 18 + 19 - 14);
+  more.layout.recompute.mode = Recompute::full;
+  EXPECT_DOUBLE_EQ(step_time(small_model(), more, kRates).seconds(), 18 + 19 - 15);
+  more.layout.sharding.offload_optimizer = {.home = Pool::file, .delay_after = 40};
+  EXPECT_DOUBLE_EQ(step_time(small_model(), more, kRates).seconds(), 18 + 19 - 18);
+}
+
+TEST(StepTime, gradients_in_files_are_hidden_behind_the_passes_before_states_are) {
+  Prediction prediction = prediction_with({.home = Pool::file, .early = true});
+  prediction.of_gradients = {.read = 0, .written = 40};  // 10 s of the 12
+  prediction.states = prediction.states + prediction.of_gradients;
+  const StepTime time = step_time(small_model(), prediction, kRates);
+  EXPECT_DOUBLE_EQ(time.seconds(), 18 + 9 - 8) << "the update's 6 s and 2 of the passes are left for states";
+  EXPECT_THAT(to_text(time), HasSubstr("gradients to files"));
+}
+
 TEST(StepTime, without_files_and_without_their_rate_there_is_no_time_for_them) {
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction_with({}), {.flops = 100, .memory = 10}).seconds(), 18);
   Prediction moved = prediction_with({});

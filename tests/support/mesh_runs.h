@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -215,5 +216,12 @@ inline std::vector<float> take_gradients(Sharing& rank) {
   rank.model.discard_gradients();
   return all;
 }
+
+/// A parameter of tests that run models of several families.
+struct Family {
+  const char* name;
+  ModelConfig (*config)(int layers);
+};
+inline std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
 
 }  // namespace nought::test

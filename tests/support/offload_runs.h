@@ -31,6 +31,9 @@ struct Way {
   ParameterHome parameters = {};
   std::optional<DType> wire = {};
   int micro_batches = 1;
+  int replicas = 1;         // that `ranks` are shared out over
+  bool drains = false;      // all work is done behind each Unit
+  bool walks_back = false;  // from the last Unit to the first one, as a backward pass
 
   std::string str() const {
     return fmt::format(
@@ -77,18 +80,23 @@ struct Training {
   Training(Communicator& ranks, const Context& context, const Way& way, const OptimizerOptions& options)
       : context(context),
         ranks(ranks),
+        mesh(way.replicas > 1 ? Mesh(ranks, GridSizes{.replicate = way.replicas, .shard = way.ranks / way.replicas})
+                              : Mesh(ranks)),
         dtype(way.dtype),
         units(make_units()),
         micro_batches(way.micro_batches),
-        policy(Policy::stage(way.stage).for_ranks(ranks.size())),
-        residency(context, ranks, policy, dtype, 0, units, way.parameters),
-        reducer(context, ranks,
+        drains(way.drains),
+        walks_back(way.walks_back),
+        policy(Policy::stage(way.stage).for_ranks(way.ranks / way.replicas)),
+        residency(context, mesh, policy, dtype, 0, units, way.parameters),
+        reducer(context, mesh,
                 {.policy = policy,
                  .dtype = dtype,
                  .wire = way.wire.value_or(dtype),
-                 .home = way.offload.updates_all() ? Pool::host : Pool::device},
+                 .home = way.offload.gradients(),
+                 .offload = way.offload},
                 units),
-        optimizer(context, ranks, dtype, options, units, residency, reducer, way.offload) {
+        optimizer(context, mesh, dtype, options, units, residency, reducer, way.offload) {
     optimizer.load(Start(), 0);
     exchange();
   }
@@ -102,18 +110,25 @@ struct Training {
   }
   void form_gradients(int step, std::optional<size_t> bad, bool last) {
     Reducer::MicroBatch of = reducer.begin_micro_batch(last);
-    for (size_t unit = 0; unit < units.size(); ++unit) {
+    for (size_t place = 0; place < units.size(); ++place) {
+      const size_t unit = walks_back ? units.size() - 1 - place : place;
       const auto& parameters = units[unit]->parameters();
       for (size_t i = 0; i < parameters.size(); ++i) {
-        const Tensor into = reducer.sink(of, unit, i, i).into;
+        const auto [into, accumulate] = reducer.sink(of, unit, i, i);
         const uint64_t key = stable_hash(parameters[i].name, static_cast<uint64_t>(step * 16 + ranks.rank()));
         std::vector<float> values;
         for (int64_t k = 0; k < into.numel(); ++k)
           values.push_back(static_cast<float>(std::round(normal_at(key, static_cast<uint64_t>(k)) * 64) / 64));
         if (unit == bad) values.back() = std::numeric_limits<float>::infinity();
-        context.run(Cast{.x = context.upload<float>(into.shape(), values), .y = into});
+        const Tensor x = context.upload<float>(into.shape(), values);
+        if (accumulate) {
+          context.run(AddTo{.x = x, .into = into});
+        } else {
+          context.run(Cast{.x = x, .y = into});
+        }
       }
       reducer.finish(of, unit);
+      if (drains) drain_streams();
       optimizer.update_early();
     }
   }
@@ -121,6 +136,7 @@ struct Training {
     optimizer.begin_early(kLr, 0.5);
     form_gradients(step);
     reducer.finish_step();
+    if (norms) norms->push_back(context.to_host<double>(optimizer.owned_sums_of_squares()));
     residency.settle();
     if (optimizer.land()) exchange();
     if (optimizer.delays()) {
@@ -131,6 +147,11 @@ struct Training {
     }
     reducer.reset();
     optimizer.start();
+  }
+  /// Each group carries out its calls in their order.
+  void drain_streams() {
+    ranks.wait(ranks.all_reduce(context.zeros({ranks.size()}, DType::f32)), *context.stream);
+    context.stream->synchronize();
   }
   void drain() {
     if (optimizer.land()) exchange();
@@ -154,13 +175,16 @@ struct Training {
 
   Context context;
   Communicator& ranks;
+  Mesh mesh;
   DType dtype;
   std::vector<std::unique_ptr<Unit>> units;
   int micro_batches;
+  bool drains, walks_back;
   Policy policy;
   Residency residency;
   Reducer reducer;
   ShardedOptimizer optimizer;
+  std::vector<std::vector<double>>* norms = nullptr;  // given: by step, this rank's sums of squares of the Units
 };
 
 /// Calls body(training) on each rank.
@@ -193,6 +217,10 @@ class Offload : public testing::Test {
             .writes_behind = buffers >= 12,
             .buffers = buffers,
             .aio = {.backend = AioBackend::threads}};
+  }
+  static OffloadOptions with_gradients(OffloadOptions options, bool early = false) {
+    options.gradients_in_file = true, options.early = early;
+    return options;
   }
 
   ParameterHome parameters_in_file() const {

@@ -5,6 +5,8 @@
 
 namespace nought::test {
 
-inline int sweep(int sample, int all) { return std::getenv("NOUGHT_LONG") != nullptr ? all : sample; }
+inline bool runs_everything() { return std::getenv("NOUGHT_LONG") != nullptr; }
+
+inline int sweep(int sample, int all) { return runs_everything() ? all : sample; }
 
 }  // namespace nought::test

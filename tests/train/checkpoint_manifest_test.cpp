@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/io/file_format.h"
 #include "nought/train/checkpoint_folders.h"
 
 namespace nought {
@@ -71,6 +72,26 @@ TEST(CheckpointManifest, of_earlier_formats_is_read_without_a_checksum) {
   EXPECT_EQ(read_checkpoint_info(folder / "checkpoint-30").step, 30);
   check_files_beside(folder / "checkpoint-30");
   manifest["format"] = "nought-checkpoint-3";
+  EXPECT_THAT(refusal(folder, manifest), HasSubstr("it lacks its checksum"));
+}
+
+/// A program that knows formats up to 3 refuses 4 by its name, and would lose the update without it.
+TEST(CheckpointManifest, has_a_format_of_its_own_where_an_update_is_pending_alone) {
+  const TempFolder folder;
+  Json manifest = written(folder);
+  EXPECT_EQ(manifest.at("format"), "nought-checkpoint-3") << "older programs go on from it";
+  const fs::path path = folder / "checkpoint-30";
+  CheckpointInfo info = read_checkpoint_info(path);
+  EXPECT_FALSE(info.pending);
+  info.pending = {.lr = 0.25, .gradient_scale = 0.5};
+  write_manifest(info, Json::array(), path);
+  manifest = read_manifest(path);
+  EXPECT_EQ(manifest.at("format"), "nought-checkpoint-4");
+  EXPECT_EQ(read_checkpoint_info(path).pending->lr, 0.25);
+  EXPECT_THAT(message_of<IoError>([&] {
+                require_readable(path / kManifest, manifest.at("format"), FileFormat{"nought-checkpoint", 3});
+              }),
+              AllOf(HasSubstr("nought-checkpoint-4"), HasSubstr("reads up to nought-checkpoint-3")));
   EXPECT_THAT(refusal(folder, manifest), HasSubstr("it lacks its checksum"));
 }
 

@@ -1,10 +1,10 @@
 // Ranks that hold parts of the same sequences train as one rank does: 30 steps with unequal masks, accumulation and
 // active clipping, in fp32. Rows have a length that no number of chunks divides.
-#include <cstdlib>
 #include <map>
 
 #include "support/guarded_context.h"
 #include "support/mesh_runs.h"
+#include "support/sweep.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -14,21 +14,15 @@ namespace {
 using test::Course;
 using test::CourseOptions;
 using test::expect_close;
+using test::Family;
 using test::MeshLayout;
+using test::runs_everything;
 using test::train_on;
 
 constexpr int64_t kSteps = 30;
 // With rows of 13, a token of step 21 finds two experts equally good but for rounding, which then chooses one of them.
 constexpr test::MeshRows kRows{.length = 11}, kPacked{.length = 11, .documents = true};
 constexpr std::array kMethods{ContextMethod::ring, ContextMethod::gather, ContextMethod::heads};
-
-struct Family {
-  const char* name;
-  ModelConfig (*config)(int layers);
-};
-std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
-
-bool runs_everything() { return std::getenv("NOUGHT_LONG") != nullptr; }
 
 /// Every factorisation of 8 ranks with 2 or 4 that share sequences, experts over all that have different tokens.
 /// Methods, ZeRO stages and schedules take turns; NOUGHT_LONG: each method at each stage.

@@ -1,11 +1,11 @@
 // Every mesh computes what one rank computes: 30 steps with unequal masks, accumulation and active clipping, in fp32.
 #include "support/mesh_runs.h"
 
-#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "support/golden.h"
+#include "support/sweep.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -17,6 +17,7 @@ namespace {
 using test::Course;
 using test::expect_close;
 using test::MeshLayout;
+using test::runs_everything;
 using test::train_on;
 
 constexpr int64_t kSteps = 30;
@@ -27,9 +28,6 @@ struct Family {
   int ranks;  // of the meshes in the suite
 };
 std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
-
-/// True in scripts/test-long.sh.
-bool runs_everything() { return std::getenv("NOUGHT_LONG") != nullptr; }
 
 /// Meshes of tests that are not about every one.
 std::vector<MeshLayout> some_meshes(bool experts) {

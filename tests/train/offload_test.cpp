@@ -52,6 +52,13 @@ class OffloadRuns : public testing::Test {
     return offloaded;
   }
 
+  /// And gradients.
+  CourseOptions with_gradients(CourseOptions options, int stage = 3) const {
+    options = stage == 3 ? all_in_files(options) : in_files(options);
+    options.sharding.offload_optimizer.gradients_in_file = true;
+    return options;
+  }
+
   test::TempFolder folder_;
 };
 
@@ -82,13 +89,38 @@ TEST_F(OffloadRuns, parameters_in_files_give_the_same_bits_on_meshes) {
   }
 }
 
+/// Four micro-batches, some of them under way at once. Where one rank has a segment for itself, whole gradients come
+/// and go: those that sums over ranks complete in the end, and those that a schedule forms in two parts.
+TEST_F(OffloadRuns, gradients_in_files_give_the_same_bits_on_meshes) {
+  int i = 0;
+  for (const MeshLayout& layout : {MeshLayout{}, MeshLayout{.sizes = {.shard = 2}, .stage = 3},
+                                   MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 2},
+                                   MeshLayout{.sizes = {.pipeline = 2}, .stage = 3, .schedule = PipelineSchedule::zbh1},
+                                   MeshLayout{.sizes = {.tensor = 2}, .sequence_parallel = true, .stage = 3},
+                                   MeshLayout{.sizes = {.shard = 2, .expert = 2}, .stage = 3},
+                                   MeshLayout{.sizes = {.replicate = 2, .shard = 2}, .stage = 3}})
+    for (const DType dtype : {DType::bf16, DType::f32}) {
+      SCOPED_TRACE(fmt::format("{}, {}", layout.str(), name_of(dtype)));
+      CourseOptions options;
+      options.sharding.dtype = options.sharding.gradient_dtype = dtype;
+      if (i++ % 3 == 0) options.recompute.mode = Recompute::full;
+      const ModelConfig config = layout.sizes.expert > 1   ? test::expert_mesh_model()
+                                 : layout.sizes.tensor > 1 ? test::dense_mesh_model()
+                                                           : llama();
+      const Course expected = train_on(layout, config, {0, 2}, options);
+      const Course course = train_on(layout, config, {0, 2}, with_gradients(options, layout.stage));
+      expect_same(course, expected);
+      EXPECT_EQ(course.norms, expected.norms);
+    }
+}
+
 /// Saves with one home and resumes with another, on another number of ranks and at another stage too.
 TEST_F(OffloadRuns, resume_with_another_home_stage_and_tile) {
   CourseOptions options;
   options.sharding.dtype = DType::bf16;
   const auto two = [](int stage) { return MeshLayout{.sizes = {.shard = 2}, .stage = stage}; };
   const Course whole = train_on(two(2), llama(), {0, 4}, options);
-  const std::array homes{options, in_files(options), all_in_files(options)};
+  const std::array homes{options, in_files(options), with_gradients(options)};
   for (size_t from = 0; from < homes.size(); ++from)
     for (size_t to = 0; to < homes.size(); ++to) {
       if (from == to) continue;

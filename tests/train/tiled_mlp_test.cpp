@@ -9,6 +9,7 @@ namespace {
 using test::Course;
 using test::CourseOptions;
 using test::expect_close;
+using test::Family;
 using test::MeshLayout;
 using test::train_on;
 
@@ -21,12 +22,6 @@ CourseOptions in_tiles(int64_t tiles, Recompute mode = Recompute::none) {
   options.recompute.mlp_tiles = tiles;
   return options;
 }
-
-struct Family {
-  const char* name;
-  ModelConfig (*config)(int layers);
-};
-std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
 
 class TiledMlp : public ::testing::TestWithParam<Family> {
  protected:

@@ -15,6 +15,7 @@ namespace {
 using test::Course;
 using test::CourseOptions;
 using test::expect_close;
+using test::Family;
 using test::MeshLayout;
 using test::train_on;
 
@@ -31,12 +32,6 @@ void expect_same(const Course& a, const Course& b) {
   EXPECT_EQ(a.norms, b.norms);
   EXPECT_TRUE(a.weights == b.weights);
 }
-
-struct Family {
-  const char* name;
-  ModelConfig (*config)(int layers);
-};
-std::ostream& operator<<(std::ostream& out, const Family& family) { return out << family.name; }
 
 /// All experts of a layer lie in one tensor, gate and up in turn, with biases.
 ModelConfig fused_experts(int layers) {

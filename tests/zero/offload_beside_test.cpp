@@ -107,6 +107,29 @@ TEST_F(Offload, changes_no_bit_of_segments_that_are_updated_as_their_gradients_b
       }
 }
 
+/// The sum over replicas stands before it, and nothing else.
+TEST_F(Offload, changes_no_bit_of_early_updates_of_replicas) {
+  int turn = 0;
+  for (const int stage : {0, 1, 2, 3})
+    for (const int ranks : {2, 4})
+      for (const DType wire : {DType::bf16, DType::f32}) {
+        Way way{.ranks = ranks, .stage = stage, .dtype = DType::bf16, .wire = wire, .micro_batches = 2, .replicas = 2};
+        const auto expected = train(way, {});
+        way.guarded = turn++ % 2 == 0, way.offload = way.guarded ? to_host(100) : to_file(100);
+        way.offload.early = true;
+        SCOPED_TRACE(way.str());
+        EXPECT_EQ(train(way, {}), expected);
+        with_training(way, {}, [](Training& run) {
+          run.optimizer.begin_early(kLr, 0.5);
+          run.form_gradients(0);
+          run.reducer.finish_step();
+          run.context.stream->synchronize();
+          run.optimizer.update_early();
+          EXPECT_TRUE(run.optimizer.abandon_early()) << "all are final";
+        });
+      }
+}
+
 TEST_F(Offload, segments_are_updated_before_the_update_and_none_behind_a_gradient_that_is_not_finite) {
   for (OffloadOptions home : {to_host(100), to_file(100)}) {
     home.early = true;
@@ -150,6 +173,42 @@ TEST_F(Offload, sums_of_gradients_on_the_host_have_the_same_bits_over_micro_batc
         EXPECT_EQ(train(way, {}), expected);
         way.offload.delay_after = 1;
         EXPECT_EQ(train(way, {}), expected);
+      }
+}
+
+/// Whole gradients of two Units and the sums of four, which are the parts of the formula.
+TEST_F(Offload, a_device_beside_the_host_holds_gradients_in_flight_to_the_byte) {
+  for (const int stage : {2, 3})
+    for (const int micro_batches : {1, 3})
+      for (const bool in_file : {false, true}) {
+        Way way{.ranks = 2,
+                .stage = stage,
+                .dtype = DType::bf16,
+                .guarded = true,
+                .micro_batches = micro_batches,
+                .drains = true};
+        way.offload = in_file ? with_gradients(to_file(100)) : to_host(100);
+        SCOPED_TRACE(fmt::format("{}, {} micro-batches", way.str(), micro_batches));
+        with_training(way, {}, [&](Training& run) {
+          run.update(0);
+          MemoryLedger& ledger = run.context.memory->ledger();
+          ledger.reset_peaks();
+          run.update(1);
+          std::vector<int64_t> wholes, sums;  // by pass
+          for (int i = 0; i < micro_batches; ++i)
+            for (const SegmentIndex at : segments_of(run.units, /*trainable=*/true)) {
+              wholes.push_back(round_up(2 * run.residency.partition(at).padded(), 64));
+              sums.push_back(round_up(2 * run.residency.partition(at).shard(), 64));
+            }
+          int64_t peak = 0;
+          for (size_t pass = 0; pass < wholes.size(); ++pass) {
+            int64_t held = 0;
+            for (size_t back = 0; back <= std::min<size_t>(pass, 1); ++back) held += wholes[pass - back];
+            for (size_t back = 0; back <= std::min<size_t>(pass, 3); ++back) held += sums[pass - back];
+            peak = std::max(peak, held);
+          }
+          EXPECT_EQ(ledger.peak(Category::gradients), peak);
+        });
       }
 }
 

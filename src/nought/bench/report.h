@@ -3,11 +3,11 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <vector>
 
 #include "nought/base/json.h"
+#include "nought/base/timing.h"
 #include "nought/io/file_format.h"
 
 namespace nought {
@@ -20,14 +20,6 @@ struct Samples {
   double median() const;
   double max() const;
 };
-
-/// Seconds that f takes.
-template <class F>
-double seconds_of(F&& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 /// Something else that was measured with a figure. It is a column of the table.
 struct Fact {

@@ -300,6 +300,7 @@ void Resolver::resolve_output() {
   resolve_checks();
   resolve_delayed_update();
   resolve_early_update();
+  resolve_gradient_home();
   resolve_aio(/*to_files=*/plan_.offload_optimizer.home == Pool::file || plan_.offload_param.home == Pool::file);
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);

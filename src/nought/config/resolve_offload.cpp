@@ -5,23 +5,45 @@
 
 namespace nought {
 
+Candidate<std::string> Resolver::offload_device(const std::string& path, const Auto<std::string>& setting) const {
+  if (!setting.given()) return {"none", false, "", ""};
+  const auto device = deepspeed(path + "device", setting.value);
+  require<ConfigError>(device.value == "none" || device.value == "cpu" || device.value == "nvme",
+                       "{} = \"{}\": expected \"none\", \"cpu\" or \"nvme\"", device.place, device.value);
+  return device;
+}
+
+Candidate<std::string> Resolver::offload_folder(const std::string& path, const Setting<std::string>& setting,
+                                                const char* what) const {
+  require<ConfigError>(setting.given && !setting.value.empty() && setting.value != "none",
+                       "{} = \"nvme\" without nvme_path: name a folder on the drive that is to hold {} in {}nvme_path",
+                       origins_.place("deepspeed." + path + "device"), what, path);
+  return deepspeed(path + "nvme_path", setting.value);
+}
+
+void Resolver::warn_of_host_memory(const Candidate<std::string>& device) {
+  warn(fmt::format("{} = \"cpu\" has no effect: parameters and states already live in host memory: no copy is made",
+                   device.place));
+}
+
+void Resolver::note_pin_memory(const std::string& name, const std::string& path, const Setting<bool>& setting) {
+  if (setting.given)
+    plan_.resolved.push_back({name, setting.value ? "true" : "false",
+                              "deepspeed: " + path + "pin_memory; without effect, no device reads pages of the host"});
+}
+
 void Resolver::resolve_offload() {
   const DsZero& zero = ds_.zero_optimization;
   const DsOffloadOptimizer& section = zero.offload_optimizer;
-  const bool given = section.device.given();
   const std::string path = "zero_optimization.offload_optimizer.";
-  const auto device =
-      given ? deepspeed(path + "device", section.device.value) : Candidate<std::string>{"none", false, "", ""};
-  require<ConfigError>(device.value == "none" || device.value == "cpu" || device.value == "nvme",
-                       "{} = \"{}\": expected \"none\", \"cpu\" or \"nvme\"", device.place, device.value);
+  const auto device = offload_device(path, section.device);
   if (device.value == "nvme") {
     plan_.resolved.push_back({"offload_optimizer", "nvme", device.reason});
     return offload_to_files();
   }
   if (device.value == "cpu") {
     plan_.offload_optimizer.home = Pool::host;
-    warn(fmt::format("{} = \"cpu\" has no effect: parameters and states already live in host memory: no copy is made",
-                     device.place));
+    warn_of_host_memory(device);
   }
   if (section.ratio.given && section.ratio.value != 1)
     warn(fmt::format("{} = {} has no effect: no optimizer states leave the device",
@@ -39,13 +61,7 @@ void Resolver::offload_to_files() {
   OffloadOptions& options = plan_.offload_optimizer;
   const std::string path = "zero_optimization.offload_optimizer.";
   options.home = Pool::file;
-  const std::string& folder = section.nvme_path.value;
-  require<ConfigError>(
-      section.nvme_path.given && !folder.empty() && folder != "none",
-      "{} = \"nvme\" without nvme_path: name a folder on the drive that is to hold the optimizer's states in "
-      "{}nvme_path",
-      origins_.place("deepspeed." + path + "device"), path);
-  options.folder = note("nvme_path", deepspeed(path + "nvme_path", folder));
+  options.folder = note("nvme_path", offload_folder(path, section.nvme_path, "the optimizer's states"));
 
   constexpr int64_t kMost = OffloadOptions::kMostElements;
   Candidate<int64_t> tile{kMost, false, "", "default"};
@@ -77,9 +93,7 @@ void Resolver::offload_to_files() {
   require<ConfigError>(0 <= ratio.value && ratio.value <= 1, "{}: expected a number in [0, 1], got {}", ratio.place,
                        ratio.value);
   options.ratio = ratio.given ? note("ratio", ratio) : ratio.value;
-  if (section.pin_memory.given)
-    plan_.resolved.push_back({"pin_memory", section.pin_memory.value ? "true" : "false",
-                              "deepspeed: " + path + "pin_memory; without effect, no device reads pages of the host"});
+  note_pin_memory("pin_memory", path, section.pin_memory);
 }
 
 void Resolver::resolve_delayed_update() {
@@ -90,16 +104,41 @@ void Resolver::resolve_delayed_update() {
     if (warmup.given) warn(fmt::format("{} has no effect without training.delayed_update", warmup.place));
     return;
   }
-  for (const auto& [name, needs] : {std::pair("Lamb", std::holds_alternative<LambOptions>(plan_.optimizer.method)),
-                                    {"Muon", std::holds_alternative<MuonOptions>(plan_.optimizer.method)}})
-    require<ConfigError>(!needs,
-                         "{} = true with {}: its update needs norms or matrices of whole parameters, for which ranks "
-                         "talk to each other, and cannot run beside their passes; use another optimizer, or leave "
-                         "updates where they are",
-                         delayed.place, name);
+  require<ConfigError>(!gives_direction(plan_.optimizer.method),
+                       "{} = true with {}: its update needs norms or matrices of whole parameters, for which ranks "
+                       "talk to each other, and cannot run beside their passes; use another optimizer, or leave "
+                       "updates where they are",
+                       delayed.place, std::holds_alternative<LambOptions>(plan_.optimizer.method) ? "Lamb" : "Muon");
   note("delayed_update", delayed);
   require_at_least<int64_t>(warmup, 0);
   plan_.offload_optimizer.delay_after = note("delayed_update_warmup_steps", warmup);
+}
+
+/// Sums of gradients lie beside the optimizer's states where that costs no bits and the user keeps nothing in memory.
+void Resolver::resolve_gradient_home() {
+  OffloadOptions& options = plan_.offload_optimizer;
+  const Auto<std::string>& key = config_.training.offload_gradients;
+  const auto home = section_value("training.offload_gradients", key.given() ? key.value : "auto", key.given());
+  require<ConfigError>(home.value == "auto" || home.value == "device" || home.value == "file",
+                       "{} = \"{}\": expected \"auto\", \"device\" or \"file\"", home.place, home.value);
+  const std::string why_not =
+      options.home != Pool::file ? "no optimizer states are in files: set offload_optimizer.device to \"nvme\""
+      : options.ratio < 1        ? "tiles that stay on the device read them there (offload_optimizer.ratio is below 1)"
+      : options.delay_after      ? "a delayed update has set those of the step before aside in memory"
+      : plan_.replicas() > 1     ? "replicas add theirs to them when a step ends"
+      : plan_.zero_stage < 2 && plan_.token_ranks() > 1
+          ? fmt::format("every rank adds up whole gradients at stage {}: take stage 2 or 3", plan_.zero_stage)
+          : "";
+  require<ConfigError>(home.value != "file" || why_not.empty(), "{} = \"file\": {}", home.place, why_not);
+  if (options.home != Pool::file) return;
+  const ParameterHome& parameters = plan_.offload_param;
+  const bool all = parameters.home == Pool::file && parameters.in_memory == 0;
+  options.gradients_in_file = home.value == "file" || (home.value == "auto" && all && why_not.empty());
+  const std::string why = home.given && home.value != "auto" ? home.reason
+                          : !why_not.empty()                 ? why_not
+                          : all                              ? "parameters and optimizer states are in files, too"
+                                : "parameters stay in memory; training.offload_gradients = \"file\" saves it";
+  plan_.resolved.push_back({"offload_gradients", options.gradients_in_file ? "file" : "device", why});
 }
 
 /// What nothing that is known at the end of the backward pass alone can change may be updated before.
@@ -111,6 +150,8 @@ void Resolver::resolve_early_update() {
                               : plan_.spiky_loss_factor > 0 ? "a spiky step is computed again before its update"
                               : plan_.on_nonfinite == OnNonfinite::skip
                                   ? "on_nonfinite = \"skip\" needs all gradients first"
+                              : plan_.offload_param.home == Pool::file && plan_.offload_param.in_memory == 0
+                                  ? "parameters that are in files are brought and written between two passes"
                                   : nullptr;
   options.early = awaited == nullptr;
   if (options.home != Pool::file) return;

@@ -6,10 +6,7 @@ namespace nought {
 void Resolver::resolve_offload_param() {
   const DsOffloadParam& section = ds_.zero_optimization.offload_param;
   const std::string path = "zero_optimization.offload_param.";
-  const auto device = section.device.given() ? deepspeed(path + "device", section.device.value)
-                                             : Candidate<std::string>{"none", false, "", ""};
-  require<ConfigError>(device.value == "none" || device.value == "cpu" || device.value == "nvme",
-                       "{} = \"{}\": expected \"none\", \"cpu\" or \"nvme\"", device.place, device.value);
+  const auto device = offload_device(path, section.device);
   if (device.value == "none") return;
   require<ConfigError>(plan_.zero_stage == 3,
                        "{} = \"{}\" takes zero_optimization.stage = 3, and it is {}, where every rank needs all "
@@ -20,8 +17,7 @@ void Resolver::resolve_offload_param() {
     return parameters_to_files();
   }
   plan_.offload_param.home = Pool::host;
-  warn(fmt::format("{} = \"cpu\" has no effect: parameters and states already live in host memory: no copy is made",
-                   device.place));
+  warn_of_host_memory(device);
 }
 
 void Resolver::parameters_to_files() {
@@ -29,12 +25,7 @@ void Resolver::parameters_to_files() {
   const std::string path = "zero_optimization.offload_param.";
   ParameterHome& options = plan_.offload_param;
   options.home = Pool::file;
-  const std::string& folder = section.nvme_path.value;
-  require<ConfigError>(section.nvme_path.given && !folder.empty() && folder != "none",
-                       "{} = \"nvme\" without nvme_path: name a folder on the drive that is to hold the parameters in "
-                       "{}nvme_path",
-                       origins_.place("deepspeed." + path + "device"), path);
-  options.folder = note("offload_param.nvme_path", deepspeed(path + "nvme_path", folder));
+  options.folder = note("offload_param.nvme_path", offload_folder(path, section.nvme_path, "the parameters"));
   const auto number = [&](const std::string& key, const Setting<int64_t>& setting, int64_t least) {
     const auto value = section_value("deepspeed." + path + key, setting);
     require_at_least(value, least);
@@ -43,9 +34,7 @@ void Resolver::parameters_to_files() {
   options.buffers = number("buffer_count", section.buffer_count, 1);
   options.buffer_size = number("buffer_size", section.buffer_size, 1);
   options.in_memory = number("max_in_cpu", section.max_in_cpu, 0);
-  if (section.pin_memory.given)
-    plan_.resolved.push_back({"offload_param.pin_memory", section.pin_memory.value ? "true" : "false",
-                              "deepspeed: " + path + "pin_memory; without effect, no device reads pages of the host"});
+  note_pin_memory("offload_param.pin_memory", path, section.pin_memory);
 }
 
 }  // namespace nought

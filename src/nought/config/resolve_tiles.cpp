@@ -25,8 +25,7 @@ void Resolver::resolve_unit_tiles() {
   require<ConfigError>(
       plan_.fp8.scaling == Fp8Scaling::none,
       "{}: training.fp8 keeps a scale for each matrix, and tiles are no whole ones; remove one of them", tiles.place);
-  require<ConfigError>(!std::holds_alternative<LambOptions>(plan_.optimizer.method) &&
-                           !std::holds_alternative<MuonOptions>(plan_.optimizer.method),
+  require<ConfigError>(!gives_direction(plan_.optimizer.method),
                        "{}: Lamb and Muon update a matrix by what all of it is, and a tile is not; write another "
                        "training.optim, or remove it",
                        tiles.place);

@@ -95,6 +95,14 @@ class Resolver {
   void resolve_fp8();
   void resolve_zero();
   void resolve_buckets();
+  /// `device` of a section that offloads, at `path`: none unless it is given.
+  Candidate<std::string> offload_device(const std::string& path, const Auto<std::string>& setting) const;
+  /// Its nvme_path; ConfigError without. what: what the folder is to hold.
+  Candidate<std::string> offload_folder(const std::string& path, const Setting<std::string>& setting,
+                                        const char* what) const;
+  /// Offloading to the host has no effect where that is the device.
+  void warn_of_host_memory(const Candidate<std::string>& device);
+  void note_pin_memory(const std::string& name, const std::string& path, const Setting<bool>& setting);
   void resolve_offload();
   /// Keeps the optimizer's states in a file of each rank.
   void offload_to_files();
@@ -125,6 +133,7 @@ class Resolver {
   void resolve_checks();
   void resolve_delayed_update();
   void resolve_early_update();
+  void resolve_gradient_home();
   /// The section aio. `to_files`: whether something is offloaded to files; else its keys have no effect, and say so.
   void resolve_aio(bool to_files);
   std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);

@@ -279,6 +279,7 @@ struct TrainingConfig {
   Setting<bool> log_straggler{false};
   Setting<bool> delayed_update{false};
   Setting<int64_t> delayed_update_warmup_steps{int64_t{40}};
+  Auto<std::string> offload_gradients;
   Setting<AioBackend> aio_backend{AioBackend::automatic};
   Setting<std::string> device_memory, host_memory;
   Setting<std::string> max_shard_size{"5GB"};
@@ -393,6 +394,10 @@ struct TrainingConfig {
       "before, and what the update reads, computes and writes takes no time of its own; not with Lamb and Muon");
     v("delayed_update_warmup_steps", delayed_update_warmup_steps,
       "with delayed_update: so many updates are made at once before");
+    v("offload_gradients", offload_gradients,
+      "where sums of gradients wait for the update, if offload_optimizer.device is nvme. file: beside the optimizer's "
+      "states; a micro-batch writes them, and reads them if it is not the step's first; device: in memory; auto: file "
+      "if offload_param.device is nvme and its max_in_cpu 0, else device");
     v("aio_backend", aio_backend,
       "how files that states are offloaded to are read and written: io_uring, threads, or threads only where the "
       "system forbids io_uring (auto); deepspeed.aio has the rest");

@@ -206,10 +206,6 @@ concept Directed = requires(const T& t) {
 
 }  // namespace
 
-bool gives_direction(const Method& method) {
-  return std::visit([](const auto& each) { return Directed<std::decay_t<decltype(each)>>; }, method);
-}
-
 void update_by(const Method& method, const Context& context, const UpdateSpan& span) {
   std::visit(
       [&](const auto& each) {

@@ -37,8 +37,6 @@ ParameterRule rule_for(const OptimizerOptions& options, const Parameter& paramet
 /// The rules of the parameters of a Unit that are trained, in order.
 std::vector<ParameterRule> rules_for(const OptimizerOptions& options, const Unit& unit);
 
-/// True for methods that give a direction first; the others update each element by itself.
-bool gives_direction(const Method& method);
 /// Updates the span; Error for a method that gives a direction.
 void update_by(const Method& method, const Context& context, const UpdateSpan& span);
 /// Writes the direction, [n] f32; Error for a method without one.

@@ -90,6 +90,12 @@ struct MuonOptions {
 
 using Method = std::variant<AdamOptions, SgdOptions, AdagradOptions, LionOptions, LambOptions, MuonOptions>;
 
+/// True for methods that give a direction first, which norms or matrices of whole parameters decide about; the others
+/// update each element by itself.
+inline bool gives_direction(const Method& method) {
+  return std::holds_alternative<LambOptions>(method) || std::holds_alternative<MuonOptions>(method);
+}
+
 /// What parameters whose name contains a match of the pattern (ECMAScript) do differently. The first match counts.
 struct ParameterGroup {
   std::string pattern;

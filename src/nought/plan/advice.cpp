@@ -128,10 +128,8 @@ std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candid
 
 /// Where Units are what is too large: the run with tiles of them at stage 3, as it is or with all recomputation.
 std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets) {
-  const Method& method = layout.sharding.optimizer.method;
-  const bool whole_matrices =
-      std::holds_alternative<LambOptions>(method) || std::holds_alternative<MuonOptions>(method);
-  if (layout.recompute.unit_tiles > 1 || layout.fp8.scaling != Fp8Scaling::none || whole_matrices ||
+  if (layout.recompute.unit_tiles > 1 || layout.fp8.scaling != Fp8Scaling::none ||
+      gives_direction(layout.sharding.optimizer.method) ||
       (layout.shard_ranks() * layout.context_ranks == 1 && layout.sharding.offload_param.home == Pool::device))
     return {};
   const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
@@ -149,6 +147,14 @@ std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layo
   return {};
 }
 
+/// Gradients go where optimizer states and parameters are, unless training.offload_gradients or what keeps them in
+/// memory say otherwise.
+void move_gradients(Layout& layout) {
+  OffloadOptions& options = layout.sharding.offload_optimizer;
+  options.gradients_in_file =
+      options.home == Pool::file && options.ratio == 1 && !options.delay_after && layout.replicas == 1;
+}
+
 /// Something that may lie in files. Each move is slower than those before it, and all are slower than other changes.
 struct Move {
   const char* change;
@@ -161,7 +167,10 @@ constexpr Move kMoves[] = {
      [](Layout& layout) { layout.sharding.offload_optimizer.home = Pool::file; }},
     {"zero_optimization.offload_param.device nvme (stage 3, max_in_cpu 0)",
      [](const Layout& layout) { return layout.sharding.offload_param.home == Pool::file; },
-     [](Layout& layout) { layout.zero_stage = 3, layout.sharding.offload_param.home = Pool::file; }},
+     [](Layout& layout) {
+       layout.zero_stage = 3, layout.sharding.offload_param.home = Pool::file;
+       move_gradients(layout);
+     }},
 };
 
 /// The same with all that in files.
@@ -242,7 +251,8 @@ std::string describe_changes(const ModelConfig& config, const Layout& layout, co
   return fmt::format(
       "no stage, recompute, tiles or batch size fits: the least that {} rank{} can do is {} each; use more ranks, "
       "shorter "
-      "sequences or a smaller model\n",
+      "sequences or a smaller model; \"cpu\" as the device of offload_optimizer or offload_param saves nothing, as the "
+      "device is the host\n",
       layout.ranks, layout.ranks == 1 ? "" : "s",
       format_bytes(std::min(least_peak(config, layout), least_peak(config, in_files(layout)))));
 }

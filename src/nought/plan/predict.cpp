@@ -77,7 +77,7 @@ int64_t rehearsed(const Layout& layout) {
 struct Counters {
   std::vector<Mesh::GroupTraffic> traffic = {};
   CountedWork work = {};
-  StateTraffic moved = {}, by_update = {};
+  StateTraffic moved = {}, by_update = {}, of_gradients = {};
 };
 
 /// sum += factor * (b - c), number by number.
@@ -100,6 +100,7 @@ Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const
   add_work(&CountedWork::flops), add_work(&CountedWork::bytes), add_work(&CountedWork::update_bytes);
   result.moved = result.moved + factor * (b.moved - c.moved);
   result.by_update = result.by_update + factor * (b.by_update - c.by_update);
+  result.of_gradients = result.of_gradients + factor * (b.of_gradients - c.of_gradients);
   for (size_t i = 0; i < result.traffic.size(); ++i)
     add(result.traffic[i].traffic, factor, b.traffic[i].traffic, c.traffic[i].traffic);
   return result;
@@ -150,7 +151,9 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   const StepSchedule schedule = schedules.step(layout.accumulation);
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
   const auto count = [&] {
-    return Counters{mesh.traffic_by_axes(), rank.work, moved_by(model), model.optimizer().traffic()};
+    const StateTraffic of_gradients = model.optimizer().gradient_traffic();
+    return Counters{mesh.traffic_by_axes(), rank.work, moved_by(model), model.optimizer().traffic() - of_gradients,
+                    of_gradients};
   };
   const auto step = [&](int64_t micro_batches) {
     const Counters before = count();
@@ -166,6 +169,7 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   prediction.traffic_by_axes = whole.traffic;
   for (const Mesh::GroupTraffic& group : whole.traffic) add(prediction.traffic, 1, group.traffic, {});
   prediction.states = whole.moved, prediction.by_update = whole.by_update;
+  prediction.of_gradients = whole.of_gradients;
   prediction.executed_flops = whole.work.flops;
   prediction.other_bytes = whole.work.bytes, prediction.update_bytes = whole.work.update_bytes;
   if (layout.evaluation_rows > 0) {

@@ -87,6 +87,7 @@ struct Prediction {
   std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
   StateTraffic states;                              // what one step moves between pools
   StateTraffic by_update;                           // what of that its update moves
+  StateTraffic of_gradients;                        // and what passes move of gradients
   int64_t parameters = 0, frozen = 0;               // elements of the whole model, and those of them that are frozen
   std::vector<int64_t> in_flight = {};              // by chunk: see StepSchedule::in_flight()
   double executed_flops = 0;                        // what this rank computes in one step, recomputation included

@@ -9,10 +9,11 @@ namespace nought {
 
 namespace {
 
-/// Reads and writes of files that may run beside `beside` seconds of other work, if they are hidden at all.
-void add_files(std::vector<StepPart>& parts, const StateTraffic& bytes, std::string_view whose,
-               const MachineRates& rates, bool hides_reads, bool hides_writes, double beside) {
-  if (rates.read <= 0 || rates.write <= 0) return;
+/// Reads and writes of files that may run beside `beside` seconds of other work, if they are hidden at all. Returns how
+/// many seconds of these they take.
+double add_files(std::vector<StepPart>& parts, const StateTraffic& bytes, std::string_view whose,
+                 const MachineRates& rates, bool hides_reads, bool hides_writes, double beside) {
+  if (rates.read <= 0 || rates.write <= 0) return 0;
   StepPart read{
       .name = fmt::format("{} from files", whose), .amount = static_cast<double>(bytes.read), .rate = rates.read};
   StepPart written{
@@ -23,7 +24,11 @@ void add_files(std::vector<StepPart>& parts, const StateTraffic& bytes, std::str
   if (hides_writes) written.hidden = share * written.seconds();
   for (const StepPart& part : {read, written})
     if (part.amount > 0) parts.push_back(part);
+  return read.hidden + written.hidden;
 }
+
+/// The share of the passes that walks back: twice a forward pass, and another one where blocks are computed again.
+double backward_share(Recompute mode) { return mode == Recompute::full ? 3.0 / 4 : 2.0 / 3; }
 
 /// Efficiencies of what is kept outside of the caches.
 std::vector<CrossingPart> crossing(const ModelConfig& config, const Layout& layout, const MachineRates& rates) {
@@ -80,10 +85,17 @@ StepTime step_time(const ModelConfig& config, const Prediction& prediction, cons
   add("device to host", moved.down, rates.memory / 2);  // each byte is read and written
   add("host to device", moved.up, rates.memory / 2);
   const OffloadOptions& options = prediction.layout.sharding.offload_optimizer;
+  double left = passes;  // seconds of them beside which nothing is hidden yet
+  left -=
+      add_files(parts, moved - prediction.by_update - prediction.of_gradients, "parameters", rates, true, true, left);
+  left -= add_files(parts, prediction.of_gradients, "gradients", rates, true, true, left);
+  // An update beside passes has a thread of its own, which waits for files while the step goes on.
+  const bool beside = options.early || options.delay_after;
+  const double share = options.delay_after ? 1 : backward_share(prediction.layout.recompute.mode);
   const int64_t tiles = options.tiles();
-  add_files(parts, prediction.by_update, "states", rates, options.reads_ahead && tiles > 1,
-            options.writes_behind && tiles > (options.reads_ahead ? 2 : 1), update);
-  add_files(parts, moved - prediction.by_update, "parameters", rates, true, true, passes);
+  add_files(parts, prediction.by_update, "states", rates, beside || (options.reads_ahead && tiles > 1),
+            beside || (options.writes_behind && tiles > (options.reads_ahead ? 2 : 1)),
+            update + (beside ? std::min(left, share * passes) : 0));
   return time;
 }
 

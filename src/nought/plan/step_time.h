@@ -44,8 +44,9 @@ struct StepTime {
 };
 
 /// Products at the rate of products and all other operations at that of memory, one after the other. Reads and writes
-/// of files run beside: those of the update beside it, as far as its options let them, others beside the passes. What
-/// ranks send takes no time.
+/// of files run beside: those of the update beside it, as far as its options let them, others beside the passes. An
+/// update beside the passes, of the same step or of the next one, hides its own there too; its arithmetic takes the
+/// same cores. What ranks send takes no time.
 StepTime step_time(const ModelConfig& config, const Prediction& prediction, const MachineRates& rates);
 
 /// The rows, their sum, and the efficiencies.

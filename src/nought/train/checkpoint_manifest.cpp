@@ -21,6 +21,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr FileFormat kFormat{"nought-checkpoint", 3};
+/// With an update that is pending: an older program would go on without it.
+constexpr FileFormat kPendingFormat{"nought-checkpoint", 4};
 constexpr const char* kChecksum = "xxh3";
 constexpr int kDeepest = 64;  // levels of a manifest are few; the checksum is of a text that is made by recursion
 
@@ -82,7 +84,7 @@ void fail_damaged(const fs::path& checkpoint, std::string_view what) {
 }
 
 void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& folder) {
-  Json manifest{{"format", kFormat.str()},
+  Json manifest{{"format", (info.pending ? kPendingFormat : kFormat).str()},
                 {"step", info.step},
                 {"world_size", info.world_size},
                 {"zero_stage", info.zero_stage},
@@ -126,13 +128,13 @@ Json read_manifest(const fs::path& checkpoint) {
   Json manifest = Json::parse(file.text(), nullptr, /*allow_exceptions=*/false);
   if (!manifest.is_object()) fail_damaged(checkpoint, manifest.is_discarded() ? "it is not JSON" : "it is no object");
   const Json format = manifest.value("format", Json());
-  require_readable(path, format, kFormat);
+  require_readable(path, format, kPendingFormat);
   if (const auto stored = manifest.find(kChecksum); stored != manifest.end()) {
     // Whatever the format: a flipped bit may have made it an earlier one.
     const Json checksum = *stored;
     manifest.erase(stored);
     if (checksum != checksum_of(manifest)) fail_damaged(checkpoint, "its checksum differs");
-  } else if (format == kFormat.str()) {
+  } else if (format == kFormat.str() || format == kPendingFormat.str()) {
     fail_damaged(checkpoint, "it lacks its checksum");
   }
   check_file_names(manifest, checkpoint);

@@ -1,7 +1,8 @@
 // manifest.json of a checkpoint: what it says about its run and where its blocks are, under a checksum of its own.
 //
 // The checksum covers all members, so it does not depend on white space. It covers the files beside the states too,
-// such as config.json, by a checksum of each. Format 3 has it; earlier ones are read without.
+// such as config.json, by a checksum of each. Formats from 3 on have it; earlier ones are read without. Format 4 is 3
+// with an update that is pending.
 #pragma once
 
 #include <cstddef>

@@ -4,26 +4,14 @@
 // Between two steps an update is pending, but nothing of it has begun: masters and states are those of before, and its
 // gradients lie beside them. So a checkpoint holds it as it is, and saving changes nothing.
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "nought/base/timing.h"
+#include "nought/zero/host_context.h"
 #include "nought/zero/placement.h"
 #include "nought/zero/sharded_optimizer.h"
 
 namespace nought {
-
-namespace {
-
-/// What the update beside the computation is made with, on the host or, `on_device`, on a stream of its own. Its
-/// kernels are its own, so that what is watched or timed is the step alone; a rehearsal counts on.
-Context context_beside(const Context& context, bool on_device) {
-  if (on_device) return {context.memory, context.kernels, context.memory->device().make_stream("update")};
-  if (context.memory->is_virtual()) return {context.memory, context.kernels};
-  if (context.kernels->name() == "reference") return {context.memory, make_reference_kernels()};
-  return {context.memory, make_cpu_kernels()};
-}
-
-}  // namespace
 
 void ShardedOptimizer::prepare_delay() {
   for (const SegmentState& state : states_)
@@ -41,7 +29,8 @@ void ShardedOptimizer::prepare_delay() {
 void ShardedOptimizer::make_worker() {
   if (worker_) return;
   const bool on_device = !transfers_ && !context_.memory->device().is_host();
-  worker_context_ = context_beside(context_, on_device);
+  worker_context_ = host_context(context_);
+  if (on_device) worker_context_ = {context_.memory, context_.kernels, context_.memory->device().make_stream("update")};
   const bool is_thread = !on_device && !context_.memory->is_virtual();
   worker_ = std::make_unique<Stream>(is_thread ? Stream::Kind::worker : Stream::Kind::run_inline, "update");
   // The cores of a device that is the host are at work; beside another one they are free.
@@ -49,9 +38,7 @@ void ShardedOptimizer::make_worker() {
 }
 
 void ShardedOptimizer::wait_beside() {
-  const auto begun = std::chrono::steady_clock::now();
-  std::exchange(done_, {}).wait();
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  waited_ += seconds_of([&] { std::exchange(done_, {}).wait(); });
   context_.stream->wait(worker_context_.stream->record());
 }
 
@@ -59,7 +46,7 @@ void ShardedOptimizer::make_room_for_delay() {
   make_worker();
   for (SegmentState& state : states_) {
     if (state.held) continue;
-    const DType dtype = reducer_.reduced(state.at).dtype();
+    const DType dtype = reducer_.dtype();
     const Shape shape{state.scope.size()};
     state.held = transfers_ ? Tensor::zeros(*context_.memory, shape, dtype, Category::gradients, Pool::host)
                             : context_.zeros(shape, dtype, Category::gradients);
@@ -91,6 +78,7 @@ void ShardedOptimizer::delay(double lr, double gradient_scale) {
 void ShardedOptimizer::hold_rooms(const Walk& walk) {
   store_->hold(walk.uses);
   if (transfers_) transfers_->begin(walk.most);
+  if (gradients_ && beside_ == Beside::backward) gradients_->begin(walk.most), gradients_->hold();
   bool narrow_states = options_.state_block > 0 || options_.state_dtype != DType::f32, narrow_parameters = false;
   size_t states = 0;
   for (const Tile& tile : walk.tiles) {
@@ -110,6 +98,7 @@ void ShardedOptimizer::hold_rooms(const Walk& walk) {
 void ShardedOptimizer::release_rooms() {
   store_->release();
   held_rooms_.clear();
+  if (gradients_) gradients_->end();
   if (transfers_) transfers_->end();
 }
 

@@ -25,7 +25,7 @@ void ShardedOptimizer::begin_early(double lr, double gradient_scale) {
   if (!offload_.early || !pays || delays() || pending_) return;
   std::vector<const SegmentState*> eligible;
   for (const SegmentState& state : states_)
-    if (may_be_early(state)) eligible.push_back(&state);
+    if (state.early) eligible.push_back(&state);
   if (eligible.empty()) return;
   make_worker();
   early_ = std::make_unique<Early>();
@@ -38,8 +38,8 @@ void ShardedOptimizer::begin_early(double lr, double gradient_scale) {
   hold_rooms(plan_walk(eligible, {}));
   if (!transfers_) return;
   for (const SegmentState* state : eligible)
-    if (const Tensor gradients = reducer_.reduced(state->at); !gradients.on_host())
-      transfers_->hold(UpdateTransfers::Room::gradients, gradients.dtype());
+    if (!reads_gradients(*state) && !gradients_of(*state).on_host())
+      transfers_->hold(UpdateTransfers::Room::gradients, reducer_.dtype());
 }
 
 void ShardedOptimizer::update_early() {
@@ -65,8 +65,7 @@ void ShardedOptimizer::update_early() {
 void ShardedOptimizer::update_early(const Tile& tile) const {
   for (const TrainedPiece& piece : tile.of->pieces) {
     if (early_->stopped) return;
-    worker_context_.run(SumSquares{.x = local(tile, piece, UpdateTransfers::Room::gradients, gradients_of(tile.state)),
-                                   .out = early_->square});
+    worker_context_.run(SumSquares{.x = gradient_of(tile, piece), .out = early_->square});
     if (!std::isfinite(*early_->square.data<double>())) {
       early_->stopped = true;
       return;

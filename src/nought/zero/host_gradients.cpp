@@ -1,10 +1,12 @@
 #include "nought/zero/host_gradients.h"
 
+#include "nought/zero/host_context.h"
+
 namespace nought {
 
 HostGradients::HostGradients(const Context& context)
     : context_(context),
-      host_{context.memory, make_cpu_kernels()},
+      host_(host_context(context)),
       down_(context.memory->device().make_stream("gradients down")),
       adder_(Stream::Kind::worker, "gradients") {}
 
@@ -22,19 +24,20 @@ Event HostGradients::take(const Tensor& from, const Tensor& into, bool add) {
   bytes_ += from.bytes();
   const Event arrived = down_->record();
   // Whether it is added or lies where it belongs: what was added before comes first.
-  under_way_.push_back(adder_.submit([host = host_, arrived, landed, into, add, direct] {
+  const Event added = adder_.submit([host = host_, arrived, landed, into, add, direct] {
     arrived.wait();
     if (add) {
       host.run(AddTo{.x = landed, .into = into});
     } else if (!direct) {
       host.run(Cast{.x = landed, .y = into});
     }
-  }));
-  return under_way_.back();
+  });
+  under_way_.push_back({added, from, landed});
+  return added;
 }
 
 void HostGradients::await_oldest() {
-  under_way_.front().wait();
+  under_way_.front().added.wait();
   under_way_.pop_front();
 }
 

@@ -27,11 +27,16 @@ class HostGradients {
 
  private:
   static constexpr size_t kUnderWay = 2;
+  /// Its tensors stay until somebody waited: what is alive depends on the program alone.
+  struct UnderWay {
+    Event added;
+    Tensor from, landed;
+  };
   void await_oldest();
 
   Context context_, host_;
   std::shared_ptr<Stream> down_;
-  std::deque<Event> under_way_;
+  std::deque<UnderWay> under_way_;
   int64_t bytes_ = 0;
   Stream adder_;  // the last member: its thread uses the others
 };

@@ -32,12 +32,21 @@ struct OffloadOptions {
   /// Given: every update after so many is put off by one step, and computed beside the step between.
   std::optional<int64_t> delay_after = {};
   double ratio = 1;  // the share of the tiles that do not stay on the device
+  /// With files: the sums of gradients are in the file too, between the backward pass of their Unit and the update.
+  bool gradients_in_file = false;
 
   /// How many of all tiles stay on the device: the first ones, as in DeepSpeed's Twin-Flow.
   int64_t staying(int64_t tiles) const { return static_cast<int64_t>((1 - ratio) * static_cast<double>(tiles)); }
 
   /// True if no tile stays on the device: beside one that it can not touch, the host updates all.
   bool updates_all() const { return home != Pool::device && ratio == 1; }
+
+  /// Where sums of gradients are that wait for the update. What is set aside for an update that is put off stays in
+  /// memory.
+  Pool gradients() const {
+    if (!updates_all()) return Pool::device;
+    return home == Pool::file && gradients_in_file && !delay_after ? Pool::file : Pool::host;
+  }
 
   /// How many tiles are in memory at once.
   int64_t tiles() const {

@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "nought/base/math.h"
+#include "nought/zero/host_context.h"
 
 namespace nought {
 
 ParameterStore::ParameterStore(const Context& context, const ParameterHome& options, const std::string& owner)
-    : context_(context), host_{context.memory, context.kernels}, options_(options), in_memory_(options.in_memory) {
+    : context_(context), host_(host_context(context)), options_(options), in_memory_(options.in_memory) {
   if (options_.home == Pool::file)
     space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio);
   if (device_is_host()) return;

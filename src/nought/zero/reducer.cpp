@@ -24,6 +24,9 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
       overlap_(options.overlap) {
   if (options.home == Pool::host && !context_.memory->device().is_host() && !has_replicas())
     host_ = std::make_unique<HostGradients>(context_);
+  if (options.home == Pool::file && !has_replicas())
+    files_ = std::make_unique<FileGradients>(context_, dtype_, options.offload,
+                                             fmt::format("rank {}", mesh_.world().rank()));
   std::vector<SharedSegment> shared;
   for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) {
     const Unit& unit = *units[at.unit];
@@ -35,7 +38,11 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
     state.policy = options.policy.for_ranks(ranks.size());
     state.gaps = gaps_in(unit, at.segment, partition.padded());
     shards_ |= state.policy.shard_gradients;
-    if (state.policy.shard_gradients) {
+    if (files_ && !unit.has_copy() && !unit.is_copy() && (state.policy.shard_gradients || ranks.size() == 1))
+      state.file = files_->add(partition.shard(), counted_for_all(segment, partition, mesh_));
+    if (state.file) {
+      state.whole.written.assign(unit.parameters().size(), false);
+    } else if (state.policy.shard_gradients) {
       const bool hosted = host_ && !unit.has_copy() && !unit.is_copy();
       state.shard = hosted ? host_->make(partition.shard(), dtype_)
                            : context_.zeros({partition.shard()}, dtype_, Category::gradients);
@@ -46,6 +53,7 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
     shared.push_back({partition, &ranks, unit.tile_of() != nullptr});
     states_.push_back(std::move(state));
   }
+  if (files_) files_->open();
   buckets_ = make_buckets(shared, options.bucket, BucketOrder::backward);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     for (size_t place = 0; place < buckets_[bucket].members().size(); ++place) {
@@ -64,6 +72,7 @@ size_t Reducer::place_of(SegmentIndex at) const {
 Reducer::MicroBatch Reducer::begin_micro_batch(bool last) const {
   MicroBatch begun;
   begun.last_ = last;
+  if (files_) begun.begun_.assign(states_.size(), false);
   if (!shards_) return begun;
   for (const State& state : states_)
     begun.wholes_.push_back({{}, std::vector<bool>(state.unit->parameters().size(), false)});
@@ -74,18 +83,11 @@ Reducer::Whole& Reducer::whole_of(MicroBatch& of, size_t place) {
   return states_[place].policy.shard_gradients ? of.wholes_[place] : states_[place].whole;
 }
 
-Tensor Reducer::early_part(Whole& whole, Interval range) {
-  for (const Whole::Part& part : whole.early)
-    if (part.range == range) return part.values;
-  const Tensor values = context_.empty({range.size()}, dtype_, Category::gradients);
-  whole.early.push_back({range, values});
-  return values;
-}
-
-void Reducer::make_whole(const State& state, Whole& whole) {
+void Reducer::make_whole(State& state, Whole& whole) {
   if (whole.values) return;
   while (flights_.size() > kFlights) land_oldest();
-  whole.values = context_.empty({state.partition.padded()}, dtype_, Category::gradients);
+  whole.values =
+      swaps_whole(state) ? take_up(state) : context_.empty({state.partition.padded()}, dtype_, Category::gradients);
   for (const auto& [range, values] : std::exchange(whole.early, {}))
     context_.copy(values, whole.values.flat(range.begin, range.end));
 }
@@ -95,8 +97,9 @@ void Reducer::await_readers() { context_.stream->wait(std::exchange(read_, {}));
 GradSink Reducer::sink(MicroBatch& of, size_t unit, size_t first, size_t last, bool early) {
   await_readers();
   const size_t place = place_of({unit, units_[unit]->parameters()[first].segment});
-  const State& state = states_[place];
+  State& state = states_[place];
   Whole& whole = whole_of(of, place);
+  if (swaps_whole(state) && !of.begun_[place]) of.begun_[place] = true, ++state.open;
   const std::vector<Parameter>& parameters = state.unit->parameters();
   const bool accumulate = whole.written[first];
   for (size_t i = first; i <= last; ++i) {
@@ -106,12 +109,12 @@ GradSink Reducer::sink(MicroBatch& of, size_t unit, size_t first, size_t last, b
     whole.written[i] = true;
   }
   const Interval range{parameters[first].range.begin, parameters[last].range.end};
-  if (early && !whole.values) return {early_part(whole, range), accumulate};
+  if (early && !whole.values) return {early_part(state, whole, range, accumulate), accumulate};
   make_whole(state, whole);
   return {whole.values.flat(range.begin, range.end), accumulate};
 }
 
-void Reducer::clear_unwritten(const State& state, Whole& whole) {
+void Reducer::clear_unwritten(State& state, Whole& whole) {
   make_whole(state, whole);
   const auto clear = [&](Interval range) { context_.zero(whole.values.flat(range.begin, range.end)); };
   for (const size_t i : state.unit->segments()[state.at.segment].parameters)
@@ -133,15 +136,22 @@ void Reducer::finish(MicroBatch& of, size_t unit) {
   await_readers();
   for (size_t place = 0; place < states_.size(); ++place) {
     State& state = states_[place];
-    if (state.at.unit == unit && (state.policy.shard_gradients || of.last_))
+    if (state.at.unit != unit) continue;
+    if (swaps_whole(state)) {
+      finish_swapped(of, place);
+    } else if (state.policy.shard_gradients || of.last_) {
       finish(state, whole_of(of, place), of.last_);
+    }
   }
 }
 
 void Reducer::reduce_so_far(MicroBatch& of, size_t unit) {
-  for (size_t place = 0; place < states_.size(); ++place)
-    if (states_[place].at.unit == unit && states_[place].policy.shard_gradients)
-      finish(states_[place], of.wholes_[place], /*last=*/false);
+  for (size_t place = 0; place < states_.size(); ++place) {
+    State& state = states_[place];
+    if (state.at.unit != unit) continue;
+    if (state.policy.shard_gradients) finish(state, of.wholes_[place], /*last=*/false);
+    if (swaps_whole(state) && state.whole.values && state.open == 1) put_back(state, /*last=*/false);
+  }
 }
 
 void Reducer::finish(State& state, Whole& whole, bool last) {
@@ -186,7 +196,7 @@ void Reducer::reduce_whole(State& state) {
     event = ranks.all_gather(mine, sent);
   }
   if (wire_ == dtype_) {
-    state.reduction = event;
+    state.reduction = event, state.in_place = true;
     return;
   }
   Landing landing{sent, state.whole.values};
@@ -196,12 +206,16 @@ void Reducer::reduce_whole(State& state) {
 
 void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
   const Tensor sent = to_wire(std::exchange(whole.values, {}));
-  const bool direct = !state.shard_begun && wire_ == dtype_ && !is_hosted(state);
-  const Tensor sum = direct ? state.shard : context_.empty({state.partition.shard()}, wire_, Category::gradients);
+  const bool direct = !state.shard_begun && wire_ == dtype_ && !is_hosted(state) && !state.file;
+  const int64_t numel = state.partition.shard();
+  const Tensor sum = direct       ? state.shard
+                     : state.file ? files_->device_room(numel, wire_)
+                                  : context_.empty({numel}, wire_, Category::gradients);
   const FlightSubject subject(*state.ranks, state.unit->name());
   Flight flight{.ranks = state.ranks, .event = state.ranks->reduce_scatter(sent, sum), .sent = sent, .landings = {}};
-  if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun});
-  if (last) flight.last = flight.final = {place_of(state.at)};
+  if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun, state.file, last});
+  if (last) flight.last = {place_of(state.at)};
+  if (!has_replicas()) flight.final = flight.last;
   send(std::move(flight));
   state.shard_begun = true;
 }
@@ -242,8 +256,8 @@ void Reducer::send_bucket(Filling filling) {
   const Bucket& bucket = buckets_[filling.bucket];
   Communicator& ranks = bucket.group();
   const Tensor& packed = filling.packed;
-  Flight flight{
-      .ranks = &ranks, .event = {}, .sent = packed, .landings = {}, .last = filling.last, .final = filling.last};
+  Flight flight{.ranks = &ranks, .event = {}, .sent = packed, .landings = {}, .last = filling.last};
+  if (!has_replicas()) flight.final = filling.last;
   for (size_t place = 0; place < bucket.members().size(); ++place) {
     State& state = states_[bucket.members()[place]];
     if (filling.present[place] && !state.policy.shard_gradients) flight.final.push_back(bucket.members()[place]);
@@ -252,7 +266,9 @@ void Reducer::send_bucket(Filling filling) {
       if (!filling.present[place]) {
         context_.zero(part);  // a segment that this pass left out
       } else if (state.policy.shard_gradients && rank == ranks.rank()) {
-        flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true)});
+        const std::vector<size_t>& last = filling.last;
+        const bool is_last = std::find(last.begin(), last.end(), bucket.members()[place]) != last.end();
+        flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true), state.file, is_last});
       } else if (!state.policy.shard_optimizer || rank == ranks.rank()) {
         const Interval owned = state.partition.owned(rank);
         flight.landings.push_back({part, state.whole.values.flat(owned.begin, owned.end)});
@@ -278,13 +294,16 @@ void Reducer::cross(const std::vector<size_t>& places) {
   for (const size_t place : places) states_[place].crossed = true;
   if (places.size() == 1 && wire_ == dtype_) {
     State& alone = states_[places.front()];
-    alone.reduction = replicas.all_reduce(alone.shard);
+    alone.reduction = replicas.all_reduce(alone.shard), alone.in_place = true;
     return;
   }
   int64_t size = 0;
   for (const size_t place : places) size += states_[place].partition.shard();
-  Flight flight{
-      .ranks = &replicas, .event = {}, .sent = context_.empty({size}, wire_, Category::communication), .landings = {}};
+  Flight flight{.ranks = &replicas,
+                .event = {},
+                .sent = context_.empty({size}, wire_, Category::communication),
+                .landings = {},
+                .final = places};
   int64_t begin = 0;
   for (const size_t place : places) {
     const Tensor& shard = states_[place].shard;
@@ -305,9 +324,8 @@ void Reducer::send(Flight flight) {
 
 bool Reducer::is_final(SegmentIndex at) {
   State& state = states_[place_of(at)];
-  if (!state.finished || has_replicas()) return false;
-  const bool has_event = wire_ == dtype_ && buckets_[state.bucket].alone() && !state.policy.shard_gradients;
-  if (!state.landed && has_event && state.reduction.ready()) {
+  if (!state.finished) return false;
+  if (!state.landed && state.in_place && state.reduction.ready()) {
     state.ranks->wait(state.reduction, *context_.stream);
     state.landed = true;
   }
@@ -317,8 +335,10 @@ bool Reducer::is_final(SegmentIndex at) {
 void Reducer::land(const Flight& flight) {
   flight.ranks->wait(flight.event, *context_.stream);
   Event arrival;
-  for (const auto& [from, into, add] : flight.landings) {
-    if (host_ && into.on_host()) {
+  for (const auto& [from, into, add, file, last] : flight.landings) {
+    if (file) {
+      arrival = files_->take(*file, from, add, last);
+    } else if (host_ && into.on_host()) {
       arrival = host_->take(from, into, add);
     } else if (add) {
       context_.run(AddTo{.x = from, .into = into});
@@ -348,18 +368,26 @@ void Reducer::land_all() {
   while (!crossings_.empty()) land_oldest_crossing();
   for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);
   if (host_) host_->settle();
+  if (files_) files_->settle();
 }
 
 void Reducer::finish_step() {
   await_readers();
   // Without gradient sharding earlier micro-batches may have written what only the last one reduces.
   for (size_t i = states_.size(); i-- > 0;)
-    if (!states_[i].policy.shard_gradients && !states_[i].finished) finish(states_[i], states_[i].whole, /*last=*/true);
+    if (swaps_whole(states_[i]) && !states_[i].finished) {
+      put_back(states_[i], /*last=*/true);
+    } else if (!states_[i].policy.shard_gradients && !states_[i].finished) {
+      finish(states_[i], states_[i].whole, /*last=*/true);
+    }
   settle();
   for (size_t i = states_.size(); i-- > 0;) {
     const State& state = states_[i];
     if (!state.policy.shard_gradients) continue;
-    if (!state.shard_begun && is_hosted(state)) {
+    if (!state.shard_begun && state.file) {
+      files_->take(*state.file, context_.zeros({state.partition.shard()}, dtype_, Category::gradients), /*add=*/false,
+                   /*last=*/true);
+    } else if (!state.shard_begun && is_hosted(state)) {
       std::memset(state.shard.raw(), 0, static_cast<size_t>(state.shard.bytes()));
     } else if (!state.shard_begun) {
       context_.zero(state.shard);
@@ -376,6 +404,7 @@ void Reducer::settle() {
 
 Tensor Reducer::owned(SegmentIndex at) const {
   const State& state = states_[place_of(at)];
+  if (state.file) return files_->whole(*state.file);
   if (state.policy.shard_gradients) return state.shard;
   const Interval own = state.partition.owned(state.ranks->rank());
   return state.whole.values.flat(own.begin, own.end);
@@ -383,15 +412,19 @@ Tensor Reducer::owned(SegmentIndex at) const {
 
 Tensor Reducer::reduced(SegmentIndex at) const {
   const State& state = states_[place_of(at)];
-  return state.policy.shard_optimizer ? owned(at) : state.whole.values;
+  return state.policy.shard_optimizer || state.file ? owned(at) : state.whole.values;
 }
 
 void Reducer::reset() {
   for (State& state : states_) {
     std::fill(state.whole.written.begin(), state.whole.written.end(), false);
-    state.shard_begun = state.finished = state.landed = state.crossed = false;
+    state.shard_begun = state.finished = state.landed = state.in_place = state.crossed = false;
     state.reduction = state.arrival = {};
+    if (!state.file) continue;
+    state.whole.values = {}, state.whole.early = {}, state.coming.reset(),
+    state.open = 0;  // of a step that was given up
   }
+  if (files_) files_->reset();
 }
 
 }  // namespace nought

@@ -9,7 +9,9 @@
 // Replicas add in a second hop what the ranks of each have summed: every rank its shard, once in a step, when the last
 // micro-batch has been added to it (arXiv 2205.00119, section 3.3).
 //
-// Beside a device, the sums of shards may be kept on the host, where they flow as Units finish (HostGradients).
+// Beside a device, the sums of shards may be kept on the host, where they flow as Units finish (HostGradients). They
+// may be kept in a file, too (FileGradients), and then also the whole gradients of segments that one rank has for
+// itself: those come back for each micro-batch, which adds to them.
 //
 // Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
 // sum is taken in fp32 and rounded once, and what arrives is converted back.
@@ -23,6 +25,7 @@
 
 #include "nought/comm/mesh.h"
 #include "nought/zero/buckets.h"
+#include "nought/zero/file_gradients.h"
 #include "nought/zero/host_gradients.h"
 #include "nought/zero/policy.h"
 
@@ -36,9 +39,10 @@ class Reducer {
     DType wire = DType::f32;   // gradients travel in it
     bool overlap = true;       // reductions run beside the backward pass
     int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
-    /// Where shards of gradients are kept; host: beside a device that is none. Those that ranks of other stages or
-    /// replicas add theirs to stay on the device.
+    /// Where shards of gradients are kept; host: beside a device that is none; file: as `offload` says. Those that
+    /// ranks of other stages or replicas add theirs to stay on the device.
     Pool home = Pool::device;
+    OffloadOptions offload = {};
   };
   Reducer(const Context& context, const Mesh& mesh, const Options& options,
           const std::vector<std::unique_ptr<Unit>>& units);
@@ -67,12 +71,17 @@ class Reducer {
   /// Waits until every reduction that has begun is done.
   void settle();
   /// True if the segment's summed gradients of the step are there already: what the compute stream is given from now on
-  /// comes after them. May be false for some that are, and always is where replicas add theirs afterwards.
+  /// comes after them. May be false for some that are.
   bool is_final(SegmentIndex at);
-  /// This rank's interval of the summed gradients; after settle().
+  /// This rank's interval of the summed gradients; after settle(). What is in a file is read.
   Tensor owned(SegmentIndex at) const;
   /// The summed gradients that the optimizer of this policy reads: the whole buffer at stage 0, else owned().
   Tensor reduced(SegmentIndex at) const;
+  DType dtype() const { return dtype_; }
+  /// Null if no gradients are in files.
+  FileGradients* files() const { return files_.get(); }
+  /// The segment's number there, whose room has what reduced() has; nothing if its gradients are elsewhere.
+  std::optional<size_t> number_in_file(SegmentIndex at) const { return states_[place_of(at)].file; }
   /// Ends the step: the next micro-batch starts from nothing.
   void reset();
   /// That came from the device to the host.
@@ -97,13 +106,17 @@ class Reducer {
     Communicator* ranks = nullptr;  // that share it out
     Policy policy;
     Partition partition;
-    std::vector<Interval> gaps;  // no parameter fills them
-    Whole whole;                 // all micro-batches add to it; unused with gradient sharding
-    Tensor shard;                // permanent, with gradient sharding
-    bool shard_begun = false;
-    bool finished = false;  // the reduction of the step's last micro-batch has begun
-    bool landed = false;    // and what it brought is there; an event may tell later
-    bool crossed = false;   // the sum over the replicas of a sharded gradient has begun
+    std::vector<Interval> gaps;                         // no parameter fills them
+    Whole whole;                                        // all micro-batches add to it; unused with gradient sharding
+    Tensor shard;                                       // permanent, with gradient sharding, unless it is in a file
+    bool shard_begun = false;                           // it has, or the file
+    std::optional<size_t> file = {};                    // its number there
+    std::optional<FileGradients::Arrival> coming = {};  // its whole gradients, from there
+    int open = 0;                                       // micro-batches that have begun to add to these
+    bool finished = false;                              // the reduction of the step's last micro-batch has begun
+    bool landed = false;                                // and what it brought is there
+    bool in_place = false;                              // `reduction` tells when it is
+    bool crossed = false;                               // the sum over the replicas of a sharded gradient has begun
     Event reduction;
     Event arrival;                 // on the host
     size_t bucket = 0, place = 0;  // the segment is buckets_[bucket].members()[place]
@@ -112,6 +125,8 @@ class Reducer {
   struct Landing {
     Tensor from, into;
     bool add = false;
+    std::optional<size_t> file = {};  // its number there, in place of `into`
+    bool last = false;                // of the step
   };
   /// A reduction under way. It keeps what is sent until it lands, so that what is alive depends on the program alone,
   /// never on the wire.
@@ -133,14 +148,21 @@ class Reducer {
   /// Its place in states_; Error if it is not trained.
   size_t place_of(SegmentIndex at) const;
   Whole& whole_of(MicroBatch& of, size_t place);
-  Tensor early_part(Whole& whole, Interval range);
+  Tensor early_part(const State& state, Whole& whole, Interval range, bool accumulate);
   /// Makes the whole buffer unless there is one, with what came early.
-  void make_whole(const State& state, Whole& whole);
+  void make_whole(State& state, Whole& whole);
+  /// Room for the whole gradients of a segment that are in a file, with what is there; begins to bring those that come
+  /// next in a walk back.
+  Tensor take_up(State& state);
+  /// Sends them back. last: of the step's micro-batches.
+  void put_back(State& state, bool last);
+  /// The segment's gradients, which are in a file, are final for the micro-batch.
+  void finish_swapped(MicroBatch& of, size_t place);
   /// last: of the step's micro-batches.
   void finish(State& state, Whole& whole, bool last);
   /// See keep_until().
   void await_readers();
-  void clear_unwritten(const State& state, Whole& whole);
+  void clear_unwritten(State& state, Whole& whole);
   /// Adds the parts that ranks along other axes have formed, if these are parts.
   void add_parts(const State& state, const Whole& whole);
   void reduce_whole(State& state);
@@ -152,6 +174,8 @@ class Reducer {
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
   bool is_hosted(const State& state) const { return host_ && state.shard && state.shard.on_host(); }
+  /// Its whole gradients are in a file.
+  static bool swaps_whole(const State& state) { return state.file && !state.policy.shard_gradients; }
   bool has_replicas() const { return mesh_.group(Group::replicas).size() > 1; }
   /// `sum`, which is that of this replica's ranks when `reduced` is done, becomes the one over all replicas.
   Event over_replicas(const Event& reduced, const Tensor& sum) const;
@@ -174,7 +198,8 @@ class Reducer {
   std::map<const Communicator*, Filling> filling_;
   std::vector<State> states_;  // one for each trained segment
   Event read_;
-  std::unique_ptr<HostGradients> host_;  // null if all are kept on the device
+  std::unique_ptr<HostGradients> host_;  // null if all are kept on the device, or in a file
+  std::unique_ptr<FileGradients> files_;
   std::deque<Flight> flights_;
   std::deque<Flight> crossings_;  // between replicas, of what travels in buffers of its own
 };
@@ -185,6 +210,7 @@ class Reducer::MicroBatch {
   friend class Reducer;
   bool last_ = true;
   std::vector<Whole> wholes_;  // with gradient sharding, one for each trained segment
+  std::vector<bool> begun_;    // it adds to the whole gradients of these segments, which are in a file
 };
 
 }  // namespace nought

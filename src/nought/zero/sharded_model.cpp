@@ -41,7 +41,8 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .wire = options_.wire_dtype.value_or(options_.gradient_dtype),
                                     .overlap = options_.overlap,
                                     .bucket = options_.reduce_bucket,
-                                    .home = options_.offload_optimizer.updates_all() ? Pool::host : Pool::device};
+                                    .home = options_.offload_optimizer.gradients(),
+                                    .offload = options_.offload_optimizer};
   reducer_.emplace(context_, mesh_, reductions, model_.units());
   optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_,
                      options_.offload_optimizer);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "nought/zero/host_context.h"
 #include "nought/zero/placement.h"
 
 namespace nought {
@@ -13,9 +14,6 @@ OffloadOptions for_device(OffloadOptions options, const Memory& memory) {
   if ((options.home == Pool::host && memory.device().is_host()) || options.ratio == 0) options.home = Pool::device;
   return options;
 }
-
-/// What the host computes with beside a device that it has no access to.
-Context host_context(const Context& device) { return {device.memory, make_cpu_kernels()}; }
 
 }  // namespace
 
@@ -33,22 +31,32 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
   require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
   const bool moves = offload_.home != Pool::device;
   store_ = std::make_unique<StateStore>(context_, moves ? context_.memory->host_pool() : Pool::device, offload_,
-                                        fmt::format("rank {}", mesh_.world().rank()));
+                                        fmt::format("rank {}", mesh_.world().rank()),
+                                        reducer_.files() ? reducer_.files()->space() : nullptr);
   if (moves && !context_.memory->device().is_host()) {
     local_ = host_context(context_);
     transfers_ = std::make_unique<UpdateTransfers>(context_, store_->places());
   }
+  if (const FileGradients* const files = reducer_.files()) {
+    require(offload_.gradients() == Pool::file, "gradients are in files, but what updates them expects them in memory");
+    gradients_ = std::make_unique<TileGradients>(context_, *files, reducer_.dtype(), store_->places());
+  }
   const std::vector<SegmentIndex> segments = segments_of(units_, /*trainable=*/true);
-  int64_t tiles = 0;
-  for (const SegmentIndex at : segments)
-    if (moves) tiles += static_cast<int64_t>(make_state(at, dtype, 0).tiles.size());
-  for (int64_t stay = offload_.staying(tiles); const SegmentIndex at : segments) {
+  for (int64_t stay = staying_tiles(segments, dtype); const SegmentIndex at : segments) {
     SegmentState& state = states_.emplace_back(make_state(at, dtype, stay));
+    state.early = may_be_early(state);
     for (const StateTile& tile : state.tiles) state.stored.push_back(store_->add(tile.rows, tile.stays));
     stay = std::max<int64_t>(stay - static_cast<int64_t>(state.tiles.size()), 0);
   }
   store_->open();
   if (offload_.delay_after) prepare_delay();
+}
+
+int64_t ShardedOptimizer::staying_tiles(const std::vector<SegmentIndex>& segments, DType dtype) const {
+  if (offload_.home == Pool::device || offload_.ratio == 1) return 0;
+  int64_t tiles = 0;
+  for (const SegmentIndex at : segments) tiles += static_cast<int64_t>(make_state(at, dtype, 0).tiles.size());
+  return offload_.staying(tiles);
 }
 
 Interval ShardedOptimizer::scope(SegmentIndex at) const {
@@ -111,7 +119,12 @@ StateTraffic ShardedOptimizer::traffic() const {
   const SwapTraffic files = store_->traffic();
   StateTraffic traffic{.read = files.read, .written = files.written};
   if (transfers_) traffic.down = transfers_->bytes_down() + reducer_.bytes_down(), traffic.up = transfers_->bytes_up();
+  traffic.down += gradient_traffic().down, traffic.up += gradient_traffic().up;
   return traffic;
+}
+
+StateTimes ShardedOptimizer::times() const {
+  return {store_->traffic().seconds, waited_ + (reducer_.files() ? reducer_.files()->waited() : 0)};
 }
 
 Tensor ShardedOptimizer::owned_sums_of_squares() {
@@ -121,6 +134,11 @@ Tensor ShardedOptimizer::owned_sums_of_squares() {
     const auto [begin, end] = state.counted;
     if (state.counted.empty()) continue;
     const auto unit = static_cast<int64_t>(state.at.unit);
+    if (const std::optional<size_t> number = reducer_.number_in_file(state.at)) {
+      context_.copy(reducer_.files()->square(*number), sum);
+      context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
+      continue;
+    }
     const Tensor mine = reducer_.owned(state.at).flat(begin, end);
     if (transfers_ && mine.on_host()) {
       const Tensor on_host = workspace(mine, {1}, DType::f64);
@@ -153,7 +171,8 @@ double ShardedOptimizer::run(Walk& walk, const std::function<void(const Tile&)>&
   std::vector<Tile>& tiles = walk.tiles;
   const bool alone = beside_ == Beside::nothing, writes = alone && walk.rows.writes != 0;
   const auto is_first = [&](size_t i) { return i == 0 || &tiles[i - 1].state != &tiles[i].state; };
-  return store_->run(
+  double waited = 0;  // for gradients
+  waited += store_->run(
       walk.uses,
       [&](size_t i) {
         if (UpdateTransfers* moved = transfers(tiles[i])) moved->free_place(tiles[i].place);
@@ -163,12 +182,14 @@ double ShardedOptimizer::run(Walk& walk, const std::function<void(const Tile&)>&
       [&](size_t i, const std::vector<Tensor>& tensors) {
         Tile& tile = tiles[i];
         if (UpdateTransfers* moved = transfers(tile)) moved->arrive(tile.place);
+        if (gradients_) waited += gradients_->arrive(tile.place);
         tile.rows = &tensors;
         if (alone) tile.parameter = parameter_of(tile.state);
         work(tile);
         if (alone) tile.parameter = {};
         if (writes && (i + 1 == tiles.size() || is_first(i + 1))) end_update(tile.state);
       });
+  return waited;
 }
 
 void ShardedOptimizer::walk(std::span<const SegmentState* const> segments, const Rows& rows,
@@ -176,11 +197,16 @@ void ShardedOptimizer::walk(std::span<const SegmentState* const> segments, const
                             const std::function<void(const Tile&)>& work) const {
   Walk walk = plan_walk(segments, rows);
   if (transfers_) transfers_->begin(walk.most);
+  if (gradients_) gradients_->begin(walk.most);
   waited_ += run(walk, fetch, work);
+  if (gradients_) gradients_->end();
   if (transfers_) transfers_->end();
 }
 
 void ShardedOptimizer::fetch_gradients(const Tile& tile) const {
+  if (reads_gradients(tile.state))
+    return gradients_->fetch(tile.place, *reducer_.number_in_file(tile.state.at), tile.of->pieces,
+                             tile.state.scope.begin);
   const Tensor gradients = gradients_of(tile.state);
   UpdateTransfers* const moved = transfers(tile);
   if (!moved || gradients.on_host()) return;
@@ -188,6 +214,11 @@ void ShardedOptimizer::fetch_gradients(const Tile& tile) const {
     moved->down(tile.state.part(piece, gradients),
                 moved->room(tile.place, UpdateTransfers::Room::gradients, piece.in_tile, gradients.dtype()),
                 tile.place);
+}
+
+Tensor ShardedOptimizer::gradient_of(const Tile& tile, const TrainedPiece& piece) const {
+  if (reads_gradients(tile.state)) return gradients_->at(tile.place, piece.in_tile);
+  return local(tile, piece, UpdateTransfers::Room::gradients, gradients_of(tile.state));
 }
 
 Tensor ShardedOptimizer::local(const Tile& tile, const TrainedPiece& piece, UpdateTransfers::Room room,
@@ -244,7 +275,7 @@ std::vector<Tensor> ShardedOptimizer::stretch_rooms(const Tensor& beside, size_t
 UpdateSpan ShardedOptimizer::span_of(const Tile& tile, const TrainedPiece& piece, double lr,
                                      double gradient_scale) const {
   UpdateSpan span{.parameter = tile.master(piece),
-                  .gradient = local(tile, piece, UpdateTransfers::Room::gradients, gradients_of(tile.state)),
+                  .gradient = gradient_of(tile, piece),
                   .parameter_copy = parameter_copy(tile, piece),
                   .states = {},
                   .lr = lr * piece.rule.lr_scale,

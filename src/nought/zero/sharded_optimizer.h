@@ -30,6 +30,7 @@
 #include "nought/zero/state_store.h"
 #include "nought/zero/state_tiles.h"
 #include "nought/zero/state_traffic.h"
+#include "nought/zero/tile_gradients.h"
 #include "nought/zero/update_transfers.h"
 
 namespace nought {
@@ -125,8 +126,10 @@ class ShardedOptimizer {
   std::string note() const { return store_->note(); }
   /// What the updates, loads and checkpoints so far have moved, but for what Residency moves.
   StateTraffic traffic() const;
+  /// That of gradients in files beside the passes, which is a part of it.
+  StateTraffic gradient_traffic() const { return reducer_.files() ? reducer_.files()->traffic() : StateTraffic{}; }
   /// How long that took.
-  StateTimes times() const { return {store_->traffic().seconds, waited_}; }
+  StateTimes times() const;
 
  private:
   /// What is kept narrower than f32 is widened, updated, loaded and narrowed in stretches of about so many elements:
@@ -136,6 +139,7 @@ class ShardedOptimizer {
   struct SegmentState {
     SegmentIndex at;
     Communicator* ranks = nullptr;             // that share it out
+    bool early = false;                        // it may be updated beside the backward pass
     bool writes = true;                        // this rank writes what it owns of it to files: see writes_for_all()
     Interval counted;                          // elements of the shard whose squares it adds up: see counted_for_all()
     Interval scope;                            // elements of the segment's flat buffer that this rank updates
@@ -186,9 +190,12 @@ class ShardedOptimizer {
   };
   /// stay: how many of its first tiles stay on the device.
   SegmentState make_state(SegmentIndex at, DType dtype, int64_t stay) const;
+  /// How many of all tiles stay on the device.
+  int64_t staying_tiles(const std::vector<SegmentIndex>& segments, DType dtype) const;
   void make_worker();
   /// Waits for what the worker was given.
   void wait_beside();
+  /// Whether nothing but its own gradients stands before an update of the segment.
   bool may_be_early(const SegmentState& state) const;
   void update_early(const Tile& tile) const;
   /// The places of the segments that are updated.
@@ -228,6 +235,12 @@ class ShardedOptimizer {
     return beside_ == Beside::step ? state.held : reducer_.reduced(state.at);
   }
   void fetch_gradients(const Tile& tile) const;
+  /// True if they are in a file, from which the update reads them.
+  bool reads_gradients(const SegmentState& state) const {
+    return gradients_ && beside_ != Beside::step && reducer_.number_in_file(state.at);
+  }
+  /// The piece's gradient, where the update is made; after fetch_gradients().
+  Tensor gradient_of(const Tile& tile, const TrainedPiece& piece) const;
   /// The piece's part of a tensor over the scope, where the update is made: brought by fetch, or to be sent by send().
   Tensor local(const Tile& tile, const TrainedPiece& piece, UpdateTransfers::Room room, const Tensor& scoped) const;
   /// Where the update writes parameters beside masters; undefined if it does not.
@@ -288,6 +301,7 @@ class ShardedOptimizer {
   Residency& residency_;
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<UpdateTransfers> transfers_;  // null unless updates of a device are made by the host
+  std::unique_ptr<TileGradients> gradients_;    // null unless the reducer keeps gradients in a file
   std::vector<SegmentState> states_;            // one for each trained segment
   mutable double waited_ = 0;
   int64_t updates_ = 0, number_ = 0;  // that were made; that of the one which is computed, from 1 on

@@ -1,17 +1,19 @@
 #include "nought/zero/state_store.h"
 
 #include <algorithm>
-#include <chrono>
+#include <utility>
 
 #include "nought/aio/pieces.h"
 #include "nought/base/math.h"
+#include "nought/base/timing.h"
 
 namespace nought {
 
-StateStore::StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner)
-    : context_(context), pool_(pool), options_(options) {
-  if (in_file())
-    space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio, options_.fault);
+StateStore::StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner,
+                       std::shared_ptr<SwapSpace> space)
+    : context_(context), pool_(pool), options_(options), space_(std::move(space)) {
+  if (in_file() && !space_)
+    space_ = std::make_shared<SwapSpace>(context_.memory, options_.folder, owner, options_.aio, options_.fault);
 }
 
 size_t StateStore::add(const std::vector<StateRow>& rows, bool stays) {
@@ -81,11 +83,7 @@ double StateStore::run(std::span<const Use> uses, const std::function<void(size_
   std::vector<Place>& places = held_.empty() ? own : held_;
   const bool ahead = places.size() > 1 && (!in_file() || options_.reads_ahead);
   double waited = 0;
-  const auto await = [&waited](const Event& event) {
-    const auto begun = std::chrono::steady_clock::now();
-    event.wait();
-    waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-  };
+  const auto await = [&waited](const Event& event) { waited += seconds_of([&] { event.wait(); }); };
   const auto start = [&](size_t i) {
     Place& place = places[i % places.size()];
     await(place.written);  // what was there before

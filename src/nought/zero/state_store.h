@@ -21,8 +21,9 @@ namespace nought {
 class StateStore {
  public:
   /// pool: where tiles are in memory, which is the device, or the host where it has no access to the device. owner: the
-  /// name of this rank in messages about its file.
-  StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner);
+  /// name of this rank in messages about its file. space: given if this rank has other files in the folder.
+  StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner,
+             std::shared_ptr<SwapSpace> space = nullptr);
 
   /// Makes room for a tile, and returns its number. The rows are zero, but those in a file must be written before they
   /// are read. stays: it is on the device, whatever the home of the others.
@@ -76,7 +77,7 @@ class StateStore {
   Context context_;
   Pool pool_;
   OffloadOptions options_;
-  std::unique_ptr<SwapSpace> space_;
+  std::shared_ptr<SwapSpace> space_;
   std::unique_ptr<SwapFile> file_;
   std::vector<Rows> tiles_;
   std::vector<Place> held_;
