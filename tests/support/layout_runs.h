@@ -33,6 +33,7 @@ struct Layout {
   ParameterHome parameters = {};
   Method method = AdamOptions{};
   int64_t state_block = 0;
+  std::optional<PowerSgdOptions> power_sgd = {};
 
   std::string str() const {
     return fmt::format("{} ranks, stage {}, {}, accumulation {}{}, states in the {} pool, parameters in the {} pool",
@@ -94,6 +95,7 @@ void with_model(const Layout& layout, Body body) {
                         .reduce_bucket = layout.bucket,
                         .gather_bucket = layout.bucket,
                         .offload_optimizer = layout.offload,
+                        .power_sgd = layout.power_sgd,
                         .offload_param = layout.parameters});
     model.load(InitialState(3));
     const LossScaleOptions scaling{.initial_power = layout.scale_power, .scale_window = 8};

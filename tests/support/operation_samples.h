@@ -234,6 +234,14 @@ class OperationSamples {
   DecodeMxfp8 make(Of<DecodeMxfp8>) { return {.codes = codes({40}), .scales = codes({2}), .x = values({40})}; }
   RoundFp8 make(Of<RoundFp8>) { return {.x = values({6}), .y = values({6}), .largest = positive({1})}; }
 
+  SignEncode make(Of<SignEncode>) {
+    return {.x = values({11}), .error = values({11}), .bits = codes({2}), .scale = values({1})};
+  }
+  SignDecode make(Of<SignDecode>) { return {.bits = codes({2}), .scale = values({1}), .y = values({11})}; }
+  Precondition make(Of<Precondition>) { return {.x = values({6}), .second_moment = positive({6}), .y = values({6})}; }
+  GreatestRatio make(Of<GreatestRatio>) { return {.a = positive({6}), .b = positive({6}), .out = values({1})}; }
+  Orthonormalize make(Of<Orthonormalize>) { return {.x = values({2, 6}), .key = 1}; }
+
   /// The operations that take a weight, with one of codes.
   MatMul coded_product() {
     return {.a = values({3, 64}), .b = coded({4, 64}), .c = values({3, 4}), .bias = values({4}), .transpose_b = true};

@@ -159,9 +159,10 @@ DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<st
   if (json.is_null()) return {};
   require<ConfigError>(json.is_object(), "{}: expected an object, found {}", origins.place("deepspeed"),
                        describe_json(json));
-  const TypeChoice optimizers{"optimizer",
-                              {"AdamW", "Adam", "Adagrad", "Lamb", "Lion", "Muon", "SGD"},
-                              {"OneBitAdam", "OneBitLamb", "ZeroOneAdam"}};
+  const TypeChoice optimizers{
+      "optimizer",
+      {"AdamW", "Adam", "Adagrad", "Lamb", "Lion", "Muon", "SGD", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"},
+      {}};
   const TypeChoice schedulers{
       "scheduler", {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR", "LRRangeTest", "OneCycle"}, {}};
   const std::string optimizer = require_type(json, optimizers, origins);

@@ -56,7 +56,7 @@ struct DsOptimizer {
 
   template <class V>
   void visit(V& v) {
-    v("type", type, "Adam, AdamW, Adagrad, Lamb, Lion, Muon or SGD");
+    v("type", type, "Adam, AdamW, Adagrad, Lamb, Lion, Muon, SGD, OneBitAdam, OneBitLamb or ZeroOneAdam");
     v("params", params, "the optimizer's parameters");
   }
 };

@@ -15,7 +15,7 @@ constexpr std::string_view kWholeUnits = "parameters are sharded by whole Units;
 constexpr std::string_view kWholeCheckpoints = "every checkpoint holds all parameters, whatever the stage";
 constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectives (ZeRO++) are not available";
 constexpr std::string_view kMetricsOnly = "use tensorboard, csv_monitor or metrics.jsonl in training.output_dir";
-constexpr std::string_view kOneBit = "1-bit Adam, 1-bit Lamb and 0/1 Adam are not available";
+constexpr std::string_view kOwnTransport = "signs travel as all else does";
 constexpr std::string_view kOneWriter = "files are written by one thread of each rank, and renamed when they are whole";
 constexpr std::string_view kSpeed = "speed is always measured";
 constexpr std::string_view kOwnExperts = "the model's config.json says which layers have experts, and how";
@@ -34,18 +34,11 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_allow_untested_optimizer", "false | true", no_effect, "every optimizer here works at every stage"},
     {"optimizer.params.ns_method", "null | \"newton_schulz\"", no_effect, "Muon's update has one implementation"},
     {"optimizer.params.fp32_optimizer_states", "true", refused, "write bf16.bf16_optimizer_states = true"},
-    {"optimizer.params.freeze_step", "null", refused, kOneBit},
-    {"optimizer.params.cuda_aware", "null | false", refused, kOneBit},
-    {"optimizer.params.comm_backend_name", "null", refused, kOneBit},
-    {"optimizer.params.exp_avg_mask", "null", refused, kOneBit},
-    {"optimizer.params.var_freeze_step", "null", refused, kOneBit},
-    {"optimizer.params.var_update_scaler", "null", refused, kOneBit},
-    {"optimizer.params.local_step_scaler", "null", refused, kOneBit},
-    {"optimizer.params.local_step_clipper", "null", refused, kOneBit},
-    {"optimizer.params.coeff_beta", "null", refused, kOneBit},
-    {"optimizer.params.factor_max", "null", refused, kOneBit},
-    {"optimizer.params.factor_min", "null", refused, kOneBit},
-    {"optimizer.params.factor_threshold", "null", refused, kOneBit},
+    {"optimizer.params.cuda_aware", "false | true | null", no_effect, kOwnTransport},
+    {"optimizer.params.comm_backend_name", "\"nccl\" | \"mpi\" | \"hccl\" | \"compressed\" | null", no_effect,
+     kOwnTransport},
+    {"optimizer.params.exp_avg_mask", "null", refused,
+     "elements without a gradient before the second moments are frozen are left alone by themselves"},
     {"scheduler.params.last_batch_iteration", "-1", no_effect, "a resumed run continues its schedule by itself"},
     {"zero_force_ds_cpu_optimizer", "true | false", no_effect,
      "each kernel backend has one implementation of each optimizer"},

@@ -18,6 +18,15 @@ struct OptimizerArgs {
   Setting<double> muon_lr;
   Setting<double> adam_lr;
   Setting<int64_t> block_size{256};
+  Setting<int64_t> freeze_step{int64_t{100000}};
+  Setting<double> coeff_beta{0.9};
+  Setting<double> factor_max{4.0};
+  Setting<double> factor_min{0.5};
+  Setting<double> factor_threshold{0.1};
+  Setting<int64_t> var_freeze_step{int64_t{100000}};
+  Setting<int64_t> var_update_scaler{int64_t{16}};
+  Setting<int64_t> local_step_scaler{int64_t{32678}};
+  Setting<int64_t> local_step_clipper{int64_t{16}};
 
   template <class V>
   void visit(V& v) {
@@ -30,6 +39,19 @@ struct OptimizerArgs {
     v("muon_lr", muon_lr, "Muon: learning rate of the blocks' matrices; default: lr");
     v("adam_lr", adam_lr, "Muon: learning rate of all other parameters, which AdamW updates; default: lr");
     v("block_size", block_size, "8-bit optimizers: how many elements share a scale");
+    v("freeze_step", freeze_step,
+      "OneBitAdam, OneBitLamb: after so many updates the second moments stay, and momenta travel as signs");
+    v("coeff_beta", coeff_beta, "OneBitLamb: decay of the mean of trust ratios in the first updates");
+    v("factor_max", factor_max, "OneBitLamb: the most by which that mean is multiplied later");
+    v("factor_min", factor_min, "OneBitLamb: the least");
+    v("factor_threshold", factor_threshold, "OneBitLamb: the part by which that factor may change in an update");
+    v("var_freeze_step", var_freeze_step,
+      "ZeroOneAdam: after so many updates the second moments stay, and ranks update by themselves between meetings");
+    v("var_update_scaler", var_update_scaler,
+      "ZeroOneAdam: after so many updates of the second moments twice as many updates lie between two of them");
+    v("local_step_scaler", local_step_scaler,
+      "ZeroOneAdam: after so many updates by themselves twice as many lie between two meetings");
+    v("local_step_clipper", local_step_clipper, "ZeroOneAdam: the most updates between two meetings");
   }
 };
 

@@ -61,6 +61,8 @@ RunPlan Resolver::run() {
   resolve_length();
   resolve_schedule();
   resolve_output();
+  resolve_comm_hook();
+  check_compression();
   explain_automatic_buckets();
   return std::move(plan_);
 }

@@ -11,7 +11,7 @@ namespace nought {
 namespace {
 
 /// What an optimizer is called by its user, whether Hugging Face's or DeepSpeed's name stood there.
-enum class Kind { adam, sgd, adagrad, lion, lamb, muon };
+enum class Kind { adam, sgd, adagrad, lion, lamb, muon, one_bit_adam, one_bit_lamb, zero_one_adam };
 
 Kind kind_of(OptimizerName name) {
   switch (name) {
@@ -37,6 +37,9 @@ Kind kind_of(const std::string& deepspeed_type) {
   if (deepspeed_type == "Lion") return Kind::lion;
   if (deepspeed_type == "Lamb") return Kind::lamb;
   if (deepspeed_type == "Muon") return Kind::muon;
+  if (deepspeed_type == "OneBitAdam") return Kind::one_bit_adam;
+  if (deepspeed_type == "OneBitLamb") return Kind::one_bit_lamb;
+  if (deepspeed_type == "ZeroOneAdam") return Kind::zero_one_adam;
   return Kind::adam;
 }
 
@@ -75,6 +78,12 @@ std::vector<std::string_view> arguments_of(Kind kind, bool eight_bit) {
   if (kind == Kind::sgd) names = {"momentum", "dampening", "nesterov"};
   if (kind == Kind::lamb) names = {"max_coeff", "min_coeff", "bias_correction"};
   if (kind == Kind::muon) names = {"momentum", "muon_lr", "adam_lr"};
+  if (kind == Kind::one_bit_adam) names = {"freeze_step", "bias_correction"};
+  if (kind == Kind::one_bit_lamb)
+    names = {"freeze_step", "bias_correction", "max_coeff",  "min_coeff",
+             "coeff_beta",  "factor_max",      "factor_min", "factor_threshold"};
+  if (kind == Kind::zero_one_adam)
+    names = {"var_freeze_step", "var_update_scaler", "local_step_scaler", "local_step_clipper", "bias_correction"};
   if (eight_bit) names.push_back("block_size");
   return names;
 }
@@ -215,6 +224,12 @@ Method Resolver::resolve_method() {
       require<ConfigError>(muon.momentum < 1, "{}: expected momentum in [0, 1), got {}", origins_.place(prefix),
                            muon.momentum);
       return muon;
+    }
+    case Kind::one_bit_adam:
+    case Kind::one_bit_lamb:
+    case Kind::zero_one_adam: {
+      const std::pair<double, double> betas = resolve_betas(0.999);
+      return resolve_one_bit(args, betas, epsilon(1e-8));
     }
     case Kind::adam:
       break;

@@ -117,6 +117,11 @@ class Resolver {
   void resolve_optimizer();
   void resolve_clipping();
   Method resolve_method();
+  /// OneBitAdam, ZeroOneAdam, OneBitLamb.
+  Method resolve_one_bit(const OptimizerArgs& args, std::pair<double, double> betas, double eps);
+  void resolve_comm_hook();
+  /// ConfigError unless all else lets ranks send signs, or factors of gradients.
+  void check_compression();
   std::pair<double, double> resolve_betas(double fallback2);
   void resolve_parameter_groups();
   void resolve_freezing();

@@ -17,6 +17,7 @@
 #include "nought/autograd/fp8_options.h"
 #include "nought/autograd/recompute_options.h"
 #include "nought/base/visit.h"
+#include "nought/config/comm_hook.h"
 #include "nought/config/data_config.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/config/run_plan.h"
@@ -257,6 +258,7 @@ struct TrainingConfig {
   Setting<double> moe_capacity_factor;
   Setting<bool> moe_drop_tokens{true};
   ParallelismArgs parallelism_config;
+  CommHookArgs ddp_comm_hook;
   Setting<int64_t> seed{42};
   Setting<int64_t> logging_steps{10};
   Setting<EvalStrategy> eval_strategy{EvalStrategy::no};
@@ -345,6 +347,7 @@ struct TrainingConfig {
       "an expert takes at most this times its even share of a micro-batch's tokens; not given = all that choose it");
     v("moe_drop_tokens", moe_drop_tokens,
       "whether tokens beyond the capacity skip the expert; false = the capacity has no effect");
+    v("ddp_comm_hook", ddp_comm_hook, "how gradients are summed over the ranks");
     v("parallelism_config", parallelism_config, "");
     v("seed", seed, "the seed of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");

@@ -22,6 +22,7 @@
 #include "nought/parallel/pipeline_rules.h"
 #include "nought/tensor/dtype.h"
 #include "nought/zero/offload_options.h"
+#include "nought/zero/power_sgd_options.h"
 
 namespace nought {
 
@@ -140,8 +141,9 @@ struct RunPlan {
 
   Freezing freezing = {};  // what is not trained
   OptimizerOptions optimizer;
-  Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update
-  double gradient_clipping = 1.0;  // the largest global norm of the gradients; 0 = no clipping
+  std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed; not given: as they are
+  Schedule schedule;                              // learning_rate(schedule, updates_made) is the rate of an update
+  double gradient_clipping = 1.0;                 // the largest global norm of the gradients; 0 = no clipping
 
   int64_t max_steps = 0;    // updates; 0 = by epochs: call with_steps_per_epoch() once the data is known
   double num_epochs = 0;    // used if max_steps is 0

@@ -351,6 +351,39 @@ void check_shapes(const ApplyDirection& op) {
   if (op.squares) check_tensor({"ApplyDirection", "squares", op.squares}, DType::f64, 2);
 }
 
+void check_shapes(const SignEncode& op) {
+  check_dtype({"SignEncode", "x", op.x}, DType::f32);
+  require<ShapeError>(op.x.numel() > 0, "SignEncode: x is {}, expected elements", op.x);
+  check_like({"SignEncode", "error", op.error}, op.x);
+  check_tensor({"SignEncode", "bits", op.bits}, DType::u8, ceil_div(op.x.numel(), 8));
+  check_tensor({"SignEncode", "scale", op.scale}, DType::f32, 1);
+}
+
+void check_shapes(const SignDecode& op) {
+  check_dtype({"SignDecode", "y", op.y}, DType::f32);
+  check_tensor({"SignDecode", "bits", op.bits}, DType::u8, ceil_div(op.y.numel(), 8));
+  check_tensor({"SignDecode", "scale", op.scale}, DType::f32, 1);
+}
+
+void check_shapes(const Precondition& op) {
+  check_dtype({"Precondition", "x", op.x}, DType::f32);
+  check_like({"Precondition", "second_moment", op.second_moment}, op.x);
+  check_like({"Precondition", "y", op.y}, op.x);
+}
+
+void check_shapes(const GreatestRatio& op) {
+  check_dtype({"GreatestRatio", "a", op.a}, DType::f32);
+  check_like({"GreatestRatio", "b", op.b}, op.a);
+  check_tensor({"GreatestRatio", "out", op.out}, DType::f32, 1);
+  require<ShapeError>(op.a.numel() > 0 && op.eps > 0, "GreatestRatio: {} elements and eps {}, expected more than 0",
+                      op.a.numel(), op.eps);
+}
+
+void check_shapes(const Orthonormalize& op) {
+  check_dtype({"Orthonormalize", "x", op.x}, DType::f32);
+  require<ShapeError>(op.x.rank() == 2, "Orthonormalize: x is {}, expected [r, n]", op.x);
+}
+
 void check_shapes(const Quantize8& op) { check_code("Quantize8", op); }
 void check_shapes(const Dequantize8& op) { check_code("Dequantize8", op); }
 

@@ -10,6 +10,7 @@
 
 #include "nought/kernels/ops/activations.h"
 #include "nought/kernels/ops/attention.h"
+#include "nought/kernels/ops/compression.h"
 #include "nought/kernels/ops/elementwise.h"
 #include "nought/kernels/ops/embedding.h"
 #include "nought/kernels/ops/heads.h"
@@ -35,7 +36,8 @@
   X(CrossEntropy)                                                                                                 \
   X(Adam) X(Sgd) X(Adagrad) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection)                       \
   X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(RoundStochastic) X(RoundFp8)                \
-  X(EncodeMxfp8) X(DecodeMxfp8)
+  X(EncodeMxfp8) X(DecodeMxfp8)                                                                                   \
+  X(SignEncode) X(SignDecode) X(Precondition) X(GreatestRatio) X(Orthonormalize)
 // clang-format on
 
 namespace nought {

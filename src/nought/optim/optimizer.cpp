@@ -22,6 +22,8 @@ std::string_view name_of(StateKind kind) {
       return "sum";
     case StateKind::gradient:
       return "gradient";
+    case StateKind::exp_avg_sq_fresh:
+      return "exp_avg_sq_fresh";
   }
   return "?";
 }
@@ -80,6 +82,37 @@ void AdamOptions::update(const Context& context, const UpdateSpan& span) const {
                    .bias2 = bias_of(beta2, span.step),
                    .gradient_scale = span.gradient_scale,
                    .decoupled_decay = decoupled_decay});
+}
+
+namespace {
+
+/// Adam with decoupled decay and without bias correction.
+void update_uncorrected(const AdamOptions& adam, const Context& context, const UpdateSpan& span) {
+  context.run(Adam{.parameter = span.parameter,
+                   .exp_avg = span.states[0],
+                   .exp_avg_sq = span.states[1],
+                   .gradient = span.gradient,
+                   .parameter_copy = span.parameter_copy,
+                   .lr = span.lr,
+                   .beta1 = adam.beta1,
+                   .beta2 = adam.beta2,
+                   .eps = adam.eps,
+                   .weight_decay = span.weight_decay,
+                   .gradient_scale = span.gradient_scale});
+}
+
+}  // namespace
+
+void OneBitAdamOptions::update(const Context& context, const UpdateSpan& span) const {
+  update_uncorrected({.beta1 = beta1, .beta2 = beta2, .eps = eps}, context, span);
+}
+
+void ZeroOneAdamOptions::update(const Context& context, const UpdateSpan& span) const {
+  update_uncorrected({.beta1 = beta1, .beta2 = beta2, .eps = eps}, context, span);
+}
+
+void OneBitLambOptions::direction(const Context& context, const UpdateSpan& span, const Tensor& out) const {
+  LambOptions{.beta1 = beta1, .beta2 = beta2, .eps = eps, .bias_correction = false}.direction(context, span, out);
 }
 
 std::vector<StateKind> SgdOptions::states() const {

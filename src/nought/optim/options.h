@@ -21,10 +21,12 @@ struct UpdateSpan;
 
 /// What is kept for each trained element: in fp32, in 16 bits, or (states but the master) in 8-bit codes. The gradient
 /// is that of an update which is put off.
-enum class StateKind : uint8_t { master, exp_avg, exp_avg_sq, momentum_buffer, sum, gradient };
+enum class StateKind : uint8_t { master, exp_avg, exp_avg_sq, momentum_buffer, sum, gradient, exp_avg_sq_fresh };
 std::string_view name_of(StateKind kind);
 /// True for states that are sums of squares.
-constexpr bool is_square(StateKind kind) { return kind == StateKind::exp_avg_sq || kind == StateKind::sum; }
+constexpr bool is_square(StateKind kind) {
+  return kind == StateKind::exp_avg_sq || kind == StateKind::sum || kind == StateKind::exp_avg_sq_fresh;
+}
 
 /// Adam (arXiv 1412.6980) and AdamW (arXiv 1711.05101), as torch.optim computes them.
 struct AdamOptions {
@@ -88,7 +90,48 @@ struct MuonOptions {
   void orthogonalize(const Context& context, const Tensor& direction) const;
 };
 
-using Method = std::variant<AdamOptions, SgdOptions, AdagradOptions, LionOptions, LambOptions, MuonOptions>;
+/// 1-bit Adam (arXiv 2102.02888), as DeepSpeed's OneBitAdam: Adam without bias correction for freeze_step updates, with
+/// decoupled decay; then the second moments stay, and ranks send their momenta as signs (zero/compressed_update).
+struct OneBitAdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  int64_t freeze_step = 100000;
+
+  std::vector<StateKind> states() const { return {StateKind::exp_avg, StateKind::exp_avg_sq}; }
+  void update(const Context& context, const UpdateSpan& span) const;  // of the first updates
+};
+
+/// 0/1 Adam (arXiv 2202.06009), as DeepSpeed's ZeroOneAdam. The second moments are updated every so often, which
+/// doubles after var_update_scaler times; between, ranks send gradients as signs. From var_freeze_step on each rank
+/// updates by itself, and they meet every so often, which doubles every local_step_scaler updates up to
+/// local_step_clipper.
+struct ZeroOneAdamOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  int64_t var_freeze_step = 100000, var_update_scaler = 16;
+  int64_t local_step_scaler = 32678, local_step_clipper = 16;
+
+  std::vector<StateKind> states() const { return {StateKind::exp_avg, StateKind::exp_avg_sq}; }
+  void update(const Context& context, const UpdateSpan& span) const;  // of the second moments too
+};
+
+/// 1-bit Lamb (arXiv 2104.06069), as DeepSpeed's OneBitLamb: Lamb for freeze_step updates; then as 1-bit Adam, with
+/// trust ratios that are estimated.
+struct OneBitLambOptions {
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double min_coeff = 0.01, max_coeff = 10;
+  int64_t freeze_step = 100000;
+  double coeff_beta = 0.9;                  // of the mean of trust ratios
+  double factor_max = 4, factor_min = 0.5;  // bounds of what that is multiplied by later
+  double factor_threshold = 0.1;            // by how much that may change in an update
+
+  std::vector<StateKind> states() const {
+    return {StateKind::exp_avg, StateKind::exp_avg_sq, StateKind::exp_avg_sq_fresh};
+  }
+  /// out: [n] f32. Of the first updates.
+  void direction(const Context& context, const UpdateSpan& span, const Tensor& out) const;
+};
+
+using Method = std::variant<AdamOptions, SgdOptions, AdagradOptions, LionOptions, LambOptions, MuonOptions,
+                            OneBitAdamOptions, ZeroOneAdamOptions, OneBitLambOptions>;
 
 /// True for methods that give a direction first, which norms or matrices of whole parameters decide about; the others
 /// update each element by itself.

@@ -1,6 +1,7 @@
 #include "nought/plan/predict.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "nought/plan/rehearsed_rank.h"
@@ -27,6 +28,15 @@ int Layout::with_most_tokens() const {
   return most;
 }
 
+namespace {
+
+/// Of a plan that counts epochs nobody knows yet: as many as any.
+int64_t updates_of(const RunPlan& plan) {
+  return plan.max_steps > 0 ? plan.max_steps : std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace
+
 Layout layout_of(const RunPlan& plan) {
   Layout layout{.ranks = plan.world_size,
                 .zero_stage = plan.zero_stage,
@@ -44,7 +54,7 @@ Layout layout_of(const RunPlan& plan) {
                 .recompute = plan.recompute,
                 .fp8 = plan.fp8,
                 .freezing = plan.freezing,
-                .sharding = sharding_of(plan),
+                .sharding = with_early_compression(sharding_of(plan), updates_of(plan)),
                 .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
                 .evaluation_follows = plan.eval_follows};
   if (!plan.sample) return layout;
@@ -163,6 +173,13 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
     return difference(count(), before);
   };
   const int64_t beyond = layout.accumulation - rehearsed(layout);
+  for (int64_t i = updates_before_compression(model.options()); i > 0; --i) {
+    const Counters before = step(layout.accumulation - beyond);
+    if (!prediction.traffic_before) {
+      prediction.traffic_before.emplace();
+      for (const Mesh::GroupTraffic& group : before.traffic) add(*prediction.traffic_before, 1, group.traffic, {});
+    }
+  }
   const Counters shorter = step(layout.accumulation - beyond - (beyond > 0 ? 1 : 0));
   const Counters longer = step(layout.accumulation - beyond);
   const Counters whole = extrapolate(longer, beyond, longer, shorter);

@@ -13,6 +13,7 @@
 
 #include "nought/config/run_plan.h"
 #include "nought/models/config.h"
+#include "nought/plan/compressed_steps.h"
 #include "nought/plan/rehearsal.h"
 #include "nought/train/observer.h"
 #include "nought/train/step_schedule.h"
@@ -68,6 +69,7 @@ struct Layout {
     Layout layout = *this;
     layout.zero_stage = other;
     if (other < 3) layout.sharding.offload_param = {};  // it takes stage 3
+    if (other > 0) layout.sharding = without_compression(layout.sharding);
     return layout;
   }
   /// "stage 3, micro-batch 4 x 2, recompute"
@@ -84,6 +86,7 @@ struct Prediction {
   std::array<int64_t, kNumCategories> steady_host{}, steady_file{};  // the same of the other pools
   RankMemory memory;                                                 // the peaks
   Traffic traffic;                                  // what it sends in one step; validations are not counted
+  std::optional<Traffic> traffic_before = {};       // in its first steps, if later ones send compressed values
   std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
   StateTraffic states;                              // what one step moves between pools
   StateTraffic by_update;                           // what of that its update moves

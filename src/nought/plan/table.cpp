@@ -47,6 +47,11 @@ std::string traffic_rows(const std::vector<Prediction>& predictions) {
                 [&](const Prediction& each) { return format_bytes(each.traffic.counts[c].bytes); });
   }
   text += row("  total", predictions, [](const Prediction& each) { return format_bytes(each.traffic.total_bytes()); });
+  if (std::any_of(predictions.begin(), predictions.end(),
+                  [](const Prediction& each) { return each.traffic_before.has_value(); }))
+    text += row("  before compression", predictions, [](const Prediction& each) {
+      return format_bytes(each.traffic_before.value_or(each.traffic).total_bytes());
+    });
   const size_t groups = predictions.front().traffic_by_axes.size();
   for (size_t i = 0; groups > 1 && i < groups; ++i)
     text += row(fmt::format("  {}", predictions.front().traffic_by_axes[i].axes), predictions,

@@ -5,6 +5,7 @@
 #include "nought/io/atomic_folder.h"
 #include "nought/io/files.h"
 #include "nought/io/safetensors_writer.h"
+#include "nought/train/checkpoint_rank_states.h"
 #include "nought/zero/codes.h"
 
 namespace nought {
@@ -112,7 +113,7 @@ std::vector<PartRun> runs_of(const Json& entry, const Shape& global) {
 
 std::string rank_file(int rank, std::string_view extension) { return fmt::format("rank-{:05}.{}", rank, extension); }
 
-/// Writes this rank's blocks, and their entries of the manifest beside them.
+/// Writes this rank's blocks and what it has for itself, and their entries of the manifest beside them.
 void write_rank(ShardedModel& model, const fs::path& folder) {
   const int rank = model.mesh().world().rank();
   const std::vector<OwnedPiece> pieces = owned_pieces(model);
@@ -120,6 +121,8 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
   for (const OwnedPiece& piece : pieces)
     for (const OwnedBlock& block : blocks_of(piece))
       specs.push_back({block.tensor, piece.dtype, {block.in_piece.size()}});
+  const std::vector<OwnTensor> own = model.rank_states();
+  for (const TensorSpec& spec : specs_of(own)) specs.push_back(spec);
   SafetensorsWriter writer(folder / rank_file(rank, "safetensors"), specs);
   Json entries = Json::array();
   for (const OwnedPiece& piece : pieces) {
@@ -142,18 +145,23 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
       if (!parameter.trainable) entries.back()["frozen"] = true;
     }
   }
+  const Json of_rank = write_rank_states(model.context(), rank, own, rank_file(rank, "safetensors"), writer);
   writer.finish();
-  write_text_atomically(folder / rank_file(rank, "json"), entries.dump());
+  write_text_atomically(folder / rank_file(rank, "json"), Json{{"blocks", entries}, {"own", of_rank}}.dump());
 }
 
 /// Rank 0, when all ranks have written: their entries of the manifest, which are no files of their own any more.
-Json take_entries(int ranks, const fs::path& folder) {
-  Json entries = Json::array();
+struct Entries {
+  Json blocks = Json::array(), own = Json::array();
+};
+Entries take_entries(int ranks, const fs::path& folder) {
+  Entries entries;
   for (int rank = 0; rank < ranks; ++rank) {
     const fs::path part = folder / rank_file(rank, "json");
     Json of_rank = Json::parse(read_bytes(part), nullptr, /*allow_exceptions=*/false);
-    require<IoError>(of_rank.is_array(), "{} does not hold what a rank has just written", part.string());
-    for (Json& entry : of_rank) entries.push_back(std::move(entry));
+    require<IoError>(of_rank.is_object(), "{} does not hold what a rank has just written", part.string());
+    for (Json& entry : of_rank["blocks"]) entries.blocks.push_back(std::move(entry));
+    for (Json& entry : of_rank["own"]) entries.own.push_back(std::move(entry));
     fs::remove(part);
   }
   return entries;
@@ -173,7 +181,9 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
   if (first) {
     with_io_errors(path, [&] {
       if (add_beside) add_beside(partial);
-      write_manifest(info, take_entries(info.world_size, partial), partial);
+      Entries entries = take_entries(info.world_size, partial);
+      const Json own = entries.own.empty() ? Json() : rank_states_json(model.mesh(), std::move(entries.own));
+      write_manifest(info, std::move(entries.blocks), partial, own);
     });
     publish_folder(path);
   }
@@ -184,6 +194,7 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
 Checkpoint::Checkpoint(const fs::path& path, const Model& model) : path_(path) {
   const Json manifest = read_manifest(path_);
   info_ = info_in(manifest, path_);
+  rank_states_ = manifest.value("rank_states", Json());
   std::map<std::string, Shape> shapes;
   try {
     for (const Json& entry : manifest.at("blocks")) {
@@ -254,6 +265,10 @@ void Checkpoint::fill(StateKind kind, const Parameter& parameter, std::span<cons
       "exported weights",
       path_.string(), name_of(kind), parameter.name);
   for (const Block& block : found->second) read(block, elements, destination);
+}
+
+std::string Checkpoint::fill_rank_states(const ShardedModel& model) const {
+  return nought::fill_rank_states(path_, rank_states_, model.context(), model.mesh(), model.rank_states());
 }
 
 void Checkpoint::read(const Block& block, std::span<const Interval> elements, const Tensor& destination) const {

@@ -42,6 +42,9 @@ class Checkpoint final : public StateSource {
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
+  /// Fills what this rank keeps for itself (ShardedModel::rank_states). Returns "", or a line for the user: what is
+  /// dropped or begins anew, and why. The same on all ranks where it is about their mesh.
+  std::string fill_rank_states(const ShardedModel& model) const;
   /// ConfigError that names a parameter if the model trains what was frozen, or the other way round.
   void require_same_frozen(const Model& model) const;
 
@@ -58,6 +61,7 @@ class Checkpoint final : public StateSource {
 
   std::filesystem::path path_;
   CheckpointInfo info_;
+  Json rank_states_;                                  // the manifest's; null without any
   std::map<std::string, std::vector<Block>> blocks_;  // by "master/NAME"
   std::set<std::string> frozen_;                      // names of parameters
   std::map<std::string, SafetensorsFile> files_;

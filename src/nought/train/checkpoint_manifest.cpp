@@ -83,7 +83,7 @@ void fail_damaged(const fs::path& checkpoint, std::string_view what) {
   fail<IoError>("{} is damaged ({}): resume from an earlier checkpoint", (checkpoint / kManifest).string(), what);
 }
 
-void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& folder) {
+void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& folder, const Json& rank_states) {
   Json manifest{{"format", (info.pending ? kPendingFormat : kFormat).str()},
                 {"step", info.step},
                 {"world_size", info.world_size},
@@ -101,6 +101,7 @@ void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& fol
   if (info.pending)
     manifest["pending_update"] = {{"lr", info.pending->lr}, {"gradient_scale", info.pending->gradient_scale}};
   if (info.best) manifest["best"] = info.best->json();
+  if (!rank_states.is_null()) manifest["rank_states"] = rank_states;
   manifest[kChecksum] = checksum_of(manifest);
   write_text_atomically(folder / kManifest, manifest.dump(1));
 }
@@ -113,11 +114,17 @@ void check_file_names(const Json& manifest, const fs::path& checkpoint) {
     if (!is_file_name(name))
       fail_damaged(checkpoint,
                    fmt::format("\"beside\" names the file {}, which is none of the folder", Json(name).dump()));
-  for (const Json& block : manifest.value("blocks", Json::array())) {
-    const Json file = block.is_object() ? block.value("file", Json()) : Json();
-    if (!file.is_string() || !is_file_name(file.get<std::string>()))
-      fail_damaged(checkpoint, fmt::format("a block names the file {}, which is none of the folder", file.dump()));
-  }
+  const auto check = [&](const Json& entries) {
+    for (const Json& block : entries) {
+      const Json file = block.is_object() ? block.value("file", Json()) : Json();
+      if (!file.is_string() || !is_file_name(file.get<std::string>()))
+        fail_damaged(checkpoint, fmt::format("a block names the file {}, which is none of the folder", file.dump()));
+    }
+  };
+  check(manifest.value("blocks", Json::array()));
+  const Json own = manifest.value("rank_states", Json::object());
+  if (!own.is_object()) fail_damaged(checkpoint, fmt::format("\"rank_states\" is {}", describe_json(own)));
+  check(own.value("tensors", Json::array()));
 }
 
 Json read_manifest(const fs::path& checkpoint) {

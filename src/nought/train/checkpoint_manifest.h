@@ -40,8 +40,10 @@ struct CheckpointInfo {
   Json about = {};                            // what else people want to know: model, optimizer, tokens, epoch
 };
 
-/// Writes the manifest of the checkpoint in `folder`, which holds all other files. `blocks` is the list of its blocks.
-void write_manifest(const CheckpointInfo& info, Json blocks, const std::filesystem::path& folder);
+/// Writes the manifest of the checkpoint in `folder`, which holds all other files. `blocks` is the list of its blocks,
+/// `rank_states` what each rank has for itself (rank_states_json()), or null.
+void write_manifest(const CheckpointInfo& info, Json blocks, const std::filesystem::path& folder,
+                    const Json& rank_states = {});
 
 /// The manifest, without its checksum. IoError if it cannot be read, is damaged or is of a newer version.
 Json read_manifest(const std::filesystem::path& checkpoint);

@@ -36,6 +36,7 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
           .reduce_bucket = plan.reduce_bucket,
           .gather_bucket = plan.gather_bucket,
           .offload_optimizer = plan.offload_optimizer,
+          .power_sgd = plan.power_sgd,
           .offload_param = plan.offload_param};
 }
 
@@ -114,6 +115,13 @@ void Trainer::load() {
     engine_.set_skipped(checkpoint.info().skipped);
     model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
     if (checkpoint.info().pending) model_.load_pending_update(checkpoint, *checkpoint.info().pending);
+    if (const std::string dropped = checkpoint.fill_rank_states(model_); !dropped.empty()) {
+      require<ConfigError>(!model_.optimizer().needs_own_tensors(),
+                           "{}; this optimizer cannot go on without: resume on as many ranks, or start a new run from "
+                           "the exported weights",
+                           dropped);
+      notes_.push_back(dropped);
+    }
     if (!decoder_.restore(checkpoint.info().model_state))
       notes_.push_back("the checkpoint holds no scales for fp8 as it is configured now: they start anew");
     if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);

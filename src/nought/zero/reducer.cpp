@@ -79,6 +79,11 @@ Reducer::MicroBatch Reducer::begin_micro_batch(bool last) const {
   return begun;
 }
 
+void Reducer::keep_own(bool keeps) {
+  require(!keeps || !shards_, "a rank keeps no whole gradients of its own where they are sharded");
+  keeps_own_ = keeps;
+}
+
 Reducer::Whole& Reducer::whole_of(MicroBatch& of, size_t place) {
   return states_[place].policy.shard_gradients ? of.wholes_[place] : states_[place].whole;
 }
@@ -157,6 +162,10 @@ void Reducer::reduce_so_far(MicroBatch& of, size_t unit) {
 void Reducer::finish(State& state, Whole& whole, bool last) {
   clear_unwritten(state, whole);
   add_parts(state, whole);
+  if (keeps_own_) {
+    state.finished = state.landed = true;
+    return;
+  }
   if (!buckets_[state.bucket].alone()) {
     pack(state, whole, last);
   } else if (state.policy.shard_gradients) {

@@ -51,6 +51,10 @@ class Reducer {
   size_t segments() const { return states_.size(); }
   size_t buckets() const { return buckets_.size(); }
 
+  /// keeps: from the next micro-batch on gradients stay each rank's own, whole: nothing is reduced, and who asked for
+  /// it adds them up in a way of its own. Error where gradients are sharded.
+  void keep_own(bool keeps);
+
   class MicroBatch;
   /// Begins a micro-batch. Without gradient sharding its gradients are added to those of the others of the step, and
   /// the Units are reduced when they are final for the `last` one: the one whose gradients are final last.
@@ -194,6 +198,7 @@ class Reducer {
   DType dtype_, wire_;
   bool overlap_;
   bool shards_ = false;  // the gradients of some segment are sharded
+  bool keeps_own_ = false;
   std::vector<Bucket> buckets_;
   std::map<const Communicator*, Filling> filling_;
   std::vector<State> states_;  // one for each trained segment

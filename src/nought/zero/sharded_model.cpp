@@ -46,6 +46,18 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
   reducer_.emplace(context_, mesh_, reductions, model_.units());
   optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_,
                      options_.offload_optimizer);
+  keep_for_rank([this] { return optimizer_->own_tensors(); });
+  Communicator& ranks = mesh_.group(Group::parameters);
+  if (options_.power_sgd && ranks.size() > 1) {
+    power_sgd_.emplace(context_, ranks, *options_.power_sgd, options_.gradient_dtype, model.units(), *reducer_);
+    keep_for_rank([this] { return power_sgd_->own_tensors(); });
+  }
+  choose_reduction();
+}
+
+void ShardedModel::choose_reduction() {
+  const bool factors = power_sgd_ && power_sgd_->compresses(optimizer_->updates());
+  reducer_->keep_own(factors || optimizer_->wants_own_gradients());
 }
 
 ShardedModel::~ShardedModel() {
@@ -59,6 +71,7 @@ void ShardedModel::load(const StateSource& source, int64_t updates) {
   optimizer_->load(source, updates);
   residency_.exchange_updates();
   residency_.settle();
+  choose_reduction();
 }
 
 void ShardedModel::load_kept(const StateSource& source) {
@@ -139,6 +152,13 @@ void ShardedModel::prefetch_behind(UnitPass pass) {
   }
 }
 
+std::vector<OwnTensor> ShardedModel::rank_states() const {
+  std::vector<OwnTensor> all;
+  for (const ListOwnTensors& list : rank_states_)
+    for (OwnTensor& state : list()) all.push_back(std::move(state));
+  return all;
+}
+
 StateTraffic ShardedModel::traffic() const {
   return residency_.traffic() + (optimizer_ ? optimizer_->traffic() : StateTraffic{});
 }
@@ -146,8 +166,9 @@ StateTraffic ShardedModel::traffic() const {
 Tensor ShardedModel::finish_gradients() {
   require_training("finish_gradients()");
   reducer_->finish_step();
+  if (power_sgd_ && power_sgd_->compresses(optimizer_->updates())) power_sgd_->reduce(optimizer_->updates());
   add_gradients_of_copies();
-  return optimizer_->owned_sums_of_squares();
+  return optimizer_->wants_own_gradients() ? optimizer_->own_sums_of_squares() : optimizer_->owned_sums_of_squares();
 }
 
 void ShardedModel::add_gradients_of_copies() {
@@ -181,6 +202,7 @@ void ShardedModel::update(double lr, double gradient_scale) {
   if (changed) residency_.exchange_updates();
   if (!options_.overlap) residency_.settle();
   reducer_->reset();
+  choose_reduction();
 }
 
 void ShardedModel::begin_early_update(double lr, double gradient_scale) {
@@ -211,6 +233,7 @@ void ShardedModel::discard_gradients() {
   require_training("discard_gradients()");
   reducer_->settle();
   reducer_->reset();
+  if (power_sgd_ && power_sgd_->compresses(optimizer_->updates())) power_sgd_->forget_errors();
 }
 
 std::vector<Tensor> ShardedModel::gather_gradients(size_t unit) {

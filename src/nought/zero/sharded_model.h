@@ -11,6 +11,8 @@
 #include <string_view>
 
 #include "nought/nn/model.h"
+#include "nought/zero/own_tensor.h"
+#include "nought/zero/power_sgd.h"
 #include "nought/zero/sharded_optimizer.h"
 #include "nought/zero/whole_tensor.h"
 
@@ -30,6 +32,7 @@ class ShardedModel final : public UnitStore {
     int64_t reduce_bucket = 0;  // for gradients
     int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
     OffloadOptions offload_optimizer = {};
+    std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed, at stage 0
     ParameterHome offload_param = {};  // another home than the device takes a policy that shards parameters
   };
   /// What is trained is chosen before (nn/freezing.h). Joins the model to the ranks of the mesh, for as long as this
@@ -107,6 +110,10 @@ class ShardedModel final : public UnitStore {
   const Options& options() const { return options_; }
   ShardedOptimizer& optimizer();
   const Residency& residency() const { return residency_; }
+  /// What this rank has for itself, as it is now: a checkpoint keeps it.
+  std::vector<OwnTensor> rank_states() const;
+  /// Adds to it: `list` is asked whenever a checkpoint is saved or loaded.
+  void keep_for_rank(ListOwnTensors list) { rank_states_.push_back(std::move(list)); }
   /// What moved between the pools of this rank so far.
   StateTraffic traffic() const;
   /// How many segments are trained, and how many collectives take all their gradients.
@@ -136,6 +143,8 @@ class ShardedModel final : public UnitStore {
   /// Starts the gather of the Unit whose pass is expected after this one, and fetches what comes later from its home.
   void prefetch_behind(UnitPass pass);
   void require_training(std::string_view call) const;
+  /// Whether the next step's gradients are reduced as they come, or stay each rank's own for what adds them up later.
+  void choose_reduction();
   /// What two pipeline stages hold has a gradient on both: each gets the sum.
   void add_gradients_of_copies();
   /// Fills what no optimizer fills: frozen segments; all of them without training.
@@ -152,6 +161,8 @@ class ShardedModel final : public UnitStore {
   Residency residency_;
   std::optional<Reducer> reducer_;
   std::optional<ShardedOptimizer> optimizer_;
+  std::optional<PowerSgd> power_sgd_;
+  std::vector<ListOwnTensors> rank_states_;
   std::vector<UnitPass> order_;  // the passes that are expected
   size_t next_ = 0;              // the place of the next one in it
   const Unit* unit_at_work_ = nullptr;

@@ -49,6 +49,7 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
     stay = std::max<int64_t>(stay - static_cast<int64_t>(state.tiles.size()), 0);
   }
   store_->open();
+  prepare_compression();
   if (offload_.delay_after) prepare_delay();
 }
 
@@ -320,6 +321,7 @@ void ShardedOptimizer::in_f32(const Tile& tile, const TrainedPiece& piece, const
 void ShardedOptimizer::update(double lr, double gradient_scale) {
   const std::vector<size_t> early = finish_early();
   number_ = ++updates_;
+  if (update_compressed(lr, gradient_scale)) return;
   std::vector<const SegmentState*> elementwise;
   for (size_t i = 0; i < states_.size(); ++i)
     if (!states_[i].is_directed() && std::find(early.begin(), early.end(), i) == early.end())

@@ -24,6 +24,7 @@
 
 #include "nought/comm/mesh.h"
 #include "nought/optim/optimizer.h"
+#include "nought/zero/own_tensor.h"
 #include "nought/zero/reducer.h"
 #include "nought/zero/residency.h"
 #include "nought/zero/state.h"
@@ -45,6 +46,9 @@ struct StateTimes {
   }
 };
 
+struct CompressedStates;
+struct SignedStep;
+
 /// An update whose gradients are there, and which was not applied yet.
 struct PendingUpdate {
   double lr = 0, gradient_scale = 1;
@@ -62,6 +66,17 @@ class ShardedOptimizer {
   /// One update with the reduced gradients times gradient_scale. Collective. The caller exchanges the parameters
   /// afterwards.
   void update(double lr, double gradient_scale);
+
+  /// True if the next update reads each rank's own gradients, which nobody has summed: ranks send signs instead, or
+  /// nothing (compressed_update.cpp).
+  bool wants_own_gradients() const;
+  /// By Unit, the sum of squares of this rank's own gradients times the number of ranks, f64 [units]: added over the
+  /// ranks, the mean square norm of what each would have as a mean by itself.
+  Tensor own_sums_of_squares();
+  /// What this rank has for itself: errors of compression, and weights while each rank updates alone.
+  std::vector<OwnTensor> own_tensors() const;
+  /// True if a run cannot go on without these.
+  bool needs_own_tensors() const;
 
   /// The next update() comes with these numbers, whatever the gradients are: from now on it may be made, segment by
   /// segment, before that. Nothing unless offload.early is given and states are offloaded.
@@ -200,6 +215,24 @@ class ShardedOptimizer {
   void update_early(const Tile& tile) const;
   /// The places of the segments that are updated.
   std::vector<size_t> finish_early();
+  void prepare_compression();
+  /// Makes the update if it is none of gradients that are summed over the ranks.
+  bool update_compressed(double lr, double gradient_scale);
+  void mean_of_signs(const Tile& tile, const SignedStep& step, const Tensor& values) const;
+  void advance_momentum(const Tile& tile, const TrainedPiece& piece, const Tensor& gradient, double gradient_scale,
+                        const Tensor& into) const;
+  void send_momentum(const Tile& tile, const SignedStep& step, const Tensor& values) const;
+  void send_gradient(const Tile& tile, const SignedStep& step, const Tensor& values) const;
+  void apply_momentum(const Tile& tile, const SignedStep& step, const Tensor& values) const;
+  void precondition(const Tile& tile, const TrainedPiece& piece, const Tensor& x, const Tensor& y, bool multiply) const;
+  void move(const Tile& tile, const TrainedPiece& piece, const Tensor& direction, double step, double keep) const;
+  void move_apart(const Tile& tile, const SignedStep& step, const Tensor& values) const;
+  void meet(const Tile& tile, const SignedStep& step, const Tensor& values) const;
+  std::vector<double> parameter_squares(const Tile& tile, const std::function<Tensor(const TrainedPiece&)>& of) const;
+  LambDirection lamb_direction(const Tile& tile, const TrainedPiece& piece, const Tensor& gradient,
+                               const Tensor& second, const Tensor& into) const;
+  void lamb_plain(const Tile& tile, const SignedStep& step, const Tensor& values) const;
+  void lamb_by_momentum(const Tile& tile, const SignedStep& step, const Tensor& values) const;
   void prepare_delay();
   void make_room_for_delay();
   void drop_room_for_delay();
@@ -319,6 +352,7 @@ class ShardedOptimizer {
     bool changed = false;  // the worker's: parameters or states
   };
   std::unique_ptr<Early> early_;
+  std::shared_ptr<CompressedStates> compressed_;  // null unless the optimizer sends signs
   std::optional<PendingUpdate> pending_;
   Event arrived_;  // the gradients that were set aside are there
   Event done_;     // what the worker was given last

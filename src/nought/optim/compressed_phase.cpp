@@ -1,0 +1,60 @@
+#include "nought/optim/compressed_phase.h"
+
+#include <algorithm>
+
+#include "nought/base/error.h"
+
+namespace nought {
+
+namespace {
+
+/// The second moments are updated every `interval` updates; after every var_update_scaler of these it doubles.
+bool updates_variance(const ZeroOneAdamOptions& options, int64_t update) {
+  int64_t at = 0, interval = 1, count = 0;
+  for (;;) {
+    at = (at / interval + 1) * interval;
+    if (at >= update) return at == update;
+    if (++count == options.var_update_scaler) count = 0, interval *= 2;
+  }
+}
+
+/// The ranks meet every `interval` updates, which doubles every local_step_scaler updates up to local_step_clipper.
+bool meets(const ZeroOneAdamOptions& options, int64_t update) {
+  const int64_t doublings = (update - options.var_freeze_step - 1) / options.local_step_scaler;
+  int64_t interval = 1;
+  for (int64_t i = 0; i < doublings && interval < options.local_step_clipper; ++i) interval *= 2;
+  return update % std::min(interval, options.local_step_clipper) == 0;
+}
+
+}  // namespace
+
+CompressedPhase phase_of(const Method& method, int64_t update) {
+  if (const auto* adam = std::get_if<OneBitAdamOptions>(&method))
+    return update > adam->freeze_step ? CompressedPhase::momentum : CompressedPhase::plain;
+  if (const auto* lamb = std::get_if<OneBitLambOptions>(&method))
+    return update > lamb->freeze_step ? CompressedPhase::momentum : CompressedPhase::plain;
+  if (const auto* adam = std::get_if<ZeroOneAdamOptions>(&method)) {
+    if (update > adam->var_freeze_step) return meets(*adam, update) ? CompressedPhase::meeting : CompressedPhase::local;
+    return updates_variance(*adam, update) ? CompressedPhase::plain : CompressedPhase::gradient;
+  }
+  return CompressedPhase::plain;
+}
+
+bool compresses(const Method& method) {
+  return std::holds_alternative<OneBitAdamOptions>(method) || std::holds_alternative<OneBitLambOptions>(method) ||
+         std::holds_alternative<ZeroOneAdamOptions>(method);
+}
+
+MomentRule moment_rule(const Method& method) {
+  return std::visit(
+      [](const auto& each) -> MomentRule {
+        if constexpr (requires { each.eps, each.beta1, each.beta2; }) {
+          return {each.beta1, each.beta2, each.eps};
+        } else {
+          fail<Error>("this optimizer has no first moment beside a second one");
+        }
+      },
+      method);
+}
+
+}  // namespace nought

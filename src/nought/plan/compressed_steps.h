@@ -1,0 +1,17 @@
+// Steps whose ranks send signs, or factors of gradients, as a rehearsal makes them: the first ones, which send
+// everything, are few, and what follows is what most steps of the run are.
+#pragma once
+
+#include "nought/zero/sharded_model.h"
+
+namespace nought {
+
+/// The options of a run of so many updates for a rehearsal: if the run gets to compressed updates, the rehearsal does
+/// after updates_before_compression(). Of 0/1 Adam these are the updates in which the ranks meet.
+ShardedModel::Options with_early_compression(ShardedModel::Options options, int64_t updates);
+/// How many updates of such a rehearsal come before all further ones are of one kind; 0 without compression.
+int64_t updates_before_compression(const ShardedModel::Options& options);
+/// The options without what only ZeRO stage 0 has: Adam or Lamb in the place of what sends signs.
+ShardedModel::Options without_compression(ShardedModel::Options options);
+
+}  // namespace nought
