@@ -102,7 +102,7 @@ TEST(DsConfig, a_refusal_names_place_value_reason_and_what_is_accepted) {
   EXPECT_EQ(error_of(R"({"fp32_allreduce": true})"),
             "ds.json: fp32_allreduce = true is not supported: write communication_data_type = \"fp32\"; only false is "
             "accepted");
-  EXPECT_THAT(error_of(R"({"zero_optimization": {"zero_quantized_weights": true}})"), HasSubstr("ZeRO++"));
+  EXPECT_THAT(error_of(R"({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}})"), HasSubstr("ZenFlow"));
 }
 
 TEST(DsConfig, a_key_without_effect_is_a_warning_with_its_reason) {
@@ -124,11 +124,10 @@ TEST(DsConfig, keys_that_people_write_for_people_are_notes) {
 }
 
 TEST(DsConfig, one_run_tells_everything_that_is_wrong) {
-  EXPECT_EQ(
-      error_of(R"({"zero_optimization": {"stge": 2, "zero_quantized_weights": true}, "seeed": 1})"),
-      "ds.json: seeed: unknown key (did you mean \"seed\"?); ds.json: zero_optimization.stge: unknown key (did "
-      "you mean \"stage\"?); ds.json: zero_optimization.zero_quantized_weights = true is not supported: quantized "
-      "and hierarchical collectives (ZeRO++) are not available; only false is accepted");
+  EXPECT_EQ(error_of(R"({"zero_optimization": {"stge": 2, "zenflow": true}, "seeed": 1})"),
+            "ds.json: seeed: unknown key (did you mean \"seed\"?); ds.json: zero_optimization.stge: unknown key (did "
+            "you mean \"stage\"?); ds.json: zero_optimization.zenflow = true is not supported: ZenFlow updates "
+            "some columns late, which changes results");
 }
 
 TEST(DsConfig, old_and_unprefixed_names_are_read) {

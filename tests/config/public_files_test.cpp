@@ -124,7 +124,7 @@ const PublicFile kFiles[] = {
         "zero_hpz_partition_size": 8, "zero_quantized_gradients": true}})",
      0,
      {},
-     "zero_quantized_weights = true is not supported"},
+     "zero_hpz_partition_size = 8: 2 ranks that share out parameters cannot be divided by it"},
     {"one_bit_adam",
      R"({"fp16": {"enabled": false}, "optimizer": {"type": "OneBitAdam", "params": {"lr": 2e-5, "freeze_step": 23000}}})",
      0},

@@ -92,5 +92,34 @@ TEST(Freezing, counts_what_is_frozen) {
   EXPECT_EQ(model.frozen_count(), 5 * 3 + 2 * 3);
 }
 
+/// Rows of 32: a frozen matrix or table becomes codes; norms, what is trained, and rows that are no whole blocks do
+/// not.
+TEST(Freezing, frozen_matrices_and_tables_of_whole_blocks_become_codes_if_asked) {
+  struct Wide final : Model {
+    Wide() {
+      add_unit("embedding").add("embed.weight", {5, 32}, Init::zeros(), ParameterRole::embedding);
+      Unit& unit = add_unit("block");
+      Linear(unit, {.in = 32, .out = {3, 2}, .names = {"q", "k"}});
+      unit.add("narrow.weight", {4, 20}, Init::zeros());
+      Norm(unit, "norm", NormKind::rms, 32, 1e-6);
+      add_unit("head").add("head.weight", {5, 32}, Init::zeros(), ParameterRole::head);
+    }
+    Var loss(Tape&, const Batch&, double) override { return {}; }
+  };
+  for (const bool codes : {false, true}) {
+    Wide model;
+    apply({.freeze = {"."}, .trainable = {"head"}, .codes = codes}, model);
+    std::vector<std::string> coded;
+    for (const auto& unit : model.units())
+      for (const Parameter& parameter : unit->parameters())
+        if (parameter.coded) coded.push_back(parameter.name);
+    if (codes) {
+      EXPECT_THAT(coded, UnorderedElementsAre("embed.weight", "q.weight", "k.weight"));
+    } else {
+      EXPECT_TRUE(coded.empty());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace nought

@@ -79,6 +79,7 @@ inline Course train_in(Communicator& world, const MeshLayout& layout, const Mode
     const Checkpoint checkpoint(last_checkpoint(options.resumed), rank.decoder);
     rank.model.load(checkpoint, checkpoint.info().step);
     if (checkpoint.info().pending) rank.model.load_pending_update(checkpoint, *checkpoint.info().pending);
+    checkpoint.fill_rank_states(rank.model);
   }
   Engine engine(rank.model);
   engine.set_schedule(schedule_at(rank.mesh, layout.pipeline()));

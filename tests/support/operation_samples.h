@@ -232,6 +232,20 @@ class OperationSamples {
   RoundStochastic make(Of<RoundStochastic>) { return {.x = values({6}), .y = values({6}, DType::bf16), .key = 1}; }
   EncodeMxfp8 make(Of<EncodeMxfp8>) { return {.x = values({40}), .codes = codes({40}), .scales = codes({2})}; }
   DecodeMxfp8 make(Of<DecodeMxfp8>) { return {.codes = codes({40}), .scales = codes({2}), .x = values({40})}; }
+  EncodeWire make(Of<EncodeWire>) {
+    return {.x = values({2, 48}),
+            .records = codes({2 * wire_record_bytes(48, 4)}),
+            .error = values({2, 48}),
+            .bits = 4,
+            .parts = 2,
+            .beta = 0.5};
+  }
+  DecodeWire make(Of<DecodeWire>) {
+    const Tensor x = values({3, 48});
+    const EncodeWire encoded{.x = x, .records = codes({3 * wire_record_bytes(48, 8)}), .parts = 3};
+    reference::run(encoded);
+    return {.records = encoded.records, .y = values({48}), .terms = 3};
+  }
   RoundFp8 make(Of<RoundFp8>) { return {.x = values({6}), .y = values({6}), .largest = positive({1})}; }
 
   SignEncode make(Of<SignEncode>) {

@@ -22,7 +22,9 @@ float gradient_at(size_t unit, int64_t i, int rank, int round) {
 
 struct Rank {
   Rank(Communicator& ranks, const Context& context, const Reducer::Options& options)
-      : ranks(ranks), reducer(context, ranks, options, units) {}
+      : Rank(ranks, context, options, Mesh(ranks)) {}
+  Rank(Communicator& ranks, const Context& context, const Reducer::Options& options, const Mesh& mesh)
+      : ranks(ranks), reducer(context, mesh, options, units) {}
 
   void write(const GradSink& sink, size_t unit, int64_t first, int round) {
     visit_float(sink.into.dtype(), [&](auto tag) {
@@ -105,6 +107,37 @@ TEST(Reducer, every_rank_gets_its_interval_of_the_sum) {
       rank.reducer.reset();
     }
   });
+}
+
+/// Values of 32 bits in two hops, and in one where there are no hosts: integers have the sums of a reduce-scatter.
+TEST(Reducer, hops_have_the_sums_of_every_micro_batch_alone_or_in_buckets) {
+  for (const auto& [ranks, host_ranks] : {std::pair(2, 0), {3, 0}, {4, 2}, {6, 2}})
+    for (const int64_t bucket : {kNoBuckets, kOneBucket})
+      for (const bool overlap : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} ranks, {} on a host, bucket {}", ranks, host_ranks, bucket));
+        run_ranks(ranks, [&, host_ranks = host_ranks](Communicator& group, const Context& context) {
+          const Mesh mesh(group, {.shard = group.size(), .host_ranks = host_ranks});
+          Rank rank(group, context,
+                    {.policy = Policy::stage(3),
+                     .overlap = overlap,
+                     .bucket = bucket,
+                     .codes = {.gradient_bits = 32, .feedback = ErrorFeedback{}}},
+                    mesh);
+          for (const int step : {0, 1}) {
+            rank.micro_batch(false, step);
+            rank.micro_batch(true, step + 1, "second.weight");
+            rank.reducer.finish_step();
+            for (size_t unit = 0; unit < rank.units.size(); ++unit) {
+              std::vector<float> sums = rank.expected(unit, {step});
+              const std::vector<float> more = rank.expected(unit, {step + 1}, "second.weight");
+              for (size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+              EXPECT_EQ(rank.reducer.owned({unit, 0}).to_vector<float>(), sums) << rank.units[unit]->name();
+            }
+            rank.reducer.reset();
+          }
+          EXPECT_EQ(mesh.traffic()[Collective::reduce_scatter].calls, 0);
+        });
+      }
 }
 
 TEST(Reducer, micro_batches_are_added_up) {

@@ -82,6 +82,93 @@ TEST(Residency, an_update_reaches_every_rank_alone_or_in_buckets) {
       });
 }
 
+/// Two hosts of two ranks, where one of them holds the whole Unit in shares.
+struct WireRank {
+  WireRank(Communicator& world, const Context& context, int secondary, int weight_bits)
+      : mesh(world, {.shard = 4, .host_ranks = 2, .secondary = secondary}),
+        residency(context, mesh, Policy::stage(3), DType::f32, 0, units, {}, weight_bits) {
+    for (size_t unit = 0; unit < units.size(); ++unit) write(context, unit, 0);
+  }
+  void write(const Context& context, size_t unit, float more) {
+    residency.begin_update({unit, 0}, Pool::device, false);
+    const Tensor owned = residency.updating({unit, 0});
+    const int64_t begin = residency.partition({unit, 0}).owned(mesh.world().rank()).begin;
+    std::vector<float> values;
+    for (int64_t i = 0; i < owned.numel(); ++i) values.push_back(value_at(unit, begin + i) + more);
+    context.upload<float>(values, owned);
+    residency.end_update({unit, 0});
+  }
+  std::vector<float> leased(size_t unit, bool exact = false) {
+    if (exact) {
+      residency.lease_exact(unit);
+    } else {
+      residency.lease(unit);
+    }
+    const std::vector<float> values = residency.whole({unit, 0}).to_vector<float>();
+    residency.release(unit);
+    return values;
+  }
+  void expect_values(const std::vector<float>& values, size_t unit, float more, double within) const {
+    for (int64_t i = 0; i < units[unit]->segments()[0].size; ++i)
+      ASSERT_NEAR(values[static_cast<size_t>(i)], value_at(unit, i) + more, within) << unit << " " << i;
+  }
+  int64_t between() const { return mesh.over_hosts(Group::parameters)->across->traffic().total_bytes(); }
+
+  test::Units units = test::small_units();
+  Mesh mesh;
+  Residency residency;
+};
+
+TEST(Residency, neighbours_keep_what_was_gathered_until_it_is_written_again) {
+  run_ranks(4, [](Communicator& world, const Context& context) {
+    WireRank rank(world, context, 2, 0);
+    EXPECT_EQ(&rank.mesh.secondary(), rank.mesh.over_hosts(Group::parameters)->inside);
+    for (const float more : {0.f, 5.f}) {
+      for (const size_t unit : {0, 1, 2}) {
+        rank.write(context, unit, more);
+        const int64_t before = rank.between();
+        rank.expect_values(rank.leased(unit), unit, more, 0);
+        const int64_t once = rank.between();
+        EXPECT_EQ(once - before, 4 * rank.residency.partition({unit, 0}).shard()) << "to the other host";
+        for (const bool exact : {false, true}) rank.expect_values(rank.leased(unit, exact), unit, more, 0);
+        EXPECT_EQ(rank.between(), once) << "nothing leaves the host";
+      }
+    }
+  });
+}
+
+TEST(Residency, the_shares_of_neighbours_are_all_that_is_kept_beside) {
+  for (const int neighbours : {1, 2})
+    run_ranks(4, [&](Communicator& world, const Context& context) {
+      WireRank rank(world, context, neighbours, 0);
+      int64_t padded = 0;
+      for (const size_t unit : {0, 1, 2}) padded += rank.residency.partition({unit, 0}).padded();
+      EXPECT_EQ(context.memory->ledger().current(Category::parameters), padded + (neighbours > 1 ? 2 * padded : 0));
+    });
+}
+
+TEST(Residency, passes_gather_codes_and_files_get_the_values) {
+  for (const int neighbours : {1, 2})
+    run_ranks(4, [&](Communicator& world, const Context& context) {
+      WireRank rank(world, context, neighbours, 8);
+      const size_t unit = 1;
+      for (const float more : {0.f, 3.f}) {
+        rank.write(context, unit, more);
+        const double most = double{value_at(unit, rank.units[unit]->segments()[0].size)} + 3;
+        rank.expect_values(rank.leased(unit, /*exact=*/true), unit, more, 0);
+        const int64_t before = rank.between();
+        const std::vector<float> coded = rank.leased(unit);
+        rank.expect_values(coded, unit, more, most / 128);
+        EXPECT_NE(coded[3], value_at(unit, 3) + more) << "codes were sent";
+        EXPECT_EQ(rank.between() - before, wire_record_bytes(rank.residency.partition({unit, 0}).shard(), 8));
+        EXPECT_EQ(rank.leased(unit), coded);
+        rank.residency.prefetch(unit);
+        rank.expect_values(rank.leased(unit, /*exact=*/true), unit, more, 0);
+        EXPECT_EQ(rank.leased(unit), coded) << "files change nothing";
+      }
+    });
+}
+
 TEST(Residency, nothing_is_exchanged_where_all_have_it_or_nobody_keeps_it) {
   for (const int stage : {0, 3})
     run_ranks(2, [&](Communicator& group, const Context& context) {

@@ -14,6 +14,7 @@ struct TokenDispatch::Exchange {
   RowCounts counts;  // on the way to the experts
   Tensor order;      // [rows of the blocks] i32: which of the rows that came; -1 for padding
   Tensor place;      // [rows that came] i32: the row of the blocks
+  bool codes;        // tokens travel as codes
 };
 
 namespace {
@@ -111,6 +112,20 @@ Tensor exchange_rows(const Context& context, Communicator& ranks, const Tensor& 
   return out;
 }
 
+/// The same as 8-bit codes: each row is a record.
+Tensor exchange_codes(const Context& context, Communicator& ranks, const Tensor& x, RowCounts counts) {
+  constexpr int kBits = 8;
+  const int64_t width = x.dim(-1), bytes = wire_record_bytes(width, kBits), sent = x.dim(0);
+  require<ShapeError>(width % 4 == 0, "rows of {} elements cannot travel as 8-bit codes: they take a multiple of 4",
+                      width);
+  const Tensor records = context.empty({sent, bytes}, DType::u8, Category::workspace);
+  if (sent > 0) context.run(EncodeWire{.x = x, .records = records, .bits = kBits, .parts = sent});
+  const Tensor came = exchange_rows(context, ranks, records, std::move(counts));
+  Tensor out = context.empty({came.dim(0), width}, x.dtype(), Category::workspace);
+  if (came.dim(0) > 0) context.run(DecodeWire{.records = came, .y = out, .bits = kBits, .parts = came.dim(0)});
+  return out;
+}
+
 }  // namespace
 
 TokenDispatch::TokenDispatch(ExpertRows rows)
@@ -119,7 +134,7 @@ TokenDispatch::TokenDispatch(ExpertRows rows)
       row_(std::move(rows.row)),
       blocks_(std::move(rows.blocks)) {}
 
-TokenDispatch::TokenDispatch(const Context& context, const ExpertRows& rows, Communicator& ranks) {
+TokenDispatch::TokenDispatch(const Context& context, const ExpertRows& rows, Communicator& ranks, bool codes) {
   require<ShapeError>(rows.load.size() % static_cast<size_t>(ranks.size()) == 0,
                       "{} experts do not divide over {} ranks", rows.load.size(), ranks.size());
   const FlightSubject subject(ranks, "tokens");
@@ -139,17 +154,18 @@ TokenDispatch::TokenDispatch(const Context& context, const ExpertRows& rows, Com
   row_ = placed(context, rows.row.shape(), places);
   Sorting sorting = sort_by_expert(taken, own);
   blocks_ = std::move(sorting.blocks);
-  exchange_ =
-      std::make_shared<Exchange>(Exchange{.ranks = &ranks,
-                                          .counts = std::move(counts),
-                                          .order = placed(context, {std::ssize(sorting.order)}, sorting.order),
-                                          .place = placed(context, {std::ssize(sorting.place)}, sorting.place)});
+  exchange_ = std::make_shared<Exchange>(Exchange{.ranks = &ranks,
+                                                  .counts = std::move(counts),
+                                                  .order = placed(context, {std::ssize(sorting.order)}, sorting.order),
+                                                  .place = placed(context, {std::ssize(sorting.place)}, sorting.place),
+                                                  .codes = codes});
 }
 
-Tensor TokenDispatch::to_experts(const Context& context, const Tensor& x, const Tensor& index,
-                                 Category category) const {
+Tensor TokenDispatch::to_experts(const Context& context, const Tensor& x, const Tensor& index, Category category,
+                                 bool codes) const {
   if (!exchange_) return gather_rows(context, x, index, category);
-  const Tensor rows = exchange_rows(context, *exchange_->ranks, gather_rows(context, x, index), exchange_->counts);
+  const auto exchange = codes ? exchange_codes : exchange_rows;
+  const Tensor rows = exchange(context, *exchange_->ranks, gather_rows(context, x, index), exchange_->counts);
   return gather_rows(context, rows, exchange_->order, category);
 }
 
@@ -160,11 +176,11 @@ Tensor TokenDispatch::from_experts(const Context& context, const Tensor& y) cons
 }
 
 Tensor TokenDispatch::rows_of_tokens(const Context& context, const Tensor& x, Category category) const {
-  return to_experts(context, x, token_, category);
+  return to_experts(context, x, token_, category, exchange_ && exchange_->codes);
 }
 
 Tensor TokenDispatch::rows_of_choices(const Context& context, const Tensor& values) const {
-  return to_experts(context, values.reshape({values.numel(), 1}), choice_, Category::workspace);
+  return to_experts(context, values.reshape({values.numel(), 1}), choice_, Category::workspace, /*codes=*/false);
 }
 
 void TokenDispatch::sum_to_tokens(const Context& context, const Tensor& y, const GradSink& out,

@@ -23,7 +23,9 @@ class TokenDispatch {
   /// `ranks` (Group::experts) hold equal parts of the experts, in their order. rows: what the tokens of this rank chose
   /// of all experts. The ranks tell each other how many rows come, and the host waits for that. Where memory is only
   /// counted, every rank is taken to choose as this one does: with the counts that GroupByExpert then has, balanced.
-  TokenDispatch(const Context& context, const ExpertRows& rows, Communicator& ranks);
+  /// codes: what rows_of_tokens() brings travels as 8-bit codes (EncodeWire); ShapeError unless rows have a multiple of
+  /// 4 elements. What experts return travels as it is.
+  TokenDispatch(const Context& context, const ExpertRows& rows, Communicator& ranks, bool codes = false);
 
   /// The block of each expert that this rank has, padding included.
   const std::vector<Interval>& blocks() const { return blocks_; }
@@ -43,7 +45,7 @@ class TokenDispatch {
 
  private:
   struct Exchange;
-  Tensor to_experts(const Context& context, const Tensor& x, const Tensor& index, Category category) const;
+  Tensor to_experts(const Context& context, const Tensor& x, const Tensor& index, Category category, bool codes) const;
   Tensor from_experts(const Context& context, const Tensor& y) const;
 
   // Of the rows that this rank's tokens have: those of the blocks, or those that are sent.

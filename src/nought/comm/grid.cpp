@@ -183,6 +183,22 @@ std::optional<Grid::Levels> Grid::levels(Axes axes) const {
   return levels;
 }
 
+std::vector<std::vector<int>> Grid::neighbours(Axes axes, int count) const {
+  require<ConfigError>(count > 0 && size(axes) % count == 0, "groups of {} neighbours do not divide {} ranks", count,
+                       size(axes));
+  std::vector<std::vector<int>> cut;
+  for (const std::vector<int>& ranks : groups(axes))
+    for (auto begin = ranks.begin(); begin != ranks.end(); begin += count) cut.emplace_back(begin, begin + count);
+  return cut;
+}
+
+bool Grid::inside_hosts(const std::vector<std::vector<int>>& groups) const {
+  if (host_ranks_ == 0) return false;
+  return std::all_of(groups.begin(), groups.end(), [&](const std::vector<int>& ranks) {
+    return ranks.front() / host_ranks_ == ranks.back() / host_ranks_;
+  });
+}
+
 namespace {
 
 /// "ranks 0 1 | 2 3": the groups along an axis, or the first of them.

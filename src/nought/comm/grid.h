@@ -82,6 +82,8 @@ struct GridSizes {
   int expert = 1, expert_tensor = 1;
   /// Neighbours that share a host, for the groups of Mesh::over_hosts(); 0: there are none.
   int host_ranks = 0;
+  /// Neighbours that keep a second copy of parameters between them, for Mesh::secondary(); 1: there is none.
+  int secondary = 1;
 };
 
 class Grid {
@@ -114,6 +116,10 @@ class Grid {
     std::vector<std::vector<int>> inside, across;
   };
   std::optional<Levels> levels(Axes axes) const;
+  /// The same groups cut into so many neighbours each. ConfigError if that does not divide them.
+  std::vector<std::vector<int>> neighbours(Axes axes, int count) const;
+  /// True if the ranks of each group share a host; false if it is not known which do.
+  bool inside_hosts(const std::vector<std::vector<int>>& groups) const;
 
  private:
   /// The rank of this group that stands at 0 on all of the axes: the group's lowest.

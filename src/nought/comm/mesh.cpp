@@ -21,6 +21,7 @@ struct Mesh::Groups {
   std::vector<std::pair<Partition, std::unique_ptr<Communicator>>> made = {};
   std::array<Communicator*, kNumGroups> by_name{};
   std::array<std::optional<OverHosts>, kNumGroups> over_hosts = {};
+  Communicator* secondary = alone.get();
   struct Channel {
     int from = 0, to = 0;  // on the pipeline axis
     Communicator* ends = nullptr;
@@ -34,6 +35,17 @@ struct Mesh::Groups {
     for (const auto& [known, group] : made)
       if (known == partition) return *group;
     return make(std::move(partition));
+  }
+
+  /// So many neighbours of those that share out parameters. Where they are the ranks of a host, the group of these.
+  void keep_among(int neighbours) {
+    if (neighbours == 1) return;
+    const auto at = static_cast<size_t>(Group::parameters);
+    Partition partition = grid.neighbours(axes_of(Group::parameters), neighbours);
+    if (by_name[at]->size() == neighbours) secondary = by_name[at];
+    for (const auto& [known, group] : made)
+      if (over_hosts[at] && group.get() == over_hosts[at]->inside && known == partition) secondary = group.get();
+    if (secondary == alone.get()) secondary = &make(std::move(partition));
   }
 
   /// Of several ranks each.
@@ -139,6 +151,7 @@ Mesh::Mesh(Communicator& world, const GridSizes& sizes, const MakeGroup& make_gr
   if (groups->agree_on_hosts(sizes.host_ranks))
     for (const Group name : {Group::parameters, Group::expert_parameters})
       groups->cut_by_hosts(name, Group::parameters);
+  groups->keep_among(sizes.secondary);
   groups->make_channels();
   groups_ = std::move(groups);
 }
@@ -149,6 +162,7 @@ Communicator& Mesh::group(Group name) const { return *groups_->by_name[static_ca
 std::optional<Mesh::OverHosts> Mesh::over_hosts(Group name) const {
   return groups_->over_hosts[static_cast<size_t>(name)];
 }
+Communicator& Mesh::secondary() const { return *groups_->secondary; }
 Communicator& Mesh::channel(int from, int to) const {
   const auto found = std::find_if(groups_->channels.begin(), groups_->channels.end(),
                                   [&](const Groups::Channel& each) { return each.from == from && each.to == to; });
@@ -190,6 +204,9 @@ std::vector<Mesh::GroupTraffic> Mesh::traffic_by_axes() const {
     }
     return axes;
   };
+  const auto secondary_inside = [&] {
+    return grid().inside_hosts(grid().neighbours(axes_of(Group::parameters), secondary().size()));
+  };
   const auto axes_of_group = [&](const std::vector<int>& ranks, const Communicator* group = nullptr) {
     Axes axes = axes_of_ranks(ranks, Axis::tensor);
     // Experts number the same ranks anew: their groups may be parts of those along an axis of the first grid.
@@ -201,6 +218,10 @@ std::vector<Mesh::GroupTraffic> Mesh::traffic_by_axes() const {
         where = group == hosts->inside ? ", inside hosts" : ", between hosts";
         break;
       }
+    if (where.empty() && group != nullptr && group == groups_->secondary && group != &this->group(Group::parameters)) {
+      axes = axes_of(Group::parameters);
+      where = fmt::format(", {} neighbours{}", group->size(), secondary_inside() ? " inside hosts" : "");
+    }
     for (int i = 0; i < kNumAxes; ++i)
       if (const auto axis = static_cast<Axis>(i); axes.has(axis) && grid().size(axis) > 1)
         text += fmt::format("{}{}", text.empty() ? "" : " x ", name_of(axis));

@@ -46,6 +46,9 @@ class Mesh {
   /// This rank's group of that name by hosts. Nothing unless GridSizes::host_ranks is given, and its ranks lie so; for
   /// groups that share out the states of parameters.
   std::optional<OverHosts> over_hosts(Group name) const;
+  /// The neighbours of this rank in Group::parameters, GridSizes::secondary of them: they keep what is gathered, so
+  /// that later gathers ask nobody else. A group of one without.
+  Communicator& secondary() const;
   /// What goes from one pipeline stage's ranks to the next one's, or to those of the one before: a channel of its own
   /// for each direction, so that no message waits for one that goes the other way. The stages form a ring, so that the
   /// last comes before the first. Messages of one channel arrive in the order in which they are sent. They are sent in

@@ -16,6 +16,7 @@
 
 #include "nought/base/visit.h"
 #include "nought/config/ds_offload.h"
+#include "nought/config/ds_zeropp.h"
 #include "nought/config/key_rules.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/optim/schedule.h"
@@ -197,6 +198,11 @@ struct DsZero {
   Auto<int64_t> allgather_bucket_size;
   Setting<int64_t> mics_shard_size{int64_t{-1}};
   Setting<bool> mics_hierarchical_params_gather{false};
+  Setting<bool> zero_quantized_weights{false};
+  Setting<int64_t> zero_hpz_partition_size{int64_t{1}};
+  Setting<bool> zero_quantized_gradients{false};
+  Setting<bool> zero_quantized_nontrainable_weights{false};
+  DsLoco zeropp_loco_param;
   Auto<int64_t> sub_group_size;
   DsOffloadOptimizer offload_optimizer;
   DsOffloadParam offload_param;
@@ -218,6 +224,19 @@ struct DsZero {
     v("mics_hierarchical_params_gather", mics_hierarchical_params_gather,
       "with mics_shard_size: parameters are gathered between hosts first and then inside each; ranks of a host are "
       "those of LOCAL_WORLD_SIZE, or of mpirun");
+    v("zero_quantized_weights", zero_quantized_weights,
+      "ZeRO++, at stage 3: passes gather parameters as 8-bit codes with a scale for each 512 of them; masters, "
+      "checkpoints and exports keep the values");
+    v("zero_hpz_partition_size", zero_hpz_partition_size,
+      "ZeRO++, at stage 3: so many neighbours, the ranks of a host best, keep what the first gather after an update "
+      "brings, and later gathers ask them alone; 1: they ask all ranks");
+    v("zero_quantized_gradients", zero_quantized_gradients,
+      "ZeRO++, at stage 3: gradients are added in two hops, among the ranks of each host and then between hosts, as "
+      "codes of training.quantized_gradient_bits bits");
+    v("zero_quantized_nontrainable_weights", zero_quantized_nontrainable_weights,
+      "at stage 3: frozen matrices and tables are kept, gathered and read as 8-bit codes with a scale for each 32 of "
+      "them");
+    v("zeropp_loco_param", zeropp_loco_param, "");
     v("sub_group_size", sub_group_size,
       "with offload_optimizer to nvme: the most elements that are updated at once, a tile, which changes no result; "
       "more than 4194304 are not taken; auto: as many");

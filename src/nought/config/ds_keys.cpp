@@ -13,7 +13,6 @@ constexpr std::string_view kTwoUnits = "at most two Units are resident: the one 
 constexpr std::string_view kHostIsDevice = "parameters and states already live in host memory: no copy is made";
 constexpr std::string_view kWholeUnits = "parameters are sharded by whole Units; no small one stays behind";
 constexpr std::string_view kWholeCheckpoints = "every checkpoint holds all parameters, whatever the stage";
-constexpr std::string_view kZeroPlusPlus = "quantized and hierarchical collectives (ZeRO++) are not available";
 constexpr std::string_view kMetricsOnly = "use tensorboard, csv_monitor or metrics.jsonl in training.output_dir";
 constexpr std::string_view kOwnTransport = "signs travel as all else does";
 constexpr std::string_view kOneWriter = "files are written by one thread of each rank, and renamed when they are whole";
@@ -89,11 +88,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"zero_optimization.gather_16bit_weights_on_model_save", "false | true", no_effect, kWholeCheckpoints},
     {"zero_optimization.stage3_gather_16bit_weights_on_model_save", "false | true", no_effect, kWholeCheckpoints},
     {"zero_optimization.stage3_gather_fp16_weights_on_model_save", "false | true", no_effect, kWholeCheckpoints},
-    {"zero_optimization.zeropp_loco_param", "null", refused, kZeroPlusPlus},
-    {"zero_optimization.zero_hpz_partition_size", "1", refused, kZeroPlusPlus},
-    {"zero_optimization.zero_quantized_weights", "false", refused, kZeroPlusPlus},
-    {"zero_optimization.zero_quantized_nontrainable_weights", "false", refused, kZeroPlusPlus},
-    {"zero_optimization.zero_quantized_gradients", "false", refused, kZeroPlusPlus},
     {"zero_optimization.cpu_offload", "false", no_effect, kHostIsDevice},
     {"zero_optimization.cpu_offload_params", "false", no_effect, kHostIsDevice},
     {"zero_optimization.cpu_offload_param", "false", no_effect, kHostIsDevice},

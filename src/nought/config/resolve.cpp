@@ -232,9 +232,11 @@ void Resolver::resolve_zero() {
   plan_.overlap_comm = note("overlap_comm", overlap);
   resolve_buckets();
   resolve_offload_param();
+  resolve_zeropp();
   resolve_offload();
   resolve_recompute();
   resolve_experts();
+  resolve_token_codes();
 }
 
 void Resolver::resolve_buckets() {

@@ -267,6 +267,7 @@ void Resolver::resolve_freezing() {
     return setting.value;
   };
   plan_.freezing = {patterns("freeze", config_.training.freeze), patterns("trainable", config_.training.trainable)};
+  resolve_frozen_codes();
 }
 
 void Resolver::resolve_parameter_groups() {

@@ -50,6 +50,20 @@ class Resolver {
   Candidate<int64_t> replicate_size(int64_t data) const;
   /// Whether parameters are gathered by hosts, and how many ranks a host has then.
   void resolve_hierarchical_gather();
+  /// What ranks send each other as codes, and what they keep of gathers.
+  void resolve_zeropp();
+  void resolve_quantized_gradients(const Candidate<bool>& gradients);
+  /// How many neighbours keep what is gathered; 1: nobody.
+  int64_t secondary_ranks();
+  std::string hpz_reason(int64_t size) const;
+  /// How many ranks share out each parameter that is no expert's.
+  int sharing_ranks() const;
+  /// Makes the mesh know which ranks share a host.
+  void know_hosts();
+  std::string way_of_gathers() const;
+  void require_stage_3(const Candidate<bool>& key) const;
+  void resolve_frozen_codes();
+  void resolve_token_codes();
   /// ConfigError for a size that two places give differently.
   static void require_equal(const Candidate<int64_t>& deepspeeds, const Candidate<int64_t>& own) {
     require<ConfigError>(!own.given || own.value == deepspeeds.value,

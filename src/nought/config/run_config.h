@@ -19,6 +19,7 @@
 #include "nought/base/visit.h"
 #include "nought/config/comm_hook.h"
 #include "nought/config/data_config.h"
+#include "nought/config/ds_zeropp.h"
 #include "nought/config/optimizer_args.h"
 #include "nought/config/run_plan.h"
 #include "nought/data/formats.h"
@@ -257,6 +258,7 @@ struct TrainingConfig {
   Auto<int64_t> memory_centric_tiling;
   Setting<double> moe_capacity_factor;
   Setting<bool> moe_drop_tokens{true};
+  CodesArgs codes;
   ParallelismArgs parallelism_config;
   CommHookArgs ddp_comm_hook;
   Setting<int64_t> seed{42};
@@ -348,6 +350,7 @@ struct TrainingConfig {
     v("moe_drop_tokens", moe_drop_tokens,
       "whether tokens beyond the capacity skip the expert; false = the capacity has no effect");
     v("ddp_comm_hook", ddp_comm_hook, "how gradients are summed over the ranks");
+    codes.visit(v);
     v("parallelism_config", parallelism_config, "");
     v("seed", seed, "the seed of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");

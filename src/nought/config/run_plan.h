@@ -23,6 +23,7 @@
 #include "nought/tensor/dtype.h"
 #include "nought/zero/offload_options.h"
 #include "nought/zero/power_sgd_options.h"
+#include "nought/zero/wire_options.h"
 
 namespace nought {
 
@@ -133,11 +134,13 @@ struct RunPlan {
   int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
   OffloadOptions offload_optimizer = {};         // where masters and optimizer states are between updates
   ParameterHome offload_param = {};              // where parameters are between the passes that read them
+  WireOptions codes = {};                        // what ranks send each other as codes
   RecomputeOptions recompute = {};               // what the backward pass computes again of the blocks
 
-  bool resize_vocab = false;       // whether a vocabulary that is smaller than the tokenizer's grows
-  double moe_capacity_factor = 0;  // see ExpertsConfig; 0 = experts have no capacity
-  bool moe_drop_tokens = true;     // whether tokens beyond the capacity skip the expert
+  bool resize_vocab = false;            // whether a vocabulary that is smaller than the tokenizer's grows
+  double moe_capacity_factor = 0;       // see ExpertsConfig; 0 = experts have no capacity
+  bool moe_drop_tokens = true;          // whether tokens beyond the capacity skip the expert
+  bool moe_quantized_dispatch = false;  // see ExpertsConfig
 
   Freezing freezing = {};  // what is not trained
   OptimizerOptions optimizer;

@@ -21,6 +21,7 @@
 #include "nought/kernels/ops/optimizers.h"
 #include "nought/kernels/ops/rounding.h"
 #include "nought/kernels/ops/sums.h"
+#include "nought/kernels/ops/wire.h"
 
 // Every operation once. Interfaces, backends, checks and what runs around kernels are generated from this list.
 // clang-format off
@@ -36,7 +37,7 @@
   X(CrossEntropy)                                                                                                 \
   X(Adam) X(Sgd) X(Adagrad) X(Lion) X(LambDirection) X(MomentumDirection) X(ApplyDirection)                       \
   X(Quantize8) X(Dequantize8) X(QuantizeBlocks) X(DequantizeBlocks) X(RoundStochastic) X(RoundFp8)                \
-  X(EncodeMxfp8) X(DecodeMxfp8)                                                                                   \
+  X(EncodeMxfp8) X(DecodeMxfp8) X(EncodeWire) X(DecodeWire)                                                       \
   X(SignEncode) X(SignDecode) X(Precondition) X(GreatestRatio) X(Orthonormalize)
 // clang-format on
 

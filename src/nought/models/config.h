@@ -67,7 +67,8 @@ struct ExpertsConfig {
   /// With drop_tokens an expert takes at most ceil(capacity_factor * its even share) tokens of a batch.
   double capacity_factor = 0;
   bool drop_tokens = false;
-  std::vector<bool> layers;  // true for each layer with experts; the others have an MLP
+  bool quantized_dispatch = false;  // rows travel to the experts of other ranks as 8-bit codes
+  std::vector<bool> layers;         // true for each layer with experts; the others have an MLP
 
   bool operator==(const ExpertsConfig&) const = default;
 };

@@ -153,6 +153,7 @@ Moe::Options Decoder::expert_options(const WeightNames::Layer& names, std::vecto
   if (experts.shared_gate) options.shared_gate = names.shared_gate;
   options.capacity_factor = experts.capacity_factor;
   options.drop_tokens = experts.drop_tokens;
+  options.quantized_dispatch = experts.quantized_dispatch;
   options.std = config_.initializer_range;
   options.residual_std = residual_std();
   options.ranks = ExpertRanks(all_ranks_);

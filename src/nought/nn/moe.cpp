@@ -70,6 +70,7 @@ Moe::Moe(Unit& unit, const Options& o)
     : rule_(o.rule),
       num_experts_(o.num_experts),
       capacity_factor_(o.drop_tokens ? o.capacity_factor : 0),
+      quantized_dispatch_(o.quantized_dispatch),
       activation_(o.activation),
       ranks_(o.ranks) {
   require<ShapeError>(o.num_experts > 0 && o.rule.top_k > 0 && o.rule.top_k <= o.num_experts,
@@ -120,7 +121,8 @@ Var Moe::operator()(Tape& tape, const Var& x, const std::shared_ptr<RouterLog>& 
     RouterLog::Layer& record = log->layer(layer);
     record.load = rows.load, record.dropped = rows.dropped;
   }
-  const TokenDispatch dispatch = ranks_.several() ? TokenDispatch(tape.context(), rows, ranks_.group()) : rows;
+  const TokenDispatch dispatch =
+      ranks_.several() ? TokenDispatch(tape.context(), rows, ranks_.group(), quantized_dispatch_) : rows;
   const TensorRanks& tensor = ranks_.tensor();
   // Each rank knows a part of the gradients of x and of the weights: what its features of each expert add to them.
   // The router keeps x: nothing is saved by computing it again.

@@ -51,6 +51,7 @@ class Moe {
     /// (place among the token's choices, token). Weights are not renormalised.
     double capacity_factor = 0;
     bool drop_tokens = false;
+    bool quantized_dispatch = false;  // rows travel to other ranks' experts as 8-bit codes
 
     double std = 0.02;           // standard deviation of the initial weights
     double residual_std = 0.02;  // the same for weights whose result is added to the residual stream
@@ -80,6 +81,7 @@ class Moe {
   RouterRule rule_;
   int64_t num_experts_ = 0;
   double capacity_factor_ = 0;  // 0: no token is dropped
+  bool quantized_dispatch_ = false;
   ParameterView router_, router_bias_, choice_bias_, shared_gate_;
   std::vector<Part> parts_;
   ExpertActivation activation_;

@@ -42,6 +42,7 @@ Layout layout_of(const RunPlan& plan) {
                 .zero_stage = plan.zero_stage,
                 .replicas = plan.replicas(),
                 .host_ranks = plan.mesh ? plan.mesh->host_ranks : 0,
+                .secondary = plan.mesh ? plan.mesh->secondary : 1,
                 .tensor_ranks = plan.tensor_ranks(),
                 .context_ranks = plan.context_ranks(),
                 .context_method = plan.context_method,

@@ -26,6 +26,7 @@ struct Layout {
   int ranks = 1, zero_stage = 0;
   int replicas = 1;       // of the sharded model; they divide the ranks that read different samples
   int host_ranks = 0;     // see GridSizes
+  int secondary = 1;      // the same
   int tensor_ranks = 1;   // neighbours that share each matrix; they divide the ranks
   int context_ranks = 1;  // so many of those that are left have parts of the same sequences
   std::optional<ContextMethod> context_method = {};  // not given: the model chooses
@@ -56,7 +57,8 @@ struct Layout {
             .pipeline = stages(),
             .expert = expert_ranks,
             .expert_tensor = tensor_ranks,
-            .host_ranks = host_ranks};
+            .host_ranks = host_ranks,
+            .secondary = secondary};
   }
   /// Whether ranks, or tiles of Units, hold parts of parameters, which files hold whole.
   bool cuts_parameters() const {
@@ -68,7 +70,7 @@ struct Layout {
   Layout at_zero_stage(int other) const {
     Layout layout = *this;
     layout.zero_stage = other;
-    if (other < 3) layout.sharding.offload_param = {};  // it takes stage 3
+    if (other < 3) layout.sharding.offload_param = {}, layout.sharding.codes = {};  // they take stage 3
     if (other > 0) layout.sharding = without_compression(layout.sharding);
     return layout;
   }

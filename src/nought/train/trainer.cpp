@@ -37,7 +37,8 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
           .gather_bucket = plan.gather_bucket,
           .offload_optimizer = plan.offload_optimizer,
           .power_sgd = plan.power_sgd,
-          .offload_param = plan.offload_param};
+          .offload_param = plan.offload_param,
+          .codes = plan.codes};
 }
 
 namespace {

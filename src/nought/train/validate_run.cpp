@@ -136,6 +136,14 @@ ModelConfig model_config_of(const RunPlan& plan) {
       "training.tiled_mlp: every layer of this {} model is experts, whose products are not computed in "
       "tiles: remove it; training.recompute = \"full\" keeps nothing of them either",
       config.family);
+  if (plan.moe_quantized_dispatch) {
+    require<ConfigError>(
+        config.hidden_size % 4 == 0,
+        "training.moe_quantized_dispatch: rows of {} elements cannot travel as 8-bit codes, which take "
+        "a multiple of 4: remove it",
+        config.hidden_size);
+    config.experts->quantized_dispatch = true;
+  }
   if (plan.moe_capacity_factor == 0) return config;
   require<ConfigError>(config.experts.has_value(),
                        "training.moe_capacity_factor is {}, but a {} model has no experts: remove it",

@@ -20,7 +20,8 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
       mesh_(mesh),
       units_(units),
       dtype_(options.dtype),
-      wire_(options.wire),
+      wire_(options.codes.gradient_bits > 0 ? options.dtype : options.wire),
+      codes_(options.codes),
       overlap_(options.overlap) {
   if (options.home == Pool::host && !context_.memory->device().is_host() && !has_replicas())
     host_ = std::make_unique<HostGradients>(context_);
@@ -60,6 +61,7 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
       State& state = states_[buckets_[bucket].members()[place]];
       state.bucket = bucket, state.place = place;
     }
+  make_errors();
 }
 
 size_t Reducer::place_of(SegmentIndex at) const {
@@ -221,7 +223,12 @@ void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
                      : state.file ? files_->device_room(numel, wire_)
                                   : context_.empty({numel}, wire_, Category::gradients);
   const FlightSubject subject(*state.ranks, state.unit->name());
-  Flight flight{.ranks = state.ranks, .event = state.ranks->reduce_scatter(sent, sum), .sent = sent, .landings = {}};
+  Flight flight{.ranks = state.ranks, .event = {}, .sent = sent, .landings = {}};
+  if (is_coded(state)) {
+    flight.coded = reduce_coded(state.bucket, std::exchange(flight.sent, {}), sum);
+  } else {
+    flight.event = state.ranks->reduce_scatter(sent, sum);
+  }
   if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun, state.file, last});
   if (last) flight.last = {place_of(state.at)};
   if (!has_replicas()) flight.final = flight.last;
@@ -287,7 +294,11 @@ void Reducer::send_bucket(Filling filling) {
   const State& first = states_[bucket.members().front()];
   const Tensor own = bucket.part(packed, ranks.rank());
   const FlightSubject subject(ranks, first.unit->name());
-  flight.event = ranks.reduce_scatter(packed, own);
+  if (is_coded(first)) {
+    flight.coded = reduce_coded(filling.bucket, packed, own);
+  } else {
+    flight.event = ranks.reduce_scatter(packed, own);
+  }
   if (!first.policy.shard_gradients) flight.event = over_replicas(flight.event, own);
   if (!first.policy.shard_optimizer) {
     if (has_replicas()) ranks.follow(flight.event);
@@ -326,6 +337,8 @@ void Reducer::cross(const std::vector<size_t>& places) {
 }
 
 void Reducer::send(Flight flight) {
+  for (Flight& earlier : flights_)
+    if (earlier.coded) earlier.coded->cross();  // its second hop runs beside the next Unit's passes
   flights_.push_back(std::move(flight));
   // Gradients that became a copy for the wire free their own buffer at once: bound the copies here.
   while (wire_ != dtype_ && flights_.size() > kFlights + 1) land_oldest();
@@ -342,6 +355,7 @@ bool Reducer::is_final(SegmentIndex at) {
 }
 
 void Reducer::land(const Flight& flight) {
+  if (flight.coded) flight.coded->land();
   flight.ranks->wait(flight.event, *context_.stream);
   Event arrival;
   for (const auto& [from, into, add, file, last] : flight.landings) {
@@ -373,6 +387,8 @@ void Reducer::land_oldest_crossing() {
 }
 
 void Reducer::land_all() {
+  for (Flight& flight : flights_)
+    if (flight.coded) flight.coded->cross();
   while (!flights_.empty()) land_oldest();
   while (!crossings_.empty()) land_oldest_crossing();
   for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);

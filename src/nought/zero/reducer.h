@@ -14,7 +14,8 @@
 // itself: those come back for each micro-batch, which adds to them.
 //
 // Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
-// sum is taken in fp32 and rounded once, and what arrives is converted back.
+// sum is taken in fp32 and rounded once, and what arrives is converted back. With gradient sharding they may travel as
+// codes of few bits instead (ShardReduction).
 #pragma once
 
 #include <deque>
@@ -27,7 +28,9 @@
 #include "nought/zero/buckets.h"
 #include "nought/zero/file_gradients.h"
 #include "nought/zero/host_gradients.h"
+#include "nought/zero/own_tensor.h"
 #include "nought/zero/policy.h"
+#include "nought/zero/shard_wire.h"
 
 namespace nought {
 
@@ -43,6 +46,8 @@ class Reducer {
     /// ranks of other stages or replicas add theirs to stay on the device.
     Pool home = Pool::device;
     OffloadOptions offload = {};
+    /// How gradients travel to shards; `wire` counts where they are not coded.
+    WireOptions codes = {};
   };
   Reducer(const Context& context, const Mesh& mesh, const Options& options,
           const std::vector<std::unique_ptr<Unit>>& units);
@@ -88,6 +93,8 @@ class Reducer {
   std::optional<size_t> number_in_file(SegmentIndex at) const { return states_[place_of(at)].file; }
   /// Ends the step: the next micro-batch starts from nothing.
   void reset();
+  /// What codes of gradients have lost on this rank so far (WireOptions::feedback), which checkpoints keep.
+  std::vector<OwnTensor> errors() const;
   /// That came from the device to the host.
   int64_t bytes_down() const { return host_ ? host_->bytes() : 0; }
   /// The gradients are read until the event: what writes them next waits for it.
@@ -141,6 +148,7 @@ class Reducer {
     std::vector<Landing> landings;   // none: the sum goes where it belongs
     std::vector<size_t> last = {};   // places of the shards that are then the sum of the step over this replica
     std::vector<size_t> final = {};  // places of the segments whose gradients of the step have then landed
+    std::shared_ptr<ShardReduction> coded = {};  // in place of an event
   };
   /// A bucket that some of its segments are in.
   struct Filling {
@@ -177,6 +185,12 @@ class Reducer {
   void send_filling(const Communicator& ranks);
   /// The whole gradients as they travel: themselves, or rounded to the wire's dtype.
   Tensor to_wire(const Tensor& whole) const;
+  /// Whether a reduction to shards goes as codes.
+  bool is_coded(const State& state) const { return codes_.gradient_bits > 0 && state.policy.shard_gradients; }
+  /// Begins one for a bucket.
+  std::shared_ptr<ShardReduction> reduce_coded(size_t bucket, const Tensor& whole, const Tensor& sum);
+  WireRanks wire_ranks(const Bucket& bucket) const;
+  void make_errors();
   bool is_hosted(const State& state) const { return host_ && state.shard && state.shard.on_host(); }
   /// Its whole gradients are in a file.
   static bool swaps_whole(const State& state) { return state.file && !state.policy.shard_gradients; }
@@ -196,6 +210,8 @@ class Reducer {
   Mesh mesh_;
   const std::vector<std::unique_ptr<Unit>>& units_;
   DType dtype_, wire_;
+  WireOptions codes_;
+  std::vector<WireErrors> errors_;  // with feedback, one for each bucket
   bool overlap_;
   bool shards_ = false;  // the gradients of some segment are sharded
   bool keeps_own_ = false;

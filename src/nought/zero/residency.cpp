@@ -23,10 +23,11 @@ ParameterHome home_on(const Memory& memory, ParameterHome home) {
 }  // namespace
 
 Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterHome& home)
+                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterHome& home, int weight_bits)
     : context_(context),
       mesh_(mesh),
       dtype_(dtype),
+      weight_bits_(weight_bits),
       home_(home_on(*context.memory, home)),
       trained_(segments_of(units, /*trainable=*/true)) {
   if (home_.home != Pool::device)
@@ -38,7 +39,7 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
       Buffers held;
       const Group sharing = sharing_group(segment.cut_along);
       held.ranks = &mesh_.group(sharing);
-      held.over_hosts = mesh_.over_hosts(sharing);
+      held.wire = {held.ranks, mesh_.over_hosts(sharing)};
       held.policy = policy.for_ranks(held.ranks->size());
       held.partition = Partition(segment, held.ranks->size());
       held.dtype = segment.dtype.value_or(dtype_);
@@ -55,6 +56,7 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
             gaps.push_back({mine.begin - kept.begin, mine.end - kept.begin});
         held.home = store_->add(numel, held.dtype, std::move(gaps));
       }
+      make_secondary(segment, held);
       if (!held.home) held.stored = context_.zeros({numel}, held.dtype, Category::parameters);
       state.segments.push_back(std::move(held));
     }
@@ -64,6 +66,18 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
   std::vector<SharedSegment> shared;
   for (const SegmentIndex at : trained_) shared.push_back({partition(at), &ranks(at)});
   buckets_ = make_buckets(shared, bucket, BucketOrder::forward);
+}
+
+void Residency::make_secondary(const Segment& segment, Buffers& held) const {
+  if (!held.policy.shard_parameters) return;
+  held.codes = weight_bits_ > 0 && segment.content == SegmentContent::values;
+  const Communicator& keepers = mesh_.secondary();
+  if (keepers.size() == 1 || held.ranks != &mesh_.group(Group::parameters)) return;
+  require<ConfigError>(!store_,
+                       "a secondary partition of {} ranks keeps parameters on the device, which are to be kept in the "
+                       "{} pool: choose one of the two",
+                       keepers.size(), name_of(home_.home));
+  held.secondary = context_.zeros({held.partition.padded() / keepers.size()}, held.dtype, Category::parameters);
 }
 
 int64_t Residency::buffers_of(const State& state) const {
@@ -106,27 +120,19 @@ void Residency::prefetch(size_t unit) {
       continue;
     }
     const FlightSubject subject(*held.ranks, states_[unit].name);
-    gather(held);
+    gather(held, states_[unit].exact);
   }
 }
 
-void Residency::gather(Buffers& held) const {
-  const int64_t shard = held.partition.shard();
-  const Tensor& mine = held.home ? held.fetched : held.stored;
+void Residency::gather(Buffers& held, bool exact) const {
   held.gathered = context_.empty({held.partition.padded()}, held.dtype, Category::parameters);
-  if (!held.over_hosts) {
-    if (held.home) held.ranks->follow(held.fetch.event);
-    held.arrival = held.ranks->all_gather(mine, held.gathered);
-    return;
+  const bool codes = held.codes && !exact;
+  if (held.kept_whole && (codes || !held.codes)) {
+    held.gather = ShardGather(context_, {&mesh_.secondary()}, held.secondary, held.gathered, 0);
+  } else {
+    held.gather = ShardGather(context_, held.wire, held.home ? held.fetched : held.stored, held.gathered,
+                              codes ? weight_bits_ : 0, held.fetch.event);
   }
-  const auto& [inside, across] = *held.over_hosts;
-  if (held.home) across->follow(held.fetch.event);
-  held.of_hosts = context_.empty({across->size() * shard}, held.dtype, Category::parameters);
-  inside->follow(across->all_gather(mine, held.of_hosts));
-  const int64_t of_host = inside->size() * shard;
-  for (int host = 0; host < across->size(); ++host)
-    held.arrival = inside->all_gather(held.of_hosts.flat(host * shard, (host + 1) * shard),
-                                      held.gathered.flat(host * of_host, (host + 1) * of_host));
 }
 
 void Residency::lease(size_t unit) {
@@ -135,11 +141,31 @@ void Residency::lease(size_t unit) {
   arrive(unit);
 }
 
+void Residency::lease_exact(size_t unit) {
+  State& state = states_[unit];
+  if (weight_bits_ > 0 && !state.exact) {
+    require(state.leases == 0, "the stored values of unit {} are asked for while a pass computes with it", state.name);
+    arrive(unit);
+    for (Buffers& held : state.segments)
+      if (held.codes) held.gathered = {};  // a prefetch has brought codes
+    state.exact = true;
+  }
+  lease(unit);
+}
+
 void Residency::release(size_t unit) {
   State& state = states_[unit];
   require(state.leases > 0, "unit {} is released more often than it was leased", state.name);
   if (--state.leases > 0) return;
-  for (Buffers& held : state.segments) held.gathered = {};
+  for (Buffers& held : state.segments) {
+    if (held.secondary && held.secondary.numel() > 0 && !held.kept_whole && !(held.codes && state.exact)) {
+      const int64_t share = held.secondary.numel(), begin = mesh_.secondary().rank() * share;
+      context_.copy(held.gathered.flat(begin, begin + share), held.secondary);
+      held.kept_whole = true;
+    }
+    held.gathered = {};
+  }
+  state.exact = false;
 }
 
 Tensor Residency::whole(SegmentIndex at) const {
@@ -163,6 +189,7 @@ Tensor Residency::read(SegmentIndex at, Interval elements) const {
 }
 
 void Residency::begin_update(SegmentIndex at, Pool where, bool reads) {
+  buffers(at).kept_whole = false;
   if (const Buffers& held = buffers(at); held.home) store_->begin_update(*held.home, where, reads);
 }
 
@@ -229,7 +256,8 @@ void Residency::arrive(size_t unit) {
       store_->land(*held.home);
     }
     held.ranks->wait(held.arrival, *context_.stream);
-    held.of_hosts = held.fetched = {};
+    held.gather.finish(context_, held.gathered);
+    held.fetched = {};
     held.fetch = {};
   }
 }

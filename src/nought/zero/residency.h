@@ -11,7 +11,10 @@
 //
 // Where the mesh knows the hosts, a lease gathers in two levels (arXiv 2205.00119, section 3.2): first the ranks that
 // have one place on their hosts gather their shards, and then those of a host gather what these have, one host's shards
-// after the other's, so that each comes to lie where it belongs.
+// after the other's, so that each comes to lie where it belongs. ShardWire does it, as values or as codes.
+//
+// With a secondary group (Mesh::secondary()) its ranks keep between them what the first gather after an update brought.
+// Later gathers ask them alone, until what is kept is written again (arXiv 2306.10209, section 3.2).
 #pragma once
 
 #include <deque>
@@ -23,6 +26,7 @@
 #include "nought/zero/buckets.h"
 #include "nought/zero/parameter_store.h"
 #include "nought/zero/policy.h"
+#include "nought/zero/shard_wire.h"
 
 namespace nought {
 
@@ -30,12 +34,15 @@ class Residency {
  public:
   /// policy: that of segments which several ranks share out. dtype: that of parameters without one of their own.
   /// bucket: elements that one collective of an exchange takes; 0: those of one segment. home: another one than the
-  /// device takes parameter sharding wherever several ranks share a segment; ConfigError without.
+  /// device takes parameter sharding wherever several ranks share a segment; ConfigError without. weight_bits: those of
+  /// WireOptions.
   Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-            const std::vector<std::unique_ptr<Unit>>& units, const ParameterHome& home = {});
+            const std::vector<std::unique_ptr<Unit>>& units, const ParameterHome& home = {}, int weight_bits = 0);
 
   /// Makes the Unit whole and keeps it so until release(); leases nest.
   void lease(size_t unit);
+  /// The same with the values as they are stored, where lease() brings what codes leave of them: for files.
+  void lease_exact(size_t unit);
   void release(size_t unit);
   /// Starts the gather of a Unit that will be leased soon; nothing if it is whole or on its way.
   void prefetch(size_t unit);
@@ -96,14 +103,18 @@ class Residency {
     Tensor fetched;              // with: the shard on the device, until it is gathered
     ParameterStore::Arrival fetch;
     Tensor gathered;  // the whole, while leased or on its way
-    Tensor of_hosts;  // while it is on its way in two levels: the shards of the ranks with this place on their hosts
-    std::optional<Mesh::OverHosts> over_hosts;
+    WireRanks wire;
+    ShardGather gather;       // while it is on its way
+    bool codes = false;       // passes gather it as codes
+    Tensor secondary;         // this rank's share of what the secondary group keeps
+    bool kept_whole = false;  // these shares are what a gather would bring
     Event arrival;
   };
   struct State {
     std::string name;
     std::vector<Buffers> segments;  // one for each segment
     int leases = 0;
+    bool exact = false;  // it is leased for its stored values
   };
   struct Exchange {
     Event event;
@@ -122,8 +133,10 @@ class Residency {
   void fetch(size_t unit);
   const Buffers& buffers(SegmentIndex at) const { return states_[at.unit].segments[at.segment]; }
   Buffers& buffers(SegmentIndex at) { return states_[at.unit].segments[at.segment]; }
-  /// Starts the gather of a sharded segment.
-  void gather(Buffers& held) const;
+  /// Starts the gather of a sharded segment. exact: of stored values.
+  void gather(Buffers& held, bool exact) const;
+  /// Makes room for the secondary group's share of a segment.
+  void make_secondary(const Segment& segment, Buffers& held) const;
   void exchange(const Bucket& bucket);
   void land_oldest();
   /// Returns when the Unit's stored parameters are those of the last exchange.
@@ -132,6 +145,7 @@ class Residency {
   Context context_;
   Mesh mesh_;
   DType dtype_;
+  int weight_bits_;
   ParameterHome home_;
   std::unique_ptr<ParameterStore> store_;  // of all that has another home
   bool sharded_ = false;

@@ -16,6 +16,8 @@ ShardedModel::Options for_ranks(ShardedModel::Options options, const Mesh& mesh)
   require<ConfigError>(options.offload_param.home == Pool::device || options.policy.shard_parameters,
                        "parameters are kept in the {} pool at ZeRO stage 3 alone: below it every rank needs all",
                        name_of(options.offload_param.home));
+  require<ConfigError>(options.codes.plain() || options.policy.shard_parameters,
+                       "weights and gradients travel as codes at ZeRO stage 3 alone: raise the stage, or send values");
   const int ranks = std::max(mesh.group(Group::parameters).size(), mesh.group(Group::expert_parameters).size());
   options.policy = options.policy.for_ranks(ranks);
   return options;
@@ -29,7 +31,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
       model_(model),
       options_(for_ranks(options, mesh_)),
       residency_(context, mesh_, options_.policy, options_.dtype, options_.gather_bucket, model.units(),
-                 options_.offload_param) {
+                 options_.offload_param, options_.codes.weight_bits) {
   for (const auto& unit : model_.units())
     for (const Parameter& parameter : unit->parameters()) check_placement(parameter, mesh_);
   model_.join(mesh_);
@@ -42,8 +44,10 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .overlap = options_.overlap,
                                     .bucket = options_.reduce_bucket,
                                     .home = options_.offload_optimizer.gradients(),
-                                    .offload = options_.offload_optimizer};
+                                    .offload = options_.offload_optimizer,
+                                    .codes = options_.codes};
   reducer_.emplace(context_, mesh_, reductions, model_.units());
+  if (options_.codes.feedback) keep_for_rank([this] { return reducer_->errors(); });
   optimizer_.emplace(context_, mesh_, options_.dtype, options_.optimizer, model_.units(), residency_, *reducer_,
                      options_.offload_optimizer);
   keep_for_rank([this] { return optimizer_->own_tensors(); });

@@ -34,6 +34,7 @@ class ShardedModel final : public UnitStore {
     OffloadOptions offload_optimizer = {};
     std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed, at stage 0
     ParameterHome offload_param = {};  // another home than the device takes a policy that shards parameters
+    WireOptions codes = {};            // other than plain ones take a policy that shards parameters
   };
   /// What is trained is chosen before (nn/freezing.h). Joins the model to the ranks of the mesh, for as long as this
   /// lives. A Communicator is a mesh of one axis.
@@ -76,13 +77,13 @@ class ShardedModel final : public UnitStore {
   template <class F>
   void with_parameters(size_t unit, F&& f) {
     if (model_.units()[unit]->tile_of() != nullptr) return;
-    residency_.lease(unit);
+    residency_.lease_exact(unit);
     for (const GlobalTensor& tensor : global_tensors(*model_.units()[unit])) {
       const auto whole_part = [&](const GlobalTensor::Part& part) {
         return whole_tensor(context_, mesh_, *part, held_parameter(*part.unit, *part));
       };
       const auto tile = [&](const GlobalTensor::Part& part) {
-        residency_.lease(part.unit->index());
+        residency_.lease_exact(part.unit->index());
         Tensor whole = whole_part(part);
         residency_.release(part.unit->index());
         return whole;
@@ -98,7 +99,7 @@ class ShardedModel final : public UnitStore {
   /// The same with what this rank holds of each, [elements].
   template <class F>
   void with_parts(size_t unit, F&& f) {
-    residency_.lease(unit);
+    residency_.lease_exact(unit);
     for (const Parameter& parameter : model_.units()[unit]->parameters())
       f(parameter, held_parameter(*model_.units()[unit], parameter));
     residency_.release(unit);

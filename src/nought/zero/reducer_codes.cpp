@@ -1,0 +1,38 @@
+// How the Reducer sends gradients as codes: over which ranks, and with the errors of which bucket.
+#include "nought/zero/reducer.h"
+
+namespace nought {
+
+void Reducer::make_errors() {
+  if (!codes_.feedback) return;
+  for (const Bucket& bucket : buckets_)
+    errors_.push_back(is_coded(states_[bucket.members().front()])
+                          ? make_wire_errors(context_, wire_ranks(bucket), bucket.numel(), dtype_)
+                          : WireErrors());
+}
+
+WireRanks Reducer::wire_ranks(const Bucket& bucket) const {
+  const bool all = &bucket.group() == &mesh_.group(Group::parameters);
+  return {&bucket.group(), mesh_.over_hosts(all ? Group::parameters : Group::expert_parameters)};
+}
+
+std::vector<OwnTensor> Reducer::errors() const {
+  std::vector<OwnTensor> all;
+  for (size_t bucket = 0; bucket < errors_.size(); ++bucket) {
+    const WireErrors& of = errors_[bucket];
+    const State& first = states_[buckets_[bucket].members().front()];
+    const auto add = [&](const char* what, const Tensor& tensor) {
+      if (of && tensor)
+        all.push_back({fmt::format("loco_error/{}.{}.{}", first.unit->name(), first.at.segment, what), tensor});
+    };
+    add("ranks", of.first), add("hosts", of.second), add("reductions", of.count);
+  }
+  return all;
+}
+
+std::shared_ptr<ShardReduction> Reducer::reduce_coded(size_t bucket, const Tensor& whole, const Tensor& sum) {
+  return std::make_shared<ShardReduction>(context_, wire_ranks(buckets_[bucket]), codes_, whole, sum,
+                                          codes_.feedback ? &errors_[bucket] : nullptr);
+}
+
+}  // namespace nought
