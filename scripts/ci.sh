@@ -19,7 +19,7 @@ declare -A command=(
 )
 # Limits of two to three times what a part takes on two cores from a cold cache. Their sum stays below 90 minutes, after
 # which the whole run is ended: so a part that hangs is named.
-declare -A minutes=([install]=6 [includes]=1 [format]=2 [build]=20 [tests]=18 [sanitizers]=24 [clang]=12 [haswell]=6)
+declare -A minutes=([install]=6 [includes]=1 [format]=2 [build]=28 [tests]=18 [sanitizers]=18 [clang]=10 [haswell]=6)
 declare -A needs=([format]=install [build]=install [tests]=build [sanitizers]=install [clang]=install [haswell]=build)
 declare -A result
 

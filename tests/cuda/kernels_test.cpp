@@ -58,12 +58,12 @@ int64_t runs_on_host(const Context& context) {
 
 TEST(CudaKernels, every_operation_has_the_results_of_the_reference) {
   const Context context = make_context({.poison = true}), plain = Context::reference();
-  std::set<std::string> native;
+  std::set<std::string> on_host;
   test::for_each_sample(*plain.memory, [&](const auto& sample) {
     SCOPED_TRACE(operation_name(sample));
     const int64_t before = runs_on_host(context);
     const std::vector<Tensor> actual = run_on(context, sample);
-    if (runs_on_host(context) == before) native.emplace(operation_name(sample));
+    if (runs_on_host(context) > before) on_host.emplace(operation_name(sample));
     plain.run(sample);
     size_t next = 0;
     for_each_operand(sample, [&](const Operand& operand) {
@@ -75,9 +75,7 @@ TEST(CudaKernels, every_operation_has_the_results_of_the_reference) {
       }
     });
   });
-  EXPECT_THAT(native, ::testing::ElementsAre("AbsMax", "Add", "AddTo", "Cast", "Fill", "LayerNorm", "LayerNormBackward",
-                                             "RmsNorm", "RmsNormBackward", "RoundFp8", "RoundStochastic", "Scale",
-                                             "SumElements", "SumRows", "SumSquares", "SumTensors"));
+  EXPECT_THAT(on_host, ::testing::IsEmpty());
 }
 
 TEST(CudaKernels, enqueue_and_let_the_host_go_on) {

@@ -18,6 +18,7 @@
 
 #include "nought/base/math.h"
 #include "nought/cuda/backend/kernels.h"
+#include "nought/kernels/check.h"
 
 namespace nought::test {
 
@@ -41,6 +42,7 @@ class StagedKernels final : public Kernels {
 
   template <class Op>
   void run_all(const Op& op) {
+    nought::check(op);  // values of ids too, which nobody reads on a device
     Bytes first;
     for (size_t i = 0; i < std::size(kCudaRuns); ++i) {
       const auto [results, on_host] = run_once(op, kCudaRuns[i], contexts_[i]);

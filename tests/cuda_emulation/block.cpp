@@ -125,12 +125,13 @@ bool Block::release_barrier() {
   return true;
 }
 
-const std::array<uint64_t, kWarp>& Block::exchange(uint32_t mask, uint64_t value, const Where& where) {
+const std::array<uint64_t, kWarp>& Block::exchange(uint32_t mask, uint64_t value, const Where& where, bool orders) {
   if ((mask >> lane() & 1u) == 0)
     fail<KernelError>("{}:{}: lane {} is not in its own mask {:#x}", file_of(where), where.line, lane(), mask);
   Warp& mine = warp();
   mine.brought[static_cast<size_t>(lane())] = value;
   threads_[static_cast<size_t>(running_)]->mask = mask;
+  threads_[static_cast<size_t>(running_)]->orders = orders;
   wait(State::in_warp, where);
   return mine.given;
 }
@@ -156,7 +157,7 @@ bool Block::release_warps() {
         each.given[static_cast<size_t>(lane)] = each.brought[static_cast<size_t>(lane)];
         threads_[static_cast<size_t>(begin + lane)]->state = State::ready;
       }
-      ++each.synchronisations;
+      if (first.orders) ++each.synchronisations;
       released = true;
     }
   }
@@ -233,7 +234,7 @@ void Block::check_read(SharedArray& array, size_t i) {
   const int all_of_warp = Shadow::lanes_of(running_ / kWarp);
   const bool of_warp =
       shadow.reader == all_of_warp || (shadow.reader >= 0 && shadow.reader / kWarp == running_ / kWarp);
-  if (shadow.read < barriers_ || shadow.reader == running_) {
+  if (shadow.read < 0 || in_order(shadow.reader, shadow.read, shadow.read_in_warp)) {
     shadow.reader = running_;
   } else {
     shadow.reader = of_warp ? all_of_warp : Shadow::kSeveral;

@@ -88,7 +88,8 @@ class Block {
 
   void barrier(const Where& where);
   /// Waits until all lanes of the mask are here; then gives what each of them has brought, by lane.
-  const std::array<uint64_t, kWarp>& exchange(uint32_t mask, uint64_t value, const Where& where);
+  /// Memory is in order behind it, if `orders`.
+  const std::array<uint64_t, kWarp>& exchange(uint32_t mask, uint64_t value, const Where& where, bool orders = true);
   int lane() const { return running_ % kWarp; }
   /// The lanes whose threads have not ended.
   uint32_t active_lanes() const;
@@ -108,6 +109,7 @@ class Block {
     State state = State::ready;
     Where where;
     uint32_t mask = 0;
+    bool orders = true;
   };
   struct Warp {
     std::array<uint64_t, kWarp> brought{}, given{};

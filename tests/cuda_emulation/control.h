@@ -17,5 +17,7 @@ void set_memory_left(size_t bytes);
 void check_margins();
 /// How many kernels have run so far.
 int64_t kernels_run();
+/// How often cuBLASLt was asked for an algorithm so far.
+int heuristics_asked();
 
 }  // namespace nought::emulation

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -18,6 +20,8 @@ struct CUstream_st {
 };
 struct CUevent_st {
   nought::Event event;
+  bool keeps_time = true;
+  std::shared_ptr<std::chrono::steady_clock::time_point> at = {};  // when the stream got there
 };
 
 namespace nought::emulation {
@@ -39,6 +43,7 @@ struct Runtime {
   std::mutex streams_mutex;  // no task of a stream takes it
   std::set<cudaStream_t> streams;
   size_t used = 0, left = kMemory;
+  std::map<const void*, size_t> dynamic;  // bytes of shared memory that kernels were allowed
   std::atomic<Order> order = 0;
   std::atomic<int64_t> kernels = 0;
 };
@@ -115,9 +120,25 @@ void check_margins() {
 
 int64_t kernels_run() { return runtime().kernels; }
 
+constexpr size_t kMostDynamic = 227 << 10;
+
+cudaError_t allow_dynamic(const void* kernel, size_t bytes) {
+  if (bytes > kMostDynamic) return failed(cudaErrorInvalidValue);
+  const std::lock_guard lock(runtime().mutex);
+  runtime().dynamic[kernel] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t check_dynamic(const void* kernel, size_t bytes) {
+  constexpr size_t kAlways = 48 << 10;
+  const std::lock_guard lock(runtime().mutex);
+  const auto found = runtime().dynamic.find(kernel);
+  const size_t allowed = found == runtime().dynamic.end() ? kAlways : std::max(kAlways, found->second);
+  return bytes <= allowed ? cudaSuccess : failed(cudaErrorInvalidValue);
+}
+
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> body) {
   constexpr unsigned kMostThreads = 1024;
-  constexpr size_t kMostDynamic = 227 << 10;
   if (config.gridDim.count() == 0 || config.blockDim.count() == 0 || config.blockDim.count() > kMostThreads ||
       config.dynamicSmemBytes > kMostDynamic || config.stream == nullptr)
     return failed(cudaErrorInvalidConfiguration);
@@ -164,6 +185,10 @@ cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSu
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : failed(cudaErrorInvalidValue); }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
   *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
   return cudaSuccess;
@@ -277,8 +302,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   stream->stream.wait(event->event);
   return cudaSuccess;
 }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new CUevent_st;
+  (*event)->keeps_time = (flags & cudaEventDisableTiming) == 0;
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -286,10 +312,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->event = stream->stream.record();
+  event->at = std::make_shared<std::chrono::steady_clock::time_point>();
+  event->event = stream->stream.submit([at = event->at] { *at = std::chrono::steady_clock::now(); });
   return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return nought::emulation::waited([&] { event->event.wait(); });
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) { return event->event.ready() ? cudaSuccess : failed(cudaErrorNotReady); }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (!begin->at || !end->at || !begin->keeps_time || !end->keeps_time) return failed(cudaErrorInvalidValue);
+  if (!begin->event.ready() || !end->event.ready()) return failed(cudaErrorNotReady);
+  *milliseconds = std::chrono::duration<float, std::milli>(*end->at - *begin->at).count();
+  return cudaSuccess;
+}

@@ -2,6 +2,7 @@
 #include <limits>
 #include <vector>
 
+#include "support/attention_cases.h"
 #include "support/kernel_test.h"
 
 namespace nought {
@@ -83,8 +84,10 @@ class AttentionSpans : public ::testing::Test {
 };
 
 TEST_F(AttentionSpans, packed_sequences_have_the_bits_of_each_alone) {
+  int64_t turn = 0;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
     for (const int64_t window : {0, 30}) {
+      if (!takes_case(turn++, 3)) continue;
       AttentionShape shape = documents({70, 1, 130, 64, 7});
       shape.window = window;
       shape.softcap = window > 0 ? 2 : 0;
@@ -155,13 +158,15 @@ TEST_F(AttentionSpans, keys_may_lie_anywhere_in_a_cache) {
       }();
       run(ours.forward(shape));
       for (const AttentionSpan& span : shape.spans) reference::run(exact.forward(exact.alone(span), span));
-      expect_rounded(ours.out, exact.out, 1e-5);
+      const double noise = rounds_probabilities(shape, dtype) ? unit_roundoff(dtype) * 2 : 1e-5;  // values are below 4
+      expect_rounded(ours.out, exact.out, noise);
       expect_close(ours.lse, exact.lse, 1e-5, 1e-5);
     }
   }
 }
 
 TEST_F(AttentionSpans, the_number_of_threads_changes_no_bit) {
+  if (tested_backend() != "cpu") GTEST_SKIP() << "threads of the host do not compute";
   const AttentionShape shape = documents({300, 3, 140, 1});
   const Packed first(*memory_, shape, DType::bf16, true);
   const ThreadCount one(1);

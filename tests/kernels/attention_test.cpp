@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "support/attention_cases.h"
 #include "support/kernel_test.h"
 
 namespace nought {
@@ -82,8 +83,9 @@ class AttentionTest : public ::testing::Test {
     Problem oracle = problem.exact(*memory_);
     run(problem.forward());
     reference::run(oracle.forward());
-    const bool dots = cpu::takes_dots(shape, dtype);
-    const double noise = 1e-5, value_noise = dots ? unit_roundoff(dtype) / 4 * largest_magnitude(oracle.qkv) : noise;
+    const bool dots = rounds_probabilities(shape, dtype);
+    const double step = unit_roundoff(dtype) * (tested_backend() == "cpu" ? 1 : 2);
+    const double noise = 1e-5, value_noise = dots ? step / 4 * largest_magnitude(oracle.qkv) : noise;
     expect_rounded(problem.out, oracle.out, value_noise);
     expect_close(problem.lse, oracle.lse, 1e-5, noise);
 
@@ -91,7 +93,7 @@ class AttentionTest : public ::testing::Test {
     run(problem.backward());
     reference::run(oracle.backward());
     const double largest = largest_magnitude(oracle.d_qkv);
-    expect_rounded(problem.d_qkv, oracle.d_qkv, (dots ? unit_roundoff(dtype) / 2 : 1e-5) * largest);
+    expect_rounded(problem.d_qkv, oracle.d_qkv, (dots ? step / 2 : 1e-5) * largest);
     if (with_sinks) {
       expect_rounded(problem.d_sinks, oracle.d_sinks, 1e-5 * largest_magnitude(oracle.d_sinks));
     }
@@ -120,13 +122,15 @@ TEST_F(AttentionTest, cpu_agrees_with_exact_attention_for_all_lengths_and_head_d
   for (const int64_t length : {1, 5, 24, 37, 64, 100, 129}) {
     for (const int64_t head_dim : {8, 10, 12, 16, 64, 80, 128}) {
       const auto& [heads, kv_heads] = kGroups[turn % 4];
-      expect_agreement(self_attention(length, heads, kv_heads, head_dim), kCpuDTypes[turn % 3]);
+      if (takes_case(static_cast<int64_t>(turn), 8))
+        expect_agreement(self_attention(length, heads, kv_heads, head_dim), kCpuDTypes[turn % 3]);
       ++turn;
     }
   }
 }
 
 TEST_F(AttentionTest, cpu_agrees_for_every_group_dtype_and_mask) {
+  int64_t turn = 0;
   for (const DType dtype : kCpuDTypes) {
     for (const int64_t kv_heads : {6, 3, 2, 1}) {
       for (const int64_t window : {0, 1, 20}) {
@@ -134,7 +138,7 @@ TEST_F(AttentionTest, cpu_agrees_for_every_group_dtype_and_mask) {
           AttentionShape shape = self_attention(75, 6, kv_heads, 12);
           shape.window = window;
           shape.causal = causal;
-          expect_agreement(shape, dtype);
+          if (takes_case(turn++, 17)) expect_agreement(shape, dtype);
         }
       }
     }
@@ -142,26 +146,29 @@ TEST_F(AttentionTest, cpu_agrees_for_every_group_dtype_and_mask) {
 }
 
 TEST_F(AttentionTest, queries_sit_at_the_end_of_the_keys) {
+  int64_t turn = 0;
   for (const auto& [q_length, k_length] :
        {std::pair<int64_t, int64_t>{1, 1}, {1, 100}, {3, 64}, {37, 129}, {70, 200}}) {
     for (const int64_t window : {0, 33, 64}) {
       AttentionShape shape = self_attention(q_length, 4, 2, 16);
       shape.k_length = k_length;
       shape.window = window;
-      expect_agreement(shape, DType::f32);
-      expect_agreement(shape, DType::bf16);
+      if (takes_case(turn++, 7)) expect_agreement(shape, DType::f32);
+      if (takes_case(turn++, 7)) expect_agreement(shape, DType::bf16);
     }
   }
 }
 
 TEST_F(AttentionTest, few_queries_of_a_long_cache_agree_on_every_instruction_set) {
   for_each_instruction_set([&] {
+    int64_t turn = 0;
     for (const DType dtype : kCpuDTypes) {
       for (const int64_t q_length : {1, 2, 3, 4, 9}) {
         AttentionShape shape = self_attention(q_length, 4, 2, 42);
         shape.k_length = 603;
         shape.window = q_length % 2 == 0 ? 300 : 0;
         shape.v_head_dim = q_length == 3 ? 77 : 0;
+        if (!takes_case(turn++, 8)) continue;
         expect_agreement(shape, dtype, /*with_sinks=*/q_length == 4);
       }
     }
@@ -186,11 +193,12 @@ TEST_F(AttentionTest, scores_that_grow_from_block_to_block_agree_on_every_instru
 }
 
 TEST_F(AttentionTest, a_scale_below_zero_prefers_what_is_least_alike) {
+  int64_t turn = 0;
   for (const DType dtype : kCpuDTypes) {
     for (const int64_t length : {3, 100}) {
       AttentionShape shape = self_attention(length, 4, 2, 16);
       shape.scale = -2;
-      expect_agreement(shape, dtype);
+      if (takes_case(turn++, 3)) expect_agreement(shape, dtype);
     }
   }
 }
@@ -202,17 +210,23 @@ TEST_F(AttentionTest, more_queries_than_keys_attend_without_a_mask) {
   expect_agreement(shape, DType::f32);
 }
 
-TEST_F(AttentionTest, a_long_group_spans_several_panels) { expect_agreement(self_attention(300, 4, 1, 8), DType::f32); }
+TEST_F(AttentionTest, a_long_group_spans_several_panels) {
+  if (!takes_case(1, 2)) GTEST_SKIP() << "too long";
+  expect_agreement(self_attention(300, 4, 1, 8), DType::f32);
+}
 
 TEST_F(AttentionTest, values_may_be_narrower_or_wider_than_keys) {
+  int64_t turn = 1;
   for (const auto& [head_dim, v_head_dim] : {std::pair<int64_t, int64_t>{24, 16}, {16, 24}, {192, 128}, {7, 3}}) {
     AttentionShape shape = self_attention(75, 4, 2, head_dim);
     shape.v_head_dim = v_head_dim;
-    for (const DType dtype : kCpuDTypes) expect_agreement(shape, dtype);
+    for (const DType dtype : kCpuDTypes)
+      if (takes_case(turn++, 5)) expect_agreement(shape, dtype);
   }
 }
 
 TEST_F(AttentionTest, capped_scores_and_sinks_agree_for_every_dtype_and_mask) {
+  int64_t turn = 4;
   for (const DType dtype : kCpuDTypes) {
     for (const double softcap : {0.0, 0.5, 30.0}) {
       for (const bool with_sinks : {false, true}) {
@@ -221,7 +235,7 @@ TEST_F(AttentionTest, capped_scores_and_sinks_agree_for_every_dtype_and_mask) {
           shape.softcap = softcap;
           shape.window = window;
           shape.scale *= 4;  // so that scores reach the cap
-          expect_agreement(shape, dtype, with_sinks);
+          if (takes_case(turn++, 7)) expect_agreement(shape, dtype, with_sinks);
         }
       }
     }
@@ -229,10 +243,12 @@ TEST_F(AttentionTest, capped_scores_and_sinks_agree_for_every_dtype_and_mask) {
 }
 
 TEST_F(AttentionTest, a_sink_over_several_panels_and_batches_sums_all_its_rows) {
+  if (!takes_case(1, 2)) GTEST_SKIP() << "too long";
   expect_agreement(self_attention(300, 4, 1, 8), DType::f32, /*with_sinks=*/true);
 }
 
 TEST_F(AttentionTest, every_instruction_set_agrees_with_exact_attention) {
+  if (tested_backend() != "cpu") GTEST_SKIP() << "there is one";
   for_each_instruction_set([&] {
     for (const DType dtype : kCpuDTypes) {
       AttentionShape shape = self_attention(70, 4, 2, 37);
@@ -316,6 +332,7 @@ TEST_F(AttentionTest, nothing_outside_of_the_heads_is_written) {
 }
 
 TEST_F(AttentionTest, the_number_of_threads_changes_no_bit) {
+  if (tested_backend() != "cpu") GTEST_SKIP() << "threads of the host do not compute";
   for (const DType dtype : {DType::f32, DType::bf16}) {
     AttentionShape shape = self_attention(333, 4, 2, 40);
     shape.window = 150;
@@ -359,6 +376,7 @@ TEST_F(AttentionTest, reference_gradients_are_those_of_central_differences) {
 }
 
 TEST_F(AttentionTest, f64_runs_the_reference) {
+  if (tested_backend() == "cuda") GTEST_SKIP() << "it has kernels for f64";
   const Problem ours(*memory_, self_attention(6, 2, 1, 4), DType::f64), oracle = ours.exact(*memory_);
   run(ours.forward());
   run(ours.backward());

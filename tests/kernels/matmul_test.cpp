@@ -4,8 +4,6 @@
 
 #include "support/kernel_test.h"
 
-#include "nought/kernels/cpu/cpu.h"
-
 namespace nought {
 namespace {
 
@@ -28,7 +26,7 @@ class MatMulTest : public ::testing::Test {
     if (options & 8) op.bias = random({n}, inputs, "bias");
     return op;
   }
-  /// The CPU's product is the f64 product of the same inputs but for the rounding of fp32 sums and of the result.
+  /// The product is the f64 product of the same inputs but for the rounding of fp32 sums and of the result.
   void expect_agreement(const MatMul& op, int64_t k) const {
     const auto exact = [&](const Tensor& x) { return x ? converted(*memory_, x, DType::f64) : Tensor(); };
     MatMul oracle{.a = exact(op.a),
@@ -39,7 +37,7 @@ class MatMulTest : public ::testing::Test {
                   .transpose_b = op.transpose_b,
                   .accumulate = op.accumulate};
     reference::run(oracle);
-    cpu::run(op);
+    run(op);
     SCOPED_TRACE(op.a.str() + (op.transpose_a ? "^T x " : " x ") + op.b.values.str() + (op.transpose_b ? "^T" : "") +
                  " -> " + op.c.str() + (op.accumulate ? " accumulated" : "") + (op.bias ? " with bias" : ""));
     expect_rounded(op.c, oracle.c, 4e-7 * static_cast<double>(k + 4));
@@ -54,7 +52,7 @@ constexpr Dtypes kDtypes[] = {{DType::f32, DType::f32}, {DType::bf16, DType::bf1
                               {DType::f16, DType::f16}, {DType::f16, DType::f32},   {DType::f64, DType::f64}};
 constexpr int64_t kExtents[] = {1, 3, 7, 17, 33, 64, 100, 257};
 
-TEST_F(MatMulTest, cpu_agrees_with_the_exact_product_on_odd_shapes) {
+TEST_F(MatMulTest, agrees_with_the_exact_product_on_odd_shapes) {
   const ThreadCount guard(1);  // most of these are too small to share
   int options = 0;
   size_t turn = 0;
@@ -94,9 +92,9 @@ TEST_F(MatMulTest, the_reference_agrees_with_the_exact_product) {
 
 TEST_F(MatMulTest, higher_ranks_fold_to_rows) {
   MatMul op = product(6, 5, 4, DType::f32, DType::f32);
-  cpu::run(op);
+  run(op);
   MatMul folded{.a = op.a.reshape({2, 3, 4}), .b = op.b, .c = random({2, 3, 5}, DType::f32, "folded")};
-  cpu::run(folded);
+  run(folded);
   EXPECT_EQ(folded.c.to_vector<float>(), op.c.to_vector<float>());
 }
 
@@ -109,7 +107,7 @@ TEST_F(MatMulTest, a_bf16_sum_is_rounded_once) {
     return x;
   };
   MatMul op{.a = of({1, 2}, {1, 0x1p-8f}), .b = of({2, 1}, {1, 1}), .c = of({1, 1}, {0x1p-8f}), .accumulate = true};
-  cpu::run(op);
+  run(op);
   EXPECT_EQ(op.c.item(), 1 + 0x1p-7);
 }
 
@@ -118,31 +116,32 @@ TEST_F(MatMulTest, an_empty_inner_dimension_yields_bias_and_sum) {
             .b = Tensor::empty(*memory_, {0, 3}, DType::f32, Category::activations),
             .c = random({2, 3}, DType::f32, "c"),
             .bias = random({3}, DType::f32, "bias")};
-  cpu::run(op);
+  run(op);
   for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(op.c.data<float>()[i], op.bias.data<float>()[i % 3]);
   op.accumulate = true;
-  cpu::run(op);
+  run(op);
   for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(op.c.data<float>()[i], 2 * op.bias.data<float>()[i % 3]);
 }
 
 TEST_F(MatMulTest, an_empty_output_is_no_work) {
   MatMul op = product(0, 3, 4, DType::bf16, DType::bf16);
-  EXPECT_NO_THROW(cpu::run(op));
+  EXPECT_NO_THROW(run(op));
 }
 
 TEST_F(MatMulTest, sizes_and_dtypes_that_do_not_fit_are_errors) {
   MatMul op = product(2, 3, 4, DType::f32, DType::f32);
   op.transpose_b = true;
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   EXPECT_THROW(reference::run(op), ShapeError);
   op = product(2, 3, 4, DType::f32, DType::bf16);
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
   op = product(2, 3, 4, DType::f32, DType::f32);
   op.bias = random({4}, DType::f32, "bias");
-  EXPECT_THROW(cpu::run(op), ShapeError);
+  EXPECT_THROW(run(op), ShapeError);
 }
 
 TEST_F(MatMulTest, the_number_of_threads_changes_no_bit) {
+  if (tested_backend() != "cpu") GTEST_SKIP() << "threads of the host do not compute";
   // A long k with few rows or columns is where threads might share sums; the others are cut into blocks of c.
   constexpr std::array<int64_t, 3> kSizes[] = {{64, 96, 2048},  {257, 320, 864}, {16, 16, 4096}, {33, 70, 4096},
                                                {40, 100, 2100}, {1, 512, 768},   {512, 1, 768},  {768, 512, 1},
@@ -157,7 +156,7 @@ TEST_F(MatMulTest, the_number_of_threads_changes_no_bit) {
           const ThreadCount guard(threads);
           MatMul again = op;
           again.c = cloned(*memory_, op.c);
-          cpu::run(again);
+          run(again);
           results.push_back(again.c);
         }
         SCOPED_TRACE(fmt::format("{} x {}, options {}", op.a.str(), op.b.str(), options));
@@ -168,9 +167,10 @@ TEST_F(MatMulTest, the_number_of_threads_changes_no_bit) {
 }
 
 TEST_F(MatMulTest, rank_threads_multiply_at_the_same_time) {
+  if (tested_backend() != "cpu") GTEST_SKIP() << "each rank has a device of its own";
   constexpr int kRanks = 4;
   const MatMul op = product(65, 130, 70, DType::bf16, DType::f32, 2);
-  cpu::run(op);
+  run(op);
   std::vector<Tensor> results(kRanks);
   std::vector<std::thread> ranks;
   for (Tensor& result : results) {
@@ -178,7 +178,7 @@ TEST_F(MatMulTest, rank_threads_multiply_at_the_same_time) {
     ranks.emplace_back([&] {
       MatMul mine = op;
       mine.c = result;
-      for (int i = 0; i < 20; ++i) cpu::run(mine);
+      for (int i = 0; i < 20; ++i) run(mine);
     });
   }
   for (std::thread& rank : ranks) rank.join();

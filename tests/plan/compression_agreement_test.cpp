@@ -1,6 +1,5 @@
 // What is predicted of ranks that send signs or factors is what happens: memory and traffic, before and after.
 #include "support/agreement.h"
-
 #include <gtest/gtest.h>
 
 #include "nought/optim/compressed_phase.h"

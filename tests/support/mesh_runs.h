@@ -65,6 +65,8 @@ struct CourseOptions {
   RecomputeOptions recompute = {};
   MeshRows rows = {};
   std::string resumed = "", saved = "";  // folders: of the checkpoint to start from, and to leave one in; "" for none
+  int64_t accumulation = kMeshAccumulation;  // micro-batches of a step
+  const Context* context = nullptr;          // what the rank computes with; null: the CPU
 };
 inline constexpr double kMeshClipping = 0.2;  // below every norm of these runs
 
@@ -72,7 +74,8 @@ inline constexpr double kMeshClipping = 0.2;  // below every norm of these runs
 inline Course train_in(Communicator& world, const MeshLayout& layout, const ModelConfig& config, Interval steps,
                        const CourseOptions& options = {}) {
   Course course;
-  Sharing rank = layout.rank(world, config, options.sharding, options.fp8, options.recompute);
+  Sharing rank = layout.rank(world, config, options.sharding, options.fp8, options.recompute,
+                             options.context != nullptr ? *options.context : Context::cpu());
   if (options.resumed.empty()) {
     rank.model.load(InitialState(3));
   } else {
@@ -87,7 +90,7 @@ inline Course train_in(Communicator& world, const MeshLayout& layout, const Mode
   for (int64_t step = steps.begin; step < steps.end; ++step) {
     std::vector<Batch> batches;
     double targets = 0;
-    for (int64_t i = 0; i < kMeshAccumulation; ++i) {
+    for (int64_t i = 0; i < options.accumulation; ++i) {
       batches.push_back(mesh_rows(*rank.context.memory, config, step, i, samples.rank(), samples.size(), options.rows));
       targets += CrossEntropyObjective().weight(mesh_rows(*rank.context.memory, config, step, i, 0, 1, options.rows));
     }

@@ -1,5 +1,5 @@
-// Runs whose ranks send signs, or factors of low rank: they resume in mid-run with the same bits, their ranks agree, and
-// they learn.
+// Runs whose ranks send signs, or factors of low rank: they resume in mid-run with the same bits, their ranks agree,
+// and they learn.
 #include <cmath>
 #include <filesystem>
 
@@ -35,10 +35,9 @@ struct Way {
 std::vector<Way> ways() {
   return {{"1-bit Adam", OneBitAdamOptions{.freeze_step = 7}},
           {"1-bit Lamb", OneBitLambOptions{.freeze_step = 7}},
-          {"0/1 Adam", ZeroOneAdamOptions{.var_freeze_step = 6,
-                                          .var_update_scaler = 2,
-                                          .local_step_scaler = 1,
-                                          .local_step_clipper = 4}},
+          {"0/1 Adam",
+           ZeroOneAdamOptions{
+               .var_freeze_step = 6, .var_update_scaler = 2, .local_step_scaler = 1, .local_step_clipper = 4}},
           {"PowerSGD", AdamOptions{}, PowerSgdOptions{.rank = 2, .start_iter = 7}}};
 }
 
@@ -138,8 +137,7 @@ TEST(CompressedRuns, power_sgd_of_full_rank_is_plain_but_for_rounding) {
     const auto full = weights_of(layout).front();
     ASSERT_EQ(full.size(), plain.size());
     double worst = 0;
-    for (size_t i = 0; i < full.size(); ++i)
-      worst = std::max(worst, static_cast<double>(std::abs(full[i] - plain[i])));
+    for (size_t i = 0; i < full.size(); ++i) worst = std::max(worst, static_cast<double>(std::abs(full[i] - plain[i])));
     EXPECT_LT(worst, 2e-4) << ranks << " ranks";
     layout.power_sgd->rank = 1;
     const auto low = weights_of(layout).front();
@@ -160,7 +158,8 @@ TEST(CompressedRuns, learn_three_quarters_of_what_plain_ones_do_in_80_steps) {
   const double expected = last_loss(plain);
   std::vector<Way> all = ways();
   std::get<OneBitAdamOptions>(all[0].method).freeze_step = 30;
-  std::get<ZeroOneAdamOptions>(all[2].method) = {.var_freeze_step = 60, .local_step_scaler = 10, .local_step_clipper = 2};
+  std::get<ZeroOneAdamOptions>(all[2].method) = {
+      .var_freeze_step = 60, .local_step_scaler = 10, .local_step_clipper = 2};
   all[3].power_sgd = PowerSgdOptions{.rank = 4, .start_iter = 10};
   for (const Way& way : {all[0], all[2], all[3]}) {
     Layout layout = plain;

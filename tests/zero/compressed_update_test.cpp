@@ -84,13 +84,14 @@ TEST(CompressedUpdate, one_bit_adam_follows_the_reference_before_and_after_it_fr
   for (const int count : {1, 2, 3})
     run_ranks(count, [&](Communicator& world, const Context& context) {
       CutUnits units{Mesh(world)};
-      ShardedModel model(context, world, units,
-                         {.policy = Policy::stage(0),
-                          .optimizer = {.method = options, .weight_decay = kDecay, .decay_all = true}});
+      ShardedModel model(
+          context, world, units,
+          {.policy = Policy::stage(0), .optimizer = {.method = options, .weight_decay = kDecay, .decay_all = true}});
       model.load(InitialState(3));
       std::map<std::string, OneBitAdamOfOne> references;
       for (const auto& [name, values] : test::whole_values(model))
-        references[name] = {.p = values, .m = std::vector<float>(values.size()), .v = std::vector<float>(values.size())};
+        references[name] = {
+            .p = values, .m = std::vector<float>(values.size()), .v = std::vector<float>(values.size())};
       for (const auto& unit : units.units())
         for (size_t segment = 0; segment < unit->segments().size(); ++segment) {
           const Partition partition(unit->segments()[segment].size, count);
@@ -107,8 +108,8 @@ TEST(CompressedUpdate, one_bit_adam_follows_the_reference_before_and_after_it_fr
           OneBitAdamOfOne& reference = references.at(name);
           reference.update(name, step, count, options);
           for (size_t i = 0; i < values.size(); ++i)
-            ASSERT_NEAR(values[i], reference.p[i], 2e-5) << name << "[" << i << "] after " << step << " updates on "
-                                                         << count << " ranks";
+            ASSERT_NEAR(values[i], reference.p[i], 2e-5)
+                << name << "[" << i << "] after " << step << " updates on " << count << " ranks";
         }
       }
     });
@@ -120,8 +121,9 @@ TEST(CompressedUpdate, once_nothing_is_summed_the_norm_is_the_root_mean_square_o
     for (const int64_t freeze : {5, 1})
       run_ranks(count, [&](Communicator& world, const Context& context) {
         CutUnits units{Mesh(world)};
-        ShardedModel model(context, world, units,
-                           {.policy = Policy::stage(0), .optimizer = {.method = OneBitAdamOptions{.freeze_step = freeze}}});
+        ShardedModel model(
+            context, world, units,
+            {.policy = Policy::stage(0), .optimizer = {.method = OneBitAdamOptions{.freeze_step = freeze}}});
         model.load(InitialState(3));
         test::walk_back(model, 1);
         model.update(kLr, 1);
@@ -165,7 +167,10 @@ TEST(CompressedUpdate, phases_of_zero_one_adam_are_deepspeeds) {
   for (int64_t update = 1; update <= 28; ++update) phases += "vmgle"[static_cast<size_t>(phase_of(options, update))];
   // Second moments at 1, 2 (every one), 4, 6 (every other), 8, 12 (every fourth); then alone, meeting at every update,
   // and after six at every other one.
-  EXPECT_EQ(phases, "vvgvgvgvgggvgg" "eeeeee" "lelelele");
+  EXPECT_EQ(phases,
+            "vvgvgvgvgggvgg"
+            "eeeeee"
+            "lelelele");
 }
 
 }  // namespace

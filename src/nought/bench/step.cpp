@@ -205,6 +205,7 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
                        int samples) {
   const auto timeline = std::make_shared<Timeline>();
   Context timed = context;
+  timeline->follow(context.stream);
   timed.kernels = make_timed_kernels(context.kernels, timeline);
   Stepper stepper(ranks, timed, bench);
   const auto tokens = static_cast<double>(stepper.tokens());

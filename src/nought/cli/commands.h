@@ -11,10 +11,14 @@
 
 namespace nought {
 
+struct Context;
+
 /// One run of the program: its arguments, without the program's name, and the action that the chosen subcommand sets.
 struct Invocation {
   std::vector<std::string> arguments;
   std::function<int()> action;  // returns the exit code; set by the chosen subcommand's callback
+  /// A context on a GPU, by its number or for the rank of this number on the host; null if the program has no CUDA.
+  Context (*on_gpu)(int number, bool is_rank) = nullptr;
 };
 
 /// Adds a subcommand. --help shows its description first and its examples, one per line, last.

@@ -165,7 +165,7 @@ std::string to_text(const OrderedJson& info) {
   line("MPI", string("/mpi/library"));
   line("mpirun", string("/mpi/mpirun"));
   const OrderedJson& cuda = info["cuda"];
-  for (const auto& device : cuda["devices"]) line("GPU", gpu(device) + "; nothing runs on it yet");
+  for (const auto& device : cuda["devices"]) line("GPU", gpu(device) + "; see docs/cuda.md for what runs on it");
   if (cuda["devices"].empty()) line("GPU", "none: " + cuda["no_devices"].get<std::string>());
   for (const auto& library : cuda["libraries"]) line(library["name"].get<std::string>(), library_text(library));
   line("communicators", join(info["backends"]["communicators"]));

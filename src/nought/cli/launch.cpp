@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/cli/device.h"
 #include "nought/cli/failure.h"
 #include "nought/cli/launch_mpirun.h"
 #include "nought/cli/openmp_waiting.h"
@@ -69,9 +70,9 @@ void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& p
   return static_cast<int>(others.size()) + 1;
 }
 
-void run_in_job(const RankBody& body) {
+void run_in_job(const DeviceChoice& device, int rank, const RankBody& body) {
   try {
-    const Context context = Context::cpu();
+    const Context context = device.context(rank);
     MpiWorld world(context);
     const std::string difference = use_common_isa(world.world(), context, world.host_names());
     if (!difference.empty() && world.world().rank() == 0) fmt::print("note: {}\n", difference);
@@ -101,6 +102,7 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
            const RankBody& body) {
   const std::optional<JobPlace> place = place_in_job();
   check_launch(options, place);
+  const DeviceChoice device(options.device, invocation.on_gpu);
   const bool starts_ranks = !place && (options.ranks.value_or(1) > 1 || !options.hostfile.empty());
   if (!place && !starts_ranks) bound_openmp_waiting(own_program(), invocation.arguments, threads_per_rank());
   if (!place) validate();
@@ -112,9 +114,10 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
                        .finishes_step = options.finishes_step});
   use_threads(threads_per_rank());
   if (place && place->size > 1) {
-    run_in_job(body);
+    run_in_job(device, place->rank, body);
   } else {
-    body(*make_recorded_self_communicator(), Context::cpu());
+    const Context context = device.context(/*rank=*/0);
+    body(*make_recorded_self_communicator(), context);
   }
   return 0;
 }

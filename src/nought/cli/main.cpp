@@ -12,6 +12,9 @@
 #include "nought/cli/launch_job.h"
 #include "nought/cli/standard_streams.h"
 #include "nought/cli/version.h"
+#ifdef NOUGHT_HAS_CUDA
+#include "nought/cuda/backend/kernels.h"
+#endif
 #include "nought/io/files.h"
 
 namespace {
@@ -25,7 +28,10 @@ const char* const kFooter =
     "  nought train --help";
 
 int run(int argc, char** argv) {
-  nought::Invocation invocation{{argv + 1, argv + argc}, {}};
+  nought::Invocation invocation{.arguments = {argv + 1, argv + argc}, .action = {}};
+#ifdef NOUGHT_HAS_CUDA
+  invocation.on_gpu = nought::cuda::context_of_gpu;
+#endif
   CLI::App app("Trains, fine-tunes and serves language models with zero redundancy.", "nought");
   app.set_version_flag("--version", "nought " + nought::version());
   app.footer(kFooter);

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "nought/cli/commands.h"
+#include "nought/cli/device.h"
 #include "nought/cli/flight.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
@@ -52,6 +53,7 @@ void validate_probe(const ProbeOptions& options) {
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
   const RunPlan plan = options.plan(world.size());
+  require_runs_on(context, plan);
   watch_calls(world, plan);
   const FlightFolder flight(world, own_flight_folder(world, context));
   const FoundModel found = find_model(options.model_dir, world, context);
@@ -94,6 +96,7 @@ void add_probe(CLI::App& app, Invocation& invocation) {
   command->add_flag("--grads", options->gradients, "Run the backward pass and write every gradient");
   add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);
+  add_device_option(*command, options->launch);
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(

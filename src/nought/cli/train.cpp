@@ -11,6 +11,7 @@
 #include "nought/bench/rates.h"
 #include "nought/bench/step_budget.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/device.h"
 #include "nought/cli/flight.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
@@ -104,6 +105,7 @@ Context with_timeline(Context context, Communicator& world, const RunPlan& plan)
   const bool operations = !plan.trace_file.empty() || plan.profile;
   if (!plan.wall_clock_breakdown && !plan.comms_logger && !plan.log_straggler && !operations) return context;
   const auto timeline = std::make_shared<Timeline>();
+  timeline->follow(context.stream);
   world.record(timeline);
   if (operations) context.kernels = make_timed_kernels(context.kernels, timeline);
   return context;
@@ -178,6 +180,7 @@ RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
 /// Returns the signal that ended the run early, or 0.
 int train_rank(TrainOptions options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
+  require_runs_on(context, plan);
   const bool first = world.rank() == 0;
   std::optional<OutputFolder> folder;
   if (first) {
@@ -308,6 +311,7 @@ void add_train(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<TrainOptions>();
   const auto resume = add_run_options(*command, *options);
   add_launch_options(*command, options->launch);
+  add_device_option(*command, options->launch);
   command
       ->add_option("--trace", options->trace_file,
                    "Write a trace of the fourth step: all ranks' operations and collectives, for ui.perfetto.dev")

@@ -60,17 +60,20 @@ void FlightRecorder::publish_activity() {
 }
 
 void FlightRecorder::set_step(int64_t step) {
+  const std::lock_guard lock(mutex_);
   activity_.step = step;
   publish_activity();
 }
 
 void FlightRecorder::set_phase(std::string_view phase) {
+  const std::lock_guard lock(mutex_);
   set_flight_text(activity_.phase, phase);
   set_flight_text(activity_.unit, "");
   publish_activity();
 }
 
 void FlightRecorder::set_unit(std::string_view unit) {
+  const std::lock_guard lock(mutex_);
   set_flight_text(activity_.unit, unit);
   publish_activity();
 }
@@ -92,6 +95,7 @@ void FlightRecorder::leave(const FlightMembership& group) {
 
 FlightTicket FlightRecorder::submit(FlightMembership& group, uint8_t collective, ReduceOp op, DType dtype,
                                     int64_t bytes, int root) {
+  const std::lock_guard lock(mutex_);
   FlightCall call{.group = group.identity,
                   .bytes = bytes,
                   .step = activity_.step,

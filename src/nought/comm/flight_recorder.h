@@ -9,6 +9,7 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -44,8 +45,14 @@ class FlightRecorder {
   /// The Unit whose pass begins.
   void set_unit(std::string_view unit);
   /// What the next calls are about. The text must live until it is replaced.
-  void set_subject(std::string_view subject) { subject_ = subject; }
-  std::string_view subject() const { return subject_; }
+  void set_subject(std::string_view subject) {
+    const std::lock_guard lock(mutex_);
+    subject_ = subject;
+  }
+  std::string_view subject() const {
+    const std::lock_guard lock(mutex_);
+    return subject_;
+  }
 
   FlightMembership join(uint64_t identity, std::string_view name, int rank, int size);
   void leave(const FlightMembership& group);
@@ -76,6 +83,7 @@ class FlightRecorder {
   FlightActivity activity_;
   std::string_view subject_;
   uint64_t calls_ = 0;
+  mutable std::mutex mutex_;  // a thread beside the passes may issue the calls of a group of its own
 };
 
 /// While it lives, a call runs.

@@ -6,6 +6,7 @@
 
 #include "nought/comm/mpi_flight.h"
 #include "nought/comm/mpi_transport.h"
+#include "nought/comm/staged.h"
 #include "nought/comm/stream_communicator.h"
 
 namespace nought {
@@ -34,6 +35,7 @@ std::vector<std::string> names_of_hosts(MPI_Comm everyone) {
 }  // namespace
 
 void MpiWorld::join(const Context& context, const MpiOptions& options) {
+  const Context beneath = beneath_staging(context);
   MpiEngine& engine = MpiEngine::instance();
   engine.initialize(options);
   MPI_Comm everyone, host;
@@ -49,9 +51,9 @@ void MpiWorld::join(const Context& context, const MpiOptions& options) {
   }
   host_names_ = names_of_hosts(everyone);
   auto neighbours = std::make_shared<const Neighbours>();
-  if (options.shared_windows) neighbours = meet_neighbours(everyone, host, context);
+  if (options.shared_windows) neighbours = meet_neighbours(everyone, host, beneath);
   const auto recorder = meet_recorders(everyone, host, host_names_);
-  auto transport = std::make_unique<MpiTransport>(engine, everyone, context, neighbours);
+  auto transport = staged(std::make_unique<MpiTransport>(engine, everyone, beneath, neighbours), context);
   check_mpi(MPI_Comm_free(&host), "MPI_Comm_free");
   if (transport->size() == 1) {
     world_ = make_self_communicator();

@@ -6,6 +6,22 @@
 namespace nought {
 namespace {
 
+/// The turn of a collective among the tasks of a stream: copies are made there. A device runs them when it has done
+/// what it was given before, and not as the host submits them.
+class Turn final : public Stream {
+ public:
+  explicit Turn(const Call& call) : stream_(*call.stream) {}
+  void copy_bytes(const std::byte* from, std::byte* to, size_t count) override { stream_.copy_bytes(from, to, count); }
+
+ private:
+  Stream& stream_;
+};
+
+void copy_in_turn(const Call& call, const Tensor& from, const Tensor& to) {
+  Turn turn(call);
+  copy(from, to, turn);
+}
+
 /// A group of one: every collective is a copy, or nothing.
 class SelfTransport final : public Transport {
  public:
@@ -14,16 +30,22 @@ class SelfTransport final : public Transport {
   std::string_view backend() const override { return "self"; }
 
   void broadcast(const Call&, const Tensor&, int) override {}
-  void reduce(const Call&, const Tensor& in, const Tensor& out, int, ReduceOp) override { copy_now(in, out); }
-  void all_reduce(const Call&, const Tensor&, ReduceOp) override {}
-  void gather(const Call&, const Tensor& in, const Tensor& out, int) override { copy_now(in, out); }
-  void all_gather(const Call&, const Tensor& shard, const Tensor& full) override { copy_now(shard, full); }
-  void scatter(const Call&, const Tensor& in, const Tensor& out, int) override { copy_now(in, out); }
-  void reduce_scatter(const Call&, const Tensor& full, const Tensor& shard, ReduceOp) override {
-    copy_now(full, shard);
+  void reduce(const Call& call, const Tensor& in, const Tensor& out, int, ReduceOp) override {
+    copy_in_turn(call, in, out);
   }
-  void all_to_all(const Call&, const Tensor& in, const Tensor& out) override { copy_now(in, out); }
-  void all_to_all_v(const Call&, const Tensor& in, const Tensor& out, const RowCounts&) override { copy_now(in, out); }
+  void all_reduce(const Call&, const Tensor&, ReduceOp) override {}
+  void gather(const Call& call, const Tensor& in, const Tensor& out, int) override { copy_in_turn(call, in, out); }
+  void all_gather(const Call& call, const Tensor& shard, const Tensor& full) override {
+    copy_in_turn(call, shard, full);
+  }
+  void scatter(const Call& call, const Tensor& in, const Tensor& out, int) override { copy_in_turn(call, in, out); }
+  void reduce_scatter(const Call& call, const Tensor& full, const Tensor& shard, ReduceOp) override {
+    copy_in_turn(call, full, shard);
+  }
+  void all_to_all(const Call& call, const Tensor& in, const Tensor& out) override { copy_in_turn(call, in, out); }
+  void all_to_all_v(const Call& call, const Tensor& in, const Tensor& out, const RowCounts&) override {
+    copy_in_turn(call, in, out);
+  }
   // The StreamCommunicator has refused every peer: a group of one has none.
   void send(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }
   void recv(const Call& call, const Tensor&, int, int) override { fail<CommError>("{} has no peer", call.str()); }

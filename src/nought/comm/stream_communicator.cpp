@@ -116,6 +116,7 @@ Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::
   const bool between_kernels = compute && stream_->runs_inline();
   const Event before = compute && !between_kernels ? compute->record() : Event();
   Stream& stream = between_kernels ? *compute : *stream_;
+  call.stream = &stream;
   const Event event =
       stream.submit([this, call, before, timeline = timeline_, check = check_, body = std::move(body)]() mutable {
         before.wait();

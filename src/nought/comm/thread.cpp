@@ -6,6 +6,7 @@
 
 #include "nought/base/host.h"
 #include "nought/comm/reduction.h"
+#include "nought/comm/staged.h"
 #include "nought/comm/stream_communicator.h"
 #include "nought/comm/thread_group.h"
 
@@ -13,7 +14,7 @@ namespace nought {
 namespace {
 
 std::shared_ptr<Stream> make_worker(const Context& context, std::string name) {
-  std::shared_ptr<Stream> stream = context.memory->device().make_stream(std::move(name));
+  std::shared_ptr<Stream> stream = beneath_staging(context).memory->device().make_stream(std::move(name));
   stream->submit(use_one_openmp_thread);
   return stream;
 }
@@ -186,7 +187,7 @@ std::vector<std::unique_ptr<Communicator>> make_communicators(const std::shared_
     const auto i = static_cast<size_t>(rank);
     auto recorder = std::make_shared<FlightRecorder>(pages[i], rank, world->size(), host_name());
     recorder->set_peers(pages);
-    auto transport = std::make_unique<ThreadTransport>(group, rank, contexts[i]);
+    auto transport = staged(std::make_unique<ThreadTransport>(group, rank, beneath_staging(contexts[i])), contexts[i]);
     communicators.push_back(
         std::make_unique<StreamCommunicator>(std::move(transport), streams[i], std::move(recorder)));
   }

@@ -28,6 +28,7 @@ struct Call {
   std::chrono::steady_clock::time_point deadline{};
   const FlightRecorder* recorder = nullptr;  // outlives the call
   FlightTicket ticket = {};
+  Stream* stream = nullptr;  // whose turn it is
 
   /// "all_gather of 12.0 MiB f32 in group of 4"
   std::string str() const;

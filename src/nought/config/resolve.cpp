@@ -63,6 +63,8 @@ RunPlan Resolver::run() {
   resolve_output();
   resolve_comm_hook();
   check_compression();
+  resolve_local_steps();
+  resolve_async();
   explain_automatic_buckets();
   return std::move(plan_);
 }

@@ -153,6 +153,10 @@ class Resolver {
   void resolve_delayed_update();
   void resolve_early_update();
   void resolve_gradient_home();
+  void resolve_local_steps();
+  /// What workers of local steps cannot be combined with.
+  void check_local_steps(const std::string& place) const;
+  void resolve_async();
   /// The section aio. `to_files`: whether something is offloaded to files; else its keys have no effect, and say so.
   void resolve_aio(bool to_files);
   std::string resolve_monitor(const std::string& section, const DsMonitor& monitor);

@@ -21,6 +21,7 @@
 #include "nought/parallel/context_method.h"
 #include "nought/parallel/pipeline_rules.h"
 #include "nought/tensor/dtype.h"
+#include "nought/zero/local_steps_options.h"
 #include "nought/zero/offload_options.h"
 #include "nought/zero/power_sgd_options.h"
 #include "nought/zero/wire_options.h"
@@ -136,6 +137,9 @@ struct RunPlan {
   ParameterHome offload_param = {};              // where parameters are between the passes that read them
   WireOptions codes = {};                        // what ranks send each other as codes
   RecomputeOptions recompute = {};               // what the backward pass computes again of the blocks
+
+  std::optional<LocalStepsOptions> local_steps = {};  // replicas are workers that update their own weights
+  std::optional<int64_t> staleness = {};              // see RotatingServers
 
   bool resize_vocab = false;            // whether a vocabulary that is smaller than the tokenizer's grows
   double moe_capacity_factor = 0;       // see ExpertsConfig; 0 = experts have no capacity

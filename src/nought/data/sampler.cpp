@@ -123,6 +123,16 @@ int64_t TrainSampler::targets_in_step(int64_t step) const {
   return std::max<int64_t>(count, 1);
 }
 
+int64_t TrainSampler::targets_in_step(int64_t step, int first, int ranks) const {
+  if (dataset_.all_targets_count()) return layout_.micro_batch * layout_.accumulation * ranks * dataset_.seq_length();
+  int64_t count = 0;
+  for (int64_t micro = 0; micro < layout_.accumulation; ++micro) {
+    const int64_t begin = step * layout_.train_batch() + (micro * layout_.world_size + first) * layout_.micro_batch;
+    for (int64_t i = 0; i < ranks * layout_.micro_batch; ++i) count += dataset_.num_targets(sample_of(begin + i));
+  }
+  return std::max<int64_t>(count, 1);
+}
+
 Batch TrainSampler::batch(int64_t step, int64_t micro_step, Memory& memory) const {
   Batch batch = empty_batch(layout_.micro_batch, dataset_.seq_length(), memory);
   for (int64_t row = 0; row < layout_.micro_batch; ++row) {

@@ -15,14 +15,14 @@ namespace nought {
 /// The rows of an expert's block: those of its tokens, and padding to a size that few other blocks have, so that few
 /// products are compiled. At most 1/16 more rows than tokens, or 7 more; at most 16 sizes from one power of two to the
 /// next.
-inline int64_t padded_rows(int64_t tokens) {
+constexpr int64_t padded_rows(int64_t tokens) {
   if (tokens == 0) return 0;
   const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(tokens)));
   return round_up(tokens, std::max<int64_t>(8, power / 16));
 }
 
 /// How many of its choices an expert takes. capacity 0: all.
-inline int64_t taken_choices(int64_t count, int64_t capacity) {
+constexpr int64_t taken_choices(int64_t count, int64_t capacity) {
   return capacity > 0 ? std::min(count, capacity) : count;
 }
 

@@ -41,9 +41,9 @@ inline double taken_scale(const RoundFp8& op) {
 inline constexpr uint8_t kMxNaN = 255;  // as a scale of EncodeMxfp8
 
 /// The code of x in E4M3, to the nearest and ties to even. |x| <= 448.
-inline uint8_t e4m3_code(float x) {
-  const float a = std::abs(x);
+constexpr uint8_t e4m3_code(float x) {
   const uint32_t sign = std::bit_cast<uint32_t>(x) >> 31 << 7;
+  const float a = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7FFFFFFFu);
   constexpr float kSteps = 12582912.0f;  // 1.5 * 2^23: added and taken away, whole numbers are left
   if (a < 0x1p-6f) return static_cast<uint8_t>(sign | static_cast<uint32_t>(a * 512.0f + kSteps - kSteps));
   const uint32_t u = std::bit_cast<uint32_t>(a), rounded = u + 0x7FFFFu + (u >> 20 & 1u);
@@ -51,10 +51,10 @@ inline uint8_t e4m3_code(float x) {
 }
 
 /// 2^exponent, of a normal number.
-inline float power_of_two(int exponent) { return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23); }
+constexpr float power_of_two(int exponent) { return std::bit_cast<float>(static_cast<uint32_t>(exponent + 127) << 23); }
 
 /// The value of a code of E4M3.
-inline float e4m3_value(uint8_t code) {
+constexpr float e4m3_value(uint8_t code) {
   const int exponent = code >> 3 & 15;
   const auto mantissa = static_cast<float>(code & 7);
   if (exponent == 15 && (code & 7) == 7) return std::numeric_limits<float>::quiet_NaN();

@@ -31,11 +31,14 @@ class TimedKernels final : public Kernels {
   void timed(const Op& op, Stream& stream) {
     if (!timeline_->recording()) return inner_->run(op, stream);
     const TraceEvent::Clock::time_point begin = TraceEvent::Clock::now();
+    std::shared_ptr<Moment> begins = timeline_->moment(TraceEventKind::operation);
     inner_->run(op, stream);
     const TraceEvent::Clock::time_point end = TraceEvent::Clock::now();
+    std::shared_ptr<Moment> ends = timeline_->moment(TraceEventKind::operation);
     const Work work = work_of(op);
     timeline_->add({TraceEventKind::operation, full_name(op), begin, end, static_cast<int64_t>(work.bytes), work.flops,
-                    arguments_of(op)});
+                    arguments_of(op)},
+                   std::move(begins), std::move(ends));
   }
 
   std::shared_ptr<Kernels> inner_;

@@ -65,6 +65,12 @@ void MetricsWriter::on_step(const StepReport& report) {
     if (!report.ranks->warning.empty()) line["straggler"] = report.ranks->warning;
   }
   if (!report.spike.empty()) line["spike"] = report.spike;
+  if (const auto& stale = report.staleness)
+    line["staleness"] = {{"last", stale->last},
+                         {"mean", stale->mean()},
+                         {"max", stale->most()},
+                         {"steps", stale->histogram},
+                         {"waited_seconds", stale->waited}};
   line["skipped"] = report.skipped;
   if (!report.nonfinite.empty()) line["nonfinite"] = report.nonfinite;
   if (!report.experts.empty()) {

@@ -64,6 +64,8 @@ std::string step_line(const StepReport& report, int64_t max_steps, double second
     if (experts.dropped > 0)
       fields.push_back({fmt::format("dropped {:.1f}%", 100 * experts.dropped / experts.choices()), 6});
   }
+  if (report.staleness)
+    fields.push_back({fmt::format("stale {:.1f} (most {})", report.staleness->mean(), report.staleness->most()), 6});
   fields.push_back({fmt::format("{:>15}", format_token_rate(report.tokens_per_second)), 3});
   fields.push_back({fmt::format("MFU {:4.1f}%", 100 * report.mfu), 7});
   fields.push_back({fmt::format("ETA {}", format_duration(seconds_left)), 2});

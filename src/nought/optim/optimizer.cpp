@@ -24,6 +24,10 @@ std::string_view name_of(StateKind kind) {
       return "gradient";
     case StateKind::exp_avg_sq_fresh:
       return "exp_avg_sq_fresh";
+    case StateKind::outer_momentum:
+      return "outer_momentum";
+    case StateKind::outer_delta:
+      return "outer_delta";
   }
   return "?";
 }

@@ -20,8 +20,18 @@ struct Context;
 struct UpdateSpan;
 
 /// What is kept for each trained element: in fp32, in 16 bits, or (states but the master) in 8-bit codes. The gradient
-/// is that of an update which is put off.
-enum class StateKind : uint8_t { master, exp_avg, exp_avg_sq, momentum_buffer, sum, gradient, exp_avg_sq_fresh };
+/// is that of an update which is put off; the last two are of local steps (zero/local_steps.h).
+enum class StateKind : uint8_t {
+  master,
+  exp_avg,
+  exp_avg_sq,
+  momentum_buffer,
+  sum,
+  gradient,
+  exp_avg_sq_fresh,
+  outer_momentum,
+  outer_delta
+};
 std::string_view name_of(StateKind kind);
 /// True for states that are sums of squares.
 constexpr bool is_square(StateKind kind) {

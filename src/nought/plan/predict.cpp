@@ -56,6 +56,8 @@ Layout layout_of(const RunPlan& plan) {
                 .fp8 = plan.fp8,
                 .freezing = plan.freezing,
                 .sharding = with_early_compression(sharding_of(plan), updates_of(plan)),
+                .local_steps = plan.local_steps,
+                .staleness = plan.staleness,
                 .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
                 .evaluation_follows = plan.eval_follows};
   if (!plan.sample) return layout;
@@ -151,6 +153,7 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   Decoder& decoder = rank.decoder;
   ShardedModel& model = rank.model;
   Engine engine(model);
+  rank.begin();
   const Schedules schedules = layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : layout.schedule;
   engine.set_schedule(schedules);
 
@@ -163,14 +166,13 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
   const auto count = [&] {
     const StateTraffic of_gradients = model.optimizer().gradient_traffic();
-    return Counters{mesh.traffic_by_axes(), rank.work, moved_by(model), model.optimizer().traffic() - of_gradients,
+    return Counters{rank.traffic_by_axes(), rank.work, moved_by(model), model.optimizer().traffic() - of_gradients,
                     of_gradients};
   };
   const auto step = [&](int64_t micro_batches) {
     const Counters before = count();
     const std::vector<Batch> batches = make_batches(layout, *context.memory);
-    engine.step(std::span(batches).first(static_cast<size_t>(micro_batches)), layout.tokens_per_step(), /*lr=*/0,
-                /*max_norm=*/layout.sharding.offload_optimizer.early ? 0 : 1);
+    rank.step(engine, std::span(batches).first(static_cast<size_t>(micro_batches)));
     return difference(count(), before);
   };
   const int64_t beyond = layout.accumulation - rehearsed(layout);
@@ -190,6 +192,7 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   prediction.of_gradients = whole.of_gradients;
   prediction.executed_flops = whole.work.flops;
   prediction.other_bytes = whole.work.bytes, prediction.update_bytes = whole.work.update_bytes;
+  prediction.at_meetings = rank.meet([&] { step(layout.accumulation - beyond); });
   if (layout.evaluation_rows > 0) {
     const Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);
     engine.evaluate(std::span(&batch, 1), 1);

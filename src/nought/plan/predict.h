@@ -36,8 +36,10 @@ struct Layout {
   int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
-  Freezing freezing = {};               // what is not trained
-  ShardedModel::Options sharding = {};  // dtypes, optimizer, overlap; its policy is that of `zero_stage`
+  Freezing freezing = {};                             // what is not trained
+  ShardedModel::Options sharding = {};                // dtypes, optimizer, overlap; its policy is that of `zero_stage`
+  std::optional<LocalStepsOptions> local_steps = {};  // replicas are workers
+  std::optional<int64_t> staleness = {};              // updates come later: see RotatingServers
   Wire wire = Wire::mpi;
   MakeSchedule schedule = plain_schedule;  // without a pipeline
   int64_t evaluation_rows = 0;             // sequences per rank and forward pass of a validation; 0 = no validation
@@ -90,6 +92,7 @@ struct Prediction {
   Traffic traffic;                                  // what it sends in one step; validations are not counted
   std::optional<Traffic> traffic_before = {};       // in its first steps, if later ones send compressed values
   std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
+  Traffic at_meetings;                              // what workers of local steps send besides, in sync_every steps
   StateTraffic states;                              // what one step moves between pools
   StateTraffic by_update;                           // what of that its update moves
   StateTraffic of_gradients;                        // and what passes move of gradients

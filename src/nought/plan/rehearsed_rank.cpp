@@ -1,6 +1,7 @@
 #include "nought/plan/rehearsed_rank.h"
 
 #include <algorithm>
+#include <array>
 
 #include "nought/models/stages.h"
 
@@ -12,12 +13,11 @@ int rank_at(const Layout& layout, int place) {
   return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * layout.with_most_tokens();
 }
 
-Mesh silent_mesh(Communicator& ranks, const Context& context, const Layout& layout) {
-  return {ranks, layout.grid(), [&](const std::vector<int>& group) {
-            const auto here = std::find(group.begin(), group.end(), ranks.rank()) - group.begin();
-            return make_silent_communicator(context, static_cast<int>(here), static_cast<int>(group.size()),
-                                            layout.wire);
-          }};
+Mesh::MakeGroup silent_groups(Communicator& ranks, const Context& context, const Layout& layout) {
+  return [&ranks, context, wire = layout.wire](const std::vector<int>& group) {
+    const auto here = std::find(group.begin(), group.end(), ranks.rank()) - group.begin();
+    return make_silent_communicator(context, static_cast<int>(here), static_cast<int>(group.size()), wire);
+  };
 }
 
 PipelineCut stage_cut(const ModelConfig& config, const Layout& layout) {
@@ -25,6 +25,9 @@ PipelineCut stage_cut(const ModelConfig& config, const Layout& layout) {
   cut.partition = with_costs(std::move(cut.partition), config, layout.seq_length);
   return cut;
 }
+
+/// Stage 1 alone has servers; the other columns of a plan are of synchronous training.
+bool servers_at(const Layout& layout) { return layout.staleness && layout.zero_stage == 1; }
 
 Decoder& frozen(Decoder& decoder, const Layout& layout) {
   apply(layout.freezing, decoder);
@@ -36,6 +39,7 @@ ShardedModel::Options options_of(const Layout& layout) {
   options.policy = Policy::stage(layout.zero_stage);
   // What is put off after some steps takes most from the first step after them on.
   if (options.offload_optimizer.delay_after) options.offload_optimizer.delay_after = 0;
+  options.local_gradients = servers_at(layout);
   return options;
 }
 
@@ -44,9 +48,66 @@ ShardedModel::Options options_of(const Layout& layout) {
 RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, int place)
     : context{Memory::create_virtual(), make_counting_kernels(work)},
       ranks(make_silent_communicator(context, rank_at(layout, place), layout.ranks, layout.wire)),
-      mesh(silent_mesh(*ranks, context, layout)),
+      workers(layout.local_steps
+                  ? std::make_unique<Workers>(*ranks, layout.grid(), silent_groups(*ranks, context, layout))
+                  : nullptr),
+      mesh(workers ? workers->mesh() : Mesh(*ranks, layout.grid(), silent_groups(*ranks, context, layout))),
       decoder(config, layout.recompute, layout.fp8,
               ModelRanks(mesh, layout.sequence_parallel, stage_cut(config, layout), layout.context_method)),
-      model(context, mesh, frozen(decoder, layout), options_of(layout)) {}
+      model(context, mesh, frozen(decoder, layout), options_of(layout)),
+      layout_(layout) {
+  if (workers) local.emplace(model, *workers, *layout.local_steps);
+  if (!servers_at(layout)) return;
+  const auto all = [&] { return make_silent_communicator(context, ranks->rank(), ranks->size(), layout.wire); };
+  servers = std::make_unique<RotatingServers>(model, all(), all(), *layout.staleness);
+}
+
+void RehearsedRank::begin() {
+  if (local) local->begin();
+  if (servers) servers->begin(0);
+}
+
+void RehearsedRank::step(Engine& engine, std::span<const Batch> batches) {
+  const double targets = static_cast<double>(layout_.tokens_per_step());
+  if (servers) {
+    engine.pass(batches, targets);
+    servers->push({.loss_sum = 0, .total_weight = targets, .lr = 0, .max_norm = 1});
+    servers->pull();
+    return;
+  }
+  engine.step(batches, targets, /*lr=*/0, /*max_norm=*/layout_.sharding.offload_optimizer.early ? 0 : 1);
+  std::array<double, 6> told{};  // how the step went
+  if (workers) all_reduce_values(workers->numbers(), context, told);
+}
+
+Traffic RehearsedRank::meet(const std::function<void()>& step_between) {
+  Traffic sent;
+  if (!local) return sent;
+  const auto meet_after = [&](int64_t steps) {
+    const Traffic before = workers->traffic();
+    local->after_step(steps);
+    const Traffic after = workers->traffic();
+    for (size_t i = 0; i < sent.counts.size(); ++i) {
+      sent.counts[i].bytes += after.counts[i].bytes - before.counts[i].bytes;
+      sent.counts[i].elements += after.counts[i].elements - before.counts[i].elements;
+      sent.counts[i].calls += after.counts[i].calls - before.counts[i].calls;
+    }
+  };
+  const LocalStepsOptions& options = local->options();
+  for (int64_t i = 1; i <= options.fragments; ++i) {
+    meet_after(i * options.interval());
+    if (options.delay == 0) continue;
+    step_between();
+    meet_after(i * options.interval() + options.delay);
+  }
+  return sent;
+}
+
+std::vector<Mesh::GroupTraffic> RehearsedRank::traffic_by_axes() const {
+  std::vector<Mesh::GroupTraffic> all = mesh.traffic_by_axes();
+  if (workers) all.push_back({"replicate, between workers", workers->numbers().traffic()});
+  if (servers) all.push_back({"shard, servers", servers->traffic()});
+  return all;
+}
 
 }  // namespace nought

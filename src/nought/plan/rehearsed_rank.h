@@ -2,12 +2,18 @@
 // ranks.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "nought/models/decoder.h"
 #include "nought/plan/predict.h"
 #include "nought/plan/rehearsal.h"
-#include "nought/zero/sharded_model.h"
+#include "nought/train/engine.h"
+#include "nought/zero/local_steps.h"
+#include "nought/zero/rotating_servers.h"
 
 namespace nought {
 
@@ -20,9 +26,25 @@ struct RehearsedRank {
   CountedWork work = {};  // what the kernels were asked for so far
   Context context;
   std::unique_ptr<Communicator> ranks;
-  Mesh mesh;
+  std::unique_ptr<Workers> workers;  // null unless they make local steps
+  Mesh mesh;                         // of the worker, or of all ranks
   Decoder decoder;
   ShardedModel model;
+  std::optional<LocalSteps> local;
+  std::unique_ptr<RotatingServers> servers;
+
+  /// As if the model had been loaded.
+  void begin();
+  /// One step, without meetings.
+  void step(Engine& engine, std::span<const Batch> batches);
+  /// All fragments meet, with a step between where they travel beside steps. Returns what all meetings send, without
+  /// these steps.
+  Traffic meet(const std::function<void()>& step_between);
+  /// What was sent in each group so far.
+  std::vector<Mesh::GroupTraffic> traffic_by_axes() const;
+
+ private:
+  Layout layout_;
 };
 
 }  // namespace nought

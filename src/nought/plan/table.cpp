@@ -263,6 +263,12 @@ std::string to_text(const PlanReport& report) {
           category_rows(
               all, [](const Prediction& each, size_t c) { return each.steady_file[c]; }, "file: ");
   text += "\nbytes sent per rank and step\n" + traffic_rows(all);
+  if (all.front().layout.local_steps) {
+    const LocalStepsOptions& local = *all.front().layout.local_steps;
+    text += row(fmt::format("  at meetings / {}", local.sync_every), all, [&](const Prediction& each) {
+      return format_bytes(each.at_meetings.total_bytes() / local.sync_every);
+    });
+  }
   for (const std::string& line : report.zero_costs) text += fmt::format("  {}\n", line);
   text += moved_rows(all);
   text += "\nwork per rank and step, recomputation included\n" +
@@ -367,6 +373,7 @@ OrderedJson to_json(const PlanReport& report) {
                               {"steady_file", by_category(each.steady_file, sum_of(each.steady_file))},
                               {"sent_per_step", to_json(each.traffic)},
                               {"sent_per_step_by_axes", by_axes(each.traffic_by_axes)},
+                              {"sent_at_meetings", to_json(each.at_meetings)},
                               {"micro_batches_in_flight", each.in_flight},
                               {"executed_flops_per_step", each.executed_flops}});
   for (const Prediction& each : report.recompute)

@@ -40,22 +40,56 @@ struct TraceEvent {
   double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 
+/// A point in the work of a device: when the device gets there.
+class Moment {
+ public:
+  Moment() = default;
+  virtual ~Moment() = default;
+  Moment(const Moment&) = delete;
+  Moment& operator=(const Moment&) = delete;
+  /// Waits until it is there.
+  virtual TraceEvent::Clock::time_point time() = 0;
+};
+
+/// What a Stream may be too: one whose device tells the time.
+class TimedStream {
+ public:
+  virtual ~TimedStream() = default;
+  /// The point behind all work that was submitted so far.
+  virtual std::shared_ptr<Moment> moment() = 0;
+};
+
+class Stream;
+
 /// The events of one rank. Thread safe.
 class Timeline {
  public:
+  /// Events of the computing thread begin and end when the device of this stream gets there, if it is a TimedStream:
+  /// the host goes on as soon as it has submitted the work. Collectives have the time of their own thread.
+  void follow(const std::shared_ptr<Stream>& compute);
+  /// Where an event of this kind begins or ends now; null: at the time that it is for the host.
+  std::shared_ptr<Moment> moment(TraceEventKind kind) const {
+    return compute_ == nullptr || kind == TraceEventKind::collective ? nullptr : compute_->moment();
+  }
   /// Starts to record.
   void start() { recording_ = true; }
   /// Stops: what begins from now on is not recorded.
   void stop() { recording_ = false; }
-  /// Removes and returns the events that ended since the last call, in the order of their ends.
+  /// Removes and returns the events that ended since the last call, in the order of their ends. Waits for the device.
   std::vector<TraceEvent> take();
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
-  void add(TraceEvent event);
+  /// The event, or with moments one that lasts from one to the other.
+  void add(TraceEvent event, std::shared_ptr<Moment> begin = nullptr, std::shared_ptr<Moment> end = nullptr);
 
  private:
+  struct Timed {
+    TraceEvent event;
+    std::shared_ptr<Moment> begin, end;
+  };
+  std::shared_ptr<TimedStream> compute_;
   std::atomic<bool> recording_ = false;
   std::mutex mutex_;
-  std::vector<TraceEvent> events_;
+  std::vector<Timed> events_;
 };
 
 /// Records an event that lasts as long as this object. The timeline may be null. `name` must outlive the object.
@@ -66,11 +100,12 @@ class TimedScope {
         kind_(kind),
         name_(name),
         bytes_(bytes) {
-    if (timeline_) begin_ = TraceEvent::Clock::now();
+    if (timeline_) begin_ = TraceEvent::Clock::now(), begins_ = timeline_->moment(kind);
   }
   ~TimedScope() {
     if (timeline_)
-      timeline_->add({kind_, std::string(name_), begin_, TraceEvent::Clock::now(), bytes_, 0, about_, group_});
+      timeline_->add({kind_, std::string(name_), begin_, TraceEvent::Clock::now(), bytes_, 0, about_, group_}, begins_,
+                     timeline_->moment(kind_));
   }
   /// True if what lasts as long as this object is recorded.
   bool recording() const { return timeline_ != nullptr; }
@@ -86,6 +121,7 @@ class TimedScope {
   int64_t bytes_;
   std::string about_, group_;
   TraceEvent::Clock::time_point begin_;
+  std::shared_ptr<Moment> begins_;
 };
 
 }  // namespace nought

@@ -14,6 +14,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// Of the names of states that each worker has of its own.
+std::string worker_prefix(int worker) { return fmt::format("worker{}:", worker); }
+
 /// A block is the unit of a checksum: 4 MiB of fp32.
 constexpr int64_t kBlockElements = int64_t{1} << 20;
 
@@ -24,23 +27,30 @@ std::span<const std::byte> bytes_of(const Tensor& tensor) {
 /// A stretch of one state of one parameter that this rank owns.
 struct OwnedPiece {
   const Parameter* parameter;
-  StateKind kind;
+  std::string state;      // its name in the manifest
   Interval in_parameter;  // elements of the flattened part that this rank holds
   DType dtype;
   std::function<Tensor()> values;  // [in_parameter.size()]
 };
 
 /// What the optimizer keeps, and frozen parameters as they are; codes as the values that they stand for.
-std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
+std::vector<OwnedPiece> owned_pieces(ShardedModel& model, LocalSteps* local) {
   std::vector<OwnedPiece> pieces;
+  const std::string of_worker = local == nullptr ? "" : worker_prefix(local->workers().index());
   for (const ShardedOptimizer::OwnedState& state : model.optimizer().owned())
-    pieces.push_back({state.parameter, state.kind, state.in_parameter, DType::f32,
+    pieces.push_back({state.parameter, of_worker + std::string(name_of(state.kind)), state.in_parameter, DType::f32,
                       [&model, state] { return model.optimizer().values(state); }});
+  if (local != nullptr)
+    for (const LocalSteps::Owned& each : local->owned())
+      pieces.push_back({each.parameter, std::string(name_of(each.kind)), each.in_parameter, DType::f32,
+                        [values = each.values] { return values; }});
+  if (local != nullptr && local->workers().index() != 0) return pieces;  // all have the same frozen parameters
   const auto& units = model.model().units();
   const Residency& residency = model.residency();
   const auto owned = [&residency](SegmentIndex at) {
     return residency.partition(at).owned(residency.ranks(at).rank());
   };
+  const std::string master(name_of(StateKind::master));
   for (const SegmentIndex at : segments_of(units, /*trainable=*/false)) {
     const Segment& segment = units[at.unit]->segments()[at.segment];
     if (!writes_for_all(segment, model.mesh())) continue;
@@ -53,12 +63,12 @@ std::vector<OwnedPiece> owned_pieces(ShardedModel& model) {
         const int64_t first = owned(scales).begin + (piece.in_segment.begin - mine.begin) / kCodeBlock;
         const Interval blocks{first, first + piece.in_segment.size() / kCodeBlock};
         pieces.push_back(
-            {parameter, StateKind::master, piece.in_parameter, DType::f32, [&model, values, scales, blocks] {
+            {parameter, master, piece.in_parameter, DType::f32, [&model, values, scales, blocks] {
                return decoded(model.context(), {values(), model.residency().read(scales, blocks)}, DType::f32);
              }});
         continue;
       }
-      pieces.push_back({parameter, StateKind::master, piece.in_parameter, residency.dtype(at), values});
+      pieces.push_back({parameter, master, piece.in_parameter, residency.dtype(at), values});
     }
   }
   return pieces;
@@ -78,10 +88,10 @@ std::vector<OwnedBlock> blocks_of(const OwnedPiece& piece) {
   const std::string of_tile = tile ? fmt::format("@{}", tile->kept.front().begin) : "";
   for (int64_t begin = 0; begin < size; begin += kBlockElements) {
     const int64_t end = std::min(size, begin + kBlockElements);
-    blocks.push_back({{begin, end},
-                      {origin + begin, origin + end},
-                      fmt::format("{}/{}{}[{}:{}]", name_of(piece.kind), piece.parameter->name, of_tile, origin + begin,
-                                  origin + end)});
+    blocks.push_back(
+        {{begin, end},
+         {origin + begin, origin + end},
+         fmt::format("{}/{}{}[{}:{}]", piece.state, piece.parameter->name, of_tile, origin + begin, origin + end)});
   }
   return blocks;
 }
@@ -114,9 +124,8 @@ std::vector<PartRun> runs_of(const Json& entry, const Shape& global) {
 std::string rank_file(int rank, std::string_view extension) { return fmt::format("rank-{:05}.{}", rank, extension); }
 
 /// Writes this rank's blocks and what it has for itself, and their entries of the manifest beside them.
-void write_rank(ShardedModel& model, const fs::path& folder) {
-  const int rank = model.mesh().world().rank();
-  const std::vector<OwnedPiece> pieces = owned_pieces(model);
+void write_rank(ShardedModel& model, LocalSteps* local, int rank, const fs::path& folder) {
+  const std::vector<OwnedPiece> pieces = owned_pieces(model, local);
   std::vector<TensorSpec> specs;
   for (const OwnedPiece& piece : pieces)
     for (const OwnedBlock& block : blocks_of(piece))
@@ -133,7 +142,7 @@ void write_rank(ShardedModel& model, const fs::path& folder) {
     for (const OwnedBlock& block : blocks_of(piece)) {
       const Tensor values = whole.flat(block.in_piece.begin, block.in_piece.end);
       writer.write(block.tensor, values);
-      entries.push_back({{"state", name_of(piece.kind)},
+      entries.push_back({{"state", piece.state},
                          {"parameter", parameter.name},
                          {"shape", std::vector<int64_t>(global.begin(), global.end())},
                          {"file", rank_file(rank, "safetensors")},
@@ -170,14 +179,15 @@ Entries take_entries(int ranks, const fs::path& folder) {
 }  // namespace
 
 fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const fs::path& folder,
-                         const std::function<void(const fs::path&)>& add_beside) {
+                         const std::function<void(const fs::path&)>& add_beside, const CheckpointedWorkers& workers) {
   const fs::path path = checkpoint_path(folder, info.step), partial = partial_folder(path);
-  const bool first = model.mesh().world().rank() == 0;
+  Communicator& world = workers.world == nullptr ? model.mesh().world() : *workers.world;
+  const bool first = world.rank() == 0;
   model.settle();
   if (first) begin_folder(path);
-  model.mesh().world().barrier().wait();
-  write_rank(model, partial);
-  model.mesh().world().barrier().wait();
+  world.barrier().wait();
+  write_rank(model, workers.steps, world.rank(), partial);
+  world.barrier().wait();
   if (first) {
     with_io_errors(path, [&] {
       if (add_beside) add_beside(partial);
@@ -187,7 +197,7 @@ fs::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info, const 
     });
     publish_folder(path);
   }
-  model.mesh().world().barrier().wait();
+  world.barrier().wait();
   return path;
 }
 
@@ -256,9 +266,16 @@ void Checkpoint::check_coverage(const std::string& key, int64_t numel) const {
                    path_.string(), key);
 }
 
+/// Workers have the same frozen parameters, and what they meet with.
+bool Checkpoint::is_of_worker(StateKind kind, const Parameter& parameter) const {
+  const bool outer = kind == StateKind::outer_momentum || kind == StateKind::outer_delta;
+  return worker_ && !outer && (kind != StateKind::master || own_masters_) && !frozen_.contains(parameter.name);
+}
+
 void Checkpoint::fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
                       const Tensor& destination) const {
-  const auto found = blocks_.find(fmt::format("{}/{}", name_of(kind), parameter.name));
+  const std::string of_worker = is_of_worker(kind, parameter) ? worker_prefix(*worker_) : "";
+  const auto found = blocks_.find(fmt::format("{}{}/{}", of_worker, name_of(kind), parameter.name));
   require<IoError>(
       found != blocks_.end(),
       "{} holds no {} of {}: another optimizer wrote it; resume with that one, or start a new run from the "

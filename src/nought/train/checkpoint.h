@@ -21,16 +21,25 @@
 #include "nought/io/safetensors.h"
 #include "nought/train/checkpoint_folders.h"
 #include "nought/train/checkpoint_manifest.h"
+#include "nought/zero/local_steps.h"
 #include "nought/zero/placement.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought {
 
+/// Workers that make local steps: the ranks of all, and what this one has beside its model. Masters and states of each
+/// are then in the checkpoint; what any run may go on from is the weights that they agreed on last.
+struct CheckpointedWorkers {
+  Communicator* world = nullptr;  // null: the model is on all ranks
+  LocalSteps* steps = nullptr;
+};
+
 /// Saves to FOLDER/checkpoint-STEP and returns its path. Collective. Rank 0 calls `add_beside` with the unfinished
 /// folder, so that it can add files, such as the model's config.json and tokenizer. IoError.
 std::filesystem::path save_checkpoint(ShardedModel& model, const CheckpointInfo& info,
                                       const std::filesystem::path& folder,
-                                      const std::function<void(const std::filesystem::path&)>& add_beside = {});
+                                      const std::function<void(const std::filesystem::path&)>& add_beside = {},
+                                      const CheckpointedWorkers& workers = {});
 
 /// The states of a checkpoint, as the start of a run.
 class Checkpoint final : public StateSource {
@@ -39,6 +48,9 @@ class Checkpoint final : public StateSource {
   Checkpoint(const std::filesystem::path& path, const Model& model);
 
   const CheckpointInfo& info() const { return info_; }
+  /// Where the checkpoint is of workers (info().local): fill() gives the inner states of this one from now on, and with
+  /// own_masters its weights too, instead of those that all agreed on last.
+  void choose_worker(int worker, bool own_masters) { worker_ = worker, own_masters_ = own_masters; }
   using StateSource::fill;
   void fill(StateKind kind, const Parameter& parameter, std::span<const Interval> elements,
             const Tensor& destination) const override;
@@ -58,10 +70,13 @@ class Checkpoint final : public StateSource {
   /// Reads what a block has of the elements. Its checksum is verified first, unless it has none of them.
   void read(const Block& block, std::span<const Interval> elements, const Tensor& destination) const;
   void check_coverage(const std::string& key, int64_t numel) const;
+  bool is_of_worker(StateKind kind, const Parameter& parameter) const;
 
   std::filesystem::path path_;
   CheckpointInfo info_;
-  Json rank_states_;                                  // the manifest's; null without any
+  Json rank_states_;  // the manifest's; null without any
+  std::optional<int> worker_;
+  bool own_masters_ = false;
   std::map<std::string, std::vector<Block>> blocks_;  // by "master/NAME"
   std::set<std::string> frozen_;                      // names of parameters
   std::map<std::string, SafetensorsFile> files_;

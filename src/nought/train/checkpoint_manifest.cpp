@@ -51,24 +51,48 @@ Json scale_json(const LossScaler::State& state) {
           {"hysteresis", state.hysteresis}};
 }
 
+LossScaler::State scale_of(const Json& scale) {
+  return {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")};
+}
+
+Json local_json(const LocalStepsInfo& local) {
+  const LocalStepsOptions& options = local.options;
+  Json workers = Json::array();
+  for (const LocalStepsInfo::Worker& each : local.workers)
+    workers.push_back(
+        {{"skipped", each.skipped}, {"loss_scale", scale_json(each.loss_scale)}, {"model_state", each.model_state}});
+  return {{"sync_every", options.sync_every},
+          {"num_fragments", options.fragments},
+          {"fragment_sync_delay", options.delay},
+          {"workers", std::move(workers)}};
+}
+
+LocalStepsInfo local_of(const Json& json) {
+  LocalStepsInfo local;
+  local.options.sync_every = json.at("sync_every"), local.options.fragments = json.at("num_fragments");
+  local.options.delay = json.at("fragment_sync_delay");
+  for (const Json& each : json.at("workers"))
+    local.workers.push_back({each.at("skipped"), scale_of(each.at("loss_scale")), each.at("model_state")});
+  return local;
+}
+
 CheckpointInfo info_of_members(const Json& manifest) {
-  const Json& scale = manifest.at("loss_scale");
-  CheckpointInfo info{
-      .step = manifest.at("step"),
-      .world_size = manifest.at("world_size"),
-      .zero_stage = manifest.at("zero_stage"),
-      .run = manifest.at("run"),
-      .skipped = manifest.at("skipped"),
-      .loss_scale = {scale.at("scale"), scale.at("steps"), scale.at("last_overflow"), scale.at("hysteresis")},
-      .model_state = manifest.value("model_state", std::vector<double>()),
-      .written_by = manifest.value("written_by", std::string()),
-      .written_at = manifest.value("written_at", std::string()),
-      .about = manifest.value("about", Json())};
+  CheckpointInfo info{.step = manifest.at("step"),
+                      .world_size = manifest.at("world_size"),
+                      .zero_stage = manifest.at("zero_stage"),
+                      .run = manifest.at("run"),
+                      .skipped = manifest.at("skipped"),
+                      .loss_scale = scale_of(manifest.at("loss_scale")),
+                      .model_state = manifest.value("model_state", std::vector<double>()),
+                      .written_by = manifest.value("written_by", std::string()),
+                      .written_at = manifest.value("written_at", std::string()),
+                      .about = manifest.value("about", Json())};
   if (manifest.contains("validated")) info.validated = manifest.at("validated").get<bool>();
   if (manifest.contains("pending_update")) {
     const Json& pending = manifest.at("pending_update");
     info.pending = {.lr = pending.at("lr"), .gradient_scale = pending.at("gradient_scale")};
   }
+  if (manifest.contains("local_steps")) info.local = local_of(manifest.at("local_steps"));
   if (manifest.contains("best")) info.best = BestModel::from_json(manifest.at("best"));
   return info;
 }
@@ -100,6 +124,7 @@ void write_manifest(const CheckpointInfo& info, Json blocks, const fs::path& fol
   if (info.validated) manifest["validated"] = *info.validated;
   if (info.pending)
     manifest["pending_update"] = {{"lr", info.pending->lr}, {"gradient_scale", info.pending->gradient_scale}};
+  if (info.local) manifest["local_steps"] = local_json(*info.local);
   if (info.best) manifest["best"] = info.best->json();
   if (!rank_states.is_null()) manifest["rank_states"] = rank_states;
   manifest[kChecksum] = checksum_of(manifest);

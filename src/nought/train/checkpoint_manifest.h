@@ -17,11 +17,24 @@
 #include "nought/base/json.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/train/best_model.h"
+#include "nought/zero/local_steps_options.h"
 #include "nought/zero/sharded_optimizer.h"
 
 namespace nought {
 
 inline constexpr std::string_view kManifest = "manifest.json";
+
+/// What a checkpoint says of workers that make local steps. Each has skipped steps, a loss scale and numbers of the
+/// model of its own; those of CheckpointInfo are the first one's.
+struct LocalStepsInfo {
+  LocalStepsOptions options = {};
+  struct Worker {
+    int64_t skipped = 0;
+    LossScaler::State loss_scale = {};
+    std::vector<double> model_state = {};
+  };
+  std::vector<Worker> workers = {};
+};
 
 /// What a checkpoint says about its run.
 struct CheckpointInfo {
@@ -35,6 +48,7 @@ struct CheckpointInfo {
   std::optional<bool> validated = {};    // whether the run has validated these weights; earlier versions do not say
   std::optional<PendingUpdate> pending = {};  // the update that was put off; its gradients are among the states
   std::optional<BestModel> best = {};         // the best checkpoint so far, this one included
+  std::optional<LocalStepsInfo> local = {};   // of workers that make local steps
   std::string written_by = {};                // the program's version; "" of earlier ones
   std::string written_at = {};                // see utc_now(); write_manifest() sets it; "" of earlier versions
   Json about = {};                            // what else people want to know: model, optimizer, tokens, epoch

@@ -144,6 +144,18 @@ StepResult Engine::step(std::span<const Batch> micro_batches, double total_weigh
   return run.result;
 }
 
+StepResult Engine::pass(std::span<const Batch> micro_batches, double total_weight) {
+  const Memory::Step scope(*model_.context().memory);
+  const StepSchedule schedule = schedule_of(micro_batches, total_weight);
+  Run run = begin(schedule, micro_batches, total_weight);
+  execute(run, Action::reduce);
+  const Context& context = model_.context();
+  run.result.loss = context.to_host<double>(run.loss_sum).front();
+  if (const Tensor values = model_.model().step_values(context))
+    model_.model().finish_step(context.to_host<double>(values));
+  return run.result;
+}
+
 double Engine::evaluate(std::span<const Batch> micro_batches, double total_weight) {
   const StepSchedule schedule = schedules_.evaluation(static_cast<int64_t>(micro_batches.size()));
   Run run = begin(schedule, micro_batches, total_weight);

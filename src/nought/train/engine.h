@@ -60,6 +60,8 @@ class Engine {
   /// updates. If the loss or the norm is not finite and there is a loss scale, or on_nonfinite is skip, the update is
   /// skipped and nothing is thrown.
   StepResult step(std::span<const Batch> micro_batches, double total_weight, double lr, double max_norm);
+  /// The passes alone: the gradients stay with this rank, and result.loss is the sum of its own losses.
+  StepResult pass(std::span<const Batch> micro_batches, double total_weight);
   /// The mean loss without gradients.
   double evaluate(std::span<const Batch> micro_batches, double total_weight);
 
@@ -70,6 +72,7 @@ class Engine {
   /// Asked once in each step, when the gradients are reduced: whether this rank wants to stop after it. The answer
   /// travels with the loss, so that all ranks hear of it in the same step.
   void set_wants_stop(std::function<bool()> wants_stop) { wants_stop_ = std::move(wants_stop); }
+  bool wants_stop() const { return wants_stop_ && wants_stop_(); }
   /// Asked once in each step, when the gradients are reduced: numbers that this rank shares. They travel with the loss,
   /// and StepResult::shared has those of all ranks, by rank. In any one step all ranks share as many.
   void set_shared(std::function<std::vector<double>()> share) { share_ = std::move(share); }

@@ -19,4 +19,18 @@ RankMemory peaks_of(const Memory& of) {
   return memory;
 }
 
+int64_t StalenessReport::most() const {
+  int64_t most = 0;
+  for (size_t i = 0; i < histogram.size(); ++i)
+    if (histogram[i] > 0) most = static_cast<int64_t>(i);
+  return most;
+}
+
+double StalenessReport::mean() const {
+  double steps = 0, sum = 0;
+  for (size_t i = 0; i < histogram.size(); ++i)
+    steps += static_cast<double>(histogram[i]), sum += static_cast<double>(i) * static_cast<double>(histogram[i]);
+  return steps > 0 ? sum / steps : 0;
+}
+
 }  // namespace nought

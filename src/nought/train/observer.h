@@ -39,6 +39,16 @@ struct RunSummary {
   std::vector<std::string> notes;  // lines for the user
 };
 
+/// Of asynchronous updates: how many were missing in the parameters that gradients were of, in the run so far.
+struct StalenessReport {
+  int64_t last = 0;
+  std::vector<int64_t> histogram = {};  // steps with so many
+  double waited = 0;                    // seconds in which rank 0 waited for updates in this step
+
+  double mean() const;
+  int64_t most() const;
+};
+
 /// What is known after a step.
 struct StepReport {
   int64_t step = 0;  // 1 for the first update
@@ -62,6 +72,7 @@ struct StepReport {
   RouterLoads experts = {};                  // over all ranks and micro-batches; empty without experts
   std::optional<RankComparison> ranks = {};  // of the steps before this one, if the plan asks for it
   std::string spike = {};                    // see StepResult
+  std::optional<StalenessReport> staleness = {};
 };
 
 /// The peaks of one rank, in bytes by category. All are those of the device pool but where a name says another.

@@ -98,6 +98,7 @@ RunPlan with_stage_seconds(RunPlan plan, Communicator& world, const Context& con
   const std::unique_ptr<Communicator> sharers =
       tensor == 1 ? make_self_communicator() : world.split(world.rank() / tensor, world.rank() % tensor);
   const auto timeline = std::make_shared<Timeline>();
+  timeline->follow(context.stream);
   sharers->record(timeline);
   timeline->start();
   Context own = context;

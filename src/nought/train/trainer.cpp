@@ -38,13 +38,16 @@ ShardedModel::Options sharding_of(const RunPlan& plan) {
           .offload_optimizer = plan.offload_optimizer,
           .power_sgd = plan.power_sgd,
           .offload_param = plan.offload_param,
-          .codes = plan.codes};
+          .codes = plan.codes,
+          .local_gradients = plan.staleness.has_value()};
 }
 
 namespace {
 
-BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks) {
-  return {plan.micro_batch, plan.accumulation, ranks.size(), ranks.rank()};
+/// Workers read one after the other, as replicas do.
+BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks, const Workers* workers) {
+  const int count = workers == nullptr ? 1 : workers->count(), index = workers == nullptr ? 0 : workers->index();
+  return {plan.micro_batch, plan.accumulation, ranks.size() * count, index * ranks.size() + ranks.rank()};
 }
 
 Decoder& frozen(Decoder& decoder, const Freezing& freezing) {
@@ -68,13 +71,14 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                  std::vector<TrainObserver*> observers)
     : plan_(with_stage_seconds(with_model_folder(plan, world, context), world, context)),
       mode_(mode),
-      mesh_(world, plan.mesh),
+      workers_(plan.local_steps ? std::make_unique<Workers>(world, *plan.mesh) : nullptr),
+      mesh_(workers_ ? workers_->mesh() : Mesh(world, plan.mesh)),
       world_(world),
       context_(context),
       observers_(std::move(observers)),
       tokenizer_(tokenizer_of(plan_.data)),
       data_(open_data(plan_.data, *tokenizer_)),
-      sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples)), plan.seed),
+      sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples), workers_.get()), plan.seed),
       decoder_(model_config_of(plan_), plan.recompute, plan.fp8,
                ModelRanks(mesh_, plan.sequence_parallel, pipeline_cut_of(plan_, model_config_of(plan_)),
                           plan.context_method)),
@@ -92,7 +96,9 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   for (const std::string& note : {model_.optimizer().note(), model_.residency().note()})
     if (!note.empty()) notes_.push_back(note);
   set_up_checks();
+  if (workers_) local_.emplace(model_, *workers_, *plan_.local_steps);
   load();
+  begin_apart();
 }
 
 void Trainer::load() {
@@ -100,7 +106,7 @@ void Trainer::load() {
   const fs::path folder = plan_.output_dir;
   if (resumes(mode_)) {
     start_ = found_by_first(world_, context_, [&] { return resume_point(plan_).string(); });
-    const Checkpoint checkpoint(start_, decoder_);
+    Checkpoint checkpoint(start_, decoder_);
     checkpoint.require_same_frozen(decoder_);
     const Json now = fingerprint_of(plan_, sampler_.dataset()), &then = checkpoint.info().run;
     for (const auto& [key, value] : now.items())
@@ -113,19 +119,7 @@ void Trainer::load() {
       notes_.push_back(incomplete);
     const std::string changed = describe_changed_files(then.value("files", Json()), files_);
     if (!changed.empty()) notes_.push_back(changed);
-    engine_.set_skipped(checkpoint.info().skipped);
-    model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
-    if (checkpoint.info().pending) model_.load_pending_update(checkpoint, *checkpoint.info().pending);
-    if (const std::string dropped = checkpoint.fill_rank_states(model_); !dropped.empty()) {
-      require<ConfigError>(!model_.optimizer().needs_own_tensors(),
-                           "{}; this optimizer cannot go on without: resume on as many ranks, or start a new run from "
-                           "the exported weights",
-                           dropped);
-      notes_.push_back(dropped);
-    }
-    if (!decoder_.restore(checkpoint.info().model_state))
-      notes_.push_back("the checkpoint holds no scales for fp8 as it is configured now: they start anew");
-    if (plan_.loss_scale) engine_.scaler().restore(checkpoint.info().loss_scale);
+    resume(checkpoint);
     take_up(checkpoint.info());
     return;
   }
@@ -291,7 +285,7 @@ void Trainer::forget_events() {
 
 StepReport Trainer::step(double flops_per_token) {
   const auto begin = std::chrono::steady_clock::now();
-  const int64_t bytes_before = mesh_.traffic().total_bytes(), made = steps_made();
+  const int64_t bytes_before = bytes_sent(), made = steps_made();
   if (FlightRecorder* recorder = world_.recorder()) recorder->set_step(made + 1);
   note_phase(world_, "data");
   std::vector<Batch> batches;
@@ -300,17 +294,19 @@ StepReport Trainer::step(double flops_per_token) {
     for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
   }
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
-  const StepResult result = engine_.step(batches, sampler_.targets_in_step(made), report.lr, plan_.gradient_clipping);
+  const double waited = servers_ ? servers_->waited() : 0;
+  const StepResult result = make_step(batches, made, report.lr);
+  if (servers_) report.staleness = {servers_->last_staleness(), servers_->histogram(), servers_->waited() - waited};
   report.loss = result.loss;
   report.grad_norm = result.grad_norm;
   report.skipped = result.skipped;
-  report.skipped_so_far = engine_.skipped();
+  report.skipped_so_far = local_ ? skipped_by_workers_ : engine_.skipped();
   report.nonfinite = result.nonfinite;
   report.stop = result.stop;
   report.spike = result.spike;
   if (!result.shared.empty()) report.ranks = stragglers_->compare(report.step, result.shared);
   if (plan_.loss_scale) report.loss_scale = result.loss_scale, report.next_loss_scale = engine_.scaler().scale();
-  report.bytes_sent = mesh_.traffic().total_bytes() - bytes_before;
+  report.bytes_sent = bytes_sent() - bytes_before;
   report.experts = decoder_.router_loads();
   if (plan_.memory_breakdown) report.memory = result.memory;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -341,6 +337,7 @@ TokenizerExport Trainer::exported_tokenizer() const {
 void Trainer::save() {
   if (plan_.weight_hash_interval > 0) check_replicas();
   note_phase(world_, "saving");
+  land_updates();
   CheckpointInfo info{.step = steps_made(),
                       .world_size = world_.size(),
                       .zero_stage = plan_.zero_stage,
@@ -354,9 +351,13 @@ void Trainer::save() {
                       .written_by = plan_.program,
                       .about = about()};
   info.run["files"] = files_;
-  last_saved_ = save_checkpoint(model_, info, plan_.output_dir, [&](const fs::path& folder) {
-    export_beside_weights(exported_config(), plan_.dtype, exported_tokenizer(), folder);
-  });
+  if (local_) info.local = worker_info();
+  last_saved_ = save_checkpoint(
+      model_, info, plan_.output_dir,
+      [&](const fs::path& folder) {
+        export_beside_weights(exported_config(), plan_.dtype, exported_tokenizer(), folder);
+      },
+      CheckpointedWorkers{&world_, local_ ? &*local_ : nullptr});
   saved_ = info.step;
   remove_old();
   forget_events();

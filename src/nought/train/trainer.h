@@ -18,6 +18,8 @@
 #include "nought/train/observer.h"
 #include "nought/train/peak.h"
 #include "nought/train/run_data.h"
+#include "nought/zero/local_steps.h"
+#include "nought/zero/rotating_servers.h"
 
 namespace nought {
 
@@ -57,10 +59,34 @@ class Trainer {
   void finish();
 
   /// Steps made so far, those whose update was skipped included.
-  int64_t steps_made() { return model_.optimizer().updates() + engine_.skipped(); }
+  int64_t steps_made() { return servers_ ? servers_->steps() : model_.optimizer().updates() + engine_.skipped(); }
 
  private:
   void load();
+  /// Loads a checkpoint of this run or of another one.
+  void resume(Checkpoint& checkpoint);
+  /// Of workers: loads what this one goes on from. False where the checkpoint is of no workers, and neither is this
+  /// run.
+  bool resume_worker(Checkpoint& checkpoint);
+  /// What each rank has for itself; a note says what is dropped. ConfigError if the optimizer cannot do without.
+  void take_up_rank_states(const Checkpoint& checkpoint);
+  /// What each worker has beside its states, for a checkpoint. Collective.
+  LocalStepsInfo worker_info();
+  /// After a step of this worker: it meets others if that is due, and all tell each other how the step went. weight:
+  /// of its targets.
+  void finish_local_step(StepResult& result, int64_t step, double weight);
+  /// Targets of a step that its loss is the mean over: all, or those of this worker.
+  double weight_of_step(int64_t step) const;
+  /// The ranks of all workers, or of the mesh.
+  Communicator& deciders() { return workers_ ? world_ : mesh_.group(Group::decisions); }
+  int64_t bytes_sent() const;
+  /// One step: of all ranks, of workers, or of one whose updates come later. It is number `made` + 1.
+  StepResult make_step(std::span<const Batch> batches, int64_t made, double lr);
+  StepResult push_step(std::span<const Batch> batches, int64_t made, double lr);
+  /// Begins what workers or servers keep beside the model, which has been loaded.
+  void begin_apart();
+  /// Waits for updates that are on their way.
+  void land_updates();
   /// What a run that resumes knows beside its weights; at StartMode::rewind it removes what is not its own.
   void take_up(const CheckpointInfo& info);
   /// Measures the peak that MFU refers to. Collective.
@@ -103,7 +129,8 @@ class Trainer {
 
   RunPlan plan_;
   StartMode mode_;
-  Mesh mesh_;
+  std::unique_ptr<Workers> workers_;  // null unless they make local steps
+  Mesh mesh_;                         // of this worker, or of all ranks
   Communicator& world_;
   Context context_;
   std::vector<TrainObserver*> observers_;
@@ -113,8 +140,11 @@ class Trainer {
   Decoder decoder_;
   ShardedModel model_;
   Engine engine_;
-  std::optional<MatrixPeak> peak_;  // set by measure_machine()
-  Json files_;                      // what the run reads, on rank 0 (run_files.h)
+  std::optional<LocalSteps> local_;
+  int64_t skipped_by_workers_ = 0;
+  std::unique_ptr<RotatingServers> servers_;  // null unless updates come later
+  std::optional<MatrixPeak> peak_;            // set by measure_machine()
+  Json files_;                                // what the run reads, on rank 0 (run_files.h)
   std::string start_;
   std::function<int()> stop_signal_;
   std::optional<BestModel> best_;

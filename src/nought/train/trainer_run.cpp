@@ -72,6 +72,7 @@ int Trainer::make_steps() {
 }
 
 void Trainer::finish() {
+  if (local_) local_->finish(steps_made());
   if (validated_ != steps_made()) validate();
   export_weights();
   if (!collectives_.empty()) tell([&](TrainObserver& observer) { observer.on_collectives(collectives_); });
@@ -80,6 +81,7 @@ void Trainer::finish() {
 }
 
 void Trainer::apply_last_update() {
+  if (steps_made() >= plan_.max_steps) land_updates();
   if (model_.optimizer().pending() && steps_made() >= plan_.max_steps) model_.finish_pending_update();
 }
 
@@ -137,19 +139,21 @@ void Trainer::export_weights() {
       return found.string();
     });
     const Checkpoint checkpoint(path, decoder_);
+    if (servers_) model_.optimizer().end_serving();
     model_.load(checkpoint, checkpoint.info().step - checkpoint.info().skipped);
     record.best = best_;
   }
   if (best_)
     tell([&](TrainObserver& observer) { observer.on_best(*best_, checkpoint_path(plan_.output_dir, best_->step)); });
-  export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes);
+  if (!workers_ || workers_->index() == 0)
+    export_hf_folder(model_, exported_config(), exported_tokenizer(), plan_.output_dir, plan_.max_shard_bytes);
   if (world_.rank() == 0) write_export_record(record, plan_.output_dir);
 }
 
 int Trainer::agreed_signal() {
   if (!stop_signal_) return 0;
   std::array<double, 1> signal{static_cast<double>(stop_signal_())};
-  all_reduce_values(mesh_.group(Group::decisions), context_, signal, ReduceOp::max);
+  all_reduce_values(deciders(), context_, signal, ReduceOp::max);
   forget_events();
   return static_cast<int>(signal[0]);
 }

@@ -187,13 +187,6 @@ Tensor Reducer::to_wire(const Tensor& whole) const {
   return sent;
 }
 
-Event Reducer::over_replicas(const Event& reduced, const Tensor& sum) const {
-  if (!has_replicas()) return reduced;
-  Communicator& replicas = mesh_.group(Group::replicas);
-  replicas.follow(reduced);
-  return replicas.all_reduce(sum);
-}
-
 void Reducer::reduce_whole(State& state) {
   Communicator& ranks = *state.ranks;
   state.landed = ranks.size() == 1 && !has_replicas();
@@ -307,35 +300,6 @@ void Reducer::send_bucket(Filling filling) {
   send(std::move(flight));
 }
 
-void Reducer::cross(const std::vector<size_t>& places) {
-  if (!has_replicas() || places.empty()) return;
-  Communicator& replicas = mesh_.group(Group::replicas);
-  const FlightSubject subject(replicas, states_[places.front()].unit->name());
-  for (const size_t place : places) states_[place].crossed = true;
-  if (places.size() == 1 && wire_ == dtype_) {
-    State& alone = states_[places.front()];
-    alone.reduction = replicas.all_reduce(alone.shard), alone.in_place = true;
-    return;
-  }
-  int64_t size = 0;
-  for (const size_t place : places) size += states_[place].partition.shard();
-  Flight flight{.ranks = &replicas,
-                .event = {},
-                .sent = context_.empty({size}, wire_, Category::communication),
-                .landings = {},
-                .final = places};
-  int64_t begin = 0;
-  for (const size_t place : places) {
-    const Tensor& shard = states_[place].shard;
-    const Tensor part = flight.sent.flat(begin, begin + shard.numel());
-    begin += shard.numel();
-    copy_as(context_, shard, part);
-    flight.landings.push_back({part, shard});
-  }
-  flight.event = replicas.all_reduce(flight.sent);
-  crossings_.push_back(std::move(flight));
-}
-
 void Reducer::send(Flight flight) {
   for (Flight& earlier : flights_)
     if (earlier.coded) earlier.coded->cross();  // its second hop runs beside the next Unit's passes
@@ -378,12 +342,6 @@ void Reducer::land_oldest() {
   land(flight);
   cross(flight.last);
   while (crossings_.size() > kFlights) land_oldest_crossing();
-}
-
-void Reducer::land_oldest_crossing() {
-  const Flight flight = std::move(crossings_.front());
-  crossings_.pop_front();
-  land(flight);
 }
 
 void Reducer::land_all() {
@@ -433,6 +391,13 @@ Tensor Reducer::owned(SegmentIndex at) const {
   if (state.policy.shard_gradients) return state.shard;
   const Interval own = state.partition.owned(state.ranks->rank());
   return state.whole.values.flat(own.begin, own.end);
+}
+
+Tensor Reducer::own(SegmentIndex at) {
+  State& state = states_[place_of(at)];
+  require(keeps_own_, "gradients of unit {} are those of all ranks", state.unit->name());
+  if (!state.finished) finish(state, state.whole, /*last=*/true);
+  return state.whole.values;
 }
 
 Tensor Reducer::reduced(SegmentIndex at) const {

@@ -91,6 +91,8 @@ class Reducer {
   FileGradients* files() const { return files_.get(); }
   /// The segment's number there, whose room has what reduced() has; nothing if its gradients are elsewhere.
   std::optional<size_t> number_in_file(SegmentIndex at) const { return states_[place_of(at)].file; }
+  /// Where each rank keeps its own: what this rank has formed, whole. Clears what the step has left out.
+  Tensor own(SegmentIndex at);
   /// Ends the step: the next micro-batch starts from nothing.
   void reset();
   /// What codes of gradients have lost on this rank so far (WireOptions::feedback), which checkpoints keep.

@@ -61,7 +61,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
 
 void ShardedModel::choose_reduction() {
   const bool factors = power_sgd_ && power_sgd_->compresses(optimizer_->updates());
-  reducer_->keep_own(factors || optimizer_->wants_own_gradients());
+  reducer_->keep_own(options_.local_gradients || factors || optimizer_->wants_own_gradients());
 }
 
 ShardedModel::~ShardedModel() {
@@ -231,6 +231,26 @@ void ShardedModel::load_pending_update(const StateSource& source, const PendingU
   require_training("load_pending_update()");
   optimizer_->load_pending(source, pending);
   if (!options_.offload_optimizer.delay_after) finish_pending_update();
+}
+
+void ShardedModel::change_masters(const std::function<void(ShardedOptimizer&)>& change) {
+  require_training("change_masters()");
+  residency_.settle();
+  residency_.drop_prefetched();
+  change(*optimizer_);
+  residency_.exchange_updates();
+  if (!options_.overlap) residency_.settle();
+}
+
+Tensor ShardedModel::local_gradients(SegmentIndex at) {
+  require_training("local_gradients()");
+  return reducer_->own(at);
+}
+
+void ShardedModel::take_parameters(SegmentIndex at, const Tensor& whole) {
+  residency_.begin_update(at, Pool::device, /*reads=*/false);
+  context_.copy(whole, residency_.updating(at));
+  residency_.end_update(at);
 }
 
 void ShardedModel::discard_gradients() {

@@ -35,6 +35,8 @@ class ShardedModel final : public UnitStore {
     std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed, at stage 0
     ParameterHome offload_param = {};  // another home than the device takes a policy that shards parameters
     WireOptions codes = {};            // other than plain ones take a policy that shards parameters
+    /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
+    bool local_gradients = false;
   };
   /// What is trained is chosen before (nn/freezing.h). Joins the model to the ranks of the mesh, for as long as this
   /// lives. A Communicator is a mesh of one axis.
@@ -66,6 +68,13 @@ class ShardedModel final : public UnitStore {
   void finish_pending_update();
   /// After load(): the update that was pending when `source` was saved. It is applied at once if none is put off here.
   void load_pending_update(const StateSource& source, const PendingUpdate& pending);
+  /// Calls change(optimizer), which changes masters between two steps, and exchanges the parameters. All ranks call it
+  /// together.
+  void change_masters(const std::function<void(ShardedOptimizer&)>& change);
+  /// With local_gradients: the whole gradients of a segment that this rank has formed; after the last backward pass.
+  Tensor local_gradients(SegmentIndex at);
+  /// Whole parameters of a segment that others have updated.
+  void take_parameters(SegmentIndex at, const Tensor& whole);
   /// Forgets the gradients without an update.
   void discard_gradients();
 

@@ -101,6 +101,25 @@ class ShardedOptimizer {
   /// After load(): the update that was pending, which is one of its `updates`, with the gradients of `source`.
   void load_pending(const StateSource& source, const PendingUpdate& pending);
 
+  /// Servers (zero/rotating_servers.h): from now on updates are made on the thread of submit_beside(), of what is in
+  /// held_gradients(), [scope], to served_parameters().
+  void begin_serving();
+  void end_serving();
+  Event submit_beside(std::function<void()> work);
+  const Context& beside() const { return worker_context_; }
+  Tensor held_gradients(SegmentIndex at) const;
+  Tensor served_parameters(SegmentIndex at) const;
+  /// As owned_sums_of_squares(), of what is held, into f64 [units]; `room`: f64 [1].
+  void sum_held_squares(const Tensor& sums, const Tensor& room) const;
+  void update_served(double lr, double gradient_scale);
+
+  /// The masters in fp32: reads those that this rank owns of a segment, [shard], where parameters lie. Nothing is
+  /// pending.
+  void read_masters(SegmentIndex at, const Tensor& owned) const;
+  /// Masters and parameters become keeps * themselves + (1 - keeps) * `scoped`, f32 over scope(at) (the caller
+  /// exchanges them). The states stay.
+  void mix_masters(SegmentIndex at, const Tensor& scoped, double keeps);
+
   /// Fills all states, and writes the parameters from the masters (the caller exchanges them). Nothing is pending.
   void load(const StateSource& source, int64_t updates);
   /// How many updates were made; one that is pending is among them.
@@ -207,6 +226,7 @@ class ShardedOptimizer {
   SegmentState make_state(SegmentIndex at, DType dtype, int64_t stay) const;
   /// How many of all tiles stay on the device.
   int64_t staying_tiles(const std::vector<SegmentIndex>& segments, DType dtype) const;
+  const SegmentState& state_of(SegmentIndex at) const;
   void make_worker();
   /// Waits for what the worker was given.
   void wait_beside();
@@ -358,6 +378,7 @@ class ShardedOptimizer {
   Event done_;     // what the worker was given last
   Context worker_context_;
   std::vector<Tensor> held_rooms_;
+  std::unique_ptr<Walk> served_;    // null unless it serves
   std::unique_ptr<Stream> worker_;  // null until there is work for it; the last member: its thread uses the others
 };
 

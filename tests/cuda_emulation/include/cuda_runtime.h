@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cuda_emulation/device_code.h"
+#include "cuda_emulation/tensor_cores.h"
 
 enum cudaError_t {
   cudaSuccess = 0,
@@ -34,6 +35,9 @@ enum cudaDeviceAttr {
   cudaDevAttrComputeCapabilityMinor = 76
 };
 inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
+inline constexpr unsigned cudaEventDefault = 0;
+
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 enum cudaMemoryType { cudaMemoryTypeUnregistered = 0, cudaMemoryTypeHost = 1, cudaMemoryTypeDevice = 2 };
 struct cudaPointerAttributes {
@@ -58,6 +62,7 @@ cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 
 cudaError_t cudaMalloc(void** address, size_t bytes);
@@ -78,14 +83,27 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 namespace nought::emulation {
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> body);
+/// The dynamic shared memory that a kernel may be launched with: 48 KiB unless it was allowed more.
+cudaError_t allow_dynamic(const void* kernel, size_t bytes);
+cudaError_t check_dynamic(const void* kernel, size_t bytes);
+}  // namespace nought::emulation
+
+template <class... Arguments>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Arguments...), cudaFuncAttribute /*attribute*/, int value) {
+  return nought::emulation::allow_dynamic(reinterpret_cast<const void*>(kernel), static_cast<size_t>(value));
 }
 
 /// The arguments are copied now, as on a GPU.
 template <class... Expected, class... Given>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Expected...), Given&&... given) {
+  if (const cudaError_t refused =
+          nought::emulation::check_dynamic(reinterpret_cast<const void*>(kernel), config->dynamicSmemBytes);
+      refused != cudaSuccess)
+    return refused;
   return nought::emulation::launch(
       *config,
       [kernel, arguments = std::tuple<Expected...>(std::forward<Given>(given)...)] { std::apply(kernel, arguments); });

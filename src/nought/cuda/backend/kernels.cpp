@@ -7,29 +7,19 @@
 #include <utility>
 #include <vector>
 
-#include "nought/cuda/backend/launch.h"
+#include "nought/cuda/backend/attention_start.h"
+#include "nought/cuda/backend/matmul_start.h"
+#include "nought/cuda/backend/operations.h"
 #include "nought/kernels/check.h"
 
 namespace nought::cuda {
 
 namespace {
 
-/// Where an operation runs, and the workspace that it asks for.
-struct Place {
-  Launch launch;
-  Memory& memory;
-
-  /// It goes back as this function returns; its next holder comes later on the same stream.
-  void* room(int64_t elements, DType dtype) {
-    held = Tensor::empty(memory, {elements}, dtype, Category::workspace).in_flight();
-    return held.raw();
-  }
-  Tensor held = {};
-};
-
 int64_t last_of(const Tensor& x) { return x.dim(-1); }
 
-// One overload for each operation that device code exists for. Operands have the addresses of kernels.
+// One overload for each operation that device code exists for, here or in other files. Operands have the addresses of
+// kernels.
 
 void start(const Add& op, Place& at) {
   add(at.launch, array_of(op.a), array_of(op.b), array_of(op.out), op.out.numel());
@@ -132,11 +122,14 @@ concept HasKernel = requires(const Op& op, Place& at) {
 };
 
 /// True if this one does: its limits are kept.
+using cuda::fits;
 template <class Op>
 bool fits(const Op& /*op*/) {
   return true;
 }
 bool fits(const SumTensors& op) { return op.inputs.size() <= kMostInputs; }
+bool fits(const Route& op) { return op.logits.dim(1) <= kMostExperts; }
+bool fits(const RouteBackward& op) { return op.logits.dim(1) <= kMostExperts; }
 
 }  // namespace
 
@@ -159,7 +152,7 @@ void CudaKernels::submit(const Op& op, Stream& stream) {
       for_each_operand(there, [](const Operand& operand) {
         const_cast<Tensor&>(operand.tensor) = operand.tensor.in_flight();  // `there` is not const
       });
-      Place at{{queue->handle(), max_blocks_}, *memory_};
+      Place at{.launch = {queue->handle(), max_blocks_}, .memory = *memory_, .blas = blas_};
       return queue->enqueue(operation_name(op), [&] { start(there, at); });
     }
   }
@@ -179,6 +172,7 @@ void CudaKernels::run_on_host(const Op& op, Stream& stream) {
   std::map<const std::byte*, Tensor> copies;
   for (const auto& [begin, tensor] : longest) {
     copies[begin] = Tensor::empty(*host_, {tensor.bytes()}, DType::u8, Category::workspace);
+    if (tensor.bytes() > 0) ++waits_for_operands_;
     const std::vector<std::byte> bytes = download_bytes(tensor, stream);
     std::copy(bytes.begin(), bytes.end(), copies[begin].raw());
   }
@@ -211,6 +205,12 @@ Context make_context(const CudaOptions& options) {
   const auto memory = Memory::create(device);
   const int64_t blocks = options.max_blocks > 0 ? options.max_blocks : kBlocksEach * device->multiprocessors();
   return {memory, std::make_shared<CudaKernels>(memory, blocks), stream};
+}
+
+Context context_of_gpu(int number, bool is_rank) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess) cudaGetLastError();  // make_context() says why
+  return make_context({.device = is_rank && devices > 0 ? number % devices : number});
 }
 
 }  // namespace nought::cuda

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "nought/cuda/backend/blas.h"
 #include "nought/cuda/backend/device.h"
 #include "nought/kernels/kernels.h"
 
@@ -30,12 +31,15 @@ class CudaKernels final : public Kernels {
 
   /// How many operations ran on the host so far.
   int64_t runs_on_host() const { return runs_on_host_; }
+  /// How often the host has waited for their operands.
+  int64_t waits_for_operands() const { return waits_for_operands_; }
 
  private:
   std::shared_ptr<Memory> memory_;
   std::shared_ptr<Memory> host_ = Memory::create();
   std::unique_ptr<Kernels> reference_ = make_reference_kernels();
-  int64_t max_blocks_, runs_on_host_ = 0;
+  Blas blas_;
+  int64_t max_blocks_, runs_on_host_ = 0, waits_for_operands_ = 0;
 
   template <class Op>
   void submit(const Op& op, Stream& stream);
@@ -45,5 +49,7 @@ class CudaKernels final : public Kernels {
 
 /// A rank's context on a device of CUDA, with fresh memory. NOUGHT_CUDA_SYNCHRONOUS=1 sets `synchronous`.
 Context make_context(const CudaOptions& options = {});
+/// One on the device of this number, or on that of the rank of this number: ranks take turns if there are fewer.
+Context context_of_gpu(int number, bool is_rank);
 
 }  // namespace nought::cuda

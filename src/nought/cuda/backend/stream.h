@@ -18,10 +18,11 @@
 
 #include "nought/cuda/backend/runtime.h"
 #include "nought/tensor/stream.h"
+#include "nought/tensor/timeline.h"
 
 namespace nought::cuda {
 
-class CudaStream final : public Stream {
+class CudaStream final : public Stream, public TimedStream {
  public:
   enum class Use : uint8_t { compute, other };
   /// DeviceError if there is no device of this number.
@@ -37,6 +38,8 @@ class CudaStream final : public Stream {
   void enqueue(std::string_view operation, const std::function<void()>& task);
   void wait(const Event& event) override;
   Event record() override;
+  /// By events of CUDA, beside the clock of the host; see moments.cpp.
+  std::shared_ptr<Moment> moment() override;
   int64_t waits_of(std::thread::id thread) const override;
   void copy_bytes(const std::byte* from, std::byte* to, size_t count) override;
   void clear_bytes(std::byte* at, size_t count) override;
@@ -55,6 +58,7 @@ class CudaStream final : public Stream {
     std::function<void()> task;
     bool of_host = false;  // it copies from or to memory of the host
   };
+  struct Anchor;
   /// What Events share with their stream, and may outlive it by.
   struct Shared {
     int device = 0;
@@ -63,6 +67,7 @@ class CudaStream final : public Stream {
     uint64_t recorded = 0;  // Events so far
     std::deque<Held> held;
     std::map<std::thread::id, int64_t> waits;
+    std::shared_ptr<Anchor> anchor;  // of moments; under the mutex
     /// Lets go of the tasks of which it is true.
     template <class F>
     void release_if(const F& may_go);

@@ -1,0 +1,112 @@
+#include "nought/cuda/backend/functions.h"
+#include "nought/cuda/backend/operations.h"
+
+namespace nought::cuda {
+namespace {
+
+template <class T>
+struct LossArrays {
+  using Real = accumulator_t<T>;
+  T* logits;
+  const int32_t* targets;
+  const float* weights;  // null: 1
+  Real* loss;
+  int64_t rows, n;
+  bool gradient, aligned;
+  double gradient_scale;
+  int32_t ignore_index;
+};
+
+/// The largest of a block's values, in every thread; what is not a number is left out.
+template <class T>
+__device__ T block_max(T value) {
+  NOUGHT_SHARED(T, parts, kThreads / kWarpSize);
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+    const T other = __shfl_xor_sync(kAllLanes, value, lanes);
+    value = other > value ? other : value;
+  }
+  __syncthreads();  // an earlier one has been read
+  if (threadIdx.x % kWarpSize == 0) parts[threadIdx.x / kWarpSize] = value;
+  __syncthreads();
+  T largest = parts[0];
+  for (int warp = 1; warp < kThreads / kWarpSize; ++warp) {
+    const T other = parts[warp];
+    largest = other > largest ? other : largest;
+  }
+  return largest;
+}
+
+/// The loss of a row, in every thread. The logits become their gradient if that is asked for.
+template <class T>
+__device__ void cross_entropy_row(const LossArrays<T>& a, int64_t row, int32_t target, float weight) {
+  using Real = accumulator_t<T>;
+  constexpr int kWidth = kPackOf<T>;
+  T* const logits = a.logits + row * a.n;
+  Real largest = -static_cast<Real>(INFINITY);
+  for_each_pack<kWidth>(a.n, [&](int64_t begin, auto count) {
+    constexpr int kCount = decltype(count)::value;
+    const Values<T, kCount> x(logits + begin, a.aligned);
+    for (int k = 0; k < kCount; ++k) largest = x[k] > largest ? x[k] : largest;
+  });
+  largest = block_max(largest);
+  const Real sum =
+      sum_over<Real>(logits, a.n, a.aligned, [&](int64_t, Real value) { return exponential_of(value - largest); });
+  const bool is_there = target >= 0 && target < a.n;  // else its loss is NaN
+  const Real at_target = is_there ? Real{logits[target]} - largest : static_cast<Real>(nanf(""));
+  // Where the target has most of the sum, its own exponential's error is the sum's.
+  const double share = static_cast<double>(exponential_of(at_target)) / static_cast<double>(sum);
+  const double loss = share > 0.5 ? -log(share) : log(static_cast<double>(sum)) - static_cast<double>(at_target);
+  if (threadIdx.x == 0) a.loss[row] = static_cast<Real>(loss * double{weight});
+  if (!a.gradient) return;
+  __syncthreads();  // all have read the target's logit
+  const double scale = a.gradient_scale * double{weight};
+  const Real factor = static_cast<Real>(scale / static_cast<double>(sum));
+  for_each_pack<kWidth>(a.n, [&](int64_t begin, auto count) {
+    constexpr int kCount = decltype(count)::value;
+    const Values<T, kCount> x(logits + begin, a.aligned);
+    Real d[kCount];
+    for (int k = 0; k < kCount; ++k)
+      d[k] = begin + k == target ? static_cast<Real>((share - 1) * scale) : exponential_of(x[k] - largest) * factor;
+    write_values<T, kCount>(logits + begin, a.aligned, d);
+  });
+}
+
+/// A block has a row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) cross_entropy_kernel(LossArrays<T> a) {
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+    const int32_t target = a.targets[row];
+    const float weight = a.weights != nullptr ? a.weights[row] : 1;
+    if (target != a.ignore_index && weight != 0) {
+      cross_entropy_row(a, row, target, weight);
+      continue;
+    }
+    if (threadIdx.x == 0) a.loss[row] = 0;
+    if (!a.gradient) continue;
+    for (int64_t j = threadIdx.x; j < a.n; j += kThreads) a.logits[row * a.n + j] = T{};
+  }
+}
+
+}  // namespace
+
+void start(const CrossEntropy& op, Place& at) {
+  const int64_t rows = op.logits.rows(), n = op.logits.dim(-1);
+  visit_float(op.logits.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using Real = accumulator_t<T>;
+    T* const logits = op.logits.data<T>();
+    const LossArrays<T> arrays{.logits = logits,
+                               .targets = op.targets.data<int32_t>(),
+                               .weights = op.weights ? op.weights.data<float>() : nullptr,
+                               .loss = op.loss.data<Real>(),
+                               .rows = rows,
+                               .n = n,
+                               .gradient = op.gradient,
+                               .aligned = packs_fit<kPackOf<T>>(n, logits),
+                               .gradient_scale = op.gradient_scale,
+                               .ignore_index = op.ignore_index};
+    launch(at.launch, rows, dim3(kThreads), cross_entropy_kernel<T>, arrays);
+  });
+}
+
+}  // namespace nought::cuda

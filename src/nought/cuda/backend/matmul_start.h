@@ -1,0 +1,13 @@
+// Products on the device. Operands have the addresses of kernels, and have been checked.
+#pragma once
+
+#include "nought/cuda/backend/place.h"
+#include "nought/kernels/ops/matmul.h"
+
+namespace nought::cuda {
+
+void start(const MatMul& op, Place& at);
+/// False for what the library has no product for.
+bool fits(const MatMul& op);
+
+}  // namespace nought::cuda

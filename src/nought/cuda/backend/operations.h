@@ -1,0 +1,62 @@
+// The operations whose kernels take the argument structs of kernels/ops as they are. start() enqueues and returns.
+#pragma once
+
+#include "nought/cuda/backend/place.h"
+#include "nought/kernels/ops/activations.h"
+#include "nought/kernels/ops/embedding.h"
+#include "nought/kernels/ops/loss.h"
+#include "nought/kernels/ops/moe.h"
+#include "nought/kernels/ops/optimizers.h"
+#include "nought/kernels/ops/rounding.h"
+
+namespace nought::cuda {
+
+// activations.cu
+void start(const Activate& op, Place& at);
+void start(const ActivateBackward& op, Place& at);
+void start(const GatedActivate& op, Place& at);
+void start(const GatedActivateBackward& op, Place& at);
+void start(const ClampedSwiglu& op, Place& at);
+void start(const ClampedSwigluBackward& op, Place& at);
+void start(const Softcap& op, Place& at);
+void start(const SoftcapBackward& op, Place& at);
+
+// embedding.cu
+void start(const Embedding& op, Place& at);
+void start(const EmbeddingBackward& op, Place& at);
+
+// loss.cu
+void start(const CrossEntropy& op, Place& at);
+
+// routing.cu
+/// The most experts of a router whose choices run on the device.
+inline constexpr int64_t kMostExperts = 512;
+void start(const Route& op, Place& at);
+void start(const RouteBackward& op, Place& at);
+void start(const BalanceLoss& op, Place& at);
+
+// grouping.cu
+void start(const GroupByExpert& op, Place& at);
+void start(const GatherRows& op, Place& at);
+void start(const CombineRows& op, Place& at);
+void start(const ScaleRows& op, Place& at);
+void start(const DotRows& op, Place& at);
+
+// optimizers.cu
+void start(const Adam& op, Place& at);
+void start(const Sgd& op, Place& at);
+void start(const Adagrad& op, Place& at);
+void start(const Lion& op, Place& at);
+void start(const LambDirection& op, Place& at);
+void start(const MomentumDirection& op, Place& at);
+void start(const ApplyDirection& op, Place& at);
+
+// codes.cu
+void start(const Quantize8& op, Place& at);
+void start(const Dequantize8& op, Place& at);
+void start(const QuantizeBlocks& op, Place& at);
+void start(const DequantizeBlocks& op, Place& at);
+void start(const EncodeMxfp8& op, Place& at);
+void start(const DecodeMxfp8& op, Place& at);
+
+}  // namespace nought::cuda

@@ -1,0 +1,125 @@
+#include "nought/zero/rotating_servers.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace nought {
+
+RotatingServers::RotatingServers(ShardedModel& model, std::unique_ptr<Communicator> group,
+                                 std::unique_ptr<Communicator> guard, int64_t staleness, double gradient_factor)
+    : model_(model),
+      group_(std::move(group)),
+      guard_(std::move(guard)),
+      staleness_(staleness),
+      gradient_factor_(gradient_factor),
+      segments_(segments_of(model.model().units(), /*trainable=*/true)) {
+  require(model_.options().local_gradients, "servers add gradients that the model would add, too");
+  const Context& context = model_.context();
+  const ShardedModel::Options& options = model_.options();
+  sums_ = context.zeros({static_cast<int64_t>(model_.model().units().size()) + 2}, DType::f64, Category::workspace);
+  room_ = context.zeros({1}, DType::f64, Category::workspace);
+  slots_.resize(static_cast<size_t>(staleness_) + 1);
+  histogram_.resize(slots_.size());
+  for (Slot& slot : slots_)
+    for (const SegmentIndex at : segments_) {
+      const Shape whole{model_.residency().partition(at).padded()};
+      slot.gradients.push_back(context.zeros(whole, options.gradient_dtype, Category::gradients));
+      slot.parameters.push_back(context.zeros(whole, model_.residency().dtype(at), Category::parameters));
+    }
+}
+
+RotatingServers::~RotatingServers() {
+  guard_.reset();  // if an exception ends this rank, what its servers wait for never comes
+  for (const Slot& slot : slots_) {
+    try {
+      slot.done.wait();
+    } catch (const std::exception&) {  // it is thrown where it is waited for
+    }
+  }
+}
+
+void RotatingServers::begin(int64_t steps) {
+  pushed_ = landed_ = steps;
+  model_.settle();
+  model_.optimizer().begin_serving();
+}
+
+void RotatingServers::push(const Pushed& of) {
+  const Context& context = model_.context();
+  Slot& slot = slot_of(++pushed_);
+  require(slot.done.ready(), "step {} is pushed while step {} is on its way in its place", pushed_,
+          pushed_ - static_cast<int64_t>(slots_.size()));
+  for (size_t i = 0; i < segments_.size(); ++i) context.copy(model_.local_gradients(segments_[i]), slot.gradients[i]);
+  model_.discard_gradients();
+  slot.of = of;
+  slot.landed = {.step = pushed_, .staleness = pushed_ - 1 - landed_};
+  last_ = slot.landed.staleness;
+  ++histogram_[static_cast<size_t>(last_)];
+  slot.done = model_.optimizer().submit_beside([this, &slot] { serve(slot); });
+}
+
+void RotatingServers::serve(Slot& slot) {
+  ShardedOptimizer& optimizer = model_.optimizer();
+  const Context& context = optimizer.beside();
+  std::vector<Event> events;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    events.push_back(group_->reduce_scatter(slot.gradients[i], optimizer.held_gradients(segments_[i])));
+  }
+  for (const Event& event : events) event.wait();
+  // The sums of squares by Unit, and the loss: added as the Engine adds them in synchronous training. What a thread
+  // beside the passes allocates would make their peak a matter of time, so it has room of its own.
+  const int64_t units = sums_.numel() - 2;
+  optimizer.sum_held_squares(sums_.flat(0, units), room_);
+  const std::array<double, 2> told{slot.of.loss_sum, slot.of.stop ? 1.0 : 0.0};
+  context.upload(std::span<const double>(told), sums_.flat(units, units + 2));
+  group_->all_reduce(sums_).wait();
+  const std::vector<double> sums = context.to_host<double>(sums_);
+  Landed& landed = slot.landed;
+  landed.loss = sums[sums.size() - 2] / slot.of.total_weight;
+  landed.stop = sums.back() > 0;
+  landed.grad_norm = std::sqrt(std::accumulate(sums.begin(), sums.end() - 2, 0.0)) / gradient_factor_;
+  require(std::isfinite(landed.loss) && std::isfinite(landed.grad_norm),
+          "step {}: the loss is {} and the gradient norm {}; lower the learning rate, or train without "
+          "training.async_data_parallel, which says where it was found first",
+          landed.step, landed.loss, landed.grad_norm);
+  const double clip = slot.of.max_norm > 0 ? std::min(1.0, slot.of.max_norm / (landed.grad_norm + 1e-6)) : 1.0;
+  optimizer.update_served(slot.of.lr, clip / gradient_factor_);
+  events.clear();
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const Interval own = optimizer.scope(segments_[i]);
+    const Tensor mine = slot.parameters[i].flat(own.begin, own.end);
+    context.copy(optimizer.served_parameters(segments_[i]), mine);
+    events.push_back(group_->all_gather(mine, slot.parameters[i]));
+  }
+  for (const Event& event : events) event.wait();
+}
+
+void RotatingServers::land(std::vector<Landed>& landed) {
+  Slot& slot = slot_of(landed_ + 1);
+  const auto begun = std::chrono::steady_clock::now();
+  slot.done.wait();
+  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  for (size_t i = 0; i < segments_.size(); ++i) model_.take_parameters(segments_[i], slot.parameters[i]);
+  slot.done = {};
+  ++landed_;
+  landed.push_back(slot.landed);
+}
+
+std::optional<RotatingServers::Landed> RotatingServers::pull() {
+  std::vector<Landed> landed;
+  while (pushed_ - landed_ > staleness_) land(landed);
+  if (landed.empty()) return std::nullopt;
+  return landed.back();
+}
+
+std::vector<RotatingServers::Landed> RotatingServers::drain() {
+  std::vector<Landed> landed;
+  while (landed_ < pushed_) land(landed);
+  return landed;
+}
+
+}  // namespace nought

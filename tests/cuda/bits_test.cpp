@@ -1,0 +1,154 @@
+// Operations on single elements have the bits of the CPU's kernels in fp32, where the CPU has fused multiply-add.
+#include <map>
+
+#include "support/kernel_test.h"
+#include <gtest/gtest.h>
+
+#include "nought/cuda/backend/kernels.h"
+
+namespace nought {
+namespace {
+
+using test::expect_same_bits;
+
+class CudaBits : public test::KernelTest {
+ protected:
+  void SetUp() override {
+    if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0) GTEST_SKIP() << "a CPU without fused multiply-add";
+  }
+
+  /// Runs the operation on the device and on the CPU, and compares all that it writes.
+  template <class Op>
+  void expect_bits_of_the_cpu(const Op& op) {
+    SCOPED_TRACE(operation_name(op));
+    Op there = op;
+    std::map<const std::byte*, Tensor> placed;
+    std::vector<std::pair<Tensor, Tensor>> written;
+    for_each_operand(there, [&](const Operand& operand) {
+      const Tensor own = operand.tensor;
+      if (!own) return;
+      Tensor& copied = placed[own.raw()];
+      if (!copied) {
+        copied = device_.empty(own.shape(), own.dtype());
+        upload_bytes({own.raw(), static_cast<size_t>(own.bytes())}, copied, *device_.stream);
+      }
+      const_cast<Tensor&>(operand.tensor) = copied;  // `there` is not const
+      if (operand.use.writes()) written.emplace_back(own, copied);
+    });
+    const auto& kernels = dynamic_cast<const cuda::CudaKernels&>(*device_.kernels);
+    const int64_t before = kernels.runs_on_host();
+    device_.run(there);
+    EXPECT_EQ(kernels.runs_on_host(), before);
+    cpu_.run(op);
+    for (const auto& [own, computed] : written) expect_same_bits(device_.on_host(computed), own);
+  }
+  Tensor wave(Shape shape, uint64_t seed, DType dtype = DType::f32) { return random(shape, dtype, seed, 3); }
+  Tensor positive(int64_t n, uint64_t seed) {
+    Tensor x = wave({n}, seed);
+    for (float& each : x.span<float>()) each *= each;
+    return x;
+  }
+
+  static constexpr int64_t kCount = 1003;
+  Context device_ = cuda::make_context({.poison = true}), cpu_{memory_, make_cpu_kernels()};
+};
+
+TEST_F(CudaBits, of_activations_are_those_of_the_cpu) {
+  for (const DType dtype : {DType::f32, DType::f16})
+    for (const Activation activation : {Activation::gelu_erf, Activation::gelu_tanh, Activation::silu}) {
+      SCOPED_TRACE(name_of(activation));
+      const Tensor x = wave({kCount}, 1, dtype), dy = wave({kCount}, 2, dtype);
+      expect_bits_of_the_cpu(Activate{x, empty({kCount}, dtype), activation});
+      expect_bits_of_the_cpu(ActivateBackward{x, dy, empty({kCount}, dtype), activation});
+      for (const int64_t n : {51, 64}) {
+        const Tensor gate_up = wave({7, 2 * n}, 3, dtype), d = wave({7, n}, 4, dtype);
+        expect_bits_of_the_cpu(GatedActivate{gate_up, empty({7, n}, dtype), activation});
+        expect_bits_of_the_cpu(GatedActivateBackward{gate_up, d, empty({7, 2 * n}, dtype), activation});
+      }
+    }
+  for (const DType dtype : test::kCpuDTypes) {
+    const Tensor gate_up = random({9, 62}, dtype, 5, 6), d = wave({9, 31}, 6, dtype);
+    expect_bits_of_the_cpu(ClampedSwiglu{gate_up, empty({9, 31}, dtype)});
+    expect_bits_of_the_cpu(ClampedSwigluBackward{gate_up, d, empty({9, 62}, dtype)});
+    expect_bits_of_the_cpu(Softcap{random({kCount}, dtype, 7, 40), 30});
+    expect_bits_of_the_cpu(SoftcapBackward{wave({kCount}, 8, dtype), wave({kCount}, 9, dtype), 30});
+  }
+}
+
+TEST_F(CudaBits, of_updates_are_those_of_the_cpu) {
+  for (const DType dtype : test::kCpuDTypes) {
+    const DType narrow = dtype == DType::f16 ? DType::f16 : DType::bf16;
+    const auto p = [&] { return wave({kCount}, 1); };
+    const auto m = [&] { return wave({kCount}, 2); };
+    const auto v = [&] { return positive(kCount, 3); };
+    const Tensor g = wave({kCount}, 4, dtype);
+    const auto copy = [&] { return empty({kCount}, narrow); };
+    for (const bool decoupled : {false, true})
+      expect_bits_of_the_cpu(Adam{.parameter = p(),
+                                  .exp_avg = m(),
+                                  .exp_avg_sq = v(),
+                                  .gradient = g,
+                                  .parameter_copy = copy(),
+                                  .weight_decay = 0.1,
+                                  .bias1 = 0.1,
+                                  .bias2 = 0.001,
+                                  .gradient_scale = 0.7,
+                                  .decoupled_decay = decoupled});
+    for (const bool nesterov : {false, true})
+      expect_bits_of_the_cpu(Sgd{.parameter = p(),
+                                 .momentum_buffer = m(),
+                                 .gradient = g,
+                                 .parameter_copy = copy(),
+                                 .momentum = 0.9,
+                                 .dampening = nesterov ? 0 : 0.1,
+                                 .weight_decay = 0.01,
+                                 .nesterov = nesterov});
+    expect_bits_of_the_cpu(Adagrad{.parameter = p(), .sum = v(), .gradient = g, .parameter_copy = copy()});
+    expect_bits_of_the_cpu(
+        Lion{.parameter = p(), .exp_avg = m(), .gradient = g, .parameter_copy = copy(), .weight_decay = 0.1});
+    expect_bits_of_the_cpu(LambDirection{.parameter = p(),
+                                         .exp_avg = m(),
+                                         .exp_avg_sq = v(),
+                                         .gradient = g,
+                                         .direction = empty({kCount}, DType::f32),
+                                         .weight_decay = 0.1});
+    expect_bits_of_the_cpu(
+        MomentumDirection{.momentum_buffer = m(), .gradient = g, .direction = empty({kCount}, DType::f32)});
+    const std::vector<double> squares{3.5, 0.25};
+    expect_bits_of_the_cpu(ApplyDirection{.parameter = p(),
+                                          .direction = m(),
+                                          .parameter_copy = copy(),
+                                          .squares = Tensor::of<double>(*memory_, {2}, squares),
+                                          .keep = 0.99});
+  }
+}
+
+TEST_F(CudaBits, of_codes_and_rows_are_those_of_the_cpu) {
+  for (const bool is_signed : {false, true}) {
+    const Tensor x = is_signed ? wave({kCount}, 1) : positive(kCount, 1);
+    const Tensor codes = empty({kCount}, DType::u8), scales = empty({4}, DType::f32);
+    expect_bits_of_the_cpu(Quantize8{.x = x, .codes = codes, .scales = scales, .is_signed = is_signed});
+    expect_bits_of_the_cpu(
+        Dequantize8{.codes = codes, .scales = scales, .x = empty({kCount}, DType::f32), .is_signed = is_signed});
+  }
+  for (const DType dtype : test::kCpuDTypes) {
+    const Tensor x = wave({8, 96}, 2, dtype), codes = empty({8, 96}, DType::i8), scales = empty({8, 3}, DType::f16);
+    expect_bits_of_the_cpu(QuantizeBlocks{.x = x, .codes = codes, .scales = scales});
+    expect_bits_of_the_cpu(DequantizeBlocks{.weight = Weight(codes, scales), .x = empty({8, 96}, dtype)});
+    const Tensor flat = wave({kCount}, 3, dtype), mx = empty({kCount}, DType::u8), exponents = empty({32}, DType::u8);
+    expect_bits_of_the_cpu(EncodeMxfp8{.x = flat, .codes = mx, .scales = exponents});
+    if (dtype != DType::f16)
+      expect_bits_of_the_cpu(DecodeMxfp8{.codes = mx, .scales = exponents, .x = empty({kCount}, dtype)});
+    const Tensor index = test::random_ids(*memory_, {5, 3}, 8, 4);
+    expect_bits_of_the_cpu(GatherRows{x, index.reshape({15}), empty({15, 96}, dtype)});
+    expect_bits_of_the_cpu(CombineRows{x, index, empty({5, 96}, dtype), wave({5, 3}, 5)});
+    expect_bits_of_the_cpu(ScaleRows{x, wave({8}, 6), empty({8, 96}, dtype)});
+    const Tensor table = wave({40, 96}, 7, dtype), ids = test::random_ids(*memory_, {70}, 40, 8);
+    expect_bits_of_the_cpu(Embedding{.table = table, .ids = ids, .out = empty({70, 96}, dtype)});
+    expect_bits_of_the_cpu(EmbeddingBackward{
+        .d_out = wave({70, 96}, 9, dtype), .ids = ids, .d_table = wave({40, 96}, 10), .accumulate = true});
+  }
+}
+
+}  // namespace
+}  // namespace nought

@@ -1,0 +1,127 @@
+// Whole models on a CUDA device: what Hugging Face computes, with the same bits in every layout that has the same order
+// of additions.
+#include <algorithm>
+
+#include "cuda_emulation/control.h"
+#include "support/golden_output.h"
+#include "support/guarded_context.h"
+#include "support/mesh_runs.h"
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/cuda/backend/kernels.h"
+#include "nought/train/hf_folder.h"
+
+namespace nought {
+namespace {
+
+using test::golden_folder;
+
+/// A device for each rank; what was never written, and what went back, is NaN.
+std::vector<Context> cuda_contexts(int ranks, int64_t max_blocks = 0) {
+  std::vector<Context> contexts;
+  for (int rank = 0; rank < ranks; ++rank)
+    contexts.push_back(cuda::make_context({.max_blocks = max_blocks, .poison = true}));
+  return contexts;
+}
+
+ProbeOutput probe_in(Communicator& group, const Context& context, const std::string& folder, int stage) {
+  Decoder decoder(ModelConfig::from_folder(folder), {});
+  ShardedModel model(context, group, decoder, {.policy = Policy::stage(stage)});
+  model.load(HfWeights(folder, decoder));
+  const ProbeInput input = read_probe_input(context, folder + "/golden.safetensors", decoder.config().vocab_size);
+  return probe(model, decoder, input, true);
+}
+
+ProbeOutput probe_alone(const std::string& folder, int stage, int64_t max_blocks = 0) {
+  const auto self = make_self_communicator();
+  return probe_in(*self, cuda_contexts(1, max_blocks)[0], folder, stage);
+}
+
+ProbeOutput probe_on(const std::string& folder, int ranks, int stage) {
+  ProbeOutput result;
+  run_ranks(cuda_contexts(ranks), [&](Communicator& group, const Context& context) {
+    ProbeOutput output = probe_in(group, context, folder, stage);
+    if (group.rank() == 0) result = std::move(output);
+  });
+  return result;
+}
+
+std::vector<std::vector<float>> values_of(const ProbeOutput& output) {
+  std::vector<std::vector<float>> values;
+  for (const auto& [name, tensor] : output) values.push_back(tensor.to_vector<float>());
+  return values;
+}
+
+class CudaModels : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CudaModels, logits_loss_and_gradients_are_those_of_hugging_face) {
+  const std::string folder = golden_folder(GetParam()), golden = folder + "/golden.safetensors";
+  for (const int stage : {0, 3}) {
+    SCOPED_TRACE(stage);
+    test::expect_all_golden(probe_alone(folder, stage), golden);
+    test::expect_all_golden(probe_on(folder, 2, stage), golden);
+  }
+}
+
+TEST_P(CudaModels, grids_and_the_order_of_threads_do_not_change_a_bit) {
+  const std::string folder = golden_folder(GetParam());
+  const auto expected = values_of(probe_alone(folder, 0));
+  emulation::set_order(5);
+  EXPECT_EQ(values_of(probe_alone(folder, 0, /*max_blocks=*/3)), expected);
+  emulation::set_order(0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, CudaModels,
+                         ::testing::Values("open/llama", "open/gpt2", "open/gemma2", "open/qwen3_moe",
+                                           "open/deepseek_v3", "open/gpt_oss"),
+                         [](const auto& info) { return std::string(info.param).substr(5); });
+
+/// Two steps, on a device for each rank or on the CPU.
+test::Course course_on(const test::MeshLayout& layout, const ModelConfig& config, int64_t accumulation,
+                       bool on_device = true) {
+  test::Course course;
+  const int ranks = layout.ranks();
+  const auto contexts = on_device ? cuda_contexts(ranks) : test::contexts_of(ranks, /*guarded=*/false);
+  run_ranks(contexts, [&](Communicator& world, const Context& context) {
+    test::CourseOptions options;
+    options.accumulation = accumulation;
+    options.context = &context;
+    test::Course of_rank = test::train_in(world, layout, config, {0, 2}, options);
+    if (world.rank() == 0) course = std::move(of_rank);
+  });
+  return course;
+}
+
+class CudaLayouts : public ::testing::TestWithParam<const char*> {
+ protected:
+  static ModelConfig config() {
+    return std::string(GetParam()) == "dense" ? test::dense_mesh_model() : test::expert_mesh_model();
+  }
+};
+
+TEST_P(CudaLayouts, stages_have_the_same_bits_on_two_ranks) {
+  const auto at = [&](int stage, bool on_device) {
+    return course_on({.sizes = {.shard = 2}, .stage = stage}, config(), /*accumulation=*/1, on_device);
+  };
+  const test::Course first = at(0, true);
+  test::expect_close(first, at(0, false));
+  for (const int stage : {1, 2, 3}) {
+    const test::Course other = at(stage, true);
+    EXPECT_EQ(other.losses, first.losses) << stage;
+    EXPECT_EQ(other.norms, first.norms) << stage;
+    EXPECT_EQ(other.weights, first.weights) << stage;
+  }
+}
+
+TEST_P(CudaLayouts, matrices_and_layers_on_two_ranks_are_those_of_one) {
+  const test::Course alone = course_on({}, config(), 2, /*on_device=*/false);
+  test::expect_close(course_on({.sizes = {.tensor = 2}}, config(), 2), alone);
+  test::expect_close(course_on({.sizes = {.pipeline = 2}}, config(), 2), alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaLayouts, ::testing::Values("dense", "moe"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace nought

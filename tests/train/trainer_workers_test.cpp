@@ -1,0 +1,140 @@
+// Runs of workers that make local steps, and of ranks that serve parameters: their reports, and how they go on.
+#include <algorithm>
+#include <fstream>
+
+#include "support/small_run.h"
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/train/trainer.h"
+
+namespace nought {
+namespace {
+
+using test::read_bytes;
+using test::TempFolder;
+using testing::HasSubstr;
+
+struct Events final : TrainObserver {
+  void on_start(const RunSummary& start) override { notes = start.notes; }
+  void on_step(const StepReport& report) override { reports.push_back(report); }
+  std::vector<std::string> notes;
+  std::vector<StepReport> reports;
+  std::vector<double> losses() const {
+    std::vector<double> all;
+    for (const StepReport& each : reports) all.push_back(each.loss);
+    return all;
+  }
+};
+
+RunPlan plan_in(const TempFolder& folder, int ranks = 2) {
+  RunPlan plan = test::plan_on_lines(folder);
+  plan.world_size = ranks;
+  plan.train_batch = 2 * ranks;
+  plan.max_steps = 8;
+  plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-2, .warmup_steps = 0, .total_steps = 8};
+  plan.save_steps = 0;
+  return plan;
+}
+
+RunPlan local_plan(const TempFolder& folder, int workers = 2) {
+  RunPlan plan = plan_in(folder, workers);
+  plan.mesh = GridSizes{.replicate = workers};
+  plan.local_steps = LocalStepsOptions{.sync_every = 3};
+  return plan;
+}
+
+RunPlan async_plan(const TempFolder& folder, int64_t staleness) {
+  RunPlan plan = plan_in(folder);
+  plan.zero_stage = 1;
+  plan.staleness = staleness;
+  return plan;
+}
+
+constexpr int kSignal = 15;
+
+Events run(const RunPlan& plan, StartMode mode = StartMode::fresh, int64_t stop_after = 0) {
+  Events events;
+  run_ranks(plan.world_size, [&](Communicator& world, const Context& context) {
+    Trainer trainer(plan, mode, world, context, {&events});
+    const bool asked = stop_after > 0 && world.rank() == plan.world_size - 1;
+    trainer.stop_on([&, asked] { return asked && trainer.steps_made() + 1 >= stop_after ? kSignal : 0; });
+    EXPECT_EQ(trainer.run(), stop_after > 0 ? kSignal : 0) << "rank " << world.rank();
+  });
+  return events;
+}
+
+std::string all_of(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes) text += note + "\n";
+  return text;
+}
+
+TEST(TrainerWorkers, a_run_that_is_stopped_between_meetings_goes_on_bit_for_bit) {
+  const TempFolder whole_folder, folder;
+  const Events whole = run(local_plan(whole_folder));
+  const RunPlan plan = local_plan(folder);
+  const Events first = run(plan, StartMode::fresh, /*stop_after=*/5), rest = run(plan, StartMode::resume);
+  std::vector<double> both = first.losses();
+  ASSERT_EQ(both.size(), 5u);
+  for (const double loss : rest.losses()) both.push_back(loss);
+  EXPECT_EQ(both, whole.losses());
+  EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(whole_folder / "out/model.safetensors"));
+}
+
+TEST(TrainerWorkers, bytes_between_workers_are_sent_at_meetings) {
+  const TempFolder folder;
+  const Events events = run(local_plan(folder));
+  for (size_t i = 0; i < events.reports.size(); ++i) {
+    // Six numbers tell how a step went, and an all-reduce over two ranks sends them once.
+    const bool meets = (i + 1) % 3 == 0;
+    EXPECT_EQ(events.reports[i].bytes_sent == 6 * 8, !meets) << i;
+    EXPECT_EQ(events.reports[i].bytes_sent > 10000, meets) << i;
+  }
+}
+
+TEST(TrainerWorkers, another_number_of_workers_begins_from_what_these_agreed_on_and_says_so) {
+  const TempFolder folder;
+  run(local_plan(folder), StartMode::fresh, /*stop_after=*/5);
+  for (const int workers : {1, 4}) {
+    RunPlan plan = local_plan(folder, workers);
+    plan.train_batch = 2 * workers;
+    if (workers == 1) plan.local_steps.reset(), plan.mesh.reset();
+    plan.resume_from = (folder / "out/checkpoint-5").string();
+    plan.output_dir = (folder / fmt::format("other{}", workers)).string();
+    const Events events = run(plan, StartMode::resume);
+    EXPECT_THAT(all_of(events.notes), HasSubstr("agreed on last")) << workers;
+    EXPECT_EQ(events.reports.front().step, 6);
+    EXPECT_LT(events.losses().back(), 5.0);
+  }
+}
+
+TEST(TrainerWorkers, servers_without_staleness_report_and_export_what_synchronous_training_does) {
+  const TempFolder plain_folder, folder;
+  RunPlan plain = plan_in(plain_folder);
+  plain.zero_stage = 1;
+  const Events synchronous = run(plain), served = run(async_plan(folder, 0));
+  EXPECT_EQ(served.losses(), synchronous.losses());
+  EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(plain_folder / "out/model.safetensors"));
+}
+
+TEST(TrainerWorkers, a_save_waits_for_all_updates_so_that_a_run_goes_on_as_one_that_saved_there) {
+  const TempFolder whole_folder, folder;
+  RunPlan saving = async_plan(whole_folder, 2);
+  saving.save_steps = 4;
+  const Events whole = run(saving);
+  ASSERT_TRUE(whole.reports.back().staleness);
+  EXPECT_EQ(whole.reports.back().staleness->most(), 2);
+  EXPECT_EQ(whole.reports.back().staleness->histogram, (std::vector<int64_t>{2, 2, 4}))
+      << "it begins anew after a save";
+  const RunPlan plan = async_plan(folder, 2);
+  // The wish to stop travels with the gradients: it is known when their update lands.
+  run(plan, StartMode::fresh, /*stop_after=*/2);
+  run(plan, StartMode::resume);
+  EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(whole_folder / "out/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace nought
