@@ -1,6 +1,6 @@
-# NOUGHT_CUDA: ON builds the kernels of CUDA with nvcc and the program that tests them on a GPU; OFF does not. AUTO is
-# OFF today: the kernels cannot train a model yet, so nobody's build pays for them. It will be ON where nvcc is found.
-# Sets NOUGHT_HAS_CUDA.
+# NOUGHT_CUDA: ON builds the kernels of CUDA with nvcc, `nought` with them, and the program that tests them on a GPU; OFF
+# does not. AUTO is OFF today: no GPU has run them yet, and they take longer to compile than all else, so nobody who only
+# has nvcc pays for it. It will be ON where nvcc is found. Sets NOUGHT_HAS_CUDA.
 set(NOUGHT_CUDA AUTO CACHE STRING "Kernels of CUDA: AUTO, ON or OFF")
 set_property(CACHE NOUGHT_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(NOUGHT_CUDA_ARCHITECTURES "80-real;90a-real;80-virtual" CACHE STRING

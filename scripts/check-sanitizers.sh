@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the fast test programs under the address and undefined-behaviour sanitizers: everything below a training run.
+# Runs the fast test programs under the address and undefined-behaviour sanitizers: those of memory, files, kernels, ranks
+# and what they share out.
 #
 # The rest of the suite runs under them too, but takes long: scripts/test.sh asan. Left out here are tests of speed, and of
 # sweeps over threads, ranks, sizes and optimizers all but the small ones: the large ones run the same code for minutes. A
@@ -7,7 +8,7 @@
 # thread ranks run the same checks.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-folders=(base tensor io aio kernels autograd parallel comm optim zero models data config fuzz)
+folders=(base tensor io aio kernels autograd comm zero fuzz)
 
 "$root/scripts/build.sh" asan "${folders[@]/#/test_}"
 

@@ -6,21 +6,22 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-parts=(install includes format build tests clang haswell sanitizers)
+parts=(install includes format build tests cuda clang haswell sanitizers)
 declare -A command=(
   [install]="scripts/install-deps.sh dev"
   [includes]="scripts/check-includes.sh"
   [format]="scripts/check-format.sh"
   [build]="scripts/build.sh release -DNOUGHT_WERROR=ON"
   [tests]="scripts/test.sh release"
+  [cuda]="scripts/check-cuda.sh"
   [sanitizers]="scripts/check-sanitizers.sh"
   [clang]="scripts/check-clang.sh src examples"
   [haswell]="scripts/test-on.sh haswell"
 )
 # Limits of two to three times what a part takes on two cores from a cold cache. Their sum stays below 90 minutes, after
 # which the whole run is ended: so a part that hangs is named.
-declare -A minutes=([install]=6 [includes]=1 [format]=2 [build]=28 [tests]=18 [sanitizers]=18 [clang]=10 [haswell]=6)
-declare -A needs=([format]=install [build]=install [tests]=build [sanitizers]=install [clang]=install [haswell]=build)
+declare -A minutes=([install]=5 [includes]=1 [format]=2 [build]=26 [tests]=17 [cuda]=6 [sanitizers]=17 [clang]=10 [haswell]=5)
+declare -A needs=([format]=install [build]=install [tests]=build [cuda]=install [sanitizers]=install [clang]=install [haswell]=build)
 declare -A result
 
 for part in "$@"; do

@@ -152,6 +152,7 @@ TEST(RecomputeOptions, say_what_they_are) {
   EXPECT_EQ(RecomputeOptions().str(), "");
   EXPECT_EQ(RecomputeOptions(Recompute::selective).str(), "selective recompute");
   EXPECT_EQ(options_of(Pool::host, true, 1).str(), "full recompute, 1 checkpoint, inputs on the host, contiguous");
+  EXPECT_EQ(options_of(Pool::file, false).str(), "full recompute, inputs in files");
   RecomputeOptions tiled;
   tiled.mlp_tiles = 0;
   EXPECT_EQ(tiled.str(), "MLP in tiles of tokens");

@@ -257,6 +257,25 @@ TEST(Mesh, a_message_that_never_comes_is_named_when_the_time_is_over) {
   EXPECT_THAT(message, ::testing::HasSubstr("recv of 64 B f32 in group of 2 timed out after 0.2s on rank 1"));
 }
 
+TEST(Mesh, a_message_arrives_though_its_sender_waits_for_nothing) {
+  for (const bool guarded : {false, true})
+    run_ranks(test::contexts_of(2, guarded), [](Communicator& world, const Context& context) {
+      world.set_timeout(std::chrono::seconds(5));
+      const Mesh mesh(world, {.pipeline = 2});
+      const std::vector<float> question{2, 3}, answer{4, 6};
+      const Tensor x = context.upload<float>({2}, question), y = context.empty({2}, DType::f32);
+      if (mesh.coordinate(Axis::pipeline) == 0) {
+        mesh.send(x, 1);  // only the answer is waited for
+        world.wait(mesh.receive(y, 1), *context.stream);
+        EXPECT_EQ(context.to_host<float>(y), answer);
+      } else {
+        world.wait(mesh.receive(y, 0), *context.stream);
+        context.run(AddTo{.x = y, .into = x});
+        mesh.send(x, 0);
+      }
+    });
+}
+
 TEST(Mesh, a_message_of_another_size_is_refused) {
   const std::string message = test::message_of<CommError>([&] {
     run_ranks(2, [&](Communicator& world, const Context& context) {

@@ -132,7 +132,7 @@ const PublicFile kFiles[] = {
      R"({"optimizer": {"type": "OneBitAdam", "params": {"lr": 2e-5, "freeze_step": 23000, "cuda_aware": false,
         "comm_backend_name": "nccl"}}, "gradient_clipping": 1.0, "prescale_gradients": false})",
      0,
-     {"cuda_aware", "comm_backend_name"}},
+     {}},
     {"zero_one_adam_of_a_tutorial",
      R"({"optimizer": {"type": "ZeroOneAdam", "params": {"lr": 2e-5, "bias_correction": false,
         "var_freeze_step": 1000, "var_update_scaler": 16, "local_step_scaler": 1000, "local_step_clipper": 16}}})"},

@@ -176,6 +176,9 @@ TEST(ResolveOffload, gradients_are_in_files_on_request_and_where_all_else_is) {
   EXPECT_THAT(test::reason_of(all, "offload_gradients"), HasSubstr("in files, too"));
   const RunPlan kept = with_gradients(R"("offload_gradients": "device")", nvme_at(3, "", parameters));
   EXPECT_EQ(kept.offload_optimizer.gradients(), Pool::host);
+  EXPECT_TRUE(kept.gradients_stay);
+  EXPECT_TRUE(with_gradients(R"("offload_gradients": "device")", "{}").gradients_stay) << "wherever states move";
+  EXPECT_FALSE(all.gradients_stay || memory.gradients_stay);
   EXPECT_EQ(with_gradients(R"("offload_gradients": "file")", nvme_at(0), 1).offload_optimizer.gradients(), Pool::file)
       << "on one rank";
 }

@@ -70,6 +70,56 @@ TEST(ResolveRecompute, inputs_of_blocks_are_shared_out_where_ranks_have_the_same
   EXPECT_THAT(slices.warnings, ElementsAre(HasSubstr("each rank has its slice of the inputs already")));
 }
 
+RunPlan plan_with_inputs(const std::string& training, const std::string& deepspeed = "") {
+  return plan_of(fmt::format(R"({{"training": {{"recompute": "full"{}}}, "deepspeed": {{{}}}}})", training, deepspeed));
+}
+constexpr const char* kCpuCheckpointing = R"("activation_checkpointing": {"cpu_checkpointing": true})";
+constexpr const char* kStatesInFiles =
+    R"("zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "/fast"}}, "aio": {"queue_depth": 3})";
+
+TEST(ResolveRecompute, inputs_of_blocks_are_where_one_of_two_keys_says) {
+  EXPECT_EQ(plan_with_inputs("").recompute.pool, Pool::device);
+  EXPECT_EQ(reason_of(plan_with_inputs(""), "offload_inputs"), "default of training.offload_inputs");
+  const RunPlan host = plan_with_inputs(R"(, "offload_inputs": "host")"), cpu = plan_with_inputs("", kCpuCheckpointing);
+  EXPECT_EQ(host.recompute, cpu.recompute);
+  EXPECT_EQ(host.recompute.pool, Pool::host);
+  EXPECT_EQ(reason_of(cpu, "offload_inputs"), "deepspeed: activation_checkpointing.cpu_checkpointing");
+  EXPECT_EQ(plan_with_inputs(R"(, "offload_inputs": "host")", kCpuCheckpointing).recompute.pool, Pool::host);
+  for (const char* other : {"device", "file"})
+    EXPECT_THAT(error_of(fmt::format(R"({{"training": {{"recompute": "full", "offload_inputs": "{}"}},
+                                      "deepspeed": {{{}}}}})",
+                                     other, kCpuCheckpointing)),
+                HasSubstr(fmt::format("training.offload_inputs = \"{}\" contradicts", other)));
+  EXPECT_THAT(error_of(R"({"training": {"recompute": "full", "offload_inputs": "host"},
+                           "deepspeed": {"activation_checkpointing": {"cpu_checkpointing": false}}})"),
+              HasSubstr("training.offload_inputs = \"host\" contradicts"));
+  EXPECT_THAT(error_of(R"({"training": {"offload_inputs": "disk"}})"),
+              HasSubstr("training.offload_inputs = \"disk\": expected \"device\", \"host\" or \"file\""));
+}
+
+TEST(ResolveRecompute, inputs_of_blocks_go_to_files_beside_others_of_the_rank) {
+  const RunPlan states = plan_with_inputs(R"(, "offload_inputs": "file")", kStatesInFiles);
+  EXPECT_EQ(states.recompute.pool, Pool::file);
+  EXPECT_EQ(states.recompute.folder, "/fast");
+  EXPECT_EQ(states.recompute.aio.queue_depth, 3);
+  EXPECT_EQ(reason_of(states, "offload_inputs"), "training.offload_inputs, beside optimizer states in /fast");
+  const RunPlan parameters = plan_with_inputs(R"(, "offload_inputs": "file")",
+                                              R"("activation_checkpointing": {"cpu_checkpointing": false,
+           "contiguous_memory_optimization": true},
+           "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/drive"}})");
+  EXPECT_EQ(parameters.recompute.folder, "/drive");
+  EXPECT_FALSE(parameters.recompute.contiguous);
+  EXPECT_THAT(parameters.warnings, testing::Contains(HasSubstr("contiguous_memory_optimization has no effect")));
+  EXPECT_THAT(error_of(R"({"training": {"recompute": "full", "offload_inputs": "file"}})"),
+              HasSubstr("training.offload_inputs = \"file\": no folder is known"));
+}
+
+TEST(ResolveRecompute, inputs_of_blocks_stay_where_nothing_is_computed_from_them_again) {
+  const RunPlan none = plan_of(R"({"training": {"recompute": "selective", "offload_inputs": "file"}})");
+  EXPECT_EQ(none.recompute.pool, Pool::device);
+  EXPECT_THAT(none.warnings, ElementsAre(HasSubstr("offload_inputs has no effect: recompute is selective")));
+}
+
 TEST(ResolveRecompute, inputs_of_blocks_are_kept_in_fp8_where_recompute_is_full) {
   EXPECT_TRUE(plan_of(R"({"training": {"recompute": "full", "recompute_fp8": true}})").recompute.fp8);
   const RunPlan none = plan_of(R"({"training": {"recompute": "selective", "recompute_fp8": true}})");

@@ -85,6 +85,18 @@ __global__ void warp_kernel(int* x, bool waits) {
   tile[threadIdx.x] = 0;
 }
 
+__global__ void shuffle_kernel(int* x, bool votes) {
+  NOUGHT_SHARED(int, tile, 64);
+  tile[threadIdx.x] = static_cast<int>(threadIdx.x);
+  const int other = votes ? __any_sync(kAllLanes, true) : __shfl_xor_sync(kAllLanes, 1, 1);
+  x[threadIdx.x] = tile[threadIdx.x ^ 1u] + other;
+}
+
+TEST_F(Emulation, shuffles_and_votes_order_no_memory) {
+  for (const bool votes : {false, true})
+    EXPECT_THAT(run(shuffle_kernel, values<int>(64), votes), HasSubstr("without a barrier"));
+}
+
 TEST_F(Emulation, lanes_of_a_warp_are_ordered_by_the_warp_alone) {
   EXPECT_EQ(run(warp_kernel, values<int>(64), true), "");
   EXPECT_NE(run(warp_kernel, values<int>(64), false), "");

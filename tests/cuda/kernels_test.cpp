@@ -75,7 +75,9 @@ TEST(CudaKernels, every_operation_has_the_results_of_the_reference) {
       }
     });
   });
-  EXPECT_THAT(on_host, ::testing::IsEmpty());
+  // Ways to send less, which have no kernels of their own yet (docs/cuda.md).
+  EXPECT_THAT(on_host, ::testing::ElementsAre("DecodeWire", "EncodeWire", "GreatestRatio", "Orthonormalize",
+                                              "Precondition", "SignDecode", "SignEncode"));
 }
 
 TEST(CudaKernels, enqueue_and_let_the_host_go_on) {

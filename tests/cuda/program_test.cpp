@@ -28,6 +28,39 @@ TEST(CudaProgram, trains_on_a_gpu_as_on_the_cpu_and_resumes) {
       << "a resumed run goes on with the same bits";
 }
 
+TEST(CudaProgram, ranks_that_are_processes_train_on_gpus_as_on_the_cpu) {
+  const TempFolder at_cpu, at_gpu;
+  write_run(at_cpu);
+  write_run(at_gpu);
+  const std::vector<double> cpu = losses_with(at_cpu, "--ranks 2");
+  const std::vector<double> gpu = losses_with(at_gpu, "--ranks 2 --device cuda");
+  ASSERT_EQ(cpu.size(), 6);
+  ASSERT_EQ(gpu.size(), 6);
+  for (size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(gpu[i], cpu[i], 2e-5) << i;
+}
+
+TEST(CudaProgram, evaluates_and_generates_on_a_gpu_as_on_the_cpu) {
+  const TempFolder folder;
+  write_run(folder);
+  folder.write("short.txt",
+               "for (int i = 1; i < 17; ++i) sum += table[i]; // and what comes behind it, in another line\n");
+  losses_with(folder, "");
+  const auto said = [&](const std::string& command) {
+    const Ended ended = run_program(fmt::format("{} {}", kProgram, command));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.out;
+  };
+  const std::string out = (folder / "out").string();
+  const std::string eval =
+      fmt::format("eval {} {} --json --data {}", out, (folder / "run.json").string(), (folder / "short.txt").string());
+  const auto loss_of = [&](const std::string& device) {
+    return nlohmann::json::parse(said(eval + device)).at("loss").get<double>();
+  };
+  EXPECT_NEAR(loss_of(" --device cuda"), loss_of(""), 2e-5);
+  const std::string generate = fmt::format("generate {} --prompt 'for (int' --temperature 0 --max-new-tokens 12", out);
+  EXPECT_EQ(said(generate + " --device cuda"), said(generate));
+}
+
 TEST(CudaProgram, what_is_not_there_is_refused_by_name) {
   const TempFolder folder;
   write_run(folder);

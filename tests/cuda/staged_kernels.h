@@ -80,12 +80,23 @@ class StagedKernels final : public Kernels {
     auto& kernels = dynamic_cast<cuda::CudaKernels&>(*context.kernels);
     const int64_t before = kernels.runs_on_host();
     context.run(there);
+    for (const auto& [own, copied] : placed) expect_nothing_behind(copied, context);
     Bytes results;
     for (const Tensor& tensor : written) results.push_back(download_bytes(tensor, *context.stream));
 #ifdef NOUGHT_CUDA_EMULATED
     emulation::check_margins();
 #endif
     return {results, kernels.runs_on_host() > before};
+  }
+
+  /// What is left of a block behind a tensor is as fresh as it was: a kernel that goes on to a whole vector is found.
+  static void expect_nothing_behind(const Tensor& tensor, const Context& context) {
+    const int64_t end = tensor.raw() - tensor.buffer()->data() + tensor.bytes();
+    const int64_t left = tensor.buffer()->bytes() - end;
+    if (left == 0) return;
+    const Tensor behind(tensor.buffer(), end, {left}, DType::u8);
+    for (const std::byte byte : download_bytes(behind, *context.stream))
+      require<DeviceError>(byte == std::byte{0xFF}, "a kernel writes behind {}", tensor);
   }
 
   /// A tensor like `own` on the device.

@@ -30,6 +30,8 @@ class KernelError : public DeviceError {
 };
 
 inline constexpr int kWarp = 32;
+/// Of an exchange between lanes.
+inline constexpr bool kOrdersNothing = false;
 
 /// A line of a kernel. clang 14 has no std::source_location.
 struct Where {

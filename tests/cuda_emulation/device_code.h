@@ -112,9 +112,10 @@ inline Index block_index() { return Block::current().index(); }
 inline Size block_size() { return Block::current().size(); }
 inline Size grid_size() { return Block::current().grid(); }
 
+/// Shuffles and votes wait for the lanes and order no memory: that is what __syncwarp is for.
 template <class T>
 T exchanged(uint32_t mask, T value, int source, const Where& where) {
-  const auto& given = Block::current().exchange(mask, bits_of(value), where);
+  const auto& given = Block::current().exchange(mask, bits_of(value), where, kOrdersNothing);
   if ((mask >> source & 1u) == 0)
     fail<KernelError>("line {}: a lane reads from lane {}, which is not in the mask", where.line, source);
   return from_bits<T>(given[static_cast<size_t>(source)]);
@@ -170,7 +171,8 @@ T __shfl_down_sync(uint32_t mask, T value, unsigned delta, NOUGHT_CALLER) {
   return nought::emulation::exchanged(mask, value, source < nought::emulation::kWarp ? source : lane, {file, line});
 }
 inline uint32_t __ballot_sync(uint32_t mask, bool vote, NOUGHT_CALLER) {
-  const auto& votes = nought::emulation::Block::current().exchange(mask, vote, {file, line});
+  const auto& votes =
+      nought::emulation::Block::current().exchange(mask, vote, {file, line}, nought::emulation::kOrdersNothing);
   uint32_t lanes = 0;
   for (uint32_t lane = 0; lane < nought::emulation::kWarp; ++lane)
     if ((mask >> lane & 1u) != 0 && votes[lane] != 0) lanes |= 1u << lane;

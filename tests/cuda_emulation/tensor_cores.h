@@ -12,8 +12,6 @@
 namespace nought::emulation {
 
 using Brought = std::array<uint64_t, kWarp>;
-/// They wait for all lanes, and yet are no barriers for memory.
-inline constexpr bool kOrdersNothing = false;
 
 /// Two 16-bit elements in one register, the first in the lower half.
 inline uint32_t pair_of(uint16_t low, uint16_t high) { return uint32_t{low} | uint32_t{high} << 16; }

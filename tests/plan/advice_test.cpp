@@ -137,6 +137,23 @@ TEST(Advice, states_move_to_files_where_nothing_else_is_enough) {
     EXPECT_THAT(each.change, ::testing::StartsWith(to_files + " and ")) << each.change;
 }
 
+TEST(Advice, gradients_that_the_run_keeps_in_memory_stay_there_when_all_else_moves) {
+  const auto with_all_in_files = [](bool gradients_stay) {
+    Layout layout = on(1);
+    layout.micro_batch = 1, layout.seq_length = 128, layout.gradients_stay = gradients_stay;
+    layout.recompute = Recompute::full, layout.recompute.pool = Pool::host, layout.recompute.mlp_tiles = 2;
+    Layout moved = layout.at_zero_stage(3);
+    moved.sharding.offload_optimizer.home = moved.sharding.offload_param.home = Pool::file;
+    moved.sharding.offload_optimizer.gradients_in_file = !gradients_stay;
+    const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = peak_of(moved)});
+    return all.empty() ? OffloadOptions{} : all.back().prediction.layout.sharding.offload_optimizer;
+  };
+  EXPECT_EQ(with_all_in_files(/*gradients_stay=*/false).gradients(), Pool::file);
+  const OffloadOptions kept = with_all_in_files(/*gradients_stay=*/true);
+  EXPECT_EQ(kept.home, Pool::file);
+  EXPECT_NE(kept.gradients(), Pool::file);
+}
+
 TEST(Advice, a_budget_of_the_host_counts_all_that_is_in_its_ram) {
   const Layout layout = on(4);
   const int64_t peak = predict(small_model(), layout).memory.ram_peak;
@@ -164,8 +181,9 @@ TEST(Advice, with_rates_says_how_much_longer_a_step_takes_and_begins_with_the_le
 }
 
 TEST(Advice, says_what_is_needed_at_least_when_nothing_fits) {
-  EXPECT_THAT(describe_changes(small_model(), on(1), {.device = int64_t{1} << 20}),
-              HasSubstr("the least that 1 rank can do is"));
+  const std::string text = describe_changes(small_model(), on(1), {.device = int64_t{1} << 20});
+  EXPECT_THAT(text, HasSubstr("the least that 1 rank can do is"));
+  EXPECT_THAT(text, HasSubstr("\"cpu\" as the device of offload_optimizer or offload_param saves nothing"));
 }
 
 TEST(Budget, a_refusal_prints_the_ledger_and_the_largest_buffers) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/tensor/late.h"
 
 namespace nought {
 namespace {
@@ -94,6 +95,24 @@ TEST(Stream, a_late_stream_runs_what_somebody_waits_for_and_no_more) {
     stream.submit([&] { order.push_back(6); });
   }
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4, 5, 6})) << "what is left runs at the end";
+}
+
+TEST(Stream, a_late_stream_runs_what_is_demanded_and_the_host_goes_on) {
+  Stream stream(Stream::Kind::late, "late");
+  std::atomic<bool> go = false;
+  std::atomic<int> runs = 0;
+  const auto run = [&] { ++runs; };
+  stream.submit([&] { go.wait(false); });
+  const Event second = stream.submit(run), third = stream.submit(run);
+  demand(second);
+  EXPECT_FALSE(second.ready()) << "the host did not wait: the task before waits for it";
+  go = true;
+  go.notify_one();
+  while (!second.ready()) std::this_thread::yield();
+  EXPECT_FALSE(third.ready());
+  EXPECT_EQ(runs, 1) << "what is behind stays late";
+  EXPECT_EQ(stream.waits_of(std::this_thread::get_id()), 0) << "it is no wait";
+  demand(Event());
 }
 
 TEST(Stream, a_late_stream_counts_the_waits_of_each_thread) {

@@ -92,9 +92,9 @@ TEST(CheckpointIntegrity, a_flush_that_fails_leaves_the_checkpoint_before_it) {
 
 TEST(CheckpointIntegrity, a_manifest_of_a_newer_version_is_refused_before_its_members_are_read) {
   const TempFolder folder;
-  folder.write("checkpoint-3/manifest.json", "{\"format\": \"nought-checkpoint-4\", \"steps\": [3]}");
+  folder.write("checkpoint-3/manifest.json", "{\"format\": \"nought-checkpoint-5\", \"steps\": [3]}");
   const std::string message = fmt::format(
-      "{}: its format is nought-checkpoint-4, this program reads up to nought-checkpoint-3: use the version of nought "
+      "{}: its format is nought-checkpoint-5, this program reads up to nought-checkpoint-4: use the version of nought "
       "that wrote it, or a newer one",
       (folder / "checkpoint-3/manifest.json").string());
   Decoder decoder(tiny_llama());

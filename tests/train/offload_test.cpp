@@ -114,6 +114,20 @@ TEST_F(OffloadRuns, gradients_in_files_give_the_same_bits_on_meshes) {
     }
 }
 
+TEST_F(OffloadRuns, of_other_optimizers_give_the_same_bits_on_meshes) {
+  for (const MeshLayout& layout : {MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 2},
+                                   MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}})
+    for (const auto& [method, block] :
+         {std::pair(Method(LionOptions{}), int64_t{0}), {MuonOptions{}, 0}, {AdamOptions{.eps = 1e-4}, 64}}) {
+      CourseOptions options;
+      options.sharding.dtype = options.sharding.gradient_dtype = block > 0 ? DType::f16 : DType::bf16;
+      options.sharding.optimizer.method = method, options.sharding.optimizer.state_block = block;
+      SCOPED_TRACE(fmt::format("{}, method {}, blocks of {}", layout.str(), method.index(), block));
+      expect_same(train_on(layout, llama(), {0, 2}, with_gradients(options, layout.stage)),
+                  train_on(layout, llama(), {0, 2}, options));
+    }
+}
+
 /// Saves with one home and resumes with another, on another number of ranks and at another stage too.
 TEST_F(OffloadRuns, resume_with_another_home_stage_and_tile) {
   CourseOptions options;

@@ -207,6 +207,11 @@ TEST_F(Offload, a_device_beside_the_host_holds_gradients_in_flight_to_the_byte) 
             for (size_t back = 0; back <= std::min<size_t>(pass, 3); ++back) held += sums[pass - back];
             peak = std::max(peak, held);
           }
+          int64_t parameters = 0;
+          for (const SegmentIndex at : segments_of(run.units, /*trainable=*/true))
+            parameters += round_up(2 * run.residency.kept(at).size(), 64);
+          EXPECT_EQ(ledger.peak(Category::parameters), parameters);
+          EXPECT_EQ(ledger.peak(Category::optimizer), 0);
           EXPECT_EQ(ledger.peak(Category::gradients), peak);
         });
       }

@@ -59,6 +59,23 @@ TEST_F(Offload, of_gradients_works_beside_parameters_in_files) {
     }
 }
 
+TEST_F(Offload, of_everything_changes_no_bit_of_fp16_whoever_reads_and_writes_the_files) {
+  int turn = 0;
+  for (const auto& [name, options] : all_optimizers())
+    for (const int ranks : {1, 2, 4}) {
+      Way way{.ranks = ranks, .stage = 3, .dtype = DType::f16, .micro_batches = 2};
+      const Outcome expected = outcome_of(way, options);
+      way.guarded = turn++ % 2 == 0;
+      way.offload = with_gradients(to_file(333)), way.parameters = parameters_in_file();
+      const AioBackend backend = turn % 3 == 0 ? AioBackend::threads : AioBackend::automatic;
+      way.offload.aio.backend = way.parameters.aio.backend = backend;
+      SCOPED_TRACE(fmt::format("{}, {}, by {}", name, way.str(), name_of(backend)));
+      EXPECT_EQ(outcome_of(way, options), expected);
+      way.offload.gradients_in_file = false;
+      EXPECT_EQ(outcome_of(way, options), expected);
+    }
+}
+
 /// 24 bytes of states, and those of gradients: each micro-batch writes what the rank keeps of them, all but the first
 /// read it before, and the update reads what it updates.
 TEST_F(Offload, of_gradients_moves_two_bytes_per_parameter_and_micro_batch_each_way) {

@@ -1,7 +1,9 @@
 // What is kept elsewhere comes to the device as it was written, and what goes back is waited for.
 #include "nought/zero/parameter_store.h"
 
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "support/guarded_context.h"
 #include "support/message_of.h"
@@ -147,6 +149,36 @@ TEST(ParameterStore, the_first_rooms_that_fit_stay_in_memory) {
     EXPECT_THAT(store.note(),
                 testing::HasSubstr("201 parameters of this rank are in a file in " + folder.path().string()));
   }
+}
+
+TEST(ParameterStore, counts_how_long_files_took_and_how_long_they_were_waited_for) {
+  const test::TempFolder folder;
+  const Context context = Context::cpu();
+  const auto late = [](const SwapCall& call) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    return call.result;
+  };
+  ParameterStore store(context, {.home = Pool::file, .folder = folder.path().string(), .fault = late}, "rank 0");
+  const size_t number = store.add(100, DType::f32).value();
+  store.open();
+  store.begin_update(number, Pool::device, /*reads=*/false);
+  context.zero(store.updating(number));
+  store.end_update(number);
+  store.land(number);
+  const StateTimes written = store.times();
+  EXPECT_GE(written.on_way, 0.03);
+  EXPECT_GE(written.waited, 0.02) << "for the write";
+  const Tensor into = store.device_room(100, DType::f32, Category::parameters);
+  const auto arrival = store.bring(number, {0, 100}, into);
+  while (!arrival.event.ready()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // other work
+  store.await(arrival);
+  const StateTimes hidden = store.times() - written;
+  EXPECT_GE(hidden.on_way, 0.03);
+  EXPECT_LT(hidden.waited, 0.01) << "it was there";
+  store.await(store.bring(number, {0, 100}, into));
+  const StateTimes exposed = store.times() - written - hidden;
+  EXPECT_GE(exposed.on_way, 0.03);
+  EXPECT_GE(exposed.waited, 0.02);
 }
 
 TEST(ParameterStore, says_where_all_fits_into_memory) {

@@ -1,7 +1,9 @@
 // ShardedModel turns the events of a walk over Units into leases, prefetches and reductions.
 #include "nought/zero/sharded_model.h"
 
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "support/message_of.h"
 #include "support/small_units.h"
@@ -120,6 +122,31 @@ TEST(ShardedModel, files_are_read_ahead_of_what_is_gathered) {
         model.after_forward(first);
         model.settle();
       });
+}
+
+TEST(ShardedModel, counts_how_long_a_pass_waits_for_parameters_in_files) {
+  const test::TempFolder folder;
+  const auto late = [](const SwapCall& call) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return call.result;
+  };
+  for (const int ranks : {1, 2})
+    run_ranks(ranks, [&](Communicator& group, const Context& context) {
+      ThreeUnits units;
+      ShardedModel model(context, group, units,
+                         {.policy = Policy::stage(3),
+                          .offload_param = {.home = Pool::file, .folder = folder.path().string(), .fault = late}});
+      model.load(InitialState(1));
+      model.settle();
+      const StateTimes before = model.times();
+      model.before_forward(*units.units()[0]);
+      const StateTimes times = model.times() - before;
+      EXPECT_GE(times.on_way, 0.02);
+      EXPECT_GE(times.waited, 0.015);
+      EXPECT_EQ(model.optimizer().times().on_way, 0) << "its states are in memory";
+      model.after_forward(*units.units()[0]);
+      model.settle();
+    });
 }
 
 TEST(ShardedModel, a_pass_leases_its_unit_and_the_borrowed_one_and_prefetches_the_next) {

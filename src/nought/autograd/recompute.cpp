@@ -14,6 +14,7 @@ std::string RecomputeOptions::str() const {
   if (checkpoints > 0) text += fmt::format(", {} checkpoint{}", checkpoints, checkpoints == 1 ? "" : "s");
   if (interval > 1) text += fmt::format(" of {} blocks at once", interval);
   if (pool == Pool::host) text += ", inputs on the host";
+  if (pool == Pool::file) text += ", inputs in files";
   if (contiguous) text += ", contiguous";
   if (fp8) text += ", inputs in MXFP8";
   if (partitioned) text += ", inputs shared out over tensor ranks";
@@ -67,8 +68,14 @@ Tensor restored(const Context& context, const Tensor& all, const Kind& kind, con
 }  // namespace
 
 SavedInputs::Pass SavedInputs::begin(const Context& context, int64_t count, const Tensor& x) {
-  Pass pass(*this);
   const Kind kind = kind_of(x, options_, ranks_);
+  if (options_.pool == Pool::file) {
+    if (!files_) files_ = std::make_shared<InputFiles>(context.memory, options_, owner_);
+    Pass pass(*this);
+    pass.in_file_ = files_->room_for(count, kind.kept() * size_of(kind.kept_dtype()));
+    return pass;
+  }
+  Pass pass(*this);
   if (options_.contiguous) pass.room_ = free_room(context, count * kind.kept(), kind.kept_dtype());
   return pass;
 }
@@ -91,7 +98,24 @@ Tensor SavedInputs::Pass::room_for(const Context& context, int64_t elements, DTy
   return room_.flat((used_ - 1) * elements, used_ * elements);
 }
 
+SavedInputs::Kept SavedInputs::Pass::keep_in_file(const Context& context, const Tensor& x) {
+  const Kind kind = kind_of(x, options_, ranks_);
+  Tensor kept = x.flat(0, x.numel());
+  if (options_.fp8 || ranks_ != nullptr) {
+    kept = files_->device_room(kind.kept(), kind.kept_dtype());
+    const int64_t begin = ranks_ == nullptr ? 0 : ranks_->rank() * kind.part;
+    if (const Interval own = intersect({begin, begin + kind.part}, {0, x.numel()}); !own.empty())
+      kind.keep(context, x.flat(own.begin, own.end), kept);
+  }
+  return [files = files_, input = files_->keep(context, in_file_, kept), kind, shape = x.shape(),
+          ranks = ranks_](const Context& on) {
+    const Tensor back = files->take(on, *input);
+    return restored(on, ranks == nullptr ? back : gathered(on, back, *ranks), kind, shape);
+  };
+}
+
 SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& x) {
+  if (files_) return keep_in_file(context, x);
   const bool on_device = options_.pool == Pool::device;
   if (!options_.contiguous && !options_.fp8 && on_device && ranks_ == nullptr) return [x](const Context&) { return x; };
   const Kind kind = kind_of(x, options_, ranks_);

@@ -4,6 +4,7 @@
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/device.h"
 #include "nought/cli/flight.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
@@ -103,6 +104,7 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   say_choice(found.choice);
   options.model_dir = found.folder.string(), options.model_found = true;
   const RunPlan plan = options.plan(world.size());
+  require_runs_on(context, plan);
   watch_calls(world, plan);
   const FlightFolder flight(world, own_flight_folder(world, context));
   if (world.rank() == 0)
@@ -157,6 +159,7 @@ void add_eval(CLI::App& app, Invocation& invocation) {
   command->add_flag("--json", options->json, "Print one JSON object");
   add_override_option(*command, options->overrides, "training.bf16=true");
   add_launch_options(*command, options->launch);
+  add_device_option(*command, options->launch);
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(

@@ -10,6 +10,7 @@
 #include "nought/base/json.h"
 #include "nought/base/text.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/device.h"
 #include "nought/cli/flight.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
@@ -182,6 +183,7 @@ void add_generate(CLI::App& app, Invocation& invocation) {
       ->type_name("E")
       ->capture_default_str();
   add_launch_options(*command, options->launch);
+  add_device_option(*command, options->launch);
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(

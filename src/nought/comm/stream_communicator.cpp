@@ -9,6 +9,7 @@
 
 #include "nought/base/text.h"
 #include "nought/comm/flight_timeout.h"
+#include "nought/tensor/late.h"
 
 namespace nought {
 namespace {
@@ -129,6 +130,8 @@ Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::
         body(call);
       });
   if (between_kernels) last_between_kernels_ = event;
+  // Its receiver waits for it, and perhaps nobody here: a sender may want the answer first.
+  if (issue.collective == kind(Collective::send)) demand(event);
   return event;
 }
 

@@ -130,6 +130,7 @@ void Resolver::resolve_gradient_home() {
           ? fmt::format("every rank adds up whole gradients at stage {}: take stage 2 or 3", plan_.zero_stage)
           : "";
   require<ConfigError>(home.value != "file" || why_not.empty(), "{} = \"file\": {}", home.place, why_not);
+  plan_.gradients_stay = home.value == "device";
   if (options.home != Pool::file) return;
   const ParameterHome& parameters = plan_.offload_param;
   const bool all = parameters.home == Pool::file && parameters.in_memory == 0;

@@ -54,12 +54,16 @@ void Resolver::resolve_checkpoints() {
     require_at_least<int64_t>(count, 1);
     plan_.recompute.checkpoints = note("number_checkpoints", count);
   }
-  if (used("cpu_checkpointing", section.cpu_checkpointing.value)) {
-    plan_.recompute.pool = Pool::host;
+  if (used("cpu_checkpointing", section.cpu_checkpointing.value))
     note("cpu_checkpointing", deepspeed(path + "cpu_checkpointing", true));
+  resolve_input_home();
+  if (used("contiguous_memory_optimization", section.contiguous_memory_optimization.value)) {
+    const auto contiguous = deepspeed(path + "contiguous_memory_optimization", true);
+    if (plan_.recompute.pool == Pool::file)
+      warn(fmt::format("{} has no effect: inputs in files lie one behind the other already", contiguous.place));
+    else
+      plan_.recompute.contiguous = note("contiguous_memory", contiguous);
   }
-  if (used("contiguous_memory_optimization", section.contiguous_memory_optimization.value))
-    plan_.recompute.contiguous = note("contiguous_memory", deepspeed(path + "contiguous_memory_optimization", true));
   if (!used("partition_activations", section.partition_activations.value)) return;
   const auto partition = deepspeed(path + "partition_activations", true);
   if (plan_.tensor_ranks() > 1 && !plan_.sequence_parallel) {
@@ -69,6 +73,39 @@ void Resolver::resolve_checkpoints() {
                      plan_.sequence_parallel ? "with sequence_parallel each rank has its slice of the inputs already"
                                              : "no ranks share matrices; write training.parallelism_config.tp_size"));
   }
+}
+
+/// DeepSpeed's cpu_checkpointing says the host; files take the folder that other offloading has.
+void Resolver::resolve_input_home() {
+  const Setting<bool>& on_host = ds_.activation_checkpointing.cpu_checkpointing;
+  auto home = training("offload_inputs", config_.training.offload_inputs);
+  require<ConfigError>(home.value == "device" || home.value == "host" || home.value == "file",
+                       "{} = \"{}\": expected \"device\", \"host\" or \"file\"", home.place, home.value);
+  if (on_host.given) {
+    const auto theirs = deepspeed("activation_checkpointing.cpu_checkpointing", on_host.value);
+    // false does not speak of files.
+    require<ConfigError>(
+        !home.given || home.value == (on_host.value ? "host" : "device") || (!on_host.value && home.value == "file"),
+        "{} = \"{}\" contradicts {} = {}: give one of them", home.place, home.value, theirs.place, theirs.value);
+    if (!home.given && on_host.value) home.value = "host", home.reason = theirs.reason;
+  }
+  if (plan_.recompute.mode != Recompute::full) {
+    if (home.given && home.value != "device")
+      warn(fmt::format("{} has no effect: recompute is {}; write training.recompute = \"full\"", home.place,
+                       name_of(plan_.recompute.mode)));
+    return;
+  }
+  plan_.recompute.pool = home.value == "file" ? Pool::file : home.value == "host" ? Pool::host : Pool::device;
+  if (plan_.recompute.pool == Pool::file) {
+    const bool states = plan_.offload_optimizer.home == Pool::file;
+    require<ConfigError>(states || plan_.offload_param.home == Pool::file,
+                         "{} = \"file\": no folder is known, as nothing else is in files: set offload_optimizer.device "
+                         "or offload_param.device of zero_optimization to \"nvme\", with an nvme_path",
+                         home.place);
+    plan_.recompute.folder = states ? plan_.offload_optimizer.folder : plan_.offload_param.folder;
+    home.reason += fmt::format(", beside {} in {}", states ? "optimizer states" : "parameters", plan_.recompute.folder);
+  }
+  note("offload_inputs", home);
 }
 
 }  // namespace nought

@@ -126,6 +126,8 @@ class Resolver {
   void resolve_recompute();
   void resolve_experts();
   void resolve_checkpoints();
+  /// Where the inputs of blocks are kept.
+  void resolve_input_home();
   void resolve_tiles();
   void resolve_unit_tiles();
   void resolve_optimizer();

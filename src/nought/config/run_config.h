@@ -226,6 +226,7 @@ struct TrainingConfig {
   Setting<bool> delayed_update{false};
   Setting<int64_t> delayed_update_warmup_steps{int64_t{40}};
   Auto<std::string> offload_gradients;
+  Setting<std::string> offload_inputs{std::string("device")};
   Setting<AioBackend> aio_backend{AioBackend::automatic};
   Setting<std::string> device_memory, host_memory;
   Setting<std::string> max_shard_size{"5GB"};
@@ -348,6 +349,10 @@ struct TrainingConfig {
       "where sums of gradients wait for the update, if offload_optimizer.device is nvme. file: beside the optimizer's "
       "states; a micro-batch writes them, and reads them if it is not the step's first; device: in memory; auto: file "
       "if offload_param.device is nvme and its max_in_cpu 0, else device");
+    v("offload_inputs", offload_inputs,
+      "with recompute = full: where the inputs of blocks wait for the backward pass. device; host, which "
+      "activation_checkpointing.cpu_checkpointing says too; file: written behind the forward pass to a file beside the "
+      "optimizer's states or the parameters (device nvme), and read ahead of the backward pass");
     v("aio_backend", aio_backend,
       "how files that states are offloaded to are read and written: io_uring, threads, or threads only where the "
       "system forbids io_uring (auto); deepspeed.aio has the rest");

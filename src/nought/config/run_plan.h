@@ -134,6 +134,7 @@ struct RunPlan {
   bool overlap_comm = false;                     // whether collectives run while the model computes
   int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
   OffloadOptions offload_optimizer = {};         // where masters and optimizer states are between updates
+  bool gradients_stay = false;                   // in memory, whatever else lies in files
   ParameterHome offload_param = {};              // where parameters are between the passes that read them
   WireOptions codes = {};                        // what ranks send each other as codes
   RecomputeOptions recompute = {};               // what the backward pass computes again of the blocks

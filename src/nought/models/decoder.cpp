@@ -54,7 +54,8 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
       pipeline_(ranks.pipeline),
       stage_begins_(stage_begins(config, ranks.pipeline.cut.partition, ranks.pipeline.stages())),
       recompute_(recompute),
-      saved_inputs_(recompute, ranks_.several() && !ranks.sequence_parallel ? &ranks_.group() : nullptr),
+      saved_inputs_(recompute, ranks_.several() && !ranks.sequence_parallel ? &ranks_.group() : nullptr,
+                    fmt::format("rank {}", ranks.rank)),
       fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
   require_cuttable(config_, ranks_.size());
   ContextRanks& parts = all_ranks_.context;

@@ -66,6 +66,7 @@ class Decoder final : public Model {
   void finish_step(std::span<const double> values) override;
   std::vector<double> state() const override;
   bool restore(std::span<const double> state) override;
+  SwapTraffic file_traffic() const override { return saved_inputs_.file_traffic(); }
 
   const ModelConfig& config() const { return config_; }
   /// ConfigError if the model has learned fewer positions than a sequence of that many tokens has.

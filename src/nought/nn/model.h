@@ -50,6 +50,9 @@ class Model {
   /// Sets what state() returned. Returns false, and changes nothing, if it comes from another model or other options.
   virtual bool restore(std::span<const double> state) { return state.empty(); }
 
+  /// What of its activations went to files and came from them so far.
+  virtual SwapTraffic file_traffic() const { return {}; }
+
   /// The ranks that train the model together: for what is no sum over tokens, and thus is added up before its gradient
   /// is formed. One rank, unless a store has joined it to others.
   const Mesh& mesh() const { return mesh_; }

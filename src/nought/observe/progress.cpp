@@ -86,9 +86,12 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
                   summary.zero_stage));
   for (size_t i = 0; i < summary.mesh.size(); ++i) say(fmt::format("{:<8}{}", i == 0 ? "mesh" : "", summary.mesh[i]));
   peak_flops_ = summary.peak_flops;
-  say(fmt::format("speed   {} per token, forward and backward{}; 100% MFU is {}: {}",
-                  format_rate(summary.flops_per_token, "FLOP"), summary.frozen > 0 ? ", less what is frozen" : "",
-                  format_rate(summary.peak_flops, "FLOP/s"), summary.peak_name));
+  const std::string peak =
+      summary.peak_flops > 0
+          ? fmt::format("100% MFU is {}: {}", format_rate(summary.peak_flops, "FLOP/s"), summary.peak_name)
+          : "no MFU: the peak of the device is not known";
+  say(fmt::format("speed   {} per token, forward and backward{}; {}", format_rate(summary.flops_per_token, "FLOP"),
+                  summary.frozen > 0 ? ", less what is frozen" : "", peak));
   if (first_step_ > 0) say(fmt::format("resume  after step {}", first_step_));
 }
 

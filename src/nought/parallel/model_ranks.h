@@ -19,6 +19,7 @@ struct ModelRanks {
   PipelineRanks pipeline = {};  // hold different layers
   ContextRanks context = {};    // hold the parts of the same sequences
   bool chooses_method = false;  // they attend as the model chooses (models/context_choice.h)
+  int rank = 0;                 // this one, among all of the mesh: messages name it
 
   /// One rank, which holds everything.
   ModelRanks() = default;
@@ -30,7 +31,8 @@ struct ModelRanks {
         sequence_parallel(slices_tokens && tensor.several()),
         pipeline(mesh, cut),
         context(mesh, method.value_or(ContextMethod::ring)),
-        chooses_method(!method && context.several()) {}
+        chooses_method(!method && context.several()),
+        rank(mesh.world().rank()) {}
 
   /// The ranks that have slices of the tokens between those products; one if each has all tokens.
   TensorRanks slicing() const { return sequence_parallel ? tensor : TensorRanks(); }

@@ -151,8 +151,8 @@ std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layo
 /// memory say otherwise.
 void move_gradients(Layout& layout) {
   OffloadOptions& options = layout.sharding.offload_optimizer;
-  options.gradients_in_file =
-      options.home == Pool::file && options.ratio == 1 && !options.delay_after && layout.replicas == 1;
+  options.gradients_in_file = !layout.gradients_stay && options.home == Pool::file && options.ratio == 1 &&
+                              !options.delay_after && layout.replicas == 1;
 }
 
 /// Something that may lie in files. Each move is slower than those before it, and all are slower than other changes.

@@ -56,6 +56,7 @@ Layout layout_of(const RunPlan& plan) {
                 .fp8 = plan.fp8,
                 .freezing = plan.freezing,
                 .sharding = with_early_compression(sharding_of(plan), updates_of(plan)),
+                .gradients_stay = plan.gradients_stay,
                 .local_steps = plan.local_steps,
                 .staleness = plan.staleness,
                 .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
@@ -90,7 +91,7 @@ int64_t rehearsed(const Layout& layout) {
 struct Counters {
   std::vector<Mesh::GroupTraffic> traffic = {};
   CountedWork work = {};
-  StateTraffic moved = {}, by_update = {}, of_gradients = {};
+  StateTraffic moved = {}, by_update = {}, of_gradients = {}, of_inputs = {};
 };
 
 /// sum += factor * (b - c), number by number.
@@ -114,6 +115,7 @@ Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const
   result.moved = result.moved + factor * (b.moved - c.moved);
   result.by_update = result.by_update + factor * (b.by_update - c.by_update);
   result.of_gradients = result.of_gradients + factor * (b.of_gradients - c.of_gradients);
+  result.of_inputs = result.of_inputs + factor * (b.of_inputs - c.of_inputs);
   for (size_t i = 0; i < result.traffic.size(); ++i)
     add(result.traffic[i].traffic, factor, b.traffic[i].traffic, c.traffic[i].traffic);
   return result;
@@ -166,8 +168,10 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
   const auto count = [&] {
     const StateTraffic of_gradients = model.optimizer().gradient_traffic();
-    return Counters{rank.traffic_by_axes(), rank.work, moved_by(model), model.optimizer().traffic() - of_gradients,
-                    of_gradients};
+    const SwapTraffic inputs = decoder.file_traffic();
+    return Counters{rank.traffic_by_axes(), rank.work,
+                    moved_by(model),        model.optimizer().traffic() - of_gradients,
+                    of_gradients,           {.read = inputs.read, .written = inputs.written}};
   };
   const auto step = [&](int64_t micro_batches) {
     const Counters before = count();
@@ -189,7 +193,7 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   prediction.traffic_by_axes = whole.traffic;
   for (const Mesh::GroupTraffic& group : whole.traffic) add(prediction.traffic, 1, group.traffic, {});
   prediction.states = whole.moved, prediction.by_update = whole.by_update;
-  prediction.of_gradients = whole.of_gradients;
+  prediction.of_gradients = whole.of_gradients, prediction.of_inputs = whole.of_inputs;
   prediction.executed_flops = whole.work.flops;
   prediction.other_bytes = whole.work.bytes, prediction.update_bytes = whole.work.update_bytes;
   prediction.at_meetings = rank.meet([&] { step(layout.accumulation - beyond); });

@@ -38,6 +38,7 @@ struct Layout {
   Fp8Options fp8 = {};
   Freezing freezing = {};                             // what is not trained
   ShardedModel::Options sharding = {};                // dtypes, optimizer, overlap; its policy is that of `zero_stage`
+  bool gradients_stay = false;                        // in memory, though the rest may move to files: the user says so
   std::optional<LocalStepsOptions> local_steps = {};  // replicas are workers
   std::optional<int64_t> staleness = {};              // updates come later: see RotatingServers
   Wire wire = Wire::mpi;
@@ -96,6 +97,7 @@ struct Prediction {
   StateTraffic states;                              // what one step moves between pools
   StateTraffic by_update;                           // what of that its update moves
   StateTraffic of_gradients;                        // and what passes move of gradients
+  StateTraffic of_inputs;                           // and of the saved inputs of recomputed Units, to files
   int64_t parameters = 0, frozen = 0;               // elements of the whole model, and those of them that are frozen
   std::vector<int64_t> in_flight = {};              // by chunk: see StepSchedule::in_flight()
   double executed_flops = 0;                        // what this rank computes in one step, recomputation included

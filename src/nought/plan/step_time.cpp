@@ -46,8 +46,10 @@ std::vector<CrossingPart> crossing(const ModelConfig& config, const Layout& layo
       read ? rates.read : rates.memory);
   add("optimizer states", in_files ? "files" : "memory",
       optimizer_intensity(tokens * static_cast<double>(layout.accumulation)), in_files ? both : rates.memory);
+  const bool kept = layout.recompute.pool == Pool::file;
   if (layout.recompute.mode == Recompute::full)
-    add("saved inputs", "memory", checkpoints_intensity(static_cast<double>(config.hidden_size), 1), rates.memory);
+    add("saved inputs", kept ? "files" : "memory", checkpoints_intensity(static_cast<double>(config.hidden_size), 1),
+        kept ? both : rates.memory);
   return all;
 }
 
@@ -86,8 +88,9 @@ StepTime step_time(const ModelConfig& config, const Prediction& prediction, cons
   add("host to device", moved.up, rates.memory / 2);
   const OffloadOptions& options = prediction.layout.sharding.offload_optimizer;
   double left = passes;  // seconds of them beside which nothing is hidden yet
-  left -=
-      add_files(parts, moved - prediction.by_update - prediction.of_gradients, "parameters", rates, true, true, left);
+  left -= add_files(parts, moved - prediction.by_update - prediction.of_gradients - prediction.of_inputs, "parameters",
+                    rates, true, true, left);
+  left -= add_files(parts, prediction.of_inputs, "saved inputs", rates, true, true, left);
   left -= add_files(parts, prediction.of_gradients, "gradients", rates, true, true, left);
   // An update beside passes has a thread of its own, which waits for files while the step goes on.
   const bool beside = options.early || options.delay_after;

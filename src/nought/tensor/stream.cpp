@@ -9,6 +9,8 @@
 
 #include <pthread.h>
 
+#include "nought/tensor/late.h"
+
 namespace nought {
 
 struct Stream::Task {
@@ -33,13 +35,17 @@ struct Stream::Queue {
     {
       std::lock_guard lock(mutex);
       demanded = std::max(demanded, number);
-      ++waits[std::this_thread::get_id()];
     }
     changed.notify_one();
   }
+
+  void count_wait() {
+    std::lock_guard lock(mutex);
+    ++waits[std::this_thread::get_id()];
+  }
 };
 
-struct Stream::TaskState final : Event::State {
+struct Stream::TaskState final : LateState {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
@@ -48,7 +54,7 @@ struct Stream::TaskState final : Event::State {
   uint64_t number = 0;          // the task has it on that stream
 
   void settle() override {
-    if (late) late->demand(number);
+    if (late) late->count_wait(), late->demand(number);
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return done; });
   }
@@ -59,6 +65,9 @@ struct Stream::TaskState final : Event::State {
   std::exception_ptr error() override {
     std::lock_guard lock(mutex);
     return thrown;
+  }
+  void demand() override {
+    if (late) late->demand(number);
   }
 };
 

@@ -10,12 +10,14 @@ namespace nought {
 
 MatrixPeak::MatrixPeak(Communicator& ranks, const Context& context, DType dtype) : dtype_(dtype) {
   ranks.barrier().wait();
-  own_ = measure_matrix_peak(dtype);
+  // What the host can do says nothing about a GPU, whose peak is not known.
+  own_ = context.memory->device().is_host() ? measure_matrix_peak(dtype) : 0;
   flops_ = own_;
   all_reduce_values(ranks, context, std::span(&flops_, 1));
 }
 
 double MatrixPeak::share_of(double reached) {
+  if (own_ == 0) return 0;
   if (reached > flops_) {
     const double again = std::max(own_, measure_matrix_peak(dtype_));
     flops_ = std::max(flops_ * again / own_, reached);

@@ -5,7 +5,8 @@
 
 namespace nought {
 
-/// The peak of all ranks together for a dtype: FLOP/s of a loop that works in registers only (kernels/limits.h).
+/// The peak of all ranks together for a dtype: FLOP/s of a loop that works in registers only (kernels/limits.h). 0, and
+/// so are shares of it, where ranks compute on a device whose peak is not known.
 class MatrixPeak {
  public:
   /// Measures on all ranks at once. Collective.

@@ -59,7 +59,8 @@ Batch random_rows(const RunPlan& plan, int64_t vocabulary, Memory& memory) {
 std::vector<double> measure(const ModelConfig& config, const RunPlan& plan, const Mesh& mesh, const Context& context,
                             Timeline& timeline) {
   RecomputeOptions recompute = plan.recompute;
-  recompute.unit_tiles = 1;  // seconds are those of whole Units
+  recompute.unit_tiles = 1;                                         // seconds are those of whole Units
+  if (recompute.pool == Pool::file) recompute.pool = Pool::device;  // and drives have no part in them
   Decoder decoder(config, recompute, plan.fp8, ModelRanks(mesh, plan.sequence_parallel));
   apply(plan.freezing, decoder);
   ShardedModel::Options options = sharding_of(plan);

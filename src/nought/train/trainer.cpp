@@ -220,9 +220,9 @@ StepReport Trainer::timed_step(double flops_per_token) {
   const bool recorded = traced || profiled || plan_.wall_clock_breakdown || plan_.comms_logger || stragglers_;
   recorded ? timeline->start() : timeline->stop();
   const TraceEvent::Clock::time_point origin = TraceEvent::Clock::now();
-  const StateTimes before = model_.optimizer().times();
+  const StateTimes before = model_.times();
   StepReport report = step(flops_per_token);
-  const StateTimes offload = model_.optimizer().times() - before;
+  const StateTimes offload = model_.times() - before;
   std::vector<TraceEvent> events = timeline->take();
   if (profiled) report.profile = profile_of(events, report, flops_per_token);
   if (plan_.wall_clock_breakdown) {

@@ -65,6 +65,7 @@ struct ParameterHome {
   int64_t buffer_size = 100'000'000;  // elements; a larger Unit fills several
   int64_t in_memory = 0;              // with files: so many elements stay in memory, the first segments that fit
   AioOptions aio = {};
+  SwapFault fault = nullptr;  // for tests: see SwapSpace
 };
 
 }  // namespace nought

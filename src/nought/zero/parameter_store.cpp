@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "nought/base/math.h"
+#include "nought/base/timing.h"
 #include "nought/zero/host_context.h"
 
 namespace nought {
@@ -10,7 +11,7 @@ namespace nought {
 ParameterStore::ParameterStore(const Context& context, const ParameterHome& options, const std::string& owner)
     : context_(context), host_(host_context(context)), options_(options), in_memory_(options.in_memory) {
   if (options_.home == Pool::file)
-    space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio);
+    space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio, options_.fault);
   if (device_is_host()) return;
   up_ = context_.memory->device().make_stream("parameters up");
   down_ = context_.memory->device().make_stream("parameters down");
@@ -65,13 +66,21 @@ ParameterStore::Arrival ParameterStore::bring(size_t number, Interval elements, 
   return arrival;
 }
 
+void ParameterStore::await(const Arrival& arrival) {
+  waited_ += seconds_of([&] { context_.stream->wait(arrival.event); });
+}
+
+void ParameterStore::wait_on_host(const Event& event) {
+  waited_ += seconds_of([&] { event.wait(); });
+}
+
 void ParameterStore::begin_update(size_t number, Pool where, bool reads) {
   Room& room = rooms_[number];
   if (room.updates++ > 0) return;
   land(number);
   const bool on_device = where == Pool::device;
   if (!on_device && room.host) {
-    room.brought.wait();  // readers of what is overwritten
+    wait_on_host(room.brought);  // readers of what is overwritten
     room.values = room.host;
     return;
   }
@@ -91,13 +100,13 @@ void ParameterStore::clear_gaps(const Room& room) const {
   for (const Interval& gap : room.gaps) where.zero(room.values.flat(gap.begin, gap.end));
 }
 
-Tensor ParameterStore::updating(size_t number) const {
+Tensor ParameterStore::updating(size_t number) {
   const Room& room = rooms_[number];
   if (room.updates == 0) return {};
   if (room.values.on_host()) {
-    room.read.wait();
+    wait_on_host(room.read);
   } else {
-    context_.stream->wait(room.read);
+    await({room.read});
   }
   return room.values;
 }
@@ -136,7 +145,7 @@ void ParameterStore::land(size_t number) {
   if (found == writing_.end()) return;
   writing_.erase(found);
   Room& room = rooms_[number];
-  room.written.wait();
+  wait_on_host(room.written);
   room.values = room.staging = {};
 }
 
@@ -159,5 +168,7 @@ StateTraffic ParameterStore::traffic() const {
   if (space_) traffic.read = space_->traffic().read, traffic.written = space_->traffic().written;
   return traffic;
 }
+
+StateTimes ParameterStore::times() const { return {space_ ? space_->traffic().seconds : 0, waited_}; }
 
 }  // namespace nought

@@ -38,6 +38,8 @@ class ParameterStore {
     Tensor staging = {};  // what they pass on the host
   };
   Arrival bring(size_t number, Interval elements, const Tensor& into);
+  /// The compute stream goes on when they are there; a host whose kernels run at once waits.
+  void await(const Arrival& arrival);
 
   /// Begins to write all elements, in a tensor that lies in `where`: Pool::device, or Pool::host where the host has no
   /// access to the device. reads: it starts from the present values, else its contents are undefined. Calls nest: the
@@ -45,7 +47,7 @@ class ParameterStore {
   void begin_update(size_t number, Pool where, bool reads);
   /// That tensor, for work of the compute stream or, on the host, of the calling thread; undefined outside of an
   /// update.
-  Tensor updating(size_t number) const;
+  Tensor updating(size_t number);
   /// Starts writing it back. bring() waits for it.
   void end_update(size_t number);
   /// Waits until the room's values are written, and frees what that took.
@@ -56,6 +58,7 @@ class ParameterStore {
   std::string note() const;
   /// So far.
   StateTraffic traffic() const;
+  StateTimes times() const;
 
  private:
   struct Room {
@@ -73,6 +76,7 @@ class ParameterStore {
   Tensor host_room(const Room& room, int64_t numel) const;
   void copy_down(const Tensor& from, const Tensor& to);
   void clear_gaps(const Room& room) const;
+  void wait_on_host(const Event& event);
 
   /// When an update begins, fewer than so many are still being written back. It bounds memory.
   static constexpr size_t kWrites = 2;
@@ -86,6 +90,7 @@ class ParameterStore {
   std::vector<Room> rooms_;
   std::deque<size_t> writing_;  // numbers, the oldest first
   int64_t file_bytes_ = 0, in_files_ = 0, bytes_down_ = 0, bytes_up_ = 0;
+  double waited_ = 0;  // seconds of the calling thread
 };
 
 }  // namespace nought

@@ -184,7 +184,7 @@ Tensor Residency::read(SegmentIndex at, Interval elements) const {
     return held.stored.flat(in_kept.begin, in_kept.end);
   }
   const Tensor values = store_->device_room(elements.size(), held.dtype, Category::workspace);
-  context_.stream->wait(store_->bring(*held.home, in_kept, values).event);
+  store_->await(store_->bring(*held.home, in_kept, values));
   return values;
 }
 
@@ -252,7 +252,8 @@ void Residency::arrive(size_t unit) {
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
   for (Buffers& held : states_[unit].segments) {
     if (held.home) {
-      held.ranks->wait(held.fetch.event, *context_.stream);
+      const TimedScope scope(held.fetch.event.ready() ? nullptr : held.ranks->timeline(), TraceEventKind::wait, "wait");
+      store_->await(held.fetch);
       store_->land(*held.home);
     }
     held.ranks->wait(held.arrival, *context_.stream);

@@ -88,6 +88,7 @@ class Residency {
   bool moves() const { return sharded_ || store_; }
   /// What left the home and came back so far.
   StateTraffic traffic() const { return store_ ? store_->traffic() : StateTraffic{}; }
+  StateTimes times() const { return store_ ? store_->times() : StateTimes{}; }
   /// A line for the user on where parameters are, if that is a file; else "".
   std::string note() const { return store_ ? store_->note() : ""; }
 

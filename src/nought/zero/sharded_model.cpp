@@ -164,7 +164,13 @@ std::vector<OwnTensor> ShardedModel::rank_states() const {
 }
 
 StateTraffic ShardedModel::traffic() const {
-  return residency_.traffic() + (optimizer_ ? optimizer_->traffic() : StateTraffic{});
+  const SwapTraffic inputs = model_.file_traffic();
+  return residency_.traffic() + (optimizer_ ? optimizer_->traffic() : StateTraffic{}) +
+         StateTraffic{.read = inputs.read, .written = inputs.written};
+}
+
+StateTimes ShardedModel::times() const {
+  return residency_.times() + (optimizer_ ? optimizer_->times() : StateTimes{});
 }
 
 Tensor ShardedModel::finish_gradients() {

@@ -124,8 +124,10 @@ class ShardedModel final : public UnitStore {
   std::vector<OwnTensor> rank_states() const;
   /// Adds to it: `list` is asked whenever a checkpoint is saved or loaded.
   void keep_for_rank(ListOwnTensors list) { rank_states_.push_back(std::move(list)); }
-  /// What moved between the pools of this rank so far.
+  /// What moved between the pools of this rank so far, with what the model keeps of activations in files.
   StateTraffic traffic() const;
+  /// How long it was on its way from and to files so far, and waited for.
+  StateTimes times() const;
   /// How many segments are trained, and how many collectives take all their gradients.
   size_t trained_segments() const { return reducer_ ? reducer_->segments() : 0; }
   size_t reduce_buckets() const { return reducer_ ? reducer_->buckets() : 0; }

@@ -36,16 +36,6 @@
 
 namespace nought {
 
-/// Seconds of a rank.
-struct StateTimes {
-  double on_way = 0;  // in which states were on their way from or to files
-  double waited = 0;  // in which its thread waited for them, or for an update beside its own work
-
-  friend StateTimes operator-(const StateTimes& a, const StateTimes& b) {
-    return {a.on_way - b.on_way, a.waited - b.waited};
-  }
-};
-
 struct CompressedStates;
 struct SignedStep;
 

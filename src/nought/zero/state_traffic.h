@@ -1,4 +1,4 @@
-// StateTraffic: how many bytes a rank has moved between its pools.
+// StateTraffic: how many bytes a rank has moved between its pools. StateTimes: how long that took.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,19 @@ struct StateTraffic {
     return {factor * a.down, factor * a.up, factor * a.read, factor * a.written};
   }
   friend bool operator==(const StateTraffic&, const StateTraffic&) = default;
+};
+
+/// Seconds of a rank.
+struct StateTimes {
+  double on_way = 0;  // in which states, gradients or parameters were on their way from or to files
+  double waited = 0;  // in which its thread waited for them, or for an update beside its own work
+
+  friend StateTimes operator+(const StateTimes& a, const StateTimes& b) {
+    return {a.on_way + b.on_way, a.waited + b.waited};
+  }
+  friend StateTimes operator-(const StateTimes& a, const StateTimes& b) {
+    return {a.on_way - b.on_way, a.waited - b.waited};
+  }
 };
 
 }  // namespace nought

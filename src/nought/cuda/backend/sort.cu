@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(kThreads) sort_tiles_kernel(uint64_t* keys, in
         }
         __syncthreads();
       }
+    // Without a barrier behind it: each thread reads the next tile to where it wrote this one back from.
     for (int64_t i = threadIdx.x; i < size; i += kThreads) keys[begin + i] = tile[i];
-    __syncthreads();  // before the next tile is read
   }
 }
 
