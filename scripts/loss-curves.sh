@@ -38,6 +38,7 @@ while IFS='|' read -r name what options; do
   name=${name//[[:space:]]/} what=$(sed 's/^ *//; s/ *$//' <<<"$what")
   [[ -n $name && $name != \#* ]] || continue
   ((${#methods[@]} == 0)) || [[ " ${methods[*]} " == *" $name "* ]] || continue
+  options=${options//QUARTER/$((steps / 4))} options=${options//TENTH/$((steps / 10))}
   # shellcheck disable=SC2086  # options are words
   if ! LOCAL_WORLD_SIZE=$ranks "$nought" train "$run" --ranks $((2 * ranks)) --overwrite \
     --set training.output_dir="$work/out" --set training.per_device_train_batch_size=$((ranks < 2 ? 2 : 1)) \
@@ -71,7 +72,8 @@ for name in "${order[@]}"; do sed "s/^/$name /" "$work/$name.curve"; done | awk 
     if ($4 > 0 && log($4) > high_b) high_b = log($4)
   }
   END {
-    split("#1f6feb #d1242f #1a7f37 #9a6700 #8250df #57606a #bf3989 #0a7ea4 #953800 #116329 #6639ba #24292f", colors, " ")
+    split("#1f6feb #d1242f #1a7f37 #9a6700 #8250df #57606a #bf3989 #0a7ea4 #e16f24 #116329 #6639ba #24292f #5ec4ff #ff8182 #6fdd8b #d4a72c", colors, " ")
+    if (high_b - low_b > log(1000)) low_b = high_b - log(1000)  # ways that send nothing for long
     print "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"900\" height=\"" 400 + 20 * int((methods + 4) / 5) "\" font-family=\"sans-serif\" font-size=\"12\">"
     print "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>"
     for (panel = 0; panel < 2; ++panel) {
@@ -89,16 +91,16 @@ for name in "${order[@]}"; do sed "s/^/$name /" "$work/$name.curve"; done | awk 
         line = ""
         for (k = 1; k <= points[names[m]]; ++k) {
           at = panel == 0 ? step[names[m], k] : bytes[names[m], k]
-          if (at <= 0 || loss[names[m], k] > high) continue
+          if (at <= 0 || (panel == 1 && log(at) < low_b) || loss[names[m], k] > high) continue
           line = line sprintf("%.1f,%.1f ", x_of(panel, at), y_of(loss[names[m], k]))
         }
-        print "<polyline fill=\"none\" stroke-width=\"1.5\" stroke=\"" colors[(m - 1) % 12 + 1] "\" points=\"" line "\"/>"
+        print "<polyline fill=\"none\" stroke-width=\"1.5\" stroke=\"" colors[(m - 1) % 16 + 1] "\" points=\"" line "\"/>"
       }
     }
     print "<text x=\"60\" y=\"24\">loss, mean of 10 steps</text>"
     for (m = 1; m <= methods; ++m) {
       x = 60 + 165 * ((m - 1) % 5); y = 396 + 20 * int((m - 1) / 5)
-      print "<rect x=\"" x "\" y=\"" y - 9 "\" width=\"20\" height=\"4\" fill=\"" colors[(m - 1) % 12 + 1] "\"/><text x=\"" x + 26 "\" y=\"" y - 3 "\">" names[m] "</text>"
+      print "<rect x=\"" x "\" y=\"" y - 9 "\" width=\"20\" height=\"4\" fill=\"" colors[(m - 1) % 16 + 1] "\"/><text x=\"" x + 26 "\" y=\"" y - 3 "\">" names[m] "</text>"
     }
     print "</svg>"
   }' >"$svg"

@@ -79,6 +79,7 @@ while IFS='|' read -r name what options; do
   name=${name//[[:space:]]/} what=$(sed 's/^ *//; s/ *$//' <<<"$what")
   [[ -n $name && $name != \#* ]] || continue
   ((${#methods[@]} == 0)) || [[ " ${methods[*]} " == *" $name "* ]] || continue
+  options=${options//QUARTER/$((steps / 4))} options=${options//TENTH/$((steps / 10))}
   # shellcheck disable=SC2086  # options are words
   if ! on_hosts "$nought" train "$run" --overwrite --set training.output_dir="$work/out" \
     --set training.per_device_train_batch_size=$((ranks < 2 ? 2 : 1)) \
@@ -87,19 +88,20 @@ while IFS='|' read -r name what options; do
     tail -5 "$work/$name.log" >&2
     fail "$name did not train"
   fi
-  # The first two steps find their memory. A run's own clock: what is sent beside a step is in the next ones' time.
-  awk -v name="$name" -v what="$what" -F'[:,]' '
+  # The first quarter finds its memory, and warms up what sends less later. A run's own clock: what is sent beside a step
+  # is in the next ones' time.
+  awk -v name="$name" -v what="$what" -v first=$((steps / 4)) -F'[:,]' '
     /"tokens_per_second"/ && /"bytes_sent"/ {
       for (i = 1; i < NF; ++i) {
         if ($i ~ /"step"/) step = $(i + 1); if ($i ~ /"tokens_per_second"/) rate = $(i + 1)
         if ($i ~ /"bytes_sent"/) sent = $(i + 1); if ($i ~ /"loss"/) loss = $(i + 1)
         if ($i ~ /"time"/) now = $(i + 1)
       }
-      if (step == 2) begin = now
-      if (step > 2) { ++n; bytes += sent; tokens = rate; seconds += 1 / rate; last = now }
+      if (step == first) begin = now
+      if (step > first) { ++n; bytes += sent; tokens = rate; seconds += 1 / rate; last = now }
     }
     END {
       if (n == 0) exit 1
       printf "| %s | %s | %.0f | %.3f | %.2f | %.3f |\n", name, what, n / seconds, (last - begin) / n, bytes / n / 1e6, loss
-    }' "$work/out/metrics.jsonl" || fail "$name left no metrics of steps behind the second"
+    }' "$work/out/metrics.jsonl" || fail "$name left no metrics of its last steps"
 done <scripts/methods.txt
