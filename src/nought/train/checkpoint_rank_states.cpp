@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "nought/base/error.h"
 #include "nought/base/text.h"
 #include "nought/train/checkpoint_manifest.h"
