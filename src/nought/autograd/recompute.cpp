@@ -32,6 +32,12 @@ struct Kind {
   DType kept_dtype() const { return fp8 ? DType::u8 : dtype; }
   int64_t kept() const { return fp8 ? part + ceil_div(part, kMxBlock) : part; }
 
+  /// What this rank keeps of x; one of a group keeps its part, which may be empty.
+  void keep_own(const Context& context, const Tensor& x, const Communicator* ranks, const Tensor& into) const {
+    const int64_t begin = ranks == nullptr ? 0 : ranks->rank() * part;
+    const Interval own = intersect({begin, begin + part}, {0, x.numel()});
+    if (!own.empty()) keep(context, x.flat(own.begin, own.end), into);
+  }
   void keep(const Context& context, const Tensor& x, const Tensor& into) const {
     if (!fp8) return context.copy(x, into.flat(0, x.numel()));
     const int64_t scales = ceil_div(x.numel(), kMxBlock);
@@ -103,9 +109,7 @@ SavedInputs::Kept SavedInputs::Pass::keep_in_file(const Context& context, const 
   Tensor kept = x.flat(0, x.numel());
   if (options_.fp8 || ranks_ != nullptr) {
     kept = files_->device_room(kind.kept(), kind.kept_dtype());
-    const int64_t begin = ranks_ == nullptr ? 0 : ranks_->rank() * kind.part;
-    if (const Interval own = intersect({begin, begin + kind.part}, {0, x.numel()}); !own.empty())
-      kind.keep(context, x.flat(own.begin, own.end), kept);
+    kind.keep_own(context, x, ranks_, kept);
   }
   return [files = files_, input = files_->keep(context, in_file_, kept), kind, shape = x.shape(),
           ranks = ranks_](const Context& on) {
@@ -119,12 +123,10 @@ SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& 
   const bool on_device = options_.pool == Pool::device;
   if (!options_.contiguous && !options_.fp8 && on_device && ranks_ == nullptr) return [x](const Context&) { return x; };
   const Kind kind = kind_of(x, options_, ranks_);
-  const int64_t begin = ranks_ == nullptr ? 0 : ranks_->rank() * kind.part;
   const Tensor kept = room_for(context, kind.kept(), kind.kept_dtype());
   const bool encodes_elsewhere = !on_device && options_.fp8;  // kernels have no access to the host
   const Tensor here = encodes_elsewhere ? context.empty(kept.shape(), kept.dtype(), Category::workspace) : kept;
-  if (const Interval own = intersect({begin, begin + kind.part}, {0, x.numel()}); !own.empty())
-    kind.keep(context, x.flat(own.begin, own.end), here);
+  kind.keep_own(context, x, ranks_, here);
   if (encodes_elsewhere) context.copy(here, kept);
   return [kept, on_device, kind, shape = x.shape(), ranks = ranks_](const Context& on) {
     Tensor back = kept;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "nought/comm/flight_recorder.h"
+#include "nought/comm/traffic_sums.h"
 
 namespace nought {
 
@@ -114,18 +115,6 @@ struct Mesh::Groups {
     made.emplace_back(std::move(pairs), std::move(group));
   }
 };
-
-namespace {
-
-void add(Traffic& total, const Traffic& more) {
-  for (size_t i = 0; i < total.counts.size(); ++i) {
-    total.counts[i].bytes += more.counts[i].bytes;
-    total.counts[i].elements += more.counts[i].elements;
-    total.counts[i].calls += more.counts[i].calls;
-  }
-}
-
-}  // namespace
 
 Mesh::Mesh() {
   auto owned = make_self_communicator();

@@ -4,20 +4,13 @@
 #include <vector>
 
 #include "nought/comm/grid.h"
+#include "nought/comm/traffic_sums.h"
 
 namespace nought {
 
 namespace {
 
 constexpr Axes kInside{Axis::tensor, Axis::context, Axis::shard, Axis::pipeline};
-
-void add(Traffic& total, const Traffic& more) {
-  for (size_t i = 0; i < total.counts.size(); ++i) {
-    total.counts[i].bytes += more.counts[i].bytes;
-    total.counts[i].elements += more.counts[i].elements;
-    total.counts[i].calls += more.counts[i].calls;
-  }
-}
 
 }  // namespace
 

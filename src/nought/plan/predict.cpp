@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "nought/comm/traffic_sums.h"
 #include "nought/plan/rehearsed_rank.h"
 #include "nought/train/engine.h"
 #include "nought/train/model_source.h"
@@ -94,17 +95,6 @@ struct Counters {
   StateTraffic moved = {}, by_update = {}, of_gradients = {}, of_inputs = {};
 };
 
-/// sum += factor * (b - c), number by number.
-void add(Traffic& sum, int64_t factor, const Traffic& b, const Traffic& c) {
-  for (size_t i = 0; i < sum.counts.size(); ++i) {
-    Traffic::Count& count = sum.counts[i];
-    const Traffic::Count &more = b.counts[i], &less = c.counts[i];
-    count.bytes += factor * (more.bytes - less.bytes);
-    count.elements += factor * (more.elements - less.elements);
-    count.calls += factor * (more.calls - less.calls);
-  }
-}
-
 /// a + factor * (b - c), number by number; of the same mesh.
 Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const Counters& c) {
   Counters result = a;
@@ -117,7 +107,7 @@ Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const
   result.of_gradients = result.of_gradients + factor * (b.of_gradients - c.of_gradients);
   result.of_inputs = result.of_inputs + factor * (b.of_inputs - c.of_inputs);
   for (size_t i = 0; i < result.traffic.size(); ++i)
-    add(result.traffic[i].traffic, factor, b.traffic[i].traffic, c.traffic[i].traffic);
+    add(result.traffic[i].traffic, b.traffic[i].traffic - c.traffic[i].traffic, factor);
   return result;
 }
 
@@ -184,14 +174,14 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
     const Counters before = step(layout.accumulation - beyond);
     if (!prediction.traffic_before) {
       prediction.traffic_before.emplace();
-      for (const Mesh::GroupTraffic& group : before.traffic) add(*prediction.traffic_before, 1, group.traffic, {});
+      for (const Mesh::GroupTraffic& group : before.traffic) add(*prediction.traffic_before, group.traffic);
     }
   }
   const Counters shorter = step(layout.accumulation - beyond - (beyond > 0 ? 1 : 0));
   const Counters longer = step(layout.accumulation - beyond);
   const Counters whole = extrapolate(longer, beyond, longer, shorter);
   prediction.traffic_by_axes = whole.traffic;
-  for (const Mesh::GroupTraffic& group : whole.traffic) add(prediction.traffic, 1, group.traffic, {});
+  for (const Mesh::GroupTraffic& group : whole.traffic) add(prediction.traffic, group.traffic);
   prediction.states = whole.moved, prediction.by_update = whole.by_update;
   prediction.of_gradients = whole.of_gradients, prediction.of_inputs = whole.of_inputs;
   prediction.executed_flops = whole.work.flops;

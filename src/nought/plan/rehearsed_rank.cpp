@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "nought/comm/traffic_sums.h"
 #include "nought/models/stages.h"
 
 namespace nought {
@@ -86,12 +87,7 @@ Traffic RehearsedRank::meet(const std::function<void()>& step_between) {
   const auto meet_after = [&](int64_t steps) {
     const Traffic before = workers->traffic();
     local->after_step(steps);
-    const Traffic after = workers->traffic();
-    for (size_t i = 0; i < sent.counts.size(); ++i) {
-      sent.counts[i].bytes += after.counts[i].bytes - before.counts[i].bytes;
-      sent.counts[i].elements += after.counts[i].elements - before.counts[i].elements;
-      sent.counts[i].calls += after.counts[i].calls - before.counts[i].calls;
-    }
+    add(sent, workers->traffic() - before);
   };
   const LocalStepsOptions& options = local->options();
   for (int64_t i = 1; i <= options.fragments; ++i) {

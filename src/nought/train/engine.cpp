@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "nought/comm/flight_recorder.h"
+#include "nought/optim/clipping.h"
 #include "nought/train/locate.h"
 
 namespace nought {
@@ -114,8 +115,7 @@ void Engine::update(Run& run) {
     ++skipped_;
   } else {
     const TimedScope scope(model_.mesh().world().timeline(), TraceEventKind::phase, "optimizer");
-    const double clip = run.max_norm > 0 ? std::min(1.0, run.max_norm / (result.grad_norm + 1e-6)) : 1.0;
-    model_.update(run.lr, clip / (result.loss_scale * gradient_factor_));
+    model_.update(run.lr, clip_factor(result.grad_norm, run.max_norm) / (result.loss_scale * gradient_factor_));
   }
   scaler_.update(result.skipped);
   result.memory.update = alive();

@@ -118,10 +118,8 @@ bool ShardedOptimizer::update_compressed(double lr, double gradient_scale) {
     return phase == CompressedPhase::plain ? gradient_scale : gradient_scale * state.ranks->size();
   };
   if (is_apart(phase)) compressed_->rate_sum.data<double>()[0] += lr;
-  std::vector<const SegmentState*> all;
-  for (const SegmentState& state : states_) all.push_back(&state);
   walk(
-      all, {}, [](const Tile&) {},
+      all_states(), {}, [](const Tile&) {},
       [&](const Tile& tile) {
         CompressedStates::Segment& own = compressed_->segments[static_cast<size_t>(&tile.state - states_.data())];
         const SignedStep step{.own = own, .lr = lr, .gradient_scale = scale_of(tile.state)};

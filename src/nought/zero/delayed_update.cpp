@@ -106,9 +106,7 @@ void ShardedOptimizer::start() {
   if (!pending_ || beside_ == Beside::step) return;
   beside_ = Beside::step;
   number_ = updates_;
-  std::vector<const SegmentState*> all;
-  for (const SegmentState& state : states_) all.push_back(&state);
-  const auto walk = std::make_shared<Walk>(plan_walk(all, {}));
+  const auto walk = std::make_shared<Walk>(plan_walk(all_states(), {}));
   hold_rooms(*walk);
   for (const SegmentState& state : states_)
     if (!state.keeps_masters()) context_.copy(residency_.read(state.at, state.scope), state.next);

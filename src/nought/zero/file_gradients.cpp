@@ -62,7 +62,7 @@ Event FileGradients::take(size_t number, const Tensor& from, bool add, bool last
   const Event before = add ? file_->read({{room.offset, sum}}, room.written) : Event();
   room.squared = last;
   const Interval counted = last ? room.counted : Interval{};
-  const Tensor square = squares_.flat(static_cast<int64_t>(number), static_cast<int64_t>(number) + 1);
+  const Tensor square = square_of(number);
   const bool casts = !add && from.dtype() != dtype_;
   const Event added = adder_.submit([=, host = host_] {
     arrived.wait();
@@ -124,7 +124,7 @@ Tensor FileGradients::whole(size_t number) const {
 
 Tensor FileGradients::square(size_t number) {
   Room& room = rooms_[number];
-  const Tensor square = squares_.flat(static_cast<int64_t>(number), static_cast<int64_t>(number) + 1);
+  const Tensor square = square_of(number);
   if (!room.squared) {
     const Tensor sum = whole(number);
     host_.run(SumSquares{.x = sum.flat(room.counted.begin, room.counted.end), .out = square});

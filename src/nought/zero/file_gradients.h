@@ -82,6 +82,10 @@ class FileGradients {
   static constexpr size_t kUnderWay = 2;
   bool device_is_host() const { return context_.memory->device().is_host(); }
   Tensor host_room(int64_t numel, DType dtype) const;
+  Tensor square_of(size_t number) const {
+    const auto at = static_cast<int64_t>(number);
+    return squares_.flat(at, at + 1);
+  }
 
   Context context_, host_;
   DType dtype_;

@@ -217,11 +217,7 @@ void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
                                   : context_.empty({numel}, wire_, Category::gradients);
   const FlightSubject subject(*state.ranks, state.unit->name());
   Flight flight{.ranks = state.ranks, .event = {}, .sent = sent, .landings = {}};
-  if (is_coded(state)) {
-    flight.coded = reduce_coded(state.bucket, std::exchange(flight.sent, {}), sum);
-  } else {
-    flight.event = state.ranks->reduce_scatter(sent, sum);
-  }
+  begin_reduction(flight, state, sum);
   if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun, state.file, last});
   if (last) flight.last = {place_of(state.at)};
   if (!has_replicas()) flight.final = flight.last;
@@ -287,11 +283,7 @@ void Reducer::send_bucket(Filling filling) {
   const State& first = states_[bucket.members().front()];
   const Tensor own = bucket.part(packed, ranks.rank());
   const FlightSubject subject(ranks, first.unit->name());
-  if (is_coded(first)) {
-    flight.coded = reduce_coded(filling.bucket, packed, own);
-  } else {
-    flight.event = ranks.reduce_scatter(packed, own);
-  }
+  begin_reduction(flight, first, own);
   if (!first.policy.shard_gradients) flight.event = over_replicas(flight.event, own);
   if (!first.policy.shard_optimizer) {
     if (has_replicas()) ranks.follow(flight.event);
@@ -411,8 +403,11 @@ void Reducer::reset() {
     state.shard_begun = state.finished = state.landed = state.in_place = state.crossed = false;
     state.reduction = state.arrival = {};
     if (!state.file) continue;
-    state.whole.values = {}, state.whole.early = {}, state.coming.reset(),
-    state.open = 0;  // of a step that was given up
+    // What a step that was given up has left.
+    state.whole.values = {};
+    state.whole.early = {};
+    state.coming.reset();
+    state.open = 0;
   }
   if (files_) files_->reset();
 }

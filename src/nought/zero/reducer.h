@@ -189,8 +189,8 @@ class Reducer {
   Tensor to_wire(const Tensor& whole) const;
   /// Whether a reduction to shards goes as codes.
   bool is_coded(const State& state) const { return codes_.gradient_bits > 0 && state.policy.shard_gradients; }
-  /// Begins one for a bucket.
-  std::shared_ptr<ShardReduction> reduce_coded(size_t bucket, const Tensor& whole, const Tensor& sum);
+  /// Starts the reduction of what the flight has to send, a bucket's whole, to this rank's part of the sum.
+  void begin_reduction(Flight& flight, const State& state, const Tensor& sum);
   WireRanks wire_ranks(const Bucket& bucket) const;
   void make_errors();
   bool is_hosted(const State& state) const { return host_ && state.shard && state.shard.on_host(); }

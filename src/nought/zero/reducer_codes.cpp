@@ -1,4 +1,6 @@
 // How the Reducer sends gradients as codes: over which ranks, and with the errors of which bucket.
+#include <utility>
+
 #include "nought/zero/reducer.h"
 
 namespace nought {
@@ -30,9 +32,14 @@ std::vector<OwnTensor> Reducer::errors() const {
   return all;
 }
 
-std::shared_ptr<ShardReduction> Reducer::reduce_coded(size_t bucket, const Tensor& whole, const Tensor& sum) {
-  return std::make_shared<ShardReduction>(context_, wire_ranks(buckets_[bucket]), codes_, whole, sum,
-                                          codes_.feedback ? &errors_[bucket] : nullptr);
+void Reducer::begin_reduction(Flight& flight, const State& state, const Tensor& sum) {
+  if (!is_coded(state)) {
+    flight.event = state.ranks->reduce_scatter(flight.sent, sum);
+    return;
+  }
+  const Tensor whole = std::exchange(flight.sent, {});  // the codes travel in its place
+  flight.coded = std::make_shared<ShardReduction>(context_, wire_ranks(buckets_[state.bucket]), codes_, whole, sum,
+                                                  codes_.feedback ? &errors_[state.bucket] : nullptr);
 }
 
 }  // namespace nought

@@ -11,7 +11,7 @@
 //
 // Where the mesh knows the hosts, a lease gathers in two levels (arXiv 2205.00119, section 3.2): first the ranks that
 // have one place on their hosts gather their shards, and then those of a host gather what these have, one host's shards
-// after the other's, so that each comes to lie where it belongs. ShardWire does it, as values or as codes.
+// after the other's, so that each comes to lie where it belongs. ShardGather does it, as values or as codes.
 //
 // With a secondary group (Mesh::secondary()) its ranks keep between them what the first gather after an update brought.
 // Later gathers ask them alone, until what is kept is written again (arXiv 2306.10209, section 3.2).

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 #include <utility>
+
+#include "nought/base/timing.h"
+#include "nought/optim/clipping.h"
 
 namespace nought {
 
@@ -86,8 +88,7 @@ void RotatingServers::serve(Slot& slot) {
           "step {}: the loss is {} and the gradient norm {}; lower the learning rate, or train without "
           "training.async_data_parallel, which says where it was found first",
           landed.step, landed.loss, landed.grad_norm);
-  const double clip = slot.of.max_norm > 0 ? std::min(1.0, slot.of.max_norm / (landed.grad_norm + 1e-6)) : 1.0;
-  optimizer.update_served(slot.of.lr, clip / gradient_factor_);
+  optimizer.update_served(slot.of.lr, clip_factor(landed.grad_norm, slot.of.max_norm) / gradient_factor_);
   events.clear();
   for (size_t i = 0; i < segments_.size(); ++i) {
     const Interval own = optimizer.scope(segments_[i]);
@@ -100,9 +101,7 @@ void RotatingServers::serve(Slot& slot) {
 
 void RotatingServers::land(std::vector<Landed>& landed) {
   Slot& slot = slot_of(landed_ + 1);
-  const auto begun = std::chrono::steady_clock::now();
-  slot.done.wait();
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  waited_ += seconds_of([&] { slot.done.wait(); });
   for (size_t i = 0; i < segments_.size(); ++i) model_.take_parameters(segments_[i], slot.parameters[i]);
   slot.done = {};
   ++landed_;

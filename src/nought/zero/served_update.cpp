@@ -16,9 +16,7 @@ void ShardedOptimizer::begin_serving() {
   make_room_for_delay();
   for (const SegmentState& state : states_) context_.copy(residency_.read(state.at, state.scope), state.next);
   beside_ = Beside::step;
-  std::vector<const SegmentState*> all;
-  for (const SegmentState& state : states_) all.push_back(&state);
-  served_ = std::make_unique<Walk>(plan_walk(all, {}));
+  served_ = std::make_unique<Walk>(plan_walk(all_states(), {}));
   hold_rooms(*served_);
 }
 

@@ -153,6 +153,12 @@ Tensor ShardedOptimizer::owned_sums_of_squares() {
   return sums;
 }
 
+std::vector<const ShardedOptimizer::SegmentState*> ShardedOptimizer::all_states() const {
+  std::vector<const SegmentState*> all;
+  for (const SegmentState& state : states_) all.push_back(&state);
+  return all;
+}
+
 ShardedOptimizer::Walk ShardedOptimizer::plan_walk(std::span<const SegmentState* const> segments,
                                                    const Rows& rows) const {
   Walk walk{.uses = {}, .tiles = {}, .rows = rows};

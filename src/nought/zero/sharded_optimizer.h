@@ -261,6 +261,7 @@ class ShardedOptimizer {
     int64_t most = 0;  // elements of the largest
   };
   Walk plan_walk(std::span<const SegmentState* const> segments, const Rows& rows) const;
+  std::vector<const SegmentState*> all_states() const;
   /// fetch(tile) before a tile is there, work(tile) when it is; for each tile in turn.
   /// Returns the seconds in which it waited for files.
   double run(Walk& walk, const std::function<void(const Tile&)>& fetch,
