@@ -137,6 +137,24 @@ TEST(Advice, states_move_to_files_where_nothing_else_is_enough) {
     EXPECT_THAT(each.change, ::testing::StartsWith(to_files + " and ")) << each.change;
 }
 
+TEST(Advice, inputs_of_blocks_move_to_files_last) {
+  Layout layout = on(1);
+  layout.micro_batch = 1;
+  layout.recompute = Recompute::full, layout.recompute.pool = Pool::host;
+  layout.recompute.mlp_tiles = 0, layout.recompute.unit_tiles = 2;  // nothing else is left
+  layout = layout.at_zero_stage(3);
+  layout.sharding.offload_optimizer.home = layout.sharding.offload_param.home = Pool::file;
+  layout.sharding.offload_optimizer.gradients_in_file = true;
+  const auto ram_of = [](const Layout& of) { return predict(small_model(), of).memory.ram_peak; };
+  Layout moved = layout;
+  moved.recompute.pool = Pool::file;
+  ASSERT_LT(ram_of(moved), ram_of(layout));
+  const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.host = ram_of(moved)});
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].change, "training.recompute full with training.offload_inputs file");
+  EXPECT_EQ(all[0].prediction.memory.ram_peak, ram_of(moved));
+}
+
 TEST(Advice, gradients_that_the_run_keeps_in_memory_stay_there_when_all_else_moves) {
   const auto with_all_in_files = [](bool gradients_stay) {
     Layout layout = on(1);

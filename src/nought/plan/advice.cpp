@@ -171,6 +171,15 @@ constexpr Move kMoves[] = {
        layout.zero_stage = 3, layout.sharding.offload_param.home = Pool::file;
        move_gradients(layout);
      }},
+    {"training.recompute full with training.offload_inputs file",
+     [](const Layout& layout) { return layout.recompute.pool == Pool::file; },
+     [](Layout& layout) {
+       const ShardedModel::Options& states = layout.sharding;
+       layout.recompute.mode = Recompute::full, layout.recompute.pool = Pool::file;
+       layout.recompute.folder = (states.offload_optimizer.home == Pool::file ? states.offload_optimizer.folder
+                                                                              : states.offload_param.folder);
+       layout.recompute.contiguous = false;  // they are in files
+     }},
 };
 
 /// The same with all that in files.
