@@ -31,6 +31,7 @@ configured=$(cmake --preset "$preset" "${options[@]}" 2>&1) || {
   printf '%s\n' "$configured" >&2
   fail "cmake could not configure build/$preset, for the reason above; if it is stale, remove it and run this again"
 }
+sed -n 's/^-- \(CUDA: .*\)/build: \1/p' <<<"$configured"
 [[ $configured != *'CMake Warning'* ]] || printf '%s\n' "$configured" >&2
 
 echo "build: ${targets[*]} in build/$preset, $jobs at a time"

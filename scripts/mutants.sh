@@ -118,7 +118,7 @@ update_copy() {
     done <"$copy/changed"
     rm "$copy/changed"
   fi
-  if [[ ! -f $build/build.ninja ]]; then (cd "$copy" && cmake --preset release) >>"$log" 2>&1 || fail "see $log"; fi
+  if [[ ! -f $build/build.ninja ]]; then (cd "$copy" && cmake --preset release -DNOUGHT_CUDA=OFF) >>"$log" 2>&1 || fail "see $log"; fi
 }
 
 # Fails if the targets do not compile. A build that something else has ended says nothing about the code: it ends the
