@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/cuda/backend/kernels.h"
+#include "nought/kernels/wire_records.h"
 
 namespace nought {
 namespace {
@@ -17,10 +18,9 @@ class CudaBits : public test::KernelTest {
     if ((hwy::SupportedTargets() & (HWY_AVX2 | HWY_AVX3)) == 0) GTEST_SKIP() << "a CPU without fused multiply-add";
   }
 
-  /// Runs the operation on the device and on the CPU, and compares all that it writes.
+  /// Runs the operation on the device, and then on the CPU. Returns what it has written: in `op`, and on the device.
   template <class Op>
-  void expect_bits_of_the_cpu(const Op& op) {
-    SCOPED_TRACE(operation_name(op));
+  std::vector<std::pair<Tensor, Tensor>> run_on_both(const Op& op) {
     Op there = op;
     std::map<const std::byte*, Tensor> placed;
     std::vector<std::pair<Tensor, Tensor>> written;
@@ -40,7 +40,13 @@ class CudaBits : public test::KernelTest {
     device_.run(there);
     EXPECT_EQ(kernels.runs_on_host(), before);
     cpu_.run(op);
-    for (const auto& [own, computed] : written) expect_same_bits(device_.on_host(computed), own);
+    for (auto& [own, computed] : written) computed = device_.on_host(computed);
+    return written;
+  }
+  template <class Op>
+  void expect_bits_of_the_cpu(const Op& op) {
+    SCOPED_TRACE(operation_name(op));
+    for (const auto& [own, computed] : run_on_both(op)) expect_same_bits(computed, own);
   }
   Tensor wave(Shape shape, uint64_t seed, DType dtype = DType::f32) { return random(shape, dtype, seed, 3); }
   Tensor positive(int64_t n, uint64_t seed) {
@@ -148,6 +154,99 @@ TEST_F(CudaBits, of_codes_and_rows_are_those_of_the_cpu) {
     expect_bits_of_the_cpu(EmbeddingBackward{
         .d_out = wave({70, 96}, 9, dtype), .ids = ids, .d_table = wave({40, 96}, 10), .accumulate = true});
   }
+}
+
+TEST_F(CudaBits, of_records_are_those_of_the_cpu) {
+  constexpr int64_t kParts = 6;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (const int bits : {4, 8, 16, 32})
+      for (const int64_t numel : {8, 504, 1064}) {
+        SCOPED_TRACE(fmt::format("{} elements of {} in {} bits", numel, name_of(dtype), bits));
+        const Tensor records = empty({kParts * wire_record_bytes(numel, bits)}, DType::u8);
+        const Tensor x = wave({kParts * numel}, 1, dtype);
+        expect_bits_of_the_cpu(EncodeWire{.x = x, .records = records, .bits = bits, .parts = kParts});
+        for (const double beta : {0.0, 0.8})
+          expect_bits_of_the_cpu(EncodeWire{.x = x,
+                                            .records = records,
+                                            .error = wave({kParts * numel}, 2, dtype),
+                                            .bits = bits,
+                                            .parts = kParts,
+                                            .hosts = 3,
+                                            .beta = beta});
+        expect_bits_of_the_cpu(
+            DecodeWire{.records = records, .y = empty({2 * numel}, dtype), .bits = bits, .parts = 2, .terms = 3});
+      }
+}
+
+/// Parts of a tensor may begin anywhere; records, where a caller has put them.
+TEST_F(CudaBits, of_records_do_not_depend_on_where_they_lie) {
+  constexpr int64_t kNumel = 1064;
+  const Tensor x = wave({kNumel}, 1);
+  for (const int bits : {4, 8, 16, 32}) {
+    const int64_t bytes = wire_record_bytes(kNumel, bits);
+    const Tensor expected = empty({bytes}, DType::u8), back = empty({kNumel}, DType::f32);
+    cpu_.run(EncodeWire{.x = x, .records = expected, .bits = bits});
+    cpu_.run(DecodeWire{.records = expected, .y = back, .bits = bits});
+    for (const int64_t offset : {1, 2, 3}) {
+      const Tensor values = device_.empty({kNumel + offset}, DType::f32).flat(offset, kNumel + offset);
+      const Tensor records = device_.empty({bytes + offset}, DType::u8).flat(offset, bytes + offset);
+      upload_bytes({x.raw(), static_cast<size_t>(x.bytes())}, values, *device_.stream);
+      device_.run(EncodeWire{.x = values, .records = records, .bits = bits});
+      expect_same_bits(device_.on_host(records), expected);
+      device_.run(DecodeWire{.records = records, .y = values, .bits = bits});
+      expect_same_bits(device_.on_host(values), back);
+    }
+  }
+}
+
+TEST_F(CudaBits, of_what_optimizers_do_to_signs_are_those_of_the_cpu) {
+  for (const int64_t n : {1, 9, 1003}) {
+    const Tensor bits = empty({ceil_div(n, 8)}, DType::u8), scale = of<float>({0.3F});
+    for (int64_t i = 0; i < bits.numel(); ++i) bits.data<uint8_t>()[i] = static_cast<uint8_t>(37 * i + 5);
+    for (const bool accumulate : {false, true})
+      expect_bits_of_the_cpu(
+          SignDecode{.bits = bits, .scale = scale, .y = wave({n}, 1), .factor = 1.0 / 3, .accumulate = accumulate});
+    const Tensor second = positive(n, 2);
+    second.data<float>()[n / 2] = 0;
+    for (const bool multiply : {false, true})
+      expect_bits_of_the_cpu(Precondition{
+          .x = wave({n}, 3), .second_moment = second, .y = empty({n}, DType::f32), .eps = 1e-3, .multiply = multiply});
+    const Tensor in_place = wave({n}, 4);
+    expect_bits_of_the_cpu(Precondition{.x = in_place, .second_moment = second, .y = in_place});
+    expect_bits_of_the_cpu(GreatestRatio{.a = positive(n, 5), .b = second, .out = empty({1}, DType::f32), .eps = 1e-4});
+  }
+}
+
+/// Squares are added in another order, in f64: their root is the same but for the last bit of fp32.
+TEST_F(CudaBits, of_signs_are_those_of_the_cpu_and_their_scale_is_but_for_the_last) {
+  for (const int64_t n : {1, 31, 33, 1003, 70001}) {
+    const Tensor x = wave({n}, 1), error = wave({n}, 2), u = clone(error);
+    cpu_.run(AddTo{.x = x, .into = u});
+    const SignEncode op{
+        .x = x, .error = error, .bits = empty({ceil_div(n, 8)}, DType::u8), .scale = empty({1}, DType::f32)};
+    std::map<const std::byte*, Tensor> computed;
+    for (const auto& [own, there] : run_on_both(op)) computed[own.raw()] = there;
+    expect_same_bits(computed.at(op.bits.raw()), op.bits);
+    const float scale = computed.at(op.scale.raw()).data<float>()[0], expected = op.scale.data<float>()[0];
+    EXPECT_NEAR(scale, expected, 0x1p-23F * expected);
+    for (int64_t i = 0; i < n; ++i) {
+      const float value = u.data<float>()[i];
+      ASSERT_EQ(computed.at(op.error.raw()).data<float>()[i], value - (value >= 0 ? scale : -scale)) << i;
+    }
+  }
+}
+
+/// Sums of products in f64 are added in another order; what is rounded to fp32 is the same but for the last bit.
+TEST_F(CudaBits, of_orthonormal_rows_are_those_of_the_cpu_but_for_the_last) {
+  for (const int64_t n : {1, 3, 255, 257, 1003})
+    for (const bool draws : {false, true}) {
+      const Tensor x = wave({5, n}, 1);
+      float* const rows = x.data<float>();
+      std::fill(rows, rows + n, 0.0F);
+      for (int64_t k = 0; k < n; ++k) rows[3 * n + k] = 2 * rows[n + k] - rows[2 * n + k];
+      for (const auto& [own, computed] : run_on_both(Orthonormalize{.x = x, .key = 7, .draws = draws}))
+        test::expect_close(computed, own, 0x1p-23, 1e-12);
+    }
 }
 
 }  // namespace

@@ -39,6 +39,10 @@ class StagedKernels final : public Kernels {
 
  private:
   using Bytes = std::vector<std::vector<std::byte>>;
+  /// A mark, of which no arithmetic makes itself again: a large number in each float dtype but f16. Fresh memory is
+  /// NaN, and stays that in sums.
+  static constexpr std::byte kMark{0x7F};
+  static constexpr int64_t kBehind = 64;  // bytes, or some more: a few vectors
 
   template <class Op>
   void run_all(const Op& op) {
@@ -89,19 +93,27 @@ class StagedKernels final : public Kernels {
     return {results, kernels.runs_on_host() > before};
   }
 
-  /// What is left of a block behind a tensor is as fresh as it was: a kernel that goes on to a whole vector is found.
-  static void expect_nothing_behind(const Tensor& tensor, const Context& context) {
+  /// What lies in its block behind a tensor.
+  static Tensor behind(const Tensor& tensor) {
     const int64_t end = tensor.raw() - tensor.buffer()->data() + tensor.bytes();
-    const int64_t left = tensor.buffer()->bytes() - end;
-    if (left == 0) return;
-    const Tensor behind(tensor.buffer(), end, {left}, DType::u8);
-    for (const std::byte byte : download_bytes(behind, *context.stream))
-      require<DeviceError>(byte == std::byte{0xFF}, "a kernel writes behind {}", tensor);
+    return Tensor(tensor.buffer(), end, {tensor.buffer()->bytes() - end}, DType::u8);
+  }
+  /// It is as it was: a kernel that goes on to a whole vector is found.
+  static void expect_nothing_behind(const Tensor& tensor, const Context& context) {
+    const Tensor left = behind(tensor);
+    if (left.numel() == 0) return;
+    for (const std::byte byte : download_bytes(left, *context.stream))
+      require<DeviceError>(byte == kMark, "a kernel writes behind {}", tensor);
   }
 
-  /// A tensor like `own` on the device.
+  /// A tensor like `own` on the device, with marks behind it or nothing.
   static Tensor place(const Tensor& own, bool at_the_end, const Context& context) {
-    if (!at_the_end) return context.empty(own.shape(), own.dtype());
+    if (!at_the_end) {
+      const Tensor block = context.empty({own.bytes() + kBehind}, DType::u8);
+      const Tensor placed(block.buffer(), 0, own.shape(), own.dtype()), left = behind(placed);
+      upload_bytes(std::vector<std::byte>(static_cast<size_t>(left.numel()), kMark), left, *context.stream);
+      return placed;
+    }
     // Blocks have these sizes, so that nothing lies behind what is taken of one.
     constexpr int64_t kLeastStep = 256;
     const auto step =

@@ -11,7 +11,8 @@ namespace nought {
 namespace {
 
 /// The waits of each of two steps of two micro-batches.
-std::vector<int64_t> waits_of_steps(const ModelConfig& config, const Method& method) {
+std::vector<int64_t> waits_of_steps(const ModelConfig& config, const Method& method,
+                                    const std::optional<PowerSgdOptions>& power_sgd = {}) {
   const Context context = cuda::make_context({.poison = true});
   const auto& kernels = dynamic_cast<const cuda::CudaKernels&>(*context.kernels);
   const auto waits = [&] {
@@ -19,7 +20,7 @@ std::vector<int64_t> waits_of_steps(const ModelConfig& config, const Method& met
   };
   const auto self = make_self_communicator();
   Decoder decoder(config, {});
-  ShardedModel model(context, *self, decoder, {.optimizer = {.method = method}});
+  ShardedModel model(context, *self, decoder, {.optimizer = {.method = method}, .power_sgd = power_sgd});
   model.load(InitialState(3));
   Engine engine(model);
   std::vector<int64_t> counted;
@@ -40,6 +41,13 @@ TEST(CudaTransfers, a_step_waits_once_for_the_gpu) {
 TEST(CudaTransfers, norms_of_whole_parameters_do_not_wait) {
   EXPECT_EQ(waits_of_steps(test::dense_mesh_model(), LambOptions{}), (std::vector<int64_t>{1, 1}));
   EXPECT_EQ(waits_of_steps(test::dense_mesh_model(), MuonOptions{}), (std::vector<int64_t>{1, 1}));
+}
+
+TEST(CudaTransfers, steps_that_send_less_wait_no_more) {
+  const ModelConfig config = test::dense_mesh_model();
+  const std::vector<int64_t> once{1, 1};
+  EXPECT_EQ(waits_of_steps(config, OneBitAdamOptions{.freeze_step = 1}), once);
+  EXPECT_EQ(waits_of_steps(config, AdamOptions{}, PowerSgdOptions{.start_iter = 0, .min_compression_rate = 1}), once);
 }
 
 TEST(CudaTransfers, each_layer_of_experts_waits_once_more_in_each_forward_pass) {

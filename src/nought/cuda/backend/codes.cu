@@ -88,16 +88,6 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = thread_of_grid(); i < n; i += threads_of_grid()) x[i] = values[codes[i]] * scales[i / block];
 }
 
-/// The largest value of the lanes of a warp, in all of them.
-template <class Real>
-__device__ Real warp_max(Real value) {
-  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
-    const Real other = __shfl_xor_sync(kAllLanes, value, lanes);
-    value = other > value ? other : value;
-  }
-  return value;
-}
-
 /// codes_for() of kernels/rounding.h for one value of a block. Returns its error.
 template <class Real>
 __device__ Real code_for(Real value, Real scale, int8_t& code) {
@@ -194,9 +184,6 @@ struct DecodedMx {
     x[i] = rounded<T>(scale == kMxNaN ? static_cast<double>(nanf("")) : ldexp(value, scale - 127));
   }
 };
-
-/// Blocks of threads whose warps have a piece each.
-int64_t blocks_for(int64_t warps) { return (warps + kThreads / kWarpSize - 1) / (kThreads / kWarpSize); }
 
 }  // namespace
 

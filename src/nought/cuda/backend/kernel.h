@@ -41,6 +41,9 @@ void launch(const Launch& where, int64_t pieces, dim3 block, void (*kernel)(Expe
   cudaLaunchKernelEx(&config, kernel, static_cast<Expected>(arguments)...);  // cudaGetLastError() has its failure
 }
 
+/// How many blocks of kThreads threads have a warp for each of so many pieces.
+inline int64_t blocks_for(int64_t warps) { return (warps + kThreads / kWarpSize - 1) / (kThreads / kWarpSize); }
+
 /// The number of a thread among all of the grid, and how many there are.
 __device__ inline int64_t thread_of_grid() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline int64_t threads_of_grid() { return int64_t{gridDim.x} * blockDim.x; }
@@ -94,6 +97,16 @@ bool are_aligned(const Ts*... addresses) {
 template <class T>
 __device__ inline T warp_sum(T value) {
   for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
+  return value;
+}
+
+/// The largest value of the lanes of a warp, in all of them.
+template <class T>
+__device__ inline T warp_max(T value) {
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+    const T other = __shfl_xor_sync(kAllLanes, value, lanes);
+    value = other > value ? other : value;
+  }
   return value;
 }
 

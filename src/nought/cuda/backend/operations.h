@@ -3,11 +3,13 @@
 
 #include "nought/cuda/backend/place.h"
 #include "nought/kernels/ops/activations.h"
+#include "nought/kernels/ops/compression.h"
 #include "nought/kernels/ops/embedding.h"
 #include "nought/kernels/ops/loss.h"
 #include "nought/kernels/ops/moe.h"
 #include "nought/kernels/ops/optimizers.h"
 #include "nought/kernels/ops/rounding.h"
+#include "nought/kernels/ops/wire.h"
 
 namespace nought::cuda {
 
@@ -58,5 +60,18 @@ void start(const QuantizeBlocks& op, Place& at);
 void start(const DequantizeBlocks& op, Place& at);
 void start(const EncodeMxfp8& op, Place& at);
 void start(const DecodeMxfp8& op, Place& at);
+
+// wire.cu
+void start(const EncodeWire& op, Place& at);
+void start(const DecodeWire& op, Place& at);
+
+// compression.cu
+void start(const SignEncode& op, Place& at);
+void start(const SignDecode& op, Place& at);
+void start(const Precondition& op, Place& at);
+void start(const GreatestRatio& op, Place& at);
+
+// orthonormal.cu
+void start(const Orthonormalize& op, Place& at);
 
 }  // namespace nought::cuda

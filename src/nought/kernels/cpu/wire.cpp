@@ -67,21 +67,22 @@ HWY_INLINE float quantize(const float* h, int64_t count, int bits, int8_t* codes
   return wire_scale(largest, bits);
 }
 
+/// to[i] [+]= code * scale of a vector; added without rounding the product, where the CPU can.
+template <bool kAdd, class D>
+HWY_INLINE void dequantize_vector(D d, const int8_t* codes, float scale, float* to) {
+  const auto code = load(d, codes), factor = hn::Set(d, scale);
+  hn::StoreU(kAdd ? hn::MulAdd(code, factor, hn::LoadU(d, to)) : hn::Mul(code, factor), d, to);
+}
+
 /// to[i] [+]= code * scale.
 template <bool kAdd>
 HWY_INLINE void dequantize(const int8_t* codes, int64_t count, float scale, float* to) {
   const F32 d;
-  const auto factor = hn::Set(d, scale);
+  const hn::CappedTag<float, 1> one;
   over(
       count, static_cast<int64_t>(hn::Lanes(d)),
-      [=](int64_t i) HWY_ATTR {
-        const auto value = hn::Mul(load(d, codes + i), factor);
-        hn::StoreU(kAdd ? hn::Add(hn::LoadU(d, to + i), value) : value, d, to + i);
-      },
-      [=](int64_t i) HWY_ATTR {
-        const float value = static_cast<float>(codes[i]) * scale;
-        to[i] = kAdd ? to[i] + value : value;
-      });
+      [=](int64_t i) HWY_ATTR { dequantize_vector<kAdd>(d, codes + i, scale, to + i); },
+      [=](int64_t i) HWY_ATTR { dequantize_vector<kAdd>(one, codes + i, scale, to + i); });
 }
 
 /// A block's codes, one in a byte.
@@ -122,8 +123,12 @@ HWY_INLINE void encode_block(const T* x, T* error, int64_t count, const EncodeWi
   }
   if (error == nullptr) return;
   const auto beta = static_cast<float>(op.beta);
-  for (int64_t i = 0; i < count; ++i) h[i] = beta * before[i] + (1 - beta) * (h[i] - after[i]);
-  narrow(h, count, error);
+  const auto kept = hn::Set(d, beta), rest = hn::Set(d, 1 - beta);
+  const float *went_in = h, *was = before, *came_out = after;
+  sweep(d, 0, count, [=](int64_t i, auto access) HWY_ATTR {
+    const auto lost = hn::Sub(access.load(d, went_in + i), access.load(d, came_out + i));
+    access.store(d, hn::MulAdd(kept, access.load(d, was + i), hn::Mul(rest, lost)), error + i);
+  });
 }
 
 void encode_wire(const EncodeWire& op, int64_t begin, int64_t end) {

@@ -70,7 +70,7 @@ struct GreatestRatio {
 
 /// The rows of x [r, n] f32 become orthonormal, by Gram-Schmidt in f64, twice. A row that depends on those before it
 /// becomes zero, or with `draws` a random direction of its own, normal_at(key, row * n + i), as long as there is one
-/// (r <= n). Runs on the calling thread alone.
+/// (r <= n). On the CPU it runs on the calling thread alone.
 struct Orthonormalize {
   Tensor x;
   uint64_t key = 0;

@@ -67,8 +67,10 @@ void run(const EncodeWire& op) {
       std::byte* codes = codes_in(record, block, op.bits);
       T* error = op.error ? op.error.data<T>() + first : nullptr;
       float h[kWireBlock], scale = 1;
-      for (int64_t i = 0; i < block.count; ++i)
-        h[i] = static_cast<float>(op.x.data<T>()[first + i]) + (error ? static_cast<float>(error[i]) : 0.0f);
+      for (int64_t i = 0; i < block.count; ++i) {
+        h[i] = static_cast<float>(op.x.data<T>()[first + i]);
+        if (error) h[i] += static_cast<float>(error[i]);
+      }
       if (has_wire_scales(op.bits)) {
         encode(h, block.count, op.bits, codes, &scale);
         std::memcpy(scale_in(record, block, blocks.numel, op.bits), &scale, sizeof scale);
