@@ -33,7 +33,10 @@ TEST(CudaProgram, ranks_that_are_processes_train_on_gpus_as_on_the_cpu) {
   write_run(at_cpu);
   write_run(at_gpu);
   const std::vector<double> cpu = losses_with(at_cpu, "--ranks 2");
-  const std::vector<double> gpu = losses_with(at_gpu, "--ranks 2 --device cuda");
+  const Ended ended = run_program(train_command(at_gpu, "--ranks 2 --device cuda"));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("collectives: through the host: ranks 0 and 1 share cuda:0"));
+  const std::vector<double> gpu = losses_of(at_gpu);
   ASSERT_EQ(cpu.size(), 6);
   ASSERT_EQ(gpu.size(), 6);
   for (size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(gpu[i], cpu[i], 2e-5) << i;
@@ -70,6 +73,9 @@ TEST(CudaProgram, what_is_not_there_is_refused_by_name) {
     return ended.err;
   };
   EXPECT_THAT(said("--device gpu"), HasSubstr("--device gpu: expected cpu, cuda or cuda:N"));
+  EXPECT_THAT(said("--collectives ring"), HasSubstr("--collectives ring: expected auto, nccl, nccl-sums or host"));
+  EXPECT_THAT(said("--ranks 2 --device cuda --collectives nccl"),
+              HasSubstr("the devices of the ranks cannot be linked: ranks 0 and 1 share cuda:0"));
   EXPECT_THAT(said("--device cuda:7"), HasSubstr("cuda:7 is not there: the machine has 1 devices"));
   EXPECT_THAT(said("--device cuda --set deepspeed.zero_optimization.offload_optimizer.device=cpu"),
               HasSubstr("--device cuda:0: deepspeed.zero_optimization.offload_optimizer is not there for GPUs yet"));

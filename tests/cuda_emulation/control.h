@@ -8,6 +8,8 @@
 
 namespace nought::emulation {
 
+/// How many devices there are from now on: 1 at first. They share their memory, and are told apart by number.
+void set_devices(int count);
 /// The order of the blocks and threads of kernels that run from now on.
 void set_order(Order order);
 /// How many bytes the device gives from now on, until some come back; more are refused.
@@ -19,5 +21,9 @@ void check_margins();
 int64_t kernels_run();
 /// How often cuBLASLt was asked for an algorithm so far.
 int heuristics_asked();
+/// How many collectives and groups of messages NCCL was given so far, by all ranks.
+int64_t nccl_launches();
+/// How many groups of NCCL there are now, ends of ranks counted.
+int nccl_ends();
 
 }  // namespace nought::emulation

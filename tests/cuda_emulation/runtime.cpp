@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <set>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "cuda_emulation/control.h"
+#include "cuda_emulation/streams.h"
 #include "cuda_runtime.h"
 #include <sys/mman.h>
 
@@ -17,6 +19,7 @@
 
 struct CUstream_st {
   nought::Stream stream{nought::Stream::Kind::late, "emulated"};
+  int device = 0;
 };
 struct CUevent_st {
   nought::Event event;
@@ -34,18 +37,25 @@ constexpr std::byte kMargin{0xA5}, kFresh{0xFF};
 struct Allocation {
   std::byte* mapped = nullptr;
   size_t mapped_bytes = 0, bytes = 0;
+  int device = 0;
+};
+
+struct Pinned {
+  size_t bytes = 0;
+  int device = 0;  // that was the current one
 };
 
 struct Runtime {
   std::mutex mutex;
   std::map<std::byte*, Allocation> allocations;
-  std::map<std::byte*, size_t> pinned;
+  std::map<std::byte*, Pinned> pinned;
   std::mutex streams_mutex;  // no task of a stream takes it
   std::set<cudaStream_t> streams;
   size_t used = 0, left = kMemory;
   std::map<const void*, size_t> dynamic;  // bytes of shared memory that kernels were allowed
   std::atomic<Order> order = 0;
   std::atomic<int64_t> kernels = 0;
+  std::atomic<int> devices = 1;
 };
 
 Runtime& runtime() {
@@ -55,6 +65,7 @@ Runtime& runtime() {
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local std::string last_text;
+thread_local int current_device = 0;
 
 cudaError_t failed(cudaError_t error) { return last_error = error; }
 
@@ -92,19 +103,27 @@ cudaMemoryType type_of(const void* address) {
     return at < found->first + size(found->second);
   };
   if (contains(here.allocations, [](const Allocation& each) { return each.bytes; })) return cudaMemoryTypeDevice;
-  return contains(here.pinned, [](size_t bytes) { return bytes; }) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+  return contains(here.pinned, [](const Pinned& each) { return each.bytes; }) ? cudaMemoryTypeHost
+                                                                              : cudaMemoryTypeUnregistered;
 }
 
 /// Memory of the host that no copy engine can reach: a copy from it is made before the call returns.
 bool is_pageable(const void* address) { return type_of(address) == cudaMemoryTypeUnregistered; }
 
-/// Memory goes back when all streams have done what they were given, as cudaFree() has it.
-void wait_for_all_streams() {
-  const std::lock_guard lock(runtime().streams_mutex);
-  for (const cudaStream_t stream : runtime().streams) stream->stream.synchronize();
+/// Memory goes back when all streams of its device have done what they were given, as cudaFree() has it.
+void wait_for_streams_of(int device) {
+  std::vector<Event> events;
+  {
+    const std::lock_guard lock(runtime().streams_mutex);
+    for (const cudaStream_t stream : runtime().streams)
+      if (stream->device == device) events.push_back(stream->stream.record());
+  }
+  for (const Event& event : events) event.state()->settle();
 }
 
 }  // namespace
+
+void set_devices(int count) { runtime().devices = count; }
 
 void set_order(Order order) { runtime().order = order; }
 
@@ -117,6 +136,8 @@ void check_margins() {
   const std::lock_guard lock(runtime().mutex);
   for (const auto& [address, each] : runtime().allocations) check_margins_of(address, each);
 }
+
+Stream& stream_of(cudaStream_t stream) { return stream->stream; }
 
 int64_t kernels_run() { return runtime().kernels; }
 
@@ -183,10 +204,18 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() { return std::exchange(nought::emulation::last_error, cudaSuccess); }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : failed(cudaErrorInvalidValue); }
+cudaError_t cudaGetDeviceCount(int* count) { return *count = runtime().devices, cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= runtime().devices) return failed(cudaErrorInvalidValue);
+  nought::emulation::current_device = device;
+  return cudaSuccess;
+}
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = nought::emulation::current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", 0x17 + device);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
@@ -202,7 +231,7 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
   const std::lock_guard lock(here.mutex);
   if (bytes > here.left) return failed(cudaErrorMemoryAllocation);
   const size_t inner = nought::round_up(nought::round_up(bytes, kAlignment), kPage);
-  Allocation each{nullptr, inner + 2 * kPage, bytes};
+  Allocation each{nullptr, inner + 2 * kPage, bytes, current_device};
   void* const mapped = mmap(nullptr, each.mapped_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, /*offset=*/0);
   if (mapped == MAP_FAILED) return failed(cudaErrorMemoryAllocation);
@@ -221,8 +250,13 @@ cudaError_t cudaMalloc(void** address, size_t bytes) {
 
 cudaError_t cudaFree(void* address) {
   using namespace nought::emulation;
-  wait_for_all_streams();
   Runtime& here = runtime();
+  const auto device_of = [&] {
+    const std::lock_guard lock(here.mutex);
+    const auto found = here.allocations.find(static_cast<std::byte*>(address));
+    return found == here.allocations.end() ? 0 : found->second.device;
+  };
+  wait_for_streams_of(device_of());
   const std::lock_guard lock(here.mutex);
   const auto found = here.allocations.find(static_cast<std::byte*>(address));
   if (found == here.allocations.end()) return failed(cudaErrorInvalidValue);
@@ -237,12 +271,17 @@ cudaError_t cudaFree(void* address) {
 cudaError_t cudaHostAlloc(void** address, size_t bytes, unsigned /*flags*/) {
   *address = std::aligned_alloc(nought::emulation::kPage, nought::round_up(bytes, nought::emulation::kPage));
   const std::lock_guard lock(runtime().mutex);
-  runtime().pinned[static_cast<std::byte*>(*address)] = bytes;
+  runtime().pinned[static_cast<std::byte*>(*address)] = {bytes, nought::emulation::current_device};
   return cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* address) {
-  nought::emulation::wait_for_all_streams();
+  const auto device_of = [&] {
+    const std::lock_guard lock(runtime().mutex);
+    const auto found = runtime().pinned.find(static_cast<std::byte*>(address));
+    return found == runtime().pinned.end() ? 0 : found->second.device;
+  };
+  nought::emulation::wait_for_streams_of(device_of());
   const std::lock_guard lock(runtime().mutex);
   if (runtime().pinned.erase(static_cast<std::byte*>(address)) == 0) return failed(cudaErrorInvalidValue);
   std::free(address);
@@ -283,6 +322,7 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   *stream = new CUstream_st;
+  (*stream)->device = nought::emulation::current_device;
   const std::lock_guard lock(runtime().streams_mutex);
   runtime().streams.insert(*stream);
   return cudaSuccess;

@@ -10,6 +10,13 @@ void add_device_option(CLI::App& command, LaunchOptions& options) {
                   "Where ranks compute: cpu, cuda (each rank of a host on a GPU of its own) or cuda:N")
       ->type_name("NAME")
       ->capture_default_str();
+  command
+      .add_option(
+          "--collectives", options.collectives,
+          "How tensors travel between GPUs: auto (by NCCL if each rank has one of its own), nccl, nccl-sums (it "
+          "adds too, in an order of its own) or host")
+      ->type_name("NAME")
+      ->capture_default_str();
 }
 
 DeviceChoice::DeviceChoice(const std::string& name, OnGpu on_gpu) {

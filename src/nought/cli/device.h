@@ -8,7 +8,7 @@
 
 namespace nought {
 
-/// Adds --device.
+/// Adds --device and --collectives.
 void add_device_option(CLI::App& command, LaunchOptions& options);
 
 class DeviceChoice {

@@ -18,6 +18,7 @@
 #include "nought/cli/launch_mpirun.h"
 #include "nought/cli/openmp_waiting.h"
 #include "nought/comm/common_isa.h"
+#include "nought/comm/linked.h"
 #include "nought/comm/mpi.h"
 #include "nought/comm/self.h"
 #include "nought/tensor/address_space.h"
@@ -70,12 +71,13 @@ void check_launch(const LaunchOptions& options, const std::optional<JobPlace>& p
   return static_cast<int>(others.size()) + 1;
 }
 
-void run_in_job(const DeviceChoice& device, int rank, const RankBody& body) {
+void run_in_job(const DeviceChoice& device, const LinkOptions& links, int rank, const RankBody& body) {
   try {
     const Context context = device.context(rank);
     MpiWorld world(context);
     const std::string difference = use_common_isa(world.world(), context, world.host_names());
     if (!difference.empty() && world.world().rank() == 0) fmt::print("note: {}\n", difference);
+    link_devices(world.world(), context, links);
     body(world.world(), context);
   } catch (...) {
     print_error(describe(std::current_exception()));
@@ -103,6 +105,7 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
   const std::optional<JobPlace> place = place_in_job();
   check_launch(options, place);
   const DeviceChoice device(options.device, invocation.on_gpu);
+  const LinkOptions links = link_options(options.collectives);
   const bool starts_ranks = !place && (options.ranks.value_or(1) > 1 || !options.hostfile.empty());
   if (!place && !starts_ranks) bound_openmp_waiting(own_program(), invocation.arguments, threads_per_rank());
   if (!place) validate();
@@ -114,7 +117,7 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
                        .finishes_step = options.finishes_step});
   use_threads(threads_per_rank());
   if (place && place->size > 1) {
-    run_in_job(device, place->rank, body);
+    run_in_job(device, links, place->rank, body);
   } else {
     const Context context = device.context(/*rank=*/0);
     body(*make_recorded_self_communicator(), context);

@@ -16,7 +16,8 @@ namespace nought {
 struct LaunchOptions {
   std::optional<int64_t> ranks;
   std::string hostfile;
-  std::string device = "cpu";  // where ranks compute: see cli/device.h
+  std::string device = "cpu";        // where ranks compute: see cli/device.h
+  std::string collectives = "auto";  // how tensors of their devices travel: see comm/linked.h
   bool finishes_step = false;  // the body heeds a first signal by itself (StopSignals): the ranks get it as SIGUSR1
 };
 

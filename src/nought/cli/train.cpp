@@ -20,6 +20,7 @@
 #include "nought/cli/version.h"
 #include "nought/comm/flight_recorder.h"
 #include "nought/comm/flight_timeout.h"
+#include "nought/comm/linked.h"
 #include "nought/config/run_config.h"
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
@@ -207,6 +208,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   if (folder) {
     for (const std::string& note : folder->notes()) progress.note(note);
     if (!choice.empty()) progress.note(choice);
+    if (const std::string words = words_of_links(world); !words.empty()) progress.note("collectives: " + words);
     keeper.emplace(*folder, progress);
   }
   context.memory->set_limit(plan.device_memory);

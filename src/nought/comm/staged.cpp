@@ -78,6 +78,7 @@ class StagedTransport final : public Transport {
     return std::make_unique<StagedTransport>(inner_->split(call, color, key), context_);
   }
   std::shared_ptr<Stream> make_stream() const override { return inner_->make_stream(); }
+  std::exception_ptr peer_failure(const Call& call) override { return inner_->peer_failure(call); }
   void cancel() override { inner_->cancel(); }
 
  private:
@@ -86,10 +87,6 @@ class StagedTransport final : public Transport {
   struct Twin {
     Tensor pinned, seen;
   };
-  /// Tensors in flight have the addresses of kernels, and their buffers say where these lie.
-  static bool is_far(const Tensor& tensor) {
-    return tensor && tensor.buffer()->pool() == Pool::device && !tensor.buffer()->memory().device().is_host();
-  }
   /// A tensor of the host like this one; the tensor itself if it lies there.
   Twin room_for(const Tensor& tensor) const {
     if (!is_far(tensor)) return {tensor, tensor};
@@ -119,6 +116,10 @@ class StagedTransport final : public Transport {
 };
 
 }  // namespace
+
+bool is_far(const Tensor& tensor) {
+  return tensor && tensor.buffer()->pool() == Pool::device && !tensor.buffer()->memory().device().is_host();
+}
 
 bool needs_staging(const Context& context) {
   Device& device = context.memory->device();

@@ -12,6 +12,8 @@
 
 namespace nought {
 
+/// True if the bytes of a tensor (in_flight()) lie on such a device, as its buffer says.
+bool is_far(const Tensor& tensor);
 /// True if the tensors of this memory lie on a device whose copies alone reach them.
 bool needs_staging(const Context& context);
 /// What a transport computes with that is to be staged: memory and kernels of the host. Else the context itself.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <exception>
 #include <numeric>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -93,6 +94,7 @@ StreamCommunicator::~StreamCommunicator() {
   if (std::uncaught_exceptions() > exceptions_at_birth_) transport_->cancel();
   try {
     last_between_kernels_.wait();
+    last_on_lane_.wait();            // a communicator has the one or the other
   } catch (const std::exception&) {  // it is thrown where its Event is waited for
   }
   // The transport goes where it worked: freeing an MPI communicator is a call to MPI.
@@ -105,7 +107,7 @@ std::string StreamCommunicator::subject_of(const Call& call) {
   return call.recorder == nullptr ? "" : std::string(flight_text(call.recorder->call(call.ticket).subject));
 }
 
-Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute) {
+Call StreamCommunicator::begun(Call call, const Issue& issue) {
   call.rank = rank();
   call.size = size();
   call.timeout = timeout_;
@@ -113,6 +115,12 @@ Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::
     call.recorder = recorder_.get();
     call.ticket = recorder_->submit(flight_, issue.collective, issue.op, call.dtype, call.bytes, issue.root);
   }
+  return call;
+}
+
+Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute) {
+  call = begun(call, issue);
+  if (followed_.state()) stream_->wait(std::exchange(followed_, {}));
   // What runs inline takes its turn among the kernels, where these run later.
   const bool between_kernels = compute && stream_->runs_inline();
   const Event before = compute && !between_kernels ? compute->record() : Event();
@@ -135,6 +143,34 @@ Event StreamCommunicator::enqueue(Call call, Issue issue, Body body, const std::
   return event;
 }
 
+/// The device does it in the order of its streams, and the host goes on.
+Event StreamCommunicator::enqueue_on_lane(Call call, Body body, Stream& compute) {
+  Stream& lane = *transport_->lane();
+  call.deadline = std::chrono::steady_clock::now() + call.timeout;
+  if (check_) stream_->submit([&] { check_->compare(*transport_, call, name_); }).wait();
+  call.stream = &lane;
+  lane.wait(compute.record());
+  const auto rooms = std::make_shared<std::vector<Tensor>>();
+  call.rooms = rooms.get();
+  auto* const timed = timeline_ && timeline_->recording() ? dynamic_cast<TimedStream*>(&lane) : nullptr;
+  auto begin = timed ? timed->moment() : nullptr;
+  if (call.recorder) recorder_->start(call.ticket);
+  try {
+    last_on_lane_ = lane.submit([rooms, call, body = std::move(body)] { body(call); });
+  } catch (...) {
+    if (call.recorder) recorder_->end(call.ticket, /*failed=*/true);
+    throw;
+  }
+  if (timed) {
+    const auto now = TraceEvent::Clock::now();  // the moments say when it was
+    timeline_->add(
+        {TraceEventKind::collective, std::string(call.name), now, now, call.bytes, 0, subject_of(call), name_},
+        std::move(begin), timed->moment());
+  }
+  transport_->watch(call, last_on_lane_);
+  return last_on_lane_;
+}
+
 Event StreamCommunicator::submit(Issue issue, const Tensor& payload, int64_t elements_sent, Body body) {
   const int64_t bytes = payload.defined() ? payload.bytes() : 0;  // a barrier has none
   const Call call{.name = name_of(static_cast<Collective>(issue.collective)), .bytes = bytes, .dtype = payload.dtype()};
@@ -142,8 +178,10 @@ Event StreamCommunicator::submit(Issue issue, const Tensor& payload, int64_t ele
   count.bytes += elements_sent * size_of(payload.dtype());
   count.elements += elements_sent;
   count.calls += 1;
-  return enqueue(call, issue, std::move(body),
-                 payload.defined() ? payload.buffer()->memory().device().compute() : nullptr);
+  const auto compute = payload.defined() ? payload.buffer()->memory().device().compute() : nullptr;
+  if (compute && transport_->rides(static_cast<Collective>(issue.collective), payload.in_flight(), issue.tag))
+    return enqueue_on_lane(begun(call, issue), std::move(body), *compute);
+  return enqueue(call, issue, std::move(body), compute);
 }
 
 void StreamCommunicator::check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const {
@@ -278,7 +316,7 @@ Event StreamCommunicator::all_to_all_v(Tensor in, Tensor out, RowCounts counts) 
 Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
   check_peer(Collective::send, destination, tag);
   check_parts(Collective::send, tensor, tensor, 1);
-  return submit({.collective = kind(Collective::send), .root = destination}, tensor, tensor.numel(),
+  return submit({.collective = kind(Collective::send), .root = destination, .tag = tag}, tensor, tensor.numel(),
                 [this, tensor = tensor.in_flight(), destination, tag](const Call& call) {
                   transport_->send(call, tensor, destination, tag);
                 });
@@ -287,7 +325,7 @@ Event StreamCommunicator::send(Tensor tensor, int destination, int tag) {
 Event StreamCommunicator::send_in_place(Tensor tensor, int destination, int tag) {
   check_peer(Collective::send, destination, tag);
   check_parts(Collective::send, tensor, tensor, 1);
-  return submit({.collective = kind(Collective::send), .root = destination}, tensor, tensor.numel(),
+  return submit({.collective = kind(Collective::send), .root = destination, .tag = tag}, tensor, tensor.numel(),
                 [this, tensor = tensor.in_flight(), destination, tag](const Call& call) {
                   transport_->post(call, tensor, destination, tag)(call);
                 });
@@ -296,13 +334,20 @@ Event StreamCommunicator::send_in_place(Tensor tensor, int destination, int tag)
 Event StreamCommunicator::send_recv(Tensor sent, int destination, Tensor received, int source, int tag) {
   check_peer(Collective::send, destination, tag), check_peer(Collective::recv, source, tag);
   check_parts(Collective::send, sent, sent, 1), check_parts(Collective::recv, received, received, 1);
+  if (transport_->rides(Collective::send, sent.in_flight(), tag)) {
+    submit({.collective = kind(Collective::send), .root = destination, .tag = tag}, sent, sent.numel(),
+           [](const Call&) {});  // which the next one does
+    return submit({.collective = kind(Collective::recv), .root = source, .tag = tag}, received, 0,
+                  [this, sent = sent.in_flight(), destination, received = received.in_flight(),
+                   source](const Call& call) { transport_->send_recv(call, sent, destination, received, source); });
+  }
   const auto posted = std::make_shared<Transport::Posted>([](const Call&) {});
-  submit({.collective = kind(Collective::send), .root = destination}, sent, sent.numel(),
+  submit({.collective = kind(Collective::send), .root = destination, .tag = tag}, sent, sent.numel(),
          [this, posted, sent = sent.in_flight(), destination, tag](const Call& call) {
            *posted = transport_->post(call, sent, destination, tag);
          });
   return submit(
-      {.collective = kind(Collective::recv), .root = source}, received, 0,
+      {.collective = kind(Collective::recv), .root = source, .tag = tag}, received, 0,
       [this, posted, sent = sent.in_flight(), received = received.in_flight(), source, tag](const Call& call) {
         transport_->recv(call, received, source, tag);
         (*posted)(call);
@@ -312,7 +357,7 @@ Event StreamCommunicator::send_recv(Tensor sent, int destination, Tensor receive
 Event StreamCommunicator::recv(Tensor tensor, int source, int tag) {
   check_peer(Collective::recv, source, tag);
   check_parts(Collective::recv, tensor, tensor, 1);
-  return submit({.collective = kind(Collective::recv), .root = source}, tensor, 0,
+  return submit({.collective = kind(Collective::recv), .root = source, .tag = tag}, tensor, 0,
                 [this, tensor = tensor.in_flight(), source, tag](const Call& call) {
                   transport_->recv(call, tensor, source, tag);
                 });
@@ -324,7 +369,16 @@ Event StreamCommunicator::barrier() {
 
 void StreamCommunicator::follow(const Event& event) {
   // What runs inline waits in the host's place, or takes its turn among kernels that run later.
-  stream_->wait(event);
+  const auto lane = transport_->lane();
+  if (lane == nullptr) return stream_->wait(event);
+  lane->wait(event);
+  followed_ = event;
+}
+
+void StreamCommunicator::with_transport(const std::function<void(std::unique_ptr<Transport>&)>& change,
+                                        std::string words) {
+  stream_->submit([&] { change(transport_); }).wait();
+  words_ = std::move(words);
 }
 
 std::unique_ptr<Communicator> StreamCommunicator::split(int color, int key) {

@@ -48,6 +48,11 @@ class StreamCommunicator final : public Communicator {
   void check_calls(bool check) override;
   FlightRecorder* recorder() const override { return recorder_.get(); }
 
+  /// Calls change(transport) on the communication stream; it may put another one in its place. Blocking; before the
+  /// first call with a tensor of a device. `words`: what is said of the transport from now on.
+  void with_transport(const std::function<void(std::unique_ptr<Transport>&)>& change, std::string words);
+  const std::string& words_of_transport() const { return words_; }
+
  private:
   using Body = std::function<void(const Call&)>;
   /// What one rank does in every collective, for check_calls().
@@ -57,6 +62,7 @@ class StreamCommunicator final : public Communicator {
     uint8_t collective = 0;
     int root = -1;  // or the peer of a message
     ReduceOp op = ReduceOp::sum;
+    int tag = 0;  // of a message
   };
   Event submit(Issue issue, const Tensor& payload, int64_t elements_sent, Body body);
   Event submit(Collective collective, const Tensor& payload, int64_t elements_sent, Body body) {
@@ -65,6 +71,10 @@ class StreamCommunicator final : public Communicator {
   /// What the call is about, in words; empty if it is not recorded.
   static std::string subject_of(const Call& call);
   Event enqueue(Call call, Issue issue, Body body, const std::shared_ptr<Stream>& compute = nullptr);
+  /// The same on the transport's lane.
+  Event enqueue_on_lane(Call call, Body body, Stream& compute);
+  /// The call with what its messages and the recorder need of it.
+  Call begun(Call call, const Issue& issue);
   /// ShapeError unless both are defined, have one dtype, and `whole` has `parts` times as many elements as `part`.
   void check_parts(Collective collective, const Tensor& whole, const Tensor& part, int parts) const;
   /// ShapeError unless the rows of all_to_all_v() are as many as the counts say.
@@ -76,6 +86,9 @@ class StreamCommunicator final : public Communicator {
   std::unique_ptr<Transport> transport_;
   std::shared_ptr<Stream> stream_;
   Event last_between_kernels_;  // the last call that takes its turn on a compute stream
+  Event last_on_lane_;
+  Event followed_;  // what the next call that runs on the communication stream waits for, where there is a lane
+  std::string words_;
   std::shared_ptr<Timeline> timeline_;
   std::shared_ptr<FlightRecorder> recorder_;
   FlightMembership flight_;

@@ -127,6 +127,13 @@ class ThreadTransport final : public Transport {
 
   std::shared_ptr<Stream> make_stream() const override { return make_worker(context_, fmt::format("group {}", rank_)); }
 
+  std::exception_ptr peer_failure(const Call& call) override {
+    const std::string failure = group_->world().failure();
+    if (failure.empty()) return nullptr;
+    return std::make_exception_ptr(
+        PeerError(fmt::format("{} cannot finish on rank {}: {}", call.str(), call.rank, failure)));
+  }
+
   void cancel() override {
     group_->world().fail_rank(group_->world_rank(rank_), "an exception ended its communicator");
   }

@@ -20,6 +20,11 @@ void ThreadWorld::finish_rank(int rank) {
   changed_.notify_all();
 }
 
+std::string ThreadWorld::failure() {
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
 ThreadGroup::ThreadGroup(std::shared_ptr<ThreadWorld> world, std::vector<int> world_ranks)
     : world_(std::move(world)), world_ranks_(std::move(world_ranks)), slots_(world_ranks_.size()) {}
 

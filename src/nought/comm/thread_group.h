@@ -30,6 +30,8 @@ class ThreadWorld {
   void fail_rank(int rank, std::string_view why);
   /// Notes that the rank will call no further collective.
   void finish_rank(int rank);
+  /// "rank 2 failed: ..."; "" if none has.
+  std::string failure();
 
  private:
   friend class ThreadGroup;

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -28,7 +30,8 @@ struct Call {
   std::chrono::steady_clock::time_point deadline{};
   const FlightRecorder* recorder = nullptr;  // outlives the call
   FlightTicket ticket = {};
-  Stream* stream = nullptr;  // whose turn it is
+  Stream* stream = nullptr;              // whose turn it is
+  std::vector<Tensor>* rooms = nullptr;  // on a lane: keeps what the call works in until it is done
 
   /// "all_gather of 12.0 MiB f32 in group of 4"
   std::string str() const;
@@ -91,11 +94,27 @@ class Transport {
     return [](const Call&) {};
   }
   virtual void recv(const Call& call, const Tensor& tensor, int source, int tag) = 0;
+  /// On a lane, where post() would hold up what comes behind it: both at once.
+  virtual void send_recv(const Call& call, const Tensor& /*sent*/, int /*destination*/, const Tensor& /*received*/,
+                         int /*source*/) {
+    fail<CommError>("{}: there is no lane", call);
+  }
   virtual void barrier(const Call& call) = 0;
   virtual std::unique_ptr<Transport> split(const Call& call, int color, int key) = 0;
   /// The communication stream of one more group of this rank. Groups have a stream each, so that waiting in one blocks
   /// no other. Where nothing ever waits, it runs inline.
   virtual std::shared_ptr<Stream> make_stream() const { return std::make_shared<Stream>(); }
+
+  /// A stream of the device, on which calls are enqueued instead of run if rides() is true of them: their functions
+  /// return at once then, and they are done when the stream gets there. They are called by the rank's own thread. Null:
+  /// all calls run on the communication stream.
+  virtual std::shared_ptr<Stream> lane() const { return nullptr; }
+  /// With a tensor (in_flight()) that is there on all ranks, the same on all of them.
+  virtual bool rides(Collective /*collective*/, const Tensor& /*payload*/, int /*tag*/) const { return false; }
+  /// A call is on its way on a lane: if it does not end by its deadline, or cannot, waits for the device fail.
+  virtual void watch(const Call& /*call*/, const Event& /*done*/) {}
+  /// Why the call cannot end, because another rank failed; null if that is not known.
+  virtual std::exception_ptr peer_failure(const Call& /*call*/) { return nullptr; }
 
   /// Makes calls in flight and later ones fail soon instead of waiting. The owner calls it from its own thread while an
   /// exception unwinds.

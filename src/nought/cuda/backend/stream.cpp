@@ -44,6 +44,7 @@ class CudaStream::Marker final : public Event::State {
       const std::lock_guard lock(stream_->mutex);
       ++stream_->waits[std::this_thread::get_id()];
     }
+    stream_->of_device->count_wait();
     const cudaError_t result = cudaEventSynchronize(event_);
     cudaGetLastError();
     {
@@ -58,6 +59,10 @@ class CudaStream::Marker final : public Event::State {
     return false;
   }
   std::exception_ptr error() override {
+    {
+      const std::lock_guard lock(stream_->of_device->mutex);
+      if (stream_->of_device->failure) return stream_->of_device->failure;
+    }
     const std::lock_guard lock(mutex_);
     if (result_ == cudaSuccess) return nullptr;
     return std::make_exception_ptr(
@@ -80,9 +85,10 @@ class CudaStream::Marker final : public Event::State {
   std::string text_;
 };
 
-CudaStream::CudaStream(int device, Use use, std::string name)
+CudaStream::CudaStream(int device, Use use, std::string name, std::shared_ptr<DeviceState> state)
     : shared_(std::make_shared<Shared>()), use_(use), name_(std::move(name)) {
   shared_->device = device;
+  shared_->of_device = std::move(state);
   check(cudaSetDevice(device), "the device of a stream");
   check(cudaStreamCreateWithFlags(&shared_->stream, cudaStreamNonBlocking), "a stream");
 }
@@ -123,7 +129,10 @@ Event CudaStream::submit(std::function<void()> task) {
 
 void CudaStream::wait(const Event& event) {
   const auto* const marker = dynamic_cast<const Marker*>(event.state().get());
-  if (marker == nullptr) return event.wait();
+  if (marker == nullptr) {
+    if (event.state()) shared_->of_device->count_wait();
+    return event.wait();
+  }
   marker->hold_up(shared_->stream);
   if (use_ == Use::compute) marker->release_device_memory();
 }

@@ -22,11 +22,25 @@
 
 namespace nought::cuda {
 
+/// What the streams of a device share: a failure that none of its operations would report, and how often threads have
+/// waited for any of them.
+struct DeviceState {
+  std::mutex mutex;
+  std::exception_ptr failure = {};
+  std::map<std::thread::id, int64_t> waits = {};
+
+  void count_wait() {
+    const std::lock_guard lock(mutex);
+    ++waits[std::this_thread::get_id()];
+  }
+};
+
 class CudaStream final : public Stream, public TimedStream {
  public:
   enum class Use : uint8_t { compute, other };
   /// DeviceError if there is no device of this number.
-  CudaStream(int device, Use use, std::string name);
+  CudaStream(int device, Use use, std::string name,
+             std::shared_ptr<DeviceState> state = std::make_shared<DeviceState>());
   /// Waits until all is done.
   ~CudaStream() override;
   CudaStream(const CudaStream&) = delete;
@@ -68,6 +82,7 @@ class CudaStream final : public Stream, public TimedStream {
     std::deque<Held> held;
     std::map<std::thread::id, int64_t> waits;
     std::shared_ptr<Anchor> anchor;  // of moments; under the mutex
+    std::shared_ptr<DeviceState> of_device;
     /// Lets go of the tasks of which it is true.
     template <class F>
     void release_if(const F& may_go);
