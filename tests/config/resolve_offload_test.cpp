@@ -195,5 +195,28 @@ TEST(ResolveOffload, gradients_that_something_else_needs_in_memory_are_refused_i
                 AllOf(HasSubstr("training.offload_gradients = "), HasSubstr(why)));
 }
 
+/// A GPU can not touch the memory of the host: what moves there moves, and every choice is explained.
+TEST(ResolveOffload, beside_a_gpu_the_host_is_a_home) {
+  const std::string text = R"({"training": {"output_dir": "out", "max_grad_norm": 0}, "deepspeed": {"zero_optimization":
+    {"stage": 3, "sub_group_size": 5000, "offload_optimizer": {"device": "cpu", "ratio": 0.5, "pin_memory": true},
+     "offload_param": {"device": "cpu"}}}})";
+  RunConfig config = make_run_config(parse_json(text, "RUN.json"), "RUN.json");
+  const RunPlan on_cpu = resolve(config, 1);
+  EXPECT_EQ(on_cpu.warnings.size(), 4u) << "without effect: two homes, the ratio, the size of tiles";
+  config.on_gpu = true;
+  const RunPlan plan = resolve(config, 1);
+  EXPECT_TRUE(plan.on_gpu);
+  EXPECT_TRUE(plan.warnings.empty()) << plan.warnings.front();
+  EXPECT_EQ(plan.offload_optimizer.home, Pool::host);
+  EXPECT_EQ(plan.offload_optimizer.sub_group, 5000);
+  EXPECT_EQ(plan.offload_optimizer.ratio, 0.5);
+  EXPECT_EQ(plan.offload_param.home, Pool::host);
+  EXPECT_EQ(test::value_of(plan, "device"), "cuda");
+  EXPECT_EQ(test::value_of(plan, "offload_optimizer"), "cpu");
+  EXPECT_EQ(test::value_of(plan, "offload_param"), "cpu");
+  EXPECT_EQ(test::value_of(plan, "update_beside_backward"), "true");
+  EXPECT_NE(test::reason_of(plan, "pin_memory").find("always pinned"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace nought

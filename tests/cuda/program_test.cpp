@@ -77,8 +77,59 @@ TEST(CudaProgram, what_is_not_there_is_refused_by_name) {
   EXPECT_THAT(said("--ranks 2 --device cuda --collectives nccl"),
               HasSubstr("the devices of the ranks cannot be linked: ranks 0 and 1 share cuda:0"));
   EXPECT_THAT(said("--device cuda:7"), HasSubstr("cuda:7 is not there: the machine has 1 devices"));
-  EXPECT_THAT(said("--device cuda --set deepspeed.zero_optimization.offload_optimizer.device=cpu"),
-              HasSubstr("--device cuda:0: deepspeed.zero_optimization.offload_optimizer is not there for GPUs yet"));
+}
+
+TEST(CudaProgram, states_and_parameters_leave_the_gpu_and_change_no_loss) {
+  const TempFolder stays, leaves;
+  write_run(stays);
+  write_run(leaves);
+  const std::string command = "--device cuda --set training.bf16=true --set deepspeed.zero_optimization.stage=3 ";
+  const std::string zero = "--set deepspeed.zero_optimization.";
+  const std::vector<double> all_there = losses_with(stays, command);
+  const std::vector<double> moved = losses_with(
+      leaves, command + zero + "offload_optimizer.device=cpu " + zero + "offload_param.device=nvme " + zero +
+                  "offload_param.max_in_cpu=0 " + zero + "offload_param.nvme_path=" + leaves.path().string());
+  ASSERT_EQ(moved.size(), 6);
+  EXPECT_EQ(moved, all_there);
+}
+
+TEST(CudaProgram, plans_as_on_a_gpu_and_says_what_is_a_limit) {
+  const TempFolder folder;
+  write_run(folder);
+  const auto said = [&](const std::string& more) {
+    const Ended ended = run_program(fmt::format("{} plan {} {}", kProgram, (folder / "run.json").string(), more));
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.out;
+  };
+  const std::string text = said("--device cuda --set deepspeed.zero_optimization.offload_optimizer.device=cpu");
+  EXPECT_THAT(text, HasSubstr("note: as on a GPU"));
+  EXPECT_THAT(text, HasSubstr("32.0 MiB"));
+  EXPECT_THAT(text, HasSubstr("host: optimizer"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("the peak is"))) << "what this machine can do says nothing";
+  const auto json = nlohmann::json::parse(said("--json --device cuda:3"));
+  EXPECT_EQ(json.at("device"), "cuda");
+  EXPECT_EQ(json.at("peak_flops"), 0);
+}
+
+TEST(CudaProgram, talks_and_measures_steps_on_a_gpu) {
+  const TempFolder folder;
+  write_run(folder);
+  losses_with(folder, "");
+  const auto said = [&](const std::string& command) {
+    const Ended ended = run_program(command);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    return ended.out;
+  };
+  const std::string chat = fmt::format(
+      "echo 'for (int' | {} chat {} --chat-template chatml --temperature 0 "
+      "--max-new-tokens 8 --context 56",
+      kProgram, (folder / "out").string());
+  EXPECT_EQ(said(chat + " --device cuda"), said(chat));
+  const auto json = nlohmann::json::parse(
+      said(fmt::format("{} bench step {} --samples 1 --json --device cuda", kProgram, (folder / "run.json").string())));
+  const auto figure = json.at("figures").at(0);
+  EXPECT_GT(figure.at("rate"), 0);
+  EXPECT_FALSE(figure.contains("limit")) << "what this machine can do does not limit a GPU";
 }
 
 }  // namespace

@@ -102,11 +102,12 @@ struct Measurement {
   int64_t late_allocations = 0;  // by the system, after the second step
 };
 
-/// Of the first rank of each pipeline stage's ranks that has as many tokens as any.
-inline std::vector<Measurement> measure_places(const ModelConfig& config, const Layout& layout,
-                                               bool documents = false) {
+/// Of the first rank of each pipeline stage's ranks that has as many tokens as any. contexts: what ranks compute with;
+/// none: the CPU.
+inline std::vector<Measurement> measure_places(const ModelConfig& config, const Layout& layout, bool documents = false,
+                                               const std::vector<Context>& contexts = {}) {
   std::vector<Measurement> results(static_cast<size_t>(layout.stages()));
-  run_ranks(layout.ranks, [&](Communicator& ranks, const Context& context) {
+  const auto measure_rank = [&](Communicator& ranks, const Context& context) {
     const Mesh mesh(ranks, layout.grid());
     Decoder decoder(config, layout.recompute, layout.fp8,
                     ModelRanks(mesh, layout.sequence_parallel, cut_of(layout.pipeline), layout.context_method));
@@ -169,12 +170,14 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
       result.traffic_by_axes.push_back({after[i].axes, difference(after[i].traffic, before[i].traffic)});
     for (const Mesh::GroupTraffic& group : result.traffic_by_axes)
       result.traffic = difference(result.traffic, difference({}, group.traffic));
-  });
+  };
+  contexts.empty() ? run_ranks(layout.ranks, measure_rank) : run_ranks(contexts, measure_rank);
   return results;
 }
 
-inline Measurement measure(const ModelConfig& config, const Layout& layout, bool documents = false) {
-  return measure_places(config, layout, documents).front();
+inline Measurement measure(const ModelConfig& config, const Layout& layout, bool documents = false,
+                           const std::vector<Context>& contexts = {}) {
+  return measure_places(config, layout, documents, contexts).front();
 }
 
 inline void expect_within_2_percent(int64_t predicted, int64_t measured, std::string_view what) {

@@ -103,7 +103,7 @@ void SwapSpace::State::make_lanes(AioBackend by) {
         std::make_unique<SwapLane>(options, by, write, room.raw() + (write ? room_bytes : 0), fault, name);
   }
   for (const bool write : {false, true})
-    queue(write).stream = memory->device().make_stream(write ? "nought-write" : "nought-read");
+    queue(write).stream = memory->device().make_host_stream(write ? "nought-write" : "nought-read");
   backend = by;
 }
 
@@ -243,7 +243,10 @@ Event SwapFile::submit(bool write, std::vector<SwapPart> parts, Event after) {
   std::lock_guard lock(space.mutex);
   SwapSpace::State::Queue& queue = space.queue(write);
   queue.bytes += bytes;
-  if (!state_->file) return {};
+  if (!state_->file) {
+    after.wait();
+    return {};
+  }
   std::vector<Event> before = state_->hazards(write, stretches);
   before.push_back(std::move(after));
   Event done = queue.stream->submit([state = state_, parts = std::move(parts), before = std::move(before), write] {

@@ -128,11 +128,13 @@ SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& 
   const Tensor here = encodes_elsewhere ? context.empty(kept.shape(), kept.dtype(), Category::workspace) : kept;
   kind.keep_own(context, x, ranks_, here);
   if (encodes_elsewhere) context.copy(here, kept);
-  return [kept, on_device, kind, shape = x.shape(), ranks = ranks_](const Context& on) {
+  return [kept, on_device, kind, shape = x.shape(), ranks = ranks_, returning = returning_](const Context& on) {
     Tensor back = kept;
     if (!on_device) {
+      for (; returning->size() >= kReturns; returning->pop_front()) returning->front().done.wait();
       back = on.empty(kept.shape(), kept.dtype());
       on.copy(kept, back);
+      if (!on.stream->runs_inline()) returning->push_back({on.stream->record(), kept});
     }
     return restored(on, ranks == nullptr ? back : gathered(on, back, *ranks), kind, shape);
   };

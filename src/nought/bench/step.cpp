@@ -90,6 +90,7 @@ class Stepper {
       batches.push_back(random_batch(bench_, context_, samples_.rank(), samples_.size(), made_++));
     engine_.step(batches, static_cast<double>(tokens()), /*lr=*/1e-4, /*max_norm=*/1);
     model_.settle();
+    context_.stream->synchronize();
   }
 
  private:
@@ -127,7 +128,7 @@ double seconds_since_start() {
 /// One figure per operation, from the books of several steps.
 class OperationBooks {
  public:
-  explicit OperationBooks(int ranks) : ranks_(ranks) {}
+  OperationBooks(int ranks, bool limited) : ranks_(ranks), limited_(limited) {}
 
   /// peak, triad: of all ranks together.
   void add(const std::map<std::string, OperationTotal>& books, double step_seconds, double peak, double triad) {
@@ -139,11 +140,12 @@ class OperationBooks {
       figure.name = fmt::format("{} x {}", book.runs, name);
       figure.work = computes ? book.work.flops : book.work.bytes;
       figure.unit = computes ? "FLOP" : "B";
-      figure.limit_name = computes ? kMatrixPeak : "triad";
       figure.seconds.values.push_back(book.seconds);
+      share(figure, step_seconds);
+      if (!limited_) continue;
+      figure.limit_name = computes ? kMatrixPeak : "triad";
       const double limit = (computes ? peak : triad) / ranks_;
       figure.limits.values.push_back(computes ? std::max(limit, figure.reached(book.seconds)) : limit);
-      share(figure, step_seconds);
     }
     Figure& figure = figures_[""];
     figure.name = "the rest: collectives, waiting, the tape";
@@ -165,6 +167,7 @@ class OperationBooks {
   }
 
   int ranks_;
+  bool limited_;
   std::map<std::string, Figure> figures_;
 };
 
@@ -209,7 +212,8 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   timed.kernels = make_timed_kernels(context.kernels, timeline);
   Stepper stepper(ranks, timed, bench);
   const auto tokens = static_cast<double>(stepper.tokens());
-  Figure figure{.name = bench.name, .work = tokens, .unit = "tokens", .limit_name = kMatrixPeak};
+  const bool limited = context.memory->device().is_host();  // what the host can do does not limit a GPU
+  Figure figure{.name = bench.name, .work = tokens, .unit = "tokens", .limit_name = limited ? kMatrixPeak : ""};
   figure.limited_work = tokens * stepper.flops_per_token();
   const auto step = [&] { stepper.step(); };
   const auto sum_of_all = [&](const std::function<double()>& rate) {
@@ -222,17 +226,20 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   step(), step();  // what a step takes is allocated in these
   const int64_t asked = context.memory->system_allocations();
   step();  // pages of the arena (tensor/arena.h) are touched for the first time in this one
-  OperationBooks breakdown(ranks.size());
+  OperationBooks breakdown(ranks.size(), limited);
   timeline->start();
   for (int i = 0; i < samples; ++i) {
     const auto measure_peak = [&] { return sum_of_all([&] { return limits.matrix(bench.sharding.dtype); }); };
-    double peak = measure_peak();
-    const double triad = sum_of_all(limits.memory);
+    double peak = limited ? measure_peak() : 0;
+    const double triad = limited ? sum_of_all(limits.memory) : 0;
+    ranks.barrier().wait();
     timeline->take();
     figure.seconds.values.push_back(seconds_of(step));
-    // All ranks measure again, whatever their own clocks say of the step.
-    peak = std::max({peak, measure_peak(), figure.reached(figure.seconds.values.back())});
-    figure.limits.values.push_back(peak);
+    if (limited) {
+      // All ranks measure again, whatever their own clocks say of the step.
+      peak = std::max({peak, measure_peak(), figure.reached(figure.seconds.values.back())});
+      figure.limits.values.push_back(peak);
+    }
     breakdown.add(operations_of(timeline->take()), figure.seconds.values.back(), peak, triad);
   }
   const auto late = static_cast<double>(context.memory->system_allocations() - asked);
@@ -242,16 +249,20 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
 
 Samples measure_steps(Communicator& ranks, const Context& context, const StepBench& bench) {
   Context own = context;
-  own.memory = Memory::create();
-  Stepper stepper(ranks, own, bench);
-  stepper.step(), stepper.step();  // what a step takes is allocated in these
+  // A GPU has one Memory, that of its compute stream: what is left there is counted no more.
+  if (context.memory->device().is_host()) own.memory = Memory::create();
   Samples seconds;
-  do {
-    ranks.barrier().wait();
-    double slowest = seconds_of([&] { stepper.step(); });
-    all_reduce_values(ranks, own, std::span(&slowest, 1), ReduceOp::max);
-    seconds.values.push_back(slowest);
-  } while (!tell_enough(seconds));
+  {
+    Stepper stepper(ranks, own, bench);
+    stepper.step(), stepper.step();  // what a step takes is allocated in these
+    do {
+      ranks.barrier().wait();
+      double slowest = seconds_of([&] { stepper.step(); });
+      all_reduce_values(ranks, own, std::span(&slowest, 1), ReduceOp::max);
+      seconds.values.push_back(slowest);
+    } while (!tell_enough(seconds));
+  }
+  if (own.memory == context.memory) context.memory->ledger().reset_peaks();
   return seconds;
 }
 

@@ -9,6 +9,7 @@
 #include "nought/base/text.h"
 #include "nought/bench/swap.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/device.h"
 #include "nought/cli/flight.h"
 #include "nought/cli/launch.h"
 #include "nought/comm/flight_timeout.h"
@@ -28,6 +29,7 @@ struct BenchOptions {
   bool json = false;
   std::string dtype = "bf16";
   std::optional<DType> computed = {};  // the dtype of what was measured, if it is none of --dtype
+  std::string device = {};             // " on cuda:0", where ranks compute on GPUs
   std::string after = {};              // what the table is followed by
   OrderedJson extra = nullptr;         // further members of the report
 
@@ -61,7 +63,9 @@ struct StepOptions {
     StepBench bench;
     if (names_file()) {
       require<ConfigError>(dtype->count() == 0, "--dtype is for W1, W2 and W3: {} says its own (training.bf16)", work);
-      plan = with_model_folder(resolve(load_run_config(work, overrides), world.size()), world, context);
+      RunConfig config = load_run_config(work, overrides);
+      config.on_gpu = !context.memory->device().is_host();
+      plan = with_model_folder(resolve(config, world.size()), world, context);
       require_trainable(plan);
       plan = with_stage_seconds(plan, world, context);
       bench = step_of(plan, work);
@@ -132,8 +136,8 @@ void print_figures(const BenchOptions& options, const std::vector<Figure>& figur
     fmt::print("{}\n", report.dump(2));
     return;
   }
-  fmt::print("{} {} x {} {}, {} samples each", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),
-             threads_per_rank() == 1 ? "thread" : "threads", options.samples);
+  fmt::print("{} {} x {} {}{}, {} samples each", ranks, ranks == 1 ? "rank" : "ranks", threads_per_rank(),
+             threads_per_rank() == 1 ? "thread" : "threads", options.device, options.samples);
   if (std::any_of(figures.begin(), figures.end(), [](const Figure& each) { return each.limit_name == kMatrixPeak; }))
     fmt::print("; {}: {}", kMatrixPeak, matrix_peak_name(options.computed.value_or(options.type())));
   fmt::print("\n");
@@ -198,6 +202,8 @@ void add_step(CLI::App& bench, Invocation& invocation) {
         RunPlan plan;
         const StepBench work = step->bench(world, context, options->type(), plan);
         options->computed = work.sharding.dtype;
+        if (!context.memory->device().is_host())
+          options->device = fmt::format(" on {}", context.memory->device().name());
         StepFigures report = bench_step(world, context, measured_limits(), work, options->samples);
         if (plan.max_steps > 0)
           report.step.facts.push_back({fmt::format("{} steps", plan.max_steps),
@@ -207,6 +213,7 @@ void add_step(CLI::App& bench, Invocation& invocation) {
         return figures;
       });
   add_launch_options(*command, options->launch);
+  add_device_option(*command, options->launch);
   add_dtype(*command, *options);
   step->dtype = command->get_option("--dtype");
   command->add_option("WORK", step->work,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "nought/cli/commands.h"
+#include "nought/cli/device.h"
 #include "nought/cli/generation.h"
 #include "nought/cli/launch.h"
 #include "nought/cli/line_reader.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct ChatFlags : GenerationOptions {
   std::string system, chat_template;
+  LaunchOptions launch;
   int64_t context = 4096;
 };
 
@@ -165,10 +167,11 @@ void add_chat(CLI::App& app, Invocation& invocation) {
                       fmt::format("How conversations are written: a Jinja file, or one of {}; default: the model's own",
                                   chat_format_names()));
   command->add_option("--context", options->context, "Tokens that a conversation may have")->capture_default_str();
+  add_device_option(*command, options->launch);
   command->callback([&invocation, options] {
     invocation.action = [&invocation, options] {
       return launch(
-          invocation, {}, [] {},
+          invocation, options->launch, [] {},
           [&](Communicator& self, const Context& context) { run_chat(*options, self, context); });
     };
   });

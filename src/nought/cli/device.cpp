@@ -1,6 +1,7 @@
 #include "nought/cli/device.h"
 
 #include <charconv>
+#include <optional>
 
 namespace nought {
 
@@ -19,16 +20,32 @@ void add_device_option(CLI::App& command, LaunchOptions& options) {
       ->capture_default_str();
 }
 
-DeviceChoice::DeviceChoice(const std::string& name, OnGpu on_gpu) {
-  if (name == "cpu") return;
+namespace {
+
+/// N of cuda:N, -1 of cuda; nothing for the CPU.
+std::optional<int> gpu_of(const std::string& name) {
+  if (name == "cpu") return std::nullopt;
+  if (name == "cuda") return -1;
   constexpr std::string_view kNumbered = "cuda:";
-  bool is_known = name == "cuda";
+  int number = -1;
+  bool is_known = false;
   if (name.starts_with(kNumbered)) {
     const char *const begin = name.data() + kNumbered.size(), *const end = name.data() + name.size();
-    const auto [stop, error] = std::from_chars(begin, end, number_);
-    is_known = error == std::errc() && stop == end && number_ >= 0;
+    const auto [stop, error] = std::from_chars(begin, end, number);
+    is_known = error == std::errc() && stop == end && number >= 0;
   }
   require<ConfigError>(is_known, "--device {}: expected cpu, cuda or cuda:N", name);
+  return number;
+}
+
+}  // namespace
+
+bool names_gpu(const std::string& name) { return gpu_of(name).has_value(); }
+
+DeviceChoice::DeviceChoice(const std::string& name, OnGpu on_gpu) {
+  const std::optional<int> number = gpu_of(name);
+  if (!number) return;
+  number_ = *number;
   require<DeviceError>(on_gpu != nullptr,
                        "--device {}: this program was built without CUDA; build it with -DNOUGHT_CUDA=ON, or leave out "
                        "--device",
@@ -39,18 +56,6 @@ DeviceChoice::DeviceChoice(const std::string& name, OnGpu on_gpu) {
 Context DeviceChoice::context(int rank) const {
   if (on_gpu_ == nullptr) return Context::cpu();
   return number_ >= 0 ? on_gpu_(number_, /*is_rank=*/false) : on_gpu_(rank, /*is_rank=*/true);
-}
-
-void require_runs_on(const Context& context, const RunPlan& plan) {
-  const Device& device = context.memory->device();
-  if (device.is_host()) return;
-  const auto refuse = [&](bool asked, std::string_view what) {
-    require<ConfigError>(!asked, "--device {}: {} is not there for GPUs yet; leave it out, or run on the CPU",
-                         device.name(), what);
-  };
-  refuse(plan.offload_optimizer.home != Pool::device, "deepspeed.zero_optimization.offload_optimizer");
-  refuse(plan.offload_param.home != Pool::device, "deepspeed.zero_optimization.offload_param");
-  refuse(plan.offload_optimizer.delay_after.has_value(), "training.delayed_update");
 }
 
 }  // namespace nought

@@ -4,12 +4,14 @@
 #include <string>
 
 #include "nought/cli/launch.h"
-#include "nought/config/run_plan.h"
 
 namespace nought {
 
 /// Adds --device and --collectives.
 void add_device_option(CLI::App& command, LaunchOptions& options);
+
+/// Whether --device names a GPU, which need not be there. ConfigError unless it is one of the names.
+bool names_gpu(const std::string& name);
 
 class DeviceChoice {
  public:
@@ -23,8 +25,5 @@ class DeviceChoice {
   OnGpu on_gpu_ = nullptr;  // null: on the CPU
   int number_ = -1;         // -1: by the rank
 };
-
-/// ConfigError that names what a plan asks for and no GPU can do yet.
-void require_runs_on(const Context& context, const RunPlan& plan);
 
 }  // namespace nought

@@ -54,8 +54,9 @@ struct EvalOptions {
     if (!own_tokenizer && !data.contains("tokenizer")) data["tokenizer"] = "bytes";
     if (seq_length) data["seq_length"] = *seq_length;
     if (batch_size) run["training"]["per_device_eval_batch_size"] = *batch_size;
-    RunPlan plan = resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides, warnings),
-                           world_size);
+    RunConfig config = make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides, warnings);
+    config.on_gpu = names_gpu(launch.device);
+    RunPlan plan = resolve(config, world_size);
     plan.model_found = true;
     require<ConfigError>(!plan.data.sources.empty(),
                          "no data to evaluate with: --data FILE, or a RUN.json that has it");
@@ -104,7 +105,6 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   say_choice(found.choice);
   options.model_dir = found.folder.string(), options.model_found = true;
   const RunPlan plan = options.plan(world.size());
-  require_runs_on(context, plan);
   watch_calls(world, plan);
   const FlightFolder flight(world, own_flight_folder(world, context));
   if (world.rank() == 0)

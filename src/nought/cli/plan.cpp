@@ -2,13 +2,16 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
 #include "nought/bench/rates.h"
 #include "nought/cli/commands.h"
+#include "nought/cli/device.h"
 #include "nought/cli/launch.h"
 #include "nought/config/run_config.h"
+#include "nought/cuda/workspace.h"
 #include "nought/io/atomic_file.h"
 #include "nought/kernels/limits.h"
 #include "nought/plan/advice.h"
@@ -28,7 +31,7 @@ namespace {
 struct PlanOptions {
   std::string run_file;
   std::vector<std::string> overrides;
-  int64_t ranks = 1;
+  LaunchOptions launch = {.ranks = 1, .hostfile = {}};
   std::string stage;
   bool json = false;
   std::string svg, trace;
@@ -62,10 +65,11 @@ std::vector<int> stages_of(const std::string& text, int of_run) {
   return {text[0] - '0'};
 }
 
-/// What a pipeline's passes take, by their FLOPs at the report's peak.
+/// What a pipeline's passes take, by their FLOPs at the report's peak; at any rate where that is not known.
 PipelineTimeline timeline_by_flops(const PlanReport& report, const Layout& layout) {
+  constexpr double kAny = 1e12;
   return pipeline_timeline(layout.pipeline, layout.accumulation,
-                           modelled_times(report.config, layout, report.peak_flops));
+                           modelled_times(report.config, layout, report.peak_flops > 0 ? report.peak_flops : kAny));
 }
 
 /// As planned; with a trace by the mean times of its passes, and beside it the trace.
@@ -73,8 +77,8 @@ Drawing draw_pipeline(const PlanReport& report, const Layout& layout, const std:
   const Pipeline& pipeline = layout.pipeline;
   std::vector<TimelinePanel> panels;
   if (trace.empty()) {
-    panels.push_back({fmt::format("Planned, FLOPs at {}", format_rate(report.peak_flops, "FLOP/s")),
-                      timeline_by_flops(report, layout)});
+    const std::string at = report.peak_flops > 0 ? fmt::format(" at {}", format_rate(report.peak_flops, "FLOP/s")) : "";
+    panels.push_back({"Planned, FLOPs" + at, timeline_by_flops(report, layout)});
   } else {
     PipelineTimeline real = timeline_of_trace(trace, pipeline, layout.accumulation, layout.ranks);
     panels.push_back({"Planned, passes as long as their means in the trace",
@@ -92,29 +96,40 @@ void write_svg(const PlanOptions& options, const PlanReport& report, const Layou
   write_text_atomically(options.svg, to_svg(drawings));
 }
 
+/// What is predicted of a GPU that nobody has asked.
+std::string note_of_gpu() {
+  return fmt::format(
+      "as on a GPU, which need not be here: the device's memory, and pinned memory of the host. Workspace of products "
+      "is "
+      "at most what is planned: {}, the limit that their library chooses within. Collectives pass the host. What a "
+      "step takes is not known",
+      format_bytes(cuda::kMostWorkspaceOfProducts));
+}
+
 int run_plan(const PlanOptions& options) {
-  require<ConfigError>(1 <= options.ranks && options.ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}",
-                       options.ranks);
-  RunPlan plan = with_model_folder(resolve(load(options), static_cast<int>(options.ranks)));
+  const int64_t ranks = options.launch.ranks.value_or(1);
+  require<ConfigError>(1 <= ranks && ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}", ranks);
+  RunConfig run = load(options);
+  run.on_gpu = names_gpu(options.launch.device);
+  RunPlan plan = with_model_folder(resolve(run, static_cast<int>(ranks)));
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",
                        options.run_file);
   use_threads(threads_per_rank());
   plan = with_fitting_tiles(std::move(plan));
-  PlanReport report{.config = model_config_of(plan),
-                    .budgets = budgets_of(plan),
-                    .peak_flops = measure_matrix_peak(plan.dtype),
-                    .peak_name = std::string(matrix_peak_name(plan.dtype))};
+  PlanReport report{.config = model_config_of(plan), .budgets = budgets_of(plan)};
+  if (!plan.on_gpu)  // what the host can do says nothing about a GPU
+    report.peak_flops = measure_matrix_peak(plan.dtype), report.peak_name = std::string(matrix_peak_name(plan.dtype));
   const Layout layout = layout_of(plan);
   for (const int stage : stages_of(options.stage, plan.zero_stage))
     report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
   const bool one_stage = report.predictions.size() == 1;
-  const auto self = make_self_communicator();
-  const MachineRates rates = measure_rates(*self, plan);
+  std::optional<MachineRates> rates;
+  if (!plan.on_gpu) rates = measure_rates(*make_self_communicator(), plan);
   const auto own = std::find_if(report.predictions.begin(), report.predictions.end(), [&](const Prediction& each) {
     return one_stage || each.layout.zero_stage == plan.zero_stage;
   });
-  report.time = step_time(report.config, *own, rates);
+  if (rates) report.time = step_time(report.config, *own, *rates);
   for (const Prediction& each : report.predictions)
     if (const std::string line = describe_zero_cost(report.config, each); !line.empty())
       report.zero_costs.push_back(line);
@@ -132,6 +147,7 @@ int run_plan(const PlanOptions& options) {
   }
   const int width = stdout_columns();
   for (const std::string& warning : plan.warnings) fmt::print("{}\n", wrap("warning: " + warning, width, 8));
+  if (plan.on_gpu) fmt::print("{}\n", wrap("note: " + note_of_gpu(), width, 8));
   for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
   fmt::print("{}", wrap(to_text(report), width, 8));
   const Prediction& first = report.predictions.front();
@@ -147,12 +163,14 @@ void add_plan(CLI::App& app, Invocation& invocation) {
       app, "plan", "Predicts memory per rank, traffic, work and least time of a run",
       {"nought plan run.json --ranks 8 --stage all", "nought plan run.json --set training.device_memory=2GiB",
        "nought plan llama-405b/config.json --ranks 1024 --stage all --svg memory.svg --set data.seq_length=8192",
-       "nought plan run.json --ranks 4 --svg pipeline.svg --set training.parallelism_config.pp_size=4"});
+       "nought plan run.json --ranks 4 --svg pipeline.svg --set training.parallelism_config.pp_size=4",
+       "nought plan run.json --device cuda --set training.device_memory=80GiB    (as on a GPU)"});
   const auto options = std::make_shared<PlanOptions>();
   command->add_option("RUN.json", options->run_file, "A run, or a model alone: a Hugging Face folder or config.json")
       ->required();
   add_override_option(*command, options->overrides, "data.seq_length=8192");
-  command->add_option("--ranks", options->ranks, "Number of processes of the run")->type_name("N");
+  command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
+  add_device_option(*command, options->launch);
   command->add_option("--stage", options->stage, "ZeRO stage, 0 to 3, or all of them side by side; default: the run's")
       ->type_name("S|all");
   command->add_flag("--json", options->json, "Print one JSON object");

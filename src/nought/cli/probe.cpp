@@ -31,7 +31,11 @@ struct ProbeOptions {
   LaunchOptions launch;
   bool gradients = false;
 
-  RunPlan plan(int world_size) const { return resolve(load_run_config(run_file, overrides), world_size); }
+  RunPlan plan(int world_size) const {
+    RunConfig config = load_run_config(run_file, overrides);
+    config.on_gpu = names_gpu(launch.device);
+    return resolve(config, world_size);
+  }
 };
 
 void validate_probe(const ProbeOptions& options) {
@@ -53,7 +57,6 @@ void validate_probe(const ProbeOptions& options) {
 
 void probe_rank(const ProbeOptions& options, Communicator& world, const Context& context) {
   const RunPlan plan = options.plan(world.size());
-  require_runs_on(context, plan);
   watch_calls(world, plan);
   const FlightFolder flight(world, own_flight_folder(world, context));
   const FoundModel found = find_model(options.model_dir, world, context);

@@ -50,7 +50,11 @@ struct TrainOptions {
   std::string within;     // the time that the steps may take; empty: training.max_steps says how many are made
   int64_t min_steps = 1;  // with `within`
 
-  RunConfig config() const { return load_run_config(run_file, overrides); }
+  RunConfig config() const {
+    RunConfig config = load_run_config(run_file, overrides);
+    config.on_gpu = names_gpu(launch.device);
+    return config;
+  }
   StartMode mode() const {
     if (config().training.resumes()) return overwrite ? StartMode::rewind : StartMode::resume;
     return overwrite ? StartMode::overwrite : StartMode::fresh;
@@ -164,11 +168,11 @@ std::string choose_max_steps(TrainOptions& options, const RunPlan& plan, Communi
 }
 
 /// The memory of each place on the pipeline axis, and the seconds of a step of the slowest; these only for runs that
-/// are long enough to compare them with. Collective.
+/// are long enough to compare them with, on the CPU, whose rates can be measured. Collective.
 RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
   constexpr int64_t kFewSteps = 10;
   std::optional<MachineRates> rates;
-  if (plan.max_steps == 0 || plan.max_steps >= kFewSteps) rates = measure_rates(world, plan);
+  if (!plan.on_gpu && (plan.max_steps == 0 || plan.max_steps >= kFewSteps)) rates = measure_rates(world, plan);
   const ModelConfig config = model_config_of(plan);
   RunPrediction predicted;
   for (const Prediction& place : predict_places(config, layout_of(plan))) {
@@ -181,7 +185,6 @@ RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
 /// Returns the signal that ended the run early, or 0.
 int train_rank(TrainOptions options, Communicator& world, const Context& context) {
   RunPlan plan = options.plan(world.size());
-  require_runs_on(context, plan);
   const bool first = world.rank() == 0;
   std::optional<OutputFolder> folder;
   if (first) {
@@ -340,6 +343,7 @@ void add_check(CLI::App& app, Invocation& invocation) {
   const auto options = std::make_shared<TrainOptions>();
   const auto resume = add_run_options(*command, *options);
   command->add_option("--ranks", options->launch.ranks, "Number of processes of the run")->type_name("N");
+  add_device_option(*command, options->launch);
   command->callback([&invocation, options, resume] {
     resume->apply();
     invocation.action = [options] { return run_check(*options); };

@@ -38,6 +38,7 @@ Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& auto
   require<ConfigError>(1 <= world_size && world_size <= kLargestCount, "world size: expected 1 to {} ranks, got {}",
                        kLargestCount, world_size);
   plan_.world_size = world_size;
+  plan_.on_gpu = config.on_gpu;
   plan_.config_files = origins_.files();
   plan_.warnings = config.warnings;
   if (config.accelerate_processes > 0 && config.accelerate_processes != world_size)
@@ -217,6 +218,7 @@ void Resolver::set_batch(const Candidate<int64_t>& micro, const Candidate<int64_
                          const std::string& total_reason) {
   const int64_t total = micro.value * steps.value * plan_.data_ranks();
   plan_.resolved.push_back({"world_size", fmt::format("{}", plan_.world_size), "the number of ranks"});
+  if (plan_.on_gpu) plan_.resolved.push_back({"device", "cuda", "--device"});
   plan_.micro_batch = note("micro_batch", micro);
   plan_.accumulation = note("accumulation", steps);
   plan_.train_batch = note("train_batch", Candidate<int64_t>{total, true, "", total_reason});
@@ -394,7 +396,9 @@ void Resolver::explain_automatic_buckets() {
   explain("stage3_param_persistence_threshold", 10 * hidden, "10 x hidden_size");
   for (const std::string part : {"offload_param", "offload_optimizer"})
     if (zero.value(Json::json_pointer("/" + part + "/device"), Json()) == "auto")
-      plan_.resolved.push_back({part + ".device", "none", "deepspeed: auto; all of it already lives in host memory"});
+      plan_.resolved.push_back({part + ".device", "none",
+                                plan_.on_gpu ? "deepspeed: auto; nothing leaves the device unless the run says so"
+                                             : "deepspeed: auto; all of it already lives in host memory"});
 }
 
 RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automatic) {

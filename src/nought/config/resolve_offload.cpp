@@ -22,14 +22,17 @@ Candidate<std::string> Resolver::offload_folder(const std::string& path, const S
 }
 
 void Resolver::warn_of_host_memory(const Candidate<std::string>& device) {
+  if (plan_.on_gpu) return;
   warn(fmt::format("{} = \"cpu\" has no effect: parameters and states already live in host memory: no copy is made",
                    device.place));
 }
 
 void Resolver::note_pin_memory(const std::string& name, const std::string& path, const Setting<bool>& setting) {
-  if (setting.given)
-    plan_.resolved.push_back({name, setting.value ? "true" : "false",
-                              "deepspeed: " + path + "pin_memory; without effect, no device reads pages of the host"});
+  if (!setting.given) return;
+  const char* const why = plan_.on_gpu ? "without effect, what a GPU copies from or to is always pinned"
+                                       : "without effect, no device reads pages of the host";
+  plan_.resolved.push_back(
+      {name, setting.value ? "true" : "false", fmt::format("deepspeed: {}pin_memory; {}", path, why)});
 }
 
 void Resolver::resolve_offload() {
@@ -43,6 +46,7 @@ void Resolver::resolve_offload() {
   }
   if (device.value == "cpu") {
     plan_.offload_optimizer.home = Pool::host;
+    if (plan_.on_gpu) return offload_beside_gpu(device);
     warn_of_host_memory(device);
   }
   if (section.ratio.given && section.ratio.value != 1)
@@ -55,14 +59,8 @@ void Resolver::resolve_offload() {
                     origins_.place("deepspeed.zero_optimization.sub_group_size"), zero.sub_group_size.value));
 }
 
-void Resolver::offload_to_files() {
+int64_t Resolver::elements_of_tile() {
   const DsZero& zero = ds_.zero_optimization;
-  const DsOffloadOptimizer& section = zero.offload_optimizer;
-  OffloadOptions& options = plan_.offload_optimizer;
-  const std::string path = "zero_optimization.offload_optimizer.";
-  options.home = Pool::file;
-  options.folder = note("nvme_path", offload_folder(path, section.nvme_path, "the optimizer's states"));
-
   constexpr int64_t kMost = OffloadOptions::kMostElements;
   Candidate<int64_t> tile{kMost, false, "", "default"};
   if (zero.sub_group_size.given()) {
@@ -71,7 +69,34 @@ void Resolver::offload_to_files() {
     if (tile.value > kMost) tile.reason += fmt::format(" = {}; more than this only takes memory", tile.value);
     tile.value = std::min(tile.value, kMost);
   }
-  options.sub_group = note("sub_group_size", tile);
+  return note("sub_group_size", tile);
+}
+
+double Resolver::share_that_moves() {
+  const DsOffloadOptimizer& section = ds_.zero_optimization.offload_optimizer;
+  const auto ratio = section_value("deepspeed.zero_optimization.offload_optimizer.ratio", section.ratio);
+  require<ConfigError>(0 <= ratio.value && ratio.value <= 1, "{}: expected a number in [0, 1], got {}", ratio.place,
+                       ratio.value);
+  return ratio.given ? note("ratio", ratio) : ratio.value;
+}
+
+/// States in memory of the host, which makes the update there.
+void Resolver::offload_beside_gpu(const Candidate<std::string>& device) {
+  const std::string path = "zero_optimization.offload_optimizer.";
+  plan_.resolved.push_back({"offload_optimizer", "cpu", device.reason});
+  plan_.offload_optimizer.sub_group = elements_of_tile();
+  plan_.offload_optimizer.ratio = share_that_moves();
+  note_pin_memory("pin_memory", path, ds_.zero_optimization.offload_optimizer.pin_memory);
+}
+
+void Resolver::offload_to_files() {
+  const DsOffloadOptimizer& section = ds_.zero_optimization.offload_optimizer;
+  OffloadOptions& options = plan_.offload_optimizer;
+  const std::string path = "zero_optimization.offload_optimizer.";
+  options.home = Pool::file;
+  options.folder = note("nvme_path", offload_folder(path, section.nvme_path, "the optimizer's states"));
+
+  options.sub_group = elements_of_tile();
 
   const auto buffers = section_value("deepspeed." + path + "buffer_count", section.buffer_count);
   require<ConfigError>(buffers.value >= OffloadOptions::kLeastBuffers,
@@ -89,10 +114,7 @@ void Resolver::offload_to_files() {
                                               options.writes_behind ? ", one is written" : "")
                                 : fmt::format("buffer_count = {} has room for no more: {} tiles take {}",
                                               options.buffers, wanted, wanted * OffloadOptions::kLeastBuffers)});
-  const auto ratio = section_value("deepspeed." + path + "ratio", section.ratio);
-  require<ConfigError>(0 <= ratio.value && ratio.value <= 1, "{}: expected a number in [0, 1], got {}", ratio.place,
-                       ratio.value);
-  options.ratio = ratio.given ? note("ratio", ratio) : ratio.value;
+  options.ratio = share_that_moves();
   note_pin_memory("pin_memory", path, section.pin_memory);
 }
 
@@ -155,7 +177,7 @@ void Resolver::resolve_early_update() {
                                   ? "parameters that are in files are brought and written between two passes"
                                   : nullptr;
   options.early = awaited == nullptr;
-  if (options.home != Pool::file) return;
+  if (options.home != Pool::file && !(plan_.on_gpu && options.home == Pool::host)) return;
   plan_.resolved.push_back({"update_beside_backward", options.early ? "true" : "false",
                             options.early ? "nothing global stands before an update" : awaited});
 }

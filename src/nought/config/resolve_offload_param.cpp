@@ -17,6 +17,10 @@ void Resolver::resolve_offload_param() {
     return parameters_to_files();
   }
   plan_.offload_param.home = Pool::host;
+  if (plan_.on_gpu) {
+    plan_.resolved.push_back({"offload_param", "cpu", device.reason});
+    note_pin_memory("offload_param.pin_memory", path, section.pin_memory);
+  }
   warn_of_host_memory(device);
 }
 

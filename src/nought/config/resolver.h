@@ -116,6 +116,9 @@ class Resolver {
                                         const char* what) const;
   /// Offloading to the host has no effect where that is the device.
   void warn_of_host_memory(const Candidate<std::string>& device);
+  int64_t elements_of_tile();
+  double share_that_moves();
+  void offload_beside_gpu(const Candidate<std::string>& device);
   void note_pin_memory(const std::string& name, const std::string& path, const Setting<bool>& setting);
   void resolve_offload();
   /// Keeps the optimizer's states in a file of each rank.

@@ -376,6 +376,7 @@ struct RunConfig {
   Origins origins;                    // where each value was written
   std::vector<std::string> warnings;  // one line for each key that is known and has no effect
   int64_t accelerate_processes = 0;   // num_processes of a config of accelerate; 0 = not given
+  bool on_gpu = false;                // where ranks compute; the command line says so
 
   template <class V>
   void visit(V& v) {

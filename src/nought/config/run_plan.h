@@ -104,6 +104,7 @@ struct RunPlan {
   DataPlan data;
 
   int world_size = 1;
+  bool on_gpu = false;                 // ranks compute beside the host, on GPUs
   std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
   /// Ranks that read different samples, the replicas that they hold, and ranks that share each matrix.
   int data_ranks() const { return mesh ? mesh->shard * mesh->replicate : world_size; }

@@ -62,6 +62,7 @@ Layout layout_of(const RunPlan& plan) {
                 .staleness = plan.staleness,
                 .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
                 .evaluation_follows = plan.eval_follows};
+  if (plan.on_gpu) layout.gpu.emplace();
   if (!plan.sample) return layout;
   layout.sample_prompt = prompt_tokens(*plan.sample, *tokenizer_of(with_model_folder(plan).data));
   layout.sample_new_tokens = plan.sample->max_new_tokens;

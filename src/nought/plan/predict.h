@@ -15,6 +15,7 @@
 #include "nought/models/config.h"
 #include "nought/plan/compressed_steps.h"
 #include "nought/plan/rehearsal.h"
+#include "nought/plan/rehearsed_device.h"
 #include "nought/train/observer.h"
 #include "nought/train/step_schedule.h"
 #include "nought/zero/sharded_model.h"
@@ -42,6 +43,7 @@ struct Layout {
   std::optional<LocalStepsOptions> local_steps = {};  // replicas are workers
   std::optional<int64_t> staleness = {};              // updates come later: see RotatingServers
   Wire wire = Wire::mpi;
+  std::optional<PlannedGpu> gpu = {};      // not given: ranks compute on the CPU
   MakeSchedule schedule = plain_schedule;  // without a pipeline
   int64_t evaluation_rows = 0;             // sequences per rank and forward pass of a validation; 0 = no validation
   bool evaluation_follows = false;         // they are as many as the micro-batch, unless the user says otherwise

@@ -1,6 +1,10 @@
 #include "nought/plan/rehearsal.h"
 
+#include <utility>
+#include <vector>
+
 #include "nought/comm/buffer_sizes.h"
+#include "nought/comm/staged.h"
 #include "nought/comm/stream_communicator.h"
 #include "nought/kernels/work.h"
 
@@ -10,31 +14,50 @@ namespace {
 
 class CountingKernels final : public Kernels {
  public:
-  explicit CountingKernels(CountedWork& work) : work_(work) {}
+  CountingKernels(CountedWork& work, cuda::ProductWorkspace products) : work_(work), products_(std::move(products)) {}
   std::string_view name() const override { return "counting"; }
 #define NOUGHT_RUN(Op) \
-  void run(const Op& op, Stream&) override { count(op); }
+  void run(const Op& op, Stream& stream) override { count(op, stream); }
   NOUGHT_OPERATIONS(NOUGHT_RUN)
 #undef NOUGHT_RUN
 
  private:
   template <class Op>
-  void count(const Op& op) {
+  void count(const Op& op, const Stream& stream) {
     const Work work = work_of(op);
     constexpr bool updates = requires { op.parameter; }
     || requires { op.momentum_buffer; };
     work_.flops += work.flops;
     if (work.flops == 0) (updates ? work_.update_bytes : work_.bytes) += work.bytes;
+    if (products_ && !stream.runs_inline()) return run_on_gpu(op);
     if constexpr (requires { op.rehearse(); }) op.rehearse();
   }
 
+  template <class Op>
+  void run_on_gpu(const Op& op) const {
+    Op there = op;
+    Memory* memory = nullptr;
+    for_each_operand(there, [&](const Operand& operand) {
+      if (!operand.tensor) return;
+      require<DeviceError>(!operand.tensor.on_host(), "{}: {} lies in the memory of the host", operation_name(op),
+                           operand.name);
+      memory = &operand.tensor.buffer()->memory();
+      const_cast<Tensor&>(operand.tensor) = operand.tensor.in_flight();  // `there` is not const
+    });
+    std::vector<Tensor> rooms;
+    for (const int64_t bytes : cuda::workspace_of(there, products_))
+      rooms.push_back(Tensor::empty(*memory, {bytes}, DType::u8, Category::workspace));
+    if constexpr (requires { there.rehearse(); }) there.rehearse();
+  }
+
   CountedWork& work_;
+  cuda::ProductWorkspace products_;  // null: not on a GPU
 };
 
 class SilentTransport final : public Transport {
  public:
   SilentTransport(const Context& context, int rank, int size, Wire wire) : context_(context), rank_(rank), size_(size) {
-    if (wire == Wire::mpi)
+    if (wire == Wire::mpi && context.memory->device().is_host())
       shared_windows_ = context.empty({all_shared_windows_bytes(size)}, DType::u8, Category::communication);
   }
 
@@ -72,12 +95,18 @@ class SilentTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work) { return std::make_unique<CountingKernels>(work); }
+std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work) { return make_counting_kernels(work, nullptr); }
+
+std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, cuda::ProductWorkspace products) {
+  return std::make_unique<CountingKernels>(work, std::move(products));
+}
 
 std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire) {
   if (size == 1) return make_self_communicator();
-  return std::make_unique<StreamCommunicator>(std::make_unique<SilentTransport>(context, rank, size, wire),
-                                              std::make_shared<Stream>());
+  // What a transport beneath staging allocates is in the ledger of nobody.
+  const Context beneath = needs_staging(context) ? Context{Memory::create_virtual(), context.kernels} : context;
+  return std::make_unique<StreamCommunicator>(
+      staged(std::make_unique<SilentTransport>(beneath, rank, size, wire), context), std::make_shared<Stream>());
 }
 
 }  // namespace nought

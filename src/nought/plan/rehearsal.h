@@ -3,6 +3,7 @@
 #pragma once
 
 #include "nought/comm/communicator.h"
+#include "nought/cuda/workspace.h"
 #include "nought/kernels/kernels.h"
 
 namespace nought {
@@ -16,10 +17,14 @@ struct CountedWork {
 /// Kernels that add up the work of each operation in `work` and leave tensors as they are. An operation whose result
 /// host code reads does write it, by its rehearse() (kernels/operation.h). `work` must outlive them.
 std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work);
+/// The same for a GPU (plan/rehearsed_device.h): operands lie there, and each operation takes the workspace that it
+/// takes there from the memory of its operands.
+std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, cuda::ProductWorkspace products);
 
 /// What the ranks of a rehearsed run would be.
 enum class Wire : uint8_t {
-  mpi,     // processes: the memory that the MPI backend shares between ranks of one host is allocated
+  mpi,     // processes: the memory that the MPI backend shares between ranks of one host is allocated, but for GPUs,
+           // whose collectives pass memory of the host that is no rank's
   threads  // threads of one process, whose collectives need no memory
 };
 /// The communicator of rank `rank` of `size`. It counts traffic, and its messages go nowhere.

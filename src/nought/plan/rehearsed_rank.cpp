@@ -10,6 +10,11 @@ namespace nought {
 
 namespace {
 
+Context context_of(const Layout& layout, CountedWork& work) {
+  if (layout.gpu) return rehearsed_gpu(*layout.gpu, work);
+  return {Memory::create_virtual(), make_counting_kernels(work)};
+}
+
 int rank_at(const Layout& layout, int place) {
   return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * layout.with_most_tokens();
 }
@@ -47,7 +52,7 @@ ShardedModel::Options options_of(const Layout& layout) {
 }  // namespace
 
 RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, int place)
-    : context{Memory::create_virtual(), make_counting_kernels(work)},
+    : context(context_of(layout, work)),
       ranks(make_silent_communicator(context, rank_at(layout, place), layout.ranks, layout.wire)),
       workers(layout.local_steps
                   ? std::make_unique<Workers>(*ranks, layout.grid(), silent_groups(*ranks, context, layout))

@@ -328,6 +328,7 @@ OrderedJson to_json(const PlanReport& report) {
                    {"parameters", report.predictions.front().parameters},
                    {"trained_parameters", report.predictions.front().parameters - report.predictions.front().frozen},
                    {"dtype", name_of(layout.sharding.dtype)},
+                   {"device", layout.gpu ? "cuda" : "cpu"},
                    {"ranks", layout.ranks},
                    {"replicas", layout.replicas},
                    {"tensor_ranks", layout.tensor_ranks},

@@ -42,6 +42,8 @@ class Device {
   virtual std::shared_ptr<Stream> make_stream(std::string name) const {
     return std::make_shared<Stream>(Stream::Kind::worker, std::move(name));
   }
+  /// One for work of the host beside the device, such as files.
+  virtual std::shared_ptr<Stream> make_host_stream(std::string name) const { return make_stream(std::move(name)); }
 };
 
 /// RAM, and kernels on the calling thread.

@@ -134,7 +134,9 @@ class Memory : public std::enable_shared_from_this<Memory> {
   /// A Memory whose buffers are address space, which costs nothing until it is touched. A program can be run on it for
   /// its ledger alone: with kernels that compute nothing, and with zero() and copy(), which do nothing on such buffers.
   /// Single values may be written and read as usual.
-  static std::shared_ptr<Memory> create_virtual() { return std::shared_ptr<Memory>(new Memory(cpu_device(), true)); }
+  static std::shared_ptr<Memory> create_virtual(std::shared_ptr<Device> device = cpu_device()) {
+    return std::shared_ptr<Memory>(new Memory(std::move(device), true));
+  }
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;

@@ -112,6 +112,10 @@ Event Stream::submit(std::function<void()> task) {
   return Event(state);
 }
 
+Event Stream::submit_with(std::function<void()> task, std::shared_ptr<const void> host_memory) {
+  return submit([task = std::move(task), host_memory = std::move(host_memory)] { task(); });
+}
+
 void Stream::wait(const Event& event) {
   if (!queue_) return event.wait();
   if (event.state()) submit([event] { event.wait(); });

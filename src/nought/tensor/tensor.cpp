@@ -1,5 +1,10 @@
 #include "nought/tensor/tensor.h"
 
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
 namespace nought {
 
 Tensor::Tensor(std::shared_ptr<Buffer> buffer, int64_t byte_offset, Shape shape, DType dtype)
@@ -65,6 +70,14 @@ void require_host_stream(std::string_view call, const Tensor& tensor) {
                       tensor.buffer()->memory().device().name());
 }
 
+/// A tensor as a task captures it: the bytes are held by the task if they lie on the device, else beside it.
+struct Captured {
+  explicit Captured(const Tensor& tensor)
+      : bytes(tensor.in_flight().raw()), of_device(tensor.on_host() ? Tensor() : tensor.in_flight()) {}
+  std::byte* bytes;
+  Tensor of_device;
+};
+
 /// Runs `work` on the bytes of the tensors, in the order of the stream: at once where that runs inline.
 template <class Work, class... Tensors>
 void in_order(Stream& stream, std::string_view call, const Work& work, const Tensors&... tensors) {
@@ -72,7 +85,15 @@ void in_order(Stream& stream, std::string_view call, const Work& work, const Ten
     for (const Tensor* tensor : {&tensors...}) require_host_stream(call, *tensor);
     return work(tensors.raw()...);
   }
-  stream.submit([work, ... held = tensors.in_flight()] { work(held.raw()...); });
+  auto of_host = std::make_shared<std::vector<Tensor>>();
+  for (const Tensor* tensor : {&tensors...})
+    if (tensor->on_host()) of_host->push_back(*tensor);
+  auto task = [work, ... captured = Captured(tensors)] { work(captured.bytes...); };
+  if (of_host->empty()) {
+    stream.submit(std::move(task));
+  } else {
+    stream.submit_with(std::move(task), std::move(of_host));
+  }
 }
 
 }  // namespace
@@ -83,14 +104,17 @@ void copy(const Tensor& from, const Tensor& to, Stream& stream) {
   if (from.bytes() == 0 || from.raw() == to.raw()) return;
   if (const Pool source = from.buffer()->pool(), target = to.buffer()->pool(); source != target)
     to.buffer()->memory().ledger().add_moved(source, target, from.bytes());
-  if (to.buffer()->is_virtual()) return;
+  const bool moves = !to.buffer()->is_virtual();
+  if (!moves && stream.runs_inline()) return;
   if (!from.on_host() && !to.on_host() && &from.buffer()->memory() != &to.buffer()->memory())
     fail<DeviceError>("copy: {} lies in the memory of another rank than {}", from, to);
   const auto count = static_cast<size_t>(from.bytes());
   in_order(
       stream, "copy",
-      [count, &stream](const std::byte* source, std::byte* target) { stream.copy_bytes(source, target, count); }, from,
-      to);
+      [count, moves, &stream](const std::byte* source, std::byte* target) {
+        if (moves) stream.copy_bytes(source, target, count);
+      },
+      from, to);
 }
 
 void zero(const Tensor& tensor, Stream& stream) {

@@ -8,7 +8,7 @@ HostGradients::HostGradients(const Context& context)
     : context_(context),
       host_(host_context(context)),
       down_(context.memory->device().make_stream("gradients down")),
-      adder_(Stream::Kind::worker, "gradients") {}
+      adder_(context.memory->is_virtual() ? Stream::Kind::run_inline : Stream::Kind::worker, "gradients") {}
 
 Tensor HostGradients::make(int64_t numel, DType dtype) const {
   return Tensor::zeros(*context_.memory, {numel}, dtype, Category::gradients, Pool::host);

@@ -53,17 +53,24 @@ ParameterStore::Arrival ParameterStore::bring(size_t number, Interval elements, 
   const int64_t offset = room.offset + elements.begin * size_of(room.dtype);
   if (!room.host && device_is_host()) return {file_->read(offset, into)};
   Arrival arrival;
+  up_->wait(context_.stream->record());  // what was in the room before
   if (room.host) {
     arrival.staging = room.host.flat(elements.begin, elements.end);
     up_->wait(room.written);
   } else {
+    make_way(kArrivals - 1);
     arrival.staging = host_room(room, elements.size());
     up_->wait(file_->read(offset, arrival.staging));
   }
   copy(arrival.staging, into, *up_);
   arrival.event = room.brought = up_->record();
+  if (!room.host) arriving_.push_back(arrival);
   bytes_up_ += into.bytes();
   return arrival;
+}
+
+void ParameterStore::make_way(size_t under_way) {
+  for (; arriving_.size() > under_way; arriving_.pop_front()) wait_on_host(arriving_.front().event);
 }
 
 void ParameterStore::await(const Arrival& arrival) {
@@ -77,6 +84,7 @@ void ParameterStore::wait_on_host(const Event& event) {
 void ParameterStore::begin_update(size_t number, Pool where, bool reads) {
   Room& room = rooms_[number];
   if (room.updates++ > 0) return;
+  make_way(0);
   land(number);
   const bool on_device = where == Pool::device;
   if (!on_device && room.host) {

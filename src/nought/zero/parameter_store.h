@@ -73,6 +73,8 @@ class ParameterStore {
     Event read = {};                   // the present values
   };
   bool device_is_host() const { return context_.memory->device().is_host(); }
+  /// Waits until at most so many of what was read pass the host.
+  void make_way(size_t under_way);
   Tensor host_room(const Room& room, int64_t numel) const;
   void copy_down(const Tensor& from, const Tensor& to);
   void clear_gaps(const Room& room) const;
@@ -80,6 +82,8 @@ class ParameterStore {
 
   /// When an update begins, fewer than so many are still being written back. It bounds memory.
   static constexpr size_t kWrites = 2;
+  /// The host runs ahead of a device: so many stretches at most that were read wait there for their copy.
+  static constexpr size_t kArrivals = 2;
 
   Context context_, host_;  // host_: for what lies in the host's memory
   ParameterHome options_;
@@ -89,6 +93,8 @@ class ParameterStore {
   std::shared_ptr<Stream> up_, down_;  // where the host has no access to the device
   std::vector<Room> rooms_;
   std::deque<size_t> writing_;  // numbers, the oldest first
+  /// Copies of what was read to a device that the host has no access to, the oldest first.
+  std::deque<Arrival> arriving_;
   int64_t file_bytes_ = 0, in_files_ = 0, bytes_down_ = 0, bytes_up_ = 0;
   double waited_ = 0;  // seconds of the calling thread
 };

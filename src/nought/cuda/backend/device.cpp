@@ -73,6 +73,10 @@ std::shared_ptr<Stream> CudaDevice::make_stream(std::string name) const {
   return std::make_shared<CudaStream>(number_, CudaStream::Use::other, std::move(name), state_);
 }
 
+std::shared_ptr<Stream> CudaDevice::make_host_stream(std::string name) const {
+  return std::make_shared<Stream>(Stream::Kind::worker, std::move(name));
+}
+
 std::shared_ptr<CudaStream> CudaDevice::make_compute() {
   require<DeviceError>(compute_.expired(), "{} has a compute stream already", name_);
   auto stream = std::make_shared<CudaStream>(number_, CudaStream::Use::compute, "compute", state_);

@@ -27,6 +27,8 @@ class CudaDevice final : public Device, public LinkedDevice {
   void on_release(void* block, size_t bytes) override;
   std::shared_ptr<Stream> compute() const override { return compute_.lock(); }
   std::shared_ptr<Stream> make_stream(std::string name) const override;
+  /// A thread: a stream of the device would carry out work of the host as it is submitted.
+  std::shared_ptr<Stream> make_host_stream(std::string name) const override;
 
   std::string place() const override;
   std::string link_library() const override;

@@ -1,34 +1,8 @@
 #include "nought/cuda/backend/stream.h"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
-#include <vector>
 
 namespace nought::cuda {
-
-namespace {
-
-/// Set where a task of the calling thread copies from or to pinned memory. CUDA copies other memory of the host before
-/// the call returns.
-thread_local bool touched_host = false;
-
-bool is_pinned(const void* address) {
-  cudaPointerAttributes attributes{};
-  check(cudaPointerGetAttributes(&attributes, address), "an address");
-  return attributes.type == cudaMemoryTypeHost;
-}
-
-}  // namespace
-
-template <class F>
-void CudaStream::Shared::release_if(const F& may_go) {
-  std::vector<Held> let_go;  // outside of the lock: buffers go back to their Memory
-  const std::lock_guard lock(mutex);
-  const auto kept = std::stable_partition(held.begin(), held.end(), may_go);
-  std::move(held.begin(), kept, std::back_inserter(let_go));
-  held.erase(held.begin(), kept);
-}
 
 /// A point in a stream: an event of CUDA.
 class CudaStream::Marker final : public Event::State {
@@ -51,7 +25,7 @@ class CudaStream::Marker final : public Event::State {
       const std::lock_guard lock(mutex_);
       if (result != cudaSuccess && result_ == cudaSuccess) result_ = result, text_ = cudaGetErrorString(result);
     }
-    stream_->release_if([&](const Held& held) { return held.marker->number_ <= number_; });
+    stream_->held->reached(number_);
   }
   bool ready() override {
     if (cudaEventQuery(event_) == cudaSuccess) return true;
@@ -70,11 +44,12 @@ class CudaStream::Marker final : public Event::State {
                                 cudaGetErrorName(result_), text_)));
   }
   /// Lets work enqueued on `other` from now on wait for this point.
-  void hold_up(cudaStream_t other) const { check(cudaStreamWaitEvent(other, event_, 0), "waiting for an event"); }
-  /// Who gets a block of the device from now on comes later on the stream that waits.
-  void release_device_memory() const {
-    stream_->release_if([&](const Held& held) { return held.marker->number_ <= number_ && !held.of_host; });
+  void hold_up(const Shared& other, Use use) const {
+    check(cudaStreamWaitEvent(other.stream, event_, 0), "waiting for an event");
+    other.held->follow(stream_->held, number_);
+    if (use == Use::compute) stream_->held->passed(number_);
   }
+  uint64_t number() const { return number_; }
 
  private:
   std::shared_ptr<Shared> stream_;
@@ -95,17 +70,13 @@ CudaStream::CudaStream(int device, Use use, std::string name, std::shared_ptr<De
 
 CudaStream::~CudaStream() {
   cudaStreamSynchronize(shared_->stream);
-  shared_->release_if([](const Held&) { return true; });
+  shared_->held->clear();
   cudaStreamDestroy(shared_->stream);
 }
 
 std::shared_ptr<CudaStream::Marker> CudaStream::mark() {
-  uint64_t number = 0;
-  {
-    const std::lock_guard lock(shared_->mutex);
-    number = ++shared_->recorded;
-  }
-  return std::make_shared<Marker>(shared_, number);
+  check(cudaSetDevice(shared_->device), "the device of an event");  // of the calling thread
+  return std::make_shared<Marker>(shared_, shared_->held->mark());
 }
 
 void CudaStream::enqueue(std::string_view operation, const std::function<void()>& task) {
@@ -115,15 +86,13 @@ void CudaStream::enqueue(std::string_view operation, const std::function<void()>
   if (synchronous_) check(cudaStreamSynchronize(shared_->stream), operation);
 }
 
-Event CudaStream::submit(std::function<void()> task) {
-  shared_->release_if([](const Held& held) { return held.of_host && held.marker->ready(); });
-  touched_host = false;
+Event CudaStream::submit(std::function<void()> task) { return submit_with(std::move(task), nullptr); }
+
+Event CudaStream::submit_with(std::function<void()> task, std::shared_ptr<const void> host_memory) {
   enqueue(name_, task);
   const auto marker = mark();
-  if (use_ == Use::other || touched_host) {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->held.push_back({marker, std::move(task), touched_host});
-  }
+  if (use_ == Use::other) shared_->held->hold(marker->number(), std::move(task));
+  if (host_memory) shared_->held->hold_host(marker->number(), std::move(host_memory));
   return Event(marker);
 }
 
@@ -133,8 +102,7 @@ void CudaStream::wait(const Event& event) {
     if (event.state()) shared_->of_device->count_wait();
     return event.wait();
   }
-  marker->hold_up(shared_->stream);
-  if (use_ == Use::compute) marker->release_device_memory();
+  marker->hold_up(*shared_, use_);
 }
 
 Event CudaStream::record() { return Event(mark()); }
@@ -147,7 +115,6 @@ int64_t CudaStream::waits_of(std::thread::id thread) const {
 
 void CudaStream::copy_bytes(const std::byte* from, std::byte* to, size_t count) {
   check(cudaMemcpyAsync(to, from, count, cudaMemcpyDefault, shared_->stream), "a copy");
-  touched_host = touched_host || is_pinned(from) || is_pinned(to);
 }
 
 void CudaStream::clear_bytes(std::byte* at, size_t count) {

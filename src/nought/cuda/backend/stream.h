@@ -5,11 +5,10 @@
 //
 // Memory: blocks are given in the order of the compute stream. What it has enqueued needs nobody to hold its blocks:
 // who gets one next enqueues behind it. So another stream waits for the compute stream before it touches what was
-// allocated since, and a task of another stream holds what it captured until somebody has waited for it: the host, or
-// the compute stream. Then whoever gets the block comes later. That depends on the order of calls and not on timing.
+// allocated since. What tasks hold, and how long, is that of HeldWork: it depends on the order of calls and not on
+// timing.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include <string_view>
 
 #include "nought/cuda/backend/runtime.h"
+#include "nought/tensor/held_work.h"
 #include "nought/tensor/stream.h"
 #include "nought/tensor/timeline.h"
 
@@ -48,6 +48,7 @@ class CudaStream final : public Stream, public TimedStream {
 
   bool runs_inline() const override { return false; }
   Event submit(std::function<void()> task) override;
+  Event submit_with(std::function<void()> task, std::shared_ptr<const void> host_memory) override;
   /// As submit(), without an Event. DeviceError that names the operation if CUDA refuses what it enqueues.
   void enqueue(std::string_view operation, const std::function<void()>& task);
   void wait(const Event& event) override;
@@ -66,26 +67,16 @@ class CudaStream final : public Stream, public TimedStream {
 
  private:
   class Marker;
-  /// A task that has enqueued its work, until its Event was waited for.
-  struct Held {
-    std::shared_ptr<Marker> marker;
-    std::function<void()> task;
-    bool of_host = false;  // it copies from or to memory of the host
-  };
   struct Anchor;
   /// What Events share with their stream, and may outlive it by.
   struct Shared {
     int device = 0;
     cudaStream_t stream = nullptr;
+    const std::shared_ptr<HeldWork> held = std::make_shared<HeldWork>();
     std::mutex mutex;
-    uint64_t recorded = 0;  // Events so far
-    std::deque<Held> held;
     std::map<std::thread::id, int64_t> waits;
     std::shared_ptr<Anchor> anchor;  // of moments; under the mutex
     std::shared_ptr<DeviceState> of_device;
-    /// Lets go of the tasks of which it is true.
-    template <class F>
-    void release_if(const F& may_go);
   };
   std::shared_ptr<Marker> mark();
 

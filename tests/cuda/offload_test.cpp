@@ -1,0 +1,149 @@
+// Beside a GPU, wherever states, gradients, parameters and saved inputs are: the bits of a run that moves nothing.
+#include <chrono>
+#include <map>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "support/mesh_runs.h"
+#include "support/temp_folder.h"
+#include <gtest/gtest.h>
+
+#include "nought/cuda/backend/kernels.h"
+
+namespace nought {
+namespace {
+
+using test::Course;
+
+struct Moves {
+  ShardedModel::Options sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16};
+  RecomputeOptions recompute = {};
+};
+
+/// Two steps of two micro-batches.
+Course course_of(int ranks, int stage, const Moves& moves) {
+  Course course;
+  std::vector<Context> contexts;
+  for (int rank = 0; rank < ranks; ++rank) contexts.push_back(cuda::make_context({.poison = true}));
+  const test::MeshLayout layout{.sizes = {.shard = ranks}, .stage = stage};
+  run_ranks(contexts, [&](Communicator& world, const Context& context) {
+    world.set_timeout(std::chrono::seconds(60));
+    test::CourseOptions options{
+        .sharding = moves.sharding, .recompute = moves.recompute, .rows = {.length = 4}, .accumulation = 2};
+    options.context = &context;
+    Course of_rank = test::train_in(world, layout, test::dense_mesh_model(/*layers=*/1), {0, 2}, options);
+    if (world.rank() == 0) course = std::move(of_rank);
+  });
+  return course;
+}
+
+class CudaOffload : public ::testing::Test {
+ protected:
+  OffloadOptions to(Pool pool) const {
+    OffloadOptions options{.home = pool, .sub_group = 700};
+    if (pool != Pool::file) return options;
+    options.folder = folder_.path().string(), options.aio.backend = AioBackend::threads;
+    options.reads_ahead = options.writes_behind = true, options.buffers = 12;
+    return options;
+  }
+  ParameterHome parameters_in(Pool pool) const {
+    return {.home = pool, .folder = folder_.path().string(), .buffers = 2, .aio = {.backend = AioBackend::threads}};
+  }
+  void expect_same_bits(int ranks, int stage, const Moves& moves, const Moves& stays = {}) {
+    // Stages 2 and 3 add up shards, in the same order.
+    Course& expected =
+        known_[{ranks, ranks > 1 && stage > 1, stays.sharding.offload_optimizer.delay_after.has_value()}];
+    if (expected.losses.empty()) expected = course_of(ranks, stage, stays);
+    const Course course = course_of(ranks, stage, moves);
+    EXPECT_EQ(course.losses, expected.losses);
+    EXPECT_EQ(course.norms, expected.norms);
+    EXPECT_TRUE(course.weights == expected.weights);
+  }
+
+  test::TempFolder folder_;
+  static inline std::map<std::tuple<int, bool, bool>, Course> known_;
+};
+
+TEST_F(CudaOffload, of_states_changes_no_bit) {
+  for (const auto& [ranks, stage, pool] :
+       {std::tuple(1, 3, Pool::file), {2, 1, Pool::host}, {2, 2, Pool::file}, {2, 3, Pool::host}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, stage {}, {}", ranks, stage, name_of(pool)));
+    Moves moves;
+    moves.sharding.offload_optimizer = to(pool);
+    expect_same_bits(ranks, stage, moves);
+  }
+}
+
+TEST_F(CudaOffload, of_parameters_changes_no_bit) {
+  for (const auto& [ranks, pool] : {std::pair(1, Pool::file), {2, Pool::host}, {2, Pool::file}}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}", ranks, name_of(pool)));
+    Moves moves;
+    moves.sharding.offload_param = parameters_in(pool);
+    if (ranks == 1) moves.sharding.offload_optimizer = to(pool);
+    expect_same_bits(ranks, 3, moves);
+  }
+}
+
+TEST_F(CudaOffload, of_gradients_and_inputs_changes_no_bit) {
+  Moves files;
+  files.sharding.offload_optimizer = to(Pool::file);
+  files.sharding.offload_optimizer.gradients_in_file = true;
+  files.recompute = Recompute::full;
+  files.recompute.pool = Pool::file, files.recompute.folder = folder_.path().string();
+  expect_same_bits(2, 2, files);
+  Moves host;
+  host.recompute = Recompute::full;
+  host.recompute.pool = Pool::host;
+  expect_same_bits(1, 2, host);
+}
+
+TEST_F(CudaOffload, of_a_part_of_the_states_changes_no_bit) {
+  Moves moves;
+  moves.sharding.offload_optimizer = to(Pool::host);
+  moves.sharding.offload_optimizer.ratio = 0.5;
+  expect_same_bits(2, 2, moves);
+}
+
+TEST_F(CudaOffload, beside_the_passes_changes_no_bit) {
+  Moves late;
+  late.sharding.offload_optimizer.delay_after = 0;
+  for (const Pool pool : {Pool::host, Pool::file}) {
+    Moves moves = late;
+    moves.sharding.offload_optimizer = to(pool);
+    moves.sharding.offload_optimizer.delay_after = 0;
+    expect_same_bits(2, 2, moves, late);
+  }
+}
+
+/// A step waits for the compute stream as often as without offload, and for its states on other streams.
+TEST_F(CudaOffload, waits_for_no_more_computation) {
+  const auto waits_of = [](const ShardedModel::Options& sharding) {
+    const Context context = cuda::make_context({.poison = true});
+    const auto self = make_self_communicator();
+    const ModelConfig config = test::dense_mesh_model();
+    Decoder decoder(config, {});
+    ShardedModel model(context, *self, decoder, sharding);
+    model.load(InitialState(3));
+    Engine engine(model);
+    std::vector<int64_t> counted;
+    for (int64_t step = 0; step < 2; ++step) {
+      std::vector<Batch> batches;
+      for (int64_t i = 0; i < 2; ++i) batches.push_back(test::mesh_rows(*context.memory, config, step, i, 0, 4));
+      const int64_t before = context.stream->waits_of(std::this_thread::get_id());
+      engine.step(batches, 1, 1e-3, 1.0);
+      counted.push_back(context.stream->waits_of(std::this_thread::get_id()) - before);
+    }
+    return counted;
+  };
+  ShardedModel::Options states;
+  states.offload_optimizer = to(Pool::host);
+  EXPECT_EQ(waits_of(states), (std::vector<int64_t>{1, 1}));
+  ShardedModel::Options all = states;
+  all.policy = Policy::stage(3);
+  all.offload_param = parameters_in(Pool::host);
+  EXPECT_EQ(waits_of(all), (std::vector<int64_t>{1, 1}));
+}
+
+}  // namespace
+}  // namespace nought
