@@ -28,7 +28,7 @@ for script in install-deps.sh check-includes.sh check-format.sh build.sh check-s
 done
 part_does test.sh 'printf "1/2 Test passed\n\n100%% tests passed, 0 tests failed out of 2\n\nTotal Test time (real) = 1 sec\n"'
 
-before='install-deps.sh dev|check-includes.sh |check-format.sh |build.sh release -DNOUGHT_WERROR=ON'
+before='install-deps.sh dev|check-includes.sh |check-format.sh |build.sh release -DNOUGHT_WERROR=ON -DNOUGHT_CUDA=OFF'
 expect_run 0 "$before|test.sh release|check-cuda.sh |check-clang.sh src examples|test-on.sh haswell|check-sanitizers.sh "
 expect_shown '^install +[0-9]+ s  passed$'
 expect_shown '^clang +[0-9]+ s  passed$'

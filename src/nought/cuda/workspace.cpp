@@ -12,7 +12,7 @@ namespace nought::cuda {
 namespace {
 
 constexpr int64_t kWide = 8;  // bytes of f64, i64 and u64
-// Limits and sizes of the kernels: columns.h, sums.cu, sort.h, operations.h, attention.h, blas.h.
+// Limits and sizes of the kernels: columns.h, sums.cu, compression.cu, sort.h, operations.h, attention.h, blas.h.
 constexpr int64_t kChunkRows = 256, kSquaresBlock = 65536, kMostExperts = 512, kMostHeadDim = 256;
 constexpr uintptr_t kAlignmentOfProducts = 16;
 constexpr int64_t kSpanBytes = 6 * kWide, kKeySegmentBytes = 3 * kWide;
@@ -148,6 +148,16 @@ Rooms workspace_of(const MergeAttention& op, const ProductWorkspace& /*products*
   Rooms rooms;
   add_spans(op.shape, rooms);
   return rooms;
+}
+
+template <>
+Rooms workspace_of(const SignEncode& op, const ProductWorkspace& /*products*/) {
+  return {(ceil_div(op.x.numel(), kSquaresBlock) + 1) * kWide};
+}
+
+template <>
+Rooms workspace_of(const Orthonormalize& op, const ProductWorkspace& /*products*/) {
+  return {op.x.dim(1) * kWide};
 }
 
 }  // namespace nought::cuda

@@ -41,6 +41,8 @@ NOUGHT_WORKSPACE(GroupByExpert)
 NOUGHT_WORKSPACE(Attention)
 NOUGHT_WORKSPACE(AttentionBackward)
 NOUGHT_WORKSPACE(MergeAttention)
+NOUGHT_WORKSPACE(SignEncode)
+NOUGHT_WORKSPACE(Orthonormalize)
 #undef NOUGHT_WORKSPACE
 
 }  // namespace nought::cuda
