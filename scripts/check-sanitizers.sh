@@ -21,7 +21,7 @@ left_out=(
   capped_at what_takes_long_costs_steps a_good_part_of_the_peak # time
   very_many_objects very_many_tensors bounded_in_steps_memory merges_of_a_ranked_vocabulary AddressSpaceDeathTest # memory
   /mpi_
-  FewRows.{every,an_element} GemmFloat.{every,sums} GemmBf16.{an_element,sums} Updates.sgd Norms.{backward_is,do_not}
+  CodedProducts.{are_those,never_hold} FewRows.{every,an_element} GemmFloat.{every,sums} GemmBf16.{an_element,sums} Updates.sgd Norms.{backward_is,do_not}
   AttentionTest.{few,every,cpu,values,capped,reference_gradients} AttentionMerge.{pieces,gradients} FillNormal.has_them
   AttentionFunctions.{norms,rope,inter,capped} TokenDispatch.experts_on
   Self.a_group_of_one Mesh.messages_between_stages_keep Grid.the_groups 'ThreadRanks.*/[2-9]'

@@ -98,10 +98,10 @@ TEST(Stream, a_late_stream_runs_what_somebody_waits_for_and_no_more) {
 }
 
 TEST(Stream, a_late_stream_runs_what_is_demanded_and_the_host_goes_on) {
-  Stream stream(Stream::Kind::late, "late");
   std::atomic<bool> go = false;
   std::atomic<int> runs = 0;
   const auto run = [&] { ++runs; };
+  Stream stream(Stream::Kind::late, "late");  // its end runs what is left, which needs the variables above
   stream.submit([&] { go.wait(false); });
   const Event second = stream.submit(run), third = stream.submit(run);
   demand(second);
