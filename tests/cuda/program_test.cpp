@@ -74,6 +74,7 @@ TEST(CudaProgram, what_is_not_there_is_refused_by_name) {
   };
   EXPECT_THAT(said("--device gpu"), HasSubstr("--device gpu: expected cpu, cuda or cuda:N"));
   EXPECT_THAT(said("--collectives ring"), HasSubstr("--collectives ring: expected auto, nccl, nccl-sums or host"));
+  EXPECT_THAT(said("--collectives nccl"), HasSubstr("--collectives nccl says how tensors travel between GPUs"));
   EXPECT_THAT(said("--ranks 2 --device cuda --collectives nccl"),
               HasSubstr("the devices of the ranks cannot be linked: ranks 0 and 1 share cuda:0"));
   EXPECT_THAT(said("--device cuda:7"), HasSubstr("cuda:7 is not there: the machine has 1 devices"));

@@ -106,6 +106,10 @@ int launch(const Invocation& invocation, const LaunchOptions& options, const std
   check_launch(options, place);
   const DeviceChoice device(options.device, invocation.on_gpu);
   const LinkOptions links = link_options(options.collectives);
+  require<ConfigError>(options.collectives == "auto" || names_gpu(options.device),
+                       "--collectives {} says how tensors travel between GPUs, and --device {} has none: give --device "
+                       "cuda, or leave it out",
+                       options.collectives, options.device);
   const bool starts_ranks = !place && (options.ranks.value_or(1) > 1 || !options.hostfile.empty());
   if (!place && !starts_ranks) bound_openmp_waiting(own_program(), invocation.arguments, threads_per_rank());
   if (!place) validate();
