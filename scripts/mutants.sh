@@ -1,260 +1,312 @@
 #!/usr/bin/env bash
 # Puts known mistakes into the code, one at a time, and tells which of them the tests catch.
 #
-#   scripts/mutants.sh              all mistakes; a table and the share that is caught at the end
+#   scripts/mutants.sh              all mistakes; at the end a table by folder, and what survived
 #   scripts/mutants.sh NAME...      these only; a name may be a shell pattern: 'zero/*'
+#   scripts/mutants.sh --resume     leaves out what has an outcome from an earlier run, so that parts add up (also with NAME...)
+#   scripts/mutants.sh --table      only prints the outcomes so far
 #   scripts/mutants.sh --check      only tells whether every edit still applies; takes seconds
 #   scripts/mutants.sh --list       names and what the mistakes are
 #
 # The mistakes are in scripts/mutants/*.txt, one file per folder of src/nought:
 #
-#   [name]                          what is wrong, in words, on the lines below
-#   file: src/nought/...            the file that is changed
-#   - a line, as it stands there    whole lines, exactly once in the file, one behind the other; a line that begins with
-#   + the line with the mistake     a blank stands there before and after
-#   test: TARGET FILTER             the test program and the --gtest_filter that should catch it
-#   ctest: TARGET REGEX             or the tests of CTest after TARGET was built
+#   [name] PROGRAM FILTER           the test program and the --gtest_filter that should catch it; ctest:REGEX names tests of
+#                                   CTest in place of a filter
+#   What is wrong, in words.
+#   survives: why no test tells     only where that is known: it does not fail the run
+#     old code => new code          indented, on one line or several
 #
-# Works in a copy of the tracked and new files (MUTANTS_DIR, by default build/mutants), never in the tree itself. The
-# copy is kept, so that a second run builds little. MUTANTS_JOBS: compilers at a time, by default one per core.
+# The old code must be there exactly once in the folder, in whatever file. It is compared token by token: white space, line
+# breaks and comments do not matter. Where it needs one, a place stands before it:
+#
+#     in Reducer::finish: old => new          in the definitions of a function or class of this name
+#     in comm/: old => new                    in another folder than the list's own
+#     in comm/Reduction::run: old => new
+#
+# The tree itself is never changed, and a mistake costs the compilation of one file: the changed file is compiled beside the
+# tree, and linked before what is built of the house in MUTANTS_BUILD, by default build/release (scripts/mutants.pl). That has
+# to be a build by g++. Outcomes and logs are kept in MUTANTS_DIR, by default build/mutants. MUTANTS_JOBS mistakes are tried at
+# a time, by default one for each core.
 # Exit code: 0 if all mistakes are caught; 1 if one survives; 2 if an edit does not apply or compile, a test fails
 # without any mistake, or a build is interrupted.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-copy=${MUTANTS_DIR:-$root/build/mutants}
-build=$copy/build/release
-log=$copy/mutants.log
+top=${MUTANTS_DIR:-$root/build/mutants}
+build=${MUTANTS_BUILD:-$root/build/release}
 jobs=${MUTANTS_JOBS:-$(nproc)}
-time_limit=300 # seconds for the tests of one mistake: one that hangs is caught
+outcomes=$top/outcomes # a line for each: name, outcome, seconds
+clean=$top/clean       # tests that pass without a mistake: program, filter, seconds
 export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
 fail() {
   echo "mutants: error: $*" >&2
+  if [[ -f $top/queue ]]; then : >"$top/queue"; fi # the other jobs end after what they do now
   exit 2
 }
 
 # --- the list ---
 
 names=()
-declare -A what file old new runner target filter
-
-read_list() {
-  local path=$1 folder name='' line number=0
-  folder=$(basename "$1" .txt)
-  while IFS= read -r line || [[ -n $line ]]; do
-    number=$((number + 1))
-    case $line in
-      '#'*) ;;
-      '') ;;
-      '['*']')
-        name=$folder/${line:1:-1}
-        [[ -z ${file[$name]+set} ]] || fail "$path:$number: $name is there twice"
-        names+=("$name")
-        what[$name]='' file[$name]='' old[$name]='' new[$name]='' runner[$name]='' target[$name]='' filter[$name]=''
-        ;;
-      'file: '*) file[$name]=${line#file: } ;;
-      'test: '* | 'ctest: '*)
-        runner[$name]=${line%%: *}
-        line=${line#*: }
-        target[$name]=${line%% *} filter[$name]=${line#* }
-        ;;
-      '-'*) old[$name]+=${line:1}$'\n' ;;
-      '+'*) new[$name]+=${line:1}$'\n' ;;
-      ' '*) old[$name]+=${line:1}$'\n' new[$name]+=${line:1}$'\n' ;;
-      *) what[$name]+=${what[$name]:+ }$line ;;
-    esac
-  done <"$path"
-}
-
+declare -A file program filter survives what
 read_lists() {
-  local path name
-  for path in scripts/mutants/*.txt; do read_list "$path"; done
-  for name in "${names[@]}"; do
-    [[ -n ${what[$name]} ]] || fail "$name does not say what is wrong"
-    [[ -n ${file[$name]} ]] || fail "$name names no file"
-    [[ -n ${old[$name]} && ${old[$name]} != "${new[$name]}" ]] || fail "$name changes nothing"
-    [[ -n ${runner[$name]} && -n ${filter[$name]} ]] || fail "$name names no test"
-  done
+  local name path test pattern why words list
+  list=$(perl scripts/mutants.pl list)
+  while IFS=$'\t' read -r name path test pattern why words; do
+    names+=("$name")
+    file[$name]=$path program[$name]=$test filter[$name]=$pattern survives[$name]=${why#-} what[$name]=$words
+  done <<<"$list"
 }
 
-# mutate NAME FILE: prints the file's content with the mistake; fails unless the old lines are there exactly once.
-mutate() {
-  local name=$1 path=$2 content before rest
-  [[ -f $path ]] || { echo "$name: there is no file ${file[$name]}" >&2 && return 1; }
-  content=$'\n'$(<"$path")$'\n'
-  local lines=$'\n'${old[$name]}
-  before=${content%%"$lines"*}
-  [[ $before != "$content" ]] || { echo "$name: the old lines are not in ${file[$name]}" >&2 && return 1; }
-  rest=${content:${#before}+${#lines}}
-  [[ $'\n'$rest != *"$lines"* ]] || { echo "$name: the old lines are more than once in ${file[$name]}" >&2 && return 1; }
-  printf '%s' "${before:1}${before:+$'\n'}${new[$name]}$rest"
-}
+# --- building and testing ---
 
-check_edits() {
-  local name bad=0
-  for name in "${names[@]}"; do mutate "$name" "${file[$name]}" >/dev/null || bad=$((bad + 1)); done
-  [[ $bad -eq 0 ]] || fail "$bad of ${#names[@]} edits do not apply"
-  echo "mutants: all ${#names[@]} edits apply"
-}
-
-# --- the copy ---
-
-# Brings the copy up to date. Files that did not change keep their times, so that nothing is built twice; those that an
-# earlier run changed get new ones, for what was built from the mistake may be newer than they are.
-update_copy() {
-  mkdir -p "$copy"
-  git ls-files -z -co --exclude-standard | while IFS= read -r -d '' path; do
-    if [[ -e $path ]]; then printf '%s\0' "$path"; fi
-  done | sort -z >"$copy/files.new"
-  if [[ -f $copy/files ]]; then
-    comm -z -23 "$copy/files" "$copy/files.new" | (cd "$copy" && xargs -0 -r rm -f --)
-  fi
-  mv "$copy/files.new" "$copy/files"
-  tar -cf - --null -T "$copy/files" | tar -xf - -C "$copy"
-  if [[ -f $copy/changed ]]; then
-    while IFS= read -r path; do
-      if [[ -e $copy/$path ]]; then touch "$copy/$path"; fi
-    done <"$copy/changed"
-    rm "$copy/changed"
-  fi
-  if [[ ! -f $build/build.ninja ]]; then (cd "$copy" && cmake --preset release -DNOUGHT_CUDA=OFF) >>"$log" 2>&1 || fail "see $log"; fi
-}
-
-# Fails if the targets do not compile. A build that something else has ended says nothing about the code: it ends the
-# script. Ninja takes an interruption for itself and leaves with an exit code like any other, so its words decide.
+# Runs the rest of the arguments and adds what they print to the log of this job. What else than the code has ended a build
+# ends the script: ninja takes an interruption for itself and leaves with an exit code like any other, so its words decide.
 not_compiled='interrupted by user|signal terminated program|unable to execute command|No space left on device|memory exhausted'
-build_targets() {
-  local output code=0
-  output=$(cmake --build "$build" --parallel "$jobs" --target "$@" 2>&1) || code=$?
+builds() {
+  local log=$1 output code=0
+  shift
+  output=$("$@" 2>&1) || code=$?
   printf '%s\n' "$output" >>"$log"
   [[ $code -eq 0 ]] && return
   if ((code > 128)) || grep -Eq "$not_compiled" <<<"$output"; then
-    fail "the build of $* was interrupted: see $log"
+    fail "a build was interrupted: see $log"
   fi
   return 1
 }
 
-# run_tests NAME: the tests that should catch the mistake; 3 if there are none of that name.
+# build_mutant NAME FOLDER: its programs, in FOLDER. The commands run in the build folder.
+build_mutant() {
+  perl scripts/mutants.pl build "$1" "$2" "$build" || return
+  cd "$build"
+  tr '\n' '\0' <"$2/compile" | xargs -0 -P "$(nproc)" -n 1 sh -c && sh -e "$2/link"
+}
+
+# run_tests LOG FOLDER PROGRAM FILTER SECONDS: runs the tests of the program in FOLDER; ends with the first failure, or after
+# so many seconds. Whatever programs the tests start are those in FOLDER, too.
 run_tests() {
-  local name=$1 output code=0
-  if [[ ${runner[$name]} == test ]]; then
-    output=$(timeout --kill-after=10 "$time_limit" "$build/bin/${target[$name]}" --gtest_filter="${filter[$name]}" \
-      --gtest_brief=1 2>&1) || code=$?
-    [[ $output != *'0 tests from 0 test suites ran'* ]] || code=3
+  local log=$1 folder=$2 test=${3%%+*} pattern=$4 limit=$5 code=0
+  if [[ $pattern == ctest:* ]]; then
+    ctest --test-dir "$build" -N -V -R "^${pattern#ctest:}\$" |
+      sed -n "s|$build/bin/|$folder/|g;s|^[0-9]*: Test command: ||p;s|^[0-9]*:  \([A-Z_]*=.*\)|export '\1'|p" |
+      awk '/^export/ { print; next } { commands[++n] = $0 } END { for (i = 1; i <= n; ++i) print commands[i] }' >"$top/command.$BASHPID"
+    timeout --kill-after=10 "$limit" sh -e "$top/command.$BASHPID" >>"$log" 2>&1 || code=$?
+    rm -f "$top/command.$BASHPID"
   else
-    output=$(timeout --kill-after=10 "$time_limit" ctest --test-dir "$build" -R "^${filter[$name]}\$" \
-      --no-tests=ignore 2>&1) || code=$?
-    [[ $output != *'No tests were found'* ]] || code=3
+    PATH=$top/path:$PATH NOUGHT_BIN=$build/bin MUTANT_BIN=$folder /usr/bin/timeout --kill-after=10 "$limit" "$folder/$test" \
+      --gtest_filter="$pattern" --gtest_fail_fast --gtest_brief=1 >>"$log" 2>&1 || code=$?
   fi
-  printf '%s\n' "$output" >>"$log"
   return "$code"
 }
 
-# A test that fails without a mistake catches nothing.
-check_without_mistakes() {
-  local name
-  local -A seen=()
-  local targets
-  targets=$(for name in "${selected[@]}"; do echo "${target[$name]}"; done | sort -u)
-  # shellcheck disable=SC2086 # one word per target
-  build_targets $targets || fail "the code without mistakes does not build: see $log"
-  for name in "${selected[@]}"; do
-    local key="${runner[$name]} ${target[$name]} ${filter[$name]}" code=0
-    [[ -z ${seen[$key]+set} ]] || continue
-    seen[$key]=1
-    run_tests "$name" || code=$?
-    [[ $code -ne 3 ]] || fail "$name: ${target[$name]} has no test ${filter[$name]}"
-    [[ $code -eq 0 ]] || fail "$name: its test fails without the mistake: see $log"
-  done
+# Tests start programs by timeout(1). This one takes the program with the mistake, if there is one.
+make_path() {
+  mkdir -p "$top/path"
+  cat >"$top/path/timeout" <<'EOF'
+#!/usr/bin/env bash
+arguments=()
+for each in "$@"; do
+  if [[ $each == "$NOUGHT_BIN"/* && -e $MUTANT_BIN/${each##*/} ]]; then each=$MUTANT_BIN/${each##*/}; fi
+  arguments+=("$each")
+done
+exec /usr/bin/timeout "${arguments[@]}"
+EOF
+  chmod +x "$top/path/timeout"
 }
 
-# --- one mistake ---
-
-restore() {
-  if [[ -n ${changed:-} ]]; then cp "$copy/original.tmp" "$copy/$changed"; fi # with a new time: it is built again
-  changed=''
-}
-trap restore EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-declare -A outcome seconds
-try() {
-  local name=$1 begin=$SECONDS code=0
-  echo "=== $name" >>"$log"
-  mutate "$name" "$copy/${file[$name]}" >"$copy/mutant.tmp" || fail "see above"
-  cp "$copy/${file[$name]}" "$copy/original.tmp"
-  echo "${file[$name]}" >>"$copy/changed"
-  changed=${file[$name]}
-  cp "$copy/mutant.tmp" "$copy/$changed"
-  outcome[$name]=caught
-  if build_targets "${target[$name]}"; then
-    run_tests "$name" || code=$?
-    [[ $code -ne 0 ]] || outcome[$name]=SURVIVED
-    [[ $code -ne 124 ]] || outcome[$name]='caught (hangs)'
-  else
-    outcome[$name]='NO BUILD'
+# has_tests PROGRAM FILTER: whether each part of the filter matches a test.
+has_tests() {
+  local part parts
+  if [[ $2 == ctest:* ]]; then
+    [[ $(ctest --test-dir "$build" -N -R "^${2#ctest:}\$") != *'Total Tests: 0'* ]]
+    return
   fi
-  restore
-  seconds[$name]=$((SECONDS - begin))
-  printf '%-15s %4d s  %s\n' "${outcome[$name]}" "${seconds[$name]}" "$name"
+  IFS=: read -ra parts <<<"$2"
+  for part in "${parts[@]}"; do
+    [[ -n $("$build/bin/${1%%+*}" --gtest_list_tests --gtest_filter="$part" 2>/dev/null) ]] || return 1
+  done
 }
 
-print_table() {
-  local name caught=0 broken=0
-  printf '\n%-60s %-15s %8s  %s\n' mistake outcome seconds 'test program'
-  for name in "${selected[@]}"; do
-    printf '%-60s %-15s %8d  %s\n' "$name" "${outcome[$name]}" "${seconds[$name]}" "${target[$name]}"
+# --- jobs ---
+
+# take: prints the first line of the queue and removes it; fails if there is none. Several jobs may take at once.
+take() {
+  local line
+  (
+    flock 9
+    line=$(head -n 1 "$top/queue")
+    [[ -n $line ]] || exit 1
+    sed -i 1d "$top/queue"
+    printf '%s\n' "$line"
+  ) 9>"$top/queue.lock"
+}
+
+# in_jobs COMMAND: runs it as `COMMAND LOG` in each job at once; fails as the last that fails.
+in_jobs() {
+  local job pids=() pid code=0
+  for ((job = 1; job <= jobs; ++job)); do
+    "$1" "$top/log.$job" &
+    pids+=($!)
   done
-  echo
+  # shellcheck disable=SC2064 # these processes
+  trap "kill ${pids[*]} 2>/dev/null; wait; exit 130" INT TERM
+  for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
+  trap - INT TERM
+  [[ $code -eq 0 ]] || exit "$code"
+}
+
+# A test that fails without a mistake catches nothing. What passed before is not run again as long as the tree is the same.
+check_without_mistakes() {
+  local name key targets tree
+  [[ -f $build/build.ninja ]] || fail "there is no build in $build: scripts/build.sh makes one"
+  tree=$(git ls-files -z -co --exclude-standard -- src tests cmake '*CMake*' | xargs -0 sha1sum 2>/dev/null | sha1sum)
+  [[ $(cat "$top/tree" 2>/dev/null) == "$tree" ]] || : >"$clean"
+  echo "$tree" >"$top/tree"
+  targets=$(for name in "${selected[@]}"; do tr '+' '\n' <<<"${program[$name]}"; done | sort -u)
+  # shellcheck disable=SC2086 # one word per target
+  builds "$top/log" cmake --build "$build" --parallel --target $targets || fail "the code without mistakes does not build: see $top/log"
   for name in "${selected[@]}"; do
-    case ${outcome[$name]} in
-      SURVIVED) echo "survived: $name: ${what[$name]}" ;;
-      'NO BUILD') echo "does not compile: $name, see $log" && broken=$((broken + 1)) ;;
-      *) caught=$((caught + 1)) ;;
+    key=${program[$name]}$'\t'${filter[$name]}
+    grep -qF "$key"$'\t' "$clean" || printf '%s\n' "$key"
+  done | sort -u >"$top/queue"
+  in_jobs check_tests
+}
+
+check_tests() {
+  local log=$1 line test pattern begin
+  while line=$(take); do
+    IFS=$'\t' read -r test pattern <<<"$line"
+    has_tests "$test" "$pattern" || fail "$test has no test $pattern"
+    begin=$SECONDS
+    run_tests "$log" "$build/bin" "$test" "$pattern" 600 || fail "$test $pattern fails without a mistake: see $log"
+    printf '%s\t%s\t%d\n' "$test" "$pattern" $((SECONDS - begin)) >>"$clean"
+  done
+}
+
+try_selected() {
+  printf '%s\n' "${selected[@]}" >"$top/queue"
+  in_jobs try_queue
+}
+
+try_queue() {
+  local name
+  while name=$(take); do try "$1" "$name"; done
+}
+
+# The tests of a mistake may take five times as long as without it: one that hangs is caught.
+try() {
+  local log=$1 name=$2 folder=$top/work/$2 begin=$SECONDS code=0 outcome=caught usual
+  echo "=== $name" >>"$log"
+  mkdir -p "$folder"
+  usual=$(awk -F '\t' -v test="${program[$name]}" -v pattern="${filter[$name]}" \
+    '$1 == test && $2 == pattern { print $3 }' "$clean" | tail -n 1)
+  if builds "$log" build_mutant "$name" "$folder"; then
+    run_tests "$log" "$folder" "${program[$name]}" "${filter[$name]}" $((60 + 5 * usual)) || code=$?
+    [[ $code -ne 0 ]] || outcome=SURVIVED
+    [[ $code -ne 124 ]] || outcome='caught (hangs)'
+  else
+    outcome='NO BUILD'
+  fi
+  rm -rf "$folder"
+  printf '%s\t%s\t%d\n' "$name" "$outcome" $((SECONDS - begin)) >>"$outcomes"
+  printf '%-15s %4d s  %s\n' "$outcome" $((SECONDS - begin)) "$name"
+}
+
+# --- outcomes ---
+
+declare -A outcome
+read_outcomes() {
+  local name result seconds
+  while IFS=$'\t' read -r name result seconds; do outcome[$name]=$result; done < <(cat "$outcomes" 2>/dev/null)
+}
+
+# A line for each folder, then what was not caught. Fails with 1 or 2 as the script does.
+print_table() {
+  local name folder caught=0 survived=0 known=0 broken=0 missing=0
+  local -A all=() by_caught=() by_survived=()
+  for name in "${selected[@]}"; do
+    folder=${name%%/*}
+    all[$folder]=$((${all[$folder]:-0} + 1))
+    case ${outcome[$name]:-} in
+      caught*) by_caught[$folder]=$((${by_caught[$folder]:-0} + 1)) caught=$((caught + 1)) ;;
+      SURVIVED)
+        by_survived[$folder]=$((${by_survived[$folder]:-0} + 1))
+        if [[ -n ${survives[$name]} ]]; then known=$((known + 1)); else survived=$((survived + 1)); fi
+        ;;
+      'NO BUILD') broken=$((broken + 1)) ;;
+      *) missing=$((missing + 1)) ;;
     esac
   done
+  printf '\n| folder | mistakes | caught | survived |\n| --- | ---: | ---: | ---: |\n'
+  for folder in $(printf '%s\n' "${!all[@]}" | sort); do
+    printf '| `%s` | %d | %d | %d |\n' "$folder" "${all[$folder]}" "${by_caught[$folder]:-0}" "${by_survived[$folder]:-0}"
+  done
+  printf '| all | %d | %d | %d |\n\n' "${#selected[@]}" "$caught" $((survived + known))
+  for name in "${selected[@]}"; do
+    case ${outcome[$name]:-} in
+      SURVIVED) echo "survived: $name: ${what[$name]}${survives[$name]:+ Known: ${survives[$name]}}" ;;
+      'NO BUILD') echo "does not compile: $name, see the logs in $top" ;;
+    esac
+  done
+  [[ $missing -eq 0 ]] || echo "$missing mistakes have not been tried"
   echo "$caught of ${#selected[@]} mistakes are caught ($((100 * caught / ${#selected[@]}))%)"
   [[ $broken -eq 0 ]] || return 2
-  [[ $caught -eq ${#selected[@]} ]]
+  [[ $survived -eq 0 ]]
 }
 
 # --- main ---
 
-read_lists
+mode=run
 case ${1:-} in
-  --check) check_edits && exit 0 ;;
-  --list)
-    for name in "${names[@]}"; do printf '%-60s %s\n' "$name" "${what[$name]}"; done
-    exit 0
-    ;;
+  --check) exec perl scripts/mutants.pl check ;;
+  --list) mode=list ;;
+  --table) mode=table ;;
+  --resume) mode=resume ;;
   -h | --help)
     sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"
     exit 0
     ;;
   -*) fail "unknown option $1" ;;
 esac
+[[ $mode == run ]] || shift
 
+read_lists
 selected=()
 if [[ $# -eq 0 ]]; then selected=("${names[@]}"); fi
-declare -A is_selected=()
 for pattern in "$@"; do
   found=0
   for name in "${names[@]}"; do
     # shellcheck disable=SC2053 # a pattern
     [[ $name == $pattern ]] || continue
     found=1
-    [[ -n ${is_selected[$name]+set} ]] || selected+=("$name")
-    is_selected[$name]=1
+    [[ " ${selected[*]} " == *" $name "* ]] || selected+=("$name")
   done
   [[ $found -eq 1 ]] || fail "no mistake is called $pattern"
 done
-
-check_edits
-mkdir -p "$copy"
-: >"$log"
-update_copy
-check_without_mistakes
-for name in "${selected[@]}"; do try "$name"; done
+if [[ $mode == list ]]; then
+  for name in "${selected[@]}"; do printf '%-60s %s\n' "$name" "${what[$name]}"; done
+  exit 0
+fi
+wanted=("${selected[@]}")
+if [[ $mode != table ]]; then
+  perl scripts/mutants.pl check
+  mkdir -p "$top"
+  touch "$outcomes" "$clean"
+  if [[ $mode == run ]]; then
+    printf '%s\n' "${selected[@]}" | awk -F '\t' 'NR == FNR { again[$1] = 1; next } !($1 in again)' - "$outcomes" >"$outcomes.new"
+    mv "$outcomes.new" "$outcomes"
+  else
+    read_outcomes
+    selected=()
+    for name in "${wanted[@]}"; do [[ -n ${outcome[$name]+set} ]] || selected+=("$name"); done
+  fi
+  if [[ ${#selected[@]} -gt 0 ]]; then
+    rm -f "$top"/log*
+    make_path
+    check_without_mistakes
+    try_selected
+  fi
+  selected=("${wanted[@]}")
+fi
+read_outcomes
 print_table
