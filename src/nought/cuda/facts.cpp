@@ -22,11 +22,6 @@ LibraryFacts ask(std::string name, const std::vector<std::string>& sonames, cons
   return facts;
 }
 
-/// cuBLASLt, cuDNN and NCCL number their versions alike: 130100 is 13.1.0.
-std::string text_of(size_t version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
 /// Functions of the driver return 0, or a number that it has words for.
 void check(const Library& driver, int result, const char* call) {
   if (result == 0) return;
@@ -77,7 +72,7 @@ CudaFacts find_cuda(const LibrarySearch& search) {
   });
   if (!facts.driver.missing.empty()) facts.no_devices = "there is no driver";
   const auto version_by = [](const char* function) {
-    return [function](const Library& library) { return text_of(library.function<size_t()>(function)()); };
+    return [function](const Library& library) { return version_text(library.function<size_t()>(function)()); };
   };
   facts.libraries.push_back(
       ask("cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, search, version_by("cublasLtGetVersion")));
@@ -86,7 +81,7 @@ CudaFacts find_cuda(const LibrarySearch& search) {
     int version = 0;
     const int result = library.function<int(int*)>("ncclGetVersion")(&version);
     require<DeviceError>(result == 0, "ncclGetVersion: error {}", result);
-    return text_of(static_cast<size_t>(version));
+    return version_text(static_cast<size_t>(version));
   }));
   return facts;
 }

@@ -70,4 +70,8 @@ void* Library::symbol(const char* name) const {
   return found;
 }
 
+std::string version_text(size_t version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
 }  // namespace nought::cuda

@@ -40,4 +40,7 @@ class Library {
   std::string path_;
 };
 
+/// cuBLASLt, cuDNN and NCCL number their versions alike: 130100 is 13.1.0.
+std::string version_text(size_t version);
+
 }  // namespace nought::cuda

@@ -1,7 +1,6 @@
 // MatMul by cuBLASLt: operands brought to one alignment, codes decoded, and what the library does not add itself.
 #include "nought/cuda/backend/matmul_start.h"
 
-#include "nought/cuda/backend/blas.h"
 #include "nought/cuda/backend/matmul.h"
 
 namespace nought::cuda {
@@ -34,6 +33,18 @@ const void* decoded(const Weight& b, DType dtype, Place& at) {
 /// The library has no product of f64 that is rounded to f32.
 bool fits(const MatMul& op) { return op.a.dtype() != DType::f64 || op.c.dtype() == DType::f64; }
 
+BlasProduct product_of(const MatMul& op) {
+  const auto [m, n, k] = op.sizes();
+  return {.m = m,
+          .n = n,
+          .k = k,
+          .inputs = op.a.dtype(),
+          .output = op.c.dtype(),
+          .transpose_a = op.transpose_a,
+          .transpose_b = op.transpose_b,
+          .bias = op.bias && op.bias.dtype() == op.c.dtype() && op.c.dtype() != DType::f64 && k > 0};
+}
+
 void start(const MatMul& op, Place& at) {
   const auto [m, n, k] = op.sizes();
   if (m == 0 || n == 0) return;
@@ -41,24 +52,15 @@ void start(const MatMul& op, Place& at) {
   void* const c = moves ? at.room(op.c.numel(), op.c.dtype()) : op.c.raw();
   if (moves && op.accumulate) copy_on_device(op.c.raw(), c, op.c.bytes(), at);
 
-  // The library adds a bias of the output's dtype. Another one is what the sum begins with.
-  const bool adds_bias = op.bias && op.bias.dtype() == op.c.dtype() && op.c.dtype() != DType::f64 && k > 0;
-  const bool begins = k == 0 || (op.bias && !adds_bias);
+  const BlasProduct product = product_of(op);
+  const bool begins = k == 0 || (op.bias && !product.bias);  // another bias is what the sum begins with
   if (begins) begin_product(at.launch, array_of(op.bias), {c, op.c.dtype()}, op.accumulate, m, n);
   if (k > 0) {
-    const BlasProduct product{.m = m,
-                              .n = n,
-                              .k = k,
-                              .inputs = op.a.dtype(),
-                              .output = op.c.dtype(),
-                              .transpose_a = op.transpose_a,
-                              .transpose_b = op.transpose_b,
-                              .bias = adds_bias};
     const auto bytes = static_cast<int64_t>(at.blas.workspace_of(product));
     void* const workspace = bytes > 0 ? at.room(bytes, DType::u8) : nullptr;
     const void* const a = aligned(op.a, at);
     const void* const b = op.b.is_coded() ? decoded(op.b, op.a.dtype(), at) : aligned(op.b.values, at);
-    const void* const bias = adds_bias ? aligned(op.bias, at) : nullptr;
+    const void* const bias = product.bias ? aligned(op.bias, at) : nullptr;
     at.blas.multiply(product, a, b, bias, c, op.accumulate || begins, workspace, at.launch.stream);
   }
   if (moves) copy_on_device(c, op.c.raw(), op.c.bytes(), at);

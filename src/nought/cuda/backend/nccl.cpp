@@ -48,7 +48,7 @@ std::string nccl_version(const NcclFunctions& functions) {
   int version = 0;
   const int result = functions.version(&version);
   require<DeviceError>(result == nccl::kSuccess, "ncclGetVersion: error {}", result);
-  return fmt::format("NCCL {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  return "NCCL " + version_text(static_cast<size_t>(version));
 }
 
 std::vector<std::byte> NcclGroup::make_id(const NcclFunctions& functions) {

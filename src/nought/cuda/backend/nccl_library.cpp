@@ -12,8 +12,8 @@ NcclFunctions load_nccl(const LibrarySearch& search) {
   int version = 0;
   const int result = to.version(&version);
   require<DeviceError>(result == nccl::kSuccess, "{}: ncclGetVersion: error {}", library.path(), result);
-  require<DeviceError>(version >= static_cast<int>(nccl::Config::kVersion), "{} is NCCL {}.{}.{}, 2.18 is needed",
-                       library.path(), version / 10000, version / 100 % 100, version % 100);
+  require<DeviceError>(version >= static_cast<int>(nccl::Config::kVersion), "{} is NCCL {}, 2.18 is needed",
+                       library.path(), version_text(static_cast<size_t>(version)));
   take(to.unique_id, "ncclGetUniqueId");
   take(to.join, "ncclCommInitRankConfig");
   take(to.finalize, "ncclCommFinalize");

@@ -29,7 +29,7 @@ __device__ double sum_of_row(int64_t n, const F& f) {
 /// Takes out of `row` what lies along the `count` rows of x, which are orthonormal or zero. Returns the length of the
 /// rest; 0 if it is what rounding left.
 __device__ double take_out(double* row, const float* x, int64_t count, int64_t n) {
-  constexpr double kNothing = 1e-6;  // of the row's length, as on the reference
+  constexpr double kNothing = 1e-6;  // It is a share of the row's length, as on the reference.
   const auto length = [&] { return sqrt(sum_of_row(n, [&](int64_t k) { return row[k] * row[k]; })); };
   const double before = length();
   for (int pass = 0; pass < 2; ++pass)

@@ -41,8 +41,8 @@ bool quads_fit(const T* address) {
 /// Records, which lie anywhere.
 struct Records {
   std::byte* at;
-  WireBlocks blocks;  // of the parts
-  int64_t bytes;      // of a record
+  WireBlocks blocks;  // They cut each part.
+  int64_t bytes;      // A record has so many.
   int bits;
   bool in_words;  // at a multiple of four
 
