@@ -1,5 +1,6 @@
-# NOUGHT_CUDA: ON builds the kernels of CUDA with nvcc, `nought` with them, and the program that tests them on a GPU; OFF
-# does not. AUTO does where there is an nvcc of version 12 or newer, the first that compiles C++20. Sets NOUGHT_HAS_CUDA.
+# NOUGHT_CUDA: ON builds the kernels of CUDA with nvcc, and `nought` with them; OFF does not. AUTO does where a GPU answers
+# and there is an nvcc of version 12 or newer, the first that compiles C++20. Sets NOUGHT_HAS_CUDA, and NOUGHT_HAS_GPU where
+# a GPU answers: only there the program that tests the kernels on it is a part of everything.
 set(NOUGHT_CUDA AUTO CACHE STRING "Kernels of CUDA: AUTO, ON or OFF")
 set_property(CACHE NOUGHT_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(NOUGHT_CUDA_ARCHITECTURES "80-real;90a-real;80-virtual" CACHE STRING
@@ -7,6 +8,15 @@ set(NOUGHT_CUDA_ARCHITECTURES "80-real;90a-real;80-virtual" CACHE STRING
 set(NOUGHT_HAS_CUDA OFF)
 if(NOT NOUGHT_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "NOUGHT_CUDA is ${NOUGHT_CUDA}, expected AUTO, ON or OFF")
+endif()
+set(NOUGHT_HAS_GPU OFF)
+find_program(NOUGHT_NVIDIA_SMI nvidia-smi)
+mark_as_advanced(NOUGHT_NVIDIA_SMI)
+if(NOUGHT_NVIDIA_SMI)
+  execute_process(COMMAND ${NOUGHT_NVIDIA_SMI} --list-gpus OUTPUT_VARIABLE gpus ERROR_QUIET)
+  if(gpus MATCHES "GPU 0")
+    set(NOUGHT_HAS_GPU ON)
+  endif()
 endif()
 if(NOT NOUGHT_CUDA STREQUAL "OFF")
   find_program(NOUGHT_NVCC nvcc HINTS ${CMAKE_CUDA_COMPILER} ENV CUDACXX PATHS /usr/local/cuda/bin)
@@ -18,8 +28,10 @@ if(NOT NOUGHT_CUDA STREQUAL "OFF")
       set(nvcc_version ${CMAKE_MATCH_1})
     endif()
   endif()
-  if(nvcc_version VERSION_GREATER_EQUAL 12)
+  if(nvcc_version VERSION_GREATER_EQUAL 12 AND (NOUGHT_HAS_GPU OR NOUGHT_CUDA STREQUAL "ON"))
     set(NOUGHT_HAS_CUDA ON)
+  elseif(nvcc_version VERSION_GREATER_EQUAL 12)
+    message(STATUS "CUDA: left out, as no GPU answers; -DNOUGHT_CUDA=ON compiles its kernels all the same")
   elseif(NOUGHT_CUDA STREQUAL "ON")
     message(FATAL_ERROR "NOUGHT_CUDA=ON needs nvcc 12 or newer in the PATH, in /usr/local/cuda, or in CMAKE_CUDA_COMPILER; "
                         "found ${NOUGHT_NVCC}, version ${nvcc_version}")
