@@ -29,7 +29,7 @@
 #include "nought/aio/runner.h"
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::swap_file_test {
 namespace {
 
 using test::message_of;
@@ -443,4 +443,4 @@ TEST(SwapSpace, where_io_uring_is_forbidden_threads_read_and_write) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::swap_file_test

@@ -4,7 +4,7 @@
 
 #include "nought/autograd/functions.h"
 
-namespace nought {
+namespace nought::attention_test {
 namespace {
 
 using test::GradientCheck;
@@ -93,4 +93,4 @@ TEST(AttentionFunctions, norms_of_heads_and_of_whole_projections_have_the_right_
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::attention_test

@@ -9,7 +9,7 @@
 #include "nought/autograd/functions.h"
 #include "nought/kernels/rounding.h"
 
-namespace nought {
+namespace nought::fp8_test {
 namespace {
 
 using test::LocalStore;
@@ -111,4 +111,4 @@ TEST(Fp8, the_three_products_of_a_layer_read_rounded_factors) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::fp8_test

@@ -2,7 +2,7 @@
 
 #include "support/gradient_check.h"
 
-namespace nought {
+namespace nought::functions_test {
 namespace {
 
 using test::GradientCheck;
@@ -131,4 +131,4 @@ TEST(Functions, a_scaled_seed_of_the_head_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::functions_test

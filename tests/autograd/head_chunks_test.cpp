@@ -5,7 +5,7 @@
 
 #include "nought/autograd/functions.h"
 
-namespace nought {
+namespace nought::head_chunks_test {
 namespace {
 
 using test::LocalStore;
@@ -56,4 +56,4 @@ TEST(HeadChunks, logits_of_several_chunks_give_the_loss_and_gradients_of_one) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::head_chunks_test

@@ -11,7 +11,7 @@
 #include "nought/autograd/recompute.h"
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::input_files_test {
 namespace {
 
 using testing::AllOf;
@@ -161,4 +161,4 @@ TEST_F(SavedInputsInFiles, that_find_no_folder_say_whose_they_are) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::input_files_test

@@ -6,7 +6,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::recompute_test {
 namespace {
 
 RecomputeOptions options_of(Pool pool, bool contiguous, int64_t checkpoints = 0) {
@@ -161,4 +161,4 @@ TEST(RecomputeOptions, say_what_they_are) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::recompute_test

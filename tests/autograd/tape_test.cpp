@@ -8,7 +8,7 @@
 
 #include "nought/autograd/functions.h"
 
-namespace nought {
+namespace nought::tape_test {
 namespace {
 
 using test::LocalStore;
@@ -219,4 +219,4 @@ TEST(Tape, without_recording_nothing_is_kept) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tape_test

@@ -8,7 +8,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::token_dispatch_test {
 namespace {
 
 using test::LocalStore;
@@ -342,4 +342,4 @@ TEST(TokenDispatch, experts_that_do_not_divide_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::token_dispatch_test

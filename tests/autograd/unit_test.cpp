@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::unit_test {
 namespace {
 
 using test::message_of;
@@ -139,4 +139,4 @@ TEST(Unit, a_view_has_the_shape_of_its_elements) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::unit_test

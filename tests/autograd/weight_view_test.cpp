@@ -10,7 +10,7 @@
 #include "nought/autograd/functions.h"
 #include "nought/autograd/token_dispatch.h"
 
-namespace nought {
+namespace nought::weight_view_test {
 namespace {
 
 using namespace test;
@@ -259,4 +259,4 @@ TEST(CodedUnit, joined_parameters_are_one_weight) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::weight_view_test

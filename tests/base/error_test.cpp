@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::error_test {
 namespace {
 
 struct Counting {
@@ -26,4 +26,4 @@ TEST(Require, puts_its_arguments_into_words_only_when_the_condition_fails) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::error_test

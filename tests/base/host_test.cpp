@@ -5,7 +5,7 @@
 #include "support/environment.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::host_test {
 namespace {
 
 TEST(Host, has_the_name_that_the_kernel_knows) {
@@ -25,4 +25,4 @@ TEST(Host, has_as_many_ranks_as_the_launcher_says) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::host_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::json_test {
 namespace {
 
 using testing::HasSubstr;
@@ -127,4 +127,4 @@ TEST(Origins, the_nearest_source_names_the_place) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::json_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::lines_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -79,4 +79,4 @@ TEST(Lines, a_table_loses_columns_and_no_letter) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::lines_test

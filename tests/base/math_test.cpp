@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::math_test {
 namespace {
 
 TEST(Math, quotients_are_rounded_up) {
@@ -26,4 +26,4 @@ TEST(Math, intervals_meet_or_do_not) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::math_test

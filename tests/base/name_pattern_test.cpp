@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::name_pattern_test {
 namespace {
 
 using test::message_of;
@@ -44,4 +44,4 @@ TEST(NamePattern, patterns_that_are_too_long_or_too_large_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::name_pattern_test

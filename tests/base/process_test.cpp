@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace nought {
+namespace nought::process_test {
 namespace {
 
 TEST(Process, is_known_by_its_start_until_it_is_gone) {
@@ -27,4 +27,4 @@ TEST(Process, is_known_by_its_start_until_it_is_gone) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::process_test

@@ -4,7 +4,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::text_test {
 namespace {
 
 TEST(Text, nearest_name_finds_typing_errors_and_refuses_other_words) {
@@ -69,4 +69,4 @@ TEST(Text, a_part_of_a_long_name_means_the_shortest_name_that_has_it) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::text_test

@@ -11,7 +11,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::bench_test {
 namespace {
 
 constexpr double kPeak = 1e18;  // beyond any machine
@@ -187,4 +187,4 @@ TEST(Bench, files_are_removed_after_they_were_measured) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::bench_test

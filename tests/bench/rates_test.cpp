@@ -9,7 +9,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::rates_test {
 namespace {
 
 RunPlan plan_of(const std::string& folder) {
@@ -46,4 +46,4 @@ TEST(Rates, a_folder_that_is_not_there_is_left_out_with_a_reason) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::rates_test

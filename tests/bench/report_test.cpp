@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::report_test {
 namespace {
 
 using testing::HasSubstr;
@@ -91,4 +91,4 @@ TEST(Report, facts_are_columns_of_the_figures_that_have_them) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::report_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::step_budget_test {
 namespace {
 
 using testing::HasSubstr;
@@ -40,4 +40,4 @@ TEST(StepBudget, bounds_that_contradict_each_other_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::step_budget_test

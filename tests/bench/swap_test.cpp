@@ -9,7 +9,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::swap_test {
 namespace {
 
 using testing::HasSubstr;
@@ -64,4 +64,4 @@ TEST(SwapBench, a_folder_without_room_is_named_before_anything_is_written) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::swap_test

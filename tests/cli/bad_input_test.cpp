@@ -9,7 +9,7 @@
 #include "nought/io/safetensors_writer.h"
 #include "nought/kernels/kernels.h"
 
-namespace nought {
+namespace nought::bad_input_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -92,4 +92,4 @@ TEST(BadInput, damaged_models_and_batches_end_in_one_line) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::bad_input_test

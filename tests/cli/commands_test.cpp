@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::commands_test {
 namespace {
 
 using test::Ended;
@@ -132,4 +132,4 @@ TEST(Info, says_which_instructions_are_used_as_the_user_asked) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::commands_test

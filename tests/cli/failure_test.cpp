@@ -16,7 +16,7 @@
 #include "nought/io/mapped_file.h"
 #include "nought/tensor/memory.h"
 
-namespace nought {
+namespace nought::failure_test {
 namespace {
 
 using ::testing::StartsWith;
@@ -105,4 +105,4 @@ TEST(FailureDeathTest, an_exception_that_nobody_caught_ends_the_process_with_its
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::failure_test

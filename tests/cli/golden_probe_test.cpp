@@ -6,7 +6,7 @@
 
 #include "nought/kernels/kernels.h"
 
-namespace nought {
+namespace nought::golden_probe_test {
 namespace {
 
 using test::Ended;
@@ -52,4 +52,4 @@ TEST(Runs, probe_agrees_with_the_golden_data_over_pipeline_stages) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::golden_probe_test

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::hang_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -176,4 +176,4 @@ wait $pid
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::hang_test

@@ -9,7 +9,7 @@
 #include "nought/base/lines.h"
 #include "nought/cli/commands.h"
 
-namespace nought {
+namespace nought::help_formatter_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST(HelpFormatter, an_example_that_is_broken_can_still_be_pasted) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::help_formatter_test

@@ -9,7 +9,7 @@
 
 #include "nought/config/run_config.h"
 
-namespace nought {
+namespace nought::init_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -96,4 +96,4 @@ TEST(Init, without_a_terminal_what_is_missing_is_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::init_test

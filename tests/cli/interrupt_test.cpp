@@ -8,7 +8,7 @@
 
 #include "nought/cli/stop_signals.h"
 
-namespace nought {
+namespace nought::interrupt_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -121,4 +121,4 @@ TEST(Interrupt, resume_takes_a_step_a_path_or_nothing) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::interrupt_test

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::isa_test {
 namespace {
 
 using test::Ended;
@@ -108,4 +108,4 @@ TEST(AutomaticBf16, an_explicit_wish_without_units_is_honoured_with_both_rates) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::isa_test

@@ -17,7 +17,7 @@
 
 #include "nought/models/decoder.h"
 
-namespace nought {
+namespace nought::kills_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -199,4 +199,4 @@ TEST_P(Kills, leave_no_process_no_damage_and_no_other_bits) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Kills, testing::Range(2, test::sweep(3, 5)));
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::kills_test

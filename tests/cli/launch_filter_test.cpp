@@ -4,7 +4,7 @@
 
 #include "nought/cli/stop_signals.h"
 
-namespace nought {
+namespace nought::launch_filter_test {
 namespace {
 
 const std::string kRuler = std::string(74, '-') + "\n";
@@ -98,4 +98,4 @@ TEST(MpirunFilter, a_banner_without_an_end_is_not_lost) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::launch_filter_test

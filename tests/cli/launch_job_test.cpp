@@ -3,7 +3,7 @@
 #include "support/environment.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::launch_job_test {
 namespace {
 
 TEST(DivideCores, ranks_share_the_cores_and_have_one_at_least) {
@@ -43,4 +43,4 @@ TEST(PlaceOfTorchrun, several_ranks_under_its_names_are_seen) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::launch_job_test

@@ -8,7 +8,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::launch_limits_test {
 namespace {
 
 using test::message_of;
@@ -53,4 +53,4 @@ TEST(LaunchLimitsDeathTest, a_soft_limit_of_open_files_is_raised_before_it_is_ju
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::launch_limits_test

@@ -6,7 +6,7 @@
 
 #include "nought/cli/openmp_waiting.h"
 
-namespace nought {
+namespace nought::launch_mpirun_test {
 namespace {
 
 using ::testing::Contains;
@@ -48,4 +48,4 @@ TEST_F(MpirunCommandLine, several_machines_divide_their_cores_themselves) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::launch_mpirun_test

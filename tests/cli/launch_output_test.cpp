@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace nought {
+namespace nought::launch_output_test {
 namespace {
 
 class OutputRelayTest : public testing::Test {
@@ -86,4 +86,4 @@ TEST_F(OutputRelayTest, a_write_that_fails_is_told_and_the_rest_is_dropped) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::launch_output_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::launch_session_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -78,4 +78,4 @@ TEST(LaunchSession, mpirun_keeps_its_files_there_and_nothing_is_left) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::launch_session_test

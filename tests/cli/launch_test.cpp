@@ -9,7 +9,7 @@
 
 #include "nought/cli/stop_signals.h"
 
-namespace nought {
+namespace nought::launch_test {
 namespace {
 
 using test::Ended;
@@ -246,4 +246,4 @@ TEST(Launch, a_second_signal_ends_every_rank_at_once) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::launch_test

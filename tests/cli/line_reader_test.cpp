@@ -7,7 +7,7 @@
 #include <pty.h>
 #include <unistd.h>
 
-namespace nought {
+namespace nought::line_reader_test {
 namespace {
 
 using Line = std::optional<std::string>;
@@ -64,4 +64,4 @@ TEST(LineReader, on_a_terminal_a_line_can_be_edited_and_earlier_ones_come_back) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::line_reader_test

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::meshes_test {
 namespace {
 
 using nlohmann::json;
@@ -211,4 +211,4 @@ TEST(Meshes, processes_that_share_sequences_train_resume_and_evaluate_as_one_doe
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::meshes_test

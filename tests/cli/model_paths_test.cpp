@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::model_paths_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -115,4 +115,4 @@ TEST(ModelPaths, a_quantised_folder_is_planned_with_notes_and_loading_it_is_refu
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::model_paths_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::openmp_waiting_test {
 namespace {
 
 using test::run_program;
@@ -26,4 +26,4 @@ TEST(OpenMpWaiting, is_bounded_at_one_rank_and_at_several_unless_the_user_has_de
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::openmp_waiting_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::overlap_test {
 namespace {
 
 using test::TempFolder;
@@ -60,4 +60,4 @@ TEST(Overlap, a_run_whose_output_folder_is_moved_says_so_and_goes_on) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::overlap_test

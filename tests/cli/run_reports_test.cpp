@@ -4,7 +4,7 @@
 #include "support/program_runs.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::run_reports_test {
 namespace {
 
 using test::Ended;
@@ -105,4 +105,4 @@ TEST(Runs, a_run_prints_its_resolved_values_and_the_memory_of_its_phases_where_t
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::run_reports_test

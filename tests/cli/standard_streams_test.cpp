@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace nought {
+namespace nought::standard_streams_test {
 namespace {
 
 bool is_null(int fd) {
@@ -28,4 +28,4 @@ TEST(StandardStreamsDeathTest, what_is_missing_becomes_the_null_device_and_what_
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::standard_streams_test

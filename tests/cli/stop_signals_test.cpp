@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-namespace nought {
+namespace nought::stop_signals_test {
 namespace {
 
 /// A shell that starts a program in the background has it ignore SIGINT, and what is ignored stays ignored.
@@ -61,4 +61,4 @@ TEST(StopSignals, exit_codes_are_those_of_a_shell) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::stop_signals_test

@@ -7,7 +7,7 @@
 
 #include "nought/base/text.h"
 
-namespace nought {
+namespace nought::surroundings_test {
 namespace {
 
 using test::Ended;
@@ -105,4 +105,4 @@ TEST(Surroundings, a_plan_that_finds_no_address_space_names_the_limit) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::surroundings_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::buffer_sizes_test {
 namespace {
 
 TEST(BufferSizes, windows_of_a_host_stay_within_their_limits) {
@@ -39,4 +39,4 @@ TEST(BufferSizes, segments_are_whole_lines_and_their_buffers_fit) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::buffer_sizes_test

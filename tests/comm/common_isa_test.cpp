@@ -5,7 +5,7 @@
 #include "nought/comm/thread.h"
 #include "nought/kernels/isa.h"
 
-namespace nought {
+namespace nought::common_isa_test {
 namespace {
 
 // Ranks with different instruction sets need processes: tests/cli/isa_test.cpp has them.
@@ -17,4 +17,4 @@ TEST(CommonIsa, is_what_the_process_uses_where_all_ranks_have_the_same) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::common_isa_test

@@ -7,7 +7,7 @@
 #include "nought/base/error.h"
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::first_rank_test {
 namespace {
 
 TEST(FirstRank, every_rank_has_what_the_first_one_found) {
@@ -42,4 +42,4 @@ TEST(FirstRank, every_rank_hears_what_each_has_to_say) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::first_rank_test

@@ -15,7 +15,7 @@
 
 #include "nought/comm/flight_report.h"
 
-namespace nought {
+namespace nought::flight_files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,4 +140,4 @@ TEST(FlightFiles, a_crash_leaves_the_file_and_is_still_a_crash) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::flight_files_test

@@ -12,7 +12,7 @@
 #include "nought/base/process.h"
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::flight_recorder_test {
 namespace {
 
 FlightTicket issue(FlightRecorder& recorder, FlightMembership& group, Collective collective, int64_t bytes = 64) {
@@ -141,4 +141,4 @@ TEST(FlightRecorder, a_process_with_the_pid_of_a_dead_rank_is_not_taken_for_it) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::flight_recorder_test

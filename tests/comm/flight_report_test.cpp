@@ -6,7 +6,7 @@
 
 #include "nought/comm/flight_recorder.h"
 
-namespace nought {
+namespace nought::flight_report_test {
 namespace {
 
 using testing::AllOf;
@@ -128,4 +128,4 @@ TEST(FlightReport, the_oldest_wait_is_shown_and_groups_have_their_names) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::flight_report_test

@@ -11,7 +11,7 @@
 #include "nought/comm/flight_report.h"
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::flight_timeout_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -149,4 +149,4 @@ TEST(FlightTimeout, compared_calls_have_the_same_results) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::flight_timeout_test

@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::grid_test {
 namespace {
 
 using testing::ElementsAre;
@@ -180,4 +180,4 @@ TEST(Grid, what_is_not_a_mesh_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::grid_test

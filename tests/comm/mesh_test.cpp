@@ -13,7 +13,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::mesh_test {
 namespace {
 
 TEST(Mesh, groups_of_every_name_connect_the_ranks_that_the_grid_says) {
@@ -335,4 +335,4 @@ TEST(Mesh, a_call_that_follows_another_groups_begins_when_that_is_done) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::mesh_test

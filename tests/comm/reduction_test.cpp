@@ -6,7 +6,7 @@
 #include "support/rank_values.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::reduction_test {
 namespace {
 
 const Context& reference() {
@@ -50,4 +50,4 @@ TEST(Reduction, of_integers_is_exact_and_of_nothing_is_nothing) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::reduction_test

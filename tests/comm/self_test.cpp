@@ -6,7 +6,7 @@
 #include "nought/comm/flight_recorder.h"
 #include "nought/comm/flight_report.h"
 
-namespace nought {
+namespace nought::self_test {
 namespace {
 
 TEST(Self, a_group_of_one_does_what_any_group_does) {
@@ -50,4 +50,4 @@ TEST(Self, a_recorded_group_of_one_tells_what_it_does_and_no_calls) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::self_test

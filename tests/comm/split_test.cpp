@@ -6,7 +6,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::split_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -47,4 +47,4 @@ TEST(Split, a_subgroup_records_on_the_timeline_of_its_group) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::split_test

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::stream_communicator_test {
 namespace {
 
 using test::message_of;
@@ -176,4 +176,4 @@ TEST(Collective, every_one_has_a_name) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::stream_communicator_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::streaming_test {
 namespace {
 
 TEST(Streaming, copies_every_byte_and_no_other_at_any_alignment) {
@@ -53,4 +53,4 @@ TEST(StoreChoice, an_interruption_decides_nothing) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::streaming_test

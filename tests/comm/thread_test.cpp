@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::thread_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -143,4 +143,4 @@ TEST(Thread, tensors_that_do_not_fit_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::thread_test

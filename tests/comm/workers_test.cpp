@@ -5,7 +5,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::workers_test {
 namespace {
 
 TEST(Workers, ranks_of_a_worker_form_a_mesh_and_those_of_one_place_are_peers) {
@@ -46,4 +46,4 @@ TEST(Workers, what_is_sent_in_all_groups_is_counted_once) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::workers_test

@@ -8,7 +8,7 @@
 #include "nought/config/run_config.h"
 #include "nought/config/yaml.h"
 
-namespace nought {
+namespace nought::accelerate_test {
 namespace {
 
 using test::TempFolder;
@@ -191,4 +191,4 @@ TEST(Accelerate, what_cannot_be_followed_is_refused_all_at_once) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::accelerate_test

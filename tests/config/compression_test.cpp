@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::compression_test {
 namespace {
 
 using test::error_of;
@@ -80,4 +80,4 @@ TEST(Compression, what_it_cannot_stand_beside_is_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::compression_test

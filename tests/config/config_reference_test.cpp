@@ -10,7 +10,7 @@
 #include "nought/config/ds_config.h"
 #include "nought/config/training_rules.h"
 
-namespace nought {
+namespace nought::config_reference_test {
 namespace {
 
 using testing::HasSubstr;
@@ -66,4 +66,4 @@ TEST(ConfigReference, the_page_has_a_verdict_for_every_field_of_TrainingArgument
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::config_reference_test

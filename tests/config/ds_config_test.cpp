@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::ds_config_test {
 namespace {
 
 using testing::ElementsAre;
@@ -242,4 +242,4 @@ TEST(DsConfig, json_to_struct_to_json_gives_back_the_implemented_keys) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::ds_config_test

@@ -9,7 +9,7 @@
 #include "nought/config/config_reference.h"
 #include "nought/config/ds_config.h"
 
-namespace nought {
+namespace nought::ds_keys_test {
 namespace {
 
 using testing::IsEmpty;
@@ -382,4 +382,4 @@ TEST(DsKeys, no_key_is_a_key_of_a_section_that_is_not_documented) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::ds_keys_test

@@ -6,7 +6,7 @@
 
 #include "nought/config/config_reference.h"
 
-namespace nought {
+namespace nought::key_names_test {
 namespace {
 
 using test::error_of;
@@ -68,4 +68,4 @@ TEST(KeyNames, notes_are_passed_over) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::key_names_test

@@ -5,7 +5,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 
-namespace nought {
+namespace nought::key_rules_test {
 namespace {
 
 constexpr KeyRule kIdle{"idle", "true | 3", KeyStatus::no_effect, "nothing reads it"};
@@ -32,4 +32,4 @@ TEST(KeyRules, notes_are_what_people_write_for_people) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::key_rules_test

@@ -11,7 +11,7 @@
 #include "nought/config/accelerate.h"
 #include "nought/config/yaml.h"
 
-namespace nought::test {
+namespace nought::test::public_files_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -251,4 +251,4 @@ INSTANTIATE_TEST_SUITE_P(Configs, PublicFiles, ::testing::ValuesIn(kFiles),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace nought::test
+}  // namespace nought::test::public_files_test

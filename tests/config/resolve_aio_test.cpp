@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_aio_test {
 namespace {
 
 using test::error_of;
@@ -38,4 +38,4 @@ TEST(ResolveAio, defaults_auto_and_other_names_of_the_threads_are_accepted) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_aio_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_checks_test {
 namespace {
 
 using test::error_of;
@@ -52,4 +52,4 @@ TEST(ResolveChecks, one_rank_has_nothing_to_compare_itself_with) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_checks_test

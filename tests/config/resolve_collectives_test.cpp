@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_collectives_test {
 namespace {
 
 using test::error_of;
@@ -52,4 +52,4 @@ TEST(ResolveCollectives, calls_are_compared_in_detail_only) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_collectives_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_context_test {
 namespace {
 
 using test::error_of;
@@ -81,4 +81,4 @@ TEST(ResolveContext, experts_lie_over_ranks_that_have_different_tokens) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_context_test

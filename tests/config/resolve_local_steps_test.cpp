@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_local_steps_test {
 namespace {
 
 using test::error_of;
@@ -98,4 +98,4 @@ TEST(ResolveAsync, servers_take_stage_1_and_ranks_of_one_axis) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_local_steps_test

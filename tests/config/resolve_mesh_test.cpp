@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_mesh_test {
 namespace {
 
 using test::error_of;
@@ -155,4 +155,4 @@ TEST(ResolveMesh, pipeline_stages_take_their_part_of_the_ranks) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_mesh_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::resolve_offload_param_test {
 namespace {
 
 using test::message_of;
@@ -84,4 +84,4 @@ TEST(ResolveOffloadParam, the_section_aio_counts_for_its_files) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_offload_param_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::resolve_offload_test {
 namespace {
 
 using test::message_of;
@@ -219,4 +219,4 @@ TEST(ResolveOffload, beside_a_gpu_the_host_is_a_home) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_offload_test

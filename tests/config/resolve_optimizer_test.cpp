@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_optimizer_test {
 namespace {
 
 using test::error_of;
@@ -57,4 +57,4 @@ TEST(Resolve, bad_optimizer_values_are_one_line_errors) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_optimizer_test

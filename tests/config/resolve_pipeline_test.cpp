@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_pipeline_test {
 namespace {
 
 using test::error_of;
@@ -104,4 +104,4 @@ TEST(ResolvePipeline, an_interval_of_checkpoints_is_full_recompute) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_pipeline_test

@@ -4,7 +4,7 @@
 
 #include "nought/kernels/isa.h"
 
-namespace nought {
+namespace nought::resolve_precision_test {
 namespace {
 
 using test::error_of;
@@ -116,4 +116,4 @@ TEST(Resolve, fp8_needs_bf16) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_precision_test

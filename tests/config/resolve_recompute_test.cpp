@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_recompute_test {
 namespace {
 
 using test::error_of;
@@ -128,4 +128,4 @@ TEST(ResolveRecompute, inputs_of_blocks_are_kept_in_fp8_where_recompute_is_full)
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_recompute_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_replicas_test {
 namespace {
 
 using test::error_of;
@@ -97,4 +97,4 @@ TEST(ResolveReplicas, parameters_are_gathered_by_hosts_where_shards_lie_on_sever
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_replicas_test

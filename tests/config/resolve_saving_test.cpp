@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_saving_test {
 namespace {
 
 using test::error_of;
@@ -83,4 +83,4 @@ TEST(ResolveSaving, a_sample_has_a_prompt_and_whole_numbers) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_saving_test

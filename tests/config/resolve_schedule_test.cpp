@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_schedule_test {
 namespace {
 
 using test::error_of;
@@ -97,4 +97,4 @@ TEST(Resolve, deepspeed_range_test_and_one_cycle_have_their_own_parameters) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_schedule_test

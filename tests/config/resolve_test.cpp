@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_test {
 namespace {
 
 using test::adam_of;
@@ -358,4 +358,4 @@ TEST(Explain, a_long_value_pushes_its_own_reason_alone) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_test

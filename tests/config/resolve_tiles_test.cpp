@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_tiles_test {
 namespace {
 
 using test::error_of;
@@ -46,4 +46,4 @@ TEST(ResolveTiles, one_rank_is_told_that_they_do_nothing) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_tiles_test

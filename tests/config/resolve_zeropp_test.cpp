@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::resolve_zeropp_test {
 namespace {
 
 using test::error_of;
@@ -117,4 +117,4 @@ TEST(ResolveZeroPlusPlus, frozen_weights_and_rows_of_tokens_are_coded_if_asked) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resolve_zeropp_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::run_config_test {
 namespace {
 
 using test::kExampleRun;
@@ -166,4 +166,4 @@ TEST(RunConfig, wrong_types_and_choices_are_errors_that_say_what_is_expected) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::run_config_test

@@ -8,7 +8,7 @@
 
 #include "nought/config/run_config.h"
 
-namespace nought {
+namespace nought::run_paths_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -93,4 +93,4 @@ TEST(RunPaths, an_override_is_relative_to_the_current_directory) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::run_paths_test

@@ -8,7 +8,7 @@
 
 #include "nought/config/run_config.h"
 
-namespace nought {
+namespace nought::training_rules_test {
 namespace {
 
 using test::error_of;
@@ -98,4 +98,4 @@ TEST(TrainingRules, what_transformers_writes_otherwise_means_the_same) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::training_rules_test

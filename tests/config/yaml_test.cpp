@@ -7,7 +7,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 
-namespace nought {
+namespace nought::yaml_test {
 namespace {
 
 using testing::HasSubstr;
@@ -50,4 +50,4 @@ TEST(Yaml, what_is_malformed_or_not_read_is_named_with_its_line) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::yaml_test

@@ -9,7 +9,7 @@
 
 #include "nought/cuda/backend/kernels.h"
 
-namespace nought::cuda {
+namespace nought::cuda::attention_test {
 namespace {
 
 using namespace test;
@@ -161,4 +161,4 @@ TEST_F(CudaAttention, heads_that_are_too_large_run_on_the_host) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::attention_test

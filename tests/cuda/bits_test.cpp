@@ -7,7 +7,7 @@
 #include "nought/cuda/backend/kernels.h"
 #include "nought/kernels/wire_records.h"
 
-namespace nought {
+namespace nought::bits_test {
 namespace {
 
 using test::expect_same_bits;
@@ -250,4 +250,4 @@ TEST_F(CudaBits, of_orthonormal_rows_are_those_of_the_cpu_but_for_the_last) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::bits_test

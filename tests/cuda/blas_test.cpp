@@ -12,7 +12,7 @@
 
 #include "nought/cuda/backend/kernels.h"
 
-namespace nought::cuda {
+namespace nought::cuda::blas_test {
 namespace {
 
 using test::expect_same_bits;
@@ -157,4 +157,4 @@ TEST_F(CudaProducts, a_real_library_takes_what_it_is_given) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::blas_test

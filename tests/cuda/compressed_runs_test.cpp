@@ -13,7 +13,7 @@
 #include "nought/comm/thread.h"
 #include "nought/cuda/backend/kernels.h"
 
-namespace nought {
+namespace nought::compressed_runs_test {
 namespace {
 
 using test::Course;
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::compressed_runs_test

@@ -103,7 +103,7 @@ int run_with_record(const std::string& path, double seconds) {
   return all_passed && failed == 0 ? kPassed : kFailed;
 }
 
-int run(int argc, char** argv) {
+int run_tests(int argc, char** argv) {
   std::string record;
   double seconds = 420;
   for (int i = 1; i < argc; ++i) {
@@ -135,7 +135,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
   try {
-    return nought::test::run(argc, argv);
+    return nought::test::run_tests(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return nought::test::kFailed;

@@ -12,7 +12,7 @@
 
 #include "nought/tensor/tensor.h"
 
-namespace nought::cuda {
+namespace nought::cuda::device_test {
 namespace {
 
 using test::message_of;
@@ -121,4 +121,4 @@ TEST(CudaDevice, one_that_is_not_there_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::device_test

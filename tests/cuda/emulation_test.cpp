@@ -10,7 +10,7 @@
 #include "nought/cuda/backend/kernel.h"
 #include "nought/cuda/backend/runtime.h"
 
-namespace nought::cuda {
+namespace nought::cuda::emulation_test {
 namespace {
 
 using test::message_of;
@@ -252,4 +252,4 @@ TEST_F(Emulation, a_launch_without_blocks_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::emulation_test

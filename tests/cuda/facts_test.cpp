@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought::cuda {
+namespace nought::cuda::facts_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -55,4 +55,4 @@ TEST(CudaFacts, a_machine_without_anything_has_reasons) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::facts_test

@@ -10,7 +10,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought::cuda {
+namespace nought::cuda::library_test {
 namespace {
 
 using test::message_of;
@@ -44,4 +44,4 @@ TEST(CudaLibrary, the_folders_come_from_the_environment) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::library_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::link_faults_test {
 namespace {
 
 using test::message_of;
@@ -153,4 +153,4 @@ TEST(LinkFaults, names_of_ways_are_read) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::link_faults_test

@@ -8,7 +8,7 @@
 
 #include "nought/cuda/backend/device.h"
 
-namespace nought {
+namespace nought::linked_models_test {
 namespace {
 
 /// Two steps of two micro-batches.
@@ -111,4 +111,4 @@ TEST(LinkedTransfers, each_layer_of_experts_waits_once_more_in_each_forward_pass
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::linked_models_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::links_test {
 namespace {
 
 using test::reduced_of;
@@ -349,4 +349,4 @@ TEST(Links, timelines_have_collectives_when_the_device_gets_there) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::links_test

@@ -7,7 +7,7 @@
 
 #include "nought/cuda/backend/kernels.h"
 
-namespace nought::cuda {
+namespace nought::cuda::memory_test {
 namespace {
 
 using ::testing::AllOf;
@@ -63,4 +63,4 @@ TEST(CudaMemory, copies_from_and_to_pinned_memory_are_whole) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::memory_test

@@ -14,7 +14,7 @@
 #include "nought/cuda/backend/kernels.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::models_test {
 namespace {
 
 using test::golden_folder;
@@ -138,4 +138,4 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaLayouts, ::testing::Values("dense", "moe"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::models_test

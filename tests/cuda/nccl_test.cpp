@@ -10,7 +10,7 @@
 
 #include "nought/cuda/backend/device.h"
 
-namespace nought::cuda {
+namespace nought::cuda::nccl_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -187,4 +187,4 @@ TEST_F(NcclGroups, all_ends_are_gone_at_last) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::nccl_test

@@ -11,7 +11,7 @@
 
 #include "nought/cuda/backend/kernels.h"
 
-namespace nought {
+namespace nought::offload_test {
 namespace {
 
 using test::Course;
@@ -146,4 +146,4 @@ TEST_F(CudaOffload, waits_for_no_more_computation) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offload_test

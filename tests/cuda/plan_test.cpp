@@ -13,7 +13,7 @@
 
 #include "nought/cuda/backend/kernels.h"
 
-namespace nought {
+namespace nought::plan_test {
 namespace {
 
 using test::Measurement;
@@ -221,4 +221,4 @@ TEST(CudaPlanWithoutAGpu, takes_the_limit_for_the_workspace_of_products) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::plan_test

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought::test {
+namespace nought::test::program_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -134,4 +134,4 @@ TEST(CudaProgram, talks_and_measures_steps_on_a_gpu) {
 }
 
 }  // namespace
-}  // namespace nought::test
+}  // namespace nought::test::program_test

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought::test {
+namespace nought::test::record_test {
 namespace {
 
 using ::testing::AllOf;
@@ -73,4 +73,4 @@ TEST(CudaRecord, other_options_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought::test
+}  // namespace nought::test::record_test

@@ -9,7 +9,7 @@
 #include "nought/cuda/backend/kernels.h"
 #include "nought/tensor/random.h"
 
-namespace nought::cuda {
+namespace nought::cuda::sort_test {
 namespace {
 
 TEST(CudaSort, keys_are_in_order_whatever_their_number_and_the_grid) {
@@ -39,4 +39,4 @@ TEST(CudaSort, keys_are_in_order_whatever_their_number_and_the_grid) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::sort_test

@@ -13,7 +13,7 @@
 #include "nought/cuda/backend/kernel.h"
 #include "nought/tensor/tensor.h"
 
-namespace nought::cuda {
+namespace nought::cuda::stream_test {
 namespace {
 
 using test::message_of;
@@ -168,4 +168,4 @@ TEST_F(CudaStreams, a_launch_that_cuda_refuses_is_named_at_once) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::stream_test

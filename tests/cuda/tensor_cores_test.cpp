@@ -9,7 +9,7 @@
 #include "nought/cuda/backend/attention_mma.h"
 #include "nought/cuda/backend/runtime.h"
 
-namespace nought::cuda {
+namespace nought::cuda::tensor_cores_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST_F(TensorCores, a_product_that_half_of_a_warp_calls_is_named) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::tensor_cores_test

@@ -7,7 +7,7 @@
 #include "nought/cuda/backend/kernels.h"
 #include "nought/kernels/timed.h"
 
-namespace nought {
+namespace nought::timeline_test {
 namespace {
 
 using Clock = TraceEvent::Clock;
@@ -60,4 +60,4 @@ TEST(CudaTimeline, nothing_waits_while_nothing_is_recorded) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::timeline_test

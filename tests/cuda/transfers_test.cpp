@@ -7,7 +7,7 @@
 
 #include "nought/cuda/backend/kernels.h"
 
-namespace nought {
+namespace nought::transfers_test {
 namespace {
 
 /// The waits of each of two steps of two micro-batches.
@@ -55,4 +55,4 @@ TEST(CudaTransfers, each_layer_of_experts_waits_once_more_in_each_forward_pass) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::transfers_test

@@ -4,7 +4,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::added_tokens_test {
 namespace {
 
 /// The text that next() finds from `from` on, and its id.
@@ -72,4 +72,4 @@ TEST(AddedTokens, a_token_that_is_given_again_is_the_new_one_and_an_empty_one_is
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::added_tokens_test

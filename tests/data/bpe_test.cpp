@@ -10,7 +10,7 @@
 #include "nought/data/piece_model.h"
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::bpe_test {
 namespace {
 
 using testing::ElementsAre;
@@ -87,4 +87,4 @@ TEST(Bpe, what_cannot_be_expressed_is_an_error) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::bpe_test

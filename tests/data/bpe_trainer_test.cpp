@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::bpe_trainer_test {
 namespace {
 
 using test::message_of;
@@ -129,4 +129,4 @@ TEST(BpeTrainer, a_vocabulary_without_room_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::bpe_trainer_test

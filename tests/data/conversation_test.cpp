@@ -9,7 +9,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::conversation_test {
 namespace {
 
 using test::message_of;
@@ -77,4 +77,4 @@ TEST(Conversation, what_is_none_is_told_by_what_it_lacks) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::conversation_test

@@ -9,7 +9,7 @@
 #include "nought/base/error.h"
 #include "nought/data/token_file.h"
 
-namespace nought {
+namespace nought::dataset_test {
 namespace {
 
 using test::message_of;
@@ -188,4 +188,4 @@ TEST(TokenDataset, refuses_token_files_of_another_tokenizer) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::dataset_test

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::json_view_test {
 namespace {
 
 using test::message_of;
@@ -54,4 +54,4 @@ TEST(JsonView, refuses_what_is_switched_on) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::json_view_test

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::normalizer_test {
 namespace {
 
 using test::message_of;
@@ -64,4 +64,4 @@ TEST(Normalizer, what_is_not_supported_is_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::normalizer_test

@@ -7,7 +7,7 @@
 #include "support/message_of.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::ordered_map_test {
 namespace {
 
 using test::message_of;
@@ -43,4 +43,4 @@ TEST(OrderedMap, uses_in_order_and_throws_the_first_failure_of_that_order) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::ordered_map_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::pair_table_test {
 namespace {
 
 TEST(PairTable, finds_what_was_given_and_nothing_else) {
@@ -32,4 +32,4 @@ TEST(PairTable, order_matters_and_the_last_rank_counts) {
 TEST(PairTable, an_empty_one_merges_nothing) { EXPECT_EQ(PairTable(0)(0, 0).rank, PairTable::kNoRank); }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pair_table_test

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::pre_tokenizer_test {
 namespace {
 
 using test::message_of;
@@ -99,4 +99,4 @@ TEST(PreTokenizer, a_cut_between_lines_changes_no_piece) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pre_tokenizer_test

@@ -8,7 +8,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::regex_test {
 namespace {
 
 using testing::ElementsAre;
@@ -58,4 +58,4 @@ TEST(Regex, threads_may_share_one) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::regex_test

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::sampler_test {
 namespace {
 
 using testing::HasSubstr;
@@ -240,4 +240,4 @@ TEST(EvaluationSampler, ranks_share_every_sample_once_in_equally_many_batches) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sampler_test

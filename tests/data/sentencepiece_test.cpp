@@ -8,7 +8,7 @@
 #include "nought/base/error.h"
 #include "nought/data/tokenizer.h"
 
-namespace nought {
+namespace nought::sentencepiece_test {
 namespace {
 
 using test::message_of;
@@ -82,4 +82,4 @@ TEST(SentencePiece, what_is_no_model_is_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sentencepiece_test

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::step_chain_test {
 namespace {
 
 using test::message_of;
@@ -63,4 +63,4 @@ TEST(StepChain, a_text_may_grow_sixteenfold_and_by_64_kib) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::step_chain_test

@@ -8,7 +8,7 @@
 #include "nought/data/sampler.h"
 #include "nought/data/token_file.h"
 
-namespace nought {
+namespace nought::target_count_test {
 namespace {
 
 using test::TempFolder;
@@ -73,4 +73,4 @@ INSTANTIATE_TEST_SUITE_P(Data, TargetCount,
                          });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::target_count_test

@@ -2,7 +2,7 @@
 #include "support/golden_tokens.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::tiktoken_test {
 namespace {
 
 using test::expect_golden;
@@ -37,4 +37,4 @@ TEST(Tiktoken, a_long_piece_merges_as_a_short_one_does) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tiktoken_test

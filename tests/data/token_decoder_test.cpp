@@ -8,7 +8,7 @@
 
 #include "nought/data/unicode.h"
 
-namespace nought {
+namespace nought::token_decoder_test {
 namespace {
 
 using test::golden_file;
@@ -58,4 +58,4 @@ TEST(TokenDecoder, a_chain_that_doubles_a_text_again_and_again_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::token_decoder_test

@@ -9,7 +9,7 @@
 #include "nought/base/error.h"
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::token_file_test {
 namespace {
 
 using test::Ids;
@@ -101,4 +101,4 @@ TEST(TokenFile, damage_is_an_error_and_never_a_crash) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::token_file_test

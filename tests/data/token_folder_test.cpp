@@ -7,7 +7,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 
-namespace nought {
+namespace nought::token_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -91,4 +91,4 @@ TEST(TokenFolder, a_damaged_index_is_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::token_folder_test

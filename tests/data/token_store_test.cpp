@@ -6,7 +6,7 @@
 
 #include "nought/data/token_file.h"
 
-namespace nought {
+namespace nought::token_store_test {
 namespace {
 
 using test::Ids;
@@ -36,4 +36,4 @@ TEST(JoinedTokens, reads_across_its_parts) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::token_store_test

@@ -10,7 +10,7 @@
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 
-namespace nought {
+namespace nought::tokenize_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -345,4 +345,4 @@ TEST(Tokenize, bad_conversations_and_binary_files_are_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tokenize_test

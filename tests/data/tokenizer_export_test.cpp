@@ -7,7 +7,7 @@
 
 #include "nought/data/chat_template.h"
 
-namespace nought {
+namespace nought::tokenizer_export_test {
 namespace {
 
 using nlohmann::json;
@@ -118,4 +118,4 @@ TEST(TokenizerExport, nothing_is_written_without_a_tokenizer_in_a_folder) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tokenizer_export_test

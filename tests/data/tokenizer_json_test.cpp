@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::tokenizer_json_test {
 namespace {
 
 using test::expect_golden;
@@ -51,4 +51,4 @@ TEST(TokenizerJson, steps_that_fill_memory_with_a_short_text_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tokenizer_json_test

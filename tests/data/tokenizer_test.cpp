@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::tokenizer_test {
 namespace {
 
 using test::golden_file;
@@ -60,4 +60,4 @@ TEST(Tokenizer, what_it_cannot_do_is_said_in_one_line) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tokenizer_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::unicode_test {
 namespace {
 
 TEST(Unicode, every_scalar_value_is_written_and_read_back) {
@@ -48,4 +48,4 @@ TEST(Unicode, replaces_from_left_to_right_without_looking_at_what_it_wrote) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::unicode_test

@@ -8,7 +8,7 @@
 #include "nought/data/piece_model.h"
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::unigram_test {
 namespace {
 
 using testing::ElementsAre;
@@ -82,4 +82,4 @@ TEST(Unigram, needs_tokens_of_a_sane_length) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::unigram_test

@@ -2,7 +2,7 @@
 #include "support/golden_tokens.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::vocab_and_merges_test {
 namespace {
 
 using test::expect_golden;
@@ -26,4 +26,4 @@ TEST(VocabAndMerges, give_the_ids_of_openai_for_every_golden_text) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::vocab_and_merges_test

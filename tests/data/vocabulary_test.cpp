@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::vocabulary_test {
 namespace {
 
 using test::message_of;
@@ -53,4 +53,4 @@ TEST(Vocabulary, bytes_have_tokens_and_characters_of_their_own) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::vocabulary_test

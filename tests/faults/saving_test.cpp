@@ -16,7 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::saving_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -212,4 +212,4 @@ TEST(Faults, a_run_that_fails_while_it_saves_can_be_resumed) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::saving_test

@@ -6,7 +6,7 @@
 #include "targets.h"
 #include <gtest/gtest.h>
 
-namespace nought::fuzz {
+namespace nought::fuzz::corpus_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,4 +28,4 @@ INSTANTIATE_TEST_SUITE_P(Fuzz, Corpus, ::testing::ValuesIn(kTargets),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace nought::fuzz
+}  // namespace nought::fuzz::corpus_test

@@ -10,7 +10,7 @@
 #include "nought/infer/generation_mesh.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::generate_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -213,4 +213,4 @@ TEST(Generate, prompts_that_do_not_fit_are_errors) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::generate_test

@@ -8,7 +8,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::generation_mesh_test {
 namespace {
 
 ModelConfig golden(const char* name) { return ModelConfig::from_folder(test::golden_folder(name)); }
@@ -74,4 +74,4 @@ TEST(GenerationMesh, what_cannot_be_is_one_line_with_the_nearest_that_can) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::generation_mesh_test

@@ -9,7 +9,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::sampling_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -145,4 +145,4 @@ TEST(Sampling, repetition_lowers_positive_and_negative_logits_once) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sampling_test

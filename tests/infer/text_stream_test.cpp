@@ -5,7 +5,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::text_stream_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -37,4 +37,4 @@ TEST(TextStream, gives_nothing_that_could_become_a_stop_string) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::text_stream_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::append_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -57,4 +57,4 @@ TEST(AppendFile, what_cannot_be_written_is_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::append_file_test

@@ -9,7 +9,7 @@
 #include "nought/base/error.h"
 #include "nought/io/atomic_file.h"
 
-namespace nought {
+namespace nought::atomic_file_calls_test {
 namespace {
 
 using test::message_of;
@@ -80,4 +80,4 @@ TEST(AtomicFile, without_a_commit_nothing_remains) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::atomic_file_calls_test

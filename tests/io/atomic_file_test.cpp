@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::atomic_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -63,4 +63,4 @@ TEST(AtomicFile, text_is_written_whole) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::atomic_file_test

@@ -9,7 +9,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::atomic_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -111,4 +111,4 @@ TEST(AtomicFolder, what_cannot_be_written_is_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::atomic_folder_test

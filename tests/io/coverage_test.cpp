@@ -6,7 +6,7 @@
 
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::coverage_test {
 namespace {
 
 TEST(Coverage, grows_in_any_order_and_refuses_what_was_there) {
@@ -40,4 +40,4 @@ TEST(Coverage, agrees_with_counting_every_element) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::coverage_test

@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::file_format_test {
 namespace {
 
 using test::message_of;
@@ -50,4 +50,4 @@ TEST(FileFormat, what_is_no_version_of_it_is_named_in_one_line) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::file_format_test

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::file_lock_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,4 +75,4 @@ TEST(FileLock, a_file_system_without_locks_is_told_with_its_reason) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::file_lock_test

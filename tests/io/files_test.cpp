@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::files_test {
 namespace {
 
 using test::message_of;
@@ -106,4 +106,4 @@ TEST(Files, what_was_printed_and_could_not_be_written_is_an_error) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::files_test

@@ -5,7 +5,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::hub_cache_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -49,4 +49,4 @@ TEST(HubCache, a_name_never_leaves_the_cache) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::hub_cache_test

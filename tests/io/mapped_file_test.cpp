@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::mapped_file_test {
 namespace {
 
 using test::message_of;
@@ -65,4 +65,4 @@ TEST(MappedFile, what_is_no_regular_file_is_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::mapped_file_test

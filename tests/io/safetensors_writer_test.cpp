@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::safetensors_writer_test {
 namespace {
 
 using test::counting;
@@ -77,4 +77,4 @@ TEST(SafetensorsWriter, an_unfinished_file_leaves_the_old_one) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::safetensors_writer_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::strict_json_test {
 namespace {
 
 using testing::HasSubstr;
@@ -61,4 +61,4 @@ TEST(StrictJson, an_excerpt_is_short_and_printable) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::strict_json_test

@@ -1,6 +1,6 @@
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::activations_test {
 namespace {
 
 using namespace test;
@@ -193,4 +193,4 @@ TEST_F(Activations, do_not_depend_on_the_number_of_threads) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::activations_test

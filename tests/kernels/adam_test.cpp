@@ -1,6 +1,6 @@
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::adam_test {
 namespace {
 
 using namespace test;
@@ -116,4 +116,4 @@ TEST_F(Optimizer, tensors_that_do_not_fit_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::adam_test

@@ -2,7 +2,7 @@
 
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::arguments_test {
 namespace {
 
 class Arguments : public test::KernelTest {};
@@ -36,4 +36,4 @@ TEST_F(Arguments, rows_of_a_wider_tensor_and_rules_are_told_in_short) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::arguments_test

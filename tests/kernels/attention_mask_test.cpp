@@ -8,7 +8,7 @@
 
 #include "nought/kernels/cpu/cpu.h"
 
-namespace nought {
+namespace nought::attention_mask_test {
 namespace {
 
 using namespace test;
@@ -126,4 +126,4 @@ TEST_F(AttentionMask, cpu_attention_sees_what_the_definition_says) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::attention_mask_test

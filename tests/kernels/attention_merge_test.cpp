@@ -6,7 +6,7 @@
 #include "support/attention_cases.h"
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::attention_merge_test {
 namespace {
 
 using namespace test;
@@ -394,4 +394,4 @@ TEST_F(AttentionMerge, results_of_other_dtypes_or_sizes_are_errors) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::attention_merge_test

@@ -5,7 +5,7 @@
 #include "support/attention_cases.h"
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::attention_spans_test {
 namespace {
 
 using namespace test;
@@ -195,4 +195,4 @@ TEST_F(AttentionSpans, spans_that_overlap_or_leave_their_tensors_are_errors) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::attention_spans_test

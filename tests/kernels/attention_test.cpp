@@ -6,7 +6,7 @@
 #include "support/attention_cases.h"
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::attention_test {
 namespace {
 
 using namespace test;
@@ -409,4 +409,4 @@ TEST_F(AttentionTest, tensors_that_do_not_fit_are_errors) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::attention_test

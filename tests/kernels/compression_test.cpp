@@ -1,7 +1,7 @@
 // Signs with a scale and an error, preconditioning by second moments, and orthonormal rows.
 #include "support/kernel_test.h"
 
-namespace nought::test {
+namespace nought::test::compression_test {
 namespace {
 
 using CompressionKernels = KernelTest;
@@ -117,4 +117,4 @@ TEST_F(CompressionKernels, rows_become_orthonormal_and_dependent_ones_zero_or_ne
 }
 
 }  // namespace
-}  // namespace nought::test
+}  // namespace nought::test::compression_test

@@ -9,7 +9,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::dot_tiles_test {
 namespace {
 
 /// The left factor by rows, or as the transpose of a tile [k, 64].
@@ -60,4 +60,4 @@ TEST(DotTiles, products_are_exact_within_rounding) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::dot_tiles_test

@@ -2,7 +2,7 @@
 
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::elementwise_test {
 namespace {
 
 using namespace test;
@@ -178,4 +178,4 @@ TEST_F(Elementwise, tensors_that_do_not_fit_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::elementwise_test

@@ -2,7 +2,7 @@
 #include "support/message_of.h"
 #include <gmock/gmock.h>
 
-namespace nought {
+namespace nought::embedding_test {
 namespace {
 
 using namespace test;
@@ -83,4 +83,4 @@ TEST_F(Embeddings, an_id_out_of_range_is_named_with_its_place) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::embedding_test

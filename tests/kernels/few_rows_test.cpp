@@ -4,7 +4,7 @@
 
 #include "support/product_test.h"
 
-namespace nought {
+namespace nought::few_rows_test {
 namespace {
 
 template <class T>
@@ -44,4 +44,4 @@ TEST(FewRows, an_element_has_the_same_bits_alone_and_among_others) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::few_rows_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::gemm_bf16_test {
 namespace {
 
 test::Multiply by(cpu::TileUnit unit) {
@@ -44,4 +44,4 @@ TEST(GemmBf16, an_element_has_the_same_bits_in_a_product_of_any_size) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::gemm_bf16_test

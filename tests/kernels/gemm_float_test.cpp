@@ -2,7 +2,7 @@
 // every layout and odd size against f64, and the same bits in any company.
 #include "support/product_test.h"
 
-namespace nought {
+namespace nought::gemm_float_test {
 namespace {
 
 TEST(GemmFloat, every_layout_of_odd_sizes_is_exact_within_rounding) {
@@ -29,4 +29,4 @@ TEST(GemmFloat, an_element_has_the_same_bits_in_a_product_of_any_size) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::gemm_float_test

@@ -5,7 +5,7 @@
 
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::grouping_test {
 namespace {
 
 TEST(Grouping, blocks_are_padded_by_a_sixteenth_at_most_and_have_few_sizes) {
@@ -47,4 +47,4 @@ TEST(Grouping, there_is_room_for_all_rows_however_choices_are_spread) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::grouping_test

@@ -1,6 +1,6 @@
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::heads_test {
 namespace {
 
 using namespace test;
@@ -74,4 +74,4 @@ TEST_F(HeadsTest, heads_out_of_bounds_or_on_each_other_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::heads_test

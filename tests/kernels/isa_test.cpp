@@ -10,7 +10,7 @@
 #include "nought/kernels/cpu/amx.h"
 #include "nought/kernels/cpu/cpu.h"
 
-namespace nought {
+namespace nought::isa_test {
 namespace {
 
 constexpr Isa kAll[] = {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16, Isa::amx_emulated, Isa::amx};
@@ -58,4 +58,4 @@ TEST(Isa, products_say_who_multiplies_bf16) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::isa_test

@@ -9,7 +9,7 @@
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/isa.h"
 
-namespace nought {
+namespace nought::limits_test {
 namespace {
 
 /// What a square product reaches of the peak, each at its best of several.
@@ -62,4 +62,4 @@ TEST(Limits, bandwidth_is_a_computers) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::limits_test

@@ -1,6 +1,6 @@
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::loss_test {
 namespace {
 
 using namespace test;
@@ -211,4 +211,4 @@ TEST_F(Loss, a_target_out_of_range_is_named_with_its_place) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::loss_test

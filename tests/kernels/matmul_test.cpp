@@ -4,7 +4,7 @@
 
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::matmul_test {
 namespace {
 
 using namespace test;
@@ -186,4 +186,4 @@ TEST_F(MatMulTest, rank_threads_multiply_at_the_same_time) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::matmul_test

@@ -5,7 +5,7 @@
 
 #include "nought/kernels/grouping.h"
 
-namespace nought {
+namespace nought::moe_test {
 namespace {
 
 using namespace test;
@@ -317,4 +317,4 @@ TEST_F(MoeKernels, arguments_that_do_not_fit_are_errors) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::moe_test

@@ -2,7 +2,7 @@
 
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::normal_test {
 namespace {
 
 using test::expect_same_bits;
@@ -57,4 +57,4 @@ TEST_F(FillNormal, does_not_depend_on_the_number_of_threads) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::normal_test

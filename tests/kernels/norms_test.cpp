@@ -1,6 +1,6 @@
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::norms_test {
 namespace {
 
 using namespace test;
@@ -248,4 +248,4 @@ TEST_F(Norms, tensors_that_do_not_fit_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::norms_test

@@ -1,7 +1,7 @@
 // Every optimizer's kernel follows its reference on each instruction set, and does not depend on the number of threads.
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::optimizers_test {
 namespace {
 
 using namespace test;
@@ -204,4 +204,4 @@ TEST_F(Updates, tensors_that_do_not_fit_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::optimizers_test

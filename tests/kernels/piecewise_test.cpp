@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought::cpu {
+namespace nought::cpu::piecewise_test {
 namespace {
 
 /// The table's value at t in f64, from the piece that a lookup takes.
@@ -62,4 +62,4 @@ TEST(Piecewise, a_polynomial_of_the_degree_is_met) {
 }
 
 }  // namespace
-}  // namespace nought::cpu
+}  // namespace nought::cpu::piecewise_test

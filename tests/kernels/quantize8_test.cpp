@@ -3,7 +3,7 @@
 #include "nought/base/math.h"
 #include "nought/kernels/dynamic_code.h"
 
-namespace nought {
+namespace nought::quantize8_test {
 namespace {
 
 using namespace test;
@@ -95,4 +95,4 @@ TEST_F(Quantized, a_block_of_zeros_stays_zero) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::quantize8_test

@@ -2,7 +2,7 @@
 
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::rope_test {
 namespace {
 
 using namespace test;
@@ -117,4 +117,4 @@ TEST_F(Rotary, bad_layouts_and_positions_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::rope_test

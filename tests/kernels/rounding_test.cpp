@@ -3,7 +3,7 @@
 
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::rounding_test {
 namespace {
 
 using namespace test;
@@ -267,4 +267,4 @@ TEST_F(Mxfp8, what_is_not_finite_spoils_its_block_alone_and_what_is_finite_stays
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::rounding_test

@@ -1,6 +1,6 @@
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::softcap_test {
 namespace {
 
 using namespace test;
@@ -45,4 +45,4 @@ TEST_F(SoftcapTest, a_cap_that_is_not_positive_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::softcap_test

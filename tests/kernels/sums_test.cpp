@@ -2,7 +2,7 @@
 
 #include "support/kernel_test.h"
 
-namespace nought {
+namespace nought::sums_test {
 namespace {
 
 using namespace test;
@@ -111,4 +111,4 @@ TEST_F(Sums, of_squares_do_not_depend_on_the_number_of_threads) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sums_test

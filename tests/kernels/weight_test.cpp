@@ -12,7 +12,7 @@
 #include "nought/kernels/rounding.h"
 #include "nought/kernels/work.h"
 
-namespace nought {
+namespace nought::weight_test {
 namespace {
 
 using namespace test;
@@ -336,4 +336,4 @@ TEST_F(CodedProducts, gradient_by_the_input_matches_central_differences) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::weight_test

@@ -5,7 +5,7 @@
 
 #include "nought/kernels/wire_records.h"
 
-namespace nought {
+namespace nought::wire_test {
 namespace {
 
 using namespace test;
@@ -172,4 +172,4 @@ TEST_F(WireRecords, what_does_not_fit_is_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::wire_test

@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::config_reader_test {
 namespace {
 
 using nlohmann::json;
@@ -68,4 +68,4 @@ TEST(ConfigReader, keys_that_nobody_asked_for_are_told_unless_they_are_misspelt)
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::config_reader_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::context_choice_test {
 namespace {
 
 using testing::HasSubstr;
@@ -67,4 +67,4 @@ TEST(ContextChoice, ulysses_needs_heads_that_divide) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_choice_test

@@ -8,7 +8,7 @@
 
 #include "nought/models/decoder.h"
 
-namespace nought {
+namespace nought::decay_test {
 namespace {
 
 using ::testing::UnorderedElementsAre;
@@ -60,4 +60,4 @@ INSTANTIATE_TEST_SUITE_P(Families, WeightDecayOf, ::testing::ValuesIn(test::kGol
 });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::decay_test

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::decoder_test {
 namespace {
 
 using testing::ElementsAre;
@@ -104,4 +104,4 @@ TEST(Decoder, a_cache_goes_on_and_forgets) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::decoder_test

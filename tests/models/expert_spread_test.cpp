@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::expert_spread_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -33,4 +33,4 @@ TEST(ExpertSpread, a_dense_model_has_no_experts_to_hold) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::expert_spread_test

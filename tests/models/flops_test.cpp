@@ -8,7 +8,7 @@
 #include "nought/models/decoder.h"
 #include "nought/nn/freezing.h"
 
-namespace nought {
+namespace nought::flops_test {
 namespace {
 
 TEST(Flops, are_six_per_multiplied_weight_and_the_scores_of_attention) {
@@ -76,4 +76,4 @@ TEST(Flops, frozen_parameters_save_their_gradients_and_what_is_below_them) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::flops_test

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::gguf_metadata_test {
 namespace {
 
 using nlohmann::json;
@@ -84,4 +84,4 @@ TEST(GgufRopeKeys, of_other_scalings_are_those_that_llama_cpp_reads) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::gguf_metadata_test

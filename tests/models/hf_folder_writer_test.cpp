@@ -7,7 +7,7 @@
 
 #include "nought/models/weight_files.h"
 
-namespace nought {
+namespace nought::hf_folder_writer_test {
 namespace {
 
 using test::counting;
@@ -53,4 +53,4 @@ TEST(HfFolderWriter, a_folder_is_sharded_by_size_and_replaces_an_earlier_save) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::hf_folder_writer_test

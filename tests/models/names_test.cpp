@@ -10,7 +10,7 @@
 #include "nought/models/decoder.h"
 #include "nought/models/weight_files.h"
 
-namespace nought {
+namespace nought::names_test {
 namespace {
 
 using testing::ElementsAre;
@@ -62,4 +62,4 @@ TEST(WeightNames, older_names_and_buffers_are_known) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::names_test

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::stages_test {
 namespace {
 
 using test::message_of;
@@ -180,4 +180,4 @@ TEST(Stages, cuts_that_cannot_be_are_refused_with_a_choice_that_works) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::stages_test

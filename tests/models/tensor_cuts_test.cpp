@@ -8,7 +8,7 @@
 
 #include "nought/models/decoder.h"
 
-namespace nought {
+namespace nought::tensor_cuts_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -63,4 +63,4 @@ TEST(TensorCuts, what_does_not_divide_is_named_with_the_nearest_size_that_does) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tensor_cuts_test

@@ -7,7 +7,7 @@
 #include "nought/nn/layers.h"
 #include "nought/nn/model.h"
 
-namespace nought {
+namespace nought::coding_test {
 namespace {
 
 using testing::AllOf;
@@ -67,4 +67,4 @@ TEST(Coding, what_is_kept_as_codes_counts_as_frozen) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::coding_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::context_batch_test {
 namespace {
 
 TEST(ContextBatch, tokens_targets_and_weights_are_cut_alike) {
@@ -28,4 +28,4 @@ TEST(ContextBatch, tokens_targets_and_weights_are_cut_alike) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_batch_test

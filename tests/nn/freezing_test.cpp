@@ -7,7 +7,7 @@
 #include "nought/nn/layers.h"
 #include "nought/nn/model.h"
 
-namespace nought {
+namespace nought::freezing_test {
 namespace {
 
 using testing::AllOf;
@@ -122,4 +122,4 @@ TEST(Freezing, frozen_matrices_and_tables_of_whole_blocks_become_codes_if_asked)
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::freezing_test

@@ -9,7 +9,7 @@
 #include "nought/nn/mlp.h"
 #include "nought/nn/norm.h"
 
-namespace nought {
+namespace nought::linear_test {
 namespace {
 
 using testing::ElementsAre;
@@ -180,4 +180,4 @@ TEST(Norm, without_weights_it_lets_its_input_through) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::linear_test

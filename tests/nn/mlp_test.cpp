@@ -8,7 +8,7 @@
 
 #include "nought/nn/norm.h"
 
-namespace nought {
+namespace nought::mlp_test {
 namespace {
 
 constexpr int64_t kHidden = 16, kWidth = 40;
@@ -155,4 +155,4 @@ TEST(Mlp, a_tile_has_as_many_tokens_as_a_token_has_elements_unless_it_is_told) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::mlp_test

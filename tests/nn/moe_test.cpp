@@ -11,7 +11,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::moe_test {
 namespace {
 
 using test::LocalStore;
@@ -382,4 +382,4 @@ TEST(RouterLogTest, tokens_of_a_placeholder_do_not) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::moe_test

@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::objective_test {
 namespace {
 
 using test::LocalStore;
@@ -174,4 +174,4 @@ TEST(Objective, an_own_one_is_walked_back_through_the_head) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::objective_test

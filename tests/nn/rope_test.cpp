@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::rope_test {
 namespace {
 
 RopeOptions plain(int64_t dim = 8, double theta = 10000) { return {.theta = theta, .rotary_dim = dim}; }
@@ -92,4 +92,4 @@ TEST(Rope, tables_of_two_lengths_lie_one_behind_the_other) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::rope_test

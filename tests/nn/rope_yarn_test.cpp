@@ -5,7 +5,7 @@
 
 #include "nought/nn/rope.h"
 
-namespace nought {
+namespace nought::rope_yarn_test {
 namespace {
 
 void expect_frequencies(const RopeOptions& options, const std::vector<double>& expected, int64_t length = 1) {
@@ -78,4 +78,4 @@ TEST(Rope, longrope_chooses_its_factors_by_the_length_of_the_sequence) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::rope_yarn_test

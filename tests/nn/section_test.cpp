@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::section_test {
 namespace {
 
 constexpr size_t kUnits = 5;
@@ -158,4 +158,4 @@ TEST(Section, passes_of_tiles_are_within_those_of_their_unit) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::section_test

@@ -4,7 +4,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::event_file_test {
 namespace {
 
 TEST(EventFile, checksums_are_those_of_the_specification) {
@@ -28,4 +28,4 @@ TEST(EventFile, a_scalar_is_an_event_with_step_tag_and_value) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::event_file_test

@@ -5,7 +5,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::live_line_test {
 namespace {
 
 const std::string kWipe = "\r\x1b[K";
@@ -66,4 +66,4 @@ TEST(LiveLine, a_terminal_that_becomes_narrower_is_wiped_on_all_rows_and_kept_to
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::live_line_test

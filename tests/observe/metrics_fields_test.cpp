@@ -4,7 +4,7 @@
 
 #include "nought/observe/metrics.h"
 
-namespace nought {
+namespace nought::metrics_fields_test {
 namespace {
 
 using test::TempFolder;
@@ -97,4 +97,4 @@ TEST(Metrics, a_resumed_run_keeps_the_lines_up_to_its_checkpoint) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::metrics_fields_test

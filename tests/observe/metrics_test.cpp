@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::metrics_test {
 namespace {
 
 using nlohmann::json;
@@ -130,4 +130,4 @@ TEST(Metrics, a_folder_that_cannot_be_written_is_an_error) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::metrics_test

@@ -4,7 +4,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::monitors_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -59,4 +59,4 @@ TEST(CsvMonitor, a_row_counts_samples_and_a_resumed_run_keeps_the_rows_before_it
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::monitors_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::pace_test {
 namespace {
 
 TEST(Pace, the_first_step_is_forgotten_when_there_are_others) {
@@ -33,4 +33,4 @@ TEST(Pace, pauses_are_expected_to_come_again) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pace_test

@@ -10,7 +10,7 @@
 
 #include "nought/base/lines.h"
 
-namespace nought {
+namespace nought::profile_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -121,4 +121,4 @@ TEST(ProfileWriter, writes_the_text_where_a_file_is_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::profile_test

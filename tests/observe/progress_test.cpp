@@ -9,7 +9,7 @@
 
 #include "nought/base/lines.h"
 
-namespace nought {
+namespace nought::progress_test {
 namespace {
 
 using testing::AllOf;
@@ -243,4 +243,4 @@ TEST(Progress, an_evaluation_has_bits_per_byte_where_bytes_are_known) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::progress_test

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::clipping_test {
 namespace {
 
 TEST(Clipping, a_norm_above_the_limit_becomes_the_limit) {
@@ -22,4 +22,4 @@ TEST(Clipping, without_a_limit_nothing_is_clipped) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::clipping_test

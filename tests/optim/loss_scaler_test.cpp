@@ -4,7 +4,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::loss_scaler_test {
 namespace {
 
 std::vector<double> scales_of(LossScaler& scaler, const std::vector<bool>& overflows) {
@@ -73,4 +73,4 @@ TEST(LossScaler, a_restored_scaler_goes_on_as_if_it_had_never_stopped) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::loss_scaler_test

@@ -7,7 +7,7 @@
 
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::optimizer_test {
 namespace {
 
 using testing::ElementsAre;
@@ -109,4 +109,4 @@ TEST(Muon, a_direction_becomes_nearly_orthogonal_and_each_expert_its_own) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::optimizer_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::schedule_test {
 namespace {
 
 Schedule hugging_face(ScheduleType type) {
@@ -177,4 +177,4 @@ TEST(Schedule, names_are_those_of_the_two_libraries) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::schedule_test

@@ -9,7 +9,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::conjugate_test {
 namespace {
 
 constexpr int64_t kRows = 3;
@@ -184,4 +184,4 @@ TEST(Conjugate, one_rank_gets_back_its_input) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::conjugate_test

@@ -10,7 +10,7 @@
 #include "nought/comm/thread.h"
 #include "nought/kernels/watch.h"
 
-namespace nought {
+namespace nought::context_attention_test {
 namespace {
 
 using test::ContextCase;
@@ -155,4 +155,4 @@ TEST(ContextAttention, documents_that_do_not_fill_the_rows_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_attention_test

@@ -10,7 +10,7 @@
 #include "nought/comm/thread.h"
 #include "nought/parallel/context_traffic.h"
 
-namespace nought {
+namespace nought::context_heads_test {
 namespace {
 
 using test::ContextCase;
@@ -182,4 +182,4 @@ TEST(ContextHeads, what_is_sent_shrinks_with_the_number_of_ranks) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_heads_test

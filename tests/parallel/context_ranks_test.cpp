@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::context_ranks_test {
 namespace {
 
 using testing::ElementsAre;
@@ -52,4 +52,4 @@ TEST(ContextRanks, causal_work_is_even) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_ranks_test

@@ -6,7 +6,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::context_rows_test {
 namespace {
 
 /// Also where ranks have different numbers of tokens.
@@ -26,4 +26,4 @@ TEST(ContextRows, what_each_rank_takes_of_all_comes_back_in_order) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_rows_test

@@ -9,7 +9,7 @@
 
 #include "nought/parallel/context_keys.h"
 
-namespace nought {
+namespace nought::context_spans_test {
 namespace {
 
 using test::ContextCase;
@@ -219,4 +219,4 @@ TEST(ContextSpans, documents_that_are_not_all_tokens_in_order_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_spans_test

@@ -6,7 +6,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::context_traffic_test {
 namespace {
 
 using test::ContextCase;
@@ -82,4 +82,4 @@ TEST(ContextTraffic, the_counters_of_both_methods_agree_to_the_element) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_traffic_test

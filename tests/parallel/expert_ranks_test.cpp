@@ -6,7 +6,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::expert_ranks_test {
 namespace {
 
 using testing::ElementsAre;
@@ -139,4 +139,4 @@ TEST(ExpertRanks, what_is_cut_along_other_axes_lies_in_other_segments) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::expert_ranks_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::pipeline_ranks_test {
 namespace {
 
 std::vector<int> ranks_of_stages(bool v_shaped) {
@@ -33,4 +33,4 @@ TEST(PipelineRanks, one_rank_has_one_stage) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_ranks_test

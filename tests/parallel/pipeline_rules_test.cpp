@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::pipeline_rules_test {
 namespace {
 
 using S = PipelineSchedule;
@@ -64,4 +64,4 @@ TEST(PipelineRules, partitions_have_the_names_of_deepspeed) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_rules_test

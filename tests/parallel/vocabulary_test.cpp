@@ -11,7 +11,7 @@
 #include "nought/comm/thread.h"
 #include "nought/parallel/conjugate.h"
 
-namespace nought {
+namespace nought::vocabulary_test {
 namespace {
 
 constexpr int64_t kTokens = 70, kHidden = 6, kVocab = 11;  // more tokens than one block of the loss
@@ -148,4 +148,4 @@ TEST(VocabularyEmbedding, lookups_and_gradients_are_those_of_the_whole_table) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::vocabulary_test

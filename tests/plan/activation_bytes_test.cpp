@@ -23,7 +23,7 @@
 #include "nought/plan/rehearsal.h"
 #include "nought/zero/micro_batch.h"
 
-namespace nought {
+namespace nought::activation_bytes_test {
 namespace {
 
 constexpr int64_t kRows = 2, kLength = 128, kTokens = kRows * kLength;
@@ -126,4 +126,4 @@ TEST(ActivationBytes, of_deferred_products_are_slices_of_what_entered_them) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::activation_bytes_test

@@ -9,7 +9,7 @@
 
 #include "nought/base/text.h"
 
-namespace nought {
+namespace nought::advice_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -219,4 +219,4 @@ TEST(Budget, a_refusal_prints_the_ledger_and_the_largest_buffers) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::advice_test

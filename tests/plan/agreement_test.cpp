@@ -5,7 +5,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::agreement_test {
 namespace {
 
 using test::expect_agreement;
@@ -376,4 +376,4 @@ TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validatio
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::agreement_test

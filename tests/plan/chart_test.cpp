@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::chart_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -25,4 +25,4 @@ TEST(Svg, drawings_lie_one_below_the_other) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::chart_test

@@ -4,7 +4,7 @@
 
 #include "nought/optim/compressed_phase.h"
 
-namespace nought {
+namespace nought::compression_agreement_test {
 namespace {
 
 using test::expect_agreement;
@@ -57,4 +57,4 @@ TEST(CompressionAgreement, a_run_that_never_compresses_is_planned_as_a_plain_one
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::compression_agreement_test

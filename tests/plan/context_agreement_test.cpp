@@ -9,7 +9,7 @@
 #include "nought/parallel/context_heads.h"
 #include "nought/parallel/context_traffic.h"
 
-namespace nought {
+namespace nought::context_agreement_test {
 namespace {
 
 using test::expect_agreement;
@@ -197,4 +197,4 @@ TEST(ContextAgreement, activations_fall_with_the_ranks_that_share_a_sequence) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_agreement_test

@@ -7,7 +7,7 @@
 
 #include "nought/plan/advice.h"
 
-namespace nought {
+namespace nought::fitting_tiles_test {
 namespace {
 
 using testing::HasSubstr;
@@ -70,4 +70,4 @@ TEST(FittingTiles, a_plan_gets_them_once) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::fitting_tiles_test

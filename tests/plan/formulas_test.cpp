@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::formulas_test {
 namespace {
 
 constexpr double kGB = 1e9;
@@ -61,4 +61,4 @@ TEST(Formulas, balanced_tokens_travel_to_their_experts_and_back_in_both_passes) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::formulas_test

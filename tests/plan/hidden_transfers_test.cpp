@@ -18,7 +18,7 @@
 #include "nought/plan/step_time.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::hidden_transfers_test {
 namespace {
 
 using std::chrono::steady_clock;
@@ -223,4 +223,4 @@ TEST_F(HiddenTransfers, are_none_where_the_model_hides_none) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::hidden_transfers_test

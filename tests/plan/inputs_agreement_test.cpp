@@ -8,7 +8,7 @@
 
 #include "nought/plan/step_time.h"
 
-namespace nought {
+namespace nought::inputs_agreement_test {
 namespace {
 
 TEST(InputsAgreement, holds_to_the_byte_in_memory_and_in_files) {
@@ -84,4 +84,4 @@ TEST(InputsAgreement, memory_does_not_grow_with_the_blocks) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::inputs_agreement_test

@@ -2,7 +2,7 @@
 
 #include "nought/plan/predict.h"
 
-namespace nought {
+namespace nought::layout_test {
 namespace {
 
 TEST(Layout, takes_every_number_of_the_plan) {
@@ -33,4 +33,4 @@ TEST(Layout, takes_every_number_of_the_plan) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::layout_test

@@ -5,7 +5,7 @@
 #include "support/sweep.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::long_sequences_test {
 namespace {
 
 ModelConfig narrow_model() {
@@ -72,4 +72,4 @@ TEST(LongSequences, four_ranks_train_one_within_the_predicted_peak) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::long_sequences_test

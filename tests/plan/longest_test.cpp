@@ -3,7 +3,7 @@
 #include "support/agreement.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::longest_test {
 namespace {
 
 Layout of_ranks(int ranks) {
@@ -64,4 +64,4 @@ TEST(Longest, learned_positions_and_small_budgets_are_ends) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::longest_test

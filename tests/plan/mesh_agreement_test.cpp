@@ -6,7 +6,7 @@
 
 #include "nought/plan/formulas.h"
 
-namespace nought {
+namespace nought::mesh_agreement_test {
 namespace {
 
 using test::expect_agreement;
@@ -306,4 +306,4 @@ TEST(MeshAgreement, traffic_inside_replicas_and_between_them_is_the_formula) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::mesh_agreement_test

@@ -6,7 +6,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::pass_times_test {
 namespace {
 
 ModelConfig llama() {
@@ -78,4 +78,4 @@ TEST(PassTimes, means_are_those_that_a_timeline_was_made_of) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pass_times_test

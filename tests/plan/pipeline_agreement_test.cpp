@@ -3,7 +3,7 @@
 #include "support/agreement.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::pipeline_agreement_test {
 namespace {
 
 using test::model_of;
@@ -113,4 +113,4 @@ TEST(PipelineAgreement, traffic_between_stages_is_one_message_per_boundary_and_d
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_agreement_test

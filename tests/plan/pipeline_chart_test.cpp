@@ -7,7 +7,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::pipeline_chart_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -71,4 +71,4 @@ TEST(PipelineChart, passes_without_a_time_cannot_be_drawn) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_chart_test

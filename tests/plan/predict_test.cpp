@@ -6,7 +6,7 @@
 
 #include "nought/models/flops.h"
 
-namespace nought {
+namespace nought::predict_test {
 namespace {
 
 constexpr double kGB = 1e9;
@@ -146,4 +146,4 @@ TEST(Predict, selective_recompute_keeps_less_than_none_more_than_full_and_multip
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::predict_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::step_time_test {
 namespace {
 
 using testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST(StepTime, efficiency_is_of_what_crosses_at_the_rate_of_its_home) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::step_time_test

@@ -10,7 +10,7 @@
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
 
-namespace nought {
+namespace nought::table_test {
 namespace {
 
 using ::testing::AllOf;
@@ -138,4 +138,4 @@ TEST(Table, many_ranks_share_two_columns_where_there_is_no_room_for_each) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::table_test

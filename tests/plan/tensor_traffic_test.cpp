@@ -5,7 +5,7 @@
 
 #include "nought/plan/predict.h"
 
-namespace nought {
+namespace nought::tensor_traffic_test {
 namespace {
 
 constexpr int64_t kTokens = 3 * 16, kMicroBatches = 2;
@@ -70,4 +70,4 @@ TEST(TensorTraffic, of_norms_over_all_heads_and_of_scales_is_the_formula) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tensor_traffic_test

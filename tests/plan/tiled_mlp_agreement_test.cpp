@@ -2,7 +2,7 @@
 #include "support/agreement.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::tiled_mlp_agreement_test {
 namespace {
 
 using test::expect_agreement;
@@ -83,4 +83,4 @@ TEST(TiledMlpAgreement, the_head_needs_no_more_memory_for_longer_rows) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tiled_mlp_agreement_test

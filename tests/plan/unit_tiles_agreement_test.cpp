@@ -5,7 +5,7 @@
 #include "support/agreement.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::unit_tiles_agreement_test {
 namespace {
 
 using test::expect_agreement;
@@ -112,4 +112,4 @@ TEST(UnitTilesAgreement, working_memory_is_that_of_two_tiles) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::unit_tiles_agreement_test

@@ -6,7 +6,7 @@
 #include "nought/zero/local_steps.h"
 #include "nought/zero/rotating_servers.h"
 
-namespace nought {
+namespace nought::workers_agreement_test {
 namespace {
 
 Layout layout_at(int ranks, int stage, DType dtype) {
@@ -116,4 +116,4 @@ TEST(WorkersAgreement, holds_to_the_byte_for_servers) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::workers_agreement_test

@@ -5,7 +5,7 @@
 
 #include "nought/base/text.h"
 
-namespace nought {
+namespace nought::zero_cost_test {
 namespace {
 
 Layout on(int ranks, int stages, int zero_stage, int64_t micro_batches = 4) {
@@ -53,4 +53,4 @@ TEST(ZeroCost, is_shown_where_a_pipeline_makes_it) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::zero_cost_test

@@ -3,7 +3,7 @@
 #include "support/agreement.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::zeropp_agreement_test {
 namespace {
 
 using test::expect_agreement;
@@ -116,4 +116,4 @@ TEST(ZeroPlusPlusAgreement, a_second_copy_takes_a_share_of_the_parameters) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::zeropp_agreement_test

@@ -7,7 +7,7 @@
 #include "nought/base/error.h"
 #include "nought/tensor/memory.h"
 
-namespace nought {
+namespace nought::address_space_test {
 namespace {
 
 /// In a process of its own, whose limit this is.
@@ -51,4 +51,4 @@ TEST(AddressSpaceDeathTest, memory_that_it_refuses_says_so_in_one_line) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::address_space_test

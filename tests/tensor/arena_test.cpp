@@ -7,7 +7,7 @@
 
 #include "nought/tensor/tensor.h"
 
-namespace nought {
+namespace nought::arena_test {
 namespace {
 
 constexpr int64_t kBlock = 2 * StepArena::kLeastBytes;
@@ -72,4 +72,4 @@ TEST(StepArena, steps_that_differ_are_served_all_the_same) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::arena_test

@@ -13,7 +13,7 @@
 
 #include "nought/tensor/tensor.h"
 
-namespace nought {
+namespace nought::device_test {
 namespace {
 
 using test::GuardedMemory;
@@ -107,4 +107,4 @@ TEST(Device, work_in_flight_keeps_its_memory_and_counts_for_nothing_else) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::device_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::dtype_test {
 namespace {
 
 TEST(DType, every_f16_code_survives_a_round_trip) {
@@ -52,4 +52,4 @@ TEST(DType, an_integer_is_no_float) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::dtype_test

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::held_work_test {
 namespace {
 
 class HeldWorkTest : public ::testing::Test {
@@ -72,4 +72,4 @@ TEST_F(HeldWorkTest, a_stream_that_is_gone_is_followed_by_nobody) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::held_work_test

@@ -2,7 +2,7 @@
 
 #include "nought/tensor/memory.h"
 
-namespace nought {
+namespace nought::ledger_test {
 namespace {
 
 TEST(MemoryLedger, a_peak_stays_when_less_is_held_and_every_pool_has_its_own) {
@@ -33,4 +33,4 @@ TEST(MemoryLedger, forgotten_peaks_restart_from_what_is_alive) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::ledger_test

@@ -13,7 +13,7 @@
 
 #include "nought/tensor/tensor.h"
 
-namespace nought {
+namespace nought::memory_test {
 namespace {
 
 TEST(Ledger, counts_what_is_alive_by_category_and_remembers_the_peak) {
@@ -160,4 +160,4 @@ TEST(Ledger, peaks_restart_from_what_is_alive) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::memory_test

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::packing_test {
 namespace {
 
 void expect_sound(const std::vector<Lifetime>& blocks, const Packing& packing) {
@@ -58,4 +58,4 @@ TEST(Packing, any_lifetimes_are_packed_soundly) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::packing_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::random_test {
 namespace {
 
 TEST(Random, philox_matches_the_published_vectors) {  // Random123, kat_vectors, philox4x32-10
@@ -38,4 +38,4 @@ TEST(Random, uniform_values_are_in_the_unit_interval_without_zero) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::random_test

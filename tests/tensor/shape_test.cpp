@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::shape_test {
 namespace {
 
 TEST(Shape, counts_elements_and_reads_axes_from_both_ends) {
@@ -30,4 +30,4 @@ TEST(Shape, refuses_a_seventh_dimension_and_negative_extents) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::shape_test

@@ -8,7 +8,7 @@
 #include "nought/base/error.h"
 #include "nought/tensor/late.h"
 
-namespace nought {
+namespace nought::stream_test {
 namespace {
 
 TEST(Stream, worker_runs_in_order_and_events_carry_failures) {
@@ -143,4 +143,4 @@ TEST(Stream, what_follows_a_failure_on_a_late_stream_fails_as_it_did) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::stream_test

@@ -5,7 +5,7 @@
 #include "support/host_tensors.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::tensor_test {
 namespace {
 
 TEST(Tensor, views_share_bytes_and_stay_inside) {
@@ -54,4 +54,4 @@ TEST(Tensor, copies_are_of_one_dtype_and_size) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tensor_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::timeline_test {
 namespace {
 
 TEST(Timeline, holds_the_events_that_begin_while_it_records) {
@@ -54,4 +54,4 @@ TEST(Timeline, a_scope_without_a_timeline_costs_nothing_and_threads_share_one) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::timeline_test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::best_model_test {
 namespace {
 
 Evaluation of_loss(double loss) { return {.loss = loss, .targets = 10, .text_bytes = 20}; }
@@ -44,4 +44,4 @@ TEST(BestModel, is_written_and_read_with_its_metric) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::best_model_test

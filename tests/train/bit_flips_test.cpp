@@ -13,7 +13,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::bit_flips_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -114,4 +114,4 @@ TEST(BitFlips, every_bit_of_every_number_of_a_manifest_is_covered) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::bit_flips_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::breakdown_test {
 namespace {
 
 TraceEvent event_of(TraceEventKind kind, const std::string& name, int begin, int end, int64_t bytes = 0) {
@@ -62,4 +62,4 @@ TEST(Breakdown, collectives_are_summed_by_name_and_size) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::breakdown_test

@@ -9,7 +9,7 @@
 #include "nought/models/decoder.h"
 #include "nought/nn/freezing.h"
 
-namespace nought {
+namespace nought::checkpoint_contents_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -53,4 +53,4 @@ TEST(CheckpointContents, a_file_that_is_gone_is_named) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::checkpoint_contents_test

@@ -7,7 +7,7 @@
 #include "nought/base/error.h"
 #include "nought/train/checkpoint_manifest.h"
 
-namespace nought {
+namespace nought::checkpoint_folders_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +119,4 @@ TEST(CheckpointFolders, half_rotated_ones_stay_while_nothing_newer_is_complete) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::checkpoint_folders_test

@@ -13,7 +13,7 @@
 #include "nought/train/checkpoint.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::checkpoint_integrity_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -173,4 +173,4 @@ TEST(CheckpointIntegrity, damaged_weights_are_found_by_whoever_loads_the_weights
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::checkpoint_integrity_test

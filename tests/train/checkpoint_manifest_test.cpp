@@ -7,7 +7,7 @@
 #include "nought/io/file_format.h"
 #include "nought/train/checkpoint_folders.h"
 
-namespace nought {
+namespace nought::checkpoint_manifest_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -170,4 +170,4 @@ TEST(CheckpointManifest, files_beside_the_states_are_those_that_the_run_wrote) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::checkpoint_manifest_test

@@ -6,7 +6,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/checkpoint.h"
 
-namespace nought {
+namespace nought::checkpoint_parts_test {
 namespace {
 
 using test::CutUnits;
@@ -86,4 +86,4 @@ TEST(CheckpointParts, random_rounding_does_not_depend_on_the_mesh) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::checkpoint_parts_test

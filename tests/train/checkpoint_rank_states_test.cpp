@@ -12,7 +12,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/checkpoint.h"
 
-namespace nought {
+namespace nought::checkpoint_rank_states_test {
 namespace {
 
 using testing::HasSubstr;
@@ -136,4 +136,4 @@ TEST(RankStates, of_one_name_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::checkpoint_rank_states_test

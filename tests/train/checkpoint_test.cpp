@@ -10,7 +10,7 @@
 #include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
 
-namespace nought {
+namespace nought::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -174,4 +174,4 @@ TEST(HfFolder, an_exported_model_loads_again_with_the_same_values) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::checkpoint_test

@@ -18,7 +18,7 @@
 #include "nought/train/checkpoint.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::codes_test {
 namespace {
 
 constexpr int64_t kLength = 8, kRows = 4, kVocabulary = 96;
@@ -308,4 +308,4 @@ TEST(CodedDecoder, a_checkpoint_holds_the_values_and_gives_them_back_at_any_stag
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::codes_test

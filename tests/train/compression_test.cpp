@@ -10,7 +10,7 @@
 
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::compression_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -170,4 +170,4 @@ TEST(CompressedRuns, learn_three_quarters_of_what_plain_ones_do_in_80_steps) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::compression_test

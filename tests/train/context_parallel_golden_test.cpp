@@ -11,7 +11,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::context_parallel_golden_test {
 namespace {
 
 using test::golden_folder;
@@ -82,4 +82,4 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliaryContextParallel,
                          ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"), test::family_of);
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_parallel_golden_test

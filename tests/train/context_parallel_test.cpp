@@ -8,7 +8,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::context_parallel_test {
 namespace {
 
 using test::Course;
@@ -212,4 +212,4 @@ INSTANTIATE_TEST_SUITE_P(Families, ContextParallel,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::context_parallel_test

@@ -12,7 +12,7 @@
 #include "nought/comm/thread.h"
 #include "nought/models/names.h"
 
-namespace nought {
+namespace nought::convert_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -144,4 +144,4 @@ TEST(Convert, says_what_it_cannot_read_and_never_writes_over_its_source) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::convert_test

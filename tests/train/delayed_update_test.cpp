@@ -14,7 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::delayed_update_test {
 namespace {
 
 using test::Course;
@@ -346,4 +346,4 @@ TEST_F(DelayedRuns, what_moves_beside_a_computation_that_is_long_enough_is_hidde
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::delayed_update_test

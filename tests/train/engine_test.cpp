@@ -12,7 +12,7 @@
 #include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
 
-namespace nought {
+namespace nought::engine_test {
 namespace {
 
 using testing::HasSubstr;
@@ -261,4 +261,4 @@ TEST(Engine, a_step_needs_a_batch_and_a_target) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::engine_test

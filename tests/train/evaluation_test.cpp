@@ -9,7 +9,7 @@
 #include "nought/data/token_file.h"
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::evaluation_test {
 namespace {
 
 using test::message_of;
@@ -143,4 +143,4 @@ TEST(Evaluation, a_strategy_needs_data_to_validate_with) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::evaluation_test

@@ -11,7 +11,7 @@
 #include "nought/train/hf_folder.h"
 #include "nought/zero/micro_batch.h"
 
-namespace nought {
+namespace nought::expert_parallel_test {
 namespace {
 
 using test::golden_folder;
@@ -214,4 +214,4 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliaryExpertParallel,
                          ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"), family_of);
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::expert_parallel_test

@@ -8,7 +8,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::export_record_test {
 namespace {
 
 using test::message_of;
@@ -46,4 +46,4 @@ TEST(ExportRecord, later_times_are_greater_texts) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::export_record_test

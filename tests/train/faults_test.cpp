@@ -14,7 +14,7 @@
 #include "nought/nn/objective.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::faults_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -140,4 +140,4 @@ TEST(Faults, the_memory_of_another_rank_is_for_transports_alone) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::faults_test

@@ -10,7 +10,7 @@
 
 #include "nought/train/checkpoint.h"
 
-namespace nought {
+namespace nought::frozen_checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -109,4 +109,4 @@ TEST(FrozenCheckpoint, refuses_to_resume_with_another_set_of_frozen_parameters) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::frozen_checkpoint_test

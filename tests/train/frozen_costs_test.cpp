@@ -2,7 +2,7 @@
 #include "support/frozen_runs.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::frozen_costs_test {
 namespace {
 
 using namespace test::frozen;
@@ -91,4 +91,4 @@ TEST(FrozenMemory, activations_of_what_is_not_walked_back_are_not_kept) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::frozen_costs_test

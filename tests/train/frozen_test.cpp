@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::frozen_test {
 namespace {
 
 using namespace test::frozen;
@@ -130,4 +130,4 @@ TEST(Frozen, the_choice_bias_of_experts_is_never_trained) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::frozen_test

@@ -11,7 +11,7 @@
 #include "nought/train/hf_folder.h"
 #include "nought/zero/micro_batch.h"
 
-namespace nought {
+namespace nought::golden_moe_test {
 namespace {
 
 using test::golden_folder;
@@ -91,4 +91,4 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliary,
                          [](const auto& info) { return std::string(info.param).substr(5); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::golden_moe_test

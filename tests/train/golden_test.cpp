@@ -7,7 +7,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::golden_test {
 namespace {
 
 using test::golden_folder;
@@ -233,4 +233,4 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenTraining, ::testing::Values("open/llama
                          [](const auto& info) { return std::string(info.param).substr(5); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::golden_test

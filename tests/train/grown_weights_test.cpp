@@ -13,7 +13,7 @@
 #include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
 
-namespace nought {
+namespace nought::grown_weights_test {
 namespace {
 
 using test::golden_folder;
@@ -134,4 +134,4 @@ TEST(GrownWeights, without_room_for_the_tokenizer_the_run_says_how_to_make_it) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::grown_weights_test

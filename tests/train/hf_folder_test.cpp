@@ -12,7 +12,7 @@
 #include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
 
-namespace nought {
+namespace nought::hf_folder_test {
 namespace {
 
 using test::golden_folder;
@@ -103,4 +103,4 @@ TEST(HfFolder, the_settings_of_generation_are_kept_and_get_every_token_that_ends
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::hf_folder_test

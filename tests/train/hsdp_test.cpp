@@ -3,7 +3,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::hsdp_test {
 namespace {
 
 using test::Course;
@@ -124,4 +124,4 @@ TEST(Hsdp, gathers_by_hosts_have_the_bits_of_gathers_over_all_ranks) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::hsdp_test

@@ -12,7 +12,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::interleaved_test {
 namespace {
 
 constexpr int64_t kLength = 12, kVocabulary = 64;
@@ -211,4 +211,4 @@ TEST(Interleaved, accumulate_runs_the_list_without_its_update_and_other_lists_ar
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::interleaved_test

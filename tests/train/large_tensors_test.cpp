@@ -10,7 +10,7 @@
 #include "nought/train/checkpoint.h"
 #include "nought/train/convert.h"
 
-namespace nought {
+namespace nought::large_tensors_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -102,4 +102,4 @@ TEST(LargeTensors, weights_of_several_blocks_convert_to_gguf_with_their_rows_in_
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::large_tensors_test

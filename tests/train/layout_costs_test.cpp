@@ -4,7 +4,7 @@
 #include "support/layout_runs.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::layout_costs_test {
 namespace {
 
 using test::Layout;
@@ -144,4 +144,4 @@ TEST(Traffic, accumulation_reduces_once_without_gradient_sharding_and_every_time
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::layout_costs_test

@@ -4,7 +4,7 @@
 #include "support/layout_runs.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::layout_precision_test {
 namespace {
 
 using test::expect_losses_within;
@@ -109,4 +109,4 @@ TEST(Precision, bf16_with_fp32_masters_follows_fp32_within_one_percent) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::layout_precision_test

@@ -3,7 +3,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::layouts_test {
 namespace {
 
 using test::expect_losses_within;
@@ -188,4 +188,4 @@ TEST(Layouts, where_optimizer_states_and_parameters_live_changes_no_bit) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::layouts_test

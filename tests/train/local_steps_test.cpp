@@ -4,7 +4,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::local_steps_test {
 namespace {
 
 using test::LocalCourse;
@@ -193,4 +193,4 @@ TEST(LocalSteps, more_fragments_than_units_are_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::local_steps_test

@@ -13,7 +13,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::locate_test {
 namespace {
 
 using testing::Each;
@@ -209,4 +209,4 @@ TEST(Locate, skipping_leaves_the_weights_and_the_count_of_updates_as_they_were) 
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::locate_test

@@ -11,7 +11,7 @@
 
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::mesh_runs_test {
 namespace {
 
 using test::Course;
@@ -258,4 +258,4 @@ INSTANTIATE_TEST_SUITE_P(Families, MeshExports,
                          [](const auto& info) { return std::string(info.param).substr(5); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::mesh_runs_test

@@ -9,7 +9,7 @@
 #include "nought/train/export_record.h"
 #include "nought/train/model_source.h"
 
-namespace nought {
+namespace nought::model_source_paths_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -125,4 +125,4 @@ TEST(ModelSource, a_plan_takes_the_tokenizer_from_where_its_model_is) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::model_source_paths_test

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::model_source_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -116,4 +116,4 @@ TEST(ModelSource, any_other_path_is_refused_by_what_it_is) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::model_source_test

@@ -7,7 +7,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::offload_guarded_test {
 namespace {
 
 using test::Course;
@@ -96,4 +96,4 @@ TEST(GuardedOffload, changes_no_bit_of_pipelines) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offload_guarded_test

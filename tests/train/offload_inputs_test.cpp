@@ -5,7 +5,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::offload_inputs_test {
 namespace {
 
 using test::Course;
@@ -53,4 +53,4 @@ TEST(InputsInFiles, change_no_bit_on_any_mesh) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offload_inputs_test

@@ -6,7 +6,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::offload_test {
 namespace {
 
 using test::Course;
@@ -155,4 +155,4 @@ TEST_F(OffloadRuns, resume_with_another_home_stage_and_tile) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offload_test

@@ -4,7 +4,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::offloaded_tiles_test {
 namespace {
 
 using test::Course;
@@ -109,4 +109,4 @@ TEST_F(OffloadedTiles, form_each_gradient_as_whole_units_do) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offloaded_tiles_test

@@ -11,7 +11,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::output_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -100,4 +100,4 @@ TEST(OutputFolder, that_another_run_has_taken_meanwhile_ends_the_run) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::output_folder_test

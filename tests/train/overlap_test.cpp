@@ -14,7 +14,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::overlap_test {
 namespace {
 
 ModelConfig tiny(int64_t layers) {
@@ -343,4 +343,4 @@ TEST(Overlap, without_it_a_held_collective_is_waited_for_in_vain) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::overlap_test

@@ -7,7 +7,7 @@
 #include "nought/train/hf_folder.h"
 #include "nought/train/probe.h"
 
-namespace nought {
+namespace nought::packed_test {
 namespace {
 
 using test::difference;
@@ -166,4 +166,4 @@ std::string test_name(const ::testing::TestParamInfo<const char*>& info) {
 INSTANTIATE_TEST_SUITE_P(Families, PackedFamily, ::testing::ValuesIn(test::kGoldenFamilies), test_name);
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::packed_test

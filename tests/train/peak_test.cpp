@@ -4,7 +4,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::peak_test {
 namespace {
 
 TEST(MatrixPeak, is_the_same_for_all_ranks_and_never_exceeded) {
@@ -30,4 +30,4 @@ TEST(ProductRate, is_measured_for_each_dtype) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::peak_test

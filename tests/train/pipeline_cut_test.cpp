@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::pipeline_cut_test {
 namespace {
 
 using test::message_of;
@@ -69,4 +69,4 @@ TEST(PipelineCut, more_stages_than_units_are_refused_with_the_nearest_pp_size_th
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_cut_test

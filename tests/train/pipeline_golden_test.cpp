@@ -14,7 +14,7 @@
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_schedule.h"
 
-namespace nought {
+namespace nought::pipeline_golden_test {
 namespace {
 
 using test::golden_folder;
@@ -106,4 +106,4 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliaryPipeline,
                          ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"), test::family_of);
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_golden_test

@@ -11,7 +11,7 @@
 #include "nought/train/engine.h"
 #include "nought/train/model_schedule.h"
 
-namespace nought {
+namespace nought::pipeline_peaks_test {
 namespace {
 
 constexpr int64_t kRanks = 4, kMicroBatches = 8, kLayersPerRank = 32;
@@ -91,4 +91,4 @@ TEST(PipelinePeaks, of_every_schedule_are_the_closed_forms) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_peaks_test

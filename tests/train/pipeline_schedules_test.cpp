@@ -10,7 +10,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::pipeline_schedules_test {
 namespace {
 
 using test::for_each_pipeline;
@@ -214,4 +214,4 @@ TEST(PipelineSchedules, what_the_rules_refuse_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_schedules_test

@@ -15,7 +15,7 @@
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_schedule.h"
 
-namespace nought {
+namespace nought::pipeline_test {
 namespace {
 
 /// A decoder on one rank of a mesh with pipeline stages.
@@ -359,4 +359,4 @@ TEST(Pipeline, a_loss_that_is_not_finite_names_the_stage_that_made_it) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_test

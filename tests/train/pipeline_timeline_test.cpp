@@ -9,7 +9,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::pipeline_timeline_test {
 namespace {
 
 using S = PipelineSchedule;
@@ -101,4 +101,4 @@ TEST(PipelineTimeline, no_two_passes_of_a_rank_overlap) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_timeline_test

@@ -18,7 +18,7 @@
 #include "nought/train/engine.h"
 #include "nought/train/trace.h"
 
-namespace nought {
+namespace nought::pipeline_trace_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -160,4 +160,4 @@ TEST(PipelineTrace, no_rank_allocates_memory_for_messages_when_another_one_becom
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::pipeline_trace_test

@@ -8,7 +8,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::probe_test {
 namespace {
 
 TEST(Probe, without_gradients_there_are_no_gradients_masters_or_moments) {
@@ -67,4 +67,4 @@ TEST(Probe, every_product_of_ranks_agrees_with_hugging_face) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::probe_test

@@ -11,7 +11,7 @@
 #include "nought/models/flops.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::profile_test {
 namespace {
 
 constexpr int64_t kRows = 2, kLength = 16, kLayers = 3;
@@ -191,4 +191,4 @@ TEST(Profile, an_operation_belongs_to_what_it_lies_in) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::profile_test

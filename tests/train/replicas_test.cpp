@@ -18,7 +18,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::replicas_test {
 namespace {
 
 using testing::AllOf;
@@ -219,4 +219,4 @@ TEST(Replicas, a_run_ends_at_the_next_comparison_and_saves_nothing_that_differs)
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::replicas_test

@@ -9,7 +9,7 @@
 #include "nought/train/checkpoint.h"
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::resume_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -88,4 +88,4 @@ TEST(Resume, an_incomplete_checkpoint_that_it_steps_back_over_is_told) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::resume_test

@@ -9,7 +9,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::rotating_servers_test {
 namespace {
 
 using test::Course;
@@ -139,4 +139,4 @@ TEST(RotatingServers, a_rank_that_fails_ends_all) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::rotating_servers_test

@@ -13,7 +13,7 @@
 #include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
 
-namespace nought {
+namespace nought::run_data_test {
 namespace {
 
 using test::message_of;
@@ -301,4 +301,4 @@ TEST(RunData, files_that_are_not_read_and_markers_that_are_no_tokens_are_refused
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::run_data_test

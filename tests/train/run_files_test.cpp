@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::run_files_test {
 namespace {
 
 using test::TempFolder;
@@ -56,4 +56,4 @@ TEST(RunFiles, a_message_names_three) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::run_files_test

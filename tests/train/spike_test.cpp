@@ -17,7 +17,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::spike_test {
 namespace {
 
 using testing::AllOf;
@@ -150,4 +150,4 @@ TEST(Spike, three_results_of_three_computations_end_the_run) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::spike_test

@@ -10,7 +10,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::stage_seconds_test {
 namespace {
 
 using test::TempFolder;
@@ -107,4 +107,4 @@ TEST(StageSeconds, a_run_that_is_cut_by_them_shows_the_cut_and_has_the_bits_of_o
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::stage_seconds_test

@@ -8,7 +8,7 @@
 
 #include "nought/base/error.h"
 
-namespace nought {
+namespace nought::step_schedule_test {
 namespace {
 
 using test::schedule;
@@ -116,4 +116,4 @@ TEST(StepSchedule, what_cannot_run_is_refused_with_the_whole_list) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::step_schedule_test

@@ -12,7 +12,7 @@
 #include "nought/kernels/watch.h"
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::stragglers_test {
 namespace {
 
 using testing::AllOf;
@@ -151,4 +151,4 @@ TEST(Stragglers, a_rank_made_slow_on_purpose_is_named_with_its_work_and_the_loss
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::stragglers_test

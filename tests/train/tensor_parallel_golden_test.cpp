@@ -12,7 +12,7 @@
 #include "nought/models/tensor_cuts.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::tensor_parallel_golden_test {
 namespace {
 
 using test::golden_folder;
@@ -87,4 +87,4 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenAuxiliaryTensorParallel,
                          ::testing::Values("open/mixtral", "open/qwen2_moe", "open/qwen3_moe"), test::family_of);
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tensor_parallel_golden_test

@@ -12,7 +12,7 @@
 #include "nought/infer/generate.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::text_sample_test {
 namespace {
 
 using test::message_of;
@@ -69,4 +69,4 @@ TEST(TextSample, keeps_to_the_positions_that_a_model_has_learned) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::text_sample_test

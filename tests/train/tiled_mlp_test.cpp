@@ -3,7 +3,7 @@
 #include "support/mesh_runs.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::tiled_mlp_test {
 namespace {
 
 using test::Course;
@@ -86,4 +86,4 @@ INSTANTIATE_TEST_SUITE_P(Families, TiledMlp,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tiled_mlp_test

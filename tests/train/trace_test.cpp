@@ -15,7 +15,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::trace_test {
 namespace {
 
 constexpr int kRanks = 2;
@@ -116,4 +116,4 @@ TEST(Trace, operations_lie_within_the_phases_of_their_rank) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::trace_test

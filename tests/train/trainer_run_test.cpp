@@ -14,7 +14,7 @@
 #include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
 
-namespace nought {
+namespace nought::trainer_run_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -319,4 +319,4 @@ TEST(TrainerRun, continues_a_checkpoint_of_another_folder_in_its_own) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::trainer_run_test

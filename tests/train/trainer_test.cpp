@@ -9,7 +9,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::trainer_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -154,4 +154,4 @@ TEST(Trainer, ranks_continue_the_checkpoint_that_the_first_one_finds) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::trainer_test

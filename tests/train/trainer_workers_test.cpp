@@ -10,7 +10,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::trainer_workers_test {
 namespace {
 
 using test::read_bytes;
@@ -137,4 +137,4 @@ TEST(TrainerWorkers, a_save_waits_for_all_updates_so_that_a_run_goes_on_as_one_t
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::trainer_workers_test

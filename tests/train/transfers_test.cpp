@@ -12,7 +12,7 @@
 #include "nought/models/decoder.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::transfers_test {
 namespace {
 
 constexpr int64_t kLength = 8, kVocabulary = 64;
@@ -149,4 +149,4 @@ TEST(Transfers, each_layer_of_experts_brings_its_counts_once_in_a_forward_pass_a
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::transfers_test

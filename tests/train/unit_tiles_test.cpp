@@ -9,7 +9,7 @@
 #include "nought/io/files.h"
 #include "nought/train/hf_folder.h"
 
-namespace nought {
+namespace nought::unit_tiles_test {
 namespace {
 
 using test::Course;
@@ -227,4 +227,4 @@ INSTANTIATE_TEST_SUITE_P(Families, UnitTiles,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::unit_tiles_test

@@ -8,7 +8,7 @@
 
 #include "nought/train/model_source.h"
 
-namespace nought {
+namespace nought::validate_run_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -174,4 +174,4 @@ TEST(ValidateRun, monitors_write_to_folders_that_can_be_made) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::validate_run_test

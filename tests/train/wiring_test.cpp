@@ -12,7 +12,7 @@
 #include "nought/train/checkpoint_folders.h"
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::wiring_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -292,4 +292,4 @@ TEST(Wiring, what_is_not_finite_stops_a_run_or_is_skipped_as_the_plan_says) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::wiring_test

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::zeropp_test {
 namespace {
 
 using test::Course;
@@ -142,4 +142,4 @@ TEST(ZeroPlusPlus, below_stage_3_codes_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::zeropp_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::buckets_test {
 namespace {
 
 using testing::ElementsAre;
@@ -76,4 +76,4 @@ TEST(Buckets, the_shards_of_a_rank_lie_side_by_side) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::buckets_test

@@ -9,7 +9,7 @@
 #include "nought/parallel/expert_ranks.h"
 #include "nought/zero/sharded_model.h"
 
-namespace nought {
+namespace nought::codes_test {
 namespace {
 
 using testing::HasSubstr;
@@ -155,4 +155,4 @@ TEST(Codes, a_value_that_they_cannot_hold_is_an_error_by_name) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::codes_test

@@ -7,7 +7,7 @@
 #include "nought/comm/thread.h"
 #include "nought/optim/compressed_phase.h"
 
-namespace nought {
+namespace nought::compressed_update_test {
 namespace {
 
 using test::CutUnits;
@@ -174,4 +174,4 @@ TEST(CompressedUpdate, phases_of_zero_one_adam_are_deepspeeds) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::compressed_update_test

@@ -7,7 +7,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::expert_groups_test {
 namespace {
 
 using test::CutUnits;
@@ -137,4 +137,4 @@ TEST(ExpertGroups, parts_of_a_gradient_are_added_over_the_ranks_that_share_an_ex
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::expert_groups_test

@@ -9,7 +9,7 @@
 #include "nought/autograd/functions.h"
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::micro_batch_test {
 namespace {
 
 constexpr int64_t kTokens = 6, kVocabulary = 20, kHidden = 8;
@@ -198,4 +198,4 @@ TEST(MicroBatch, between_the_walk_back_and_the_products_only_small_gradients_wai
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::micro_batch_test

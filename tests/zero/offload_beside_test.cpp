@@ -4,7 +4,7 @@
 #include "support/offload_runs.h"
 #include <gmock/gmock.h>
 
-namespace nought {
+namespace nought::offload_beside_test {
 namespace {
 
 using namespace test;
@@ -239,4 +239,4 @@ TEST_F(Offload, a_device_beside_the_host_keeps_no_sum_of_sharded_gradients) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offload_beside_test

@@ -10,7 +10,7 @@
 #include "nought/aio/pieces.h"
 #include "nought/zero/placement.h"
 
-namespace nought {
+namespace nought::offload_gradients_test {
 namespace {
 
 using namespace test;
@@ -279,4 +279,4 @@ TEST_F(Offload, of_gradients_names_the_file_that_cannot_be_written) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offload_gradients_test

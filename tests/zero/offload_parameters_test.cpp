@@ -4,7 +4,7 @@
 #include "support/offload_runs.h"
 #include <gmock/gmock.h>
 
-namespace nought {
+namespace nought::offload_parameters_test {
 namespace {
 
 using namespace test;
@@ -125,4 +125,4 @@ TEST_F(Offload, of_parameters_changes_no_bit_of_updates_that_are_shared_or_put_o
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offload_parameters_test

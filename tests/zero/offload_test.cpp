@@ -4,7 +4,7 @@
 #include "support/offload_runs.h"
 #include <gmock/gmock.h>
 
-namespace nought {
+namespace nought::offload_test {
 namespace {
 
 using namespace test;
@@ -214,4 +214,4 @@ TEST_F(Offload, names_the_rank_and_the_folder_that_is_not_there) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::offload_test

@@ -10,7 +10,7 @@
 #include "nought/tensor/random.h"
 #include "nought/zero/sharded_optimizer.h"
 
-namespace nought {
+namespace nought::optimizer_seams_test {
 namespace {
 
 using test::Numbers;
@@ -233,4 +233,4 @@ TEST(OptimizerSeams, eight_bit_states_follow_every_optimizer) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::optimizer_seams_test

@@ -8,7 +8,7 @@
 #include "nought/comm/thread.h"
 #include "nought/kernels/watch.h"
 
-namespace nought {
+namespace nought::orthogonalize_test {
 namespace {
 
 const OptimizerOptions kMuon{.method = MuonOptions{}, .weight_decay = 0.1};
@@ -87,4 +87,4 @@ TEST(Orthogonalize, ranks_that_share_matrices_share_the_work) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::orthogonalize_test

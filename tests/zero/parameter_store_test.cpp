@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::parameter_store_test {
 namespace {
 
 constexpr int64_t kNumel = 100'000;
@@ -199,4 +199,4 @@ TEST(ParameterStore, names_the_rank_and_what_the_file_holds_where_it_fails) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::parameter_store_test

@@ -5,7 +5,7 @@
 
 #include "nought/zero/policy.h"
 
-namespace nought {
+namespace nought::partition_test {
 namespace {
 
 TEST(Partition, shards_are_equal_aligned_and_hold_every_element_once) {
@@ -102,4 +102,4 @@ TEST(Policy, each_stage_shards_one_thing_more) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::partition_test

@@ -11,7 +11,7 @@
 #include "nought/base/error.h"
 #include "nought/zero/partition.h"
 
-namespace nought {
+namespace nought::placement_test {
 namespace {
 
 using testing::ElementsAre;
@@ -386,4 +386,4 @@ TEST(Placement, cuts_that_do_not_fit_are_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::placement_test

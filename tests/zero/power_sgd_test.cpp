@@ -9,7 +9,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::power_sgd_test {
 namespace {
 
 /// One matrix of 40 x 24 and a vector.
@@ -158,4 +158,4 @@ TEST(PowerSgd, a_gradient_that_was_zero_once_is_not_lost) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::power_sgd_test

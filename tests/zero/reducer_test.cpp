@@ -8,7 +8,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::reducer_test {
 namespace {
 
 using testing::HasSubstr;
@@ -307,4 +307,4 @@ TEST(Reducer, adjacent_parameters_are_one_sink_everywhere_or_nowhere) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::reducer_test

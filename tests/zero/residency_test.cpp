@@ -10,7 +10,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::residency_test {
 namespace {
 
 using testing::HasSubstr;
@@ -348,4 +348,4 @@ TEST(Residency, what_is_not_leased_is_neither_read_nor_released) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::residency_test

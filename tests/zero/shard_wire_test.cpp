@@ -9,7 +9,7 @@
 #include "nought/comm/thread.h"
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::shard_wire_test {
 namespace {
 
 constexpr int64_t kShard = 544;  // a block of codes and a part of one
@@ -201,4 +201,4 @@ TEST(ShardWire, errors_start_from_nothing_after_so_many_reductions) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::shard_wire_test

@@ -14,7 +14,7 @@
 #include "nought/comm/thread.h"
 #include "nought/zero/micro_batch.h"
 
-namespace nought {
+namespace nought::sharded_model_test {
 namespace {
 
 using testing::ElementsAre;
@@ -368,4 +368,4 @@ TEST(ShardedModel, its_units_are_free_when_it_is_gone) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sharded_model_test

@@ -7,7 +7,7 @@
 #include "nought/comm/thread.h"
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::sharded_optimizer_test {
 namespace {
 
 using test::Numbers;
@@ -351,4 +351,4 @@ TEST(ShardedOptimizer, muon_follows_the_reference_at_every_stage_and_sees_whole_
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sharded_optimizer_test

@@ -9,7 +9,7 @@
 #include "nought/comm/thread.h"
 #include "nought/tensor/random.h"
 
-namespace nought {
+namespace nought::sign_exchange_test {
 namespace {
 
 /// Pieces of odd sizes with room between them, cut at the borders of the shards.
@@ -111,4 +111,4 @@ TEST(SignExchange, a_piece_over_a_border_of_shards_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sign_exchange_test

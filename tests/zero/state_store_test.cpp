@@ -4,7 +4,7 @@
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::state_store_test {
 namespace {
 
 class Store : public testing::Test {
@@ -89,4 +89,4 @@ TEST_F(Store, has_as_many_places_as_its_buffers_allow) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::state_store_test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::state_test {
 namespace {
 
 using testing::Each;
@@ -75,4 +75,4 @@ TEST(InitialState, narrow_values_are_the_wide_ones_rounded) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::state_test

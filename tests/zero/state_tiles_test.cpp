@@ -4,7 +4,7 @@
 #include "support/small_units.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::state_tiles_test {
 namespace {
 
 class StateTiles : public testing::Test {
@@ -87,4 +87,4 @@ TEST_F(StateTiles, keep_pieces_whole_where_they_must_be) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::state_tiles_test

@@ -5,7 +5,7 @@
 #include "nought/comm/thread.h"
 #include "nought/zero/reducer.h"
 
-namespace nought {
+namespace nought::unwritten_gradients_test {
 namespace {
 
 struct Layout {
@@ -110,4 +110,4 @@ TEST(UnwrittenGradients, are_zero_in_every_layout) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::unwritten_gradients_test

@@ -4,7 +4,7 @@
 #include "support/guarded_context.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::update_transfers_test {
 namespace {
 
 TEST(UpdateTransfers, bring_what_the_compute_stream_has_made_and_send_what_it_reads) {
@@ -27,4 +27,4 @@ TEST(UpdateTransfers, bring_what_the_compute_stream_has_made_and_send_what_it_re
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::update_transfers_test

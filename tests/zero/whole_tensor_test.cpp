@@ -8,7 +8,7 @@
 
 #include "nought/comm/thread.h"
 
-namespace nought {
+namespace nought::whole_tensor_test {
 namespace {
 
 using test::cut_gradient;
@@ -135,4 +135,4 @@ TEST(WholeTensor, a_placement_that_the_mesh_does_not_make_is_refused) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::whole_tensor_test
