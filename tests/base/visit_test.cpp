@@ -4,14 +4,18 @@
 #include <gtest/gtest.h>
 
 namespace nought {
-
+namespace visit_test {
 enum class Color { red, dark_blue };
+}
 template <>
-struct EnumNames<Color> {
-  static constexpr std::array<std::pair<Color, std::string_view>, 2> value{
-      {{Color::red, "red"}, {Color::dark_blue, "dark_blue"}}};
-};
 
+struct EnumNames<visit_test::Color> {
+  static constexpr std::array<std::pair<visit_test::Color, std::string_view>, 2> value{
+      {{visit_test::Color::red, "red"}, {visit_test::Color::dark_blue, "dark_blue"}}};
+};
+}  // namespace nought
+
+namespace nought::visit_test {
 namespace {
 
 using testing::HasSubstr;
@@ -146,4 +150,4 @@ TEST(Visit, every_key_is_listed_with_path_type_default_and_help) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::visit_test

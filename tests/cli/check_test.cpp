@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::check_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -17,7 +17,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kTokenizer = NOUGHT_GOLDEN_DIR "/tokenizer/r50k_base.tokenizer.json";
+const std::string kTokenizer = test::golden_root() + "/tokenizer/r50k_base.tokenizer.json";
 
 /// A small run, and the files that the mistakes below name.
 class Check : public ::testing::Test {
@@ -162,4 +162,4 @@ TEST_F(Check, a_resumed_run_names_the_files_that_have_changed) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::check_test

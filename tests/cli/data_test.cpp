@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::data_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -18,7 +18,7 @@ using test::run_program;
 using test::TempFolder;
 
 const std::string kProgram = NOUGHT_PROGRAM;
-const std::string kTokenizer = NOUGHT_GOLDEN_DIR "/tokenizer/r50k_base.tokenizer.json";
+const std::string kTokenizer = test::golden_root() + "/tokenizer/r50k_base.tokenizer.json";
 
 /// Conversations that repeat themselves, so that a few steps learn something.
 void write_chats(const TempFolder& folder) {
@@ -209,4 +209,4 @@ TEST(Data, bad_input_ends_in_one_line) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::data_test

@@ -2,24 +2,25 @@
 #include <fstream>
 #include <numeric>
 
-#include "support/run_program.h"
+#include "support/program_runs.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-namespace nought {
+namespace nought::experts_test {
 namespace {
 
 using nlohmann::json;
 using test::Ended;
+using test::metrics_of;
 using test::run_program;
 using test::TempFolder;
 using ::testing::HasSubstr;
 
 constexpr int64_t kLayers = 2, kExperts = 8, kTopK = 2, kTokensPerStep = 2 * 2 * 16;
 
-void write_run(const TempFolder& folder) {
+void write_experts_run(const TempFolder& folder) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += fmt::format("for (int i = {}; i < {}; ++i)\n", i % 7, i % 31);
   folder.write("text.txt", text);
@@ -51,13 +52,6 @@ Ended train(const TempFolder& folder, const std::string& more) {
       fmt::format("{} train {} --overwrite --ranks 2 {}", NOUGHT_PROGRAM, (folder / "run.json").string(), more));
 }
 
-std::vector<json> metrics_of(const TempFolder& folder) {
-  std::vector<json> lines;
-  std::ifstream file(folder / "out/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
-  return lines;
-}
-
 int64_t dropped(const TempFolder& folder) {
   int64_t sum = 0;
   for (const json& line : metrics_of(folder)) sum += line["expert_dropped"].get<int64_t>();
@@ -66,7 +60,7 @@ int64_t dropped(const TempFolder& folder) {
 
 TEST(Experts, metrics_hold_the_load_of_every_expert_over_all_ranks_and_micro_batches) {
   TempFolder folder;
-  write_run(folder);
+  write_experts_run(folder);
   const Ended ended = train(folder, "");
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out + ended.err, HasSubstr("busiest expert "));
@@ -87,7 +81,7 @@ TEST(Experts, metrics_hold_the_load_of_every_expert_over_all_ranks_and_micro_bat
 
 TEST(Experts, tokens_beyond_the_capacity_are_dropped_only_if_the_run_says_so) {
   TempFolder folder;
-  write_run(folder);
+  write_experts_run(folder);
   const Ended dropping = train(folder, "--set training.moe_capacity_factor=0.5");
   ASSERT_EQ(dropping.exit_code, 0) << dropping.err;
   EXPECT_GE(dropped(folder), kLayers * kTokensPerStep * kTopK) << "at least half of the choices of two steps";
@@ -104,7 +98,7 @@ TEST(Experts, tokens_beyond_the_capacity_are_dropped_only_if_the_run_says_so) {
 
 TEST(Experts, a_capacity_without_experts_or_without_room_is_one_line) {
   TempFolder folder;
-  write_run(folder);
+  write_experts_run(folder);
   const Ended none = train(folder, "--set training.moe_capacity_factor=0");
   EXPECT_NE(none.exit_code, 0);
   EXPECT_THAT(none.err, HasSubstr("moe_capacity_factor: expected a finite number > 0, got 0"));
@@ -115,4 +109,4 @@ TEST(Experts, a_capacity_without_experts_or_without_room_is_one_line) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::experts_test

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::generate_test {
 namespace {
 
 using test::Ended;
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 /// A model whose tokens are bytes.
-const std::string kModel = std::string(NOUGHT_GOLDEN_DIR) + "/open/llama";
+const std::string kModel = test::golden_root() + "/open/llama";
 
 Ended generate(const std::string& options) {
   return run_program(fmt::format("{} generate {} --max-new-tokens 12 --seed 3 {}", NOUGHT_PROGRAM, kModel, options));
@@ -62,7 +62,7 @@ TEST(GenerateCommand, ranks_that_share_the_model_print_the_text_of_one) {
 TEST(GenerateCommand, ranks_that_hold_different_experts_and_layers_print_the_text_of_one) {
   const auto ids = [](const std::string& options) {
     return run_program(fmt::format("{} generate {}/open/qwen2_moe --ids 3,17,4 --max-new-tokens 10 --temperature 0 {}",
-                                   NOUGHT_PROGRAM, NOUGHT_GOLDEN_DIR, options));
+                                   NOUGHT_PROGRAM, test::golden_root(), options));
   };
   const Ended one = ids(""), two = ids("--ranks 2 --ep 2"), four = ids("--ranks 4 --ep 2"),
               stages = ids("--ranks 4 --pp 2 --tp 1 --ep 2");
@@ -154,4 +154,4 @@ TEST(ChatCommand, a_template_that_nobody_knows_is_one_line) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::generate_test

@@ -3,10 +3,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/golden_root.h"
 #include "support/program_runs.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::runs_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -233,7 +234,7 @@ TEST(Runs, a_model_keeps_the_tokenizer_that_it_was_trained_with) {
   TempFolder folder;
   write_run(folder);
   fs::create_directories(folder / "words");
-  fs::copy_file(fs::path(NOUGHT_GOLDEN_DIR) / "tokenizer/r50k_base.tokenizer.json", folder / "words/tokenizer.json");
+  fs::copy_file(fs::path(test::golden_root()) / "tokenizer/r50k_base.tokenizer.json", folder / "words/tokenizer.json");
   const std::string small = "--set model.vocab_size=50304 --set training.max_steps=2 --set data.seq_length=8 ";
   const Ended first = run_program(train_command(folder, small + "--set data.tokenizer=" + (folder / "words").string()));
   ASSERT_EQ(first.exit_code, 0) << first.err;
@@ -259,4 +260,4 @@ TEST(Runs, a_model_keeps_the_tokenizer_that_it_was_trained_with) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::runs_test

@@ -1,8 +1,9 @@
 // Every option of how tokens are drawn reaches the sampler, and no other one: each alone can make the draw certain.
+#include "support/golden_root.h"
 #include "support/run_program.h"
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::sampling_options_test {
 namespace {
 
 using test::Ended;
@@ -11,7 +12,7 @@ using test::run_program;
 /// The ids that follow, of a model whose tokens are bytes.
 std::string generated(const std::string& options) {
   const Ended run = run_program(fmt::format("{} generate {}/open/llama --ids 5,9,200 --max-new-tokens 20 {}",
-                                            NOUGHT_PROGRAM, NOUGHT_GOLDEN_DIR, options));
+                                            NOUGHT_PROGRAM, test::golden_root(), options));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   return run.out;
 }
@@ -28,4 +29,4 @@ TEST(SamplingOptions, each_reaches_the_sampler) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sampling_options_test

@@ -9,11 +9,11 @@
 
 #include "cuda_emulation/control.h"
 #include "support/message_of.h"
-#include "support/operation_samples.h"
+#include "support/typed_operation_samples.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought::cuda {
+namespace nought::cuda::kernels_test {
 namespace {
 
 using test::expect_same_bits;
@@ -21,23 +21,20 @@ using test::message_of;
 using ::testing::HasSubstr;
 
 /// Runs a copy of `op` on the device, on copies of its operands. Returns those that it writes, on the host.
-template <class Op>
-std::vector<Tensor> run_on(const Context& context, const Op& op) {
-  Op there = op;
+std::vector<Tensor> run_on(const Context& context, const test::AnyOperation& op) {
   std::map<const std::byte*, Tensor> placed;
   std::vector<Tensor> written;
-  for_each_operand(there, [&](const Operand& operand) {
+  const auto there = op.moved([&](const Operand& operand) {
     const Tensor own = operand.tensor;
-    if (!own) return;
     Tensor& copied = placed[own.raw()];
     if (!copied) {
       copied = context.empty(own.shape(), own.dtype());
       upload_bytes({own.raw(), static_cast<size_t>(own.bytes())}, copied, *context.stream);
     }
-    const_cast<Tensor&>(operand.tensor) = copied;  // `there` is not const
     if (operand.use.writes()) written.push_back(copied);
+    return copied;
   });
-  context.run(there);
+  there->run(context);
   for (Tensor& tensor : written) tensor = context.on_host(tensor);
   return written;
 }
@@ -59,12 +56,12 @@ int64_t runs_on_host(const Context& context) {
 TEST(CudaKernels, every_operation_has_the_results_of_the_reference) {
   const Context context = make_context({.poison = true}), plain = Context::reference();
   std::set<std::string> on_host;
-  test::for_each_sample(*plain.memory, [&](const auto& sample) {
+  test::for_each_sample(*plain.memory, [&](const test::AnyOperation& sample) {
     SCOPED_TRACE(operation_name(sample));
     const int64_t before = runs_on_host(context);
     const std::vector<Tensor> actual = run_on(context, sample);
     if (runs_on_host(context) > before) on_host.emplace(operation_name(sample));
-    plain.run(sample);
+    sample.run(plain);
     size_t next = 0;
     for_each_operand(sample, [&](const Operand& operand) {
       if (!operand.tensor || !operand.use.writes()) return;
@@ -102,7 +99,7 @@ TEST(CudaKernels, bits_do_not_depend_on_the_number_of_blocks_or_the_order_of_thr
       const Context context = make_context({.max_blocks = blocks});
       std::vector<Tensor> results;
       const auto keep = [&](const auto& op) {
-        for (const Tensor& tensor : run_on(context, op)) results.push_back(tensor);
+        for (const Tensor& tensor : run_on(context, test::TypedOperation(op))) results.push_back(tensor);
       };
       const auto made = [&](Shape shape, DType dtype) {
         return Tensor::zeros(*memory, shape, dtype, Category::activations);
@@ -148,4 +145,4 @@ TEST(CudaKernels, refuse_what_lies_elsewhere) {
 }
 
 }  // namespace
-}  // namespace nought::cuda
+}  // namespace nought::cuda::kernels_test

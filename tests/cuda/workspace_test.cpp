@@ -3,13 +3,13 @@
 
 #include <map>
 
-#include "support/operation_samples.h"
 #include "support/planned_products.h"
+#include "support/typed_operation_samples.h"
 #include <gtest/gtest.h>
 
 #include "nought/cuda/backend/kernels.h"
 
-namespace nought {
+namespace nought::workspace_test {
 namespace {
 
 class CudaWorkspace : public test::KernelTest {
@@ -50,7 +50,7 @@ class CudaWorkspace : public test::KernelTest {
 };
 
 TEST_F(CudaWorkspace, of_every_operation_is_what_is_planned) {
-  test::for_each_sample(*memory_, [&](const auto& op) { expect_as_planned(op); });
+  test::for_each_typed_sample(*memory_, [&](const auto& op) { expect_as_planned(op); });
   EXPECT_GE(asked_, 9);
 }
 
@@ -99,4 +99,4 @@ TEST_F(CudaWorkspace, of_large_sums_is_what_is_planned) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::workspace_test

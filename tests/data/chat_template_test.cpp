@@ -1,6 +1,7 @@
 #include "nought/data/chat_template.h"
 
 #include "support/byte_level.h"
+#include "support/golden_root.h"
 #include "support/message_of.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 
-namespace nought {
+namespace nought::chat_template_test {
 namespace {
 
 using test::byte_level_tokenizer;
@@ -241,7 +242,7 @@ TEST(ChatTemplate, a_folder_has_its_program_in_one_of_its_files_or_else_a_notati
 
 /// Renders a program of tests/golden/chat with markers of its own.
 ChatSource golden_source(const std::string& name) {
-  const std::string file = fmt::format("{}/chat/{}.jinja", NOUGHT_GOLDEN_DIR, name);
+  const std::string file = fmt::format("{}/chat/{}.jinja", test::golden_root(), name);
   return {file, test::read_bytes(file), {{"bos_token", "<s>"}, {"eos_token", "</s>"}}};
 }
 
@@ -349,4 +350,4 @@ TEST(ChatTemplate, a_role_is_a_word_and_a_message_is_made_valid_text) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::chat_template_test

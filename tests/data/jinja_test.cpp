@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "support/golden_root.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -11,7 +12,7 @@
 #include "nought/base/error.h"
 #include "nought/base/json.h"
 
-namespace nought {
+namespace nought::jinja_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -24,7 +25,7 @@ using jinja::Value;
 using test::message_of;
 using testing::HasSubstr;
 
-const fs::path kChats = fs::path(NOUGHT_GOLDEN_DIR) / "chat";
+const fs::path kChats = fs::path(test::golden_root()) / "chat";
 
 /// The day of tests/golden/chat/make.py.
 std::tm golden_day() {
@@ -269,4 +270,4 @@ TEST(Jinja, long_conversations_are_within_the_bounds) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::jinja_test

@@ -6,13 +6,14 @@
 #include <fstream>
 #include <random>
 
+#include "support/golden_root.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/io/safetensors_writer.h"
 
-namespace nought {
+namespace nought::safetensors_test {
 namespace {
 
 using test::message_of;
@@ -20,7 +21,7 @@ using test::read_bytes;
 using test::TempFolder;
 using testing::HasSubstr;
 
-std::filesystem::path golden(std::string_view name) { return std::filesystem::path(NOUGHT_GOLDEN_DIR) / name; }
+std::filesystem::path golden(std::string_view name) { return std::filesystem::path(test::golden_root()) / name; }
 
 std::string length_prefix(uint64_t length) {
   std::string bytes(8, '\0');
@@ -312,4 +313,4 @@ TEST(Safetensors, a_file_that_was_read_is_not_held_in_memory) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::safetensors_test

@@ -8,7 +8,7 @@
 #include "support/operation_samples.h"
 #include <gmock/gmock.h>
 
-namespace nought {
+namespace nought::check_test {
 namespace {
 
 using namespace test;
@@ -26,36 +26,36 @@ class Check : public KernelTest {
 };
 
 /// Calls f(name, use, tensor) for each tensor of a copy of the operation; f may change the tensor.
-template <class Op, class F>
-void for_each_changeable(const Op& op, const F& f) {
+template <class F>
+void for_each_changeable(const AnyOperation& op, const F& f) {
   std::vector<std::pair<std::string, Use>> operands;
   for_each_operand(op, [&](const Operand& operand) { operands.emplace_back(operand.name, operand.use); });
   for (size_t i = 0; i < operands.size(); ++i) {
-    Op copied = op;
+    const std::unique_ptr<AnyOperation> copied = op.clone();
     size_t at = 0;
     Tensor* tensor = nullptr;
-    for_each_operand(copied, [&](const Operand& operand) {
+    for_each_operand(*copied, [&](const Operand& operand) {
       if (at++ == i) tensor = const_cast<Tensor*>(&operand.tensor);  // `copied` is not const
     });
-    f(operands[i].first, operands[i].second, copied, *tensor);
+    f(operands[i].first, operands[i].second, *copied, *tensor);
   }
 }
 
 TEST_F(Check, a_tensor_that_is_missing_is_named_unless_it_is_optional) {
   int missing = 0, optional = 0;
-  for_each_sample(*memory_, [&](const auto& sample) {
-    for_each_changeable(sample, [&](const std::string& name, const Use& use, const auto& op, Tensor& tensor) {
+  for_each_sample(*memory_, [&](const AnyOperation& sample) {
+    for_each_changeable(sample, [&](const std::string& name, const Use& use, const AnyOperation& op, Tensor& tensor) {
       tensor = {};
       if (use.is_optional) {
         ++optional;
         const bool is_needed = name == "sinks" && operation_name(op) == "AttentionBackward";  // by their gradient
         if (!is_needed) {
-          EXPECT_NO_THROW(check(op)) << name;
+          EXPECT_NO_THROW(op.check()) << name;
         }
         return;
       }
       ++missing;
-      EXPECT_EQ(message_of<ShapeError>([&] { check(op); }),
+      EXPECT_EQ(message_of<ShapeError>([&] { op.check(); }),
                 fmt::format("{}: {} is undefined", operation_name(op), name));
     });
   });
@@ -64,16 +64,16 @@ TEST_F(Check, a_tensor_that_is_missing_is_named_unless_it_is_optional) {
 }
 
 TEST_F(Check, tensors_in_different_memories_are_refused_before_they_are_touched) {
-  for_each_sample(*memory_, [&](const auto& sample) {
+  for_each_sample(*memory_, [&](const AnyOperation& sample) {
     size_t operands = 0;
     for_each_operand(sample, [&](const Operand&) { ++operands; });
-    for_each_changeable(sample, [&](const std::string& name, const Use&, const auto& op, Tensor& tensor) {
+    for_each_changeable(sample, [&](const std::string& name, const Use&, const AnyOperation& op, Tensor& tensor) {
       const Tensor original = tensor;
       tensor = moved(original, Pool::file);
-      EXPECT_THAT(message_of<DeviceError>([&] { check(op); }), StartsWith(std::string(operation_name(op)))) << name;
+      EXPECT_THAT(message_of<DeviceError>([&] { op.check(); }), StartsWith(std::string(operation_name(op)))) << name;
       if (operands == 1) return;
       tensor = moved(original, Pool::host);
-      EXPECT_THAT(message_of<DeviceError>([&] { check(op); }),
+      EXPECT_THAT(message_of<DeviceError>([&] { op.check(); }),
                   AllOf(StartsWith(std::string(operation_name(op))), HasSubstr("host memory")));
     });
   });
@@ -85,4 +85,4 @@ TEST_F(Check, an_operation_on_the_host_is_fine_if_all_of_it_is_there) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::check_test

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nought {
+namespace nought::kernels_test {
 namespace {
 
 using ::testing::Each;
@@ -46,24 +46,22 @@ TEST_P(OnDevices, what_the_host_reads_and_what_kernels_read_is_copied_where_it_m
 /// Every operation runs on copies of its operands' addresses: none has a tensor that visit() does not list.
 TEST_P(OnDevices, every_operation_has_the_same_results) {
   const Context plain = Context::cpu();
-  test::for_each_sample(*plain.memory, [&](const auto& sample) {
+  test::for_each_sample(*plain.memory, [&](const test::AnyOperation& sample) {
     SCOPED_TRACE(operation_name(sample));
-    auto op = sample;
     std::vector<Tensor> written, expected;
     std::map<const std::byte*, Tensor> placed;  // q, k and v may be parts of one tensor
-    for_each_operand(op, [&](const Operand& operand) {
+    const auto op = sample.moved([&](const Operand& operand) {
       const Tensor& own = operand.tensor;
-      if (!own) return;
       Tensor& there = placed[own.raw()];
       if (!there) {
         there = context_.empty(own.shape(), own.dtype());
         upload_bytes({own.raw(), static_cast<size_t>(own.bytes())}, there, *context_.stream);
       }
       if (operand.use.writes()) written.push_back(there), expected.push_back(own);
-      const_cast<Tensor&>(own) = there;  // `op` is not const
+      return there;
     });
-    context_.run(op);
-    plain.run(sample);
+    op->run(context_);
+    sample.run(plain);
     for (size_t i = 0; i < written.size(); ++i) test::expect_same_bits(context_.on_host(written[i]), expected[i]);
   });
 }
@@ -85,4 +83,4 @@ TEST(GuardedKernels, refuse_what_lies_elsewhere) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::kernels_test

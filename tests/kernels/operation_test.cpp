@@ -7,7 +7,7 @@
 #include "support/kernel_test.h"
 #include "support/operation_samples.h"
 
-namespace nought {
+namespace nought::operation_test {
 namespace {
 
 using namespace test;
@@ -158,8 +158,7 @@ Bytes covered_bytes(const Operand& operand) {
   return all;
 }
 
-template <class Op>
-std::vector<Operand> operands_of(const Op& op) {
+std::vector<Operand> operands_of(const AnyOperation& op) {
   std::vector<Operand> operands;
   for_each_operand(op, [&](const Operand& operand) { operands.push_back(operand); });
   return operands;
@@ -191,18 +190,7 @@ void change(const Operand& operand) {
   for (int64_t r = 0; r < operand.rows->count; ++r) change_all(operand.rows->row(r));
 }
 
-/// The operation, but it adds to what its results hold.
-template <class Op>
-Op adding(Op op) {
-  if constexpr (requires { op.accumulate; }) op.accumulate = true;
-  if constexpr (requires { op.accumulate_x; }) op.accumulate_x = true;
-  if constexpr (requires { op.accumulate_weight; }) op.accumulate_weight = true;
-  if constexpr (requires { op.accumulate_sinks; }) op.accumulate_sinks = true;
-  return op;
-}
-
-template <class Op>
-void expect_true_roles(const Op& op) {
+void expect_true_roles(const AnyOperation& op) {
   SCOPED_TRACE(operation_name(op));
   const std::vector<Operand> operands = operands_of(op);
   const std::vector<Bytes> before = contents_of(operands);
@@ -233,15 +221,15 @@ void expect_true_roles(const Op& op) {
 class Roles : public KernelTest {};
 
 TEST_F(Roles, what_is_read_stays_and_what_is_overwritten_does_not_count) {
-  for_each_sample(*memory_, [](const auto& op) { expect_true_roles(op); });
+  for_each_sample(*memory_, expect_true_roles);
 }
 
 TEST_F(Roles, with_accumulate_results_are_added_to) {
-  for_each_sample(*memory_, [](const auto& op) { expect_true_roles(adding(op)); });
+  for_each_sample(*memory_, [](const AnyOperation& op) { expect_true_roles(*op.adding()); });
 }
 
 TEST_F(Roles, nothing_is_written_beside_the_rows_of_a_wider_tensor) {
-  for_each_sample(*memory_, [](const auto& op) {
+  for_each_sample(*memory_, [](const AnyOperation& op) {
     SCOPED_TRACE(operation_name(op));
     const std::vector<Operand> operands = operands_of(op);
     std::vector<Bytes> expected = contents_of(operands);
@@ -259,4 +247,4 @@ TEST_F(Roles, nothing_is_written_beside_the_rows_of_a_wider_tensor) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::operation_test

@@ -10,7 +10,7 @@
 #include "nought/kernels/timed.h"
 #include "nought/kernels/work.h"
 
-namespace nought {
+namespace nought::watch_test {
 namespace {
 
 using testing::Contains;
@@ -41,8 +41,8 @@ TEST_F(AroundKernels, every_float_that_any_operation_writes_is_seen_and_nothing_
                                                seen.push_back(fmt::format("{} {}", operation, result));
                                              });
   Stream stream;
-  test::for_each_sample(*memory_, [&](const auto& op) {
-    kernels->run(op, stream);
+  test::for_each_sample(*memory_, [&](const test::AnyOperation& op) {
+    op.run(*kernels, stream);
     for_each_operand(op, [&](const Operand& operand) {
       if (!operand.use.writes() || !is_float(operand.tensor.dtype()) || operand.name == "lse") return;
       for (int64_t i = 0; i < (operand.rows ? operand.rows->count : 1); ++i)
@@ -99,4 +99,4 @@ TEST_F(AroundKernels, what_comes_to_the_host_was_written_before) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::watch_test

@@ -2,7 +2,7 @@
 
 #include "support/operation_samples.h"
 
-namespace nought {
+namespace nought::work_test {
 namespace {
 
 using test::KernelTest;
@@ -94,8 +94,8 @@ TEST_F(WorkOf, logits_count_twice_where_their_gradient_takes_their_place) {
 
 TEST_F(WorkOf, only_products_and_attentions_count_floating_point_operations) {
   std::vector<std::string> counted;
-  test::for_each_sample(*memory_, [&](const auto& op) {
-    const Work work = work_of(op);
+  test::for_each_sample(*memory_, [&](const test::AnyOperation& op) {
+    const Work work = op.work();
     EXPECT_GT(work.bytes, 0) << operation_name(op);
     if (work.flops > 0) counted.emplace_back(operation_name(op));
   });
@@ -104,4 +104,4 @@ TEST_F(WorkOf, only_products_and_attentions_count_floating_point_operations) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::work_test

@@ -11,7 +11,7 @@
 
 #include "nought/models/weight_files.h"
 
-namespace nought {
+namespace nought::config_test {
 namespace {
 
 using nlohmann::json;
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::filesystem::path golden(std::string_view name) { return std::filesystem::path(NOUGHT_GOLDEN_DIR) / name; }
+std::filesystem::path golden(std::string_view name) { return std::filesystem::path(test::golden_root()) / name; }
 
 json with(const std::string& family, const json& changes) {
   json config{{"model_type", family}};
@@ -355,4 +355,4 @@ TEST(ModelConfig, a_folder_without_a_readable_config_is_an_io_error) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::config_test

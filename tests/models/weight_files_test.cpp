@@ -1,19 +1,20 @@
 #include "nought/models/weight_files.h"
 
+#include "support/golden_root.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/io/safetensors_writer.h"
 
-namespace nought {
+namespace nought::weight_files_test {
 namespace {
 
 using test::message_of;
 using test::TempFolder;
 using testing::HasSubstr;
 
-std::filesystem::path golden(std::string_view name) { return std::filesystem::path(NOUGHT_GOLDEN_DIR) / name; }
+std::filesystem::path golden(std::string_view name) { return std::filesystem::path(test::golden_root()) / name; }
 
 TEST(WeightFiles, shards_and_their_index_read_as_one_model) {
   auto memory = Memory::create();
@@ -55,4 +56,4 @@ TEST(WeightFiles, a_folder_without_all_its_weights_says_what_is_missing) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::weight_files_test

@@ -16,12 +16,6 @@ inline bool rounds_probabilities(const AttentionShape& shape, DType dtype) {
 
 /// True if the case of this number is to run: all of them, and one of `every` on an emulated GPU, which takes a hundred
 /// times as long and runs each three times.
-inline bool takes_case([[maybe_unused]] int64_t number, [[maybe_unused]] int64_t every) {
-#ifdef NOUGHT_CUDA_EMULATED
-  return tested_backend() != "cuda" || number % every == 0;
-#else
-  return true;
-#endif
-}
+inline bool takes_case(int64_t number, int64_t every) { return !tested_choice().is_slow || number % every == 0; }
 
 }  // namespace nought::test

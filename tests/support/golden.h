@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "support/golden_root.h"
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 
 namespace nought::test {
 
-inline std::string golden_folder(const std::string& name) { return fmt::format("{}/{}", NOUGHT_GOLDEN_DIR, name); }
+inline std::string golden_folder(const std::string& name) { return golden_root() + "/" + name; }
 
 /// Every folder of tests/golden/open: one or more for each family.
 inline constexpr const char* kGoldenFamilies[] = {"open/deepseek_v2",   "open/deepseek_v2_lite",

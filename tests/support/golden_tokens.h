@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "support/golden_root.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -25,7 +26,7 @@ struct GoldenText {
   bool specials = false;
 };
 
-inline std::string golden_file(const std::string& name) { return NOUGHT_GOLDEN_DIR "/tokenizer/" + name; }
+inline std::string golden_file(const std::string& name) { return golden_root() + "/tokenizer/" + name; }
 
 /// By encoding: "r50k_base", "cl100k_base", "o200k_base".
 inline const std::map<std::string, std::vector<GoldenText>>& golden_texts() {

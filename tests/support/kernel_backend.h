@@ -1,30 +1,24 @@
 // The kernels that the kernel tests test. A test calls run(op); which backend that means is chosen here and nowhere
-// else, so that a new backend is held to all of them by one line of kBackends.
+// else, so that a new backend is held to all of them by one line of kernel_backends(), which each program has.
 #pragma once
 
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "nought/kernels/kernels.h"
-#ifdef NOUGHT_TEST_CUDA  // in the program that tests the kernels of CUDA
-#include "cuda/staged_kernels.h"
-#endif
 
 namespace nought::test {
 
 struct BackendChoice {
   std::string_view name;
   std::unique_ptr<Kernels> (*make)();
+  bool is_slow = false;  // an emulated GPU takes a hundred times as long
 };
 
-/// Everything that can be tested; the first is tested unless NOUGHT_TEST_BACKEND names another.
-inline constexpr BackendChoice kBackends[] = {
-#ifdef NOUGHT_TEST_CUDA
-    {"cuda", make_staged_kernels},
-#endif
-    {"cpu", make_cpu_kernels},
-    {"reference", make_reference_kernels}};
+/// Everything that this program can test; the first is tested unless NOUGHT_TEST_BACKEND names another.
+std::span<const BackendChoice> kernel_backends();
 
 /// Kernels and the stream that they run on.
 class Backend {
@@ -42,18 +36,17 @@ class Backend {
   Stream stream_;
 };
 
-/// The name of the backend under test.
-inline std::string tested_backend() {
+/// The choice that is under test.
+inline const BackendChoice& tested_choice() {
   const char* wish = std::getenv("NOUGHT_TEST_BACKEND");
-  return std::string(wish != nullptr ? wish : kBackends[0].name);
+  if (wish == nullptr) return kernel_backends().front();
+  for (const BackendChoice& choice : kernel_backends())
+    if (choice.name == wish) return choice;
+  fail<ConfigError>("NOUGHT_TEST_BACKEND: no backend is called \"{}\"", wish);
 }
 
-inline std::unique_ptr<Kernels> make_tested_kernels() {
-  const std::string name = tested_backend();
-  for (const BackendChoice& choice : kBackends)
-    if (choice.name == name) return choice.make();
-  fail<ConfigError>("NOUGHT_TEST_BACKEND: no backend is called \"{}\"", name);
-}
+inline std::string tested_backend() { return std::string(tested_choice().name); }
+inline std::unique_ptr<Kernels> make_tested_kernels() { return tested_choice().make(); }
 
 /// The backend under test.
 inline Backend& backend() {

@@ -1,311 +1,42 @@
-// One small, valid instance of every operation, with every tensor that it may have: for tests that go over all
-// operations. A new operation without a sample does not compile there.
+// A sample of every operation behind one interface, for tests that go over all operations: what depends on the type of
+// an operation is compiled once.
 #pragma once
+
+#include <functional>
+#include <memory>
 
 #include "support/kernel_test.h"
 
-#include "nought/kernels/grouping.h"
+#include "nought/kernels/work.h"
 
 namespace nought::test {
 
-template <class Op>
-struct Of {};
-
-/// Makes f32 operands of random values, each with values of its own.
-class OperationSamples {
+class AnyOperation {
  public:
-  explicit OperationSamples(Memory& memory) : memory_(memory) {}
+  virtual ~AnyOperation() = default;
+  virtual std::unique_ptr<AnyOperation> clone() const = 0;
+  virtual std::string_view name() const = 0;
+  virtual void for_each_operand(const std::function<void(const Operand&)>& f) const = 0;
+  virtual void run(Kernels& kernels, Stream& stream) const = 0;
+  virtual void run(Backend& backend) const = 0;
+  virtual void check() const = 0;
+  virtual Work work() const = 0;
+  /// The operation, but it adds to what its results hold, if it can.
+  virtual std::unique_ptr<AnyOperation> adding() const = 0;
 
-  MatMul make(Of<MatMul>) {
-    return {.a = values({3, 5}), .b = values({5, 4}), .c = values({3, 4}), .bias = values({4})};
-  }
-  SumRows make(Of<SumRows>) { return {.x = values({5, 4}), .out = values({4})}; }
-  SumTensors make(Of<SumTensors>) { return {.inputs = {values({6}), values({6})}, .out = values({6})}; }
-  SumSquares make(Of<SumSquares>) { return {.x = values({6}), .out = values({1}, DType::f64)}; }
-  SumElements make(Of<SumElements>) { return {.x = values({6}), .out = values({1}, DType::f64)}; }
-  AbsMax make(Of<AbsMax>) {
-    const AbsMax op{.x = values({6}), .out = values({1})};
-    *op.out.data<float>() = 9;  // more than any of x: it counts if the operation accumulates
-    return op;
-  }
-
-  Add make(Of<Add>) { return {.a = values({6}), .b = values({6}), .out = values({6})}; }
-  Scale make(Of<Scale>) { return {.x = values({6}), .squares = squares(1), .factor = 3}; }
-  Fill make(Of<Fill>) { return {.x = values({6}), .value = 3}; }
-  Cast make(Of<Cast>) { return {.x = values({6}), .y = values({6}, DType::bf16)}; }
-  AddTo make(Of<AddTo>) { return {.x = values({6}, DType::bf16), .into = values({6})}; }
-
-  Activate make(Of<Activate>) { return {.x = values({6}), .y = values({6})}; }
-  ActivateBackward make(Of<ActivateBackward>) { return {.x = values({6}), .dy = values({6}), .dx = values({6})}; }
-  GatedActivate make(Of<GatedActivate>) { return {.gate_up = values({3, 8}), .y = values({3, 4})}; }
-  GatedActivateBackward make(Of<GatedActivateBackward>) {
-    return {.gate_up = values({3, 8}), .dy = values({3, 4}), .d_gate_up = values({3, 8})};
-  }
-  ClampedSwiglu make(Of<ClampedSwiglu>) { return {.gate_up = values({3, 8}), .y = values({3, 4})}; }
-  ClampedSwigluBackward make(Of<ClampedSwigluBackward>) {
-    return {.gate_up = values({3, 8}), .dy = values({3, 4}), .d_gate_up = values({3, 8})};
-  }
-  Softcap make(Of<Softcap>) { return {.x = values({6}), .cap = 2}; }
-  SoftcapBackward make(Of<SoftcapBackward>) { return {.y = values({6}), .d = values({6}), .cap = 8}; }
-
-  RmsNorm make(Of<RmsNorm>) {
-    return {.x = values({3, 4}),
-            .weight = values({4}),
-            .y = values({3, 4}),
-            .rstd = values({3}),
-            .squares = values({3}),
-            .width = 8};
-  }
-  RmsNormBackward make(Of<RmsNormBackward>) {
-    return {.x = values({3, 4}),
-            .weight = values({4}),
-            .rstd = values({3}),
-            .dy = values({3, 4}),
-            .dx = values({3, 4}),
-            .d_weight = values({4}),
-            .products = values({3}),
-            .width = 8};
-  }
-  LayerNorm make(Of<LayerNorm>) {
-    return {.x = values({3, 4}),
-            .weight = values({4}),
-            .bias = values({4}),
-            .y = values({3, 4}),
-            .mean = values({3}),
-            .rstd = values({3})};
-  }
-  LayerNormBackward make(Of<LayerNormBackward>) {
-    return {.x = values({3, 4}),
-            .weight = values({4}),
-            .mean = values({3}),
-            .rstd = values({3}),
-            .dy = values({3, 4}),
-            .dx = values({3, 4}),
-            .d_weight = values({4}),
-            .d_bias = values({4})};
-  }
-
-  Embedding make(Of<Embedding>) { return {.table = values({7, 4}), .ids = ids({5}, 7), .out = values({5, 4})}; }
-  EmbeddingBackward make(Of<EmbeddingBackward>) {
-    return {.d_out = values({5, 4}), .ids = ids({5}, 7), .d_table = values({7, 4})};
-  }
-
-  CopyHeads make(Of<CopyHeads>) { return {.from = heads(), .to = heads(), .tokens = 3, .num_heads = 2, .head_dim = 4}; }
-  SumHeads make(Of<SumHeads>) { return {.from = heads(), .to = heads(), .tokens = 3, .num_heads = 2, .head_dim = 4}; }
-  Rope make(Of<Rope>) {
-    return {.x = heads(),
-            .cos = values({5, 1}),
-            .sin = values({5, 1}),
-            .positions = ids({3}, 5),
-            .num_heads = 2,
-            .head_dim = 4,
-            .rotary_dim = 2};
-  }
-  Attention make(Of<Attention>) {
-    return {.shape = attention(),
-            .q = heads(),
-            .k = heads(),
-            .v = heads(),
-            .out = values({3, 8}),
-            .lse = values({1, 2, 3}),
-            .sinks = values({2})};
-  }
-  AttentionBackward make(Of<AttentionBackward>) {
-    return {.shape = attention(),
-            .q = heads(),
-            .k = heads(),
-            .v = heads(),
-            .out = values({3, 8}),
-            .lse = values({1, 2, 3}),
-            .d_out = values({3, 8}),
-            .dq = heads(),
-            .dk = heads(),
-            .dv = heads(),
-            .sinks = values({2}),
-            .d_sinks = values({2})};
-  }
-  MergeAttention make(Of<MergeAttention>) {
-    return {.shape = attention(),
-            .piece_out = values({3, 8}),
-            .piece_lse = values({1, 2, 3}),
-            .out = values({3, 8}),
-            .lse = values({1, 2, 3})};
-  }
-
-  Route make(Of<Route>) {
-    return {.rule = {.top_k = 2},
-            .logits = values({5, 4}),
-            .choice_bias = values({4}),
-            .experts = ids({5, 2}, 4),
-            .weights = values({5, 2}),
-            .probability_sums = values({4}, DType::f64)};
-  }
-  RouteBackward make(Of<RouteBackward>) {
-    return {.rule = {.top_k = 2},
-            .logits = values({5, 4}),
-            .experts = ids({5, 2}, 4),
-            .d_weights = values({5, 2}),
-            .d_logits = values({5, 4}),
-            .d_probabilities = values({4})};
-  }
-  BalanceLoss make(Of<BalanceLoss>) {
-    return {.sums = squares(10), .loss = values({1}, DType::f64), .gradient = values({4}, DType::f64)};
-  }
-  GroupByExpert make(Of<GroupByExpert>) {
-    const int64_t rows = most_rows(10, 4, /*capacity=*/2);
-    return {.experts = ids({5, 2}, 4),
-            .counts = ids({4}, 9),
-            .row = ids({5, 2}, 9),
-            .token = ids({rows}, 9),
-            .pair = ids({rows}, 9),
-            .capacity = 2};
-  }
-  GatherRows make(Of<GatherRows>) { return {.x = values({7, 4}), .index = ids({5}, 7), .out = values({5, 4})}; }
-  CombineRows make(Of<CombineRows>) {
-    return {.x = values({7, 4}), .index = ids({3, 2}, 7), .out = values({3, 4}), .weights = values({3, 2})};
-  }
-  ScaleRows make(Of<ScaleRows>) { return {.x = values({3, 4}), .factors = values({3}), .y = values({3, 4})}; }
-  DotRows make(Of<DotRows>) {
-    return {.a = values({3, 4}), .b = values({3, 4}), .out = values({3}), .factors = values({4})};
-  }
-
-  CrossEntropy make(Of<CrossEntropy>) {
-    return {.logits = values({3, 5}),
-            .targets = ids({3}, 5),
-            .loss = values({3}),
-            .weights = values({3}),
-            .gradient = true};
-  }
-
-  Adam make(Of<Adam>) {
-    return {.parameter = values({6}),
-            .exp_avg = values({6}),
-            .exp_avg_sq = positive({6}),
-            .gradient = values({6}),
-            .parameter_copy = values({6}, DType::bf16)};
-  }
-  Sgd make(Of<Sgd>) {
-    return {.parameter = values({6}),
-            .momentum_buffer = values({6}),
-            .gradient = values({6}),
-            .parameter_copy = values({6}, DType::bf16),
-            .momentum = 0.9};
-  }
-  Adagrad make(Of<Adagrad>) {
-    return {.parameter = values({6}),
-            .sum = positive({6}),
-            .gradient = values({6}),
-            .parameter_copy = values({6}, DType::bf16)};
-  }
-  Lion make(Of<Lion>) {
-    return {.parameter = values({6}),
-            .exp_avg = values({6}),
-            .gradient = values({6}),
-            .parameter_copy = values({6}, DType::bf16)};
-  }
-  LambDirection make(Of<LambDirection>) {
-    return {.parameter = values({6}),
-            .exp_avg = values({6}),
-            .exp_avg_sq = positive({6}),
-            .gradient = values({6}),
-            .direction = values({6})};
-  }
-  MomentumDirection make(Of<MomentumDirection>) {
-    return {.momentum_buffer = values({6}), .gradient = values({6}), .direction = values({6})};
-  }
-  ApplyDirection make(Of<ApplyDirection>) {
-    return {.parameter = values({6}),
-            .direction = values({6}),
-            .parameter_copy = values({6}, DType::bf16),
-            .squares = squares(2)};
-  }
-
-  Quantize8 make(Of<Quantize8>) { return {.x = values({6}), .codes = codes({6}), .scales = values({2}), .block = 4}; }
-  Dequantize8 make(Of<Dequantize8>) {
-    return {.codes = codes({6}), .scales = values({2}), .x = values({6}), .block = 4};
-  }
-  QuantizeBlocks make(Of<QuantizeBlocks>) {
-    const Weight weight = coded({2, 64});
-    return {.x = values({2, 64}), .codes = weight.values, .scales = weight.scales};
-  }
-  DequantizeBlocks make(Of<DequantizeBlocks>) { return {.weight = coded({2, 64}), .x = values({2, 64})}; }
-  RoundStochastic make(Of<RoundStochastic>) { return {.x = values({6}), .y = values({6}, DType::bf16), .key = 1}; }
-  EncodeMxfp8 make(Of<EncodeMxfp8>) { return {.x = values({40}), .codes = codes({40}), .scales = codes({2})}; }
-  DecodeMxfp8 make(Of<DecodeMxfp8>) { return {.codes = codes({40}), .scales = codes({2}), .x = values({40})}; }
-  EncodeWire make(Of<EncodeWire>) {
-    return {.x = values({2, 48}),
-            .records = codes({2 * wire_record_bytes(48, 4)}),
-            .error = values({2, 48}),
-            .bits = 4,
-            .parts = 2,
-            .beta = 0.5};
-  }
-  DecodeWire make(Of<DecodeWire>) {
-    const Tensor x = values({3, 48});
-    const EncodeWire encoded{.x = x, .records = codes({3 * wire_record_bytes(48, 8)}), .parts = 3};
-    reference::run(encoded);
-    return {.records = encoded.records, .y = values({48}), .terms = 3};
-  }
-  RoundFp8 make(Of<RoundFp8>) { return {.x = values({6}), .y = values({6}), .largest = positive({1})}; }
-
-  SignEncode make(Of<SignEncode>) {
-    return {.x = values({11}), .error = values({11}), .bits = codes({2}), .scale = values({1})};
-  }
-  SignDecode make(Of<SignDecode>) { return {.bits = codes({2}), .scale = values({1}), .y = values({11})}; }
-  Precondition make(Of<Precondition>) { return {.x = values({6}), .second_moment = positive({6}), .y = values({6})}; }
-  GreatestRatio make(Of<GreatestRatio>) { return {.a = positive({6}), .b = positive({6}), .out = values({1})}; }
-  Orthonormalize make(Of<Orthonormalize>) { return {.x = values({2, 6}), .key = 1}; }
-
-  /// The operations that take a weight, with one of codes.
-  MatMul coded_product() {
-    return {.a = values({3, 64}), .b = coded({4, 64}), .c = values({3, 4}), .bias = values({4}), .transpose_b = true};
-  }
-  Embedding coded_lookup() { return {.table = coded({7, 64}), .ids = ids({5}, 7), .out = values({5, 64})}; }
-
- private:
-  Tensor values(Shape shape, DType dtype = DType::f32) { return random_tensor(memory_, shape, dtype, ++seed_); }
-  Tensor positive(Shape shape) {
-    const Tensor x = values(shape);
-    for (float& value : x.span<float>()) value = std::abs(value);
-    return x;
-  }
-  Tensor squares(int64_t count) {
-    const Tensor x = values({count}, DType::f64);
-    for (double& value : x.span<double>()) value *= value;
-    return x;
-  }
-  Tensor ids(Shape shape, int64_t limit) { return random_ids(memory_, shape, limit, ++seed_); }
-  Tensor codes(Shape shape) {
-    const Tensor x = Tensor::zeros(memory_, shape, DType::u8, Category::activations);
-    for (int64_t i = 0; i < x.numel(); ++i) x.data<uint8_t>()[i] = static_cast<uint8_t>(37 * i);
-    return x;
-  }
-  Weight coded(Shape shape) {
-    const Tensor x = values(shape);
-    const Weight weight{Tensor::empty(memory_, shape, DType::i8, Category::activations),
-                        Tensor::empty(memory_, scales_shape(shape), DType::f16, Category::activations)};
-    reference::run(QuantizeBlocks{.x = x, .codes = weight.values, .scales = weight.scales});
-    return weight;
-  }
-  /// Three tokens of two heads of four elements, in rows of 20 that hold other things too.
-  Heads heads() { return {.base = values({3, 20}), .offset = 6, .token_stride = 20}; }
-  static AttentionShape attention() {
-    return {.batch = 1, .q_length = 3, .k_length = 3, .num_heads = 2, .num_kv_heads = 2, .head_dim = 4};
-  }
-
-  Memory& memory_;
-  uint64_t seed_ = 0;
+  void run(const Context& context) const { run(*context.kernels, *context.stream); }
+  /// The same operation on other tensors: f(own) for each operand that is defined.
+  std::unique_ptr<AnyOperation> moved(const std::function<Tensor(const Operand&)>& f) const;
 };
 
-/// Calls f(op) with a sample of each operation in turn, and with samples of those that take a weight of codes.
+inline std::string_view operation_name(const AnyOperation& op) { return op.name(); }
 template <class F>
-void for_each_sample(Memory& memory, const F& f) {
-  OperationSamples samples(memory);
-#define NOUGHT_SAMPLE(Op) f(samples.make(Of<Op>{}));
-  NOUGHT_OPERATIONS(NOUGHT_SAMPLE)
-#undef NOUGHT_SAMPLE
-  f(samples.coded_product());
-  f(samples.coded_lookup());
+void for_each_operand(const AnyOperation& op, F&& f) {
+  op.for_each_operand(f);
 }
+inline void run(const AnyOperation& op) { op.run(backend()); }
+
+/// Calls f(op) with a sample of each operation in turn, and with samples of those that take a weight of codes.
+void for_each_sample(Memory& memory, const std::function<void(const AnyOperation&)>& f);
 
 }  // namespace nought::test

@@ -12,11 +12,11 @@ inline PlanReport small_report() {
                                                      {"n_layer", 12},
                                                      {"n_head", 12},
                                                      {"n_positions", 1024}});
-  const Layout layout{.ranks = 8,
-                      .micro_batch = 4,
-                      .seq_length = 1024,
-                      .accumulation = 2,
-                      .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
+  const nought::Layout layout{.ranks = 8,
+                              .micro_batch = 4,
+                              .seq_length = 1024,
+                              .accumulation = 2,
+                              .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
   return {.config = config,
           .predictions = predict_stages(config, layout),
           .recompute = predict_recompute(config, layout.at_zero_stage(2)),

@@ -35,7 +35,7 @@ struct Sharing {
   ShardedModel model;
 };
 
-inline constexpr int64_t kRows = 4, kLength = 12, kAccumulation = 2, kSteps = 30;
+inline constexpr int64_t kRows = 4, kSharingLength = 12, kAccumulation = 2, kSteps = 30;
 
 inline ModelConfig small_model(const std::string& family, int layers = 2) {
   if (family == "gpt2")
@@ -105,13 +105,14 @@ inline Batch rows_of(Memory& memory, int64_t step, int64_t micro_batch, int rank
   const int64_t rows = kRows / ranks;
   std::vector<int32_t> ids, targets;
   for (int64_t row = rank * rows; row < (rank + 1) * rows; ++row)
-    for (int64_t t = 0; t < kLength; ++t) {
-      const auto at = static_cast<uint64_t>(((step * kAccumulation + micro_batch) * kRows + row) * kLength + t);
+    for (int64_t t = 0; t < kSharingLength; ++t) {
+      const auto at = static_cast<uint64_t>(((step * kAccumulation + micro_batch) * kRows + row) * kSharingLength + t);
       ids.push_back(static_cast<int32_t>(61 * (1 - uniform_at(7, at))));
       const bool counts = t > 3 * row && (row != 2 || micro_batch == 0);
       targets.push_back(counts ? static_cast<int32_t>(61 * (1 - uniform_at(8, at))) : kIgnoredTarget);
     }
-  return {Tensor::of<int32_t>(memory, {rows, kLength}, ids), Tensor::of<int32_t>(memory, {rows, kLength}, targets)};
+  return {Tensor::of<int32_t>(memory, {rows, kSharingLength}, ids),
+          Tensor::of<int32_t>(memory, {rows, kSharingLength}, targets)};
 }
 
 }  // namespace nought::test

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "support/golden_root.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,14 +16,14 @@
 #include "nought/io/safetensors.h"
 #include "nought/train/trainer.h"
 
-namespace nought {
+namespace nought::earlier_version_test {
 namespace {
 
 namespace fs = std::filesystem;
 using test::TempFolder;
 using testing::IsEmpty;
 
-const fs::path kSaved = fs::path(NOUGHT_GOLDEN_DIR).parent_path() / "train/checkpoints/a86533e";
+const fs::path kSaved = fs::path(test::golden_root()).parent_path() / "train/checkpoints/a86533e";
 
 struct Heard final : TrainObserver {
   void on_start(const RunSummary& start) override { first_step = start.first_step, notes = start.notes; }
@@ -88,4 +89,4 @@ TEST(EarlierVersion, a_run_of_a86533e_resumes_bit_for_bit) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::earlier_version_test

@@ -13,7 +13,7 @@
 #include "nought/models/gguf_metadata.h"
 #include "nought/train/convert.h"
 
-namespace nought {
+namespace nought::gguf_test {
 namespace {
 
 using test::GgufFile;
@@ -322,7 +322,7 @@ std::filesystem::path model_with(const TempFolder& folder, const std::string& to
 
 TEST(Gguf, a_byte_level_tokenizer_keeps_its_tokens_merges_and_markers) {
   TempFolder folder;
-  const std::string r50k = test::read_bytes(std::string(NOUGHT_GOLDEN_DIR) + "/tokenizer/r50k_base.tokenizer.json");
+  const std::string r50k = test::read_bytes(test::golden_root() + "/tokenizer/r50k_base.tokenizer.json");
   const nlohmann::json json = nlohmann::json::parse(r50k);
   const Exported exported = export_gguf(model_with(folder, r50k, 50260), GgufType::f16);
   const GgufFile& file = exported.file;
@@ -389,4 +389,4 @@ TEST(Gguf, a_model_without_a_vocabulary_says_so) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::gguf_test

@@ -8,7 +8,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::sequence_parallel_test {
 namespace {
 
 using namespace test;
@@ -26,7 +26,9 @@ BatchGradients batch_gradients(const std::string& family, int tensor, int64_t to
     Sharing rank(world, {.tensor = tensor}, small_model(family), {}, {}, slices);
     rank.model.load(InitialState(3));
     const Batch row = rows_of(*rank.context.memory, 0, 0, 0, kRows);
-    const auto last = [&](const Tensor& values) { return values.flat(kLength - tokens, kLength).reshape({1, tokens}); };
+    const auto last = [&](const Tensor& values) {
+      return values.flat(kSharingLength - tokens, kSharingLength).reshape({1, tokens});
+    };
     const Batch batch{last(row.input_ids), last(row.targets)};
     const double loss = Engine(rank.model).accumulate(std::span(&batch, 1), 5).loss;
     for (size_t unit = 0; unit < rank.decoder.units().size(); ++unit) {
@@ -74,4 +76,4 @@ INSTANTIATE_TEST_SUITE_P(Families, SequenceParallel,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::sequence_parallel_test

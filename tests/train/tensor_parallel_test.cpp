@@ -6,7 +6,7 @@
 #include "nought/comm/thread.h"
 #include "nought/train/engine.h"
 
-namespace nought {
+namespace nought::tensor_parallel_test {
 namespace {
 
 using namespace test;
@@ -69,7 +69,7 @@ TEST(TensorParallel, logits_with_a_cache_are_those_of_one_rank) {
     run_ranks(tensor, [&](Communicator& world) {
       Sharing rank(world, {.tensor = tensor}, small_model("qwen3"), {}, {}, slices);
       rank.model.load(InitialState(3));
-      DecoderCache cache = rank.decoder.make_cache(rank.context, kLength, DType::f32);
+      DecoderCache cache = rank.decoder.make_cache(rank.context, kSharingLength, DType::f32);
       const std::vector<int32_t> prompt{5, 60, 17, 0}, next{33};
       rank.decoder.next_logits(rank.context, std::array{NextTokens{0, prompt}}, cache);
       const Tensor last = rank.decoder.next_logits(rank.context, std::array{NextTokens{0, next}}, cache);
@@ -87,4 +87,4 @@ TEST(TensorParallel, logits_with_a_cache_are_those_of_one_rank) {
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::tensor_parallel_test

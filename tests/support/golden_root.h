@@ -1,0 +1,11 @@
+// Where the golden files are. Each program has it from golden_root.cpp, which knows the path of this checkout.
+#pragma once
+
+#include <string>
+
+namespace nought::test {
+
+/// The folder tests/golden.
+std::string golden_root();
+
+}  // namespace nought::test
