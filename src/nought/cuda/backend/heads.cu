@@ -65,8 +65,6 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(RopeArrays a, HeadRows s
   }
 }
 
-int64_t pieces_of(int64_t n) { return (n + kThreads - 1) / kThreads; }
-
 /// True if every head begins where packs may, and is whole packs.
 template <class T>
 bool has_packs(const HeadArray& heads, int64_t head_dim) {
@@ -84,23 +82,25 @@ void copy_heads(const Launch& where, const HeadArray& from, const HeadArray& to,
     constexpr int kWidth = kPackOf<T>;
     const int64_t elements = size.tokens * size.num_heads * size.head_dim;
     if (has_packs<T>(from, size.head_dim) && has_packs<T>(to, size.head_dim))
-      return launch(where, pieces_of(elements / kWidth), dim3(kThreads), copy_heads_kernel<T, kWidth>, from, to, size,
-                    accumulate);
-    launch(where, pieces_of(elements), dim3(kThreads), copy_heads_kernel<T, 1>, from, to, size, accumulate);
+      return launch(where, blocks_of_threads_for(elements / kWidth), dim3(kThreads), copy_heads_kernel<T, kWidth>, from,
+                    to, size, accumulate);
+    launch(where, blocks_of_threads_for(elements), dim3(kThreads), copy_heads_kernel<T, 1>, from, to, size, accumulate);
   });
 }
 
 void sum_heads(const Launch& where, const HeadArray& from, const HeadArray& to, const HeadRows& size) {
   visit_float(to.array.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch(where, pieces_of(size.tokens * size.head_dim), dim3(kThreads), sum_heads_kernel<T>, from, to, size);
+    launch(where, blocks_of_threads_for(size.tokens * size.head_dim), dim3(kThreads), sum_heads_kernel<T>, from, to,
+           size);
   });
 }
 
 void rope(const Launch& where, const RopeArrays& a, const HeadRows& size) {
   visit_float(a.x.array.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch(where, pieces_of(size.tokens * size.num_heads * a.rotary_dim / 2), dim3(kThreads), rope_kernel<T>, a, size);
+    launch(where, blocks_of_threads_for(size.tokens * size.num_heads * a.rotary_dim / 2), dim3(kThreads),
+           rope_kernel<T>, a, size);
   });
 }
 

@@ -44,6 +44,9 @@ void launch(const Launch& where, int64_t pieces, dim3 block, void (*kernel)(Expe
 /// How many blocks of kThreads threads have a warp for each of so many pieces.
 inline int64_t blocks_for(int64_t warps) { return (warps + kThreads / kWarpSize - 1) / (kThreads / kWarpSize); }
 
+/// How many blocks of kThreads threads have a thread for each of so many elements.
+inline int64_t blocks_of_threads_for(int64_t elements) { return (elements + kThreads - 1) / kThreads; }
+
 /// The number of a thread among all of the grid, and how many there are.
 __device__ inline int64_t thread_of_grid() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 __device__ inline int64_t threads_of_grid() { return int64_t{gridDim.x} * blockDim.x; }

@@ -25,8 +25,6 @@ __global__ void __launch_bounds__(kThreads)
     y[i] = static_cast<T>(static_cast<Real>(codes[i]) * static_cast<Real>(float{scales[i / kBlockOfCodes]}));
 }
 
-int64_t pieces_of(int64_t n) { return (n + kThreads - 1) / kThreads; }
-
 }  // namespace
 
 void begin_product(const Launch& where, Array bias, Array c, bool accumulate, int64_t m, int64_t n) {
@@ -35,8 +33,8 @@ void begin_product(const Launch& where, Array bias, Array c, bool accumulate, in
     visit_float(bias ? bias.dtype : c.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       if constexpr (std::is_same_v<T, C> || std::is_same_v<C, float>)
-        launch(where, pieces_of(m * n), dim3(kThreads), begin_product_kernel<T, C>, bias.as<const T>(), c.as<C>(),
-               accumulate, m, n);
+        launch(where, blocks_of_threads_for(m * n), dim3(kThreads), begin_product_kernel<T, C>, bias.as<const T>(),
+               c.as<C>(), accumulate, m, n);
     });
   });
 }
@@ -44,7 +42,7 @@ void begin_product(const Launch& where, Array bias, Array c, bool accumulate, in
 void decode_weight(const Launch& where, const void* codes, const void* scales, Array y, int64_t n) {
   visit_float(y.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch(where, pieces_of(n), dim3(kThreads), decode_weight_kernel<T>, static_cast<const int8_t*>(codes),
+    launch(where, blocks_of_threads_for(n), dim3(kThreads), decode_weight_kernel<T>, static_cast<const int8_t*>(codes),
            static_cast<const f16_t*>(scales), y.as<T>(), n);
   });
 }
