@@ -22,9 +22,23 @@ if(NOUGHT_SANITIZE)
   target_compile_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE} -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)
   target_link_options(nought_options INTERFACE -fsanitize=${NOUGHT_SANITIZE})
-  # Highway's kernels for AVX2 and in plain C++ only: each further set is compiled again, which takes minutes here.
-  target_compile_definitions(nought_options INTERFACE
-    $<BUILD_INTERFACE:HWY_BROKEN_TARGETS=\(HWY_SSE4|HWY_AVX3|HWY_AVX3_DL\)>)
+endif()
+
+# Each further instruction set compiles Highway's kernels again.
+set(NOUGHT_TARGETS all CACHE STRING "Instruction sets of the CPU kernels: all, dev (AVX-512, AVX2, plain) or few (AVX2, plain)")
+set_property(CACHE NOUGHT_TARGETS PROPERTY STRINGS all dev few)
+if(NOUGHT_SANITIZE)
+  set(NOUGHT_TARGETS few)
+endif()
+if(NOUGHT_TARGETS STREQUAL "few")
+  set(left_out HWY_SSE4|HWY_AVX3|HWY_AVX3_DL)
+elseif(NOUGHT_TARGETS STREQUAL "dev")
+  set(left_out HWY_SSE4)
+elseif(NOT NOUGHT_TARGETS STREQUAL "all")
+  message(FATAL_ERROR "NOUGHT_TARGETS is ${NOUGHT_TARGETS}, expected all, dev or few")
+endif()
+if(left_out)
+  target_compile_definitions(nought_options INTERFACE $<BUILD_INTERFACE:HWY_BROKEN_TARGETS=\(${left_out}\)>)
 endif()
 
 if(NOUGHT_FUZZ)
