@@ -1,31 +1,21 @@
 #include "nought/cuda/workspace.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstdint>
 #include <iterator>
 
-#include "nought/base/math.h"
+#include "nought/cuda/limits.h"
 
 namespace nought::cuda {
 
 namespace {
 
 constexpr int64_t kWide = 8;  // bytes of f64, i64 and u64
-// Limits and sizes of the kernels: columns.h, sums.cu, compression.cu, sort.h, operations.h, attention.h, blas.h.
-constexpr int64_t kChunkRows = 256, kSquaresBlock = 65536, kMostExperts = 512, kMostHeadDim = 256;
-constexpr uintptr_t kAlignmentOfProducts = 16;
-constexpr int64_t kSpanBytes = 6 * kWide, kKeySegmentBytes = 3 * kWide;
 
 using Rooms = std::vector<int64_t>;
 
-int64_t columns_room(int64_t rows, int64_t n, DType dtype) { return ceil_div(rows, kChunkRows) * n * size_of(dtype); }
-
-int64_t keys_room(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 2)))) * kWide;
+Rooms norm_backward_rooms(const Tensor& x) {
+  return {room_of_columns(x.rows(), x.dim(-1)) * size_of(statistics_dtype(x.dtype()))};
 }
-
-Rooms norm_backward_rooms(const Tensor& x) { return {columns_room(x.rows(), x.dim(-1), statistics_dtype(x.dtype()))}; }
 
 bool lies_well(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.raw()) % kAlignmentOfProducts == 0; }
 
@@ -38,27 +28,27 @@ bool is_taken(const AttentionShape& shape) {
 }
 
 void add_spans(const AttentionShape& shape, Rooms& rooms) {
-  if (!shape.spans.empty()) rooms.push_back(std::ssize(shape.spans) * kSpanBytes);
+  if (!shape.spans.empty()) rooms.push_back(std::ssize(shape.spans) * static_cast<int64_t>(sizeof(SpanOnDevice)));
 }
 
-/// Stretches of keys between the borders of spans, which some span has.
-void add_key_segments(const AttentionShape& shape, Rooms& rooms) {
+}  // namespace
+
+std::vector<Interval> key_segments(const AttentionShape& shape) {
   std::vector<int64_t> cuts;
   for (const AttentionSpan& span : shape.spans)
     if (span.k_length > 0) cuts.push_back(span.k_begin), cuts.push_back(span.k_begin + span.k_length);
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
-  int64_t segments = 0;
+  std::vector<Interval> segments;
   for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const int64_t begin = cuts[i], end = cuts[i + 1];
-    segments += std::any_of(shape.spans.begin(), shape.spans.end(), [&](const AttentionSpan& span) {
-      return span.k_begin <= begin && end <= span.k_begin + span.k_length;
+    const Interval keys{cuts[i], cuts[i + 1]};
+    const bool named = std::any_of(shape.spans.begin(), shape.spans.end(), [&](const AttentionSpan& span) {
+      return span.k_begin <= keys.begin && keys.end <= span.k_begin + span.k_length;
     });
+    if (named) segments.push_back(keys);
   }
-  if (segments > 0) rooms.push_back(segments * kKeySegmentBytes);
+  return segments;
 }
-
-}  // namespace
 
 template <>
 Rooms workspace_of(const MatMul& op, const ProductWorkspace& products) {
@@ -103,7 +93,7 @@ Rooms workspace_of(const LayerNormBackward& op, const ProductWorkspace& /*produc
 template <>
 Rooms workspace_of(const EmbeddingBackward& op, const ProductWorkspace& /*products*/) {
   if (op.ids.numel() == 0) return {};
-  return {keys_room(op.ids.numel())};
+  return {room_of_keys(op.ids.numel()) * kWide};
 }
 
 template <>
@@ -112,7 +102,7 @@ Rooms workspace_of(const Route& op, const ProductWorkspace& /*products*/) {
   if (count > kMostExperts) return {};
   Rooms rooms{tokens * count * each};
   if (op.choice_bias) rooms.push_back(count * each);
-  rooms.push_back(columns_room(tokens, count, DType::f64));
+  rooms.push_back(room_of_columns(tokens, count) * kWide);
   return rooms;
 }
 
@@ -124,7 +114,7 @@ Rooms workspace_of(const RouteBackward& op, const ProductWorkspace& /*products*/
 
 template <>
 Rooms workspace_of(const GroupByExpert& op, const ProductWorkspace& /*products*/) {
-  return {keys_room(op.experts.numel()), 2 * op.counts.numel() * kWide};
+  return {room_of_keys(op.experts.numel()) * kWide, 2 * op.counts.numel() * kWide};
 }
 
 template <>
@@ -139,7 +129,8 @@ Rooms workspace_of(const AttentionBackward& op, const ProductWorkspace& /*produc
   if (!is_taken(op.shape)) return {};
   Rooms rooms{op.shape.q_tokens() * op.shape.num_heads * size_of(op.lse.dtype())};
   add_spans(op.shape, rooms);
-  add_key_segments(op.shape, rooms);
+  if (const int64_t segments = std::ssize(key_segments(op.shape)); segments > 0)
+    rooms.push_back(segments * static_cast<int64_t>(sizeof(KeySegment)));
   return rooms;
 }
 

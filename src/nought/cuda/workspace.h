@@ -1,6 +1,5 @@
-// The workspace that operations take on a GPU while they run, known without one: what the backend asks its Memory for,
-// in tensors of the category workspace. Whoever changes what an operation asks for changes it here too: tests run every
-// operation and compare.
+// The workspace that operations take on a GPU while they run, known without one. The backend takes what is listed here,
+// one tensor of the category workspace behind the other, and the plan counts it.
 #pragma once
 
 #include <cstdint>

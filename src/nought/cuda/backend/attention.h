@@ -6,6 +6,7 @@
 #pragma once
 
 #include "nought/cuda/backend/launch.h"
+#include "nought/cuda/limits.h"
 
 namespace nought::cuda {
 
@@ -13,16 +14,6 @@ namespace nought::cuda {
 struct HeadArray {
   Array array = {};
   int64_t token_stride = 0, head_stride = 0;
-};
-
-/// Where a sequence lies, on the device. `tiles`: how many tiles of queries the sequences before it have.
-struct SpanOnDevice {
-  int64_t q_begin = 0, q_length = 0, k_begin = 0, k_length = 0, first_position = 0, tiles = 0;
-};
-
-/// Keys that the same sequences have, all of them. `tiles` as above, of keys.
-struct KeySegment {
-  int64_t begin = 0, end = 0, tiles = 0;
 };
 
 struct AttentionSizes {
@@ -49,9 +40,6 @@ struct AttentionBackwardArrays {
   Array d_sinks;
   bool accumulate_sinks = false, accumulate_q = false, accumulate_kv = false;
 };
-
-/// The largest head of keys or values that the kernels take.
-inline constexpr int64_t kMostHeadDim = 256;
 
 // attention_plain.cu: multiplications and additions, for f32 and f64. `tile_rows` is kPlainRows.
 inline constexpr int64_t kPlainRows = 16;

@@ -1,7 +1,6 @@
 // Attention on the device: where sequences lie, which kernels run, and what they need beside their operands.
 #include "nought/cuda/backend/attention_start.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "nought/cuda/backend/attention.h"
@@ -15,7 +14,7 @@ namespace {
 template <class T>
 const T* on_device(const std::vector<T>& values, Place& at) {
   const size_t bytes = values.size() * sizeof(T);
-  void* const there = at.room(static_cast<int64_t>(bytes), DType::u8);
+  void* const there = at.room();
   check(cudaMemcpyAsync(there, values.data(), bytes, cudaMemcpyDefault, at.launch.stream), "where sequences lie");
   return static_cast<const T*>(there);
 }
@@ -49,26 +48,13 @@ AttentionSizes sizes_of(const AttentionShape& shape, int64_t tile_rows, Place& a
   return sizes;
 }
 
-/// The keys of spans, cut wherever one begins or ends.
 void add_segments(const AttentionShape& shape, AttentionSizes& sizes, Place& at) {
   if (shape.spans.empty()) return;
-  std::vector<int64_t> cuts;
-  for (const AttentionSpan& span : shape.spans) {
-    if (span.k_length == 0) continue;
-    cuts.push_back(span.k_begin);
-    cuts.push_back(span.k_begin + span.k_length);
-  }
-  std::sort(cuts.begin(), cuts.end());
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
   std::vector<KeySegment> segments;
   sizes.key_tiles = 0;
-  for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-    const bool named = std::any_of(shape.spans.begin(), shape.spans.end(), [&](const AttentionSpan& span) {
-      return span.k_begin <= cuts[i] && cuts[i + 1] <= span.k_begin + span.k_length;
-    });
-    if (!named) continue;
-    segments.push_back({cuts[i], cuts[i + 1], sizes.key_tiles});
-    sizes.key_tiles += ceil_div(cuts[i + 1] - cuts[i], sizes.tile_rows);
+  for (const Interval& keys : key_segments(shape)) {
+    segments.push_back({keys.begin, keys.end, sizes.key_tiles});
+    sizes.key_tiles += ceil_div(keys.size(), sizes.tile_rows);
   }
   sizes.num_segments = std::ssize(segments);
   if (!segments.empty()) sizes.segments = on_device<KeySegment>(segments, at);
@@ -100,7 +86,6 @@ void start(const Attention& op, Place& at) {
 
 void start(const AttentionBackward& op, Place& at) {
   const AttentionShape& shape = op.shape;
-  const DType statistics = op.lse.dtype();
   const AttentionBackwardArrays arrays{.q = heads_of(op.q, shape.head_dim),
                                        .k = heads_of(op.k, shape.head_dim),
                                        .v = heads_of(op.v, shape.value_dim()),
@@ -108,7 +93,7 @@ void start(const AttentionBackward& op, Place& at) {
                                        .lse = array_of(op.lse),
                                        .d_out = array_of(op.d_out),
                                        .sinks = array_of(op.sinks),
-                                       .delta = {at.room(shape.q_tokens() * shape.num_heads, statistics), statistics},
+                                       .delta = {at.room(), op.lse.dtype()},
                                        .dq = heads_of(op.dq, shape.head_dim),
                                        .dk = heads_of(op.dk, shape.head_dim),
                                        .dv = heads_of(op.dv, shape.value_dim()),

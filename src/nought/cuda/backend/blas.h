@@ -16,6 +16,7 @@
 
 #include "nought/cuda/backend/runtime.h"
 #include "nought/cuda/library.h"
+#include "nought/cuda/limits.h"
 #include "nought/kernels/ops/matmul.h"
 
 namespace nought::cuda {
@@ -98,7 +99,7 @@ class Blas {
   Blas& operator=(const Blas&) = delete;
 
   /// What the addresses of operands are multiples of.
-  static constexpr size_t kAlignment = 16;
+  static constexpr size_t kAlignment = kAlignmentOfProducts;
 
   /// Bytes of workspace that the product's algorithm needs. DeviceError if the library has no algorithm for it.
   size_t workspace_of(const BlasProduct& product);

@@ -5,10 +5,11 @@
 #pragma once
 
 #include "nought/cuda/backend/kernel.h"
+#include "nought/cuda/limits.h"
 
 namespace nought::cuda {
 
-inline constexpr int kStrip = 32, kLanes = kThreads / kStrip, kChunkRows = 256;
+inline constexpr int kStrip = 32, kLanes = kThreads / kStrip;
 
 /// parts[chunk, j] = sum of f(row, j) over the rows of the chunk.
 template <class Real, class F>

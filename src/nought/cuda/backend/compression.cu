@@ -3,18 +3,17 @@
 #include "nought/cuda/backend/functions.h"
 #include "nought/cuda/backend/map.h"
 #include "nought/cuda/backend/operations.h"
+#include "nought/cuda/limits.h"
 
 namespace nought::cuda {
 namespace {
 
-constexpr int64_t kSignsBlock = 65536;  // elements whose squares are summed by one block of threads
-
 /// error += x; sums[block] = the squares of what error is then.
 __global__ void __launch_bounds__(kThreads)
     add_and_square_kernel(const float* x, float* error, double* sums, bool aligned, int64_t n) {
-  const int64_t blocks = (n + kSignsBlock - 1) / kSignsBlock;
+  const int64_t blocks = (n + kSquaresBlock - 1) / kSquaresBlock;
   for (int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const int64_t first = block * kSignsBlock, count = n - first < kSignsBlock ? n - first : kSignsBlock;
+    const int64_t first = block * kSquaresBlock, count = n - first < kSquaresBlock ? n - first : kSquaresBlock;
     double sum = 0;
     for_each_pack<kPackOf<float>>(count, [&](int64_t begin, auto width) {
       constexpr int kCount = decltype(width)::value;
@@ -83,12 +82,12 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void start(const SignEncode& op, Place& at) {
-  const int64_t n = op.x.numel(), blocks = (n + kSignsBlock - 1) / kSignsBlock;
+  const int64_t n = op.x.numel(), blocks = (n + kSquaresBlock - 1) / kSquaresBlock;
   const float* const x = op.x.data<float>();
   float* const error = op.error.data<float>();
-  auto* const sums = static_cast<double*>(at.room(blocks + 1, DType::f64));
+  auto* const sums = static_cast<double*>(at.room());
   launch(at.launch, blocks, dim3(kThreads), add_and_square_kernel, x, error, sums, are_aligned(x, error), n);
-  sum_elements(at.launch, {sums, DType::f64}, {sums + blocks, DType::f64}, blocks);
+  sum_elements(at.launch, {sums, DType::f64}, sums + blocks, blocks);
   launch(at.launch, (n + kThreads - 1) / kThreads, dim3(kThreads), encode_signs_kernel, error, sums + blocks,
          op.bits.data<uint8_t>(), op.scale.data<float>(), n);
 }

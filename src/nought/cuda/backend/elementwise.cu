@@ -1,5 +1,5 @@
-#include "nought/cuda/backend/launch.h"
 #include "nought/cuda/backend/map.h"
+#include "nought/cuda/backend/operations.h"
 #include "nought/kernels/narrowing.h"
 
 namespace nought::cuda {
@@ -46,17 +46,32 @@ void visit_floats(DType a, DType b, const F& f) {
 
 }  // namespace
 
-void add(const Launch& where, Array a, Array b, Array out, int64_t n) {
-  visit_float(out.dtype, [&](auto tag) {
+void start(const Add& op, Place& at) {
+  visit_float(op.out.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    map(where, n, Sum<T>{}, out.as<T>(), a.as<const T>(), b.as<const T>());
+    map(at.launch, op.out.numel(), Sum<T>{}, op.out.data<T>(), static_cast<const T*>(op.a.data<T>()),
+        static_cast<const T*>(op.b.data<T>()));
   });
 }
 
-void scale(const Launch& where, Array x, Array squares, double factor, double eps, int64_t n) {
-  visit_float(x.dtype, [&](auto tag) {
+void start(const Scale& op, Place& at) {
+  visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    map(where, n, Scaled<T>{squares.as<const double>(), factor, eps}, x.as<T>(), x.as<const T>());
+    const Scaled<T> scaled{array_of(op.squares).as<const double>(), op.factor, op.eps};
+    map(at.launch, op.x.numel(), scaled, op.x.data<T>(), static_cast<const T*>(op.x.data<T>()));
+  });
+}
+
+void start(const Fill& op, Place& at) { fill(at.launch, array_of(op.x), op.value, op.x.numel()); }
+void start(const Cast& op, Place& at) { cast(at.launch, array_of(op.x), array_of(op.y), op.x.numel()); }
+
+void start(const AddTo& op, Place& at) {
+  visit_floats(op.x.dtype(), op.into.dtype(), [&](auto from, auto to) {
+    using X = typename decltype(from)::type;
+    using Y = typename decltype(to)::type;
+    Y* const into = op.into.data<Y>();
+    map(at.launch, op.into.numel(), Added<X, Y>{}, into, static_cast<const Y*>(into),
+        static_cast<const X*>(op.x.data<X>()));
   });
 }
 
@@ -72,14 +87,6 @@ void cast(const Launch& where, Array x, Array y, int64_t n) {
     using X = typename decltype(from)::type;
     using Y = typename decltype(to)::type;
     map(where, n, Converted<X, Y>{}, y.as<Y>(), x.as<const X>());
-  });
-}
-
-void add_to(const Launch& where, Array x, Array into, int64_t n) {
-  visit_floats(x.dtype, into.dtype, [&](auto from, auto to) {
-    using X = typename decltype(from)::type;
-    using Y = typename decltype(to)::type;
-    map(where, n, Added<X, Y>{}, into.as<Y>(), into.as<const Y>(), x.as<const X>());
   });
 }
 

@@ -96,7 +96,7 @@ void start(const EmbeddingBackward& op, Place& at) {
   const int64_t tokens = op.ids.numel(), n = op.d_out.dim(-1), count = room_of_keys(tokens);
   if (!op.accumulate) fill(at.launch, array_of(op.d_table), 0, op.d_table.numel());
   if (tokens == 0) return;
-  auto* const keys = static_cast<uint64_t*>(at.room(count, DType::i64));
+  auto* const keys = static_cast<uint64_t*>(at.room());
   for_each(at.launch, count, TokenKeys{op.ids.data<int32_t>(), keys, tokens, op.d_table.rows()});
   sort_keys(at.launch, keys, count);
   visit_float(op.d_out.dtype(), [&](auto out_tag) {

@@ -193,12 +193,12 @@ __global__ void __launch_bounds__(kThreads) dot_rows_kernel(Dots<T> a) {
 void start(const GroupByExpert& op, Place& at) {
   const int64_t choices = op.experts.numel(), experts = op.counts.numel(), keys = room_of_keys(choices);
   const Grouping a{.experts = op.experts.data<int32_t>(),
-                   .keys = static_cast<uint64_t*>(at.room(keys, DType::i64)),
+                   .keys = static_cast<uint64_t*>(at.room()),
                    .counts = op.counts.data<int32_t>(),
                    .row = op.row.data<int32_t>(),
                    .token = op.token.data<int32_t>(),
                    .pair = op.pair.data<int32_t>(),
-                   .begins = static_cast<int64_t*>(at.room(2 * experts, DType::i64)),
+                   .begins = static_cast<int64_t*>(at.room()),
                    .tokens = op.experts.dim(0),
                    .top_k = op.experts.dim(1),
                    .count = experts,

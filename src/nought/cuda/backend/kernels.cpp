@@ -10,110 +10,12 @@
 #include "nought/cuda/backend/attention_start.h"
 #include "nought/cuda/backend/matmul_start.h"
 #include "nought/cuda/backend/operations.h"
+#include "nought/cuda/workspace.h"
 #include "nought/kernels/check.h"
 
 namespace nought::cuda {
 
 namespace {
-
-int64_t last_of(const Tensor& x) { return x.dim(-1); }
-
-// One overload for each operation that device code exists for, here or in other files. Operands have the addresses of
-// kernels.
-
-void start(const Add& op, Place& at) {
-  add(at.launch, array_of(op.a), array_of(op.b), array_of(op.out), op.out.numel());
-}
-void start(const Scale& op, Place& at) {
-  scale(at.launch, array_of(op.x), array_of(op.squares), op.factor, op.eps, op.x.numel());
-}
-void start(const Fill& op, Place& at) { fill(at.launch, array_of(op.x), op.value, op.x.numel()); }
-void start(const Cast& op, Place& at) { cast(at.launch, array_of(op.x), array_of(op.y), op.x.numel()); }
-void start(const AddTo& op, Place& at) { add_to(at.launch, array_of(op.x), array_of(op.into), op.x.numel()); }
-
-void start(const RoundStochastic& op, Place& at) {
-  round_stochastic(at.launch, array_of(op.x), array_of(op.y), op.key, op.first, op.x.numel());
-}
-void start(const RoundFp8& op, Place& at) {
-  round_fp8(at.launch, array_of(op.x), array_of(op.y), array_of(op.largest), op.format, op.scale, op.margin,
-            op.x.numel());
-}
-
-void start(const SumTensors& op, Place& at) {
-  std::vector<Array> inputs;
-  for (const Tensor& input : op.inputs) inputs.push_back(array_of(input));
-  sum_tensors(at.launch, inputs, array_of(op.out), op.out.numel());
-}
-void start(const SumElements& op, Place& at) {
-  sum_elements(at.launch, array_of(op.x), array_of(op.out), op.x.numel());
-}
-void start(const SumSquares& op, Place& at) {
-  auto* const room = static_cast<double*>(at.room(room_of_sum_squares(op.x.numel()), DType::f64));
-  sum_squares(at.launch, array_of(op.x), array_of(op.out), room, op.x.numel());
-}
-void start(const AbsMax& op, Place& at) {
-  abs_max(at.launch, array_of(op.x), array_of(op.out), op.accumulate, op.x.numel());
-}
-void start(const SumRows& op, Place& at) {
-  const int64_t rows = op.x.rows(), n = last_of(op.x);
-  sum_rows(at.launch, array_of(op.x), array_of(op.out), op.accumulate,
-           at.room(room_of_columns(rows, n), statistics_dtype(op.x.dtype())), rows, n);
-}
-
-void start(const RmsNorm& op, Place& at) {
-  rms_norm(at.launch,
-           {.x = array_of(op.x),
-            .weight = array_of(op.weight),
-            .squares = array_of(op.squares),
-            .y = array_of(op.y),
-            .rstd = array_of(op.rstd),
-            .eps = op.eps,
-            .weight_offset = op.weight_offset,
-            .width = op.width},
-           {op.x.rows(), last_of(op.x)});
-}
-void start(const RmsNormBackward& op, Place& at) {
-  const NormRows size{op.x.rows(), last_of(op.x)};
-  rms_norm_backward(at.launch,
-                    {.x = array_of(op.x),
-                     .weight = array_of(op.weight),
-                     .rstd = array_of(op.rstd),
-                     .dy = array_of(op.dy),
-                     .products = array_of(op.products),
-                     .dx = array_of(op.dx),
-                     .d_weight = array_of(op.d_weight),
-                     .weight_offset = op.weight_offset,
-                     .accumulate_x = op.accumulate_x,
-                     .accumulate_weight = op.accumulate_weight,
-                     .width = op.width},
-                    at.room(room_of_columns(size.rows, size.n), statistics_dtype(op.x.dtype())), size);
-}
-void start(const LayerNorm& op, Place& at) {
-  layer_norm(at.launch,
-             {.x = array_of(op.x),
-              .weight = array_of(op.weight),
-              .bias = array_of(op.bias),
-              .y = array_of(op.y),
-              .mean = array_of(op.mean),
-              .rstd = array_of(op.rstd),
-              .eps = op.eps},
-             {op.x.rows(), last_of(op.x)});
-}
-void start(const LayerNormBackward& op, Place& at) {
-  const NormRows size{op.x.rows(), last_of(op.x)};
-  layer_norm_backward(at.launch,
-                      {.x = array_of(op.x),
-                       .weight = array_of(op.weight),
-                       .mean = array_of(op.mean),
-                       .rstd = array_of(op.rstd),
-                       .dy = array_of(op.dy),
-                       .dx = array_of(op.dx),
-                       .d_weight = array_of(op.d_weight),
-                       .d_bias = array_of(op.d_bias),
-                       .accumulate_x = op.accumulate_x,
-                       .accumulate_weight = op.accumulate_weight},
-                      at.room(room_of_columns(size.rows, size.n), statistics_dtype(op.x.dtype())), size);
-}
 
 /// True if device code exists for the operation.
 template <class Op>
@@ -152,7 +54,13 @@ void CudaKernels::submit(const Op& op, Stream& stream) {
       for_each_operand(there, [](const Operand& operand) {
         const_cast<Tensor&>(operand.tensor) = operand.tensor.in_flight();  // `there` is not const
       });
-      Place at{.launch = {queue->handle(), max_blocks_}, .memory = *memory_, .blas = blas_};
+      const auto of_products = [&](const MatMul& product) {
+        return static_cast<int64_t>(blas_.workspace_of(product_of(product)));
+      };
+      Place at{.launch = {queue->handle(), max_blocks_},
+               .memory = *memory_,
+               .blas = blas_,
+               .rooms = workspace_of(there, of_products)};
       return queue->enqueue(operation_name(op), [&] { start(there, at); });
     }
   }

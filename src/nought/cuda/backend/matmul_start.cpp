@@ -17,13 +17,13 @@ void copy_on_device(const void* from, void* to, int64_t bytes, const Place& at) 
 /// The operand, or a copy of it that lies where every product's operands lie, so that its algorithm is the same.
 const void* aligned(const Tensor& x, Place& at) {
   if (!x || lies_well(x.raw())) return x ? x.raw() : nullptr;
-  void* const copied = at.room(x.numel(), x.dtype());
+  void* const copied = at.room();
   copy_on_device(x.raw(), copied, x.bytes(), at);
   return copied;
 }
 
 const void* decoded(const Weight& b, DType dtype, Place& at) {
-  void* const dense = at.room(b.values.numel(), dtype);
+  void* const dense = at.room();
   decode_weight(at.launch, b.values.raw(), b.scales.raw(), {dense, dtype}, b.values.numel());
   return dense;
 }
@@ -49,15 +49,14 @@ void start(const MatMul& op, Place& at) {
   const auto [m, n, k] = op.sizes();
   if (m == 0 || n == 0) return;
   const bool moves = !lies_well(op.c.raw());
-  void* const c = moves ? at.room(op.c.numel(), op.c.dtype()) : op.c.raw();
+  void* const c = moves ? at.room() : op.c.raw();
   if (moves && op.accumulate) copy_on_device(op.c.raw(), c, op.c.bytes(), at);
 
   const BlasProduct product = product_of(op);
   const bool begins = k == 0 || (op.bias && !product.bias);  // another bias is what the sum begins with
   if (begins) begin_product(at.launch, array_of(op.bias), {c, op.c.dtype()}, op.accumulate, m, n);
   if (k > 0) {
-    const auto bytes = static_cast<int64_t>(at.blas.workspace_of(product));
-    void* const workspace = bytes > 0 ? at.room(bytes, DType::u8) : nullptr;
+    void* const workspace = at.blas.workspace_of(product) > 0 ? at.room() : nullptr;
     const void* const a = aligned(op.a, at);
     const void* const b = op.b.is_coded() ? decoded(op.b, op.a.dtype(), at) : aligned(op.b.values, at);
     const void* const bias = product.bias ? aligned(op.bias, at) : nullptr;

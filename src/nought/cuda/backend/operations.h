@@ -1,17 +1,45 @@
-// The operations whose kernels take the argument structs of kernels/ops as they are. start() enqueues and returns.
+// The operations that device code exists for, by the argument structs of kernels/ops: start() enqueues and returns.
+// Their operands have the addresses of kernels.
 #pragma once
 
 #include "nought/cuda/backend/place.h"
 #include "nought/kernels/ops/activations.h"
 #include "nought/kernels/ops/compression.h"
+#include "nought/kernels/ops/elementwise.h"
 #include "nought/kernels/ops/embedding.h"
 #include "nought/kernels/ops/loss.h"
 #include "nought/kernels/ops/moe.h"
+#include "nought/kernels/ops/norms.h"
 #include "nought/kernels/ops/optimizers.h"
 #include "nought/kernels/ops/rounding.h"
+#include "nought/kernels/ops/sums.h"
 #include "nought/kernels/ops/wire.h"
 
 namespace nought::cuda {
+
+// elementwise.cu
+void start(const Add& op, Place& at);
+void start(const Scale& op, Place& at);
+void start(const Fill& op, Place& at);
+void start(const Cast& op, Place& at);
+void start(const AddTo& op, Place& at);
+
+// rounding.cu
+void start(const RoundStochastic& op, Place& at);
+void start(const RoundFp8& op, Place& at);
+
+// sums.cu
+void start(const SumTensors& op, Place& at);
+void start(const SumElements& op, Place& at);
+void start(const SumSquares& op, Place& at);
+void start(const AbsMax& op, Place& at);
+void start(const SumRows& op, Place& at);
+
+// norms.cu
+void start(const RmsNorm& op, Place& at);
+void start(const RmsNormBackward& op, Place& at);
+void start(const LayerNorm& op, Place& at);
+void start(const LayerNormBackward& op, Place& at);
 
 // activations.cu
 void start(const Activate& op, Place& at);
@@ -31,8 +59,6 @@ void start(const EmbeddingBackward& op, Place& at);
 void start(const CrossEntropy& op, Place& at);
 
 // routing.cu
-/// The most experts of a router whose choices run on the device.
-inline constexpr int64_t kMostExperts = 512;
 void start(const Route& op, Place& at);
 void start(const RouteBackward& op, Place& at);
 void start(const BalanceLoss& op, Place& at);

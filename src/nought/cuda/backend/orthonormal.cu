@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void start(const Orthonormalize& op, Place& at) {
   const int64_t rows = op.x.dim(0), n = op.x.dim(1);
-  auto* const row = static_cast<double*>(at.room(n, DType::f64));
+  auto* const row = static_cast<double*>(at.room());
   launch(at.launch, op.x.numel() > 0 ? 1 : 0, dim3(kThreads), orthonormalize_kernel, op.x.data<float>(), row, rows, n,
          op.key, op.draws);
 }

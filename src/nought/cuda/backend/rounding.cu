@@ -1,5 +1,5 @@
-#include "nought/cuda/backend/launch.h"
 #include "nought/cuda/backend/map.h"
+#include "nought/cuda/backend/operations.h"
 #include "nought/kernels/narrowing.h"
 
 namespace nought::cuda {
@@ -58,21 +58,22 @@ struct RoundedToGrid {
 
 }  // namespace
 
-void round_stochastic(const Launch& where, Array x, Array y, uint64_t key, int64_t first, int64_t n) {
-  const int64_t pieces = (n + 8 * kThreads) / (8 * kThreads);
-  visit_float(y.dtype, [&](auto tag) {
+void start(const RoundStochastic& op, Place& at) {
+  const int64_t n = op.x.numel(), pieces = (n + 8 * kThreads) / (8 * kThreads);
+  visit_float(op.y.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (sizeof(T) == 2)
-      launch(where, n == 0 ? 0 : pieces, dim3(kThreads), round_stochastic_kernel<T>, x.as<const float>(), y.as<T>(),
-             key, first, n);
+      launch(at.launch, n == 0 ? 0 : pieces, dim3(kThreads), round_stochastic_kernel<T>, op.x.data<float>(),
+             op.y.data<T>(), op.key, op.first, n);
   });
 }
 
-void round_fp8(const Launch& where, Array x, Array y, Array largest, Fp8 format, double scale, int margin, int64_t n) {
-  const Grid grid = format == Fp8::e4m3 ? Grid{3, -6, 448.0f} : Grid{2, -14, 57344.0f};
-  visit_float(x.dtype, [&](auto tag) {
+void start(const RoundFp8& op, Place& at) {
+  const Grid grid = op.format == Fp8::e4m3 ? Grid{3, -6, 448.0f} : Grid{2, -14, 57344.0f};
+  visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    map(where, n, RoundedToGrid<T>{largest.as<const float>(), grid, scale, margin}, y.as<T>(), x.as<const T>());
+    const RoundedToGrid<T> rounded{array_of(op.largest).as<const float>(), grid, op.scale, op.margin};
+    map(at.launch, op.x.numel(), rounded, op.y.data<T>(), static_cast<const T*>(op.x.data<T>()));
   });
 }
 

@@ -274,10 +274,10 @@ void start(const Route& op, Place& at) {
   const DType dtype = op.logits.dtype();
   visit_logits(dtype, [&](auto tag) {
     using Real = typename decltype(tag)::type;
-    auto* const probabilities = static_cast<Real*>(at.room(tokens * count, dtype));
+    auto* const probabilities = static_cast<Real*>(at.room());
     const Real* bias = nullptr;
     if (op.choice_bias) {  // of any float dtype
-      const Array wide{at.room(count, dtype), dtype};
+      const Array wide{at.room(), dtype};
       cast(at.launch, array_of(op.choice_bias), wide, count);
       bias = wide.as<const Real>();
     }
@@ -290,7 +290,7 @@ void start(const Route& op, Place& at) {
                                     tokens,
                                     count};
     launch(at.launch, (tokens + kTokens - 1) / kTokens, dim3(kTokens * kWarpSize), route_kernel<Real>, arrays);
-    auto* const parts = static_cast<double*>(at.room(room_of_columns(tokens, count), DType::f64));
+    auto* const parts = static_cast<double*>(at.room());
     sum_columns(at.launch, tokens, count, ProbabilityOf<Real>{probabilities, count}, parts,
                 array_of(op.probability_sums), false);
   });
@@ -307,7 +307,7 @@ void start(const RouteBackward& op, Place& at) {
         .d_weights = op.d_weights.data<Real>(),
         .d_probabilities = op.d_probabilities ? op.d_probabilities.data<Real>() : nullptr,
         .d_logits = op.d_logits.data<Real>(),
-        .weights = static_cast<Real*>(at.room(tokens * op.rule.top_k, op.logits.dtype())),
+        .weights = static_cast<Real*>(at.room()),
         .tokens = tokens,
         .count = count};
     launch(at.launch, (tokens + kTokens - 1) / kTokens, dim3(kTokens * kWarpSize), route_backward_kernel<Real>, arrays);

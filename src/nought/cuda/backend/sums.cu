@@ -1,6 +1,5 @@
 #include "nought/cuda/backend/columns.h"
-#include "nought/cuda/backend/kernel.h"
-#include "nought/cuda/backend/launch.h"
+#include "nought/cuda/backend/operations.h"
 
 namespace nought::cuda {
 namespace {
@@ -35,8 +34,6 @@ __global__ void __launch_bounds__(kThreads) sum_elements_kernel(const T* x, doub
   }
   if (threadIdx.x == 0) *out = sum;
 }
-
-constexpr int64_t kSquaresBlock = 65536;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) squares_kernel(const T* x, double* sums, bool aligned, int64_t n) {
@@ -87,46 +84,52 @@ void sum_tensors(const Launch& where, std::span<const Array> inputs, Array out, 
   visit_dtype(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using Real = std::conditional_t<std::is_integral_v<T>, std::type_identity<T>, std::type_identity<accumulator_t<T>>>;
-    launch(where, (n + kThreads - 1) / kThreads, dim3(kThreads), sum_tensors_kernel<T, typename Real::type>, taken,
+    launch(where, blocks_of_threads_for(n), dim3(kThreads), sum_tensors_kernel<T, typename Real::type>, taken,
            out.as<T>(), n);
   });
 }
-
-void sum_elements(const Launch& where, Array x, Array out, int64_t n) {
-  visit_float(x.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    launch(where, 1, dim3(kThreads), sum_elements_kernel<T>, x.as<const T>(), out.as<double>(), n);
-  });
+void start(const SumTensors& op, Place& at) {
+  std::vector<Array> inputs;
+  for (const Tensor& input : op.inputs) inputs.push_back(array_of(input));
+  sum_tensors(at.launch, inputs, array_of(op.out), op.out.numel());
 }
 
-int64_t room_of_sum_squares(int64_t n) { return (n + kSquaresBlock - 1) / kSquaresBlock; }
-
-void sum_squares(const Launch& where, Array x, Array out, double* room, int64_t n) {
-  const int64_t blocks = room_of_sum_squares(n);
+void sum_elements(const Launch& where, Array x, double* out, int64_t n) {
   visit_float(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch(where, blocks, dim3(kThreads), squares_kernel<T>, x.as<const T>(), room, are_aligned(x.at), n);
+    launch(where, 1, dim3(kThreads), sum_elements_kernel<T>, x.as<const T>(), out, n);
   });
-  launch(where, 1, dim3(kThreads), sum_elements_kernel<double>, room, out.as<double>(), blocks);
+}
+void start(const SumElements& op, Place& at) {
+  sum_elements(at.launch, array_of(op.x), op.out.data<double>(), op.x.numel());
 }
 
-void abs_max(const Launch& where, Array x, Array out, bool accumulate, int64_t n) {
-  launch(where, 1, dim3(1), begin_abs_max_kernel, out.as<float>(), accumulate);
-  visit_float(x.dtype, [&](auto tag) {
+void start(const SumSquares& op, Place& at) {
+  const int64_t n = op.x.numel(), blocks = ceil_div(n, kSquaresBlock);
+  auto* const parts = static_cast<double*>(at.room());
+  visit_float(op.x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch(at.launch, blocks, dim3(kThreads), squares_kernel<T>, op.x.data<T>(), parts, are_aligned(op.x.raw()), n);
+  });
+  sum_elements(at.launch, {parts, DType::f64}, op.out.data<double>(), blocks);
+}
+
+void start(const AbsMax& op, Place& at) {
+  launch(at.launch, 1, dim3(1), begin_abs_max_kernel, op.out.data<float>(), op.accumulate);
+  visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     constexpr int64_t kEach = 8;
-    launch(where, (n + kThreads * kEach - 1) / (kThreads * kEach), dim3(kThreads), abs_max_kernel<T>, x.as<const T>(),
-           out.as<uint32_t>(), n);
+    launch(at.launch, ceil_div(op.x.numel(), kThreads * kEach), dim3(kThreads), abs_max_kernel<T>, op.x.data<T>(),
+           reinterpret_cast<uint32_t*>(op.out.data<float>()), op.x.numel());
   });
 }
 
-int64_t room_of_columns(int64_t rows, int64_t n) { return (rows + kChunkRows - 1) / kChunkRows * n; }
-
-void sum_rows(const Launch& where, Array x, Array out, bool accumulate, void* room, int64_t rows, int64_t n) {
-  visit_float(x.dtype, [&](auto tag) {
+void start(const SumRows& op, Place& at) {
+  const int64_t rows = op.x.rows(), n = op.x.dim(-1);
+  visit_float(op.x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    sum_columns(where, rows, n, ElementOf<T>{x.as<const T>(), n}, static_cast<accumulator_t<T>*>(room), out,
-                accumulate);
+    sum_columns(at.launch, rows, n, ElementOf<T>{op.x.data<T>(), n}, static_cast<accumulator_t<T>*>(at.room()),
+                array_of(op.out), op.accumulate);
   });
 }
 
