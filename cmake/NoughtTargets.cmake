@@ -1,5 +1,5 @@
 # One folder = one target: nought_library(NAME DEPENDS ...) compiles every .cpp of the calling folder, and
-# nought_test(FOLDER ...) makes one test program of tests/FOLDER that mirrors it.
+# nought_test(FOLDER ...) makes one test program of tests/FOLDER.
 include(GNUInstallDirs)
 
 find_program(CCACHE ccache)

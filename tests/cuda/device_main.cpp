@@ -1,6 +1,7 @@
 // The program of the tests of CUDA: on a GPU, and on the emulated one.
 //
 //   test_cuda_device                                all tests, as every program of GoogleTest runs them
+//   test_cuda_device --list_sizes                   the size of each test (support/size.h)
 //   test_cuda_device --record FILE [--seconds N]    for N seconds, 420 if not said; FILE keeps what is done
 //
 // With a record it says the versions of what is there, runs tests until the time is over, and leaves with exit code 75
@@ -14,6 +15,7 @@
 
 #include "cuda/record.h"
 #include "cuda/timings.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -104,6 +106,10 @@ int run_with_record(const std::string& path, double seconds) {
 }
 
 int run_tests(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--list_sizes") {
+    std::fputs(list_sizes().c_str(), stdout);
+    return kPassed;
+  }
   std::string record;
   double seconds = 420;
   for (int i = 1; i < argc; ++i) {
