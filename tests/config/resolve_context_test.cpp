@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/parallel/context_method.h"
+
 namespace nought::resolve_context_test {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/zero/offload_options.h"
 
 namespace nought::resolve_offload_test {
 namespace {

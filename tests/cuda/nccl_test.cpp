@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/cuda/backend/device.h"
+#include "nought/tensor/device_group.h"
 
 namespace nought::cuda::nccl_test {
 namespace {

@@ -1,3 +1,5 @@
+#include "nought/kernels/ops/activations.h"
+
 #include "support/kernel_test.h"
 
 namespace nought::activations_test {

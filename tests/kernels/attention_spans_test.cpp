@@ -5,6 +5,8 @@
 #include "support/attention_cases.h"
 #include "support/kernel_test.h"
 
+#include "nought/kernels/ops/attention.h"
+
 namespace nought::attention_spans_test {
 namespace {
 

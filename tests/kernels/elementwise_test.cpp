@@ -1,3 +1,5 @@
+#include "nought/kernels/ops/elementwise.h"
+
 #include <limits>
 
 #include "support/kernel_test.h"

@@ -1,5 +1,7 @@
 
 
+#include "nought/kernels/ops/moe.h"
+
 #include "support/kernel_test.h"
 #include <gmock/gmock.h>
 

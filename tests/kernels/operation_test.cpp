@@ -7,6 +7,8 @@
 #include "support/kernel_test.h"
 #include "support/operation_samples.h"
 
+#include "nought/kernels/ops.h"
+
 namespace nought::operation_test {
 namespace {
 

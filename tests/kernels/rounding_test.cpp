@@ -3,6 +3,8 @@
 
 #include "support/kernel_test.h"
 
+#include "nought/kernels/ops/rounding.h"
+
 namespace nought::rounding_test {
 namespace {
 

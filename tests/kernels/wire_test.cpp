@@ -1,4 +1,6 @@
 // Records of few bits keep values within their bounds, lie where they are sent from, and are the same on both backends.
+#include "nought/kernels/ops/wire.h"
+
 #include "support/kernel_test.h"
 #include "support/message_of.h"
 #include <gmock/gmock.h>

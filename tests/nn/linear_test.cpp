@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/autograd/fp8_options.h"
 #include "nought/comm/thread.h"
 #include "nought/nn/mlp.h"
 #include "nought/nn/norm.h"
+#include "nought/parallel/tensor_ranks.h"
 
 namespace nought::linear_test {
 namespace {

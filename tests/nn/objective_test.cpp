@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/nn/batch.h"
 
 namespace nought::objective_test {
 namespace {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/autograd/recompute_options.h"
+
 namespace nought::section_test {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "nought/base/error.h"
+#include "nought/train/observer.h"
 
 namespace nought::metrics_test {
 namespace {

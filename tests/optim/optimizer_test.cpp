@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/optim/options.h"
 #include "nought/tensor/random.h"
 
 namespace nought::optimizer_test {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/parallel/token_slices.h"
 
 namespace nought::conjugate_test {
 namespace {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "nought/tensor/memory.h"
+#include "nought/tensor/pool.h"
 
 namespace nought::ledger_test {
 namespace {

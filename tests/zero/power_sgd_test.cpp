@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
+#include "nought/zero/own_tensor.h"
+#include "nought/zero/power_sgd_options.h"
 
 namespace nought::power_sgd_test {
 namespace {

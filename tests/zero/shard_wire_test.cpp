@@ -8,6 +8,7 @@
 
 #include "nought/comm/thread.h"
 #include "nought/tensor/random.h"
+#include "nought/zero/wire_options.h"
 
 namespace nought::shard_wire_test {
 namespace {
