@@ -1,4 +1,5 @@
 #include "support/kernel_test.h"
+#include "support/size.h"
 
 namespace nought::adam_test {
 namespace {
@@ -71,6 +72,7 @@ TEST_F(Optimizer, three_steps_follow_the_published_recurrence) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Optimizer, state_is_fp32_accurate_and_the_copy_is_the_parameter_rounded) {
   for_each_instruction_set([&] {
     for (DType gradient : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
@@ -93,6 +95,7 @@ TEST_F(Optimizer, state_is_fp32_accurate_and_the_copy_is_the_parameter_rounded) 
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Optimizer, does_not_depend_on_the_number_of_threads) {
   Adam first = make(100003, DType::bf16, true);
   for (int threads : {1, 2, 4}) {

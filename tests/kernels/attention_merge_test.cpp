@@ -5,6 +5,7 @@
 
 #include "support/attention_cases.h"
 #include "support/kernel_test.h"
+#include "support/size.h"
 
 namespace nought::attention_merge_test {
 namespace {
@@ -205,6 +206,7 @@ class AttentionMerge : public KernelTest {
   }
 };
 
+NOUGHT_SIZE(medium);
 TEST_F(AttentionMerge, pieces_of_every_dtype_are_the_whole_on_every_instruction_set) {
   for_each_instruction_set([&] {
     int64_t turn = 0;
@@ -214,6 +216,7 @@ TEST_F(AttentionMerge, pieces_of_every_dtype_are_the_whole_on_every_instruction_
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(AttentionMerge, pieces_of_random_cuts_are_the_whole) {
   for (uint64_t seed = 6; seed < 24; ++seed)
     if (takes_case(static_cast<int64_t>(seed), 20))
@@ -231,6 +234,7 @@ TEST_F(AttentionMerge, the_reference_joins_pieces_to_the_whole) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(AttentionMerge, gradients_of_keys_that_spans_share_are_sums) {
   int64_t turn = 0;
   for (uint64_t seed = 0; seed < 12; ++seed) {
@@ -257,6 +261,7 @@ TEST_F(AttentionMerge, gradients_of_keys_that_spans_share_are_sums) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(AttentionMerge, the_number_of_threads_changes_no_bit) {
   if (tested_backend() != "cpu") GTEST_SKIP() << "threads of the host do not compute";
   for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -1,5 +1,8 @@
 // Signs with a scale and an error, preconditioning by second moments, and orthonormal rows.
+#include "nought/kernels/ops/compression.h"
+
 #include "support/kernel_test.h"
+#include "support/size.h"
 
 namespace nought::test::compression_test {
 namespace {
@@ -36,6 +39,7 @@ TEST_F(CompressionKernels, what_signs_stand_for_and_the_error_add_up_to_what_wen
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(CompressionKernels, signs_follow_their_reference_on_any_number_of_threads) {
   for_each_instruction_set([&] {
     for (const int64_t n : {3, 129, 70001, 200003}) {

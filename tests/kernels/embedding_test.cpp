@@ -1,5 +1,8 @@
+#include "nought/kernels/ops/embedding.h"
+
 #include "support/kernel_test.h"
 #include "support/message_of.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 
 namespace nought::embedding_test {
@@ -25,6 +28,7 @@ TEST_F(Embeddings, forward_copies_or_adds_rows) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Embeddings, backward_adds_in_token_order_and_rounds_once) {
   for_each_instruction_set([&] {
     for (DType dtype : kCpuDTypes) {
@@ -57,6 +61,7 @@ TEST_F(Embeddings, gradient_matches_central_differences) {
   EXPECT_LE(gradient_error(table, d_table, loss), 1e-6);
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Embeddings, backward_does_not_depend_on_the_number_of_threads) {
   Tensor d_out = random({2000, 200}, DType::bf16, 1), ids = random_ids(*memory_, {2000}, 50, 2), first;
   for (int threads : {1, 2, 4}) {

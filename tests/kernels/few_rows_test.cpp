@@ -3,6 +3,7 @@
 #include "nought/kernels/cpu/few_rows.h"
 
 #include "support/product_test.h"
+#include "support/size.h"
 
 namespace nought::few_rows_test {
 namespace {
@@ -16,6 +17,7 @@ void expect_few_rows_exact() {
   test::expect_every_kind_exact<T>({2, 300, 2100}, cpu::multiply_few);  // taken at a time
 }
 
+NOUGHT_SIZE(medium);
 TEST(FewRows, every_layout_of_odd_sizes_is_exact_within_rounding) {
   test::for_each_instruction_set([] {
     expect_few_rows_exact<float>();
@@ -26,7 +28,7 @@ TEST(FewRows, every_layout_of_odd_sizes_is_exact_within_rounding) {
 
 template <class T>
 void expect_same_bits_alone() {
-  const test::ProductFactors<T> factors({13, 5000, 300});
+  const test::ProductFactors<T> factors({13, 4200, 100});
   for (int layout = 0; layout < 4; ++layout) {
     test::ProductCase each{.sizes = factors.sizes, .transpose_a = (layout & 1) != 0, .transpose_b = (layout & 2) != 0};
     const std::vector<float> all = test::product_of(each, factors, cpu::multiply_few);
@@ -36,6 +38,7 @@ void expect_same_bits_alone() {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST(FewRows, an_element_has_the_same_bits_alone_and_among_others) {
   test::for_each_instruction_set([] {
     expect_same_bits_alone<float>();

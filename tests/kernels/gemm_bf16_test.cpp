@@ -3,6 +3,7 @@
 #include "nought/kernels/cpu/gemm_bf16.h"
 
 #include "support/product_test.h"
+#include "support/size.h"
 
 #include "nought/base/error.h"
 
@@ -35,10 +36,12 @@ TEST(GemmBf16, every_layout_of_odd_sizes_is_exact_within_rounding) {
   for (const cpu::TileUnit unit : test::tile_units()) test::expect_every_layout_exact<bf16_t>(by(unit));
 }
 
+NOUGHT_SIZE(medium);
 TEST(GemmBf16, sums_cross_the_chunks_of_k_and_the_blocks_of_c) {
   for (const cpu::TileUnit unit : test::tile_units()) test::expect_large_ones_exact<bf16_t>(by(unit));
 }
 
+NOUGHT_SIZE(medium);
 TEST(GemmBf16, an_element_has_the_same_bits_in_a_product_of_any_size) {
   for (const cpu::TileUnit unit : test::tile_units()) test::expect_same_bits_in_any_company<bf16_t>(by(unit));
 }

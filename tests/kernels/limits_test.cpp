@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/kernels/cpu/cpu.h"
@@ -19,7 +20,7 @@ double part_of_peak(DType dtype) {
   const auto matrix = [&] { return Tensor::zeros(*memory, {kSize, kSize}, dtype, Category::activations); };
   const MatMul product{.a = matrix(), .b = matrix(), .c = matrix()};
   double peak = 0, reached = 0;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 6; ++i) {
     peak = std::max(peak, measure_matrix_peak(dtype));
     const auto begin = std::chrono::steady_clock::now();
     cpu::run(product);
@@ -31,6 +32,7 @@ double part_of_peak(DType dtype) {
 
 // The loops count what they compute: a loop that counted twice as much as it does, or ran on narrower vectors than
 // products do, would leave this range on any machine.
+NOUGHT_SIZE(medium);
 TEST(Limits, products_reach_a_good_part_of_the_peak_and_never_much_more) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const double least = isa() == Isa::amx_emulated ? 0.01 : 0.05;
@@ -55,6 +57,7 @@ TEST(Limits, the_peak_is_named_by_the_path_that_products_take) {
   EXPECT_EQ(matrix_peak_name(DType::bf16), expected.at(isa()));
 }
 
+NOUGHT_SIZE(medium);
 TEST(Limits, bandwidth_is_a_computers) {
   const double triad = measure_triad();
   EXPECT_GT(triad, 1e8);

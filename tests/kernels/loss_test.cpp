@@ -1,4 +1,7 @@
+#include "nought/kernels/ops/loss.h"
+
 #include "support/kernel_test.h"
+#include "support/size.h"
 
 namespace nought::loss_test {
 namespace {
@@ -27,6 +30,7 @@ TEST_F(Loss, of_equal_logits_is_the_log_of_the_vocabulary) {
   EXPECT_EQ(dot(op.logits.slice(2, 3), op.logits.slice(2, 3)), 0);
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Loss, and_its_gradient_are_rounded_once) {
   for_each_instruction_set([&] {
     for (DType dtype : kCpuDTypes) {
@@ -179,6 +183,7 @@ TEST_F(Loss, of_a_sure_target_is_not_negative_and_has_its_own_digits) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Loss, does_not_depend_on_the_number_of_threads) {
   Tensor first, first_loss;
   for (int threads : {1, 2, 4}) {

@@ -1,6 +1,7 @@
 #include "nought/kernels/normal.h"
 
 #include "support/kernel_test.h"
+#include "support/size.h"
 
 namespace nought::normal_test {
 namespace {
@@ -35,6 +36,7 @@ TEST_F(FillNormal, has_the_bits_of_each_value_alone_wherever_it_begins) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(FillNormal, has_them_over_many_values) {
   constexpr int64_t kCount = 1 << 20;
   const Tensor exact = expected(kCount, DType::f32, 7, int64_t{1} << 33, 1);
@@ -45,6 +47,7 @@ TEST_F(FillNormal, has_them_over_many_values) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(FillNormal, does_not_depend_on_the_number_of_threads) {
   Tensor first;
   for (const int threads : {1, 2, 3}) {

@@ -1,4 +1,7 @@
+#include "nought/kernels/ops/norms.h"
+
 #include "support/kernel_test.h"
+#include "support/size.h"
 
 namespace nought::norms_test {
 namespace {
@@ -109,6 +112,7 @@ TEST_F(Norms, forward_is_rounded_once) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Norms, backward_is_rounded_once_and_accumulates) {
   for_each_instruction_set([&] {
     for (DType dtype : kCpuDTypes) {
@@ -222,6 +226,7 @@ TEST_F(Norms, layer_norm_gradients_match_central_differences) {
   EXPECT_LE(gradient_error(c.bias, c.d_bias, loss), 1e-6);
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Norms, do_not_depend_on_the_number_of_threads) {
   if (tested_backend() != "cpu") GTEST_SKIP() << "threads of the host do not compute";
   std::vector<Tensor> first;

@@ -1,5 +1,8 @@
 // Every optimizer's kernel follows its reference on each instruction set, and does not depend on the number of threads.
+#include "nought/kernels/ops/optimizers.h"
+
 #include "support/kernel_test.h"
+#include "support/size.h"
 
 namespace nought::optimizers_test {
 namespace {
@@ -91,6 +94,7 @@ class Updates : public KernelTest {
   }
 };
 
+NOUGHT_SIZE(medium);
 TEST_F(Updates, sgd_follows_its_reference) {
   for (const bool momentum : {false, true})
     for (const bool first : {false, true})

@@ -1,6 +1,9 @@
+#include "nought/kernels/ops/sums.h"
+
 #include <limits>
 
 #include "support/kernel_test.h"
+#include "support/size.h"
 
 namespace nought::sums_test {
 namespace {
@@ -9,6 +12,7 @@ using namespace test;
 
 class Sums : public KernelTest {};
 
+NOUGHT_SIZE(medium);
 TEST_F(Sums, of_rows_are_exact_sums_rounded_once) {
   for_each_instruction_set([&] {
     for (DType dtype : kCpuDTypes) {
@@ -30,6 +34,7 @@ TEST_F(Sums, of_rows_are_exact_sums_rounded_once) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Sums, of_rows_do_not_depend_on_the_number_of_threads) {
   Tensor x = random({3001, 129}, DType::bf16, 1), first;
   for (int threads : {1, 2, 4}) {
@@ -78,6 +83,7 @@ TEST_F(Sums, of_elements_are_added_in_order_in_f64) {
     }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Sums, of_squares_are_f64_sums) {
   for_each_instruction_set([&] {
     for (DType dtype : kCpuDTypes) {
@@ -99,6 +105,7 @@ TEST_F(Sums, of_squares_beyond_fp32_do_not_overflow) {
   EXPECT_NEAR(out.item(), 14e60, 1e55);
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Sums, of_squares_do_not_depend_on_the_number_of_threads) {
   Tensor x = random({500001}, DType::f32, 1), first;
   for (int threads : {1, 2, 4}) {

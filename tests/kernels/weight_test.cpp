@@ -3,6 +3,7 @@
 
 #include "support/kernel_test.h"
 #include "support/message_of.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 
 #include "nought/kernels/arguments.h"
@@ -246,17 +247,19 @@ struct Dtypes {
 constexpr Dtypes kDtypes[] = {{DType::f32, DType::f32}, {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
                               {DType::f16, DType::f16}, {DType::f16, DType::f32},   {DType::f64, DType::f64}};
 
+NOUGHT_SIZE(medium);
 TEST_F(CodedProducts, are_those_of_the_values_for_few_rows_and_for_many) {
   size_t turn = 0;
   for (const int64_t m : {1, 2, 3, 4, 7, 15, 16, 17, 40})
-    for (const int64_t n : {1, 7, 33, 64, 200, 401})
-      for (const int64_t k : {32, 64, 160, 1056}) {
+    for (const int64_t n : {1, 33, 64, 401})
+      for (const int64_t k : {32, 160, 1056}) {
         const auto [inputs, output] = kDtypes[turn++ % std::size(kDtypes)];
         expect_agreement(product(m, n, k, inputs, output, 2 + (turn % 4 << 2)));          // y = x W^T
         expect_agreement(product(m, round_up(n, kCodeBlock), k + 5, inputs, output, 0));  // dx = dy W
       }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(CodedProducts, take_every_option_in_every_dtype) {
   for (const auto [inputs, output] : kDtypes)
     for (int options = 0; options < 16; ++options)
@@ -282,10 +285,11 @@ TEST_F(CodedProducts, of_the_reference_have_the_bits_of_its_dense_products) {
     }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(CodedProducts, the_number_of_threads_changes_no_bit) {
   for (const auto [inputs, output] : {kDtypes[0], kDtypes[1], kDtypes[3]})
     for (const int64_t m : {1, 5, 48})
-      for (const int options : {0, 2, 6, 10}) {
+      for (const int options : {0, m == 5 ? 6 : 10}) {
         const MatMul op = product(m, 416, 1056, inputs, output, options);
         Tensor first;
         for (const int threads : {1, 2, 3}) {
@@ -309,6 +313,7 @@ TEST_F(CodedProducts, a_row_among_few_has_the_bits_that_it_has_alone) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(CodedProducts, never_hold_the_dense_weight) {
   const ThreadCount guard(1);  // each thread has a tile
   for (const int options : {0, 2})
