@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "support/message_of.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -47,6 +48,7 @@ TEST(FlightFiles, what_is_written_is_read_again) {
   EXPECT_EQ(test::names_in(folder / "a/b"), std::vector<std::string>{"rank-3.flight"});
 }
 
+NOUGHT_SIZE(medium);
 TEST(FlightFiles, a_rank_and_one_that_tells_for_it_may_write_the_same_file_at_once) {
   const TempFolder folder;
   const Recorded rank;

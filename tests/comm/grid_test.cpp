@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,6 +56,7 @@ TEST(Grid, every_rank_has_coordinates_of_its_own_on_both_grids) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Grid, the_groups_of_a_name_hold_every_rank_once_and_are_equally_large) {
   for (const Grid& grid : small_grids())
     for (int i = 0; i < kNumGroups; ++i) {

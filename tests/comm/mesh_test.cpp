@@ -8,6 +8,7 @@
 #include "support/mesh_checks.h"
 #include "support/message_of.h"
 #include "support/rank_values.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +17,7 @@
 namespace nought::mesh_test {
 namespace {
 
+NOUGHT_SIZE(medium);
 TEST(Mesh, groups_of_every_name_connect_the_ranks_that_the_grid_says) {
   for (const GridSizes& sizes : test::meshes_of(8))
     run_ranks(8, [&](Communicator& world, const Context& context) { test::check_mesh(world, context, sizes); });
@@ -176,6 +178,7 @@ double norm_of(const std::vector<int>& borders, int shards) {
   return norms[0];
 }
 
+NOUGHT_SIZE(medium);
 TEST(Mesh, a_norm_by_units_has_the_same_bits_for_every_cut_into_stages) {
   constexpr int kUnits = 7;
   for (const int shards : {1, 2, 3}) {
@@ -205,6 +208,7 @@ TEST(Mesh, traffic_counts_all_groups) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST(Mesh, messages_between_stages_keep_their_order_and_wait_for_none_of_the_other_direction) {
   for (const int ranks : {2, 3, 4, 6}) run_ranks(ranks, test::check_channels);
 }

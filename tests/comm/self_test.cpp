@@ -1,6 +1,7 @@
 #include "nought/comm/self.h"
 
 #include "support/communicator_checks.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/flight_recorder.h"
@@ -9,6 +10,7 @@
 namespace nought::self_test {
 namespace {
 
+NOUGHT_SIZE(medium);
 TEST(Self, a_group_of_one_does_what_any_group_does) {
   const auto self = make_self_communicator();
   EXPECT_EQ(self->rank(), 0);

@@ -4,6 +4,7 @@
 #include <future>
 
 #include "support/communicator_checks.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,14 +16,20 @@ using testing::HasSubstr;
 
 class ThreadRanks : public testing::TestWithParam<int> {};
 
+NOUGHT_SIZE(medium);
 TEST_P(ThreadRanks, collectives_equal_plain_loops_bit_for_bit) { run_ranks(GetParam(), test::check_collectives); }
+NOUGHT_SIZE(medium);
 TEST_P(ThreadRanks, several_collectives_in_flight) { run_ranks(GetParam(), test::check_overlap); }
 TEST_P(ThreadRanks, subgroups_are_groups) { run_ranks(GetParam(), test::check_split); }
+NOUGHT_SIZE(medium);
 TEST_P(ThreadRanks, sends_meet_their_receives) { run_ranks(GetParam(), test::check_send_recv); }
 TEST_P(ThreadRanks, traffic_equals_the_formulas) { run_ranks(GetParam(), test::check_traffic); }
 TEST_P(ThreadRanks, workspace_is_bounded) { run_ranks(GetParam(), test::check_workspace); }
 
-INSTANTIATE_TEST_SUITE_P(sizes, ThreadRanks, testing::Range(1, 9));
+INSTANTIATE_TEST_SUITE_P(sizes, ThreadRanks, testing::Values(1, 3, 4, 5, 8));
+
+/// Under the sanitizers, too, which the others take long.
+TEST(TwoThreadRanks, pass_every_check) { run_ranks(2, test::check_communicator); }
 
 template <class F>
 std::string message_of(F f) {

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,7 @@ Layout on(int ranks) {
           .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
 }
 
+NOUGHT_SIZE(medium);
 TEST(Advice, what_is_proposed_fits_and_keeps_the_batch) {
   const Layout layout = on(4);
   const int64_t budget = predict(small_model(), layout).memory.peak_total / 2;
@@ -113,6 +115,7 @@ TEST(Advice, validations_that_are_too_large_get_fewer_rows_before_training_chang
               HasSubstr("would fit: training.per_device_eval_batch_size 16, which takes"));
 }
 
+NOUGHT_SIZE(medium);
 TEST(Advice, suggestions_with_the_same_number_are_one) {
   for (const int ranks : {1, 2, 4})
     for (const double part : {0.95, 0.8, 0.6}) {
@@ -181,6 +184,7 @@ TEST(Advice, a_budget_of_the_host_counts_all_that_is_in_its_ram) {
   for (const Advice& each : all) EXPECT_LT(each.prediction.memory.ram_peak, peak) << each.change;
 }
 
+NOUGHT_SIZE(medium);
 TEST(Advice, with_rates_says_how_much_longer_a_step_takes_and_begins_with_the_least) {
   const Layout layout = on(1);
   Layout full = layout;
@@ -198,8 +202,11 @@ TEST(Advice, with_rates_says_how_much_longer_a_step_takes_and_begins_with_the_le
   EXPECT_THAT(describe_changes(small_model(), layout, budgets), Not(HasSubstr("more time")));
 }
 
+NOUGHT_SIZE(medium);
 TEST(Advice, says_what_is_needed_at_least_when_nothing_fits) {
-  const std::string text = describe_changes(small_model(), on(1), {.device = int64_t{1} << 20});
+  ModelConfig flat = small_model();
+  flat.num_layers = 2;
+  const std::string text = describe_changes(flat, on(1), {.device = int64_t{1} << 20});
   EXPECT_THAT(text, HasSubstr("the least that 1 rank can do is"));
   EXPECT_THAT(text, HasSubstr("\"cpu\" as the device of offload_optimizer or offload_param saves nothing"));
 }

@@ -2,6 +2,7 @@
 #include "support/agreement.h"
 
 #include "support/schedules.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -51,9 +52,14 @@ std::vector<Combination> combinations() {
   return all;
 }
 
-TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
-  const std::vector<Combination> all = combinations();
-  ASSERT_GE(all.size(), 70u);
+/// The number of one of the five ways to recompute.
+int way_of(const RecomputeOptions& recompute) {
+  return static_cast<int>(recompute.mode) + static_cast<int>(recompute.checkpoints) +
+         (recompute.pool == Pool::host ? 1 : 0);
+}
+
+/// At least `least` of them are large enough in each category to say something.
+void expect_peaks_to_agree(const std::vector<Combination>& all, int least) {
   std::array<int, kNumCategories> checked{};
   for (const Combination& each : all) {
     const Layout layout{.ranks = each.ranks,
@@ -85,9 +91,29 @@ TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
   }
   for (const Category category :
        {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::workspace})
-    EXPECT_GE(checked[static_cast<size_t>(category)], 20) << name_of(category) << " is too small to say anything";
+    EXPECT_GE(checked[static_cast<size_t>(category)], least) << name_of(category) << " is too small to say anything";
 }
 
+/// One rank count above one for each stage and way to recompute, in turns; and one rank.
+NOUGHT_SIZE(medium);
+TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent) {
+  std::vector<Combination> some;
+  for (const Combination& each : combinations())
+    if (each.ranks == 1 ? each.stage == 0 && each.recompute.mode == Recompute::full
+                        : (each.stage + way_of(each.recompute)) % 3 == each.ranks - 2)
+      some.push_back(each);
+  ASSERT_EQ(some.size(), 23u);
+  expect_peaks_to_agree(some, 6);
+}
+
+NOUGHT_SIZE(long);
+TEST(Agreement, predicted_and_measured_peaks_agree_within_2_percent_in_every_combination) {
+  const std::vector<Combination> all = combinations();
+  ASSERT_GE(all.size(), 70u);
+  expect_peaks_to_agree(all, 20);
+}
+
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_frozen_parameters) {
   const Freezing head{{"."}, {"lm_head|wte"}}, norms{{"."}, {"norm|ln_"}}, bottom{{"layers\\.0\\.|h\\.0\\."}, {}};
   int i = 0;
@@ -99,7 +125,7 @@ TEST(Agreement, holds_with_frozen_parameters) {
       const Layout layout{.ranks = 2 + i % 2,
                           .zero_stage = stage,
                           .micro_batch = 2,
-                          .seq_length = 128,
+                          .seq_length = 64,
                           .accumulation = 1 + i % 2,
                           .recompute = recompute,
                           .freezing = freezing,
@@ -127,6 +153,7 @@ TEST(Agreement, holds_with_frozen_parameters) {
     }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_optimizer_states_in_files) {
   const test::TempFolder folder;
   int i = 0;
@@ -136,7 +163,7 @@ TEST(Agreement, holds_with_optimizer_states_in_files) {
       Layout layout{.ranks = 1 + i % 3,
                     .zero_stage = stage,
                     .micro_batch = 2,
-                    .seq_length = 128,
+                    .seq_length = 64,
                     .accumulation = 1 + i % 2,
                     .sharding = {.dtype = i % 4 == 3 ? DType::f32 : DType::bf16,
                                  .gradient_dtype = i % 4 == 3 ? DType::f32 : DType::bf16},
@@ -165,6 +192,7 @@ TEST(Agreement, holds_with_optimizer_states_in_files) {
 }
 
 /// Micro-batches beyond those that are rehearsed bring the same again.
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_parameters_in_files) {
   const test::TempFolder folder;
   int i = 0;
@@ -175,7 +203,7 @@ TEST(Agreement, holds_with_parameters_in_files) {
         Layout layout{.ranks = ranks,
                       .zero_stage = 3,
                       .micro_batch = 1,
-                      .seq_length = 128,
+                      .seq_length = 64,
                       .accumulation = accumulation,
                       .recompute = i % 2 == 0 ? Recompute::full : Recompute::none,
                       .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16, .overlap = i % 4 != 1},
@@ -207,6 +235,7 @@ TEST(Agreement, holds_with_parameters_in_files) {
       }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_gradients_in_files) {
   const test::TempFolder folder;
   int i = 0;
@@ -217,7 +246,7 @@ TEST(Agreement, holds_with_gradients_in_files) {
         Layout layout{.ranks = ranks,
                       .zero_stage = all ? 3 : 2,
                       .micro_batch = 1,
-                      .seq_length = 128,
+                      .seq_length = 64,
                       .accumulation = accumulation,
                       .recompute = i % 4 == 0 ? Recompute::full : Recompute::none,
                       .sharding = {.dtype = DType::bf16,
@@ -251,6 +280,7 @@ TEST(Agreement, holds_with_gradients_in_files) {
       }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_updates_beside_passes) {
   const test::TempFolder folder;
   int i = 0;
@@ -262,7 +292,7 @@ TEST(Agreement, holds_with_updates_beside_passes) {
         Layout layout{.ranks = 1 + i % 3,
                       .zero_stage = stage,
                       .micro_batch = 2,
-                      .seq_length = 128,
+                      .seq_length = 64,
                       .accumulation = 1 + i % 2,
                       .sharding = {.dtype = i % 4 == 3 ? DType::f32 : DType::bf16,
                                    .gradient_dtype = i % 4 == 3 ? DType::f32 : DType::bf16,
@@ -292,6 +322,7 @@ TEST(Agreement, holds_with_updates_beside_passes) {
       }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_several_micro_batches_in_flight) {
   int i = 0;
   for (const int stage : {0, 1, 2, 3})
@@ -304,7 +335,7 @@ TEST(Agreement, holds_with_several_micro_batches_in_flight) {
           .ranks = 2,
           .zero_stage = stage,
           .micro_batch = 1,
-          .seq_length = 128,
+          .seq_length = 64,
           .accumulation = accumulation,
           .recompute = recompute,
           .sharding = {.overlap = i % 3 < 2},
@@ -327,6 +358,7 @@ TEST(Agreement, holds_with_several_micro_batches_in_flight) {
     }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_with_samples_of_text) {
   for (const auto& [family, stage, prompt] : {std::tuple("llama", 0, 5), {"llama", 3, 200}, {"gpt2", 0, 100}}) {
     const Layout layout{.ranks = 1 + stage / 3,
@@ -349,6 +381,7 @@ TEST(Agreement, holds_with_samples_of_text) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Agreement, holds_for_experts_with_a_capacity_packed_documents_and_validations) {
   for (const int stage : {0, 2, 3}) {
     const Layout layout{.ranks = 2,

@@ -1,11 +1,14 @@
 // What is predicted of ranks that send signs or factors is what happens: memory and traffic, before and after.
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/optim/compressed_phase.h"
 
 namespace nought::compression_agreement_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 using test::expect_agreement;
 using test::measure;

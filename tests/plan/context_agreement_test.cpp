@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/kernels/watch.h"
@@ -12,6 +13,8 @@
 namespace nought::context_agreement_test {
 namespace {
 
+NOUGHT_FILE_SIZE(medium);
+
 using test::expect_agreement;
 using test::measure;
 using test::Measurement;
@@ -20,16 +23,17 @@ using test::model_of;
 constexpr std::array kMethods{ContextMethod::ring, ContextMethod::gather, ContextMethod::heads};
 
 TEST(ContextAgreement, holds_for_ranks_that_share_sequences) {
-  int i = 0;
+  int i = 0, turn = 0;
   for (const char* family : {"llama", "gpt2", "qwen2", "deepseek_v2"})
     for (const ContextMethod method : kMethods)
       for (const auto& [ranks, context, stage] : {std::tuple(2, 2, 0), {4, 2, 3}, {4, 4, 1 + i % 3}}) {
+        if (turn++ % 2 != 0) continue;  // every method meets every mesh, by two of the families
         const Layout layout{.ranks = ranks,
                             .zero_stage = stage,
                             .context_ranks = context,
                             .context_method = method,
                             .micro_batch = 2,
-                            .seq_length = i % 2 == 0 ? 128 : 127,
+                            .seq_length = i % 2 == 0 ? 64 : 63,
                             .accumulation = 1 + i % 2,
                             .recompute = std::array{Recompute::none, Recompute::full, Recompute::selective}[i % 3],
                             .sharding = {.dtype = i % 2 == 0 ? DType::bf16 : DType::f32},
@@ -53,7 +57,7 @@ TEST(ContextAgreement, holds_beside_shared_matrices_and_slices_of_the_tokens) {
                         .context_method = method,
                         .sequence_parallel = true,
                         .micro_batch = 2,
-                        .seq_length = 127,
+                        .seq_length = 63,
                         .wire = Wire::threads};
     SCOPED_TRACE(name_of(method));
     expect_agreement(predict(model_of("llama"), layout), measure(model_of("llama"), layout));
@@ -67,7 +71,7 @@ TEST(ContextAgreement, holds_for_documents_whose_keys_go_a_part_of_the_way) {
                       .context_ranks = 4,
                       .context_method = ContextMethod::ring,
                       .micro_batch = 2,
-                      .seq_length = 256,
+                      .seq_length = 128,
                       .accumulation = 2,
                       .wire = Wire::threads};
   EXPECT_EQ(measure(model_of("llama"), layout, /*documents=*/true).late_allocations, 0);
@@ -81,7 +85,7 @@ TEST(ContextAgreement, a_ring_allocates_nothing_late_whoever_is_slow) {
                       .context_ranks = 4,
                       .context_method = ContextMethod::ring,
                       .micro_batch = 1,
-                      .seq_length = 256,
+                      .seq_length = 128,
                       .wire = Wire::threads};
   run_ranks(4, [&](Communicator& ranks, const Context& plain) {
     Context context = plain;

@@ -1,6 +1,7 @@
 // As few tiles are chosen as fit, and they are advised where nothing less is enough.
 #include "nought/plan/fitting_tiles.h"
 
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -36,6 +37,7 @@ Layout in_tiles(int64_t tiles) {
 int64_t peak_of(int64_t tiles) { return predict(wide_model(), in_tiles(tiles)).memory.peak_total; }
 MemoryBudgets room_of(int64_t tiles) { return {.device = peak_of(tiles)}; }
 
+NOUGHT_SIZE(medium);
 TEST(FittingTiles, are_as_few_as_bring_the_peak_down) {
   EXPECT_LT(peak_of(4), peak_of(2));
   for (const int64_t tiles : {1, 2, 4}) {

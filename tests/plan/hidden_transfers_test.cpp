@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -20,6 +21,8 @@
 
 namespace nought::hidden_transfers_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 using std::chrono::steady_clock;
 

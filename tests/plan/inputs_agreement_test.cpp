@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "support/agreement.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -10,6 +11,8 @@
 
 namespace nought::inputs_agreement_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 TEST(InputsAgreement, holds_to_the_byte_in_memory_and_in_files) {
   const test::TempFolder folder;

@@ -2,11 +2,14 @@
 #include <algorithm>
 
 #include "support/agreement.h"
+#include "support/size.h"
 #include "support/sweep.h"
 #include <gtest/gtest.h>
 
 namespace nought::long_sequences_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 ModelConfig narrow_model() {
   return ModelConfig::from_json({{"model_type", "llama"},

@@ -1,10 +1,13 @@
 // What is predicted for every stage of a pipeline is what happens there: by every schedule, at every ZeRO stage, and
 // where ranks share matrices and hold different experts too.
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::pipeline_agreement_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 using test::model_of;
 

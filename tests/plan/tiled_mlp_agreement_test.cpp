@@ -1,9 +1,12 @@
 // What is predicted of runs with MLPs in tiles of tokens is what happens; they need less memory and send as much.
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::tiled_mlp_agreement_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 using test::expect_agreement;
 using test::measure;

@@ -3,10 +3,13 @@
 #include <tuple>
 
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::unit_tiles_agreement_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 using test::expect_agreement;
 using test::measure;

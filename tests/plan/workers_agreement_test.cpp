@@ -1,13 +1,17 @@
 // What is predicted of workers that make local steps, and of ranks that serve parameters, is what the ledger and the
 // counters of a run say.
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/zero/local_steps.h"
+#include "nought/zero/local_steps_options.h"
 #include "nought/zero/rotating_servers.h"
 
 namespace nought::workers_agreement_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 Layout layout_at(int ranks, int stage, DType dtype) {
   return {.ranks = ranks,

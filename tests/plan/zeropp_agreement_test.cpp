@@ -1,10 +1,13 @@
 // What is predicted for second copies, hops and codes is what happens, and what leaves a host is the table of ZeRO++:
 // of three times the parameters a half, nothing and a quarter are left.
 #include "support/agreement.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::zeropp_agreement_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 using test::expect_agreement;
 using test::measure;

@@ -125,7 +125,7 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     std::vector<Mesh::GroupTraffic> before;
     StateTraffic moved;
     int64_t asked = 0;
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < 3; ++step) {
       if (step == 2) asked = context.memory->system_allocations();
       before = mesh.traffic_by_axes();
       moved = moved_by(model);

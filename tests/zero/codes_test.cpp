@@ -2,11 +2,13 @@
 #include "nought/zero/codes.h"
 
 #include "support/message_of.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
 #include "nought/parallel/expert_ranks.h"
+#include "nought/parallel/model_ranks.h"
 #include "nought/zero/sharded_model.h"
 
 namespace nought::codes_test {
@@ -53,6 +55,7 @@ TEST(Codes, a_rank_keeps_the_scales_of_its_codes) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Codes, are_loaded_and_gathered_at_every_stage) {
   for (const bool training : {true, false})
     for (const int stage : {0, 1, 2, 3})

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "support/cut_units.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -89,6 +90,7 @@ std::map<std::string, std::vector<float>> trained(const Mesh& mesh, const Contex
   return test::whole_values(model);
 }
 
+NOUGHT_SIZE(medium);
 TEST(ExpertGroups, every_mesh_stage_and_bucket_trains_experts_as_one_rank_does) {
   std::map<std::string, std::vector<float>> expected;
   run_ranks(1, [&](Communicator& world, const Context& context) { expected = trained(world, context, {}); });

@@ -2,6 +2,7 @@
 // has no access to, a file. What moves, and what each pool holds, is what the formulas say.
 #include "support/message_of.h"
 #include "support/offload_runs.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 
 namespace nought::offload_test {
@@ -9,12 +10,14 @@ namespace {
 
 using namespace test;
 
+NOUGHT_SIZE(medium);
 TEST_F(Offload, changes_no_bit_of_any_optimizer) {
   int turn = 0;
   for (const auto& [name, options] : all_optimizers())
     for (const DType dtype : {DType::f32, DType::bf16})
       for (const int ranks : {1, 2}) {
-        const int stage = ranks == 1 ? 0 : turn++ % 4;
+        if (++turn % 5 % 2 == 1) continue;  // every optimizer, dtype, rank count and stage, but not each by each
+        const int stage = ranks == 1 ? 0 : turn / 2 % 4;
         const auto expected = train({.ranks = ranks, .stage = stage, .dtype = dtype}, options);
         const int64_t tile = turn % 2 == 0 ? 100 : 5000;
         for (const Way& way :
@@ -26,11 +29,13 @@ TEST_F(Offload, changes_no_bit_of_any_optimizer) {
       }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Offload, changes_no_bit_at_any_size_of_tiles_and_number_of_buffers) {
   const OptimizerOptions options{.weight_decay = 0.1};
   const auto expected = train({.ranks = 4, .stage = 2, .dtype = DType::bf16}, options);
+  int64_t buffers = 4;
   for (const int64_t tile : {16, 64, 333, 1'000'000}) {
-    for (const int64_t buffers : {4, 8, 12}) {
+    for (int i = 0; i < 2; ++i, buffers = buffers == 12 ? 4 : buffers + 4) {
       const Way way{4, 2, DType::bf16, tile == 333, to_file(tile, buffers)};
       SCOPED_TRACE(way.str());
       EXPECT_EQ(train(way, options), expected);
@@ -41,6 +46,7 @@ TEST_F(Offload, changes_no_bit_at_any_size_of_tiles_and_number_of_buffers) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Offload, changes_no_bit_of_parameters_without_masters_that_are_rounded_at_random) {
   const OptimizerOptions options{.state_dtype = DType::bf16, .master_weights = false, .seed = 3};
   const auto expected = train({.ranks = 2, .stage = 1, .dtype = DType::bf16}, options);
@@ -51,6 +57,7 @@ TEST_F(Offload, changes_no_bit_of_parameters_without_masters_that_are_rounded_at
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST_F(Offload, changes_no_bit_whatever_share_of_the_tiles_stays_on_the_device) {
   int turn = 0;
   for (const auto& [name, options] : all_optimizers())

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "support/optimizer_reference.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -141,6 +142,7 @@ TEST(OptimizerSeams, a_cycle_moves_the_betas_of_optimizers_that_give_a_direction
 }
 
 /// Longer than the stretch of 65536 elements that is rounded at once, so that stretches and shards begin anywhere.
+NOUGHT_SIZE(medium);
 TEST(OptimizerSeams, random_rounding_is_the_same_for_every_number_of_ranks) {
   for (const DType states : {DType::f32, DType::bf16}) {
     const OptimizerOptions options{.state_dtype = states, .master_weights = false, .seed = 5};

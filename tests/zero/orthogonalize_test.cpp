@@ -3,6 +3,7 @@
 
 #include "support/cut_units.h"
 #include "support/guarded_context.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -25,6 +26,7 @@ std::map<std::string, std::vector<float>> trained(const Mesh& mesh, const Contex
   return test::whole_values(model);
 }
 
+NOUGHT_SIZE(medium);
 TEST(Orthogonalize, muon_gives_the_bits_of_one_rank_on_every_mesh) {
   std::map<std::string, std::vector<float>> expected;
   run_ranks(1, [&](Communicator& world, const Context& context) { expected = trained(world, context, 0); });
@@ -39,6 +41,7 @@ TEST(Orthogonalize, muon_gives_the_bits_of_one_rank_on_every_mesh) {
     }
 }
 
+NOUGHT_SIZE(medium);
 TEST(Orthogonalize, devices_that_run_late_and_that_the_host_cannot_read_agree) {
   std::map<std::string, std::vector<float>> expected;
   run_ranks(test::contexts_of(1, true),
@@ -61,6 +64,7 @@ struct Matrices final : Model {
   Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
 };
 
+NOUGHT_SIZE(medium);
 TEST(Orthogonalize, ranks_that_share_matrices_share_the_work) {
   const auto products = [](const GridSizes& sizes) {
     std::vector<int> counts(static_cast<size_t>(test::ranks_of(sizes)));

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <random>
 
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,6 +122,7 @@ std::vector<int64_t> expand_global(const std::vector<PartRun>& runs) {
   return expand(intervals);
 }
 
+NOUGHT_SIZE(medium);
 TEST(Placement, a_rank_holds_what_the_cuts_say_in_the_order_of_the_global_tensor) {
   Random random(1);
   for (int i = 0; i < kCases; ++i) {
@@ -230,6 +232,7 @@ std::vector<std::vector<int64_t>> parts_of(const PlacedTensor& placed) {
   return parts;
 }
 
+NOUGHT_SIZE(medium);
 TEST(Placement, any_placement_becomes_any_other_and_comes_back) {
   Random random(5);
   for (int i = 0; i < kCases; ++i) {

@@ -1,7 +1,8 @@
-// Fifty updates of every optimizer follow an f64 reference, and are the same bits at every ZeRO stage.
+// Updates of every optimizer follow an f64 reference, and are the same bits at every ZeRO stage.
 #include "nought/zero/sharded_optimizer.h"
 
 #include "support/optimizer_reference.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -13,7 +14,7 @@ namespace {
 using test::Numbers;
 using test::Reference;
 
-constexpr int kUpdates = 50;
+constexpr int kUpdates = 16;
 constexpr double kLr = 1e-2, kGradientScale = 0.5;
 
 /// An embedding, two blocks with wide, tall, batched and one-dimensional parameters, and a head. Sizes are odd, so that
@@ -115,7 +116,7 @@ std::vector<float> train(const Layout& layout, const OptimizerOptions& options) 
   return weights;
 }
 
-/// update(reference, parameter, Unit, values, gradient) fifty times for each parameter.
+/// update(reference, parameter, Unit, values, gradient) as often for each parameter.
 template <class Update>
 Numbers follow(int ranks, double weight_decay, const Update& update) {
   Numbers all;
@@ -164,6 +165,7 @@ void expect_follows(const OptimizerOptions& options, const Update& update, doubl
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, adam_and_adamw_follow_the_reference_at_every_stage) {
   for (const bool decoupled : {true, false})
     expect_follows(
@@ -171,6 +173,7 @@ TEST(ShardedOptimizer, adam_and_adamw_follow_the_reference_at_every_stage) {
         [&](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) { r.adam(p, g, decoupled); });
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, sgd_follows_the_reference_at_every_stage) {
   for (const SgdOptions& sgd :
        {SgdOptions{}, SgdOptions{.momentum = 0.9, .dampening = 0.1}, SgdOptions{.momentum = 0.9, .nesterov = true}})
@@ -180,11 +183,13 @@ TEST(ShardedOptimizer, sgd_follows_the_reference_at_every_stage) {
                    });
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, adagrad_follows_the_reference_at_every_stage) {
   expect_follows({.method = AdagradOptions{.eps = 1e-8}, .weight_decay = 0.1},
                  [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) { r.adagrad(p, g); });
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, lion_follows_the_reference_at_every_stage) {
   expect_follows({.method = LionOptions{.beta2 = 0.99}, .weight_decay = 0.1},
                  [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
@@ -193,6 +198,7 @@ TEST(ShardedOptimizer, lion_follows_the_reference_at_every_stage) {
                  });
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, lamb_follows_the_reference_at_every_stage) {
   for (const bool bias_correction : {true, false}) {
     const double max_coeff = bias_correction ? 10.0 : 0.3;
@@ -206,6 +212,7 @@ TEST(ShardedOptimizer, lamb_follows_the_reference_at_every_stage) {
 }
 
 /// Eight-bit moments are coarse, so the path is near AdamW's; the bits still are the same at every stage.
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, eight_bit_adamw_stays_near_adamw_and_is_the_same_at_every_stage) {
   for (const int64_t block : {64, 256})
     expect_follows(
@@ -214,6 +221,7 @@ TEST(ShardedOptimizer, eight_bit_adamw_stays_near_adamw_and_is_the_same_at_every
 }
 
 /// Without fp32 masters, and with states of 16 bits: near the reference, and the same bits at every stage.
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, sixteen_bit_training_stays_near_the_reference_and_is_the_same_at_every_stage) {
   const auto adam = [](Reference& r, const Parameter&, const Unit&, Numbers& p, const Numbers& g) {
     r.adam(p, g, true);
@@ -250,6 +258,7 @@ TEST(ShardedOptimizer, sixteen_bit_training_keeps_what_it_says) {
 }
 
 /// Updates far below a step of bf16 are lost to the nearest value; at random they are made on average.
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, small_updates_are_lost_to_the_nearest_value_but_not_at_random) {
   const auto moved = [](bool stochastic) {
     const OptimizerOptions options{.method = SgdOptions{},
@@ -274,6 +283,7 @@ TEST(ShardedOptimizer, small_updates_are_lost_to_the_nearest_value_but_not_at_ra
   EXPECT_NEAR(moved(true), 1, 0.5);
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, eight_bit_states_take_one_byte_and_a_scale_per_block) {
   for (const int64_t block : {0, 256})
     run_ranks(1, [&](Communicator& ranks, const Context& context) {
@@ -291,6 +301,7 @@ TEST(ShardedOptimizer, eight_bit_states_take_one_byte_and_a_scale_per_block) {
     });
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, sgd_without_momentum_keeps_no_state_and_muon_keeps_one_for_matrices) {
   run_ranks(1, [&](Communicator& ranks, const Context& context) {
     const Training sgd(ranks, context, {}, {.method = SgdOptions{}});
@@ -309,6 +320,7 @@ TEST(ShardedOptimizer, sgd_without_momentum_keeps_no_state_and_muon_keeps_one_fo
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, parameter_groups_scale_the_rate_and_choose_the_decay_by_name) {
   const OptimizerOptions options{.weight_decay = 0.1,
                                  .groups = {{.pattern = "norm|bias$", .lr_scale = 0.5, .weight_decay = 0.3},
@@ -322,6 +334,7 @@ TEST(ShardedOptimizer, parameter_groups_scale_the_rate_and_choose_the_decay_by_n
   EXPECT_THROW(rules_for({.groups = {{.pattern = "("}}}, *make_units()[0]), ConfigError);
 }
 
+NOUGHT_SIZE(medium);
 TEST(ShardedOptimizer, muon_follows_the_reference_at_every_stage_and_sees_whole_matrices) {
   expect_follows(
       {.method = MuonOptions{.others = {.beta2 = 0.95}}, .weight_decay = 0.1},

@@ -1,5 +1,6 @@
 // What nobody wrote is zero: parameters, and whole Units, that some micro-batches of some ranks leave out (experts that
 // no token chose), in every layout of the reductions.
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -101,6 +102,7 @@ void expect_sums(const Layout& layout) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST(UnwrittenGradients, are_zero_in_every_layout) {
   for (const int ranks : {1, 2, 3})
     for (const int stage : {0, 1, 2, 3})

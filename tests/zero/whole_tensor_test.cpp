@@ -3,6 +3,7 @@
 
 #include "support/cut_units.h"
 #include "support/message_of.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,6 +35,7 @@ void for_each_mesh(const std::function<void(const Mesh&, const Context&, const S
     }
 }
 
+NOUGHT_SIZE(medium);
 TEST(WholeTensor, every_mesh_starts_with_the_values_of_one_rank) {
   const Context alone = Context::reference();
   for_each_mesh([&](const Mesh& mesh, const Context& context, const ShardedModel::Options& options) {
@@ -51,6 +53,7 @@ TEST(WholeTensor, every_mesh_starts_with_the_values_of_one_rank) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST(WholeTensor, gradients_are_whole_and_the_norm_counts_each_element_once) {
   for_each_mesh([](const Mesh& mesh, const Context& context, const ShardedModel::Options& options) {
     CutUnits units(mesh);
@@ -75,6 +78,7 @@ TEST(WholeTensor, gradients_are_whole_and_the_norm_counts_each_element_once) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST(WholeTensor, lamb_goes_by_the_norm_of_the_whole_parameter) {
   const auto trained = [](const Mesh& mesh, const Context& context, ShardedModel::Options options) {
     options.optimizer = {.method = LambOptions{}};
@@ -97,6 +101,7 @@ TEST(WholeTensor, lamb_goes_by_the_norm_of_the_whole_parameter) {
   });
 }
 
+NOUGHT_SIZE(medium);
 TEST(WholeTensor, what_is_cut_along_an_axis_lies_in_a_segment_of_its_own) {
   run_ranks(2, [](Communicator& world, const Context&) {
     const CutUnits units(Mesh(world, {.tensor = 2}));
@@ -116,6 +121,7 @@ struct OneUnit final : Model {
   Var loss(Tape&, const Batch&, double) override { fail<Error>("nobody asks for it"); }
 };
 
+NOUGHT_SIZE(medium);
 TEST(WholeTensor, a_placement_that_the_mesh_does_not_make_is_refused) {
   run_ranks(2, [](Communicator& world, const Context& context) {
     const Mesh mesh(world, {.tensor = 2});
