@@ -10,15 +10,17 @@
 #           peak (5 minutes)
 #   offload a model whose optimizer states and parameters are four times the memory of its process trains from files, at 70% of what the
 #           drive allows or more (scripts/offload-limit.sh; 3 minutes)
+#   marked  every other test that says that it is long (tests/support/size.h): all combinations that agree with their plan, all
+#           golden models on all meshes
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
 # Builds the release preset first. Exit code 0 if everything holds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [long]=test_plan [offload]=nought [kills]=test_cli)
+declare -A program=([flips]=test_train [meshes]=test_train [context]=test_train [long]=test_plan [offload]=nought [marked]=test_programs [kills]=test_cli)
 declare -A filter=([flips]='BitFlips.*' [meshes]='*MeshRuns.thirty_steps*' [context]='*ContextParallel.thirty_steps*' [long]='LongSequences.*' [kills]='*Kills.*')
-all=(flips meshes context long offload kills)
+all=(flips meshes context long offload marked kills)
 
 for name in "$@"; do
   if [[ -z ${program[$name]:-} ]]; then
@@ -38,6 +40,10 @@ failed=()
 for name in "$@"; do
   if [[ $name == offload ]]; then
     scripts/offload-limit.sh </dev/null || failed+=("$name")
+    continue
+  fi
+  if [[ $name == marked ]]; then
+    ctest --test-dir build/release --label-regex '^long$' --output-on-failure --no-tests=error </dev/null || failed+=("$name")
     continue
   fi
   build/release/bin/"${program[$name]}" --gtest_filter="${filter[$name]}" </dev/null || failed+=("$name")

@@ -15,6 +15,7 @@
 
 #include "support/guarded_device.h"
 #include "support/message_of.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -26,7 +27,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "nought/aio/options.h"
 #include "nought/aio/runner.h"
+#include "nought/aio/swap_call.h"
 #include "nought/base/error.h"
 
 namespace nought::swap_file_test {
@@ -109,6 +112,7 @@ TEST_P(SwapFiles, so_they_do_through_the_page_cache_where_the_file_system_cannot
   write_and_read_at_random(file);
 }
 
+NOUGHT_SIZE(medium);
 TEST_P(SwapFiles, many_parts_go_beyond_the_depth_of_the_queue_and_all_options_give_the_same_bytes) {
   for (const bool overlap : {true, false})
     for (const bool single : {true, false})

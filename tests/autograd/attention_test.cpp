@@ -1,6 +1,7 @@
 #include "nought/autograd/attention.h"
 
 #include "support/gradient_check.h"
+#include "support/size.h"
 
 #include "nought/autograd/functions.h"
 
@@ -43,6 +44,7 @@ void expect_gradients(const PackedHeads& heads, bool normed, bool per_head, cons
 
 const AttentionOptions kOptions{.batch = 2, .length = 5, .scale = 0.4};
 
+NOUGHT_SIZE(medium);
 TEST(AttentionFunctions, rope_and_attention_have_the_right_gradients) {
   for (const int64_t window : {0, 2}) {
     AttentionOptions options = kOptions;
@@ -51,6 +53,7 @@ TEST(AttentionFunctions, rope_and_attention_have_the_right_gradients) {
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST(AttentionFunctions, capped_scores_and_narrow_values_have_the_right_gradients) {
   AttentionOptions options = kOptions;
   options.softcap = 0.8;
@@ -82,11 +85,13 @@ TEST(AttentionFunctions, packed_latent_projections_have_the_right_gradients) {
   }).run();
 }
 
+NOUGHT_SIZE(medium);
 TEST(AttentionFunctions, interleaved_projections_have_the_right_gradients) {
   expect_gradients({.num_heads = 3, .num_kv_heads = 3, .head_dim = 6, .interleaved = true}, false, true, kOptions);
   expect_gradients({.num_heads = 3, .num_kv_heads = 3, .head_dim = 6, .interleaved = true}, true, true, kOptions);
 }
 
+NOUGHT_SIZE(medium);
 TEST(AttentionFunctions, norms_of_heads_and_of_whole_projections_have_the_right_gradients) {
   for (const bool per_head : {false, true})
     expect_gradients({.num_heads = 4, .num_kv_heads = 2, .head_dim = 6}, true, per_head, kOptions);

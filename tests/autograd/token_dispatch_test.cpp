@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "support/gradient_check.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 
 #include "nought/comm/thread.h"
@@ -270,6 +271,7 @@ void expect_those_of_one_rank(const Context& context, Communicator& ranks, const
   }
 }
 
+NOUGHT_SIZE(medium);
 TEST(TokenDispatch, experts_on_several_ranks_compute_what_one_rank_computes) {
   on_ranks(Context::reference, [](const Context& context, Communicator& ranks, const Routes& routes) {
     for (const bool fused : {false, true}) expect_those_of_one_rank(context, ranks, routes, fused, DType::f64, 1e-13);

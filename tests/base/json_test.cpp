@@ -1,10 +1,12 @@
 #include "nought/base/json.h"
 
 #include "support/message_of.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
+#include "nought/base/json_fwd.h"
 
 namespace nought::json_test {
 namespace {
@@ -50,6 +52,7 @@ TEST(Json, truncated_empty_and_garbage_texts_are_errors_with_a_position) {
 }
 
 /// A minute and more if reading looked through the list whenever one of its objects ends.
+NOUGHT_SIZE(medium);
 TEST(Json, a_list_of_very_many_objects_is_read_in_linear_time) {
   constexpr size_t kMany = 300'000;
   std::string text = "[";

@@ -3,6 +3,7 @@
 
 #include <sstream>
 
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,8 @@
 
 namespace nought::help_formatter_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 using ::testing::HasSubstr;
 

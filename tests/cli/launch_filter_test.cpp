@@ -1,11 +1,14 @@
 #include "nought/cli/launch_filter.h"
 
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/cli/stop_signals.h"
 
 namespace nought::launch_filter_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 const std::string kRuler = std::string(74, '-') + "\n";
 

@@ -1,10 +1,13 @@
 #include "nought/cli/launch_job.h"
 
 #include "support/environment.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::launch_job_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 TEST(DivideCores, ranks_share_the_cores_and_have_one_at_least) {
   EXPECT_EQ(divide_cores({8, 8}, 1), 8);

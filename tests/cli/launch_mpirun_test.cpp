@@ -1,6 +1,7 @@
 #include "nought/cli/launch_mpirun.h"
 
 #include "support/environment.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +9,8 @@
 
 namespace nought::launch_mpirun_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 using ::testing::Contains;
 using ::testing::ElementsAre;

@@ -3,12 +3,15 @@
 #include <stdexcept>
 #include <utility>
 
+#include "support/size.h"
 #include <gtest/gtest.h>
 #include <pty.h>
 #include <unistd.h>
 
 namespace nought::line_reader_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 using Line = std::optional<std::string>;
 

@@ -5,6 +5,7 @@
 
 #include "support/golden_root.h"
 #include "support/message_of.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -197,6 +198,7 @@ TEST(Jinja, what_fails_names_the_line_and_what_was_found) {
   EXPECT_THAT(refusal("{% set a.b = 1 %}", R"({"a": {}})"), HasSubstr("\"a\" is no namespace"));
 }
 
+NOUGHT_SIZE(medium);
 TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
   const auto repeat = [](const std::string& text, int times) {
     std::string all;
@@ -226,6 +228,7 @@ TEST(Jinja, a_program_is_bounded_in_steps_memory_and_depth) {
   EXPECT_THAT(refusal("{{ x }}", ("{\"x\": " + repeat("[", 90) + repeat("]", 90) + "}").c_str()), testing::IsEmpty());
 }
 
+NOUGHT_SIZE(medium);
 TEST(Jinja, what_takes_long_costs_steps_in_proportion) {
   // Each would take what 10,000 characters or 1,000 elements take 99,999 times, if it cost one step at a time.
   for (const char* costly : {"x|upper",       "x|title",

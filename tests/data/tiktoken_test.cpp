@@ -1,5 +1,6 @@
 // The ids of OpenAI's encodings.
 #include "support/golden_tokens.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::tiktoken_test {
@@ -9,11 +10,13 @@ using test::expect_golden;
 using test::golden_file;
 using test::random_text;
 
+NOUGHT_SIZE(medium);
 TEST(Tiktoken, gives_the_ids_of_openai_for_every_golden_text) {
   for (const char* encoding : {"r50k_base", "cl100k_base", "o200k_base"})
     expect_golden(*make_tokenizer(golden_file(std::string(encoding) + ".tiktoken")), encoding);
 }
 
+NOUGHT_SIZE(medium);
 TEST(Tiktoken, any_text_comes_back) {
   for (const char* encoding : {"r50k_base", "cl100k_base", "o200k_base"}) {
     const auto tokenizer = make_tokenizer(golden_file(std::string(encoding) + ".tiktoken"));

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "support/size.h"
 #include "support/token_stores.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,6 +69,7 @@ TEST(TokenFile, a_newer_version_is_refused_before_the_rest_of_its_header_is_read
                         file.string()));
 }
 
+NOUGHT_SIZE(medium);
 TEST(TokenFile, damage_is_an_error_and_never_a_crash) {
   TempFolder folder;
   TokenFileWriter writer(300, 7);

@@ -4,9 +4,11 @@
 
 #include "support/byte_level.h"
 #include "support/golden_tokens.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/data/formats.h"
 #include "nought/data/token_file.h"
 #include "nought/data/token_folder.h"
 
@@ -82,6 +84,7 @@ std::vector<fs::path> prose_files(const TempFolder& folder, int files) {
   return paths;
 }
 
+NOUGHT_SIZE(medium);
 TEST(Tokenize, the_tokens_are_those_of_whole_documents_wherever_portions_are_cut) {
   const TempFolder folder;
   for (const std::string& name : {golden_file("r50k_base.tiktoken"), golden_file("cl100k_base.tiktoken"),

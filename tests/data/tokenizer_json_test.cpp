@@ -1,5 +1,6 @@
 // Tokenizers read from Hugging Face's tokenizer.json.
 #include "support/golden_tokens.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@ TEST(TokenizerJson, gives_the_ids_of_openai_for_every_golden_text) {
   expect_golden(*make_tokenizer(golden_file("r50k_base.tokenizer.json")), "r50k_base");
 }
 
+NOUGHT_SIZE(medium);
 TEST(TokenizerJson, merges_of_a_ranked_vocabulary_give_the_same_ids) {
   TempFolder folder;
   const auto ranked = make_tokenizer(golden_file("cl100k_base.tiktoken"));

@@ -3,6 +3,7 @@
 
 #include "support/golden.h"
 #include "support/message_of.h"
+#include "support/size.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,8 @@
 
 namespace nought::generation_mesh_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 ModelConfig golden(const char* name) { return ModelConfig::from_folder(test::golden_folder(name)); }
 

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "support/golden_root.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -114,6 +115,7 @@ TEST(Safetensors, damage_before_the_header_is_refused) {
 }
 
 // Whatever bytes a file holds, it is refused with an IoError or it can be read to its end.
+NOUGHT_SIZE(medium);
 TEST(Safetensors, flipped_and_cut_bytes_never_do_more_than_throw) {
   TempFolder folder;
   auto memory = Memory::create();
@@ -186,6 +188,7 @@ TEST(Safetensors, every_dtype_survives_a_round_trip) {
   EXPECT_EQ(header % 8, 0u);
 }
 
+NOUGHT_SIZE(medium);
 TEST(Safetensors, a_file_of_very_many_tensors_is_written_and_read) {
   TempFolder folder;
   auto memory = Memory::create();
@@ -298,6 +301,7 @@ int64_t resident_bytes(const std::filesystem::path& file) {
   return total;
 }
 
+NOUGHT_SIZE(medium);
 TEST(Safetensors, a_file_that_was_read_is_not_held_in_memory) {
   TempFolder folder;
   auto memory = Memory::create();

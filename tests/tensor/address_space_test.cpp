@@ -1,5 +1,6 @@
 #include "nought/tensor/address_space.h"
 
+#include "support/size.h"
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,6 +10,8 @@
 
 namespace nought::address_space_test {
 namespace {
+
+NOUGHT_FILE_SIZE(medium);
 
 /// In a process of its own, whose limit this is.
 void limit_address_space(rlim_t bytes) {

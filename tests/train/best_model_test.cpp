@@ -2,10 +2,13 @@
 
 #include <limits>
 
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::best_model_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 Evaluation of_loss(double loss) { return {.loss = loss, .targets = 10, .text_bytes = 20}; }
 

@@ -1,9 +1,12 @@
 #include "nought/train/breakdown.h"
 
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 namespace nought::breakdown_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 TraceEvent event_of(TraceEventKind kind, const std::string& name, int begin, int end, int64_t bytes = 0) {
   const TraceEvent::Clock::time_point start{};

@@ -1,5 +1,6 @@
 #include "nought/train/checkpoint_folders.h"
 
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +10,8 @@
 
 namespace nought::checkpoint_folders_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 namespace fs = std::filesystem;
 using test::message_of;

@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,8 @@
 
 namespace nought::export_record_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 using test::message_of;
 using test::TempFolder;

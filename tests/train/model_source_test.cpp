@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "support/golden.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 #include <gmock/gmock.h>
@@ -11,6 +12,8 @@
 
 namespace nought::model_source_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 namespace fs = std::filesystem;
 using test::golden_folder;

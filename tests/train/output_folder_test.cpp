@@ -5,6 +5,7 @@
 
 #include "support/other_process.h"
 #include "support/recorded_calls.h"
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,8 @@
 
 namespace nought::output_folder_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;

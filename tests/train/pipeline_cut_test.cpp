@@ -2,12 +2,15 @@
 #include "nought/train/pipeline_cut.h"
 
 #include "support/message_of.h"
+#include "support/size.h"
 #include "support/tiny_llama.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace nought::pipeline_cut_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 using test::message_of;
 using test::tiny_llama;

@@ -5,12 +5,15 @@
 #include <array>
 
 #include "support/pipelines.h"
+#include "support/size.h"
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
 
 namespace nought::pipeline_timeline_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 using S = PipelineSchedule;
 

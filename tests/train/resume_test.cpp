@@ -1,6 +1,7 @@
 // Where a run continues, and which checkpoints are none of its own.
 #include "nought/train/resume.h"
 
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 #include <gmock/gmock.h>
@@ -11,6 +12,8 @@
 
 namespace nought::resume_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 namespace fs = std::filesystem;
 using test::message_of;

@@ -1,11 +1,14 @@
 #include "nought/train/run_files.h"
 
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 namespace nought::run_files_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 using test::TempFolder;
 

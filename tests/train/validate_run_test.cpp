@@ -1,6 +1,7 @@
 // What would stop a run is found before it starts.
 #include "nought/train/validate_run.h"
 
+#include "support/size.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
 #include <gmock/gmock.h>
@@ -10,6 +11,8 @@
 
 namespace nought::validate_run_test {
 namespace {
+
+NOUGHT_FILE_SIZE(small);
 
 namespace fs = std::filesystem;
 using test::message_of;
