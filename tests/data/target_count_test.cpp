@@ -56,6 +56,16 @@ TEST_P(TargetCount, of_a_training_step_is_that_of_its_batches) {
   }
 }
 
+TEST_P(TargetCount, of_all_samples_is_their_sum) {
+  const TempFolder folder;
+  const TokenDataset whole = documents(folder, GetParam().masked, GetParam().separate);
+  for (const TokenDataset& data : {whole, whole.with_remainder(), whole.split_tail(0.3).second}) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < data.num_samples(); ++i) sum += data.num_targets(i);
+    EXPECT_EQ(data.num_targets(), sum);
+  }
+}
+
 TEST_P(TargetCount, of_an_evaluation_is_that_of_its_batches) {
   const TempFolder folder;
   const auto memory = Memory::create();

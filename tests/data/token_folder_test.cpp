@@ -52,6 +52,20 @@ TEST(TokenFolder, stands_for_its_files_once_it_is_complete) {
   EXPECT_THAT(message_of<ConfigError>([&] { expand_data_files(patterns); }), HasSubstr("made: is not complete"));
 }
 
+TEST(TokenFolder, any_other_folder_stands_for_the_text_files_below_it) {
+  const TempFolder folder;
+  folder.write("books/a.txt", "text"), folder.write("books/b/c.txt", "text"), folder.write("books/b/d.jsonl", "{}");
+  folder.write("books/e.png", "\x89PNG"), folder.write("books/f.txt", std::string("a\0b", 3));
+  const std::vector<std::string> patterns{(folder / "books").string()};
+  const DataFiles found = find_data_files(patterns);
+  EXPECT_THAT(found.files, ElementsAre(folder / "books/a.txt", folder / "books/b/c.txt", folder / "books/b/d.jsonl"));
+  EXPECT_THAT(describe_left_out(found), HasSubstr("2 of 5 files in folders are no text and are left out: "));
+  EXPECT_EQ(expand_data_files(patterns), found.files);
+  folder.write("pictures/g.png", "\x89PNG");
+  EXPECT_THAT(message_of<IoError>([&] { find_data_files(std::vector{(folder / "pictures").string()}); }),
+              HasSubstr("none of the 1 files below this folder is text"));
+}
+
 TEST(TokenFolder, an_index_names_files_of_its_own_folder_alone) {
   const TempFolder folder;
   TokenFolderIndex index = index_of(true);

@@ -241,7 +241,7 @@ TEST(Tokenize, a_file_says_by_its_name_and_first_line_what_it_holds) {
   const auto found = [&](const char* name, const char* content) {
     return corpus_format(folder.write(name, content), options);
   };
-  EXPECT_EQ(found("a.txt", R"({"messages": []})"), CorpusFormat::text);
+  EXPECT_EQ(found("a.txt", "Text."), CorpusFormat::text);
   EXPECT_EQ(found("a.jsonl", R"({"text": "x"})"), CorpusFormat::jsonl);
   EXPECT_EQ(found("b.ndjson", "\n \n{\"conversations\": []}\n"), CorpusFormat::chat);
   EXPECT_EQ(found("c.jsonl", R"({"instruction": "x", "output": "y"})"), CorpusFormat::chat);

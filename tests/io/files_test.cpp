@@ -48,6 +48,8 @@ TEST_F(Glob, two_stars_stand_for_any_number_of_folders) {
   EXPECT_THAT(matches(folder_, "d/**"), ElementsAre("d/e.txt", "d/f/g.txt", "d/f/h.md"));
   EXPECT_THAT(matches(folder_, "**/**/f/*"), ElementsAre("d/f/g.txt", "d/f/h.md"));
   EXPECT_THAT(matches(folder_, "**/g.txt"), ElementsAre("d/f/g.txt"));
+  EXPECT_EQ(matches(folder_, "**.txt"), matches(folder_, "**/*.txt"));
+  EXPECT_THAT(matches(folder_, "d/**.md"), ElementsAre("d/f/h.md"));
 }
 
 TEST_F(Glob, follows_links_to_files_and_is_not_trapped_by_a_cycle) {

@@ -137,6 +137,56 @@ TEST(RunData, of_more_text_than_is_to_be_read_the_beginnings_are) {
   EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, 200'000); }), HasSubstr("b.jsonl:1:"));
 }
 
+std::string chats(int count, int size, const char* role = "assistant") {
+  std::string lines;
+  for (int i = 0; i < count; ++i)
+    lines += fmt::format(R"({{"messages": [{{"role": "user", "content": "?"}}, {{"role": "{}", "content": "{}"}}]}})",
+                         role, std::string(static_cast<size_t>(size), 'x')) +
+             "\n";
+  return lines;
+}
+
+TEST(RunData, data_without_a_trained_token_is_refused_and_the_share_of_others_is_told) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  DataPlan plan = plan_of(run_of(folder, {{"files", {folder.write("u.jsonl", chats(9, 20, "user")).string()}},
+                                          {"chat_template", "zephyr"}}))
+                      .data;
+  EXPECT_THAT(message_of<ConfigError>([&] { open_data(plan, *tokenizer); }),
+              HasSubstr("no token of the data would be"));
+  EXPECT_THAT(message_of<ConfigError>([&] { look_at_data(plan, *tokenizer, 10); }), HasSubstr("no token of the data"));
+  plan.sources = {{{folder.write("a.jsonl", chats(9, 20)).string()}}};
+  const RunData data = open_data(plan, *tokenizer);
+  int64_t targets = 0;
+  for (int64_t i = 0; i < data.training.num_samples(); ++i) targets += data.training.num_targets(i);
+  EXPECT_EQ(data.targets, targets);
+  EXPECT_THAT(look_at_data(plan, *tokenizer, 1 << 20).describe("bytes"),
+              HasSubstr(describe_tokens(data.training.num_tokens(), targets, "bytes") + ", "));
+  EXPECT_EQ(describe_tokens(2000, 500, "bytes"), "2.00K tokens (tokenizer bytes), 25% of them trained");
+}
+
+TEST(RunData, conversations_longer_than_a_sample_are_counted_with_the_length_that_has_room) {
+  const TempFolder folder;
+  const auto tokenizer = make_tokenizer("bytes");
+  const std::string file = folder.write("a.jsonl", chats(1, 900) + chats(198, 20) + chats(1, 300)).string();
+  DataPlan plan = plan_of(run_of(folder, {{"files", {file}}, {"chat_template", "zephyr"}})).data;
+  const auto notes = [&](int64_t length) {
+    plan.seq_length = length;
+    return fmt::format("{}", fmt::join(open_data(plan, *tokenizer).notes, "\n"));
+  };
+  plan.seq_length = 16;
+  const ConversationLengths lengths = open_data(plan, *tokenizer).training.conversation_lengths();
+  EXPECT_EQ(lengths.count, 200);
+  EXPECT_EQ(lengths.longest - lengths.most_of_99, 880) << "200 x 99% are the short ones";
+  const int64_t small = lengths.most_of_99;
+  EXPECT_THAT(
+      notes(16),
+      AllOf(HasSubstr("200 of 200 conversations are longer than data.seq_length 16"),
+            HasSubstr(fmt::format("--set data.seq_length={} has room for all, {} for 99%", lengths.longest, small))));
+  EXPECT_THAT(notes(small), AllOf(HasSubstr("2 of 200 conversations are longer"), testing::Not(HasSubstr("99%"))));
+  EXPECT_THAT(notes(lengths.longest), testing::Not(HasSubstr("conversations are longer")));
+}
+
 TEST(RunData, validation_without_a_target_is_refused_when_the_data_is_opened) {
   const TempFolder folder;
   const std::string a = folder.write("a.txt", some_text(3)), none = folder.write("none.txt", "");

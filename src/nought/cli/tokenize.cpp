@@ -12,6 +12,7 @@
 #include "nought/cli/commands.h"
 #include "nought/cli/launch_job.h"
 #include "nought/data/bpe_trainer.h"
+#include "nought/data/token_folder.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/observe/live_line.h"
@@ -29,6 +30,7 @@ struct TokenizeFlags {
   std::vector<std::string> markers{"<|endoftext|>"};
   std::vector<std::string> add_special_tokens;
   std::string pattern = "gpt2";
+  std::string left_out = {};  // see describe_left_out()
 };
 
 /// The text that "\n", "\t" and "\\" spell.
@@ -100,6 +102,7 @@ void encode_files(TokenizeFlags& options, Progress& line) {
   const auto& inputs = options.tokenize.inputs;
   corpus = with_template(corpus, inputs, options.chat_template, options.tokenizer, *tokenizer);
   std::vector<std::string> found = describe_formats(inputs, corpus, *tokenizer);
+  if (!options.left_out.empty()) found.push_back(options.left_out);
   bool told = false;
   const auto show = [&](const TokenizeProgress& progress) {
     if (!std::exchange(told, true) && progress.removed_files > 0)
@@ -162,9 +165,12 @@ int run_tokenize(TokenizeFlags& options) {
   require<ConfigError>(options.train_bpe == options.vocab_size.has_value(), "--train-bpe and --vocab-size go together");
   options.tokenize.corpus.format = format_of(options);
   options.tokenize.corpus.separator = unescaped(options.separator);
-  options.tokenize.inputs = expand_globs(options.inputs);
+  DataFiles found = find_data_files(options.inputs);
+  options.left_out = describe_left_out(found);
+  options.tokenize.inputs = std::move(found.files);
   options.tokenize.output = options.output;
   Progress line;
+  if (options.train_bpe && !options.left_out.empty()) line.print("note: " + options.left_out);
   try {
     options.train_bpe ? train_tokenizer(options, line) : encode_files(options, line);
   } catch (...) {
@@ -186,16 +192,14 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
        "nought tokenize 'corpus/**/*.txt' --train-bpe --vocab-size 32000 --output tokenizer"});
   const auto options = std::make_shared<TokenizeFlags>();
   options->tokenize.threads = threads_per_rank();
-  command->add_option("INPUT", options->inputs, "Files or globs: text, or .jsonl files with texts or conversations")
+  command->add_option("INPUT", options->inputs, "Files, folders or globs: text, or JSON with texts or conversations")
       ->required();
   command->add_option("--tokenizer", options->tokenizer, "The tokenizer, as data.tokenizer of a run");
   command
       ->add_option("--output", options->output,
                    "Folder to write: token files, which data.files of a run may name, or the new tokenizer")
       ->required();
-  command
-      ->add_option("--format", options->format,
-                   "text, jsonl or chat; default: for .jsonl files by their first line, others are text")
+  command->add_option("--format", options->format, "text, jsonl or chat; default: by each file's first record")
       ->type_name("FORMAT");
   command->add_option("--field", options->tokenize.corpus.field, "jsonl: the key that holds the text")
       ->capture_default_str();

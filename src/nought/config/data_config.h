@@ -40,13 +40,14 @@ struct DataConfig {
   template <class V>
   void visit(V& v) {
     v("files", files,
-      "text, .jsonl files with texts or conversations, token files and folders of `nought tokenize`: paths, or globs "
-      "where ** crosses folders");
+      "text, JSON with texts or conversations, token files and folders of `nought tokenize`: paths, folders for the "
+      "text files below them, or globs where ** crosses folders");
     v("sources", sources, "a mixture, in place of files: a list of {files, weight}");
     v("validation_files", validation_files, "files to validate with, in place of validation_fraction");
     v("format", format,
-      "what files hold: text, jsonl (each line an object with a text) or chat (each line a conversation); default: for "
-      ".jsonl files by their first line, others are text");
+      "what files hold: text, jsonl (each record an object with a text) or chat (each a conversation), on a line each "
+      "or "
+      "in one JSON list; default: by the first record of each file, whatever it is called");
     v("field", field, "the key that holds the text in the lines of a jsonl file");
     v("chat_template", chat_template,
       "how conversations are written: a Jinja file, or chatml, llama2, llama3, mistral, zephyr, gemma, phi3, phi4, "

@@ -16,29 +16,6 @@ CorpusReader::CorpusReader(std::vector<fs::path> files, CorpusOptions options, C
 
 namespace {
 
-/// The first line that is not blank, as JSON; null if there is none, or if it is no JSON.
-OrderedJson first_record(std::string_view text) {
-  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
-  const std::string_view line = text.substr(begin, text.substr(begin).find('\n'));
-  OrderedJson json = OrderedJson::parse(line, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? OrderedJson() : json;
-}
-
-/// What the options or the file's name say; nothing if that takes a look into the file.
-std::optional<CorpusFormat> format_by_name(const fs::path& file, const CorpusOptions& options) {
-  require<ConfigError>(file.extension() != ".parquet" && file.extension() != ".arrow",
-                       "{}: {} files are not read: write its rows as JSON lines, with pandas.read_parquet(...)"
-                       ".to_json(..., orient=\"records\", lines=True) or datasets' to_json()",
-                       file.string(), file.extension() == ".arrow" ? "Arrow" : "Parquet");
-  if (options.format) return options.format;
-  const fs::path extension = file.extension();
-  return extension == ".jsonl" || extension == ".ndjson" ? std::nullopt : std::optional(CorpusFormat::text);
-}
-
-CorpusFormat format_of_lines(std::string_view text) {
-  return conversation_form(first_record(text)) ? CorpusFormat::chat : CorpusFormat::jsonl;
-}
-
 ChatTemplate template_of(const CorpusOptions& options, const Tokenizer& tokenizer) {
   return options.chat ? ChatTemplate(*options.chat, tokenizer) : ChatTemplate(chat_format_of(tokenizer), tokenizer);
 }
@@ -46,8 +23,7 @@ ChatTemplate template_of(const CorpusOptions& options, const Tokenizer& tokenize
 }  // namespace
 
 CorpusFormat corpus_format(const fs::path& file, const CorpusOptions& options) {
-  const std::optional<CorpusFormat> named = format_by_name(file, options);
-  return named ? *named : format_of_lines(MappedFile(file).text());
+  return corpus_kind(file, MappedFile(file).text(), options).format;
 }
 
 CorpusOptions with_template(CorpusOptions options, std::span<const fs::path> files, const std::string& wanted,
@@ -61,27 +37,49 @@ CorpusOptions with_template(CorpusOptions options, std::span<const fs::path> fil
   return options;
 }
 
+namespace {
+
+std::string describe_chats(const CorpusKind& kind, const ChatTemplate& chat) {
+  std::string text = fmt::format("conversations{}, written as {}; what assistants say is trained",
+                                 kind.form ? fmt::format(" of {}", enum_name(*kind.form)) : "", chat.name());
+  std::vector<std::string> refused = chat.refused_markers(), spelled = chat.missing_markers();
+  std::erase_if(spelled, [&](const std::string& each) { return std::count(refused.begin(), refused.end(), each); });
+  if (!spelled.empty()) text += fmt::format("; written as text, for want of a token: {}", fmt::join(spelled, ", "));
+  if (!refused.empty())
+    text += fmt::format("; a conversation that needs one of {} is refused: the tokenizer has no such token",
+                        fmt::join(refused, ", "));
+  return text;
+}
+
+/// What the user is told of a kind of file; "" for plain text.
+std::string describe_kind(const fs::path& file, const CorpusKind& kind, const CorpusOptions& options,
+                          const Tokenizer& tokenizer) {
+  if (kind.format == CorpusFormat::chat) return describe_chats(kind, template_of(options, tokenizer));
+  if (kind.format == CorpusFormat::jsonl)
+    return fmt::format("JSON {} with the text in \"{}\"", kind.layout == RecordLayout::lines ? "lines" : "records",
+                       options.field);
+  if (!kind.unknown_keys.empty()) {
+    require<ConfigError>(!options.chat,
+                         "{}: its records have the keys {}, which are neither a conversation (messages; conversations; "
+                         "instruction and output; prompt and completion) nor a text (\"{}\"; data.field or --field "
+                         "names another key): rename its keys, or leave the file out",
+                         file.string(), kind.unknown_keys, options.field);
+    return fmt::format("JSON without conversations and without texts in \"{}\", read as plain text", options.field);
+  }
+  return options.chat ? "plain text, all of it trained: the chat template is for conversations" : "";
+}
+
+}  // namespace
+
 std::vector<std::string> describe_formats(std::span<const fs::path> files, const CorpusOptions& options,
                                           const Tokenizer& tokenizer) {
   std::vector<std::pair<std::string, std::vector<std::string>>> kinds;  // and their files
   for (const fs::path& file : files) {
-    const CorpusFormat format = corpus_format(file, options);
-    if (format == CorpusFormat::text) continue;
-    std::string kind = fmt::format("JSON lines with the text in \"{}\"", options.field);
-    if (format == CorpusFormat::chat) {
-      const ChatTemplate chat = template_of(options, tokenizer);
-      const auto form = conversation_form(first_record(MappedFile(file).text()));
-      kind = fmt::format("conversations{}, written as {}; what assistants say is trained",
-                         form ? fmt::format(" of {}", enum_name(*form)) : "", chat.name());
-      std::vector<std::string> refused = chat.refused_markers(), spelled = chat.missing_markers();
-      std::erase_if(spelled, [&](const std::string& each) { return std::count(refused.begin(), refused.end(), each); });
-      if (!spelled.empty()) kind += fmt::format("; written as text, for want of a token: {}", fmt::join(spelled, ", "));
-      if (!refused.empty())
-        kind += fmt::format("; a conversation that needs one of {} is refused: the tokenizer has no such token",
-                            fmt::join(refused, ", "));
-    }
-    auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == kind; });
-    if (found == kinds.end()) found = kinds.insert(found, {kind, {}});
+    const CorpusKind kind = corpus_kind(file, MappedFile(file).text(), options);
+    const std::string text = describe_kind(file, kind, options, tokenizer);
+    if (text.empty()) continue;
+    auto found = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == text; });
+    if (found == kinds.end()) found = kinds.insert(found, {text, {}});
     found->second.push_back(file.string());
   }
   std::vector<std::string> lines;
@@ -91,7 +89,13 @@ std::vector<std::string> describe_formats(std::span<const fs::path> files, const
   return lines;
 }
 
-size_t CorpusReader::end_of_lines(std::string_view text, size_t begin) const {
+size_t CorpusReader::end_of_records(std::string_view text, size_t begin) const {
+  if (kind_.layout != RecordLayout::lines) {
+    RecordReader records(text.substr(begin), kind_.layout, begin == 0);
+    while (records.position() < options_.portion_bytes && records.next()) {
+    }
+    return begin + records.position();
+  }
   const size_t newline = text.find('\n', begin + options_.portion_bytes - 1);
   return newline == std::string_view::npos ? text.size() : newline + 1;
 }
@@ -117,8 +121,7 @@ std::optional<Portion> CorpusReader::next() {
     const fs::path& path = files_[place_.input];
     if (!file_) {
       file_ = std::make_shared<MappedFile>(path);
-      const std::optional<CorpusFormat> named = format_by_name(path, options_);
-      format_ = named ? *named : format_of_lines(file_->text());
+      kind_ = corpus_kind(path, file_->text(), options_);
     }
     const std::string_view text = file_->text();
     require<IoError>(place_.offset <= text.size(), "{}: has become shorter, {} bytes", path.string(), text.size());
@@ -130,15 +133,16 @@ std::optional<Portion> CorpusReader::next() {
     Portion portion;
     portion.file = file_;
     portion.name = path.string();
-    portion.format = format_;
+    portion.format = kind_.format;
+    portion.layout = kind_.layout;
     portion.begin = place_;
     portion.begins_document = !within_document_;
-    const bool lines = portion.format != CorpusFormat::text;
+    const bool records = portion.format != CorpusFormat::text;
     const size_t end =
-        lines ? end_of_lines(text, place_.offset) : end_of_text(text, place_.offset, portion.ends_document);
+        records ? end_of_records(text, place_.offset) : end_of_text(text, place_.offset, portion.ends_document);
     portion.bytes = text.substr(place_.offset, end - place_.offset);
     place_.offset = end;
-    if (lines) place_.line += std::count(portion.bytes.begin(), portion.bytes.end(), '\n');
+    if (records) place_.line += std::count(portion.bytes.begin(), portion.bytes.end(), '\n');
     within_document_ = !portion.ends_document;
     portion.end = place_;
     return portion;
@@ -175,7 +179,7 @@ AnyJson parsed(std::string_view line) {
   }
 }
 
-void visit_line(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
+void visit_record(std::string_view line, CorpusFormat format, const std::string& name, CorpusVisitor& visitor) {
   if (format == CorpusFormat::chat) return visitor.conversation(read_conversation(parsed<OrderedJson>(line)));
   const Json json = parsed<Json>(line);
   require<ConfigError>(json.is_object(), "expected an object with the field \"{}\", found {}", name,
@@ -216,21 +220,42 @@ class Encoder final : public CorpusVisitor {
 
 }  // namespace
 
+namespace {
+
+/// Calls f(record, line) for each record of a portion, and the line where it begins, from 1.
+template <class F>
+void for_each_record(const Portion& portion, F&& f) {
+  const std::string_view bytes = portion.bytes;
+  int64_t line = portion.begin.line + 1;
+  if (portion.layout == RecordLayout::lines) {
+    for (size_t begin = 0; begin < bytes.size(); ++line) {
+      const size_t end = std::min(bytes.find('\n', begin), bytes.size());
+      const std::string_view record = bytes.substr(begin, end - begin);
+      begin = end + 1;
+      if (record.find_first_not_of(" \t\r") != std::string_view::npos) f(record, line);
+    }
+    return;
+  }
+  RecordReader records(bytes, portion.layout, portion.begin.offset == 0);
+  const char* counted = bytes.data();
+  while (const auto record = records.next()) {
+    line += std::count(counted, record->data(), '\n');
+    counted = record->data();
+    f(*record, line);
+  }
+}
+
+}  // namespace
+
 void visit_documents(const Portion& portion, const CorpusOptions& options, CorpusVisitor& visitor) {
   if (portion.format == CorpusFormat::text) return visit_text(portion, options, visitor);
-  int64_t number = portion.begin.line;
-  for (size_t begin = 0; begin < portion.bytes.size();) {
-    ++number;
-    const size_t end = std::min(portion.bytes.find('\n', begin), portion.bytes.size());
-    const std::string_view line = portion.bytes.substr(begin, end - begin);
-    begin = end + 1;
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+  for_each_record(portion, [&](std::string_view record, int64_t line) {
     try {
-      visit_line(line, portion.format, options.field, visitor);
+      visit_record(record, portion.format, options.field, visitor);
     } catch (const ConfigError& error) {
-      throw ConfigError(fmt::format("{}:{}: {}", portion.name, number, error.what()));
+      throw ConfigError(fmt::format("{}:{}: {}", portion.name, line, error.what()));
     }
-  }
+  });
 }
 
 EncodedPortion encode_portion(const Portion& portion, const CorpusOptions& options, const Tokenizer& tokenizer) {

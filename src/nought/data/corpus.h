@@ -15,6 +15,7 @@
 
 #include "nought/data/chat_template.h"
 #include "nought/data/conversation.h"
+#include "nought/data/corpus_kind.h"
 #include "nought/data/tokenizer.h"
 #include "nought/io/mapped_file.h"
 
@@ -29,8 +30,7 @@ struct CorpusOptions {
   size_t portion_bytes = size_t{1} << 20;   // the least size of a portion
 };
 
-/// What a file holds: options.format; else a file *.jsonl or *.ndjson holds conversations if its first line is one (see
-/// conversation.h), or has texts in options.field; and any other file is text. IoError. ConfigError for Parquet.
+/// What a file holds, see corpus_kind(). IoError. ConfigError for what is not read.
 CorpusFormat corpus_format(const std::filesystem::path& file, const CorpusOptions& options);
 /// The options with the chat template of conversations among the files, see chat_source_for(), which has been read. As
 /// they are if none is wanted and no file holds conversations. IoError. ConfigError also if the tokenizer lacks a
@@ -38,7 +38,8 @@ CorpusFormat corpus_format(const std::filesystem::path& file, const CorpusOption
 CorpusOptions with_template(CorpusOptions options, std::span<const std::filesystem::path> files,
                             const std::string& wanted, const std::filesystem::path& tokenizer_path,
                             const Tokenizer& tokenizer);
-/// What was found by looking into files, one line for each kind, for the user. Nothing is said of plain text.
+/// What was found by looking into files, one line for each kind, for the user. Nothing is said of plain text, unless
+/// there is a chat template. ConfigError for JSON of no known form beside one.
 std::vector<std::string> describe_formats(std::span<const std::filesystem::path> files, const CorpusOptions& options,
                                           const Tokenizer& tokenizer);
 
@@ -53,6 +54,7 @@ struct Portion {
   std::shared_ptr<const MappedFile> file;  // the file, which keeps `bytes` valid
   std::string name;                        // the file's name
   CorpusFormat format = CorpusFormat::text;
+  RecordLayout layout = RecordLayout::lines;  // of records
   std::string_view bytes;
   CorpusPlace begin, end;
   bool begins_document = true;  // false: its first document begins in an earlier portion
@@ -72,8 +74,8 @@ class CorpusReader {
   std::optional<Portion> next();
 
  private:
-  /// Where the portion that begins at `begin` ends: after a line, after a separator, or within a document.
-  size_t end_of_lines(std::string_view text, size_t begin) const;
+  /// Where the portion that begins at `begin` ends: after a record, after a separator, or within a document.
+  size_t end_of_records(std::string_view text, size_t begin) const;
   size_t end_of_text(std::string_view text, size_t begin, bool& ends_document) const;
 
   std::vector<std::filesystem::path> files_;
@@ -82,7 +84,7 @@ class CorpusReader {
   CorpusPlace place_;
   bool within_document_ = false;
   std::shared_ptr<const MappedFile> file_;
-  CorpusFormat format_ = CorpusFormat::text;  // what the file holds
+  CorpusKind kind_;  // of the file
 };
 
 /// Receives the documents of a portion.

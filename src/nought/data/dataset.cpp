@@ -16,21 +16,7 @@ namespace {
 
 void append_text(const fs::path& file, const Tokenizer& tokenizer, const CorpusOptions& corpus, TokenArray& tokens) {
   CorpusReader reader({file}, corpus, cut_point_of(tokenizer));
-  while (const auto portion = reader.next()) {
-    const EncodedPortion encoded = encode_portion(*portion, corpus, tokenizer);
-    const std::span<const int32_t> ids(encoded.ids);
-    const std::span<const uint8_t> targets(encoded.targets);
-    size_t begin = 0;
-    const auto append_until = [&](size_t end) {
-      tokens.append(ids.subspan(begin, end - begin), targets.empty() ? targets : targets.subspan(begin, end - begin));
-      begin = end;
-    };
-    for (const size_t start : encoded.starts) {
-      append_until(start);
-      tokens.begin_document();
-    }
-    append_until(ids.size());
-  }
+  while (const auto portion = reader.next()) append(encode_portion(*portion, corpus, tokenizer), tokens);
 }
 
 std::shared_ptr<const TokenStore> map_tokens(const fs::path& file, const Tokenizer& tokenizer) {
@@ -59,7 +45,48 @@ std::shared_ptr<const TokenStore> read_files(std::span<const fs::path> files, co
   return std::make_shared<JoinedTokens>(std::move(stores));
 }
 
+/// Calls f(mask) with the masks of stretches of the tokens `range`, in order.
+template <class F>
+void for_each_mask(const TokenStore& tokens, Interval range, F&& f) {
+  constexpr int64_t kStretch = int64_t{1} << 20;
+  std::vector<uint8_t> mask;
+  for (int64_t begin = range.begin; begin < range.end; begin += kStretch) {
+    mask.resize(static_cast<size_t>(std::min(kStretch, range.end - begin)));
+    tokens.read_mask(begin, mask);
+    f(std::span<const uint8_t>(mask));
+  }
+}
+
+/// Appends the lengths of the conversations in `range`.
+void append_lengths(const TokenStore& tokens, Interval range, std::vector<int64_t>& lengths) {
+  std::vector<int64_t> starts;
+  tokens.document_starts(range, starts);
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const Interval document{starts[i], i + 1 < starts.size() ? starts[i + 1] : range.end};
+    bool masked = false;
+    for_each_mask(tokens, document, [&](std::span<const uint8_t> mask) {
+      masked = masked || std::find(mask.begin(), mask.end(), uint8_t{0}) != mask.end();
+    });
+    if (masked) lengths.push_back(document.size());
+  }
+}
+
 }  // namespace
+
+void append(const EncodedPortion& portion, TokenArray& tokens) {
+  const std::span<const int32_t> ids(portion.ids);
+  const std::span<const uint8_t> targets(portion.targets);
+  size_t begin = 0;
+  const auto append_until = [&](size_t end) {
+    tokens.append(ids.subspan(begin, end - begin), targets.empty() ? targets : targets.subspan(begin, end - begin));
+    begin = end;
+  };
+  for (const size_t start : portion.starts) {
+    append_until(start);
+    tokens.begin_document();
+  }
+  append_until(ids.size());
+}
 
 void check_token_files(std::span<const fs::path> files, const Tokenizer& tokenizer) {
   for (const fs::path& file : files)
@@ -161,6 +188,42 @@ int64_t TokenDataset::num_targets(int64_t index) const {
   if (nothing_is_masked()) return from.length;
   const std::vector<uint8_t> mask = target_mask(from);
   return std::count(mask.begin(), mask.end(), uint8_t{1});
+}
+
+int64_t TokenDataset::num_targets() const {
+  int64_t count = 0;
+  for (const SourceTokens& source : sources_) {
+    const int64_t begin = source.range.begin + 1, all = num_samples(source) * options_.seq_length;
+    const Interval targets{begin, std::max(begin, std::min(begin + all, source.range.end))};
+    if (!source.tokens->has_mask() && !options_.separate_documents) {
+      count += targets.size();
+      continue;
+    }
+    std::vector<int64_t> starts;
+    if (options_.separate_documents) source.tokens->document_starts(targets, starts);
+    int64_t position = targets.begin;
+    auto start = starts.begin();
+    for_each_mask(*source.tokens, targets, [&](std::span<const uint8_t> mask) {
+      count += std::count(mask.begin(), mask.end(), uint8_t{1});
+      const int64_t end = position + static_cast<int64_t>(mask.size());
+      for (; start != starts.end() && *start < end; ++start) count -= mask[static_cast<size_t>(*start - position)];
+      position = end;
+    });
+  }
+  return count;
+}
+
+ConversationLengths TokenDataset::conversation_lengths() const {
+  std::vector<int64_t> lengths;
+  for (const SourceTokens& source : sources_)
+    if (source.tokens->has_mask()) append_lengths(*source.tokens, source.range, lengths);
+  if (lengths.empty()) return {};
+  std::sort(lengths.begin(), lengths.end());
+  const auto above = std::upper_bound(lengths.begin(), lengths.end(), options_.seq_length);
+  return {.count = static_cast<int64_t>(lengths.size()),
+          .longer = lengths.end() - above,
+          .longest = lengths.back(),
+          .most_of_99 = lengths[(lengths.size() * 99 + 99) / 100 - 1]};
 }
 
 bool TokenDataset::nothing_is_masked() const {

@@ -37,6 +37,17 @@ struct DatasetOptions {
   CorpusOptions corpus = {};        // how files that are encoded are read
 };
 
+/// How long the conversations of data are: documents of which some tokens are no targets.
+struct ConversationLengths {
+  int64_t count = 0;       // conversations
+  int64_t longer = 0;      // of more tokens than a sample has
+  int64_t longest = 0;     // tokens
+  int64_t most_of_99 = 0;  // as many tokens as 99% of them have at most
+};
+
+/// Adds encoded documents.
+void append(const EncodedPortion& portion, TokenArray& tokens);
+
 /// Checks those files that are token files. IoError if one is damaged; ConfigError if another tokenizer wrote it.
 void check_token_files(std::span<const std::filesystem::path> files, const Tokenizer& tokenizer);
 
@@ -60,6 +71,9 @@ class TokenDataset {
   std::vector<int32_t> document_starts(int64_t index) const;
   /// How many targets of a sample are not ignored. Padding is ignored.
   int64_t num_targets(int64_t index) const;
+  /// How many targets of all samples are not ignored.
+  int64_t num_targets() const;
+  ConversationLengths conversation_lengths() const;
   /// True if no target is ignored in any sample.
   bool all_targets_count() const;
 

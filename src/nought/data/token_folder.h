@@ -72,8 +72,16 @@ std::optional<TokenFolderIndex> read_token_index(const std::filesystem::path& fo
 /// Writes a folder's index. IoError.
 void write_token_index(const std::filesystem::path& folder, const TokenFolderIndex& index);
 
-/// The files that the patterns match, as expand_globs() gives them. A folder of token files stands for its files.
-/// ConfigError if such a folder is not complete.
+/// Files to train on, each once, and those below a folder that are no text.
+struct DataFiles {
+  std::vector<std::filesystem::path> files, left_out;
+};
+/// The files that the patterns match, as expand_globs() gives them. A folder of token files stands for its files, any
+/// other folder for the text files below it. ConfigError if a folder of token files is not complete.
+DataFiles find_data_files(std::span<const std::string> patterns);
+/// The files alone.
 std::vector<std::filesystem::path> expand_data_files(std::span<const std::string> patterns);
+/// "5 of 12 files below books are no text and are left out: a.png, b.pdf and 3 more"; "" if none is.
+std::string describe_left_out(const DataFiles& found);
 
 }  // namespace nought

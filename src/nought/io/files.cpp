@@ -63,8 +63,11 @@ std::vector<fs::path> expand_glob(const std::string& pattern) {
   const fs::path path(pattern);
   std::vector<std::string> components;
   for (const fs::path& part : path.relative_path()) {
-    const bool repeated = part == "**" && !components.empty() && components.back() == "**";
-    if (!part.empty() && !repeated) components.push_back(part.string());
+    std::string name = part.string();
+    const bool crosses = name.starts_with("**"), repeated = !components.empty() && components.back() == "**";
+    if (crosses && !repeated) components.emplace_back("**");
+    if (crosses && name != "**") name.erase(0, 1);  // **.txt is **/*.txt
+    if (!name.empty() && name != "**") components.push_back(std::move(name));
   }
   std::error_code error;
   std::set<fs::path> found;

@@ -14,8 +14,8 @@ namespace nought {
 
 /// The regular files (or links to them) that a pattern matches, sorted by path, each once. The wildcards `*`, `?` and
 /// `[...]` match within a path component. A component `**` matches any number of folders; it does not follow links to
-/// folders, so a cycle of links cannot trap it. As in a shell, no wildcard matches a leading dot. IoError, which names
-/// the pattern, if nothing matches.
+/// folders, so a cycle of links cannot trap it. `**.txt` is `**/*.txt`. As in a shell, no wildcard matches a leading
+/// dot. IoError, which names the pattern, if nothing matches.
 std::vector<std::filesystem::path> expand_glob(const std::string& pattern);
 /// The union of several patterns, sorted by path, each file once.
 std::vector<std::filesystem::path> expand_globs(std::span<const std::string> patterns);

@@ -9,6 +9,7 @@
 #include "nought/base/text.h"
 #include "nought/observe/profile.h"
 #include "nought/plan/table.h"
+#include "nought/train/run_data.h"
 
 namespace nought {
 
@@ -79,8 +80,8 @@ void ProgressPrinter::on_start(const RunSummary& summary) {
   say(fmt::format("model   {} with {} parameters in {}{}, from {}", summary.family,
                   format_count(static_cast<double>(summary.parameters)), summary.dtype,
                   trained_text(summary.parameters, summary.frozen), summary.start));
-  say(fmt::format("data    {} tokens (tokenizer {}), {} samples; {} tokens per step",
-                  format_count(static_cast<double>(summary.train_tokens)), summary.tokenizer, summary.samples,
+  say(fmt::format("data    {}, {} samples; {} tokens per step",
+                  describe_tokens(summary.train_tokens, summary.targets, summary.tokenizer), summary.samples,
                   summary.tokens_per_step));
   say(fmt::format("layout  {} rank{}, ZeRO stage {}", summary.world_size, summary.world_size == 1 ? "" : "s",
                   summary.zero_stage));

@@ -27,7 +27,7 @@ struct RunSummary {
   int64_t parameters = 0;
   int64_t frozen = 0;  // of the parameters
   std::string tokenizer;
-  int64_t train_tokens = 0, samples = 0;
+  int64_t train_tokens = 0, targets = 0, samples = 0;  // targets: tokens that are trained
   int world_size = 1, zero_stage = 0;
   std::vector<std::string> mesh = {};  // a line for each axis, where there are several
   std::string dtype;

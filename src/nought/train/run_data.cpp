@@ -21,6 +21,14 @@ std::vector<DataSource> validation_sources(const DataPlan& plan) {
   return {{expand_data_files(plan.validation_files), 0}};
 }
 
+/// What folders hold beside text.
+void note_left_out(const DataPlan& plan, std::vector<std::string>& notes) {
+  std::vector<std::string> patterns = plan.validation_files;
+  for (const SourcePlan& source : plan.sources)
+    patterns.insert(patterns.end(), source.files.begin(), source.files.end());
+  if (std::string line = describe_left_out(find_data_files(patterns)); !line.empty()) notes.push_back(std::move(line));
+}
+
 /// All files that are encoded, not mapped.
 std::vector<std::filesystem::path> text_files(const DataPlan& plan) {
   std::vector<std::filesystem::path> files;
@@ -59,7 +67,41 @@ void note_what_is_left(const TokenDataset& data, std::vector<std::string>& notes
                   left, tokens, data.seq_length()));
 }
 
+/// What is longer than a sample is trained in parts that do not see each other. `of`: " of ..." if only a part was
+/// read.
+void note_long_conversations(const TokenDataset& data, const std::string& of, std::vector<std::string>& notes) {
+  const ConversationLengths lengths = data.conversation_lengths();
+  if (lengths.longer == 0) return;
+  const std::string most = lengths.most_of_99 > data.seq_length() && lengths.most_of_99 < lengths.longest
+                               ? fmt::format(", {} for 99% of them", lengths.most_of_99)
+                               : "";
+  notes.push_back(fmt::format(
+      "{} of {} conversations{} are longer than data.seq_length {}: they are cut, and what follows a cut is "
+      "trained without what came before it; the longest has {} tokens: --set data.seq_length={} has room "
+      "for all{}",
+      lengths.longer, lengths.count, of, data.seq_length(), lengths.longest, lengths.longest, most));
+}
+
+std::string percent(double share) {
+  const double percent = 100 * share;
+  return percent > 0 && percent < 1 ? fmt::format("{:.2g}%", percent) : fmt::format("{:.0f}%", percent);
+}
+
+/// The share of tokens that are trained. ConfigError if none is.
+double trained_share(int64_t targets, int64_t tokens) {
+  require<ConfigError>(targets > 0,
+                       "no token of the data would be trained: what assistants say is, and its conversations have no "
+                       "answer of an assistant (role \"assistant\", or from \"gpt\"), or none that fits into a sample");
+  return static_cast<double>(targets) / static_cast<double>(std::max<int64_t>(tokens, 1));
+}
+
 }  // namespace
+
+std::string describe_tokens(int64_t tokens, int64_t trained, std::string_view tokenizer) {
+  return fmt::format("{} tokens (tokenizer {}), {} of them trained", format_count(static_cast<double>(tokens)),
+                     tokenizer,
+                     percent(static_cast<double>(trained) / static_cast<double>(std::max<int64_t>(tokens, 1))));
+}
 
 std::unique_ptr<Tokenizer> tokenizer_of(const DataPlan& plan) {
   return make_tokenizer(plan.tokenizer, plan.add_special_tokens);
@@ -70,9 +112,14 @@ RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
   const DatasetOptions options{.seq_length = plan.seq_length,
                                .separate_documents = plan.separate_documents,
                                .corpus = corpus_of(plan, files, tokenizer)};
-  auto [training, tail] =
-      TokenDataset::from_sources(training_sources(plan), tokenizer, options).split_tail(plan.validation_fraction);
-  RunData data{std::move(training), std::nullopt, describe_formats(files, options.corpus, tokenizer)};
+  std::vector<std::string> notes = describe_formats(files, options.corpus, tokenizer);
+  note_left_out(plan, notes);
+  const TokenDataset all = TokenDataset::from_sources(training_sources(plan), tokenizer, options);
+  auto [training, tail] = all.split_tail(plan.validation_fraction);
+  RunData data{.training = std::move(training), .notes = std::move(notes)};
+  data.targets = data.training.num_targets();
+  if (data.training.num_samples() > 0) trained_share(data.targets, data.training.num_tokens());
+  note_long_conversations(all, "", data.notes);
   note_what_is_left(data.training, data.notes);
   add_ends(options.corpus.chat, tokenizer, data);
   if (!plan.validation_files.empty()) {
@@ -89,26 +136,28 @@ RunData open_data(const DataPlan& plan, const Tokenizer& tokenizer) {
 std::string DataLook::describe(std::string_view tokenizer) const {
   const std::string all = fmt::format("{} file{}", files, files == 1 ? "" : "s");
   if (!whole)
-    return fmt::format("{} with {} of text (tokenizer {}): looked at {} of it; train reads all", all,
-                       format_bytes(text_bytes), tokenizer, format_bytes(read_bytes));
+    return fmt::format(
+        "{} with {} of text (tokenizer {}): looked at {} of it, of which {} of the tokens are trained; "
+        "train reads all",
+        all, format_bytes(text_bytes), tokenizer, format_bytes(read_bytes), percent(trained));
   const TokenDataset& data = whole->training;
-  return fmt::format("{}, {} tokens (tokenizer {}), {} samples of {} tokens", all,
-                     format_count(static_cast<double>(data.num_tokens())), tokenizer, data.num_samples(),
+  return fmt::format("{}, {}, {} samples of {} tokens", all,
+                     describe_tokens(data.num_tokens(), whole->targets, tokenizer), data.num_samples(),
                      data.seq_length());
 }
 
 namespace {
 
-/// Encodes what comes first in a file: at least one portion, and at most `bytes` more. Returns how many bytes it read.
+/// Adds what comes first in a file: at least one portion, and at most `bytes` more. Returns how many bytes it read.
 int64_t encode_beginning(const std::filesystem::path& file, CorpusOptions corpus, const Tokenizer& tokenizer,
-                         int64_t bytes) {
+                         int64_t bytes, TokenArray& tokens) {
   corpus.portion_bytes = std::min<size_t>(corpus.portion_bytes, size_t{1} << 16);
   CorpusReader reader({file}, corpus, cut_point_of(tokenizer));
   int64_t read = 0;
   do {
     const std::optional<Portion> portion = reader.next();
     if (!portion) break;
-    encode_portion(*portion, corpus, tokenizer);
+    append(encode_portion(*portion, corpus, tokenizer), tokens);
     read += static_cast<int64_t>(portion->bytes.size());
   } while (read < bytes);
   return read;
@@ -133,9 +182,14 @@ DataLook look_at_data(const DataPlan& plan, const Tokenizer& tokenizer, int64_t 
   }
   const CorpusOptions corpus = corpus_of(plan, texts, tokenizer);
   look.notes = describe_formats(texts, corpus, tokenizer);
+  note_left_out(plan, look.notes);
   const int64_t share = text_bytes / look.text_files;
+  const auto tokens = std::make_shared<TokenArray>(tokenizer.vocab_size());
   for (const std::filesystem::path& file : texts)
-    if (look.read_bytes < text_bytes) look.read_bytes += encode_beginning(file, corpus, tokenizer, share);
+    if (look.read_bytes < text_bytes) look.read_bytes += encode_beginning(file, corpus, tokenizer, share, *tokens);
+  const TokenDataset seen(tokens, {0, tokens->size()}, plan.seq_length);
+  if (seen.num_samples() > 0) look.trained = trained_share(seen.num_targets(), seen.num_tokens());
+  note_long_conversations(seen, " of those that were looked at", look.notes);
   return look;
 }
 

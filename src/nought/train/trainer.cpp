@@ -162,6 +162,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .frozen = decoder_.frozen_count(),
                      .tokenizer = std::string(tokenizer_->name()),
                      .train_tokens = sampler_.dataset().num_tokens(),
+                     .targets = data_.targets,
                      .samples = sampler_.dataset().num_samples(),
                      .world_size = world_.size(),
                      .zero_stage = plan_.zero_stage,
