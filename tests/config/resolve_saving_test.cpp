@@ -20,6 +20,34 @@ std::string with(const std::string& training, const std::string& data = "") {
 
 const std::string kValidates = R"("validation_fraction": 0.1)";
 
+TEST(ResolveSaving, a_strategy_says_whether_steps_or_epochs_are_saved_or_none) {
+  const RunPlan epochs = plan_of(with(R"("save_strategy": "epoch", "save_steps": 500)"));
+  EXPECT_TRUE(epochs.save_epochs);
+  EXPECT_EQ(epochs.save_steps, 0);
+  EXPECT_THAT(epochs.warnings, IsEmpty());
+  EXPECT_THAT(plan_of(with(R"("save_strategy": "no", "save_steps": 7)")).warnings,
+              Contains(HasSubstr("training.save_steps = 7 has no effect: RUN.json: training.save_strategy is \"no\"")));
+  EXPECT_EQ(plan_of(with(R"("save_strategy": "no", "save_steps": 7)")).save_steps, 0);
+  EXPECT_EQ(plan_of(with(R"("save_strategy": "steps", "save_steps": 7)")).save_steps, 7);
+  EXPECT_THAT(error_of(with(R"("save_strategy": "best")")), HasSubstr("one of no, steps, epoch"));
+}
+
+TEST(ResolveSaving, tensorboard_is_reported_to_where_the_arguments_say) {
+  const auto dir = [](const std::string& training) {
+    return plan_of(with(R"("output_dir": "out", )" + training)).report_dir;
+  };
+  EXPECT_EQ(dir(R"("report_to": "tensorboard")"), "out/runs");
+  EXPECT_EQ(dir(R"("report_to": ["wandb", "tensorboard"], "logging_dir": "logs", "run_name": "a/b")"), "logs/a_b");
+  EXPECT_EQ(dir(R"("report_to": "all", "run_name": "out")"), "out/runs") << "transformers 4 takes it for a name";
+  for (const char* none : {R"("report_to": "none")", R"("report_to": [])", R"("report_to": null)", R"("seed": 1)"}) {
+    EXPECT_EQ(dir(none), "");
+    EXPECT_THAT(plan_of(with(none)).warnings, IsEmpty()) << none;
+  }
+  EXPECT_THAT(plan_of(with(R"("report_to": "wandb")")).warnings, Contains(HasSubstr("wandb is not written to")));
+  EXPECT_THAT(plan_of(with(R"("run_name": "x")")).warnings, Contains(HasSubstr("training.run_name has no effect")));
+  EXPECT_THAT(error_of(with(R"("report_to": 3)")), HasSubstr("found the number 3"));
+}
+
 TEST(ResolveSaving, resuming_names_the_last_checkpoint_a_step_or_a_path) {
   const auto resumes = [](const std::string& value) {
     return make_run_config(parse_json(with("\"resume_from_checkpoint\": " + value), "RUN.json"), "RUN.json")

@@ -22,6 +22,18 @@ TEST(TensorBoardMonitor, writes_four_scalars_for_each_step) {
   EXPECT_EQ(test::records_of(test::read_bytes(file)).size(), 1u + 2 * 4);
 }
 
+TEST(TensorBoardMonitor, has_the_names_and_steps_of_transformers_where_they_are_asked_for) {
+  const test::TempFolder folder;
+  TensorBoardMonitor monitor(folder.path(), 1, ScalarNames::transformers);
+  monitor.on_start({});
+  monitor.on_step(report_of(1, 3));
+  monitor.on_validation(1, {});
+  const std::string bytes = test::read_bytes(fs::directory_iterator(folder.path())->path());
+  for (const char* tag : {"train/loss", "train/learning_rate", "train/grad_norm", "eval/loss"})
+    EXPECT_NE(bytes.find(tag), std::string::npos) << tag;
+  EXPECT_EQ(bytes.find("Samples"), std::string::npos);
+}
+
 TEST(CsvMonitor, the_times_of_ranks_stand_beside_the_losses_where_they_were_compared) {
   const test::TempFolder folder;
   CsvMonitor monitor(folder.path(), 8);

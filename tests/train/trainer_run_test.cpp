@@ -105,6 +105,22 @@ TEST(TrainerRun, a_signal_to_any_rank_stops_all_after_the_step_and_the_run_goes_
   }
 }
 
+TEST(TrainerRun, a_strategy_of_epochs_saves_behind_each_of_them) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.save_epochs = true;
+  plan.max_steps = 0, plan.num_epochs = 2;
+  const Events events = run(plan);
+  std::vector<std::string> saved;
+  for (const std::string& each : events.list)
+    if (each.starts_with("saved")) saved.push_back(each);
+  const auto steps = static_cast<int64_t>(events.losses.size());
+  const int64_t samples = open_data(plan.data, *tokenizer_of(plan.data)).training.num_samples();
+  const int64_t first = (samples + plan.train_batch - 1) / plan.train_batch;
+  ASSERT_LT(first, steps);
+  EXPECT_THAT(saved, ElementsAre(fmt::format("saved checkpoint-{}", first), fmt::format("saved checkpoint-{}", steps)));
+}
+
 TEST(TrainerRun, updates_that_are_put_off_go_on_bit_for_bit_behind_saves_and_are_all_applied_at_the_end) {
   for (const bool in_files : {false, true}) {
     const auto plan_of = [&](const TempFolder& folder) {

@@ -222,6 +222,8 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
     if (keeper) observers.push_back(&*keeper);
     TensorBoardMonitor tensorboard(plan.tensorboard_dir, plan.train_batch);
     CsvMonitor csv(plan.csv_dir, plan.train_batch);
+    TensorBoardMonitor reports(plan.report_dir, 1, ScalarNames::transformers);
+    if (!plan.report_dir.empty()) observers.push_back(&reports);
     if (!plan.tensorboard_dir.empty()) observers.push_back(&tensorboard);
     if (!plan.csv_dir.empty()) observers.push_back(&csv);
     Trainer trainer(plan, options.mode(), world, with_timeline(context, world, plan), observers);

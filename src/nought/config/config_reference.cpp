@@ -47,7 +47,7 @@ constexpr std::string_view kArgumentsText = R"(
 
 What becomes of each field of Hugging Face's TrainingArguments (transformers 5.23, then older fields) that stands in `training`. One
 with *no effect* is accepted and, at another value than those shown, warned about. A **refused** one is an error at any value but
-those shown. `warmup_steps` below 1 is read as `warmup_ratio`, and `save_strategy` "no" as `save_steps` 0.
+those shown. `warmup_steps` below 1 is read as `warmup_ratio`.
 
 | field | accepted silently | what happens |
 | --- | --- | --- |

@@ -320,6 +320,7 @@ void Resolver::resolve_output() {
   const auto folder = training("output_dir", t.output_dir);
   require<ConfigError>(!folder.value.empty(), "{}: expected a folder's path, found \"\"", folder.place);
   plan_.output_dir = note("output_dir", folder);
+  resolve_reports();
   plan_.dump_state = ds_.dump_state.value;
   plan_.memory_breakdown = ds_.memory_breakdown.value;
   plan_.wall_clock_breakdown = ds_.wall_clock_breakdown.value;

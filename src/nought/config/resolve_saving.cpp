@@ -1,12 +1,27 @@
 // When a run saves, where it resumes, which checkpoint is the best, and what text it continues on the way.
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
 #include "nought/config/resolver.h"
 
 namespace nought {
 
 void Resolver::resolve_saving() {
   const TrainingConfig& t = config_.training;
-  const auto save = training("save_steps", t.save_steps);
+  auto save = training("save_steps", t.save_steps);
   require_at_least<int64_t>(save, 0);
+  const auto strategy = training("save_strategy", t.save_strategy);
+  if (strategy.given)
+    plan_.resolved.push_back({"save_strategy", std::string(enum_name(strategy.value)), strategy.reason});
+  if (strategy.value != SaveStrategy::steps) {
+    constexpr int64_t kOfTransformers = 500;  // which its to_dict() writes whatever the strategy is
+    if (save.given && save.value != 0 && save.value != kOfTransformers)
+      warn(fmt::format("{} = {} has no effect: {} is \"{}\"", save.place, save.value, strategy.place,
+                       enum_name(strategy.value)));
+    save = {0, true, save.place, strategy.reason};
+  }
+  plan_.save_epochs = strategy.value == SaveStrategy::epoch;
   plan_.save_steps = note("save_steps", save);
   const auto limit = training("save_total_limit", t.save_total_limit);
   require_at_least<int64_t>(limit, 0);
@@ -14,6 +29,42 @@ void Resolver::resolve_saving() {
   resolve_resuming();
   resolve_best_model();
   resolve_sample();
+}
+
+/// transformers' report_to: of the programs that it names, TensorBoard is written for.
+void Resolver::resolve_reports() {
+  const TrainingConfig& t = config_.training;
+  const std::string place = origins_.place("training.report_to");
+  std::vector<std::string> programs, others;
+  const Json& given = t.report_to;
+  for (const Json& each : given.is_array() ? given : given.is_null() ? Json::array() : Json::array({given})) {
+    require<ConfigError>(each.is_string(),
+                         "{}: expected \"tensorboard\", \"none\", \"all\" or a list of names, found {}", place,
+                         describe_json(each));
+    programs.push_back(each.get<std::string>());
+  }
+  bool writes = false;
+  for (const std::string& name : programs) {
+    writes = writes || name == "tensorboard" || name == "all";
+    if (name != "tensorboard" && name != "all" && name != "none") others.push_back(name);
+  }
+  if (!others.empty())
+    warn(
+        fmt::format("{}: {} is not written to: metrics.jsonl has every step, and \"tensorboard\" and "
+                    "deepspeed.csv_monitor are written for other programs",
+                    place, fmt::join(others, ", ")));
+  const auto folder = training("logging_dir", t.logging_dir), name = training("run_name", t.run_name);
+  if (!writes) {
+    for (const auto& each : {folder, name})
+      if (each.given && !each.value.empty() && others.empty())
+        warn(fmt::format("{} has no effect: training.report_to does not name tensorboard", each.place));
+    return;
+  }
+  plan_.report_dir = folder.given && !folder.value.empty() ? folder.value : plan_.output_dir + "/runs";
+  std::string part = name.value == plan_.output_dir ? "" : name.value;  // which transformers 4 takes for a name
+  std::replace(part.begin(), part.end(), '/', '_');
+  if (!part.empty() && part != "." && part != "..") plan_.report_dir += "/" + part;
+  note("report_to", section_value("training.report_to", "tensorboard in " + plan_.report_dir, true));
 }
 
 void Resolver::resolve_resuming() {

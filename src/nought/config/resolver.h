@@ -148,6 +148,7 @@ class Resolver {
   void resolve_schedule();
   void resolve_evaluation();
   void resolve_saving();
+  void resolve_reports();
   void resolve_resuming();
   void resolve_best_model();
   void resolve_sample();

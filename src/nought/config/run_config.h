@@ -112,6 +112,12 @@ struct EnumNames<EvalStrategy> {
       {{EvalStrategy::no, "no"}, {EvalStrategy::steps, "steps"}, {EvalStrategy::epoch, "epoch"}}};
 };
 
+template <>
+struct EnumNames<SaveStrategy> {
+  static constexpr std::array<std::pair<SaveStrategy, std::string_view>, 3> value{
+      {{SaveStrategy::no, "no"}, {SaveStrategy::steps, "steps"}, {SaveStrategy::epoch, "epoch"}}};
+};
+
 /// Hugging Face's names of metrics; it takes them with and without "eval_".
 template <>
 struct EnumNames<EvalMetric> {
@@ -205,9 +211,12 @@ struct TrainingConfig {
   AsyncArgs async_data_parallel;
   Setting<int64_t> seed{42};
   Setting<int64_t> logging_steps{10};
+  Json report_to;
+  Setting<std::string> logging_dir, run_name;
   Setting<EvalStrategy> eval_strategy{EvalStrategy::no};
   Setting<int64_t> eval_steps;
   Setting<int64_t> per_device_eval_batch_size;
+  Setting<SaveStrategy> save_strategy{SaveStrategy::steps};
   Setting<int64_t> save_steps{500};
   Setting<int64_t> save_total_limit;
   Json resume_from_checkpoint;
@@ -299,11 +308,18 @@ struct TrainingConfig {
     v("async_data_parallel", async_data_parallel, "");
     v("seed", seed, "the seed of initial weights, data order and dropout");
     v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
+    v("report_to", report_to,
+      "\"tensorboard\", or a list with it, or \"all\": losses, norms and rates of each step go to event files in "
+      "logging_dir, with transformers' names; metrics.jsonl has them in any case; other programs are not written to");
+    v("logging_dir", logging_dir, "with report_to tensorboard: its folder; default: runs in output_dir");
+    v("run_name", run_name, "with report_to tensorboard: the folder in logging_dir that this run's files go to");
     v("eval_strategy", eval_strategy,
       "when to validate before the end of training: no, every eval_steps, or every epoch; the end always validates");
     v("eval_steps", eval_steps, "updates between two validations; default: logging_steps");
     v("per_device_eval_batch_size", per_device_eval_batch_size,
       "sequences per rank and forward pass of a validation; default: as in training (Hugging Face: 8)");
+    v("save_strategy", save_strategy,
+      "when to save before the end: no, every save_steps, or every epoch; the end, and a signal, always save");
     v("save_steps", save_steps,
       "updates between two checkpoints; 0 = only at the end, and when a signal stops the run");
     v("save_total_limit", save_total_limit,

@@ -59,6 +59,13 @@ enum class EvalStrategy : uint8_t {
   epoch   // after every epoch
 };
 
+/// When a run saves before its end. It always saves at its end.
+enum class SaveStrategy : uint8_t {
+  no,     // never
+  steps,  // every save_steps updates
+  epoch   // after every epoch
+};
+
 /// A number that a validation gives. The smaller, the better the model.
 enum class EvalMetric : uint8_t { loss, perplexity, bits_per_token, bits_per_byte };
 
@@ -163,7 +170,8 @@ struct RunPlan {
   int64_t eval_steps = 10;                 // updates between validations, with EvalStrategy::steps
   int64_t eval_micro_batch = 1;            // sequences per rank and forward pass of a validation
   bool eval_follows = false;               // eval_micro_batch was not given: it is micro_batch
-  int64_t save_steps = 500;                // updates between checkpoints; 0 = only at the end
+  int64_t save_steps = 500;                // updates between checkpoints; 0 = only at the end, or after epochs
+  bool save_epochs = false;                // a checkpoint after each epoch
   int64_t save_total_limit = 0;            // checkpoints to keep; 0 = all
   std::string resume_from;                 // see resume_point()
   std::optional<BestModelPlan> best = {};  // given: the best checkpoint is exported at the end
@@ -183,7 +191,8 @@ struct RunPlan {
   std::vector<std::string> logged_collectives = {};  // the names of the collectives to report; empty = all
   std::optional<ProfileOptions> profile = {};        // given: one step of rank 0 is profiled
   std::string trace_file;                            // where one step of all ranks is traced to; empty = no trace
-  std::string tensorboard_dir, csv_dir;              // where the monitors write; empty = nowhere
+  std::string tensorboard_dir, csv_dir;              // where DeepSpeed's monitors write; empty = nowhere
+  std::string report_dir;                            // the same of TensorBoard with transformers' names
 
   std::vector<Resolved> resolved;
   std::vector<std::string> warnings;

@@ -182,8 +182,6 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"log_level", "\"passive\"", no_effect, "there is one level"},
     {"log_level_replica", "\"warning\"", no_effect, "rank 0 prints"},
     {"disable_tqdm", "null", no_effect, "the live line is drawn on terminals only"},
-    {"report_to", "null | \"none\" | []", no_effect, kMetrics},
-    {"run_name", "null", no_effect, kMetrics},
     {"project", "\"huggingface\"", no_effect, kMetrics},
     {"trackio_space_id", "null", no_effect, kMetrics},
     {"trackio_bucket_id", "null", no_effect, kMetrics},
@@ -197,8 +195,6 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"include_for_metrics", "[]", no_effect, kLossOnly},
     {"batch_eval_metrics", "false", no_effect, kLossOnly},
     {"save_only_model", "false", no_effect, "checkpoints always resume; the export at the end holds the weights alone"},
-    {"save_strategy", "\"steps\"", no_effect,
-     "checkpoints are written every training.save_steps updates; \"no\" is save_steps 0"},
     {"save_on_each_node", "false", no_effect, "checkpoints go to one folder that all ranks see"},
     {"enable_jit_checkpoint", "false | true", no_effect, "SIGTERM saves before the run ends"},
     {"push_to_hub", "false", no_effect, kNoHub},
@@ -238,7 +234,6 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"do_train", "false | true", no_effect, kCommands},
     {"do_eval", "false | true", no_effect, kCommands},
     {"do_predict", "false | true", no_effect, kCommands},
-    {"logging_dir", "null", no_effect, "deepspeed.tensorboard.output_path says it"},
     {"local_rank", "-1 | 0", no_effect, kRanks},
 
     // Fields of transformers 4 that are gone or have another name.
@@ -298,10 +293,6 @@ void rewrite(Json& training, const Origins& origins) {
       !training.contains("warmup_ratio")) {
     training["warmup_ratio"] = warmup;
     training.erase("warmup_steps");
-  }
-  if (training.value("save_strategy", Json()) == "no") {
-    training.erase("save_strategy");
-    if (!training.contains("save_steps")) training["save_steps"] = 0;
   }
 }
 

@@ -23,8 +23,8 @@ std::span<const std::pair<std::string_view, std::string_view>> training_aliases(
 std::span<const KeyRule> training_rules();
 
 /// Takes out of the section `training` what has a rule. A line is added to `warnings` for each field without effect.
-/// What transformers writes in another way is rewritten: warmup_steps below 1 is warmup_ratio, save_strategy "no" is
-/// save_steps 0. Returns one line for each field that is refused.
+/// What transformers writes in another way is rewritten: warmup_steps below 1 is warmup_ratio. Returns one line for
+/// each field that is refused.
 std::vector<std::string> apply_training_rules(Json& training, const Origins& origins,
                                               std::vector<std::string>& warnings);
 

@@ -8,28 +8,39 @@ namespace nought {
 
 namespace fs = std::filesystem;
 
+/// phase: "Train" or "Eval"; name: DeepSpeed's.
+std::string ScalarMonitor::tag_of(const char* phase, const std::string& name) const {
+  const std::string own = phase;
+  if (names_ == ScalarNames::deepspeed) return own + "/Samples/" + name;
+  const std::string plain = name == "train_loss" || name == "eval_loss" ? "loss"
+                            : name == "lr"                              ? "learning_rate"
+                                                                        : name;
+  return (own == "Train" ? "train/" : "eval/") + plain;
+}
+
 void ScalarMonitor::on_step(const StepReport& report) {
   const int64_t samples = report.step * samples_per_step_;
-  add("Train/Samples/train_loss", samples, report.loss);
-  add("Train/Samples/lr", samples, report.lr);
-  add("Train/Samples/grad_norm", samples, report.grad_norm);
-  add("Train/Samples/tokens_per_second", samples, report.tokens_per_second);
-  if (report.loss_scale > 0) add("Train/Samples/loss_scale", samples, report.loss_scale);
+  const auto train = [&](const std::string& name, double value) { add(tag_of("Train", name), samples, value); };
+  train("train_loss", report.loss);
+  train("lr", report.lr);
+  train("grad_norm", report.grad_norm);
+  train("tokens_per_second", report.tokens_per_second);
+  if (report.loss_scale > 0) train("loss_scale", report.loss_scale);
   if (!report.ranks) return;
   report.ranks->for_each([&](const std::string& name, const TimeSpread& seconds) {
-    const std::string tag = "Train/Samples/" + name;
-    add(tag + "_seconds_min", samples, seconds.min);
-    add(tag + "_seconds_median", samples, seconds.median);
-    add(tag + "_seconds_max", samples, seconds.max);
-    add(tag + "_slowest_rank", samples, seconds.slowest);
+    train(name + "_seconds_min", seconds.min);
+    train(name + "_seconds_median", seconds.median);
+    train(name + "_seconds_max", seconds.max);
+    train(name + "_slowest_rank", seconds.slowest);
   });
 }
 
 void ScalarMonitor::on_validation(int64_t step, const Evaluation& evaluation) {
   const int64_t samples = step * samples_per_step_;
-  add("Eval/Samples/eval_loss", samples, evaluation.loss);
-  add("Eval/Samples/bits_per_token", samples, evaluation.bits_per_token());
-  if (evaluation.text_bytes > 0) add("Eval/Samples/bits_per_byte", samples, evaluation.bits_per_byte());
+  const auto eval = [&](const std::string& name, double value) { add(tag_of("Eval", name), samples, value); };
+  eval("eval_loss", evaluation.loss);
+  eval("bits_per_token", evaluation.bits_per_token());
+  if (evaluation.text_bytes > 0) eval("bits_per_byte", evaluation.bits_per_byte());
 }
 
 void TensorBoardMonitor::on_start(const RunSummary&) { file_.emplace(folder_); }

@@ -107,7 +107,11 @@ class Trainer {
   void save();
   void remove_old();  // checkpoints beyond save_total_limit
   Json about();
-  bool saves_after(int64_t step) const { return plan_.save_steps > 0 && step % plan_.save_steps == 0; }
+  bool saves_after(int64_t step) const {
+    return plan_.save_epochs ? ends_epoch(step) : plan_.save_steps > 0 && step % plan_.save_steps == 0;
+  }
+  /// Whether a sample of the next epoch comes after this step, and none before it.
+  bool ends_epoch(int64_t step) const;
   bool validates_after(int64_t step) const;
   void validate();
   void sample();

@@ -101,12 +101,15 @@ bool Trainer::validates_after(int64_t step) const {
       return false;
     case EvalStrategy::steps:
       return step % plan_.eval_steps == 0;
-    case EvalStrategy::epoch: {
-      const int64_t samples = sampler_.dataset().num_samples();
-      return step * plan_.train_batch / samples > (step - 1) * plan_.train_batch / samples;
-    }
+    case EvalStrategy::epoch:
+      return ends_epoch(step);
   }
   return false;
+}
+
+bool Trainer::ends_epoch(int64_t step) const {
+  const int64_t samples = sampler_.dataset().num_samples();
+  return step * plan_.train_batch / samples > (step - 1) * plan_.train_batch / samples;
 }
 
 void Trainer::validate() {

@@ -205,6 +205,7 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (mode == StartMode::overwrite || mode == StartMode::rewind) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(folders, plan.profile->output_file);
   check_offload_folders(plan);
+  if (!plan.report_dir.empty()) folders.check("training.logging_dir", plan.report_dir);
   if (!plan.tensorboard_dir.empty()) folders.check("the folder of tensorboard,", plan.tensorboard_dir);
   if (!plan.csv_dir.empty()) folders.check("the folder of csv_monitor,", plan.csv_dir);
   if (resumes(mode)) {
