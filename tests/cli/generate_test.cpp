@@ -1,6 +1,7 @@
 // Generation as a user runs it: prompts together and one by one, stop strings, files of prompts, conversations.
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 
 #include "support/golden.h"
 #include "support/run_program.h"
@@ -85,6 +86,30 @@ TEST(GenerateCommand, text_ends_before_a_stop_string) {
   ASSERT_NE(stop, text.end()) << "choose a prompt whose reply has a letter: " << text;
   EXPECT_EQ(generate(fmt::format("--temperature 0 --prompt {} --stop {} --stop QQ", prompt, *stop)).out,
             std::string(text.begin(), stop) + "\n");
+}
+
+TEST(GenerateCommand, the_models_own_settings_of_sampling_count_unless_a_flag_does) {
+  TempFolder folder;
+  std::filesystem::copy(kModel, folder / "model");
+  folder.write("model/generation_config.json", R"({"do_sample": true, "temperature": 0.5, "top_k": 1})");
+  const auto ended = [&](const std::string& options) {
+    return run_program(fmt::format("{} generate {} --ids 5,9 --max-new-tokens 12 {}", NOUGHT_PROGRAM,
+                                   (folder / "model").string(), options));
+  };
+  const Ended own = ended("");
+  EXPECT_EQ(own.exit_code, 0) << own.err;
+  EXPECT_THAT(own.err, StartsWith("[sampling: temperature 0.5, top-k 1 by generation_config.json]\n"));
+  EXPECT_EQ(own.out, ended("--temperature 0").out) << "one token is left to choose from";
+  const Ended flags = ended("--top-k 0 --temperature 2");
+  EXPECT_THAT(flags.err, StartsWith("[sampling: --temperature 2 in place of 0.5, --top-k 0 in place of 1]\n"));
+  EXPECT_NE(flags.out, own.out);
+}
+
+TEST(GenerateCommand, a_model_without_tokenizer_says_so) {
+  const Ended ended =
+      run_program(fmt::format("{} generate {}/open/gpt2 --prompt x", NOUGHT_PROGRAM, NOUGHT_GOLDEN_DIR));
+  EXPECT_EQ(ended.exit_code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("open/gpt2 has no tokenizer.json"));
 }
 
 TEST(GenerateCommand, what_cannot_be_continued_is_one_line) {

@@ -71,7 +71,9 @@ class Conversation {
         model_(options, self, context),
         template_(chat_source_for(options.chat_template, model_.folder(), model_.tokenizer()), model_.tokenizer()),
         generator_(model_.decoder(), context, model_.dtype(), room(), 1) {
+    model_.require_tokenizer();
     model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
+    use_generation_config(model_.folder(), options_, /*says=*/true);
     options_.generate.stop_ids = model_.stop_ids(/*of_text=*/false);
     for (const int32_t id : template_.stop_ids()) options_.generate.stop_ids.push_back(id);
     const std::vector<std::string> missing = template_.missing_markers();

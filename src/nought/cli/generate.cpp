@@ -129,7 +129,8 @@ void run_generate(GenerateFlags options, Communicator& world, const Context& con
   LoadedModel model(options, world, context, options.sizes);
   const int64_t vocab_size = model.decoder().config().vocab_size;
   const Tokenizer& tokenizer = model.tokenizer();
-  if (of_text) tokenizer.check_fits(vocab_size);
+  if (of_text) model.require_tokenizer(), tokenizer.check_fits(vocab_size);
+  use_generation_config(model.folder(), options, world.rank() == 0);
   std::vector<std::vector<int32_t>> prompts;
   for (const std::string& text : options.ids) prompts.push_back(parse_ids(text, vocab_size));
   for (const std::string& text : options.prompts) {

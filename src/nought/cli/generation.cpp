@@ -1,5 +1,9 @@
 #include "nought/cli/generation.h"
 
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
 namespace nought {
 
 void add_generation_options(CLI::App& command, GenerationOptions& options) {
@@ -15,20 +19,57 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
       ->type_name("TEXT")
       ->expected(1)
       ->take_all();
-  command
-      .add_option("--temperature", sampling.temperature,
-                  "Divide the logits by this; 0: always take the likeliest token")
-      ->capture_default_str();
-  command.add_option("--top-k", sampling.top_k, "Sample from the k likeliest tokens; 0: all")->capture_default_str();
-  command.add_option("--top-p", sampling.top_p, "Sample from the fewest likeliest tokens whose probabilities sum to p")
-      ->capture_default_str();
-  command.add_option("--min-p", sampling.min_p, "Sample from tokens at least p times as likely as the likeliest")
-      ->capture_default_str();
-  command
-      .add_option("--repetition-penalty", sampling.repetition_penalty,
-                  "Make tokens that occurred already less likely by this factor; 1: off")
-      ->capture_default_str();
+  options.sampling_flags = {
+      command
+          .add_option("--temperature", sampling.temperature,
+                      "Divide the logits by this; 0: always take the likeliest token. These five: default: what the "
+                      "model's generation_config.json says")
+          ->capture_default_str(),
+      command.add_option("--top-k", sampling.top_k, "Sample from the k likeliest tokens; 0: all")
+          ->capture_default_str(),
+      command
+          .add_option("--top-p", sampling.top_p, "Sample from the fewest likeliest tokens whose probabilities sum to p")
+          ->capture_default_str(),
+      command.add_option("--min-p", sampling.min_p, "Sample from tokens at least p times as likely as the likeliest")
+          ->capture_default_str(),
+      command
+          .add_option("--repetition-penalty", sampling.repetition_penalty,
+                      "Make tokens that occurred already less likely by this factor; 1: off")
+          ->capture_default_str()};
   command.add_option("--seed", sampling.seed, "The same seed gives the same text")->capture_default_str();
+}
+
+bool GenerationOptions::gives(const std::string& flag) const {
+  return std::any_of(sampling_flags.begin(), sampling_flags.end(),
+                     [&](const CLI::Option* each) { return each->check_name("--" + flag) && each->count() > 0; });
+}
+
+std::string take_generation_config(const GenerationConfig& config, GenerationOptions& options) {
+  std::vector<std::string> taken, replaced;
+  const auto take = [&](const char* flag, const auto& setting, auto& value) {
+    if (!setting) return;
+    if (options.gives(flag)) {
+      if (*setting != value) replaced.push_back(fmt::format("--{} {} in place of {}", flag, value, *setting));
+      return;
+    }
+    value = *setting;
+    taken.push_back(fmt::format("{} {}", flag, value));
+  };
+  SamplingParameters& sampling = options.generate.sampling;
+  take("temperature", config.temperature, sampling.temperature);
+  take("top-k", config.top_k, sampling.top_k);
+  take("top-p", config.top_p, sampling.top_p);
+  take("min-p", config.min_p, sampling.min_p);
+  take("repetition-penalty", config.repetition_penalty, sampling.repetition_penalty);
+  std::string line;
+  if (!taken.empty()) line = fmt::format("{} by generation_config.json", fmt::join(taken, ", "));
+  if (!replaced.empty()) line += fmt::format("{}{}", line.empty() ? "" : "; ", fmt::join(replaced, ", "));
+  return line;
+}
+
+void use_generation_config(const std::filesystem::path& folder, GenerationOptions& options, bool says) {
+  const std::string line = take_generation_config(read_generation_config(folder), options);
+  if (says && !line.empty()) fmt::print(stderr, "[sampling: {}]\n", line);
 }
 
 void say_choice(const std::string& choice) {
@@ -44,7 +85,18 @@ LoadedModel::LoadedModel(const GenerationOptions& options, Communicator& world, 
   model_ = std::make_unique<ShardedModel>(context, mesh_, decoder_,
                                           ShardedModel::Options{.dtype = dtype(), .training = false});
   model_->load(source_.weights());
-  tokenizer_ = make_tokenizer(options.tokenizer.empty() ? source_.tokenizer() : options.tokenizer);
+  const std::string tokenizer = options.tokenizer.empty() ? source_.tokenizer() : options.tokenizer;
+  tokenizer_ = make_tokenizer(tokenizer);
+  has_tokenizer_ = !options.tokenizer.empty() || tokenizer != "bytes";
+}
+
+void LoadedModel::require_tokenizer() const {
+  const int64_t size = decoder_.config().vocab_size;
+  require<ConfigError>(
+      has_tokenizer_ || size == tokenizer_->vocab_size(),
+      "{} has no tokenizer.json, nor another file of a tokenizer, and its {} tokens are not bytes: "
+      "--tokenizer names a folder or file of one, or bytes if it was trained on bytes; --ids takes and prints tokens",
+      folder().string(), size);
 }
 
 std::vector<int32_t> LoadedModel::stop_ids(bool of_text) const {

@@ -9,6 +9,7 @@
 
 #include "nought/data/tokenizer.h"
 #include "nought/infer/generate.h"
+#include "nought/infer/generation_config.h"
 #include "nought/infer/generation_mesh.h"
 #include "nought/train/model_source.h"
 #include "nought/zero/sharded_model.h"
@@ -19,13 +20,24 @@ struct GenerationOptions {
   std::string model_dir, tokenizer;
   std::vector<std::string> stops;  // texts that end a reply
   GenerateOptions generate;
+  std::vector<const CLI::Option*> sampling_flags = {};  // --temperature and so on
+
+  /// Whether the command line has one of them.
+  bool gives(const std::string& flag) const;
 };
+
+/// Takes the model's own settings of sampling for what the command line does not give. Returns the line that says which
+/// count: "temperature 0.6, top-p 0.9 by generation_config.json; --top-k 5 in place of 20"; "" if the model has none.
+std::string take_generation_config(const GenerationConfig& config, GenerationOptions& options);
 
 /// Adds MODEL_DIR, --tokenizer and the options of sampling.
 void add_generation_options(CLI::App& command, GenerationOptions& options);
 
 /// Says on stderr which folder was chosen, if there was a choice: "[model: out/checkpoint-150, newer than ...]".
 void say_choice(const std::string& choice);
+
+/// take_generation_config() of the folder of a loaded model. Rank 0 says the line on stderr.
+void use_generation_config(const std::filesystem::path& folder, GenerationOptions& options, bool says);
 
 /// A model in the dtype of its stored weights, on one rank or cut over several.
 class LoadedModel {
@@ -39,6 +51,8 @@ class LoadedModel {
   /// The folder that holds the model. It may be a checkpoint within MODEL_DIR.
   const std::filesystem::path& folder() const { return source_.folder(); }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  /// ConfigError if the model comes without one, and its tokens are not bytes.
+  void require_tokenizer() const;
   /// The tokens that end a reply by config.json; of_text: also the one that ends a document of text.
   std::vector<int32_t> stop_ids(bool of_text) const;
 
@@ -48,6 +62,7 @@ class LoadedModel {
   Decoder decoder_;
   std::unique_ptr<ShardedModel> model_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  bool has_tokenizer_ = false;  // false: the tokenizer is bytes, as nobody names one
 };
 
 }  // namespace nought
