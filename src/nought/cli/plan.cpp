@@ -106,6 +106,18 @@ std::string note_of_gpu() {
       format_bytes(cuda::kMostWorkspaceOfProducts));
 }
 
+/// For advice that is pasted behind this command line.
+PastedRun pasted(const PlanOptions& options, const RunPlan& plan) {
+  const auto run_with = [options, ranks = plan.world_size](const std::vector<std::string>& settings) {
+    PlanOptions changed = options;
+    changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
+    RunConfig run = load(changed);
+    run.on_gpu = names_gpu(changed.launch.device);
+    return with_model_folder(resolve(run, ranks));
+  };
+  return {run_with, plan.output_dir + "/offload"};
+}
+
 int run_plan(const PlanOptions& options) {
   const int64_t ranks = options.launch.ranks.value_or(1);
   require<ConfigError>(1 <= ranks && ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}", ranks);
@@ -152,7 +164,7 @@ int run_plan(const PlanOptions& options) {
   fmt::print("{}", wrap(to_text(report), width, 8));
   const Prediction& first = report.predictions.front();
   if (one_stage && !report.budgets.hold(first.memory))
-    fmt::print("\n{}", wrap(describe_changes(report.config, first.layout, report.budgets, rates), width, 4));
+    fmt::print("\n{}", describe_changes(report.config, first.layout, report.budgets, rates, pasted(options, plan)));
   return 0;
 }
 

@@ -29,6 +29,7 @@
 #include "nought/observe/progress.h"
 #include "nought/plan/advice.h"
 #include "nought/plan/fitting_tiles.h"
+#include "nought/plan/ready_run.h"
 #include "nought/plan/zero_cost.h"
 #include "nought/train/model_source.h"
 #include "nought/train/output_folder.h"
@@ -64,6 +65,15 @@ struct TrainOptions {
     plan.program = version();
     plan.trace_file = trace_file;
     return plan;
+  }
+  /// For advice that is pasted behind this command line.
+  PastedRun pasted(const RunPlan& plan) const {
+    const auto run_with = [*this, world_size = plan.world_size](const std::vector<std::string>& settings) {
+      TrainOptions changed = *this;
+      changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
+      return with_model_folder(changed.plan(world_size));
+    };
+    return {run_with, plan.output_dir + "/offload"};
   }
 };
 
@@ -189,7 +199,8 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
   std::optional<OutputFolder> folder;
   if (first) {
     folder.emplace(plan.output_dir);
-    validate_run(plan, options.mode());
+    const ReadyRun ready = ready_run(plan, options.mode());
+    require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
   }
   world.barrier().wait();
   watch_calls(world, plan);
@@ -229,7 +240,7 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
     Trainer trainer(plan, options.mode(), world, with_timeline(context, world, plan), observers);
     return train_with_signals(trainer, first);
   } catch (const MemoryLimitError& refusal) {
-    throw MemoryLimitError(explain_refusal(refusal, plan));
+    throw MemoryLimitError(explain_refusal(refusal, plan, options.pasted(plan)));
   }
 }
 
@@ -256,7 +267,10 @@ int run_train(const Invocation& invocation, const TrainOptions& options) {
       fmt::print("{}\n", wrap("note: removed what killed runs left: " + some_of(left), stdout_columns(), 4));
       std::fflush(stdout);  // the ranks print next
     }
-    validate_run(plan, options.mode());
+    const ReadyRun ready = ready_run(plan, options.mode());
+    // Without --ranks, mpirun makes as many ranks as the hosts have slots.
+    if (options.launch.ranks || options.launch.hostfile.empty())
+      require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
   };
   int signal = 0;
   const int code = launch(invocation, options.launch, validate, [&](Communicator& world, const Context& context) {
@@ -265,42 +279,51 @@ int run_train(const Invocation& invocation, const TrainOptions& options) {
   return signal == 0 ? code : exit_code_of(signal);
 }
 
-/// Prints the plan, then what was found of its files, or the error that train would end with.
-int run_check(const TrainOptions& options) {
-  const int64_t ranks = options.launch.ranks.value_or(1);
-  require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
-  const RunPlan plan = with_fitting_tiles(with_model_folder(options.plan(static_cast<int>(ranks))));
-  check_mode(plan, options.mode());
-  OutputFolder::require_free(plan.output_dir);
-  const int width = stdout_columns();
-  fmt::print("{}", wrap(explain(plan), width, 4));
-  const RunInputs inputs = validate_run(plan, options.mode(), kDryRun);
-  const auto say = [&](const std::string& line) { fmt::print("{}\n", wrap(line, width, 4)); };
-  for (const std::string& line : describe_layout(plan, inputs.config)) say("mesh: " + line);
+/// What `nought check` says of a run behind its table.
+std::vector<std::string> describe_inputs(const RunPlan& plan, const RunInputs& inputs) {
+  std::vector<std::string> lines;
+  for (const std::string& line : describe_layout(plan, inputs.config)) lines.push_back("mesh: " + line);
   const auto count = [](int64_t number) { return format_count(static_cast<double>(number)); };
   const std::string trained =
       plan.freezing.empty() ? "" : fmt::format(", {} of them trained", count(inputs.parameters - inputs.frozen));
-  say(fmt::format("model: {} with {} parameters{}", inputs.config.family, count(inputs.parameters), trained));
-  say("data: " + inputs.data.describe(inputs.tokenizer));
-  if (plan.max_steps == 0 && inputs.max_steps > 0) say(fmt::format("steps: {}", inputs.max_steps));
-  for (const std::string& note : inputs.notes) say("note: " + note);
-  const Layout layout = layout_of(plan);
-  const Prediction prediction = predict(inputs.config, layout);
-  const int64_t peak = prediction.memory.peak_total;
-  if (const std::string cost = describe_zero_cost(inputs.config, prediction); !cost.empty()) say("zero: " + cost);
+  lines.push_back(
+      fmt::format("model: {} with {} parameters{}", inputs.config.family, count(inputs.parameters), trained));
+  lines.push_back("data: " + inputs.data.describe(inputs.tokenizer));
+  for (const std::string& note : inputs.notes) lines.push_back("note: " + note);
+  const Prediction prediction = predict(inputs.config, layout_of(plan));
+  if (const std::string cost = describe_zero_cost(inputs.config, prediction); !cost.empty())
+    lines.push_back("zero: " + cost);
   std::string pools;
   if (prediction.memory.host_peak > 0)
     pools += fmt::format(", {} on the host", format_bytes(prediction.memory.host_peak));
   if (prediction.memory.file_peak > 0) pools += fmt::format(", {} in files", format_bytes(prediction.memory.file_peak));
-  say(fmt::format("memory: {} per rank at the peak{}, as predicted", format_bytes(peak), pools));
-  const MemoryBudgets budgets = budgets_of(plan);
-  if (!MemoryBudgets{.device = budgets.device}.hold(prediction.memory))
-    say(fmt::format("note: that is more than training.device_memory, {}", format_bytes(budgets.device)));
-  if (!MemoryBudgets{.host = budgets.host}.hold(prediction.memory))
-    say(fmt::format("note: {} in the host's RAM are more than training.host_memory, {}",
-                    format_bytes(prediction.memory.ram_peak), format_bytes(budgets.host)));
-  if (!budgets.hold(prediction.memory))
-    fmt::print("{}", wrap(describe_changes(inputs.config, layout, budgets), width, 4));
+  lines.push_back(fmt::format("memory: {} per rank at the peak{}, as predicted",
+                              format_bytes(prediction.memory.peak_total), pools));
+  return lines;
+}
+
+/// The run as train would begin it. Where that fails, what is known is printed before the error.
+ReadyRun look_at_run(const RunPlan& plan, StartMode mode) {
+  try {
+    return ready_run(plan, mode, kDryRun);
+  } catch (...) {
+    fmt::print("{}", wrap(explain(plan), stdout_columns(), 4));
+    throw;
+  }
+}
+
+/// Prints the plan, then what was found of its files, or the error that train would end with.
+int run_check(const TrainOptions& options) {
+  const int64_t ranks = options.launch.ranks.value_or(1);
+  require<ConfigError>(ranks >= 1, "--ranks must be at least 1, got {}", ranks);
+  const RunPlan plan = with_model_folder(options.plan(static_cast<int>(ranks)));
+  check_mode(plan, options.mode());
+  OutputFolder::require_free(plan.output_dir);
+  const int width = stdout_columns();
+  const ReadyRun ready = look_at_run(plan, options.mode());
+  fmt::print("{}", wrap(explain(ready.plan), width, 4));
+  for (const std::string& line : describe_inputs(ready.plan, ready.inputs)) fmt::print("{}\n", wrap(line, width, 4));
+  require_memory(ready.plan, ready.inputs.config, options.pasted(plan));
   return 0;
 }
 

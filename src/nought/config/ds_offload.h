@@ -22,7 +22,7 @@ struct DsOffloadOptimizer {
     v("device", device,
       "where masters and optimizer states are between updates. none: on the device; cpu: in the host's memory, which "
       "is the device's here; nvme: in a file of each rank, at any stage (DeepSpeed: at stage 3); auto <- none");
-    v("nvme_path", nvme_path, "the folder of these files, on a drive of this host; it must exist");
+    v("nvme_path", nvme_path, "the folder of these files, on a drive of this host; made if its parent is there");
     v("buffer_count", buffer_count,
       "nvme: tiles in memory are a fourth of it: 4, or 8 with pipeline_read or pipeline_write, or 12 with both");
     v("pipeline_read", pipeline_read, "nvme: read the next tile while one is updated");
@@ -47,7 +47,7 @@ struct DsOffloadParam {
       "where parameters are between the passes that read them, at stage 3, on any number of ranks. none: on the "
       "device; "
       "cpu: in the host's memory, which is the device's here; nvme: in a file of each rank; auto <- none");
-    v("nvme_path", nvme_path, "the folder of these files, on a drive of this host; it must exist");
+    v("nvme_path", nvme_path, "the folder of these files, on a drive of this host; made if its parent is there");
     v("buffer_count", buffer_count,
       "nvme: Units (the embedding, each block, the head) that are read ahead fill so many");
     v("buffer_size", buffer_size, "nvme: elements of a buffer; a Unit of which a rank reads more fills several");

@@ -23,15 +23,14 @@ void require_count(const Candidate<int64_t>& count) {
                        kLargestCount, count.value);
 }
 
-/// The first of the keys that an inline config.json has as an integer; families name them differently.
+}  // namespace
+
 int64_t model_number(const Json& model, std::initializer_list<const char*> keys) {
   if (!model.is_object()) return 0;
   for (const char* key : keys)
     if (const auto it = model.find(key); it != model.end() && it->is_number_integer()) return it->get<int64_t>();
   return 0;
 }
-
-}  // namespace
 
 Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& automatic)
     : config_(config), automatic_bf16_(automatic), origins_(config.origins) {
@@ -243,34 +242,6 @@ void Resolver::resolve_zero() {
   resolve_token_codes();
 }
 
-void Resolver::resolve_buckets() {
-  const DsZero& zero = ds_.zero_optimization;
-  const std::string path = "zero_optimization.";
-  const auto resolve = [&](const std::string& key, const Candidate<int64_t>& elements) {
-    require_at_least<int64_t>(elements, 0);
-    return note(key, elements);
-  };
-  if (zero.reduce_bucket_size.automatic()) {
-    const int64_t hidden = model_number(config_.model, {"hidden_size", "n_embd"});
-    plan_.reduce_bucket =
-        resolve("reduce_bucket_size", {hidden * hidden, true, "", "deepspeed: auto <- hidden_size^2"});
-  } else if (zero.reduce_bucket_size.given()) {
-    plan_.reduce_bucket =
-        resolve("reduce_bucket_size", deepspeed(path + "reduce_bucket_size", zero.reduce_bucket_size.value));
-  }
-  if (zero.allgather_bucket_size.automatic())
-    plan_.resolved.push_back({"allgather_bucket_size", "one Unit", "deepspeed: auto <- default"});
-  if (!zero.allgather_bucket_size.given()) return;
-  const auto elements = deepspeed(path + "allgather_bucket_size", zero.allgather_bucket_size.value);
-  if (plan_.zero_stage == 1 || plan_.zero_stage == 2) {
-    plan_.gather_bucket = resolve("allgather_bucket_size", elements);
-  } else {
-    warn(fmt::format("{} has no effect at stage {}: {}", elements.place, plan_.zero_stage,
-                     plan_.zero_stage == 0 ? "every rank updates all parameters"
-                                           : "parameters are gathered when a Unit needs them"));
-  }
-}
-
 void Resolver::resolve_experts() {
   const TrainingConfig& t = config_.training;
   if (!t.moe_capacity_factor.given) {
@@ -380,26 +351,6 @@ std::string Resolver::resolve_monitor(const std::string& section, const DsMonito
   const std::string& path = monitor.output_path.value;
   const std::string folder = fmt::format("{}/{}", path.empty() ? plan_.output_dir : path, monitor.job_name.value);
   return note(section, deepspeed(section + ".output_path", folder));
-}
-
-/// transformers fills these two from the hidden size; the numbers are shown though Units make them idle.
-void Resolver::explain_automatic_buckets() {
-  const Json& section = config_.deepspeed;
-  const Json zero = section.is_object() ? section.value("zero_optimization", Json()) : Json();
-  if (!zero.is_object()) return;
-  const auto hidden = static_cast<double>(model_number(config_.model, {"hidden_size", "n_embd"}));
-  const auto explain = [&](const char* key, double value, const char* formula) {
-    if (zero.value(key, Json()) != "auto") return;
-    plan_.resolved.push_back({key, hidden > 0 ? fmt::format("{:.0f}", value) : formula,
-                              fmt::format("deepspeed: auto <- {}; without effect, Units are what moves", formula)});
-  };
-  explain("stage3_prefetch_bucket_size", 0.9 * hidden * hidden, "0.9 x hidden_size^2");
-  explain("stage3_param_persistence_threshold", 10 * hidden, "10 x hidden_size");
-  for (const std::string part : {"offload_param", "offload_optimizer"})
-    if (zero.value(Json::json_pointer("/" + part + "/device"), Json()) == "auto")
-      plan_.resolved.push_back({part + ".device", "none",
-                                plan_.on_gpu ? "deepspeed: auto; nothing leaves the device unless the run says so"
-                                             : "deepspeed: auto; all of it already lives in host memory"});
 }
 
 RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automatic) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -35,6 +36,9 @@ inline int64_t nearest_divisor(int64_t total, int64_t wanted) {
     if (total % size == 0 && std::abs(size - wanted) < std::abs(best - wanted)) best = size;
   return best;
 }
+
+/// The first of the keys that an inline config.json has as an integer, else 0; families name them differently.
+int64_t model_number(const Json& model, std::initializer_list<const char*> keys);
 
 class Resolver {
  public:

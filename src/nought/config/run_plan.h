@@ -215,6 +215,10 @@ RunPlan resolve(const RunConfig& config, int world_size, const AutoBf16& automat
 /// which depend on it. If max_steps was given, the plan is unchanged.
 RunPlan with_steps_per_epoch(RunPlan plan, int64_t steps_per_epoch);
 
+/// Whether buckets are "auto" of a model that was not read, and the plan with their sizes.
+bool has_automatic_buckets(const RunPlan& plan);
+RunPlan with_automatic_buckets(RunPlan plan, int64_t hidden_size);
+
 /// ConfigError unless the plan has what training needs: a model, data, and the length of a sequence.
 void require_trainable(const RunPlan& plan);
 

@@ -241,8 +241,26 @@ std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& la
   return advice;
 }
 
+namespace {
+
+/// The flags of an advice; "" if none say it.
+std::string flags_for(const Layout& layout, const Advice& advice, const MemoryBudgets& budgets,
+                      const PastedRun& pasted) {
+  if (!pasted.run_with) return "";
+  const auto fits = [&](const RunPlan& plan) {
+    const ModelConfig config = model_config_of(plan);
+    for (const Prediction& each : predict_places(config, layout_of(plan)))
+      if (!budgets.hold(each.memory)) return false;
+    return true;
+  };
+  const auto settings = settings_of(layout, advice.prediction.layout, pasted.folder, pasted.run_with, fits);
+  return settings ? flags_of(*settings) : "";
+}
+
+}  // namespace
+
 std::string describe_changes(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets,
-                             const std::optional<MachineRates>& rates) {
+                             const std::optional<MachineRates>& rates, const PastedRun& pasted) {
   std::vector<Advice> advice = changes_that_fit(config, layout, budgets);
   const auto seconds = [&](const Prediction& each) { return step_time(config, each, *rates).seconds(); };
   const double now = rates && !advice.empty() ? seconds(predict(config, layout)) : 0;
@@ -252,9 +270,11 @@ std::string describe_changes(const ModelConfig& config, const Layout& layout, co
   std::string text;
   for (const Advice& each : advice) {
     const double longer = rates ? seconds(each.prediction) / now - 1 : 0;
-    text +=
-        fmt::format("would fit: {}, which takes {}{}\n", each.change, format_bytes(each.prediction.memory.peak_total),
-                    longer < 0.005 ? "" : fmt::format(", and {:.0f}% more time per step", 100 * longer));
+    const std::string costs = format_bytes(each.prediction.memory.peak_total) +
+                              (longer < 0.005 ? "" : fmt::format(", and {:.0f}% more time per step", 100 * longer));
+    const std::string flags = flags_for(layout, each, budgets, pasted);
+    text += flags.empty() ? fmt::format("would fit: {}, which takes {}\n", each.change, costs)
+                          : fmt::format("would fit, in {}:\n    {}\n", costs, flags);
   }
   if (!advice.empty()) return text;
   return fmt::format(
@@ -266,9 +286,26 @@ std::string describe_changes(const ModelConfig& config, const Layout& layout, co
       format_bytes(std::min(least_peak(config, layout), least_peak(config, in_files(layout)))));
 }
 
-std::string explain_refusal(const MemoryLimitError& refusal, const RunPlan& plan) {
+std::string explain_refusal(const MemoryLimitError& refusal, const RunPlan& plan, const PastedRun& pasted) {
   return fmt::format("{}\n{}", refusal.what(),
-                     describe_changes(model_config_of(plan), layout_of(plan), budgets_of(plan)));
+                     describe_changes(model_config_of(plan), layout_of(plan), budgets_of(plan), {}, pasted));
+}
+
+void require_memory(const RunPlan& plan, const ModelConfig& config, const PastedRun& pasted) {
+  const MemoryBudgets budgets = budgets_of(plan);
+  if (budgets.none()) return;
+  const Layout layout = layout_of(plan);
+  for (const Prediction& each : predict_places(config, layout)) {
+    const RankMemory& memory = each.memory;
+    if (budgets.hold(memory)) continue;
+    const bool device = !MemoryBudgets{.device = budgets.device}.hold(memory);
+    const std::string much =
+        device ? fmt::format("{} per rank at the peak, as predicted, are more than training.device_memory, {}",
+                             format_bytes(memory.peak_total), format_bytes(budgets.device))
+               : fmt::format("{} in the host's RAM, as predicted, are more than training.host_memory, {}",
+                             format_bytes(memory.ram_peak), format_bytes(budgets.host));
+    throw MemoryLimitError(fmt::format("{}\n{}", much, describe_changes(config, layout, budgets, {}, pasted)));
+  }
 }
 
 }  // namespace nought

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "nought/plan/advice_flags.h"
 #include "nought/plan/budgets.h"
 #include "nought/plan/step_time.h"
 
@@ -22,11 +23,23 @@ struct Advice {
 /// speed come first. Empty if no change is enough.
 std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets);
 
-/// The message to a user who ran out of memory: the refusal, then the changes that fit, or the least that is needed.
-std::string explain_refusal(const MemoryLimitError& refusal, const RunPlan& plan);
-/// The second part of that message: one line per change. With rates of this machine it says how much longer a step
-/// takes (step_time()), and orders the changes by that.
+/// How advice becomes flags: with the run itself.
+struct PastedRun {
+  RunWith run_with;                // see settings_of()
+  std::string folder = "offload";  // for what moves to files, where the run names none
+};
+
+/// The message to a user whose run ended at a budget: the refusal, then the changes that fit, or the least that is
+/// needed.
+std::string explain_refusal(const MemoryLimitError& refusal, const RunPlan& plan, const PastedRun& pasted);
+/// The second part of that message: for each change what it takes, and below it the flags to paste; in words where no
+/// flags say it, or without a `pasted`. With rates of this machine it says how much longer a step takes (step_time()),
+/// and orders the changes by that.
 std::string describe_changes(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets,
-                             const std::optional<MachineRates>& rates = {});
+                             const std::optional<MachineRates>& rates = {}, const PastedRun& pasted = {});
+
+/// MemoryLimitError if a rank of the run is predicted to exceed a budget; it says what would fit. `nought check` and
+/// `nought train` call it.
+void require_memory(const RunPlan& plan, const ModelConfig& config, const PastedRun& pasted);
 
 }  // namespace nought

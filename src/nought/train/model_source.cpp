@@ -38,10 +38,15 @@ RunPlan with_folder(RunPlan plan, const FoundModel& found) {
   return plan;
 }
 
-RunPlan with_length(RunPlan plan) {
-  if (plan.data.seq_length != 0 || (plan.model_dir.empty() && plan.model_config.is_null())) return plan;
+/// Settles what the config.json of a model decides.
+RunPlan with_facts_of_model(RunPlan plan) {
+  const bool wants_buckets = !plan.model_dir.empty() && has_automatic_buckets(plan);
+  if (plan.model_dir.empty() && plan.model_config.is_null()) return plan;
+  if (plan.data.seq_length != 0 && !wants_buckets) return plan;
   const ModelConfig config = plan.model_dir.empty() ? ModelConfig::from_json(plan.model_config, "model")
                                                     : ModelConfig::from_folder(plan.model_dir);
+  if (wants_buckets) plan = with_automatic_buckets(std::move(plan), config.hidden_size);
+  if (plan.data.seq_length != 0) return plan;
   plan.data.seq_length = config.max_positions;
   plan.resolved.push_back({"data.seq_length", fmt::format("{}", config.max_positions), kModelLength});
   return plan;
@@ -108,12 +113,13 @@ FoundModel find_model(const fs::path& path, Communicator& ranks, const Context& 
 
 RunPlan with_model_folder(RunPlan plan) {
   if (plan.model_found) return plan;
-  return with_length(plan.model_dir.empty() ? plan : with_folder(plan, find_model(plan.model_dir)));
+  return with_facts_of_model(plan.model_dir.empty() ? plan : with_folder(plan, find_model(plan.model_dir)));
 }
 
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context) {
   if (plan.model_found) return plan;
-  return with_length(plan.model_dir.empty() ? plan : with_folder(plan, find_model(plan.model_dir, ranks, context)));
+  return with_facts_of_model(plan.model_dir.empty() ? plan
+                                                    : with_folder(plan, find_model(plan.model_dir, ranks, context)));
 }
 
 ModelSource::ModelSource(FoundModel found)

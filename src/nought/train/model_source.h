@@ -35,8 +35,8 @@ FoundModel find_model(const std::filesystem::path& path);
 FoundModel find_model(const std::filesystem::path& path, Communicator& ranks, const Context& context);
 
 /// The plan with the folder that find_model() finds in place of model_dir, also where the tokenizer is the model's.
-/// Without a data.seq_length, sequences are as long as the model has positions. Once is enough: a plan that went
-/// through it stays as it is.
+/// Without a data.seq_length, sequences are as long as the model has positions; buckets that are "auto" get their size.
+/// Once is enough: a plan that went through it stays as it is.
 RunPlan with_model_folder(RunPlan plan);
 /// The same with the folder that rank 0 finds. Collective if the plan has a model_dir.
 RunPlan with_model_folder(RunPlan plan, Communicator& ranks, const Context& context);

@@ -100,23 +100,26 @@ void check_profile_file(const Folders& folders, const fs::path& file) {
   folders.check("the folder of flops_profiler.output_file,", fs::absolute(file).parent_path());
 }
 
-/// Folders of files without names: nobody makes them.
-void check_offload_folders(const RunPlan& plan) {
-  const auto check = [](const char* section, Pool home, const fs::path& folder) {
+/// Folders of files without names. The last folder of such a path is made; where its parent is missing, a drive may not
+/// be mounted.
+void check_offload_folders(const Folders& folders, const RunPlan& plan) {
+  const auto check = [&](const char* section, Pool home, const fs::path& folder) {
     if (home != Pool::file) return;
-    require<IoError>(fs::is_directory(folder),
+    const fs::path parent = fs::absolute(folder).lexically_normal().parent_path();
+    require<IoError>(fs::is_directory(folder) || fs::is_directory(parent) ||
+                         parent == fs::absolute(plan.output_dir).lexically_normal(),
                      "zero_optimization.{}.nvme_path {} is no folder: create it, or name another", section,
                      folder.string());
-    require_writable_folder(fmt::format("zero_optimization.{}.nvme_path", section).c_str(), folder);
+    folders.check(fmt::format("zero_optimization.{}.nvme_path", section).c_str(), folder);
   };
   check("offload_optimizer", plan.offload_optimizer.home, plan.offload_optimizer.folder);
   check("offload_param", plan.offload_param.home, plan.offload_param.folder);
 }
 
-/// The updates of a run on this data. Throws what the Trainer's sampler would throw.
-int64_t steps_on(const RunPlan& plan, const RunData& data) {
+/// The updates of an epoch of this data. Throws what the Trainer's sampler would throw.
+int64_t epoch_on(const RunPlan& plan, const RunData& data) {
   const BatchLayout layout{plan.micro_batch, plan.accumulation, plan.data_ranks(), 0};
-  return with_steps_per_epoch(plan, TrainSampler(data.training, layout, plan.seed).steps_for(1)).max_steps;
+  return TrainSampler(data.training, layout, plan.seed).steps_for(1);
 }
 
 }  // namespace
@@ -199,12 +202,12 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   if (plan.sample) check_sample(*plan.sample, *tokenizer, inputs.config);
   inputs.tokenizer = tokenizer->name();
   inputs.data = look_at_data(plan.data, *tokenizer, options.text_bytes);
-  inputs.max_steps = inputs.data.whole ? steps_on(plan, *inputs.data.whole) : plan.max_steps;
+  if (inputs.data.whole) inputs.steps_per_epoch = epoch_on(plan, *inputs.data.whole);
   const Folders folders(options.makes_folders);
   check_output_folder(folders, plan, mode);
   if (mode == StartMode::overwrite || mode == StartMode::rewind) check_not_removed(plan.model_dir, plan.output_dir);
   if (plan.profile) check_profile_file(folders, plan.profile->output_file);
-  check_offload_folders(plan);
+  check_offload_folders(folders, plan);
   if (!plan.report_dir.empty()) folders.check("training.logging_dir", plan.report_dir);
   if (!plan.tensorboard_dir.empty()) folders.check("the folder of tensorboard,", plan.tensorboard_dir);
   if (!plan.csv_dir.empty()) folders.check("the folder of csv_monitor,", plan.csv_dir);

@@ -26,7 +26,7 @@ struct RunInputs {
   int64_t parameters = 0, frozen = 0;
   std::string tokenizer = {};  // its name
   DataLook data = {};
-  int64_t max_steps = 0;                // updates of the run; 0: only the whole data tells
+  int64_t steps_per_epoch = 0;          // updates; 0: only the whole data tells
   std::vector<std::string> notes = {};  // lines for the user
 };
 
