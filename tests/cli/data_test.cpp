@@ -145,6 +145,31 @@ TEST(Data, conversations_train_directly_as_their_token_files_do) {
                   {"has no markers of a known chat template: name one of chatml"});
 }
 
+TEST(Data, a_sample_is_shown_as_the_model_sees_it) {
+  const TempFolder folder;
+  write_chats(folder);
+  const std::string file = run_file(folder), at = (folder / "chats.jsonl").string();
+  const auto shown = [&](const std::string& options) {
+    return run(
+        fmt::format("data show {} --set 'data.files=[\"{}\"]' --set data.chat_template=zephyr --set "
+                    "data.seq_length=96 {}",
+                    file, at, options));
+  };
+  const Ended first = shown("");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_NE(first.out.find("conversations of messages, written as zephyr"), std::string::npos) << first.out;
+  EXPECT_NE(first.out.find("sample 0 of "), std::string::npos) << first.out;
+  EXPECT_NE(first.out.find("  read     0-"), std::string::npos) << first.out;
+  EXPECT_NE(first.out.find("What comes after 0?"), std::string::npos) << first.out;
+  const size_t trained = first.out.find("  trained  ");
+  ASSERT_NE(trained, std::string::npos) << first.out;
+  EXPECT_EQ(first.out.find("\"After it comes 1."), first.out.find('"', trained)) << first.out;
+  EXPECT_EQ(first.out.find('\x1b'), std::string::npos) << "colours are for terminals";
+  EXPECT_EQ(shown("--validation").exit_code, 0);
+  EXPECT_NE(shown("--sample 1").out, first.out);
+  EXPECT_NE(shown("--sample 100000").err.find("--sample must be 0 to "), std::string::npos);
+}
+
 TEST(Data, bits_per_byte_are_those_of_the_text_with_any_tokenizer) {
   const TempFolder folder;
   std::string text;

@@ -111,6 +111,17 @@ TEST(RunConfig, unknown_keys_are_errors_with_the_nearest_name_at_every_level) {
   EXPECT_EQ(error_of(R"({"data": {"file": []}})"), "RUN.json: data.file: unknown key (did you mean \"files\"?)");
 }
 
+TEST(RunConfig, what_is_missing_is_named_as_such) {
+  const std::vector<std::pair<const char*, const char*>> cases{
+      {R"({"training": {"load_in_4bit": true}})", "RUN.json: training.load_in_4bit: quantized base weights (QLoRA)"},
+      {R"({"peft": {"r": 8}})", "RUN.json: peft: adapters (LoRA) are not available"},
+      {R"({"data": {"packing": true}})", "RUN.json: data.packing: samples that keep whole documents together"},
+      {R"({"training": {"dpo_beta": 0.1}})", "RUN.json: training.dpo_beta: training by preference"}};
+  for (const auto& [run, words] : cases) EXPECT_THAT(error_of(run), HasSubstr(words));
+  EXPECT_THAT(test::message_of<IoError>([] { load_run_config("/usr", {}); }),
+              HasSubstr("/usr: is a folder; expected a RUN.json, a file that says model, data and training"));
+}
+
 TEST(RunConfig, adapters_are_refused_by_name_with_what_to_do_instead) {
   EXPECT_THAT(error_of(R"({"training": {"lora_alpha": 16}})"),
               HasSubstr("RUN.json: training.lora_alpha: adapters (LoRA) are not available: remove the key; "

@@ -7,6 +7,7 @@
 
 #include "nought/base/error.h"
 #include "nought/base/text.h"
+#include "nought/cli/trainer_flags.h"
 
 namespace nought {
 
@@ -32,6 +33,7 @@ void add_commands(CLI::App& app, Invocation& invocation) {
   add_probe(app, invocation);
   add_trace(app, invocation);
   add_tokenize(app, invocation);
+  add_data(app, invocation);
   add_eval(app, invocation);
   add_generate(app, invocation);
   add_chat(app, invocation);
@@ -71,9 +73,24 @@ std::string help_of(const CLI::App& app, const std::string& name) {
   fail<ConfigError>("unknown command {}{}; see `nought help`", name, did_you_mean(name, command_names(app)));
 }
 
+/// What is not there yet, by its usual name; "" for any other word.
+std::string missing_command(const std::string& name) {
+  if (name == "serve" || name == "server")
+    return name +
+           ": there is no server yet; `nought chat` talks with a model, and a GGUF file of `nought convert` is "
+           "served by llama-server";
+  if (name == "quantize" || name == "quantise")
+    return name +
+           ": quantised inference is not there yet; `nought convert MODEL_DIR FILE --format gguf --outtype q8_0` "
+           "writes 8-bit weights for llama.cpp";
+  return "";
+}
+
 std::string unknown_option(const std::string& argument, const CLI::App& command) {
   const std::string name = argument.substr(0, argument.find('='));
-  return fmt::format("unknown option {}{}", name, did_you_mean(name, option_names(command)));
+  std::vector<std::string> names = option_names(command);
+  for (std::string& flag : trainer_flag_names(command)) names.push_back(std::move(flag));
+  return fmt::format("unknown option {}{}", name, did_you_mean(name, names));
 }
 
 }  // namespace
@@ -98,6 +115,8 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
       fmt::format("; see `{}`", chosen.empty() ? "nought --help" : "nought " + command.get_name() + " --help");
   const std::vector<std::string> extras = app.remaining(true);
   if (chosen.empty() && !extras.empty() && !looks_like_option(extras.front())) {
+    const std::string missing = missing_command(extras.front());
+    if (!missing.empty()) return missing + help;
     return fmt::format("unknown command {}{}{}", extras.front(), did_you_mean(extras.front(), command_names(app)),
                        help);
   }

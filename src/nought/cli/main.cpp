@@ -1,8 +1,11 @@
 // The program: parses the command line, runs the chosen subcommand, and turns every failure into one line and an exit
 // code: 1 for an error, 2 for a command line that makes no sense.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <utility>
+#include <vector>
 
 #include <fmt/core.h>
 
@@ -11,6 +14,7 @@
 #include "nought/cli/help_formatter.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/standard_streams.h"
+#include "nought/cli/trainer_flags.h"
 #include "nought/cli/version.h"
 #ifdef NOUGHT_HAS_CUDA
 #include "nought/cuda/backend/kernels.h"
@@ -39,7 +43,9 @@ int run(int argc, char** argv) {
   nought::add_commands(app, invocation);
 
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = nought::with_trainer_flags(app, invocation.arguments);
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    app.parse(std::move(arguments));
   } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {

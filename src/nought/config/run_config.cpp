@@ -1,7 +1,7 @@
 #include "nought/config/run_config.h"
 
 #include <algorithm>
-#include <iterator>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -92,19 +92,39 @@ void apply(Json& json, Override override, RunConfig& config) {
   config.origins.add_override(apply_override(json, override));
 }
 
-/// The keys by which fine-tuning programs ask for adapters.
-constexpr std::string_view kAdapterKeys[]{"peft_config", "peft_type",    "use_peft",    "use_lora",
-                                          "lora",        "adapter",      "lora_r",      "lora_rank",
-                                          "lora_alpha",  "lora_dropout", "lora_target", "lora_target_modules"};
+/// What other programs do and this one does not: the keys that ask for it, of which "unknown key" would say nothing.
+struct Missing {
+  std::string_view what;
+  std::vector<std::string_view> keys;
+};
+const std::vector<Missing>& missing_features() {
+  static const std::vector<Missing> all{
+      {"adapters (LoRA) are not available: remove the key; training.freeze and training.trainable choose what is "
+       "trained",
+       {"peft", "peft_config", "peft_type", "use_peft", "use_lora", "lora", "adapter", "lora_r", "lora_rank",
+        "lora_alpha", "lora_dropout", "lora_target", "lora_target_modules"}},
+      {"quantized base weights (QLoRA) are not available: remove the key; training.bf16, training.optim adamw_8bit and "
+       "offload_param save memory",
+       {"load_in_4bit", "load_in_8bit", "quantization_config", "quantization", "quantization_bit",
+        "bnb_4bit_compute_dtype", "bnb_4bit_quant_type", "use_4bit", "use_8bit", "use_qlora"}},
+      {"samples that keep whole documents together are not available: documents always stand one behind the other and "
+       "are cut into samples: remove the key; data.separate_documents keeps them from attending to each other",
+       {"packing", "packing_strategy", "sample_packing", "eval_packing"}},
+      {"training by preference or reward (DPO, KTO, GRPO, reward models) is not available: remove the key; "
+       "conversations are trained by their likelihood",
+       {"dpo", "dpo_beta", "kto", "orpo", "grpo", "reward_model", "ref_model", "rl", "pref_loss", "loss_type"}}};
+  return all;
+}
 
-/// ConfigError if the file asks for LoRA or another adapter, of which an unknown key would say nothing.
-void refuse_adapters(const Json& section, const std::string& path, const Origins& origins) {
+/// ConfigError if the file asks for what is not there.
+void refuse_missing(const Json& section, const std::string& path, const Origins& origins) {
   if (!section.is_object()) return;
-  for (const auto& [key, value] : section.items())
-    require<ConfigError>(std::find(std::begin(kAdapterKeys), std::end(kAdapterKeys), key) == std::end(kAdapterKeys),
-                         "{}: adapters (LoRA) are not available: remove the key; training.freeze and "
-                         "training.trainable choose what is trained",
-                         origins.place(join_path(path, key)));
+  for (const auto& [key, value] : section.items()) {
+    if (value.is_null() || value == false) continue;
+    for (const Missing& each : missing_features())
+      require<ConfigError>(std::find(each.keys.begin(), each.keys.end(), key) == each.keys.end(), "{}: {}",
+                           origins.place(join_path(path, key)), each.what);
+  }
 }
 
 /// One ConfigError with every unknown key and refused argument of the whole file, so that one run tells all of them.
@@ -138,8 +158,9 @@ RunConfig make_run_config(Json json, const std::string& name, std::span<const st
   }
   load_deepspeed_file(json, read);
 
-  refuse_adapters(json, "", read.origins);
-  if (json.contains("training")) refuse_adapters(json["training"], "training", read.origins);
+  refuse_missing(json, "", read.origins);
+  for (const char* section : {"training", "data"})
+    if (json.contains(section)) refuse_missing(json[section], section, read.origins);
   require_no_mistakes(json, read.origins, read.warnings);
   auto config = from_json<RunConfig>(json, read.origins);
   config.origins = std::move(read.origins);
@@ -152,6 +173,12 @@ RunConfig make_run_config(Json json, const std::string& name, std::span<const st
 }
 
 Json read_run_file(const std::string& path, std::vector<std::string>& warnings) {
+  std::error_code ignored;
+  require<IoError>(
+      !std::filesystem::is_directory(path, ignored),
+      "{}: is a folder; expected a RUN.json, a file that says model, data and training: `nought init` writes "
+      "one, and examples/ has more",
+      path);
   Json run = read_json_file(path);
   anchor_paths(run, path, warnings);
   return run;
