@@ -86,6 +86,50 @@ TEST(Init, what_it_writes_passes_check_and_is_never_replaced_without_a_word) {
   EXPECT_EQ(run_nought(command + " --force").exit_code, 0);
 }
 
+TEST(Init, a_base_model_and_thirty_chats_lead_to_a_run_that_starts) {
+  const TempFolder folder;
+  ASSERT_EQ(run_nought(fmt::format("init pretrain {0}/pre.json --data {1}/README.md --output {0}/base --seq-length 64",
+                                   folder.path().string(), NOUGHT_GOLDEN_DIR))
+                .exit_code,
+            0);
+  ASSERT_EQ(run_nought(fmt::format("train {}/pre.json --max_steps 1 --set model.num_hidden_layers=1 --set "
+                                   "model.hidden_size=64",
+                                   folder.path().string()))
+                .exit_code,
+            0);
+  std::string chats;
+  for (int i = 0; i < 30; ++i)
+    chats += fmt::format(R"({{"prompt": "What comes after {}?", "completion": "It is {}."}})", i, i + 1) + "\n";
+  folder.write("chats.jsonl", chats);
+  for (const int ranks : {1, 2}) {
+    const std::string file = (folder / fmt::format("tune{}.json", ranks)).string();
+    const Ended written = run_nought(
+        fmt::format("init finetune {} --model {}/base --data {}/chats.jsonl --ranks {} --output {}/out{}", file,
+                    folder.path().string(), folder.path().string(), ranks, folder.path().string(), ranks));
+    ASSERT_EQ(written.exit_code, 0) << written.err;
+    const std::string text = test::read_bytes(file);
+    for (const char* key : {"\"chat_template\": \"chatml\",  // ", "\"add_special_tokens\": [\"<|im_start|>\"",
+                            "\"resize_vocab\": true,  // ", "kept aside (1 of "})
+      EXPECT_THAT(text, HasSubstr(key));
+    const Ended trained = run_nought(fmt::format("train {} --ranks {} --max_steps 1", file, ranks));
+    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+    EXPECT_THAT(trained.out, HasSubstr("validation loss"));
+  }
+}
+
+TEST(Init, what_is_not_there_or_no_data_is_refused_before_a_file_is_written) {
+  const TempFolder folder;
+  const std::string file = (folder / "run.json").string();
+  folder.write("a.txt", std::string(5000, 'x')), folder.write("b.pdf", "%PDF-1.7");
+  const auto refusal = [&](const std::string& options) { return run_nought("init " + options).err; };
+  const std::string data = " --data " + (folder / "a.txt").string(), model = NOUGHT_GOLDEN_DIR "/open/llama";
+  EXPECT_THAT(refusal("continue " + file + " --model /nowhere" + data), HasSubstr("/nowhere: expected a Hugging Face"));
+  EXPECT_THAT(refusal("continue " + file + " --model " + model + " --data " + (folder / "no.txt").string()),
+              HasSubstr("no.txt: no such file"));
+  EXPECT_THAT(refusal("pretrain " + file + " --data " + (folder / "b.pdf").string()), HasSubstr("PDF document"));
+  EXPECT_FALSE(fs::exists(file));
+}
+
 TEST(Init, without_a_terminal_what_is_missing_is_named) {
   const TempFolder folder;
   const std::string file = (folder / "run.json").string();

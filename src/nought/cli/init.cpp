@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -16,11 +17,13 @@
 #include "nought/base/text.h"
 #include "nought/base/visit.h"
 #include "nought/cli/commands.h"
+#include "nought/data/chat_template.h"
 #include "nought/data/tokenizer.h"
 #include "nought/io/atomic_file.h"
 #include "nought/io/files.h"
 #include "nought/models/config.h"
 #include "nought/train/model_source.h"
+#include "nought/train/run_data.h"
 
 namespace nought {
 
@@ -73,6 +76,32 @@ std::string model_text(const InitAnswers& answers) {
       answers.vocab_size, answers.seq_length);
 }
 
+/// How conversations are written, where the model's folder does not say it.
+std::string template_text(const InitAnswers& answers) {
+  std::string text;
+  if (!answers.chat_template.empty())
+    text += fmt::format("    \"chat_template\": {},  // the model's folder has none: how conversations are written\n",
+                        quoted(answers.chat_template));
+  if (!answers.add_special_tokens.empty()) {
+    std::vector<std::string> markers;
+    for (const std::string& each : answers.add_special_tokens) markers.push_back(quoted(each));
+    text += fmt::format("    \"add_special_tokens\": [{}],  // its markers, which the tokenizer lacks\n",
+                        fmt::join(markers, ", "));
+  }
+  return text;
+}
+
+std::string validation_text(const InitAnswers& answers) {
+  if (answers.validation_fraction == 0)
+    return "    \"validation_fraction\": 0,  // the data is too small to keep some of it aside\n";
+  const int64_t kept =
+      std::max<int64_t>(1, std::llround(answers.validation_fraction * static_cast<double>(answers.samples)));
+  const std::string of = answers.samples > 0 ? fmt::format(" ({} of {} samples)", kept, answers.samples) : "";
+  return fmt::format(
+      "    \"validation_fraction\": {:g},  // kept aside{}, to see whether the model learns or memorises\n",
+      answers.validation_fraction, of);
+}
+
 std::string data_text(const InitAnswers& answers) {
   const bool chats = answers.kind == RunKind::finetune;
   std::vector<std::string> files;
@@ -85,14 +114,14 @@ std::string data_text(const InitAnswers& answers) {
       R"(  "data": {{
     // {}
     "files": [{}],
-{}    "seq_length": {},  // tokens per sequence; documents are packed
-    "validation_fraction": 0.02,  // kept aside, to see whether the model learns or memorises
-  }},
+{}{}    "seq_length": {},  // tokens per sequence; documents are packed
+{}  }},
 )",
-      chats ? "JSON lines: messages, conversations, instruction and output, or prompt and completion; each "
-              "file's first line tells."
-            : "Text, .jsonl files, or folders of `nought tokenize`; ** crosses folders.",
-      fmt::join(files, ", "), tokenizer, answers.seq_length);
+      chats
+          ? "JSON: messages, conversations, instruction and output, or prompt and completion; each file's first record "
+            "tells."
+          : "Text, .jsonl files, or folders of `nought tokenize`; ** crosses folders.",
+      fmt::join(files, ", "), tokenizer, template_text(answers), answers.seq_length, validation_text(answers));
 }
 
 /// The numbers in which the kinds differ.
@@ -115,29 +144,44 @@ Recipe recipe_of(RunKind kind) {
           "\"warmup_ratio\": 0.03", 16};
 }
 
+/// Sequences of a micro-batch, and micro-batches of an update: at most as many sequences as there are.
+std::pair<int64_t, int64_t> batch_of(const InitAnswers& answers) {
+  int64_t sequences = recipe_of(answers.kind).sequences;
+  if (answers.samples > 0) sequences = std::min(sequences, answers.samples - (answers.validation_fraction > 0 ? 1 : 0));
+  const int64_t micro = sequences >= 2 * answers.ranks ? 2 : 1;
+  return {micro, std::max<int64_t>(1, sequences / (micro * answers.ranks))};
+}
+
 std::string training_text(const InitAnswers& answers) {
   const Recipe recipe = recipe_of(answers.kind);
-  const int64_t accumulation = std::max<int64_t>(1, recipe.sequences / (2 * answers.ranks));
+  const auto [micro, accumulation] = batch_of(answers);
+  const bool validates = answers.validation_fraction > 0;
+  const std::string rows = answers.resize_vocab
+                               ? "    \"resize_vocab\": true,  // the embedding and the head get rows for the markers\n"
+                               : "";
+  // Large second moments of the first steps would be forgotten too slowly.
+  const std::string beta2 = answers.kind == RunKind::pretrain ? "    \"adam_beta2\": 0.95,\n" : "";
   return fmt::format(R"(  "training": {{
     {}
     // Sequences per update: these two numbers times the ranks. Too little memory: halve the first, double the second.
-    "per_device_train_batch_size": 2,
+    "per_device_train_batch_size": {},
     "gradient_accumulation_steps": {},
     "learning_rate": {},
     "lr_scheduler_type": "cosine",
     {},
-    "weight_decay": 0.1,
-    "bf16": "auto",  // bf16 with fp32 master weights where the CPU has units for it, else fp32
+{}    "weight_decay": 0.1,
+{}    "bf16": "auto",  // bf16 with fp32 master weights where the CPU has units for it, else fp32
     "gradient_checkpointing": false,  // true: less memory, a third more work
     "logging_steps": 10,
-    "eval_strategy": "steps",
-    "eval_steps": 100,
-    "save_steps": 200,
+    "eval_strategy": "{}",
+{}    "save_steps": 200,
     "save_total_limit": 2,  // checkpoints to keep
     "output_dir": {},
   }},
 )",
-                     recipe.length, accumulation, recipe.learning_rate, recipe.warmup, quoted(answers.output_dir));
+                     recipe.length, micro, accumulation, recipe.learning_rate, recipe.warmup, beta2, rows,
+                     validates ? "steps" : "no", validates ? "    \"eval_steps\": 100,\n" : "",
+                     quoted(answers.output_dir));
 }
 
 /// What the command line gives; what is absent is asked for at a terminal.
@@ -183,21 +227,29 @@ class Questions {
         flags_.data.empty() ? value("", "--data", "Files of text or JSON lines (a path, or a glob)", "") : "";
     for (const std::string& path : flags_.data.empty() ? std::vector{data} : flags_.data)
       answers.data.push_back(relative_to_run_file(path, answers.run_file));
+    std::string tokenizer = flags_.tokenizer.empty() ? "bytes" : flags_.tokenizer;
+    fs::path folder;
     if (has_model) {
+      folder = find_model(model).folder;
       answers.model = relative_to_run_file(model, answers.run_file);
-      answers.seq_length = length_of(model);
+      answers.seq_length = length_of(folder);
+      tokenizer = holds_tokenizer(folder) ? folder.string() : "bytes";
     } else {
-      const std::string tokenizer = flags_.tokenizer.empty() ? "bytes" : flags_.tokenizer;
       answers.vocab_size = make_tokenizer(tokenizer)->vocab_size();
       answers.tokenizer = tokenizer == "bytes" ? tokenizer : relative_to_run_file(tokenizer, answers.run_file);
     }
+    answers.length_given = flags_.seq_length.has_value();
     if (flags_.seq_length) answers.seq_length = *flags_.seq_length;
     require<ConfigError>(answers.seq_length >= 1, "--seq-length must be at least 1, got {}", answers.seq_length);
     answers.output_dir =
         flags_.output.empty() ? fmt::format("out/{}", fs::path(answers.run_file).stem().string()) : flags_.output;
     answers.ranks = flags_.ranks.value_or(1);
     require<ConfigError>(answers.ranks >= 1, "--ranks must be at least 1, got {}", answers.ranks);
-    return answers;
+    const SourcePlan source{flags_.data.empty() ? std::vector{data} : flags_.data};
+    DataPlan plan;
+    plan.sources = {source};
+    plan.tokenizer = tokenizer;
+    return suit_to_data(std::move(answers), plan, folder);
   }
 
  private:
@@ -209,11 +261,9 @@ class Questions {
   }
 
   /// Sequences as long as the model takes, but not longer than most documents are.
-  static int64_t length_of(const std::string& model) {
+  static int64_t length_of(const fs::path& model) {
     constexpr int64_t kUsual = 1024;
-    std::error_code ignored;
-    if (!fs::is_directory(model, ignored)) return kUsual;
-    return std::min(kUsual, ModelConfig::from_folder(find_model(model).folder).max_positions);
+    return std::min(kUsual, ModelConfig::from_folder(model).max_positions);
   }
 
   const InitFlags& flags_;
@@ -235,6 +285,61 @@ int run_init(const InitFlags& flags) {
 }
 
 }  // namespace
+
+namespace {
+
+/// How conversations are to be written, and the markers that the tokenizer gets for that.
+void choose_template(InitAnswers& answers, DataPlan& data) {
+  const auto tokenizer = make_tokenizer(data.tokenizer);
+  std::optional<ChatSource> source;
+  try {
+    source = chat_source_for("", data.tokenizer, *tokenizer);
+  } catch (const ConfigError&) {  // a base model: nothing says how it was talked with
+    answers.chat_template = "chatml";
+    source = chat_source(ChatFormat::chatml, *tokenizer);
+  }
+  const ChatTemplate chat(*source, *tokenizer);
+  for (const std::vector<std::string>& markers : {chat.refused_markers(), chat.missing_markers()})
+    for (const std::string& marker : markers)
+      if (std::count(answers.add_special_tokens.begin(), answers.add_special_tokens.end(), marker) == 0)
+        answers.add_special_tokens.push_back(marker);
+  data.chat_template = answers.chat_template;
+  data.add_special_tokens = answers.add_special_tokens;
+}
+
+/// Shorter sequences where the data has too few tokens for so many as an update takes, but of conversations never
+/// shorter than nearly all of them are.
+int64_t length_for(const RunData& whole, int64_t most) {
+  constexpr int64_t kLeast = 32, kSamples = 17;  // an update's, and one to validate with
+  int64_t length = most;
+  while (length / 2 >= kLeast && (whole.training.num_tokens() - 1) / length < kSamples) length /= 2;
+  const int64_t whole_chats = whole.training.conversation_lengths().most_of_99;
+  return whole_chats > length ? std::min(most, ceil_div(whole_chats, kLeast) * kLeast) : length;
+}
+
+}  // namespace
+
+InitAnswers suit_to_data(InitAnswers answers, const DataPlan& given, const fs::path& model) {
+  DataPlan data = given;
+  data.seq_length = answers.seq_length;
+  constexpr int64_t kLook = int64_t{8} << 20;
+  if (answers.kind == RunKind::finetune) choose_template(answers, data);
+  const auto tokenizer = tokenizer_of(data);
+  const DataLook look = look_at_data(data, *tokenizer, kLook);
+  if (!model.empty()) answers.resize_vocab = tokenizer->vocab_size() > ModelConfig::from_folder(model).vocab_size;
+  if (!look.whole) return answers;
+  if (!answers.length_given) answers.seq_length = length_for(*look.whole, answers.seq_length);
+  answers.samples = std::max<int64_t>(0, look.whole->training.num_tokens() - 1) / answers.seq_length;
+  require<ConfigError>(answers.samples > 0, "--data has {} tokens, less than one sequence of {}: give more data{}",
+                       look.whole->training.num_tokens(), answers.seq_length,
+                       answers.length_given ? ", or a smaller --seq-length" : "");
+  const auto samples = static_cast<double>(answers.samples);
+  if (answers.samples <= answers.ranks)
+    answers.validation_fraction = 0;
+  else if (std::llround(answers.validation_fraction * samples) < 1)
+    answers.validation_fraction = std::ceil(1000 / samples) / 1000;
+  return answers;
+}
 
 std::string relative_to_run_file(const std::string& path, const std::string& run_file) {
   const fs::path folder = fs::path(run_file).parent_path();
@@ -276,7 +381,9 @@ void add_init(CLI::App& app, Invocation& invocation) {
       ->take_all();
   command->add_option("--tokenizer", flags->tokenizer, "pretrain: a tokenizer's path; default: bytes")
       ->type_name("NAME");
-  command->add_option("--seq-length", flags->seq_length, "Tokens per sequence; default: the model's, at most 1024")
+  command
+      ->add_option("--seq-length", flags->seq_length,
+                   "Tokens per sequence; default: the model's, at most 1024, or what little data allows")
       ->type_name("N");
   command->add_option("--output", flags->output, "training.output_dir; default: out/ and the file's name")
       ->type_name("DIR");

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
+
+#include "nought/config/run_plan.h"
 
 namespace nought {
 
@@ -23,7 +26,20 @@ struct InitAnswers {
   int64_t seq_length = 512;       // tokens
   std::string output_dir = "out";
   int64_t ranks = 1;
+
+  // What the data and the tokenizer ask for; see suit_to_data().
+  std::string chat_template = {};                    // finetune: "" = the model's own
+  std::vector<std::string> add_special_tokens = {};  // the template's markers that the tokenizer lacks
+  bool resize_vocab = false;                         // whether the model needs rows for them
+  double validation_fraction = 0.02;                 // 0: there is too little data to keep some aside
+  int64_t samples = 0;                               // of seq_length tokens in the data; 0: not known
+  bool length_given = false;                         // seq_length is the user's
 };
+
+/// The answers with what lets the run start: a chat template, sequences that have room for conversations and of which
+/// there are enough for a step, and at least one to validate with. `data` and the paths hold from the current
+/// directory. IoError and ConfigError for a model or data that are not there, and what training would refuse.
+InitAnswers suit_to_data(InitAnswers answers, const DataPlan& data, const std::filesystem::path& model);
 
 /// JSON with comments, which load_run_config() reads.
 std::string run_file_text(const InitAnswers& answers);
