@@ -107,7 +107,7 @@ TEST(GenerateCommand, the_models_own_settings_of_sampling_count_unless_a_flag_do
 
 TEST(GenerateCommand, a_model_without_tokenizer_says_so) {
   const Ended ended =
-      run_program(fmt::format("{} generate {}/open/gpt2 --prompt x", NOUGHT_PROGRAM, NOUGHT_GOLDEN_DIR));
+      run_program(fmt::format("{} generate {}/open/gpt2 --prompt x", NOUGHT_PROGRAM, test::golden_root()));
   EXPECT_EQ(ended.exit_code, 1);
   EXPECT_THAT(ended.err, HasSubstr("open/gpt2 has no tokenizer.json"));
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "support/golden.h"
 #include "support/run_program.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
@@ -89,7 +90,7 @@ TEST(Init, what_it_writes_passes_check_and_is_never_replaced_without_a_word) {
 TEST(Init, a_base_model_and_thirty_chats_lead_to_a_run_that_starts) {
   const TempFolder folder;
   ASSERT_EQ(run_nought(fmt::format("init pretrain {0}/pre.json --data {1}/README.md --output {0}/base --seq-length 64",
-                                   folder.path().string(), NOUGHT_GOLDEN_DIR))
+                                   folder.path().string(), test::golden_root()))
                 .exit_code,
             0);
   ASSERT_EQ(run_nought(fmt::format("train {}/pre.json --max_steps 1 --set model.num_hidden_layers=1 --set "
@@ -122,7 +123,7 @@ TEST(Init, what_is_not_there_or_no_data_is_refused_before_a_file_is_written) {
   const std::string file = (folder / "run.json").string();
   folder.write("a.txt", std::string(5000, 'x')), folder.write("b.pdf", "%PDF-1.7");
   const auto refusal = [&](const std::string& options) { return run_nought("init " + options).err; };
-  const std::string data = " --data " + (folder / "a.txt").string(), model = NOUGHT_GOLDEN_DIR "/open/llama";
+  const std::string data = " --data " + (folder / "a.txt").string(), model = test::golden_folder("open/llama");
   EXPECT_THAT(refusal("continue " + file + " --model /nowhere" + data), HasSubstr("/nowhere: expected a Hugging Face"));
   EXPECT_THAT(refusal("continue " + file + " --model " + model + " --data " + (folder / "no.txt").string()),
               HasSubstr("no.txt: no such file"));
