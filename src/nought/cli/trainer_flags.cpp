@@ -45,8 +45,8 @@ const ConfigEntry* entry_of(const std::string& name, const std::vector<ConfigEnt
         std::find_if(reference.begin(), reference.end(), [&](const ConfigEntry& each) { return each.path == path; });
     return found == reference.end() ? nullptr : &*found;
   };
+  if (name == "deepspeed") return at("deepspeed");  // which stands beside "training"
   if (const ConfigEntry* own = at("training." + name)) return own;
-  if (name == "deepspeed") return at("deepspeed");
   const std::string meant = meant_key(name);
   const ConfigEntry* other = meant.empty() ? nullptr : at(meant);
   return other != nullptr && is_switch(*other) ? nullptr : other;  // --dtype f16 is not --bf16 f16
