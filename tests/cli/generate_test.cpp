@@ -107,9 +107,9 @@ TEST(GenerateCommand, the_models_own_settings_of_sampling_count_unless_a_flag_do
 
 TEST(GenerateCommand, a_model_without_tokenizer_says_so) {
   const Ended ended =
-      run_program(fmt::format("{} generate {}/open/gpt2 --prompt x", NOUGHT_PROGRAM, test::golden_root()));
+      run_program(fmt::format("{} generate {}/open/llama_linear --prompt x", NOUGHT_PROGRAM, test::golden_root()));
   EXPECT_EQ(ended.exit_code, 1);
-  EXPECT_THAT(ended.err, HasSubstr("open/gpt2 has no tokenizer.json"));
+  EXPECT_THAT(ended.err, HasSubstr("open/llama_linear has no tokenizer.json"));
 }
 
 TEST(GenerateCommand, what_cannot_be_continued_is_one_line) {
