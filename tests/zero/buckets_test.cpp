@@ -36,6 +36,17 @@ TEST(Buckets, a_segment_travels_alone_without_a_limit_or_without_other_ranks) {
   EXPECT_EQ(groups_of({64, 64}, 1, 1'000'000, BucketOrder::forward), (Groups{{0}, {1}}));
 }
 
+TEST(Buckets, what_is_to_be_alone_shares_with_none_of_its_neighbours) {
+  const Partition partition(64, 2);
+  const std::vector<SharedSegment> segments{
+      {partition}, {.partition = partition, .alone = true}, {partition}, {partition}};
+  for (const BucketOrder order : {BucketOrder::forward, BucketOrder::backward}) {
+    Groups groups;
+    for (const Bucket& bucket : make_buckets(segments, 1000, order)) groups.push_back(bucket.members());
+    EXPECT_THAT(groups, testing::Contains(ElementsAre(1u)));
+  }
+}
+
 TEST(Buckets, each_group_of_ranks_fills_buckets_of_its_own) {
   const auto all = make_self_communicator(), some = make_self_communicator();
   const Partition of_all(64, 4), of_some(64, 2);  // padded to 128 and to 64

@@ -143,22 +143,28 @@ TEST(ShardWire, what_leaves_a_rank_is_the_records_of_each_hop) {
 
 /// With beta 0 nothing is lost for good: sums so far, and what the errors still hold, are the sums of what was given.
 TEST(ShardWire, errors_hold_what_was_not_sent) {
-  for (const int ranks : {2, 3})
-    run_ranks(ranks, [&](Communicator& world, const Context& context) {
-      const Rank rank(world, context, {1, ranks});
+  for (const Hosts& hosts : {Hosts{1, 2}, Hosts{1, 3}, Hosts{2, 2}, Hosts{3, 2}})
+    run_ranks(hosts.all(), [&](Communicator& world, const Context& context) {
+      const Rank rank(world, context, hosts);
       const WireOptions options{.gradient_bits = 4, .feedback = ErrorFeedback{.beta = 0, .reset = 100}};
-      WireErrors errors = make_wire_errors(context, rank.wire, ranks * kShard, DType::f32);
+      WireErrors errors = make_wire_errors(context, rank.wire, hosts.all() * kShard, DType::f32);
       std::vector<double> sent(kShard), given(kShard);
+      const auto add = [](std::vector<double>& sums, const std::vector<float>& more) {
+        for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(more[i]);
+      };
       for (int step = 0; step < 5; ++step) {
         const Tensor whole = rank.gradients(world.rank() + 10 * step, false);
-        const auto add = [](std::vector<double>& sums, const std::vector<float>& more) {
-          for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(more[i]);
-        };
         add(given, rank.reduce_scattered(whole));
         add(sent, rank.reduced(whole, options, &errors));
       }
-      const std::vector<float> kept = rank.reduce_scattered(errors.first);
-      for (size_t i = 0; i < sent.size(); ++i) ASSERT_NEAR(sent[i] + static_cast<double>(kept[i]), given[i], 1e-4) << i;
+      add(sent, rank.reduce_scattered(errors.first));
+      if (errors.second) {
+        Communicator& across = *rank.wire.over_hosts->across;
+        const Tensor kept = context.empty({kShard}, DType::f32);
+        across.wait(across.reduce_scatter(errors.second, kept), *context.stream);
+        add(sent, kept.to_vector<float>());
+      }
+      for (size_t i = 0; i < sent.size(); ++i) ASSERT_NEAR(sent[i], given[i], 1e-4) << i;
     });
 }
 
