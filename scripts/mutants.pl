@@ -225,12 +225,12 @@ sub compile_command {
   my ($compiled) = $command =~ / -c (\S+)$/ or fail("what is compiled by $command?");
   $command =~ s/ -c \S+$//;
   $command =~ s/ -M(?:D|[TFQ] \S+)//g;
-  $command =~ s/ -I/ -I$folder -I/;
+  $command =~ s/ -I/ -I$folder\/include -I/;
   $command = "CCACHE_SLOPPINESS=pch_defines,time_macros ccache $command" if in_path('ccache');
   return "$command -o $output " . (defined $source ? "-x c++ -c $source" : "-c $compiled");
 }
 
-# The objects that read a header, but those of the test program itself that have none of the tests.
+# The objects that read a header, but tests that have no suite of the filter.
 sub readers_of {
   my ($file, $build, $objects, $is_input, $mutant) = @_;
   my ($program) = split /\+/, $mutant->{program};
@@ -243,8 +243,7 @@ sub readers_of {
   for my $line (lines_of('ninja', '-C', $build, '-t', 'deps')) {
     $object = $1 if $line =~ /^(\S+): #deps/;
     next if $line !~ m{^\s.*\b\Q$file\E$} || !$is_input->{$object} || !$objects->{$object};
-    next if $object =~ m{/\Q$program\E\.dir/} && $suite ne '' &&
-      !grep { content_of($_) =~ /\(\s*(?:$suite)\s*,/ } @{$objects->{$object}{sources}};
+    next if $suite ne '' && !grep { !/_test\.cpp$/ || content_of($_) =~ /\(\s*(?:$suite)\s*,/ } @{$objects->{$object}{sources}};
     push @readers, $object;
   }
   return @readers;
@@ -255,8 +254,8 @@ sub readers_of {
 # the first, and with -fPIC no caller has one built in. For a header all objects that read it take the place of the old ones.
 sub write_commands {
   my ($mutant, $build, $folder) = @_;
-  my $file = write_changed($mutant, $folder);
-  my $source = $folder . substr($file, length('src'));
+  my $file = write_changed($mutant, "$folder/include");
+  my $source = "$folder/include" . substr($file, length('src'));
   my $objects = objects_of($build);
   my @programs = split /\+/, $mutant->{program};
   my %inputs = map { $_ => {map { $_ => 1 } lines_of('ninja', '-C', $build, '-t', 'inputs', "bin/$_")} } @programs;

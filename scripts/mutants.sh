@@ -93,8 +93,10 @@ run_tests() {
     timeout --kill-after=10 "$limit" sh -e "$top/command.$BASHPID" >>"$log" 2>&1 || code=$?
     rm -f "$top/command.$BASHPID"
   else
-    PATH=$top/path:$PATH NOUGHT_BIN=$build/bin MUTANT_BIN=$folder /usr/bin/timeout --kill-after=10 "$limit" "$folder/$test" \
-      --gtest_filter="$pattern" --gtest_fail_fast --gtest_brief=1 >>"$log" 2>&1 || code=$?
+    {
+      PATH=$top/path:$PATH NOUGHT_BIN=$build/bin MUTANT_BIN=$folder /usr/bin/timeout --kill-after=10 "$limit" \
+        "$folder/$test" --gtest_filter="$pattern" --gtest_fail_fast --gtest_brief=1 || code=$?
+    } >>"$log" 2>&1 # also what bash says of a program that crashes
   fi
   return "$code"
 }
@@ -123,7 +125,7 @@ has_tests() {
   fi
   IFS=: read -ra parts <<<"$2"
   for part in "${parts[@]}"; do
-    [[ -n $("$build/bin/${1%%+*}" --gtest_list_tests --gtest_filter="$part" 2>/dev/null) ]] || return 1
+    [[ $("$build/bin/${1%%+*}" --gtest_list_tests --gtest_filter="$part" 2>/dev/null) == *$'\n  '* ]] || return 1 # an indented name
   done
 }
 

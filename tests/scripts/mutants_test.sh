@@ -95,7 +95,8 @@ cat >"$house/test.cpp" <<'EOF'
 #include "nought/a/a.h"
 int main(int count, char** arguments) {
   for (int i = 1; i < count; ++i)
-    if (std::strcmp(arguments[i], "--gtest_list_tests") == 0) return std::strstr(arguments[i + 1], "A.*") && std::puts("A.") < 0;
+    if (std::strcmp(arguments[i], "--gtest_list_tests") == 0)
+      return std::puts("Running main()") < 0 || (std::strstr(arguments[i + 1], "A.*") && std::puts("A.\n  is_right") < 0);
   return three() == 3 ? 0 : 1;
 }
 EOF
