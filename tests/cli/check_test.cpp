@@ -113,6 +113,13 @@ TEST_F(Check, writes_nothing_and_tells_the_data_and_the_memory) {
   EXPECT_THAT(tight.err, HasSubstr("as predicted, are more than training.device_memory, 100.0 KiB"));
 }
 
+TEST_F(Check, flags_may_stand_before_the_file) {
+  for (const char* flags : {"--set training.max_steps=1", "--max_steps 1", "--bf16", "--gradient_checkpointing null"}) {
+    const Ended ended = run_program(fmt::format("{} check {} {}", NOUGHT_PROGRAM, flags, at("run.json")));
+    EXPECT_EQ(ended.exit_code, 0) << flags << ": " << ended.err;
+  }
+}
+
 TEST_F(Check, what_is_unusual_is_one_note_each_and_train_says_the_same) {
   const std::string unusual =
       "--set model.vocab_size=300 --set data.tokenizer=null --set data.seq_length=128 --set training.max_steps=1";

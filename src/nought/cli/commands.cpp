@@ -22,6 +22,7 @@ void add_override_option(CLI::App& command, std::vector<std::string>& overrides,
   command.add_option("--set", overrides, "Override a value of RUN.json, for instance " + example)
       ->type_name("KEY=VALUE")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
 }
 

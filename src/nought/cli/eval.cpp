@@ -146,6 +146,7 @@ void add_eval(CLI::App& app, Invocation& invocation) {
                    "Files to evaluate on, as data.files of a run; they replace the run's data")
       ->type_name("FILE")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
   command
       ->add_option("--tokenizer", options->tokenizer,

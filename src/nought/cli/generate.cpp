@@ -163,12 +163,14 @@ void add_generate(CLI::App& app, Invocation& invocation) {
   command->add_option("--prompt", options->prompts, "Text to continue; may be given several times")
       ->type_name("TEXT")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
   command->add_option("--prompts-file", options->prompts_file,
                       "File with a prompt on every line; in a .jsonl file, under the key \"prompt\" of every line");
   command->add_option("--ids", options->ids, "Token ids to continue, in place of text")
       ->type_name("ID,ID,...")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
   add_generation_options(*command, *options);
   command->add_option("--batch-size", options->generate.batch, "How many prompts are computed together")

@@ -18,6 +18,7 @@ void add_generation_options(CLI::App& command, GenerationOptions& options) {
   command.add_option("--stop", options.stops, "Stop before this text; may be given several times")
       ->type_name("TEXT")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
   options.sampling_flags = {
       command

@@ -378,6 +378,7 @@ void add_init(CLI::App& app, Invocation& invocation) {
   command->add_option("--data", flags->data, "A file or glob to train on; may be given several times")
       ->type_name("FILE")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
   command->add_option("--tokenizer", flags->tokenizer, "pretrain: a tokenizer's path; default: bytes")
       ->type_name("NAME");

@@ -218,6 +218,7 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
                    "As one of data.add_special_tokens of a run; may be given several times")
       ->type_name("TOKEN")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all();
   command->add_flag("--parse-special-tokens", options->tokenize.corpus.parse_special_tokens,
                     "What text spells like a special token becomes that token; default: it stays text");
@@ -233,6 +234,7 @@ void add_tokenize(CLI::App& app, Invocation& invocation) {
                    "Special token of the new tokenizer; may be given several times; the first ends a document")
       ->type_name("TOKEN")
       ->expected(1)
+      ->allow_extra_args(false)
       ->take_all()
       ->capture_default_str();
   command

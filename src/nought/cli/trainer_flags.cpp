@@ -61,7 +61,7 @@ std::string value_for(const ConfigEntry& entry, const std::string& value) {
 
 bool is_truth(const std::string& value) {
   const std::string lower = lower_case(value);
-  return lower == "true" || lower == "false" || lower == "auto";
+  return lower == "true" || lower == "false" || lower == "auto" || lower == "null" || lower == "none";
 }
 
 bool looks_like_flag(const std::string& text) { return text.starts_with("--") && text.size() > 2; }
