@@ -5,8 +5,8 @@
 #include <atomic>
 #include <mutex>
 
-#include "support/small_run.h"
 #include "support/temp_folder.h"
+#include "support/trainer_runs.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"

@@ -7,7 +7,7 @@
 #include "cuda_emulation/control.h"
 #endif
 #include "support/guarded_context.h"
-#include "support/mesh_runs.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -16,7 +16,7 @@
 namespace nought::compressed_runs_test {
 namespace {
 
-using test::Course;
+using test::TrainingResult;
 
 struct Way {
   const char* name;
@@ -31,35 +31,31 @@ constexpr int kRanks = 2;
 const Way kCodes{
     .name = "codes", .stage = 3, .codes = {.weight_bits = 8, .gradient_bits = 4, .feedback = ErrorFeedback{}}};
 
-Course run(const Way& way, const std::vector<Context>& contexts) {
-  test::CourseOptions options;
-  options.sharding.codes = way.codes;
-  options.sharding.optimizer.method = way.method;
-  options.sharding.power_sgd = way.power_sgd;
-  options.accumulation = 1;
-  Course course;
-  run_ranks(contexts, [&](Communicator& world, const Context& context) {
-    test::CourseOptions mine = options;
-    mine.context = &context;
-    Course of_rank = test::train_in(world, {.sizes = {.shard = kRanks}, .stage = way.stage},
-                                    test::dense_mesh_model(/*layers=*/1), {0, 2}, mine);
-    if (world.rank() == 0) course = std::move(of_rank);
-  });
-  return course;
+TrainingResult run(const Way& way, const std::vector<Context>& contexts) {
+  test::TrainingCase each{.model = test::small_model("qk_norms", /*layers=*/1),
+                          .mesh = test::sharded(kRanks, way.stage),
+                          .steps = {0, 2},
+                          .rows = {.of_step = 8},
+                          .accumulation = 1,
+                          .contexts = contexts};
+  each.settings.codes = way.codes;
+  each.settings.optimizer.method = way.method;
+  each.settings.power_sgd = way.power_sgd;
+  return each.run();
 }
 
-Course run_on_gpus(const Way& way, int64_t max_blocks = 0) {
+TrainingResult run_on_gpus(const Way& way, int64_t max_blocks = 0) {
   std::vector<Context> contexts;
   for (int rank = 0; rank < kRanks; ++rank)
     contexts.push_back(cuda::make_context({.max_blocks = max_blocks, .poison = true}));
-  Course course = run(way, contexts);
+  TrainingResult result = run(way, contexts);
   for (const Context& context : contexts)
     EXPECT_EQ(dynamic_cast<const cuda::CudaKernels&>(*context.kernels).runs_on_host(), 0);
-  return course;
+  return result;
 }
 
 /// The share of weights that differ by more than rounding does.
-double share_of_others(const Course& a, const Course& b) {
+double share_of_others(const TrainingResult& a, const TrainingResult& b) {
   int64_t others = 0, all = 0;
   for (const auto& [name, values] : a.weights)
     for (size_t i = 0; i < values.size(); ++i, ++all)
@@ -74,7 +70,7 @@ class CudaCompressedRuns : public ::testing::TestWithParam<Way> {};
 TEST_P(CudaCompressedRuns, are_those_of_the_cpu) {
   const Way& way = GetParam();
   const auto cpus = test::contexts_of(kRanks, /*guarded=*/false);
-  const Course on_gpus = run_on_gpus(way), on_cpus = run(way, cpus);
+  const TrainingResult on_gpus = run_on_gpus(way), on_cpus = run(way, cpus);
   ASSERT_EQ(on_gpus.losses.size(), on_cpus.losses.size());
   for (size_t i = 0; i < on_gpus.losses.size(); ++i) EXPECT_NEAR(on_gpus.losses[i], on_cpus.losses[i], 1e-4) << i;
   EXPECT_LE(share_of_others(on_gpus, on_cpus), 0.01);
@@ -85,13 +81,11 @@ TEST_P(CudaCompressedRuns, are_those_of_the_cpu) {
 
 #ifdef NOUGHT_CUDA_EMULATED
 TEST(CudaCompressedGrids, do_not_depend_on_grids_and_the_order_of_threads) {
-  const Course expected = run_on_gpus(kCodes);
+  const TrainingResult expected = run_on_gpus(kCodes);
   emulation::set_order(5);
-  const Course again = run_on_gpus(kCodes, /*max_blocks=*/3);
+  const TrainingResult again = run_on_gpus(kCodes, /*max_blocks=*/3);
   emulation::set_order(0);
-  EXPECT_EQ(again.losses, expected.losses);
-  EXPECT_EQ(again.norms, expected.norms);
-  EXPECT_EQ(again.weights, expected.weights);
+  expect_same_bits(again, expected);
 }
 #endif
 

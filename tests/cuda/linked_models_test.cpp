@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "cuda/linked_ranks.h"
-#include "support/mesh_runs.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
 
 #include "nought/cuda/backend/device.h"
@@ -11,58 +11,49 @@
 namespace nought::linked_models_test {
 namespace {
 
-/// Two steps of two micro-batches.
-test::Course course_on(const test::MeshLayout& layout, const ModelConfig& config, const LinkOptions& links,
-                       int64_t accumulation = 1) {
-  test::Course course;
-  const auto body = [&](Communicator& world, const Context& context) {
-    test::CourseOptions options;
-    options.accumulation = accumulation;
-    options.context = &context;
-    test::Course of_rank = test::train_in(world, layout, config, {0, 2}, options);
-    if (world.rank() == 0) course = std::move(of_rank);
-  };
-  EXPECT_TRUE(test::run_linked(layout.ranks(), body, links));
-  return course;
+/// Two steps on the layout.
+test::TrainingCase on(const test::MeshLayout& layout, const char* model = "qk_norms", int64_t accumulation = 1) {
+  return {.model = test::small_model(model),
+          .mesh = layout,
+          .steps = {0, 2},
+          .rows = {.of_step = 8 * accumulation},
+          .accumulation = accumulation};
 }
 
-void expect_same_bits(const test::Course& course, const test::Course& other) {
-  EXPECT_FALSE(course.losses.empty());
-  EXPECT_EQ(course.losses, other.losses);
-  EXPECT_EQ(course.norms, other.norms);
-  EXPECT_EQ(course.weights, other.weights);
+test::TrainingResult run_on(const test::TrainingCase& each, const LinkOptions& links) {
+  test::TrainingResult result;
+  const auto body = [&](Communicator& world, const Context& context) {
+    test::TrainingResult of_rank = each.run_in(world, context);
+    if (world.rank() == 0) result = std::move(of_rank);
+  };
+  EXPECT_TRUE(test::run_linked(each.mesh.ranks(), body, links));
+  EXPECT_FALSE(result.losses.empty());
+  return result;
 }
 
 TEST(LinkedModels, stages_have_the_bits_that_they_have_through_the_host) {
   NOUGHT_NEEDS_DEVICES(3);
-  const ModelConfig config = test::dense_mesh_model();
-  const test::Course expected = course_on({.sizes = {.shard = 2}, .stage = 0}, config, test::not_linked());
+  const test::TrainingResult expected = run_on(on(test::sharded(2, 0)), test::not_linked());
   for (const int stage : {0, 1, 2, 3}) {
     SCOPED_TRACE(stage);
-    expect_same_bits(course_on({.sizes = {.shard = 2}, .stage = stage}, config, test::linked_always()), expected);
+    expect_same_bits(run_on(on(test::sharded(2, stage)), test::linked_always()), expected);
   }
 }
 
 TEST(LinkedModels, experts_matrices_layers_and_replicas_have_the_bits_that_they_have_through_the_host) {
   NOUGHT_NEEDS_DEVICES(4);
-  const auto expect_same = [](std::string_view what, const test::MeshLayout& layout, const ModelConfig& config) {
-    SCOPED_TRACE(what);
-    const int64_t micro_batches = layout.sizes.pipeline;
-    expect_same_bits(course_on(layout, config, test::linked_always(), micro_batches),
-                     course_on(layout, config, test::not_linked(), micro_batches));
-  };
-  const ModelConfig dense = test::dense_mesh_model(), experts = test::expert_mesh_model();
-  expect_same("tensor", {.sizes = {.tensor = 2}}, dense);
-  expect_same("pipeline", {.sizes = {.pipeline = 2}}, dense);
-  expect_same("experts", {.sizes = {.shard = 2, .expert = 2}, .stage = 2}, experts);
-  expect_same("replicas of shards", {.sizes = {.replicate = 2, .shard = 2}, .stage = 3}, dense);
+  for (const test::TrainingCase& each :
+       {on({.sizes = {.tensor = 2}}), on({.sizes = {.pipeline = 2}}, "qk_norms", /*accumulation=*/2),
+        on({.sizes = {.shard = 2, .expert = 2}, .stage = 2}, "shared_experts"),
+        on({.sizes = {.replicate = 2, .shard = 2}, .stage = 3})}) {
+    SCOPED_TRACE(each.str());
+    expect_same_bits(run_on(each, test::linked_always()), run_on(each, test::not_linked()));
+  }
 }
 
 TEST(LinkedModels, sums_of_the_library_train_as_those_of_one_rank_do) {
   NOUGHT_NEEDS_DEVICES(4);
-  const ModelConfig config = test::dense_mesh_model();
-  const test::Course alone = course_on({}, config, {});
-  test::expect_close(course_on({.sizes = {.shard = 4}, .stage = 3}, config, test::linked_with_library_sums()), alone);
+  expect_close(run_on(on(test::sharded(4, 3)), test::linked_with_library_sums()), run_on(on({}), {}));
 }
 
 /// How often the first rank's host waits in each of two steps of two micro-batches.
@@ -82,7 +73,7 @@ std::vector<int64_t> waits_of_steps(const ModelConfig& config, const Method& met
         for (int64_t step = 0; step < 2; ++step) {
           std::vector<Batch> batches;
           for (int64_t i = 0; i < 2; ++i)
-            batches.push_back(test::mesh_rows(*context.memory, config, step, i, world.rank(), 4));
+            batches.push_back(test::rows_of(*context.memory, config, {.of_step = 16}, step, i, 2, world.rank(), 4));
           const int64_t before = waits();
           engine.step(batches, 1, 1e-3, 1.0);
           if (world.rank() == 0) counted.push_back(waits() - before);
@@ -96,7 +87,7 @@ TEST(LinkedTransfers, a_step_of_two_ranks_waits_once_for_the_gpu) {
   NOUGHT_NEEDS_DEVICES(2);
   const std::vector<int64_t> once{1, 1};
   const auto waits = [](const Method& method, int stage, const LinkOptions& links) {
-    return waits_of_steps(test::dense_mesh_model(), method, stage, links);
+    return waits_of_steps(test::small_model("qk_norms"), method, stage, links);
   };
   for (const int stage : {0, 2, 3}) EXPECT_EQ(waits(AdamOptions{}, stage, test::linked_always()), once) << stage;
   EXPECT_EQ(waits(LambOptions{}, 2, test::linked_always()), once);
@@ -106,7 +97,7 @@ TEST(LinkedTransfers, a_step_of_two_ranks_waits_once_for_the_gpu) {
 
 TEST(LinkedTransfers, each_layer_of_experts_waits_once_more_in_each_forward_pass) {
   NOUGHT_NEEDS_DEVICES(2);
-  EXPECT_EQ(waits_of_steps(test::expert_mesh_model(), AdamOptions{}, 2, test::linked_always()),
+  EXPECT_EQ(waits_of_steps(test::small_model("shared_experts"), AdamOptions{}, 2, test::linked_always()),
             (std::vector<int64_t>{3, 3}));
 }
 

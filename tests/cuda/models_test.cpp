@@ -7,7 +7,7 @@
 #endif
 #include "support/golden_output.h"
 #include "support/guarded_context.h"
-#include "support/mesh_runs.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -91,50 +91,36 @@ constexpr const auto& kFamilies = test::kGoldenFamilies;
 INSTANTIATE_TEST_SUITE_P(Families, CudaModels, ::testing::ValuesIn(kFamilies),
                          [](const auto& info) { return std::string(info.param).substr(5); });
 
-/// Two steps, on a device for each rank or on the CPU.
-test::Course course_on(const test::MeshLayout& layout, const ModelConfig& config, int64_t accumulation,
-                       bool on_device = true) {
-  test::Course course;
-  const int ranks = layout.ranks();
-  const auto contexts = on_device ? cuda_contexts(ranks) : test::contexts_of(ranks, /*guarded=*/false);
-  run_ranks(contexts, [&](Communicator& world, const Context& context) {
-    test::CourseOptions options;
-    options.accumulation = accumulation;
-    options.context = &context;
-    test::Course of_rank = test::train_in(world, layout, config, {0, 2}, options);
-    if (world.rank() == 0) course = std::move(of_rank);
-  });
-  return course;
-}
-
 class CudaLayouts : public ::testing::TestWithParam<const char*> {
  protected:
-  static ModelConfig config() {
-    return std::string(GetParam()) == "dense" ? test::dense_mesh_model() : test::expert_mesh_model();
+  /// Two steps, on a device for each rank or on the CPU.
+  static test::TrainingResult run_on(const test::MeshLayout& layout, int64_t accumulation, bool on_device = true) {
+    test::TrainingCase each{.model = test::small_model(GetParam()),
+                            .mesh = layout,
+                            .steps = {0, 2},
+                            .rows = {.of_step = 8 * accumulation},
+                            .accumulation = accumulation};
+    if (on_device) each.contexts = cuda_contexts(layout.ranks());
+    return each.run();
   }
 };
 
 TEST_P(CudaLayouts, stages_have_the_same_bits_on_two_ranks) {
-  const auto at = [&](int stage, bool on_device) {
-    return course_on({.sizes = {.shard = 2}, .stage = stage}, config(), /*accumulation=*/1, on_device);
-  };
-  const test::Course first = at(0, true);
-  test::expect_close(first, at(0, false));
+  const test::TrainingResult first = run_on(test::sharded(2, 0), 1);
+  expect_close(first, run_on(test::sharded(2, 0), 1, /*on_device=*/false));
   for (const int stage : {1, 2, 3}) {
-    const test::Course other = at(stage, true);
-    EXPECT_EQ(other.losses, first.losses) << stage;
-    EXPECT_EQ(other.norms, first.norms) << stage;
-    EXPECT_EQ(other.weights, first.weights) << stage;
+    SCOPED_TRACE(stage);
+    expect_same_bits(run_on(test::sharded(2, stage), 1), first);
   }
 }
 
 TEST_P(CudaLayouts, matrices_and_layers_on_two_ranks_are_those_of_one) {
-  const test::Course alone = course_on({}, config(), 2, /*on_device=*/false);
-  test::expect_close(course_on({.sizes = {.tensor = 2}}, config(), 2), alone);
-  test::expect_close(course_on({.sizes = {.pipeline = 2}}, config(), 2), alone);
+  const test::TrainingResult alone = run_on({}, 2, /*on_device=*/false);
+  expect_close(run_on({.sizes = {.tensor = 2}}, 2), alone);
+  expect_close(run_on({.sizes = {.pipeline = 2}}, 2), alone);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CudaLayouts, ::testing::Values("dense", "moe"),
+INSTANTIATE_TEST_SUITE_P(Models, CudaLayouts, ::testing::Values("qk_norms", "shared_experts"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -1,12 +1,11 @@
 // Beside a GPU, wherever states, gradients, parameters and saved inputs are: the bits of a run that moves nothing.
-#include <chrono>
 #include <map>
 #include <thread>
 #include <tuple>
 #include <vector>
 
-#include "support/mesh_runs.h"
 #include "support/temp_folder.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
 
 #include "nought/cuda/backend/kernels.h"
@@ -14,7 +13,7 @@
 namespace nought::offload_test {
 namespace {
 
-using test::Course;
+using test::TrainingResult;
 
 struct Moves {
   ShardedModel::Options sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16};
@@ -22,20 +21,16 @@ struct Moves {
 };
 
 /// Two steps of two micro-batches.
-Course course_of(int ranks, int stage, const Moves& moves) {
-  Course course;
-  std::vector<Context> contexts;
-  for (int rank = 0; rank < ranks; ++rank) contexts.push_back(cuda::make_context({.poison = true}));
-  const test::MeshLayout layout{.sizes = {.shard = ranks}, .stage = stage};
-  run_ranks(contexts, [&](Communicator& world, const Context& context) {
-    world.set_timeout(std::chrono::seconds(60));
-    test::CourseOptions options{
-        .sharding = moves.sharding, .recompute = moves.recompute, .rows = {.length = 4}, .accumulation = 2};
-    options.context = &context;
-    Course of_rank = test::train_in(world, layout, test::dense_mesh_model(/*layers=*/1), {0, 2}, options);
-    if (world.rank() == 0) course = std::move(of_rank);
-  });
-  return course;
+TrainingResult run_on(int ranks, int stage, const Moves& moves) {
+  test::TrainingCase each{.model = test::small_model("qk_norms", /*layers=*/1),
+                          .mesh = test::sharded(ranks, stage),
+                          .settings = moves.sharding,
+                          .steps = {0, 2},
+                          .rows = {.of_step = 16, .length = 4},
+                          .accumulation = 2,
+                          .recompute = moves.recompute};
+  for (int rank = 0; rank < ranks; ++rank) each.contexts.push_back(cuda::make_context({.poison = true}));
+  return each.run();
 }
 
 class CudaOffload : public ::testing::Test {
@@ -52,17 +47,14 @@ class CudaOffload : public ::testing::Test {
   }
   void expect_same_bits(int ranks, int stage, const Moves& moves, const Moves& stays = {}) {
     // Stages 2 and 3 add up shards, in the same order.
-    Course& expected =
+    TrainingResult& expected =
         known_[{ranks, ranks > 1 && stage > 1, stays.sharding.offload_optimizer.delay_after.has_value()}];
-    if (expected.losses.empty()) expected = course_of(ranks, stage, stays);
-    const Course course = course_of(ranks, stage, moves);
-    EXPECT_EQ(course.losses, expected.losses);
-    EXPECT_EQ(course.norms, expected.norms);
-    EXPECT_TRUE(course.weights == expected.weights);
+    if (expected.losses.empty()) expected = run_on(ranks, stage, stays);
+    test::expect_same_bits(run_on(ranks, stage, moves), expected);
   }
 
   test::TempFolder folder_;
-  static inline std::map<std::tuple<int, bool, bool>, Course> known_;
+  static inline std::map<std::tuple<int, bool, bool>, TrainingResult> known_;
 };
 
 TEST_F(CudaOffload, of_states_changes_no_bit) {
@@ -121,7 +113,7 @@ TEST_F(CudaOffload, waits_for_no_more_computation) {
   const auto waits_of = [](const ShardedModel::Options& sharding) {
     const Context context = cuda::make_context({.poison = true});
     const auto self = make_self_communicator();
-    const ModelConfig config = test::dense_mesh_model();
+    const ModelConfig config = test::small_model("qk_norms");
     Decoder decoder(config, {});
     ShardedModel model(context, *self, decoder, sharding);
     model.load(InitialState(3));
@@ -129,7 +121,8 @@ TEST_F(CudaOffload, waits_for_no_more_computation) {
     std::vector<int64_t> counted;
     for (int64_t step = 0; step < 2; ++step) {
       std::vector<Batch> batches;
-      for (int64_t i = 0; i < 2; ++i) batches.push_back(test::mesh_rows(*context.memory, config, step, i, 0, 4));
+      for (int64_t i = 0; i < 2; ++i)
+        batches.push_back(test::rows_of(*context.memory, config, {.of_step = 16}, step, i, 2, 0, 4));
       const int64_t before = context.stream->waits_of(std::this_thread::get_id());
       engine.step(batches, 1, 1e-3, 1.0);
       counted.push_back(context.stream->waits_of(std::this_thread::get_id()) - before);

@@ -7,7 +7,7 @@
 
 #include "support/agreement.h"
 #include "support/planned_products.h"
-#include "support/sharing.h"
+#include "support/small_models.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using test::Measurement;
 
 /// Tokens choose all experts, so that no router decides how many rows there are.
 ModelConfig model_of_family(const std::string& family) {
-  if (family == "gpt2") return test::small_model("gpt2");
+  if (family == "gpt2") return test::small_model("biases");
   nlohmann::json json{{"model_type", family},        {"vocab_size", 61},
                       {"hidden_size", 32},           {"intermediate_size", 44},
                       {"num_hidden_layers", 2},      {"num_attention_heads", 4},

@@ -2,7 +2,7 @@
 // experts got. Operations that run on the host bring their operands there; those waits are not counted here.
 #include <thread>
 
-#include "support/mesh_runs.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
 
 #include "nought/cuda/backend/kernels.h"
@@ -26,7 +26,8 @@ std::vector<int64_t> waits_of_steps(const ModelConfig& config, const Method& met
   std::vector<int64_t> counted;
   for (int64_t step = 0; step < 2; ++step) {
     std::vector<Batch> batches;
-    for (int64_t i = 0; i < 2; ++i) batches.push_back(test::mesh_rows(*context.memory, config, step, i, 0, 4));
+    for (int64_t i = 0; i < 2; ++i)
+      batches.push_back(test::rows_of(*context.memory, config, {.of_step = 16}, step, i, 2, 0, 4));
     const int64_t before = waits();
     engine.step(batches, 1, 1e-3, 1.0);
     counted.push_back(waits() - before);
@@ -35,23 +36,23 @@ std::vector<int64_t> waits_of_steps(const ModelConfig& config, const Method& met
 }
 
 TEST(CudaTransfers, a_step_waits_once_for_the_gpu) {
-  EXPECT_EQ(waits_of_steps(test::dense_mesh_model(), AdamOptions{}), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(waits_of_steps(test::small_model("qk_norms"), AdamOptions{}), (std::vector<int64_t>{1, 1}));
 }
 
 TEST(CudaTransfers, norms_of_whole_parameters_do_not_wait) {
-  EXPECT_EQ(waits_of_steps(test::dense_mesh_model(), LambOptions{}), (std::vector<int64_t>{1, 1}));
-  EXPECT_EQ(waits_of_steps(test::dense_mesh_model(), MuonOptions{}), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(waits_of_steps(test::small_model("qk_norms"), LambOptions{}), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(waits_of_steps(test::small_model("qk_norms"), MuonOptions{}), (std::vector<int64_t>{1, 1}));
 }
 
 TEST(CudaTransfers, steps_that_send_less_wait_no_more) {
-  const ModelConfig config = test::dense_mesh_model();
+  const ModelConfig config = test::small_model("qk_norms");
   const std::vector<int64_t> once{1, 1};
   EXPECT_EQ(waits_of_steps(config, OneBitAdamOptions{.freeze_step = 1}), once);
   EXPECT_EQ(waits_of_steps(config, AdamOptions{}, PowerSgdOptions{.start_iter = 0, .min_compression_rate = 1}), once);
 }
 
 TEST(CudaTransfers, each_layer_of_experts_waits_once_more_in_each_forward_pass) {
-  EXPECT_EQ(waits_of_steps(test::expert_mesh_model(), AdamOptions{}), (std::vector<int64_t>{3, 3}));
+  EXPECT_EQ(waits_of_steps(test::small_model("shared_experts"), AdamOptions{}), (std::vector<int64_t>{3, 3}));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // What ranks that share matrices send for experts, latent vectors, norms of all heads and factors of 8 bits: formulas.
 // That predictions are what runs count is held by agreement_test.
-#include "support/sharing.h"
+#include "support/small_models.h"
 #include <gtest/gtest.h>
 
 #include "nought/plan/predict.h"
@@ -36,7 +36,7 @@ int64_t sent_for_sums(int tensor, int64_t elements, int64_t single) {
 constexpr int64_t kLosses = 1;  // the sum of the losses is one element
 
 TEST(TensorTraffic, of_experts_and_latent_vectors_is_the_formula) {
-  const ModelConfig config = test::small_model("deepseek_v3");             // a dense layer and one of experts
+  const ModelConfig config = test::small_model("latent");                  // a dense layer and one of experts
   const int64_t hidden = kTokens * config.hidden_size, ends = 2 * hidden;  // the lookup, and the head's input
   const int64_t dense = 2 * hidden;                                        // the result, and the input's gradient
   // The same of the experts and of the shared one, and the gradients of the weights of the choices.
@@ -54,7 +54,7 @@ TEST(TensorTraffic, of_experts_and_latent_vectors_is_the_formula) {
 }
 
 TEST(TensorTraffic, of_norms_over_all_heads_and_of_scales_is_the_formula) {
-  ModelConfig config = test::small_model("olmo2");
+  ModelConfig config = test::small_model("head_norms");
   config.num_kv_heads = 4;  // ranks share none
   const int64_t hidden = kTokens * config.hidden_size, layers = config.num_layers;
   // For q and for k one number for each token: squares, and on the way back products.

@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "support/temp_folder.h"
+#include "support/trainer_runs.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
@@ -16,24 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 using test::TempFolder;
 
-struct Losses final : TrainObserver {
-  void on_step(const StepReport& report) override { losses.push_back(report.loss); }
-  std::vector<double> losses;
-};
-
-RunPlan plan_for(const fs::path& folder, int stage, DType dtype) {
-  std::ofstream(folder / "text.txt") << [] {
-    std::string text;
-    for (int i = 0; i < 400; ++i) text += fmt::format("line {} of a text that repeats itself.\n", i % 23);
-    return text;
-  }();
-  RunPlan plan;
-  plan.model_config = {{"model_type", "llama"},        {"vocab_size", 256},      {"hidden_size", 32},
-                       {"intermediate_size", 48},      {"num_hidden_layers", 2}, {"num_attention_heads", 4},
-                       {"max_position_embeddings", 32}};
-  plan.data.sources = {{{(folder / "text.txt").string()}}};
-  plan.data.seq_length = 16;
-  plan.micro_batch = 2;
+RunPlan plan_for(const TempFolder& folder, int stage, DType dtype) {
+  RunPlan plan = test::plan_on_lines(folder);
   plan.zero_stage = stage;
   plan.dtype = dtype;
   plan.overlap_comm = true;
@@ -41,31 +25,22 @@ RunPlan plan_for(const fs::path& folder, int stage, DType dtype) {
   plan.schedule = {.type = ScheduleType::cosine, .peak_lr = 3e-3, .warmup_steps = 2, .total_steps = 12};
   plan.save_steps = 5;
   plan.seed = 9;
-  plan.output_dir = (folder / "out").string();
   return plan;
 }
 
-std::vector<double> run(RunPlan plan, StartMode mode, int ranks) {
-  std::vector<double> losses;
-  run_ranks(ranks, [&](Communicator& world, const Context& context) {
-    RunPlan mine = plan;
-    mine.train_batch = mine.micro_batch * ranks;
-    Losses observer;
-    Trainer(mine, mode, world, context, {&observer}).run();
-    if (world.rank() == 0) losses = observer.losses;
-  });
-  return losses;
+std::vector<double> run(const RunPlan& plan, StartMode mode, int ranks) {
+  return test::run_plan(plan, {.ranks = ranks, .mode = mode}).losses();
 }
 
 TEST(Checkpoint, a_resumed_run_continues_bit_for_bit_at_any_stage) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     TempFolder folder;
-    const std::vector<double> whole = run(plan_for(folder.path(), 2, dtype), StartMode::fresh, 2);
+    const std::vector<double> whole = run(plan_for(folder, 2, dtype), StartMode::fresh, 2);
     ASSERT_EQ(whole.size(), 12u);
     for (const int stage : {0, 1, 2, 3}) {
       // As if the run had died after step 10.
       fs::remove_all(folder.path() / "out" / "checkpoint-12");
-      const std::vector<double> rest = run(plan_for(folder.path(), stage, dtype), StartMode::resume, 2);
+      const std::vector<double> rest = run(plan_for(folder, stage, dtype), StartMode::resume, 2);
       EXPECT_EQ(rest, std::vector<double>(whole.begin() + 10, whole.end())) << "stage " << stage;
     }
   }
@@ -81,7 +56,7 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
   for (const OptimizerOptions& options : all) {
     TempFolder folder;
     const auto plan = [&](int stage) {
-      RunPlan each = plan_for(folder.path(), stage, DType::bf16);
+      RunPlan each = plan_for(folder, stage, DType::bf16);
       each.optimizer = options;
       return each;
     };
@@ -104,7 +79,7 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
 
 TEST(Checkpoint, resumes_with_another_number_of_ranks) {
   TempFolder folder;
-  RunPlan plan = plan_for(folder.path(), 3, DType::f32);
+  RunPlan plan = plan_for(folder, 3, DType::f32);
   const std::vector<double> whole = run(plan, StartMode::fresh, 4);
   fs::remove_all(folder.path() / "out" / "checkpoint-12");
   plan.micro_batch = 8;  // the same train_batch on one rank
@@ -115,7 +90,7 @@ TEST(Checkpoint, resumes_with_another_number_of_ranks) {
 
 TEST(Checkpoint, keeps_the_last_ones_and_refuses_to_mix_runs) {
   TempFolder folder;
-  RunPlan plan = plan_for(folder.path(), 1, DType::f32);
+  RunPlan plan = plan_for(folder, 1, DType::f32);
   plan.save_steps = 3;
   plan.save_total_limit = 2;
   run(plan, StartMode::fresh, 1);
@@ -130,7 +105,7 @@ TEST(Checkpoint, keeps_the_last_ones_and_refuses_to_mix_runs) {
 
 TEST(Checkpoint, a_damaged_block_and_a_missing_manifest_are_found) {
   TempFolder folder;
-  const RunPlan plan = plan_for(folder.path(), 2, DType::f32);
+  const RunPlan plan = plan_for(folder, 2, DType::f32);
   run(plan, StartMode::fresh, 2);
   const fs::path last = list_checkpoints(plan.output_dir).back(), file = last / "rank-00001.safetensors";
   {
@@ -145,7 +120,7 @@ TEST(Checkpoint, a_damaged_block_and_a_missing_manifest_are_found) {
 
 TEST(Checkpoint, the_checkpoint_of_another_model_is_refused) {
   TempFolder folder;
-  RunPlan plan = plan_for(folder.path(), 0, DType::f32);
+  RunPlan plan = plan_for(folder, 0, DType::f32);
   run(plan, StartMode::fresh, 1);
   plan.model_config["hidden_size"] = 64;
   EXPECT_THROW(validate_run(plan, StartMode::resume), IoError);
@@ -153,7 +128,7 @@ TEST(Checkpoint, the_checkpoint_of_another_model_is_refused) {
 
 TEST(HfFolder, an_exported_model_loads_again_with_the_same_values) {
   TempFolder folder;
-  const RunPlan plan = plan_for(folder.path(), 3, DType::bf16);
+  const RunPlan plan = plan_for(folder, 3, DType::bf16);
   run(plan, StartMode::fresh, 2);
   const auto self = make_self_communicator();
   const Context context = Context::cpu();

@@ -1,150 +1,122 @@
 // An update that is put off by one step: theta(t + 1) = theta(t) - A(g(theta(t - 1))), on every layout with the same
 // bits, wherever states are, and in what resumes.
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <thread>
 
 #include "support/guarded_context.h"
-#include "support/mesh_runs.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
-#include "support/tiny_llama.h"
+#include "support/training_case.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "nought/comm/thread.h"
+#include "nought/train/checkpoint.h"
 
 namespace nought::delayed_update_test {
 namespace {
 
-using test::Course;
-using test::CourseOptions;
+using test::expect_same_bits;
 using test::MeshLayout;
+using test::sharded;
+using test::TrainingCase;
+using test::TrainingRank;
+using test::TrainingResult;
+using test::WholeTensors;
 
-constexpr int64_t kLength = 8;
+/// Plain SGD on one row a step.
+TrainingCase sgd(std::optional<int64_t> delay_after) {
+  return {.model = test::small_model("grouped_heads"),
+          .settings = {.optimizer = {.method = SgdOptions{}},
+                       .offload_optimizer = {.home = Pool::host, .delay_after = delay_after}},
+          .rows = {.of_step = 1, .length = 8, .learnable = true},
+          .accumulation = 1,
+          .lr = 0.1,
+          .clipping = 0};
+}
 
-/// One rank with a tiny model and plain SGD.
-struct SgdRun {
-  SgdRun(const Context& of, std::optional<int64_t> delay_after, LossScaler scaler = {}, DType dtype = DType::f32)
-      : context(of),
-        model(context, *self, decoder,
-              {.dtype = dtype,
-               .gradient_dtype = dtype,
-               .optimizer = {.method = SgdOptions{}},
-               .offload_optimizer = {.home = Pool::host, .delay_after = delay_after}}),
-        engine(model, scaler) {
-    model.load(InitialState(3));
-  }
-  Batch batch(int32_t seed) const {
-    std::vector<int32_t> ids, targets;
-    for (int32_t i = 0; i < kLength; ++i)
-      ids.push_back((seed * 7 + i * 3) % 256), targets.push_back((seed * 5 + i * 3 + 3) % 256);
-    return {context.upload<int32_t>({1, kLength}, ids), context.upload<int32_t>({1, kLength}, targets)};
-  }
-  StepResult step(int32_t seed, double lr, double max_norm = 0) {
-    const Batch rows = batch(seed);
-    return engine.step(std::span(&rows, 1), kLength, lr, max_norm);
-  }
-  std::vector<std::vector<float>> weights() {
-    std::vector<std::vector<float>> all;
-    for (size_t unit = 0; unit < decoder.units().size(); ++unit)
-      model.with_parameters(
-          unit, [&](const Parameter&, const Tensor& whole) { all.push_back(context.to_host<float>(whole)); });
-    return all;
-  }
-  /// Of the loss of a batch at the weights that are seen now, before clipping.
-  std::vector<std::vector<float>> gradients(int32_t seed) {
-    const Batch rows = batch(seed);
-    engine.accumulate(std::span(&rows, 1), kLength);
-    std::vector<std::vector<float>> all;
-    for (size_t unit = 0; unit < decoder.units().size(); ++unit)
-      for (const Tensor& gradient : model.gather_gradients(unit)) all.push_back(context.to_host<float>(gradient));
-    model.discard_gradients();
-    return all;
-  }
-
-  Context context;
+/// One rank of its own.
+struct Alone {
+  Alone(const TrainingCase& of, bool guarded) : rank(*self, guarded ? test::guarded_context() : Context::cpu(), of) {}
   std::unique_ptr<Communicator> self = make_self_communicator();
-  Decoder decoder{test::tiny_llama()};
-  ShardedModel model;
-  Engine engine;
+  TrainingRank rank;
 };
-
-Context context_on(bool guarded) { return guarded ? test::guarded_context() : Context::cpu(); }
 
 TEST(DelayedUpdate, follows_its_formula_with_clipping) {
   for (const bool guarded : {false, true}) {
-    SgdRun run(context_on(guarded), 1);
-    std::vector<std::vector<float>> theta = run.weights(), before = theta;
+    TrainingCase each = sgd(1);
+    each.clipping = 0.5;
+    Alone alone(each, guarded);
+    TrainingRank& run = alone.rank;
+    WholeTensors theta = run.weights(), g_before;
+    const WholeTensors before = theta;
     double scale_before = 0;
-    std::vector<std::vector<float>> g_before;
-    for (int32_t step = 1; step <= 5; ++step) {
-      const double lr = 0.1 * step;  // each update takes the rate of its own gradients
-      const auto g = run.gradients(step);
-      const double norm = run.step(step, lr, 0.5).grad_norm;
-      const double scale = lr * std::min(1.0, 0.5 / (norm + 1e-6));
+    for (int64_t step = 1; step <= 5; ++step) {
+      run.of.lr = 0.1 * static_cast<double>(step);  // each update takes the rate of its own gradients
+      const WholeTensors g = run.gradients(step);
+      const double scale = run.of.lr * std::min(1.0, 0.5 / (run.step(step).grad_norm + 1e-6));
       if (step == 3) {
-        EXPECT_LT(scale, lr) << "clipping is active";
+        EXPECT_LT(scale, run.of.lr) << "clipping is active";
       }
       // The first update is an ordinary one; the second step applies none.
-      const auto& applied = step == 1 ? g : g_before;
+      const WholeTensors& applied = step == 1 ? g : g_before;
       const double factor = step == 1 ? scale : step == 2 ? 0 : scale_before;
-      const auto seen = run.weights();
-      for (size_t p = 0; p < theta.size(); ++p)
-        for (size_t i = 0; i < theta[p].size(); ++i) {
-          const double want = theta[p][i] - (factor == 0 ? 0.0 : factor * applied[p][i]);
-          ASSERT_NEAR(seen[p][i], want, 1e-6 * std::max(1.0, std::abs(want))) << "step " << step;
+      const WholeTensors seen = run.weights();
+      for (const auto& [name, values] : theta)
+        for (size_t i = 0; i < values.size(); ++i) {
+          const double want = values[i] - (factor == 0 ? 0.0 : factor * applied.at(name)[i]);
+          ASSERT_NEAR(seen.at(name)[i], want, 1e-6 * std::max(1.0, std::abs(want))) << name << ", step " << step;
         }
-      if (step == 2) {
-        EXPECT_EQ(seen, theta);
-      }
+      if (step == 2) expect_same_bits(seen, theta);
       theta = seen, g_before = g, scale_before = scale;
     }
     EXPECT_TRUE(run.model.optimizer().pending());
     run.model.finish_pending_update();
     EXPECT_FALSE(run.model.optimizer().pending());
-    const auto last = run.weights();
-    EXPECT_NE(last, theta);
+    const WholeTensors last = run.weights();
+    EXPECT_TRUE(last != theta);
     run.model.finish_pending_update();
-    EXPECT_EQ(run.weights(), last) << "exactly one is applied";
-    EXPECT_NE(last, before);
+    EXPECT_TRUE(run.weights() == last) << "exactly one is applied";
+    EXPECT_TRUE(last != before);
   }
 }
 
 TEST(DelayedUpdate, has_the_losses_of_a_run_without_up_to_the_step_after_its_warm_up) {
-  SgdRun ordinary(Context::cpu(), std::nullopt), delayed(Context::cpu(), 3);
-  for (int32_t step = 1; step <= 6; ++step) {
-    const double loss = ordinary.step(step, 0.1).loss, late = delayed.step(step, 0.1).loss;
+  Alone ordinary(sgd(std::nullopt), false), delayed(sgd(3), false);
+  for (int64_t step = 1; step <= 6; ++step) {
+    const double loss = ordinary.rank.step(step).loss, late = delayed.rank.step(step).loss;
     EXPECT_EQ(loss == late, step <= 4) << step;
   }
 }
 
 TEST(DelayedUpdate, a_skipped_step_leaves_nothing_pending_and_applies_what_was) {
   for (const bool guarded : {false, true}) {
-    const LossScaler scaler(LossScaleOptions{.initial_power = 10, .hysteresis = 1});
-    SgdRun run(context_on(guarded), 0, scaler, DType::f16), same(context_on(guarded), 0, scaler, DType::f16);
-    EXPECT_FALSE(run.step(1, 0.1).skipped);
-    same.step(1, 0.1);
-    same.model.finish_pending_update();
-    LossScaler::State overflowing = run.engine.scaler().state();
+    TrainingCase each = sgd(0).in(DType::f16);
+    each.scaler = LossScaler({.initial_power = 10, .hysteresis = 1});
+    Alone run(each, guarded), same(each, guarded);
+    EXPECT_FALSE(run.rank.step(1).skipped);
+    same.rank.step(1);
+    same.rank.model.finish_pending_update();
+    LossScaler::State overflowing = run.rank.engine.scaler().state();
     overflowing.scale = 0x1p40;
-    run.engine.scaler().restore(overflowing);
-    EXPECT_TRUE(run.step(2, 0.1).skipped);
-    EXPECT_FALSE(run.model.optimizer().pending());
-    EXPECT_EQ(run.model.optimizer().updates(), 1);
-    EXPECT_EQ(run.weights(), same.weights());
+    run.rank.engine.scaler().restore(overflowing);
+    EXPECT_TRUE(run.rank.step(2).skipped);
+    EXPECT_FALSE(run.rank.model.optimizer().pending());
+    EXPECT_EQ(run.rank.model.optimizer().updates(), 1);
+    expect_same_bits(run.rank.weights(), same.rank.weights());
   }
 }
 
 /// A run that learns, on these layouts and with these homes, whose updates are put off after the first two.
 class DelayedRuns : public testing::Test {
  protected:
-  CourseOptions options(const OffloadOptions& home) const {
-    CourseOptions options;
-    options.sharding.dtype = options.sharding.gradient_dtype = DType::bf16;
-    options.sharding.offload_optimizer = home;
-    options.sharding.offload_optimizer.delay_after = 2;
-    return options;
+  static TrainingCase on(const MeshLayout& layout, const OffloadOptions& home = {}, int64_t steps = 5) {
+    TrainingCase each = TrainingCase{.mesh = layout, .steps = {0, steps}}.in(DType::bf16);
+    each.settings.offload_optimizer = home;
+    each.settings.offload_optimizer.delay_after = 2;
+    return each;
   }
   OffloadOptions files(int64_t sub_group = 1000) const {
     return {.home = Pool::file,
@@ -154,35 +126,24 @@ class DelayedRuns : public testing::Test {
             .buffers = 8,
             .aio = {.backend = AioBackend::threads}};
   }
-  static MeshLayout ranks(int ranks, int stage) { return {.sizes = {.shard = ranks}, .stage = stage}; }
-
-  const ModelConfig model_ = test::dense_mesh_model();
   test::TempFolder folder_;
 };
-
-void expect_same(const Course& course, const Course& expected, size_t first = 0) {
-  EXPECT_EQ(course.losses,
-            std::vector<double>(expected.losses.begin() + static_cast<std::ptrdiff_t>(first), expected.losses.end()));
-  EXPECT_TRUE(course.weights == expected.weights);
-}
 
 /// With several micro-batches, stages without and with gradient sharding add in other orders.
 TEST_F(DelayedRuns, have_the_same_bits_at_every_stage_and_with_every_home) {
   for (const int of : {1, 2, 4})
     for (const int first : {0, 2}) {
       if (of == 1 && first > 0) continue;
-      const Course plain = train_on(ranks(of, first), model_, {0, 5}, options({}));
-      CourseOptions ordinary = options({});
-      ordinary.sharding.offload_optimizer.delay_after = {};
-      const Course undelayed = train_on(ranks(of, first), model_, {0, 5}, ordinary);
+      const TrainingResult plain = on(sharded(of, first)).run();
+      TrainingCase ordinary = on(sharded(of, first));
+      ordinary.settings.offload_optimizer.delay_after = {};
+      const TrainingResult undelayed = ordinary.run();
       EXPECT_EQ(std::vector(plain.losses.begin(), plain.losses.begin() + 3),
                 std::vector(undelayed.losses.begin(), undelayed.losses.begin() + 3));
       EXPECT_NE(plain.losses, undelayed.losses);
-      for (const int stage : {first, first + 1})
-        for (const OffloadOptions& home : {OffloadOptions{}, files()}) {
-          SCOPED_TRACE(fmt::format("{} ranks, stage {}, {}", of, stage, name_of(home.home)));
-          expect_same(train_on(ranks(of, stage), model_, {0, 5}, options(home)), plain);
-        }
+      expect_same_bits(on(sharded(of, first), files()).run(), plain);
+      expect_same_bits(on(sharded(of, first + 1), files()).run(), plain);
+      expect_same_bits(on(sharded(of, first + 1)).run(), plain);
     }
 }
 
@@ -190,103 +151,81 @@ TEST_F(DelayedRuns, have_the_same_bits_with_pipeline_stages_and_shared_matrices)
   for (const MeshLayout& layout : {MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
                                    MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}}) {
     SCOPED_TRACE(layout.str());
-    expect_same(train_on(layout, model_, {0, 5}, options(files())), train_on(layout, model_, {0, 5}, options({})));
+    expect_same_bits(on(layout, files()).run(), on(layout).run());
   }
 }
 
 TEST_F(DelayedRuns, resume_as_if_they_had_never_stopped_with_another_stage_and_home) {
-  const Course whole = train_on(ranks(2, 2), model_, {0, 6}, options({}));
+  const TrainingResult whole = on(sharded(2, 2), {}, 6).run();
   for (const int64_t stop : {2, 4}) {  // nothing is pending, and something is
     const test::TempFolder saved;
-    CourseOptions first = options(files()), second = options({}), elsewhere = options(files(333));
+    TrainingCase first = on(sharded(2, 2), files(), stop), second = on(sharded(2, 2), {}, 6),
+                 elsewhere = on(sharded(2, 3), files(333), 6);
     first.saved = second.resumed = elsewhere.resumed = saved.path().string();
-    train_on(ranks(2, 2), model_, {0, stop}, first);
+    second.steps.begin = elsewhere.steps.begin = stop;
+    first.run();
     EXPECT_EQ(read_checkpoint_info(last_checkpoint(saved.path())).pending.has_value(), stop == 4);
-    expect_same(train_on(ranks(2, 2), model_, {stop, 6}, second), whole, static_cast<size_t>(stop));
-    expect_same(train_on(ranks(2, 3), model_, {stop, 6}, elsewhere), whole, static_cast<size_t>(stop));
+    expect_same_bits(second.run(), whole, static_cast<size_t>(stop));
+    expect_same_bits(elsewhere.run(), whole, static_cast<size_t>(stop));
   }
 }
 
 /// The one that is pending is applied when the run begins: the two updates in all are those of a run that drained.
 TEST_F(DelayedRuns, resume_without_the_delay_after_exactly_one_update) {
   const test::TempFolder saved;
-  CourseOptions first = options({}), second = options({});
+  TrainingCase first = on(sharded(2, 1), {}, 4), second = first;
   first.saved = second.resumed = saved.path().string();
-  second.sharding.offload_optimizer.delay_after = {};
-  const Course drained = train_on(ranks(2, 1), model_, {0, 4}, first);
-  EXPECT_EQ(train_on(ranks(2, 1), model_, {4, 4}, second).weights, drained.weights);
+  second.steps.begin = 4, second.settings.offload_optimizer.delay_after = {};
+  const TrainingResult drained = first.run();
+  expect_same_bits(second.run().weights, drained.weights);
 }
 
 /// Without clipping nothing stands between a gradient and its update.
-struct FreeRun {
-  FreeRun(Communicator& ranks, const Context& of, int stage, const OffloadOptions& offload, bool tied)
-      : context(of),
-        decoder(tied ? test::dense_mesh_model() : test::tiny_llama()),
-        model(context, ranks, decoder,
-              {.policy = Policy::stage(stage),
-               .dtype = DType::bf16,
-               .gradient_dtype = DType::bf16,
-               .offload_optimizer = offload}),
-        engine(model) {
-    model.load(InitialState(3));
-  }
-  std::vector<double> train(int rank, int ranks, int32_t steps = 3) {
-    std::vector<double> losses;
-    for (int32_t step = 0; step < steps; ++step) {
-      std::vector<Batch> batches;
-      for (int32_t i = 0; i < 2; ++i) {
-        std::vector<int32_t> ids;
-        for (int32_t k = 0; k <= kLength; ++k) ids.push_back((step * 41 + i * 17 + rank * 5 + k * 3) % 61);
-        const std::span<const int32_t> all(ids);
-        batches.push_back({context.upload<int32_t>({1, kLength}, all.first(kLength)),
-                           context.upload<int32_t>({1, kLength}, all.subspan(1))});
-      }
-      losses.push_back(engine.step(batches, static_cast<double>(2 * kLength * ranks), 1e-2, 0).loss);
-    }
-    for (size_t unit = 0; unit < decoder.units().size(); ++unit)
-      model.with_parameters(unit, [&](const Parameter&, const Tensor& whole) {
-        for (const float value : context.to_host<float>(whole)) losses.push_back(value);
-      });
-    return losses;
-  }
-
-  Context context;
-  Decoder decoder;
-  ShardedModel model;
-  Engine engine;
-};
+TrainingCase unclipped(const MeshLayout& layout, const OffloadOptions& offload, const char* model = "grouped_heads") {
+  TrainingCase each{.model = test::small_model(model),
+                    .mesh = layout,
+                    .settings = {.offload_optimizer = offload},
+                    .steps = {0, 3},
+                    .rows = {.of_step = 8, .length = 8, .learnable = true},
+                    .accumulation = 2,
+                    .lr = 1e-2,
+                    .clipping = 0};
+  return each.in(DType::bf16);
+}
 
 TEST_F(DelayedRuns, updates_beside_the_backward_pass_have_the_bits_of_updates_after_it) {
   for (const int of : {1, 2, 4})
     for (int stage = 0; stage <= (of == 1 ? 0 : 3); ++stage)
       for (const bool guarded : {false, true}) {
         const bool tied = (stage + guarded) % 2 == 0;
-        std::vector<double> courses[2];
-        int64_t up[2]{};
-        for (const bool early : {false, true})
-          run_ranks(test::contexts_of(of, guarded), [&](Communicator& ranks, const Context& context) {
-            OffloadOptions offload = guarded ? OffloadOptions{.home = Pool::host, .sub_group = 1000} : files();
-            offload.early = early;
-            FreeRun run(ranks, context, stage, offload, tied);
-            const std::vector<double> course = run.train(ranks.rank(), ranks.size());
-            if (ranks.rank() == 0) courses[early] = course, up[early] = run.model.optimizer().traffic().up;
+        OffloadOptions offload = guarded ? OffloadOptions{.home = Pool::host, .sub_group = 1000} : files();
+        TrainingCase late = unclipped(sharded(of, stage), offload, tied ? "qk_norms" : "grouped_heads");
+        late.guarded = guarded;
+        TrainingCase early = late;
+        early.settings.offload_optimizer.early = true;
+        SCOPED_TRACE(early.str());
+        expect_same_bits(early.run(), late.run());
+        const auto moved_up = [](const TrainingCase& each) {
+          int64_t up = 0;
+          each.on_ranks([&](TrainingRank& rank) {
+            rank.step(0), rank.model.settle();
+            if (rank.is_first()) up = rank.model.optimizer().traffic().up;
           });
-        SCOPED_TRACE(fmt::format("{} ranks, stage {}, guarded {}", of, stage, guarded));
-        EXPECT_TRUE(courses[0] == courses[1]);
-        EXPECT_EQ(up[0], up[1]);
+          return up;
+        };
+        EXPECT_EQ(moved_up(early), moved_up(late));
       }
 }
 
 /// All is infinite from the first loss on: no segment is updated, and the message says so.
 TEST_F(DelayedRuns, nothing_is_updated_early_with_gradients_that_are_not_finite) {
-  run_ranks(1, [&](Communicator& ranks, const Context& context) {
-    OffloadOptions offload = files();
-    offload.early = true;
-    FreeRun run(ranks, context, 0, offload, false);
-    run.model.with_parameters(0, [&](const Parameter&, const Tensor& whole) {
-      context.run(Fill{.x = whole, .value = std::numeric_limits<double>::infinity()});
+  OffloadOptions offload = files();
+  offload.early = true;
+  unclipped({}, offload).on_ranks([](TrainingRank& rank) {
+    rank.model.with_parameters(0, [&](const Parameter&, const Tensor& whole) {
+      rank.context.run(Fill{.x = whole, .value = std::numeric_limits<double>::infinity()});
     });
-    const std::string message = test::message_of<Error>([&] { run.train(0, 1); });
+    const std::string message = test::message_of<Error>([&] { rank.step(0); });
     EXPECT_THAT(message, testing::HasSubstr("step 1"));
     EXPECT_THAT(message, testing::HasSubstr("the weights are those of the step before"));
   });
@@ -311,21 +250,20 @@ struct SlowFile {
 /// The third step computes until all is there that can be: then nothing of the file is waited for.
 TEST_F(DelayedRuns, what_moves_beside_a_computation_that_is_long_enough_is_hidden) {
   enum class Way { ordinary, early, delayed };
-  for (const Way way : {Way::ordinary, Way::early, Way::delayed})
-    run_ranks(1, [&](Communicator& ranks, const Context& context) {
-      SlowFile file;
-      OffloadOptions offload = files(20'000);
-      offload.fault = file.fault();
-      offload.early = way == Way::early;
-      if (way == Way::delayed) offload.delay_after = 0;
-      FreeRun run(ranks, context, 0, offload, /*tied=*/false);
-      run.train(0, 1, 2);
+  for (const Way way : {Way::ordinary, Way::early, Way::delayed}) {
+    SlowFile file;
+    OffloadOptions offload = files(20'000);
+    offload.fault = file.fault();
+    offload.early = way == Way::early;
+    if (way == Way::delayed) offload.delay_after = 0;
+    unclipped({}, offload).on_ranks([&](TrainingRank& run) {
+      run.step(0), run.weights(), run.step(1), run.weights();
       run.model.finish_pending_update();
       const int begun = file.calls;
-      run.train(0, 1, 1);
+      run.step(2), run.weights();
       run.model.finish_pending_update();
       const int each = file.calls - begun;  // of an update
-      if (way == Way::delayed) run.train(0, 1, 1);
+      if (way == Way::delayed) run.step(2), run.weights();
       const int before = file.calls;
       const int awaited = way == Way::ordinary ? 0 : each;
       run.engine.set_wants_stop([&] {
@@ -333,7 +271,7 @@ TEST_F(DelayedRuns, what_moves_beside_a_computation_that_is_long_enough_is_hidde
         return false;
       });
       const StateTimes started = run.model.optimizer().times();
-      run.train(0, 1, 1);
+      run.step(2), run.weights();
       const StateTimes times = run.model.optimizer().times() - started;
       EXPECT_GT(times.on_way, 0.002);
       const double hidden = 1 - times.waited / times.on_way;
@@ -343,6 +281,7 @@ TEST_F(DelayedRuns, what_moves_beside_a_computation_that_is_long_enough_is_hidde
         EXPECT_GT(hidden, 0.8) << "early " << (way == Way::early);
       }
     });
+  }
 }
 
 }  // namespace

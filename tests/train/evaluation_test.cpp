@@ -1,13 +1,13 @@
 #include "nought/train/evaluation.h"
 
-#include "support/temp_folder.h"
+#include "support/message_of.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/comm/thread.h"
 #include "nought/config/run_config.h"
 #include "nought/data/token_file.h"
-#include "nought/train/trainer.h"
 
 namespace nought::evaluation_test {
 namespace {
@@ -81,17 +81,6 @@ TEST(Evaluation, counts_every_target_once_and_is_the_same_for_every_number_of_ra
   }
 }
 
-struct Validations final : TrainObserver {
-  void on_step(const StepReport& report) override { losses.push_back(report.loss); }
-  void on_validation(int64_t step, const Evaluation& evaluation) override {
-    steps.push_back(step);
-    last = evaluation;
-  }
-  std::vector<int64_t> steps;
-  std::vector<double> losses;
-  Evaluation last;
-};
-
 nlohmann::json run_of(const TempFolder& folder, nlohmann::json data) {
   data["files"] = {folder.write("text.txt", some_text(40)).string()};
   data["seq_length"] = kLength;
@@ -105,31 +94,32 @@ nlohmann::json run_of(const TempFolder& folder, nlohmann::json data) {
             {"output_dir", (folder / "out").string()}}}};
 }
 
-Validations train(const nlohmann::json& run, int ranks = 1) {
-  Validations observer;
-  run_ranks(ranks, [&](Communicator& world, const Context& context) {
-    const RunPlan plan = resolve(make_run_config(run, "RUN.json"), world.size());
-    Trainer(plan, StartMode::overwrite, world, context, {&observer}).run();
-  });
-  return observer;
+test::ToldRun train(const nlohmann::json& run) {
+  return test::run_plan(resolve(make_run_config(run, "RUN.json"), 1), {.mode = StartMode::overwrite});
+}
+
+std::vector<int64_t> validated(const test::ToldRun& told) {
+  std::vector<int64_t> steps;
+  for (const auto& [step, evaluation] : told.validations) steps.push_back(step);
+  return steps;
 }
 
 TEST(Evaluation, a_run_validates_when_it_is_told_to_and_at_its_end_and_trains_the_same) {
   const TempFolder folder;
   nlohmann::json run = run_of(folder, {{"validation_fraction", 0.2}});
-  const Validations silent = train(run);
-  EXPECT_THAT(silent.steps, ElementsAre(7));
+  const test::ToldRun silent = train(run);
+  EXPECT_THAT(validated(silent), ElementsAre(7));
   run["training"]["eval_strategy"] = "steps";
-  const Validations often = train(run, 1);
-  EXPECT_THAT(often.steps, ElementsAre(3, 6, 7));  // every logging_steps
-  EXPECT_EQ(often.losses, silent.losses);
-  EXPECT_EQ(often.last.loss, silent.last.loss);
+  const test::ToldRun often = train(run);
+  EXPECT_THAT(validated(often), ElementsAre(3, 6, 7));  // every logging_steps
+  EXPECT_EQ(often.losses(), silent.losses());
+  EXPECT_EQ(often.validations.back().second.loss, silent.validations.back().second.loss);
   run["training"]["eval_steps"] = 7;
-  EXPECT_THAT(train(run).steps, ElementsAre(7));
+  EXPECT_THAT(validated(train(run)), ElementsAre(7));
   run["training"]["eval_strategy"] = "epoch";
   run["training"]["per_device_train_batch_size"] = 20;
   run["training"]["per_device_eval_batch_size"] = 3;
-  EXPECT_THAT(train(run).steps, ElementsAre(2, 4, 6, 7));  // 37 samples
+  EXPECT_THAT(validated(train(run)), ElementsAre(2, 4, 6, 7));  // 37 samples
 }
 
 TEST(Evaluation, a_strategy_needs_data_to_validate_with) {

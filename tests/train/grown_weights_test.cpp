@@ -2,15 +2,14 @@
 #include "nought/train/grown_weights.h"
 
 #include "support/golden.h"
-#include "support/temp_folder.h"
+#include "support/message_of.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "nought/comm/thread.h"
 #include "nought/config/run_config.h"
 #include "nought/train/model_source.h"
-#include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
 
 namespace nought::grown_weights_test {
@@ -96,19 +95,10 @@ nlohmann::json run_of(const TempFolder& folder, int stage) {
           {"deepspeed", {{"zero_optimization", {{"stage", stage}}}}}};
 }
 
-struct Losses final : TrainObserver {
-  void on_step(const StepReport& report) override { all.push_back(report.loss); }
-  std::vector<double> all;
-};
-
 std::vector<double> train(const nlohmann::json& run) {
-  Losses losses;
-  run_ranks(2, [&](Communicator& world, const Context& context) {
-    const RunPlan plan = resolve(make_run_config(run, "RUN.json"), world.size());
-    if (world.rank() == 0) validate_run(plan, StartMode::overwrite);
-    Trainer(plan, StartMode::overwrite, world, context, {&losses}).run();
-  });
-  return losses.all;
+  const RunPlan plan = resolve(make_run_config(run, "RUN.json"), 2);
+  validate_run(plan, StartMode::overwrite);
+  return test::run_plan(plan, {.ranks = 2, .mode = StartMode::overwrite}).losses();
 }
 
 TEST(GrownWeights, a_run_adds_its_markers_at_any_stage_alike_and_exports_them) {

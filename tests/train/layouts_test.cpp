@@ -1,75 +1,109 @@
 // Layout never changes the result: stages, rank counts, accumulation, recompute and overlap walk the same path.
-#include "support/layout_runs.h"
 #include "support/temp_folder.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
 
 namespace nought::layouts_test {
 namespace {
 
-using test::expect_losses_within;
-using test::expect_same_bits;
-using test::Layout;
-using test::Result;
-using test::train;
+using test::sharded;
+using test::TrainingCase;
+using test::TrainingResult;
 
-TEST(Layouts, zero_stages_agree_bit_for_bit_and_rank_counts_within_rounding) {
-  const Result one = train({.ranks = 1, .stage = 0});
-  EXPECT_LT(one.losses.back(), one.losses.front() - 1) << "the model does not learn, so the test says little";
-  for (const int ranks : {1, 2, 4}) {
-    const Result first = train({.ranks = ranks, .stage = 0});
-    for (const int stage : {1, 2, 3}) {
-      const Layout layout{.ranks = ranks, .stage = stage};
-      SCOPED_TRACE(layout.str());
-      expect_same_bits(train(layout), first);
+/// Steps of twelve rows that can be learned.
+TrainingCase learning(const test::MeshLayout& mesh = {}) {
+  return {.model = test::small_model("grouped_heads", 3, {{"hidden_size", 48}, {"intermediate_size", 80}}),
+          .mesh = mesh,
+          .settings = {.optimizer = {.weight_decay = 0.1}},
+          .steps = {0, 4},
+          .rows = {.of_step = 12, .length = 16, .learnable = true},
+          .accumulation = 1,
+          .lr = 5e-3,
+          .clipping = 1};
+}
+
+class Structures : public ::testing::TestWithParam<const char*> {};
+
+/// At each stage something else is done elsewhere in time, which is no part of the result either.
+TEST_P(Structures, have_the_same_bits_at_every_zero_stage_in_every_dtype) {
+  for (const DType dtype : {DType::f32, DType::bf16})
+    for (const int ranks : {2, 3}) {
+      TrainingCase each = learning(sharded(ranks, 0)).in(dtype);
+      each.model = test::small_model(GetParam());
+      each.steps = {0, 3};
+      const TrainingResult first = each.run();
+      for (const int stage : {1, 2, 3}) {
+        each.mesh.stage = stage;
+        each.settings.overlap = stage != 2;
+        each.recompute = stage == 1 ? Recompute::none : stage == 2 ? Recompute::selective : Recompute::full;
+        SCOPED_TRACE(each.str());
+        expect_same_bits(each.run(), first);
+      }
     }
-    expect_losses_within(first, one, 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Structures, ::testing::ValuesIn(test::small_models()),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Layouts, rank_counts_agree_within_rounding_over_thirty_steps_that_learn) {
+  TrainingCase each = learning();
+  each.steps = {0, 30};
+  const TrainingResult one = each.run();
+  EXPECT_LT(one.losses.back(), one.losses.front() - 1) << "the model does not learn, so the test says little";
+  for (const int ranks : {2, 4}) {
+    each.mesh = sharded(ranks, ranks - 1);
+    expect_losses_within(each.run(), one, 1e-5);
   }
 }
 
 TEST(Layouts, what_gradients_are_divided_by_before_their_sum_changes_no_more_than_rounding) {
-  const Layout layout{.ranks = 4, .stage = 2};
-  Layout power = layout, other = layout;
+  const TrainingCase plain = learning(sharded(4, 2));
+  TrainingCase power = plain, other = plain;
   power.gradient_factor = 4;  // the ranks' own means: a power of two moves no bit
   other.gradient_factor = 4 / 3.0;
-  const Result plain = train(layout);
-  expect_same_bits(train(power), plain);
-  expect_losses_within(train(other), plain, 1e-5);
+  const TrainingResult expected = plain.run();
+  expect_same_bits(power.run(), expected);
+  expect_losses_within(other.run(), expected, 1e-5);
 }
 
-TEST(Layouts, zero_stages_agree_bit_for_bit_in_bf16_and_with_tied_embeddings) {
-  for (const int ranks : {2, 3, 4}) {
-    for (const bool tied : {false, true}) {
-      Layout layout{.ranks = ranks, .stage = 0, .dtype = DType::bf16, .tied = tied, .steps = 12, .rows = 2 * ranks};
-      const Result first = train(layout);
-      for (const int stage : {1, 2, 3}) {
-        layout.stage = stage;
-        SCOPED_TRACE(layout.str());
-        expect_same_bits(train(layout), first);
+/// And the wire's dtype where it is another one.
+TEST(Layouts, buckets_and_overlap_change_no_bit) {
+  for (const int ranks : {2, 4})
+    for (const int accumulation : {1, 3})
+      for (const std::optional<DType>& wire : {std::optional<DType>(), std::optional(DType::f32)}) {
+        std::vector<TrainingResult> stages;
+        for (const int stage : {0, 1, 2, 3}) {
+          TrainingCase each = learning(sharded(ranks, stage)).in(DType::bf16);
+          each.accumulation = accumulation;
+          each.settings.wire_dtype = wire;
+          SCOPED_TRACE(each.str());
+          stages.push_back(each.run());
+          for (const int64_t bucket : {0, 12'000, 1'000'000}) {
+            each.settings.reduce_bucket = each.settings.gather_bucket = bucket;
+            each.settings.overlap = bucket == 12'000;
+            expect_same_bits(each.run(), stages.back());
+          }
+        }
+        expect_same_bits(stages[1], stages[0]);
+        expect_same_bits(stages[3], stages[2]);
+        if (accumulation == 1) expect_same_bits(stages[2], stages[0]);
       }
-    }
-  }
 }
 
-TEST(Layouts, with_accumulation_stages_0_and_1_agree_and_2_and_3_agree) {
-  for (const int ranks : {1, 2}) {
-    Result results[4];
-    for (const int stage : {0, 1, 2, 3}) results[stage] = train({.ranks = ranks, .stage = stage, .accumulation = 2});
-    expect_same_bits(results[0], results[1]);
-    expect_same_bits(results[2], results[3]);
-    expect_losses_within(results[0], results[2], 1e-5);
+TEST(Layouts, micro_batches_equal_one_of_all_rows) {
+  TrainingCase each = learning();
+  const TrainingResult whole = each.run();
+  each.accumulation = 4;
+  expect_losses_within(each.run(), whole, 1e-5);
+  for (const int stage : {0, 2}) {
+    each.mesh = sharded(2, stage);
+    each.accumulation = 2;
+    expect_losses_within(each.run(), whole, 1e-5);
   }
-}
-
-TEST(Layouts, four_micro_batches_of_one_equal_one_of_four) {
-  const Result whole = train({.ranks = 1, .accumulation = 1});
-  expect_losses_within(train({.ranks = 1, .accumulation = 4}), whole, 1e-5);
-  expect_losses_within(train({.ranks = 2, .stage = 2, .accumulation = 2}), whole, 1e-5);
 }
 
 TEST(Layouts, recompute_changes_no_bit) {
-  for (const Layout& base :
-       {Layout{.ranks = 1}, Layout{.ranks = 2, .stage = 3}, Layout{.ranks = 2, .stage = 2, .dtype = DType::bf16}}) {
-    Layout recomputed = base;
+  for (const TrainingCase& base : {learning(), learning(sharded(2, 3)), learning(sharded(2, 2)).in(DType::bf16)}) {
     std::vector<RecomputeOptions> ways{Recompute::selective, Recompute::full};
     for (const int64_t checkpoints : {1, 2})  // of three blocks
       for (const Pool pool : {Pool::device, Pool::host}) {
@@ -78,63 +112,36 @@ TEST(Layouts, recompute_changes_no_bit) {
         ways.back().pool = pool;
         ways.back().contiguous = (checkpoints == 1) == (pool == Pool::host);
       }
-    const Result plain = train(base);
+    const TrainingResult plain = base.run();
     for (const RecomputeOptions& way : ways) {
+      TrainingCase recomputed = base;
       recomputed.recompute = way;
-      SCOPED_TRACE(fmt::format("{}, {}", base.str(), way.str()));
-      expect_same_bits(train(recomputed), plain);
+      SCOPED_TRACE(recomputed.str());
+      expect_same_bits(recomputed.run(), plain);
     }
   }
 }
 
-TEST(Layouts, overlap_changes_no_bit) {
-  for (const int stage : {0, 1, 2, 3}) {
-    const Layout base{.ranks = 2, .stage = stage, .accumulation = 2, .steps = 8};
-    Layout blocking = base;
-    blocking.overlap = false;
-    SCOPED_TRACE(base.str());
-    expect_same_bits(train(blocking), train(base));
-  }
-}
-
-TEST(Layouts, buckets_change_no_bit) {
-  for (const int stage : {0, 1, 2, 3})
-    for (const int accumulation : {1, 2})
-      for (const std::optional<DType>& wire : {std::optional<DType>(), std::optional(DType::f32)}) {
-        Layout layout{.ranks = 2, .stage = stage, .dtype = DType::bf16, .accumulation = accumulation, .steps = 6};
-        layout.wire = wire;
-        SCOPED_TRACE(layout.str());
-        const Result alone = train(layout);
-        for (const int64_t bucket : {12'000, 40'000, 1'000'000}) {
-          layout.bucket = bucket;
-          layout.overlap = bucket != 40'000;
-          expect_same_bits(train(layout), alone);
-        }
-      }
-}
-
 /// A host read, a missing wait or a buffer that goes back too early would be a fault or another number there.
 TEST(Layouts, a_device_that_runs_late_and_that_the_host_cannot_read_gives_the_same_bits) {
-  const Layout half{.dtype = DType::f16, .steps = 10, .scale_power = 22};
-  Layout kept{.accumulation = 2, .recompute = Recompute::full, .steps = 4};
-  kept.recompute.pool = Pool::host;
-  Layout packed{.dtype = DType::bf16, .tied = true, .steps = 4, .gradients = DType::f32, .bucket = 40'000};
-  packed.wire = DType::bf16;
-  const Layout layouts[] = {{.steps = 6},
-                            {.dtype = DType::bf16, .overlap = false, .steps = 4, .fp8 = Fp8Scaling::delayed},
-                            {.dtype = DType::bf16, .steps = 3, .fp8 = Fp8Scaling::current, .masters = false},
-                            half,
-                            kept,
-                            packed};
-  for (Layout layout : layouts)
-    for (const int ranks : {1, 2})
-      for (const int stage : {0, 3}) {
-        layout.ranks = ranks, layout.stage = stage, layout.guarded = false;
-        const Result expected = train(layout);
-        layout.guarded = true;
-        SCOPED_TRACE(layout.str());
-        expect_same_bits(train(layout), expected);
-      }
+  TrainingCase half = learning().in(DType::f16), kept = learning(), packed = learning().in(DType::bf16),
+               delayed = packed, current = packed;
+  half.scaler = LossScaler({.initial_power = 22, .scale_window = 8}), half.steps = {0, 8};
+  kept.accumulation = 2, kept.recompute = Recompute::full, kept.recompute.pool = Pool::host;
+  packed.model.tie_word_embeddings = true;
+  packed.settings.gradient_dtype = DType::f32, packed.settings.wire_dtype = DType::bf16;
+  packed.settings.reduce_bucket = packed.settings.gather_bucket = 40'000;
+  delayed.fp8 = {.scaling = Fp8Scaling::delayed, .history = 4}, delayed.settings.overlap = false;
+  current.fp8.scaling = Fp8Scaling::current;
+  current.settings.optimizer.master_weights = false, current.settings.optimizer.state_dtype = DType::bf16;
+  for (TrainingCase each : {learning(), delayed, current, half, kept, packed})
+    for (const auto& mesh : {sharded(1, 0), sharded(2, 0), sharded(2, 3)}) {
+      each.mesh = mesh, each.guarded = false;
+      const TrainingResult expected = each.run();
+      each.guarded = true;
+      SCOPED_TRACE(each.str());
+      expect_same_bits(each.run(), expected);
+    }
 }
 
 /// Clipping is on, and half precision skips its first steps. Each layout runs without; with states on the host beside
@@ -148,27 +155,26 @@ TEST(Layouts, where_optimizer_states_and_parameters_live_changes_no_bit) {
                             .reads_ahead = true,
                             .writes_behind = true,
                             .buffers = 12};
-  Layout half{.dtype = DType::f16, .steps = 8, .scale_power = 22}, lion{.accumulation = 2, .steps = 4};
-  lion.method = LionOptions{};
-  Layout muon{.dtype = DType::bf16, .steps = 4}, codes{.dtype = DType::bf16, .steps = 4};
-  muon.method = MuonOptions{};
-  codes.state_block = 256;
-  Layout wide{.dtype = DType::bf16, .accumulation = 4, .tied = true, .steps = 4, .gradients = DType::f32};
+  TrainingCase half = learning().in(DType::f16), lion = learning(), muon = learning().in(DType::bf16), codes = muon,
+               wide = muon;
+  half.scaler = LossScaler({.initial_power = 22, .scale_window = 8}), half.steps = {0, 8};
+  lion.accumulation = 2, lion.settings.optimizer.method = LionOptions{};
+  muon.settings.optimizer.method = MuonOptions{};
+  codes.settings.optimizer.state_block = 256;
+  wide.accumulation = 3, wide.model.tie_word_embeddings = true, wide.settings.gradient_dtype = DType::f32;
   int turn = 0;
-  for (const Layout& base : {half, lion, muon, codes, wide})
-    for (const int ranks : {1, 2, 4}) {
-      if (ranks == 4 && base.accumulation > 1) continue;
-      Layout layout = base;
-      layout.ranks = ranks, layout.stage = turn++ % 4;
-      if (ranks * layout.accumulation > layout.rows) layout.rows = 2 * layout.rows;
-      const Result expected = train(layout);
+  for (const TrainingCase& base : {half, lion, muon, codes, wide})
+    for (const int ranks : {1, 2}) {
+      TrainingCase each = base;
+      each.mesh = sharded(ranks, turn++ % 4);
+      const TrainingResult expected = each.run();
       for (const auto& [offload, guarded] : {std::pair(host, true), {file, false}, {file, true}}) {
-        layout.offload = offload, layout.guarded = guarded;
-        SCOPED_TRACE(layout.str());
-        expect_same_bits(train(layout), expected);
+        each.settings.offload_optimizer = offload, each.guarded = guarded;
+        SCOPED_TRACE(each.str());
+        expect_same_bits(each.run(), expected);
       }
-      layout.guarded = false, layout.offload = {}, layout.stage = 3;
-      const Result sharded = train(layout);
+      each.guarded = false, each.settings.offload_optimizer = {}, each.mesh.stage = 3;
+      const TrainingResult whole = each.run();
       const ParameterHome on_host{.home = Pool::host};
       // Buffers for one Unit, for two, and for all.
       const ParameterHome in_file{.home = Pool::file,
@@ -177,12 +183,12 @@ TEST(Layouts, where_optimizer_states_and_parameters_live_changes_no_bit) {
                                   .buffer_size = turn % 3 == 2 ? 1'000'000 : 20'000,
                                   .in_memory = turn % 2 == 0 ? 30'000 : 0,
                                   .aio = {.backend = turn % 2 == 0 ? AioBackend::threads : AioBackend::automatic}};
-      layout.recompute = turn % 2 == 0 ? Recompute::full : Recompute::none;
+      each.recompute = turn % 2 == 0 ? Recompute::full : Recompute::none;
       for (const auto& [states, home, guarded] :
            {std::tuple(host, on_host, true), {OffloadOptions{}, in_file, false}, {file, in_file, turn % 2 == 0}}) {
-        layout.offload = states, layout.parameters = home, layout.guarded = guarded;
-        SCOPED_TRACE(layout.str());
-        expect_same_bits(train(layout), sharded);
+        each.settings.offload_optimizer = states, each.settings.offload_param = home, each.guarded = guarded;
+        SCOPED_TRACE(each.str());
+        expect_same_bits(each.run(), whole);
       }
     }
 }

@@ -1,56 +1,47 @@
 // Processes compute what thread ranks compute, to the bit, on every mesh of four: mpirun -n 4 test_train_mpi
 #include <cstdio>
 
-#include "support/mesh_runs.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
 
 #include "nought/comm/mpi.h"
 
-namespace nought {
+namespace nought::mpi_meshes {
 namespace {
 
-constexpr Interval kSteps{0, 8};
+Communicator* the_world = nullptr;
 
-/// Each factorisation of four, and two stages of two data-parallel ranks at every ZeRO stage.
-std::vector<test::MeshLayout> layouts(bool experts) {
-  std::vector<test::MeshLayout> all = test::sampled_meshes(4, experts);
+/// On every rank; the first one compares. Each factorisation of four, and two stages of two data-parallel ranks at
+/// every ZeRO stage.
+void compare_all(const char* model, bool experts) {
+  std::vector<test::MeshLayout> layouts = test::sampled_meshes(4, experts);
   for (const int stage : {0, 1, 2, 3})
-    all.push_back({.sizes = {.shard = 2, .pipeline = 2, .expert = experts ? 2 : 1}, .stage = stage});
-  return all;
-}
-
-/// On every rank; the first one compares.
-void compare_all(Communicator& world, ModelConfig (*model)(int layers), bool experts) {
-  for (const test::MeshLayout& layout : layouts(experts)) {
-    SCOPED_TRACE(layout.str());
-    const ModelConfig config = model(layout.layers());
-    const test::Course processes = test::train_in(world, layout, config, kSteps);
-    if (world.rank() != 0) continue;
-    const test::Course threads = test::train_on(layout, config, kSteps);
-    EXPECT_EQ(processes.losses, threads.losses);
-    EXPECT_EQ(processes.norms, threads.norms);
-    EXPECT_EQ(processes.weights, threads.weights);
-    EXPECT_EQ(processes.losses.size(), static_cast<size_t>(kSteps.size()));
+    layouts.push_back({.sizes = {.shard = 2, .pipeline = 2, .expert = experts ? 2 : 1}, .stage = stage});
+  for (const test::MeshLayout& layout : layouts) {
+    const test::TrainingCase each{.model = test::small_model(model, layout.layers()), .mesh = layout, .steps = {0, 3}};
+    SCOPED_TRACE(each.str());
+    const test::TrainingResult processes = each.run_in(*the_world, Context::cpu());
+    if (the_world->rank() != 0) continue;
+    EXPECT_EQ(processes.losses.size(), 3u);
+    expect_same_bits(processes, each.run());
     std::printf("%s\n", layout.str().c_str());
   }
 }
 
-Communicator* the_world = nullptr;
-
 TEST(MpiMeshes, processes_have_the_bits_of_thread_ranks_on_every_mesh) {
   ASSERT_EQ(the_world->size(), 4);
-  compare_all(*the_world, test::dense_mesh_model, false);
-  compare_all(*the_world, test::expert_mesh_model, true);
+  compare_all("qk_norms", false);
+  compare_all("shared_experts", true);
 }
 
 }  // namespace
-}  // namespace nought
+}  // namespace nought::mpi_meshes
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   try {
     nought::MpiWorld job(nought::Context::cpu());
-    nought::the_world = &job.world();
+    nought::mpi_meshes::the_world = &job.world();
     const int code = RUN_ALL_TESTS();
     if (code != 0) nought::MpiWorld::abort(code);
   } catch (const std::exception& error) {

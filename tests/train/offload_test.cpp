@@ -1,91 +1,60 @@
-// Where optimizer states and parameters live changes no bit of runs with pipeline stages and with shared matrices, nor
-// of what resumes from their checkpoints.
+// Where optimizer states, gradients, parameters and saved inputs live changes no bit of runs on meshes, nor of what
+// resumes from their checkpoints: beside the CPU, and beside a device that the host has no access to.
 #include <array>
 
-#include "support/mesh_runs.h"
 #include "support/temp_folder.h"
+#include "support/training_case.h"
 #include <gtest/gtest.h>
 
 namespace nought::offload_test {
 namespace {
 
-using test::Course;
-using test::CourseOptions;
 using test::MeshLayout;
-
-ModelConfig llama() {
-  return ModelConfig::from_json({{"model_type", "llama"},
-                                 {"vocab_size", test::kMeshVocabulary},
-                                 {"hidden_size", 32},
-                                 {"intermediate_size", 48},
-                                 {"num_hidden_layers", 4},
-                                 {"num_attention_heads", 4},
-                                 {"num_key_value_heads", 2},
-                                 {"max_position_embeddings", 16},
-                                 {"initializer_range", 0.1}});
-}
-
-void expect_same(const Course& course, const Course& expected, size_t first = 0) {
-  EXPECT_EQ(course.losses,
-            std::vector<double>(expected.losses.begin() + static_cast<std::ptrdiff_t>(first), expected.losses.end()));
-  EXPECT_EQ(course.weights, expected.weights);
-}
+using test::sharded;
+using test::small_model;
+using test::TrainingCase;
+using test::TrainingResult;
 
 class OffloadRuns : public testing::Test {
  protected:
   /// Options of a run whose states are in files.
-  CourseOptions in_files(const CourseOptions& options, int64_t sub_group = 1000) const {
-    CourseOptions offloaded = options;
-    offloaded.sharding.offload_optimizer = {.home = Pool::file,
-                                            .folder = folder_.path().string(),
-                                            .sub_group = sub_group,
-                                            .reads_ahead = true,
-                                            .buffers = 8};
+  TrainingCase states_in_files(TrainingCase each) const {
+    each.settings.offload_optimizer = {
+        .home = Pool::file, .folder = folder_.path().string(), .sub_group = 700, .reads_ahead = true, .buffers = 8};
+    return each;
+  }
+  TrainingCase parameters_in_files(TrainingCase each, int64_t in_memory = 500) const {
+    each.settings.offload_param = {
+        .home = Pool::file, .folder = folder_.path().string(), .buffers = 2, .in_memory = in_memory};
+    return each;
+  }
+  TrainingCase all_in_files(const TrainingCase& each) const { return parameters_in_files(states_in_files(each)); }
+  /// And gradients; parameters where a stage shards them.
+  TrainingCase with_gradients(const TrainingCase& each) const {
+    TrainingCase offloaded = each.mesh.stage == 3 ? all_in_files(each) : states_in_files(each);
+    offloaded.settings.offload_optimizer.gradients_in_file = true;
     return offloaded;
   }
-
-  /// The same, and parameters too.
-  CourseOptions all_in_files(const CourseOptions& options) const {
-    CourseOptions offloaded = in_files(options);
-    offloaded.sharding.offload_param = {
-        .home = Pool::file, .folder = folder_.path().string(), .buffers = 2, .in_memory = 500};
-    return offloaded;
+  static TrainingCase on(const MeshLayout& layout, int64_t steps = 2, const char* model = "grouped_heads") {
+    return TrainingCase{.model = small_model(model, 4), .mesh = layout, .steps = {0, steps}}.in(DType::bf16);
   }
 
-  /// And gradients.
-  CourseOptions with_gradients(CourseOptions options, int stage = 3) const {
-    options = stage == 3 ? all_in_files(options) : in_files(options);
-    options.sharding.offload_optimizer.gradients_in_file = true;
-    return options;
-  }
-
-  test::TempFolder folder_;
+  const test::TempFolder folder_;
 };
 
-TEST_F(OffloadRuns, pipeline_stages_and_shared_matrices_give_the_same_bits) {
-  for (const MeshLayout& layout : {MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
-                                   MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}}) {
-    SCOPED_TRACE(layout.str());
-    CourseOptions options;
-    options.sharding.dtype = options.sharding.gradient_dtype = DType::bf16;
-    expect_same(train_on(layout, llama(), {0, 3}, in_files(options)), train_on(layout, llama(), {0, 3}, options));
-  }
-}
-
-TEST_F(OffloadRuns, parameters_in_files_give_the_same_bits_on_meshes) {
+TEST_F(OffloadRuns, states_and_parameters_in_files_give_the_same_bits_on_meshes) {
   for (const MeshLayout& layout :
-       {MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 3},
+       {MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 1},
+        MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 3},
         MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}, MeshLayout{.sizes = {.pipeline = 2}, .stage = 3},
         MeshLayout{.sizes = {.replicate = 2, .shard = 2}, .stage = 3},
         MeshLayout{.sizes = {.shard = 4, .host_ranks = 2}, .stage = 3}}) {
     SCOPED_TRACE(layout.str());
-    CourseOptions options;
-    options.sharding.dtype = options.sharding.gradient_dtype = DType::bf16;
-    CourseOptions alone = all_in_files(options);
-    alone.sharding.offload_optimizer = {};
-    const Course expected = train_on(layout, llama(), {0, 3}, options);
-    expect_same(train_on(layout, llama(), {0, 3}, all_in_files(options)), expected);
-    expect_same(train_on(layout, llama(), {0, 3}, alone), expected);
+    const TrainingResult expected = on(layout).run();
+    expect_same_bits(states_in_files(on(layout)).run(), expected);
+    if (layout.stage < 3) continue;
+    expect_same_bits(all_in_files(on(layout)).run(), expected);
+    expect_same_bits(parameters_in_files(on(layout)).run(), expected);
   }
 }
 
@@ -93,24 +62,20 @@ TEST_F(OffloadRuns, parameters_in_files_give_the_same_bits_on_meshes) {
 /// and go: those that sums over ranks complete in the end, and those that a schedule forms in two parts.
 TEST_F(OffloadRuns, gradients_in_files_give_the_same_bits_on_meshes) {
   int i = 0;
-  for (const MeshLayout& layout : {MeshLayout{}, MeshLayout{.sizes = {.shard = 2}, .stage = 3},
-                                   MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 2},
-                                   MeshLayout{.sizes = {.pipeline = 2}, .stage = 3, .schedule = PipelineSchedule::zbh1},
-                                   MeshLayout{.sizes = {.tensor = 2}, .sequence_parallel = true, .stage = 3},
-                                   MeshLayout{.sizes = {.shard = 2, .expert = 2}, .stage = 3},
-                                   MeshLayout{.sizes = {.replicate = 2, .shard = 2}, .stage = 3}})
+  for (const MeshLayout& layout :
+       {MeshLayout{}, sharded(2, 3), MeshLayout{.sizes = {.shard = 2, .pipeline = 2}, .stage = 2},
+        MeshLayout{.sizes = {.pipeline = 2}, .stage = 3, .schedule = PipelineSchedule::zbh1},
+        MeshLayout{.sizes = {.tensor = 2}, .sequence_parallel = true, .stage = 3},
+        MeshLayout{.sizes = {.shard = 2, .expert = 2}, .stage = 3},
+        MeshLayout{.sizes = {.replicate = 2, .shard = 2}, .stage = 3}})
     for (const DType dtype : {DType::bf16, DType::f32}) {
-      SCOPED_TRACE(fmt::format("{}, {}", layout.str(), name_of(dtype)));
-      CourseOptions options;
-      options.sharding.dtype = options.sharding.gradient_dtype = dtype;
-      if (i++ % 3 == 0) options.recompute.mode = Recompute::full;
-      const ModelConfig config = layout.sizes.expert > 1   ? test::expert_mesh_model()
-                                 : layout.sizes.tensor > 1 ? test::dense_mesh_model()
-                                                           : llama();
-      const Course expected = train_on(layout, config, {0, 2}, options);
-      const Course course = train_on(layout, config, {0, 2}, with_gradients(options, layout.stage));
-      expect_same(course, expected);
-      EXPECT_EQ(course.norms, expected.norms);
+      const char* model = layout.sizes.expert > 1   ? "shared_experts"
+                          : layout.sizes.tensor > 1 ? "qk_norms"
+                                                    : "grouped_heads";
+      TrainingCase each = on(layout, 2, model).in(dtype);
+      if (i++ % 3 == 0) each.recompute.mode = Recompute::full;
+      SCOPED_TRACE(each.str());
+      expect_same_bits(with_gradients(each).run(), each.run());
     }
 }
 
@@ -119,39 +84,139 @@ TEST_F(OffloadRuns, of_other_optimizers_give_the_same_bits_on_meshes) {
                                    MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 3}})
     for (const auto& [method, block] :
          {std::pair(Method(LionOptions{}), int64_t{0}), {MuonOptions{}, 0}, {AdamOptions{.eps = 1e-4}, 64}}) {
-      CourseOptions options;
-      options.sharding.dtype = options.sharding.gradient_dtype = block > 0 ? DType::f16 : DType::bf16;
-      options.sharding.optimizer.method = method, options.sharding.optimizer.state_block = block;
-      SCOPED_TRACE(fmt::format("{}, method {}, blocks of {}", layout.str(), method.index(), block));
-      expect_same(train_on(layout, llama(), {0, 2}, with_gradients(options, layout.stage)),
-                  train_on(layout, llama(), {0, 2}, options));
+      TrainingCase each = on(layout).in(block > 0 ? DType::f16 : DType::bf16);
+      each.settings.optimizer.method = method, each.settings.optimizer.state_block = block;
+      SCOPED_TRACE(fmt::format("{}, method {}, blocks of {}", each.str(), method.index(), block));
+      expect_same_bits(with_gradients(each).run(), each.run());
     }
 }
 
 /// Saves with one home and resumes with another, on another number of ranks and at another stage too.
 TEST_F(OffloadRuns, resume_with_another_home_stage_and_tile) {
-  CourseOptions options;
-  options.sharding.dtype = DType::bf16;
-  const auto two = [](int stage) { return MeshLayout{.sizes = {.shard = 2}, .stage = stage}; };
-  const Course whole = train_on(two(2), llama(), {0, 4}, options);
-  const std::array homes{options, in_files(options), with_gradients(options)};
-  for (size_t from = 0; from < homes.size(); ++from)
-    for (size_t to = 0; to < homes.size(); ++to) {
+  const TrainingResult whole = on(sharded(2, 2), 4).run();
+  const auto at_home = [&](int home, int stage) {
+    const TrainingCase each = on(sharded(2, home == 2 ? 3 : stage), 4);
+    return home == 0 ? each : home == 1 ? states_in_files(each) : with_gradients(each);
+  };
+  for (int from = 0; from < 3; ++from)
+    for (int to = 0; to < 3; ++to) {
       if (from == to) continue;
       SCOPED_TRACE(fmt::format("from {} to {}", from, to));
-      const test::TempFolder saved;
-      CourseOptions first = homes[from], second = homes[to];
-      const auto stage = [&](const CourseOptions& with, int other) {
-        return with.sharding.offload_param.home == Pool::file ? 3 : other;
-      };
-      first.saved = second.resumed = saved.path().string();
-      train_on(two(stage(first, 2)), llama(), {0, 2}, first);
-      expect_same(train_on(two(stage(second, from == 0 ? 3 : 2)), llama(), {2, 4}, second), whole, 2);
+      expect_same_bits(test::resumed_at(2, at_home(from, 2), at_home(to, from == 0 ? 3 : 2)), whole, 2);
       // On one rank: as a run without files resumes there.
-      CourseOptions alone = options, alone_in_files = in_files(options);
-      alone.resumed = alone_in_files.resumed = saved.path().string();
-      expect_same(train_on({}, llama(), {2, 4}, alone_in_files), train_on({}, llama(), {2, 4}, alone));
+      if (to != (from + 1) % 3) continue;
+      expect_same_bits(test::resumed_at(2, at_home(from, 2), states_in_files(on({}, 4))),
+                       test::resumed_at(2, at_home(from, 2), on({}, 4)));
     }
+}
+
+/// With micro-batches in flight, where ranks share matrices, and beside a device that the host has no access to.
+TEST_F(OffloadRuns, inputs_of_recomputed_blocks_in_files_change_no_bit_on_any_mesh) {
+  RecomputeOptions each = Recompute::full, shared = Recompute::full, grouped = Recompute::full, coded = Recompute::full;
+  shared.partitioned = true, grouped.checkpoints = 2, coded.fp8 = coded.partitioned = true;
+  const MeshLayout alone{}, tensor{.sizes = {.tensor = 2}}, pipeline{.sizes = {.pipeline = 2}};
+  for (const auto& [layout, recompute, dtype, guarded] :
+       {std::tuple(alone, each, DType::bf16, false),
+        {alone, grouped, DType::f16, true},
+        {tensor, shared, DType::bf16, false},
+        {tensor, coded, DType::bf16, true},
+        {MeshLayout{.sizes = {.tensor = 2}, .sequence_parallel = true}, each, DType::f16, false},
+        {pipeline, each, DType::bf16, false},
+        {MeshLayout{.sizes = {.pipeline = 2}, .stage = 1, .schedule = PipelineSchedule::interleaved}, each, DType::f16,
+         false},
+        {sharded(2, 3), grouped, DType::bf16, false}}) {
+    TrainingCase saving = on(layout, 2, "qk_norms").in(dtype);
+    saving.recompute = recompute;
+    SCOPED_TRACE(saving.str());
+    const TrainingResult expected = saving.run();
+    saving.recompute.pool = Pool::file, saving.recompute.folder = folder_.path().string();
+    saving.guarded = guarded;
+    expect_same_bits(saving.run(), expected);
+  }
+}
+
+/// Units in tiles. A tied table; experts beside a shared one; biases and learned positions.
+TEST_F(OffloadRuns, tiles_have_the_bits_of_tiles_in_memory_and_the_gradients_of_whole_units) {
+  for (const char* model : {"qk_norms", "shared_experts", "biases"})
+    for (const int ranks : {1, 2}) {
+      TrainingCase whole{.model = small_model(model), .mesh = sharded(ranks, 3), .steps = {0, 2}};
+      for (const Recompute mode : {Recompute::none, Recompute::full}) {
+        TrainingCase tiled = whole;
+        tiled.recompute = mode, tiled.recompute.unit_tiles = 3;
+        SCOPED_TRACE(tiled.str());
+        TrainingCase in_files = mode == Recompute::none ? with_gradients(tiled) : all_in_files(tiled);
+        in_files.settings.offload_param.in_memory = 0;
+        expect_same_bits(in_files.run(), tiled.run());
+      }
+      whole.accumulation = 2, whole.rows.of_step = 16;
+      TrainingCase tiled = with_gradients(whole);
+      tiled.recompute = Recompute::full, tiled.recompute.unit_tiles = 4;
+      const test::WholeTensors expected = whole.gradients(), gradients = tiled.gradients();
+      ASSERT_EQ(gradients.size(), expected.size());
+      ASSERT_GT(gradients.size(), 10u);
+      for (const auto& [name, values] : gradients) {
+        double squares = 0, differences = 0;
+        for (size_t i = 0; i < values.size(); ++i) {
+          const double value = values[i], difference = value - static_cast<double>(expected.at(name).at(i));
+          squares += value * value, differences += difference * difference;
+        }
+        EXPECT_LE(std::sqrt(differences), 1e-5 * std::sqrt(squares)) << whole.str() << ": " << name;
+      }
+    }
+}
+
+/// Beside the guarded device, wherever states, gradients and parameters are: the bits of the CPU without offload.
+class GuardedOffload : public OffloadRuns {
+ protected:
+  static TrainingCase plain_on(const MeshLayout& layout) {
+    return {.model = small_model("qk_norms", layout.layers()), .mesh = layout, .steps = {0, 2}};
+  }
+  TrainingCase on_host(TrainingCase each) const {
+    each.settings.offload_optimizer = {.home = Pool::host, .sub_group = 700};
+    return each;
+  }
+  TrainingCase in_files(const TrainingCase& each) const {
+    TrainingCase offloaded = states_in_files(each);
+    offloaded.settings.offload_optimizer.writes_behind = true;
+    offloaded.settings.offload_optimizer.buffers = 12;
+    offloaded.settings.offload_optimizer.gradients_in_file = true;
+    return offloaded;
+  }
+  static void expect_guarded(TrainingCase each, const TrainingResult& expected) {
+    each.guarded = true;
+    SCOPED_TRACE(each.str());
+    expect_same_bits(each.run(), expected);
+  }
+};
+
+TEST_F(GuardedOffload, changes_no_bit_of_ranks_that_share_matrices) {
+  for (const MeshLayout& layout :
+       {MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .stage = 2},
+        MeshLayout{.sizes = {.shard = 2, .tensor = 2}, .sequence_parallel = true, .stage = 3}}) {
+    const TrainingCase plain = plain_on(layout).in(DType::bf16);
+    const TrainingResult expected = plain.run();
+    for (const TrainingCase& states : {on_host(plain), in_files(plain)}) {
+      expect_guarded(states, expected);
+      if (layout.stage < 3) continue;
+      TrainingCase beside = states;
+      beside.settings.offload_param.home = Pool::host;
+      expect_guarded(beside, expected);
+      expect_guarded(parameters_in_files(states, 0), expected);
+    }
+  }
+}
+
+TEST_F(GuardedOffload, changes_no_bit_of_pipelines) {
+  std::vector<MeshLayout> layouts{{.sizes = {.shard = 2, .pipeline = 2}, .stage = 2},
+                                  {.sizes = {.tensor = 2, .pipeline = 2}, .stage = 1}};
+  for (const PipelineSchedule schedule : test::kAllSchedules)
+    layouts.push_back({.sizes = {.pipeline = 2}, .stage = 0, .schedule = schedule});
+  for (const MeshLayout& layout : layouts) {
+    TrainingCase plain = plain_on(layout);
+    plain.settings.dtype = DType::bf16;
+    const TrainingResult expected = plain.run();
+    for (const TrainingCase& each : {plain, on_host(plain), in_files(plain)}) expect_guarded(each, expected);
+  }
 }
 
 }  // namespace

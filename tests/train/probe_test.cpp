@@ -1,9 +1,7 @@
 // A probe without gradients holds parameters and activations alone, and sees what one with gradients sees.
 #include "nought/train/probe.h"
 
-#include "support/golden_output.h"
-#include "support/mesh_layouts.h"
-#include <gtest/gtest.h>
+#include "support/golden_case.h"
 
 #include "nought/comm/thread.h"
 #include "nought/train/hf_folder.h"
@@ -39,30 +37,6 @@ TEST(Probe, without_gradients_there_are_no_gradients_masters_or_moments) {
       EXPECT_EQ(seen[0], seen[2]);
       EXPECT_EQ(seen[1], seen[3]);
     });
-  }
-}
-
-/// Over ranks that share matrices, layers and experts, also where the stages turn back on a rank.
-TEST(Probe, every_product_of_ranks_agrees_with_hugging_face) {
-  for (const char* name : {"open/llama_gqa", "open/mixtral"}) {
-    const std::string folder = test::golden_folder(name), golden = folder + "/golden.safetensors";
-    const ModelConfig config = ModelConfig::from_folder(folder);
-    const int two = config.experts ? 2 : 1;
-    for (const test::MeshLayout& layout : std::vector<test::MeshLayout>{
-             {.sizes = {.tensor = 2, .pipeline = 2}, .stage = 0},
-             {.sizes = {.shard = 2, .tensor = 2, .pipeline = 2, .expert = two}, .sequence_parallel = true, .stage = 3},
-             {.sizes = {.replicate = 2, .shard = 2, .expert = two}, .stage = 3},
-             {.sizes = {.shard = 2, .pipeline = 2, .expert = two}, .stage = 2, .schedule = PipelineSchedule::zbv}}) {
-      SCOPED_TRACE(fmt::format("{} on {}", name, layout.str()));
-      run_ranks(layout.ranks(), [&](Communicator& world) {
-        test::Sharing rank = layout.rank(world, config);
-        rank.model.load(HfWeights(folder, rank.decoder));
-        const ProbeInput input = read_probe_input(rank.context, golden, config.vocab_size);
-        const ProbeOutput output =
-            probe(rank.model, rank.decoder, input, true, {.schedule = schedule_at(rank.mesh, layout.pipeline())});
-        if (world.rank() == 0) test::expect_all_golden(output, golden);
-      });
-    }
   }
 }
 

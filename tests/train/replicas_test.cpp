@@ -6,9 +6,8 @@
 
 #include "support/cut_units.h"
 #include "support/message_of.h"
-#include "support/small_run.h"
-#include "support/temp_folder.h"
 #include "support/tiny_llama.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -172,15 +171,9 @@ TEST(Replicas, a_part_of_a_matrix_is_compared_by_the_ranks_that_hold_it) {
               Each(AllOf(HasSubstr("step 40: rank 3 on "), HasSubstr("most of the 3 ranks"), HasSubstr(": rows;"))));
 }
 
-struct Events final : TrainObserver {
-  void on_step(const StepReport& report) override { events.push_back(fmt::format("step {}", report.step)); }
-  void on_checkpoint(const std::filesystem::path& path) override { events.push_back(path.filename().string()); }
-  std::vector<std::string> events;
-};
-
 /// A run of three ranks at stage 0, in which a bit of a parameter flips on rank 2 in the second to fourth step. What
 /// ended it, if anything did.
-std::string run_with_a_flip(const RunPlan& plan, Events& events) {
+std::string run_with_a_flip(const RunPlan& plan, test::ToldRun& told) {
   std::vector<Context> contexts{Context::cpu(), Context::cpu(), Context::cpu()};
   int updates = 0;  // of parameters, on rank 2
   contexts[2].kernels = make_watching_kernels(
@@ -190,7 +183,7 @@ std::string run_with_a_flip(const RunPlan& plan, Events& events) {
       });
   return test::message_of<Error>([&] {
     run_ranks(contexts, [&](Communicator& world, const Context& context) {
-      Trainer(plan, StartMode::overwrite, world, context, {&events}).run();
+      Trainer(plan, StartMode::overwrite, world, context, {&told}).run();
     });
   });
 }
@@ -201,21 +194,21 @@ TEST(Replicas, a_run_ends_at_the_next_comparison_and_saves_nothing_that_differs)
   plan.micro_batch = 1;
   plan.train_batch = 3, plan.max_steps = 8, plan.save_steps = 1;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 8};
-  Events off;
+  test::ToldRun off;
   EXPECT_EQ(run_with_a_flip(plan, off), "");
-  EXPECT_EQ(off.events.back(), "checkpoint-8") << "nobody has noticed";
+  EXPECT_THAT(off.events, testing::Contains("saved checkpoint-8")) << "nobody has noticed";
   plan.weight_hash_interval = 100;
-  Events on;
+  test::ToldRun on;
   const std::string message = run_with_a_flip(plan, on);
   EXPECT_THAT(message,
               AllOf(HasSubstr("rank 2 on "), HasSubstr("of the 3 ranks"), HasSubstr("go back with --resume ")));
-  const std::string last = on.events[on.events.size() - 2];
+  const std::string last = on.events[on.events.size() - 2].substr(6);  // "saved checkpoint-3"
   EXPECT_THAT(message, HasSubstr((folder / "out").string() + "/" + last + ","))
       << "the last checkpoint before the flip";
   plan.save_steps = 0, plan.weight_hash_interval = 4;
-  Events seldom;
+  test::ToldRun seldom;
   EXPECT_THAT(run_with_a_flip(plan, seldom), HasSubstr("step 4: rank 2 on "));
-  EXPECT_THAT(seldom.events, ElementsAre("step 1", "step 2", "step 3", "step 4"));
+  EXPECT_THAT(seldom.events, ElementsAre("start after 0", "step 1", "step 2", "step 3", "step 4"));
 }
 
 }  // namespace

@@ -1,16 +1,15 @@
 #include "nought/train/run_data.h"
 
 #include "support/byte_level.h"
-#include "support/temp_folder.h"
+#include "support/message_of.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/comm/thread.h"
 #include "nought/config/run_config.h"
 #include "nought/data/chat_template.h"
 #include "nought/data/token_file.h"
 #include "nought/data/tokenizer_export.h"
-#include "nought/train/trainer.h"
 #include "nought/train/validate_run.h"
 
 namespace nought::run_data_test {
@@ -61,17 +60,8 @@ std::string error_of(const TempFolder& folder, const nlohmann::json& data) {
   return message_of<ConfigError>([&] { plan_of(run_of(folder, data)); });
 }
 
-struct Losses final : TrainObserver {
-  void on_step(const StepReport& report) override { training.push_back(report.loss); }
-  std::vector<double> training;
-};
-
 std::vector<double> train(const nlohmann::json& run, int ranks = 1, StartMode mode = StartMode::overwrite) {
-  Losses losses;
-  run_ranks(ranks, [&](Communicator& world, const Context& context) {
-    Trainer(plan_of(run, world.size()), mode, world, context, {&losses}).run();
-  });
-  return losses.training;
+  return test::run_plan(plan_of(run, ranks), {.ranks = ranks, .mode = mode}).losses();
 }
 
 TEST(RunData, a_token_file_trains_as_the_text_that_it_was_made_from) {

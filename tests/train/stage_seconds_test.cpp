@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-#include "support/small_run.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -79,31 +79,20 @@ TEST(StageSeconds, are_measured_only_where_the_cut_is_by_time) {
   });
 }
 
-struct Losses final : TrainObserver {
-  void on_start(const RunSummary& start) override { mesh = start.mesh; }
-  void on_step(const StepReport& report) override { losses.push_back(report.loss), norms.push_back(report.grad_norm); }
-  std::vector<std::string> mesh;
-  std::vector<double> losses, norms;
-};
-
-Losses train(RunPlan plan, int ranks) {
-  plan.train_batch = 8, plan.accumulation = 4, plan.max_steps = 3;
+test::ToldRun train(RunPlan plan, int ranks) {
+  plan.accumulation = 4, plan.max_steps = 3;
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 3};
-  Losses told;
-  run_ranks(ranks, [&](Communicator& world, const Context& context) {
-    Trainer(plan, StartMode::overwrite, world, context, {&told}).run();
-  });
-  return told;
+  return test::run_plan(plan, {.ranks = ranks, .mode = StartMode::overwrite});
 }
 
 TEST(StageSeconds, a_run_that_is_cut_by_them_shows_the_cut_and_has_the_bits_of_one_rank) {
   const TempFolder folder;
-  const Losses alone = train(test::plan_on_lines(folder), 1), cut = train(plan_cut_by_time(folder, 1, 3), 3);
-  EXPECT_EQ(cut.losses, alone.losses);
-  EXPECT_EQ(cut.norms, alone.norms);
-  ASSERT_EQ(cut.mesh.size(), 5u);
-  EXPECT_THAT(cut.mesh[1], HasSubstr("cut by measured time: embedding "));
-  EXPECT_THAT(cut.mesh[2], HasSubstr("% of the time"));
+  const test::ToldRun alone = train(test::plan_on_lines(folder), 1), cut = train(plan_cut_by_time(folder, 1, 3), 3);
+  EXPECT_EQ(cut.losses(), alone.losses());
+  for (size_t i = 0; i < alone.steps.size(); ++i) EXPECT_EQ(cut.steps[i].grad_norm, alone.steps[i].grad_norm);
+  ASSERT_EQ(cut.summary.mesh.size(), 5u);
+  EXPECT_THAT(cut.summary.mesh[1], HasSubstr("cut by measured time: embedding "));
+  EXPECT_THAT(cut.summary.mesh[2], HasSubstr("% of the time"));
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 
 #include <thread>
 
-#include "support/small_run.h"
-#include "support/temp_folder.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/comm/thread.h"
 #include "nought/kernels/watch.h"
 #include "nought/train/trainer.h"
 
@@ -98,18 +96,6 @@ TEST(Stragglers, one_rank_is_compared_with_nobody) {
   for (int64_t step = 1; step < 9; ++step) EXPECT_EQ(log.compare(step, shared_by({{}})).warning, "");
 }
 
-struct Comparisons final : TrainObserver {
-  void on_step(const StepReport& report) override {
-    losses.push_back(report.loss);
-    if (report.ranks) at.push_back(report.step), last = *report.ranks;
-    if (report.ranks && !report.ranks->warning.empty()) warnings.push_back(report.ranks->warning);
-  }
-  std::vector<double> losses;
-  std::vector<int64_t> at;
-  RankComparison last;
-  std::vector<std::string> warnings;
-};
-
 constexpr auto kPause = std::chrono::milliseconds(25);
 
 /// The CPU, but each embedding, of which a forward pass has one, takes longer than all else in a tiny model.
@@ -122,13 +108,11 @@ Context slow_context() {
   return context;
 }
 
-Comparisons told_by(const RunPlan& plan, bool slow) {
-  Comparisons told;
-  run_ranks({Context::cpu(), slow ? slow_context() : Context::cpu()}, [&](Communicator& world, const Context& context) {
-    world.record(std::make_shared<Timeline>());
-    Trainer(plan, StartMode::overwrite, world, context, {&told}).run();
-  });
-  return told;
+test::ToldRun told_by(const RunPlan& plan, bool slow) {
+  return test::run_plan(plan, {.ranks = 2,
+                               .mode = StartMode::overwrite,
+                               .contexts = {Context::cpu(), slow ? slow_context() : Context::cpu()},
+                               .recorded = true});
 }
 
 TEST(Stragglers, a_rank_made_slow_on_purpose_is_named_with_its_work_and_the_losses_stay) {
@@ -138,16 +122,24 @@ TEST(Stragglers, a_rank_made_slow_on_purpose_is_named_with_its_work_and_the_loss
   plan.train_batch = 2, plan.max_steps = 8, plan.logging_steps = 2, plan.save_steps = 0;
   plan.zero_stage = 2;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 8};
-  const Comparisons off = told_by(plan, false);
-  EXPECT_THAT(off.at, IsEmpty());
+  const test::ToldRun off = told_by(plan, false);
+  for (const StepReport& report : off.steps) EXPECT_FALSE(report.ranks) << report.step;
   plan.log_straggler = true;
-  const Comparisons on = told_by(plan, true);
-  EXPECT_THAT(on.at, ElementsAre(4, 6, 8)) << "the first step of a process counts for nothing";
-  EXPECT_EQ(on.last.steps, 2);
-  EXPECT_GE(on.last.forward.max, std::chrono::duration<double>(kPause).count());
-  EXPECT_EQ(on.last.forward.slowest, 1);
-  EXPECT_THAT(on.warnings, ElementsAre(AllOf(HasSubstr("rank 1 on "), HasSubstr("most of that is forward"))));
-  EXPECT_EQ(on.losses, off.losses);
+  const test::ToldRun on = told_by(plan, true);
+  std::vector<int64_t> at;
+  std::vector<std::string> warnings;
+  RankComparison last;
+  for (const StepReport& report : on.steps) {
+    if (!report.ranks) continue;
+    at.push_back(report.step), last = *report.ranks;
+    if (!last.warning.empty()) warnings.push_back(last.warning);
+  }
+  EXPECT_THAT(at, ElementsAre(4, 6, 8)) << "the first step of a process counts for nothing";
+  EXPECT_EQ(last.steps, 2);
+  EXPECT_GE(last.forward.max, std::chrono::duration<double>(kPause).count());
+  EXPECT_EQ(last.forward.slowest, 1);
+  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("rank 1 on "), HasSubstr("most of that is forward"))));
+  EXPECT_EQ(on.losses(), off.losses());
 }
 
 }  // namespace

@@ -1,88 +1,113 @@
-// What ranks that share matrices do beside a run: recomputation, generation.
-#include "support/sharing.h"
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+// What ranks that share matrices do beside a run: parts of unequal sizes, and slices of the tokens between products, in
+// which ranks compute, to the bit, what ranks that have all tokens do.
+#include <algorithm>
 
-#include "nought/comm/thread.h"
-#include "nought/train/engine.h"
+#include "support/training_case.h"
+#include <gtest/gtest.h>
 
 namespace nought::tensor_parallel_test {
 namespace {
 
-using namespace test;
+using test::expect_same_bits;
+using test::TrainingCase;
+using test::TrainingRank;
+using test::WholeTensors;
 
-/// The whole gradients of one batch, of all parameters.
-std::vector<float> gradients_of(const std::string& family, const GridSizes& sizes, const RecomputeOptions& recompute,
-                                bool slices, bool overlap = true) {
-  std::vector<float> all;
-  run_ranks(sizes.tensor * sizes.shard, [&](Communicator& world, const Context& context) {
-    const Mesh mesh(world, Sharing::sharing_experts(sizes));
-    Decoder decoder(small_model(family), recompute, {}, ModelRanks(mesh, slices));
-    ShardedModel model(context, mesh, decoder, {.policy = Policy::stage(sizes.shard > 1 ? 3 : 0), .overlap = overlap});
-    model.load(InitialState(3));
-    const Communicator& samples = mesh.group(Group::samples);
-    const Batch batch = rows_of(*context.memory, 0, 0, samples.rank(), samples.size());
-    Engine(model).accumulate(std::span(&batch, 1), 20);
-    for (size_t unit = 0; unit < decoder.units().size(); ++unit)
-      for (const Tensor& gradient : model.gather_gradients(unit)) {
-        if (!gradient) continue;  // of what is not trained
-        const std::vector<float> values = gradient.to_vector<float>();
-        if (world.rank() == 0) all.insert(all.end(), values.begin(), values.end());
-      }
-    model.discard_gradients();
+class TensorParallel : public ::testing::TestWithParam<const char*> {
+ protected:
+  static TrainingCase on(int tensor, bool slices, int shard = 1) {
+    TrainingCase each{.model = test::small_model(GetParam()),
+                      .mesh = {.sizes = {.shard = shard, .tensor = tensor}, .sequence_parallel = slices},
+                      .rows = {.of_step = 4, .length = 12},
+                      .accumulation = 1};
+    each.mesh.stage = shard > 1 ? 3 : 0;
+    each.model.initializer_range = 0.02;
+    return each;
+  }
+};
+
+TEST_P(TensorParallel, recomputation_and_overlap_change_no_bit) {
+  for (const bool slices : {false, true}) {
+    TrainingCase each = on(2, slices, 2);
+    const WholeTensors plain = each.gradients();
+    each.settings.overlap = false;
+    expect_same_bits(each.gradients(), plain);
+    each.settings.overlap = true;
+    for (const Recompute mode : {Recompute::full, Recompute::selective}) {
+      each.recompute = mode;
+      SCOPED_TRACE(each.str());
+      expect_same_bits(each.gradients(), plain);
+    }
+  }
+}
+
+TEST_P(TensorParallel, parts_of_unequal_sizes_give_the_gradients_of_one_rank) {
+  const WholeTensors alone = on(1, false).gradients();
+  for (const int shard : {1, 2})
+    for (const bool slices : {false, true}) {
+      SCOPED_TRACE(on(4, slices, shard).str());
+      test::expect_close(on(4, slices, shard).gradients(), alone, 1e-6);
+    }
+}
+
+struct BatchGradients {
+  double loss = 0;
+  WholeTensors of;
+  std::vector<std::string> added;  // parameters of whose gradients each rank forms a part
+};
+
+/// Those of a row of so many tokens, as the last rank has them.
+BatchGradients gradients_of(TrainingCase each, int64_t tokens) {
+  each.rows = {.of_step = 1, .length = tokens, .learnable = true};
+  BatchGradients all;
+  each.on_ranks([&](TrainingRank& rank) {
+    const double loss = rank.evaluate(0);
+    WholeTensors gradients = rank.gradients();
+    if (rank.world.rank() + 1 < rank.world.size()) return;
+    all = {loss, std::move(gradients), {}};
+    for (const auto& unit : rank.decoder.units())
+      for (const Parameter& parameter : unit->parameters())
+        if (parameter.trainable && parameter.partial_along.has(Axis::tensor)) all.added.push_back(parameter.name);
   });
   return all;
 }
 
-class TensorParallelFamilies : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(TensorParallelFamilies, recomputation_and_overlap_change_no_bit) {
-  const GridSizes sizes{.shard = 2, .tensor = 2};
-  for (const bool slices : {false, true}) {
-    SCOPED_TRACE(slices);
-    const std::vector<float> plain = gradients_of(GetParam(), sizes, Recompute::none, slices);
-    ASSERT_FALSE(plain.empty());
-    EXPECT_EQ(gradients_of(GetParam(), sizes, Recompute::none, slices, /*overlap=*/false), plain);
-    EXPECT_EQ(gradients_of(GetParam(), sizes, Recompute::full, slices), plain);
-    EXPECT_EQ(gradients_of(GetParam(), sizes, Recompute::selective, slices), plain);
-  }
-}
-
-TEST_P(TensorParallelFamilies, parts_of_unequal_sizes_give_the_gradients_of_one_rank) {
-  const std::vector<float> alone = gradients_of(GetParam(), {}, Recompute::none, false);
-  for (const GridSizes sizes : {GridSizes{.tensor = 4}, GridSizes{.shard = 2, .tensor = 4}})
-    for (const bool slices : {false, true}) {
-      const std::vector<float> shared = gradients_of(GetParam(), sizes, Recompute::none, slices);
-      ASSERT_EQ(shared.size(), alone.size());
-      for (size_t i = 0; i < alone.size(); ++i) ASSERT_NEAR(shared[i], alone[i], 1e-6) << i << " slices " << slices;
+/// The gradients of what sees slices alone, such as norms, are added in another order.
+TEST_P(TensorParallel, any_number_of_tokens_in_slices_gives_the_loss_and_the_gradients_of_ranks_that_have_all) {
+  for (const int tensor : {2, 4})
+    for (const int64_t tokens : {1, 3, 7, 12}) {
+      SCOPED_TRACE(fmt::format("{} ranks, {} tokens", tensor, tokens));
+      const BatchGradients whole = gradients_of(on(tensor, false), tokens),
+                           sliced = gradients_of(on(tensor, true), tokens);
+      EXPECT_EQ(sliced.loss, whole.loss);
+      EXPECT_GT(whole.loss, 0);
+      EXPECT_GT(sliced.added.size(), whole.added.size());
+      test::expect_close(sliced.of, whole.of, 1e-6);
+      WholeTensors same = sliced.of, expected = whole.of;
+      for (const std::string& name : sliced.added) same.erase(name), expected.erase(name);
+      expect_same_bits(same, expected);
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, TensorParallelFamilies,
-                         ::testing::Values("qwen3", "deepseek_v3", "gpt_oss", "olmo2"),
+INSTANTIATE_TEST_SUITE_P(Families, TensorParallel,
+                         ::testing::Values("qk_norms", "biases", "latent", "sinks", "head_norms"),
                          [](const auto& info) { return std::string(info.param); });
 
 /// Ranks that share heads each cache the keys and values of their own, and all see the logits of the whole vocabulary.
-TEST(TensorParallel, logits_with_a_cache_are_those_of_one_rank) {
+TEST(TensorParallelCache, logits_are_those_of_one_rank_and_a_token_that_one_ranks_slice_has_changes_no_bit) {
   const auto last_logits = [](int tensor, bool slices) {
     std::vector<float> logits;
-    run_ranks(tensor, [&](Communicator& world) {
-      Sharing rank(world, {.tensor = tensor}, small_model("qwen3"), {}, {}, slices);
-      rank.model.load(InitialState(3));
-      DecoderCache cache = rank.decoder.make_cache(rank.context, kSharingLength, DType::f32);
-      const std::vector<int32_t> prompt{5, 60, 17, 0}, next{33};
-      rank.decoder.next_logits(rank.context, std::array{NextTokens{0, prompt}}, cache);
-      const Tensor last = rank.decoder.next_logits(rank.context, std::array{NextTokens{0, next}}, cache);
-      if (world.rank() == tensor - 1) logits = last.to_vector<float>();
+    TrainingCase{.mesh = {.sizes = {.tensor = tensor}, .sequence_parallel = slices}}.on_ranks([&](TrainingRank& rank) {
+      const std::vector<float> mine = rank.cached_logits();
+      if (rank.world.rank() == tensor - 1) logits = mine;
     });
     return logits;
   };
-  const std::vector<float> alone = last_logits(1, false);
-  ASSERT_EQ(alone.size(), 61);
+  const WholeTensors alone{{"logits", last_logits(1, false)}};
   for (const int tensor : {2, 4}) {
     const std::vector<float> shared = last_logits(tensor, false);
-    for (size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(shared[i], alone[i], 1e-5) << i;
-    EXPECT_EQ(last_logits(tensor, true), shared) << "of a token that one rank's slice has";
+    test::expect_close({{"logits", shared}}, alone, 1e-5);
+    EXPECT_EQ(last_logits(tensor, true), shared);
   }
 }
 

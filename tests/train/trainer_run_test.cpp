@@ -3,8 +3,7 @@
 #include <fstream>
 
 #include "support/recorded_calls.h"
-#include "support/small_run.h"
-#include "support/temp_folder.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,37 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 using test::read_bytes;
 using test::TempFolder;
+using test::ToldRun;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr int kSignal = 15;
-
-struct Events final : TrainObserver {
-  void on_start(const RunSummary& start) override { add("start after {}", start.first_step); }
-  void on_step(const StepReport& report) override {
-    add("step {}", report.step);
-    losses.push_back(report.loss);
-  }
-  void on_checkpoint(const fs::path& path) override { add("saved {}", path.filename().string()); }
-  void on_validation(int64_t step, const Evaluation&) override { add("validated {}", step); }
-  void on_sample(int64_t step, const std::string& prompt, const std::string& text) override {
-    add("sample {} of {}", step, prompt);
-    samples.push_back(text);
-  }
-  void on_interrupt(int64_t step, const fs::path& path) override {
-    add("interrupted {} with {}", step, path.filename().string());
-  }
-  void on_best(const BestModel& model, const fs::path&) override { add("best {}", model.step); }
-  void on_finish(const std::vector<RankMemory>&, const fs::path&) override { add("finish"); }
-  template <class... Args>
-  void add(fmt::format_string<Args...> text, Args&&... args) {
-    list.push_back(fmt::format(text, std::forward<Args>(args)...));
-  }
-  std::vector<std::string> list, samples;
-  std::vector<double> losses;
-};
 
 RunPlan plan_in(const TempFolder& folder, int stage = 2) {
   RunPlan plan = test::plan_on_lines(folder);
@@ -70,36 +43,28 @@ struct Stop {
   int64_t step = 0;
 };
 
-/// Two ranks. They must all end in the same way.
-Events run(const RunPlan& plan, StartMode mode = StartMode::fresh, std::optional<Stop> stop = {}) {
-  Events events;
-  run_ranks(2, [&](Communicator& world, const Context& context) {
-    Trainer trainer(plan, mode, world, context, {&events});
-    const bool asked = stop && stop->rank == world.rank();
-    trainer.stop_on([&, asked] { return asked && trainer.steps_made() + 1 >= stop->step ? kSignal : 0; });
-    EXPECT_EQ(trainer.run(), stop ? kSignal : 0) << "rank " << world.rank();
-  });
-  return events;
+/// Two ranks.
+ToldRun run(const RunPlan& plan, StartMode mode = StartMode::fresh, const Stop& stop = {}) {
+  return test::run_plan(plan, {.ranks = 2, .mode = mode, .stopped_rank = stop.rank, .stopped_in_step = stop.step});
 }
 
 TEST(TrainerRun, a_signal_to_any_rank_stops_all_after_the_step_and_the_run_goes_on_bit_for_bit) {
   for (const int stage : {0, 1, 2, 3}) {
     const TempFolder whole_folder;
-    const std::vector<double> whole = run(plan_in(whole_folder, stage)).losses;
+    const std::vector<double> whole = run(plan_in(whole_folder, stage)).losses();
     for (const int rank : {0, 1}) {
       SCOPED_TRACE(fmt::format("stage {}, rank {}", stage, rank));
       const TempFolder folder;
       const RunPlan plan = plan_in(folder, stage);
-      const Events first = run(plan, StartMode::fresh, Stop{rank, 3});
-      EXPECT_THAT(first.list, ElementsAre("start after 0", "step 1", "step 2", "step 3", "saved checkpoint-3",
-                                          "interrupted 3 with checkpoint-3"))
+      const ToldRun first = run(plan, StartMode::fresh, Stop{rank, 3});
+      EXPECT_THAT(first.events, ElementsAre("start after 0", "step 1", "step 2", "step 3", "saved checkpoint-3",
+                                            "interrupted 3 with checkpoint-3"))
           << "it is saved though save_steps is 0, and nothing is exported";
       EXPECT_FALSE(holds_weights(folder / "out"));
-      const Events rest = run(plan, StartMode::resume);
-      EXPECT_EQ(rest.list.front(), "start after 3");
-      std::vector<double> both = first.losses;
-      both.insert(both.end(), rest.losses.begin(), rest.losses.end());
-      EXPECT_EQ(both, whole);
+      const ToldRun rest = run(plan, StartMode::resume);
+      EXPECT_EQ(rest.events.front(), "start after 3");
+      EXPECT_EQ(first.losses(), std::vector<double>(whole.begin(), whole.begin() + 3));
+      EXPECT_EQ(rest.losses(), std::vector<double>(whole.begin() + 3, whole.end()));
       EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(whole_folder / "out/model.safetensors"));
     }
   }
@@ -110,15 +75,15 @@ TEST(TrainerRun, a_strategy_of_epochs_saves_behind_each_of_them) {
   RunPlan plan = plan_in(folder);
   plan.save_epochs = true;
   plan.max_steps = 0, plan.num_epochs = 2;
-  const Events events = run(plan);
+  const ToldRun events = run(plan);
   std::vector<std::string> saved;
-  for (const std::string& each : events.list)
+  for (const std::string& each : events.events)
     if (each.starts_with("saved")) saved.push_back(each);
   const int64_t samples = open_data(plan.data, *tokenizer_of(plan.data)).training.num_samples();
   std::vector<std::string> expected;  // behind the first steps that have seen all samples once and twice, and the last
   for (const int64_t seen : {samples, 2 * samples})
     expected.push_back(fmt::format("saved checkpoint-{}", (seen + plan.train_batch - 1) / plan.train_batch));
-  expected.push_back(fmt::format("saved checkpoint-{}", events.losses.size()));
+  expected.push_back(fmt::format("saved checkpoint-{}", events.steps.size()));
   EXPECT_EQ(saved, expected) << "choose data of which epochs end within a step";
 }
 
@@ -133,19 +98,17 @@ TEST(TrainerRun, updates_that_are_put_off_go_on_bit_for_bit_behind_saves_and_are
     const TempFolder whole_folder, folder;
     RunPlan saving = plan_of(whole_folder);
     saving.save_steps = 2;
-    const std::vector<double> whole = run(saving).losses;
+    const std::vector<double> whole = run(saving).losses();
     const auto pending_at = [&](const TempFolder& of, int64_t step) {
       return read_checkpoint_info(checkpoint_path(of / "out", step)).pending.has_value();
     };
     EXPECT_TRUE(pending_at(whole_folder, 4));
     EXPECT_FALSE(pending_at(whole_folder, 6)) << "no step follows the last one";
     const RunPlan plan = plan_of(folder);
-    const Events first = run(plan, StartMode::fresh, Stop{1, 3});
+    const ToldRun first = run(plan, StartMode::fresh, Stop{1, 3});
     EXPECT_TRUE(pending_at(folder, 3));
-    std::vector<double> both = first.losses;
-    const Events rest = run(plan, StartMode::resume);
-    both.insert(both.end(), rest.losses.begin(), rest.losses.end());
-    EXPECT_EQ(both, whole) << "a save changes nothing";
+    EXPECT_EQ(first.losses(), std::vector<double>(whole.begin(), whole.begin() + 3)) << "a save changes nothing";
+    EXPECT_EQ(run(plan, StartMode::resume).losses(), std::vector<double>(whole.begin() + 3, whole.end()));
     EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(whole_folder / "out/model.safetensors"));
   }
 }
@@ -188,18 +151,18 @@ TEST(TrainerRun, a_validation_that_was_due_waits_for_the_run_that_resumes) {
   plan.data.validation_fraction = 0.2;
   plan.eval_strategy = EvalStrategy::steps;
   plan.eval_steps = 2;
-  const Events first = run(plan, StartMode::fresh, Stop{1, 2});
-  EXPECT_THAT(first.list, Not(Contains("validated 2")));
-  const Events rest = run(plan, StartMode::resume);
-  EXPECT_EQ(rest.list[1], "validated 2");
-  EXPECT_EQ(rest.list[2], "step 3");
+  const ToldRun first = run(plan, StartMode::fresh, Stop{1, 2});
+  EXPECT_THAT(first.events, Not(Contains("validated 2")));
+  const ToldRun rest = run(plan, StartMode::resume);
+  EXPECT_EQ(rest.events[1], "validated 2");
+  EXPECT_EQ(rest.events[2], "step 3");
   // One that was not put off is not repeated.
   plan.max_steps = 8, plan.save_steps = 4;
   const TempFolder second;
   plan.output_dir = (second / "out").string();
   run(plan);
   fs::remove_all(second / "out/checkpoint-8");
-  EXPECT_EQ(run(plan, StartMode::resume).list[1], "step 5");
+  EXPECT_EQ(run(plan, StartMode::resume).events[1], "step 5");
 }
 
 TEST(TrainerRun, a_signal_between_steps_is_heeded_before_the_next_and_one_at_the_end_before_the_last_validation) {
@@ -207,24 +170,24 @@ TEST(TrainerRun, a_signal_between_steps_is_heeded_before_the_next_and_one_at_the
   RunPlan plan = plan_in(folder);
   plan.data.validation_fraction = 0.2;
   plan.save_steps = 2;
-  Events events;
+  ToldRun events;
   run_ranks(2, [&](Communicator& world, const Context& context) {
     Trainer trainer(plan, StartMode::fresh, world, context, {&events});
     // As if the signal came while step 2 is saved: its reduction was before.
     trainer.stop_on([&] {
       const bool saved = fs::exists(folder / "out/checkpoint-2/manifest.json");
-      return world.rank() == 1 && saved && trainer.steps_made() == 2 ? kSignal : 0;
+      return world.rank() == 1 && saved && trainer.steps_made() == 2 ? test::kStopSignal : 0;
     });
-    EXPECT_EQ(trainer.run(), kSignal);
+    EXPECT_EQ(trainer.run(), test::kStopSignal);
   });
-  EXPECT_EQ(events.list.back(), "interrupted 2 with checkpoint-2");
-  EXPECT_THAT(events.list, Not(Contains("step 3")));
+  EXPECT_EQ(events.events.back(), "interrupted 2 with checkpoint-2");
+  EXPECT_THAT(events.events, Not(Contains("step 3")));
 
-  const Events last = run(plan, StartMode::resume, Stop{0, 7});  // there is no step 7
-  EXPECT_EQ(last.list.back(), "interrupted 6 with checkpoint-6");
-  EXPECT_THAT(last.list, Not(Contains("validated 6")));
+  const ToldRun last = run(plan, StartMode::resume, Stop{0, 7});  // there is no step 7
+  EXPECT_EQ(last.events.back(), "interrupted 6 with checkpoint-6");
+  EXPECT_THAT(last.events, Not(Contains("validated 6")));
   EXPECT_FALSE(holds_weights(folder / "out"));
-  EXPECT_THAT(run(plan, StartMode::resume).list, ElementsAre("start after 6", "validated 6", "finish"));
+  EXPECT_THAT(run(plan, StartMode::resume).events, ElementsAre("start after 6", "validated 6", "finish"));
   EXPECT_TRUE(holds_weights(folder / "out"));
 }
 
@@ -250,9 +213,9 @@ TEST(TrainerRun, the_best_checkpoint_is_kept_and_exported_also_when_the_run_was_
     plan.save_total_limit = 1;
     plan.best = BestModelPlan{.greater_is_better = true};  // the loss falls, so this is the first
     if (interrupted) run(plan, StartMode::fresh, Stop{0, 3});
-    const Events events = run(plan, interrupted ? StartMode::resume : StartMode::fresh);
-    EXPECT_THAT(events.list, Contains("validated 4")) << "every checkpoint is validated";
-    EXPECT_THAT(events.list, Contains("best 2"));
+    const ToldRun events = run(plan, interrupted ? StartMode::resume : StartMode::fresh);
+    EXPECT_THAT(events.events, Contains("validated 4")) << "every checkpoint is validated";
+    EXPECT_THAT(events.events, Contains("best 2"));
     EXPECT_THAT(list_checkpoints(plan.output_dir),
                 ElementsAre(folder / "out/checkpoint-2", folder / "out/checkpoint-6"))
         << "the best one, and the last to go on from";
@@ -276,7 +239,7 @@ TEST(TrainerRun, the_last_checkpoint_may_be_the_best) {
   plan.save_steps = 2;
   plan.save_total_limit = 1;
   plan.best = BestModelPlan{};
-  EXPECT_THAT(run(plan).list, Contains("best 6"));
+  EXPECT_THAT(run(plan).events, Contains("best 6"));
   EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(folder / "out/checkpoint-6"));
   EXPECT_FALSE(read_export_record(folder / "out")->best.has_value());
 }
@@ -289,14 +252,14 @@ TEST(TrainerRun, samples_come_when_they_are_due_and_leave_training_alone) {
       SCOPED_TRACE(fmt::format("stage {}, fp8 {}", stage, fp8));
       RunPlan plan = plan_in(folder, stage);
       if (fp8) plan.fp8 = {.scaling = Fp8Scaling::delayed, .history = 3};
-      const Events without = run(plan, StartMode::overwrite);
+      const ToldRun without = run(plan, StartMode::overwrite);
       const std::string weights = read_bytes(folder / "out/model.safetensors");
       plan.sample = SamplePlan{.prompt = "line", .steps = 4, .max_new_tokens = 20};
-      const Events with = run(plan, StartMode::overwrite);
-      EXPECT_EQ(with.losses, without.losses);
+      const ToldRun with = run(plan, StartMode::overwrite);
+      EXPECT_EQ(with.losses(), without.losses());
       EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), weights);
-      EXPECT_THAT(with.list, Contains("sample 4 of line"));
-      EXPECT_THAT(with.list, Contains("sample 6 of line")) << "the end has one, too";
+      EXPECT_THAT(with.events, Contains("sample 4 of line"));
+      EXPECT_THAT(with.events, Contains("sample 6 of line")) << "the end has one, too";
       EXPECT_EQ(with.samples.size(), 2u);
       texts.push_back(with.samples);
     }
@@ -309,28 +272,28 @@ TEST(TrainerRun, goes_back_to_an_earlier_checkpoint_only_if_later_ones_may_go) {
   const TempFolder folder;
   RunPlan plan = plan_in(folder);
   plan.save_steps = 2;
-  const std::vector<double> whole = run(plan).losses;
+  const std::vector<double> whole = run(plan).losses();
   plan.resume_from = "2";
   EXPECT_THAT(test::message_of<ConfigError>([&] { validate_run(plan, StartMode::resume); }),
               HasSubstr("--overwrite removes it and 1 more"));
   validate_run(plan, StartMode::rewind);
-  const Events again = run(plan, StartMode::rewind, Stop{0, 3});
-  EXPECT_EQ(again.losses, (std::vector<double>{whole[2]}));
+  const ToldRun again = run(plan, StartMode::rewind, Stop{0, 3});
+  EXPECT_EQ(again.losses(), (std::vector<double>{whole[2]}));
   EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(folder / "out/checkpoint-2", folder / "out/checkpoint-3"));
   plan.resume_from = "";
-  const Events rest = run(plan, StartMode::resume);
-  EXPECT_EQ(rest.losses, std::vector<double>(whole.begin() + 3, whole.end()));
+  const ToldRun rest = run(plan, StartMode::resume);
+  EXPECT_EQ(rest.losses(), std::vector<double>(whole.begin() + 3, whole.end()));
 }
 
 TEST(TrainerRun, continues_a_checkpoint_of_another_folder_in_its_own) {
   const TempFolder folder;
   RunPlan plan = plan_in(folder);
   plan.save_steps = 2;
-  const std::vector<double> whole = run(plan).losses;
+  const std::vector<double> whole = run(plan).losses();
   plan.resume_from = (folder / "out/checkpoint-4").string();
   plan.output_dir = (folder / "other").string();
   validate_run(plan, StartMode::resume);
-  EXPECT_EQ(run(plan, StartMode::resume).losses, std::vector<double>(whole.begin() + 4, whole.end()));
+  EXPECT_EQ(run(plan, StartMode::resume).losses(), std::vector<double>(whole.begin() + 4, whole.end()));
   EXPECT_THAT(list_checkpoints(plan.output_dir), ElementsAre(folder / "other/checkpoint-6"));
   EXPECT_EQ(read_bytes(folder / "other/model.safetensors"), read_bytes(folder / "out/model.safetensors"));
 }

@@ -1,8 +1,8 @@
 // A run tells its observers what it does, on rank 0, in the order of its steps. What resumes is checkpoint_test's.
 #include "nought/train/trainer.h"
 
-#include "support/small_run.h"
-#include "support/temp_folder.h"
+#include "support/tiny_llama.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,30 +14,12 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::TempFolder;
+using test::ToldRun;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-struct Told final : TrainObserver {
-  void on_start(const RunSummary& start) override { summary = start, events.push_back("start"); }
-  void on_step(const StepReport& report) override {
-    events.push_back(fmt::format("step {}", report.step));
-    reports.push_back(report);
-  }
-  void on_checkpoint(const fs::path& path) override { events.push_back("saved " + path.filename().string()); }
-  void on_validation(int64_t step, const Evaluation&) override { events.push_back(fmt::format("validated {}", step)); }
-  void on_finish(const std::vector<RankMemory>& ranks, const fs::path& path) override {
-    events.push_back("finish");
-    memory = ranks, exported = path;
-  }
-  RunSummary summary;
-  std::vector<std::string> events;
-  std::vector<StepReport> reports;
-  std::vector<RankMemory> memory;
-  fs::path exported;
-};
 
 RunPlan plan_in(const TempFolder& folder) {
   RunPlan plan = test::plan_on_lines(folder);
@@ -48,18 +30,15 @@ RunPlan plan_in(const TempFolder& folder) {
   return plan;
 }
 
-Told told_by(const RunPlan& plan, int ranks = 2, StartMode mode = StartMode::fresh) {
-  Told told;
-  run_ranks(ranks,
-            [&](Communicator& world, const Context& context) { Trainer(plan, mode, world, context, {&told}).run(); });
-  return told;
+ToldRun told_by(const RunPlan& plan, int ranks = 2, StartMode mode = StartMode::fresh) {
+  return test::run_plan(plan, {.ranks = ranks, .mode = mode});
 }
 
 TEST(Trainer, tells_every_step_and_checkpoint_in_order_and_exports_at_the_end) {
   const TempFolder folder;
   const RunPlan plan = plan_in(folder);
-  const Told told = told_by(plan);
-  EXPECT_THAT(told.events, ElementsAre("start", "step 1", "step 2", "step 3", "saved checkpoint-3", "step 4",
+  const ToldRun told = told_by(plan);
+  EXPECT_THAT(told.events, ElementsAre("start after 0", "step 1", "step 2", "step 3", "saved checkpoint-3", "step 4",
                                        "saved checkpoint-4", "finish"));
   EXPECT_EQ(told.exported, plan.output_dir);
   EXPECT_TRUE(holds_weights(told.exported));
@@ -82,9 +61,9 @@ TEST(Trainer, begins_with_what_the_run_is) {
 TEST(Trainer, steps_follow_the_schedule_and_count_what_they_send) {
   const TempFolder folder;
   const RunPlan plan = plan_in(folder);
-  const Told together = told_by(plan);
+  const ToldRun together = told_by(plan);
   std::vector<double> rates;
-  for (const StepReport& report : together.reports) {
+  for (const StepReport& report : together.steps) {
     rates.push_back(report.lr);
     EXPECT_GT(report.bytes_sent, 0);
     EXPECT_TRUE(std::isfinite(report.loss));
@@ -92,7 +71,7 @@ TEST(Trainer, steps_follow_the_schedule_and_count_what_they_send) {
   EXPECT_THAT(rates, ElementsAre(1e-3, 0.75e-3, 0.5e-3, 0.25e-3));
   RunPlan alone = plan;
   alone.micro_batch = 4;
-  for (const StepReport& report : told_by(alone, 1, StartMode::overwrite).reports) EXPECT_EQ(report.bytes_sent, 0);
+  for (const StepReport& report : told_by(alone, 1, StartMode::overwrite).steps) EXPECT_EQ(report.bytes_sent, 0);
 }
 
 TEST(Trainer, notes_that_the_step_to_profile_is_none_of_the_runs) {
@@ -100,9 +79,9 @@ TEST(Trainer, notes_that_the_step_to_profile_is_none_of_the_runs) {
   RunPlan plan = plan_in(folder);
   plan.profile = ProfileOptions{};
   plan.profile->step = 40;
-  const Told told = told_by(plan, 1);
+  const ToldRun told = told_by(plan, 1);
   EXPECT_THAT(told.summary.notes, Contains(HasSubstr("profile_step is 40, the run makes steps 1 to 4")));
-  for (const StepReport& report : told.reports) EXPECT_FALSE(report.profile.has_value());
+  for (const StepReport& report : told.steps) EXPECT_FALSE(report.profile.has_value());
 }
 
 TEST(Trainer, validates_as_often_as_the_plan_says) {
@@ -112,7 +91,7 @@ TEST(Trainer, validates_as_often_as_the_plan_says) {
   plan.eval_strategy = EvalStrategy::steps;
   plan.eval_steps = 2;
   plan.eval_micro_batch = 2;
-  const Told told = told_by(plan, 1);
+  const ToldRun told = told_by(plan, 1);
   EXPECT_THAT(told.events, Contains("validated 2"));
   EXPECT_THAT(told.events, Contains("validated 4"));
   EXPECT_THAT(told.events, Not(Contains("validated 3")));
@@ -124,9 +103,9 @@ TEST(Trainer, a_run_goes_on_after_its_last_checkpoint_or_not_at_all) {
   EXPECT_THROW(told_by(plan, 1, StartMode::resume), IoError) << "nothing to resume";
   told_by(plan);
   plan.max_steps = 6;
-  const Told more = told_by(plan, 2, StartMode::resume);
+  const ToldRun more = told_by(plan, 2, StartMode::resume);
   EXPECT_EQ(more.summary.first_step, 4);
-  EXPECT_EQ(more.reports.front().step, 5);
+  EXPECT_EQ(more.steps.front().step, 5);
   EXPECT_THAT(more.summary.start, HasSubstr("checkpoint-4"));
 }
 
@@ -135,7 +114,7 @@ TEST(Trainer, says_that_it_goes_back_over_a_checkpoint_without_a_manifest) {
   const RunPlan plan = plan_in(folder);
   told_by(plan);
   fs::remove(fs::path(plan.output_dir) / "checkpoint-4/manifest.json");
-  const Told told = told_by(plan, 2, StartMode::resume);
+  const ToldRun told = told_by(plan, 2, StartMode::resume);
   EXPECT_EQ(told.summary.first_step, 3);
   EXPECT_THAT(told.summary.notes,
               Contains(HasSubstr("checkpoint-4 behind it has no manifest.json and is not complete")));

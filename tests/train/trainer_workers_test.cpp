@@ -2,12 +2,10 @@
 #include <algorithm>
 #include <fstream>
 
-#include "support/small_run.h"
-#include "support/temp_folder.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/comm/thread.h"
 #include "nought/train/trainer.h"
 
 namespace nought::trainer_workers_test {
@@ -15,19 +13,8 @@ namespace {
 
 using test::read_bytes;
 using test::TempFolder;
+using test::ToldRun;
 using testing::HasSubstr;
-
-struct Events final : TrainObserver {
-  void on_start(const RunSummary& start) override { notes = start.notes; }
-  void on_step(const StepReport& report) override { reports.push_back(report); }
-  std::vector<std::string> notes;
-  std::vector<StepReport> reports;
-  std::vector<double> losses() const {
-    std::vector<double> all;
-    for (const StepReport& each : reports) all.push_back(each.loss);
-    return all;
-  }
-};
 
 RunPlan plan_in(const TempFolder& folder, int ranks = 2) {
   RunPlan plan = test::plan_on_lines(folder);
@@ -53,30 +40,17 @@ RunPlan async_plan(const TempFolder& folder, int64_t staleness) {
   return plan;
 }
 
-constexpr int kSignal = 15;
-
-Events run(const RunPlan& plan, StartMode mode = StartMode::fresh, int64_t stop_after = 0) {
-  Events events;
-  run_ranks(plan.world_size, [&](Communicator& world, const Context& context) {
-    Trainer trainer(plan, mode, world, context, {&events});
-    const bool asked = stop_after > 0 && world.rank() == plan.world_size - 1;
-    trainer.stop_on([&, asked] { return asked && trainer.steps_made() + 1 >= stop_after ? kSignal : 0; });
-    EXPECT_EQ(trainer.run(), stop_after > 0 ? kSignal : 0) << "rank " << world.rank();
-  });
-  return events;
-}
-
-std::string all_of(const std::vector<std::string>& notes) {
-  std::string text;
-  for (const std::string& note : notes) text += note + "\n";
-  return text;
+ToldRun run(const RunPlan& plan, StartMode mode = StartMode::fresh, int64_t stop_after = 0) {
+  return test::run_plan(
+      plan,
+      {.ranks = plan.world_size, .mode = mode, .stopped_rank = plan.world_size - 1, .stopped_in_step = stop_after});
 }
 
 TEST(TrainerWorkers, a_run_that_is_stopped_between_meetings_goes_on_bit_for_bit) {
   const TempFolder whole_folder, folder;
-  const Events whole = run(local_plan(whole_folder));
+  const ToldRun whole = run(local_plan(whole_folder));
   const RunPlan plan = local_plan(folder);
-  const Events first = run(plan, StartMode::fresh, /*stop_after=*/5), rest = run(plan, StartMode::resume);
+  const ToldRun first = run(plan, StartMode::fresh, /*stop_after=*/5), rest = run(plan, StartMode::resume);
   std::vector<double> both = first.losses();
   ASSERT_EQ(both.size(), 5u);
   for (const double loss : rest.losses()) both.push_back(loss);
@@ -86,12 +60,12 @@ TEST(TrainerWorkers, a_run_that_is_stopped_between_meetings_goes_on_bit_for_bit)
 
 TEST(TrainerWorkers, bytes_between_workers_are_sent_at_meetings) {
   const TempFolder folder;
-  const Events events = run(local_plan(folder));
-  for (size_t i = 0; i < events.reports.size(); ++i) {
+  const ToldRun events = run(local_plan(folder));
+  for (size_t i = 0; i < events.steps.size(); ++i) {
     // Six numbers tell how a step went, and an all-reduce over two ranks sends them once.
     const bool meets = (i + 1) % 3 == 0;
-    EXPECT_EQ(events.reports[i].bytes_sent == 6 * 8, !meets) << i;
-    EXPECT_EQ(events.reports[i].bytes_sent > 10000, meets) << i;
+    EXPECT_EQ(events.steps[i].bytes_sent == 6 * 8, !meets) << i;
+    EXPECT_EQ(events.steps[i].bytes_sent > 10000, meets) << i;
   }
 }
 
@@ -104,9 +78,9 @@ TEST(TrainerWorkers, another_number_of_workers_begins_from_what_these_agreed_on_
     if (workers == 1) plan.local_steps.reset(), plan.mesh.reset();
     plan.resume_from = (folder / "out/checkpoint-5").string();
     plan.output_dir = (folder / fmt::format("other{}", workers)).string();
-    const Events events = run(plan, StartMode::resume);
-    EXPECT_THAT(all_of(events.notes), HasSubstr("agreed on last")) << workers;
-    EXPECT_EQ(events.reports.front().step, 6);
+    const ToldRun events = run(plan, StartMode::resume);
+    EXPECT_THAT(events.summary.notes, testing::Contains(HasSubstr("agreed on last"))) << workers;
+    EXPECT_EQ(events.steps.front().step, 6);
     EXPECT_LT(events.losses().back(), 5.0);
   }
 }
@@ -115,7 +89,7 @@ TEST(TrainerWorkers, servers_without_staleness_report_and_export_what_synchronou
   const TempFolder plain_folder, folder;
   RunPlan plain = plan_in(plain_folder);
   plain.zero_stage = 1;
-  const Events synchronous = run(plain), served = run(async_plan(folder, 0));
+  const ToldRun synchronous = run(plain), served = run(async_plan(folder, 0));
   EXPECT_EQ(served.losses(), synchronous.losses());
   EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(plain_folder / "out/model.safetensors"));
 }
@@ -124,11 +98,10 @@ TEST(TrainerWorkers, a_save_waits_for_all_updates_so_that_a_run_goes_on_as_one_t
   const TempFolder whole_folder, folder;
   RunPlan saving = async_plan(whole_folder, 2);
   saving.save_steps = 4;
-  const Events whole = run(saving);
-  ASSERT_TRUE(whole.reports.back().staleness);
-  EXPECT_EQ(whole.reports.back().staleness->most(), 2);
-  EXPECT_EQ(whole.reports.back().staleness->histogram, (std::vector<int64_t>{2, 2, 4}))
-      << "it begins anew after a save";
+  const ToldRun whole = run(saving);
+  ASSERT_TRUE(whole.steps.back().staleness);
+  EXPECT_EQ(whole.steps.back().staleness->most(), 2);
+  EXPECT_EQ(whole.steps.back().staleness->histogram, (std::vector<int64_t>{2, 2, 4})) << "it begins anew after a save";
   const RunPlan plan = async_plan(folder, 2);
   // The wish to stop travels with the gradients: it is known when their update lands.
   run(plan, StartMode::fresh, /*stop_after=*/2);

@@ -3,14 +3,13 @@
 #include <cmath>
 #include <numeric>
 
-#include "support/temp_folder.h"
+#include "support/message_of.h"
+#include "support/trainer_runs.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "nought/comm/thread.h"
 #include "nought/data/token_file.h"
 #include "nought/train/checkpoint_folders.h"
-#include "nought/train/trainer.h"
 
 namespace nought::wiring_test {
 namespace {
@@ -27,44 +26,20 @@ std::string some_text(int lines) {
 }
 
 RunPlan plan_for(const TempFolder& folder) {
-  RunPlan plan;
-  plan.model_config = {{"model_type", "llama"},        {"vocab_size", 256},      {"hidden_size", 32},
-                       {"intermediate_size", 48},      {"num_hidden_layers", 2}, {"num_attention_heads", 4},
-                       {"max_position_embeddings", 32}};
-  plan.data.sources = {{{folder.write("text.txt", some_text(200)).string()}}};
-  plan.data.seq_length = 16;
+  RunPlan plan = test::plan_on_lines(folder);
+  plan.model_config.update({{"hidden_size", 32}, {"intermediate_size", 48}, {"num_attention_heads", 4}});
   plan.micro_batch = 4;
   plan.max_steps = 8;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 3e-3};
   plan.save_steps = 0;
   plan.seed = 9;
-  plan.output_dir = (folder / "out").string();
   return plan;
 }
 
-struct Reports final : TrainObserver {
-  void on_step(const StepReport& report) override { steps.push_back(report); }
-  void on_validation(int64_t, const Evaluation& evaluation) override { validation = evaluation; }
-  std::vector<StepReport> steps;
-  Evaluation validation;
-
-  std::vector<double> losses() const {
-    std::vector<double> all;
-    for (const StepReport& step : steps) all.push_back(step.loss);
-    return all;
-  }
-};
-
-Reports run(const RunPlan& plan, int ranks = 1, StartMode mode = StartMode::overwrite) {
-  Reports reports;
-  run_ranks(ranks, [&](Communicator& world, const Context& context) {
-    RunPlan mine = plan;
-    mine.world_size = ranks;
-    mine.micro_batch = plan.micro_batch / ranks;
-    mine.train_batch = mine.micro_batch * mine.accumulation * ranks;
-    Trainer(mine, mode, world, context, {&reports}).run();
-  });
-  return reports;
+/// Four rows a micro-batch, over all ranks.
+test::ToldRun run(RunPlan plan, int ranks = 1, StartMode mode = StartMode::overwrite) {
+  plan.micro_batch /= ranks;
+  return test::run_plan(plan, {.ranks = ranks, .mode = mode});
 }
 
 TEST(Wiring, sharding_takes_every_choice_of_the_plan) {
@@ -101,7 +76,7 @@ TEST(Wiring, a_run_with_states_and_parameters_in_files_is_the_same_run_and_resum
   offloaded.zero_stage = 3;
   offloaded.offload_optimizer = {.home = Pool::file, .folder = drive.path().string(), .sub_group = 1000};
   offloaded.offload_param = {.home = Pool::file, .folder = drive.path().string()};
-  const Reports whole = run(plain, 2);
+  const test::ToldRun whole = run(plain, 2);
   EXPECT_EQ(run(offloaded, 2).losses(), whole.losses());
   offloaded.save_steps = 4;
   run(offloaded, 2);
@@ -196,7 +171,7 @@ RunPlan overflowing(const TempFolder& folder) {
 TEST(Wiring, skipped_steps_do_not_move_the_schedule) {
   const TempFolder folder;
   const RunPlan plan = overflowing(folder);
-  const Reports reports = run(plan, 2);
+  const test::ToldRun reports = run(plan, 2);
   int64_t updates = 0, skipped = 0;
   for (const StepReport& step : reports.steps) {
     EXPECT_EQ(step.lr, learning_rate(plan.schedule, updates)) << "step " << step.step;
@@ -210,11 +185,11 @@ TEST(Wiring, skipped_steps_do_not_move_the_schedule) {
 
 TEST(Wiring, a_run_that_skipped_steps_resumes_bit_for_bit) {
   const TempFolder folder;
-  const Reports whole = run(overflowing(folder), 2);
+  const test::ToldRun whole = run(overflowing(folder), 2);
   ASSERT_EQ(whole.steps.size(), 18u);
   EXPECT_TRUE(whole.steps[0].skipped && !whole.steps[8].skipped);
   fs::remove_all(folder / "out/checkpoint-18");
-  const Reports rest = run(overflowing(folder), 2, StartMode::resume);
+  const test::ToldRun rest = run(overflowing(folder), 2, StartMode::resume);
   ASSERT_EQ(rest.steps.size(), 9u);
   for (size_t i = 0; i < rest.steps.size(); ++i) {
     const StepReport &now = rest.steps[i], &then = whole.steps[9 + i];
@@ -270,9 +245,9 @@ TEST(Wiring, a_run_validates_with_the_validation_data) {
   RunPlan plan = plan_for(folder);
   const std::string other(333, 'x');
   plan.data.validation_files = {folder.write("other.txt", other).string()};
-  const Reports reports = run(plan, 2);
-  EXPECT_EQ(reports.validation.targets, static_cast<int64_t>(other.size()));
-  EXPECT_GT(reports.validation.loss, reports.steps.back().loss) << "no x was ever seen";
+  const test::ToldRun reports = run(plan, 2);
+  EXPECT_EQ(reports.validations.back().second.targets, static_cast<int64_t>(other.size()));
+  EXPECT_GT(reports.validations.back().second.loss, reports.steps.back().loss) << "no x was ever seen";
 }
 
 TEST(Wiring, what_is_not_finite_stops_a_run_or_is_skipped_as_the_plan_says) {
@@ -284,7 +259,7 @@ TEST(Wiring, what_is_not_finite_stops_a_run_or_is_skipped_as_the_plan_says) {
   plan.max_steps = 4;
   EXPECT_THAT(message_of<Error>([&] { run(plan); }), HasSubstr("first found at"));
   plan.on_nonfinite = OnNonfinite::skip;
-  const Reports reports = run(plan);
+  const test::ToldRun reports = run(plan);
   ASSERT_EQ(reports.steps.size(), 4u);
   EXPECT_FALSE(reports.steps[0].skipped);
   EXPECT_TRUE(reports.steps[3].skipped);
