@@ -139,6 +139,7 @@ TEST_F(MoeKernels, cpu_routes_as_the_reference_does_on_any_number_of_threads) {
       run(RouteBackward{rule, logits, routed.experts, d_weights, d});
       reference::run(RouteBackward{rule, logits, routed.experts, d_weights, d_expected});
       expect_same_bits(d, d_expected);
+      if (tested_choice().is_slow) break;  // threads of the host do not compute
     }
   }
 }

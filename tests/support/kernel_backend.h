@@ -59,4 +59,8 @@ void run(const Op& op) {
   backend().run(op);
 }
 
+/// True if the case of this number is to run: all of them, and one of `every` on an emulated GPU, which takes a hundred
+/// times as long and runs each twice.
+inline bool takes_case(int64_t number, int64_t every) { return !tested_choice().is_slow || number % every == 0; }
+
 }  // namespace nought::test
