@@ -34,6 +34,11 @@ template <class F>
 void each_tensor(ApplyDirection& op, F f) {
   f(op.parameter), f(op.parameter_copy);
 }
+template <class F>
+void each_tensor(CustomUpdate& op, F f) {
+  f(op.parameter), f(op.parameter_copy);
+  for (Tensor& state : op.states) f(state);
+}
 
 class Updates : public KernelTest {
  protected:
@@ -180,6 +185,33 @@ TEST_F(Updates, apply_direction_follows_its_reference) {
   });
 }
 
+TEST_F(Updates, a_custom_update_follows_its_reference) {
+  const UpdateRule rule{.name = "rule", .update = [](const UpdatedElements& of) {
+                          for (size_t i = 0; i < of.parameter.size(); ++i) {
+                            of.states[1][i] = std::max(of.states[1][i], std::abs(of.gradient[i]));
+                            of.states[0][i] = 0.5F * of.states[0][i] + of.gradient[i];
+                            of.parameter[i] -= of.states[0][i] / (of.states[1][i] + 1);
+                          }
+                        }};
+  expect_follows_the_reference([&](int64_t n, DType dtype, DType narrow) {
+    return CustomUpdate{.parameter = state(n, 1),
+                        .states = {state(n, 2), squares(n)},
+                        .gradient = gradient(n, dtype),
+                        .parameter_copy = empty({n}, narrow),
+                        .gradient_scale = 0.3,
+                        .rule = rule};
+  });
+}
+
+TEST_F(Updates, what_a_custom_update_throws_leaves_the_threads) {
+  const Tensor x = state(100000, 1);
+  const CustomUpdate op{
+      .parameter = x, .states = {}, .gradient = x, .rule = {.name = "none", .update = [](const UpdatedElements&) {
+                                                              throw std::runtime_error("no update");
+                                                            }}};
+  EXPECT_THROW(run(op), std::runtime_error);
+}
+
 TEST_F(Updates, the_trust_ratio_is_clamped_and_one_for_what_is_zero) {
   const auto step = [&](double parameter, double direction) {
     const Tensor p = of<float>({1});
@@ -204,6 +236,10 @@ TEST_F(Updates, tensors_that_do_not_fit_are_refused) {
   EXPECT_THROW(run(Adagrad{.parameter = x, .sum = shorter, .gradient = x}), ShapeError);
   EXPECT_THROW(run(Lion{.parameter = x, .exp_avg = x, .gradient = shorter}), ShapeError);
   EXPECT_THROW(run(ApplyDirection{.parameter = x, .direction = shorter}), ShapeError);
+  const UpdateRule rule{.name = "none", .update = [](const UpdatedElements&) {}};
+  EXPECT_THROW(run(CustomUpdate{.parameter = x, .states = {shorter}, .gradient = x, .rule = rule}), ShapeError);
+  EXPECT_THROW(run(CustomUpdate{.parameter = x, .states = {}, .gradient = shorter, .rule = rule}), ShapeError);
+  EXPECT_THROW(run(CustomUpdate{.parameter = x, .states = {}, .gradient = x}), Error);
   EXPECT_THROW(run(Quantize8{.x = x, .codes = empty({10}, DType::u8), .scales = empty({2}, DType::f32)}), ShapeError);
 }
 

@@ -248,6 +248,20 @@ class OperationSamples {
             .squares = squares(2)};
   }
 
+  CustomUpdate make(Of<CustomUpdate>) {
+    return {.parameter = values({6}),
+            .states = {values({6}), values({6})},
+            .gradient = values({6}),
+            .parameter_copy = values({6}, DType::bf16),
+            .rule = {.name = "sum of both", .update = [](const UpdatedElements& of) {
+                       for (size_t i = 0; i < of.parameter.size(); ++i) {
+                         of.states[0][i] += of.gradient[i];
+                         of.states[1][i] -= of.gradient[i];
+                         of.parameter[i] += of.states[0][i] * of.states[1][i];
+                       }
+                     }}};
+  }
+
   Quantize8 make(Of<Quantize8>) { return {.x = values({6}), .codes = codes({6}), .scales = values({2}), .block = 4}; }
   Dequantize8 make(Of<Dequantize8>) {
     return {.codes = codes({6}), .scales = values({2}), .x = values({6}), .block = 4};

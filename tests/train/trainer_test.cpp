@@ -1,6 +1,11 @@
 // A run tells its observers what it does, on rank 0, in the order of its steps. What resumes is checkpoint_test's.
 #include "nought/train/trainer.h"
 
+#include <fstream>
+#include <sstream>
+
+#include "support/custom_optimizers.h"
+#include "support/size.h"
 #include "support/tiny_llama.h"
 #include "support/trainer_runs.h"
 #include <gmock/gmock.h>
@@ -107,6 +112,33 @@ TEST(Trainer, a_run_goes_on_after_its_last_checkpoint_or_not_at_all) {
   EXPECT_EQ(more.summary.first_step, 4);
   EXPECT_EQ(more.steps.front().step, 5);
   EXPECT_THAT(more.summary.start, HasSubstr("checkpoint-4"));
+}
+
+std::string exported_by(const ToldRun& told) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(told.exported / "model.safetensors", std::ios::binary).rdbuf();
+  return bytes.str();
+}
+
+NOUGHT_SIZE(medium);
+TEST(Trainer, an_optimizer_from_outside_trains_resumes_elsewhere_and_has_the_weights_of_the_built_in_one) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  plan.optimizer.weight_decay = 0.1;
+  const std::string built_in = exported_by(told_by(plan));
+  plan.optimizer.method = CustomOptions{std::make_shared<test::OwnAdamW>()};
+  const ToldRun own = told_by(plan, 2, StartMode::overwrite);
+  EXPECT_TRUE(exported_by(own) == built_in);
+  const fs::path last = fs::path(plan.output_dir) / "checkpoint-4";
+  std::ostringstream manifest;
+  manifest << std::ifstream(last / "manifest.json").rdbuf();
+  EXPECT_THAT(manifest.str(), HasSubstr("own AdamW"));
+  fs::remove_all(last);  // from checkpoint-3 on, at another stage, with the states in a file
+  plan.zero_stage = 3;
+  plan.offload_optimizer = {.home = Pool::file, .folder = folder.path().string()};
+  const ToldRun resumed = told_by(plan, 2, StartMode::resume);
+  EXPECT_EQ(resumed.steps.front().step, 4);
+  EXPECT_TRUE(exported_by(resumed) == built_in);
 }
 
 TEST(Trainer, says_that_it_goes_back_over_a_checkpoint_without_a_manifest) {

@@ -1,6 +1,7 @@
 // The arguments of an operation as text, for whoever reads a trace.
 #pragma once
 
+#include <string>
 #include <type_traits>
 
 #include <fmt/core.h>
@@ -35,6 +36,8 @@ class ArgumentText {
       add(name, fmt::format("{}", value));
     } else if constexpr (std::is_enum_v<T>) {
       add(name, name_of(value));
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      add(name, value);
     } else if (!value.empty()) {  // a list
       add(name, fmt::format("{}", value.size()));
     }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +16,7 @@
 
 namespace nought {
 
+class CustomOptimizer;
 class Tensor;
 struct Context;
 struct UpdateSpan;
@@ -140,8 +142,17 @@ struct OneBitLambOptions {
   void direction(const Context& context, const UpdateSpan& span, const Tensor& out) const;
 };
 
+/// An optimizer that is not Nought's own (optim/custom_optimizer.h).
+struct CustomOptions {
+  std::shared_ptr<const CustomOptimizer> optimizer;
+
+  /// Error if the optimizer keeps what it can not.
+  std::vector<StateKind> states() const;
+  void update(const Context& context, const UpdateSpan& span) const;
+};
+
 using Method = std::variant<AdamOptions, SgdOptions, AdagradOptions, LionOptions, LambOptions, MuonOptions,
-                            OneBitAdamOptions, ZeroOneAdamOptions, OneBitLambOptions>;
+                            OneBitAdamOptions, ZeroOneAdamOptions, OneBitLambOptions, CustomOptions>;
 
 /// True for methods that give a direction first, which norms or matrices of whole parameters decide about; the others
 /// update each element by itself.

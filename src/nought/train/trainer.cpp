@@ -11,6 +11,7 @@
 #include "nought/kernels/isa.h"
 #include "nought/kernels/limits.h"
 #include "nought/models/flops.h"
+#include "nought/optim/custom_optimizer.h"
 #include "nought/train/grown_weights.h"
 #include "nought/train/hf_folder.h"
 #include "nought/train/model_source.h"
@@ -326,6 +327,8 @@ Json Trainer::about() {
               static_cast<double>(steps * plan_.train_batch) / static_cast<double>(sampler_.dataset().num_samples())}};
   for (const Resolved& row : plan_.resolved)
     if (row.key == "optimizer") about["optimizer"] = row.value;
+  if (const auto* custom = std::get_if<CustomOptions>(&plan_.optimizer.method))
+    about["optimizer"] = custom->optimizer->name();
   return about;
 }
 

@@ -1,3 +1,8 @@
+#include <array>
+#include <exception>
+#include <mutex>
+#include <span>
+
 #include "nought/kernels/check.h"
 #include "nought/kernels/cpu/cpu.h"
 #include "nought/kernels/cpu/parallel.h"
@@ -143,6 +148,27 @@ HWY_INLINE void apply(const ApplyDirection& op, Interval range) {
   });
 }
 
+/// Elements that are updated at once: they stay in the first-level cache.
+constexpr int64_t kBlock = 2048;
+
+template <class G>
+HWY_INLINE void update(const CustomUpdate& op, Interval range) {
+  const F32 d;
+  const G* gradient = op.gradient.data<G>() + range.begin;
+  const auto gradient_scale = constant(op.gradient_scale);
+  HWY_ALIGN float scaled[kBlock];
+  sweep(d, 0, range.size(), [=, scaled = &scaled[0]](int64_t i, auto access) HWY_ATTR {
+    access.store(d, hn::Mul(access.load(d, gradient + i), gradient_scale), scaled + i);
+  });
+  const auto part = [&](const Tensor& tensor) {
+    return std::span(tensor.data<float>() + range.begin, static_cast<size_t>(range.size()));
+  };
+  std::array<std::span<float>, CustomUpdate::kMostStates> states;
+  for (size_t i = 0; i < op.states.size(); ++i) states[i] = part(op.states[i]);
+  op.rule.update(
+      {part(op.parameter), {scaled, static_cast<size_t>(range.size())}, std::span(states).first(op.states.size())});
+}
+
 void copy_parameter(const Tensor& parameter_tensor, const Tensor& copy_tensor, Interval range) {
   visit(copy_tensor.dtype(), [&](auto tag) HWY_ATTR {
     using C = typename decltype(tag)::type;
@@ -157,7 +183,6 @@ void copy_parameter(const Tensor& parameter_tensor, const Tensor& copy_tensor, I
 /// Block by block, so that the 16-bit copy is rounded from parameters that are still in the first-level cache.
 template <class Op>
 HWY_INLINE void update_range(const Op& op, Interval range) {
-  constexpr int64_t kBlock = 2048;
   for (int64_t begin = range.begin; begin < range.end; begin += kBlock) {
     const Interval block{begin, std::min(range.end, begin + kBlock)};
     if constexpr (requires { op.gradient; }) {
@@ -178,6 +203,7 @@ void lion(const Lion& op, Interval range) { update_range(op, range); }
 void lamb_direction(const LambDirection& op, Interval range) { update_range(op, range); }
 void momentum_direction(const MomentumDirection& op, Interval range) { update_range(op, range); }
 void apply_direction(const ApplyDirection& op, Interval range) { update_range(op, range); }
+void custom_update(const CustomUpdate& op, Interval range) { update_range(op, range); }
 
 }  // namespace nought::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -212,6 +238,7 @@ HWY_EXPORT(lion);
 HWY_EXPORT(lamb_direction);
 HWY_EXPORT(momentum_direction);
 HWY_EXPORT(apply_direction);
+HWY_EXPORT(custom_update);
 
 void run(const Adam& op) {
   run_update(op, op.parameter.numel(), [&](Interval range) { HWY_DYNAMIC_DISPATCH(adam)(op, range); });
@@ -233,6 +260,20 @@ void run(const MomentumDirection& op) {
 }
 void run(const ApplyDirection& op) {
   run_update(op, op.parameter.numel(), [&](Interval range) { HWY_DYNAMIC_DISPATCH(apply_direction)(op, range); });
+}
+
+/// No exception leaves the threads of a parallel loop: the first one waits for its end.
+void run(const CustomUpdate& op) {
+  std::exception_ptr thrown;
+  std::once_flag once;
+  run_update(op, op.parameter.numel(), [&](Interval range) {
+    try {
+      HWY_DYNAMIC_DISPATCH(custom_update)(op, range);
+    } catch (...) {
+      std::call_once(once, [&] { thrown = std::current_exception(); });
+    }
+  });
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 }  // namespace nought::cpu

@@ -6,6 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "nought/kernels/operation.h"
 
@@ -174,6 +178,46 @@ struct ApplyDirection {
     v("keep", keep);
     v("least_ratio", least_ratio);
     v("greatest_ratio", greatest_ratio);
+  }
+};
+
+/// Consecutive elements of one parameter, as an UpdateRule gets them: arrays of one length.
+struct UpdatedElements {
+  std::span<float> parameter;
+  std::span<const float> gradient;  // times the gradient scale
+  std::span<const std::span<float>> states;
+};
+
+/// An update that comes from outside (optim/custom_optimizer.h). It is called from several threads at once, and must
+/// compute the same for an element in whatever stretch that comes.
+struct UpdateRule {
+  std::string name;  // in traces and messages
+  std::function<void(const UpdatedElements&)> update;
+
+  template <class V>
+  void visit(V& v) const {
+    v("rule", name);
+  }
+};
+
+/// Runs a rule over all elements, stretch by stretch: it gets gradient * gradient_scale in f32, and updates parameter
+/// and states in place. What it throws is thrown by run().
+struct CustomUpdate {
+  static constexpr size_t kMostStates = 8;
+  Tensor parameter;
+  std::vector<Tensor> states;
+  Tensor gradient, parameter_copy = {};
+  double gradient_scale = 1;
+  UpdateRule rule = {};
+
+  template <class V>
+  void visit(V& v) const {
+    v("parameter", parameter, kUpdates);
+    v("states", states, kUpdates);
+    v("gradient", gradient, kReads);
+    v("parameter_copy", parameter_copy, kWrites.if_defined());
+    v("gradient_scale", gradient_scale);
+    v("rule", rule);
   }
 };
 

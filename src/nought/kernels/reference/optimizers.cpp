@@ -117,4 +117,15 @@ void run(const ApplyDirection& op) {
   copy_parameter(op.parameter, op.parameter_copy);
 }
 
+void run(const CustomUpdate& op) {
+  check(op);
+  std::vector<float> gradient(static_cast<size_t>(op.parameter.numel()));
+  for_each_gradient(op.gradient, op.gradient_scale,
+                    [&](int64_t i, double g) { gradient[static_cast<size_t>(i)] = static_cast<float>(g); });
+  std::vector<std::span<float>> states;
+  for (const Tensor& state : op.states) states.push_back(state.span<float>());
+  op.rule.update({op.parameter.span<float>(), gradient, states});
+  copy_parameter(op.parameter, op.parameter_copy);
+}
+
 }  // namespace nought::reference
