@@ -341,6 +341,22 @@ TEST(ChatTemplate, thinking_is_found_by_all_its_names) {
   EXPECT_EQ(bytes->decode(chat.prompt(talk)), "aa;bb;;");
 }
 
+TEST(ChatTemplate, tools_are_written_by_programs_and_refused_by_notations) {
+  const auto bytes = make_tokenizer("bytes");
+  const auto of = [](const char* json) { return jinja::value_of(OrderedJson::parse(json), jinja::kData); };
+  const jinja::Value tools = of(R"({"tools": [{"name": "f", "about": 1}]})");
+  const std::vector<ChatMessage> asks{{"user", "a"}},
+      calls{{"assistant", "", of(R"({"tool_calls": [{"name": "f"}]})")}};
+  const ChatTemplate program({"test", "{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}", {}},
+                             *bytes);
+  EXPECT_EQ(bytes->decode(program.prompt(asks, tools)), R"([{"name": "f", "about": 1}]a)");
+  const ChatTemplate chatml(ChatFormat::chatml, *bytes);
+  for (const auto& [messages, variables] : {std::pair{asks, tools}, std::pair{calls, jinja::Value()}})
+    EXPECT_THAT(message_of<ConfigError>([&, &m = messages, &v = variables] { chatml.prompt(m, v); }),
+                HasSubstr("the chat template chatml writes neither tools nor calls of them"));
+  EXPECT_FALSE(chatml.prompt(asks, of(R"({"tools": []})")).empty());
+}
+
 TEST(ChatTemplate, a_role_is_a_word_and_a_message_is_made_valid_text) {
   const auto bytes = make_tokenizer("bytes");
   const ChatTemplate chat({"test", "{% for m in messages %}{{ m.role ~ m.content }}{% endfor %}", {}}, *bytes);

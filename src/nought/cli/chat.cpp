@@ -10,6 +10,7 @@
 #include "nought/cli/launch.h"
 #include "nought/cli/line_reader.h"
 #include "nought/data/chat_template.h"
+#include "nought/data/conversation.h"
 #include "nought/infer/text_stream.h"
 #include "nought/io/files.h"
 
@@ -18,10 +19,19 @@ namespace nought {
 namespace {
 
 struct ChatFlags : GenerationOptions {
-  std::string system, chat_template;
+  std::string system, chat_template, tools_file;
   LaunchOptions launch;
   int64_t context = 4096;
 };
+
+/// What --tools gives to the chat template.
+jinja::Value tools_of(const std::string& path) {
+  if (path.empty()) return {};
+  const OrderedJson tools = OrderedJson::parse(read_text(path), nullptr, /*allow_exceptions=*/false);
+  require<ConfigError>(tools.is_array(), "--tools {}: expected a JSON list, [{{\"type\": \"function\", ...}}, ...]",
+                       path);
+  return template_variables({{"tools", tools}});
+}
 
 /// While it lives, Ctrl-C is remembered instead of ending the program.
 class InterruptGuard {
@@ -70,6 +80,7 @@ class Conversation {
       : options_(options),
         model_(options, self, context),
         template_(chat_source_for(options.chat_template, model_.folder(), model_.tokenizer()), model_.tokenizer()),
+        tools_(tools_of(options.tools_file)),
         generator_(model_.decoder(), context, model_.dtype(), room(), 1) {
     model_.require_tokenizer();
     model_.tokenizer().check_fits(model_.decoder().config().vocab_size);
@@ -91,7 +102,7 @@ class Conversation {
   /// Prints the reply to a message, which joins the conversation.
   void answer(const std::string& message) {
     messages_.push_back({"user", message});
-    const std::vector<int32_t> prompt = template_.prompt(messages_);
+    const std::vector<int32_t> prompt = template_.prompt(messages_, tools_);
     if (static_cast<int64_t>(prompt.size()) >= room()) {
       fmt::print(stderr, "[the conversation has {} tokens, there is room for {}: /clear begins anew]\n", prompt.size(),
                  room());
@@ -116,6 +127,7 @@ class Conversation {
   ChatFlags& options_;
   LoadedModel model_;
   ChatTemplate template_;
+  jinja::Value tools_;
   Generator generator_;
   std::vector<ChatMessage> messages_;
 };
@@ -168,6 +180,10 @@ void add_chat(CLI::App& app, Invocation& invocation) {
   command->add_option("--chat-template", options->chat_template,
                       fmt::format("How conversations are written: a Jinja file, or one of {}; default: the model's own",
                                   chat_format_names()));
+  command
+      ->add_option("--tools", options->tools_file,
+                   "A JSON list of the tools that the model may call, for its chat template; a call is printed as text")
+      ->type_name("FILE");
   command->add_option("--context", options->context, "Tokens that a conversation may have")->capture_default_str();
   add_device_option(*command, options->launch);
   command->callback([&invocation, options] {

@@ -25,6 +25,7 @@ namespace {
 struct GenerateFlags : GenerationOptions {
   std::vector<std::string> prompts, ids;
   std::string prompts_file;
+  bool parse_special_tokens = false;
   LaunchOptions launch;
   GenerationSizes sizes;
 
@@ -135,7 +136,7 @@ void run_generate(GenerateFlags options, Communicator& world, const Context& con
   for (const std::string& text : options.ids) prompts.push_back(parse_ids(text, vocab_size));
   for (const std::string& text : options.prompts) {
     prompts.emplace_back(tokenizer.prefix().begin(), tokenizer.prefix().end());
-    tokenizer.encode(text, prompts.back());
+    tokenizer.encode(text, prompts.back(), {.specials = options.parse_special_tokens});
   }
   options.generate.stop_ids = model.stop_ids(of_text);
   Printer printer(of_text ? options.prompts : options.ids, of_text ? &tokenizer : nullptr, options.stops,
@@ -167,6 +168,8 @@ void add_generate(CLI::App& app, Invocation& invocation) {
       ->take_all();
   command->add_option("--prompts-file", options->prompts_file,
                       "File with a prompt on every line; in a .jsonl file, under the key \"prompt\" of every line");
+  command->add_flag("--parse-special-tokens", options->parse_special_tokens,
+                    "What a prompt spells like a special token becomes that token; default: it stays text");
   command->add_option("--ids", options->ids, "Token ids to continue, in place of text")
       ->type_name("ID,ID,...")
       ->expected(1)

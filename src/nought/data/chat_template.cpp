@@ -106,8 +106,30 @@ ChatTemplate::ChatTemplate(ChatSource source, const Tokenizer& tokenizer)
   }
 }
 
+namespace {
+
+/// Whether a mapping has a list of that name with something in it.
+bool has_list(const Value& mapping, std::string_view name) {
+  const Items* items = mapping.map();
+  const Value* found = items != nullptr ? items->find(from_utf8(name)) : nullptr;
+  return found != nullptr && found->list() != nullptr && !found->list()->values.empty();
+}
+
+}  // namespace
+
+/// The notations by name have no way to write tools: without a word the model would learn to answer without them.
+void ChatTemplate::refuse_tools(std::span<const ChatMessage> messages, const Value& variables) const {
+  const bool calls = std::any_of(messages.begin(), messages.end(),
+                                 [](const ChatMessage& each) { return has_list(each.fields, "tool_calls"); });
+  require<ConfigError>(!calls && !has_list(variables, "tools"),
+                       "the chat template {} writes neither tools nor calls of them: give the template of a model that "
+                       "has learned them, as a Jinja file (data.chat_template, --chat-template)",
+                       source_.name);
+}
+
 Rendered ChatTemplate::text(std::span<const ChatMessage> messages, const Value& variables, bool asks,
                             const std::tm& now) const {
+  if (source_.is_notation) refuse_tools(messages, variables);
   std::vector<Value> all;
   for (const ChatMessage& each : messages) all.push_back(value_of_message(each, all.size() + 1));
   // As apply_chat_template() has it: tools and documents are none if there are none.
@@ -292,9 +314,9 @@ ChatTemplate::Tokens ChatTemplate::conversation(std::span<const ChatMessage> mes
   return tokens;
 }
 
-std::vector<int32_t> ChatTemplate::prompt(std::span<const ChatMessage> messages) const {
+std::vector<int32_t> ChatTemplate::prompt(std::span<const ChatMessage> messages, const Value& variables) const {
   Tokens tokens;
-  encode(text(messages, {}, true, today()), {}, tokens);
+  encode(text(messages, variables, true, today()), {}, tokens);
   return std::move(tokens.ids);
 }
 

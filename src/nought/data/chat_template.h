@@ -75,7 +75,7 @@ class ChatTemplate {
   /// ConfigError also if the program writes one of refused_markers().
   Tokens conversation(std::span<const ChatMessage> messages, const jinja::Value& variables = {}) const;
   /// The tokens of a conversation up to where the assistant's answer begins. The program knows today's date.
-  std::vector<int32_t> prompt(std::span<const ChatMessage> messages) const;
+  std::vector<int32_t> prompt(std::span<const ChatMessage> messages, const jinja::Value& variables = {}) const;
   /// The text of a conversation. asks: up to where the assistant's answer begins.
   jinja::Rendered text(std::span<const ChatMessage> messages, const jinja::Value& variables, bool asks,
                        const std::tm& now) const;
@@ -99,6 +99,8 @@ class ChatTemplate {
   /// The first marker that the program wrote, at or behind `from`.
   std::optional<MarkerMatch> next_marker(const jinja::Rendered& text, size_t from) const;
   void encode(const jinja::Rendered& text, std::span<const Span> targets, Tokens& tokens) const;
+  /// ConfigError if there are tools, or calls of them.
+  void refuse_tools(std::span<const ChatMessage> messages, const jinja::Value& variables) const;
   /// ConfigError if there are any, which says how to add them.
   void refuse(const std::vector<std::string>& markers) const;
   /// Those of refused_markers() that the program wrote.

@@ -112,7 +112,9 @@ std::vector<ChatMessage> read_prompt(const OrderedJson& record) {
   return messages;
 }
 
-jinja::Value variables_of(const OrderedJson& record) {
+}  // namespace
+
+jinja::Value template_variables(const OrderedJson& record) {
   OrderedJson variables;
   const auto add = [&](const std::string& key, const OrderedJson& value) {
     if (!value.is_null()) variables[key] = value;
@@ -130,8 +132,6 @@ jinja::Value variables_of(const OrderedJson& record) {
     for (const auto& [key, value] : more->items()) add(key, value);
   return variables.empty() ? jinja::Value() : jinja::value_of(variables, jinja::kData);
 }
-
-}  // namespace
 
 std::optional<ConversationForm> conversation_form(const OrderedJson& record) {
   const auto has = [&](const char* key) { return record.is_object() && record.contains(key); };
@@ -155,7 +155,7 @@ ChatRecord read_conversation(const OrderedJson& record) {
   } else {
     append_list(record.is_array() ? record : record[std::string(enum_name(*form))], read.messages);
   }
-  read.variables = variables_of(record);
+  read.variables = template_variables(record);
   return read;
 }
 

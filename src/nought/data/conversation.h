@@ -34,8 +34,12 @@ struct EnumNames<ConversationForm> {
 
 struct ChatRecord {
   std::vector<ChatMessage> messages;
-  jinja::Value variables;  // for the chat template: "tools", "documents", and what "chat_template_kwargs" holds
+  jinja::Value variables;  // see template_variables()
 };
+
+/// What a record gives to the chat template beside its messages: "tools", "documents", and what "chat_template_kwargs"
+/// holds. ConfigError.
+jinja::Value template_variables(const OrderedJson& record);
 
 /// The form of a record, by its keys, the first of them that it has; nothing if it is no conversation.
 std::optional<ConversationForm> conversation_form(const OrderedJson& record);
