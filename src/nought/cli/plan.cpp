@@ -91,8 +91,12 @@ Drawing draw_pipeline(const PlanReport& report, const Layout& layout, const std:
 
 void write_svg(const PlanOptions& options, const PlanReport& report, const Layout& layout) {
   std::vector<Drawing> drawings;
-  if (layout.stages() > 1) drawings.push_back(draw_pipeline(report, layout, options.trace));
-  drawings.push_back(draw_memory(report));
+  std::vector<Prediction> places;
+  if (layout.stages() > 1) {
+    drawings.push_back(draw_pipeline(report, layout, options.trace));
+    if (report.predictions.size() == 1) places = predict_places(report.config, report.predictions.front().layout);
+  }
+  drawings.push_back(draw_memory(report, places));
   write_text_atomically(options.svg, to_svg(drawings));
 }
 

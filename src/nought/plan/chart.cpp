@@ -19,17 +19,30 @@ constexpr std::array<std::string_view, kNumCategories> kColours{"#0072b2", "#e69
 /// A distance between grid lines that is a power of two and gives four to eight of them.
 double grid_step(double top) { return std::exp2(std::ceil(std::log2(top / 8))); }
 
+/// "stages 1, 6": those that a rank of the pipeline holds.
+std::string held_stages(const Pipeline& pipeline, int64_t rank) {
+  std::string text = pipeline.chunks > 1 ? "stages" : "stage";
+  for (int64_t chunk = 0; chunk < pipeline.chunks; ++chunk) {
+    const int64_t along = pipeline.v_shaped() && chunk % 2 == 1 ? pipeline.ranks - 1 - rank : rank;
+    text += fmt::format("{} {}", chunk == 0 ? "" : ",", chunk * pipeline.ranks + along);
+  }
+  return text;
+}
+
 class Chart {
  public:
-  explicit Chart(const PlanReport& report) : report_(report), top_(static_cast<double>(report.budgets.device)) {
-    for (const Prediction& each : report_.predictions)
-      top_ = std::max(top_, static_cast<double>(each.memory.peak_total));
+  Chart(const PlanReport& report, std::span<const Prediction> places)
+      : report_(report),
+        by_place_(!places.empty()),
+        shown_(by_place_ ? places : std::span<const Prediction>(report.predictions)),
+        top_(static_cast<double>(report.budgets.device)) {
+    for (const Prediction& each : shown_) top_ = std::max(top_, static_cast<double>(each.memory.peak_total));
     top_ = std::max(top_, 1.0);
   }
 
   Drawing draw() const {
     std::string svg = title() + grid();
-    for (size_t i = 0; i < report_.predictions.size(); ++i) svg += bar(i);
+    for (size_t i = 0; i < shown_.size(); ++i) svg += bar(i);
     return {kWidth, kHeight, svg + budget() + legend()};
   }
 
@@ -38,14 +51,16 @@ class Chart {
   double y_of(double bytes) const { return kBottom - height_of(bytes); }
 
   std::string title() const {
-    const Prediction& first = report_.predictions.front();
-    return svg_text(kLeft, 28, "start", 17, "Peak memory per rank") +
+    const Prediction& first = shown_.front();
+    const std::string recompute = first.layout.recompute.str();
+    const std::string stage = by_place_ ? fmt::format(", ZeRO stage {}", first.layout.zero_stage) : "";
+    return svg_text(kLeft, 28, "start", 17,
+                    by_place_ ? "Peak memory of the pipeline's ranks" : "Peak memory per rank, by ZeRO stage") +
            svg_text(kLeft, 48, "start", 12,
-                    fmt::format(
-                        "{} with {} parameters in {}, {} ranks, micro-batch {} of {} tokens{}", report_.config.family,
-                        format_count(static_cast<double>(first.parameters)), name_of(first.layout.sharding.dtype),
-                        first.layout.ranks, first.layout.micro_batch, first.layout.seq_length,
-                        first.layout.recompute.str().empty() ? "" : fmt::format(", {}", first.layout.recompute.str())));
+                    fmt::format("{} with {} parameters in {}, {} ranks, micro-batch {} of {} tokens{}{}",
+                                report_.config.family, format_count(static_cast<double>(first.parameters)),
+                                name_of(first.layout.sharding.dtype), first.layout.ranks, first.layout.micro_batch,
+                                first.layout.seq_length, recompute.empty() ? "" : ", " + recompute, stage));
   }
 
   std::string grid() const {
@@ -58,8 +73,8 @@ class Chart {
   }
 
   std::string bar(size_t index) const {
-    const Prediction& prediction = report_.predictions[index];
-    const double slot = (kRight - kLeft) / static_cast<double>(report_.predictions.size());
+    const Prediction& prediction = shown_[index];
+    const double slot = (kRight - kLeft) / static_cast<double>(shown_.size());
     const double width = std::min(0.6 * slot, 90.0), middle = kLeft + (static_cast<double>(index) + 0.5) * slot;
     std::string svg;
     double y = kBottom;
@@ -69,8 +84,24 @@ class Chart {
       y -= height;
       svg += svg_rectangle(middle - width / 2, y, width, height, kColours[c]);
     }
-    return svg + svg_text(middle, y - 6, "middle", 12, format_bytes(prediction.memory.peak_total)) +
-           svg_text(middle, kBottom + 20, "middle", 13, fmt::format("stage {}", prediction.layout.zero_stage));
+    return svg + labels(prediction, slot, middle, y);
+  }
+
+  /// Below the bar what it is of, above it the peak; of narrow bars the number alone, and the greatest peak.
+  std::string labels(const Prediction& prediction, double slot, double middle, double y) const {
+    constexpr double kRoomForWords = 70;
+    const bool wide = slot >= kRoomForWords;
+    const int64_t peak = prediction.memory.peak_total;
+    const auto is_higher = [peak](const Prediction& other) { return other.memory.peak_total > peak; };
+    std::string svg;
+    if (wide || std::none_of(shown_.begin(), shown_.end(), is_higher))
+      svg += svg_text(middle, y - 6, "middle", 12, format_bytes(peak));
+    if (!by_place_)
+      return svg + svg_text(middle, kBottom + 20, "middle", 13, fmt::format("stage {}", prediction.layout.zero_stage));
+    svg += svg_text(middle, kBottom + 20, "middle", 13, fmt::format("{}{}", wide ? "rank " : "", prediction.place));
+    if (!wide) return svg;
+    return svg +
+           svg_text(middle, kBottom + 36, "middle", 11, held_stages(prediction.layout.pipeline, prediction.place));
   }
 
   std::string budget() const {
@@ -85,7 +116,7 @@ class Chart {
     double y = kTop + 40;
     for (size_t c = 0; c < kNumCategories; ++c) {
       const auto holds = [c](const Prediction& each) { return each.memory.at_peak[c] > 0; };
-      if (std::none_of(report_.predictions.begin(), report_.predictions.end(), holds)) continue;
+      if (std::none_of(shown_.begin(), shown_.end(), holds)) continue;
       svg += svg_rectangle(kRight + 24, y - 11, 13, 13, kColours[c]) +
              svg_text(kRight + 44, y, "start", 12, std::string(name_of(static_cast<Category>(c))));
       y += 22;
@@ -94,11 +125,15 @@ class Chart {
   }
 
   const PlanReport& report_;
+  bool by_place_;
+  std::span<const Prediction> shown_;  // a bar each
   double top_;
 };
 
 }  // namespace
 
-Drawing draw_memory(const PlanReport& report) { return Chart(report).draw(); }
+Drawing draw_memory(const PlanReport& report, std::span<const Prediction> places) {
+  return Chart(report, places).draw();
+}
 
 }  // namespace nought
