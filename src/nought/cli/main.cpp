@@ -36,7 +36,7 @@ int run(int argc, char** argv) {
 #ifdef NOUGHT_HAS_CUDA
   invocation.on_gpu = nought::cuda::context_of_gpu;
 #endif
-  CLI::App app("Trains, fine-tunes and serves language models with zero redundancy.", "nought");
+  CLI::App app("Trains and fine-tunes language models with zero redundancy, and generates text with them.", "nought");
   app.set_version_flag("--version", "nought " + nought::version());
   app.footer(kFooter);
   app.formatter(std::make_shared<nought::HelpFormatter>(nought::stdout_columns()));
