@@ -110,6 +110,14 @@ TEST(Table, predicted_stands_beside_every_measured_rank) {
   EXPECT_THAT(text, HasSubstr("rank 1"));
 }
 
+TEST(Table, what_was_measured_stands_alone_where_nothing_was_predicted) {
+  const RankMemory memory = test::small_report().predictions[0].memory;
+  const std::vector<RankMemory> none;
+  EXPECT_THAT(memory_table(none, {memory, memory}), AllOf(HasSubstr("rank 1"), Not(HasSubstr("predicted"))));
+  EXPECT_THAT(memory_table(none, std::vector<RankMemory>(16, memory), 80),
+              AllOf(HasSubstr("most of 16"), Not(HasSubstr("predicted"))));
+}
+
 TEST(Table, each_place_of_a_pipeline_has_a_prediction_of_its_own) {
   const RankMemory first = test::small_report().predictions[0].memory;
   RankMemory second = first;

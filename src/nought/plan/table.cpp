@@ -223,13 +223,14 @@ std::string memory_table(const std::vector<RankMemory>& predicted, const std::ve
   if (width > 0 && needed > width && measured.size() > 2) {
     const auto less = [](int64_t a, int64_t b) { return std::min(a, b); };
     const auto more = [](int64_t a, int64_t b) { return std::max(a, b); };
-    columns = {{"predicted", extreme(predicted, more)},
-               {"least", extreme(measured, less)},
-               {fmt::format("most of {}", measured.size()), extreme(measured, more)}};
+    if (!predicted.empty()) columns.push_back({"predicted", extreme(predicted, more)});
+    columns.push_back({"least", extreme(measured, less)});
+    columns.push_back({fmt::format("most of {}", measured.size()), extreme(measured, more)});
   } else {
-    const size_t at_one_place = measured.size() / predicted.size();
+    const size_t at_one_place = predicted.empty() ? measured.size() : measured.size() / predicted.size();
     for (size_t rank = 0; rank < measured.size(); ++rank) {
-      if (rank % at_one_place == 0) columns.push_back({"predicted", predicted[rank / at_one_place]});
+      if (!predicted.empty() && rank % at_one_place == 0)
+        columns.push_back({"predicted", predicted[rank / at_one_place]});
       columns.push_back({fmt::format("rank {}", rank), measured[rank]});
     }
   }

@@ -26,7 +26,8 @@ struct MemoryColumn {
 std::string memory_table(const std::vector<MemoryColumn>& columns, int width = 0);
 /// The table for the end of a run: for each place on the pipeline axis a column with the prediction, which holds for
 /// all ranks there, then each of these ranks' measurement; or the most that is predicted, and the least and the most of
-/// all ranks, where the width has no room for each. measured: by rank; ranks at one place are neighbours.
+/// all ranks, where the width has no room for each. predicted: may be empty. measured: by rank; ranks at one place are
+/// neighbours.
 std::string memory_table(const std::vector<RankMemory>& predicted, const std::vector<RankMemory>& measured,
                          int width = 0);
 
