@@ -179,6 +179,7 @@ TEST(Advice, a_budget_of_the_host_counts_all_that_is_in_its_ram) {
   const Layout layout = on(4);
   const int64_t peak = predict(small_model(), layout).memory.ram_peak;
   EXPECT_TRUE(MemoryBudgets{.host = peak}.hold(predict(small_model(), layout).memory));
+  EXPECT_FALSE(MemoryBudgets{.host = peak - 1}.hold(predict(small_model(), layout).memory));
   const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.host = peak - 1});
   ASSERT_FALSE(all.empty());
   for (const Advice& each : all) EXPECT_LT(each.prediction.memory.ram_peak, peak) << each.change;
