@@ -11,8 +11,8 @@
 #           peak (5 minutes)
 #   offload a model whose optimizer states and parameters are four times the memory of its process trains from files, at 70% of what the
 #           drive allows or more (scripts/offload-limit.sh; 3 minutes)
-#   marked  every other test that says that it is long (tests/support/size.h): all combinations that agree with their plan, all
-#           golden models on all meshes
+#   marked  every other test that says that it is long (tests/support/size.h): all combinations that agree with
+#           their plan
 #   kills   201 kills of any process at random moments, at 2, 3 and 4 ranks (about 20 minutes on two cores)
 #
 # Builds the release preset first. Exit code 0 if everything holds.

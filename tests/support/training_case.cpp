@@ -1,5 +1,6 @@
 #include "support/training_case.h"
 
+#include <chrono>
 #include <numeric>
 
 #include "support/guarded_context.h"
@@ -40,6 +41,9 @@ void load(TrainingRank& rank) {
     rank.model.load(InitialState(3));
   }
 }
+
+/// A message that never comes is told, and no test is without an end.
+constexpr std::chrono::seconds kPatience{120};
 
 std::vector<Context> contexts_for(const TrainingCase& of) {
   return of.contexts.empty() ? contexts_of(of.mesh.ranks(), of.guarded) : of.contexts;
@@ -163,6 +167,7 @@ std::vector<float> TrainingRank::cached_logits() {
 
 void TrainingCase::on_ranks(const std::function<void(TrainingRank&)>& body) const {
   run_ranks(contexts_for(*this), [&](Communicator& world, const Context& context) {
+    world.set_timeout(kPatience);
     TrainingRank rank(world, context, *this);
     body(rank);
   });
@@ -193,6 +198,7 @@ TrainingResult TrainingCase::run_in(Communicator& world, const Context& context)
 TrainingResult TrainingCase::run() const {
   TrainingResult result;
   run_ranks(contexts_for(*this), [&](Communicator& world, const Context& context) {
+    world.set_timeout(kPatience);
     TrainingResult of_rank = run_in(world, context);
     if (world.rank() == 0) result = std::move(of_rank);
   });
