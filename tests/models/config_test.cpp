@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "support/golden.h"
 #include "support/temp_folder.h"
@@ -253,6 +254,54 @@ TEST(ModelConfig, a_written_config_reads_back_the_same) {
   }
 }
 
+json file_of(const std::filesystem::path& path) {
+  json content;
+  std::ifstream(path) >> content;
+  return content;
+}
+
+/// What transformers 5.24 wrote for the golden folder.
+json by_transformers_5(std::string_view name) {
+  return file_of(std::filesystem::path(NOUGHT_GOLDEN_DIR) / "configs" /
+                 (std::filesystem::path(name).filename().string() + ".json"));
+}
+
+TEST(ModelConfig, both_spellings_of_a_family_are_read_alike) {
+  for (const char* name : test::kGoldenFamilies) {
+    SCOPED_TRACE(name);
+    const json newer = by_transformers_5(name);
+    EXPECT_EQ(newer["transformers_version"], "5.24.0");
+    EXPECT_EQ(ModelConfig::from_json(newer), ModelConfig::from_folder(golden(name)));
+  }
+}
+
+/// transformers 5 refuses a number of another kind, and transformers 4 warns of some.
+TEST(ModelConfig, what_is_written_is_of_the_types_that_transformers_writes) {
+  const auto kind = [](const json& value) {
+    return value.is_number_integer() ? "an integer" : value.is_number() ? "a number" : value.type_name();
+  };
+  // Those of gpt_neox were given as integers, and are declared as numbers.
+  const std::set<std::string> numbers{"rope_theta", "rotary_emb_base"};
+  for (const char* name : test::kGoldenFamilies) {
+    SCOPED_TRACE(name);
+    const json written = json::parse(ModelConfig::from_folder(golden(name)).to_hf_json(DType::f32).dump()).flatten();
+    for (const json& original : {file_of(golden(name) / "config.json"), by_transformers_5(name)}) {
+      const json values = original.flatten();
+      for (const auto& [path, value] : written.items()) {
+        const std::string key = path.substr(path.rfind('/') + 1);
+        if (!values.contains(path) || values[path].is_null() || value.is_null()) continue;
+        EXPECT_STREQ(kind(value), numbers.contains(key) ? "a number" : kind(values[path])) << path;
+      }
+    }
+  }
+  // The scalar is a root's square, which is whole but for rounding.
+  for (const char* family : {"gemma2", "gemma3_text"})
+    for (const int scalar : {24, 32, 144, 168, 224, 256})
+      EXPECT_EQ(
+          read(family, {{"query_pre_attn_scalar", scalar}}).to_hf_json(DType::f32)["query_pre_attn_scalar"].dump(),
+          std::to_string(scalar));
+}
+
 TEST(ModelConfig, the_defaults_of_every_family_are_written_and_read_back) {
   for (const std::string& family : ModelConfig::families()) {
     SCOPED_TRACE(family);
@@ -285,6 +334,11 @@ TEST(ModelConfig, experts_and_latent_attention_reach_their_fields) {
   EXPECT_TRUE(deepseek.rope.interleaved);
   EXPECT_FALSE(read("deepseek_v3", {{"num_hidden_layers", 4}, {"rope_interleave", false}}).rope.interleaved);
   EXPECT_EQ(read("deepseek_v2", {{"q_lora_rank", nullptr}}).latent->q_rank, 0);
+  for (const char* family : {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v2"})
+    for (const char* name : {"num_experts", "num_local_experts"})
+      EXPECT_EQ(read(family, {{name, 32}}).experts->num_experts, 32) << family << " " << name;
+  EXPECT_THAT(refusal("qwen3_moe", {{"num_experts", 8}, {"num_local_experts", 4}}),
+              HasSubstr("num_experts and num_local_experts name the same number and differ"));
   EXPECT_THAT(refusal("mixtral", {{"num_experts_per_tok", 9}}), HasSubstr("more than the 8 experts"));
   EXPECT_THAT(refusal("deepseek_v2", {{"topk_method", "noaux_tc"}}), HasSubstr("topk_method"));
   EXPECT_THAT(refusal("deepseek_v3", {{"n_group", 7}}), HasSubstr("7 groups of 256"));
@@ -304,6 +358,12 @@ TEST(ModelConfig, windows_follow_the_rules_of_their_family) {
   EXPECT_THAT(windows("qwen2", {{"sliding_window", 9}, {"max_window_layers", 1}, {"use_sliding_window", true}}),
               ElementsAre(0, 9, 9, 9));
   EXPECT_THAT(windows("gemma2", {{"sliding_window", 7}}), ElementsAre(7, 0, 7, 0));
+  EXPECT_THAT(windows("qwen2_moe", {{"sliding_window", 0}, {"use_sliding_window", false}}), ElementsAre(0, 0, 0, 0));
+  const json used{{"sliding_window", 9}, {"use_sliding_window", true}};
+  EXPECT_THAT(windows("qwen2_moe", used), ElementsAre(9, 9, 9, 9));
+  json chosen = used;
+  chosen["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  EXPECT_THAT(windows("qwen2_moe", chosen), ElementsAre(9, 0, 9, 0));
   EXPECT_THAT(windows("gemma3_text", {{"sliding_window", 7}, {"sliding_window_pattern", 3}}), ElementsAre(7, 7, 0, 7));
 }
 

@@ -115,6 +115,12 @@ int64_t read_sliding_window(ConfigReader& reader, int64_t otherwise) {
   return reader.value("sliding_window") ? reader.size("sliding_window", 1, kMaxRows) : 0;
 }
 
+int64_t read_used_window(ConfigReader& reader) {
+  const bool used = reader.boolean("use_sliding_window").value_or(false);
+  reader.ignore({"sliding_window"});
+  return used ? read_sliding_window(reader, 4096) : 0;
+}
+
 void set_sliding_windows(ModelConfig& config, int64_t window) {
   config.sliding_windows.assign(static_cast<size_t>(config.num_layers), window);
 }

@@ -47,6 +47,9 @@ void write_rope(const ModelConfig& config, OrderedJson& json);
 
 /// Reads sliding_window: `otherwise` if the key is absent, 0 if it is null.
 int64_t read_sliding_window(ConfigReader& reader, int64_t otherwise);
+/// The sliding_window of the qwen families, which counts with use_sliding_window alone; 0: none is used, whatever the
+/// key holds (transformers 5 writes 0).
+int64_t read_used_window(ConfigReader& reader);
 /// Gives every layer this window; 0: none.
 void set_sliding_windows(ModelConfig& config, int64_t window);
 /// Gives a window to the layers that layer_types calls sliding. Without that key, slides(layer, argument) decides.

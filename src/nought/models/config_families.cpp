@@ -55,10 +55,9 @@ void write_biased(const ModelConfig& config, OrderedJson& json) {
 
 /// Layers from max_window_layers on slide, if use_sliding_window.
 void read_qwen_windows(ConfigReader& reader, ModelConfig& config) {
-  const bool used = reader.boolean("use_sliding_window").value_or(false);
-  const int64_t window = read_sliding_window(reader, 4096), first = reader.integer("max_window_layers").value_or(28);
+  const int64_t window = read_used_window(reader), first = reader.integer("max_window_layers").value_or(28);
   read_layer_types(
-      reader, config, used ? window : 0, [](int64_t layer, int64_t from) { return layer >= from; }, first);
+      reader, config, window, [](int64_t layer, int64_t from) { return layer >= from; }, first);
 }
 
 void write_qwen_windows(const ModelConfig& config, OrderedJson& json) {
@@ -95,6 +94,7 @@ void write_qwen3(const ModelConfig& config, OrderedJson& json) {
 void read_gemma_like(ConfigReader& reader, ModelConfig& config, const LlamaDefaults& defaults) {
   read_llama_like(reader, config, defaults);
   config.qkv_bias = config.output_bias = reader.boolean("attention_bias").value_or(false);
+  reader.only("use_bidirectional_attention", false, "attention is causal");
   config.norm_weight_offset = 1;
   config.embedding_scale = std::sqrt(static_cast<double>(config.hidden_size));
 }
@@ -151,7 +151,6 @@ void read_gemma3(ConfigReader& reader, ModelConfig& config) {
     config.local_rope = RopeOptions{.theta = reader.number("rope_local_base_freq").value_or(10000),
                                     .rotary_dim = config.rope.rotary_dim};
   reader.only("attn_logit_softcapping", nullptr, "gemma3's attention is not capped");
-  reader.only("use_bidirectional_attention", false, "attention is causal");
   reader.ignore({"hidden_act", "cache_implementation", "rope_local_base_freq"});
 }
 
@@ -160,7 +159,9 @@ void write_gemma2(const ModelConfig& config, OrderedJson& json) {
   write_layer_types(config, json);
   json["attention_bias"] = config.qkv_bias;
   const double scalar = 1 / (config.attention_scale * config.attention_scale);  // a whole number but for rounding
-  json["query_pre_attn_scalar"] = std::abs(scalar - std::round(scalar)) < 1e-9 * scalar ? std::round(scalar) : scalar;
+  const int64_t whole = std::llround(scalar);                                   // transformers 5 refuses 256.0
+  const bool is_whole = std::abs(scalar - static_cast<double>(whole)) < 1e-9 * scalar;
+  json["query_pre_attn_scalar"] = is_whole ? OrderedJson(whole) : OrderedJson(scalar);
   json["attn_logit_softcapping"] = number_or_null(config.attention_softcap);
   json["final_logit_softcapping"] = number_or_null(config.logit_softcap);
 }

@@ -19,10 +19,25 @@ struct ExpertDefaults {
   const char* width_key = "moe_intermediate_size";
 };
 
+/// The number of experts, by the family's name for it or by another one: transformers 5 keeps one of them for each
+/// family, and it is not always that of transformers 4.
+int64_t read_expert_count(ConfigReader& reader, const ExpertDefaults& defaults) {
+  const Json* known = nullptr;
+  std::string name = defaults.count_key;
+  for (const char* each : {defaults.count_key, "num_experts", "num_local_experts"}) {
+    const Json* found = reader.value(each);
+    if (!found) continue;
+    require<ConfigError>(!known || *known == *found, "{}: {} and {} name the same number and differ", reader.source(),
+                         name, each);
+    known = found, name = each;
+  }
+  return reader.size(name, defaults.num_experts, kMaxWidth);
+}
+
 /// How many experts, how wide, how many each token uses; all layers have them until said otherwise.
 ExpertsConfig read_experts(ConfigReader& reader, const ModelConfig& config, const ExpertDefaults& defaults) {
   ExpertsConfig experts;
-  experts.num_experts = reader.size(defaults.count_key, defaults.num_experts, kMaxWidth);
+  experts.num_experts = read_expert_count(reader, defaults);
   experts.intermediate_size = reader.size(defaults.width_key, defaults.intermediate_size, kMaxWidth);
   experts.rule.top_k = reader.size("num_experts_per_tok", defaults.top_k, kMaxWidth);
   require<ConfigError>(experts.rule.top_k <= experts.num_experts,
@@ -84,9 +99,7 @@ void read_qwen_moe(ConfigReader& reader, ModelConfig& config, const ExpertDefaul
   read_auxiliary_loss(reader, experts, defaults.auxiliary_coefficient);
   config.experts = experts;
   // One mask serves all layers of these families: a window holds for all.
-  const bool used = reader.boolean("use_sliding_window").value_or(false);
-  const int64_t window = read_sliding_window(reader, 4096);
-  set_sliding_windows(config, used ? window : 0);
+  set_sliding_windows(config, read_used_window(reader));
   reader.ignore({"max_window_layers"});
 }
 
@@ -112,10 +125,14 @@ void read_qwen2_moe(ConfigReader& reader, ModelConfig& config) {
   read_qwen_moe(reader, config, {.num_experts = 60, .top_k = 4, .intermediate_size = 1408});
   config.experts->shared_intermediate_size = reader.size("shared_expert_intermediate_size", 5632, kMaxWidth);
   config.experts->shared_gate = true;
+  // Of transformers 5, which would choose layers for a window itself if it found none.
+  read_layer_types(
+      reader, config, config.sliding_window(), [](int64_t, int64_t) { return true; }, 0);
 }
 
 void write_qwen2_moe(const ModelConfig& config, OrderedJson& json) {
   write_qwen_moe(config, json);
+  write_layer_types(config, json);
   json["qkv_bias"] = config.qkv_bias;
   json["shared_expert_intermediate_size"] = config.experts->shared_intermediate_size;
 }
@@ -157,6 +174,7 @@ void read_gpt_oss(ConfigReader& reader, ModelConfig& config) {
   config.experts = experts;
   reader.only("output_router_logits", false, "gpt_oss has no auxiliary loss here");
   reader.only("swiglu_limit", 7.0, "transformers clamps at 7");
+  reader.only("swiglu_alpha", 1.702, "transformers 4 multiplies by it");
   reader.ignore({"initial_context_length", "experts_per_token", "hidden_act"});
 }
 
@@ -198,7 +216,9 @@ void read_deepseek(ConfigReader& reader, ModelConfig& config, const LlamaDefault
   reader.only("moe_layer_freq", 1, "every layer after the first dense ones has experts");
   reader.only("mlp_bias", false, "MLPs and experts have no biases");
   reader.only("pretraining_tp", 1, "split products are not reproduced");
-  reader.ignore({"head_dim", "qk_head_dim", "ep_size", "seq_aux", "aux_loss_alpha", "num_nextn_predict_layers"});
+  reader.only("output_router_logits", false, "deepseek has no auxiliary loss here");
+  reader.ignore({"head_dim", "num_mtp_layers", "qk_head_dim", "ep_size", "seq_aux", "aux_loss_alpha",
+                 "num_nextn_predict_layers"});
 }
 
 void read_groups(ConfigReader& reader, ExpertsConfig& experts, int64_t groups, int64_t kept) {
