@@ -69,6 +69,14 @@ TEST(Accelerate, what_accelerate_config_writes_is_a_ds_config) {
                                       {"stage3_gather_16bit_weights_on_model_save", true}}}}));
 }
 
+/// TRL's alst_ulysses_4gpu.yaml has it.
+TEST(Accelerate, the_dtype_of_ranks_that_share_sequences_is_a_key_of_a_ds_config) {
+  const AccelerateConfig config = read(
+      "deepspeed_config:\n  zero_stage: 3\n  seq_parallel_communication_data_type: bf16\n"
+      "distributed_type: DEEPSPEED\n");
+  EXPECT_EQ(config.deepspeed["seq_parallel_communication_data_type"], "bf16");
+}
+
 TEST(Accelerate, a_run_names_the_yaml_where_a_ds_config_may_stand) {
   const TempFolder folder;
   folder.write("acc.yaml", kZero3);

@@ -286,7 +286,27 @@ const DocumentedSection kSections[] = {
       {"channel_pruning", "{}"},
       {"layer_reduction", "{\"enabled\": false}"}}},
     {"quantize_training", {{"enabled", "false"}}},
-    {"compile", {{"enabled", "false"}, {"backend", "\"inductor\""}, {"deepcompile", "false"}}},
+    {"compile",
+     {{"enabled", "false"},
+      {"backend", "\"inductor\""},
+      {"kwargs", "{}"},
+      {"deepcompile", "false"},
+      {"free_activation", "false"},
+      {"free_activation_threshold", "10485760"},
+      {"offload_activation", "false"},
+      {"offload_activation_pin_memory", "true"},
+      {"offload_opt_states", "false"},
+      {"double_buffer", "true"},
+      {"symmetric_memory", "false"},
+      {"debug_log", "false"},
+      {"offload_parameters", "false"},
+      {"sync_before_reduce", "false"},
+      {"sync_after_reduce", "false"},
+      {"sync_before_allgather", "false"},
+      {"sync_after_allgather", "false"},
+      {"keep_int_input_tensors", "true"},
+      {"keep_all_input_tensors", "false"},
+      {"passes", "null"}}},
     {"eigenvalue",
      {{"enabled", "false"},
       {"verbose", "false"},
@@ -372,6 +392,107 @@ TEST(DsKeys, every_documented_default_is_accepted_without_a_word) {
     EXPECT_NO_THROW(read_ds_config(json, Origins("ds.json"), warnings)) << key.path;
     EXPECT_THAT(warnings, IsEmpty()) << key.path;
   }
+}
+
+/// A file with one key, and the types that their sections need.
+Json file_with(const std::string& path, const Json& value) {
+  Json json = Json::object();
+  apply_override(json, {path, value});
+  if (json.contains("optimizer") && json["optimizer"].is_object()) json["optimizer"].emplace("type", "AdamW");
+  if (json.contains("scheduler") && json["scheduler"].is_object()) json["scheduler"].emplace("type", "WarmupLR");
+  return json;
+}
+
+/// What becomes of a file: the error, else the warnings, else nothing is said.
+std::string said_of(const Json& file) {
+  try {
+    std::vector<std::string> warnings;
+    read_ds_config(file, Origins("ds.json"), warnings);
+    return warnings.empty() ? "" : warnings.front();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+/// Whether the file's one key reaches the configuration.
+bool is_kept(const Json& file, const std::string& path) {
+  std::vector<std::string> warnings;
+  const Json kept = to_json(read_ds_config(file, Origins("ds.json"), warnings));
+  Json::json_pointer pointer;
+  for (const std::string& part : split(path, '.')) pointer /= part;
+  return kept.contains(pointer);
+}
+
+/// Values of every kind, none of which is a default.
+const Json kValues[] = {true, false, 7, -3, 0.625, "x", {1, 2}, {{"x", 1}}};
+
+TEST(DsKeys, no_value_of_an_implemented_key_is_passed_over) {
+  for (const KeyInfo& key : list_keys<DsConfig>())
+    for (const Json& value : kValues) {
+      const Json file = file_with(key.path, value);
+      EXPECT_TRUE(!said_of(file).empty() || is_kept(file, key.path)) << key.path << " = " << value;
+    }
+}
+
+/// Where a key counts only if another one does, that one is set too.
+std::string gate_of(const KeyRule& rule) {
+  const std::string path(rule.path), section = path.substr(0, path.rfind('.'));
+  if (path == "zero_optimization.cpu_offload_use_pin_memory") return "zero_optimization.cpu_offload";
+  if (path == "zero_optimization.offload_optimizer.cpuadam_cores_perc") return section + ".super_offload";
+  return (section.ends_with(".schedule_config") ? "curriculum_learning" : section) + ".enabled";
+}
+
+TEST(DsKeys, no_value_of_a_key_that_is_not_implemented_is_passed_over) {
+  for (const KeyRule& rule : ds_key_rules()) {
+    std::string path(rule.path);
+    const bool is_free = path.ends_with(".*");
+    if (is_free) path.replace(path.size() - 1, 1, "anything");
+    if (rule.status == KeyStatus::enabled) {  // a section that counts where something in it is enabled
+      EXPECT_THAT(said_of(file_with(path, {{"enabled", true}})), testing::HasSubstr("not supported")) << path;
+      continue;
+    }
+    for (const Json& value : kValues) {
+      Json file = file_with(path, value);
+      if (rule.status == KeyStatus::gated) apply_override(file, {gate_of(rule), true});
+      const bool is_default = judge(value, {rule.path, rule.defaults, KeyStatus::refused, "x"}, "").mistake.empty();
+      const bool may_be_silent = is_default && rule.status != KeyStatus::gated;
+      EXPECT_TRUE(may_be_silent || !said_of(file).empty()) << path << " = " << value;
+    }
+  }
+}
+
+TEST(DsKeys, auto_is_the_default_of_every_key) {
+  std::vector<std::string> paths;
+  for (const KeyInfo& key : list_keys<DsConfig>()) paths.push_back(key.path);
+  for (const KeyRule& rule : ds_key_rules()) paths.emplace_back(rule.path);
+  for (const std::string& path : paths) {
+    if (path.ends_with(".type") || path.ends_with(".*")) continue;  // DeepSpeed takes types as they stand
+    EXPECT_EQ(said_of(file_with(path, "auto")), "") << path;
+  }
+  EXPECT_EQ(said_of(file_with("zero_optimization.offload_param.buffer_size", "auto")), "");
+  std::vector<std::string> warnings;
+  const DsConfig config = read_ds_config(file_with("zero_optimization.stage", "auto"), Origins("ds.json"), warnings);
+  EXPECT_FALSE(config.zero_optimization.stage.given);
+}
+
+TEST(DsKeys, an_unknown_key_of_the_file_is_warned_about_unless_it_is_near_to_a_known_one) {
+  for (const char* key : {"log", "cuda_visible_devices", "comms_config", "monitor_config", "my_own_section"})
+    for (const Json& value : kValues)
+      EXPECT_EQ(said_of({{key, value}}),
+                fmt::format("ds.json: deepspeed.{} is not a key of ds_config.json: not used, as in DeepSpeed", key));
+  EXPECT_EQ(
+      said_of({{"offload_optimizer", {{"device", "cpu"}}}}),
+      "ds.json: deepspeed.offload_optimizer is not a key of ds_config.json: not used, as in DeepSpeed; it belongs "
+      "into zero_optimization.offload_optimizer");
+  EXPECT_EQ(said_of({{"zero_optimisation", {{"stage", 2}}}}),
+            "ds.json: deepspeed.zero_optimisation: unknown key (did you mean \"zero_optimization\"?)");
+  EXPECT_EQ(said_of({{"zero_optimization", {{"my_own_key", 2}}}}),
+            "ds.json: deepspeed.zero_optimization.my_own_key: unknown key");
+}
+
+TEST(DsKeys, compiling_is_not_passed_over) {
+  EXPECT_EQ(said_of({{"compile", {{"deepcompile", true}}}}),
+            "ds.json: deepspeed.compile.deepcompile = true has no effect: every kernel is compiled already");
 }
 
 TEST(DsKeys, no_key_is_a_key_of_a_section_that_is_not_documented) {

@@ -115,5 +115,19 @@ TEST(Resolve, fp8_needs_bf16) {
   EXPECT_THAT(error_of(R"({"training": {"fp8": "now"}})"), HasSubstr("delayed"));
 }
 
+TEST(Resolve, ranks_of_sp_size_send_gradients_in_a_dtype_of_their_own) {
+  const auto wire = [](const std::string& training, const std::string& deepspeed) {
+    return plan_of(R"({"training": {"bf16": true)" + training + R"(}, "deepspeed": {)" + deepspeed + "}}", 2);
+  };
+  const std::string spread = R"(, "parallelism_config": {"sp_size": 2})";
+  const std::string key = R"("seq_parallel_communication_data_type": "fp32", "communication_data_type": "bf16")";
+  EXPECT_EQ(wire(spread, key).wire_dtype, DType::f32);
+  EXPECT_EQ(wire(spread, R"("communication_data_type": "bf16")").wire_dtype, DType::bf16);
+  EXPECT_EQ(wire("", key).wire_dtype, DType::bf16);
+  EXPECT_TRUE(wire("", key).warnings.empty());  // DeepSpeed's default
+  EXPECT_THAT(wire("", R"("seq_parallel_communication_data_type": "bf16")").warnings,
+              testing::ElementsAre(HasSubstr("seq_parallel_communication_data_type has no effect: sp_size is 1")));
+}
+
 }  // namespace
 }  // namespace nought::resolve_precision_test

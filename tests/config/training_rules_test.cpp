@@ -83,6 +83,43 @@ TEST(TrainingRules, a_field_with_another_name_is_read_under_it) {
       "false: leave one out");
 }
 
+/// What a script passes on as it is.
+TEST(TrainingRules, what_TrainingArguments_writes_of_itself_is_accepted) {
+  for (const char* version : {"4.57.6", "5.24.0"}) {
+    SCOPED_TRACE(version);
+    Json run = Json::object();
+    run["training"] = read_json_file(fmt::format("{}/trainer/{}.json", NOUGHT_GOLDEN_DIR, version));
+    EXPECT_GT(run["training"].size(), 100u);
+    const RunPlan plan = resolve(make_run_config(run, "RUN.json"), 1);
+    EXPECT_EQ(plan.max_steps, 2);
+    const bool older = run["training"].contains("logging_dir");
+    EXPECT_EQ(plan.warnings.size(), older ? 1u : 0u) << fmt::format("{}", fmt::join(plan.warnings, "\n"));
+  }
+}
+
+TEST(TrainingRules, null_is_the_default_of_every_key) {
+  const std::vector<Resolved> expected = plan_of("{}").resolved;
+  std::set<std::string> paths;
+  for (const KeyInfo& key : list_keys<RunConfig>()) {
+    const std::string path = key.path.substr(0, key.path.find('['));
+    for (size_t end = path.find('.'); end != std::string::npos; end = path.find('.', end + 1))
+      paths.insert(path.substr(0, end));
+    paths.insert(path);
+  }
+  for (const std::string& path : paths) {
+    Json run = Json::object();
+    apply_override(run, {path, nullptr});
+    EXPECT_EQ(error_of(run.dump()), "(no error)") << path;
+  }
+  for (const KeyRule& rule : training_rules()) {
+    Json run = Json::object();
+    run["training"][std::string(rule.path)] = nullptr;
+    EXPECT_EQ(error_of(run.dump()), "(no error)") << rule.path;
+  }
+  EXPECT_EQ(plan_of(R"({"training": {"lr_scheduler_kwargs": null, "parallelism_config": null}})").resolved.size(),
+            expected.size());
+}
+
 TEST(TrainingRules, a_secret_is_not_printed) {
   const RunPlan plan = plan_of(R"({"training": {"hub_token": "hf_secret"}})");
   EXPECT_THAT(plan.warnings, testing::ElementsAre(HasSubstr("training.hub_token = \"...\" has no effect")));

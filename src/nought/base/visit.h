@@ -258,7 +258,8 @@ struct MemberReader {
   template <class T>
   void operator()(const char* key, T& member, const char*) {
     names.emplace_back(key);
-    if (const auto it = json.find(key); it != json.end()) reader.read(*it, member, join_path(path, key));
+    const auto it = json.find(key);
+    if (it != json.end() && !it->is_null()) reader.read(*it, member, join_path(path, key));  // null: the default
   }
 };
 

@@ -89,6 +89,7 @@ constexpr std::array kRenamed{
     Renamed{"offload_param_device", "zero_optimization.offload_param.device"},
     Renamed{"offload_optimizer_nvme_path", "zero_optimization.offload_optimizer.nvme_path"},
     Renamed{"offload_param_nvme_path", "zero_optimization.offload_param.nvme_path"},
+    Renamed{"seq_parallel_communication_data_type", "seq_parallel_communication_data_type"},
     Renamed{"zero3_save_16bit_model", "zero_optimization.stage3_gather_16bit_weights_on_model_save"},
 };
 

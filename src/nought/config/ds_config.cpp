@@ -14,6 +14,7 @@ struct KeyNode {
   std::map<std::string, KeyNode> children;
   const KeyRule* rule = nullptr;
   bool implemented = false;
+  bool takes_auto = false;  // "auto" means something else than that the key is absent
 };
 
 KeyNode& node_at(KeyNode& root, std::string_view path) {
@@ -24,7 +25,11 @@ KeyNode& node_at(KeyNode& root, std::string_view path) {
 
 KeyNode make_key_tree() {
   KeyNode root;
-  for (const KeyInfo& key : list_keys<DsConfig>()) node_at(root, key.path).implemented = true;
+  for (const KeyInfo& key : list_keys<DsConfig>()) {
+    KeyNode& node = node_at(root, key.path);
+    node.implemented = true;
+    node.takes_auto = key.type.find("\"auto\"") != std::string::npos;
+  }
   for (const KeyRule& rule : ds_key_rules()) node_at(root, rule.path).rule = &rule;
   return root;
 }
@@ -32,6 +37,13 @@ KeyNode make_key_tree() {
 const KeyNode& key_tree() {
   static const KeyNode tree = make_key_tree();
   return tree;
+}
+
+/// The path of the key `name` in a section of the file, the shortest one; "" if none has it.
+std::string path_in_a_section(const KeyNode& root, const std::string& name) {
+  for (const auto& [section, node] : root.children)
+    if (node.children.contains(name)) return section + "." + name;
+  return "";
 }
 
 bool anything_enabled(const Json& json) {
@@ -58,7 +70,7 @@ class Walk {
       if (known == node.children.end() && wildcard(node) != nullptr) {
         judge_free(value, *wildcard(node), at, key == "enabled");
       } else if (known == node.children.end()) {
-        if (!is_note(key)) refuse_unknown(key, node, at);
+        if (!is_note(key)) judge_unknown(key, node, at);
       } else {
         Json part = one_key(value, known->second, at);
         const bool nothing = part.is_null() || (part.is_object() && part.empty());
@@ -74,8 +86,10 @@ class Walk {
   }
 
  private:
+  /// DeepSpeed's reader drops "auto", whatever the key.
   Json one_key(const Json& value, const KeyNode& node, const std::string& at) {
-    if (node.implemented) return value;
+    const bool dropped = value == "auto" && !node.takes_auto && node.children.empty();
+    if (node.implemented || dropped) return dropped ? Json() : value;
     if (node.rule != nullptr) {
       judge(value, *node.rule, at);
       return {};
@@ -99,10 +113,19 @@ class Walk {
     if (!judgement.warning.empty()) warnings_.push_back(std::move(judgement.warning));
   }
 
-  void refuse_unknown(const std::string& key, const KeyNode& node, const std::string& at) {
+  /// DeepSpeed passes over every unknown key of the file itself, where scripts keep keys of their own. One that is near
+  /// to a known one is misspelt.
+  void judge_unknown(const std::string& key, const KeyNode& node, const std::string& at) {
     std::vector<std::string> names;
     for (const auto& [name, child] : node.children) names.push_back(name);
-    mistakes_.push_back(fmt::format("{}: unknown key{}", origins_.place(at), did_you_mean(key, names)));
+    const std::string advice = did_you_mean(key, names);
+    if (&node != &key_tree() || !advice.empty()) {
+      mistakes_.push_back(fmt::format("{}: unknown key{}", origins_.place(at), advice));
+      return;
+    }
+    const std::string elsewhere = path_in_a_section(node, key);
+    warnings_.push_back(fmt::format("{} is not a key of ds_config.json: not used, as in DeepSpeed{}",
+                                    origins_.place(at), elsewhere.empty() ? "" : "; it belongs into " + elsewhere));
   }
 
   const Origins& origins_;

@@ -369,7 +369,7 @@ struct DsConfig {
   DsDataTypes data_types;
   DsActivationCheckpointing activation_checkpointing;
   DsAio aio;
-  Setting<DType> communication_data_type;
+  Setting<DType> communication_data_type, seq_parallel_communication_data_type;
   Setting<bool> prescale_gradients{false};
   Setting<double> gradient_predivide_factor{1.0};
   Setting<int64_t> seed;
@@ -405,6 +405,8 @@ struct DsConfig {
     v("aio", aio, "");
     v("communication_data_type", communication_data_type,
       "dtype in which ranks send gradients to each other; sums are fp32; default: data_types.grad_accum_dtype");
+    v("seq_parallel_communication_data_type", seq_parallel_communication_data_type,
+      "the same with sp_size, where it wins as in DeepSpeed");
     v("prescale_gradients", prescale_gradients,
       "divide gradients by the number of ranks before they are summed; if neither this nor gradient_predivide_factor "
       "is "

@@ -23,6 +23,8 @@ constexpr std::string_view kOneDispatch = "tokens are exchanged, and experts com
 constexpr std::string_view kOwnTokens =
     "ranks of tp_size send their slices of the tokens with training.parallelism_config.sequence_parallel, else each "
     "all";
+constexpr std::string_view kCompiled = "every kernel is compiled already";
+constexpr std::string_view kOrdered = "collectives wait for what they read, and nothing else";
 constexpr std::string_view kGated = "";
 
 constexpr auto kRules = std::to_array<KeyRule>({
@@ -105,8 +107,6 @@ constexpr auto kRules = std::to_array<KeyRule>({
 
     // training and communication scalars
     {"gradient_allreduce_op", "\"mean\"", refused, "gradients are averaged"},
-    {"seq_parallel_communication_data_type", "\"fp32\"", no_effect,
-     "Ulysses, whose sums it is about, is not available"},
     {"sparse_gradients", "false", no_effect, "the gradient of the embedding is always dense"},
     {"disable_allgather", "false", refused, "ranks would train with parameters of their own"},
     {"managed_gradient_accumulation", "true", no_effect, "micro-batches are always accumulated here"},
@@ -169,9 +169,27 @@ constexpr auto kRules = std::to_array<KeyRule>({
     {"autotuning.max_train_micro_batch_size_per_gpu", "1024", gated, kGated},
     {"autotuning.min_train_micro_batch_size_per_gpu", "1", gated, kGated},
     {"autotuning.template", "null", gated, kGated},
-    {"compile.enabled", "false", no_effect, "every kernel is compiled already"},
+    {"compile.enabled", "false", no_effect, kCompiled},
+    {"compile.backend", "\"inductor\"", gated, kGated},
+    {"compile.kwargs", "{}", gated, kGated},
+    {"compile.deepcompile", "false", no_effect, kCompiled},
+    {"compile.free_activation", "false", no_effect, "activations are freed when backward has read them"},
+    {"compile.free_activation_threshold", "10485760", no_effect, "activations are freed when backward has read them"},
+    {"compile.offload_activation", "false", refused, "write activation_checkpointing.cpu_checkpointing"},
+    {"compile.offload_activation_pin_memory", "true | false", no_effect, kHostIsDevice},
+    {"compile.offload_opt_states", "false", refused, "write zero_optimization.offload_optimizer"},
+    {"compile.offload_parameters", "false", refused, "write zero_optimization.offload_param"},
+    {"compile.double_buffer", "true | false", no_effect, kTwoUnits},
+    {"compile.symmetric_memory", "false", no_effect, "ranks of a host read shared windows already"},
+    {"compile.debug_log", "false", no_effect, "there is no graph to show; --trace shows what ran"},
+    {"compile.sync_before_reduce", "false", no_effect, kOrdered},
+    {"compile.sync_after_reduce", "false", no_effect, kOrdered},
+    {"compile.sync_before_allgather", "false", no_effect, kOrdered},
+    {"compile.sync_after_allgather", "false", no_effect, kOrdered},
+    {"compile.keep_int_input_tensors", "true | false", no_effect, kCompiled},
+    {"compile.keep_all_input_tensors", "false | true", no_effect, kCompiled},
+    {"compile.passes", "null", no_effect, kCompiled},
     {"graph_harvesting", "false | true", no_effect, "nothing is captured: every kernel is called directly"},
-    {"compile.*", "{}", gated, kGated},
     {"eigenvalue.enabled", "false", refused, "eigenvalues of the Hessian are not available"},
     {"eigenvalue.verbose", "false", gated, kGated},
     {"eigenvalue.max_iter", "100", gated, kGated},

@@ -59,8 +59,14 @@ void Resolver::resolve_gradients() {
                        "{} = \"{}\": gradients accumulate in fp32 or in the dtype of computation, which is {}",
                        sums.place, name_of(sums.value), name_of(plan_.dtype));
   plan_.gradient_dtype = sums.value;
-  const auto wire = choose("communication_dtype", "communication_data_type", ds_.communication_data_type, sums.value,
-                           "default: the gradients' dtype");
+  const auto& spread = ds_.seq_parallel_communication_data_type;
+  const bool is_spread = plan_.context_ranks() > 1 && plan_.context_method == ContextMethod::heads && spread.given;
+  const auto wire =
+      choose("communication_dtype", is_spread ? "seq_parallel_communication_data_type" : "communication_data_type",
+             is_spread ? spread : ds_.communication_data_type, sums.value, "default: the gradients' dtype");
+  if (!is_spread && spread.given && spread.value != DType::f32)
+    warn(fmt::format("{} has no effect: sp_size is 1",
+                     origins_.place("deepspeed.seq_parallel_communication_data_type")));
   plan_.wire_dtype = wire.value;
   if (!wire.given && wire.value != plan_.dtype && plan_.token_ranks() > 1)
     warn(fmt::format(

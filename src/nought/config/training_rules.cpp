@@ -138,6 +138,12 @@ constexpr auto kAliases = std::to_array<std::pair<std::string_view, std::string_
     {"tiled_mlp_num_shards", "tiled_mlp"},
 });
 
+// As TrainingArguments.to_dict() writes them.
+constexpr std::string_view kAcceleratorDefaults =
+    R"(null | {"split_batches": false, "dispatch_batches": null, "even_batches": true, "use_seedable_sampler": true, )"
+    R"("non_blocking": false, "gradient_accumulation_kwargs": null})";
+constexpr std::string_view kFsdpDefaults =
+    R"(null | {} | {"min_num_params": 0, "xla": false, "xla_fsdp_v2": false, "xla_fsdp_grad_ckpt": false})";
 constexpr std::string_view kCompiled = "every kernel is compiled already";
 constexpr std::string_view kEvalDtype = "validation runs in the run's dtype";
 constexpr std::string_view kMetrics =
@@ -181,9 +187,9 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
      "metrics.jsonl has the tokens of every step"},
     {"log_level", "\"passive\"", no_effect, "there is one level"},
     {"log_level_replica", "\"warning\"", no_effect, "rank 0 prints"},
-    {"disable_tqdm", "null", no_effect, "the live line is drawn on terminals only"},
+    {"disable_tqdm", "null | false | true", no_effect, "the live line is drawn on terminals only"},
     {"project", "\"huggingface\"", no_effect, kMetrics},
-    {"trackio_space_id", "null", no_effect, kMetrics},
+    {"trackio_space_id", "null | \"trackio\"", no_effect, kMetrics},
     {"trackio_bucket_id", "null", no_effect, kMetrics},
     {"trackio_static_space_id", "null", no_effect, kMetrics},
     {"eval_delay", "0", no_effect, "training.eval_strategy says when to validate"},
@@ -198,7 +204,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"save_on_each_node", "false", no_effect, "checkpoints go to one folder that all ranks see"},
     {"enable_jit_checkpoint", "false | true", no_effect, "SIGTERM saves before the run ends"},
     {"push_to_hub", "false", no_effect, kNoHub},
-    {"hub_token", "null", no_effect, kNoHub},
+    {"hub_token", "null | \"<HUB_TOKEN>\"", no_effect, kNoHub},
     {"hub_private_repo", "null", no_effect, kNoHub},
     {"hub_model_id", "null", no_effect, kNoHub},
     {"hub_strategy", "\"every_save\"", no_effect, kNoHub},
@@ -209,7 +215,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"full_determinism", "false | true", no_effect, "every run is deterministic"},
     {"data_seed", "null", no_effect, "training.seed decides the order of the data, too"},
     {"use_cpu", "false | true", no_effect, kCpu},
-    {"accelerator_config", "null", no_effect, "samples follow from seed, step and rank"},
+    {"accelerator_config", kAcceleratorDefaults, no_effect, "samples follow from seed, step and rank"},
     {"dataloader_drop_last", "false | true", no_effect, kPacked},
     {"dataloader_num_workers", "0", no_effect, kMapped},
     {"dataloader_pin_memory", "true | false", no_effect, kMapped},
@@ -227,7 +233,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"ddp_static_graph", "null | false", no_effect, kNoDdp},
     {"ddp_backend", "null | \"mpi\"", no_effect, "ranks talk over MPI"},
     {"fsdp", "null | \"\" | [] | false", refused, kStage},
-    {"fsdp_config", "null | {}", no_effect, kStage},
+    {"fsdp_config", kFsdpDefaults, no_effect, kStage},
     {"deepspeed", "null", refused, "write it beside \"training\", not in it"},
     {"debug", "null | \"\" | []", no_effect, "a value that is not finite is always found and named"},
     {"skip_memory_metrics", "true | false", no_effect, "memory is always measured"},
@@ -251,6 +257,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"half_precision_backend", "\"auto\"", no_effect, "there is one implementation"},
     {"include_inputs_for_metrics", "false", no_effect, kLossOnly},
     {"include_tokens_per_second", "false | true", no_effect, "every line has the tokens per second"},
+    {"use_legacy_prediction_loop", "false | true", no_effect, kLossOnly},
     {"past_index", "-1", no_effect, "training has no past states"},
     {"split_batches", "null | false", no_effect, "samples follow from seed, step and rank"},
     {"dispatch_batches", "null", no_effect, "samples follow from seed, step and rank"},
@@ -262,7 +269,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"fsdp_transformer_layer_cls_to_wrap", "null", no_effect, kStage},
     {"push_to_hub_model_id", "null", no_effect, kNoHub},
     {"push_to_hub_organization", "null", no_effect, kNoHub},
-    {"push_to_hub_token", "null", no_effect, kNoHub},
+    {"push_to_hub_token", "null | \"<PUSH_TO_HUB_TOKEN>\"", no_effect, kNoHub},
 });
 
 /// Axolotl says by one key whether the MLP is tiled, and by another one in how many tiles.
@@ -312,7 +319,8 @@ std::vector<std::string> apply_training_rules(Json& training, const Origins& ori
   for (const KeyRule& rule : kTrainingRules) {
     const auto found = training.find(rule.path);
     if (found == training.end()) continue;
-    const bool secret = rule.path.ends_with("_token") && !found->is_null();
+    const bool hidden = found->is_string() && found->get_ref<const std::string&>().starts_with('<');  // by to_dict()
+    const bool secret = rule.path.ends_with("_token") && !found->is_null() && !hidden;
     Judgement judgement = judge(secret ? Json("...") : *found, rule, origins.place(join_path("training", rule.path)));
     if (!judgement.mistake.empty()) mistakes.push_back(std::move(judgement.mistake));
     if (!judgement.warning.empty()) warnings.push_back(std::move(judgement.warning));
