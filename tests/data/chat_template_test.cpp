@@ -123,6 +123,25 @@ TEST(ChatTemplate, writes_as_the_models_own_templates_do_and_targets_what_the_as
   }
 }
 
+/// In a time that grows with the text, and not with the square of the answers.
+TEST(ChatTemplate, a_program_may_mark_very_many_answers) {
+  const auto bytes = make_tokenizer("bytes");
+  const std::string source =
+      "{% for i in range(500) %}{% for j in range(100) %}{% generation %}a{% endgeneration %}b{% endfor %}{% endfor %}";
+  const ChatTemplate chat(ChatSource{.name = "many", .jinja = source}, *bytes);
+  const ChatTemplate::Tokens tokens = chat.conversation(kTalk);
+  ASSERT_EQ(tokens.ids.size(), 100'000u);
+  for (size_t i = 0; i < tokens.ids.size(); ++i) ASSERT_EQ(tokens.targets[i], i % 2 == 0 ? 1 : 0) << i;
+}
+
+/// An export has the program, and trainers that learn answers alone look for the tags.
+TEST(ChatTemplate, every_named_program_says_what_an_assistant_writes) {
+  const auto bytes = make_tokenizer("bytes");
+  for (const Case& each : kCases)
+    EXPECT_TRUE(jinja::Program("named", chat_source(each.format, *bytes).jinja).marks_targets())
+        << enum_name(each.format);
+}
+
 TEST(ChatTemplate, markers_are_tokens_and_a_message_cannot_forge_them) {
   const TempFolder folder;
   const auto tokenizer = byte_level_tokenizer(folder, {"<|im_start|>", "<|im_end|>"});

@@ -75,6 +75,13 @@ OrderedJson targets_of(const Rendered& text) {
   return spans;
 }
 
+TEST(Jinja, strings_beside_each_other_are_one) {
+  EXPECT_EQ(render(R"({{ "a" 'b'
+    "c" | upper ~ "d" }}{{ {"x" "y": 1}["x" "y"] }})"),
+            "ABCd1");
+  EXPECT_THAT(refusal(R"({{ raise_exception("one " "sentence") }})"), HasSubstr("one sentence"));
+}
+
 TEST(Jinja, templates_render_as_transformers_renders_them) {
   const auto golden = OrderedJson::parse(test::read_bytes(kChats / "golden.json"));
   const auto conversations = OrderedJson::parse(test::read_bytes(kChats / "conversations.json"));
@@ -261,6 +268,13 @@ TEST(Jinja, what_takes_long_costs_steps_in_proportion) {
     given["n"] = given["m"];
     EXPECT_THAT(refusal(program, given.dump().c_str()), HasSubstr("too much time")) << costly;
   }
+}
+
+/// Each character becomes a value of its own.
+TEST(Jinja, a_long_message_is_not_taken_apart) {
+  const std::string given = "{\"x\": \"" + std::string(2'000'000, 'x') + "\"}";
+  EXPECT_THAT(refusal("{{ x|list|length }}", given.c_str()), HasSubstr("too much time or memory"));
+  EXPECT_EQ(render("{{ x|length }}", given.c_str()), "2000000");
 }
 
 TEST(Jinja, long_conversations_are_within_the_bounds) {

@@ -202,6 +202,14 @@ std::string system_up_front(const ChatNotation& notation) {
          output({quoted(notation.system.open), "ns.system", quoted(notation.system.close)}) + "{%- endif %}\n";
 }
 
+/// A message of the assistant. Trainers learn what stands between the generation tags, as the model writes it itself.
+std::string answer_of(const ChatNotation& notation) {
+  return output({quoted(notation.assistant)}) + "{%- generation %}" +
+         output({quoted(notation.before), "content", quoted(notation.after),
+                 notation.end.empty() ? "eos_token" : quoted(notation.end)}) +
+         "{%- endgeneration %}" + output({quoted(notation.close)});
+}
+
 }  // namespace
 
 std::string jinja_of(const ChatNotation& notation, bool begins) {
@@ -228,9 +236,7 @@ std::string jinja_of(const ChatNotation& notation, bool begins) {
                             name));
     text += "{%- set ns.turn = ns.turn + 1 %}\n";
   }
-  text += content_of(notation) + "{%- if message['role'] == 'assistant' %}";
-  text += output({quoted(notation.assistant), quoted(notation.before), "content", quoted(notation.after),
-                  notation.end.empty() ? "eos_token" : quoted(notation.end), quoted(notation.close)});
+  text += content_of(notation) + "{%- if message['role'] == 'assistant' %}" + answer_of(notation);
   if (has_turns)
     text += "\n{%- elif message['role'] == 'system' %}" +
             output({quoted(notation.system.open), "content", quoted(notation.system.close)});

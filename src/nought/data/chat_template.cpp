@@ -151,9 +151,12 @@ std::optional<MarkerMatch> ChatTemplate::next_marker(const Rendered& text, size_
   while (found && has_data(text, found->begin, found->end))
     found = tokenizer_.next_marker(text.str(), found->begin + utf8_length(text.str()[found->begin]));
   for (const auto& [spelling, id] : markers_) {
-    size_t at = text.str().find(spelling, from);
-    while (at != std::string::npos && has_data(text, at, at + spelling.size())) at = text.str().find(spelling, at + 1);
-    if (at != std::string::npos && (!found || at < found->begin)) found = MarkerMatch{at, at + spelling.size(), id};
+    // One that begins before what was found.
+    const std::string_view before =
+        std::string_view(text.str()).substr(0, found ? found->begin + spelling.size() - 1 : text.size());
+    size_t at = before.find(spelling, from);
+    while (at != before.npos && has_data(text, at, at + spelling.size())) at = before.find(spelling, at + 1);
+    if (at != before.npos) found = MarkerMatch{at, at + spelling.size(), id};
   }
   return found;
 }
@@ -164,19 +167,19 @@ void ChatTemplate::encode(const Rendered& text, std::span<const Span> targets, T
   const size_t first = tokens.ids.size();
   tokens.starts.push_back(first);
   size_t done = 0;
+  size_t next = 0;  // the first target that ends behind what was asked for last
   const auto target_at = [&](size_t at) {
-    return std::any_of(targets.begin(), targets.end(),
-                       [&](const Span& each) { return each.begin <= at && at < each.end; });
+    while (next < targets.size() && targets[next].end <= at) ++next;
+    return next < targets.size() && targets[next].begin <= at;
   };
   // The text up to there, cut where targets begin and end, as a prompt and an answer are when the model is asked.
   const auto write_text = [&](size_t end) {
     while (done < end) {
-      size_t cut = end;
-      for (const Span& each : targets)
-        for (const size_t edge : {each.begin, each.end})
-          if (edge > done) cut = std::min(cut, edge);
+      const bool is_target = target_at(done);
+      const size_t edge = next == targets.size() ? end : is_target ? targets[next].end : targets[next].begin;
+      const size_t cut = std::min(end, edge);
       tokenizer_.encode(all.substr(done, cut - done), tokens.ids, {.at_start = tokens.ids.size() == first});
-      tokens.targets.resize(tokens.ids.size(), target_at(done));
+      tokens.targets.resize(tokens.ids.size(), is_target);
       done = cut;
     }
   };

@@ -98,6 +98,7 @@ class ChatTemplate {
   };
   /// The first marker that the program wrote, at or behind `from`.
   std::optional<MarkerMatch> next_marker(const jinja::Rendered& text, size_t from) const;
+  /// `targets` are in their order.
   void encode(const jinja::Rendered& text, std::span<const Span> targets, Tokens& tokens) const;
   /// ConfigError if there are tools, or calls of them.
   void refuse_tools(std::span<const ChatMessage> messages, const jinja::Value& variables) const;

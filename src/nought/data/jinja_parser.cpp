@@ -150,8 +150,14 @@ class Parser : private Scanner {
     const Expression value = unary();
     return {at(), [=](Machine& m) { return binary("-", int64_t{0}, value(m), m.budget); }};
   }
+  /// Strings that stand beside each other are one.
+  std::string strings() {
+    std::string text;
+    while (sees_string()) text += string();
+    return text;
+  }
   Expression primary() {
-    if (sees_string()) return constant(from_utf8(string()));
+    if (sees_string()) return constant(from_utf8(strings()));
     if (sees_number()) return constant(number());
     if (take("true") || take("True")) return constant(true);
     if (take("false") || take("False")) return constant(false);
@@ -161,7 +167,7 @@ class Parser : private Scanner {
     if (std::set<std::string> known; take("{"))
       return elements(Items::kMap, "}", [&](Elements& all) {
         if (!sees_string()) refuse("the key of a mapping must be a string in quotes, found {}", found());
-        const std::string key = string();
+        const std::string key = strings();
         if (!known.insert(key).second) refuse("a mapping has the key \"{}\" twice", key);
         all.keys.emplace_back(from_utf8(key));
         expect(":");

@@ -335,7 +335,7 @@ std::vector<Value> elements_of(const Value& value, Budget& budget) {
     elements = value.map() ? value.map()->keys : value.list()->values;
   } else {
     if (!value.text() && !value.is_undefined()) fail<ConfigError>("{} has no elements", value.describe());
-    budget.step(value.text() ? 4 * value.text()->size() : 0);
+    budget.step(value.text() ? 16 * value.text()->size() : 0);  // each is an allocation
     for (const char32_t each : value.text() ? *value.text() : Text()) elements.emplace_back(Text(1, each));
   }
   budget.step(2 * elements.size());
