@@ -1,5 +1,6 @@
 #include "nought/models/config.h"
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <set>
@@ -110,8 +111,10 @@ TEST(ModelConfig, what_would_change_the_result_is_refused_by_name) {
   EXPECT_THAT(refusal("lama", json::object()), HasSubstr("(did you mean \"llama\"?)"));
   EXPECT_THAT(message_of<ConfigError>([] { ModelConfig::from_json(json::object()); }), HasSubstr("no model_type"));
   EXPECT_THAT(message_of<ConfigError>([] { ModelConfig::from_json(json::array()); }), HasSubstr("expected an object"));
-  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}}}),
-              HasSubstr("\"dynamic\""));
+  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 2}}}}),
+              HasSubstr("\"proportional\""));
+  EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 0.5}}}}),
+              HasSubstr("needs a factor of 1 or more"));
   EXPECT_THAT(refusal("llama", {{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}}}),
               HasSubstr("low_freq_factor is missing"));
   EXPECT_THAT(refusal("llama", {{"rope_parameters", {{"rope_type", "yarn"}}}}), HasSubstr("rope_parameters"));
@@ -130,7 +133,6 @@ TEST(ModelConfig, what_would_change_the_result_is_refused_by_name) {
   EXPECT_THAT(refusal("llama", {{"hidden_size", 100}}), HasSubstr("not divisible by 32 heads"));
   EXPECT_THAT(refusal("llama", {{"num_key_value_heads", 5}}), HasSubstr("not a multiple of num_key_value_heads 5"));
   EXPECT_THAT(refusal("llama", {{"head_dim", 7}}), HasSubstr("even"));
-  EXPECT_THAT(refusal("gpt2", {{"scale_attn_by_inverse_layer_idx", true}}), HasSubstr("scale_attn_by_inverse"));
   EXPECT_THAT(refusal("gpt2", {{"add_cross_attention", true}}), HasSubstr("add_cross_attention"));
   EXPECT_THAT(refusal("gpt2", {{"n_embd", 64}, {"hidden_size", 96}}), HasSubstr("n_embd and hidden_size"));
 }
@@ -143,8 +145,8 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
     EXPECT_THAT(refusal(family, {{"is_encoder_decoder", true}}), HasSubstr("is_encoder_decoder is true"));
     EXPECT_THAT(refusal(family, {{"vocab_sizes", 100}}), HasSubstr("did you mean \"vocab_size\"?"));
     if (family != "gpt2") {
-      EXPECT_THAT(refusal(family, {{"rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}),
-                  HasSubstr("\"dynamic\" is not supported"));
+      EXPECT_THAT(refusal(family, {{"rope_scaling", {{"rope_type", "proportional"}, {"factor", 2.0}}}}),
+                  HasSubstr("\"proportional\" is not supported"));
     }
     const std::string activation = family == "gpt2"              ? "activation_function"
                                    : family.starts_with("gemma") ? "hidden_activation"
@@ -160,7 +162,7 @@ TEST(ModelConfig, every_family_refuses_by_name_what_it_does_not_do) {
       {"gemma", {{{"num_attention_heads", 15}, {"num_key_value_heads", 4}}, "num_key_value_heads 4"}},
       {"gemma2", {{{"query_pre_attn_scalar", 0}}, "query_pre_attn_scalar"}},
       {"gemma3_text", {{{"final_logit_softcapping", "x"}}, "final_logit_softcapping"}},
-      {"gpt2", {{{"scale_attn_by_inverse_layer_idx", true}}, "scale_attn_by_inverse_layer_idx is true"}},
+      {"gpt2", {{{"add_cross_attention", true}}, "add_cross_attention is true"}},
       {"gpt_neox", {{{"rotary_pct", 2}}, "partial_rotary_factor is 2"}},
       {"gpt_oss", {{{"swiglu_limit", 5.0}}, "swiglu_limit is 5"}},
       {"llama", {{{"pretraining_tp", 2}}, "pretraining_tp is 2"}},
@@ -266,8 +268,14 @@ json by_transformers_5(std::string_view name) {
                  (std::filesystem::path(name).filename().string() + ".json"));
 }
 
+std::vector<const char*> all_golden() {
+  std::vector<const char*> all(std::begin(test::kGoldenFamilies), std::end(test::kGoldenFamilies));
+  all.insert(all.end(), std::begin(test::kGoldenVariants), std::end(test::kGoldenVariants));
+  return all;
+}
+
 TEST(ModelConfig, both_spellings_of_a_family_are_read_alike) {
-  for (const char* name : test::kGoldenFamilies) {
+  for (const char* name : all_golden()) {
     SCOPED_TRACE(name);
     const json newer = by_transformers_5(name);
     EXPECT_EQ(newer["transformers_version"], "5.24.0");
@@ -282,7 +290,7 @@ TEST(ModelConfig, what_is_written_is_of_the_types_that_transformers_writes) {
   };
   // Those of gpt_neox were given as integers, and are declared as numbers.
   const std::set<std::string> numbers{"rope_theta", "rotary_emb_base"};
-  for (const char* name : test::kGoldenFamilies) {
+  for (const char* name : all_golden()) {
     SCOPED_TRACE(name);
     const json written = json::parse(ModelConfig::from_folder(golden(name)).to_hf_json(DType::f32).dump()).flatten();
     for (const json& original : {file_of(golden(name) / "config.json"), by_transformers_5(name)}) {
@@ -300,6 +308,16 @@ TEST(ModelConfig, what_is_written_is_of_the_types_that_transformers_writes) {
       EXPECT_EQ(
           read(family, {{"query_pre_attn_scalar", scalar}}).to_hf_json(DType::f32)["query_pre_attn_scalar"].dump(),
           std::to_string(scalar));
+}
+
+TEST(ModelConfig, options_of_one_family_survive_an_export) {
+  for (const char* name : test::kGoldenVariants) {
+    const ModelConfig config = ModelConfig::from_folder(golden(name));
+    EXPECT_EQ(ModelConfig::from_json(json::parse(config.to_hf_json(DType::f32).dump())), config) << name;
+    EXPECT_THAT(config.notes, IsEmpty()) << name;
+  }
+  EXPECT_DOUBLE_EQ(ModelConfig::from_folder(golden("open/gpt2_by_layer")).attention_scale_of(2),
+                   1 / (std::sqrt(8.0) * 3));
 }
 
 TEST(ModelConfig, the_defaults_of_every_family_are_written_and_read_back) {

@@ -15,7 +15,7 @@ namespace nought::test {
 
 inline std::string golden_folder(const std::string& name) { return golden_root() + "/" + name; }
 
-/// Every folder of tests/golden/open: one or more for each family.
+/// Folders of tests/golden/open: one or more for each family.
 inline constexpr const char* kGoldenFamilies[] = {"open/deepseek_v2",   "open/deepseek_v2_lite",
                                                   "open/deepseek_v3",   "open/deepseek_v3_yarn",
                                                   "open/gemma",         "open/gemma2",
@@ -29,6 +29,9 @@ inline constexpr const char* kGoldenFamilies[] = {"open/deepseek_v2",   "open/de
                                                   "open/phi3_longrope", "open/qwen2",
                                                   "open/qwen2_moe",     "open/qwen2_swa",
                                                   "open/qwen3",         "open/qwen3_moe"};
+
+/// Folders of tests/golden/open for one option each, which what the families share is not proved with again.
+inline constexpr const char* kGoldenVariants[] = {"open/gpt2_by_layer", "open/llama_dynamic"};
 
 struct Difference {
   double max_abs = 0;      // max |actual - expected|

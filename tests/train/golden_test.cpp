@@ -1,6 +1,7 @@
 // What Nought computes is what Hugging Face computes: logits, loss, every gradient and five AdamW steps. Every family
 // on one rank and at stage 3; what meshes share is golden_meshes_test's.
 #include <algorithm>
+#include <numeric>
 
 #include "support/golden_case.h"
 #include <gmock/gmock.h>
@@ -126,6 +127,41 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenLayouts,
                                            "loader/llama_gqa_bf16_sharded", "loader/gpt2_hub_names"),
                          test_name);
 INSTANTIATE_TEST_SUITE_P(Families, Golden, ::testing::ValuesIn(test::kGoldenFamilies), test_name);
+
+/// Options of a family that none of its other folders has.
+class GoldenVariant : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenVariant, logits_loss_and_gradients_agree_on_one_rank_and_sharded) {
+  for (const auto& mesh : {sharded(1, 0), sharded(2, 3)})
+    GoldenCase{.folder = golden_folder(GetParam()), .mesh = mesh}.expect_golden();
+}
+
+INSTANTIATE_TEST_SUITE_P(Options, GoldenVariant, ::testing::ValuesIn(test::kGoldenVariants), test_name);
+
+TEST(GoldenVariants, a_sequence_is_continued_while_its_rotations_do_not_depend_on_its_length) {
+  GoldenCase{.folder = golden_folder("open/llama_dynamic")}.on_ranks([](TrainingRank& rank, const ProbeInput&) {
+    const int64_t most = rank.decoder.config().max_positions, vocab = rank.decoder.config().vocab_size;
+    ASSERT_EQ(rank.decoder.config().most_cached(), most);
+    std::vector<int32_t> ids(static_cast<size_t>(most + 1));
+    std::iota(ids.begin(), ids.end(), 3);
+    DecoderCache cache = rank.decoder.make_cache(rank.context, most + 1, DType::f32);
+    const auto feed = [&](int64_t begin, int64_t end) {
+      const auto count = static_cast<size_t>(end - begin);
+      const NextTokens fed{0, std::span<const int32_t>(ids).subspan(static_cast<size_t>(begin), count)};
+      return rank.decoder.next_logits(rank.context, std::span(&fed, 1), cache);
+    };
+    const auto whole = [&](int64_t count) {
+      const std::vector<int32_t> first(ids.begin(), ids.begin() + count);
+      const Tensor row = Tensor::of<int32_t>(*rank.context.memory, {1, count}, first);
+      return rank.decoder.logits(rank.context, {row, {}}).flat((count - 1) * vocab, count * vocab);
+    };
+    const Tensor longer = whole(most + 1);  // whose tables must not serve the others
+    EXPECT_LE(test::difference(feed(0, most - 1), whole(most - 1)).max_abs, 1e-5);
+    EXPECT_LE(test::difference(feed(most - 1, most), whole(most)).max_abs, 1e-5);
+    EXPECT_LE(test::difference(whole(most + 1), longer).max_abs, 0);
+    EXPECT_THROW(feed(most, most + 1), ConfigError);
+  });
+}
 
 /// The golden batch with its first row once more, all of whose labels are ignored but some: three rows.
 TEST(Probe, three_rows_over_two_and_four_ranks_equal_one_rank) {

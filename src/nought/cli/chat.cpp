@@ -118,11 +118,7 @@ class Conversation {
 
  private:
   /// Tokens that a conversation may have.
-  int64_t room() {
-    const ModelConfig& config = model_.decoder().config();
-    return config.positions == PositionKind::learned ? std::min(options_.context, config.max_positions)
-                                                     : options_.context;
-  }
+  int64_t room() { return std::min(options_.context, model_.decoder().config().most_cached()); }
 
   ChatFlags& options_;
   LoadedModel model_;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -97,6 +98,8 @@ struct ModelConfig {
   MlpKind mlp = MlpKind::gated;
   Activation activation = Activation::silu;
   double attention_scale = 1;
+  bool scale_by_layer = false;           // it is divided by the number of the layer, from 1
+  bool upcast_scores = false;            // gpt2's reorder_and_upcast_attn: scores are fp32 here always; for exports
   double attention_softcap = 0;          // 0: none
   std::vector<int64_t> sliding_windows;  // for each layer, how many tokens a token sees; 0: all earlier ones
   QkNorm qk_norm = QkNorm::none;
@@ -144,6 +147,19 @@ struct ModelConfig {
   /// The sliding window of the layers that have one, which is the same for all of them; 0 if no layer has one.
   int64_t sliding_window() const;
   bool has_experts(int64_t layer) const { return experts && experts->layers[static_cast<size_t>(layer)]; }
+  /// Whether the length of a row decides how its tokens rotate (rope type "dynamic").
+  bool rotates_by_row() const {
+    return rope.kind == RopeKind::dynamic || (local_rope && local_rope->kind == RopeKind::dynamic);
+  }
+  /// The most tokens of a sequence that is continued token by token.
+  int64_t most_cached() const {
+    const bool bounded = positions == PositionKind::learned || rotates_by_row();
+    return bounded ? max_positions : std::numeric_limits<int64_t>::max();
+  }
+  /// The factor on the scores of a layer.
+  double attention_scale_of(int64_t layer) const {
+    return scale_by_layer ? attention_scale / static_cast<double>(layer + 1) : attention_scale;
+  }
   /// True if a layer has an MLP that all tokens pass: a dense one, or a shared expert.
   bool has_mlp() const {
     return !experts || experts->shared_intermediate_size > 0 ||

@@ -279,10 +279,11 @@ void read_gpt2(ConfigReader& reader, ModelConfig& config) {
   config.residual_initializer_scale = 1 / std::sqrt(2.0 * static_cast<double>(config.num_layers));
   set_sliding_windows(config, 0);
 
-  reader.only("scale_attn_by_inverse_layer_idx", false, "every layer scales its scores alike");
-  // reorder_and_upcast_attn keeps scores in fp32, which holds here always; n_ctx is an old twin of n_positions.
-  reader.ignore({"reorder_and_upcast_attn", "n_ctx", "pad_token_id", "summary_activation", "summary_first_dropout",
-                 "summary_proj_to_labels", "summary_type", "summary_use_proj"});
+  config.scale_by_layer = reader.boolean("scale_attn_by_inverse_layer_idx").value_or(false);
+  config.upcast_scores = reader.boolean("reorder_and_upcast_attn").value_or(false);
+  reader.ignore({"n_ctx",  // an old twin of n_positions
+                 "pad_token_id", "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+                 "summary_type", "summary_use_proj"});
   note_dropout(reader, config, {"attn_pdrop", "embd_pdrop", "resid_pdrop"});
 }
 
@@ -297,6 +298,8 @@ void write_gpt2(const ModelConfig& config, OrderedJson& json) {
                {"activation_function", tanh ? "gelu_new" : activation_name(config.activation)},
                {"layer_norm_epsilon", config.norm_eps},
                {"scale_attn_weights", config.head_dim == 1 || config.attention_scale != 1},
+               {"scale_attn_by_inverse_layer_idx", config.scale_by_layer},
+               {"reorder_and_upcast_attn", config.upcast_scores},
                {"attn_pdrop", 0.0},
                {"embd_pdrop", 0.0},
                {"resid_pdrop", 0.0}});

@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::pair<const char*, RopeKind> kRopeKinds[] = {
     // The first name of each is the one that is written; "su" is phi3's older name.
-    {"default", RopeKind::plain}, {"linear", RopeKind::linear},     {"llama3", RopeKind::llama3},
-    {"yarn", RopeKind::yarn},     {"longrope", RopeKind::longrope}, {"su", RopeKind::longrope}};
+    {"default", RopeKind::plain},  {"linear", RopeKind::linear},     {"llama3", RopeKind::llama3},
+    {"yarn", RopeKind::yarn},      {"longrope", RopeKind::longrope}, {"su", RopeKind::longrope},
+    {"dynamic", RopeKind::dynamic}};
 
 RopeKind read_kind(ConfigReader& rope, const ModelConfig& config) {
   const std::string type = rope.text("rope_type").value_or(rope.text("type").value_or("default"));
@@ -78,6 +79,15 @@ void read_scaling(ConfigReader& reader, ConfigReader& rope, const ModelConfig& c
       break;
     case RopeKind::linear:
       options.factor = positive(rope, "factor", std::nullopt);
+      break;
+    case RopeKind::dynamic:
+      options.factor = positive(rope, "factor", std::nullopt);
+      options.original_max_positions = config.max_positions;
+      require<ConfigError>(
+          options.rotary_dim > 2 && options.factor >= 1,
+          "{}: the rope type \"dynamic\" needs a factor of 1 or more, and more than 2 rotated values of "
+          "a head",
+          rope.source());
       break;
     case RopeKind::llama3:
       options.factor = positive(rope, "factor", std::nullopt);
@@ -182,7 +192,8 @@ void write_rope(const ModelConfig& config, OrderedJson& json) {
     }
   } else {
     scaling["factor"] = rope.factor;
-    if (rope.kind != RopeKind::linear) scaling["original_max_position_embeddings"] = rope.original_max_positions;
+    if (rope.kind != RopeKind::linear && rope.kind != RopeKind::dynamic)
+      scaling["original_max_position_embeddings"] = rope.original_max_positions;
   }
   if (rope.kind == RopeKind::llama3) {
     scaling["low_freq_factor"] = rope.low_freq_factor;

@@ -122,6 +122,7 @@ std::shared_ptr<MicroBatchState> Decoder::begin(const Context& context, const Ba
   Batch placed = on_device(context, own);
   const std::shared_ptr<Work> work =
       work_on(context, placed.input_ids, own.input_ids.span<int32_t>(), std::move(spans), parts);
+  work->row_length = parts.length;
   work->part = std::move(part), work->batch = parts.several() ? &work->part : &batch;
   work->placed = std::move(placed), work->gradient_scale = gradient_scale;
   if (num_routers_ > 0) work->log = std::make_shared<RouterLog>(num_routers_, !batch.placeholder);
@@ -145,10 +146,13 @@ void Decoder::set_positions(const Context& context, const Sequences& sequences) 
 }
 
 void Decoder::prepare_rotation(const Context& context, Work& work, DType dtype) {
-  const auto prepare = [&](std::optional<RopeTables>& tables, const RopeOptions& options) {
+  const auto prepare = [&](std::optional<RopeTables>& tables, const RopeOptions& of_config) {
     const int64_t rows = !tables ? 0 : tables->long_begin > 0 ? tables->long_begin : tables->cos.dim(0);
-    if (rows < work.longest) tables = make_rope_tables(context, round_up(work.longest, 128), options, dtype);
+    if (rows >= work.longest) return;
+    tables = make_rope_tables(context, round_up(work.longest, 128), of_config.at_length(work.row_length), dtype);
   };
+  if (config_.rotates_by_row() && rope_length_ != work.row_length)
+    rope_.reset(), local_rope_.reset(), rope_length_ = work.row_length;
   if (config_.positions == PositionKind::rope && !work.rope) {
     prepare(rope_, config_.rope);
     set_positions(context, work.sequences);
@@ -237,6 +241,7 @@ Tensor Decoder::logits(const Context& context, const Batch& batch) {
   const Tensor ids = parts.several() ? part_of(context, batch, parts).input_ids : batch.input_ids;
   const std::shared_ptr<Work> work =
       work_on(context, context.on_device(ids), ids.span<int32_t>(), std::move(spans), parts);
+  work->row_length = parts.length;
   return run_stages(tape, work, batch.input_ids.numel(), [&](const Var& hidden) { return head_logits(tape, hidden); });
 }
 
@@ -251,6 +256,10 @@ Tensor Decoder::next_logits(const Context& context, std::span<const NextTokens> 
     require(!each.ids.empty() && length <= cache.capacity,
             "the KV cache holds {} tokens of a sequence, {} and {} more are needed", cache.capacity, held,
             each.ids.size());
+    require<ConfigError>(!config_.rotates_by_row() || length <= config_.max_positions,
+                         "a sequence of {} tokens exceeds the {} positions up to which a model with the rope type "
+                         "\"dynamic\" generates: beyond, each length has rotations of its own",
+                         length, config_.max_positions);
     ids.insert(ids.end(), each.ids.begin(), each.ids.end());
     // Beyond the limit all keys rotate otherwise: they are computed again.
     const int64_t from = held <= limit && length > limit ? 0 : held, begin = static_cast<int64_t>(fed.size());

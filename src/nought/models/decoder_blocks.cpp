@@ -43,7 +43,7 @@ SelfAttention::Options Decoder::attention_options(const WeightNames::Layer& name
   const int64_t q = config_.num_heads * config_.head_dim, kv = config_.num_kv_heads * config_.head_dim;
   SelfAttention::Options options;
   options.heads = heads();
-  options.scale = config_.attention_scale;
+  options.scale = config_.attention_scale_of(index);
   options.window = config_.sliding_windows[static_cast<size_t>(index)];
   options.softcap = config_.attention_softcap;
   if (config_.latent) {

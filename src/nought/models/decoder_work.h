@@ -20,6 +20,7 @@ struct Decoder::Work final : MicroBatchState {
   Sequences sequences;
   Tensor own_positions;                        // those of this rank's slice; without slices those of all tokens
   int64_t longest = 0;                         // tokens of the longest sequence, those in the cache included
+  int64_t row_length = 0;                      // tokens of a row of the whole batch; 0: there is a cache
   std::optional<RopeTables> rope, local_rope;  // those that its keys rotate by
   const DecoderCache* cache = nullptr;
   Batch part = {};               // what this rank has of the batch, where ranks hold parts of sequences

@@ -100,7 +100,8 @@ class Writer {
       require<ConfigError>(holds, "GGUF: llama.cpp's {} {}, this model does not", architecture_.name, what);
     };
     const double by_width = 1 / std::sqrt(static_cast<double>(config_.head_dim));
-    needs(std::abs(config_.attention_scale / by_width - 1) < 1e-9, "divides scores by the root of head_dim");
+    needs(std::abs(config_.attention_scale / by_width - 1) < 1e-9 && !config_.scale_by_layer,
+          "divides scores by the root of head_dim");
     needs(config_.qkv_bias && config_.output_bias && config_.mlp_bias, "has biases in every projection");
     needs(config_.activation == Activation::gelu_tanh || config_.activation == Activation::gelu_erf, "computes gelu");
     if (config_.activation == Activation::gelu_erf)
@@ -158,6 +159,10 @@ class Writer {
                              (rope.kind != RopeKind::longrope || architecture_.longrope),
                          "GGUF: llama.cpp's {} does not read this model's rotary scaling (rope_type)",
                          architecture_.name);
+    if (config_.rotates_by_row())
+      notes_.push_back(
+          fmt::format("llama.cpp does not know the rope type \"dynamic\": beyond {} tokens it rotates otherwise",
+                      config_.max_positions));
     if (rope.kind == RopeKind::linear) {
       put(prefixed("rope.scaling.type"), std::string("linear"));
       number("rope.scaling.factor", rope.factor);

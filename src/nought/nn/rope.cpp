@@ -47,6 +47,7 @@ std::vector<double> RopeOptions::frequencies(int64_t length) const {
     frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim));
     switch (kind) {
       case RopeKind::plain:
+      case RopeKind::dynamic:  // of at_length(): a theta of its own
         break;
       case RopeKind::linear:
         frequency /= factor;
@@ -65,6 +66,16 @@ std::vector<double> RopeOptions::frequencies(int64_t length) const {
     }
   }
   return all;
+}
+
+RopeOptions RopeOptions::at_length(int64_t length) const {
+  if (kind != RopeKind::dynamic) return *this;
+  RopeOptions plain{.theta = theta, .rotary_dim = rotary_dim, .interleaved = interleaved};
+  if (length <= original_max_positions) return plain;
+  const double stretch = static_cast<double>(length) / static_cast<double>(original_max_positions);
+  const auto dim = static_cast<double>(rotary_dim);
+  plain.theta *= std::pow(factor * stretch - (factor - 1), dim / (dim - 2));
+  return plain;
 }
 
 double RopeOptions::table_scale() const {

@@ -14,6 +14,7 @@ enum class RopeKind : uint8_t {
   linear,   // all frequencies are divided by the factor (arXiv 2306.15595)
   llama3,   // only the low frequencies are divided
   yarn,     // a ramp between the two, and a temperature (arXiv 2309.00071)
+  dynamic,  // theta grows with the length of the rows beyond original_max_positions (NTK)
   longrope  // a factor for each frequency; long and short sequences have different ones (arXiv 2402.13753)
 };
 
@@ -23,8 +24,8 @@ struct RopeOptions {
   int64_t rotary_dim = 0;    // 0: no rotation
   bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + rotary_dim / 2)
 
-  double factor = 1;                   // linear, llama3, yarn; longrope: max_positions / original_max_positions
-  int64_t original_max_positions = 0;  // llama3, yarn, longrope: the length before it was extended
+  double factor = 1;  // linear, llama3, yarn, dynamic; longrope: max_positions / original_max_positions
+  int64_t original_max_positions = 0;  // llama3, yarn, longrope, dynamic: the length before it was extended
   double low_freq_factor = 1, high_freq_factor = 4;           // llama3
   double beta_fast = 32, beta_slow = 1;                       // yarn
   std::optional<double> mscale = {}, mscale_all_dim = {};     // yarn
@@ -36,6 +37,8 @@ struct RopeOptions {
 
   /// The frequency of each pair in radians per position, for sequences of `length` tokens: [rotary_dim / 2].
   std::vector<double> frequencies(int64_t length) const;
+  /// With dynamic: the plain options by which rows of so many tokens rotate; else these.
+  RopeOptions at_length(int64_t length) const;
   /// The factor on the tables of cos and sin.
   double table_scale() const;
   /// Sequences of at most this many tokens have one set of frequencies, longer ones another. 0: there is one set.

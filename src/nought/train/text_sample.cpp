@@ -22,8 +22,7 @@ std::vector<int32_t> prompt_ids(const SamplePlan& plan, const Tokenizer& tokeniz
 
 /// New tokens that there are positions for.
 int64_t room_for(int64_t max_new_tokens, int64_t prompt, const ModelConfig& config) {
-  if (config.positions != PositionKind::learned) return max_new_tokens;
-  return std::min(max_new_tokens, config.max_positions - prompt + 1);
+  return std::min(max_new_tokens, config.most_cached() - prompt + 1);
 }
 
 }  // namespace

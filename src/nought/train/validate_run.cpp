@@ -180,7 +180,7 @@ std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig&
   if (spare > 0)
     notes.push_back(fmt::format("the model has {} tokens and the tokenizer \"{}\" {}: no text gives the other {}",
                                 config.vocab_size, tokenizer.name(), tokenizer.vocab_size(), spare));
-  if (config.positions == PositionKind::rope && plan.data.seq_length > config.max_positions)
+  if (config.positions == PositionKind::rope && !config.rotates_by_row() && plan.data.seq_length > config.max_positions)
     notes.push_back(fmt::format("data.seq_length {} is beyond the {} positions that config.json says the model knows",
                                 plan.data.seq_length, config.max_positions));
   return notes;
