@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -37,6 +38,7 @@ namespace {
 
 using test::message_of;
 using testing::HasSubstr;
+using testing::ThrowsMessage;
 
 /// A tensor of the host of so many random bytes, `shift` bytes behind a multiple of 4096.
 Tensor random_bytes(Memory& memory, int64_t bytes, std::mt19937_64& random, int64_t shift = 0) {
@@ -110,6 +112,16 @@ TEST_P(SwapFiles, so_they_do_through_the_page_cache_where_the_file_system_cannot
   SwapFile file(swap, "states", 20 * kSwapGrid, Category::optimizer);
   EXPECT_FALSE(file.direct());
   write_and_read_at_random(file);
+}
+
+TEST_P(SwapFiles, a_write_that_fails_as_a_file_is_opened_is_told) {
+  SwapSpace swap = space([](const SwapCall& call) { return call.bytes == 4096 ? int64_t{-EIO} : call.result; });
+  EXPECT_THAT([&] { SwapFile(swap, "states", kSwapGrid, Category::optimizer); },
+              ThrowsMessage<IoError>(HasSubstr("cannot write the swap file of rank 3 for states")));
+  int interrupted = 0;
+  SwapSpace again = space(
+      [&](const SwapCall& call) -> int64_t { return call.bytes == 4096 && interrupted++ < 2 ? -EINTR : call.result; });
+  EXPECT_TRUE(SwapFile(again, "states", kSwapGrid, Category::optimizer).direct());
 }
 
 NOUGHT_SIZE(medium);
@@ -405,22 +417,23 @@ TEST(SwapSpace, options_that_are_out_of_range_are_refused) {
   EXPECT_EQ(refused({.intra_op_parallelism = 65}), "aio.intra_op_parallelism must be 1 to 64, got 65");
 }
 
-/// Makes io_uring_setup() fail with this error in this process, as a container's seccomp profile does.
-void forbid_io_uring(int error) {
+/// Makes a system call fail with this error in all threads of this process, as a container's seccomp profile does.
+void forbid(unsigned call, int error) {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog filter{.len = static_cast<unsigned short>(std::size(program)), .filter = program};
-  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0)
     std::_Exit(2);
 }
 
 /// In a process of its own: 0 if threads work where io_uring is forbidden, and one line says why.
 void use_forbidden_io_uring(int error, const std::string& reason) {
-  forbid_io_uring(error);
+  forbid(SYS_io_uring_setup, error);
   const auto memory = Memory::create();
   const test::TempFolder folder;
   std::mt19937_64 random(1);
@@ -437,6 +450,44 @@ void use_forbidden_io_uring(int error, const std::string& reason) {
       message_of<IoError>([&] { SwapSpace(memory, folder.path(), "rank 0", {.backend = AioBackend::io_uring}); });
   std::filesystem::remove_all(folder.path());
   std::_Exit(right && asked.starts_with("io_uring cannot be used: ") ? 0 : 1);
+}
+
+/// In a process of its own: 0 if `f` fails with an IoError that holds each of the texts.
+template <class F>
+[[noreturn]] void expect_refused(F&& f, const std::vector<std::string>& texts) {
+  const std::string message = message_of<IoError>(f);
+  for (const std::string& text : texts)
+    if (message.find(text) == std::string::npos) std::fprintf(stderr, "%s\n", message.c_str()), std::_Exit(1);
+  std::_Exit(0);
+}
+
+TEST(SwapSpace, a_name_that_cannot_be_removed_is_told) {
+  const test::TempFolder folder;
+  const auto open = [&] {
+    forbid(SYS_unlink, EPERM), forbid(SYS_unlinkat, EPERM);
+    const auto memory = Memory::create();
+    SwapSpace swap(memory, folder.path(), "rank 0", {.backend = AioBackend::threads});
+    SwapFile(swap, "states", 10000, Category::optimizer);
+  };
+  EXPECT_EXIT(
+      expect_refused(open, {"cannot remove the name of the swap file of rank 0", "/nought-swap-", "not permitted"}),
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(SwapSpace, io_uring_that_takes_nothing_names_the_file) {
+  if (!uring_refusal().empty()) GTEST_SKIP() << "it is refused here: " << uring_refusal();
+  const test::TempFolder folder;
+  const auto write = [&] {
+    const auto memory = Memory::create();
+    std::mt19937_64 random(1);
+    const Tensor from = random_bytes(*memory, 10000, random);
+    SwapSpace swap(memory, folder.path(), "rank 0", {.backend = AioBackend::io_uring});
+    SwapFile file(swap, "states", 10000, Category::optimizer);
+    forbid(SYS_io_uring_enter, EPERM);
+    file.write(0, from).wait();
+  };
+  EXPECT_EXIT(expect_refused(write, {"io_uring does not take reads and writes of the swap file of rank 0 for states"}),
+              testing::ExitedWithCode(0), "");
 }
 
 TEST(SwapSpace, where_io_uring_is_forbidden_threads_read_and_write) {

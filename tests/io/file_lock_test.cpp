@@ -1,6 +1,7 @@
 #include "nought/io/file_lock.h"
 
 #include <cerrno>
+#include <csignal>
 #include <optional>
 
 #include "support/other_process.h"
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 namespace nought::file_lock_test {
 namespace {
@@ -60,6 +62,21 @@ TEST(FileLock, knows_that_its_file_was_removed_and_leaves_another_in_its_place_a
     EXPECT_FALSE(lock.in_place());
   }
   EXPECT_EQ(test::read_bytes(file), "another");
+}
+
+TEST(FileLock, is_held_where_its_owner_cannot_be_written_and_says_so) {
+  const TempFolder folder;
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  const FileLock lock(folder / "lock", "me");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, before);
+  EXPECT_EQ(lock.state(), FileLock::State::held);
+  EXPECT_EQ(lock.reason(), "File too large");
+  EXPECT_EQ(FileLock(folder / "other", "me").reason(), "");
 }
 
 TEST(FileLock, a_file_system_without_locks_is_told_with_its_reason) {

@@ -107,6 +107,15 @@ TEST(Metrics, a_resumed_run_keeps_the_lines_before_it_and_no_broken_one) {
   EXPECT_THAT(steps, ElementsAre(1, 2, 2, 3));
 }
 
+TEST(Metrics, lines_of_before_that_cannot_be_read_are_not_written_over) {
+  const TempFolder folder;
+  std::filesystem::create_symlink("metrics.jsonl", folder / "metrics.jsonl");  // which leads nowhere
+  MetricsWriter writer(folder.path());
+  EXPECT_THAT([&] { writer.on_start(start_of(2)); },
+              testing::ThrowsMessage<IoError>(testing::HasSubstr("metrics.jsonl: cannot open: Too many levels")));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "metrics.jsonl"));
+}
+
 TEST(Metrics, none_is_lost_with_a_folder_that_is_removed_or_moved_in_mid_run) {
   const TempFolder folder;
   std::filesystem::create_directory(folder / "out");

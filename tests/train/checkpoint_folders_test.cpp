@@ -35,6 +35,15 @@ Steps steps_in(const TempFolder& folder) {
   return steps;
 }
 
+TEST(CheckpointFolders, a_disk_that_does_not_answer_is_not_taken_for_an_older_checkpoint) {
+  const TempFolder folder;
+  write_checkpoint(folder, 1);
+  fs::create_directory(folder / "checkpoint-2");
+  fs::create_symlink("manifest.json", folder / "checkpoint-2/manifest.json");  // which leads nowhere
+  EXPECT_THAT(message_of<IoError>([&] { last_checkpoint(folder.path()); }),
+              testing::AllOf(HasSubstr("checkpoint-2/manifest.json"), HasSubstr("Too many levels of symbolic links")));
+}
+
 TEST(CheckpointFolders, have_the_name_of_their_step_alone) {
   EXPECT_EQ(checkpoint_step("out/checkpoint-30"), 30);
   EXPECT_EQ(checkpoint_step("checkpoint-0"), 0);

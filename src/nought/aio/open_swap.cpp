@@ -39,8 +39,7 @@ OpenSwap::OpenSwap(const std::filesystem::path& folder, std::string name, int64_
     if (direct_ && bytes_ > 0 && !takes_direct(fault)) {
       direct_ = false;
       const int flags = ::fcntl(descriptor_, F_GETFL);
-      if (::fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT) != 0)
-        fail<IoError>("cannot use {}: {}", name_, std::strerror(errno));
+      if (::fcntl(descriptor_, F_SETFL, flags & ~O_DIRECT) != 0) fail_with("use", errno);
     }
   } catch (...) {
     ::close(descriptor_);
@@ -58,9 +57,21 @@ void OpenSwap::make(const std::filesystem::path& folder) {
     path = (folder / "nought-swap-XXXXXX").string();
     descriptor_ = ::mkostemp(path.data(), O_CLOEXEC);
   }
+  const int refused = errno;
   require<IoError>(descriptor_ >= 0, "cannot make {}: {}; create the folder, or name another one (nvme_path)", name_,
-                   std::strerror(errno));
-  ::unlink(path.c_str());  // the system frees it with the process, whatever ends that
+                   std::strerror(refused));
+  // The system frees it with the process, whatever ends that.
+  int left = 0;
+  while ((left = ::unlink(path.c_str()) == 0 ? 0 : errno) == EINTR) {
+  }
+  if (left == 0) return;
+  ::close(descriptor_);
+  fail<IoError>("cannot remove the name of {}, {}: {}; remove it, or name another folder (nvme_path)", name_, path,
+                std::strerror(left));
+}
+
+void OpenSwap::fail_with(const char* what, int reason) const {
+  fail<IoError>("cannot {} {}: {}", what, name_, std::strerror(reason));
 }
 
 void OpenSwap::reserve() const {
@@ -79,9 +90,20 @@ bool OpenSwap::takes_direct(const SwapFault& fault) const {
   const std::unique_ptr<void, decltype(&std::free)> room(std::aligned_alloc(kDirectUnit, kDirectUnit), &std::free);
   if (!room) return false;
   std::memset(room.get(), 0, kDirectUnit);
-  int64_t result = ::pwrite(descriptor_, room.get(), kDirectUnit, 0);
-  if (fault) result = fault({true, 0, kDirectUnit, result});
-  return result == kDirectUnit && ::pread(descriptor_, room.get(), kDirectUnit, 0) == kDirectUnit;
+  for (const bool write : {true, false}) {
+    int64_t result = -EINTR;
+    while (result == -EINTR) {
+      result =
+          write ? ::pwrite(descriptor_, room.get(), kDirectUnit, 0) : ::pread(descriptor_, room.get(), kDirectUnit, 0);
+      if (result < 0) result = -errno;
+      if (fault && write) result = fault({true, 0, kDirectUnit, result});
+    }
+    if (result == -EINVAL || result == -EOPNOTSUPP || result == -EAGAIN)
+      return false;  // as a file system says that it cannot
+    if (result < 0) fail_with(write ? "write" : "read", static_cast<int>(-result));
+    if (result != kDirectUnit) return false;
+  }
+  return true;
 }
 
 void OpenSwap::note(int64_t offset, std::span<const std::byte> bytes) {

@@ -43,6 +43,7 @@ class OpenSwap {
   void reserve() const;
   /// Whether the system takes reads and writes that bypass the page cache: some refuse the first, not the opening.
   bool takes_direct(const SwapFault& fault) const;
+  [[noreturn]] void fail_with(const char* what, int reason) const;
 
   std::string name_;
   int64_t bytes_;

@@ -42,6 +42,8 @@ class SwapTransfer {
 
   int descriptor() const { return piece_.file->descriptor(); }
   bool write() const { return write_; }
+  /// What the file is called in messages.
+  const std::string& file_name() const { return piece_.file->name(); }
   /// True if it goes through the room.
   bool staged() const { return piece_.staged; }
   /// What is still to be read or written.

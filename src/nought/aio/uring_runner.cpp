@@ -93,6 +93,7 @@ class UringRunner final : public PieceRunner {
       io_uring_prep_read(entry, transfer.descriptor(), transfer.data(), bytes, offset);
     }
     io_uring_sqe_set_data(entry, &flight);
+    asked_ = &flight;
     if (single_submit_) submit(/*wait=*/false);
   }
 
@@ -100,7 +101,8 @@ class UringRunner final : public PieceRunner {
     const int result = wait ? io_uring_submit_and_wait(&ring_, 1) : io_uring_submit(&ring_);
     // EAGAIN and EBUSY: the kernel takes more when completions were taken. What was not taken stays in the ring.
     const bool later = result == -EINTR || result == -EAGAIN || result == -EBUSY;
-    require<IoError>(result >= 0 || later, "io_uring does not take reads and writes: {}", std::strerror(-result));
+    require<IoError>(result >= 0 || later, "io_uring does not take reads and writes of {}: {}",
+                     asked_->transfer.file_name(), std::strerror(-result));
   }
 
   void reap(PieceQueue& pieces) {
@@ -134,6 +136,7 @@ class UringRunner final : public PieceRunner {
   const SwapFault& fault_;
   std::vector<Flight> flights_;
   std::vector<Flight*> free_;
+  const Flight* asked_ = nullptr;  // the last one
   std::exception_ptr error_;
 };
 

@@ -32,8 +32,8 @@ AppendFile::~AppendFile() {
 
 void AppendFile::open(std::string_view beginning) {
   write_text_atomically(path_, beginning);
-  const int opened = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
-  require<IoError>(opened >= 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
+  const int opened = open_file(path_, O_RDWR | O_APPEND), reason = errno;
+  require<IoError>(opened >= 0, "cannot write {}: {}", path_.string(), std::strerror(reason));
   if (descriptor_ >= 0) ::close(descriptor_);
   descriptor_ = opened;
 }
@@ -47,8 +47,9 @@ void AppendFile::append(std::string_view bytes) {
   }
   while (!bytes.empty()) {
     const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    require<IoError>(count > 0, "cannot write {}: {}", path_.string(), std::strerror(errno));
+    const int reason = errno;
+    if (count < 0 && reason == EINTR) continue;
+    require<IoError>(count > 0, "cannot write {}: {}", path_.string(), std::strerror(reason));
     bytes.remove_prefix(static_cast<size_t>(count));
   }
 }

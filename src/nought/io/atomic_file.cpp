@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/io/open_file.h"
 
 namespace nought {
 
@@ -23,7 +24,7 @@ int flush(int descriptor) {
 }  // namespace
 
 void sync_folder(const std::filesystem::path& folder) {
-  const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int descriptor = open_file(folder.empty() ? "." : folder, O_RDONLY | O_DIRECTORY);
   // A folder that may be written but not read cannot be flushed by us.
   const int failed = descriptor >= 0 ? flush(descriptor) : errno == EACCES ? 0 : errno;
   if (descriptor >= 0) ::close(descriptor);
@@ -33,10 +34,12 @@ void sync_folder(const std::filesystem::path& folder) {
 }
 
 AtomicFile::AtomicFile(std::filesystem::path path, int64_t bytes) : path_(std::move(path)) {
-  descriptor_ = ::open(partial().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  require<IoError>(descriptor_ >= 0, "{}: cannot create the file: {}", partial().string(), std::strerror(errno));
-  if (::ftruncate(descriptor_, bytes) == 0) return;
-  const int reason = errno;
+  descriptor_ = open_file(partial(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  int reason = errno;
+  require<IoError>(descriptor_ >= 0, "{}: cannot create the file: {}", partial().string(), std::strerror(reason));
+  while ((reason = ::ftruncate(descriptor_, bytes) == 0 ? 0 : errno) == EINTR) {
+  }
+  if (reason == 0) return;
   ::close(std::exchange(descriptor_, -1));
   ::unlink(partial().c_str());
   fail<IoError>("{}: cannot make room for {} bytes: {}", partial().string(), bytes, std::strerror(reason));
@@ -60,9 +63,10 @@ void AtomicFile::write(int64_t offset, std::span<const std::byte> bytes) const {
   require<IoError>(descriptor_ >= 0, "{}: written to after it was committed", path_.string());
   while (!bytes.empty()) {
     const ssize_t count = ::pwrite(descriptor_, bytes.data(), bytes.size(), offset);
-    if (count < 0 && errno == EINTR) continue;
+    const int reason = errno;
+    if (count < 0 && reason == EINTR) continue;
     require<IoError>(count > 0, "{}: cannot write {} bytes at offset {}: {}", partial().string(), bytes.size(), offset,
-                     std::strerror(errno));
+                     std::strerror(reason));
     bytes = bytes.subspan(static_cast<size_t>(count));
     offset += count;
   }

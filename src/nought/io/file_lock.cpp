@@ -36,22 +36,30 @@ std::string owner_in(int descriptor, const std::filesystem::path& file) {
   return line.empty() ? "another process" : line;
 }
 
-/// A disk that is full takes the owner's name away, and not the lock.
-void write_owner(int descriptor, std::string line) {
+/// A disk that is full takes the owner's name away, and not the lock. 0, or the system's reason.
+int write_owner(int descriptor, std::string line) {
   line += '\n';
-  if (::ftruncate(descriptor, 0) != 0) return;
-  if (::pwrite(descriptor, line.data(), line.size(), 0) < 0) return;
+  while (::ftruncate(descriptor, 0) != 0)
+    if (errno != EINTR) return errno;
+  while (!line.empty()) {
+    const ssize_t count = ::pwrite(descriptor, line.data(), line.size(), 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno;
+    return static_cast<size_t>(count) == line.size() ? 0 : ENOSPC;
+  }
+  return 0;
 }
 
 }  // namespace
 
 FileLock::FileLock(std::filesystem::path file, std::string_view owner) : file_(std::move(file)) {
   for (int tries = 0; tries < kMostTries; ++tries) {
-    descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    descriptor_ = open_file(file_, O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
     const int failed = descriptor_ < 0 ? errno : try_flock(descriptor_, LOCK_EX);
     if (failed == 0 && is_named(descriptor_, file_)) {
       state_ = State::held;
-      write_owner(descriptor_, std::string(owner));
+      const int nameless = write_owner(descriptor_, std::string(owner));
+      reason_ = nameless == 0 ? "" : std::strerror(nameless);
       return;
     }
     if (failed == EWOULDBLOCK) {
@@ -86,7 +94,7 @@ FileLock::~FileLock() {
 bool FileLock::in_place() const { return descriptor_ >= 0 && is_named(descriptor_, file_); }
 
 std::optional<std::string> FileLock::owner_of(const std::filesystem::path& file) {
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int descriptor = open_file(file, O_RDONLY | O_NOFOLLOW);
   if (descriptor < 0) return std::nullopt;
   std::optional<std::string> owner;
   if (try_flock(descriptor, LOCK_SH) == EWOULDBLOCK) owner = owner_in(descriptor, file);

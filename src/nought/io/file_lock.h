@@ -29,7 +29,7 @@ class FileLock {
   State state() const { return state_; }
   /// If it is taken: what its holder wrote, on one line; "another process" if that is nothing yet.
   const std::string& owner() const { return owner_; }
-  /// If there is no lock: the system's reason.
+  /// If there is no lock, or if it is held and the owner's name could not be written into it: the system's reason.
   const std::string& reason() const { return reason_; }
   /// False if the file was removed or moved, so that others may lock another one in its place.
   bool in_place() const;

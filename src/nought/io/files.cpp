@@ -95,13 +95,11 @@ std::string read_bytes(const fs::path& file) {
   std::error_code error;
   const auto size = fs::file_size(file, error);
   require<IoError>(!error, "{}: cannot read: {}", file.string(), error.message());
-  std::ifstream stream(file, std::ios::binary);
-  require<IoError>(stream.good(), "{}: cannot open: {}", file.string(), std::strerror(errno));
-  std::string text(size, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(size));
-  require<IoError>(static_cast<uintmax_t>(stream.gcount()) == size, "{}: cannot read: only {} of {} bytes came",
-                   file.string(), stream.gcount(), size);
-  return text;
+  std::optional<std::string> text = bytes_if_there(file);
+  require<IoError>(text.has_value(), "{}: cannot open: it was removed", file.string());
+  require<IoError>(text->size() == size, "{}: cannot read: only {} of {} bytes came", file.string(), text->size(),
+                   size);
+  return *std::move(text);
 }
 
 std::string read_text(const fs::path& file) {

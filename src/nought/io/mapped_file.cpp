@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/io/open_file.h"
 
 namespace nought {
 
@@ -52,8 +53,8 @@ std::optional<MappedFile::Place> MappedFile::place_of(const void* address) {
 }
 
 MappedFile::MappedFile(const std::filesystem::path& file) {
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  require<IoError>(descriptor >= 0, "{}: cannot open: {}", file.string(), std::strerror(errno));
+  const int descriptor = open_file(file, O_RDONLY), refused = errno;
+  require<IoError>(descriptor >= 0, "{}: cannot open: {}", file.string(), std::strerror(refused));
   struct stat status {};
   const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   void* address = nullptr;

@@ -1,9 +1,10 @@
 #include "nought/observe/metrics.h"
 
 #include <chrono>
-#include <fstream>
+#include <sstream>
 
 #include "nought/base/json.h"
+#include "nought/io/open_file.h"
 
 namespace nought {
 
@@ -17,7 +18,7 @@ double seconds_since_1970() {
 void MetricsWriter::on_start(const RunSummary& summary) {
   std::string kept;
   if (summary.first_step > 0) {
-    std::ifstream earlier(path_);
+    std::istringstream earlier(bytes_if_there(path_).value_or(""));  // IoError: the lines of before are not lost
     for (std::string line; std::getline(earlier, line);) {
       const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
       // Steps after the checkpoint are made again; a line that was cut off by a crash is one of them.

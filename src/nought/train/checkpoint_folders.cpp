@@ -39,10 +39,12 @@ constexpr std::array kWritten{"metrics.jsonl",
 template <class F>
 std::vector<fs::path> checkpoint_folders(const fs::path& folder, F&& wanted) {
   std::vector<std::pair<int64_t, fs::path>> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (const auto step = checkpoint_step(entry.path()); step && wanted(entry.path()))
-      found.emplace_back(*step, entry.path());
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (const auto step = checkpoint_step(entry->path()); step && wanted(entry->path()))
+      found.emplace_back(*step, entry->path());
+  const bool absent = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+  require<IoError>(!error || absent, "{}: cannot be listed: {}", folder.string(), error.message());
   std::sort(found.begin(), found.end());
   std::vector<fs::path> paths;
   for (auto& [step, path] : found) paths.push_back(path);
@@ -101,8 +103,12 @@ std::optional<int64_t> checkpoint_step(const fs::path& path) {
 }
 
 bool is_checkpoint(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path / kManifest, ignored);
+  std::error_code error;
+  const fs::file_status status = fs::status(path / kManifest, error);
+  // A disk that does not answer is no folder without a manifest: an older checkpoint would be taken for the last one.
+  const bool answers = status.type() != fs::file_type::none;
+  require<IoError>(answers, "{}: cannot tell whether it is there: {}", (path / kManifest).string(), error.message());
+  return status.type() == fs::file_type::regular;
 }
 
 std::vector<fs::path> list_checkpoints(const fs::path& folder) { return checkpoint_folders(folder, is_checkpoint); }

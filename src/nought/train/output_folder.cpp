@@ -44,6 +44,9 @@ OutputFolder::OutputFolder(fs::path folder, std::chrono::milliseconds patience) 
   if (!fs::is_directory(folder_, ignored)) return;
   take(patience);
   if (lock_->state() == FileLock::State::held) {
+    if (!lock_->reason().empty())
+      notes_.push_back(fmt::format("{}: cannot be written ({}): the lock holds, and does not say who has it",
+                                   (folder_ / kLockFile).string(), lock_->reason()));
     for (std::string& line : remove_debris(folder_)) notes_.push_back(std::move(line));
   } else {
     notes_.push_back(
