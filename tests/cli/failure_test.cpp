@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "nought/base/error.h"
+#include "nought/base/json.h"
 #include "nought/io/mapped_file.h"
 #include "nought/tensor/memory.h"
 
@@ -24,6 +25,21 @@ using ::testing::StartsWith;
 template <class E>
 std::string described(E error) {
   return describe(std::make_exception_ptr(std::move(error)));
+}
+
+TEST(Failure, a_message_has_the_beginnings_of_long_values_and_whole_paths) {
+  const std::string path = "/" + std::string(1000, 'p') + "/config.json";
+  const std::string list = Json(std::vector<int>(100'000)).dump(), text = std::string(100'000, 'x');
+  const auto size = [](const std::string& message) { return with_short_values(message).size(); };
+  EXPECT_EQ(with_short_values("stage is 4, expected \"0\" to \"3\""), "stage is 4, expected \"0\" to \"3\"");
+  const std::string cut = with_short_values(path + ": ids is " + list + ", expected an id");
+  EXPECT_TRUE(cut.starts_with(path + ": ids is [0,0,0")) << cut;
+  EXPECT_TRUE(cut.ends_with("0... expected an id")) << cut;
+  EXPECT_EQ(with_short_values("a \"" + text + "\" b"), "a \"" + text.substr(0, 200) + "...\" b");
+  EXPECT_LT(size("a \"" + text + " with spaces " + text + "\" b"), 300u);
+  EXPECT_LT(size("the family " + text + " is not known"), 300u);
+  EXPECT_LT(size("keys " + Json(std::vector<std::string>(50'000, "k")).dump() + " are not known"), 9000u);
+  EXPECT_EQ(with_short_values("\"" + std::string(199, 'x') + "\xC3\xA9y\""), "\"" + std::string(199, 'x') + "...\"");
 }
 
 TEST(Failure, an_error_says_its_message_and_what_is_no_error_of_ours_says_so) {

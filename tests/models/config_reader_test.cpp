@@ -27,6 +27,8 @@ TEST(ConfigReader, reads_typed_values_and_null_is_absent) {
   EXPECT_THAT(reader.ids("ids"), ElementsAre(1, 2));
   EXPECT_THAT(reader.ids("id"), ElementsAre(7));
   EXPECT_THAT(reader.ids("none"), IsEmpty());
+  const json many{{"ids", std::vector<int64_t>(50'000)}};  // in a time that grows with their number
+  EXPECT_EQ(ConfigReader(many, "many").ids("ids").size(), 50'000u);
   EXPECT_EQ(reader.integer("null"), std::nullopt);
   EXPECT_TRUE(reader.has("null"));
   EXPECT_EQ(reader.size("none", 5, 10), 5);

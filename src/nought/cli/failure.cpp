@@ -116,6 +116,40 @@ std::string describe(const std::exception_ptr& failure) {
   }
 }
 
+namespace {
+
+/// The first `size` bytes or fewer, up to the end of a character.
+std::string_view beginning_of(std::string_view text, size_t size) {
+  if (size >= text.size()) return text;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
+  return text.substr(0, size);
+}
+
+}  // namespace
+
+std::string with_short_values(std::string_view message) {
+  constexpr size_t kLongest = 200;       // bytes of a value
+  constexpr size_t kLongestLine = 4000;  // of what has very many values; a path has at most 4096
+  std::string text;
+  const auto add = [&](std::string_view value) {
+    const size_t longest = kLongest + (value.find_first_of(" \"\n") == 0 ? 1 : 0);  // behind what parts it from others
+    text += beginning_of(value, longest);
+    if (value.size() > longest) text += "...";
+  };
+  for (size_t at = 0; at < message.size();) {
+    const bool quoted = message[at] == '"';
+    size_t end = message.find_first_of(quoted ? "\"" : " \"\n", at + 1);
+    while (quoted && end != message.npos && message[end - 1] == '\\') end = message.find('"', end + 1);
+    const std::string_view value = message.substr(at, end == message.npos ? end : end - at);
+    // A path is needed whole.
+    quoted || value.find('/') == value.npos || value.size() > 4096 ? add(value) : void(text += value);
+    at += value.size();
+    if (quoted && at < message.size()) text += '"', ++at;
+  }
+  const bool is_line = message.find('\n') == message.npos;
+  return !is_line || text.size() <= 2 * kLongestLine ? text : std::string(beginning_of(text, kLongestLine)) + "...";
+}
+
 void print_error(const std::string& message) {
   const std::optional<JobPlace> place = place_in_job();
   std::string line(kPrefix);
@@ -123,7 +157,7 @@ void print_error(const std::string& message) {
     std::this_thread::sleep_for(kFirstWord);
     line += fmt::format("[rank {}] ", place->rank);
   }
-  line += with_indent(message);
+  line += with_indent(with_short_values(message));
   while (line.back() == '\n') line.pop_back();
   line += '\n';
   std::fflush(stdout);

@@ -3,11 +3,15 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 
 namespace nought {
 
 /// The message of an exception, on one line. A message that contains a table (a ledger) keeps its lines.
 std::string describe(const std::exception_ptr& failure);
+
+/// The message with every quoted or dumped value cut to 200 bytes, for files from elsewhere hold values of any length.
+std::string with_short_values(std::string_view message);
 
 /// Flushes stdout and prints "nought: error: MESSAGE" on stderr, with further lines of the message indented. If there
 /// are several ranks, rank 0 prints first. The others wait a while, in which the failure of rank 0 ends them, so that a

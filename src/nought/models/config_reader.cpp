@@ -72,8 +72,8 @@ std::vector<int64_t> ConfigReader::ids(const std::string& key) {
   if (!found) return {};
   std::vector<int64_t> ids;
   for (const Json& id : found->is_array() ? *found : Json::array({*found})) {
-    require<ConfigError>(id.is_number_integer(), "{}: {} is {}, expected an id or a list of ids", source_, key,
-                         found->dump());
+    if (!id.is_number_integer())
+      fail<ConfigError>("{}: {} is {}, expected an id or a list of ids", source_, key, found->dump());
     ids.push_back(id.get<int64_t>());
   }
   return ids;
