@@ -4,6 +4,7 @@
 #include "support/size.h"
 #include "support/temp_folder.h"
 #include "support/tiny_llama.h"
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -152,6 +153,28 @@ TEST(ValidateRun, data_and_output_must_be_there) {
   EXPECT_THAT(refusal(plan), HasSubstr("training.output_dir"));
   plan = plan_in(folder);
   EXPECT_THAT(refusal(plan, StartMode::resume), HasSubstr("nothing to resume"));
+}
+
+TEST(ValidateRun, samples_without_targets_are_told_where_experts_are_balanced) {
+  const TempFolder folder;
+  RunPlan plan = plan_in(folder);
+  const auto talk = [](const std::string& question) {
+    return Json{{"messages", {{{"role", "user"}, {"content", question}}, {{"role", "assistant"}, {"content", "y"}}}}}
+               .dump() +
+           "\n";
+  };
+  plan.data.sources = {{{folder.write("chat.jsonl", talk("x") + talk(std::string(200, 'x'))).string()}}};
+  plan.data.seq_length = 64;
+  plan.data.chat_template = "zephyr";
+  const auto said = [&](bool balances) {
+    plan.model_config.update({{"model_type", "mixtral"},
+                              {"num_local_experts", 2},
+                              {"num_key_value_heads", 2},
+                              {"output_router_logits", balances}});
+    return fmt::format("{}", fmt::join(validate_run(plan, StartMode::fresh).notes, "; "));
+  };
+  EXPECT_THAT(said(true), HasSubstr("samples have no target: a rank whose micro-batch"));
+  EXPECT_THAT(said(false), testing::Not(HasSubstr("no target")));
 }
 
 TEST(ValidateRun, a_capacity_is_for_models_with_experts) {

@@ -186,6 +186,22 @@ std::vector<std::string> notes_on_inputs(const RunPlan& plan, const ModelConfig&
   return notes;
 }
 
+/// The loss that balances experts is weighted by the targets of a micro-batch, so that one without any is no part of
+/// it.
+std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
+  const auto& experts = inputs.config.experts;
+  const bool counts = experts && experts->auxiliary_loss && experts->auxiliary_coefficient > 0;
+  if (!counts || !inputs.data.whole || inputs.data.whole->training.all_targets_count()) return "";
+  const TokenDataset& samples = inputs.data.whole->training;
+  int64_t without = 0;
+  for (int64_t i = 0; i < samples.num_samples(); ++i) without += samples.num_targets(i) == 0 ? 1 : 0;
+  if (without == 0) return "";
+  return fmt::format(
+      "{} of {} samples have no target: a rank whose micro-batch (of {}) has none is no part of the loss that balances "
+      "experts, so that loss depends on ranks and batch sizes; a longer data.seq_length leaves fewer of them",
+      without, samples.num_samples(), plan.micro_batch);
+}
+
 RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
   const RunPlan plan = with_model_folder(given);
   require_trainable(plan);
@@ -220,6 +236,7 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   const std::vector<std::string> own = notes_on_inputs(plan, inputs.config, *tokenizer);
   inputs.notes.insert(inputs.notes.end(), own.begin(), own.end());
   inputs.notes.insert(inputs.notes.end(), inputs.data.notes.begin(), inputs.data.notes.end());
+  if (std::string note = note_on_balance(plan, inputs); !note.empty()) inputs.notes.push_back(std::move(note));
   return inputs;
 }
 
