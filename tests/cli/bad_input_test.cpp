@@ -50,7 +50,8 @@ TEST(BadInput, ends_in_one_line_that_names_the_place) {
   folder.write("empty.txt", "");
   expect_train(fmt::format("--set data.files=[\\\"{}\\\"]", (folder / "empty.txt").string()), {"data"});
   expect_one_line(kProgram + " train /nowhere/run.json", {"/nowhere/run.json"});
-  expect_one_line(kProgram + " eval model chats.jsonl", {"chats.jsonl", "--data"});
+  expect_one_line(fmt::format("{} eval {} /nowhere/chats.jsonl", kProgram, test::golden_folder("open/llama")),
+                  {"/nowhere/chats.jsonl: no such file"});
   expect_one_line("env RANK=1 WORLD_SIZE=4 " + train_command(folder, ""), {"RANK=1", "WORLD_SIZE=4", "--ranks 4"});
 }
 

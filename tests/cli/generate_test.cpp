@@ -170,12 +170,17 @@ TEST(ChatCommand, a_conversation_without_room_says_so_and_goes_on) {
 }
 
 TEST(ChatCommand, a_template_that_nobody_knows_is_one_line) {
-  const Ended unknown = chat("hi\\n", "--chat-template chatty"), missing = chat("hi\\n", "");
+  const Ended unknown = chat("hi\\n", "--chat-template chatty");
   EXPECT_NE(unknown.exit_code, 0);
   EXPECT_THAT(unknown.err, HasSubstr("\"chatty\" is not known"));
   EXPECT_EQ(unknown.error_lines(), 1);
-  EXPECT_NE(missing.exit_code, 0);
-  EXPECT_THAT(missing.err, HasSubstr("no markers of a known chat template"));
+}
+
+TEST(ChatCommand, a_model_of_bytes_talks_in_chatml_as_there_is_nothing_to_choose_by) {
+  const Ended plain = chat("hi\\n", "");
+  EXPECT_EQ(plain.exit_code, 0) << plain.err;
+  EXPECT_THAT(plain.err, HasSubstr("template chatml"));
+  EXPECT_EQ(plain.out, chat("hi\\n", "--chat-template chatml").out);
 }
 
 }  // namespace

@@ -65,7 +65,12 @@ TEST(ResolveContext, sizes_that_cannot_be_are_refused_with_the_nearest_that_can)
               HasSubstr("in one of the two ways: write 1 for one of them"));
   EXPECT_THAT(error_of(with(R"("cp_size": 3)"), 4),
               HasSubstr("cp_size = 3: 4 ranks cannot be divided by it; the nearest size that can is 2"));
-  EXPECT_THAT(error_of(with(R"("cp_size": 4, "tp_size": 2)"), 4), HasSubstr("2 ranks cannot be divided by it"));
+  EXPECT_THAT(error_of(with(R"("cp_size": 4, "tp_size": 2)"), 4),
+              HasSubstr("2 ranks, left of 4 by tp_size 2, cannot be divided by it"));
+  EXPECT_THAT(error_of(with(R"("cp_size": 2, "tp_size": 4)"), 4),
+              HasSubstr("cp_size = 2: 1 rank, left of 4 by tp_size 4, cannot be divided by it"));
+  EXPECT_THAT(error_of(with(R"("cp_size": 2, "tp_size": 2, "pp_size": 2)"), 4),
+              HasSubstr("1 rank, left of 4 by tp_size 2 and pp_size 2, cannot be divided by it"));
   EXPECT_THAT(error_of(with(R"("sp_size": 0)"), 4), HasSubstr("sp_size: expected at least 1, got 0"));
   EXPECT_THAT(error_of(with(R"("cp_size": 4)", R"(, "data": {"seq_length": 7})"), 4),
               HasSubstr("data.seq_length = 7: each of the 4 ranks of cp_size needs 2 tokens of a sequence: write 8 or "

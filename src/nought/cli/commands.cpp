@@ -1,7 +1,10 @@
 #include "nought/cli/commands.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -66,12 +69,41 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
+/// What other programs, and people, call what a command does.
+constexpr std::pair<std::string_view, std::string_view> kMeant[] = {{"finetune", "init finetune"},
+                                                                    {"fine-tune", "init finetune"},
+                                                                    {"sft", "init finetune"},
+                                                                    {"pretrain", "init pretrain"},
+                                                                    {"resume", "train --resume"},
+                                                                    {"export", "convert"},
+                                                                    {"run", "chat"},
+                                                                    {"infer", "generate"},
+                                                                    {"inference", "generate"},
+                                                                    {"evaluate", "eval"},
+                                                                    {"estimate", "plan"},
+                                                                    {"validate", "check"},
+                                                                    {"benchmark", "bench"},
+                                                                    {"profile", "trace"},
+                                                                    {"report", "info"},
+                                                                    {"show", "info"}};
+
+/// " (did you mean ...?)": the command that has that name elsewhere, and the one whose name is near; "" if none is.
+std::string meant_command(const std::string& name, const CLI::App& app) {
+  const auto meant = std::find_if(std::begin(kMeant), std::end(kMeant), [&](const auto& each) {
+    return each.first == name || (name.size() > 4 && edit_distance(each.first, name) <= 1);
+  });
+  const std::string near = nearest_name(name, command_names(app));
+  if (meant == std::end(kMeant)) return near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near);
+  const bool same = near.empty() || meant->second.starts_with(near);
+  return fmt::format(" (did you mean \"{}\"{}?)", meant->second, same ? "" : fmt::format(" or \"{}\"", near));
+}
+
 /// The help of a command, or the overview. ConfigError for a command that is not there.
 std::string help_of(const CLI::App& app, const std::string& name) {
   if (name.empty()) return app.get_formatter()->make_help(&app, app.get_name(), CLI::AppFormatMode::Normal);
   for (const CLI::App* command : app.get_subcommands([&](const CLI::App* each) { return each->get_name() == name; }))
     return command->help(app.get_name());
-  fail<ConfigError>("unknown command {}{}; see `nought help`", name, did_you_mean(name, command_names(app)));
+  fail<ConfigError>("unknown command {}{}; see `nought help`", name, meant_command(name, app));
 }
 
 /// What is not there yet, by its usual name; "" for any other word.
@@ -118,8 +150,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if (chosen.empty() && !extras.empty() && !looks_like_option(extras.front())) {
     const std::string missing = missing_command(extras.front());
     if (!missing.empty()) return missing + help;
-    return fmt::format("unknown command {}{}{}", extras.front(), did_you_mean(extras.front(), command_names(app)),
-                       help);
+    return fmt::format("unknown command {}{}{}", extras.front(), meant_command(extras.front(), app), help);
   }
   // A misspelt option is the cause of whatever else is missing, so it is named first.
   const auto option = std::find_if(extras.begin(), extras.end(), looks_like_option);

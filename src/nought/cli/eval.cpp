@@ -1,5 +1,6 @@
 // nought eval: how well a model predicts some text: loss, perplexity, bits per byte.
 #include <memory>
+#include <utility>
 
 #include "nought/base/json.h"
 #include "nought/base/text.h"
@@ -35,9 +36,6 @@ struct EvalOptions {
 
   /// The run of RUN.json, or an empty one, of this model and these files.
   RunPlan plan(int world_size) const {
-    // A file of conversations is JSON, too: its keys would be told to be unknown.
-    require<ConfigError>(run_file.empty() || run_file.ends_with(".json"),
-                         "{} is no RUN.json: files to evaluate on are given as --data {}", run_file, run_file);
     std::vector<std::string> warnings;
     Json run = run_file.empty() ? Json::object() : read_run_file(run_file, warnings);
     require<ConfigError>(run.is_object(), "{}: expected an object, found {}", run_file, describe_json(run));
@@ -133,14 +131,15 @@ void add_eval(CLI::App& app, Invocation& invocation) {
   CLI::App* command = add_command(
       app, "eval", "Measures how well a model predicts text: loss, perplexity, bits per byte",
       {"nought eval out/quickstart --data 'book/*.txt'", "nought eval MODEL_DIR --data corpus.tokens --ranks 2",
-       "nought eval out run.json      (the validation data of that run)",
+       "nought eval out run.json      (the validation data of that run)", "nought eval MODEL_DIR chats.jsonl",
        "nought eval MODEL_DIR --data book.txt --ranks 4 --set deepspeed.zero_optimization.stage=3"});
   const auto options = std::make_shared<EvalOptions>();
   command
       ->add_option("MODEL_DIR", options->model_dir, "A Hugging Face folder, a checkpoint, or the output_dir of a run")
       ->required();
-  command->add_option("RUN.json", options->run_file,
-                      "A run whose data, layout and precision to use (default: fp32, stage 0)");
+  command->add_option(
+      "RUN.json", options->run_file,
+      "A run whose data, layout and precision to use (default: fp32, stage 0), or a file as for --data");
   command
       ->add_option("--data", options->files,
                    "Files to evaluate on, as data.files of a run; they replace the run's data")
@@ -162,6 +161,9 @@ void add_eval(CLI::App& app, Invocation& invocation) {
   add_launch_options(*command, options->launch);
   add_device_option(*command, options->launch);
   command->callback([&invocation, options] {
+    // What is no RUN.json is what to evaluate on, as people put it there.
+    if (!options->run_file.empty() && !options->run_file.ends_with(".json"))
+      options->files.push_back(std::exchange(options->run_file, ""));
     invocation.action = [&invocation, options] {
       return launch(
           invocation, options->launch,

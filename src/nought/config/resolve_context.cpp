@@ -37,8 +37,8 @@ int64_t Resolver::resolve_context(int64_t ranks) {
   const bool ulysses = spread.value > 1;
   const auto& size = ulysses ? spread : cut;
   require<ConfigError>(ranks % size.value == 0,
-                       "{} = {}: {} rank{} cannot be divided by it; the nearest size that can is {}", size.place,
-                       size.value, ranks, ranks == 1 ? "" : "s", nearest_divisor(ranks, size.value));
+                       "{} = {}: {} rank{}{} cannot be divided by it; the nearest size that can is {}", size.place,
+                       size.value, ranks, ranks == 1 ? "" : "s", what_left(ranks), nearest_divisor(ranks, size.value));
   if (type.given && method && cut.value == 1) warn(fmt::format("{} has no effect: cp_size is 1", type.place));
   if (size.value == 1) return 1;
   plan_.context_method = ulysses ? ContextMethod::heads : method;

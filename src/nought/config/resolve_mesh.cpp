@@ -55,14 +55,21 @@ bool Resolver::resolve_sequence_parallel(int64_t tensor) {
   return note("parallelism_config.sequence_parallel", slices);
 }
 
+std::string Resolver::what_left(int64_t ranks) const {
+  const int64_t world = plan_.world_size, stages = plan_.pipeline.ranks, tensor = world / ranks / stages;
+  if (ranks == world) return "";
+  return fmt::format(", left of {} by{}{}{},", world, tensor > 1 ? fmt::format(" tp_size {}", tensor) : "",
+                     tensor > 1 && stages > 1 ? " and" : "", stages > 1 ? fmt::format(" pp_size {}", stages) : "");
+}
+
 void Resolver::resolve_pipeline(int64_t tensor) {
   const ParallelismArgs& args = config_.training.parallelism_config;
   const auto size = pipeline_size();
   require_at_least<int64_t>(size, 1);
   const int64_t ranks = plan_.world_size / tensor;
   require<ConfigError>(ranks % size.value == 0,
-                       "{} = {}: {} rank{} cannot be divided by it; the nearest size that can is {}", size.place,
-                       size.value, ranks, ranks == 1 ? "" : "s", nearest_divisor(ranks, size.value));
+                       "{} = {}: {} rank{}{} cannot be divided by it; the nearest size that can is {}", size.place,
+                       size.value, ranks, ranks == 1 ? "" : "s", what_left(ranks), nearest_divisor(ranks, size.value));
   const auto schedule = training("parallelism_config.pipeline_parallel_schedule", args.pipeline_parallel_schedule);
   Pipeline pipeline{.schedule = parse_pipeline_schedule(schedule.value), .ranks = size.value, .chunks = 1};
   const int64_t usual = default_chunks(pipeline.schedule);

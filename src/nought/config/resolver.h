@@ -85,6 +85,8 @@ class Resolver {
   Candidate<int64_t> ulysses_size() const;
   /// How many of so many ranks share each sequence, and how they attend.
   int64_t resolve_context(int64_t ranks);
+  /// ", left of 8 by tp_size 4,": which sizes have left so many ranks of all; "" where it is all of them.
+  std::string what_left(int64_t ranks) const;
   /// ConfigError unless sequences are long enough for the ranks that share them.
   void check_context() const;
   /// What of the ranks hold different layers, when so many share each matrix.
