@@ -72,8 +72,11 @@ TEST(Runs, a_run_within_a_time_chooses_its_steps_before_it_and_the_same_number_g
   EXPECT_NE(chosen.out.find("--set training.max_steps=4 makes the same run again"), std::string::npos) << chosen.out;
   const std::vector<double> losses = losses_of(folder);
   ASSERT_EQ(losses.size(), 4u);
+  const Ended resumed = run_program(train_command(folder, "--ranks 2 --resume"));
+  EXPECT_NE(resumed.out.find("trained 0 steps"), std::string::npos) << "to the steps that were chosen: " << resumed.out;
   ASSERT_EQ(run_program(train_command(folder, "--ranks 2 --overwrite --set training.max_steps=4")).exit_code, 0);
   EXPECT_EQ(losses_of(folder), losses) << "its learning rates included";
+  EXPECT_FALSE(fs::exists(folder / "out/chosen_steps.json")) << "of the run that was overwritten";
   ASSERT_EQ(run_program(train_command(folder, "--overwrite --within 1h")).exit_code, 0);
   EXPECT_EQ(losses_of(folder).size(), 6u);
 

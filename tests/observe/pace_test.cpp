@@ -20,9 +20,20 @@ TEST(Pace, one_slow_step_changes_little_and_a_new_pace_is_learned) {
   Pace pace;
   for (int i = 0; i < 200; ++i) pace.add_step(1);
   pace.add_step(6);
-  EXPECT_NEAR(pace.seconds_for(100), 110, 1e-9);
+  EXPECT_NEAR(pace.seconds_for(100), 104, 1e-9);
   for (int i = 0; i < 500; ++i) pace.add_step(2);
   EXPECT_NEAR(pace.seconds_for(1), 2, 1e-3);
+}
+
+TEST(Pace, is_told_after_five_steps_and_one_of_them_may_be_slow) {
+  Pace pace;
+  for (const double seconds : {30.0, 1.0, 1.0, 1500.0}) {
+    EXPECT_FALSE(pace.knows());
+    pace.add_step(seconds);
+  }
+  pace.add_step(1);
+  EXPECT_TRUE(pace.knows());
+  EXPECT_LT(pace.seconds_for(1), 2);
 }
 
 TEST(Pace, pauses_are_expected_to_come_again) {

@@ -198,6 +198,46 @@ TEST(Progress, ends_with_the_predicted_time_of_a_step_beside_the_measured_one) {
   EXPECT_THAT(text, HasSubstr("\nstep    500 ms predicted, 750 ms measured (median)\n"));
 }
 
+TEST(Progress, has_no_time_left_before_five_steps_have_told_it) {
+  const std::string text = test::printed([](std::FILE* out) {
+    ProgressPrinter printer(out, [] { return 0; }, 1, {});
+    printer.on_start(summary_of());
+    for (int64_t step = 1; step <= 10; ++step) printer.on_step(report_of(step));
+  });
+  for (int64_t step = 1; step <= 4; ++step) EXPECT_THAT(text, ContainsRegex(fmt::format("step +{}/10 .*ETA -", step)));
+  EXPECT_THAT(text, ContainsRegex("step +5/10 .*ETA 5s"));
+  EXPECT_THAT(text, ContainsRegex("step +10/10 .*ETA 0s"));
+}
+
+TEST(Progress, is_quiet_about_steps_alone_when_it_is_asked_to_be) {
+  StepReport skipped = report_of(2);
+  skipped.spike = "loss 9";
+  const std::string text = said([&](ProgressPrinter& printer) {
+    printer.set_quiet();
+    printer.on_start(summary_of());
+    printer.on_step(report_of(1));
+    printer.on_step(skipped);
+    printer.on_checkpoint("out/checkpoint-2");
+  });
+  EXPECT_THAT(text, Not(HasSubstr("step     1/10")));
+  EXPECT_THAT(text, AllOf(HasSubstr("model   llama"), HasSubstr("spike   loss 9"), HasSubstr("saved   out")));
+}
+
+TEST(Progress, ends_with_what_was_hidden_and_with_what_kept_the_rest) {
+  StepReport report = report_of(1);
+  report.breakdown = StepBreakdown{.communication = 4, .exposed = 1, .offload = 2, .offload_exposed = 1.5};
+  const std::string text = said([&](ProgressPrinter& printer) {
+    printer.set_update_order("updates wait for the backward pass: clipping");
+    printer.on_start(summary_of());
+    printer.on_step(report);
+    printer.on_step(report);
+    printer.on_finish(std::vector<RankMemory>(1), "out");
+  });
+  EXPECT_THAT(text, HasSubstr("\nhidden  75% of 8 s of communication\n"));
+  EXPECT_THAT(text, HasSubstr("\nhidden  25% of 4 s of reads and writes of files\n"));
+  EXPECT_THAT(text, HasSubstr("\nhidden  updates wait for the backward pass: clipping\n"));
+}
+
 TEST(Progress, an_interruption_says_what_is_saved_and_how_to_go_on) {
   const std::string text = said([](ProgressPrinter& printer) {
     printer.on_start(summary_of());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "nought/base/json.h"
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
@@ -22,6 +23,8 @@
 #include "nought/comm/flight_timeout.h"
 #include "nought/comm/linked.h"
 #include "nought/config/run_config.h"
+#include "nought/io/atomic_file.h"
+#include "nought/io/open_file.h"
 #include "nought/kernels/timed.h"
 #include "nought/observe/metrics.h"
 #include "nought/observe/monitors.h"
@@ -42,17 +45,46 @@ namespace nought {
 
 namespace {
 
+/// In training.output_dir: the steps that --within has chosen.
+constexpr const char* kChosenSteps = "chosen_steps.json";
+
+std::optional<int64_t> chosen_steps(const std::filesystem::path& folder) {
+  const auto text = bytes_if_there(folder / kChosenSteps);
+  if (!text) return std::nullopt;
+  const Json json = parse_json(*text, (folder / kChosenSteps).string());
+  const auto steps = json.is_object() ? json.find("max_steps") : json.end();
+  require<IoError>(json.is_object() && steps != json.end() && steps->is_number_integer(),
+                   "{}: expected {{\"max_steps\": N}}", (folder / kChosenSteps).string());
+  return steps->get<int64_t>();
+}
+
+/// Keeps them for when the run is resumed; nothing: a run that begins without --within.
+void keep_chosen_steps(const std::filesystem::path& folder, std::optional<int64_t> steps) {
+  std::error_code ignored;
+  if (steps) {
+    write_text_atomically(folder / kChosenSteps, fmt::format("{{\"max_steps\": {}}}\n", *steps));
+  } else {
+    std::filesystem::remove(folder / kChosenSteps, ignored);
+  }
+}
+
 struct TrainOptions {
   std::string run_file;
   std::vector<std::string> overrides;
   LaunchOptions launch = {.ranks = {}, .hostfile = {}, .finishes_step = true};
-  bool overwrite = false;
+  bool overwrite = false, quiet = false;
   std::string trace_file;
   std::string within;     // the time that the steps may take; empty: training.max_steps says how many are made
   int64_t min_steps = 1;  // with `within`
 
   RunConfig config() const {
     RunConfig config = load_run_config(run_file, overrides);
+    // A run that began with --within goes on to the steps that were chosen then.
+    if (const auto steps = config.training.resumes() ? chosen_steps(config.training.output_dir.value) : std::nullopt) {
+      std::vector<std::string> all{fmt::format("training.max_steps={}", *steps)};
+      all.insert(all.end(), overrides.begin(), overrides.end());
+      config = load_run_config(run_file, all);
+    }
     config.on_gpu = names_gpu(launch.device);
     return config;
   }
@@ -157,7 +189,8 @@ class FolderKeeper final : public TrainObserver {
 StepBudget step_budget(const TrainOptions& options, const RunPlan& plan) {
   require<ConfigError>(
       !resumes(options.mode()),
-      "--within is for a run that begins; a run that is resumed makes training.max_steps steps in all");
+      "--within is for a run that begins; with --resume it goes on to the steps that were chosen then, or to "
+      "training.max_steps");
   require<ConfigError>(plan.max_steps > 0, "--within needs training.max_steps, the most steps that it may choose");
   require<ConfigError>(1 <= options.min_steps && options.min_steps <= plan.max_steps,
                        "--min-steps must be 1 to training.max_steps = {}, got {}", plan.max_steps, options.min_steps);
@@ -211,9 +244,16 @@ int train_rank(TrainOptions options, Communicator& world, const Context& context
     choice = choose_max_steps(options, plan, world, context);
     plan = with_model_folder(options.plan(world.size()), world, context);
   }
+  if (first && !resumes(options.mode()))
+    keep_chosen_steps(plan.output_dir, choice.empty() ? std::nullopt : std::optional(plan.max_steps));
   plan = with_fitting_tiles(with_stage_seconds(plan, world, context));
   MetricsWriter metrics(plan.output_dir);
   ProgressPrinter progress(stdout, stdout_columns, plan.logging_steps, predicted_of(plan, world));
+  if (options.quiet) progress.set_quiet();
+  for (const Resolved& row : plan.resolved)
+    if (row.key == "update_beside_backward")
+      progress.set_update_order(row.value == "true" ? "updates run beside the backward pass: " + row.reason
+                                                    : "updates wait for the backward pass: " + row.reason);
   if (first && plan.dump_state) fmt::print("{}", wrap(explain(plan), stdout_columns(), 4));
   if (first && !plan.dump_state)  // which ends with the warnings
     for (const std::string& warning : plan.warnings)
@@ -346,6 +386,9 @@ void add_train(CLI::App& app, Invocation& invocation) {
       ->add_option("--trace", options->trace_file,
                    "Write a trace of the fourth step: all ranks' operations and collectives, for ui.perfetto.dev")
       ->type_name("FILE");
+  command->add_flag("--quiet", options->quiet,
+                    "No lines of steps; without it there is one every training.logging_steps updates, in a file or a "
+                    "pipe as wide as all that it says, and metrics.jsonl has them all");
   CLI::Option* within =
       command
           ->add_option("--within", options->within,

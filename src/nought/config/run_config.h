@@ -307,7 +307,8 @@ struct TrainingConfig {
     v("diloco", diloco, "");
     v("async_data_parallel", async_data_parallel, "");
     v("seed", seed, "the seed of initial weights, data order and dropout");
-    v("logging_steps", logging_steps, "updates between two lines of output (Hugging Face: 500)");
+    v("logging_steps", logging_steps,
+      "updates between two lines of output (Hugging Face: 500); `--quiet` prints none of them");
     v("report_to", report_to,
       "\"tensorboard\", or a list with it, or \"all\": losses, norms and rates of each step go to event files in "
       "logging_dir, with transformers' names; metrics.jsonl has them in any case; other programs are not written to");

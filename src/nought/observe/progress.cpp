@@ -69,7 +69,7 @@ std::string step_line(const StepReport& report, int64_t max_steps, double second
     fields.push_back({fmt::format("stale {:.1f} (most {})", report.staleness->mean(), report.staleness->most()), 6});
   fields.push_back({fmt::format("{:>15}", format_token_rate(report.tokens_per_second)), 3});
   fields.push_back({fmt::format("MFU {:4.1f}%", 100 * report.mfu), 7});
-  fields.push_back({fmt::format("ETA {}", format_duration(seconds_left)), 2});
+  fields.push_back({fmt::format("ETA {}", seconds_left < 0 ? "-" : format_duration(seconds_left)), 2});
   return fit_fields(std::move(fields), width);
 }
 
@@ -100,6 +100,11 @@ void ProgressPrinter::on_step(const StepReport& report) {
   for (const TraceEvent& collective : report.collectives) say(collective_line(collective));
   seconds_.push_back(report.seconds);
   pace_.add_step(report.seconds);
+  if (report.breakdown) {
+    const StepBreakdown& times = *report.breakdown;
+    measured_.communication += times.communication, measured_.exposed += times.exposed;
+    measured_.offload += times.offload, measured_.offload_exposed += times.offload_exposed;
+  }
   if (!report.nonfinite.empty())
     say(fmt::format("{}: the update is skipped ({} so far)", report.nonfinite, report.skipped_so_far));
   else if (report.skipped)
@@ -110,12 +115,17 @@ void ProgressPrinter::on_step(const StepReport& report) {
   if (report.ranks && !report.ranks->warning.empty()) say("slow    " + report.ranks->warning);
   const bool stays = report.step % logging_steps_ == 0 || report.step == max_steps_ || report.step == first_step_ + 1 ||
                      report.profile;
-  if (!stays && !line_.live()) return;
+  if (quiet_ || (!stays && !line_.live())) {
+    if (report.profile) line_.print(profile_lines(*report.profile, line_.width()));
+    return;
+  }
   if (report.peak_flops > peak_flops_) {
     peak_flops_ = report.peak_flops;
     say(fmt::format("speed   the machine got faster: 100% MFU is {} now", format_rate(peak_flops_, "FLOP/s")));
   }
-  const std::string line = step_line(report, max_steps_, pace_.seconds_for(max_steps_ - report.step), line_.width());
+  const int64_t left = max_steps_ - report.step;
+  const double seconds_left = pace_.knows() || left == 0 ? pace_.seconds_for(left) : -1;
+  const std::string line = step_line(report, max_steps_, seconds_left, line_.width());
   stays ? line_.print(line) : line_.show(line);
   if (stays && report.breakdown) line_.print(breakdown_line(*report.breakdown, line_.width()));
   if (stays && report.memory) say("      " + memory_line(*report.memory));
@@ -166,6 +176,13 @@ void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std
   say(fmt::format("wrote   {} (Hugging Face config.json and safetensors)", exported.string()));
   say(fmt::format("trained {} step{} in {}", max_steps_ - first_step_, max_steps_ - first_step_ == 1 ? "" : "s",
                   format_duration(std::accumulate(seconds_.begin(), seconds_.end(), 0.0))));
+  if (measured_.communication > 0)
+    say(fmt::format("hidden  {:.0f}% of {} of communication", 100 * measured_.hidden(),
+                    short_time(measured_.communication)));
+  if (measured_.offload > 0)
+    say(fmt::format("hidden  {:.0f}% of {} of reads and writes of files", 100 * measured_.offload_hidden(),
+                    short_time(measured_.offload)));
+  if (!update_order_.empty()) say("hidden  " + update_order_);
   line_.print("\npeak memory by category\n" + memory_table(predicted_.memory, memory, line_.width()));
   if (predicted_.seconds == 0 || seconds_.empty()) return;
   const auto middle = seconds_.begin() + static_cast<std::ptrdiff_t>(seconds_.size() / 2);

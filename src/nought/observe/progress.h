@@ -19,6 +19,7 @@ namespace nought {
 std::string describe(const Evaluation& evaluation);
 
 /// The progress line of a step, at most `width` columns wide (0: no limit): "step 20/600  loss 3.6140 ... ETA 3m23s".
+/// Seconds below 0 are not known: "ETA -".
 std::string step_line(const StepReport& report, int64_t max_steps, double seconds_left, int width);
 /// The times of a step's phases and of its communication, in one line of that width.
 std::string breakdown_line(const StepBreakdown& times, int width);
@@ -34,6 +35,10 @@ class ProgressPrinter final : public TrainObserver {
   /// columns: those of the terminal, as LiveLine takes them. predicted: shown beside what was measured.
   ProgressPrinter(std::FILE* out, Columns columns, int64_t logging_steps, RunPrediction predicted)
       : line_(out, std::move(columns)), logging_steps_(logging_steps), predicted_(std::move(predicted)) {}
+  /// What keeps updates of offloaded states behind the backward pass, or "nothing ..."; on_finish() says it.
+  void set_update_order(std::string reason) { update_order_ = std::move(reason); }
+  /// From now on steps have no lines.
+  void set_quiet() { quiet_ = true; }
   void on_start(const RunSummary& summary) override;
   void on_step(const StepReport& report) override;
   void on_checkpoint(const std::filesystem::path& path) override;
@@ -52,11 +57,14 @@ class ProgressPrinter final : public TrainObserver {
 
   LiveLine line_;
   int64_t logging_steps_;
+  bool quiet_ = false;
   RunPrediction predicted_;
   int64_t max_steps_ = 0, first_step_ = 0;
   Pace pace_;
   std::vector<double> seconds_;  // of each step
   double peak_flops_ = 0;
+  std::string update_order_;
+  StepBreakdown measured_;  // communication and offload of all steps that have a breakdown
 };
 
 }  // namespace nought
