@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "support/golden_root.h"
 #include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -88,7 +89,7 @@ TEST(TrainingRules, what_TrainingArguments_writes_of_itself_is_accepted) {
   for (const char* version : {"4.57.6", "5.24.0"}) {
     SCOPED_TRACE(version);
     Json run = Json::object();
-    run["training"] = read_json_file(fmt::format("{}/trainer/{}.json", NOUGHT_GOLDEN_DIR, version));
+    run["training"] = read_json_file(test::golden_root() + "/trainer/" + version + ".json");
     EXPECT_GT(run["training"].size(), 100u);
     const RunPlan plan = resolve(make_run_config(run, "RUN.json"), 1);
     EXPECT_EQ(plan.max_steps, 2);

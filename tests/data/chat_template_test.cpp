@@ -127,10 +127,10 @@ TEST(ChatTemplate, writes_as_the_models_own_templates_do_and_targets_what_the_as
 TEST(ChatTemplate, a_program_may_mark_very_many_answers) {
   const auto bytes = make_tokenizer("bytes");
   const std::string source =
-      "{% for i in range(500) %}{% for j in range(100) %}{% generation %}a{% endgeneration %}b{% endfor %}{% endfor %}";
+      "{% for i in range(100) %}{% for j in range(100) %}{% generation %}a{% endgeneration %}b{% endfor %}{% endfor %}";
   const ChatTemplate chat(ChatSource{.name = "many", .jinja = source}, *bytes);
   const ChatTemplate::Tokens tokens = chat.conversation(kTalk);
-  ASSERT_EQ(tokens.ids.size(), 100'000u);
+  ASSERT_EQ(tokens.ids.size(), 20'000u);
   for (size_t i = 0; i < tokens.ids.size(); ++i) ASSERT_EQ(tokens.targets[i], i % 2 == 0 ? 1 : 0) << i;
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "support/golden.h"
+#include "support/golden_root.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -264,7 +265,7 @@ json file_of(const std::filesystem::path& path) {
 
 /// What transformers 5.24 wrote for the golden folder.
 json by_transformers_5(std::string_view name) {
-  return file_of(std::filesystem::path(NOUGHT_GOLDEN_DIR) / "configs" /
+  return file_of(std::filesystem::path(test::golden_root()) / "configs" /
                  (std::filesystem::path(name).filename().string() + ".json"));
 }
 
