@@ -5,9 +5,12 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 #include <set>
 
 #include <fnmatch.h>
+
+#include "nought/io/open_file.h"
 
 namespace nought {
 
