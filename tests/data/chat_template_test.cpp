@@ -128,7 +128,7 @@ TEST(ChatTemplate, a_program_may_mark_very_many_answers) {
   const auto bytes = make_tokenizer("bytes");
   const std::string source =
       "{% for i in range(100) %}{% for j in range(100) %}{% generation %}a{% endgeneration %}b{% endfor %}{% endfor %}";
-  const ChatTemplate chat(ChatSource{.name = "many", .jinja = source}, *bytes);
+  const ChatTemplate chat(ChatSource{.name = "many", .jinja = source, .specials = {}}, *bytes);
   const ChatTemplate::Tokens tokens = chat.conversation(kTalk);
   ASSERT_EQ(tokens.ids.size(), 20'000u);
   for (size_t i = 0; i < tokens.ids.size(); ++i) ASSERT_EQ(tokens.targets[i], i % 2 == 0 ? 1 : 0) << i;
