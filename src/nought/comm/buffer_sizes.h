@@ -61,4 +61,17 @@ constexpr int64_t shared_slot_segment(DType dtype, int64_t slot_bytes, int local
   return slot_bytes / local_peers / 64 * 64 / size_of(dtype);
 }
 
+/// How many ranks of a group are on a host.
+struct RanksOnHosts {
+  int here = 1;  // on this rank's
+  int most = 1;  // on the host with the most
+};
+
+/// Elements of one segment of a reduction in a group of `ranks` that has windows with slots of so many bytes; 0: none.
+constexpr int64_t reduction_segment(DType dtype, int ranks, int most_local_peers, int64_t slot_bytes) {
+  const int64_t length = reduction_segment(dtype, ranks);
+  if (most_local_peers == 0 || slot_bytes == 0) return length;
+  return std::min(length, shared_slot_segment(dtype, slot_bytes, most_local_peers));
+}
+
 }  // namespace nought

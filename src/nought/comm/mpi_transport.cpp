@@ -193,9 +193,7 @@ void MpiTransport::all_to_all_v(const Call& call, const Tensor& in, const Tensor
 }
 
 int64_t MpiTransport::segment_length(DType dtype) const {
-  const int64_t length = reduction_segment(dtype, size_);
-  if (most_local_peers_ == 0) return length;
-  return std::min(length, shared_slot_segment(dtype, neighbours_->slot_bytes, most_local_peers_));
+  return reduction_segment(dtype, size_, most_local_peers_, neighbours_->slot_bytes);
 }
 
 std::vector<MpiTransport::Slot> MpiTransport::make_slots(const Tensor& full) const {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 
+#include "nought/base/host.h"
 #include "nought/comm/traffic_sums.h"
 #include "nought/plan/rehearsed_rank.h"
 #include "nought/train/engine.h"
@@ -60,6 +61,7 @@ Layout layout_of(const RunPlan& plan) {
                 .gradients_stay = plan.gradients_stay,
                 .local_steps = plan.local_steps,
                 .staleness = plan.staleness,
+                .ranks_per_host = launched_on_host().value_or(0),
                 .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
                 .evaluation_follows = plan.eval_follows};
   if (plan.on_gpu) layout.gpu.emplace();

@@ -43,6 +43,7 @@ struct Layout {
   std::optional<LocalStepsOptions> local_steps = {};  // replicas are workers
   std::optional<int64_t> staleness = {};              // updates come later: see RotatingServers
   Wire wire = Wire::mpi;
+  int ranks_per_host = 0;                  // so many neighbours share a host; 0: all of them do
   std::optional<PlannedGpu> gpu = {};      // not given: ranks compute on the CPU
   MakeSchedule schedule = plain_schedule;  // without a pipeline
   int64_t evaluation_rows = 0;             // sequences per rank and forward pass of a validation; 0 = no validation

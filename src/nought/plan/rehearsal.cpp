@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "nought/comm/buffer_sizes.h"
 #include "nought/comm/staged.h"
 #include "nought/comm/stream_communicator.h"
 #include "nought/kernels/work.h"
@@ -56,9 +55,12 @@ class CountingKernels final : public Kernels {
 
 class SilentTransport final : public Transport {
  public:
-  SilentTransport(const Context& context, int rank, int size, Wire wire) : context_(context), rank_(rank), size_(size) {
-    if (wire == Wire::mpi && context.memory->device().is_host())
-      shared_windows_ = context.empty({all_shared_windows_bytes(size)}, DType::u8, Category::communication);
+  SilentTransport(const Context& context, int rank, int size, Wire wire, const RanksOnHosts& hosts)
+      : context_(context), rank_(rank), size_(size), hosts_(hosts) {
+    if (wire != Wire::mpi || !context.memory->device().is_host()) return;
+    remote_peers_ = size - hosts.here;
+    if (hosts.here > 1)
+      shared_windows_ = context.empty({all_shared_windows_bytes(hosts.here)}, DType::u8, Category::communication);
   }
 
   int rank() const override { return rank_; }
@@ -66,12 +68,21 @@ class SilentTransport final : public Transport {
   std::string_view backend() const override { return "silent"; }
 
   void broadcast(const Call&, const Tensor&, int) override {}
-  void reduce(const Call&, const Tensor&, const Tensor&, int, ReduceOp) override {}
-  void all_reduce(const Call&, const Tensor&, ReduceOp) override {}
+  void reduce(const Call&, const Tensor& in, const Tensor&, int root, ReduceOp) override {
+    // It goes in blocks, of which each rank adds a segment.
+    const int64_t block = std::min(in.numel(), segment_length(in.dtype()) * size_);
+    const Tensor own = remote_peers_ > 0 && root != rank_ ? room(in.dtype(), part_length(block)) : Tensor();
+    receive_segments(in.dtype(), block);
+  }
+  void all_reduce(const Call&, const Tensor& tensor, ReduceOp) override {
+    receive_segments(tensor.dtype(), tensor.numel());
+  }
   void gather(const Call&, const Tensor&, const Tensor&, int) override {}
   void all_gather(const Call&, const Tensor&, const Tensor&) override {}
   void scatter(const Call&, const Tensor&, const Tensor&, int) override {}
-  void reduce_scatter(const Call&, const Tensor&, const Tensor&, ReduceOp) override {}
+  void reduce_scatter(const Call&, const Tensor& full, const Tensor&, ReduceOp) override {
+    receive_segments(full.dtype(), full.numel());
+  }
   void all_to_all(const Call&, const Tensor&, const Tensor&) override {}
   void all_to_all_v(const Call&, const Tensor&, const Tensor&, const RowCounts&) override {}
   void send(const Call&, const Tensor& tensor, int, int) override {
@@ -88,8 +99,28 @@ class SilentTransport final : public Transport {
   void cancel() override {}
 
  private:
+  int64_t segment_length(DType dtype) const {
+    return reduction_segment(dtype, size_, hosts_.most - 1, shared_slot_bytes(hosts_.most));
+  }
+  /// Of this rank's part of so many elements.
+  int64_t part_length(int64_t elements) const {
+    const int64_t part = ceil_div(elements, size_);
+    return intersect({rank_ * part, (rank_ + 1) * part}, {0, elements}).size();
+  }
+  Tensor room(DType dtype, int64_t elements) const {
+    return context_.empty({elements}, dtype, Category::communication);
+  }
+  /// The buffers in which a reduction of so many elements receives what ranks of other hosts send.
+  void receive_segments(DType dtype, int64_t elements) const {
+    const int64_t length = std::min(segment_length(dtype), part_length(elements));
+    std::vector<Tensor> buffers;
+    for (int i = 0; i < kReductionSlots * remote_peers_; ++i) buffers.push_back(room(dtype, length));
+  }
+
   Context context_;
   int rank_, size_;
+  RanksOnHosts hosts_;
+  int remote_peers_ = 0;  // on other hosts, where that takes memory
   Tensor shared_windows_;
 };
 
@@ -101,12 +132,14 @@ std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, cuda::ProductW
   return std::make_unique<CountingKernels>(work, std::move(products));
 }
 
-std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire) {
+std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire,
+                                                       const std::optional<RanksOnHosts>& hosts) {
   if (size == 1) return make_self_communicator();
+  const RanksOnHosts on_hosts = hosts.value_or(RanksOnHosts{.here = size, .most = size});
   // What a transport beneath staging allocates is in the ledger of nobody.
   const Context beneath = needs_staging(context) ? Context{Memory::create_virtual(), context.kernels} : context;
   return std::make_unique<StreamCommunicator>(
-      staged(std::make_unique<SilentTransport>(beneath, rank, size, wire), context), std::make_shared<Stream>());
+      staged(std::make_unique<SilentTransport>(beneath, rank, size, wire, on_hosts), context), std::make_shared<Stream>());
 }
 
 }  // namespace nought

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <numeric>
 
 #include "nought/comm/traffic_sums.h"
 #include "nought/models/stages.h"
@@ -19,10 +21,27 @@ int rank_at(const Layout& layout, int place) {
   return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * layout.with_most_tokens();
 }
 
+/// How many of these ranks lie on the host of the one that is rehearsed, and on any.
+RanksOnHosts on_hosts(const Layout& layout, const std::vector<int>& group, int rank) {
+  const int on_each = layout.ranks_per_host > 0 ? layout.ranks_per_host : layout.ranks;
+  std::map<int, int> counts;
+  for (const int each : group) ++counts[each / on_each];
+  RanksOnHosts hosts{.here = counts[rank / on_each]};
+  for (const auto& [host, count] : counts) hosts.most = std::max(hosts.most, count);
+  return hosts;
+}
+
+std::unique_ptr<Communicator> silent_world(const Context& context, const Layout& layout, int rank) {
+  std::vector<int> all(static_cast<size_t>(layout.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return make_silent_communicator(context, rank, layout.ranks, layout.wire, on_hosts(layout, all, rank));
+}
+
 Mesh::MakeGroup silent_groups(Communicator& ranks, const Context& context, const Layout& layout) {
-  return [&ranks, context, wire = layout.wire](const std::vector<int>& group) {
+  return [&ranks, context, layout](const std::vector<int>& group) {
     const auto here = std::find(group.begin(), group.end(), ranks.rank()) - group.begin();
-    return make_silent_communicator(context, static_cast<int>(here), static_cast<int>(group.size()), wire);
+    return make_silent_communicator(context, static_cast<int>(here), static_cast<int>(group.size()), layout.wire,
+                                    on_hosts(layout, group, ranks.rank()));
   };
 }
 
@@ -53,7 +72,7 @@ ShardedModel::Options options_of(const Layout& layout) {
 
 RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, int place)
     : context(context_of(layout, work)),
-      ranks(make_silent_communicator(context, rank_at(layout, place), layout.ranks, layout.wire)),
+      ranks(silent_world(context, layout, rank_at(layout, place))),
       workers(layout.local_steps
                   ? std::make_unique<Workers>(*ranks, layout.grid(), silent_groups(*ranks, context, layout))
                   : nullptr),
