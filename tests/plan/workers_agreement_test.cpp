@@ -87,6 +87,31 @@ TEST(WorkersAgreement, holds_to_the_byte_for_local_steps) {
     }
 }
 
+TEST(WorkersAgreement, a_run_that_ends_while_a_fragment_is_on_its_way_needs_no_more_than_planned) {
+  ModelConfig config = test::model_of("llama");
+  config.num_layers = 1;  // three fragments of one Unit each
+  const LocalStepsOptions options{.sync_every = 6, .fragments = 3, .delay = 1};
+  Layout layout = layout_at(2, 0, DType::bf16);
+  layout.replicas = 2, layout.local_steps = options;
+  const Prediction predicted = predict(config, layout);
+  run_ranks(2, [&](Communicator& world, const Context& context) {
+    const Workers workers(world, layout.grid());
+    Decoder decoder(config, {}, {}, ModelRanks(workers.mesh()));
+    ShardedModel model(context, workers.mesh(), decoder, layout.sharding);
+    LocalSteps local(model, workers, options);
+    local.begin();
+    Engine engine(model);
+    for (int64_t step = 1; step <= options.sync_every; ++step) {
+      engine.step(batches_of(layout, context), static_cast<double>(layout.tokens_per_step()), 1e-3, 1);
+      local.after_step(step);
+    }
+    ASSERT_EQ(local.on_its_way(options.sync_every), 2u);
+    local.finish(options.sync_every);
+    model.settle();
+    EXPECT_EQ(predicted.memory.peak, peaks_of(*context.memory).peak);
+  });
+}
+
 TEST(WorkersAgreement, holds_to_the_byte_for_servers) {
   const ModelConfig config = test::model_of("llama");
   for (const int64_t staleness : {int64_t{0}, int64_t{2}})

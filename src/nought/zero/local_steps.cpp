@@ -1,6 +1,7 @@
 #include "nought/zero/local_steps.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "nought/comm/flight_recorder.h"
@@ -160,12 +161,19 @@ void LocalSteps::after_step(int64_t step) {
 
 void LocalSteps::finish(int64_t step) {
   model_.settle();
-  for (size_t fragment = 0; fragment < met_.size(); ++fragment) {
+  std::vector<size_t> order(met_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  const auto on_its_way = [&](size_t fragment) {
     const auto [first, last] = segments_of_fragment(fragment);
-    const bool pending = first < last && segments_[first].delta;
-    if (pending || met_[fragment] != step) {
+    return first < last && segments_[first].delta;
+  };
+  // What is on its way ends first, so that its deltas are gone when those of others need room.
+  std::stable_partition(order.begin(), order.end(), on_its_way);
+  for (const size_t fragment : order) {
+    if (on_its_way(fragment) || met_[fragment] != step) {
       meet(fragment, /*keeps=*/0);
     } else if (options_.keeps_local > 0) {
+      const auto [first, last] = segments_of_fragment(fragment);
       go_on(first, last, /*keeps=*/0);
     }
     met_[fragment] = step;
