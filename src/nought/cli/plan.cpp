@@ -167,7 +167,7 @@ int run_plan(const PlanOptions& options) {
   for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
   fmt::print("{}", wrap(to_text(report), width, 8));
   const Prediction& first = report.predictions.front();
-  if (one_stage && !report.budgets.hold(first.memory))
+  if (one_stage && !report.budgets.hold(first.most()))
     fmt::print("\n{}", describe_changes(report.config, first.layout, report.budgets, rates, pasted(options, plan)));
   return 0;
 }

@@ -33,6 +33,7 @@
 #include "nought/plan/advice.h"
 #include "nought/plan/fitting_tiles.h"
 #include "nought/plan/ready_run.h"
+#include "nought/plan/table.h"
 #include "nought/plan/zero_cost.h"
 #include "nought/train/model_source.h"
 #include "nought/train/output_folder.h"
@@ -217,11 +218,11 @@ RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
   std::optional<MachineRates> rates;
   if (!plan.on_gpu && (plan.max_steps == 0 || plan.max_steps >= kFewSteps)) rates = measure_rates(world, plan);
   const ModelConfig config = model_config_of(plan);
-  RunPrediction predicted;
-  for (const Prediction& place : predict_places(config, layout_of(plan))) {
-    predicted.memory.push_back(place.memory);
+  const std::vector<Prediction> places = predict_places(config, layout_of(plan));
+  RunPrediction predicted{.memory = memory_of_ranks(config, places)};
+  for (const Prediction& place : places)
     if (rates) predicted.seconds = std::max(predicted.seconds, step_time(config, place, *rates).seconds());
-  }
+  if (places.front().at_most) predicted.assumed = bound_text(most_demanding(places).most());
   return predicted;
 }
 
@@ -339,6 +340,7 @@ std::vector<std::string> describe_inputs(const RunPlan& plan, const RunInputs& i
   if (prediction.memory.file_peak > 0) pools += fmt::format(", {} in files", format_bytes(prediction.memory.file_peak));
   lines.push_back(fmt::format("memory: {} per rank at the peak{}, as predicted",
                               format_bytes(prediction.memory.peak_total), pools));
+  if (prediction.at_most) lines.push_back(bound_text(*prediction.at_most));
   return lines;
 }
 

@@ -184,6 +184,7 @@ void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std
                     short_time(measured_.offload)));
   if (!update_order_.empty()) say("hidden  " + update_order_);
   line_.print("\npeak memory by category\n" + memory_table(predicted_.memory, memory, line_.width()));
+  if (!predicted_.assumed.empty()) say(predicted_.assumed);
   if (predicted_.seconds == 0 || seconds_.empty()) return;
   const auto middle = seconds_.begin() + static_cast<std::ptrdiff_t>(seconds_.size() / 2);
   std::nth_element(seconds_.begin(), middle, seconds_.end());

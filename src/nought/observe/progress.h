@@ -28,6 +28,7 @@ std::string breakdown_line(const StepBreakdown& times, int width);
 struct RunPrediction {
   std::vector<RankMemory> memory = {};  // of ranks, by their place on the pipeline axis
   double seconds = 0;                   // of a step; 0: not known
+  std::string assumed = {};             // what the memory takes for granted
 };
 
 class ProgressPrinter final : public TrainObserver {

@@ -8,6 +8,7 @@
 
 #include "nought/base/text.h"
 #include "nought/plan/fitting_tiles.h"
+#include "nought/plan/table.h"
 #include "nought/train/trainer.h"
 
 namespace nought {
@@ -116,7 +117,7 @@ std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candid
     layout.evaluation_rows = rows;
     return predict(config, layout);
   };
-  const auto fits = [&](const Prediction& each) { return budgets.hold(each.memory); };
+  const auto fits = [&](const Prediction& each) { return budgets.hold(each.most()); };
   if (candidate.evaluates && !fits(predicted(0))) return std::nullopt;  // training alone is too much
   for (int64_t rows = candidate.layout.evaluation_rows / (candidate.evaluates ? 2 : 1);; rows /= 2) {
     const Prediction prediction = predicted(rows);
@@ -191,10 +192,10 @@ Layout in_files(Layout layout) {
 
 /// The least that any of the candidates needs.
 int64_t least_peak(const ModelConfig& config, const Layout& layout) {
-  int64_t least = predict(config, layout).memory.peak_total;
+  int64_t least = predict(config, layout).most().peak_total;
   for (Candidate& each : candidates(config, layout)) {
     if (each.evaluates) each.layout.evaluation_rows = 1;
-    least = std::min(least, predict(config, each.layout).memory.peak_total);
+    least = std::min(least, predict(config, each.layout).most().peak_total);
   }
   return least;
 }
@@ -208,10 +209,10 @@ std::vector<Advice> changes_in_memory(const ModelConfig& config, const Layout& l
     const std::optional<Prediction> prediction = prediction_that_fits(config, each, budgets);
     if (!prediction) continue;
     taken.push_back(each);
-    const std::string peak = format_bytes(prediction->memory.peak_total);
+    const std::string peak = format_bytes(prediction->most().peak_total);
     // What helps no more than a change that costs less is no advice.
     if (std::any_of(advice.begin(), advice.end(),
-                    [&](const Advice& other) { return format_bytes(other.prediction.memory.peak_total) == peak; }))
+                    [&](const Advice& other) { return format_bytes(other.prediction.most().peak_total) == peak; }))
       continue;
     advice.push_back({describe(each), *prediction});
     if (advice.size() == kMostAdvice) break;
@@ -233,7 +234,7 @@ std::vector<Advice> changes_that_fit(const ModelConfig& config, const Layout& la
     made.emplace_back(move.change);
     const std::string changes = fmt::format("{}", fmt::join(made, " and "));
     const Prediction prediction = predict(config, moved);
-    if (budgets.hold(prediction.memory)) return {{changes, prediction}};
+    if (budgets.hold(prediction.most())) return {{changes, prediction}};
     advice = changes_in_memory(config, moved, budgets);
     if (advice.empty()) advice = tiles_that_fit(config, moved, budgets);
     for (Advice& each : advice) each.change = fmt::format("{} and {}", changes, each.change);
@@ -250,7 +251,7 @@ std::string flags_for(const Layout& layout, const Advice& advice, const MemoryBu
   const auto fits = [&](const RunPlan& plan) {
     const ModelConfig config = model_config_of(plan);
     for (const Prediction& each : predict_places(config, layout_of(plan)))
-      if (!budgets.hold(each.memory)) return false;
+      if (!budgets.hold(each.most())) return false;
     return true;
   };
   const auto settings = settings_of(layout, advice.prediction.layout, pasted.folder, pasted.run_with, fits);
@@ -270,7 +271,7 @@ std::string describe_changes(const ModelConfig& config, const Layout& layout, co
   std::string text;
   for (const Advice& each : advice) {
     const double longer = rates ? seconds(each.prediction) / now - 1 : 0;
-    const std::string costs = format_bytes(each.prediction.memory.peak_total) +
+    const std::string costs = format_bytes(each.prediction.most().peak_total) +
                               (longer < 0.005 ? "" : fmt::format(", and {:.0f}% more time per step", 100 * longer));
     const std::string flags = flags_for(layout, each, budgets, pasted);
     text += flags.empty() ? fmt::format("would fit: {}, which takes {}\n", each.change, costs)
@@ -296,7 +297,7 @@ void require_memory(const RunPlan& plan, const ModelConfig& config, const Pasted
   if (budgets.none()) return;
   const Layout layout = layout_of(plan);
   for (const Prediction& each : predict_places(config, layout)) {
-    const RankMemory& memory = each.memory;
+    const RankMemory& memory = each.most();
     if (budgets.hold(memory)) continue;
     const bool device = !MemoryBudgets{.device = budgets.device}.hold(memory);
     const std::string much =
@@ -304,7 +305,8 @@ void require_memory(const RunPlan& plan, const ModelConfig& config, const Pasted
                              format_bytes(memory.peak_total), format_bytes(budgets.device))
                : fmt::format("{} in the host's RAM, as predicted, are more than training.host_memory, {}",
                              format_bytes(memory.ram_peak), format_bytes(budgets.host));
-    throw MemoryLimitError(fmt::format("{}\n{}", much, describe_changes(config, layout, budgets, {}, pasted)));
+    throw MemoryLimitError(fmt::format("{}{}\n{}", much, each.at_most ? "\n" + bound_text(memory) : "",
+                                       describe_changes(config, layout, budgets, {}, pasted)));
   }
 }
 

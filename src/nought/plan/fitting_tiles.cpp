@@ -35,7 +35,7 @@ std::optional<Prediction> fewest_tiles_that_fit(const ModelConfig& config, const
                                                 const MemoryBudgets& budgets) {
   std::optional<Prediction> found;
   for_each_number(config, layout, [&](Prediction prediction) {
-    if (budgets.hold(prediction.memory)) found = std::move(prediction);
+    if (budgets.hold(prediction.most())) found = std::move(prediction);
     return !found;
   });
   return found;
@@ -50,7 +50,7 @@ RunPlan with_fitting_tiles(RunPlan plan) {
   if (!found) {
     int64_t least = std::numeric_limits<int64_t>::max();
     for_each_number(config, layout, [&](const Prediction& each) {
-      least = std::min(least, each.memory.peak_total);
+      least = std::min(least, each.most().peak_total);
       return true;
     });
     fail<ConfigError>("training.memory_centric_tiling = \"auto\": no number of tiles fits {}; the least peak is {}",

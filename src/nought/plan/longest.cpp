@@ -19,7 +19,7 @@ LongestSequence longest_at(const ModelConfig& config, Layout layout, int64_t dev
   const int64_t most = (learned ? std::min(config.max_positions, kLongest) : kLongest) / kLengthStep;
   const auto fits = [&](int64_t steps) {
     layout.seq_length = steps * kLengthStep;
-    const int64_t peak = predict(config, layout).memory.peak_total;
+    const int64_t peak = predict(config, layout).most().peak_total;
     if (peak > device_memory) return false;
     longest.length = layout.seq_length, longest.peak = peak;
     return true;

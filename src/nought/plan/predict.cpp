@@ -6,6 +6,7 @@
 
 #include "nought/base/host.h"
 #include "nought/comm/traffic_sums.h"
+#include "nought/plan/most_memory.h"
 #include "nought/plan/rehearsed_rank.h"
 #include "nought/train/engine.h"
 #include "nought/train/model_source.h"
@@ -141,8 +142,10 @@ StateTraffic moved_by(ShardedModel& model) {
   return traffic;
 }
 
-Prediction predict_at(const ModelConfig& config, const Layout& layout, int place) {
-  RehearsedRank rank(config, layout, place);
+namespace {
+
+Prediction rehearse(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at) {
+  RehearsedRank rank(config, layout, at);
   const Context& context = rank.context;
   const Mesh& mesh = rank.mesh;
   Decoder& decoder = rank.decoder;
@@ -156,7 +159,7 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   prediction.layout = layout;
   prediction.parameters = decoder.parameter_count();
   prediction.frozen = decoder.frozen_count();
-  prediction.place = place;
+  prediction.place = at.place;
   const StepSchedule schedule = schedules.step(layout.accumulation);
   for (int64_t chunk = 0; chunk < schedule.chunks(); ++chunk) prediction.in_flight.push_back(schedule.in_flight(chunk));
   const auto count = [&] {
@@ -203,17 +206,67 @@ Prediction predict_at(const ModelConfig& config, const Layout& layout, int place
   return prediction;
 }
 
+}  // namespace
+
+bool they_differ(const Layout& layout) {
+  return layout.zero_stage > 0 && layout.shard_ranks() * layout.context_ranks > 1 &&
+         layout.sharding.offload_optimizer.home != Pool::device &&
+         std::holds_alternative<LambOptions>(layout.sharding.optimizer.method);
+}
+
+namespace {
+
+constexpr int kMostSharers = 16;  // further ones differ no more
+
+/// The peaks of the ranks of a pipeline stage that share out states.
+std::vector<RankMemory> memory_of_sharers(const ModelConfig& config, const Layout& layout, int place) {
+  std::vector<RankMemory> all;
+  const int sharers = std::min(layout.shard_ranks() * layout.context_ranks, kMostSharers);
+  for (int sharer = 0; sharer < sharers; ++sharer)
+    all.push_back(rehearse(config, layout, {.place = place, .sharer = sharer}).memory);
+  return all;
+}
+
+}  // namespace
+
+Prediction predict_at(const ModelConfig& config, const Layout& layout, int place) {
+  Prediction prediction = rehearse(config, layout, {.place = place});
+  if (they_differ(layout)) prediction.memory = most_of(memory_of_sharers(config, layout, place));
+  if (layout.expert_ranks > 1 && config.experts)
+    prediction.at_most = rehearse(config, layout, {.place = place, .gets_all_experts_rows = true}).memory;
+  return prediction;
+}
+
 std::vector<Prediction> predict_places(const ModelConfig& config, const Layout& layout) {
   std::vector<Prediction> all;
   for (int place = 0; place < layout.stages(); ++place) all.push_back(predict_at(config, layout, place));
   return all;
 }
 
+std::vector<RankMemory> memory_of_ranks(const ModelConfig& config, const std::vector<Prediction>& places) {
+  const Layout& layout = places.front().layout;
+  const bool differ = they_differ(layout) && layout.shard_ranks() * layout.context_ranks <= kMostSharers;
+  std::vector<RankMemory> all;
+  for (const Prediction& place : places) {
+    if (!differ) {
+      all.push_back(place.memory);
+      continue;
+    }
+    const std::vector<RankMemory> sharers = memory_of_sharers(config, layout, place.place);
+    for (int replica = 0; replica < layout.replicas; ++replica)
+      for (const RankMemory& each : sharers) all.insert(all.end(), static_cast<size_t>(layout.tensor_ranks), each);
+  }
+  return all;
+}
+
+const Prediction& most_demanding(const std::vector<Prediction>& places) {
+  return *std::max_element(places.begin(), places.end(), [](const Prediction& a, const Prediction& b) {
+    return a.most().peak_total < b.most().peak_total;
+  });
+}
+
 Prediction predict(const ModelConfig& config, const Layout& layout) {
-  std::vector<Prediction> all = predict_places(config, layout);
-  return std::move(*std::max_element(all.begin(), all.end(), [](const Prediction& a, const Prediction& b) {
-    return a.memory.peak_total < b.memory.peak_total;
-  }));
+  return most_demanding(predict_places(config, layout));
 }
 
 std::vector<Prediction> predict_recompute(const ModelConfig& config, const Layout& layout) {

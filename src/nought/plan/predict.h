@@ -4,7 +4,7 @@
 // ShardedModel and the Engine run as in training, on kernels that compute nothing, on memory that is only counted, and
 // with ranks that do not exist. So a change to training changes its prediction too. What routers choose is not known:
 // every expert is taken to get as many rows as any other, of this rank's tokens and of those of every other rank that
-// exchanges rows with it.
+// exchanges rows with it; beside that stands the most that can be, if one rank's experts get every row.
 // Non-goals: time, which is step_time()'s; the memory of libraries.
 #pragma once
 
@@ -87,14 +87,16 @@ struct Layout {
 Layout layout_of(const RunPlan& plan);
 
 /// What one rank will need. All ranks need the same, unless the vocabulary does not divide: then the first ones, of
-/// which this is one, need the most; and but for pipeline stages, of which it is the one with the highest peak.
+/// which this is one, need the most; but for pipeline stages, of which it is the one with the highest peak; and where
+/// ranks that share out states differ (they_differ()), whose memory is the most of any.
 struct Prediction {
   Layout layout;
   std::array<int64_t, kNumCategories> steady{};                      // bytes between two steps, by Category
   std::array<int64_t, kNumCategories> steady_host{}, steady_file{};  // the same of the other pools
   RankMemory memory;                                                 // the peaks
-  Traffic traffic;                                  // what it sends in one step; validations are not counted
-  std::optional<Traffic> traffic_before = {};       // in its first steps, if later ones send compressed values
+  std::optional<RankMemory> at_most = {};      // where ranks hold different experts: if those of one rank get every row
+  Traffic traffic;                             // what it sends in one step; validations are not counted
+  std::optional<Traffic> traffic_before = {};  // in its first steps, if later ones send compressed values
   std::vector<Mesh::GroupTraffic> traffic_by_axes;  // the same by the axes along which the receivers differ
   Traffic at_meetings;                              // what workers of local steps send besides, in sync_every steps
   StateTraffic states;                              // what one step moves between pools
@@ -109,14 +111,23 @@ struct Prediction {
   int place = 0;            // of this rank on the pipeline axis
 
   int64_t steady_total() const;
+  /// What a budget has to hold.
+  const RankMemory& most() const { return at_most ? *at_most : memory; }
 };
 Prediction predict(const ModelConfig& config, const Layout& layout);
 /// What a rank has moved between its pools so far: all that was copied between device and host, and went to files.
 StateTraffic moved_by(ShardedModel& model);
 /// The same of the first of the pipeline ranks with this place.
 Prediction predict_at(const ModelConfig& config, const Layout& layout, int place);
+/// Whether the ranks that share out states need different memory: tiles of states in files are made of whole pieces of
+/// parameters for Lamb, and these differ by rank.
+bool they_differ(const Layout& layout);
 /// The same of the first rank of each pipeline stage's ranks.
 std::vector<Prediction> predict_places(const ModelConfig& config, const Layout& layout);
+/// The one whose peak is the highest.
+const Prediction& most_demanding(const std::vector<Prediction>& places);
+/// The peaks of these places' ranks, as memory_table() takes them: of each place; or of each rank, where they_differ().
+std::vector<RankMemory> memory_of_ranks(const ModelConfig& config, const std::vector<Prediction>& places);
 
 /// The run at each ZeRO stage, 0 to 3.
 std::vector<Prediction> predict_stages(const ModelConfig& config, const Layout& layout);

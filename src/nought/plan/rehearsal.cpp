@@ -1,5 +1,7 @@
 #include "nought/plan/rehearsal.h"
 
+#include <algorithm>
+#include <concepts>
 #include <utility>
 #include <vector>
 
@@ -13,7 +15,8 @@ namespace {
 
 class CountingKernels final : public Kernels {
  public:
-  CountingKernels(CountedWork& work, cuda::ProductWorkspace products) : work_(work), products_(std::move(products)) {}
+  CountingKernels(CountedWork& work, ChosenExperts routing, cuda::ProductWorkspace products)
+      : work_(work), routing_(routing), products_(std::move(products)) {}
   std::string_view name() const override { return "counting"; }
 #define NOUGHT_RUN(Op) \
   void run(const Op& op, Stream& stream) override { count(op, stream); }
@@ -29,7 +32,27 @@ class CountingKernels final : public Kernels {
     work_.flops += work.flops;
     if (work.flops == 0) (updates ? work_.update_bytes : work_.bytes) += work.bytes;
     if (products_ && !stream.runs_inline()) return run_on_gpu(op);
+    write_for_host(op);
+  }
+
+  template <class Op>
+  void write_for_host(const Op& op) const {
+    if constexpr (std::same_as<Op, GroupByExpert>) {
+      if (!routing_.even()) return favour(op);
+    }
     if constexpr (requires { op.rehearse(); }) op.rehearse();
+  }
+
+  /// Each token chooses different experts: as many of the favoured rank's as it can, and others for the rest.
+  void favour(const GroupByExpert& op) const {
+    const int64_t top_k = op.row.dim(-1), tokens = op.row.numel() / top_k, experts = op.counts.numel();
+    const int64_t held = experts / routing_.ranks, first = routing_.favoured * held, here = std::min(top_k, held);
+    for (int64_t e = 0; e < experts; ++e) {
+      const bool favoured = first <= e && e < first + held;
+      const int64_t rows = tokens * (favoured ? here : top_k - here), sharers = favoured ? held : experts - held;
+      const int64_t place = favoured ? e - first : (e < first ? e : e - held);
+      op.counts.data<int32_t>()[e] = static_cast<int32_t>(rows / sharers + (place < rows % sharers ? 1 : 0));
+    }
   }
 
   template <class Op>
@@ -46,10 +69,11 @@ class CountingKernels final : public Kernels {
     std::vector<Tensor> rooms;
     for (const int64_t bytes : cuda::workspace_of(there, products_))
       rooms.push_back(Tensor::empty(*memory, {bytes}, DType::u8, Category::workspace));
-    if constexpr (requires { there.rehearse(); }) there.rehearse();
+    write_for_host(there);
   }
 
   CountedWork& work_;
+  ChosenExperts routing_;
   cuda::ProductWorkspace products_;  // null: not on a GPU
 };
 
@@ -126,10 +150,9 @@ class SilentTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work) { return make_counting_kernels(work, nullptr); }
-
-std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, cuda::ProductWorkspace products) {
-  return std::make_unique<CountingKernels>(work, std::move(products));
+std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, ChosenExperts routing,
+                                               cuda::ProductWorkspace products) {
+  return std::make_unique<CountingKernels>(work, routing, std::move(products));
 }
 
 std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire,
@@ -139,7 +162,8 @@ std::unique_ptr<Communicator> make_silent_communicator(const Context& context, i
   // What a transport beneath staging allocates is in the ledger of nobody.
   const Context beneath = needs_staging(context) ? Context{Memory::create_virtual(), context.kernels} : context;
   return std::make_unique<StreamCommunicator>(
-      staged(std::make_unique<SilentTransport>(beneath, rank, size, wire, on_hosts), context), std::make_shared<Stream>());
+      staged(std::make_unique<SilentTransport>(beneath, rank, size, wire, on_hosts), context),
+      std::make_shared<Stream>());
 }
 
 }  // namespace nought

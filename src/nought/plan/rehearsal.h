@@ -17,12 +17,20 @@ struct CountedWork {
   double flops = 0, bytes = 0, update_bytes = 0;
 };
 
+/// What routers choose. Nobody knows: even, every expert gets as many rows as any other; or the experts of one of the
+/// ranks that hold different ones get every row that a token can send there.
+struct ChosenExperts {
+  int favoured = 0, ranks = 1;  // one rank: even
+
+  bool even() const { return ranks == 1; }
+};
+
 /// Kernels that add up the work of each operation in `work` and leave tensors as they are. An operation whose result
-/// host code reads does write it, by its rehearse() (kernels/operation.h). `work` must outlive them.
-std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work);
-/// The same for a GPU (plan/rehearsed_device.h): operands lie there, and each operation takes the workspace that it
-/// takes there from the memory of its operands.
-std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, cuda::ProductWorkspace products);
+/// host code reads does write it, by its rehearse() (kernels/operation.h) or by `routing`. `work` must outlive them.
+/// products: not null for a GPU (plan/rehearsed_device.h): operands lie there, and each operation takes the workspace
+/// that it takes there from the memory of its operands.
+std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, ChosenExperts routing = {},
+                                               cuda::ProductWorkspace products = nullptr);
 
 /// What the ranks of a rehearsed run would be.
 enum class Wire : uint8_t {

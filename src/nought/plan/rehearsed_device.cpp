@@ -78,10 +78,10 @@ class RehearsedDevice final : public Device {
 
 }  // namespace
 
-Context rehearsed_gpu(const PlannedGpu& gpu, CountedWork& work) {
+Context rehearsed_gpu(const PlannedGpu& gpu, CountedWork& work, ChosenExperts routing) {
   const auto device = std::make_shared<RehearsedDevice>(gpu.staged);
   const auto stream = device->make_compute();
-  return {Memory::create_virtual(device), make_counting_kernels(work, gpu.product_workspace), stream};
+  return {Memory::create_virtual(device), make_counting_kernels(work, routing, gpu.product_workspace), stream};
 }
 
 }  // namespace nought

@@ -20,6 +20,6 @@ struct PlannedGpu {
 
 /// What a rank computes with on such a GPU: memory that is only counted, kernels that count in `work` and take the
 /// workspace that those of the GPU take, and the compute stream.
-Context rehearsed_gpu(const PlannedGpu& gpu, CountedWork& work);
+Context rehearsed_gpu(const PlannedGpu& gpu, CountedWork& work, ChosenExperts routing = {});
 
 }  // namespace nought

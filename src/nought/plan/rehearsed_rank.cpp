@@ -12,13 +12,14 @@ namespace nought {
 
 namespace {
 
-Context context_of(const Layout& layout, CountedWork& work) {
-  if (layout.gpu) return rehearsed_gpu(*layout.gpu, work);
-  return {Memory::create_virtual(), make_counting_kernels(work)};
+ChosenExperts chosen_experts(const Layout& layout, const RehearsedPlace& at) {
+  if (!at.gets_all_experts_rows) return {};
+  return {Grid(layout.grid()).coordinate(at.rank(layout), Axis::expert), layout.expert_ranks};
 }
 
-int rank_at(const Layout& layout, int place) {
-  return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * layout.with_most_tokens();
+Context context_of(const Layout& layout, const RehearsedPlace& at, CountedWork& work) {
+  if (layout.gpu) return rehearsed_gpu(*layout.gpu, work, chosen_experts(layout, at));
+  return {Memory::create_virtual(), make_counting_kernels(work, chosen_experts(layout, at))};
 }
 
 /// How many of these ranks lie on the host of the one that is rehearsed, and on any.
@@ -70,9 +71,13 @@ ShardedModel::Options options_of(const Layout& layout) {
 
 }  // namespace
 
-RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, int place)
-    : context(context_of(layout, work)),
-      ranks(silent_world(context, layout, rank_at(layout, place))),
+int RehearsedPlace::rank(const Layout& layout) const {
+  return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * sharer.value_or(layout.with_most_tokens());
+}
+
+RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at)
+    : context(context_of(layout, at, work)),
+      ranks(silent_world(context, layout, at.rank(layout))),
       workers(layout.local_steps
                   ? std::make_unique<Workers>(*ranks, layout.grid(), silent_groups(*ranks, context, layout))
                   : nullptr),

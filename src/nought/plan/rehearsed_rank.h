@@ -17,9 +17,19 @@
 
 namespace nought {
 
-/// Of the ranks of the pipeline stage with this place, it is the first with as many tokens as any.
+/// Which rank it is, and what routers do.
+struct RehearsedPlace {
+  int place = 0;                       // on the pipeline axis
+  std::optional<int> sharer = {};      // among the ranks that share out states; not given: the first with most tokens
+  bool gets_all_experts_rows = false;  // see ChosenExperts: this rank is favoured
+
+  int rank(const Layout& layout) const;
+};
+
 struct RehearsedRank {
-  RehearsedRank(const ModelConfig& config, const Layout& layout, int place);
+  RehearsedRank(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at);
+  RehearsedRank(const ModelConfig& config, const Layout& layout, int place)
+      : RehearsedRank(config, layout, RehearsedPlace{.place = place}) {}
   RehearsedRank(const RehearsedRank&) = delete;
   RehearsedRank& operator=(const RehearsedRank&) = delete;
 

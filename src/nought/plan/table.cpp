@@ -9,6 +9,7 @@
 #include "nought/base/text.h"
 #include "nought/models/context_choice.h"
 #include "nought/models/flops.h"
+#include "nought/plan/most_memory.h"
 #include "nought/train/pipeline_cut.h"
 
 namespace nought {
@@ -190,25 +191,6 @@ std::vector<std::vector<std::string>> memory_rows(const std::vector<MemoryColumn
   return rows;
 }
 
-/// For each number the least, or the most, of all ranks.
-template <class Choose>
-RankMemory extreme(const std::vector<RankMemory>& ranks, Choose choose) {
-  RankMemory result = ranks.front();
-  for (const RankMemory& each : ranks) {
-    for (size_t c = 0; c < kNumCategories; ++c) {
-      result.peak[c] = choose(result.peak[c], each.peak[c]);
-      result.host[c] = choose(result.host[c], each.host[c]);
-      result.file[c] = choose(result.file[c], each.file[c]);
-    }
-    result.peak_total = choose(result.peak_total, each.peak_total);
-    result.fragmentation = choose(result.fragmentation, each.fragmentation);
-    result.host_peak = choose(result.host_peak, each.host_peak);
-    result.ram_peak = choose(result.ram_peak, each.ram_peak);
-    result.file_peak = choose(result.file_peak, each.file_peak);
-  }
-  return result;
-}
-
 }  // namespace
 
 std::string memory_table(const std::vector<MemoryColumn>& columns, int width) {
@@ -221,11 +203,9 @@ std::string memory_table(const std::vector<RankMemory>& predicted, const std::ve
   std::vector<MemoryColumn> columns;
   const auto needed = kNameWidth + kColumnWidth * static_cast<int>(measured.size() + predicted.size());
   if (width > 0 && needed > width && measured.size() > 2) {
-    const auto less = [](int64_t a, int64_t b) { return std::min(a, b); };
-    const auto more = [](int64_t a, int64_t b) { return std::max(a, b); };
-    if (!predicted.empty()) columns.push_back({"predicted", extreme(predicted, more)});
-    columns.push_back({"least", extreme(measured, less)});
-    columns.push_back({fmt::format("most of {}", measured.size()), extreme(measured, more)});
+    if (!predicted.empty()) columns.push_back({"predicted", most_of(predicted)});
+    columns.push_back({"least", least_of(measured)});
+    columns.push_back({fmt::format("most of {}", measured.size()), most_of(measured)});
   } else {
     const size_t at_one_place = predicted.empty() ? measured.size() : measured.size() / predicted.size();
     for (size_t rank = 0; rank < measured.size(); ++rank) {
@@ -237,6 +217,25 @@ std::string memory_table(const std::vector<RankMemory>& predicted, const std::ve
   return memory_table(columns, width);
 }
 
+std::string bound_text(const RankMemory& at_most) {
+  return fmt::format(
+      "experts: every expert is taken to get as many tokens as any other; a rank needs at most {} if its experts get "
+      "all "
+      "that tokens can send them",
+      format_bytes(at_most.peak_total));
+}
+
+namespace {
+
+/// What a rank needs where its experts get all that they can, which budgets have to hold.
+std::string most_rows(const std::vector<Prediction>& all) {
+  if (!all.front().at_most) return "";
+  return row("  at most", all, [](const Prediction& each) { return format_bytes(each.most().peak_total); }) + "  " +
+         bound_text(all.front().most()) + "\n";
+}
+
+}  // namespace
+
 std::string trained_text(int64_t parameters, int64_t frozen) {
   if (frozen == 0) return "";
   return fmt::format(", {} of them trained", format_count(static_cast<double>(parameters - frozen)));
@@ -246,11 +245,11 @@ std::string to_text(const PlanReport& report) {
   const std::vector<Prediction>& all = report.predictions;
   std::vector<MemoryColumn> peaks;
   for (const Prediction& each : all) peaks.push_back({fmt::format("stage {}", each.layout.zero_stage), each.memory});
-  std::string text = header(report) + "peak bytes per rank\n" + memory_table(peaks);
+  std::string text = header(report) + "peak bytes per rank\n" + memory_table(peaks) + most_rows(all);
   const auto add_budget = [&](std::string_view name, MemoryBudgets budget, int64_t bytes) {
     if (bytes > 0)
       text += row(fmt::format("  {} {}", name, format_bytes(bytes)), all,
-                  [&](const Prediction& each) { return budget.hold(each.memory) ? "fits" : "too much"; });
+                  [&](const Prediction& each) { return budget.hold(each.most()) ? "fits" : "too much"; });
   };
   add_budget("of", {.device = report.budgets.device}, report.budgets.device);
   add_budget("RAM of", {.host = report.budgets.host}, report.budgets.host);
@@ -358,26 +357,28 @@ OrderedJson to_json(const PlanReport& report) {
                                          {"parameters", each.parameters},
                                          {"share_of_flops", each.share}});
   for (const Prediction& each : report.predictions)
-    json["stages"].push_back({{"stage", each.layout.zero_stage},
-                              {"peak", by_category(each.memory.peak, each.memory.peak_total)},
-                              {"at_peak", by_category(each.memory.at_peak, each.memory.peak_total)},
-                              {"host_peak", each.memory.host_peak},
-                              {"ram_peak", each.memory.ram_peak},
-                              {"host", by_category(each.memory.host, each.memory.host_peak)},
-                              {"file", by_category(each.memory.file, each.memory.file_peak)},
-                              {"moved_per_step",
-                               {{"device_to_host", each.states.down},
-                                {"host_to_device", each.states.up},
-                                {"read_from_files", each.states.read},
-                                {"written_to_files", each.states.written}}},
-                              {"steady", by_category(each.steady, each.steady_total())},
-                              {"steady_host", by_category(each.steady_host, sum_of(each.steady_host))},
-                              {"steady_file", by_category(each.steady_file, sum_of(each.steady_file))},
-                              {"sent_per_step", to_json(each.traffic)},
-                              {"sent_per_step_by_axes", by_axes(each.traffic_by_axes)},
-                              {"sent_at_meetings", to_json(each.at_meetings)},
-                              {"micro_batches_in_flight", each.in_flight},
-                              {"executed_flops_per_step", each.executed_flops}});
+    json["stages"].push_back(
+        {{"stage", each.layout.zero_stage},
+         {"peak", by_category(each.memory.peak, each.memory.peak_total)},
+         {"at_most", each.at_most ? by_category(each.at_most->peak, each.at_most->peak_total) : OrderedJson()},
+         {"at_peak", by_category(each.memory.at_peak, each.memory.peak_total)},
+         {"host_peak", each.memory.host_peak},
+         {"ram_peak", each.memory.ram_peak},
+         {"host", by_category(each.memory.host, each.memory.host_peak)},
+         {"file", by_category(each.memory.file, each.memory.file_peak)},
+         {"moved_per_step",
+          {{"device_to_host", each.states.down},
+           {"host_to_device", each.states.up},
+           {"read_from_files", each.states.read},
+           {"written_to_files", each.states.written}}},
+         {"steady", by_category(each.steady, each.steady_total())},
+         {"steady_host", by_category(each.steady_host, sum_of(each.steady_host))},
+         {"steady_file", by_category(each.steady_file, sum_of(each.steady_file))},
+         {"sent_per_step", to_json(each.traffic)},
+         {"sent_per_step_by_axes", by_axes(each.traffic_by_axes)},
+         {"sent_at_meetings", to_json(each.at_meetings)},
+         {"micro_batches_in_flight", each.in_flight},
+         {"executed_flops_per_step", each.executed_flops}});
   for (const Prediction& each : report.recompute)
     json["recompute_modes"].push_back({{"recompute", name_of(each.layout.recompute.mode)},
                                        {"stage", each.layout.zero_stage},

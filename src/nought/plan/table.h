@@ -31,6 +31,9 @@ std::string memory_table(const std::vector<MemoryColumn>& columns, int width = 0
 std::string memory_table(const std::vector<RankMemory>& predicted, const std::vector<RankMemory>& measured,
                          int width = 0);
 
+/// What is assumed of experts that ranks share out, and the most that a rank can need.
+std::string bound_text(const RankMemory& at_most);
+
 /// A model and the predictions of its run.
 struct PlanReport {
   ModelConfig config;
