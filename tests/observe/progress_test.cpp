@@ -195,7 +195,8 @@ TEST(Progress, ends_with_the_predicted_time_of_a_step_beside_the_measured_one) {
     }
     printer.on_finish(std::vector<RankMemory>(1), "out");
   });
-  EXPECT_THAT(text, HasSubstr("\nstep    500 ms predicted, 750 ms measured (median)\n"));
+  EXPECT_THAT(text,
+              HasSubstr("\nstep    500 ms predicted, 750 ms measured (median; half of the steps 625 ms to 750 ms)\n"));
 }
 
 TEST(Progress, has_no_time_left_before_five_steps_have_told_it) {

@@ -1,6 +1,8 @@
 // The seconds of a step are those of its work and of its transfers, less what is hidden.
 #include "nought/plan/step_time.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -84,6 +86,94 @@ TEST(StepTime, without_files_and_without_their_rate_there_is_no_time_for_them) {
   const StepTime time = step_time(small_model(), moved, kRates);
   EXPECT_DOUBLE_EQ(time.seconds(), 18 + 8) << "a copy reads and writes";
   EXPECT_THAT(to_text(time), Not(HasSubstr("files")));
+}
+
+Layout pipelined(PipelineSchedule schedule, int64_t ranks) {
+  return {.ranks = static_cast<int>(ranks),
+          .pipeline = {.schedule = schedule, .ranks = ranks, .chunks = default_chunks(schedule)},
+          .micro_batch = 1,
+          .seq_length = 16,
+          .accumulation = 4,
+          .wire = Wire::threads};
+}
+
+double seconds_of_part(const StepTime& time, std::string_view name) {
+  for (const StepPart& part : time.parts)
+    if (part.name == name) return part.seconds();
+  return 0;
+}
+
+TEST(StepTime, the_whole_step_has_the_idle_time_of_its_pipeline) {
+  ModelConfig config = small_model();
+  config.num_layers = 6;
+  const MachineRates rates{.flops = 1e9, .memory = 1e12, .note = {}};
+  double plain = 0;
+  for (const PipelineSchedule schedule : {PipelineSchedule::one_f_one_b, PipelineSchedule::zbv}) {
+    const Layout layout = pipelined(schedule, 2);
+    for (const Prediction& place : predict_places(config, layout)) {
+      const StepTime time = step_time(config, place, rates);
+      ASSERT_TRUE(time.timeline);
+      const double busy = time.timeline->busy(static_cast<size_t>(place.place));
+      EXPECT_NEAR(seconds_of_part(time, "waiting for stages"), time.timeline->end() - busy, 1e-12);
+      EXPECT_GE(time.seconds(), time.timeline->end());
+      EXPECT_NEAR(time.seconds(), time.timeline->end(), 0.05 * time.timeline->end()) << "and the update, and norms";
+      EXPECT_THAT(to_text(time), HasSubstr("waiting for stages"));
+      if (schedule == PipelineSchedule::one_f_one_b) plain = std::max(plain, time.seconds());
+    }
+    if (schedule == PipelineSchedule::zbv) {
+      OperationTimes times(rates);
+      EXPECT_LT(slowest_step(config, predict_places(config, layout), times).seconds(), plain) << "less of it is idle";
+    }
+  }
+}
+
+const MachineRates kWithoutFiles{.flops = 100, .memory = 10, .note = {}};
+
+TEST(StepTime, ranks_that_are_more_than_the_cores_wait_for_them) {
+  MachineRates rates = kWithoutFiles;
+  rates.share = 3;
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction_with({}), rates).seconds(), 3 * 18);
+  rates.share = 0.5;
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction_with({}), rates).seconds(), 18);
+  // Three stages on one core can not work at once, whatever their timeline says.
+  rates = {.flops = 1e9, .memory = 1e12, .note = {}, .share = 3};
+  const StepTime time = step_time(small_model(), predict(small_model(), pipelined(PipelineSchedule::gpipe, 3)), rates);
+  double busy = 0;
+  for (size_t rank = 0; rank < 3; ++rank) busy += time.timeline->busy(rank);
+  EXPECT_GE(time.seconds(), busy);
+}
+
+TEST(StepTime, collectives_take_a_time_for_each_call_and_for_what_they_send) {
+  Prediction prediction = prediction_with({});
+  prediction.traffic.counts[static_cast<size_t>(Collective::all_gather)] = {.bytes = 30, .elements = 0, .calls = 2};
+  prediction.traffic.counts[static_cast<size_t>(Collective::all_reduce)] = {.bytes = 40, .elements = 0, .calls = 1};
+  MachineRates rates = kWithoutFiles;
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, rates).seconds(), 18) << "not measured";
+  rates.call = 1, rates.gathered = 10, rates.reduced = 5;
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, rates).seconds(), 18 + (2 + 3) + (1 + 2 + 4));
+  rates.share = 0.5;  // cores are free
+  prediction.layout.sharding.overlap = true;
+  EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, rates).seconds(), 18 + 12 - 8) << "beside the backward pass";
+}
+
+TEST(StepTime, the_host_takes_time_for_every_operation) {
+  Prediction prediction = prediction_with({});
+  prediction.operations = 20;
+  MachineRates rates = kWithoutFiles;
+  rates.operation = 0.1;
+  const StepTime time = step_time(small_model(), prediction, rates);
+  EXPECT_DOUBLE_EQ(time.seconds(), 18 + 2);
+  EXPECT_THAT(to_text(time), HasSubstr("the host, per operation"));
+}
+
+TEST(StepTime, says_how_far_repeated_measurements_were_apart) {
+  MachineRates rates = kWithoutFiles;
+  EXPECT_EQ(step_time(small_model(), prediction_with({}), rates).str(), "18 s");
+  rates.fastest = 0.5, rates.slowest = 2, rates.busy = true;
+  const StepTime time = step_time(small_model(), prediction_with({}), rates);
+  EXPECT_EQ(time.str(), "18 s (9 s to 36 s)");
+  EXPECT_THAT(to_text(time), HasSubstr("18 s, 9 s to 36 s by repeated measurements\n  the machine was busy"));
+  EXPECT_DOUBLE_EQ(to_json(time)["slowest"], 36);
 }
 
 TEST(StepTime, the_table_has_a_row_for_each_part_and_its_json_the_numbers) {

@@ -1,12 +1,16 @@
 #include "nought/bench/rates.h"
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
 
 #include "nought/base/text.h"
 #include "nought/bench/swap.h"
 #include "nought/comm/mesh.h"
 #include "nought/kernels/work.h"
+#include "nought/plan/pass_times.h"
+#include "nought/plan/step_work.h"
 #include "nought/train/peak.h"
 
 namespace nought {
@@ -27,6 +31,32 @@ double measure_memory(const Context& context) {
   return work_of(add).bytes / least;
 }
 
+/// Of several calls the least: what is more is other programs'.
+double least_seconds(Communicator& ranks, int calls, const std::function<void()>& call) {
+  Samples samples;
+  ranks.barrier().wait();
+  for (int i = 0; i < calls; ++i) samples.values.push_back(seconds_of(call));
+  return samples.min();
+}
+
+/// Collectives of all ranks. What goes within smaller groups is taken to be as fast.
+void measure_collectives(Communicator& ranks, const Context& context, MachineRates& rates) {
+  if (ranks.size() == 1) return;
+  constexpr int64_t kElements = 1 << 18;  // 1 MiB
+  constexpr int kCalls = 7;
+  const int64_t part = kElements / ranks.size();
+  const Tensor whole = context.zeros({part * ranks.size()}, DType::f32, Category::workspace);
+  const Tensor shard = context.zeros({part}, DType::f32, Category::workspace);
+  const Tensor few = context.zeros({ranks.size()}, DType::f32, Category::workspace);
+  const auto sent = static_cast<double>((ranks.size() - 1) * part * size_of(DType::f32));
+  rates.call = least_seconds(ranks, 3 * kCalls, [&] { ranks.all_reduce(few).wait(); });
+  const auto rate = [&](const std::function<void()>& call) {
+    return sent / std::max(least_seconds(ranks, kCalls, call) - rates.call, 1e-6);
+  };
+  rates.gathered = rate([&] { ranks.all_gather(shard, whole).wait(); });
+  rates.reduced = rate([&] { ranks.reduce_scatter(whole, shard).wait(); });
+}
+
 }  // namespace
 
 MachineRates measure_rates(Communicator& ranks, const RunPlan& plan) {
@@ -35,6 +65,7 @@ MachineRates measure_rates(Communicator& ranks, const RunPlan& plan) {
   ranks.barrier().wait();
   rates.flops = measure_product_rate(context, plan.dtype);
   rates.memory = measure_memory(context);
+  measure_collectives(ranks, context, rates);
   const bool states = plan.offload_optimizer.home == Pool::file;
   if (states || plan.offload_param.home == Pool::file) {
     try {
@@ -46,10 +77,29 @@ MachineRates measure_rates(Communicator& ranks, const RunPlan& plan) {
       rates.note = fmt::format("files are left out: {}", error.what());
     }
   }
-  std::array<double, 4> slowest{rates.flops, rates.memory, rates.read, rates.write};
+  std::array<double, 7> slowest{rates.flops, rates.memory,   rates.read,   rates.write,
+                                -rates.call, rates.gathered, rates.reduced};
   all_reduce_values(ranks, context, slowest, ReduceOp::min);
   rates.flops = slowest[0], rates.memory = slowest[1], rates.read = slowest[2], rates.write = slowest[3];
+  rates.call = -slowest[4], rates.gathered = slowest[5], rates.reduced = slowest[6];
   return rates;
+}
+
+OperationTimes measure_operations(Communicator& ranks, const RunPlan& plan, const ModelConfig& config,
+                                  const Layout& layout, const SharedCores& cores) {
+  constexpr double kSeconds = 0.3;
+  const Context context = Context::cpu();
+  MachineRates rates = measure_rates(ranks, plan);
+  rates.threads = cores.threads, rates.share = cores.share;
+  ranks.barrier().wait();
+  std::array<double, 1> host{host_seconds(config, layout)};
+  all_reduce_values(ranks, context, host);
+  rates.operation = host[0] / ranks.size();
+  OperationTimes times(rates);
+  for (int place = 0; place < layout.stages(); ++place) work_of_step(config, layout, place, times);
+  if (layout.stages() > 1) modelled_times(config, layout, times);
+  times.measure(ranks, context, kSeconds);
+  return times;
 }
 
 }  // namespace nought

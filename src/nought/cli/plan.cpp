@@ -6,10 +6,10 @@
 
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
-#include "nought/bench/rates.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
 #include "nought/cli/launch.h"
+#include "nought/cli/shared_cores.h"
 #include "nought/config/run_config.h"
 #include "nought/cuda/workspace.h"
 #include "nought/io/atomic_file.h"
@@ -65,11 +65,12 @@ std::vector<int> stages_of(const std::string& text, int of_run) {
   return {text[0] - '0'};
 }
 
-/// What a pipeline's passes take, by their FLOPs at the report's peak; at any rate where that is not known.
-PipelineTimeline timeline_by_flops(const PlanReport& report, const Layout& layout) {
+/// What a pipeline's passes take: as in the predicted time of a step; or by their FLOPs at any rate, where that is not
+/// known.
+PipelineTimeline planned_timeline(const PlanReport& report, const Layout& layout) {
   constexpr double kAny = 1e12;
-  return pipeline_timeline(layout.pipeline, layout.accumulation,
-                           modelled_times(report.config, layout, report.peak_flops > 0 ? report.peak_flops : kAny));
+  if (report.time) return *report.time->timeline;
+  return pipeline_timeline(layout.pipeline, layout.accumulation, modelled_times(report.config, layout, kAny));
 }
 
 /// As planned; with a trace by the mean times of its passes, and beside it the trace.
@@ -77,8 +78,8 @@ Drawing draw_pipeline(const PlanReport& report, const Layout& layout, const std:
   const Pipeline& pipeline = layout.pipeline;
   std::vector<TimelinePanel> panels;
   if (trace.empty()) {
-    const std::string at = report.peak_flops > 0 ? fmt::format(" at {}", format_rate(report.peak_flops, "FLOP/s")) : "";
-    panels.push_back({"Planned, FLOPs" + at, timeline_by_flops(report, layout)});
+    panels.push_back({report.time ? "Planned, by what operations take here" : "Planned, by FLOPs",
+                      planned_timeline(report, layout)});
   } else {
     PipelineTimeline real = timeline_of_trace(trace, pipeline, layout.accumulation, layout.ranks);
     panels.push_back({"Planned, passes as long as their means in the trace",
@@ -141,17 +142,19 @@ int run_plan(const PlanOptions& options) {
     report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
   const bool one_stage = report.predictions.size() == 1;
   std::optional<MachineRates> rates;
-  if (!plan.on_gpu) rates = measure_rates(*make_self_communicator(), plan);
-  const auto own = std::find_if(report.predictions.begin(), report.predictions.end(), [&](const Prediction& each) {
-    return one_stage || each.layout.zero_stage == plan.zero_stage;
-  });
-  if (rates) report.time = step_time(report.config, *own, *rates);
+  if (!plan.on_gpu) {
+    OperationTimes times = times_on_this_machine(plan, report.config, layout);
+    // Of the run's own stage; without it, of the one that is shown.
+    const Layout timed = one_stage ? report.predictions.front().layout : layout;
+    report.time = slowest_step(report.config, predict_places(report.config, timed), times);
+    rates = times.rates();
+  }
   for (const Prediction& each : report.predictions)
     if (const std::string line = describe_zero_cost(report.config, each); !line.empty())
       report.zero_costs.push_back(line);
   report.recompute = predict_recompute(report.config, one_stage ? report.predictions.front().layout : layout);
 
-  if (layout.stages() > 1) report.idle_share = timeline_by_flops(report, layout).idle_share();
+  if (layout.stages() > 1) report.idle_share = planned_timeline(report, layout).idle_share();
   require<ConfigError>(options.trace.empty() || (layout.stages() > 1 && !options.svg.empty()),
                        "--trace is for the picture (--svg) of a run whose ranks hold different layers (pp_size)");
   if (plan.device_memory > 0 && plan.world_size > 1)

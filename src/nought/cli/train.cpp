@@ -9,7 +9,6 @@
 #include "nought/base/lines.h"
 #include "nought/base/text.h"
 #include "nought/bench/bench.h"
-#include "nought/bench/rates.h"
 #include "nought/bench/step_budget.h"
 #include "nought/cli/commands.h"
 #include "nought/cli/device.h"
@@ -17,6 +16,7 @@
 #include "nought/cli/launch.h"
 #include "nought/cli/launch_job.h"
 #include "nought/cli/launch_session.h"
+#include "nought/cli/shared_cores.h"
 #include "nought/cli/stop_signals.h"
 #include "nought/cli/version.h"
 #include "nought/comm/flight_recorder.h"
@@ -215,14 +215,15 @@ std::string choose_max_steps(TrainOptions& options, const RunPlan& plan, Communi
 /// are long enough to compare them with, on the CPU, whose rates can be measured. Collective.
 RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
   constexpr int64_t kFewSteps = 10;
-  std::optional<MachineRates> rates;
-  if (!plan.on_gpu && (plan.max_steps == 0 || plan.max_steps >= kFewSteps)) rates = measure_rates(world, plan);
   const ModelConfig config = model_config_of(plan);
-  const std::vector<Prediction> places = predict_places(config, layout_of(plan));
+  const Layout layout = layout_of(plan);
+  const std::vector<Prediction> places = predict_places(config, layout);
   RunPrediction predicted{.memory = memory_of_ranks(config, places)};
-  for (const Prediction& place : places)
-    if (rates) predicted.seconds = std::max(predicted.seconds, step_time(config, place, *rates).seconds());
   if (places.front().at_most) predicted.assumed = bound_text(most_demanding(places).most());
+  if (plan.on_gpu || (plan.max_steps != 0 && plan.max_steps < kFewSteps)) return predicted;
+  OperationTimes times = measure_operations(world, plan, config, layout, shared_cores_of_job(world.size()));
+  const StepTime step = slowest_step(config, places, times);
+  predicted.seconds = step.seconds(), predicted.step = step.str(), predicted.busy = step.busy;
   return predicted;
 }
 

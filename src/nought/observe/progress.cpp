@@ -186,9 +186,12 @@ void ProgressPrinter::on_finish(const std::vector<RankMemory>& memory, const std
   line_.print("\npeak memory by category\n" + memory_table(predicted_.memory, memory, line_.width()));
   if (!predicted_.assumed.empty()) say(predicted_.assumed);
   if (predicted_.seconds == 0 || seconds_.empty()) return;
-  const auto middle = seconds_.begin() + static_cast<std::ptrdiff_t>(seconds_.size() / 2);
-  std::nth_element(seconds_.begin(), middle, seconds_.end());
-  say(fmt::format("step    {} predicted, {} measured (median)", short_time(predicted_.seconds), short_time(*middle)));
+  std::sort(seconds_.begin(), seconds_.end());
+  const auto at = [&](size_t quarter) { return seconds_[quarter * (seconds_.size() - 1) / 4]; };
+  say(fmt::format("step    {} predicted, {} measured (median; half of the steps {} to {}){}",
+                  predicted_.step.empty() ? short_time(predicted_.seconds) : predicted_.step, short_time(at(2)),
+                  short_time(at(1)), short_time(at(3)),
+                  predicted_.busy ? "; the machine was busy while it was predicted" : ""));
 }
 
 }  // namespace nought

@@ -29,6 +29,8 @@ struct RunPrediction {
   std::vector<RankMemory> memory = {};  // of ranks, by their place on the pipeline axis
   double seconds = 0;                   // of a step; 0: not known
   std::string assumed = {};             // what the memory takes for granted
+  std::string step = {};                // the seconds as text, with their spread
+  bool busy = false;                    // other programs ran while it was predicted
 };
 
 class ProgressPrinter final : public TrainObserver {

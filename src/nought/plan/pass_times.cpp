@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "nought/base/error.h"
+#include "nought/plan/operation_times.h"
 #include "nought/plan/rehearsed_rank.h"
 #include "nought/zero/micro_batch.h"
 
@@ -17,44 +18,57 @@ PipelineRanks ranks_of(const Pipeline& pipeline) {
   return ranks;
 }
 
-/// The FLOPs of each chunk of a rank.
-std::vector<PassTimes> flops_of_chunks(RehearsedRank& rank, const Layout& layout) {
+/// What the work of each chunk of a rank costs.
+template <class Cost>
+std::vector<PassTimes> costs_of_chunks(RehearsedRank& rank, const Layout& layout, const Cost& cost) {
   double before = 0;
-  const auto counted = [&] { return rank.work.flops - std::exchange(before, rank.work.flops); };
+  const auto counted = [&] {
+    const double now = cost(rank.work);
+    return now - std::exchange(before, now);
+  };
   const std::vector<Chunk> chunks = rank.decoder.chunks();
   const Batch batch = empty_batch(layout.micro_batch, layout.seq_length, *rank.context.memory);
   MicroBatch micro_batch(rank.model, batch, {.deferred = true});
-  std::vector<PassTimes> flops(chunks.size());
+  std::vector<PassTimes> costs(chunks.size());
   counted();
   for (size_t i = 0; i < chunks.size(); ++i) {
     micro_batch.forward(i, chunks[i], chunks[i].first() ? Tensor() : micro_batch.make_hidden());
-    flops[i].forward = counted();
+    costs[i].forward = counted();
   }
   for (size_t i = chunks.size(); i-- > 0;) {
     const bool told = !chunks[i].last() && chunks[i].trained;  // the stage behind sends a gradient
     micro_batch.backward(i, told ? micro_batch.make_hidden() : Tensor());
-    flops[i].backward = counted();
+    costs[i].backward = counted();
     micro_batch.form_weight_gradients(i);
-    flops[i].weight_gradients = counted();
+    costs[i].weight_gradients = counted();
   }
-  return flops;
+  return costs;
+}
+
+template <class Cost>
+std::vector<PassTimes> times_of_stages(const ModelConfig& config, const Layout& layout, OperationTimes* times,
+                                       const Cost& cost) {
+  const PipelineRanks ranks = ranks_of(layout.pipeline);
+  std::vector<PassTimes> stages(static_cast<size_t>(ranks.stages()));
+  for (int place = 0; place < ranks.ranks; ++place) {
+    RehearsedRank rank(config, layout.at_zero_stage(0), RehearsedPlace{.place = place, .times = times});
+    const std::vector<PassTimes> chunks = costs_of_chunks(rank, layout, cost);
+    for (int chunk = 0; chunk < ranks.chunks(); ++chunk)
+      stages[static_cast<size_t>(ranks.stage_of(chunk, place))] = chunks[static_cast<size_t>(chunk)];
+  }
+  return stages;
 }
 
 }  // namespace
 
 std::vector<PassTimes> modelled_times(const ModelConfig& config, const Layout& layout, double rate) {
-  const PipelineRanks ranks = ranks_of(layout.pipeline);
-  std::vector<PassTimes> times(static_cast<size_t>(ranks.stages()));
-  for (int place = 0; place < ranks.ranks; ++place) {
-    RehearsedRank rank(config, layout.at_zero_stage(0), place);
-    const std::vector<PassTimes> flops = flops_of_chunks(rank, layout);
-    for (int chunk = 0; chunk < ranks.chunks(); ++chunk) {
-      const PassTimes& each = flops[static_cast<size_t>(chunk)];
-      times[static_cast<size_t>(ranks.stage_of(chunk, place))] = {each.forward / rate, each.backward / rate,
-                                                                  each.weight_gradients / rate};
-    }
-  }
-  return times;
+  return times_of_stages(config, layout, nullptr, [rate](const CountedWork& work) { return work.flops / rate; });
+}
+
+std::vector<PassTimes> modelled_times(const ModelConfig& config, const Layout& layout, OperationTimes& times) {
+  return times_of_stages(config, layout, &times, [&](const CountedWork& work) {
+    return work.product_seconds + work.other_seconds + times.rates().operation * work.operations;
+  });
 }
 
 std::vector<PassTimes> mean_times(const PipelineTimeline& timeline, const Pipeline& pipeline) {

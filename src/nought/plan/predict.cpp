@@ -84,14 +84,6 @@ std::vector<Batch> make_batches(const Layout& layout, Memory& memory) {
   return batches;
 }
 
-/// So many micro-batches of a step are rehearsed. Two more than are in flight at once: further ones repeat what the
-/// last of them did, and are counted alone.
-/// Of a pipeline's micro-batches all are.
-int64_t rehearsed(const Layout& layout) {
-  if (layout.stages() > 1) return layout.accumulation;
-  return std::min(layout.accumulation, layout.schedule(layout.accumulation).in_flight(0) + 2);
-}
-
 /// What has been sent and computed so far.
 struct Counters {
   std::vector<Mesh::GroupTraffic> traffic = {};
@@ -105,7 +97,8 @@ Counters extrapolate(const Counters& a, int64_t factor, const Counters& b, const
   const auto add_work = [&](double CountedWork::*of) {
     result.work.*of += static_cast<double>(factor) * (b.work.*of - c.work.*of);
   };
-  add_work(&CountedWork::flops), add_work(&CountedWork::bytes), add_work(&CountedWork::update_bytes);
+  add_work(&CountedWork::flops), add_work(&CountedWork::bytes), add_work(&CountedWork::update_bytes),
+      add_work(&CountedWork::operations);
   result.moved = result.moved + factor * (b.moved - c.moved);
   result.by_update = result.by_update + factor * (b.by_update - c.by_update);
   result.of_gradients = result.of_gradients + factor * (b.of_gradients - c.of_gradients);
@@ -175,7 +168,7 @@ Prediction rehearse(const ModelConfig& config, const Layout& layout, const Rehea
     rank.step(engine, std::span(batches).first(static_cast<size_t>(micro_batches)));
     return difference(count(), before);
   };
-  const int64_t beyond = layout.accumulation - rehearsed(layout);
+  const int64_t beyond = layout.accumulation - rehearsed_micro_batches(layout);
   for (int64_t i = updates_before_compression(model.options()); i > 0; --i) {
     const Counters before = step(layout.accumulation - beyond);
     if (!prediction.traffic_before) {
@@ -192,6 +185,7 @@ Prediction rehearse(const ModelConfig& config, const Layout& layout, const Rehea
   prediction.of_gradients = whole.of_gradients, prediction.of_inputs = whole.of_inputs;
   prediction.executed_flops = whole.work.flops;
   prediction.other_bytes = whole.work.bytes, prediction.update_bytes = whole.work.update_bytes;
+  prediction.operations = whole.work.operations;
   prediction.at_meetings = rank.meet([&] { step(layout.accumulation - beyond); });
   if (layout.evaluation_rows > 0) {
     const Batch batch = empty_batch(layout.evaluation_rows, layout.seq_length, *context.memory);

@@ -108,6 +108,7 @@ struct Prediction {
   double executed_flops = 0;                        // what this rank computes in one step, recomputation included
   double other_bytes = 0;   // what its other operations read and write meanwhile, but for the optimizer's
   double update_bytes = 0;  // and those
+  double operations = 0;    // how many it runs
   int place = 0;            // of this rank on the pipeline axis
 
   int64_t steady_total() const;

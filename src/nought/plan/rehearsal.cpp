@@ -8,6 +8,7 @@
 #include "nought/comm/staged.h"
 #include "nought/comm/stream_communicator.h"
 #include "nought/kernels/work.h"
+#include "nought/plan/operation_times.h"
 
 namespace nought {
 
@@ -15,8 +16,8 @@ namespace {
 
 class CountingKernels final : public Kernels {
  public:
-  CountingKernels(CountedWork& work, ChosenExperts routing, cuda::ProductWorkspace products)
-      : work_(work), routing_(routing), products_(std::move(products)) {}
+  CountingKernels(CountedWork& work, ChosenExperts routing, cuda::ProductWorkspace products, OperationTimes* times)
+      : work_(work), routing_(routing), products_(std::move(products)), times_(times) {}
   std::string_view name() const override { return "counting"; }
 #define NOUGHT_RUN(Op) \
   void run(const Op& op, Stream& stream) override { count(op, stream); }
@@ -31,6 +32,11 @@ class CountingKernels final : public Kernels {
     || requires { op.momentum_buffer; };
     work_.flops += work.flops;
     if (work.flops == 0) (updates ? work_.update_bytes : work_.bytes) += work.bytes;
+    work_.operations += 1;
+    if (times_)
+      (work.flops > 0 ? work_.product_seconds
+       : updates      ? work_.update_seconds
+                      : work_.other_seconds) += times_->seconds(op);
     if (products_ && !stream.runs_inline()) return run_on_gpu(op);
     write_for_host(op);
   }
@@ -75,6 +81,7 @@ class CountingKernels final : public Kernels {
   CountedWork& work_;
   ChosenExperts routing_;
   cuda::ProductWorkspace products_;  // null: not on a GPU
+  OperationTimes* times_;
 };
 
 class SilentTransport final : public Transport {
@@ -151,8 +158,8 @@ class SilentTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, ChosenExperts routing,
-                                               cuda::ProductWorkspace products) {
-  return std::make_unique<CountingKernels>(work, routing, std::move(products));
+                                               cuda::ProductWorkspace products, OperationTimes* times) {
+  return std::make_unique<CountingKernels>(work, routing, std::move(products), times);
 }
 
 std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire,

@@ -11,10 +11,15 @@
 
 namespace nought {
 
+class OperationTimes;
+
 /// What kernels were asked for (kernels/work.h): the FLOPs of products and attention, and the bytes that other
 /// operations move, of which those of optimizers are counted by themselves.
 struct CountedWork {
   double flops = 0, bytes = 0, update_bytes = 0;
+  double operations = 0;  // how many
+  /// What they take, where OperationTimes are given.
+  double product_seconds = 0, other_seconds = 0, update_seconds = 0;
 };
 
 /// What routers choose. Nobody knows: even, every expert gets as many rows as any other; or the experts of one of the
@@ -28,9 +33,10 @@ struct ChosenExperts {
 /// Kernels that add up the work of each operation in `work` and leave tensors as they are. An operation whose result
 /// host code reads does write it, by its rehearse() (kernels/operation.h) or by `routing`. `work` must outlive them.
 /// products: not null for a GPU (plan/rehearsed_device.h): operands lie there, and each operation takes the workspace
-/// that it takes there from the memory of its operands.
+/// that it takes there from the memory of its operands. times: not null, they say what operations take.
 std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, ChosenExperts routing = {},
-                                               cuda::ProductWorkspace products = nullptr);
+                                               cuda::ProductWorkspace products = nullptr,
+                                               OperationTimes* times = nullptr);
 
 /// What the ranks of a rehearsed run would be.
 enum class Wire : uint8_t {

@@ -19,7 +19,7 @@ ChosenExperts chosen_experts(const Layout& layout, const RehearsedPlace& at) {
 
 Context context_of(const Layout& layout, const RehearsedPlace& at, CountedWork& work) {
   if (layout.gpu) return rehearsed_gpu(*layout.gpu, work, chosen_experts(layout, at));
-  return {Memory::create_virtual(), make_counting_kernels(work, chosen_experts(layout, at))};
+  return {Memory::create_virtual(), make_counting_kernels(work, chosen_experts(layout, at), nullptr, at.times)};
 }
 
 /// How many of these ranks lie on the host of the one that is rehearsed, and on any.
@@ -70,6 +70,11 @@ ShardedModel::Options options_of(const Layout& layout) {
 }
 
 }  // namespace
+
+int64_t rehearsed_micro_batches(const Layout& layout) {
+  if (layout.stages() > 1) return layout.accumulation;
+  return std::min(layout.accumulation, layout.schedule(layout.accumulation).in_flight(0) + 2);
+}
 
 int RehearsedPlace::rank(const Layout& layout) const {
   return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * sharer.value_or(layout.with_most_tokens());

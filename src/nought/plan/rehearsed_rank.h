@@ -17,10 +17,15 @@
 
 namespace nought {
 
+/// So many micro-batches of a step are rehearsed. Two more than are in flight at once: further ones repeat what the
+/// last of them did, and are counted alone. Of a pipeline's micro-batches all are.
+int64_t rehearsed_micro_batches(const Layout& layout);
+
 /// Which rank it is, and what routers do.
 struct RehearsedPlace {
   int place = 0;                       // on the pipeline axis
   std::optional<int> sharer = {};      // among the ranks that share out states; not given: the first with most tokens
+  OperationTimes* times = nullptr;     // says what operations take, if that is asked
   bool gets_all_experts_rows = false;  // see ChosenExperts: this rank is favoured
 
   int rank(const Layout& layout) const;

@@ -4,6 +4,8 @@
 
 #include "nought/base/text.h"
 #include "nought/plan/formulas.h"
+#include "nought/plan/pass_times.h"
+#include "nought/plan/step_work.h"
 
 namespace nought {
 
@@ -54,11 +56,30 @@ std::vector<CrossingPart> crossing(const ModelConfig& config, const Layout& layo
 }
 
 std::string amount_text(const StepPart& part) {
-  return part.flops ? format_rate(part.amount, "FLOP") : format_bytes(static_cast<int64_t>(part.amount));
+  if (part.of == Amount::seconds) return "";
+  if (part.of == Amount::operations) return format_count(part.amount);
+  return part.of == Amount::flops ? format_rate(part.amount, "FLOP") : format_bytes(static_cast<int64_t>(part.amount));
 }
 
 std::string rate_text(const StepPart& part) {
-  return part.flops ? format_rate(part.rate, "FLOP/s") : format_bytes(static_cast<int64_t>(part.rate)) + "/s";
+  if (part.of == Amount::seconds) return "";
+  if (part.of == Amount::operations) return format_count(part.rate) + "/s";
+  return part.of == Amount::flops ? format_rate(part.rate, "FLOP/s")
+                                  : format_bytes(static_cast<int64_t>(part.rate)) + "/s";
+}
+
+std::string_view key_of(Amount amount) {
+  switch (amount) {
+    case Amount::bytes:
+      return "bytes";
+    case Amount::flops:
+      return "flops";
+    case Amount::operations:
+      return "operations";
+    case Amount::seconds:
+      return "waited";
+  }
+  return "?";
 }
 
 std::string seconds_text(double seconds) {
@@ -67,19 +88,97 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
+std::string StepTime::str() const {
+  if (fastest >= 1 && slowest <= 1) return seconds_text(seconds());
+  return fmt::format("{} ({} to {})", seconds_text(seconds()), seconds_text(fastest * seconds()),
+                     seconds_text(slowest * seconds()));
+}
+
 double StepTime::seconds() const {
   double sum = 0;
   for (const StepPart& part : parts) sum += part.seconds() - part.hidden;
   return sum;
 }
 
-StepTime step_time(const ModelConfig& config, const Prediction& prediction, const MachineRates& rates) {
+namespace {
+
+/// Work of so many seconds, if there is any.
+void add_work(std::vector<StepPart>& parts, std::string name, double amount, Amount of, double seconds, double share) {
+  parts.push_back(
+      {.name = std::move(name), .amount = amount, .of = of, .rate = seconds > 0 ? amount / seconds / share : 1});
+}
+
+/// What ranks that have more threads than there are cores wait for each other: so many times their own work.
+double waits_for_cores(const Layout& layout, const MachineRates& rates) {
+  return layout.stages() > 1 ? 1 : std::max(rates.share, 1.0);  // stages wait for each other meanwhile
+}
+
+/// The seconds of what a rank sends in collectives. Messages of a pipeline are in its timeline.
+double seconds_of_collectives(const Traffic& traffic, const MachineRates& rates) {
+  double seconds = 0;
+  for (size_t c = 0; c < kNumCollectives; ++c) {
+    const auto collective = static_cast<Collective>(c);
+    const Traffic::Count& count = traffic.counts[c];
+    if (collective == Collective::send) continue;
+    const auto bytes = static_cast<double>(count.bytes);
+    const bool reduces = collective == Collective::reduce_scatter || collective == Collective::reduce;
+    seconds += static_cast<double>(count.calls) * rates.call;
+    if (collective == Collective::all_reduce)
+      seconds += bytes / 2 / rates.reduced + bytes / 2 / rates.gathered;
+    else
+      seconds += bytes / (reduces ? rates.reduced : rates.gathered);
+  }
+  return seconds;
+}
+
+void add_collectives(std::vector<StepPart>& parts, const Prediction& prediction, const MachineRates& rates,
+                     double passes) {
+  if (rates.gathered <= 0 || rates.reduced <= 0) return;
+  const double seconds = seconds_of_collectives(prediction.traffic, rates);
+  if (seconds <= 0) return;
+  const double bytes = static_cast<double>(prediction.traffic.total_bytes());
+  StepPart part{.name = "collectives", .amount = bytes, .rate = bytes / seconds};
+  const Layout& layout = prediction.layout;
+  if (layout.sharding.overlap && rates.share < 1)
+    part.hidden = std::min(seconds, backward_share(layout.recompute.mode) * passes);
+  parts.push_back(part);
+}
+
+/// Where ranks hold different layers: how long this one's passes wait for those of others, and for cores.
+void add_waiting(StepTime& time, const ModelConfig& config, const Prediction& prediction, OperationTimes& times) {
+  const Layout& layout = prediction.layout;
+  if (layout.stages() <= 1) return;
+  const MachineRates& rates = times.rates();
+  const auto message = static_cast<double>(layout.micro_batch * layout.seq_length * config.hidden_size *
+                                           size_of(layout.sharding.dtype)) /
+                       layout.context_ranks;
+  const double transfer = rates.gathered > 0 ? rates.call + message / rates.gathered : 0;
+  time.timeline =
+      pipeline_timeline(layout.pipeline, layout.accumulation, modelled_times(config, layout, times), transfer);
+  double busy = 0;
+  const int64_t ranks = layout.pipeline.ranks;
+  for (int64_t rank = 0; rank < ranks; ++rank) busy += time.timeline->busy(static_cast<size_t>(rank));
+  const double whole = std::max(time.timeline->end(), std::max(rates.share, 1.0) * busy / static_cast<double>(ranks));
+  const double waited = whole - time.timeline->busy(static_cast<size_t>(prediction.place));
+  time.parts.push_back(
+      {.name = "waiting for stages", .amount = std::max(waited, 0.0), .of = Amount::seconds, .rate = 1});
+}
+
+StepTime time_of(const ModelConfig& config, const Prediction& prediction, OperationTimes& times, const StepWork& work) {
+  const MachineRates& rates = times.rates();
   StepTime time{.parts = {}, .crossing = crossing(config, prediction.layout, rates), .note = rates.note};
+  time.fastest = rates.fastest, time.slowest = rates.slowest, time.busy = rates.busy;
   std::vector<StepPart>& parts = time.parts;
-  parts.push_back({.name = "products", .amount = prediction.executed_flops, .flops = true, .rate = rates.flops});
-  parts.push_back({.name = "other operations", .amount = prediction.other_bytes, .rate = rates.memory});
-  parts.push_back({.name = "the update", .amount = prediction.update_bytes, .rate = rates.memory});
+  const double share = waits_for_cores(prediction.layout, rates);
+  add_work(parts, "products", prediction.executed_flops, Amount::flops, work.products, share);
+  add_work(parts, "other operations", prediction.other_bytes, Amount::bytes, work.other, share);
+  add_work(parts, "the update", prediction.update_bytes, Amount::bytes, work.update, std::max(rates.share, 1.0));
   const double update = parts.back().seconds(), passes = parts[0].seconds() + parts[1].seconds();
+  if (rates.operation > 0)
+    add_work(parts, "the host, per operation", work.operations, Amount::operations, work.operations * rates.operation,
+             share);
+  add_collectives(parts, prediction, rates, passes);
+  add_waiting(time, config, prediction, times);
   const auto add = [&](const char* name, int64_t bytes, double rate) {
     if (bytes > 0) parts.push_back({.name = name, .amount = static_cast<double>(bytes), .rate = rate});
   };
@@ -94,12 +193,36 @@ StepTime step_time(const ModelConfig& config, const Prediction& prediction, cons
   left -= add_files(parts, prediction.of_gradients, "gradients", rates, true, true, left);
   // An update beside passes has a thread of its own, which waits for files while the step goes on.
   const bool beside = options.early || options.delay_after;
-  const double share = options.delay_after ? 1 : backward_share(prediction.layout.recompute.mode);
+  const double share_of_passes = options.delay_after ? 1 : backward_share(prediction.layout.recompute.mode);
   const int64_t tiles = options.tiles();
   add_files(parts, prediction.by_update, "states", rates, beside || (options.reads_ahead && tiles > 1),
             beside || (options.writes_behind && tiles > (options.reads_ahead ? 2 : 1)),
-            update + (beside ? std::min(left, share * passes) : 0));
+            update + (beside ? std::min(left, share_of_passes * passes) : 0));
   return time;
+}
+
+}  // namespace
+
+StepTime step_time(const ModelConfig& config, const Prediction& prediction, const MachineRates& rates) {
+  OperationTimes times(rates);
+  return time_of(config, prediction, times,
+                 {.products = prediction.executed_flops / rates.flops,
+                  .other = prediction.other_bytes / rates.memory,
+                  .update = prediction.update_bytes / rates.memory,
+                  .operations = prediction.operations});
+}
+
+StepTime step_time(const ModelConfig& config, const Prediction& prediction, OperationTimes& times) {
+  return time_of(config, prediction, times, work_of_step(config, prediction.layout, prediction.place, times));
+}
+
+StepTime slowest_step(const ModelConfig& config, const std::vector<Prediction>& places, OperationTimes& times) {
+  std::optional<StepTime> slowest;
+  for (const Prediction& place : places) {
+    StepTime time = step_time(config, place, times);
+    if (!slowest || time.seconds() > slowest->seconds()) slowest = std::move(time);
+  }
+  return *slowest;
 }
 
 std::string to_text(const StepTime& time) {
@@ -112,7 +235,13 @@ std::string to_text(const StepTime& time) {
     if (part.hidden > 0) text += fmt::format(", {:.0f}% of it hidden", 100 * part.hidden / part.seconds());
     text += '\n';
   }
-  text += row("whole step", "", "", seconds_text(time.seconds())) + "\n";
+  text += row("whole step", "", "", seconds_text(time.seconds()));
+  if (time.fastest < 1 || time.slowest > 1)
+    text += fmt::format(", {} to {} by repeated measurements", seconds_text(time.fastest * time.seconds()),
+                        seconds_text(time.slowest * time.seconds()));
+  text += '\n';
+  if (time.busy)
+    text += "  the machine was busy: on a quiet one a step takes the time shown, here it may take the longest\n";
   if (!time.note.empty()) text += fmt::format("  {}\n", time.note);
   if (time.crossing.empty()) return text;
   text += "\nefficiency of what crosses, if nothing of it is hidden (ZeRO-Infinity)\n";
@@ -126,9 +255,11 @@ std::string to_text(const StepTime& time) {
 
 OrderedJson to_json(const StepTime& time) {
   OrderedJson json{{"seconds", time.seconds()}, {"parts", OrderedJson::array()}, {"crossing", OrderedJson::array()}};
+  json["fastest"] = time.fastest * time.seconds(), json["slowest"] = time.slowest * time.seconds();
+  json["busy"] = time.busy;
   for (const StepPart& part : time.parts)
     json["parts"].push_back({{"name", part.name},
-                             {part.flops ? "flops" : "bytes", part.amount},
+                             {std::string(key_of(part.of)), part.amount},
                              {"per_second", part.rate},
                              {"seconds", part.seconds()},
                              {"hidden_seconds", part.hidden}});

@@ -1,27 +1,25 @@
 // step_time(): the seconds of a step, by what is predicted of its work and transfers and by rates that were measured.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "nought/base/json.h"
+#include "nought/plan/operation_times.h"
 #include "nought/plan/predict.h"
+#include "nought/train/pipeline_timeline.h"
 
 namespace nought {
 
-/// What was measured of a rank on this machine.
-struct MachineRates {
-  double flops = 0;            // FLOP/s of a product in the dtype of the model
-  double memory = 0;           // B/s
-  double read = 0, write = 0;  // B/s of files; 0: not measured
-  std::string note = {};       // why they were not, if they matter
-};
+/// What a row of the table counts.
+enum class Amount : uint8_t { bytes, flops, operations, seconds };
 
 /// A row of the table: work or bytes, and what they take.
 struct StepPart {
   std::string name;
-  double amount = 0;  // FLOPs of products, else bytes
-  bool flops = false;
+  double amount = 0;
+  Amount of = Amount::bytes;
   double rate = 0;    // per second
   double hidden = 0;  // seconds of these that run beside others
   double seconds() const { return amount / rate; }
@@ -38,16 +36,27 @@ struct CrossingPart {
 struct StepTime {
   std::vector<StepPart> parts;  // what a step has of them
   std::vector<CrossingPart> crossing;
-  std::string note = {};  // what is not in it
+  std::string note = {};                          // what is not in it
+  std::optional<PipelineTimeline> timeline = {};  // of the passes, where ranks hold different layers
+  double fastest = 1, slowest = 1;                // see MachineRates
+  bool busy = false;
 
   double seconds() const;
+  /// "63 ms (58 to 87 ms)": with the spread of what was measured.
+  std::string str() const;
 };
 
-/// Products at the rate of products and all other operations at that of memory, one after the other. Reads and writes
-/// of files run beside: those of the update beside it, as far as its options let them, others beside the passes. An
-/// update beside the passes, of the same step or of the next one, hides its own there too; its arithmetic takes the
-/// same cores. What ranks send takes no time.
+/// What a step of the first rank with the prediction's place takes. Products take what they do at the rate of products
+/// and all other operations what they do at that of memory, one after the other; with `times` each operation takes what
+/// was measured of it, and the host's work for each is added. Collectives take a time for each call and for what they
+/// send; beside the backward pass where a rank's threads leave cores free. A pipeline stage waits for the others as its
+/// timeline shows, and ranks that are more than the cores wait for these. Reads and writes of files run beside: those
+/// of the update beside it, as far as its options let them, others beside the passes. An update beside the passes, of
+/// the same step or of the next one, hides its own there too; its arithmetic takes the same cores.
 StepTime step_time(const ModelConfig& config, const Prediction& prediction, const MachineRates& rates);
+StepTime step_time(const ModelConfig& config, const Prediction& prediction, OperationTimes& times);
+/// The same of the slowest of these places of a pipeline.
+StepTime slowest_step(const ModelConfig& config, const std::vector<Prediction>& places, OperationTimes& times);
 
 /// The rows, their sum, and the efficiencies.
 std::string to_text(const StepTime& time);

@@ -282,8 +282,9 @@ std::string to_text(const PlanReport& report) {
             fmt::format("  the peak is {}, this machine's {}, for each rank\n",
                         format_rate(report.peak_flops, "FLOP/s"), report.peak_name);
   if (report.idle_share)
-    text += fmt::format("  {}: ranks are idle for {:.1f}% of the time of the passes, by FLOPs\n",
-                        name_of(all.front().layout.pipeline.schedule), 100 * *report.idle_share);
+    text += fmt::format("  {}: ranks are idle for {:.1f}% of the time of the passes, {}\n",
+                        name_of(all.front().layout.pipeline.schedule), 100 * *report.idle_share,
+                        report.time ? "as below" : "by FLOPs");
   return report.time ? text + to_text(*report.time) : text;
 }
 

@@ -1,0 +1,16 @@
+// How the ranks of a run share the cores of their machine, for what is predicted of its time.
+#pragma once
+
+#include "nought/bench/rates.h"
+
+namespace nought {
+
+/// Of `ranks` ranks on this machine with so many threads each.
+SharedCores shared_cores(int ranks, int threads);
+/// Of the ranks of this job.
+SharedCores shared_cores_of_job(int world_size);
+/// What operations take where the ranks of the plan run as threads of this process, as many as a machine like this one
+/// has: all of them, unless they are so many that they must be on several.
+OperationTimes times_on_this_machine(const RunPlan& plan, const ModelConfig& config, const Layout& layout);
+
+}  // namespace nought

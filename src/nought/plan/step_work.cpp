@@ -1,0 +1,76 @@
+#include "nought/plan/step_work.h"
+
+#include <algorithm>
+#include <ctime>
+#include <limits>
+
+#include "nought/plan/compressed_steps.h"
+#include "nought/plan/rehearsed_rank.h"
+
+namespace nought {
+
+namespace {
+
+/// Steps of one rank without others.
+class Rehearsal {
+ public:
+  Rehearsal(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at)
+      : layout_(layout), rank_(config, layout, at), engine_(rank_.model) {
+    rank_.begin();
+    const Schedules schedules = layout.stages() > 1 ? schedule_at(rank_.mesh, layout.pipeline) : layout.schedule;
+    engine_.set_schedule(schedules);
+    for (int64_t i = updates_before_compression(rank_.model.options()); i > 0; --i) step(rehearsed_micro_batches(layout));
+  }
+
+  /// Of so many micro-batches.
+  StepWork step(int64_t micro_batches) {
+    const CountedWork before = rank_.work;
+    std::vector<Batch> batches;
+    for (int64_t i = 0; i < micro_batches; ++i)
+      batches.push_back(empty_batch(layout_.micro_batch, layout_.seq_length, *rank_.context.memory));
+    rank_.step(engine_, batches);
+    const CountedWork& after = rank_.work;
+    return {after.product_seconds - before.product_seconds, after.other_seconds - before.other_seconds,
+            after.update_seconds - before.update_seconds, after.operations - before.operations};
+  }
+
+ private:
+  const Layout& layout_;
+  RehearsedRank rank_;
+  Engine engine_;
+};
+
+double processor_time() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+}  // namespace
+
+StepWork work_of_step(const ModelConfig& config, const Layout& layout, int place, OperationTimes& times) {
+  Rehearsal rehearsal(config, layout, {.place = place, .times = &times});
+  const int64_t whole = rehearsed_micro_batches(layout), beyond = layout.accumulation - whole;
+  const StepWork shorter = rehearsal.step(whole - (beyond > 0 ? 1 : 0)), longer = rehearsal.step(whole);
+  const auto extrapolated = [&](double StepWork::*of) {
+    return longer.*of + static_cast<double>(beyond) * (longer.*of - shorter.*of);
+  };
+  return {extrapolated(&StepWork::products), extrapolated(&StepWork::other), extrapolated(&StepWork::update),
+          extrapolated(&StepWork::operations)};
+}
+
+double host_seconds(const ModelConfig& config, const Layout& layout) {
+  constexpr int kSteps = 3;
+  Rehearsal rehearsal(config, layout, {});
+  double least = std::numeric_limits<double>::infinity();
+  const int64_t micro_batches = rehearsed_micro_batches(layout);
+  rehearsal.step(micro_batches);
+  for (int i = 0; i < kSteps; ++i) {
+    const double begin = processor_time();
+    const StepWork work = rehearsal.step(micro_batches);
+    least = std::min(least, (processor_time() - begin) / std::max(work.operations, 1.0));
+  }
+  return least;
+}
+
+}  // namespace nought

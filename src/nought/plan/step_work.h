@@ -1,0 +1,21 @@
+// What a rank works in one step, in seconds on this machine.
+#pragma once
+
+#include "nought/plan/operation_times.h"
+#include "nought/plan/predict.h"
+
+namespace nought {
+
+struct StepWork {
+  double products = 0, other = 0, update = 0;  // seconds
+  double operations = 0;                       // how many
+};
+
+/// Of the first rank with this place on the pipeline axis: a rehearsal whose operations take what `times` say. What
+/// they do not know yet they remember, and measure() finds out.
+StepWork work_of_step(const ModelConfig& config, const Layout& layout, int place, OperationTimes& times);
+/// Seconds of the host for an operation of such a step, besides computing it: tape, allocations, bookkeeping. By the
+/// processor time of a rehearsal, which does nothing else.
+double host_seconds(const ModelConfig& config, const Layout& layout);
+
+}  // namespace nought
