@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include "nought/base/cores.h"
+
 namespace nought {
 
 struct JobPlace {
@@ -17,17 +19,6 @@ std::optional<JobPlace> place_in_job();
 /// Ranks as torchrun and `accelerate launch` name them (RANK and WORLD_SIZE), if there are several. They are no job:
 /// such processes do not find each other here.
 std::optional<JobPlace> place_of_torchrun();
-
-/// Numbers of physical cores.
-struct Cores {
-  int machine = 1;  // the cores of the machine
-  int usable = 1;   // those that this process may use; a limit on processor time (cgroup) counts too
-};
-Cores find_cores();
-
-/// OpenMP threads for each of `local_ranks` ranks that share the machine, at least 1. A rank that is bound to cores
-/// uses these. Ranks that are not bound divide the cores.
-int divide_cores(const Cores& cores, int local_ranks);
 
 /// OpenMP threads of this rank: OMP_NUM_THREADS if it is set, else what divide_cores() gives for its machine.
 int threads_per_rank();

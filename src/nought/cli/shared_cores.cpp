@@ -14,8 +14,9 @@ namespace nought {
 SharedCores shared_cores(int ranks, int threads) {
   const Cores cores = find_cores();
   const bool bound = cores.usable < cores.machine;  // to cores of its own
-  return {.threads = threads, .share = bound ? static_cast<double>(threads) / cores.usable
-                                             : static_cast<double>(threads) * ranks / cores.machine};
+  return {.threads = threads,
+          .share = bound ? static_cast<double>(threads) / cores.usable
+                         : static_cast<double>(threads) * ranks / cores.machine};
 }
 
 SharedCores shared_cores_of_job(int world_size) {

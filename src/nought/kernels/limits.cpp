@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -136,14 +137,21 @@ double seconds_of_team(const Body& body) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// Seconds that the calling thread has had a core.
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 /// The rate of the calling thread, by the shortest of several loops.
 double measure_thread_peak(const Peak& peak) {
   const auto seconds = [&](int64_t rounds) {
     double shortest = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 5; ++i) {
-      const auto start = Clock::now();
+      const double start = processor_seconds();
       peak.run(rounds);
-      shortest = std::min(shortest, std::chrono::duration<double>(Clock::now() - start).count());
+      shortest = std::min(shortest, processor_seconds() - start);
     }
     return shortest;
   };
@@ -157,13 +165,22 @@ double measure_thread_peak(const Peak& peak) {
 
 std::string_view matrix_peak_name(DType dtype) { return choose_peak(dtype).name; }
 
-double measure_matrix_peak(DType dtype) {
+MatrixPeakSample sample_matrix_peak(DType dtype) {
   const Peak peak = choose_peak(dtype);
-  std::vector<double> rates(static_cast<size_t>(cpu::team_size()));
-  // Each thread by its own clock: on a busy machine a team may wait long for its last thread.
-  seconds_of_team([&](int thread) { rates[static_cast<size_t>(thread)] = measure_thread_peak(peak); });
-  return std::accumulate(rates.begin(), rates.end(), 0.0);
+  const auto threads = static_cast<size_t>(cpu::team_size());
+  std::vector<double> rates(threads), had(threads);
+  seconds_of_team([&](int thread) {
+    const auto place = static_cast<size_t>(thread);
+    const double processor = processor_seconds();
+    const auto start = Clock::now();
+    rates[place] = measure_thread_peak(peak);
+    had[place] = (processor_seconds() - processor) / std::chrono::duration<double>(Clock::now() - start).count();
+  });
+  const auto sum = [](const std::vector<double>& values) { return std::accumulate(values.begin(), values.end(), 0.0); };
+  return {.flops = sum(rates), .threads = static_cast<int>(threads), .had = sum(had) / static_cast<double>(threads)};
 }
+
+double measure_matrix_peak(DType dtype) { return sample_matrix_peak(dtype).flops; }
 
 double measure_triad() {
   constexpr int64_t kElements = 8 << 20;  // 64 MiB per array and thread: past any core's share of a cache

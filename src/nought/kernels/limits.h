@@ -12,8 +12,16 @@ namespace nought {
 
 /// FLOP/s of all threads together in a loop of multiply-adds that never leaves the registers. The loop takes the best
 /// path that isa() leaves to products of the dtype: AMX tiles or AVX512-BF16 dot products for bf16, else fp32 FMA of
-/// AVX-512 or AVX2. Other 16-bit dtypes are multiplied in fp32.
+/// AVX-512 or AVX2. Other 16-bit dtypes are multiplied in fp32. Time is that of the processor: each thread counts
+/// as if it had a core of its own.
 double measure_matrix_peak(DType dtype);
+/// The same, and what it was measured with.
+struct MatrixPeakSample {
+  double flops = 0;
+  int threads = 1;
+  double had = 1;  // the part of the time in which threads had a core; the rest went to other programs
+};
+MatrixPeakSample sample_matrix_peak(DType dtype);
 /// The path that measure_matrix_peak() takes: "bf16 tiles on AMX", "fp32 FMA on AVX-512".
 std::string_view matrix_peak_name(DType dtype);
 

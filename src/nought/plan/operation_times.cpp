@@ -12,10 +12,10 @@ namespace nought {
 
 namespace {
 
-constexpr double kLongestMeasured = 0.02;        // seconds: what takes longer is near the rates
-constexpr double kLargestMeasured = 64 << 20;    // bytes
+constexpr double kLongestMeasured = 0.02;             // seconds: what takes longer is near the rates
+constexpr double kLargestMeasured = 64 << 20;         // bytes
 constexpr size_t kFewestRounds = 3, kMostRounds = 9;  // rounds
-constexpr double kBusy = 0.9;            // of the processor time that ranks should get
+constexpr double kBusy = 0.9;                         // of the processor time that ranks should get
 
 double processor_seconds() {
   timespec now{};

@@ -1,7 +1,7 @@
 // OperationTimes: what each operation of a step takes on this machine.
 //
-// Design goals: an operation is measured with its own shapes, and once for all times that it runs, as small ones are far
-// from the rates of large ones. Operations that take long, or more memory than a measurement should, are what their
+// Design goals: an operation is measured with its own shapes, and once for all times that it runs, as small ones are
+// far from the rates of large ones. Operations that take long, or more memory than a measurement should, are what their
 // work takes at the machine's rates. Non-goals: what is in a cache because of the operation before.
 #pragma once
 

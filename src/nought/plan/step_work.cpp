@@ -19,7 +19,8 @@ class Rehearsal {
     rank_.begin();
     const Schedules schedules = layout.stages() > 1 ? schedule_at(rank_.mesh, layout.pipeline) : layout.schedule;
     engine_.set_schedule(schedules);
-    for (int64_t i = updates_before_compression(rank_.model.options()); i > 0; --i) step(rehearsed_micro_batches(layout));
+    for (int64_t i = updates_before_compression(rank_.model.options()); i > 0; --i)
+      step(rehearsed_micro_batches(layout));
   }
 
   /// Of so many micro-batches.

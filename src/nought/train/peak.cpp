@@ -1,19 +1,37 @@
 #include "nought/train/peak.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
+#include <fmt/format.h>
+
+#include "nought/base/cores.h"
+#include "nought/base/host.h"
 #include "nought/comm/mesh.h"
 #include "nought/kernels/limits.h"
+#include "nought/train/kept_peak.h"
 
 namespace nought {
 
-MatrixPeak::MatrixPeak(Communicator& ranks, const Context& context, DType dtype) : dtype_(dtype) {
+MatrixPeak::MatrixPeak(Communicator& ranks, const Context& context, DType dtype, const std::string& kept)
+    : dtype_(dtype) {
+  constexpr double kQuiet = 0.85;  // of the processor time, and of the best speed
   ranks.barrier().wait();
   // What the host can do says nothing about a GPU, whose peak is not known.
-  own_ = context.memory->device().is_host() ? measure_matrix_peak(dtype) : 0;
-  flops_ = own_;
-  all_reduce_values(ranks, context, std::span(&flops_, 1));
+  const bool on_host = context.memory->device().is_host();
+  const MatrixPeakSample now = on_host ? sample_matrix_peak(dtype) : MatrixPeakSample{};
+  const int threads = now.threads * launched_on_host().value_or(ranks.size());
+  const double cores = cores_for_each(find_cores(), threads);
+  const std::string key = kept_peak_key(std::string(matrix_peak_name(dtype)));
+  own_ = on_host ? cores * now.threads * best_peak(kept, key, now.flops / now.threads) : 0;
+  std::array<double, 3> sums{own_, cores * now.flops, now.had / cores};
+  all_reduce_values(ranks, context, sums);
+  flops_ = sums[0];
+  if (!on_host) return;
+  const double had = std::min(1.0, sums[2] / ranks.size()), speed = sums[1] / sums[0];
+  if (speed < kQuiet) note_ += fmt::format(", the best that this machine has shown: {:.0f}% of it now", 100 * speed);
+  if (had < kQuiet) note_ += fmt::format("; the machine is busy: ranks had {:.0f}% of their cores", 100 * had);
 }
 
 double MatrixPeak::share_of(double reached) {

@@ -14,6 +14,7 @@
 #include "nought/optim/custom_optimizer.h"
 #include "nought/train/grown_weights.h"
 #include "nought/train/hf_folder.h"
+#include "nought/train/kept_peak.h"
 #include "nought/train/model_source.h"
 #include "nought/train/pipeline_cut.h"
 #include "nought/train/resume.h"
@@ -175,7 +176,7 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length) -
                                         frozen_flops_per_token(decoder_, plan_.data.seq_length),
                      .peak_flops = peak_->flops(),
-                     .peak_name = std::string(matrix_peak_name(plan_.dtype)),
+                     .peak_name = std::string(matrix_peak_name(plan_.dtype)) + peak_->note(),
                      .notes = decoder_.config().notes};
   if (model_.reduce_buckets() < model_.trained_segments())
     summary.notes.push_back(fmt::format(
@@ -196,7 +197,7 @@ void Trainer::measure_machine() {
   // The measurement is no part of training: neither of its budgets nor of its peaks.
   memory.set_limit(0);
   memory.set_limit(0, Pool::host);
-  peak_.emplace(world_, context_, plan_.dtype);
+  peak_.emplace(world_, context_, plan_.dtype, kept_peak_file());
   if (plan_.dtype == DType::bf16 && !has_bf16_units()) {
     const double bf16 = measure_product_rate(context_, DType::bf16), f32 = measure_product_rate(context_, DType::f32);
     notes_.push_back(

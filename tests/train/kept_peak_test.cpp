@@ -1,0 +1,48 @@
+// 100% MFU is the best peak that a machine has shown, for ranks that have a core each as far as there are cores.
+#include "nought/train/kept_peak.h"
+
+#include <cstdlib>
+#include <fstream>
+
+#include "support/temp_folder.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "nought/base/cores.h"
+#include "nought/base/json.h"
+#include "nought/comm/thread.h"
+#include "nought/kernels/limits.h"
+#include "nought/train/peak.h"
+
+namespace nought::kept_peak_test {
+namespace {
+
+TEST(KeptPeak, is_the_best_of_all_that_were_measured_by_key) {
+  const test::TempFolder folder;
+  const std::string file = (folder.path() / "below" / "peak.json").string();
+  EXPECT_EQ(best_peak(file, "a", 5e9), 5e9);
+  EXPECT_EQ(best_peak(file, "a", 3e9), 5e9);
+  EXPECT_EQ(best_peak(file, "b", 3e9), 3e9);
+  EXPECT_EQ(best_peak(file, "a", 7e9), 7e9);
+  EXPECT_EQ(best_peak(file, "a", 1e9), 7e9);
+  EXPECT_EQ(best_peak("", "a", 1e9), 1e9) << "nowhere to keep it";
+  std::ofstream(file) << "no JSON";
+  EXPECT_EQ(best_peak(file, "a", 1e9), 1e9);
+  EXPECT_EQ(best_peak("/no such folder/at all", "a", 1e9), 1e9);
+}
+
+TEST(KeptPeak, is_100_percent_of_a_run_and_the_line_says_so) {
+  const test::TempFolder folder;
+  const std::string file = (folder.path() / "peak.json").string(), loop(matrix_peak_name(DType::f32));
+  const double once = 1e15;  // no core is as fast
+  best_peak(file, kept_peak_key(loop), once);
+  for (const int ranks : {1, 2})
+    run_ranks(ranks, [&](Communicator& world, const Context& context) {
+      const MatrixPeak peak(world, context, DType::f32, file);
+      EXPECT_DOUBLE_EQ(peak.flops(), ranks * once * cores_for_each(find_cores(), ranks));
+      EXPECT_THAT(peak.note(), testing::HasSubstr("the best that this machine has shown: 0% of it now"));
+    });
+}
+
+}  // namespace
+}  // namespace nought::kept_peak_test
