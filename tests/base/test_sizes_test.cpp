@@ -17,7 +17,7 @@ class EachSize : public ::testing::TestWithParam<int> {};
 NOUGHT_SIZE(medium);
 TEST_P(EachSize, of_a_marked_test_is_its_mark) { EXPECT_THAT(list_sizes(), HasSubstr("medium Numbers/EachSize.of_")); }
 TEST(TestSizes, a_mark_is_that_of_the_next_test_alone) {
-  const std::string listed = list_sizes();
+  const std::string listed = "\n" + list_sizes();
   EXPECT_THAT(listed, HasSubstr("\nmedium Numbers/EachSize.of_a_marked_test_is_its_mark/0\n"));
   EXPECT_THAT(listed, HasSubstr("\nmedium Numbers/EachSize.of_a_marked_test_is_its_mark/1\n"));
   EXPECT_THAT(listed, HasSubstr("\nunmarked TestSizes.a_mark_is_that_of_the_next_test_alone\n"));
