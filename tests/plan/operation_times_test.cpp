@@ -9,7 +9,7 @@
 namespace nought::operation_times_test {
 namespace {
 
-constexpr MachineRates kKnown{.flops = 1e9, .memory = 1e9, .note = {}};
+const MachineRates kKnown{.flops = 1e9, .memory = 1e9, .note = {}};
 
 MatMul product(const Context& context, int64_t size) {
   const auto matrix = [&] { return context.empty({size, size}, DType::f32); };

@@ -22,7 +22,7 @@ ModelConfig small_model() {
                                  {"max_position_embeddings", 64}});
 }
 
-constexpr MachineRates kRates{.flops = 100, .memory = 10, .read = 5, .write = 4, .note = {}};
+const MachineRates kRates{.flops = 100, .memory = 10, .read = 5, .write = 4, .note = {}};
 
 /// 10 s of products, 2 s of other operations, 6 s of the update; 4 s of reads and 5 s of writes.
 Prediction prediction_with(const OffloadOptions& options) {
