@@ -20,7 +20,7 @@ declare -A command=(
 )
 # Limits of twice what a part takes on two quiet cores from a cold cache, which is 35 minutes for all of them. The sum of the
 # limits stays below 90 minutes, after which the whole run is ended: so a part that hangs is named.
-declare -A minutes=([install]=4 [includes]=1 [format]=1 [build]=16 [tests]=15 [cuda]=6 [sanitizers]=14 [clang]=10 [haswell]=4)
+declare -A minutes=([install]=4 [includes]=1 [format]=1 [build]=16 [tests]=15 [cuda]=6 [sanitizers]=20 [clang]=10 [haswell]=4)
 declare -A needs=([format]=install [build]=install [tests]=build [cuda]=install [sanitizers]=install [clang]=install [haswell]=build)
 declare -A result
 
