@@ -29,8 +29,8 @@ inline constexpr auto kFaultHows = std::to_array<FaultHow>({{"EIO", FaultKind::e
 /// The exit code of a crash on purpose.
 inline constexpr int kFaultCrash = 77;
 
-/// Calls by the names that the log has. "create" is an open() that may make a file, "remove" stands for all calls that
-/// remove a name.
+/// Calls by the names that the log has. "create" is an open() that may make a file, "read" stands for pread() too and
+/// "remove" for all calls that remove a name.
 inline bool may_befall(const FaultHow& how, std::string_view call) {
   const auto is = [&](auto... names) { return ((call == names) || ...); };
   const bool writes = is("write", "pwrite", "writev");

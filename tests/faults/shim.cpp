@@ -129,6 +129,12 @@ FILE* opened(const char* function, const char* path, const char* mode) {
 }
 
 template <class Offset>
+ssize_t read_at(const char* function, int descriptor, void* bytes, size_t size, Offset offset) {
+  const auto run = [&] { return next<ssize_t(int, void*, size_t, Offset)>(function)(descriptor, bytes, size, offset); };
+  return with_fault(counted("read", path_of(descriptor)), run, ssize_t{-1});
+}
+
+template <class Offset>
 ssize_t written_at(const char* function, int descriptor, const void* bytes, size_t size, Offset offset) {
   const FaultHow* fault = counted("pwrite", path_of(descriptor));
   const auto run = [&] {
@@ -197,6 +203,14 @@ ssize_t read(int descriptor, void* bytes, size_t size) {
   return with_fault(
       counted("read", path_of(descriptor)),
       [&] { return next<ssize_t(int, void*, size_t)>("read")(descriptor, bytes, size); }, ssize_t{-1});
+}
+
+ssize_t pread(int descriptor, void* bytes, size_t size, off_t offset) {
+  return read_at("pread", descriptor, bytes, size, offset);
+}
+
+ssize_t pread64(int descriptor, void* bytes, size_t size, off64_t offset) {
+  return read_at("pread64", descriptor, bytes, size, offset);
 }
 
 ssize_t write(int descriptor, const void* bytes, size_t size) {
