@@ -61,7 +61,7 @@ TEST(ConfigReference, the_page_has_a_verdict_for_every_field_of_TrainingArgument
   for (const std::string_view name : training_arguments())
     EXPECT_THAT(page, HasSubstr(fmt::format("\n| `{}` |", name))) << name;
   EXPECT_THAT(page, HasSubstr("| `learning_rate` |  | implemented |"));
-  EXPECT_THAT(page, HasSubstr("| `tf32` | `null` | *no effect*: CPUs have no TF32 |"));
+  EXPECT_THAT(page, HasSubstr("| `tf32` | `null` | *no effect*: CPUs have no TF32; on GPUs: "));
   EXPECT_THAT(page, HasSubstr("| `label_smoothing_factor` | `0` | **refused**: label smoothing is not available |"));
 }
 

@@ -112,10 +112,6 @@ TEST(DsConfig, a_key_without_effect_is_a_warning_with_its_reason) {
                   "are resident: the one computing and the one being fetched"));
 }
 
-TEST(DsConfig, offloading_to_the_host_is_accepted_where_the_device_is_the_host) {
-  EXPECT_THAT(read(R"({"zero_optimization": {"cpu_offload": true}})").warnings, ElementsAre(HasSubstr("no copy")));
-}
-
 TEST(DsConfig, keys_that_people_write_for_people_are_notes) {
   EXPECT_THAT(
       read(R"({"_comment": "zero 3", "comment": 1, "//": "x", "zero_optimization": {"_why": {"stage": 9}}})").warnings,

@@ -437,7 +437,8 @@ TEST(DsKeys, no_value_of_an_implemented_key_is_passed_over) {
 /// Where a key counts only if another one does, that one is set too.
 std::string gate_of(const KeyRule& rule) {
   const std::string path(rule.path), section = path.substr(0, path.rfind('.'));
-  if (path == "zero_optimization.cpu_offload_use_pin_memory") return "zero_optimization.cpu_offload";
+  if (path == "zero_optimization.cpu_offload_use_pin_memory")
+    return "zero_optimization.offload_optimizer.super_offload";
   if (path == "zero_optimization.offload_optimizer.cpuadam_cores_perc") return section + ".super_offload";
   return (section.ends_with(".schedule_config") ? "curriculum_learning" : section) + ".enabled";
 }

@@ -1,5 +1,6 @@
 #include "nought/config/key_rules.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "nought/base/error.h"
@@ -23,6 +24,9 @@ TEST(KeyRules, another_value_is_a_warning_or_a_mistake_with_the_reason) {
   EXPECT_EQ(judge(false, kIdle, "f: idle").warning, "f: idle = false has no effect: nothing reads it");
   EXPECT_EQ(judge(2, kRefused, "f: no").mistake, "f: no = 2 is not supported: not here; only 1 is accepted");
   EXPECT_EQ(judge(2, kAbsent, "f: absent").mistake, "f: absent = 2 is not supported: write another");
+  const KeyRule differs{"tf32", "null", KeyStatus::no_effect, "the CPU has none", "it is not used"};
+  EXPECT_THAT(judge(true, differs, "f: tf32").warning, testing::EndsWith("the CPU has none"));
+  EXPECT_THAT(judge(true, differs, "f: tf32", /*on_gpu=*/true).warning, testing::EndsWith("it is not used"));
   EXPECT_THROW(judge("yes", kIdle, "f: idle"), ConfigError) << "another kind of value";
 }
 

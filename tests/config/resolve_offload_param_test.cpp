@@ -60,7 +60,7 @@ TEST(ResolveOffloadParam, below_stage_3_it_is_refused_by_name_with_what_to_do) {
          {nvme("", stage), fmt::format(R"({{"stage": {}, "offload_param": {{"device": "cpu"}}}})", stage)})
       EXPECT_THAT(message_of<ConfigError>([&] { plan_of_zero(zero); }),
                   AllOf(HasSubstr("offload_param.device = "), HasSubstr("takes zero_optimization.stage = 3"),
-                        HasSubstr(fmt::format("it is {}", stage)), HasSubstr("raise the stage, or write \"none\"")));
+                        HasSubstr(fmt::format("it is {}", stage)), HasSubstr("raise the stage, or leave it out")));
 }
 
 TEST(ResolveOffloadParam, what_is_missing_unknown_or_too_small_is_refused_in_one_line) {

@@ -196,16 +196,18 @@ TEST(ResolveOffload, gradients_that_something_else_needs_in_memory_are_refused_i
                 AllOf(HasSubstr("training.offload_gradients = "), HasSubstr(why)));
 }
 
+RunPlan plan_on(const std::string& text, bool on_gpu) {
+  return resolve(make_run_config(parse_json(text, "RUN.json"), "RUN.json", {}, {}, on_gpu), 1);
+}
+
 /// A GPU can not touch the memory of the host: what moves there moves, and every choice is explained.
 TEST(ResolveOffload, beside_a_gpu_the_host_is_a_home) {
   const std::string text = R"({"training": {"output_dir": "out", "max_grad_norm": 0}, "deepspeed": {"zero_optimization":
     {"stage": 3, "sub_group_size": 5000, "offload_optimizer": {"device": "cpu", "ratio": 0.5, "pin_memory": true},
      "offload_param": {"device": "cpu"}}}})";
-  RunConfig config = make_run_config(parse_json(text, "RUN.json"), "RUN.json");
-  const RunPlan on_cpu = resolve(config, 1);
-  EXPECT_EQ(on_cpu.warnings.size(), 4u) << "without effect: two homes, the ratio, the size of tiles";
-  config.on_gpu = true;
-  const RunPlan plan = resolve(config, 1);
+  EXPECT_EQ(plan_on(text, /*on_gpu=*/false).warnings.size(), 4u)
+      << "without effect: two homes, the ratio, the size of tiles";
+  const RunPlan plan = plan_on(text, /*on_gpu=*/true);
   EXPECT_TRUE(plan.on_gpu);
   EXPECT_TRUE(plan.warnings.empty()) << plan.warnings.front();
   EXPECT_EQ(plan.offload_optimizer.home, Pool::host);
@@ -217,6 +219,28 @@ TEST(ResolveOffload, beside_a_gpu_the_host_is_a_home) {
   EXPECT_EQ(test::value_of(plan, "offload_param"), "cpu");
   EXPECT_EQ(test::value_of(plan, "update_beside_backward"), "true");
   EXPECT_NE(test::reason_of(plan, "pin_memory").find("always pinned"), std::string::npos);
+}
+
+TEST(ResolveOffload, older_names_mean_the_same) {
+  const auto run = [](int stage, const std::string& keys) {
+    return fmt::format(R"({{"training": {{"output_dir": "out"}}, "deepspeed": {{"zero_optimization":
+      {{"stage": {}, {}}}}}}})",
+                       stage, keys);
+  };
+  const std::string both = R"("cpu_offload": true, "cpu_offload_params": true)";
+  const RunPlan plan = plan_on(run(3, both), /*on_gpu=*/true);
+  EXPECT_THAT(plan.warnings, IsEmpty());
+  EXPECT_EQ(plan.offload_optimizer.home, Pool::host);
+  EXPECT_EQ(plan.offload_param.home, Pool::host);
+  EXPECT_THAT(test::reason_of(plan, "offload_param"), HasSubstr("cpu_offload_params"));
+  EXPECT_THAT(plan_on(run(3, both), /*on_gpu=*/false).warnings,
+              ElementsAre(AllOf(HasSubstr("cpu_offload_params = true"), HasSubstr("no copy")),
+                                   AllOf(HasSubstr("cpu_offload = true"), HasSubstr("no copy"))));
+  EXPECT_EQ(plan_on(run(2, both), /*on_gpu=*/true).offload_param.home, Pool::device);
+  EXPECT_THAT(plan_on(run(2, both), /*on_gpu=*/true).warnings, ElementsAre(HasSubstr("below stage 3")));
+  EXPECT_THAT(message_of<ConfigError>(
+                  [&] { plan_on(run(2, R"("cpu_offload": true, "offload_optimizer": {"device": "none"})"), true); }),
+              HasSubstr("cpu_offload = true contradicts zero_optimization.offload_optimizer.device = \"none\""));
 }
 
 }  // namespace

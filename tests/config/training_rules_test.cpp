@@ -1,12 +1,15 @@
 #include "nought/config/training_rules.h"
 
 #include <set>
+#include <span>
 
 #include "support/golden_root.h"
+#include "support/message_of.h"
 #include "support/resolved.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "nought/config/ds_config.h"
 #include "nought/config/run_config.h"
 
 namespace nought::training_rules_test {
@@ -119,6 +122,36 @@ TEST(TrainingRules, null_is_the_default_of_every_key) {
   }
   EXPECT_EQ(plan_of(R"({"training": {"lr_scheduler_kwargs": null, "parallelism_config": null}})").resolved.size(),
             expected.size());
+}
+
+/// Every sentence of the tables holds where it is printed: none on a GPU speaks of the CPU's memory or lack of
+/// anything.
+TEST(TrainingRules, what_has_no_effect_is_said_for_the_device_that_computes) {
+  const auto sentence = [](const KeyRule& rule) { return rule.on_gpu.empty() ? rule.reason : rule.on_gpu; };
+  for (const std::span<const KeyRule> rules : {training_rules(), ds_key_rules()})
+    for (const KeyRule& rule : rules)
+      for (const char* cpu : {"CPU", "host memory", "the host", "MPI", "the only device"}) {
+        if (rule.status != KeyStatus::no_effect || rule.path == "aio.use_gds") continue;  // true of both devices
+        EXPECT_THAT(std::string(sentence(rule)), testing::Not(HasSubstr(cpu))) << rule.path;
+      }
+}
+
+TEST(TrainingRules, a_run_for_the_cpu_is_refused_on_gpus) {
+  const auto plan = [](const char* key, bool value, bool on_gpu) {
+    Json run;
+    run["training"][key] = value;
+    return resolve(make_run_config(run, "RUN.json", {}, {}, on_gpu), 1);
+  };
+  for (const char* key : {"use_cpu", "no_cuda"}) {
+    EXPECT_THAT(plan(key, true, /*on_gpu=*/false).warnings, IsEmpty());
+    EXPECT_THAT(plan(key, false, /*on_gpu=*/true).warnings, IsEmpty());
+    EXPECT_THAT(test::message_of<ConfigError>([&] { plan(key, true, /*on_gpu=*/true); }),
+                HasSubstr(fmt::format("training.{} = true contradicts --device cuda", key)));
+  }
+  Json run;
+  run["training"]["tf32"] = true;
+  EXPECT_THAT(make_run_config(run, "RUN.json", {}, {}, /*on_gpu=*/true).warnings,
+              testing::ElementsAre(HasSubstr("computed in fp32")));
 }
 
 TEST(TrainingRules, a_secret_is_not_printed) {

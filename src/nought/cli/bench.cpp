@@ -63,9 +63,8 @@ struct StepOptions {
     StepBench bench;
     if (names_file()) {
       require<ConfigError>(dtype->count() == 0, "--dtype is for W1, W2 and W3: {} says its own (training.bf16)", work);
-      RunConfig config = load_run_config(work, overrides);
-      config.on_gpu = !context.memory->device().is_host();
-      plan = with_model_folder(resolve(config, world.size()), world, context);
+      const bool on_gpu = !context.memory->device().is_host();
+      plan = with_model_folder(resolve(load_run_config(work, overrides, on_gpu), world.size()), world, context);
       require_trainable(plan);
       plan = with_stage_seconds(plan, world, context);
       bench = step_of(plan, work);

@@ -52,9 +52,9 @@ struct EvalOptions {
     if (!own_tokenizer && !data.contains("tokenizer")) data["tokenizer"] = "bytes";
     if (seq_length) data["seq_length"] = *seq_length;
     if (batch_size) run["training"]["per_device_eval_batch_size"] = *batch_size;
-    RunConfig config = make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides, warnings);
-    config.on_gpu = names_gpu(launch.device);
-    RunPlan plan = resolve(config, world_size);
+    RunPlan plan = resolve(make_run_config(run, run_file.empty() ? "the command line" : run_file, overrides, warnings,
+                                           names_gpu(launch.device)),
+                           world_size);
     plan.model_found = true;
     require<ConfigError>(!plan.data.sources.empty(),
                          "no data to evaluate with: --data FILE, or a RUN.json that has it");

@@ -43,17 +43,18 @@ constexpr std::string_view kAssumed[] = {"training.bf16=true", "training.per_dev
 /// A run of RUN.json; or of a model alone: a Hugging Face folder or its config.json.
 RunConfig load(const PlanOptions& options) {
   const std::string& path = options.run_file;
+  const bool on_gpu = names_gpu(options.launch.device);
   Json model;
   if (std::filesystem::is_directory(path)) {
     model = path;
   } else if (const Json file = read_json_file(path); file.is_object() && file.contains("model_type")) {
     model = file;
   } else {
-    return load_run_config(path, options.overrides);
+    return load_run_config(path, options.overrides, on_gpu);
   }
   std::vector<std::string> overrides(std::begin(kAssumed), std::end(kAssumed));
   overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
-  return make_run_config({{"model", model}}, path, overrides);
+  return make_run_config({{"model", model}}, path, overrides, {}, on_gpu);
 }
 
 /// The stages to show: all, or the one that --stage or the run names.
@@ -116,9 +117,7 @@ PastedRun pasted(const PlanOptions& options, const RunPlan& plan) {
   const auto run_with = [options, ranks = plan.world_size](const std::vector<std::string>& settings) {
     PlanOptions changed = options;
     changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
-    RunConfig run = load(changed);
-    run.on_gpu = names_gpu(changed.launch.device);
-    return with_model_folder(resolve(run, ranks));
+    return with_model_folder(resolve(load(changed), ranks));
   };
   return {run_with, plan.output_dir + "/offload"};
 }
@@ -126,8 +125,7 @@ PastedRun pasted(const PlanOptions& options, const RunPlan& plan) {
 int run_plan(const PlanOptions& options) {
   const int64_t ranks = options.launch.ranks.value_or(1);
   require<ConfigError>(1 <= ranks && ranks <= 1'000'000, "--ranks must be 1 to 1000000, got {}", ranks);
-  RunConfig run = load(options);
-  run.on_gpu = names_gpu(options.launch.device);
+  const RunConfig run = load(options);
   RunPlan plan = with_model_folder(resolve(run, static_cast<int>(ranks)));
   require<ConfigError>(!plan.model_dir.empty() || !plan.model_config.is_null(),
                        "{}: model is missing: expected a Hugging Face folder or the content of its config.json",

@@ -32,9 +32,7 @@ struct ProbeOptions {
   bool gradients = false;
 
   RunPlan plan(int world_size) const {
-    RunConfig config = load_run_config(run_file, overrides);
-    config.on_gpu = names_gpu(launch.device);
-    return resolve(config, world_size);
+    return resolve(load_run_config(run_file, overrides, names_gpu(launch.device)), world_size);
   }
 };
 

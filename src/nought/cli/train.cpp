@@ -79,14 +79,14 @@ struct TrainOptions {
   int64_t min_steps = 1;  // with `within`
 
   RunConfig config() const {
-    RunConfig config = load_run_config(run_file, overrides);
+    const bool on_gpu = names_gpu(launch.device);
+    RunConfig config = load_run_config(run_file, overrides, on_gpu);
     // A run that began with --within goes on to the steps that were chosen then.
     if (const auto steps = config.training.resumes() ? chosen_steps(config.training.output_dir.value) : std::nullopt) {
       std::vector<std::string> all{fmt::format("training.max_steps={}", *steps)};
       all.insert(all.end(), overrides.begin(), overrides.end());
-      config = load_run_config(run_file, all);
+      config = load_run_config(run_file, all, on_gpu);
     }
-    config.on_gpu = names_gpu(launch.device);
     return config;
   }
   StartMode mode() const {

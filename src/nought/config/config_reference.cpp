@@ -19,7 +19,9 @@ ConfigEntry implemented(const KeyInfo& key) { return {key.path, key.type, key.fa
 
 ConfigEntry ruled(std::string_view section_path, const KeyRule& rule) {
   const std::string path = join_path(section_path, rule.path);
-  const std::string defaults(rule.defaults), reason(rule.reason);
+  const std::string defaults(rule.defaults);
+  const std::string reason =
+      rule.on_gpu.empty() ? std::string(rule.reason) : fmt::format("{}; on GPUs: {}", rule.reason, rule.on_gpu);
   switch (rule.status) {
     case KeyStatus::no_effect:
       return {path, "", defaults, reason, KeyUse::no_effect};

@@ -58,7 +58,8 @@ bool anything_enabled(const Json& json) {
 /// collected, so that one run tells all of it.
 class Walk {
  public:
-  Walk(const Origins& origins, std::vector<std::string>& warnings) : origins_(origins), warnings_(warnings) {}
+  Walk(const Origins& origins, std::vector<std::string>& warnings, bool on_gpu)
+      : origins_(origins), warnings_(warnings), on_gpu_(on_gpu) {}
 
   Json section(const Json& json, const KeyNode& node, const std::string& path) {
     require<ConfigError>(json.is_object(), "{}: expected an object, found {}", origins_.place(path),
@@ -108,7 +109,7 @@ class Walk {
   }
 
   void judge(const Json& value, const KeyRule& rule, const std::string& at) {
-    Judgement judgement = nought::judge(value, rule, origins_.place(at));
+    Judgement judgement = nought::judge(value, rule, origins_.place(at), on_gpu_);
     if (!judgement.mistake.empty()) mistakes_.push_back(std::move(judgement.mistake));
     if (!judgement.warning.empty()) warnings_.push_back(std::move(judgement.warning));
   }
@@ -130,6 +131,7 @@ class Walk {
 
   const Origins& origins_;
   std::vector<std::string>& warnings_;
+  const bool on_gpu_;
   std::vector<std::string> mistakes_;
 };
 
@@ -178,7 +180,7 @@ std::string require_type(const Json& json, const TypeChoice& choice, const Origi
 
 }  // namespace
 
-DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<std::string>& warnings) {
+DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<std::string>& warnings, bool on_gpu) {
   if (json.is_null()) return {};
   require<ConfigError>(json.is_object(), "{}: expected an object, found {}", origins.place("deepspeed"),
                        describe_json(json));
@@ -191,7 +193,7 @@ DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<st
   const std::string optimizer = require_type(json, optimizers, origins);
   const std::string scheduler = require_type(json, schedulers, origins);
 
-  Walk walk(origins, warnings);
+  Walk walk(origins, warnings, on_gpu);
   const Json kept = walk.section(with_present_names(json, origins), key_tree(), "deepspeed");
   walk.require_no_mistakes();
   auto config = from_json<DsConfig>(kept, origins, "deepspeed");

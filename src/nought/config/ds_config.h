@@ -206,6 +206,7 @@ struct DsZero {
   Auto<int64_t> sub_group_size;
   DsOffloadOptimizer offload_optimizer;
   DsOffloadParam offload_param;
+  Setting<bool> cpu_offload{false}, cpu_offload_param{false}, cpu_offload_params{false};
 
   template <class V>
   void visit(V& v) {
@@ -242,6 +243,9 @@ struct DsZero {
       "more than 4194304 are not taken; auto: as many");
     v("offload_optimizer", offload_optimizer, "");
     v("offload_param", offload_param, "");
+    v("cpu_offload", cpu_offload, "an older name of offload_optimizer.device = \"cpu\"");
+    v("cpu_offload_param", cpu_offload_param, "an older name of offload_param.device = \"cpu\"");
+    v("cpu_offload_params", cpu_offload_params, "the same");
   }
 };
 
@@ -438,6 +442,7 @@ std::span<const KeyRule> ds_key_rules();
 
 /// Reads the section "deepspeed" of a run's configuration. A line is added to `warnings` for each key without effect.
 /// ConfigError for unknown and refused keys, and for wrong types.
-DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<std::string>& warnings);
+DsConfig read_ds_config(const Json& json, const Origins& origins, std::vector<std::string>& warnings,
+                        bool on_gpu = false);
 
 }  // namespace nought

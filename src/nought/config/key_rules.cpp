@@ -26,12 +26,13 @@ bool is_among(const std::vector<Json>& values, const Json& value) {
 
 }  // namespace
 
-Judgement judge(const Json& value, const KeyRule& rule, const std::string& place) {
+Judgement judge(const Json& value, const KeyRule& rule, const std::string& place, bool on_gpu) {
   const std::vector<Json> accepted = values_in(rule.defaults);
   if (value.is_null() || is_among(accepted, value)) return {};
+  const std::string_view reason = on_gpu && !rule.on_gpu.empty() ? rule.on_gpu : rule.reason;
   if (rule.status == KeyStatus::refused) {
     const std::string others = rule.defaults == "null" ? "" : fmt::format("; only {} is accepted", rule.defaults);
-    return {.mistake = fmt::format("{} = {} is not supported: {}{}", place, value.dump(), rule.reason, others)};
+    return {.mistake = fmt::format("{} = {} is not supported: {}{}", place, value.dump(), reason, others)};
   }
   const bool automatic = value == "auto" && !accepted[0].is_string();
   const bool same_kind =
@@ -39,7 +40,7 @@ Judgement judge(const Json& value, const KeyRule& rule, const std::string& place
   require<ConfigError>(automatic || same_kind, "{}: expected a value like {}, found {}", place, rule.defaults,
                        describe_json(value));
   if (rule.status != KeyStatus::no_effect || automatic) return {};
-  return {.warning = fmt::format("{} = {} has no effect: {}", place, value.dump(), rule.reason)};
+  return {.warning = fmt::format("{} = {} has no effect: {}", place, value.dump(), reason)};
 }
 
 bool is_note(std::string_view key) {

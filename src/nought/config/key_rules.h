@@ -22,6 +22,7 @@ struct KeyRule {
   std::string_view defaults;  // JSON values that are accepted silently, separated by " | "
   KeyStatus status;
   std::string_view reason;
+  std::string_view on_gpu = {};  // the reason where ranks compute on GPUs, if it is another one
 };
 
 /// What a rule says of a value: an error or a warning, or neither.
@@ -31,7 +32,7 @@ struct Judgement {
 
 /// `place` names the key in both. null counts as not given. "auto" is accepted for every key that is not refused.
 /// ConfigError for a value of another kind than the default.
-Judgement judge(const Json& value, const KeyRule& rule, const std::string& place);
+Judgement judge(const Json& value, const KeyRule& rule, const std::string& place, bool on_gpu = false);
 
 /// True for keys that people write for people: "_comment", "//", "notes".
 bool is_note(std::string_view key);

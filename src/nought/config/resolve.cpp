@@ -43,7 +43,7 @@ Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& auto
   if (config.accelerate_processes > 0 && config.accelerate_processes != world_size)
     warn(fmt::format("{}: num_processes = {}, but the run has {}: --ranks decides", origins_.place("deepspeed"),
                      config.accelerate_processes, world_size));
-  ds_ = read_ds_config(config.deepspeed, origins_, plan_.warnings);
+  ds_ = read_ds_config(config.deepspeed, origins_, plan_.warnings, config.on_gpu);
 }
 
 RunPlan Resolver::run() {

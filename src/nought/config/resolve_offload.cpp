@@ -5,12 +5,26 @@
 
 namespace nought {
 
-Candidate<std::string> Resolver::offload_device(const std::string& path, const Auto<std::string>& setting) const {
+Candidate<std::string> Resolver::offload_device(const std::string& path, const Auto<std::string>& setting,
+                                                std::initializer_list<OlderName> older) const {
+  for (const OlderName& name : older) {
+    if (!name.setting.value) continue;
+    auto device = deepspeed<std::string>(fmt::format("zero_optimization.{}", name.key), "cpu");
+    require<ConfigError>(!setting.given() || setting.value == device.value,
+                         "{} = true contradicts {}device = \"{}\": leave the older name out", device.place, path,
+                         setting.value);
+    return device;
+  }
   if (!setting.given()) return {"none", false, "", ""};
   const auto device = deepspeed(path + "device", setting.value);
   require<ConfigError>(device.value == "none" || device.value == "cpu" || device.value == "nvme",
                        "{} = \"{}\": expected \"none\", \"cpu\" or \"nvme\"", device.place, device.value);
   return device;
+}
+
+std::string Resolver::written(const Candidate<std::string>& device) {
+  const bool older = !device.place.ends_with("device");
+  return older ? device.place + " = true" : fmt::format("{} = \"{}\"", device.place, device.value);
 }
 
 Candidate<std::string> Resolver::offload_folder(const std::string& path, const Setting<std::string>& setting,
@@ -23,8 +37,8 @@ Candidate<std::string> Resolver::offload_folder(const std::string& path, const S
 
 void Resolver::warn_of_host_memory(const Candidate<std::string>& device) {
   if (plan_.on_gpu) return;
-  warn(fmt::format("{} = \"cpu\" has no effect: parameters and states already live in host memory: no copy is made",
-                   device.place));
+  warn(fmt::format("{} has no effect: parameters and states already live in host memory: no copy is made",
+                   written(device)));
 }
 
 void Resolver::note_pin_memory(const std::string& name, const std::string& path, const Setting<bool>& setting) {
@@ -39,7 +53,7 @@ void Resolver::resolve_offload() {
   const DsZero& zero = ds_.zero_optimization;
   const DsOffloadOptimizer& section = zero.offload_optimizer;
   const std::string path = "zero_optimization.offload_optimizer.";
-  const auto device = offload_device(path, section.device);
+  const auto device = offload_device(path, section.device, {{"cpu_offload", zero.cpu_offload}});
   if (device.value == "nvme") {
     plan_.resolved.push_back({"offload_optimizer", "nvme", device.reason});
     return offload_to_files();

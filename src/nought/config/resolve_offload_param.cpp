@@ -4,14 +4,19 @@
 namespace nought {
 
 void Resolver::resolve_offload_param() {
-  const DsOffloadParam& section = ds_.zero_optimization.offload_param;
+  const DsZero& zero = ds_.zero_optimization;
+  const DsOffloadParam& section = zero.offload_param;
   const std::string path = "zero_optimization.offload_param.";
-  const auto device = offload_device(path, section.device);
+  const auto device =
+      offload_device(path, section.device,
+                     {{"cpu_offload_param", zero.cpu_offload_param}, {"cpu_offload_params", zero.cpu_offload_params}});
   if (device.value == "none") return;
+  if (!section.device.given() && plan_.zero_stage < 3)  // old files say it at every stage
+    return warn(fmt::format("{} has no effect: below stage 3 every rank needs all parameters", written(device)));
   require<ConfigError>(plan_.zero_stage == 3,
-                       "{} = \"{}\" takes zero_optimization.stage = 3, and it is {}, where every rank needs all "
-                       "parameters: raise the stage, or write \"none\" (offload_optimizer works at every stage)",
-                       device.place, device.value, plan_.zero_stage);
+                       "{} takes zero_optimization.stage = 3, and it is {}, where every rank needs all "
+                       "parameters: raise the stage, or leave it out (offload_optimizer works at every stage)",
+                       written(device), plan_.zero_stage);
   if (device.value == "nvme") {
     plan_.resolved.push_back({"offload_param", "nvme", device.reason});
     return parameters_to_files();

@@ -115,8 +115,15 @@ class Resolver {
   void resolve_fp8();
   void resolve_zero();
   void resolve_buckets();
-  /// `device` of a section that offloads, at `path`: none unless it is given.
-  Candidate<std::string> offload_device(const std::string& path, const Auto<std::string>& setting) const;
+  /// `device` of a section that offloads, at `path`: none unless it is given, there or by one of its older names.
+  struct OlderName {
+    const char* key;
+    const Setting<bool>& setting;
+  };
+  Candidate<std::string> offload_device(const std::string& path, const Auto<std::string>& setting,
+                                        std::initializer_list<OlderName> older) const;
+  /// The device as the file has it: "place = value".
+  static std::string written(const Candidate<std::string>& device);
   /// Its nvme_path; ConfigError without. what: what the folder is to hold.
   Candidate<std::string> offload_folder(const std::string& path, const Setting<std::string>& setting,
                                         const char* what) const;

@@ -128,13 +128,14 @@ void refuse_missing(const Json& section, const std::string& path, const Origins&
 }
 
 /// One ConfigError with every unknown key and refused argument of the whole file, so that one run tells all of them.
-void require_no_mistakes(Json& json, const Origins& origins, std::vector<std::string>& warnings) {
+void require_no_mistakes(Json& json, RunConfig& read) {
+  const Origins& origins = read.origins;
   std::vector<std::string> mistakes;
-  if (json.contains("training")) mistakes = apply_training_rules(json["training"], origins, warnings);
+  if (json.contains("training")) mistakes = apply_training_rules(json["training"], origins, read.warnings, read.on_gpu);
   for (std::string& mistake : mistaken_keys(json, origins)) mistakes.push_back(std::move(mistake));
   if (mistakes.empty()) return;
   try {
-    if (json.contains("deepspeed")) read_ds_config(json["deepspeed"], origins, warnings);
+    if (json.contains("deepspeed")) read_ds_config(json["deepspeed"], origins, read.warnings, read.on_gpu);
   } catch (const ConfigError& error) {
     mistakes.emplace_back(error.what());
   }
@@ -144,8 +145,9 @@ void require_no_mistakes(Json& json, const Origins& origins, std::vector<std::st
 }  // namespace
 
 RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides,
-                          std::vector<std::string> warnings) {
+                          std::vector<std::string> warnings, bool on_gpu) {
   RunConfig read;
+  read.on_gpu = on_gpu;
   read.origins = Origins(name);
   read.warnings = std::move(warnings);
   if (json.is_null()) json = Json::object();
@@ -161,11 +163,12 @@ RunConfig make_run_config(Json json, const std::string& name, std::span<const st
   refuse_missing(json, "", read.origins);
   for (const char* section : {"training", "data"})
     if (json.contains(section)) refuse_missing(json[section], section, read.origins);
-  require_no_mistakes(json, read.origins, read.warnings);
+  require_no_mistakes(json, read);
   auto config = from_json<RunConfig>(json, read.origins);
   config.origins = std::move(read.origins);
   config.warnings = std::move(read.warnings);
   config.accelerate_processes = read.accelerate_processes;
+  config.on_gpu = on_gpu;
   require<ConfigError>(config.model.is_null() || config.model.is_string() || config.model.is_object(),
                        "{}: expected a folder's path or an object, found {}", config.origins.place("model"),
                        describe_json(config.model));
@@ -184,11 +187,11 @@ Json read_run_file(const std::string& path, std::vector<std::string>& warnings) 
   return run;
 }
 
-RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides) {
-  if (path.empty()) return make_run_config(Json::object(), "the command line", overrides);
+RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides, bool on_gpu) {
+  if (path.empty()) return make_run_config(Json::object(), "the command line", overrides, {}, on_gpu);
   std::vector<std::string> warnings;
   Json run = read_run_file(path, warnings);
-  return make_run_config(std::move(run), path, overrides, std::move(warnings));
+  return make_run_config(std::move(run), path, overrides, std::move(warnings), on_gpu);
 }
 
 }  // namespace nought

@@ -393,7 +393,7 @@ struct RunConfig {
   Origins origins;                    // where each value was written
   std::vector<std::string> warnings;  // one line for each key that is known and has no effect
   int64_t accelerate_processes = 0;   // num_processes of a config of accelerate; 0 = not given
-  bool on_gpu = false;                // where ranks compute; the command line says so
+  bool on_gpu = false;                // where ranks compute: see load_run_config()
 
   template <class V>
   void visit(V& v) {
@@ -408,8 +408,8 @@ struct RunConfig {
 };
 
 /// Reads RUN.json, applies the overrides "a.b=c" in order, then checks names and types. An empty path stands for an
-/// empty file. ConfigError and IoError name the place.
-RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides);
+/// empty file. on_gpu: ranks compute on GPUs, as the command line says. ConfigError and IoError name the place.
+RunConfig load_run_config(const std::string& path, std::span<const std::string> overrides, bool on_gpu = false);
 
 /// The content of RUN.json, with paths that hold from the current directory (run_paths.h).
 Json read_run_file(const std::string& path, std::vector<std::string>& warnings);
@@ -417,6 +417,6 @@ Json read_run_file(const std::string& path, std::vector<std::string>& warnings);
 /// load_run_config() of a content that was read already. `name` stands for the file in messages; `warnings` are passed
 /// on.
 RunConfig make_run_config(Json json, const std::string& name, std::span<const std::string> overrides = {},
-                          std::vector<std::string> warnings = {});
+                          std::vector<std::string> warnings = {}, bool on_gpu = false);
 
 }  // namespace nought

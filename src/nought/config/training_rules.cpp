@@ -158,7 +158,8 @@ constexpr std::string_view kNoDdp = "there is no DistributedDataParallel";
 constexpr std::string_view kStage = "write deepspeed.zero_optimization.stage: 3 is full_shard, 2 is shard_grad_op";
 constexpr std::string_view kCommands = "commands say it: nought train, nought eval";
 constexpr std::string_view kRanks = "--ranks, mpirun or srun say it";
-constexpr std::string_view kCpu = "the CPU is the only device";
+constexpr std::string_view kDevice = "--device says where ranks compute";
+constexpr std::string_view kNoDevice = "there is no such device";
 
 // The first accepted value is that of transformers.
 constexpr auto kTrainingRules = std::to_array<KeyRule>({
@@ -168,7 +169,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"label_smoothing_factor", "0", refused, "label smoothing is not available"},
     {"bf16_full_eval", "false", no_effect, kEvalDtype},
     {"fp16_full_eval", "false", no_effect, kEvalDtype},
-    {"tf32", "null", no_effect, "CPUs have no TF32"},
+    {"tf32", "null", no_effect, "CPUs have no TF32", "products of fp32 values are computed in fp32"},
     {"gradient_checkpointing_kwargs", "null", no_effect, "recomputation has one implementation"},
     {"torch_compile", "false", no_effect, kCompiled},
     {"torch_compile_backend", "null", no_effect, kCompiled},
@@ -214,7 +215,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"restore_callback_states_from_checkpoint", "false", no_effect, "there are no callbacks"},
     {"full_determinism", "false | true", no_effect, "every run is deterministic"},
     {"data_seed", "null", no_effect, "training.seed decides the order of the data, too"},
-    {"use_cpu", "false | true", no_effect, kCpu},
+    {"use_cpu", "false | true", no_effect, kDevice},
     {"accelerator_config", kAcceleratorDefaults, no_effect, "samples follow from seed, step and rank"},
     {"dataloader_drop_last", "false | true", no_effect, kPacked},
     {"dataloader_num_workers", "0", no_effect, kMapped},
@@ -231,7 +232,7 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"ddp_bucket_cap_mb", "null", no_effect, "deepspeed.zero_optimization.reduce_bucket_size says it"},
     {"ddp_broadcast_buffers", "null", no_effect, kNoDdp},
     {"ddp_static_graph", "null | false", no_effect, kNoDdp},
-    {"ddp_backend", "null | \"mpi\"", no_effect, "ranks talk over MPI"},
+    {"ddp_backend", "null | \"mpi\"", no_effect, "ranks talk over MPI", "--collectives says how GPUs talk"},
     {"fsdp", "null | \"\" | [] | false", refused, kStage},
     {"fsdp_config", kFsdpDefaults, no_effect, kStage},
     {"deepspeed", "null", refused, "write it beside \"training\", not in it"},
@@ -247,8 +248,8 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"save_safetensors", "true", no_effect, "weights are written as safetensors"},
     {"group_by_length", "false", refused, "samples are packed and shuffled"},
     {"adafactor", "false", refused, "Adafactor is not available; training.optim lists what is"},
-    {"no_cuda", "false | true", no_effect, kCpu},
-    {"use_mps_device", "false", no_effect, kCpu},
+    {"no_cuda", "false | true", no_effect, kDevice},
+    {"use_mps_device", "false", no_effect, kNoDevice},
     {"use_ipex", "false", no_effect, kCompiled},
     {"jit_mode_eval", "false", no_effect, kCompiled},
     {"torchdynamo", "null", no_effect, kCompiled},
@@ -261,8 +262,8 @@ constexpr auto kTrainingRules = std::to_array<KeyRule>({
     {"past_index", "-1", no_effect, "training has no past states"},
     {"split_batches", "null | false", no_effect, "samples follow from seed, step and rank"},
     {"dispatch_batches", "null", no_effect, "samples follow from seed, step and rank"},
-    {"tpu_num_cores", "null", no_effect, kCpu},
-    {"tpu_metrics_debug", "false", no_effect, kCpu},
+    {"tpu_num_cores", "null", no_effect, kNoDevice},
+    {"tpu_metrics_debug", "false", no_effect, kNoDevice},
     {"ray_scope", "\"last\"", no_effect, "there is no search over hyperparameters"},
     {"mp_parameters", "null | \"\"", no_effect, "SageMaker is not available"},
     {"fsdp_min_num_params", "0", no_effect, kStage},
@@ -279,6 +280,15 @@ void rewrite_tiles(Json& training) {
   const Json tiles = training.value("tiled_mlp_num_shards", Json());
   training.erase("tiled_mlp_num_shards");
   training["tiled_mlp"] = !tiled.get<bool>() ? Json(1) : tiles.is_null() ? Json("auto") : tiles;
+}
+
+/// The mistake of a file that wants the CPU, where the command line wants GPUs; "" if it does not.
+std::string contradiction_of_cpu(const Json& training, const Origins& origins) {
+  for (const char* key : {"use_cpu", "no_cuda"})
+    if (training.value(key, Json()) == true)
+      return fmt::format("{} = true contradicts --device cuda: leave one of them out",
+                         origins.place(join_path("training", key)));
+  return "";
 }
 
 /// Names and values that mean here what another key says.
@@ -312,16 +322,19 @@ std::span<const std::pair<std::string_view, std::string_view>> training_aliases(
 std::span<const KeyRule> training_rules() { return kTrainingRules; }
 
 std::vector<std::string> apply_training_rules(Json& training, const Origins& origins,
-                                              std::vector<std::string>& warnings) {
+                                              std::vector<std::string>& warnings, bool on_gpu) {
   std::vector<std::string> mistakes;
   if (!training.is_object()) return mistakes;
   rewrite(training, origins);
+  if (std::string mistake = on_gpu ? contradiction_of_cpu(training, origins) : ""; !mistake.empty())
+    mistakes.push_back(std::move(mistake));
   for (const KeyRule& rule : kTrainingRules) {
     const auto found = training.find(rule.path);
     if (found == training.end()) continue;
     const bool hidden = found->is_string() && found->get_ref<const std::string&>().starts_with('<');  // by to_dict()
     const bool secret = rule.path.ends_with("_token") && !found->is_null() && !hidden;
-    Judgement judgement = judge(secret ? Json("...") : *found, rule, origins.place(join_path("training", rule.path)));
+    Judgement judgement =
+        judge(secret ? Json("...") : *found, rule, origins.place(join_path("training", rule.path)), on_gpu);
     if (!judgement.mistake.empty()) mistakes.push_back(std::move(judgement.mistake));
     if (!judgement.warning.empty()) warnings.push_back(std::move(judgement.warning));
     training.erase(found);

@@ -24,8 +24,8 @@ std::span<const KeyRule> training_rules();
 
 /// Takes out of the section `training` what has a rule. A line is added to `warnings` for each field without effect.
 /// What transformers writes in another way is rewritten: warmup_steps below 1 is warmup_ratio. Returns one line for
-/// each field that is refused.
+/// each field that is refused. on_gpu: ranks compute on GPUs.
 std::vector<std::string> apply_training_rules(Json& training, const Origins& origins,
-                                              std::vector<std::string>& warnings);
+                                              std::vector<std::string>& warnings, bool on_gpu = false);
 
 }  // namespace nought

@@ -1,0 +1,35 @@
+// ShardingOptions: what a ShardedModel takes. A run's plan holds them as they are.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "nought/optim/options.h"
+#include "nought/tensor/dtype.h"
+#include "nought/zero/offload_options.h"
+#include "nought/zero/policy.h"
+#include "nought/zero/power_sgd_options.h"
+#include "nought/zero/wire_options.h"
+
+namespace nought {
+
+struct ShardingOptions {
+  Policy policy = {};
+  DType dtype = DType::f32;           // parameters and activations have it
+  DType gradient_dtype = DType::f32;  // gradients accumulate in it: f32, or the parameters' dtype
+  bool overlap = true;                // communication runs beside computation: changes time, never bits
+  bool training = true;               // false: parameters only; what needs gradients is an Error
+  OptimizerOptions optimizer = {};
+  std::optional<DType> wire_dtype = {};  // gradients travel between ranks in it; not given: gradient_dtype
+  // How many elements one collective takes at most, padding included; 0: every segment travels alone.
+  int64_t reduce_bucket = 0;  // for gradients
+  int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
+  OffloadOptions offload_optimizer = {};
+  std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed, at stage 0
+  ParameterHome offload_param = {};  // another home than the device takes a policy that shards parameters
+  WireOptions codes = {};            // other than plain ones take a policy that shards parameters
+  /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
+  bool local_gradients = false;
+};
+
+}  // namespace nought
