@@ -46,8 +46,7 @@ TEST(InputsAgreement, holds_to_the_byte_in_memory_and_in_files) {
     if (of.parameters == Pool::file)
       layout.sharding.offload_param = {.home = Pool::file, .folder = folder.path().string(), .buffers = 2};
     SCOPED_TRACE(fmt::format("{} on {} ranks", layout.str(), layout.ranks));
-    ModelConfig config = test::model_of("llama");
-    config.num_layers = 4;
+    const ModelConfig config = test::model_of("llama", /*least_layers=*/4);
     const std::vector<Prediction> predicted = predict_places(config, layout);
     const std::vector<test::Measurement> measured = test::measure_places(config, layout);
     ASSERT_EQ(predicted.size(), measured.size());
@@ -77,8 +76,7 @@ TEST(InputsAgreement, holds_to_the_byte_in_memory_and_in_files) {
 TEST(InputsAgreement, memory_does_not_grow_with_the_blocks) {
   Layout layout{.micro_batch = 4, .seq_length = 128, .recompute = Recompute::full, .wire = Wire::threads};
   const auto activations = [&](Pool pool, int64_t blocks) {
-    ModelConfig config = test::model_of("llama");
-    config.num_layers = blocks;
+    const ModelConfig config = test::model_of("llama", /*least_layers=*/blocks);
     layout.recompute.pool = pool, layout.recompute.folder = "/nowhere";
     return predict(config, layout).memory.peak[static_cast<size_t>(Category::activations)];
   };

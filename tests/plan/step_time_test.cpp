@@ -12,12 +12,12 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-ModelConfig small_model() {
+ModelConfig small_model(int layers = 2) {
   return ModelConfig::from_json({{"model_type", "llama"},
                                  {"vocab_size", 256},
                                  {"hidden_size", 64},
                                  {"intermediate_size", 128},
-                                 {"num_hidden_layers", 2},
+                                 {"num_hidden_layers", layers},
                                  {"num_attention_heads", 4},
                                  {"max_position_embeddings", 64}});
 }
@@ -104,8 +104,7 @@ double seconds_of_part(const StepTime& time, std::string_view name) {
 }
 
 TEST(StepTime, the_whole_step_has_the_idle_time_of_its_pipeline) {
-  ModelConfig config = small_model();
-  config.num_layers = 6;
+  const ModelConfig config = small_model(/*layers=*/6);
   const MachineRates rates{.flops = 1e9, .memory = 1e12, .note = {}};
   double plain = 0;
   for (const PipelineSchedule schedule : {PipelineSchedule::one_f_one_b, PipelineSchedule::zbv}) {

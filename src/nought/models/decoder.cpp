@@ -58,6 +58,8 @@ Decoder::Decoder(const ModelConfig& config, const RecomputeOptions& recompute, c
                     fmt::format("rank {}", ranks.rank)),
       fp8_(fp8.scaling == Fp8Scaling::none ? nullptr : std::make_shared<Fp8Recipe>(fp8)) {
   require_cuttable(config_, ranks_.size());
+  require(config_.sliding_windows.size() >= static_cast<size_t>(config_.num_layers), "{} layers with windows of {}",
+          config_.num_layers, config_.sliding_windows.size());
   ContextRanks& parts = all_ranks_.context;
   const ContextChoice choice = choose_context_method(config_, parts.ranks, ranks_.size(),
                                                      ranks.chooses_method ? std::nullopt : std::optional(parts.method));
