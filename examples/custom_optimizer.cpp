@@ -50,7 +50,7 @@ class Adamax final : public CustomOptimizer {
 void train(const RunConfig& config, Communicator& world, const Context& context) {
   RunPlan plan = resolve_run(config, world.size(), StartMode::overwrite);
   plan = with_model_folder(std::move(plan), world, context);
-  plan.optimizer.method = CustomOptions{std::make_shared<Adamax>()};
+  plan.layout.sharding.optimizer.method = CustomOptions{std::make_shared<Adamax>()};
   std::optional<OutputFolder> folder;  // no other run writes there
   if (world.rank() == 0) folder.emplace(plan.output_dir);
   world.barrier().wait();

@@ -35,15 +35,15 @@ TEST(Bench, no_figure_exceeds_the_matrix_peak) {
 
 TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
   StepBench bench = named_step("W1");
-  EXPECT_EQ(bench.micro_batch * bench.seq_length, 4096);
+  EXPECT_EQ(bench.layout.micro_batch * bench.layout.seq_length, 4096);
   bench.config = ModelConfig::from_json({{"model_type", "llama"},
                                          {"vocab_size", 64},
                                          {"hidden_size", 16},
                                          {"intermediate_size", 32},
                                          {"num_hidden_layers", 1},
                                          {"num_attention_heads", 2}});
-  bench.micro_batch = 2, bench.seq_length = 8;
-  bench.sharding.policy = Policy::stage(2);
+  bench.layout.micro_batch = 2, bench.layout.seq_length = 8;
+  bench.layout.zero_stage = 2;
   std::atomic<int> ranks_done = 0;
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
     const StepFigures report = bench_step(ranks, context, fixed_limits(), bench, 2);
@@ -70,21 +70,22 @@ TEST(Bench, a_step_counts_the_tokens_of_all_ranks_and_its_model_flops) {
 TEST(Bench, the_step_of_a_run_has_the_shape_of_its_plan) {
   const test::TempFolder folder;
   RunPlan plan = test::plan_on_lines(folder);
-  plan.accumulation = 2;
+  plan.layout.accumulation = 2;
   const StepBench bench = step_of(plan, "run.json");
-  EXPECT_EQ(bench.accumulation, 2);
+  EXPECT_EQ(bench.layout.accumulation, 2);
   run_ranks(2, [&](Communicator& ranks, const Context& context) {
     const Figure figure = bench_step(ranks, context, fixed_limits(), bench, 1).step;
-    EXPECT_EQ(figure.work, 2 * 2 * plan.micro_batch * plan.data.seq_length);
+    EXPECT_EQ(figure.work, 2 * 2 * plan.layout.micro_batch * plan.data.seq_length);
   });
 }
 
 TEST(Bench, ranks_that_share_matrices_read_the_same_samples_and_share_the_work) {
   StepBench bench = step_of(test::plan_on_lines(test::TempFolder()), "run.json");
-  const double tokens = static_cast<double>(bench.micro_batch * bench.accumulation * bench.seq_length);
+  const double tokens =
+      static_cast<double>(bench.layout.micro_batch * bench.layout.accumulation * bench.layout.seq_length);
   double whole = 0, part = 0;  // FLOPs of products of one rank
-  const auto measure_on = [&](int ranks, const GridSizes& mesh, double& flops) {
-    bench.mesh = mesh;
+  const auto measure_on = [&](int ranks, double& flops) {
+    bench.layout.tensor_ranks = ranks;
     run_ranks(ranks, [&](Communicator& world, const Context& context) {
       const StepFigures figures = bench_step(world, context, fixed_limits(), bench, 1);
       if (world.rank() != 0) return;
@@ -93,22 +94,22 @@ TEST(Bench, ranks_that_share_matrices_read_the_same_samples_and_share_the_work) 
         if (operation.unit == "FLOP") flops += operation.work;
     });
   };
-  measure_on(1, {}, whole);
-  measure_on(2, {.tensor = 2, .expert_tensor = 2}, part);
+  measure_on(1, whole);
+  measure_on(2, part);
   EXPECT_NEAR(part, whole / 2, 0.05 * whole);
 }
 
 TEST(Bench, ranks_that_hold_different_layers_share_the_work_of_all_micro_batches) {
   StepBench bench = step_of(test::plan_on_lines(test::TempFolder()), "run.json");
-  bench.accumulation = 4;
+  bench.layout.accumulation = 4;
   const auto flops_on = [&](int ranks, const Pipeline& pipeline) {
-    bench.pipeline = pipeline, bench.mesh = GridSizes{.pipeline = ranks};
+    bench.layout.pipeline = pipeline;
     std::mutex mutex;
     double flops = 0;
     run_ranks(ranks, [&](Communicator& world, const Context& context) {
       const StepFigures figures = bench_step(world, context, fixed_limits(), bench, 2);
       const std::lock_guard lock(mutex);
-      EXPECT_EQ(figures.step.work, static_cast<double>(bench.micro_batch * 4 * bench.seq_length));
+      EXPECT_EQ(figures.step.work, static_cast<double>(bench.layout.micro_batch * 4 * bench.layout.seq_length));
       EXPECT_EQ(figures.step.facts.at(1).value, 0) << "late allocations";
       for (const Figure& operation : figures.operations)
         if (operation.unit == "FLOP") flops += operation.work;
@@ -144,11 +145,11 @@ TEST(Bench, the_head_holds_the_logits_of_a_chunk_alone) {
 TEST(Bench, works_have_names) {
   EXPECT_EQ(named_step("W2").config.family, "llama");
   EXPECT_NEAR(static_cast<double>(named_step("W2").config.parameter_count()), 135e6, 25e6);
-  EXPECT_EQ(named_step("W3").seq_length, 64);
-  EXPECT_EQ(named_step("W3").sharding.dtype, DType::bf16);
+  EXPECT_EQ(named_step("W3").layout.seq_length, 64);
+  EXPECT_EQ(named_step("W3").layout.sharding.dtype, DType::bf16);
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    EXPECT_EQ(named_step("W1", dtype).sharding.dtype, dtype);
-    EXPECT_EQ(named_step("W1", dtype).sharding.gradient_dtype, dtype);
+    EXPECT_EQ(named_step("W1", dtype).layout.sharding.dtype, dtype);
+    EXPECT_EQ(named_step("W1", dtype).layout.sharding.gradient_dtype, dtype);
   }
   EXPECT_THROW(named_step("W4"), ConfigError);
 }

@@ -37,7 +37,7 @@ TEST(Init, every_kind_of_run_is_read_without_a_warning_and_has_its_batch) {
     EXPECT_THAT(plan.warnings, IsEmpty());
     EXPECT_EQ(plan.train_batch, 16);
     EXPECT_EQ(plan.data.seq_length, 128);
-    EXPECT_EQ(plan.zero_stage, 2);
+    EXPECT_EQ(plan.layout.zero_stage, 2);
     EXPECT_EQ(config.model.is_object(), kind == RunKind::pretrain);
     if (kind != RunKind::pretrain) {
       EXPECT_EQ(config.model, "a \"quoted\" model");

@@ -86,9 +86,9 @@ TEST(Accelerate, a_run_names_the_yaml_where_a_ds_config_may_stand) {
                  R"({"deepspeed": "acc.yaml", "training": {"bf16": true, "gradient_accumulation_steps": 4}})")
           .string();
   const RunPlan plan = resolve(load_run_config(run, {}), 2);
-  EXPECT_EQ(plan.zero_stage, 3);
-  EXPECT_EQ(plan.dtype, DType::bf16);
-  EXPECT_EQ(plan.accumulation, 4);
+  EXPECT_EQ(plan.layout.zero_stage, 3);
+  EXPECT_EQ(plan.layout.sharding.dtype, DType::bf16);
+  EXPECT_EQ(plan.layout.accumulation, 4);
   EXPECT_THAT(plan.warnings, ElementsAre(HasSubstr("acc.yaml: deepspeed_config.offload_optimizer_device = \"cpu\"")));
   EXPECT_THAT(resolve(load_run_config(run, {}), 4).warnings.front(),
               HasSubstr("acc.yaml: num_processes = 2, but the run has 4: --ranks decides"));
@@ -159,8 +159,8 @@ TEST(Accelerate, its_mesh_is_that_of_training) {
   };
   for (const char* training : {"{}", "null", R"({"parallelism_config": {"tp_size": 2}})"}) {
     const RunPlan plan = run(training);
-    EXPECT_EQ(plan.mesh->tensor, 2) << training;
-    EXPECT_EQ(plan.mesh->shard, 2) << training;
+    EXPECT_EQ(plan.layout.tensor_ranks, 2) << training;
+    EXPECT_EQ(plan.layout.shard_ranks(), 2) << training;
   }
   EXPECT_THAT(test::message_of<ConfigError>([&] { run(R"({"parallelism_config": {"tp_size": 4}})"); }),
               HasSubstr("acc.yaml: parallelism_config.parallelism_config_tp_size = 2 contradicts"));

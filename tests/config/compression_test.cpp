@@ -24,18 +24,20 @@ const std::string kPower = R"(, "ddp_comm_hook": {"comm_hook": "power_sgd", "mat
 
 TEST(Compression, optimizers_have_deepspeeds_parameters_and_defaults) {
   const RunPlan adam = plan_of(with(kAdam), 2);
-  EXPECT_EQ(std::get<OneBitAdamOptions>(adam.optimizer.method).freeze_step, 20);
+  EXPECT_EQ(std::get<OneBitAdamOptions>(adam.layout.sharding.optimizer.method).freeze_step, 20);
   EXPECT_EQ(value_of(adam, "freeze_step"), "20");
   EXPECT_EQ(value_of(adam, "reduction"), "signs of momenta from update 21 on");
-  const auto zero_one = std::get<ZeroOneAdamOptions>(
-      plan_of(with(R"("optimizer": {"type": "ZeroOneAdam", "params": {"eps": 1e-6}})")).optimizer.method);
+  const auto zero_one =
+      std::get<ZeroOneAdamOptions>(plan_of(with(R"("optimizer": {"type": "ZeroOneAdam", "params": {"eps": 1e-6}})"))
+                                       .layout.sharding.optimizer.method);
   EXPECT_EQ(zero_one.var_freeze_step, 100000);
   EXPECT_EQ(zero_one.var_update_scaler, 16);
   EXPECT_EQ(zero_one.local_step_scaler, 32678);
   EXPECT_EQ(zero_one.local_step_clipper, 16);
   EXPECT_EQ(zero_one.eps, 1e-6);
-  const auto lamb = std::get<OneBitLambOptions>(
-      plan_of(with(R"("optimizer": {"type": "OneBitLamb", "params": {"factor_max": 5}})")).optimizer.method);
+  const auto lamb =
+      std::get<OneBitLambOptions>(plan_of(with(R"("optimizer": {"type": "OneBitLamb", "params": {"factor_max": 5}})"))
+                                      .layout.sharding.optimizer.method);
   EXPECT_EQ(lamb.freeze_step, 100000);
   EXPECT_EQ(lamb.factor_max, 5);
   EXPECT_EQ(lamb.factor_min, 0.5);
@@ -49,13 +51,13 @@ TEST(Compression, optimizers_have_deepspeeds_parameters_and_defaults) {
 
 TEST(Compression, power_sgd_has_torchs_parameters_and_defaults) {
   const RunPlan plan = plan_of(with("", kPower), 2);
-  ASSERT_TRUE(plan.power_sgd);
-  EXPECT_EQ(plan.power_sgd->rank, 4);
-  EXPECT_EQ(plan.power_sgd->start_iter, 1000);
-  EXPECT_EQ(plan.power_sgd->min_compression_rate, 2);
-  EXPECT_TRUE(plan.power_sgd->use_error_feedback && plan.power_sgd->warm_start);
+  ASSERT_TRUE(plan.layout.sharding.power_sgd);
+  EXPECT_EQ(plan.layout.sharding.power_sgd->rank, 4);
+  EXPECT_EQ(plan.layout.sharding.power_sgd->start_iter, 1000);
+  EXPECT_EQ(plan.layout.sharding.power_sgd->min_compression_rate, 2);
+  EXPECT_TRUE(plan.layout.sharding.power_sgd->use_error_feedback && plan.layout.sharding.power_sgd->warm_start);
   EXPECT_EQ(value_of(plan, "reduction"), "factors of rank 4 from update 1001 on");
-  EXPECT_FALSE(plan_of(with("")).power_sgd);
+  EXPECT_FALSE(plan_of(with("")).layout.sharding.power_sgd);
   EXPECT_THAT(error_of(with("", R"(, "ddp_comm_hook": {"comm_hook": "fp16"})")),
               HasSubstr("expected \"no\" or \"power_sgd\""));
 }

@@ -238,7 +238,7 @@ TEST_P(PublicFiles, get_their_verdict) {
   try {
     const RunPlan plan = plan_with(file);
     EXPECT_STREQ(file.error, "") << "it was accepted";
-    EXPECT_EQ(plan.zero_stage, file.zero_stage);
+    EXPECT_EQ(plan.layout.zero_stage, file.zero_stage);
     ASSERT_EQ(plan.warnings.size(), file.warnings.size()) << ::testing::PrintToString(plan.warnings);
     for (size_t i = 0; i < plan.warnings.size(); ++i) EXPECT_THAT(plan.warnings[i], HasSubstr(file.warnings[i]));
   } catch (const ConfigError& error) {

@@ -18,13 +18,13 @@ TEST(ResolveBuckets, automatic_ones_have_their_numbers_once_the_hidden_size_is_k
   EXPECT_EQ(value_of(of_folder, "reduce_bucket_size"), "hidden_size^2");
   const RunPlan read = with_automatic_buckets(of_folder, 64);
   EXPECT_FALSE(has_automatic_buckets(read));
-  EXPECT_EQ(read.reduce_bucket, 4096);
+  EXPECT_EQ(read.layout.sharding.reduce_bucket, 4096);
   for (const auto& [key, value] : {std::pair("reduce_bucket_size", "4096"),
                                    {"stage3_prefetch_bucket_size", "3686"},
                                    {"stage3_param_persistence_threshold", "640"}})
     EXPECT_EQ(value_of(read, key), value) << key;
   const RunPlan inline_model = plan_of(std::string(R"({"model": {"hidden_size": 64}, )") + kAutomatic);
-  EXPECT_EQ(inline_model.reduce_bucket, read.reduce_bucket);
+  EXPECT_EQ(inline_model.layout.sharding.reduce_bucket, read.layout.sharding.reduce_bucket);
   EXPECT_EQ(reason_of(inline_model, "reduce_bucket_size"), "deepspeed: auto <- hidden_size^2");
 }
 

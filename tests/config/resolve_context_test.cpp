@@ -22,21 +22,21 @@ std::string with(const std::string& args, const std::string& more = "") {
 
 TEST(ResolveContext, ranks_that_share_sequences_see_the_same_samples) {
   const RunPlan plan = plan_of(with(R"("cp_size": 2, "tp_size": 2)"), 8);
-  EXPECT_EQ(plan.mesh->context, 2);
-  EXPECT_EQ(plan.mesh->tensor, 2);
-  EXPECT_EQ(plan.mesh->shard, 2);
-  EXPECT_EQ(plan.data_ranks(), 2);
-  EXPECT_EQ(plan.train_batch, 2 * plan.micro_batch);
-  EXPECT_FALSE(plan.context_method) << "the model chooses";
+  EXPECT_EQ(plan.layout.context_ranks, 2);
+  EXPECT_EQ(plan.layout.tensor_ranks, 2);
+  EXPECT_EQ(plan.layout.shard_ranks(), 2);
+  EXPECT_EQ(plan.layout.data_ranks(), 2);
+  EXPECT_EQ(plan.train_batch, 2 * plan.layout.micro_batch);
+  EXPECT_FALSE(plan.layout.context_method) << "the model chooses";
   EXPECT_EQ(value_of(plan, "parallelism_config.cp_size"), "2");
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "world_size / tp_size / cp_size");
   EXPECT_THAT(describe_mesh(plan), ElementsAre(HasSubstr("tensor"), HasSubstr("context"), HasSubstr("shard")));
-  EXPECT_EQ(plan_of(with(R"("cp_size": 2, "pp_size": 2)"), 4).mesh->shard, 1);
+  EXPECT_EQ(plan_of(with(R"("cp_size": 2, "pp_size": 2)"), 4).layout.shard_ranks(), 1);
 }
 
 TEST(ResolveContext, cp_comm_type_names_the_method) {
   const auto method = [](const char* type) {
-    return plan_of(with(fmt::format(R"("cp_size": 4, "cp_comm_type": "{}")", type)), 4).context_method;
+    return plan_of(with(fmt::format(R"("cp_size": 4, "cp_comm_type": "{}")", type)), 4).layout.context_method;
   };
   EXPECT_EQ(method("p2p"), ContextMethod::ring);
   EXPECT_EQ(method("all_gather"), ContextMethod::gather);
@@ -52,9 +52,9 @@ TEST(ResolveContext, ulysses_is_sp_size_or_deepspeeds_key) {
        {with(R"("sp_size": 2)"), std::string(R"({"deepspeed": {"sequence_parallel_size": 2}})"),
         with(R"("sp_size": 2)", R"(, "deepspeed": {"sequence_parallel_size": 2})")}) {
     const RunPlan plan = plan_of(text, 4);
-    EXPECT_EQ(plan.mesh->context, 2) << text;
-    EXPECT_EQ(plan.context_method, ContextMethod::heads) << text;
-    EXPECT_EQ(plan.data_ranks(), 2) << text;
+    EXPECT_EQ(plan.layout.context_ranks, 2) << text;
+    EXPECT_EQ(plan.layout.context_method, ContextMethod::heads) << text;
+    EXPECT_EQ(plan.layout.data_ranks(), 2) << text;
   }
   EXPECT_THAT(error_of(with(R"("sp_size": 4)", R"(, "deepspeed": {"sequence_parallel_size": 2})"), 4),
               HasSubstr("sequence_parallel_size = 2 contradicts RUN.json: training.parallelism_config.sp_size = 4"));
@@ -82,8 +82,8 @@ TEST(ResolveContext, sizes_that_cannot_be_are_refused_with_the_nearest_that_can)
 
 TEST(ResolveContext, experts_lie_over_ranks_that_have_different_tokens) {
   const RunPlan plan = plan_of(with(R"("cp_size": 2, "ep_size": 4)"), 4);
-  EXPECT_EQ(plan.mesh->expert, 4);
-  EXPECT_EQ(plan.mesh->shard, 2);
+  EXPECT_EQ(plan.layout.expert_ranks, 4);
+  EXPECT_EQ(plan.layout.shard_ranks(), 2);
   EXPECT_THAT(error_of(with(R"("cp_size": 2, "ep_size": 3)"), 4), HasSubstr("the nearest size that can is 2"));
 }
 

@@ -23,17 +23,17 @@ std::vector<std::string> with(std::vector<std::string> some, const std::vector<s
 
 TEST(ResolveLocalSteps, replicas_become_workers_with_the_numbers_of_the_papers) {
   const RunPlan plan = plan_of(test::kExampleRun, 4, kWorkers);
-  ASSERT_TRUE(plan.local_steps);
-  EXPECT_EQ(plan.local_steps->sync_every, 20);
-  EXPECT_EQ(plan.local_steps->fragments, 1);
-  EXPECT_EQ(plan.local_steps->delay, 0);
-  EXPECT_EQ(plan.local_steps->lr, 0.7);
-  EXPECT_EQ(plan.local_steps->momentum, 0.9);
-  EXPECT_TRUE(plan.local_steps->nesterov);
+  ASSERT_TRUE(plan.layout.local_steps);
+  EXPECT_EQ(plan.layout.local_steps->sync_every, 20);
+  EXPECT_EQ(plan.layout.local_steps->fragments, 1);
+  EXPECT_EQ(plan.layout.local_steps->delay, 0);
+  EXPECT_EQ(plan.layout.local_steps->lr, 0.7);
+  EXPECT_EQ(plan.layout.local_steps->momentum, 0.9);
+  EXPECT_TRUE(plan.layout.local_steps->nesterov);
   EXPECT_EQ(value_of(plan, "diloco.sync_every"), "20");
   EXPECT_EQ(reason_of(plan, "diloco.outer_lr"), "default of training.diloco.outer_lr");
   EXPECT_EQ(value_of(plan, "diloco.workers"), "2");
-  EXPECT_FALSE(plan_of(test::kExampleRun, 4).local_steps);
+  EXPECT_FALSE(plan_of(test::kExampleRun, 4).layout.local_steps);
 }
 
 TEST(ResolveLocalSteps, fragments_that_do_not_fit_their_interval_are_refused) {
@@ -73,9 +73,9 @@ TEST(ResolveLocalSteps, the_ranks_of_a_worker_may_send_each_other_codes) {
                                        "deepspeed.zero_optimization.zero_quantized_weights=true",
                                        "deepspeed.zero_optimization.zero_quantized_gradients=true"};
   const RunPlan plan = plan_of(test::kExampleRun, 4, with(kWorkers, codes));
-  EXPECT_TRUE(plan.local_steps);
-  EXPECT_EQ(plan.codes.weight_bits, 8);
-  EXPECT_EQ(plan.codes.gradient_bits, 4);
+  EXPECT_TRUE(plan.layout.local_steps);
+  EXPECT_EQ(plan.layout.sharding.codes.weight_bits, 8);
+  EXPECT_EQ(plan.layout.sharding.codes.gradient_bits, 4);
   EXPECT_THAT(error_of(test::kExampleRun, 4,
                        with(with(kWorkers, codes), {"deepspeed.zero_optimization.zeropp_loco_param.err_beta=0.8"})),
               HasSubstr("local steps and zeropp_loco_param cannot be combined"));
@@ -84,7 +84,7 @@ TEST(ResolveLocalSteps, the_ranks_of_a_worker_may_send_each_other_codes) {
 TEST(ResolveAsync, servers_take_stage_1_and_ranks_of_one_axis) {
   const std::vector<std::string> served{"training.async_data_parallel.staleness=2",
                                         "deepspeed.zero_optimization.stage=1"};
-  EXPECT_EQ(plan_of(test::kExampleRun, 4, served).staleness, 2);
+  EXPECT_EQ(plan_of(test::kExampleRun, 4, served).layout.staleness, 2);
   EXPECT_EQ(value_of(plan_of(test::kExampleRun, 4, served), "async_data_parallel.staleness"), "2");
   const auto error = [&](const std::vector<std::string>& more) {
     return error_of(test::kExampleRun, 4, with(served, more));

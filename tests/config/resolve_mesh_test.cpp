@@ -17,9 +17,9 @@ TEST(ResolveMesh, all_ranks_shard_unless_the_mesh_says_otherwise) {
     return fmt::format(R"({{"training": {{"parallelism_config": {{{}}}}}}})", args);
   };
   for (const char* args : {"", R"("tp_size": 1, "cp_size": 1, "dp_replicate_size": 1)"})
-    EXPECT_FALSE(plan_of(with(args), 4).mesh.has_value());
+    EXPECT_EQ(plan_of(with(args), 4).layout.shard_ranks(), 4);
   const RunPlan plan = plan_of(with(R"("dp_shard_size": 4)"), 4);
-  EXPECT_EQ(plan.mesh->shard, 4);
+  EXPECT_EQ(plan.layout.shard_ranks(), 4);
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "training.parallelism_config.dp_shard_size");
   EXPECT_THAT(error_of(with(R"("dp_shard_size": 2)"), 4), HasSubstr("dp_shard_size = 2: the product of"));
   EXPECT_THAT(error_of(with(R"("tpsize": 2)"), 4), HasSubstr("tp_size")) << "the nearest name";
@@ -33,11 +33,11 @@ TEST(ResolveMesh, ranks_that_share_matrices_see_the_same_samples) {
                            R"({"training": {"parallelism_config": {"tp_size": 2, "dp_shard_size": 4}},
                               "deepspeed": {"train_batch_size": 60, "train_micro_batch_size_per_gpu": 3}})"}) {
     const RunPlan plan = plan_of(text, 8);
-    EXPECT_EQ(plan.mesh->tensor, 2);
-    EXPECT_EQ(plan.mesh->shard, 4);
-    EXPECT_EQ(plan.data_ranks(), 4);
+    EXPECT_EQ(plan.layout.tensor_ranks, 2);
+    EXPECT_EQ(plan.layout.shard_ranks(), 4);
+    EXPECT_EQ(plan.layout.data_ranks(), 4);
     EXPECT_EQ(plan.train_batch, 60);
-    EXPECT_EQ(plan.accumulation, 5);
+    EXPECT_EQ(plan.layout.accumulation, 5);
   }
   const auto with = [](const std::string& args, const std::string& more = "") {
     return fmt::format(R"({{"training": {{{}"parallelism_config": {{{}}}}}}})", more, args);
@@ -59,10 +59,11 @@ TEST(ResolveMesh, ranks_that_share_matrices_see_the_same_samples) {
                            "tensor_parallel": {"autotp_size": 2}}})",
                        4),
               HasSubstr("x data-parallel ranks 2 = 4"));
-  EXPECT_EQ(plan_of(with(R"("tp_size": 2)", R"("optim": "muon", )"), 4).mesh->tensor, 2);
+  EXPECT_EQ(plan_of(with(R"("tp_size": 2)", R"("optim": "muon", )"), 4).layout.tensor_ranks, 2);
   for (const char* recipe : {"delayed", "current"})
-    EXPECT_EQ(plan_of(with(R"("tp_size": 2)", fmt::format(R"("bf16": true, "fp8": "{}", )", recipe)), 4).mesh->tensor,
-              2);
+    EXPECT_EQ(
+        plan_of(with(R"("tp_size": 2)", fmt::format(R"("bf16": true, "fp8": "{}", )", recipe)), 4).layout.tensor_ranks,
+        2);
 }
 
 TEST(ResolveMesh, ranks_that_hold_different_experts_are_among_those_that_read_different_samples) {
@@ -73,15 +74,15 @@ TEST(ResolveMesh, ranks_that_hold_different_experts_are_among_those_that_read_di
        R"({"training": {"parallelism_config": {"tp_size": 2, "ep_size": 2}},
             "deepspeed": {"expert_parallel": {"enabled": true, "autoep_size": 2, "expert_tensor_parallel_size": 2}}})"}) {
     const RunPlan plan = plan_of(text, 8);
-    EXPECT_EQ(plan.mesh->tensor, 2);
-    EXPECT_EQ(plan.mesh->shard, 4);
-    EXPECT_EQ(plan.mesh->expert, 2);
-    EXPECT_EQ(plan.mesh->expert_tensor, 2);
-    EXPECT_EQ(plan.data_ranks(), 4);
+    EXPECT_EQ(plan.layout.tensor_ranks, 2);
+    EXPECT_EQ(plan.layout.shard_ranks(), 4);
+    EXPECT_EQ(plan.layout.expert_ranks, 2);
+    EXPECT_EQ(plan.layout.grid().expert_tensor, 2);
+    EXPECT_EQ(plan.layout.data_ranks(), 4);
   }
   const RunPlan plan = plan_of(R"({"training": {"parallelism_config": {"ep_size": 4}}})", 4);
-  EXPECT_EQ(plan.mesh->expert, 4);
-  EXPECT_EQ(plan.mesh->shard, 4);
+  EXPECT_EQ(plan.layout.expert_ranks, 4);
+  EXPECT_EQ(plan.layout.shard_ranks(), 4);
   EXPECT_EQ(reason_of(plan, "parallelism_config.ep_size"), "training.parallelism_config.ep_size");
   EXPECT_EQ(describe_mesh(plan), (std::vector<std::string>{"shard           4   ranks 0 1 2 3",  //
                                                            "expert          4   ranks 0 1 2 3"}));
@@ -109,7 +110,7 @@ TEST(ResolveMesh, sizes_of_experts_that_cannot_be_are_refused_with_one_that_can)
 
 TEST(ResolveMesh, a_section_of_experts_that_is_not_enabled_says_that_it_has_no_effect) {
   const RunPlan plan = plan_of(R"({"deepspeed": {"expert_parallel": {"autoep_size": 4}}})", 4);
-  EXPECT_FALSE(plan.mesh.has_value());
+  EXPECT_EQ(plan.layout.shard_ranks(), plan.layout.ranks);
   EXPECT_THAT(plan.warnings,
               testing::ElementsAre(HasSubstr("deepspeed.expert_parallel.autoep_size = 4 has no effect")));
   EXPECT_TRUE(
@@ -121,11 +122,11 @@ TEST(ResolveMesh, tokens_are_sliced_between_ranks_that_share_matrices) {
     return fmt::format(R"({{"training": {{"parallelism_config": {{{}}}}}}})", args);
   };
   const RunPlan plan = plan_of(with(R"("tp_size": 2, "sequence_parallel": true)"), 4);
-  EXPECT_TRUE(plan.sequence_parallel);
+  EXPECT_TRUE(plan.layout.sequence_parallel);
   EXPECT_EQ(value_of(plan, "parallelism_config.sequence_parallel"), "true");
   EXPECT_EQ(describe_mesh(plan).back(),
             "sequence        2   slices of the tokens between products, over the tensor ranks");
-  EXPECT_FALSE(plan_of(with(R"("tp_size": 2)"), 4).sequence_parallel);
+  EXPECT_FALSE(plan_of(with(R"("tp_size": 2)"), 4).layout.sequence_parallel);
   EXPECT_THAT(error_of(with(R"("sequence_parallel": true)"), 9),
               HasSubstr("sequence_parallel = true: it shares out the tokens between the ranks of tp_size, which is 1: "
                         "write tp_size 3, or leave it out"));
@@ -137,13 +138,13 @@ TEST(ResolveMesh, pipeline_stages_take_their_part_of_the_ranks) {
     return fmt::format(R"({{"training": {{{}"parallelism_config": {{{}}}}}}})", more, args);
   };
   const RunPlan plan = plan_of(with(R"("pp_size": 2, "tp_size": 2)"), 8);
-  EXPECT_EQ(plan.mesh->pipeline, 2);
-  EXPECT_EQ(plan.data_ranks(), 2);
-  EXPECT_EQ(plan.pipeline.schedule, PipelineSchedule::one_f_one_b);
+  EXPECT_EQ(plan.layout.stages(), 2);
+  EXPECT_EQ(plan.layout.data_ranks(), 2);
+  EXPECT_EQ(plan.layout.pipeline.schedule, PipelineSchedule::one_f_one_b);
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "world_size / tp_size / pp_size");
   const RunPlan zbv = plan_of(with(R"("pp_size": 4, "pipeline_parallel_schedule": "ZBVZeroBubble")"), 4);
-  EXPECT_EQ(zbv.pipeline.chunks, 2);
-  EXPECT_TRUE(zbv.pipeline.v_shaped());
+  EXPECT_EQ(zbv.layout.pipeline.chunks, 2);
+  EXPECT_TRUE(zbv.layout.pipeline.v_shaped());
   EXPECT_THAT(error_of(with(R"("pp_size": 3)"), 8), HasSubstr("the nearest size that can is 2"));
   EXPECT_THAT(error_of(with(R"("pp_size": 2, "dp_shard_size": 8)"), 8), HasSubstr("and pp_size 2 write 4"));
   EXPECT_THAT(error_of(with(R"("pp_size": 2, "pipeline_parallel_schedule": "2F2B")"), 2), HasSubstr("Interleaved1F1B"));

@@ -26,14 +26,14 @@ TEST(ResolveOffload, the_device_is_the_default_and_auto) {
                            R"({"offload_optimizer": {"device": "auto"}, "sub_group_size": "auto"})",
                            R"({"offload_optimizer": {"device": null, "nvme_path": null, "pin_memory": true}})"}) {
     const RunPlan plan = plan_of_zero(zero);
-    EXPECT_EQ(plan.offload_optimizer.home, Pool::device) << zero;
+    EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::device) << zero;
     EXPECT_THAT(plan.warnings, IsEmpty()) << zero;
   }
 }
 
 TEST(ResolveOffload, to_the_host_makes_no_copy_on_a_cpu_and_says_so) {
   const RunPlan plan = plan_of_zero(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})");
-  EXPECT_EQ(plan.offload_optimizer.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::host);
   EXPECT_THAT(plan.warnings, ElementsAre(AllOf(HasSubstr("offload_optimizer.device = \"cpu\" has no effect"),
                                                HasSubstr("no copy is made"))));
 }
@@ -43,9 +43,9 @@ TEST(ResolveOffload, files_are_taken_at_every_stage) {
     std::string zero = nvme("");
     zero.replace(zero.find("1"), 1, stage);
     const RunPlan plan = plan_of_zero(zero);
-    EXPECT_EQ(plan.offload_optimizer.home, Pool::file);
-    EXPECT_EQ(plan.offload_optimizer.folder, "/fast");
-    EXPECT_EQ(plan.offload_optimizer.tiles(), 1);
+    EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::file);
+    EXPECT_EQ(plan.layout.sharding.offload_optimizer.folder, "/fast");
+    EXPECT_EQ(plan.layout.sharding.offload_optimizer.tiles(), 1);
     EXPECT_THAT(plan.warnings, IsEmpty());
   }
 }
@@ -56,9 +56,9 @@ TEST(ResolveOffload, a_tile_is_no_larger_than_pays) {
     zero.insert(1, R"("sub_group_size": )" + size + ", ");
     return plan_of_zero(zero);
   };
-  EXPECT_EQ(tile("1000").offload_optimizer.sub_group, 1000);
+  EXPECT_EQ(tile("1000").layout.sharding.offload_optimizer.sub_group, 1000);
   const RunPlan whole = tile("1e9");
-  EXPECT_EQ(whole.offload_optimizer.sub_group, OffloadOptions::kMostElements);
+  EXPECT_EQ(whole.layout.sharding.offload_optimizer.sub_group, OffloadOptions::kMostElements);
   EXPECT_THAT(test::reason_of(whole, "sub_group_size"), HasSubstr("= 1000000000; more than this only takes memory"));
   EXPECT_THAT(message_of<ConfigError>([&] { tile("0"); }), HasSubstr("sub_group_size"));
   EXPECT_THAT(plan_of_zero(R"({"sub_group_size": 5})").warnings,
@@ -66,7 +66,9 @@ TEST(ResolveOffload, a_tile_is_no_larger_than_pays) {
 }
 
 TEST(ResolveOffload, buffers_bound_what_is_in_memory_at_once) {
-  const auto tiles = [](const std::string& keys) { return plan_of_zero(nvme(keys)).offload_optimizer.tiles(); };
+  const auto tiles = [](const std::string& keys) {
+    return plan_of_zero(nvme(keys)).layout.sharding.offload_optimizer.tiles();
+  };
   EXPECT_EQ(tiles(R"(, "pipeline_read": true)"), 1);
   EXPECT_EQ(tiles(R"(, "pipeline_read": true, "buffer_count": 8)"), 2);
   EXPECT_EQ(tiles(R"(, "pipeline_read": true, "pipeline_write": true, "buffer_count": 12)"), 3);
@@ -93,19 +95,21 @@ TEST(ResolveOffload, the_section_aio_counts_beside_files_alone) {
     return test::plan_of(R"({"deepspeed": {"aio": {"queue_depth": 32, "thread_count": 2}, "zero_optimization": )" +
                          zero + "}}");
   };
-  EXPECT_EQ(plan(nvme("")).offload_optimizer.aio.queue_depth, 32);
-  EXPECT_EQ(plan(nvme("")).offload_optimizer.aio.intra_op_parallelism, 2);
+  EXPECT_EQ(plan(nvme("")).layout.sharding.offload_optimizer.aio.queue_depth, 32);
+  EXPECT_EQ(plan(nvme("")).layout.sharding.offload_optimizer.aio.intra_op_parallelism, 2);
   EXPECT_THAT(plan(nvme("")).warnings, IsEmpty());
   EXPECT_EQ(plan("{}").warnings.size(), 2u);
 }
 
 TEST(ResolveOffload, updates_are_put_off_by_one_step_on_request_but_not_those_that_need_other_ranks) {
   const auto plan = [](const std::string& training) { return test::plan_of(R"({"training": {)" + training + "}}"); };
-  EXPECT_EQ(plan("").offload_optimizer.delay_after, std::nullopt);
-  EXPECT_EQ(plan(R"("delayed_update": true)").offload_optimizer.delay_after, 40);
-  EXPECT_EQ(plan(R"("delayed_update": true, "delayed_update_warmup_steps": 0)").offload_optimizer.delay_after, 0);
+  EXPECT_EQ(plan("").layout.sharding.offload_optimizer.delay_after, std::nullopt);
+  EXPECT_EQ(plan(R"("delayed_update": true)").layout.sharding.offload_optimizer.delay_after, 40);
+  EXPECT_EQ(
+      plan(R"("delayed_update": true, "delayed_update_warmup_steps": 0)").layout.sharding.offload_optimizer.delay_after,
+      0);
   const RunPlan without = plan(R"("delayed_update_warmup_steps": 3)");
-  EXPECT_EQ(without.offload_optimizer.delay_after, std::nullopt);
+  EXPECT_EQ(without.layout.sharding.offload_optimizer.delay_after, std::nullopt);
   EXPECT_THAT(without.warnings, ElementsAre(HasSubstr("has no effect without training.delayed_update")));
   EXPECT_THAT(message_of<ConfigError>([&] { plan(R"("delayed_update": true, "delayed_update_warmup_steps": -1)"); }),
               HasSubstr("delayed_update_warmup_steps"));
@@ -124,17 +128,17 @@ TEST(ResolveOffload, what_stands_before_an_update_keeps_it_from_the_backward_pas
                          R"(}, "deepspeed": {"zero_optimization": )" + nvme("") + more + "}}");
   };
   const RunPlan early = plan("");
-  EXPECT_TRUE(early.offload_optimizer.early);
+  EXPECT_TRUE(early.layout.sharding.offload_optimizer.early);
   EXPECT_THAT(test::reason_of(early, "update_beside_backward"), HasSubstr("nothing global"));
   for (const auto& [training, why] : {std::pair(R"(, "fp16": true)", "loss scale"),
                                       {R"(, "on_nonfinite": "skip")", "on_nonfinite"},
                                       {R"(, "spiky_loss_factor": 5)", "spiky"},
                                       {R"(, "delayed_update": true)", "the next step"}}) {
-    EXPECT_FALSE(plan(training).offload_optimizer.early) << training;
+    EXPECT_FALSE(plan(training).layout.sharding.offload_optimizer.early) << training;
     EXPECT_THAT(test::reason_of(plan(training), "update_beside_backward"), HasSubstr(why));
   }
   const RunPlan clipped = plan_of_zero(nvme(""));
-  EXPECT_FALSE(clipped.offload_optimizer.early);
+  EXPECT_FALSE(clipped.layout.sharding.offload_optimizer.early);
   EXPECT_THAT(test::reason_of(clipped, "update_beside_backward"), HasSubstr("clipping needs the norm"));
 }
 
@@ -145,8 +149,8 @@ TEST(ResolveOffload, keys_of_other_devices_are_explained) {
 }
 
 TEST(ResolveOffload, the_ratio_is_a_share_of_what_goes_to_files) {
-  EXPECT_EQ(plan_of_zero(nvme("")).offload_optimizer.ratio, 1);
-  EXPECT_EQ(plan_of_zero(nvme(R"(, "ratio": 0.3)")).offload_optimizer.ratio, 0.3);
+  EXPECT_EQ(plan_of_zero(nvme("")).layout.sharding.offload_optimizer.ratio, 1);
+  EXPECT_EQ(plan_of_zero(nvme(R"(, "ratio": 0.3)")).layout.sharding.offload_optimizer.ratio, 0.3);
   for (const char* wrong : {"-0.1", "1.5"})
     EXPECT_THAT(message_of<ConfigError>([&] { plan_of_zero(nvme(fmt::format(R"(, "ratio": {})", wrong))); }),
                 AllOf(HasSubstr("ratio: expected a number in [0, 1], got"), HasSubstr(wrong)));
@@ -167,20 +171,22 @@ TEST(ResolveOffload, gradients_are_in_files_on_request_and_where_all_else_is) {
   const std::string parameters = R"(, "offload_param": {"device": "nvme", "nvme_path": "/fast", "max_in_cpu": 0})";
   const RunPlan memory = with_gradients("", nvme_at(2)),
                 asked = with_gradients(R"("offload_gradients": "file")", nvme_at(2));
-  EXPECT_EQ(memory.offload_optimizer.gradients(), Pool::host) << "the device, where that is the host";
+  EXPECT_EQ(memory.layout.sharding.offload_optimizer.gradients(), Pool::host) << "the device, where that is the host";
   EXPECT_THAT(test::reason_of(memory, "offload_gradients"),
               HasSubstr("training.offload_gradients = \"file\" saves it"));
-  EXPECT_EQ(asked.offload_optimizer.gradients(), Pool::file);
+  EXPECT_EQ(asked.layout.sharding.offload_optimizer.gradients(), Pool::file);
   EXPECT_EQ(test::reason_of(asked, "offload_gradients"), "training.offload_gradients");
   const RunPlan all = with_gradients("", nvme_at(3, "", parameters));
-  EXPECT_EQ(all.offload_optimizer.gradients(), Pool::file);
+  EXPECT_EQ(all.layout.sharding.offload_optimizer.gradients(), Pool::file);
   EXPECT_THAT(test::reason_of(all, "offload_gradients"), HasSubstr("in files, too"));
   const RunPlan kept = with_gradients(R"("offload_gradients": "device")", nvme_at(3, "", parameters));
-  EXPECT_EQ(kept.offload_optimizer.gradients(), Pool::host);
-  EXPECT_TRUE(kept.gradients_stay);
-  EXPECT_TRUE(with_gradients(R"("offload_gradients": "device")", "{}").gradients_stay) << "wherever states move";
-  EXPECT_FALSE(all.gradients_stay || memory.gradients_stay);
-  EXPECT_EQ(with_gradients(R"("offload_gradients": "file")", nvme_at(0), 1).offload_optimizer.gradients(), Pool::file)
+  EXPECT_EQ(kept.layout.sharding.offload_optimizer.gradients(), Pool::host);
+  EXPECT_TRUE(kept.layout.gradients_stay);
+  EXPECT_TRUE(with_gradients(R"("offload_gradients": "device")", "{}").layout.gradients_stay) << "wherever states move";
+  EXPECT_FALSE(all.layout.gradients_stay || memory.layout.gradients_stay);
+  EXPECT_EQ(
+      with_gradients(R"("offload_gradients": "file")", nvme_at(0), 1).layout.sharding.offload_optimizer.gradients(),
+      Pool::file)
       << "on one rank";
 }
 
@@ -208,12 +214,12 @@ TEST(ResolveOffload, beside_a_gpu_the_host_is_a_home) {
   EXPECT_EQ(plan_on(text, /*on_gpu=*/false).warnings.size(), 4u)
       << "without effect: two homes, the ratio, the size of tiles";
   const RunPlan plan = plan_on(text, /*on_gpu=*/true);
-  EXPECT_TRUE(plan.on_gpu);
+  EXPECT_TRUE(plan.layout.on_gpu());
   EXPECT_TRUE(plan.warnings.empty()) << plan.warnings.front();
-  EXPECT_EQ(plan.offload_optimizer.home, Pool::host);
-  EXPECT_EQ(plan.offload_optimizer.sub_group, 5000);
-  EXPECT_EQ(plan.offload_optimizer.ratio, 0.5);
-  EXPECT_EQ(plan.offload_param.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_optimizer.sub_group, 5000);
+  EXPECT_EQ(plan.layout.sharding.offload_optimizer.ratio, 0.5);
+  EXPECT_EQ(plan.layout.sharding.offload_param.home, Pool::host);
   EXPECT_EQ(test::value_of(plan, "device"), "cuda");
   EXPECT_EQ(test::value_of(plan, "offload_optimizer"), "cpu");
   EXPECT_EQ(test::value_of(plan, "offload_param"), "cpu");
@@ -230,13 +236,13 @@ TEST(ResolveOffload, older_names_mean_the_same) {
   const std::string both = R"("cpu_offload": true, "cpu_offload_params": true)";
   const RunPlan plan = plan_on(run(3, both), /*on_gpu=*/true);
   EXPECT_THAT(plan.warnings, IsEmpty());
-  EXPECT_EQ(plan.offload_optimizer.home, Pool::host);
-  EXPECT_EQ(plan.offload_param.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_param.home, Pool::host);
   EXPECT_THAT(test::reason_of(plan, "offload_param"), HasSubstr("cpu_offload_params"));
   EXPECT_THAT(plan_on(run(3, both), /*on_gpu=*/false).warnings,
               ElementsAre(AllOf(HasSubstr("cpu_offload_params = true"), HasSubstr("no copy")),
-                                   AllOf(HasSubstr("cpu_offload = true"), HasSubstr("no copy"))));
-  EXPECT_EQ(plan_on(run(2, both), /*on_gpu=*/true).offload_param.home, Pool::device);
+                          AllOf(HasSubstr("cpu_offload = true"), HasSubstr("no copy"))));
+  EXPECT_EQ(plan_on(run(2, both), /*on_gpu=*/true).layout.sharding.offload_param.home, Pool::device);
   EXPECT_THAT(plan_on(run(2, both), /*on_gpu=*/true).warnings, ElementsAre(HasSubstr("below stage 3")));
   EXPECT_THAT(message_of<ConfigError>(
                   [&] { plan_on(run(2, R"("cpu_offload": true, "offload_optimizer": {"device": "none"})"), true); }),

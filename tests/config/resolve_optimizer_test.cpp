@@ -13,16 +13,18 @@ TEST(Resolve, deepspeed_optimizers_become_methods_with_their_parameters) {
   const auto plan_with = [](const std::string& type, const std::string& params) {
     return plan_of(fmt::format(R"({{"deepspeed": {{"optimizer": {{"type": "{}", "params": {}}}}}}})", type, params));
   };
-  const auto sgd = std::get<SgdOptions>(plan_with("SGD", R"({"momentum": 0.9, "nesterov": true})").optimizer.method);
+  const auto sgd =
+      std::get<SgdOptions>(plan_with("SGD", R"({"momentum": 0.9, "nesterov": true})").layout.sharding.optimizer.method);
   EXPECT_EQ(sgd.momentum, 0.9);
   EXPECT_TRUE(sgd.nesterov);
-  const auto lamb = std::get<LambOptions>(plan_with("Lamb", R"({"max_coeff": 5, "min_coeff": 0.1})").optimizer.method);
+  const auto lamb = std::get<LambOptions>(
+      plan_with("Lamb", R"({"max_coeff": 5, "min_coeff": 0.1})").layout.sharding.optimizer.method);
   EXPECT_EQ(lamb.max_coeff, 5);
   EXPECT_EQ(lamb.min_coeff, 0.1);
-  EXPECT_EQ(std::get<LionOptions>(plan_with("Lion", "{}").optimizer.method).beta2, 0.99);
-  EXPECT_EQ(std::get<AdagradOptions>(plan_with("Adagrad", "{}").optimizer.method).eps, 1e-10);
-  const auto muon =
-      std::get<MuonOptions>(plan_with("Muon", R"({"lr": 0.001, "muon_lr": 0.02, "momentum": 0.9})").optimizer.method);
+  EXPECT_EQ(std::get<LionOptions>(plan_with("Lion", "{}").layout.sharding.optimizer.method).beta2, 0.99);
+  EXPECT_EQ(std::get<AdagradOptions>(plan_with("Adagrad", "{}").layout.sharding.optimizer.method).eps, 1e-10);
+  const auto muon = std::get<MuonOptions>(
+      plan_with("Muon", R"({"lr": 0.001, "muon_lr": 0.02, "momentum": 0.9})").layout.sharding.optimizer.method);
   EXPECT_DOUBLE_EQ(muon.lr_scale, 20);
   EXPECT_EQ(muon.others_lr_scale, 1);
   EXPECT_EQ(muon.momentum, 0.9);
@@ -31,13 +33,14 @@ TEST(Resolve, deepspeed_optimizers_become_methods_with_their_parameters) {
 TEST(Resolve, training_names_optimizers_their_arguments_and_groups) {
   const RunPlan plan = plan_of(R"({"training": {"optim": "sgd", "optim_args": "momentum=0.9, nesterov=True",
     "weight_decay_all": true, "parameter_groups": [{"pattern": "embed", "lr_scale": 0.1, "weight_decay": 0}]}})");
-  EXPECT_EQ(std::get<SgdOptions>(plan.optimizer.method).momentum, 0.9);
-  EXPECT_TRUE(std::get<SgdOptions>(plan.optimizer.method).nesterov);
-  EXPECT_TRUE(plan.optimizer.decay_all);
-  ASSERT_EQ(plan.optimizer.groups.size(), 1u);
-  EXPECT_EQ(plan.optimizer.groups[0].weight_decay, 0);
-  EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit"}})").optimizer.state_block, 256);
-  EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit", "optim_args": "block_size=2048"}})").optimizer.state_block,
+  EXPECT_EQ(std::get<SgdOptions>(plan.layout.sharding.optimizer.method).momentum, 0.9);
+  EXPECT_TRUE(std::get<SgdOptions>(plan.layout.sharding.optimizer.method).nesterov);
+  EXPECT_TRUE(plan.layout.sharding.optimizer.decay_all);
+  ASSERT_EQ(plan.layout.sharding.optimizer.groups.size(), 1u);
+  EXPECT_EQ(plan.layout.sharding.optimizer.groups[0].weight_decay, 0);
+  EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit"}})").layout.sharding.optimizer.state_block, 256);
+  EXPECT_EQ(plan_of(R"({"training": {"optim": "adamw_8bit", "optim_args": "block_size=2048"}})")
+                .layout.sharding.optimizer.state_block,
             2048);
 }
 

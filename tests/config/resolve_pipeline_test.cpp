@@ -24,7 +24,7 @@ std::string with(const std::string& args, const std::string& section = "", const
 TEST(ResolvePipeline, deepspeeds_stages_are_pp_size) {
   for (const std::string& text : {with(R"("pp_size": 2)", R"("stages": "auto")"), with("", R"("stages": 2)"),
                                   with(R"("pp_size": 2)", R"("stages": 2)")})
-    EXPECT_EQ(plan_of(text, 4).pipeline.ranks, 2) << text;
+    EXPECT_EQ(plan_of(text, 4).layout.pipeline.ranks, 2) << text;
   EXPECT_EQ(reason_of(plan_of(with("", R"("stages": 2)"), 4), "parallelism_config.pp_size"),
             "deepspeed: pipeline.stages");
   EXPECT_THAT(
@@ -36,7 +36,7 @@ TEST(ResolvePipeline, deepspeeds_stages_are_pp_size) {
 
 TEST(ResolvePipeline, the_partition_has_two_names_that_must_agree) {
   const auto partition = [](const std::string& args, const std::string& section = "") {
-    return plan_of(with(R"("pp_size": 2)" + args, section), 2).pipeline.partition.method;
+    return plan_of(with(R"("pp_size": 2)" + args, section), 2).layout.pipeline.partition.method;
   };
   EXPECT_EQ(partition(""), "parameters");
   EXPECT_EQ(partition("", R"("partition": "best")"), "parameters");
@@ -56,9 +56,9 @@ TEST(ResolvePipeline, the_partition_has_two_names_that_must_agree) {
 
 TEST(ResolvePipeline, fewer_layers_of_the_first_and_last_stage_make_the_partition_uniform) {
   const RunPlan plan = plan_of(with(R"("pp_size": 2, "pipeline_parallel_last_stage_less_layers": 3)"), 2);
-  EXPECT_EQ(plan.pipeline.partition.method, "uniform");
-  EXPECT_EQ(plan.pipeline.partition.first_less, 1) << "as in torchtitan";
-  EXPECT_EQ(plan.pipeline.partition.last_less, 3);
+  EXPECT_EQ(plan.layout.pipeline.partition.method, "uniform");
+  EXPECT_EQ(plan.layout.pipeline.partition.first_less, 1) << "as in torchtitan";
+  EXPECT_EQ(plan.layout.pipeline.partition.last_less, 3);
   EXPECT_EQ(reason_of(plan, "parallelism_config.pipeline_parallel_partition"),
             "training.parallelism_config.pipeline_parallel_last_stage_less_layers");
   EXPECT_THAT(error_of(with(R"("pp_size": 2, "pipeline_parallel_first_stage_less_layers": 2,
@@ -88,13 +88,14 @@ TEST(ResolvePipeline, what_has_no_effect_says_so) {
 
 TEST(ResolvePipeline, an_interval_of_checkpoints_is_full_recompute) {
   const RunPlan plan = plan_of(with("", R"("activation_checkpoint_interval": 2)"));
-  EXPECT_EQ(plan.recompute.mode, Recompute::full);
-  EXPECT_EQ(plan.recompute.interval, 2);
+  EXPECT_EQ(plan.layout.recompute.mode, Recompute::full);
+  EXPECT_EQ(plan.layout.recompute.interval, 2);
   EXPECT_EQ(value_of(plan, "recompute"), "full");
   EXPECT_EQ(reason_of(plan, "recompute"), "deepspeed: pipeline.activation_checkpoint_interval");
-  EXPECT_EQ(plan_of(with("", R"("activation_checkpoint_interval": 0)")).recompute, RecomputeOptions());
-  EXPECT_EQ(plan_of(with("", R"("activation_checkpoint_interval": 3)", R"("recompute": "full", )")).recompute.interval,
-            3);
+  EXPECT_EQ(plan_of(with("", R"("activation_checkpoint_interval": 0)")).layout.recompute, RecomputeOptions());
+  EXPECT_EQ(
+      plan_of(with("", R"("activation_checkpoint_interval": 3)", R"("recompute": "full", )")).layout.recompute.interval,
+      3);
   EXPECT_THAT(error_of(with("", R"("activation_checkpoint_interval": 2)", R"("recompute": "selective", )")),
               HasSubstr("activation_checkpoint_interval = 2 means training.recompute = \"full\", and RUN.json says "
                         "\"selective\": give one of them"));

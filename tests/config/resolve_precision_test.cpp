@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 TEST(Resolve, fp16_has_deepspeeds_loss_scale_and_excludes_bf16) {
   const RunPlan plan = plan_of(R"({"training": {"fp16": true}, "deepspeed": {"fp16": {"enabled": "auto"}}})");
-  EXPECT_EQ(plan.dtype, DType::f16);
+  EXPECT_EQ(plan.layout.sharding.dtype, DType::f16);
   EXPECT_EQ(plan.loss_scale, LossScaleOptions());
   const RunPlan other = plan_of(
       R"({"deepspeed": {"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 8, "loss_scale_window": 50,
@@ -38,34 +38,35 @@ TEST(Resolve, automatic_bf16_follows_the_cpu_and_says_so) {
                    {has_units, has_units ? "this CPU has some" : "this CPU has none"});
   };
   const char* automatic = R"({"training": {"bf16": "auto"}})";
-  EXPECT_EQ(plan(automatic, true).dtype, DType::bf16);
-  EXPECT_EQ(plan(automatic, false).dtype, DType::f32);
+  EXPECT_EQ(plan(automatic, true).layout.sharding.dtype, DType::bf16);
+  EXPECT_EQ(plan(automatic, false).layout.sharding.dtype, DType::f32);
   EXPECT_EQ(reason_of(plan(automatic, false), "dtype"), "training.bf16: auto <- this CPU has none");
   const char* both = R"({"training": {"bf16": "auto"}, "deepspeed": {"bf16": {"enabled": "auto"}}})";
-  EXPECT_EQ(plan(both, true).dtype, DType::bf16);
-  EXPECT_EQ(plan(both, false).dtype, DType::f32);
+  EXPECT_EQ(plan(both, true).layout.sharding.dtype, DType::bf16);
+  EXPECT_EQ(plan(both, false).layout.sharding.dtype, DType::f32);
   EXPECT_EQ(reason_of(plan(both, true), "dtype"), "deepspeed: auto <- training.bf16: auto <- this CPU has some");
   // DeepSpeed's word counts where it gives one, fp16 excludes bf16, and what is explicit is no question of the CPU.
-  EXPECT_EQ(plan(R"({"training": {"bf16": "auto"}, "deepspeed": {"bf16": {"enabled": true}}})", false).dtype,
-            DType::bf16);
-  EXPECT_EQ(plan(R"({"training": {"bf16": "auto", "fp16": true}})", true).dtype, DType::f16);
-  EXPECT_EQ(plan(R"({"training": {"bf16": true}})", false).dtype, DType::bf16);
-  EXPECT_EQ(plan(R"({"training": {}})", true).dtype, DType::f32);
+  EXPECT_EQ(
+      plan(R"({"training": {"bf16": "auto"}, "deepspeed": {"bf16": {"enabled": true}}})", false).layout.sharding.dtype,
+      DType::bf16);
+  EXPECT_EQ(plan(R"({"training": {"bf16": "auto", "fp16": true}})", true).layout.sharding.dtype, DType::f16);
+  EXPECT_EQ(plan(R"({"training": {"bf16": true}})", false).layout.sharding.dtype, DType::bf16);
+  EXPECT_EQ(plan(R"({"training": {}})", true).layout.sharding.dtype, DType::f32);
   EXPECT_EQ(bf16_of_cpu().value, has_bf16_units());
   EXPECT_THAT(error_of(R"({"training": {"bf16": "maybe"}})"), HasSubstr("true or false or \"auto\""));
 }
 
 TEST(Resolve, gradients_have_dtypes_and_divisors_of_their_own) {
   const RunPlan plain = plan_of(R"({"training": {"bf16": true}})", 4);
-  EXPECT_EQ(plain.gradient_dtype, DType::bf16);
-  EXPECT_EQ(plain.wire_dtype, DType::bf16);
+  EXPECT_EQ(plain.layout.sharding.gradient_dtype, DType::bf16);
+  EXPECT_EQ(plain.layout.sharding.wire_dtype, DType::bf16);
   EXPECT_EQ(plain.gradient_factor, 1);
   const RunPlan chosen =
       plan_of(R"({"training": {"bf16": true}, "deepspeed": {"data_types": {"grad_accum_dtype": "fp32"},
       "communication_data_type": "bfloat16", "prescale_gradients": false, "gradient_predivide_factor": 2}})",
               4);
-  EXPECT_EQ(chosen.gradient_dtype, DType::f32);
-  EXPECT_EQ(chosen.wire_dtype, DType::bf16);
+  EXPECT_EQ(chosen.layout.sharding.gradient_dtype, DType::f32);
+  EXPECT_EQ(chosen.layout.sharding.wire_dtype, DType::bf16);
   EXPECT_EQ(chosen.gradient_factor, 2);
   EXPECT_EQ(
       plan_of(R"({"deepspeed": {"prescale_gradients": true, "gradient_predivide_factor": 2}})", 4).gradient_factor, 1);
@@ -80,7 +81,7 @@ TEST(Resolve, fp32_gradients_of_a_bf16_run_travel_in_fp32_and_the_difference_to_
         R"({{"training": {{"bf16": true}}, "deepspeed": {{"data_types": {{"grad_accum_dtype": "fp32"}}{}}}}})", more);
   };
   const RunPlan plan = plan_of(with(""), 2);
-  EXPECT_EQ(plan.wire_dtype, DType::f32);
+  EXPECT_EQ(plan.layout.sharding.wire_dtype, DType::f32);
   EXPECT_THAT(
       plan.warnings,
       testing::ElementsAre("RUN.json: deepspeed.data_types.grad_accum_dtype = \"fp32\": gradients travel in fp32 "
@@ -92,10 +93,10 @@ TEST(Resolve, fp32_gradients_of_a_bf16_run_travel_in_fp32_and_the_difference_to_
 TEST(Resolve, weights_without_masters_are_deepspeeds_keys_and_must_agree_with_the_others) {
   const RunPlan plan = plan_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
                                                           "bf16_optimizer_states": true}}})");
-  EXPECT_FALSE(plan.optimizer.master_weights);
-  EXPECT_EQ(plan.optimizer.state_dtype, DType::bf16);
-  EXPECT_TRUE(plan.optimizer.stochastic_rounding);
-  EXPECT_EQ(plan.optimizer.seed, plan.seed);
+  EXPECT_FALSE(plan.layout.sharding.optimizer.master_weights);
+  EXPECT_EQ(plan.layout.sharding.optimizer.state_dtype, DType::bf16);
+  EXPECT_TRUE(plan.layout.sharding.optimizer.stochastic_rounding);
+  EXPECT_EQ(plan.layout.sharding.optimizer.seed, plan.seed);
   EXPECT_EQ(value_of(plan, "master_weights"), "none: bf16");
   EXPECT_THAT(error_of(R"({"deepspeed": {"bf16": {"enabled": true, "bf16_optimizer_states": true}}})"),
               HasSubstr("bf16_optimizer_states = true needs bf16.bf16_master_weights_and_grads = true"));
@@ -103,14 +104,14 @@ TEST(Resolve, weights_without_masters_are_deepspeeds_keys_and_must_agree_with_th
                                          "data_types": {"grad_accum_dtype": "fp32"}}})"),
               HasSubstr("contradicts data_types.grad_accum_dtype"));
   const RunPlan unused = plan_of(R"({"deepspeed": {"bf16": {"bf16_master_weights_and_grads": true}}})");
-  EXPECT_TRUE(unused.optimizer.master_weights);
+  EXPECT_TRUE(unused.layout.sharding.optimizer.master_weights);
   EXPECT_THAT(unused.warnings, Contains(HasSubstr("bf16_master_weights_and_grads has no effect: the run is in f32")));
 }
 
 TEST(Resolve, fp8_needs_bf16) {
   const RunPlan plan = plan_of(R"({"training": {"bf16": true, "fp8": "delayed", "fp8_amax_history": 8}})");
-  EXPECT_EQ(plan.fp8.scaling, Fp8Scaling::delayed);
-  EXPECT_EQ(plan.fp8.history, 8);
+  EXPECT_EQ(plan.layout.fp8.scaling, Fp8Scaling::delayed);
+  EXPECT_EQ(plan.layout.fp8.history, 8);
   EXPECT_THAT(error_of(R"({"training": {"fp8": "current"}})"), HasSubstr("write training.bf16 = true"));
   EXPECT_THAT(error_of(R"({"training": {"fp8": "now"}})"), HasSubstr("delayed"));
 }
@@ -121,9 +122,9 @@ TEST(Resolve, ranks_of_sp_size_send_gradients_in_a_dtype_of_their_own) {
   };
   const std::string spread = R"(, "parallelism_config": {"sp_size": 2})";
   const std::string key = R"("seq_parallel_communication_data_type": "fp32", "communication_data_type": "bf16")";
-  EXPECT_EQ(wire(spread, key).wire_dtype, DType::f32);
-  EXPECT_EQ(wire(spread, R"("communication_data_type": "bf16")").wire_dtype, DType::bf16);
-  EXPECT_EQ(wire("", key).wire_dtype, DType::bf16);
+  EXPECT_EQ(wire(spread, key).layout.sharding.wire_dtype, DType::f32);
+  EXPECT_EQ(wire(spread, R"("communication_data_type": "bf16")").layout.sharding.wire_dtype, DType::bf16);
+  EXPECT_EQ(wire("", key).layout.sharding.wire_dtype, DType::bf16);
   EXPECT_TRUE(wire("", key).warnings.empty());  // DeepSpeed's default
   EXPECT_THAT(wire("", R"("seq_parallel_communication_data_type": "bf16")").warnings,
               testing::ElementsAre(HasSubstr("seq_parallel_communication_data_type has no effect: sp_size is 1")));

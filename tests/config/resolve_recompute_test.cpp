@@ -13,9 +13,9 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(ResolveRecompute, recompute_has_two_names_that_must_agree) {
-  EXPECT_EQ(plan_of(R"({"training": {"gradient_checkpointing": true}})").recompute.mode, Recompute::full);
-  EXPECT_EQ(plan_of(R"({"training": {"recompute": "selective"}})").recompute.mode, Recompute::selective);
-  EXPECT_EQ(plan_of(R"({"training": {"recompute": "full", "gradient_checkpointing": true}})").recompute.mode,
+  EXPECT_EQ(plan_of(R"({"training": {"gradient_checkpointing": true}})").layout.recompute.mode, Recompute::full);
+  EXPECT_EQ(plan_of(R"({"training": {"recompute": "selective"}})").layout.recompute.mode, Recompute::selective);
+  EXPECT_EQ(plan_of(R"({"training": {"recompute": "full", "gradient_checkpointing": true}})").layout.recompute.mode,
             Recompute::full);
   EXPECT_EQ(
       error_of(R"({"training": {"recompute": "selective", "gradient_checkpointing": true}})"),
@@ -25,14 +25,14 @@ TEST(ResolveRecompute, recompute_has_two_names_that_must_agree) {
 
 TEST(ResolveRecompute, tiles_of_the_mlp_are_a_number_or_left_to_the_model) {
   const auto tiles = [](const std::string& keys) {
-    return plan_of(R"({"training": {)" + keys + "}}").recompute.mlp_tiles;
+    return plan_of(R"({"training": {)" + keys + "}}").layout.recompute.mlp_tiles;
   };
   EXPECT_EQ(tiles(""), 1);
   EXPECT_EQ(tiles(R"("tiled_mlp": true)"), 0);
   EXPECT_EQ(tiles(R"("tiled_mlp": "auto")"), 0);
   EXPECT_EQ(tiles(R"("tiled_mlp": false)"), 1);
   EXPECT_EQ(tiles(R"("tiled_mlp": 8)"), 8);
-  EXPECT_EQ(plan_of("{}", 1, {"training.tiled_mlp=true"}).recompute.mlp_tiles, 0);
+  EXPECT_EQ(plan_of("{}", 1, {"training.tiled_mlp=true"}).layout.recompute.mlp_tiles, 0);
   EXPECT_EQ(tiles(R"("tiled_mlp": true, "tiled_mlp_num_shards": 4)"), 4) << "axolotl's keys";
   EXPECT_EQ(tiles(R"("tiled_mlp": false, "tiled_mlp_num_shards": 4)"), 1);
   EXPECT_EQ(reason_of(plan_of(R"({"training": {"tiled_mlp": true}})"), "tiled_mlp"),
@@ -47,11 +47,11 @@ TEST(ResolveRecompute, checkpoints_are_those_of_deepspeed_where_recompute_is_ful
       R"("deepspeed": {"activation_checkpointing": {"number_checkpoints": 4, "cpu_checkpointing": true,
                        "contiguous_memory_optimization": true}}})";
   const RunPlan full = plan_of(R"({"training": {"recompute": "full"}, )" + std::string(section));
-  EXPECT_EQ(full.recompute.checkpoints, 4);
-  EXPECT_EQ(full.recompute.pool, Pool::host);
-  EXPECT_TRUE(full.recompute.contiguous);
+  EXPECT_EQ(full.layout.recompute.checkpoints, 4);
+  EXPECT_EQ(full.layout.recompute.pool, Pool::host);
+  EXPECT_TRUE(full.layout.recompute.contiguous);
   const RunPlan none = plan_of("{" + std::string(section));
-  EXPECT_EQ(none.recompute, RecomputeOptions());
+  EXPECT_EQ(none.layout.recompute, RecomputeOptions());
   EXPECT_EQ(none.warnings.size(), 3u);
   EXPECT_NE(none.warnings[0].find("number_checkpoints has no effect: recompute is none"), std::string::npos);
 }
@@ -63,9 +63,9 @@ TEST(ResolveRecompute, inputs_of_blocks_are_shared_out_where_ranks_have_the_same
                                mesh),
                    2);
   };
-  EXPECT_TRUE(plan(R"("tp_size": 2)").recompute.partitioned);
+  EXPECT_TRUE(plan(R"("tp_size": 2)").layout.recompute.partitioned);
   const RunPlan alone = plan(""), slices = plan(R"("tp_size": 2, "sequence_parallel": true)");
-  EXPECT_FALSE(alone.recompute.partitioned || slices.recompute.partitioned);
+  EXPECT_FALSE(alone.layout.recompute.partitioned || slices.layout.recompute.partitioned);
   EXPECT_THAT(alone.warnings, ElementsAre(HasSubstr("partition_activations has no effect: no ranks share matrices")));
   EXPECT_THAT(slices.warnings, ElementsAre(HasSubstr("each rank has its slice of the inputs already")));
 }
@@ -78,13 +78,13 @@ constexpr const char* kStatesInFiles =
     R"("zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "/fast"}}, "aio": {"queue_depth": 3})";
 
 TEST(ResolveRecompute, inputs_of_blocks_are_where_one_of_two_keys_says) {
-  EXPECT_EQ(plan_with_inputs("").recompute.pool, Pool::device);
+  EXPECT_EQ(plan_with_inputs("").layout.recompute.pool, Pool::device);
   EXPECT_EQ(reason_of(plan_with_inputs(""), "offload_inputs"), "default of training.offload_inputs");
   const RunPlan host = plan_with_inputs(R"(, "offload_inputs": "host")"), cpu = plan_with_inputs("", kCpuCheckpointing);
-  EXPECT_EQ(host.recompute, cpu.recompute);
-  EXPECT_EQ(host.recompute.pool, Pool::host);
+  EXPECT_EQ(host.layout.recompute, cpu.layout.recompute);
+  EXPECT_EQ(host.layout.recompute.pool, Pool::host);
   EXPECT_EQ(reason_of(cpu, "offload_inputs"), "deepspeed: activation_checkpointing.cpu_checkpointing");
-  EXPECT_EQ(plan_with_inputs(R"(, "offload_inputs": "host")", kCpuCheckpointing).recompute.pool, Pool::host);
+  EXPECT_EQ(plan_with_inputs(R"(, "offload_inputs": "host")", kCpuCheckpointing).layout.recompute.pool, Pool::host);
   for (const char* other : {"device", "file"})
     EXPECT_THAT(error_of(fmt::format(R"({{"training": {{"recompute": "full", "offload_inputs": "{}"}},
                                       "deepspeed": {{{}}}}})",
@@ -99,16 +99,16 @@ TEST(ResolveRecompute, inputs_of_blocks_are_where_one_of_two_keys_says) {
 
 TEST(ResolveRecompute, inputs_of_blocks_go_to_files_beside_others_of_the_rank) {
   const RunPlan states = plan_with_inputs(R"(, "offload_inputs": "file")", kStatesInFiles);
-  EXPECT_EQ(states.recompute.pool, Pool::file);
-  EXPECT_EQ(states.recompute.folder, "/fast");
-  EXPECT_EQ(states.recompute.aio.queue_depth, 3);
+  EXPECT_EQ(states.layout.recompute.pool, Pool::file);
+  EXPECT_EQ(states.layout.recompute.folder, "/fast");
+  EXPECT_EQ(states.layout.recompute.aio.queue_depth, 3);
   EXPECT_EQ(reason_of(states, "offload_inputs"), "training.offload_inputs, beside optimizer states in /fast");
   const RunPlan parameters = plan_with_inputs(R"(, "offload_inputs": "file")",
                                               R"("activation_checkpointing": {"cpu_checkpointing": false,
            "contiguous_memory_optimization": true},
            "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/drive"}})");
-  EXPECT_EQ(parameters.recompute.folder, "/drive");
-  EXPECT_FALSE(parameters.recompute.contiguous);
+  EXPECT_EQ(parameters.layout.recompute.folder, "/drive");
+  EXPECT_FALSE(parameters.layout.recompute.contiguous);
   EXPECT_THAT(parameters.warnings, testing::Contains(HasSubstr("contiguous_memory_optimization has no effect")));
   EXPECT_THAT(error_of(R"({"training": {"recompute": "full", "offload_inputs": "file"}})"),
               HasSubstr("training.offload_inputs = \"file\": no folder is known"));
@@ -116,14 +116,14 @@ TEST(ResolveRecompute, inputs_of_blocks_go_to_files_beside_others_of_the_rank) {
 
 TEST(ResolveRecompute, inputs_of_blocks_stay_where_nothing_is_computed_from_them_again) {
   const RunPlan none = plan_of(R"({"training": {"recompute": "selective", "offload_inputs": "file"}})");
-  EXPECT_EQ(none.recompute.pool, Pool::device);
+  EXPECT_EQ(none.layout.recompute.pool, Pool::device);
   EXPECT_THAT(none.warnings, ElementsAre(HasSubstr("offload_inputs has no effect: recompute is selective")));
 }
 
 TEST(ResolveRecompute, inputs_of_blocks_are_kept_in_fp8_where_recompute_is_full) {
-  EXPECT_TRUE(plan_of(R"({"training": {"recompute": "full", "recompute_fp8": true}})").recompute.fp8);
+  EXPECT_TRUE(plan_of(R"({"training": {"recompute": "full", "recompute_fp8": true}})").layout.recompute.fp8);
   const RunPlan none = plan_of(R"({"training": {"recompute": "selective", "recompute_fp8": true}})");
-  EXPECT_FALSE(none.recompute.fp8);
+  EXPECT_FALSE(none.layout.recompute.fp8);
   EXPECT_THAT(none.warnings, ElementsAre(HasSubstr("recompute_fp8 has no effect: recompute is selective")));
 }
 

@@ -22,18 +22,18 @@ std::string with(const std::string& sizes, const std::string& zero = "") {
 TEST(ResolveReplicas, replicas_and_shards_are_the_ranks_that_read_different_samples) {
   for (const char* sizes : {R"("dp_replicate_size": 2)", R"("dp_replicate_size": 2, "dp_shard_size": 4)"}) {
     const RunPlan plan = plan_of(with(sizes), 8);
-    EXPECT_EQ(plan.mesh->replicate, 2);
-    EXPECT_EQ(plan.mesh->shard, 4);
-    EXPECT_EQ(plan.data_ranks(), 8);
+    EXPECT_EQ(plan.layout.replicas, 2);
+    EXPECT_EQ(plan.layout.shard_ranks(), 4);
+    EXPECT_EQ(plan.layout.data_ranks(), 8);
     EXPECT_EQ(value_of(plan, "parallelism_config.dp_replicate_size"), "2");
     EXPECT_THAT(describe_mesh(plan), ElementsAre("shard           4   ranks 0 1 2 3 | 4 5 6 7",
                                                  "replicate       2   ranks 0 4 | 1 5 | 2 6 | 3 7"));
   }
   const RunPlan plan = plan_of(with(R"("dp_replicate_size": 2, "tp_size": 2, "pp_size": 2, "ep_size": 2)"), 16);
-  EXPECT_EQ(plan.mesh->replicate, 2);
-  EXPECT_EQ(plan.mesh->shard, 2);
-  EXPECT_EQ(plan.mesh->expert, 2);
-  EXPECT_EQ(plan.train_batch, plan.micro_batch * plan.accumulation * 4);
+  EXPECT_EQ(plan.layout.replicas, 2);
+  EXPECT_EQ(plan.layout.shard_ranks(), 2);
+  EXPECT_EQ(plan.layout.expert_ranks, 2);
+  EXPECT_EQ(plan.train_batch, plan.layout.micro_batch * plan.layout.accumulation * 4);
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_shard_size"), "world_size / tp_size / pp_size / dp_replicate_size");
 }
 
@@ -53,16 +53,16 @@ TEST(ResolveReplicas, sizes_that_are_not_the_ranks_are_refused_with_those_that_a
 
 TEST(ResolveReplicas, deepspeeds_shard_size_says_how_many_ranks_share_out_the_states) {
   const RunPlan plan = plan_of(with("", R"("stage": 3, "mics_shard_size": 2)"), 8);
-  EXPECT_EQ(plan.mesh->replicate, 4);
-  EXPECT_EQ(plan.mesh->shard, 2);
+  EXPECT_EQ(plan.layout.replicas, 4);
+  EXPECT_EQ(plan.layout.shard_ranks(), 2);
   EXPECT_EQ(reason_of(plan, "parallelism_config.dp_replicate_size"), "deepspeed: zero_optimization.mics_shard_size");
   // All ranks, which is stage 3.
   const RunPlan all = plan_of(with("", R"("stage": 3, "mics_shard_size": 8)"), 8);
-  EXPECT_EQ(all.mesh->replicate, 1);
-  EXPECT_EQ(all.mesh->shard, 8);
-  EXPECT_FALSE(plan_of(with("", R"("stage": 1, "mics_shard_size": -1)"), 8).mesh.has_value());
+  EXPECT_EQ(all.layout.replicas, 1);
+  EXPECT_EQ(all.layout.shard_ranks(), 8);
+  EXPECT_EQ(plan_of(with("", R"("stage": 1, "mics_shard_size": -1)"), 8).layout.shard_ranks(), 8);
   EXPECT_EQ(plan_of(with(R"("dp_replicate_size": 4, "dp_shard_size": 2)", R"("stage": 3, "mics_shard_size": 2)"), 8)
-                .mesh->replicate,
+                .layout.replicas,
             4);
 }
 
@@ -85,7 +85,7 @@ TEST(ResolveReplicas, parameters_are_gathered_by_hosts_where_shards_lie_on_sever
   const std::string zero = R"("stage": 3, "mics_shard_size": 4, "mics_hierarchical_params_gather": true)";
   const test::Environment two{{"LOCAL_WORLD_SIZE", "2"}};
   const RunPlan plan = plan_of(with("", zero), 8);
-  EXPECT_EQ(plan.mesh->host_ranks, 2);
+  EXPECT_EQ(plan.layout.host_ranks, 2);
   EXPECT_TRUE(plan.warnings.empty());
   {
     const test::Environment four{{"LOCAL_WORLD_SIZE", "4"}};

@@ -91,7 +91,7 @@ TEST(Resolve, deepspeed_range_test_and_one_cycle_have_their_own_parameters) {
   const RunPlan cycle = plan_of(with("OneCycle", R"({"cycle_min_lr": 0.001, "cycle_max_lr": 0.01})"));
   EXPECT_EQ(cycle.schedule.peak_lr, 0.01);
   EXPECT_EQ(cycle.schedule.cycle.second_steps, 2000);
-  EXPECT_TRUE(cycle.optimizer.momentum_cycle.has_value());
+  EXPECT_TRUE(cycle.layout.sharding.optimizer.momentum_cycle.has_value());
   EXPECT_THAT(error_of(with("OneCycle", "{}")), HasSubstr("needs cycle_min_lr"));
   EXPECT_THAT(error_of(with("WarmupLR", R"({"cycle_min_lr": 1})")), HasSubstr("has no parameter cycle_min_lr"));
 }

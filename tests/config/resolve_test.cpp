@@ -24,12 +24,12 @@ TEST(Resolve, the_example_run_becomes_plain_numbers_with_their_reasons) {
   ASSERT_EQ(plan.data.sources.size(), 1u);
   EXPECT_THAT(plan.data.sources[0].files, ElementsAre("/usr/include/c++/**"));
   EXPECT_EQ(plan.data.seq_length, 256);
-  EXPECT_EQ(plan.micro_batch, 4);
-  EXPECT_EQ(plan.accumulation, 2);
+  EXPECT_EQ(plan.layout.micro_batch, 4);
+  EXPECT_EQ(plan.layout.accumulation, 2);
   EXPECT_EQ(plan.train_batch, 16);
-  EXPECT_EQ(plan.dtype, DType::bf16);
-  EXPECT_EQ(plan.zero_stage, 2);
-  EXPECT_TRUE(plan.overlap_comm);  // the default at every stage
+  EXPECT_EQ(plan.layout.sharding.dtype, DType::bf16);
+  EXPECT_EQ(plan.layout.zero_stage, 2);
+  EXPECT_TRUE(plan.layout.sharding.overlap);  // the default at every stage
   EXPECT_EQ(plan.schedule.type, ScheduleType::cosine);
   EXPECT_EQ(plan.schedule.peak_lr, 1e-3);
   EXPECT_EQ(plan.schedule.warmup_steps, 5);
@@ -84,9 +84,9 @@ TEST(Resolve, a_typical_zero2_file_with_auto_everywhere_is_filled_from_the_train
                                         kZero2),
                                8);
   EXPECT_EQ(plan.train_batch, 64);
-  EXPECT_EQ(plan.zero_stage, 2);
-  EXPECT_TRUE(plan.overlap_comm);
-  EXPECT_EQ(plan.dtype, DType::bf16);
+  EXPECT_EQ(plan.layout.zero_stage, 2);
+  EXPECT_TRUE(plan.layout.sharding.overlap);
+  EXPECT_EQ(plan.layout.sharding.dtype, DType::bf16);
   EXPECT_EQ(plan.schedule.type, ScheduleType::warmup_lr);
   EXPECT_EQ(plan.schedule.min_lr, 0.0);
   EXPECT_EQ(plan.schedule.peak_lr, 2e-4);
@@ -94,22 +94,22 @@ TEST(Resolve, a_typical_zero2_file_with_auto_everywhere_is_filled_from_the_train
   EXPECT_EQ(adam_of(plan).beta1, 0.9);
   EXPECT_EQ(adam_of(plan).beta2, 0.95);
   EXPECT_EQ(adam_of(plan).eps, 1e-6);
-  EXPECT_EQ(plan.optimizer.weight_decay, 0.1);
+  EXPECT_EQ(plan.layout.sharding.optimizer.weight_decay, 0.1);
   EXPECT_EQ(plan.gradient_clipping, 0.5);
   EXPECT_EQ(plan.logging_steps, 5);
   EXPECT_EQ(value_of(plan, "reduce_bucket_size"), "4096");
   EXPECT_EQ(reason_of(plan, "train_batch"), "deepspeed: auto <- micro_batch x accumulation x world_size");
   EXPECT_EQ(reason_of(plan, "schedule.warmup_steps"), "deepspeed: auto <- training.warmup_ratio x max_steps");
-  EXPECT_EQ(plan.reduce_bucket, 4096);
-  EXPECT_EQ(plan.gather_bucket, 200'000'000);
+  EXPECT_EQ(plan.layout.sharding.reduce_bucket, 4096);
+  EXPECT_EQ(plan.layout.sharding.gather_bucket, 200'000'000);
   EXPECT_THAT(plan.warnings, Contains(HasSubstr("steps_per_print = 2000 has no effect")));
 }
 
 TEST(Resolve, a_typical_zero3_file_with_auto_everywhere_is_filled_from_the_training_arguments) {
   const RunPlan plan = plan_of(run_with(R"({"max_steps": 100, "warmup_steps": 10})", kZero3), 2);
-  EXPECT_EQ(plan.zero_stage, 3);
+  EXPECT_EQ(plan.layout.zero_stage, 3);
   EXPECT_EQ(plan.train_batch, 16);
-  EXPECT_EQ(plan.dtype, DType::f32);
+  EXPECT_EQ(plan.layout.sharding.dtype, DType::f32);
   EXPECT_EQ(plan.schedule.type, ScheduleType::warmup_decay_lr);
   EXPECT_EQ(plan.schedule.total_steps, 100);
   EXPECT_EQ(plan.schedule.warmup_steps, 10);
@@ -131,13 +131,13 @@ TEST(Resolve, what_is_automatic_or_infinite_in_deepspeeds_file_is_explained) {
 
 TEST(Resolve, without_any_file_hugging_faces_defaults_count) {
   const RunPlan plan = plan_of("{}");
-  EXPECT_EQ(plan.micro_batch, 8);
-  EXPECT_EQ(plan.accumulation, 1);
+  EXPECT_EQ(plan.layout.micro_batch, 8);
+  EXPECT_EQ(plan.layout.accumulation, 1);
   EXPECT_EQ(plan.schedule.peak_lr, 5e-5);
   EXPECT_EQ(plan.schedule.type, ScheduleType::linear);
   EXPECT_EQ(plan.max_steps, 0);
   EXPECT_EQ(plan.num_epochs, 3.0);
-  EXPECT_EQ(plan.zero_stage, 0);
+  EXPECT_EQ(plan.layout.zero_stage, 0);
   EXPECT_EQ(plan.seed, 42u);
   EXPECT_EQ(plan.logging_steps, 10);
   EXPECT_EQ(plan.save_steps, 500);
@@ -164,8 +164,8 @@ TEST(Resolve, adam_decays_through_the_gradient_only_when_adam_w_mode_is_off) {
 TEST(Resolve, an_override_is_named_as_the_reason) {
   const RunPlan plan = plan_of(kExampleRun, 1, {"training.max_steps=5", "deepspeed.zero_optimization.stage=3"});
   EXPECT_EQ(plan.max_steps, 5);
-  EXPECT_EQ(plan.zero_stage, 3);
-  EXPECT_TRUE(plan.overlap_comm);
+  EXPECT_EQ(plan.layout.zero_stage, 3);
+  EXPECT_TRUE(plan.layout.sharding.overlap);
   EXPECT_EQ(reason_of(plan, "max_steps"), "--set training.max_steps");
   EXPECT_EQ(reason_of(plan, "zero_stage"), "--set deepspeed.zero_optimization.stage");
 }
@@ -175,7 +175,7 @@ TEST(Resolve, an_override_is_named_as_the_reason) {
 TEST(Resolve, any_two_of_the_batch_sizes_give_the_third) {
   const auto batch = [](const char* deepspeed, int world) {
     const RunPlan plan = plan_of(fmt::format(R"({{"deepspeed": {}}})", deepspeed), world);
-    return std::vector<int64_t>{plan.train_batch, plan.micro_batch, plan.accumulation};
+    return std::vector<int64_t>{plan.train_batch, plan.layout.micro_batch, plan.layout.accumulation};
   };
   EXPECT_THAT(batch(R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4})", 4), ElementsAre(32, 4, 2));
   EXPECT_THAT(batch(R"({"train_batch_size": 32, "gradient_accumulation_steps": 4})", 4), ElementsAre(32, 2, 4));
@@ -238,7 +238,8 @@ TEST(Resolve, a_deepspeed_value_that_differs_from_a_given_training_argument_is_a
 TEST(Resolve, equal_values_in_both_places_and_defaults_that_differ_are_no_contradiction) {
   EXPECT_EQ(plan_of(R"({"training": {"max_grad_norm": 2}, "deepspeed": {"gradient_clipping": 2}})").gradient_clipping,
             2);
-  EXPECT_EQ(plan_of(R"({"deepspeed": {"gradient_clipping": 2, "bf16": {"enabled": true}}})").dtype, DType::bf16);
+  EXPECT_EQ(plan_of(R"({"deepspeed": {"gradient_clipping": 2, "bf16": {"enabled": true}}})").layout.sharding.dtype,
+            DType::bf16);
 }
 
 TEST(Resolve, a_deepspeed_schedule_by_epochs_is_filled_the_same_way) {
@@ -255,14 +256,14 @@ TEST(Resolve, buckets_are_deepspeeds_numbers) {
                     stage, keys),
         2);
   };
-  EXPECT_EQ(with(2, "").reduce_bucket, 0);
+  EXPECT_EQ(with(2, "").layout.sharding.reduce_bucket, 0);
   const RunPlan two = with(2, R"(, "reduce_bucket_size": 5e8, "allgather_bucket_size": 3e8)");
-  EXPECT_EQ(two.reduce_bucket, 500'000'000);
-  EXPECT_EQ(two.gather_bucket, 300'000'000);
+  EXPECT_EQ(two.layout.sharding.reduce_bucket, 500'000'000);
+  EXPECT_EQ(two.layout.sharding.gather_bucket, 300'000'000);
   EXPECT_EQ(reason_of(two, "reduce_bucket_size"), "deepspeed: zero_optimization.reduce_bucket_size");
   const RunPlan three = with(3, R"(, "reduce_bucket_size": "auto", "allgather_bucket_size": 3e8)");
-  EXPECT_EQ(three.reduce_bucket, 64 * 64);
-  EXPECT_EQ(three.gather_bucket, 0);
+  EXPECT_EQ(three.layout.sharding.reduce_bucket, 64 * 64);
+  EXPECT_EQ(three.layout.sharding.gather_bucket, 0);
   EXPECT_THAT(three.warnings, ElementsAre(HasSubstr("allgather_bucket_size has no effect at stage 3")));
   EXPECT_THROW(with(2, R"(, "reduce_bucket_size": -1)"), ConfigError);
 }

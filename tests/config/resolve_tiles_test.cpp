@@ -18,12 +18,12 @@ std::string run_of(const std::string& training, int stage = 3) {
 }
 
 TEST(ResolveTiles, they_are_a_number_or_what_fits) {
-  EXPECT_EQ(plan_of("{}", 2).recompute.unit_tiles, 1);
-  EXPECT_EQ(plan_of(run_of(R"("memory_centric_tiling": 4)"), 2).recompute.unit_tiles, 4);
-  EXPECT_EQ(plan_of(run_of(R"("memory_centric_tiling": 4)", 2), 2).recompute.unit_tiles, 4);
-  EXPECT_EQ(plan_of(run_of(R"("memory_centric_tiling": 1)", 0), 2).recompute.unit_tiles, 1);
+  EXPECT_EQ(plan_of("{}", 2).layout.recompute.unit_tiles, 1);
+  EXPECT_EQ(plan_of(run_of(R"("memory_centric_tiling": 4)"), 2).layout.recompute.unit_tiles, 4);
+  EXPECT_EQ(plan_of(run_of(R"("memory_centric_tiling": 4)", 2), 2).layout.recompute.unit_tiles, 4);
+  EXPECT_EQ(plan_of(run_of(R"("memory_centric_tiling": 1)", 0), 2).layout.recompute.unit_tiles, 1);
   const RunPlan automatic = plan_of(run_of(R"("memory_centric_tiling": "auto", "device_memory": "1GB")"), 2);
-  EXPECT_EQ(automatic.recompute.unit_tiles, 0);
+  EXPECT_EQ(automatic.layout.recompute.unit_tiles, 0);
   EXPECT_THAT(reason_of(automatic, "memory_centric_tiling"), HasSubstr("as few as fit"));
   EXPECT_THAT(error_of(run_of(R"("memory_centric_tiling": "auto")")), HasSubstr("write training.device_memory"));
   EXPECT_THAT(error_of(run_of(R"("memory_centric_tiling": 0)")),

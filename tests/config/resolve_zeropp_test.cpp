@@ -26,12 +26,12 @@ const std::string kAll = R"("stage": 3, "zero_quantized_weights": true, "zero_hp
 TEST(ResolveZeroPlusPlus, all_parts_know_the_hosts_and_say_which_way_things_go) {
   const test::Environment two{{"LOCAL_WORLD_SIZE", "2"}};
   const RunPlan plan = plan_of(with(kAll), 8);
-  EXPECT_EQ(plan.codes.weight_bits, 8);
-  EXPECT_EQ(plan.codes.gradient_bits, 4);
-  EXPECT_FALSE(plan.codes.feedback);
-  EXPECT_EQ(plan.mesh->host_ranks, 2);
-  EXPECT_EQ(plan.mesh->secondary, 2);
-  EXPECT_EQ(plan.mesh->shard, 8);
+  EXPECT_EQ(plan.layout.sharding.codes.weight_bits, 8);
+  EXPECT_EQ(plan.layout.sharding.codes.gradient_bits, 4);
+  EXPECT_FALSE(plan.layout.sharding.codes.feedback);
+  EXPECT_EQ(plan.layout.host_ranks, 2);
+  EXPECT_EQ(plan.layout.secondary, 2);
+  EXPECT_EQ(plan.layout.shard_ranks(), 8);
   EXPECT_THAT(plan.warnings, IsEmpty());
   EXPECT_THAT(reason_of(plan, "zero_quantized_weights"), HasSubstr("between 4 hosts, then among the 2 ranks of each"));
   EXPECT_THAT(reason_of(plan, "zero_quantized_gradients"), HasSubstr("among the 2 ranks of each host, then between 4"));
@@ -50,8 +50,8 @@ TEST(ResolveZeroPlusPlus, what_is_off_changes_nothing) {
   const RunPlan plan = plan_of(with(R"("stage": 2, "zero_quantized_weights": false, "zero_hpz_partition_size": 1,
       "zero_quantized_gradients": false, "zero_quantized_nontrainable_weights": false)"),
                                8);
-  EXPECT_TRUE(plan.codes.plain());
-  EXPECT_FALSE(plan.mesh);
+  EXPECT_TRUE(plan.layout.sharding.codes.plain());
+  EXPECT_EQ(plan.layout.host_ranks, 0);
   EXPECT_THAT(plan.warnings, IsEmpty());
 }
 
@@ -78,8 +78,8 @@ TEST(ResolveZeroPlusPlus, sizes_of_second_copies_divide_the_ranks) {
 
 TEST(ResolveZeroPlusPlus, feedback_has_deepspeeds_defaults_and_takes_coded_gradients) {
   const RunPlan plan = plan_of(with(kAll + R"(, "zeropp_loco_param": {"err_beta": 0.5})"), 8);
-  EXPECT_EQ(plan.codes.feedback->beta, 0.5);
-  EXPECT_EQ(plan.codes.feedback->reset, 1024);
+  EXPECT_EQ(plan.layout.sharding.codes.feedback->beta, 0.5);
+  EXPECT_EQ(plan.layout.sharding.codes.feedback->reset, 1024);
   EXPECT_EQ(value_of(plan, "zeropp_loco_param.err_beta"), "0.5");
   EXPECT_THAT(
       plan_of(with(R"("stage": 3, "zeropp_loco_param": {"reset_T": 9})"), 8).warnings,
@@ -89,7 +89,7 @@ TEST(ResolveZeroPlusPlus, feedback_has_deepspeeds_defaults_and_takes_coded_gradi
 }
 
 TEST(ResolveZeroPlusPlus, gradients_take_4_8_16_or_32_bits) {
-  EXPECT_EQ(plan_of(with(kAll, R"("quantized_gradient_bits": 16)"), 8).codes.gradient_bits, 16);
+  EXPECT_EQ(plan_of(with(kAll, R"("quantized_gradient_bits": 16)"), 8).layout.sharding.codes.gradient_bits, 16);
   EXPECT_THAT(error_of(with(kAll, R"("quantized_gradient_bits": 5)"), 8), HasSubstr("expected 4 or 8"));
   EXPECT_THAT(plan_of(with(R"("stage": 3)", R"("quantized_gradient_bits": 8)"), 8).warnings,
               ElementsAre(HasSubstr("quantized_gradient_bits has no effect without")));
@@ -111,7 +111,7 @@ TEST(ResolveZeroPlusPlus, frozen_weights_and_rows_of_tokens_are_coded_if_asked) 
       plan_of(with(R"("stage": 3, "zero_quantized_nontrainable_weights": true)",
                    R"("freeze": ["embed"], "moe_quantized_dispatch": true, "parallelism_config": {"ep_size": 2})"),
               2);
-  EXPECT_TRUE(plan.freezing.codes);
+  EXPECT_TRUE(plan.layout.freezing.codes);
   EXPECT_TRUE(plan.moe_quantized_dispatch);
   EXPECT_EQ(value_of(plan, "zero_quantized_nontrainable_weights"), "true");
 }

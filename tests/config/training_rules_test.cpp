@@ -75,12 +75,13 @@ TEST(TrainingRules, a_field_that_would_change_the_result_is_refused_all_at_once)
 }
 
 TEST(TrainingRules, a_field_with_another_name_is_read_under_it) {
-  EXPECT_EQ(plan_of(R"({"training": {"activation_checkpointing": true}})").recompute.mode, Recompute::full);
+  EXPECT_EQ(plan_of(R"({"training": {"activation_checkpointing": true}})").layout.recompute.mode, Recompute::full);
   EXPECT_EQ(
       plan_of(R"({"data": {"validation_fraction": 0.1}, "training": {"evaluation_strategy": "epoch"}})").eval_strategy,
       EvalStrategy::epoch);
-  EXPECT_EQ(plan_of(R"({"training": {"per_gpu_train_batch_size": 3, "per_device_train_batch_size": 3}})").micro_batch,
-            3);
+  EXPECT_EQ(
+      plan_of(R"({"training": {"per_gpu_train_batch_size": 3, "per_device_train_batch_size": 3}})").layout.micro_batch,
+      3);
   EXPECT_EQ(
       error_of(R"({"training": {"activation_checkpointing": true, "gradient_checkpointing": false}})"),
       "RUN.json: training.activation_checkpointing = true contradicts RUN.json: training.gradient_checkpointing = "

@@ -108,7 +108,7 @@ TEST(AdviceFlags, a_way_that_contradicts_the_run_is_not_taken) {
   const auto run_with = [](const std::vector<std::string>& settings) {
     require<ConfigError>(settings.front().starts_with("deepspeed."), "contradicts");
     RunPlan plan;
-    plan.micro_batch = 2, plan.accumulation = 4;
+    plan.layout.micro_batch = 2, plan.layout.accumulation = 4;
     return plan;
   };
   const auto settings = settings_of(from, to, "", run_with, [](const RunPlan&) { return true; });

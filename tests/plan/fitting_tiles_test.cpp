@@ -67,8 +67,8 @@ TEST(FittingTiles, are_advised_where_a_unit_is_what_is_too_large) {
 
 TEST(FittingTiles, a_plan_gets_them_once) {
   RunPlan plan;
-  plan.recompute.unit_tiles = 3;
-  EXPECT_EQ(with_fitting_tiles(plan).recompute.unit_tiles, 3);
+  plan.layout.recompute.unit_tiles = 3;
+  EXPECT_EQ(with_fitting_tiles(plan).layout.recompute.unit_tiles, 3);
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TEST(ReadyRun, has_the_values_that_wait_for_model_and_data) {
   EXPECT_EQ(plan.max_steps, 30);
   EXPECT_EQ(plan.schedule.warmup_steps, 8);
   EXPECT_EQ(plan.schedule.total_steps, 30);
-  EXPECT_EQ(plan.reduce_bucket, 48 * 48);
+  EXPECT_EQ(plan.layout.sharding.reduce_bucket, 48 * 48);
   EXPECT_EQ(test::value_of(plan, "max_steps"), "30");
   EXPECT_EQ(test::value_of(plan, "schedule.warmup_steps"), "8");
   EXPECT_EQ(test::value_of(plan, "schedule.total_steps"), "30");

@@ -12,6 +12,7 @@
 #include "nought/comm/thread.h"
 #include "nought/models/decoder.h"
 #include "nought/plan/predict.h"
+#include "nought/plan/rehearsed_rank.h"
 #include "nought/train/engine.h"
 #include "nought/train/model_schedule.h"
 #include "nought/train/text_sample.h"
@@ -21,12 +22,14 @@ namespace nought::test {
 inline constexpr int64_t kMiB = int64_t{1} << 20;
 
 /// Large enough that parameters, gradients, optimizer, activations and workspace pass 1 MiB on every one of two ranks.
-inline ModelConfig model_of(const std::string& family) {
+/// least_layers: it gets so many, if it has less.
+inline ModelConfig model_of(const std::string& family, int64_t least_layers = 0) {
+  const auto layers = [&](int64_t usual) { return std::max(usual, least_layers); };
   if (family == "gpt2")
     return ModelConfig::from_json({{"model_type", "gpt2"},
                                    {"vocab_size", 2048},
                                    {"n_embd", 256},
-                                   {"n_layer", 3},
+                                   {"n_layer", layers(3)},
                                    {"n_head", 4},
                                    {"n_positions", 128}});
   if (family == "mixtral")
@@ -34,7 +37,7 @@ inline ModelConfig model_of(const std::string& family) {
                                    {"vocab_size", 2048},
                                    {"hidden_size", 256},
                                    {"intermediate_size", 256},
-                                   {"num_hidden_layers", 2},
+                                   {"num_hidden_layers", layers(2)},
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 2},
                                    {"num_local_experts", 4},
@@ -45,7 +48,7 @@ inline ModelConfig model_of(const std::string& family) {
                                    {"vocab_size", 2048},
                                    {"hidden_size", 256},
                                    {"intermediate_size", 256},
-                                   {"num_hidden_layers", 2},
+                                   {"num_hidden_layers", layers(2)},
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 2},
                                    {"head_dim", 64},
@@ -61,7 +64,7 @@ inline ModelConfig model_of(const std::string& family) {
                                    {"hidden_size", 256},
                                    {"intermediate_size", 512},
                                    {"moe_intermediate_size", 128},
-                                   {"num_hidden_layers", 3},
+                                   {"num_hidden_layers", layers(3)},
                                    {"num_attention_heads", 4},
                                    {"num_key_value_heads", 4},
                                    {"kv_lora_rank", 64},
@@ -78,7 +81,7 @@ inline ModelConfig model_of(const std::string& family) {
                                  {"vocab_size", 2048},
                                  {"hidden_size", 256},
                                  {"intermediate_size", 688},
-                                 {"num_hidden_layers", 3},
+                                 {"num_hidden_layers", layers(3)},
                                  {"num_attention_heads", 4},
                                  {"num_key_value_heads", 2},
                                  {"max_position_embeddings", 128},
@@ -112,8 +115,7 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     Decoder decoder(config, layout.recompute, layout.fp8,
                     ModelRanks(mesh, layout.sequence_parallel, cut_of(layout.pipeline), layout.context_method));
     apply(layout.freezing, decoder);
-    ShardedModel::Options options = layout.sharding;
-    options.policy = Policy::stage(layout.zero_stage);
+    const ShardedModel::Options options = layout.sharding_options();
     ShardedModel model(context, mesh, decoder, options);
     if (options.offload_optimizer.home == Pool::file ||
         options.offload_param.home == Pool::file) {  // a file has nothing before it is written
@@ -121,7 +123,7 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
       context.memory->ledger().reset_peaks();
     }
     Engine engine(model);
-    engine.set_schedule(layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : layout.schedule);
+    engine.set_schedule(schedules_of(layout, mesh));
     std::vector<Mesh::GroupTraffic> before;
     StateTraffic moved;
     int64_t asked = 0;
@@ -154,7 +156,7 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
                        .max_new_tokens = layout.sample_new_tokens});
     model.settle();
     const int each = layout.ranks / layout.stages();
-    if (ranks.rank() % each != layout.tensor_ranks * layout.with_most_tokens()) return;
+    if (ranks.rank() % each != layout.tensor_ranks * with_most_tokens(layout)) return;
     Measurement& result = results[static_cast<size_t>(ranks.rank() / each)];
     const MemoryLedger& ledger = context.memory->ledger();
     for (size_t c = 0; c < kNumCategories; ++c) {

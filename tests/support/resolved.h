@@ -50,6 +50,6 @@ inline std::string value_of(const RunPlan& plan, std::string_view key) {
   return "(no such row)";
 }
 
-inline AdamOptions adam_of(const RunPlan& plan) { return std::get<AdamOptions>(plan.optimizer.method); }
+inline AdamOptions adam_of(const RunPlan& plan) { return std::get<AdamOptions>(plan.layout.sharding.optimizer.method); }
 
 }  // namespace nought::test

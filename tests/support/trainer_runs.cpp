@@ -15,7 +15,7 @@ RunPlan plan_on_lines(const TempFolder& folder) {
   plan.model_config = tiny_llama_json();
   plan.data.sources = {{{folder.write("text.txt", text).string()}}};
   plan.data.seq_length = 16;
-  plan.micro_batch = 2;
+  plan.layout.micro_batch = 2;
   plan.output_dir = (folder / "out").string();
   return plan;
 }
@@ -60,8 +60,8 @@ std::vector<double> ToldRun::losses_after(int64_t count) const {
 }
 
 ToldRun run_plan(RunPlan plan, const RunStart& start) {
-  plan.world_size = start.ranks;
-  plan.train_batch = plan.micro_batch * plan.accumulation * plan.data_ranks();
+  plan.layout.ranks = start.ranks;
+  plan.train_batch = plan.layout.micro_batch * plan.layout.accumulation * plan.layout.data_ranks();
   std::vector<Context> contexts = start.contexts;
   while (static_cast<int>(contexts.size()) < start.ranks) contexts.push_back(Context::cpu());
   ToldRun told;

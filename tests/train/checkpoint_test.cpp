@@ -18,9 +18,9 @@ using test::TempFolder;
 
 RunPlan plan_for(const TempFolder& folder, int stage, DType dtype) {
   RunPlan plan = test::plan_on_lines(folder);
-  plan.zero_stage = stage;
-  plan.dtype = dtype;
-  plan.overlap_comm = true;
+  plan.layout.zero_stage = stage;
+  plan.layout.sharding.dtype = dtype;
+  plan.layout.sharding.overlap = true;
   plan.max_steps = 12;
   plan.schedule = {.type = ScheduleType::cosine, .peak_lr = 3e-3, .warmup_steps = 2, .total_steps = 12};
   plan.save_steps = 5;
@@ -57,7 +57,7 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
     TempFolder folder;
     const auto plan = [&](int stage) {
       RunPlan each = plan_for(folder, stage, DType::bf16);
-      each.optimizer = options;
+      each.layout.sharding.optimizer = options;
       return each;
     };
     const std::vector<double> whole = run(plan(2), StartMode::fresh, 2);
@@ -69,8 +69,8 @@ TEST(Checkpoint, every_optimizer_resumes_bit_for_bit_and_refuses_the_states_of_a
     }
     RunPlan other = plan(1);
     other.max_steps = 14;
-    other.optimizer.method = SgdOptions{.momentum = 0.5};
-    other.optimizer.state_block = 0;
+    other.layout.sharding.optimizer.method = SgdOptions{.momentum = 0.5};
+    other.layout.sharding.optimizer.state_block = 0;
     if (!std::holds_alternative<SgdOptions>(options.method)) {
       EXPECT_THROW(run(other, StartMode::resume, 1), IoError);
     }
@@ -82,7 +82,7 @@ TEST(Checkpoint, resumes_with_another_number_of_ranks) {
   RunPlan plan = plan_for(folder, 3, DType::f32);
   const std::vector<double> whole = run(plan, StartMode::fresh, 4);
   fs::remove_all(folder.path() / "out" / "checkpoint-12");
-  plan.micro_batch = 8;  // the same train_batch on one rank
+  plan.layout.micro_batch = 8;  // the same train_batch on one rank
   const std::vector<double> rest = run(plan, StartMode::resume, 1);
   ASSERT_EQ(rest.size(), 2u);
   for (size_t i = 0; i < 2; ++i) EXPECT_NEAR(rest[i], whole[10 + i], 1e-5);

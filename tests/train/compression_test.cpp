@@ -37,11 +37,11 @@ std::vector<Way> ways() {
 
 RunPlan plan_for(const TempFolder& folder, const Way& way, DType dtype) {
   RunPlan plan = test::plan_on_lines(folder);
-  plan.dtype = plan.gradient_dtype = plan.wire_dtype = dtype;
+  plan.layout.sharding.wire_dtype = plan.layout.sharding.dtype = plan.layout.sharding.gradient_dtype = dtype;
   plan.max_steps = 12, plan.save_steps = 5;
   plan.schedule = {.type = ScheduleType::cosine, .peak_lr = 3e-3, .warmup_steps = 2, .total_steps = 12};
-  plan.optimizer.method = way.method;
-  plan.power_sgd = way.power_sgd;
+  plan.layout.sharding.optimizer.method = way.method;
+  plan.layout.sharding.power_sgd = way.power_sgd;
   return plan;
 }
 
@@ -69,7 +69,7 @@ TEST(CompressedRuns, on_other_ranks_drop_their_errors_and_say_so_or_are_refused)
     run_plan(plan, {.ranks = 2});
     fs::remove_all(fs::path(plan.output_dir) / "checkpoint-12");
     RunPlan wider = plan;
-    wider.micro_batch = 1;
+    wider.layout.micro_batch = 1;
     const test::RunStart four{.ranks = 4, .mode = StartMode::resume};
     if (way.name == "1-bit Lamb" || way.name == "0/1 Adam") {
       EXPECT_THAT(test::message_of<ConfigError>([&] { run_plan(wider, four); }),

@@ -44,7 +44,8 @@ TEST(PipelineCut, shows_the_measured_time_and_each_stages_share_of_it) {
 
 TEST(PipelineCut, follows_the_plan) {
   RunPlan plan;
-  plan.pipeline = {.schedule = PipelineSchedule::zbv, .ranks = 2, .chunks = 2, .partition = {.method = "profile"}};
+  plan.layout.pipeline = {
+      .schedule = PipelineSchedule::zbv, .ranks = 2, .chunks = 2, .partition = {.method = "profile"}};
   plan.data.seq_length = 16;
   const PipelineCut cut = pipeline_cut_of(plan, tiny_llama());
   EXPECT_EQ(cut.chunks, 2);
@@ -54,20 +55,20 @@ TEST(PipelineCut, follows_the_plan) {
 
 TEST(PipelineCut, more_stages_than_units_are_refused_with_the_nearest_pp_size_that_works) {
   RunPlan plan;
-  plan.world_size = 24;
+  plan.layout.ranks = 24;
   const auto refusal = [&] { return message_of<ConfigError>([&] { require_stages(plan, tiny_llama()); }); };
-  plan.pipeline = {.ranks = 6};
+  plan.layout.pipeline = {.ranks = 6};
   EXPECT_EQ(refusal(),
             "training.parallelism_config.pp_size = 6 with a stage per rank: 6 stages, each of which needs a Unit, and "
             "the model has 4 (the embedding, 2 blocks and the head); the nearest size that works is 4");
-  plan.pipeline = {.schedule = PipelineSchedule::interleaved, .ranks = 3, .chunks = 2};
+  plan.layout.pipeline = {.schedule = PipelineSchedule::interleaved, .ranks = 3, .chunks = 2};
   EXPECT_THAT(refusal(), HasSubstr("3 with 2 stages per rank: 6 stages"));
   EXPECT_THAT(refusal(), HasSubstr("the nearest size that works is 2"));
-  plan.pipeline = {.ranks = 4};
+  plan.layout.pipeline = {.ranks = 4};
   EXPECT_EQ(refusal(), "");
-  plan.pipeline.partition.method = "type:block";
+  plan.layout.pipeline.partition.method = "type:block";
   EXPECT_THAT(refusal(), HasSubstr("is found in 2 of the Units' names"));
-  plan.pipeline.partition = {.method = "uniform", .first_less = 3};
+  plan.layout.pipeline.partition = {.method = "uniform", .first_less = 3};
   EXPECT_THAT(refusal(), HasSubstr("pipeline_parallel_first_stage_less_layers = 3"));
 }
 

@@ -14,7 +14,8 @@ TEST(Probe, without_gradients_there_are_no_gradients_masters_or_moments) {
   for (const int stage : {0, 3}) {
     run_ranks(2, [&](Communicator& ranks, const Context&) {
       RunPlan plan;
-      plan.zero_stage = stage, plan.dtype = DType::bf16, plan.gradient_dtype = DType::f32;
+      plan.layout.zero_stage = stage, plan.layout.sharding.dtype = DType::bf16,
+      plan.layout.sharding.gradient_dtype = DType::f32;
       std::vector<std::vector<float>> seen;
       std::vector<int64_t> parameter_bytes;
       for (const bool gradients : {true, false}) {

@@ -173,7 +173,8 @@ TEST(Replicas, a_part_of_a_matrix_is_compared_by_the_ranks_that_hold_it) {
 
 /// A run of three ranks at stage 0, in which a bit of a parameter flips on rank 2 in the second to fourth step. What
 /// ended it, if anything did.
-std::string run_with_a_flip(const RunPlan& plan, test::ToldRun& told) {
+std::string run_with_a_flip(RunPlan plan, test::ToldRun& told) {
+  plan.layout.ranks = 3;
   std::vector<Context> contexts{Context::cpu(), Context::cpu(), Context::cpu()};
   int updates = 0;  // of parameters, on rank 2
   contexts[2].kernels = make_watching_kernels(
@@ -191,7 +192,7 @@ std::string run_with_a_flip(const RunPlan& plan, test::ToldRun& told) {
 TEST(Replicas, a_run_ends_at_the_next_comparison_and_saves_nothing_that_differs) {
   const test::TempFolder folder;
   RunPlan plan = test::plan_on_lines(folder);
-  plan.micro_batch = 1;
+  plan.layout.micro_batch = 1;
   plan.train_batch = 3, plan.max_steps = 8, plan.save_steps = 1;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 8};
   test::ToldRun off;

@@ -37,9 +37,9 @@ Json layers_of_kinds() {
 
 RunPlan plan_cut_by_time(const TempFolder& folder, int tensor, int stages) {
   RunPlan plan = test::plan_on_lines(folder);
-  plan.world_size = tensor * stages;
-  plan.mesh = GridSizes{.tensor = tensor, .pipeline = stages, .expert_tensor = tensor};
-  plan.pipeline = {.ranks = stages, .partition = {.method = "profile"}};
+  plan.layout.ranks = tensor * stages;
+  plan.layout.tensor_ranks = tensor;
+  plan.layout.pipeline = {.ranks = stages, .partition = {.method = "profile"}};
   return plan;
 }
 
@@ -49,18 +49,18 @@ TEST(StageSeconds, are_the_same_on_all_ranks_and_for_layers_of_a_kind) {
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
       RunPlan plan = plan_cut_by_time(folder, tensor, 2);
       plan.model_config = layers_of_kinds();
-      plan.recompute = recompute;
+      plan.layout.recompute = recompute;
       std::mutex mutex;
       std::vector<std::vector<double>> costs;
-      run_ranks(plan.world_size, [&](Communicator& world, const Context& context) {
+      run_ranks(plan.layout.ranks, [&](Communicator& world, const Context& context) {
         const RunPlan measured = with_stage_seconds(plan, world, context);
-        EXPECT_TRUE(measured.pipeline.partition.measured);
+        EXPECT_TRUE(measured.layout.pipeline.partition.measured);
         EXPECT_EQ(context.memory->ledger().peak_total(), 0) << "it is no part of the run's memory";
-        EXPECT_EQ(with_stage_seconds(measured, world, context).pipeline.partition.costs,
-                  measured.pipeline.partition.costs)
+        EXPECT_EQ(with_stage_seconds(measured, world, context).layout.pipeline.partition.costs,
+                  measured.layout.pipeline.partition.costs)
             << "once is enough";
         const std::lock_guard lock(mutex);
-        costs.push_back(measured.pipeline.partition.costs);
+        costs.push_back(measured.layout.pipeline.partition.costs);
       });
       EXPECT_THAT(costs, Each(costs.front()));
       ASSERT_EQ(costs.front().size(), 6u) << "the embedding, four blocks and the head";
@@ -73,14 +73,14 @@ TEST(StageSeconds, are_the_same_on_all_ranks_and_for_layers_of_a_kind) {
 TEST(StageSeconds, are_measured_only_where_the_cut_is_by_time) {
   const TempFolder folder;
   RunPlan plan = plan_cut_by_time(folder, 1, 2);
-  plan.pipeline.partition.method = "uniform";
+  plan.layout.pipeline.partition.method = "uniform";
   run_ranks(2, [&](Communicator& world, const Context& context) {
-    EXPECT_TRUE(with_stage_seconds(plan, world, context).pipeline.partition.costs.empty());
+    EXPECT_TRUE(with_stage_seconds(plan, world, context).layout.pipeline.partition.costs.empty());
   });
 }
 
 test::ToldRun train(RunPlan plan, int ranks) {
-  plan.accumulation = 4, plan.max_steps = 3;
+  plan.layout.accumulation = 4, plan.max_steps = 3;
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 3};
   return test::run_plan(plan, {.ranks = ranks, .mode = StartMode::overwrite});
 }

@@ -118,9 +118,9 @@ test::ToldRun told_by(const RunPlan& plan, bool slow) {
 TEST(Stragglers, a_rank_made_slow_on_purpose_is_named_with_its_work_and_the_losses_stay) {
   const test::TempFolder folder;
   RunPlan plan = test::plan_on_lines(folder);
-  plan.micro_batch = 1;
+  plan.layout.micro_batch = 1;
   plan.train_batch = 2, plan.max_steps = 8, plan.logging_steps = 2, plan.save_steps = 0;
-  plan.zero_stage = 2;
+  plan.layout.zero_stage = 2;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 1e-3, .warmup_steps = 0, .total_steps = 8};
   const test::ToldRun off = told_by(plan, false);
   for (const StepReport& report : off.steps) EXPECT_FALSE(report.ranks) << report.step;

@@ -27,10 +27,10 @@ using testing::Not;
 
 RunPlan plan_in(const TempFolder& folder, int stage = 2) {
   RunPlan plan = test::plan_on_lines(folder);
-  plan.accumulation = 2;
+  plan.layout.accumulation = 2;
   plan.train_batch = 8;
-  plan.zero_stage = stage;
-  plan.overlap_comm = true;
+  plan.layout.zero_stage = stage;
+  plan.layout.sharding.overlap = true;
   plan.max_steps = 6;
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-2, .warmup_steps = 0, .total_steps = 6};
   plan.save_steps = 0;
@@ -91,8 +91,10 @@ TEST(TrainerRun, updates_that_are_put_off_go_on_bit_for_bit_behind_saves_and_are
   for (const bool in_files : {false, true}) {
     const auto plan_of = [&](const TempFolder& folder) {
       RunPlan plan = plan_in(folder);
-      plan.offload_optimizer.delay_after = 1;
-      if (in_files) plan.offload_optimizer.home = Pool::file, plan.offload_optimizer.folder = folder.path().string();
+      plan.layout.sharding.offload_optimizer.delay_after = 1;
+      if (in_files)
+        plan.layout.sharding.offload_optimizer.home = Pool::file,
+        plan.layout.sharding.offload_optimizer.folder = folder.path().string();
       return plan;
     };
     const TempFolder whole_folder, folder;
@@ -171,6 +173,7 @@ TEST(TrainerRun, a_signal_between_steps_is_heeded_before_the_next_and_one_at_the
   plan.data.validation_fraction = 0.2;
   plan.save_steps = 2;
   ToldRun events;
+  plan.layout.ranks = 2;
   run_ranks(2, [&](Communicator& world, const Context& context) {
     Trainer trainer(plan, StartMode::fresh, world, context, {&events});
     // As if the signal came while step 2 is saved: its reduction was before.
@@ -251,7 +254,7 @@ TEST(TrainerRun, samples_come_when_they_are_due_and_leave_training_alone) {
     for (const int stage : {0, 1, 2, 3}) {
       SCOPED_TRACE(fmt::format("stage {}, fp8 {}", stage, fp8));
       RunPlan plan = plan_in(folder, stage);
-      if (fp8) plan.fp8 = {.scaling = Fp8Scaling::delayed, .history = 3};
+      if (fp8) plan.layout.fp8 = {.scaling = Fp8Scaling::delayed, .history = 3};
       const ToldRun without = run(plan, StartMode::overwrite);
       const std::string weights = read_bytes(folder / "out/model.safetensors");
       plan.sample = SamplePlan{.prompt = "line", .steps = 4, .max_new_tokens = 20};

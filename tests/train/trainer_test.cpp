@@ -75,7 +75,7 @@ TEST(Trainer, steps_follow_the_schedule_and_count_what_they_send) {
   }
   EXPECT_THAT(rates, ElementsAre(1e-3, 0.75e-3, 0.5e-3, 0.25e-3));
   RunPlan alone = plan;
-  alone.micro_batch = 4;
+  alone.layout.micro_batch = 4;
   for (const StepReport& report : told_by(alone, 1, StartMode::overwrite).steps) EXPECT_EQ(report.bytes_sent, 0);
 }
 
@@ -124,9 +124,9 @@ NOUGHT_SIZE(medium);
 TEST(Trainer, an_optimizer_from_outside_trains_resumes_elsewhere_and_has_the_weights_of_the_built_in_one) {
   const TempFolder folder;
   RunPlan plan = plan_in(folder);
-  plan.optimizer.weight_decay = 0.1;
+  plan.layout.sharding.optimizer.weight_decay = 0.1;
   const std::string built_in = exported_by(told_by(plan));
-  plan.optimizer.method = CustomOptions{std::make_shared<test::OwnAdamW>()};
+  plan.layout.sharding.optimizer.method = CustomOptions{std::make_shared<test::OwnAdamW>()};
   const ToldRun own = told_by(plan, 2, StartMode::overwrite);
   EXPECT_TRUE(exported_by(own) == built_in);
   const fs::path last = fs::path(plan.output_dir) / "checkpoint-4";
@@ -134,8 +134,8 @@ TEST(Trainer, an_optimizer_from_outside_trains_resumes_elsewhere_and_has_the_wei
   manifest << std::ifstream(last / "manifest.json").rdbuf();
   EXPECT_THAT(manifest.str(), HasSubstr("own AdamW"));
   fs::remove_all(last);  // from checkpoint-3 on, at another stage, with the states in a file
-  plan.zero_stage = 3;
-  plan.offload_optimizer = {.home = Pool::file, .folder = folder.path().string()};
+  plan.layout.zero_stage = 3;
+  plan.layout.sharding.offload_optimizer = {.home = Pool::file, .folder = folder.path().string()};
   const ToldRun resumed = told_by(plan, 2, StartMode::resume);
   EXPECT_EQ(resumed.steps.front().step, 4);
   EXPECT_TRUE(exported_by(resumed) == built_in);
@@ -158,6 +158,7 @@ TEST(Trainer, ranks_continue_the_checkpoint_that_the_first_one_finds) {
   told_by(plan);
   run_ranks(2, [&](Communicator& world, const Context& context) {
     RunPlan mine = plan;
+    mine.layout.ranks = 2;
     if (world.rank() == 1) fs::create_directory(mine.output_dir = (folder / "of_rank_1").string());
     Trainer trainer(mine, StartMode::resume, world, context, {});
     EXPECT_EQ(trainer.steps_made(), 4);

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 RunPlan plan_in(const TempFolder& folder, int ranks = 2) {
   RunPlan plan = test::plan_on_lines(folder);
-  plan.world_size = ranks;
+  plan.layout.ranks = ranks;
   plan.train_batch = 2 * ranks;
   plan.max_steps = 8;
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = 1e-2, .warmup_steps = 0, .total_steps = 8};
@@ -28,22 +28,22 @@ RunPlan plan_in(const TempFolder& folder, int ranks = 2) {
 
 RunPlan local_plan(const TempFolder& folder, int workers = 2) {
   RunPlan plan = plan_in(folder, workers);
-  plan.mesh = GridSizes{.replicate = workers};
-  plan.local_steps = LocalStepsOptions{.sync_every = 3};
+  plan.layout.replicas = workers;
+  plan.layout.local_steps = LocalStepsOptions{.sync_every = 3};
   return plan;
 }
 
 RunPlan async_plan(const TempFolder& folder, int64_t staleness) {
   RunPlan plan = plan_in(folder);
-  plan.zero_stage = 1;
-  plan.staleness = staleness;
+  plan.layout.zero_stage = 1;
+  plan.layout.staleness = staleness;
   return plan;
 }
 
 ToldRun run(const RunPlan& plan, StartMode mode = StartMode::fresh, int64_t stop_after = 0) {
   return test::run_plan(
       plan,
-      {.ranks = plan.world_size, .mode = mode, .stopped_rank = plan.world_size - 1, .stopped_in_step = stop_after});
+      {.ranks = plan.layout.ranks, .mode = mode, .stopped_rank = plan.layout.ranks - 1, .stopped_in_step = stop_after});
 }
 
 TEST(TrainerWorkers, a_run_that_is_stopped_between_meetings_goes_on_bit_for_bit) {
@@ -75,7 +75,7 @@ TEST(TrainerWorkers, another_number_of_workers_begins_from_what_these_agreed_on_
   for (const int workers : {1, 4}) {
     RunPlan plan = local_plan(folder, workers);
     plan.train_batch = 2 * workers;
-    if (workers == 1) plan.local_steps.reset(), plan.mesh.reset();
+    if (workers == 1) plan.layout.local_steps.reset();
     plan.resume_from = (folder / "out/checkpoint-5").string();
     plan.output_dir = (folder / fmt::format("other{}", workers)).string();
     const ToldRun events = run(plan, StartMode::resume);
@@ -88,7 +88,7 @@ TEST(TrainerWorkers, another_number_of_workers_begins_from_what_these_agreed_on_
 TEST(TrainerWorkers, servers_without_staleness_report_and_export_what_synchronous_training_does) {
   const TempFolder plain_folder, folder;
   RunPlan plain = plan_in(plain_folder);
-  plain.zero_stage = 1;
+  plain.layout.zero_stage = 1;
   const ToldRun synchronous = run(plain), served = run(async_plan(folder, 0));
   EXPECT_EQ(served.losses(), synchronous.losses());
   EXPECT_EQ(read_bytes(folder / "out/model.safetensors"), read_bytes(plain_folder / "out/model.safetensors"));

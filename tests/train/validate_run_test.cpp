@@ -44,21 +44,21 @@ TEST(ValidateRun, makes_the_output_folder_and_leaves_nothing_else_behind) {
 TEST(ValidateRun, a_folder_for_files_of_states_or_parameters_is_made_where_its_parent_is_there) {
   const TempFolder folder;
   RunPlan plan = plan_in(folder);
-  plan.offload_optimizer = {.home = Pool::file, .folder = folder.path().string()};
+  plan.layout.sharding.offload_optimizer = {.home = Pool::file, .folder = folder.path().string()};
   EXPECT_EQ(refusal(plan), "");
-  plan.offload_param = {.home = Pool::file, .folder = (folder / "nowhere/swap").string()};
+  plan.layout.sharding.offload_param = {.home = Pool::file, .folder = (folder / "nowhere/swap").string()};
   EXPECT_EQ(refusal(plan), fmt::format("zero_optimization.offload_param.nvme_path {} is no folder: create it, or name "
                                        "another",
                                        (folder / "nowhere/swap").string()));
   EXPECT_FALSE(fs::exists(folder / "nowhere"));
   for (const char* made : {"swap", "out/offload"}) {
-    plan.offload_param.folder = (folder / made).string();
+    plan.layout.sharding.offload_param.folder = (folder / made).string();
     EXPECT_EQ(message_of<Error>([&] { validate_run(plan, StartMode::fresh, kDryRun); }), "");
     EXPECT_FALSE(fs::exists(folder / made));
     EXPECT_EQ(refusal(plan), "");
     EXPECT_TRUE(fs::is_directory(folder / made));
   }
-  plan.offload_optimizer.folder = folder.write("file", "").string();
+  plan.layout.sharding.offload_optimizer.folder = folder.write("file", "").string();
   EXPECT_THAT(refusal(plan), HasSubstr("zero_optimization.offload_optimizer.nvme_path"));
 }
 
@@ -90,7 +90,7 @@ TEST(ValidateRun, sequences_are_as_long_as_the_model_unless_the_run_says_otherwi
 TEST(ValidateRun, learned_positions_are_not_exceeded_and_others_are_with_a_note) {
   const TempFolder folder;
   RunPlan plan = plan_in(folder);
-  plan.micro_batch = 1, plan.max_steps = 1;
+  plan.layout.micro_batch = 1, plan.max_steps = 1;
   plan.data.seq_length = 33;
   EXPECT_THAT(validate_run(plan, StartMode::fresh).notes, ElementsAre(HasSubstr("beyond the 32 positions")));
   plan.model_config = {{"model_type", "gpt2"}, {"vocab_size", 256}, {"n_embd", 16},

@@ -28,7 +28,7 @@ std::string some_text(int lines) {
 RunPlan plan_for(const TempFolder& folder) {
   RunPlan plan = test::plan_on_lines(folder);
   plan.model_config.update({{"hidden_size", 32}, {"intermediate_size", 48}, {"num_attention_heads", 4}});
-  plan.micro_batch = 4;
+  plan.layout.micro_batch = 4;
   plan.max_steps = 8;
   plan.schedule = {.type = ScheduleType::constant, .peak_lr = 3e-3};
   plan.save_steps = 0;
@@ -38,44 +38,18 @@ RunPlan plan_for(const TempFolder& folder) {
 
 /// Four rows a micro-batch, over all ranks.
 test::ToldRun run(RunPlan plan, int ranks = 1, StartMode mode = StartMode::overwrite) {
-  plan.micro_batch /= ranks;
+  plan.layout.micro_batch /= ranks;
   return test::run_plan(plan, {.ranks = ranks, .mode = mode});
-}
-
-TEST(Wiring, sharding_takes_every_choice_of_the_plan) {
-  RunPlan plan;
-  plan.zero_stage = 2;
-  plan.dtype = DType::bf16, plan.gradient_dtype = DType::f32, plan.wire_dtype = DType::f16;
-  plan.reduce_bucket = 7, plan.gather_bucket = 9;
-  plan.offload_optimizer = {.home = Pool::file, .folder = "/fast"};
-  plan.offload_optimizer.aio.queue_depth = 5;
-  plan.offload_param = {.home = Pool::file, .folder = "/other"};
-  plan.optimizer.weight_decay = 0.25;
-  for (const bool overlap : {false, true}) {
-    plan.overlap_comm = overlap;
-    const ShardedModel::Options options = sharding_of(plan);
-    EXPECT_TRUE(options.policy.shard_optimizer && options.policy.shard_gradients && !options.policy.shard_parameters);
-    EXPECT_EQ(options.dtype, DType::bf16);
-    EXPECT_EQ(options.gradient_dtype, DType::f32);
-    EXPECT_EQ(options.wire_dtype, DType::f16);
-    EXPECT_EQ(options.overlap, overlap);
-    EXPECT_EQ(options.reduce_bucket, 7);
-    EXPECT_EQ(options.gather_bucket, 9);
-    EXPECT_EQ(options.offload_optimizer.folder, "/fast");
-    EXPECT_EQ(options.offload_optimizer.aio.queue_depth, 5);
-    EXPECT_EQ(options.offload_param.folder, "/other");
-    EXPECT_EQ(options.optimizer.weight_decay, 0.25);
-    EXPECT_TRUE(options.training);
-  }
 }
 
 TEST(Wiring, a_run_with_states_and_parameters_in_files_is_the_same_run_and_resumes_without_them) {
   const TempFolder folder, drive;
   const RunPlan plain = plan_for(folder);
   RunPlan offloaded = plain;
-  offloaded.zero_stage = 3;
-  offloaded.offload_optimizer = {.home = Pool::file, .folder = drive.path().string(), .sub_group = 1000};
-  offloaded.offload_param = {.home = Pool::file, .folder = drive.path().string()};
+  offloaded.layout.zero_stage = 3;
+  offloaded.layout.sharding.offload_optimizer = {
+      .home = Pool::file, .folder = drive.path().string(), .sub_group = 1000};
+  offloaded.layout.sharding.offload_param = {.home = Pool::file, .folder = drive.path().string()};
   const test::ToldRun whole = run(plain, 2);
   EXPECT_EQ(run(offloaded, 2).losses(), whole.losses());
   offloaded.save_steps = 4;
@@ -117,13 +91,13 @@ double distance_moved(const RunPlan& plan) {
 TEST(Wiring, a_step_goes_as_far_as_the_rate_and_the_clipping_say) {
   const TempFolder folder;
   RunPlan plan = plan_for(folder);
-  plan.optimizer = {.method = SgdOptions{}};
+  plan.layout.sharding.optimizer = {.method = SgdOptions{}};
   plan.schedule.peak_lr = 0.05;
   plan.max_steps = 1;
   for (const auto& [clipping, accumulation, loss_scale] :
        {std::tuple(0.0, 1, false), std::tuple(1e6, 2, false), std::tuple(0.01, 1, false), std::tuple(0.01, 2, true)}) {
     plan.gradient_clipping = clipping;
-    plan.accumulation = accumulation;
+    plan.layout.accumulation = accumulation;
     plan.gradient_factor = accumulation;
     if (loss_scale) plan.loss_scale = LossScaleOptions{.static_scale = 32};
     const double norm = run(plan, 2).steps.at(0).grad_norm;
@@ -159,12 +133,12 @@ TEST(Wiring, the_loss_of_an_untrained_model_is_the_mean_over_the_targets_that_co
 /// Some steps overflow, then the scale fits; a checkpoint lies between them.
 RunPlan overflowing(const TempFolder& folder) {
   RunPlan plan = plan_for(folder);
-  plan.dtype = plan.gradient_dtype = plan.wire_dtype = DType::f16;
+  plan.layout.sharding.wire_dtype = plan.layout.sharding.dtype = plan.layout.sharding.gradient_dtype = DType::f16;
   plan.loss_scale = LossScaleOptions{.initial_power = 24, .scale_window = 3, .hysteresis = 1};
   plan.schedule = {.type = ScheduleType::linear, .peak_lr = 3e-3, .warmup_steps = 3, .total_steps = 20};
   plan.max_steps = 18;
   plan.save_steps = 9;
-  plan.zero_stage = 2;
+  plan.layout.zero_stage = 2;
   return plan;
 }
 
@@ -207,13 +181,13 @@ TEST(Wiring, eight_bit_products_and_random_rounding_resume_bit_for_bit) {
   for (const bool fp8 : {false, true}) {
     const TempFolder folder;
     RunPlan plan = plan_for(folder);
-    plan.dtype = plan.gradient_dtype = plan.wire_dtype = DType::bf16;
+    plan.layout.sharding.wire_dtype = plan.layout.sharding.dtype = plan.layout.sharding.gradient_dtype = DType::bf16;
     plan.save_steps = 4;
     if (fp8) {
-      plan.fp8 = {.scaling = Fp8Scaling::delayed, .history = 3};
+      plan.layout.fp8 = {.scaling = Fp8Scaling::delayed, .history = 3};
     } else {
-      plan.optimizer.master_weights = false;
-      plan.optimizer.state_dtype = DType::bf16;
+      plan.layout.sharding.optimizer.master_weights = false;
+      plan.layout.sharding.optimizer.state_dtype = DType::bf16;
     }
     const std::vector<double> whole = run(plan).losses();
     fs::remove_all(folder / "out/checkpoint-8");
@@ -253,7 +227,7 @@ TEST(Wiring, a_run_validates_with_the_validation_data) {
 TEST(Wiring, what_is_not_finite_stops_a_run_or_is_skipped_as_the_plan_says) {
   const TempFolder folder;
   RunPlan plan = plan_for(folder);
-  plan.optimizer = {.method = SgdOptions{}};
+  plan.layout.sharding.optimizer = {.method = SgdOptions{}};
   plan.gradient_clipping = 0;
   plan.schedule.peak_lr = 1e30;
   plan.max_steps = 4;

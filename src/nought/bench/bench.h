@@ -61,15 +61,7 @@ std::vector<Figure> bench_io(const Context& context, const std::string& folder, 
 struct StepBench {
   std::string name;  // "W1"
   ModelConfig config = {};
-  int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
-  ShardedModel::Options sharding = {};
-  RecomputeOptions recompute = {};
-  Fp8Options fp8 = {};
-  Freezing freezing = {};
-  std::optional<GridSizes> mesh = {};                // the ranks of each axis; not given: all are on the shard axis
-  bool sequence_parallel = false;                    // see ModelRanks
-  Pipeline pipeline = {};                            // of the ranks on the mesh's pipeline axis
-  std::optional<ContextMethod> context_method = {};  // see ModelRanks
+  Layout layout = {};  // of as many ranks as measure it
 };
 /// W1, W2 or W3 (docs/performance.md), with AdamW: in bf16 with fp32 master weights, or in f32. ConfigError for another
 /// name.

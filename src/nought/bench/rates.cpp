@@ -63,15 +63,17 @@ MachineRates measure_rates(Communicator& ranks, const RunPlan& plan) {
   const Context context = Context::cpu();  // no part of a run: neither of its budgets nor of its peaks
   MachineRates rates;
   ranks.barrier().wait();
-  rates.flops = measure_product_rate(context, plan.dtype);
+  rates.flops = measure_product_rate(context, plan.layout.sharding.dtype);
   rates.memory = measure_memory(context);
   measure_collectives(ranks, context, rates);
-  const bool states = plan.offload_optimizer.home == Pool::file;
-  if (states || plan.offload_param.home == Pool::file) {
+  const bool states = plan.layout.sharding.offload_optimizer.home == Pool::file;
+  if (states || plan.layout.sharding.offload_param.home == Pool::file) {
     try {
-      const std::string& folder = states ? plan.offload_optimizer.folder : plan.offload_param.folder;
+      const std::string& folder =
+          states ? plan.layout.sharding.offload_optimizer.folder : plan.layout.sharding.offload_param.folder;
       const SwapRates files =
-          measure_swap(*context.memory, folder, states ? plan.offload_optimizer.aio : plan.offload_param.aio);
+          measure_swap(*context.memory, folder,
+                       states ? plan.layout.sharding.offload_optimizer.aio : plan.layout.sharding.offload_param.aio);
       rates.read = files.read.median(), rates.write = files.write.median();
     } catch (const Error& error) {
       rates.note = fmt::format("files are left out: {}", error.what());

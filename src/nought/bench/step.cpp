@@ -45,7 +45,7 @@ ModelConfig llama_125m() {
 
 /// Tokens that are a function of (number, rank, index); `number` counts micro-batches.
 Batch random_batch(const StepBench& bench, const Context& context, int rank, int ranks, int64_t number) {
-  Batch batch = empty_batch(bench.micro_batch, bench.seq_length, *context.memory);
+  Batch batch = empty_batch(bench.layout.micro_batch, bench.layout.seq_length, *context.memory);
   const auto key = static_cast<uint64_t>(number * ranks + rank);
   uint64_t index = 0;
   for (const Tensor& tensor : {batch.input_ids, batch.targets})
@@ -55,9 +55,15 @@ Batch random_batch(const StepBench& bench, const Context& context, int rank, int
 }
 
 PipelineCut stage_cut(const StepBench& bench) {
-  PipelineCut cut = cut_of(bench.pipeline);
-  if (bench.pipeline.ranks > 1) cut.partition = with_costs(std::move(cut.partition), bench.config, bench.seq_length);
+  const Layout& layout = bench.layout;
+  PipelineCut cut = cut_of(layout.pipeline);
+  if (layout.stages() > 1) cut.partition = with_costs(std::move(cut.partition), bench.config, layout.seq_length);
   return cut;
+}
+
+GridSizes grid_of(Layout layout, int ranks) {
+  layout.ranks = ranks;
+  return layout.grid();
 }
 
 /// A model that makes one step after the other.
@@ -66,27 +72,28 @@ class Stepper {
   Stepper(Communicator& ranks, const Context& context, const StepBench& bench)
       : bench_(bench),
         context_(context),
-        mesh_(ranks, bench.mesh),
+        layout_(bench_.layout),
+        mesh_(ranks, grid_of(bench_.layout, ranks.size())),
         samples_(mesh_.group(Group::samples)),
-        decoder_(bench.config, bench.recompute, bench.fp8,
-                 ModelRanks(mesh_, bench.sequence_parallel, stage_cut(bench), bench.context_method)),
-        model_(context, mesh_, frozen(), bench.sharding),
+        decoder_(bench.config, layout_.recompute, layout_.fp8,
+                 ModelRanks(mesh_, layout_.sequence_parallel, stage_cut(bench), layout_.context_method)),
+        model_(context, mesh_, frozen(), layout_.sharding_options()),
         engine_(model_, LossScaler(), /*gradient_factor=*/1, OnNonfinite::skip) {
-    engine_.set_schedule(schedule_at(mesh_, bench.pipeline));
+    engine_.set_schedule(schedule_at(mesh_, layout_.pipeline));
     model_.load(InitialState(1));
   }
 
   /// Of all ranks.
-  int64_t tokens() const { return samples_.size() * bench_.micro_batch * bench_.accumulation * bench_.seq_length; }
+  int64_t tokens() const { return samples_.size() * layout_.micro_batch * layout_.accumulation * layout_.seq_length; }
   /// Model FLOPs, less those of what is frozen.
   double flops_per_token() const {
-    return training_flops_per_token(bench_.config, bench_.seq_length) -
-           frozen_flops_per_token(decoder_, bench_.seq_length);
+    return training_flops_per_token(bench_.config, layout_.seq_length) -
+           frozen_flops_per_token(decoder_, layout_.seq_length);
   }
   /// Makes the next step. Collective.
   void step() {
     std::vector<Batch> batches;
-    for (int64_t i = 0; i < bench_.accumulation; ++i)
+    for (int64_t i = 0; i < layout_.accumulation; ++i)
       batches.push_back(random_batch(bench_, context_, samples_.rank(), samples_.size(), made_++));
     engine_.step(batches, static_cast<double>(tokens()), /*lr=*/1e-4, /*max_norm=*/1);
     model_.settle();
@@ -95,12 +102,13 @@ class Stepper {
 
  private:
   Decoder& frozen() {
-    apply(bench_.freezing, decoder_);
+    apply(layout_.freezing, decoder_);
     return decoder_;
   }
 
   const StepBench& bench_;
   Context context_;
+  const Layout& layout_;
   Mesh mesh_;
   const Communicator& samples_;  // ranks that read different ones
   Decoder decoder_;
@@ -175,13 +183,14 @@ class OperationBooks {
 
 StepBench named_step(const std::string& name, DType dtype) {
   StepBench bench{.name = name};
-  bench.sharding = {.dtype = dtype, .gradient_dtype = dtype, .overlap = true, .optimizer = {}};
+  Layout& layout = bench.layout;
+  layout.sharding = {.dtype = dtype, .gradient_dtype = dtype, .overlap = true, .optimizer = {}};
   if (name == "W1" || name == "W3") {
     bench.config = gpt2_124m();
-    bench.micro_batch = 4, bench.seq_length = name == "W1" ? 1024 : 64;
+    layout.micro_batch = 4, layout.seq_length = name == "W1" ? 1024 : 64;
   } else if (name == "W2") {
     bench.config = llama_125m();
-    bench.micro_batch = 2, bench.seq_length = 2048;
+    layout.micro_batch = 2, layout.seq_length = 2048;
   } else {
     fail<ConfigError>("unknown work {}: W1, W2 or W3", name);
   }
@@ -189,19 +198,9 @@ StepBench named_step(const std::string& name, DType dtype) {
 }
 
 StepBench step_of(const RunPlan& plan, const std::string& name) {
-  return {.name = name,
-          .config = model_config_of(plan),
-          .micro_batch = plan.micro_batch,
-          .seq_length = plan.data.seq_length,
-          .accumulation = plan.accumulation,
-          .sharding = sharding_of(plan),
-          .recompute = plan.recompute,
-          .fp8 = plan.fp8,
-          .freezing = plan.freezing,
-          .mesh = plan.mesh,
-          .sequence_parallel = plan.sequence_parallel,
-          .pipeline = plan.pipeline,
-          .context_method = plan.context_method};
+  StepBench bench{.name = name, .config = model_config_of(plan), .layout = plan.layout};
+  bench.layout.seq_length = plan.data.seq_length;
+  return bench;
 }
 
 StepFigures bench_step(Communicator& ranks, const Context& context, const Limits& limits, const StepBench& bench,
@@ -229,7 +228,7 @@ StepFigures bench_step(Communicator& ranks, const Context& context, const Limits
   OperationBooks breakdown(ranks.size(), limited);
   timeline->start();
   for (int i = 0; i < samples; ++i) {
-    const auto measure_peak = [&] { return sum_of_all([&] { return limits.matrix(bench.sharding.dtype); }); };
+    const auto measure_peak = [&] { return sum_of_all([&] { return limits.matrix(bench.layout.sharding.dtype); }); };
     double peak = limited ? measure_peak() : 0;
     const double triad = limited ? sum_of_all(limits.memory) : 0;
     ranks.barrier().wait();

@@ -74,21 +74,21 @@ struct StepOptions {
     }
     if (stage) {
       require<ConfigError>(0 <= *stage && *stage <= 3, "--stage must be 0 to 3, got {}", *stage);
-      bench.sharding.policy = Policy::stage(*stage);
+      bench.layout.zero_stage = *stage;
     }
-    share_out(bench, world.size());
+    share_out(bench.layout, world.size());
     require<ConfigError>(!slices || tensor.value_or(1) > 1,
                          "--sequence-parallel shares out the tokens between the ranks of --tp, which is {}",
                          tensor.value_or(1));
-    bench.sequence_parallel |= slices;
-    if (recompute) bench.recompute.mode = recompute_of(*recompute);
+    bench.layout.sequence_parallel |= slices;
+    if (recompute) bench.layout.recompute.mode = recompute_of(*recompute);
     return bench;
   }
 
  private:
   /// The axes of the mesh, and the micro-batches of a step. Of the ranks that no option asks for, each reads samples of
   /// its own. The sequences of a step are as many with stages as without.
-  void share_out(StepBench& bench, int ranks) const {
+  void share_out(Layout& layout, int ranks) const {
     if (!tensor && !stages && !sequence && !ulysses && !micro_batches && !schedule) return;
     require<ConfigError>(!names_file(),
                          "--tp, --pp, --cp, --sp, --schedule and --micro-batches are for W1, W2 and W3: {} says its "
@@ -107,24 +107,23 @@ struct StepOptions {
     const int parts = ulysses ? take("--sp", ulysses) : take("--cp", sequence);
     require<ConfigError>(!schedule || places > 1, "--schedule {} is for the ranks of --pp, which is {}",
                          schedule.value_or(""), places);
-    bench.mesh =
-        GridSizes{.shard = left, .context = parts, .tensor = sharing, .pipeline = places, .expert_tensor = sharing};
-    if (ulysses) bench.context_method = ContextMethod::heads;
-    set_micro_batches(bench, places);
+    layout.tensor_ranks = sharing, layout.context_ranks = parts;
+    if (ulysses) layout.context_method = ContextMethod::heads;
+    set_micro_batches(layout, places);
   }
 
-  void set_micro_batches(StepBench& bench, int places) const {
-    bench.pipeline = {.schedule = parse_pipeline_schedule(schedule.value_or("1F1B")),
-                      .ranks = places,
-                      .partition = {.method = "profile"}};
-    bench.pipeline.chunks = places > 1 ? default_chunks(bench.pipeline.schedule) : 1;
-    const int64_t sequences = bench.micro_batch * places;
-    bench.accumulation = micro_batches.value_or(places > 1 ? sequences : 1);
-    require<ConfigError>(bench.accumulation >= 1 && sequences % bench.accumulation == 0,
+  void set_micro_batches(Layout& layout, int places) const {
+    layout.pipeline = {.schedule = parse_pipeline_schedule(schedule.value_or("1F1B")),
+                       .ranks = places,
+                       .partition = {.method = "profile"}};
+    layout.pipeline.chunks = places > 1 ? default_chunks(layout.pipeline.schedule) : 1;
+    const int64_t sequences = layout.micro_batch * places;
+    layout.accumulation = micro_batches.value_or(places > 1 ? sequences : 1);
+    require<ConfigError>(layout.accumulation >= 1 && sequences % layout.accumulation == 0,
                          "--micro-batches {}: {} has {} sequences for {} rank{}, which so many cannot share equally",
-                         bench.accumulation, work, sequences, places, places == 1 ? "" : "s");
-    check_micro_batches(bench.pipeline, bench.accumulation);
-    bench.micro_batch = sequences / bench.accumulation;
+                         layout.accumulation, work, sequences, places, places == 1 ? "" : "s");
+    check_micro_batches(layout.pipeline, layout.accumulation);
+    layout.micro_batch = sequences / layout.accumulation;
   }
 };
 
@@ -200,7 +199,7 @@ void add_step(CLI::App& bench, Invocation& invocation) {
       [options, step](Communicator& world, const Context& context) {
         RunPlan plan;
         const StepBench work = step->bench(world, context, options->type(), plan);
-        options->computed = work.sharding.dtype;
+        options->computed = work.layout.sharding.dtype;
         if (!context.memory->device().is_host())
           options->device = fmt::format(" on {}", context.memory->device().name());
         StepFigures report = bench_step(world, context, measured_limits(), work, options->samples);

@@ -108,16 +108,17 @@ void eval_rank(EvalOptions options, Communicator& world, const Context& context)
   if (world.rank() == 0)
     for (const std::string& note : validate_eval(options, world.size())) fmt::print(stderr, "note: {}\n", note);
   world.barrier().wait();
-  const Mesh mesh(world, plan.mesh);
+  const Mesh mesh(world, plan.layout.grid());
   const ModelConfig config = model_config_of(plan);
-  Decoder decoder(config, {}, {},
-                  ModelRanks(mesh, plan.sequence_parallel, pipeline_cut_of(plan, config), plan.context_method));
-  ShardedModel::Options sharding = sharding_of(plan);
+  Decoder decoder(
+      config, {}, {},
+      ModelRanks(mesh, plan.layout.sequence_parallel, pipeline_cut_of(plan, config), plan.layout.context_method));
+  ShardedModel::Options sharding = plan.layout.sharding_options();
   sharding.training = false;
   ShardedModel model(context, mesh, decoder, sharding);
   model.load(ModelSource(found).weights());
   Engine engine(model);
-  engine.set_schedule(schedule_at(mesh, plan.pipeline));
+  engine.set_schedule(schedule_at(mesh, plan.layout.pipeline));
   const auto tokenizer = tokenizer_of(plan.data);
   const RunData data = open_data(plan.data, *tokenizer);
   const Evaluation result =

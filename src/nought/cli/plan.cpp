@@ -114,7 +114,7 @@ std::string note_of_gpu() {
 
 /// For advice that is pasted behind this command line.
 PastedRun pasted(const PlanOptions& options, const RunPlan& plan) {
-  const auto run_with = [options, ranks = plan.world_size](const std::vector<std::string>& settings) {
+  const auto run_with = [options, ranks = plan.layout.ranks](const std::vector<std::string>& settings) {
     PlanOptions changed = options;
     changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
     return with_model_folder(resolve(load(changed), ranks));
@@ -133,14 +133,15 @@ int run_plan(const PlanOptions& options) {
   use_threads(threads_per_rank());
   plan = with_fitting_tiles(std::move(plan));
   PlanReport report{.config = model_config_of(plan), .budgets = budgets_of(plan)};
-  if (!plan.on_gpu)  // what the host can do says nothing about a GPU
-    report.peak_flops = measure_matrix_peak(plan.dtype), report.peak_name = std::string(matrix_peak_name(plan.dtype));
+  if (!plan.layout.on_gpu())  // what the host can do says nothing about a GPU
+    report.peak_flops = measure_matrix_peak(plan.layout.sharding.dtype),
+    report.peak_name = std::string(matrix_peak_name(plan.layout.sharding.dtype));
   const Layout layout = layout_of(plan);
-  for (const int stage : stages_of(options.stage, plan.zero_stage))
+  for (const int stage : stages_of(options.stage, plan.layout.zero_stage))
     report.predictions.push_back(predict(report.config, layout.at_zero_stage(stage)));
   const bool one_stage = report.predictions.size() == 1;
   std::optional<MachineRates> rates;
-  if (!plan.on_gpu) {
+  if (!plan.layout.on_gpu()) {
     OperationTimes times = times_on_this_machine(plan, report.config, layout);
     // Of the run's own stage; without it, of the one that is shown.
     const Layout timed = one_stage ? report.predictions.front().layout : layout;
@@ -155,7 +156,7 @@ int run_plan(const PlanOptions& options) {
   if (layout.stages() > 1) report.idle_share = planned_timeline(report, layout).idle_share();
   require<ConfigError>(options.trace.empty() || (layout.stages() > 1 && !options.svg.empty()),
                        "--trace is for the picture (--svg) of a run whose ranks hold different layers (pp_size)");
-  if (plan.device_memory > 0 && plan.world_size > 1)
+  if (plan.device_memory > 0 && plan.layout.ranks > 1)
     report.longest = longest_sequences(report.config, report.predictions.front().layout, plan.device_memory);
   if (!options.svg.empty()) write_svg(options, report, layout);
   if (options.json) {
@@ -164,7 +165,7 @@ int run_plan(const PlanOptions& options) {
   }
   const int width = stdout_columns();
   for (const std::string& warning : plan.warnings) fmt::print("{}\n", wrap("warning: " + warning, width, 8));
-  if (plan.on_gpu) fmt::print("{}\n", wrap("note: " + note_of_gpu(), width, 8));
+  if (plan.layout.on_gpu()) fmt::print("{}\n", wrap("note: " + note_of_gpu(), width, 8));
   for (const std::string& note : report.config.notes) fmt::print("{}\n", wrap("note: " + note, width, 8));
   fmt::print("{}", wrap(to_text(report), width, 8));
   const Prediction& first = report.predictions.front();

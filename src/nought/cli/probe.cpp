@@ -39,15 +39,16 @@ struct ProbeOptions {
 void validate_probe(const ProbeOptions& options) {
   const RunPlan plan = options.plan(static_cast<int>(options.launch.ranks.value_or(1)));
   const ModelSource source(options.model_dir);
-  require_cuttable(source.config(), plan.tensor_ranks(), plan.world_size);
-  require_spreadable(source.config(), plan.expert_ranks(), plan.token_ranks() / plan.replicas());
-  if (plan.context_method == ContextMethod::heads)
-    require_heads_for(source.config(), plan.context_ranks(), plan.tensor_ranks(), plan.world_size);
+  require_cuttable(source.config(), plan.layout.tensor_ranks, plan.layout.ranks);
+  require_spreadable(source.config(), plan.layout.expert_ranks, plan.layout.token_ranks() / plan.layout.replicas);
+  if (plan.layout.context_method == ContextMethod::heads)
+    require_heads_for(source.config(), plan.layout.context_ranks, plan.layout.tensor_ranks, plan.layout.ranks);
   require_stages(plan, source.config());
   const Context context = Context::cpu();
   const ProbeInput input = read_probe_input(context, options.input, source.config().vocab_size);
-  if (plan.pipeline.ranks > 1)
-    check_micro_batches(plan.pipeline, probe_micro_batches(input, plan.data_ranks(), plan.accumulation));
+  if (plan.layout.pipeline.ranks > 1)
+    check_micro_batches(plan.layout.pipeline,
+                        probe_micro_batches(input, plan.layout.data_ranks(), plan.layout.accumulation));
   const std::filesystem::path folder = std::filesystem::absolute(options.output).parent_path();
   require<IoError>(std::filesystem::is_directory(folder), "--output {}: {} is not a folder", options.output,
                    folder.string());
@@ -60,16 +61,17 @@ void probe_rank(const ProbeOptions& options, Communicator& world, const Context&
   const FoundModel found = find_model(options.model_dir, world, context);
   say_choice(found.choice);
   const ModelSource source(found);
-  const Mesh mesh(world, plan.mesh);
-  Decoder decoder(
-      source.config(), plan.recompute, plan.fp8,
-      ModelRanks(mesh, plan.sequence_parallel, pipeline_cut_of(plan, source.config()), plan.context_method));
-  if (options.gradients) apply(plan.freezing, decoder);
+  const Mesh mesh(world, plan.layout.grid());
+  Decoder decoder(source.config(), plan.layout.recompute, plan.layout.fp8,
+                  ModelRanks(mesh, plan.layout.sequence_parallel, pipeline_cut_of(plan, source.config()),
+                             plan.layout.context_method));
+  if (options.gradients) apply(plan.layout.freezing, decoder);
   ShardedModel model(context, mesh, decoder, probe_sharding(plan, options.gradients));
   model.load(source.weights());
   const ProbeInput input = read_probe_input(context, options.input, decoder.config().vocab_size);
-  const ProbeOutput output = probe(model, decoder, input, options.gradients,
-                                   {.micro_batches = plan.accumulation, .schedule = schedule_at(mesh, plan.pipeline)});
+  const ProbeOutput output =
+      probe(model, decoder, input, options.gradients,
+            {.micro_batches = plan.layout.accumulation, .schedule = schedule_at(mesh, plan.layout.pipeline)});
   if (world.rank() != 0) return;
   save_safetensors(options.output, output);
   fmt::print("loss {}  logits {}  {} tensors in {}\n", output.back().second.item(),

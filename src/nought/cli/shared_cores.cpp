@@ -27,7 +27,7 @@ SharedCores shared_cores_of_job(int world_size) {
 OperationTimes times_on_this_machine(const RunPlan& plan, const ModelConfig& config, const Layout& layout) {
   constexpr int kMostPerCore = 4;
   const Cores cores = find_cores();
-  const int local = plan.world_size <= kMostPerCore * cores.machine ? plan.world_size : cores.machine;
+  const int local = plan.layout.ranks <= kMostPerCore * cores.machine ? plan.layout.ranks : cores.machine;
   const int threads = std::getenv("OMP_NUM_THREADS") != nullptr ? threads_per_rank() : divide_cores(cores, local);
   const SharedCores shared = shared_cores(local, threads);
   use_threads(threads);

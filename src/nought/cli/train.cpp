@@ -101,7 +101,7 @@ struct TrainOptions {
   }
   /// For advice that is pasted behind this command line.
   PastedRun pasted(const RunPlan& plan) const {
-    const auto run_with = [*this, world_size = plan.world_size](const std::vector<std::string>& settings) {
+    const auto run_with = [*this, world_size = plan.layout.ranks](const std::vector<std::string>& settings) {
       TrainOptions changed = *this;
       changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
       return with_model_folder(changed.plan(world_size));
@@ -220,7 +220,7 @@ RunPrediction predicted_of(const RunPlan& plan, Communicator& world) {
   const std::vector<Prediction> places = predict_places(config, layout);
   RunPrediction predicted{.memory = memory_of_ranks(config, places)};
   if (places.front().at_most) predicted.assumed = bound_text(most_demanding(places).most());
-  if (plan.on_gpu || (plan.max_steps != 0 && plan.max_steps < kFewSteps)) return predicted;
+  if (plan.layout.on_gpu() || (plan.max_steps != 0 && plan.max_steps < kFewSteps)) return predicted;
   OperationTimes times = measure_operations(world, plan, config, layout, shared_cores_of_job(world.size()));
   const StepTime step = slowest_step(config, places, times);
   predicted.seconds = step.seconds(), predicted.step = step.str(), predicted.busy = step.busy;
@@ -327,7 +327,7 @@ std::vector<std::string> describe_inputs(const RunPlan& plan, const RunInputs& i
   for (const std::string& line : describe_layout(plan, inputs.config)) lines.push_back("mesh: " + line);
   const auto count = [](int64_t number) { return format_count(static_cast<double>(number)); };
   const std::string trained =
-      plan.freezing.empty() ? "" : fmt::format(", {} of them trained", count(inputs.parameters - inputs.frozen));
+      plan.layout.freezing.empty() ? "" : fmt::format(", {} of them trained", count(inputs.parameters - inputs.frozen));
   lines.push_back(
       fmt::format("model: {} with {} parameters{}", inputs.config.family, count(inputs.parameters), trained));
   lines.push_back("data: " + inputs.data.describe(inputs.tokenizer));

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include "nought/optim/compressed_phase.h"
-#include "nought/parallel/context_ranks.h"
 
 namespace nought {
 
@@ -44,15 +43,6 @@ std::string Layout::str() const {
   std::string text = fmt::format("stage {}, micro-batch {}", zero_stage, micro_batch);
   if (accumulation > 1) text += fmt::format(" x {} accumulated", accumulation);
   return recompute.str().empty() ? text : fmt::format("{}, with {}", text, recompute.str());
-}
-
-int Layout::with_most_tokens() const {
-  ContextTokens tokens{.rows = 1, .length = seq_length};
-  tokens.ranks.ranks = context_ranks;
-  int most = 0;
-  for (int rank = 1; rank < context_ranks; ++rank)
-    if (tokens.row_tokens(rank) > tokens.row_tokens(most)) most = rank;
-  return most;
 }
 
 }  // namespace nought

@@ -1,5 +1,5 @@
-// Layout: how a run is laid out over its ranks and in time, in the options of the modules that do it. It is the part of a
-// RunPlan that decides what a rank computes, holds and sends: training, measuring and planning take it as it is.
+// Layout: how a run is laid out over its ranks and in time, in the options of the modules that do it. It is the part of
+// a RunPlan that decides what a rank computes, holds and sends: training, measuring and planning take it as it is.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ enum class Wire : uint8_t {
 };
 /// A GPU that a run is planned for.
 struct PlannedGpu {
-  /// Bytes of workspace of its products. The library chooses them: without a GPU nobody can ask it, and where this is not
-  /// given, its limit is taken.
+  /// Bytes of workspace of its products. The library chooses them: without a GPU nobody can ask it, and where this is
+  /// not given, its limit is taken.
   std::function<int64_t(const MatMul&)> product_workspace = {};
   bool staged = true;  // collectives pass pinned memory of the host (comm/staged.h)
 };
@@ -48,7 +48,9 @@ struct Layout {
   int expert_ranks = 1;                              // so many of those that are left hold different experts
   Pipeline pipeline = {};                            // the ranks that hold different layers; they divide the ranks, too
   bool sequence_parallel = false;
-  int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
+  int64_t micro_batch = 1;   // sequences per rank and forward pass
+  int64_t seq_length = 1;    // tokens of each
+  int64_t accumulation = 1;  // micro-batches per update
   RecomputeOptions recompute = {};
   Fp8Options fp8 = {};
   Freezing freezing = {};                             // what is not trained
@@ -57,14 +59,14 @@ struct Layout {
   std::optional<LocalStepsOptions> local_steps = {};  // replicas are workers
   std::optional<int64_t> staleness = {};              // updates come later: see RotatingServers
   Wire wire = Wire::mpi;
-  int ranks_per_host = 0;                  // so many neighbours share a host; 0: all of them do
-  std::optional<PlannedGpu> gpu = {};      // not given: ranks compute on the CPU
+  int ranks_per_host = 0;              // so many neighbours share a host; 0: all of them do
+  std::optional<PlannedGpu> gpu = {};  // not given: ranks compute on the CPU
   /// Of a step without a pipeline; not given: one micro-batch after the other.
   std::function<StepSchedule(int64_t micro_batches)> schedule = {};
-  int64_t evaluation_rows = 0;             // sequences per rank and forward pass of a validation; 0 = no validation
-  bool evaluation_follows = false;         // they are as many as the micro-batch, unless the user says otherwise
-  int64_t sample_prompt = 0;               // tokens of the prompt of a text sample; 0 = no samples
-  int64_t sample_new_tokens = 0;           // the most tokens that it gets
+  int64_t evaluation_rows = 0;      // sequences per rank and forward pass of a validation; 0 = no validation
+  bool evaluation_follows = false;  // they are as many as the micro-batch, unless the user says otherwise
+  int64_t sample_prompt = 0;        // tokens of the prompt of a text sample; 0 = no samples
+  int64_t sample_new_tokens = 0;    // the most tokens that it gets
 
   int stages() const { return static_cast<int>(pipeline.ranks); }
   /// Ranks that read different samples.
@@ -90,8 +92,6 @@ struct Layout {
     return tensor_ranks > 1 || expert_ranks > 1 || stages() > 1 || recompute.unit_tiles > 1;
   }
   int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
-  /// Of the ranks that have parts of the same sequences, the first with as many tokens as any.
-  int with_most_tokens() const;
   /// What a ShardedModel takes: with the policy of `zero_stage`.
   ShardingOptions sharding_options() const;
   /// The same run at another stage, without what that stage has not.

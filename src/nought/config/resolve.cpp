@@ -36,8 +36,8 @@ Resolver::Resolver(const RunConfig& config, int world_size, const AutoBf16& auto
     : config_(config), automatic_bf16_(automatic), origins_(config.origins) {
   require<ConfigError>(1 <= world_size && world_size <= kLargestCount, "world size: expected 1 to {} ranks, got {}",
                        kLargestCount, world_size);
-  plan_.world_size = world_size;
-  plan_.on_gpu = config.on_gpu;
+  plan_.layout.ranks = world_size;
+  if (config.on_gpu) plan_.layout.gpu.emplace();
   plan_.config_files = origins_.files();
   plan_.warnings = config.warnings;
   if (config.accelerate_processes > 0 && config.accelerate_processes != world_size)
@@ -190,7 +190,7 @@ void Resolver::derive_batch_without_total(std::optional<Candidate<int64_t>> micr
 
 void Resolver::derive_batch_from_total(const Candidate<int64_t>& total, const std::optional<Candidate<int64_t>>& micro,
                                        const std::optional<Candidate<int64_t>>& steps) {
-  const int64_t world = plan_.data_ranks();
+  const int64_t world = plan_.layout.data_ranks();
   const std::string world_name = data_name("world size");
   const char* micro_name = "train_micro_batch_size_per_gpu";
   const char* steps_name = "gradient_accumulation_steps";
@@ -215,11 +215,11 @@ void Resolver::derive_batch_from_total(const Candidate<int64_t>& total, const st
 
 void Resolver::set_batch(const Candidate<int64_t>& micro, const Candidate<int64_t>& steps,
                          const std::string& total_reason) {
-  const int64_t total = micro.value * steps.value * plan_.data_ranks();
-  plan_.resolved.push_back({"world_size", fmt::format("{}", plan_.world_size), "the number of ranks"});
-  if (plan_.on_gpu) plan_.resolved.push_back({"device", "cuda", "--device"});
-  plan_.micro_batch = note("micro_batch", micro);
-  plan_.accumulation = note("accumulation", steps);
+  const int64_t total = micro.value * steps.value * plan_.layout.data_ranks();
+  plan_.resolved.push_back({"world_size", fmt::format("{}", plan_.layout.ranks), "the number of ranks"});
+  if (plan_.layout.on_gpu()) plan_.resolved.push_back({"device", "cuda", "--device"});
+  plan_.layout.micro_batch = note("micro_batch", micro);
+  plan_.layout.accumulation = note("accumulation", steps);
   plan_.train_batch = note("train_batch", Candidate<int64_t>{total, true, "", total_reason});
 }
 
@@ -228,11 +228,11 @@ void Resolver::resolve_zero() {
   const auto stage = section_value("deepspeed.zero_optimization.stage", zero.stage);
   require<ConfigError>(0 <= stage.value && stage.value <= 3, "{}: expected 0, 1, 2 or 3, got {}", stage.place,
                        stage.value);
-  plan_.zero_stage = note("zero_stage", stage);
+  plan_.layout.zero_stage = note("zero_stage", stage);
 
   Candidate<bool> overlap{true, false, "", "default"};
   if (zero.overlap_comm.given()) overlap = deepspeed("zero_optimization.overlap_comm", zero.overlap_comm.value);
-  plan_.overlap_comm = note("overlap_comm", overlap);
+  plan_.layout.sharding.overlap = note("overlap_comm", overlap);
   resolve_buckets();
   resolve_offload_param();
   resolve_zeropp();
@@ -261,7 +261,7 @@ void Resolver::resolve_output() {
   const TrainingConfig& t = config_.training;
   const auto seed = merge("seed", as_auto(ds_.seed), training("seed", t.seed));
   require_at_least<int64_t>(seed, 0);
-  plan_.seed = plan_.optimizer.seed = static_cast<uint64_t>(note("seed", seed));
+  plan_.seed = plan_.layout.sharding.optimizer.seed = static_cast<uint64_t>(note("seed", seed));
 
   auto logging = training("logging_steps", t.logging_steps);
   if (ds_.steps_per_print.given && !logging.given)
@@ -280,7 +280,8 @@ void Resolver::resolve_output() {
   resolve_delayed_update();
   resolve_early_update();
   resolve_gradient_home();
-  resolve_aio(/*to_files=*/plan_.offload_optimizer.home == Pool::file || plan_.offload_param.home == Pool::file);
+  resolve_aio(/*to_files=*/plan_.layout.sharding.offload_optimizer.home == Pool::file ||
+              plan_.layout.sharding.offload_param.home == Pool::file);
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
   const auto ram = training("host_memory", t.host_memory);
@@ -341,7 +342,7 @@ void Resolver::resolve_evaluation() {
   if (strategy.value == EvalStrategy::steps) plan_.eval_steps = note("eval_steps", steps);
   auto rows = training("per_device_eval_batch_size", t.per_device_eval_batch_size);
   plan_.eval_follows = !rows.given;
-  if (!rows.given) rows = {plan_.micro_batch, false, "", "micro_batch"};
+  if (!rows.given) rows = {plan_.layout.micro_batch, false, "", "micro_batch"};
   require_count(rows);
   plan_.eval_micro_batch = note("eval_micro_batch", rows);
 }

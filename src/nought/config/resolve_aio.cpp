@@ -50,7 +50,7 @@ void Resolver::resolve_aio(bool to_files) {
     block.value = round_up(block.value, kSwapGrid);
     block.reason += fmt::format(", rounded up to a multiple of {}", kSwapGrid);
   }
-  plan_.offload_optimizer.aio = plan_.offload_param.aio = plan_.recompute.aio = {
+  plan_.layout.sharding.offload_optimizer.aio = plan_.layout.sharding.offload_param.aio = plan_.layout.recompute.aio = {
       .block_size = note("aio.block_size", block),
       .queue_depth = static_cast<int>(note("aio.queue_depth", within(depth, kMostSwapDepth))),
       .intra_op_parallelism = static_cast<int>(note("aio.intra_op_parallelism", within(threads, kMostSwapThreads))),

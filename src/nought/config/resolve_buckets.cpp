@@ -37,7 +37,7 @@ RunPlan with_automatic_buckets(RunPlan plan, int64_t hidden_size) {
       if (row.key != rule.key || row.value != rule.formula) continue;
       const auto elements = static_cast<int64_t>(rule.elements(static_cast<double>(hidden_size)));
       row.value = fmt::format("{}", elements);
-      if (row.key == "reduce_bucket_size") plan.reduce_bucket = elements;
+      if (row.key == "reduce_bucket_size") plan.layout.sharding.reduce_bucket = elements;
     }
   return plan;
 }
@@ -55,8 +55,9 @@ void Resolver::explain_automatic_buckets() {
   for (const std::string part : {"offload_param", "offload_optimizer"})
     if (zero.value(Json::json_pointer("/" + part + "/device"), Json()) == "auto")
       plan_.resolved.push_back({part + ".device", "none",
-                                plan_.on_gpu ? "deepspeed: auto; nothing leaves the device unless the run says so"
-                                             : "deepspeed: auto; all of it already lives in host memory"});
+                                plan_.layout.on_gpu()
+                                    ? "deepspeed: auto; nothing leaves the device unless the run says so"
+                                    : "deepspeed: auto; all of it already lives in host memory"});
 }
 
 void Resolver::resolve_buckets() {
@@ -67,19 +68,19 @@ void Resolver::resolve_buckets() {
     return note(key, elements);
   };
   if (zero.reduce_bucket_size.given()) {
-    plan_.reduce_bucket =
+    plan_.layout.sharding.reduce_bucket =
         resolve("reduce_bucket_size", deepspeed(path + "reduce_bucket_size", zero.reduce_bucket_size.value));
   }
   if (zero.allgather_bucket_size.automatic())
     plan_.resolved.push_back({"allgather_bucket_size", "one Unit", "deepspeed: auto <- default"});
   if (!zero.allgather_bucket_size.given()) return;
   const auto elements = deepspeed(path + "allgather_bucket_size", zero.allgather_bucket_size.value);
-  if (plan_.zero_stage == 1 || plan_.zero_stage == 2) {
-    plan_.gather_bucket = resolve("allgather_bucket_size", elements);
+  if (plan_.layout.zero_stage == 1 || plan_.layout.zero_stage == 2) {
+    plan_.layout.sharding.gather_bucket = resolve("allgather_bucket_size", elements);
   } else {
-    warn(fmt::format("{} has no effect at stage {}: {}", elements.place, plan_.zero_stage,
-                     plan_.zero_stage == 0 ? "every rank updates all parameters"
-                                           : "parameters are gathered when a Unit needs them"));
+    warn(fmt::format("{} has no effect at stage {}: {}", elements.place, plan_.layout.zero_stage,
+                     plan_.layout.zero_stage == 0 ? "every rank updates all parameters"
+                                                  : "parameters are gathered when a Unit needs them"));
   }
 }
 

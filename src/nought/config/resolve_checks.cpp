@@ -6,7 +6,7 @@ namespace nought {
 void Resolver::resolve_checks() {
   const TrainingConfig& t = config_.training;
   const auto alone = [&](const std::string& place) {
-    if (plan_.world_size == 1) warn(fmt::format("{} has no effect with one rank: it compares ranks", place));
+    if (plan_.layout.ranks == 1) warn(fmt::format("{} has no effect with one rank: it compares ranks", place));
   };
   if (const auto factor = training("spiky_loss_factor", t.spiky_loss_factor); factor.given) {
     require<ConfigError>(std::isfinite(factor.value) && factor.value > 1, "{}: expected a finite number > 1, got {}",

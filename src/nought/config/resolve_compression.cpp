@@ -88,51 +88,57 @@ void Resolver::resolve_comm_hook() {
     return note(fmt::format("ddp_comm_hook.{}", key), value);
   };
   note("ddp_comm_hook.comm_hook", hook);
-  plan_.power_sgd =
+  plan_.layout.sharding.power_sgd =
       PowerSgdOptions{.rank = noted("matrix_approximation_rank", args.matrix_approximation_rank, int64_t{1}),
                       .start_iter = noted("start_powerSGD_iter", args.start_powerSGD_iter, int64_t{0}),
                       .min_compression_rate = noted("min_compression_rate", args.min_compression_rate, 0.0),
                       .use_error_feedback = noted("use_error_feedback", args.use_error_feedback, false),
                       .warm_start = noted("warm_start", args.warm_start, false),
                       .seed = plan_.seed};
-  require<ConfigError>(std::isfinite(plan_.power_sgd->min_compression_rate), "{}: expected a finite number",
-                       origins_.place("training.ddp_comm_hook.min_compression_rate"));
+  require<ConfigError>(std::isfinite(plan_.layout.sharding.power_sgd->min_compression_rate),
+                       "{}: expected a finite number", origins_.place("training.ddp_comm_hook.min_compression_rate"));
 }
 
 /// Both need whole gradients and states on every rank, and ranks that differ in nothing but their samples.
 void Resolver::check_compression() {
-  const bool signs = is_one_bit(plan_.optimizer.method);
-  if (!signs && !plan_.power_sgd) return;
+  const bool signs = is_one_bit(plan_.layout.sharding.optimizer.method);
+  if (!signs && !plan_.layout.sharding.power_sgd) return;
   const std::string what = signs ? origins_.place("deepspeed.optimizer.type") + " = " + ds_.optimizer.type.value
                                  : origins_.place("training.ddp_comm_hook.comm_hook") + " = \"power_sgd\"";
   const auto refuse_if = [&](bool is, std::string_view why) {
     require<ConfigError>(!is, "{} is not supported {}", what, why);
   };
-  refuse_if(signs && plan_.power_sgd, "beside training.ddp_comm_hook, which sums gradients: remove one of them");
-  refuse_if(plan_.zero_stage != 0,
+  refuse_if(signs && plan_.layout.sharding.power_sgd,
+            "beside training.ddp_comm_hook, which sums gradients: remove one of them");
+  refuse_if(plan_.layout.zero_stage != 0,
             "at ZeRO stages 1 to 3: every rank needs all gradients and states; set "
             "zero_optimization.stage to 0");
-  refuse_if(plan_.data_ranks() != plan_.world_size || plan_.replicas() > 1 || plan_.expert_ranks() > 1,
-            "where ranks differ in more than their samples, or form replicas: leave tp_size, cp_size, sp_size, "
-            "pp_size, ep_size and dp_replicate_size at 1");
-  refuse_if(plan_.offload_optimizer.home != Pool::device || plan_.offload_optimizer.delay_after,
+  refuse_if(
+      plan_.layout.data_ranks() != plan_.layout.ranks || plan_.layout.replicas > 1 || plan_.layout.expert_ranks > 1,
+      "where ranks differ in more than their samples, or form replicas: leave tp_size, cp_size, sp_size, "
+      "pp_size, ep_size and dp_replicate_size at 1");
+  refuse_if(plan_.layout.sharding.offload_optimizer.home != Pool::device ||
+                plan_.layout.sharding.offload_optimizer.delay_after,
             "with offload_optimizer or training.delayed_update: remove them");
   plan_.resolved.push_back(
       {"reduction",
        signs ? fmt::format("signs of {} from update {} on",
-                           std::holds_alternative<ZeroOneAdamOptions>(plan_.optimizer.method) ? "gradients and moves"
-                                                                                              : "momenta",
-                           first_compressed(plan_.optimizer.method))
-             : fmt::format("factors of rank {} from update {} on", plan_.power_sgd->rank,
-                           plan_.power_sgd->start_iter + 1),
+                           std::holds_alternative<ZeroOneAdamOptions>(plan_.layout.sharding.optimizer.method)
+                               ? "gradients and moves"
+                               : "momenta",
+                           first_compressed(plan_.layout.sharding.optimizer.method))
+             : fmt::format("factors of rank {} from update {} on", plan_.layout.sharding.power_sgd->rank,
+                           plan_.layout.sharding.power_sgd->start_iter + 1),
        signs ? "deepspeed: optimizer.type" : "training.ddp_comm_hook.comm_hook"});
   if (signs) {
-    refuse_if(!plan_.optimizer.master_weights || plan_.optimizer.state_dtype != DType::f32,
-              "without fp32 masters and states: remove bf16_master_weights_and_grads and bf16_optimizer_states");
-    refuse_if(plan_.optimizer.momentum_cycle.has_value(),
+    refuse_if(
+        !plan_.layout.sharding.optimizer.master_weights || plan_.layout.sharding.optimizer.state_dtype != DType::f32,
+        "without fp32 masters and states: remove bf16_master_weights_and_grads and bf16_optimizer_states");
+    refuse_if(plan_.layout.sharding.optimizer.momentum_cycle.has_value(),
               "with a scheduler that moves the betas: set cycle_momentum "
               "to false");
-    refuse_if(std::holds_alternative<ZeroOneAdamOptions>(plan_.optimizer.method) && plan_.weight_hash_interval > 0,
+    refuse_if(std::holds_alternative<ZeroOneAdamOptions>(plan_.layout.sharding.optimizer.method) &&
+                  plan_.weight_hash_interval > 0,
               "with training.check_weight_hash_across_dp_replicas_interval: between two meetings each rank has weights "
               "of its own");
     return;
@@ -143,7 +149,7 @@ void Resolver::check_compression() {
   refuse_if(plan_.spiky_loss_factor > 0,
             "with training.spiky_loss_factor: a step is not computed again, as its "
             "reduction has changed what was left out");
-  refuse_if(plan_.wire_dtype != plan_.gradient_dtype,
+  refuse_if(plan_.layout.sharding.wire_dtype != plan_.layout.sharding.gradient_dtype,
             "with communication_data_type: factors travel in fp32, and what "
             "is no matrix in the dtype of gradients");
 }

@@ -41,16 +41,16 @@ int64_t Resolver::resolve_context(int64_t ranks) {
                        size.value, ranks, ranks == 1 ? "" : "s", what_left(ranks), nearest_divisor(ranks, size.value));
   if (type.given && method && cut.value == 1) warn(fmt::format("{} has no effect: cp_size is 1", type.place));
   if (size.value == 1) return 1;
-  plan_.context_method = ulysses ? ContextMethod::heads : method;
+  plan_.layout.context_method = ulysses ? ContextMethod::heads : method;
   note(ulysses ? "parallelism_config.sp_size" : "parallelism_config.cp_size", size);
   if (!ulysses) note("parallelism_config.cp_comm_type", type);
   return size.value;
 }
 
 void Resolver::check_context() const {
-  const int64_t ranks = plan_.context_ranks(), length = plan_.data.seq_length;
+  const int64_t ranks = plan_.layout.context_ranks, length = plan_.data.seq_length;
   if (ranks == 1 || length == 0) return;
-  const char* key = plan_.context_method == ContextMethod::heads ? "sp_size" : "cp_size";
+  const char* key = plan_.layout.context_method == ContextMethod::heads ? "sp_size" : "cp_size";
   require<ConfigError>(length >= 2 * ranks,
                        "data.seq_length = {}: each of the {} ranks of {} needs 2 tokens of a sequence: write {} or "
                        "more, or {} {}",

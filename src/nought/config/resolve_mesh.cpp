@@ -46,7 +46,7 @@ bool Resolver::resolve_sequence_parallel(int64_t tensor) {
   const auto slices =
       training("parallelism_config.sequence_parallel", config_.training.parallelism_config.sequence_parallel);
   if (!slices.value) return false;
-  const int64_t ranks = plan_.world_size;
+  const int64_t ranks = plan_.layout.ranks;
   int64_t smallest = 2;
   while (smallest < ranks && ranks % smallest != 0) ++smallest;
   require<ConfigError>(tensor > 1,
@@ -56,7 +56,7 @@ bool Resolver::resolve_sequence_parallel(int64_t tensor) {
 }
 
 std::string Resolver::what_left(int64_t ranks) const {
-  const int64_t world = plan_.world_size, stages = plan_.pipeline.ranks, tensor = world / ranks / stages;
+  const int64_t world = plan_.layout.ranks, stages = plan_.layout.pipeline.ranks, tensor = world / ranks / stages;
   if (ranks == world) return "";
   return fmt::format(", left of {} by{}{}{},", world, tensor > 1 ? fmt::format(" tp_size {}", tensor) : "",
                      tensor > 1 && stages > 1 ? " and" : "", stages > 1 ? fmt::format(" pp_size {}", stages) : "");
@@ -66,7 +66,7 @@ void Resolver::resolve_pipeline(int64_t tensor) {
   const ParallelismArgs& args = config_.training.parallelism_config;
   const auto size = pipeline_size();
   require_at_least<int64_t>(size, 1);
-  const int64_t ranks = plan_.world_size / tensor;
+  const int64_t ranks = plan_.layout.ranks / tensor;
   require<ConfigError>(ranks % size.value == 0,
                        "{} = {}: {} rank{}{} cannot be divided by it; the nearest size that can is {}", size.place,
                        size.value, ranks, ranks == 1 ? "" : "s", what_left(ranks), nearest_divisor(ranks, size.value));
@@ -82,10 +82,10 @@ void Resolver::resolve_pipeline(int64_t tensor) {
       warn(fmt::format("{} has no effect: pp_size is 1", schedule.given ? schedule.place : chunks.place));
     return;
   }
-  plan_.pipeline = pipeline;
+  plan_.layout.pipeline = pipeline;
   note("parallelism_config.pp_size", size);
   note("parallelism_config.pipeline_parallel_schedule", schedule);
-  plan_.pipeline.partition = resolve_partition(size.value);
+  plan_.layout.pipeline.partition = resolve_partition(size.value);
 }
 
 Candidate<int64_t> Resolver::pipeline_size() const {
@@ -98,12 +98,12 @@ Candidate<int64_t> Resolver::pipeline_size() const {
 }
 
 void Resolver::check_pipeline() const {
-  if (plan_.pipeline.ranks > 1) check_micro_batches(plan_.pipeline, plan_.accumulation);
+  if (plan_.layout.pipeline.ranks > 1) check_micro_batches(plan_.layout.pipeline, plan_.layout.accumulation);
 }
 
 void Resolver::resolve_mesh() {
   const auto tensor = tensor_size(), expert = expert_size();
-  const int64_t ranks = plan_.world_size;
+  const int64_t ranks = plan_.layout.ranks;
   require_at_least<int64_t>(tensor, 1);
   require_at_least<int64_t>(expert, 1);
   require<ConfigError>(ranks % tensor.value == 0,
@@ -112,12 +112,12 @@ void Resolver::resolve_mesh() {
   check_expert_tensor_size(tensor.value);
   if (tensor.value > 1) note("parallelism_config.tp_size", tensor);
   resolve_pipeline(tensor.value);
-  const int64_t stages = plan_.pipeline.ranks;
-  plan_.sequence_parallel = resolve_sequence_parallel(tensor.value);
+  const int64_t stages = plan_.layout.pipeline.ranks;
+  plan_.layout.sequence_parallel = resolve_sequence_parallel(tensor.value);
   const int64_t context = resolve_context(ranks / tensor.value / stages);
   const auto shard = training("parallelism_config.dp_shard_size", config_.training.parallelism_config.dp_shard_size);
   const int64_t data = ranks / tensor.value / stages / context;
-  const bool ulysses = plan_.context_method == ContextMethod::heads;
+  const bool ulysses = plan_.layout.context_method == ContextMethod::heads;
   const auto replicas = replicate_size(data);
   const int64_t sharing = data / replicas.value;
   require<ConfigError>(!shard.given || shard.value == sharing,
@@ -135,6 +135,10 @@ void Resolver::resolve_mesh() {
                        "{} = {}: {} data-parallel rank{}{} cannot be divided by it; the nearest size that can is {}",
                        expert.place, expert.value, tokens, tokens == 1 ? "" : "s",
                        replicas.value > 1 ? " of a replica" : "", nearest_divisor(tokens, expert.value));
+  plan_.layout.replicas = static_cast<int>(replicas.value);
+  plan_.layout.tensor_ranks = static_cast<int>(tensor.value);
+  plan_.layout.context_ranks = static_cast<int>(context);
+  plan_.layout.expert_ranks = static_cast<int>(expert.value);
   const bool says_shards = shard.given || mics_shard_size(data);
   if (!says_shards && replicas.value == 1 && tensor.value == 1 && expert.value == 1 && stages == 1 && context == 1)
     return resolve_hierarchical_gather();
@@ -147,13 +151,7 @@ void Resolver::resolve_mesh() {
                                 : ulysses    ? " / sp_size"
                                              : " / cp_size",
                                 stages > 1 ? " / pp_size" : "", replicas.value > 1 ? " / dp_replicate_size" : "")};
-  plan_.mesh = GridSizes{.replicate = static_cast<int>(replicas.value),
-                         .shard = static_cast<int>(note("parallelism_config.dp_shard_size", left)),
-                         .context = static_cast<int>(context),
-                         .tensor = static_cast<int>(tensor.value),
-                         .pipeline = static_cast<int>(stages),
-                         .expert = static_cast<int>(expert.value),
-                         .expert_tensor = static_cast<int>(tensor.value)};
+  note("parallelism_config.dp_shard_size", left);
   if (expert.value > 1) note("parallelism_config.ep_size", expert);
   resolve_hierarchical_gather();
 }

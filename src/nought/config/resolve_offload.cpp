@@ -36,15 +36,15 @@ Candidate<std::string> Resolver::offload_folder(const std::string& path, const S
 }
 
 void Resolver::warn_of_host_memory(const Candidate<std::string>& device) {
-  if (plan_.on_gpu) return;
+  if (plan_.layout.on_gpu()) return;
   warn(fmt::format("{} has no effect: parameters and states already live in host memory: no copy is made",
                    written(device)));
 }
 
 void Resolver::note_pin_memory(const std::string& name, const std::string& path, const Setting<bool>& setting) {
   if (!setting.given) return;
-  const char* const why = plan_.on_gpu ? "without effect, what a GPU copies from or to is always pinned"
-                                       : "without effect, no device reads pages of the host";
+  const char* const why = plan_.layout.on_gpu() ? "without effect, what a GPU copies from or to is always pinned"
+                                                : "without effect, no device reads pages of the host";
   plan_.resolved.push_back(
       {name, setting.value ? "true" : "false", fmt::format("deepspeed: {}pin_memory; {}", path, why)});
 }
@@ -59,8 +59,8 @@ void Resolver::resolve_offload() {
     return offload_to_files();
   }
   if (device.value == "cpu") {
-    plan_.offload_optimizer.home = Pool::host;
-    if (plan_.on_gpu) return offload_beside_gpu(device);
+    plan_.layout.sharding.offload_optimizer.home = Pool::host;
+    if (plan_.layout.on_gpu()) return offload_beside_gpu(device);
     warn_of_host_memory(device);
   }
   if (section.ratio.given && section.ratio.value != 1)
@@ -98,14 +98,14 @@ double Resolver::share_that_moves() {
 void Resolver::offload_beside_gpu(const Candidate<std::string>& device) {
   const std::string path = "zero_optimization.offload_optimizer.";
   plan_.resolved.push_back({"offload_optimizer", "cpu", device.reason});
-  plan_.offload_optimizer.sub_group = elements_of_tile();
-  plan_.offload_optimizer.ratio = share_that_moves();
+  plan_.layout.sharding.offload_optimizer.sub_group = elements_of_tile();
+  plan_.layout.sharding.offload_optimizer.ratio = share_that_moves();
   note_pin_memory("pin_memory", path, ds_.zero_optimization.offload_optimizer.pin_memory);
 }
 
 void Resolver::offload_to_files() {
   const DsOffloadOptimizer& section = ds_.zero_optimization.offload_optimizer;
-  OffloadOptions& options = plan_.offload_optimizer;
+  OffloadOptions& options = plan_.layout.sharding.offload_optimizer;
   const std::string path = "zero_optimization.offload_optimizer.";
   options.home = Pool::file;
   options.folder = note("nvme_path", offload_folder(path, section.nvme_path, "the optimizer's states"));
@@ -140,35 +140,36 @@ void Resolver::resolve_delayed_update() {
     if (warmup.given) warn(fmt::format("{} has no effect without training.delayed_update", warmup.place));
     return;
   }
-  require<ConfigError>(!gives_direction(plan_.optimizer.method),
+  require<ConfigError>(!gives_direction(plan_.layout.sharding.optimizer.method),
                        "{} = true with {}: its update needs norms or matrices of whole parameters, for which ranks "
                        "talk to each other, and cannot run beside their passes; use another optimizer, or leave "
                        "updates where they are",
-                       delayed.place, std::holds_alternative<LambOptions>(plan_.optimizer.method) ? "Lamb" : "Muon");
+                       delayed.place,
+                       std::holds_alternative<LambOptions>(plan_.layout.sharding.optimizer.method) ? "Lamb" : "Muon");
   note("delayed_update", delayed);
   require_at_least<int64_t>(warmup, 0);
-  plan_.offload_optimizer.delay_after = note("delayed_update_warmup_steps", warmup);
+  plan_.layout.sharding.offload_optimizer.delay_after = note("delayed_update_warmup_steps", warmup);
 }
 
 /// Sums of gradients lie beside the optimizer's states where that costs no bits and the user keeps nothing in memory.
 void Resolver::resolve_gradient_home() {
-  OffloadOptions& options = plan_.offload_optimizer;
+  OffloadOptions& options = plan_.layout.sharding.offload_optimizer;
   const Auto<std::string>& key = config_.training.offload_gradients;
   const auto home = section_value("training.offload_gradients", key.given() ? key.value : "auto", key.given());
   require<ConfigError>(home.value == "auto" || home.value == "device" || home.value == "file",
                        "{} = \"{}\": expected \"auto\", \"device\" or \"file\"", home.place, home.value);
   const std::string why_not =
-      options.home != Pool::file ? "no optimizer states are in files: set offload_optimizer.device to \"nvme\""
-      : options.ratio < 1        ? "tiles that stay on the device read them there (offload_optimizer.ratio is below 1)"
-      : options.delay_after      ? "a delayed update has set those of the step before aside in memory"
-      : plan_.replicas() > 1     ? "replicas add theirs to them when a step ends"
-      : plan_.zero_stage < 2 && plan_.token_ranks() > 1
-          ? fmt::format("every rank adds up whole gradients at stage {}: take stage 2 or 3", plan_.zero_stage)
+      options.home != Pool::file  ? "no optimizer states are in files: set offload_optimizer.device to \"nvme\""
+      : options.ratio < 1         ? "tiles that stay on the device read them there (offload_optimizer.ratio is below 1)"
+      : options.delay_after       ? "a delayed update has set those of the step before aside in memory"
+      : plan_.layout.replicas > 1 ? "replicas add theirs to them when a step ends"
+      : plan_.layout.zero_stage < 2 && plan_.layout.token_ranks() > 1
+          ? fmt::format("every rank adds up whole gradients at stage {}: take stage 2 or 3", plan_.layout.zero_stage)
           : "";
   require<ConfigError>(home.value != "file" || why_not.empty(), "{} = \"file\": {}", home.place, why_not);
-  plan_.gradients_stay = home.value == "device";
+  plan_.layout.gradients_stay = home.value == "device";
   if (options.home != Pool::file) return;
-  const ParameterHome& parameters = plan_.offload_param;
+  const ParameterHome& parameters = plan_.layout.sharding.offload_param;
   const bool all = parameters.home == Pool::file && parameters.in_memory == 0;
   options.gradients_in_file = home.value == "file" || (home.value == "auto" && all && why_not.empty());
   const std::string why = home.given && home.value != "auto" ? home.reason
@@ -180,18 +181,18 @@ void Resolver::resolve_gradient_home() {
 
 /// What nothing that is known at the end of the backward pass alone can change may be updated before.
 void Resolver::resolve_early_update() {
-  OffloadOptions& options = plan_.offload_optimizer;
-  const char* const awaited = options.delay_after           ? "updates run beside the next step instead"
-                              : plan_.gradient_clipping > 0 ? "clipping needs the norm of all gradients first"
-                              : plan_.loss_scale            ? "a loss scale needs all gradients first"
-                              : plan_.spiky_loss_factor > 0 ? "a spiky step is computed again before its update"
-                              : plan_.on_nonfinite == OnNonfinite::skip
-                                  ? "on_nonfinite = \"skip\" needs all gradients first"
-                              : plan_.offload_param.home == Pool::file && plan_.offload_param.in_memory == 0
-                                  ? "parameters that are in files are brought and written between two passes"
-                                  : nullptr;
+  OffloadOptions& options = plan_.layout.sharding.offload_optimizer;
+  const char* const awaited =
+      options.delay_after                       ? "updates run beside the next step instead"
+      : plan_.gradient_clipping > 0             ? "clipping needs the norm of all gradients first"
+      : plan_.loss_scale                        ? "a loss scale needs all gradients first"
+      : plan_.spiky_loss_factor > 0             ? "a spiky step is computed again before its update"
+      : plan_.on_nonfinite == OnNonfinite::skip ? "on_nonfinite = \"skip\" needs all gradients first"
+      : plan_.layout.sharding.offload_param.home == Pool::file && plan_.layout.sharding.offload_param.in_memory == 0
+          ? "parameters that are in files are brought and written between two passes"
+          : nullptr;
   options.early = awaited == nullptr;
-  if (options.home != Pool::file && !(plan_.on_gpu && options.home == Pool::host)) return;
+  if (options.home != Pool::file && !(plan_.layout.on_gpu() && options.home == Pool::host)) return;
   plan_.resolved.push_back({"update_beside_backward", options.early ? "true" : "false",
                             options.early ? "nothing global stands before an update" : awaited});
 }

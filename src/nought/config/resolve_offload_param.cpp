@@ -11,18 +11,18 @@ void Resolver::resolve_offload_param() {
       offload_device(path, section.device,
                      {{"cpu_offload_param", zero.cpu_offload_param}, {"cpu_offload_params", zero.cpu_offload_params}});
   if (device.value == "none") return;
-  if (!section.device.given() && plan_.zero_stage < 3)  // old files say it at every stage
+  if (!section.device.given() && plan_.layout.zero_stage < 3)  // old files say it at every stage
     return warn(fmt::format("{} has no effect: below stage 3 every rank needs all parameters", written(device)));
-  require<ConfigError>(plan_.zero_stage == 3,
+  require<ConfigError>(plan_.layout.zero_stage == 3,
                        "{} takes zero_optimization.stage = 3, and it is {}, where every rank needs all "
                        "parameters: raise the stage, or leave it out (offload_optimizer works at every stage)",
-                       written(device), plan_.zero_stage);
+                       written(device), plan_.layout.zero_stage);
   if (device.value == "nvme") {
     plan_.resolved.push_back({"offload_param", "nvme", device.reason});
     return parameters_to_files();
   }
-  plan_.offload_param.home = Pool::host;
-  if (plan_.on_gpu) {
+  plan_.layout.sharding.offload_param.home = Pool::host;
+  if (plan_.layout.on_gpu()) {
     plan_.resolved.push_back({"offload_param", "cpu", device.reason});
     note_pin_memory("offload_param.pin_memory", path, section.pin_memory);
   }
@@ -32,7 +32,7 @@ void Resolver::resolve_offload_param() {
 void Resolver::parameters_to_files() {
   const DsOffloadParam& section = ds_.zero_optimization.offload_param;
   const std::string path = "zero_optimization.offload_param.";
-  ParameterHome& options = plan_.offload_param;
+  ParameterHome& options = plan_.layout.sharding.offload_param;
   options.home = Pool::file;
   options.folder = note("offload_param.nvme_path", offload_folder(path, section.nvme_path, "the parameters"));
   const auto number = [&](const std::string& key, const Setting<int64_t>& setting, int64_t least) {

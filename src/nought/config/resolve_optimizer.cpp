@@ -115,13 +115,14 @@ void Resolver::resolve_optimizer() {
   const auto optim = training("optim", t.optim);
   const std::string name = in_deepspeed ? ds_.optimizer.type.value : std::string(name_of(optim.value));
   plan_.resolved.push_back({"optimizer", name, in_deepspeed ? "deepspeed: optimizer.type" : optim.reason});
-  plan_.optimizer.method = resolve_method();
+  plan_.layout.sharding.optimizer.method = resolve_method();
 
   const auto decay = merge("optimizer.params.weight_decay", ds_.optimizer.params.weight_decay,
                            training("weight_decay", t.weight_decay), in_deepspeed ? std::optional(0.0) : std::nullopt);
   require_finite_at_least_zero(decay);
-  plan_.optimizer.weight_decay = note("weight_decay", decay);
-  plan_.optimizer.decay_all = note("weight_decay_all", training("weight_decay_all", t.weight_decay_all));
+  plan_.layout.sharding.optimizer.weight_decay = note("weight_decay", decay);
+  plan_.layout.sharding.optimizer.decay_all =
+      note("weight_decay_all", training("weight_decay_all", t.weight_decay_all));
   resolve_parameter_groups();
   resolve_freezing();
   resolve_clipping();
@@ -181,7 +182,8 @@ Method Resolver::resolve_method() {
   if (eight_bit) {
     require<ConfigError>(args.block_size.value > 0, "{}: expected block_size > 0, got {}", origins_.place(prefix),
                          args.block_size.value);
-    plan_.optimizer.state_block = note("block_size", section_value(prefix + ".block_size", args.block_size));
+    plan_.layout.sharding.optimizer.state_block =
+        note("block_size", section_value(prefix + ".block_size", args.block_size));
   }
   switch (kind) {
     case Kind::sgd: {
@@ -266,7 +268,8 @@ void Resolver::resolve_freezing() {
           {key, fmt::format("{}", fmt::join(setting.value, ", ")), section_value(path, setting).reason});
     return setting.value;
   };
-  plan_.freezing = {patterns("freeze", config_.training.freeze), patterns("trainable", config_.training.trainable)};
+  plan_.layout.freezing = {patterns("freeze", config_.training.freeze),
+                           patterns("trainable", config_.training.trainable)};
   resolve_frozen_codes();
 }
 
@@ -277,7 +280,7 @@ void Resolver::resolve_parameter_groups() {
     check_pattern(group.pattern, place);
     require_finite_at_least_zero({group.lr_scale.value, true, place + ".lr_scale", ""});
     require_finite_at_least_zero({group.weight_decay.value, true, place + ".weight_decay", ""});
-    plan_.optimizer.groups.push_back(
+    plan_.layout.sharding.optimizer.groups.push_back(
         {.pattern = group.pattern,
          .lr_scale = group.lr_scale.value,
          .weight_decay = group.weight_decay.given ? std::optional(group.weight_decay.value) : std::nullopt});

@@ -65,12 +65,12 @@ void Resolver::resolve_checkpoint_interval() {
                        (t.gradient_checkpointing.given && !t.gradient_checkpointing.value);
   require<ConfigError>(!refused,
                        "{} = {} means training.recompute = \"full\", and RUN.json says \"{}\": give one of them",
-                       interval.place, interval.value, name_of(plan_.recompute.mode));
+                       interval.place, interval.value, name_of(plan_.layout.recompute.mode));
   require<ConfigError>(!ds_.activation_checkpointing.number_checkpoints.given,
                        "{} = {} and {} both say how many blocks run again together: give one of them", interval.place,
                        interval.value, origins_.place("deepspeed.activation_checkpointing.number_checkpoints"));
-  plan_.recompute.mode = Recompute::full;
-  plan_.recompute.interval = interval.value;
+  plan_.layout.recompute.mode = Recompute::full;
+  plan_.layout.recompute.interval = interval.value;
   for (Resolved& row : plan_.resolved)
     if (row.key == "recompute" && !t.recompute.given && !t.gradient_checkpointing.given)
       row.value = "full", row.reason = interval.reason;

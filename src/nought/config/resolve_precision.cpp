@@ -19,8 +19,9 @@ void Resolver::resolve_precision() {
   const auto bf16 = merge("bf16.enabled", ds_.bf16.enabled, training_bf16());
   const auto fp16 = merge("fp16.enabled", ds_.fp16.enabled, training("fp16", config_.training.fp16));
   require<ConfigError>(!bf16.value || !fp16.value, "{} and {} are both true; choose one", bf16.place, fp16.place);
-  plan_.dtype = bf16.value ? DType::bf16 : fp16.value ? DType::f16 : DType::f32;
-  plan_.resolved.push_back({"dtype", std::string(name_of(plan_.dtype)), fp16.value ? fp16.reason : bf16.reason});
+  plan_.layout.sharding.dtype = bf16.value ? DType::bf16 : fp16.value ? DType::f16 : DType::f32;
+  plan_.resolved.push_back(
+      {"dtype", std::string(name_of(plan_.layout.sharding.dtype)), fp16.value ? fp16.reason : bf16.reason});
   if (fp16.value) resolve_loss_scale();
   resolve_gradients();
   resolve_fp8();
@@ -33,14 +34,14 @@ void Resolver::resolve_fp8() {
   const auto margin = training("fp8_margin", t.fp8_margin);
   plan_.resolved.push_back({"fp8", std::string(name_of(scaling.value)), scaling.reason});
   if (scaling.value == Fp8Scaling::none) return;
-  require<ConfigError>(plan_.dtype == DType::bf16,
+  require<ConfigError>(plan_.layout.sharding.dtype == DType::bf16,
                        "{} = \"{}\": values of 8 bits are multiplied in bf16, but the run is in "
                        "{}; write training.bf16 = true",
-                       scaling.place, name_of(scaling.value), name_of(plan_.dtype));
+                       scaling.place, name_of(scaling.value), name_of(plan_.layout.sharding.dtype));
   require_at_least<int64_t>(history, 1);
   require<ConfigError>(-16 <= margin.value && margin.value <= 16, "{}: expected -16 to 16, got {}", margin.place,
                        margin.value);
-  plan_.fp8 = {.scaling = scaling.value, .history = history.value, .margin = static_cast<int>(margin.value)};
+  plan_.layout.fp8 = {.scaling = scaling.value, .history = history.value, .margin = static_cast<int>(margin.value)};
   if (scaling.value == Fp8Scaling::delayed) note("fp8_amax_history", history);
   note("fp8_margin", margin);
 }
@@ -54,41 +55,43 @@ void Resolver::resolve_gradients() {
     return choice;
   };
   const auto sums = choose("gradient_dtype", "data_types.grad_accum_dtype", ds_.data_types.grad_accum_dtype,
-                           plan_.dtype, "default: the dtype of computation");
-  require<ConfigError>(sums.value == DType::f32 || sums.value == plan_.dtype,
+                           plan_.layout.sharding.dtype, "default: the dtype of computation");
+  require<ConfigError>(sums.value == DType::f32 || sums.value == plan_.layout.sharding.dtype,
                        "{} = \"{}\": gradients accumulate in fp32 or in the dtype of computation, which is {}",
-                       sums.place, name_of(sums.value), name_of(plan_.dtype));
-  plan_.gradient_dtype = sums.value;
+                       sums.place, name_of(sums.value), name_of(plan_.layout.sharding.dtype));
+  plan_.layout.sharding.gradient_dtype = sums.value;
   const auto& spread = ds_.seq_parallel_communication_data_type;
-  const bool is_spread = plan_.context_ranks() > 1 && plan_.context_method == ContextMethod::heads && spread.given;
+  const bool is_spread =
+      plan_.layout.context_ranks > 1 && plan_.layout.context_method == ContextMethod::heads && spread.given;
   const auto wire =
       choose("communication_dtype", is_spread ? "seq_parallel_communication_data_type" : "communication_data_type",
              is_spread ? spread : ds_.communication_data_type, sums.value, "default: the gradients' dtype");
   if (!is_spread && spread.given && spread.value != DType::f32)
     warn(fmt::format("{} has no effect: sp_size is 1",
                      origins_.place("deepspeed.seq_parallel_communication_data_type")));
-  plan_.wire_dtype = wire.value;
-  if (!wire.given && wire.value != plan_.dtype && plan_.token_ranks() > 1)
-    warn(fmt::format(
-        "{} = \"{}\": gradients travel in {} here, where DeepSpeed sends {}; "
-        "communication_data_type = \"{}\" does as it does",
-        sums.place, enum_name(sums.value), enum_name(wire.value), enum_name(plan_.dtype), enum_name(plan_.dtype)));
+  plan_.layout.sharding.wire_dtype = wire.value;
+  if (!wire.given && wire.value != plan_.layout.sharding.dtype && plan_.layout.token_ranks() > 1)
+    warn(
+        fmt::format("{} = \"{}\": gradients travel in {} here, where DeepSpeed sends {}; "
+                    "communication_data_type = \"{}\" does as it does",
+                    sums.place, enum_name(sums.value), enum_name(wire.value), enum_name(plan_.layout.sharding.dtype),
+                    enum_name(plan_.layout.sharding.dtype)));
   const auto prescale = section_value("deepspeed.prescale_gradients", ds_.prescale_gradients);
   const auto divisor = section_value("deepspeed.gradient_predivide_factor", ds_.gradient_predivide_factor);
   require<ConfigError>(divisor.value > 0, "{}: expected more than 0, got {}", divisor.place, divisor.value);
   if ((prescale.given || divisor.given) && !prescale.value) {
-    plan_.gradient_factor = plan_.data_ranks() / divisor.value;
+    plan_.gradient_factor = plan_.layout.data_ranks() / divisor.value;
     plan_.resolved.push_back({"gradient_predivide_factor", fmt::format("{:g}", divisor.value), divisor.reason});
   }
 }
 
 /// Whether 16-bit weights have fp32 ones beside them, and what their states are kept in.
 void Resolver::resolve_masters() {
-  const bool is_bf16 = plan_.dtype == DType::bf16, is_fp16 = plan_.dtype == DType::f16;
+  const bool is_bf16 = plan_.layout.sharding.dtype == DType::bf16, is_fp16 = plan_.layout.sharding.dtype == DType::f16;
   const auto narrow = [&](const char* key, const Setting<bool>& setting, bool used) {
     auto value = section_value(std::string("deepspeed.") + key, setting);
     if (value.value && !used)
-      warn(fmt::format("{} has no effect: the run is in {}", value.place, name_of(plan_.dtype)));
+      warn(fmt::format("{} has no effect: the run is in {}", value.place, name_of(plan_.layout.sharding.dtype)));
     value.value = value.value && used;
     return value;
   };
@@ -97,24 +100,26 @@ void Resolver::resolve_masters() {
   const auto states = narrow("bf16.bf16_optimizer_states", ds_.bf16.bf16_optimizer_states, is_bf16);
   if (!is_bf16 && !is_fp16) return;
   const Candidate<bool>& chosen = is_bf16 ? bf16 : fp16;
-  require<ConfigError>(!chosen.value || plan_.gradient_dtype == plan_.dtype,
+  require<ConfigError>(!chosen.value || plan_.layout.sharding.gradient_dtype == plan_.layout.sharding.dtype,
                        "{} = true contradicts data_types.grad_accum_dtype = \"{}\": leave one of them out",
-                       chosen.place, name_of(plan_.gradient_dtype));
+                       chosen.place, name_of(plan_.layout.sharding.gradient_dtype));
   require<ConfigError>(!states.value || bf16.value, "{} = true needs bf16.bf16_master_weights_and_grads = true",
                        states.place);
-  require<ConfigError>(!states.value || plan_.optimizer.state_block == 0,
+  require<ConfigError>(!states.value || plan_.layout.sharding.optimizer.state_block == 0,
                        "{} = true contradicts an 8-bit optimizer: choose one of them", states.place);
-  plan_.optimizer.master_weights = !chosen.value;
-  if (states.value) plan_.optimizer.state_dtype = DType::bf16;
-  plan_.resolved.push_back(
-      {"master_weights", chosen.value ? fmt::format("none: {}", name_of(plan_.dtype)) : "f32", chosen.reason});
-  plan_.resolved.push_back(
-      {"optimizer_states",
-       plan_.optimizer.state_block > 0 ? "8 bits" : std::string(name_of(plan_.optimizer.state_dtype)),
-       states.value ? states.reason : "of the optimizer"});
+  plan_.layout.sharding.optimizer.master_weights = !chosen.value;
+  if (states.value) plan_.layout.sharding.optimizer.state_dtype = DType::bf16;
+  plan_.resolved.push_back({"master_weights",
+                            chosen.value ? fmt::format("none: {}", name_of(plan_.layout.sharding.dtype)) : "f32",
+                            chosen.reason});
+  plan_.resolved.push_back({"optimizer_states",
+                            plan_.layout.sharding.optimizer.state_block > 0
+                                ? "8 bits"
+                                : std::string(name_of(plan_.layout.sharding.optimizer.state_dtype)),
+                            states.value ? states.reason : "of the optimizer"});
   if (!chosen.value) return;
   const auto rounding = training("stochastic_rounding", config_.training.stochastic_rounding);
-  plan_.optimizer.stochastic_rounding = note("stochastic_rounding", rounding);
+  plan_.layout.sharding.optimizer.stochastic_rounding = note("stochastic_rounding", rounding);
 }
 
 void Resolver::resolve_loss_scale() {

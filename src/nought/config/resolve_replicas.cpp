@@ -47,12 +47,12 @@ void Resolver::resolve_hierarchical_gather() {
   const auto without_effect = [&](std::string_view why) { warn(fmt::format("{} has no effect: {}", place, why)); };
   if (!zero.mics_shard_size.given || zero.mics_shard_size.value == -1)
     return without_effect("mics_shard_size is not given");
-  plan_.mesh->host_ranks = launched_on_host().value_or(plan_.world_size);
-  if (!Grid(*plan_.mesh).levels(axes_of(Group::parameters)))
+  plan_.layout.host_ranks = launched_on_host().value_or(plan_.layout.ranks);
+  if (!Grid(plan_.layout.grid()).levels(axes_of(Group::parameters)))
     without_effect(
         fmt::format("with {} ranks on a host, no {} ranks that share out parameters lie on several hosts "
                     "with equally many, two at least, on each",
-                    plan_.mesh->host_ranks, plan_.mesh->shard));
+                    plan_.layout.host_ranks, plan_.layout.shard_ranks()));
 }
 
 }  // namespace nought

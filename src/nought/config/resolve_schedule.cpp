@@ -236,7 +236,7 @@ void Resolver::use_one_cycle() {
   require<ConfigError>(!cycle.cycle_momentum || cycle.decay_steps == 0 || cycle.decay_momentum_rate == 0,
                        "{}: decay_mom_rate raises the momentum without end, to 1 and above; leave it 0", place);
   plan_.schedule.cycle = cycle;
-  if (cycle.cycle_momentum) plan_.optimizer.momentum_cycle = plan_.schedule;
+  if (cycle.cycle_momentum) plan_.layout.sharding.optimizer.momentum_cycle = plan_.schedule;
 }
 
 void Resolver::use_deepspeed_lengths(const DsSchedulerParams& params) {

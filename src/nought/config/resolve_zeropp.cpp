@@ -12,10 +12,10 @@ constexpr const char* kZero = "zero_optimization.";
 }  // namespace
 
 void Resolver::require_stage_3(const Candidate<bool>& key) const {
-  require<ConfigError>(plan_.zero_stage == 3,
+  require<ConfigError>(plan_.layout.zero_stage == 3,
                        "{} = true takes zero_optimization.stage = 3, where ranks share out parameters, and it is {}: "
                        "raise the stage, or leave the key out",
-                       key.place, plan_.zero_stage);
+                       key.place, plan_.layout.zero_stage);
 }
 
 void Resolver::resolve_zeropp() {
@@ -36,25 +36,22 @@ void Resolver::resolve_zeropp() {
       each->value = false;
     }
   if (weights.value) {
-    plan_.codes.weight_bits = 8;
+    plan_.layout.sharding.codes.weight_bits = 8;
     plan_.resolved.push_back({"zero_quantized_weights", "8 bits", weights.reason + "; " + way_of_gathers()});
   }
   if (kept > 1) {
-    plan_.mesh->secondary = static_cast<int>(kept);
+    plan_.layout.secondary = static_cast<int>(kept);
     plan_.resolved.push_back({"zero_hpz_partition_size", fmt::format("{}", kept), hpz_reason(kept)});
   }
   resolve_quantized_gradients(gradients);
 }
 
-int Resolver::sharing_ranks() const { return plan_.mesh ? plan_.mesh->shard * plan_.mesh->context : plan_.world_size; }
+int Resolver::sharing_ranks() const { return plan_.layout.shard_ranks() * plan_.layout.context_ranks; }
 
-void Resolver::know_hosts() {
-  if (!plan_.mesh) plan_.mesh = GridSizes{.shard = plan_.world_size};
-  plan_.mesh->host_ranks = launched_on_host().value_or(plan_.world_size);
-}
+void Resolver::know_hosts() { plan_.layout.host_ranks = launched_on_host().value_or(plan_.layout.ranks); }
 
 std::string Resolver::way_of_gathers() const {
-  const auto levels = plan_.mesh ? Grid(*plan_.mesh).levels(axes_of(Group::parameters)) : std::nullopt;
+  const auto levels = Grid(plan_.layout.grid()).levels(axes_of(Group::parameters));
   if (!levels) return "gathered from all ranks at once";
   return fmt::format("gathered between {} hosts, then among the {} ranks of each", levels->across.front().size(),
                      levels->inside.front().size());
@@ -66,17 +63,17 @@ int64_t Resolver::secondary_ranks() {
   require_at_least<int64_t>(size, 1);
   if (size.value == 1) return 1;
   require<ConfigError>(
-      plan_.zero_stage == 3,
+      plan_.layout.zero_stage == 3,
       "{} = {} takes zero_optimization.stage = 3, where ranks share out parameters, and it is {}: raise "
       "the stage, or leave the key out",
-      size.place, size.value, plan_.zero_stage);
+      size.place, size.value, plan_.layout.zero_stage);
   const int ranks = sharing_ranks();
   require<ConfigError>(
       ranks % size.value == 0,
       "{} = {}: {} rank{} that share out parameters cannot be divided by it; the nearest size that can "
       "is {}",
       size.place, size.value, ranks, ranks == 1 ? "" : "s", nearest_divisor(ranks, size.value));
-  require<ConfigError>(plan_.offload_param.home != Pool::file,
+  require<ConfigError>(plan_.layout.sharding.offload_param.home != Pool::file,
                        "{} = {}: it keeps in memory what zero_optimization.offload_param keeps in files: choose one of "
                        "the two",
                        size.place, size.value);
@@ -89,7 +86,7 @@ int64_t Resolver::secondary_ranks() {
 }
 
 std::string Resolver::hpz_reason(int64_t size) const {
-  const Grid grid(*plan_.mesh);
+  const Grid grid(plan_.layout.grid());
   const bool inside = grid.inside_hosts(grid.neighbours(axes_of(Group::parameters), static_cast<int>(size)));
   const auto key = deepspeed(std::string(kZero) + "zero_hpz_partition_size", size);
   return fmt::format("{}; neighbours keep what the first gather of a step brings, {}", key.reason,
@@ -111,11 +108,11 @@ void Resolver::resolve_quantized_gradients(const Candidate<bool>& gradients) {
   }
   require<ConfigError>(bits.value == 4 || bits.value == 8 || bits.value == 16 || bits.value == 32,
                        "{} = {}: expected 4 or 8 (codes with scales), 16 (bf16) or 32 (fp32)", bits.place, bits.value);
-  plan_.codes.gradient_bits = static_cast<int>(bits.value);
+  plan_.layout.sharding.codes.gradient_bits = static_cast<int>(bits.value);
   if (ds_.communication_data_type.given)
     warn(fmt::format("{} has no effect: {} sends {} bits of each gradient",
                      origins_.place("deepspeed.communication_data_type"), gradients.place, bits.value));
-  const auto levels = Grid(*plan_.mesh).levels(axes_of(Group::parameters));
+  const auto levels = Grid(plan_.layout.grid()).levels(axes_of(Group::parameters));
   const std::string way =
       levels ? fmt::format("added among the {} ranks of each host, then between {} hosts",
                            levels->inside.front().size(), levels->across.front().size())
@@ -127,8 +124,8 @@ void Resolver::resolve_quantized_gradients(const Candidate<bool>& gradients) {
   const auto reset = section_value("deepspeed." + loco_path + ".reset_T", loco.reset_T);
   require_fraction(beta);
   require_at_least<int64_t>(reset, 1);
-  plan_.codes.feedback = ErrorFeedback{.beta = note("zeropp_loco_param.err_beta", beta),
-                                       .reset = note("zeropp_loco_param.reset_T", reset)};
+  plan_.layout.sharding.codes.feedback = ErrorFeedback{.beta = note("zeropp_loco_param.err_beta", beta),
+                                                       .reset = note("zeropp_loco_param.reset_T", reset)};
 }
 
 void Resolver::resolve_frozen_codes() {
@@ -136,9 +133,9 @@ void Resolver::resolve_frozen_codes() {
                                ds_.zero_optimization.zero_quantized_nontrainable_weights.value);
   if (!codes.value) return;
   require_stage_3(codes);
-  if (plan_.freezing.empty())
+  if (plan_.layout.freezing.empty())
     return warn(fmt::format("{} has no effect: nothing is frozen (training.freeze)", codes.place));
-  plan_.freezing.codes = true;
+  plan_.layout.freezing.codes = true;
   plan_.resolved.push_back({"zero_quantized_nontrainable_weights", "true",
                             codes.reason + "; matrices and tables that are frozen are kept as 8-bit codes"});
 }
@@ -146,7 +143,7 @@ void Resolver::resolve_frozen_codes() {
 void Resolver::resolve_token_codes() {
   const auto codes = training("moe_quantized_dispatch", config_.training.codes.moe_quantized_dispatch);
   if (!codes.value) return;
-  if (plan_.expert_ranks() == 1)
+  if (plan_.layout.expert_ranks == 1)
     return warn(fmt::format("{} has no effect: no rank has experts that others have not (ep_size is 1)", codes.place));
   plan_.moe_quantized_dispatch = note("moe_quantized_dispatch", codes);
 }

@@ -99,9 +99,9 @@ class Resolver {
   void resolve_checkpoint_interval();
   /// ConfigError unless the schedule can run the micro-batches of a step.
   void check_pipeline() const;
-  /// What plan_.data_ranks() is called in messages: `all` if no ranks share samples.
+  /// What plan_.layout.data_ranks() is called in messages: `all` if no ranks share samples.
   std::string data_name(const char* all) const {
-    return plan_.data_ranks() < plan_.world_size ? "data-parallel ranks" : all;
+    return plan_.layout.data_ranks() < plan_.layout.ranks ? "data-parallel ranks" : all;
   }
   void resolve_model();
   void resolve_data();

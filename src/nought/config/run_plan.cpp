@@ -14,13 +14,13 @@ void require_trainable(const RunPlan& plan) {
 }
 
 std::vector<std::string> describe_mesh(const RunPlan& plan) {
-  if (plan.tensor_ranks() == 1 && plan.expert_ranks() == 1 && plan.pipeline.ranks == 1 && plan.replicas() == 1 &&
-      plan.context_ranks() == 1)
+  if (plan.layout.tensor_ranks == 1 && plan.layout.expert_ranks == 1 && plan.layout.pipeline.ranks == 1 &&
+      plan.layout.replicas == 1 && plan.layout.context_ranks == 1)
     return {};
-  std::vector<std::string> lines = describe(Grid(*plan.mesh));
-  if (plan.sequence_parallel)
+  std::vector<std::string> lines = describe(Grid(plan.layout.grid()));
+  if (plan.layout.sequence_parallel)
     lines.push_back(fmt::format("{:<12} {:>4}   slices of the tokens between products, over the tensor ranks",
-                                "sequence", plan.tensor_ranks()));
+                                "sequence", plan.layout.tensor_ranks));
   return lines;
 }
 

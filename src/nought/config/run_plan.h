@@ -10,21 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "nought/autograd/fp8_options.h"
-#include "nought/autograd/recompute_options.h"
 #include "nought/base/json.h"
-#include "nought/comm/grid.h"
+#include "nought/config/layout.h"
 #include "nought/data/formats.h"
-#include "nought/nn/freezing.h"
 #include "nought/optim/loss_scaler.h"
 #include "nought/optim/options.h"
-#include "nought/parallel/context_method.h"
-#include "nought/parallel/pipeline_rules.h"
-#include "nought/tensor/dtype.h"
-#include "nought/zero/local_steps_options.h"
-#include "nought/zero/offload_options.h"
-#include "nought/zero/power_sgd_options.h"
-#include "nought/zero/wire_options.h"
 
 namespace nought {
 
@@ -110,56 +100,23 @@ struct RunPlan {
   Json model_config;         // the inline config.json; null if model_dir is given
   DataPlan data;
 
-  int world_size = 1;
-  bool on_gpu = false;                 // ranks compute beside the host, on GPUs
-  std::optional<GridSizes> mesh = {};  // the ranks of each axis; not given: all are on the shard axis
-  /// Ranks that read different samples, the replicas that they hold, and ranks that share each matrix.
-  int data_ranks() const { return mesh ? mesh->shard * mesh->replicate : world_size; }
-  /// Ranks that have different tokens.
-  int token_ranks() const { return data_ranks() * context_ranks(); }
-  int replicas() const { return mesh ? mesh->replicate : 1; }
-  int tensor_ranks() const { return mesh ? mesh->tensor : 1; }
-  int context_ranks() const { return mesh ? mesh->context : 1; }
-  int expert_ranks() const { return mesh ? mesh->expert : 1; }
-  Pipeline pipeline = {};                            // the ranks that hold different layers
-  bool sequence_parallel = false;                    // see ModelRanks
-  std::optional<ContextMethod> context_method = {};  // not given: the model chooses (models/context_choice.h)
-  int64_t micro_batch = 1;                           // sequences per rank and forward pass
-  int64_t accumulation = 1;                          // micro-batches per update
-  int64_t train_batch = 1;                           // = micro_batch x accumulation x data_ranks()
+  Layout layout;            // of its ranks and steps
+  int64_t train_batch = 1;  // sequences of a step of all ranks
 
-  DType dtype = DType::f32;                    // in which the model is computed
-  std::optional<LossScaleOptions> loss_scale;  // given if dtype is f16
-  DType gradient_dtype = DType::f32;           // in which gradients accumulate: f32 or `dtype`
-  DType wire_dtype = DType::f32;               // in which ranks send gradients to each other
-  Fp8Options fp8 = {};                         // how linear layers round their factors to 8 bits
+  std::optional<LossScaleOptions> loss_scale;  // given if the model is computed in f16
   OnNonfinite on_nonfinite = OnNonfinite::stop;
   double spiky_loss_factor = 0;      // see Engine::repeat_spikes(); 0 = no step is repeated
   int64_t weight_hash_interval = 0;  // updates between comparisons of replicas (train/replicas.h); 0 = none
   bool log_straggler = false;        // compare the ranks' times every logging_steps (train/stragglers.h)
   double gradient_factor = 1;        // see Engine
-  int zero_stage = 0;
-  bool overlap_comm = false;                     // whether collectives run while the model computes
-  int64_t reduce_bucket = 0, gather_bucket = 0;  // see ShardedModel::Options
-  OffloadOptions offload_optimizer = {};         // where masters and optimizer states are between updates
-  bool gradients_stay = false;                   // in memory, whatever else lies in files
-  ParameterHome offload_param = {};              // where parameters are between the passes that read them
-  WireOptions codes = {};                        // what ranks send each other as codes
-  RecomputeOptions recompute = {};               // what the backward pass computes again of the blocks
-
-  std::optional<LocalStepsOptions> local_steps = {};  // replicas are workers that update their own weights
-  std::optional<int64_t> staleness = {};              // see RotatingServers
 
   bool resize_vocab = false;            // whether a vocabulary that is smaller than the tokenizer's grows
   double moe_capacity_factor = 0;       // see ExpertsConfig; 0 = experts have no capacity
   bool moe_drop_tokens = true;          // whether tokens beyond the capacity skip the expert
   bool moe_quantized_dispatch = false;  // see ExpertsConfig
 
-  Freezing freezing = {};  // what is not trained
-  OptimizerOptions optimizer;
-  std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed; not given: as they are
-  Schedule schedule;                              // learning_rate(schedule, updates_made) is the rate of an update
-  double gradient_clipping = 1.0;                 // the largest global norm of the gradients; 0 = no clipping
+  Schedule schedule;               // learning_rate(schedule, updates_made) is the rate of an update
+  double gradient_clipping = 1.0;  // the largest global norm of the gradients; 0 = no clipping
 
   int64_t max_steps = 0;    // updates; 0 = by epochs: call with_steps_per_epoch() once the data is known
   double num_epochs = 0;    // used if max_steps is 0

@@ -87,7 +87,8 @@ std::optional<std::vector<std::string>> settings_of(const Layout& from, const La
       settings.insert(settings.end(), changes[i][chosen[i]].begin(), changes[i][chosen[i]].end());
     try {
       const RunPlan plan = run_with(settings);
-      if (plan.micro_batch == to.micro_batch && plan.accumulation == to.accumulation && fits(plan)) return settings;
+      if (plan.layout.micro_batch == to.micro_batch && plan.layout.accumulation == to.accumulation && fits(plan))
+        return settings;
     } catch (const ConfigError&) {  // contradicts the run
     }
     size_t digit = 0;

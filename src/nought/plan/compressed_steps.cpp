@@ -43,17 +43,4 @@ int64_t updates_before_compression(const ShardedModel::Options& options) {
   return 0;
 }
 
-ShardedModel::Options without_compression(ShardedModel::Options options) {
-  options.power_sgd.reset();
-  Method& method = options.optimizer.method;
-  if (!compresses(method)) return options;
-  const MomentRule rule = moment_rule(method);
-  if (std::holds_alternative<OneBitLambOptions>(method)) {
-    method = LambOptions{.beta1 = rule.beta1, .beta2 = rule.beta2, .eps = rule.eps};
-  } else {
-    method = AdamOptions{.beta1 = rule.beta1, .beta2 = rule.beta2, .eps = rule.eps};
-  }
-  return options;
-}
-
 }  // namespace nought

@@ -11,7 +11,5 @@ namespace nought {
 ShardedModel::Options with_early_compression(ShardedModel::Options options, int64_t updates);
 /// How many updates of such a rehearsal come before all further ones are of one kind; 0 without compression.
 int64_t updates_before_compression(const ShardedModel::Options& options);
-/// The options without what only ZeRO stage 0 has: Adam or Lamb in the place of what sends signs.
-ShardedModel::Options without_compression(ShardedModel::Options options);
 
 }  // namespace nought

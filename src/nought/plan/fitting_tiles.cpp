@@ -42,7 +42,7 @@ std::optional<Prediction> fewest_tiles_that_fit(const ModelConfig& config, const
 }
 
 RunPlan with_fitting_tiles(RunPlan plan) {
-  if (plan.recompute.unit_tiles != 0) return plan;
+  if (plan.layout.recompute.unit_tiles != 0) return plan;
   const ModelConfig config = model_config_of(plan);
   const Layout layout = layout_of(plan);
   const int64_t budget = plan.device_memory > 0 ? plan.device_memory : plan.host_memory;
@@ -56,10 +56,10 @@ RunPlan with_fitting_tiles(RunPlan plan) {
     fail<ConfigError>("training.memory_centric_tiling = \"auto\": no number of tiles fits {}; the least peak is {}",
                       format_bytes(budget), format_bytes(least));
   }
-  plan.recompute.unit_tiles = found->layout.recompute.unit_tiles;
+  plan.layout.recompute.unit_tiles = found->layout.recompute.unit_tiles;
   for (Resolved& row : plan.resolved)
     if (row.key == "memory_centric_tiling") {
-      row.value = fmt::format("{}", plan.recompute.unit_tiles);
+      row.value = fmt::format("{}", plan.layout.recompute.unit_tiles);
       row.reason = fmt::format("auto: the fewest that fit {}; the peak is {}", format_bytes(budget),
                                format_bytes(found->memory.peak_total));
     }

@@ -16,21 +16,6 @@
 
 namespace nought {
 
-std::string Layout::str() const {
-  std::string text = fmt::format("stage {}, micro-batch {}", zero_stage, micro_batch);
-  if (accumulation > 1) text += fmt::format(" x {} accumulated", accumulation);
-  return recompute.str().empty() ? text : fmt::format("{}, with {}", text, recompute.str());
-}
-
-int Layout::with_most_tokens() const {
-  ContextTokens tokens{.rows = 1, .length = seq_length};
-  tokens.ranks.ranks = context_ranks;
-  int most = 0;
-  for (int rank = 1; rank < context_ranks; ++rank)
-    if (tokens.row_tokens(rank) > tokens.row_tokens(most)) most = rank;
-  return most;
-}
-
 namespace {
 
 /// Of a plan that counts epochs nobody knows yet: as many as any.
@@ -41,31 +26,12 @@ int64_t updates_of(const RunPlan& plan) {
 }  // namespace
 
 Layout layout_of(const RunPlan& plan) {
-  Layout layout{.ranks = plan.world_size,
-                .zero_stage = plan.zero_stage,
-                .replicas = plan.replicas(),
-                .host_ranks = plan.mesh ? plan.mesh->host_ranks : 0,
-                .secondary = plan.mesh ? plan.mesh->secondary : 1,
-                .tensor_ranks = plan.tensor_ranks(),
-                .context_ranks = plan.context_ranks(),
-                .context_method = plan.context_method,
-                .expert_ranks = plan.expert_ranks(),
-                .pipeline = plan.pipeline,
-                .sequence_parallel = plan.sequence_parallel,
-                .micro_batch = plan.micro_batch,
-                .seq_length = plan.data.seq_length,
-                .accumulation = plan.accumulation,
-                .recompute = plan.recompute,
-                .fp8 = plan.fp8,
-                .freezing = plan.freezing,
-                .sharding = with_early_compression(sharding_of(plan), updates_of(plan)),
-                .gradients_stay = plan.gradients_stay,
-                .local_steps = plan.local_steps,
-                .staleness = plan.staleness,
-                .ranks_per_host = launched_on_host().value_or(0),
-                .evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0,
-                .evaluation_follows = plan.eval_follows};
-  if (plan.on_gpu) layout.gpu.emplace();
+  Layout layout = plan.layout;
+  layout.seq_length = plan.data.seq_length;
+  layout.sharding = with_early_compression(layout.sharding, updates_of(plan));
+  layout.ranks_per_host = launched_on_host().value_or(0);
+  layout.evaluation_rows = plan.data.validates() ? plan.eval_micro_batch : 0;
+  layout.evaluation_follows = plan.eval_follows;
   if (!plan.sample) return layout;
   layout.sample_prompt = prompt_tokens(*plan.sample, *tokenizer_of(with_model_folder(plan).data));
   layout.sample_new_tokens = plan.sample->max_new_tokens;
@@ -145,7 +111,7 @@ Prediction rehearse(const ModelConfig& config, const Layout& layout, const Rehea
   ShardedModel& model = rank.model;
   Engine engine(model);
   rank.begin();
-  const Schedules schedules = layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : layout.schedule;
+  const Schedules schedules = schedules_of(layout, mesh);
   engine.set_schedule(schedules);
 
   Prediction prediction;

@@ -22,67 +22,6 @@
 
 namespace nought {
 
-/// How a run is laid out over its ranks and in time.
-struct Layout {
-  int ranks = 1, zero_stage = 0;
-  int replicas = 1;       // of the sharded model; they divide the ranks that read different samples
-  int host_ranks = 0;     // see GridSizes
-  int secondary = 1;      // the same
-  int tensor_ranks = 1;   // neighbours that share each matrix; they divide the ranks
-  int context_ranks = 1;  // so many of those that are left have parts of the same sequences
-  std::optional<ContextMethod> context_method = {};  // not given: the model chooses
-  int expert_ranks = 1;                              // so many of those that are left hold different experts
-  Pipeline pipeline = {};                            // the ranks that hold different layers; they divide the ranks, too
-  bool sequence_parallel = false;
-  int64_t micro_batch = 1, seq_length = 1, accumulation = 1;
-  RecomputeOptions recompute = {};
-  Fp8Options fp8 = {};
-  Freezing freezing = {};                             // what is not trained
-  ShardedModel::Options sharding = {};                // dtypes, optimizer, overlap; its policy is that of `zero_stage`
-  bool gradients_stay = false;                        // in memory, though the rest may move to files: the user says so
-  std::optional<LocalStepsOptions> local_steps = {};  // replicas are workers
-  std::optional<int64_t> staleness = {};              // updates come later: see RotatingServers
-  Wire wire = Wire::mpi;
-  int ranks_per_host = 0;                  // so many neighbours share a host; 0: all of them do
-  std::optional<PlannedGpu> gpu = {};      // not given: ranks compute on the CPU
-  MakeSchedule schedule = plain_schedule;  // without a pipeline
-  int64_t evaluation_rows = 0;             // sequences per rank and forward pass of a validation; 0 = no validation
-  bool evaluation_follows = false;         // they are as many as the micro-batch, unless the user says otherwise
-  int64_t sample_prompt = 0;               // tokens of the prompt of a text sample; 0 = no samples
-  int64_t sample_new_tokens = 0;           // the most tokens that it gets
-
-  int stages() const { return static_cast<int>(pipeline.ranks); }
-  int data_ranks() const { return ranks / tensor_ranks / context_ranks / stages(); }
-  /// Ranks that share out what the stage shards, but for those that share sequences.
-  int shard_ranks() const { return data_ranks() / replicas; }
-  GridSizes grid() const {
-    return {.replicate = replicas,
-            .shard = shard_ranks(),
-            .context = context_ranks,
-            .tensor = tensor_ranks,
-            .pipeline = stages(),
-            .expert = expert_ranks,
-            .expert_tensor = tensor_ranks,
-            .host_ranks = host_ranks,
-            .secondary = secondary};
-  }
-  /// Whether ranks, or tiles of Units, hold parts of parameters, which files hold whole.
-  bool cuts_parameters() const {
-    return tensor_ranks > 1 || expert_ranks > 1 || stages() > 1 || recompute.unit_tiles > 1;
-  }
-  int64_t tokens_per_step() const { return data_ranks() * micro_batch * accumulation * seq_length; }
-  /// Of the ranks that have parts of the same sequences, the first with as many tokens as any.
-  int with_most_tokens() const;
-  Layout at_zero_stage(int other) const {
-    Layout layout = *this;
-    layout.zero_stage = other;
-    if (other < 3) layout.sharding.offload_param = {}, layout.sharding.codes = {};  // they take stage 3
-    if (other > 0) layout.sharding = without_compression(layout.sharding);
-    return layout;
-  }
-  /// "stage 3, micro-batch 4 x 2, recompute"
-  std::string str() const;
-};
 /// The layout of a plan's run. ConfigError if it has text samples and its tokenizer can not be read.
 Layout layout_of(const RunPlan& plan);
 

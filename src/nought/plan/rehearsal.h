@@ -6,6 +6,7 @@
 
 #include "nought/comm/buffer_sizes.h"
 #include "nought/comm/communicator.h"
+#include "nought/config/layout.h"
 #include "nought/cuda/workspace.h"
 #include "nought/kernels/kernels.h"
 
@@ -38,13 +39,6 @@ std::unique_ptr<Kernels> make_counting_kernels(CountedWork& work, ChosenExperts 
                                                cuda::ProductWorkspace products = nullptr,
                                                OperationTimes* times = nullptr);
 
-/// What the ranks of a rehearsed run would be.
-enum class Wire : uint8_t {
-  mpi,     // processes: the memory that the MPI backend shares between ranks of one host, and that in which it receives
-           // what other hosts send, is allocated, but for GPUs, whose collectives pass memory of the host that is no
-           // rank's
-  threads  // threads of one process, whose collectives need no memory
-};
 /// The communicator of rank `rank` of `size`. It counts traffic, and its messages go nowhere. hosts: not given, all
 /// ranks of the group are on one host.
 std::unique_ptr<Communicator> make_silent_communicator(const Context& context, int rank, int size, Wire wire,

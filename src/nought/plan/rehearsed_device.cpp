@@ -81,7 +81,9 @@ class RehearsedDevice final : public Device {
 Context rehearsed_gpu(const PlannedGpu& gpu, CountedWork& work, ChosenExperts routing) {
   const auto device = std::make_shared<RehearsedDevice>(gpu.staged);
   const auto stream = device->make_compute();
-  return {Memory::create_virtual(device), make_counting_kernels(work, routing, gpu.product_workspace), stream};
+  return {Memory::create_virtual(device),
+          make_counting_kernels(work, routing, gpu.product_workspace ? gpu.product_workspace : cuda::limit_of_products),
+          stream};
 }
 
 }  // namespace nought

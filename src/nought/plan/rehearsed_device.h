@@ -5,18 +5,11 @@
 
 #include <memory>
 
-#include "nought/cuda/workspace.h"
+#include "nought/config/layout.h"
 #include "nought/kernels/kernels.h"
 #include "nought/plan/rehearsal.h"
 
 namespace nought {
-
-/// A GPU that a run is planned for.
-struct PlannedGpu {
-  /// The workspace of its products. The library chooses it: without a GPU nobody can ask it, and its limit is taken.
-  cuda::ProductWorkspace product_workspace = cuda::limit_of_products;
-  bool staged = true;  // collectives pass pinned memory of the host (comm/staged.h)
-};
 
 /// What a rank computes with on such a GPU: memory that is only counted, kernels that count in `work` and take the
 /// workspace that those of the GPU take, and the compute stream.

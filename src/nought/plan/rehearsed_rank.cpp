@@ -7,6 +7,7 @@
 
 #include "nought/comm/traffic_sums.h"
 #include "nought/models/stages.h"
+#include "nought/parallel/context_ranks.h"
 
 namespace nought {
 
@@ -61,23 +62,38 @@ Decoder& frozen(Decoder& decoder, const Layout& layout) {
 }
 
 ShardedModel::Options options_of(const Layout& layout) {
-  ShardedModel::Options options = layout.sharding;
-  options.policy = Policy::stage(layout.zero_stage);
+  ShardedModel::Options options = layout.sharding_options();
   // What is put off after some steps takes most from the first step after them on.
   if (options.offload_optimizer.delay_after) options.offload_optimizer.delay_after = 0;
   options.local_gradients = servers_at(layout);
   return options;
 }
 
+/// Without a pipeline.
+Schedules schedule_of_one(const Layout& layout) { return layout.schedule ? Schedules(layout.schedule) : Schedules(); }
+
 }  // namespace
+
+Schedules schedules_of(const Layout& layout, const Mesh& mesh) {
+  return layout.stages() > 1 ? schedule_at(mesh, layout.pipeline) : schedule_of_one(layout);
+}
+
+int with_most_tokens(const Layout& layout) {
+  ContextTokens tokens{.rows = 1, .length = layout.seq_length};
+  tokens.ranks.ranks = layout.context_ranks;
+  int most = 0;
+  for (int rank = 1; rank < layout.context_ranks; ++rank)
+    if (tokens.row_tokens(rank) > tokens.row_tokens(most)) most = rank;
+  return most;
+}
 
 int64_t rehearsed_micro_batches(const Layout& layout) {
   if (layout.stages() > 1) return layout.accumulation;
-  return std::min(layout.accumulation, layout.schedule(layout.accumulation).in_flight(0) + 2);
+  return std::min(layout.accumulation, schedule_of_one(layout).step(layout.accumulation).in_flight(0) + 2);
 }
 
 int RehearsedPlace::rank(const Layout& layout) const {
-  return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * sharer.value_or(layout.with_most_tokens());
+  return place * (layout.ranks / layout.stages()) + layout.tensor_ranks * sharer.value_or(with_most_tokens(layout));
 }
 
 RehearsedRank::RehearsedRank(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at)

@@ -20,6 +20,11 @@ namespace nought {
 /// So many micro-batches of a step are rehearsed. Two more than are in flight at once: further ones repeat what the
 /// last of them did, and are counted alone. Of a pipeline's micro-batches all are.
 int64_t rehearsed_micro_batches(const Layout& layout);
+/// What its ranks run.
+Schedules schedules_of(const Layout& layout, const Mesh& mesh);
+
+/// The ranks that have parts of the same sequences: the first with as many tokens as any.
+int with_most_tokens(const Layout& layout);
 
 /// Which rank it is, and what routers do.
 struct RehearsedPlace {

@@ -17,8 +17,7 @@ class Rehearsal {
   Rehearsal(const ModelConfig& config, const Layout& layout, const RehearsedPlace& at)
       : layout_(layout), rank_(config, layout, at), engine_(rank_.model) {
     rank_.begin();
-    const Schedules schedules = layout.stages() > 1 ? schedule_at(rank_.mesh, layout.pipeline) : layout.schedule;
-    engine_.set_schedule(schedules);
+    engine_.set_schedule(schedules_of(layout, rank_.mesh));
     for (int64_t i = updates_before_compression(rank_.model.options()); i > 0; --i)
       step(rehearsed_micro_batches(layout));
   }

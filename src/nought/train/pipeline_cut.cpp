@@ -40,15 +40,17 @@ std::string describe_partition(const StagePartition& partition) {
 }  // namespace
 
 PipelineCut pipeline_cut_of(const RunPlan& plan, const ModelConfig& config) {
-  PipelineCut cut = cut_of(plan.pipeline);
-  if (plan.pipeline.ranks > 1) cut.partition = with_costs(std::move(cut.partition), config, plan.data.seq_length);
+  PipelineCut cut = cut_of(plan.layout.pipeline);
+  if (plan.layout.pipeline.ranks > 1)
+    cut.partition = with_costs(std::move(cut.partition), config, plan.data.seq_length);
   return cut;
 }
 
 void require_stages(const RunPlan& plan, const ModelConfig& config) {
-  const Pipeline& pipeline = plan.pipeline;
+  const Pipeline& pipeline = plan.layout.pipeline;
   if (pipeline.ranks == 1) return;
-  const int64_t units = most_stages(config), shared = plan.world_size / plan.tensor_ranks() / plan.context_ranks();
+  const int64_t units = most_stages(config),
+                shared = plan.layout.ranks / plan.layout.tensor_ranks / plan.layout.context_ranks;
   int64_t nearest = 1;
   for (int64_t ranks = 1; ranks < pipeline.ranks; ++ranks)
     if (shared % ranks == 0 && ranks * pipeline.chunks <= units) nearest = ranks;
@@ -96,13 +98,13 @@ std::vector<std::string> describe_stages(const ModelConfig& config, const Pipeli
 
 std::vector<std::string> describe_layout(const RunPlan& plan, const ModelConfig& config) {
   std::vector<std::string> lines = describe_mesh(plan);
-  if (plan.context_ranks() > 1) {
+  if (plan.layout.context_ranks > 1) {
     const ContextChoice choice =
-        choose_context_method(config, plan.context_ranks(), plan.tensor_ranks(), plan.context_method);
-    lines.push_back(
-        fmt::format("{:<12} {:>4}   {}: {}", "sequences", plan.context_ranks(), name_of(choice.method), choice.reason));
+        choose_context_method(config, plan.layout.context_ranks, plan.layout.tensor_ranks, plan.layout.context_method);
+    lines.push_back(fmt::format("{:<12} {:>4}   {}: {}", "sequences", plan.layout.context_ranks, name_of(choice.method),
+                                choice.reason));
   }
-  for (std::string& line : describe_stages(config, plan.pipeline, plan.data.seq_length))
+  for (std::string& line : describe_stages(config, plan.layout.pipeline, plan.data.seq_length))
     lines.push_back(std::move(line));
   return lines;
 }

@@ -128,7 +128,7 @@ int64_t count_targets(const ProbeInput& input) {
 }
 
 ShardedModel::Options probe_sharding(const RunPlan& plan, bool gradients) {
-  ShardedModel::Options options = sharding_of(plan);
+  ShardedModel::Options options = plan.layout.sharding_options();
   options.training = gradients;
   return options;
 }

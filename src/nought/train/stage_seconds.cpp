@@ -46,7 +46,7 @@ KindsOfLayers kinds_of(const ModelConfig& whole) {
 
 /// Tokens and targets that no two places share by more than chance, so that routers choose evenly.
 Batch random_rows(const RunPlan& plan, int64_t vocabulary, Memory& memory) {
-  Batch batch = empty_batch(plan.micro_batch, plan.data.seq_length, memory);
+  Batch batch = empty_batch(plan.layout.micro_batch, plan.data.seq_length, memory);
   uint64_t index = 0;
   for (const Tensor& tensor : {batch.input_ids, batch.targets})
     for (int32_t& token : tensor.span<int32_t>())
@@ -58,12 +58,12 @@ Batch random_rows(const RunPlan& plan, int64_t vocabulary, Memory& memory) {
 /// which share its matrices.
 std::vector<double> measure(const ModelConfig& config, const RunPlan& plan, const Mesh& mesh, const Context& context,
                             Timeline& timeline) {
-  RecomputeOptions recompute = plan.recompute;
+  RecomputeOptions recompute = plan.layout.recompute;
   recompute.unit_tiles = 1;                                         // seconds are those of whole Units
   if (recompute.pool == Pool::file) recompute.pool = Pool::device;  // and drives have no part in them
-  Decoder decoder(config, recompute, plan.fp8, ModelRanks(mesh, plan.sequence_parallel));
-  apply(plan.freezing, decoder);
-  ShardedModel::Options options = sharding_of(plan);
+  Decoder decoder(config, recompute, plan.layout.fp8, ModelRanks(mesh, plan.layout.sequence_parallel));
+  apply(plan.layout.freezing, decoder);
+  ShardedModel::Options options = plan.layout.sharding_options();
   options.policy = Policy::stage(0);
   options.offload_param = {};                    // it takes stage 3
   options.optimizer = {.method = SgdOptions{}};  // without states: nothing is updated
@@ -90,12 +90,12 @@ std::vector<double> measure(const ModelConfig& config, const RunPlan& plan, cons
 }  // namespace
 
 RunPlan with_stage_seconds(RunPlan plan, Communicator& world, const Context& context) {
-  StagePartition& partition = plan.pipeline.partition;
-  if (plan.pipeline.ranks == 1 || !partition.balances_costs() || !partition.costs.empty()) return plan;
+  StagePartition& partition = plan.layout.pipeline.partition;
+  if (plan.layout.pipeline.ranks == 1 || !partition.balances_costs() || !partition.costs.empty()) return plan;
   note_phase(world, "measuring");
   const ModelConfig whole = model_config_of(plan);
   const auto [config, kinds] = kinds_of(whole);
-  const int tensor = plan.tensor_ranks();
+  const int tensor = plan.layout.tensor_ranks;
   const std::unique_ptr<Communicator> sharers =
       tensor == 1 ? make_self_communicator() : world.split(world.rank() / tensor, world.rank() % tensor);
   const auto timeline = std::make_shared<Timeline>();

@@ -28,28 +28,12 @@ namespace nought {
 
 namespace fs = std::filesystem;
 
-ShardedModel::Options sharding_of(const RunPlan& plan) {
-  return {.policy = Policy::stage(plan.zero_stage),
-          .dtype = plan.dtype,
-          .gradient_dtype = plan.gradient_dtype,
-          .overlap = plan.overlap_comm,
-          .optimizer = plan.optimizer,
-          .wire_dtype = plan.wire_dtype,
-          .reduce_bucket = plan.reduce_bucket,
-          .gather_bucket = plan.gather_bucket,
-          .offload_optimizer = plan.offload_optimizer,
-          .power_sgd = plan.power_sgd,
-          .offload_param = plan.offload_param,
-          .codes = plan.codes,
-          .local_gradients = plan.staleness.has_value()};
-}
-
 namespace {
 
 /// Workers read one after the other, as replicas do.
 BatchLayout batch_layout(const RunPlan& plan, const Communicator& ranks, const Workers* workers) {
   const int count = workers == nullptr ? 1 : workers->count(), index = workers == nullptr ? 0 : workers->index();
-  return {plan.micro_batch, plan.accumulation, ranks.size() * count, index * ranks.size() + ranks.rank()};
+  return {plan.layout.micro_batch, plan.layout.accumulation, ranks.size() * count, index * ranks.size() + ranks.rank()};
 }
 
 Decoder& frozen(Decoder& decoder, const Freezing& freezing) {
@@ -63,7 +47,7 @@ Json fingerprint_of(const RunPlan& plan, const TokenDataset& data) {
           {"train_batch", plan.train_batch},
           {"seq_length", plan.data.seq_length},
           {"separate_documents", plan.data.separate_documents},
-          {"dtype", name_of(plan.dtype)},
+          {"dtype", name_of(plan.layout.sharding.dtype)},
           {"data", fmt::format("{:016x}", data.fingerprint())}};
 }
 
@@ -73,21 +57,21 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
                  std::vector<TrainObserver*> observers)
     : plan_(with_stage_seconds(with_model_folder(plan, world, context), world, context)),
       mode_(mode),
-      workers_(plan.local_steps ? std::make_unique<Workers>(world, *plan.mesh) : nullptr),
-      mesh_(workers_ ? workers_->mesh() : Mesh(world, plan.mesh)),
+      workers_(plan.layout.local_steps ? std::make_unique<Workers>(world, plan.layout.grid()) : nullptr),
+      mesh_(workers_ ? workers_->mesh() : Mesh(world, plan.layout.grid())),
       world_(world),
       context_(context),
       observers_(std::move(observers)),
       tokenizer_(tokenizer_of(plan_.data)),
       data_(open_data(plan_.data, *tokenizer_)),
       sampler_(data_.training, batch_layout(plan, mesh_.group(Group::samples), workers_.get()), plan.seed),
-      decoder_(model_config_of(plan_), plan.recompute, plan.fp8,
-               ModelRanks(mesh_, plan.sequence_parallel, pipeline_cut_of(plan_, model_config_of(plan_)),
-                          plan.context_method)),
-      model_(context, mesh_, frozen(decoder_, plan.freezing), sharding_of(plan)),
+      decoder_(model_config_of(plan_), plan.layout.recompute, plan.layout.fp8,
+               ModelRanks(mesh_, plan.layout.sequence_parallel, pipeline_cut_of(plan_, model_config_of(plan_)),
+                          plan.layout.context_method)),
+      model_(context, mesh_, frozen(decoder_, plan.layout.freezing), plan.layout.sharding_options()),
       engine_(model_, plan.loss_scale ? LossScaler(*plan.loss_scale) : LossScaler(), plan.gradient_factor,
               plan.on_nonfinite) {
-  engine_.set_schedule(schedule_at(mesh_, plan_.pipeline));
+  engine_.set_schedule(schedule_at(mesh_, plan_.layout.pipeline));
   plan_ = with_steps_per_epoch(plan_, sampler_.steps_for(1));
   tokenizer_->check_fits(decoder_.config().vocab_size);
   if (plan_.sample) check_sample(*plan_.sample, *tokenizer_, decoder_.config());
@@ -98,7 +82,7 @@ Trainer::Trainer(const RunPlan& plan, StartMode mode, Communicator& world, const
   for (const std::string& note : {model_.optimizer().note(), model_.residency().note()})
     if (!note.empty()) notes_.push_back(note);
   set_up_checks();
-  if (workers_) local_.emplace(model_, *workers_, *plan_.local_steps);
+  if (workers_) local_.emplace(model_, *workers_, *plan_.layout.local_steps);
   load();
   begin_apart();
 }
@@ -167,16 +151,16 @@ RunSummary Trainer::summary(int64_t first_step) const {
                      .targets = data_.targets,
                      .samples = sampler_.dataset().num_samples(),
                      .world_size = world_.size(),
-                     .zero_stage = plan_.zero_stage,
+                     .zero_stage = plan_.layout.zero_stage,
                      .mesh = describe_layout(plan_, decoder_.config()),
-                     .dtype = std::string(name_of(plan_.dtype)),
+                     .dtype = std::string(name_of(plan_.layout.sharding.dtype)),
                      .first_step = first_step,
                      .max_steps = plan_.max_steps,
                      .tokens_per_step = sampler_.targets_per_step(),
                      .flops_per_token = training_flops_per_token(decoder_.config(), plan_.data.seq_length) -
                                         frozen_flops_per_token(decoder_, plan_.data.seq_length),
                      .peak_flops = peak_->flops(),
-                     .peak_name = std::string(matrix_peak_name(plan_.dtype)) + peak_->note(),
+                     .peak_name = std::string(matrix_peak_name(plan_.layout.sharding.dtype)) + peak_->note(),
                      .notes = decoder_.config().notes};
   if (model_.reduce_buckets() < model_.trained_segments())
     summary.notes.push_back(fmt::format(
@@ -197,8 +181,8 @@ void Trainer::measure_machine() {
   // The measurement is no part of training: neither of its budgets nor of its peaks.
   memory.set_limit(0);
   memory.set_limit(0, Pool::host);
-  peak_.emplace(world_, context_, plan_.dtype, kept_peak_file());
-  if (plan_.dtype == DType::bf16 && !has_bf16_units()) {
+  peak_.emplace(world_, context_, plan_.layout.sharding.dtype, kept_peak_file());
+  if (plan_.layout.sharding.dtype == DType::bf16 && !has_bf16_units()) {
     const double bf16 = measure_product_rate(context_, DType::bf16), f32 = measure_product_rate(context_, DType::f32);
     notes_.push_back(
         fmt::format("this CPU has {}: a rank's matrix products run at {} in bf16 and {} in fp32; "
@@ -253,11 +237,11 @@ StepProfile Trainer::profile_of(std::span<const TraceEvent> events, const StepRe
   StepProfile profile{.options = *plan_.profile,
                       .step = report.step,
                       .seconds = report.seconds,
-                      .dtype = std::string(name_of(plan_.dtype)),
+                      .dtype = std::string(name_of(plan_.layout.sharding.dtype)),
                       .world_size = world_.size(),
-                      .zero_stage = plan_.zero_stage,
-                      .micro_batch = plan_.micro_batch,
-                      .accumulation = plan_.accumulation,
+                      .zero_stage = plan_.layout.zero_stage,
+                      .micro_batch = plan_.layout.micro_batch,
+                      .accumulation = plan_.layout.accumulation,
                       .seq_length = plan_.data.seq_length};
   profile.model_flops = flops_per_token * static_cast<double>(sampler_.targets_per_step()) / world_.size();
   const double estimate = profile.model_flops * (1 + profile.options.recompute_factor / 3);
@@ -294,7 +278,8 @@ StepReport Trainer::step(double flops_per_token) {
   std::vector<Batch> batches;
   {
     const TimedScope scope(world_.timeline(), TraceEventKind::phase, "data");
-    for (int64_t i = 0; i < plan_.accumulation; ++i) batches.push_back(sampler_.batch(made, i, *context_.memory));
+    for (int64_t i = 0; i < plan_.layout.accumulation; ++i)
+      batches.push_back(sampler_.batch(made, i, *context_.memory));
   }
   StepReport report{.step = made + 1, .lr = learning_rate(plan_.schedule, made - engine_.skipped())};
   const double waited = servers_ ? servers_->waited() : 0;
@@ -328,7 +313,7 @@ Json Trainer::about() {
               static_cast<double>(steps * plan_.train_batch) / static_cast<double>(sampler_.dataset().num_samples())}};
   for (const Resolved& row : plan_.resolved)
     if (row.key == "optimizer") about["optimizer"] = row.value;
-  if (const auto* custom = std::get_if<CustomOptions>(&plan_.optimizer.method))
+  if (const auto* custom = std::get_if<CustomOptions>(&plan_.layout.sharding.optimizer.method))
     about["optimizer"] = custom->optimizer->name();
   return about;
 }
@@ -345,7 +330,7 @@ void Trainer::save() {
   land_updates();
   CheckpointInfo info{.step = steps_made(),
                       .world_size = world_.size(),
-                      .zero_stage = plan_.zero_stage,
+                      .zero_stage = plan_.layout.zero_stage,
                       .run = fingerprint_of(plan_, sampler_.dataset()),
                       .skipped = engine_.skipped(),
                       .loss_scale = engine_.scaler().state(),
@@ -360,7 +345,7 @@ void Trainer::save() {
   last_saved_ = save_checkpoint(
       model_, info, plan_.output_dir,
       [&](const fs::path& folder) {
-        export_beside_weights(exported_config(), plan_.dtype, exported_tokenizer(), folder);
+        export_beside_weights(exported_config(), plan_.layout.sharding.dtype, exported_tokenizer(), folder);
       },
       CheckpointedWorkers{&world_, local_ ? &*local_ : nullptr});
   saved_ = info.step;

@@ -33,8 +33,6 @@ inline bool resumes(StartMode mode) { return mode == StartMode::resume || mode =
 
 /// The config of the plan's model: the inline one, or that of the model's folder.
 ModelConfig model_config_of(const RunPlan& plan);
-/// How a plan's run shards its model.
-ShardedModel::Options sharding_of(const RunPlan& plan);
 /// The plan of a run that begins or continues on this machine. With training.bf16 = "auto", a run that continues keeps
 /// the dtype of its checkpoint; for any other run the CPU decides.
 RunPlan resolve_run(const RunConfig& config, int world_size, StartMode mode);

@@ -16,10 +16,10 @@ double Trainer::weight_of_step(int64_t step) const {
 
 void Trainer::begin_apart() {
   if (local_ && !resumes(mode_)) local_->begin();
-  if (!plan_.staleness) return;
+  if (!plan_.layout.staleness) return;
   const int64_t steps = steps_made();
   auto group = world_.split(0, world_.rank()), guard = world_.split(0, world_.rank());
-  servers_ = std::make_unique<RotatingServers>(model_, std::move(group), std::move(guard), *plan_.staleness,
+  servers_ = std::make_unique<RotatingServers>(model_, std::move(group), std::move(guard), *plan_.layout.staleness,
                                                plan_.gradient_factor);
   servers_->begin(steps);
 }

@@ -112,13 +112,14 @@ void check_offload_folders(const Folders& folders, const RunPlan& plan) {
                      folder.string());
     folders.check(fmt::format("zero_optimization.{}.nvme_path", section).c_str(), folder);
   };
-  check("offload_optimizer", plan.offload_optimizer.home, plan.offload_optimizer.folder);
-  check("offload_param", plan.offload_param.home, plan.offload_param.folder);
+  check("offload_optimizer", plan.layout.sharding.offload_optimizer.home,
+        plan.layout.sharding.offload_optimizer.folder);
+  check("offload_param", plan.layout.sharding.offload_param.home, plan.layout.sharding.offload_param.folder);
 }
 
 /// The updates of an epoch of this data. Throws what the Trainer's sampler would throw.
 int64_t epoch_on(const RunPlan& plan, const RunData& data) {
-  const BatchLayout layout{plan.micro_batch, plan.accumulation, plan.data_ranks(), 0};
+  const BatchLayout layout{plan.layout.micro_batch, plan.layout.accumulation, plan.layout.data_ranks(), 0};
   return TrainSampler(data.training, layout, plan.seed).steps_for(1);
 }
 
@@ -129,13 +130,13 @@ ModelConfig model_config_of(const RunPlan& plan) {
                                               : ModelConfig::from_folder(with_model_folder(plan).model_dir);
   if (plan.resize_vocab)
     config.vocab_size = std::max(config.vocab_size, tokenizer_of(with_model_folder(plan).data)->vocab_size());
-  require_cuttable(config, plan.tensor_ranks(), plan.world_size);
-  require_spreadable(config, plan.expert_ranks(), plan.token_ranks() / plan.replicas());
-  if (plan.context_method == ContextMethod::heads)
-    require_heads_for(config, plan.context_ranks(), plan.tensor_ranks(), plan.world_size);
+  require_cuttable(config, plan.layout.tensor_ranks, plan.layout.ranks);
+  require_spreadable(config, plan.layout.expert_ranks, plan.layout.token_ranks() / plan.layout.replicas);
+  if (plan.layout.context_method == ContextMethod::heads)
+    require_heads_for(config, plan.layout.context_ranks, plan.layout.tensor_ranks, plan.layout.ranks);
   require_stages(plan, config);
   require<ConfigError>(
-      plan.recompute.mlp_tiles == 1 || config.has_mlp(),
+      plan.layout.recompute.mlp_tiles == 1 || config.has_mlp(),
       "training.tiled_mlp: every layer of this {} model is experts, whose products are not computed in "
       "tiles: remove it; training.recompute = \"full\" keeps nothing of them either",
       config.family);
@@ -199,7 +200,7 @@ std::string note_on_balance(const RunPlan& plan, const RunInputs& inputs) {
   return fmt::format(
       "{} of {} samples have no target: a rank whose micro-batch (of {}) has none is no part of the loss that balances "
       "experts, so that loss depends on ranks and batch sizes; a longer data.seq_length leaves fewer of them",
-      without, samples.num_samples(), plan.micro_batch);
+      without, samples.num_samples(), plan.layout.micro_batch);
 }
 
 RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptions& options) {
@@ -208,9 +209,9 @@ RunInputs validate_run(const RunPlan& given, StartMode mode, const ValidateOptio
   RunInputs inputs{.config = model_config_of(plan)};
   inputs.config.require_loadable(plan.model_dir.empty() ? "model" : plan.model_dir);
   RecomputeOptions tiles;
-  tiles.unit_tiles = plan.recompute.unit_tiles;
+  tiles.unit_tiles = plan.layout.recompute.unit_tiles;
   Decoder decoder(inputs.config, tiles);  // refuses more than a matrix has
-  apply(plan.freezing, decoder);
+  apply(plan.layout.freezing, decoder);
   inputs.parameters = decoder.parameter_count(), inputs.frozen = decoder.frozen_count();
   decoder.require_positions(plan.data.seq_length);
   const auto tokenizer = tokenizer_of(plan.data);

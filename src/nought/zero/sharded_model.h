@@ -14,30 +14,14 @@
 #include "nought/zero/own_tensor.h"
 #include "nought/zero/power_sgd.h"
 #include "nought/zero/sharded_optimizer.h"
+#include "nought/zero/sharding_options.h"
 #include "nought/zero/whole_tensor.h"
 
 namespace nought {
 
 class ShardedModel final : public UnitStore {
  public:
-  struct Options {
-    Policy policy = {};
-    DType dtype = DType::f32;           // parameters and activations have it
-    DType gradient_dtype = DType::f32;  // gradients accumulate in it: f32, or the parameters' dtype
-    bool overlap = true;                // communication runs beside computation: changes time, never bits
-    bool training = true;               // false: parameters only; what needs gradients is an Error
-    OptimizerOptions optimizer = {};
-    std::optional<DType> wire_dtype = {};  // gradients travel between ranks in it; not given: gradient_dtype
-    // How many elements one collective takes at most, padding included; 0: every segment travels alone.
-    int64_t reduce_bucket = 0;  // for gradients
-    int64_t gather_bucket = 0;  // for updated parameters, at stages 1 and 2
-    OffloadOptions offload_optimizer = {};
-    std::optional<PowerSgdOptions> power_sgd = {};  // how gradients are summed, at stage 0
-    ParameterHome offload_param = {};  // another home than the device takes a policy that shards parameters
-    WireOptions codes = {};            // other than plain ones take a policy that shards parameters
-    /// No rank adds others' gradients to its own: somebody else does (zero/rotating_servers.h).
-    bool local_gradients = false;
-  };
+  using Options = ShardingOptions;
   /// What is trained is chosen before (nn/freezing.h). Joins the model to the ranks of the mesh, for as long as this
   /// lives. A Communicator is a mesh of one axis.
   ShardedModel(const Context& context, const Mesh& mesh, Model& model, const Options& options);
