@@ -17,6 +17,7 @@
 #include "support/guarded_device.h"
 #include "support/message_of.h"
 #include "support/size.h"
+#include "support/swap_fault.h"
 #include "support/temp_folder.h"
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -63,7 +64,8 @@ class SwapFiles : public testing::TestWithParam<AioBackend> {
   }
   SwapSpace space(SwapFault fault = nullptr) { return space_of(options(), std::move(fault)); }
   SwapSpace space_of(const AioOptions& chosen, SwapFault fault = nullptr) {
-    return SwapSpace(memory_, folder_.path(), "rank 3", chosen, std::move(fault));
+    const test::ScopedSwapFault scope(std::move(fault));
+    return SwapSpace(memory_, folder_.path(), "rank 3", chosen);
   }
 
   void write_and_read_at_random(SwapFile& file);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/size.h"
+#include "support/swap_fault.h"
 #include "support/temp_folder.h"
 #include <gtest/gtest.h>
 
@@ -141,6 +142,7 @@ struct WaitingRun {
 /// rate: of the drive, in B/s.
 Hidden hidden_with(const OffloadOptions& offload, const ParameterHome& parameters, SlowDrive& drive, double rate) {
   Hidden hidden;
+  const test::ScopedSwapFault scope(drive.fault());
   run_ranks(1, [&](Communicator& ranks, const Context& context) {
     WaitingRun run(ranks, context, offload, parameters);
     run.step(), run.step();
@@ -171,17 +173,11 @@ Hidden hidden_with(const OffloadOptions& offload, const ParameterHome& parameter
 
 class HiddenTransfers : public testing::Test {
  protected:
-  OffloadOptions files(SlowDrive& drive) const {
-    return {.home = Pool::file,
-            .folder = folder_.path().string(),
-            .aio = {.backend = AioBackend::threads},
-            .fault = drive.fault()};
+  OffloadOptions files() const {
+    return {.home = Pool::file, .folder = folder_.path().string(), .aio = {.backend = AioBackend::threads}};
   }
-  ParameterHome parameters(SlowDrive& drive) const {
-    return {.home = Pool::file,
-            .folder = folder_.path().string(),
-            .aio = {.backend = AioBackend::threads},
-            .fault = drive.fault()};
+  ParameterHome parameters() const {
+    return {.home = Pool::file, .folder = folder_.path().string(), .aio = {.backend = AioBackend::threads}};
   }
   test::TempFolder folder_;
 };
@@ -204,10 +200,10 @@ TEST_F(HiddenTransfers, are_four_fifths_of_what_the_model_hides) {
     // Other programs can make a step longer, and never shorter.
     for (int i = 0; i < 3 && (i == 0 || hidden.measured < 0.8 * hidden.predicted); ++i) {
       SlowDrive drive(rate);
-      OffloadOptions offload = files(drive);
+      OffloadOptions offload = files();
       offload.early = each.early, offload.gradients_in_file = each.gradients;
       if (each.delayed) offload.delay_after = 0;
-      hidden = hidden_with(offload, each.parameters ? parameters(drive) : ParameterHome{}, drive, rate);
+      hidden = hidden_with(offload, each.parameters ? parameters() : ParameterHome{}, drive, rate);
     }
     fmt::print("{}: {:.0f} ms move, {:.0f} ms of them can be hidden, {:.0f}% of these are\n", each.name,
                1000 * hidden.on_way, 1000 * hidden.predicted, 100 * hidden.measured / hidden.predicted);
@@ -220,7 +216,7 @@ TEST_F(HiddenTransfers, are_four_fifths_of_what_the_model_hides) {
 TEST_F(HiddenTransfers, are_none_where_the_model_hides_none) {
   const double rate = kStates / 0.08;
   SlowDrive drive(rate);
-  const Hidden hidden = hidden_with(files(drive), {}, drive, rate);
+  const Hidden hidden = hidden_with(files(), {}, drive, rate);
   EXPECT_EQ(hidden.predicted, 0);
   EXPECT_LT(hidden.measured, 0.3 * hidden.on_way);
 }

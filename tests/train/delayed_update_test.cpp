@@ -7,6 +7,7 @@
 
 #include "support/guarded_context.h"
 #include "support/message_of.h"
+#include "support/swap_fault.h"
 #include "support/temp_folder.h"
 #include "support/training_case.h"
 #include <gmock/gmock.h>
@@ -253,7 +254,7 @@ TEST_F(DelayedRuns, what_moves_beside_a_computation_that_is_long_enough_is_hidde
   for (const Way way : {Way::ordinary, Way::early, Way::delayed}) {
     SlowFile file;
     OffloadOptions offload = files(20'000);
-    offload.fault = file.fault();
+    const test::ScopedSwapFault scope(file.fault());
     offload.early = way == Way::early;
     if (way == Way::delayed) offload.delay_after = 0;
     unclipped({}, offload).on_ranks([&](TrainingRank& run) {

@@ -6,6 +6,7 @@
 #include "support/message_of.h"
 #include "support/offload_runs.h"
 #include "support/size.h"
+#include "support/swap_fault.h"
 #include <gmock/gmock.h>
 
 #include "nought/aio/pieces.h"
@@ -275,9 +276,10 @@ TEST_F(Offload, of_gradients_stays_in_memory_where_something_else_is_done_with_t
 }
 
 TEST_F(Offload, of_gradients_names_the_file_that_cannot_be_written) {
-  OffloadOptions offload = with_gradients(to_file(100));
+  const OffloadOptions offload = with_gradients(to_file(100));
   const auto failing = std::make_shared<std::atomic<bool>>(false);
-  offload.fault = [failing](const SwapCall& call) { return call.write && *failing ? -EIO : call.result; };
+  const test::ScopedSwapFault scope(
+      [failing](const SwapCall& call) { return call.write && *failing ? -EIO : call.result; });
   with_training({.offload = offload}, {}, [&](Training& run) {
     *failing = true;
     EXPECT_THAT(test::message_of<IoError>([&] { run.update(0); }),

@@ -7,6 +7,7 @@
 
 #include "support/guarded_context.h"
 #include "support/message_of.h"
+#include "support/swap_fault.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -158,7 +159,8 @@ TEST(ParameterStore, counts_how_long_files_took_and_how_long_they_were_waited_fo
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     return call.result;
   };
-  ParameterStore store(context, {.home = Pool::file, .folder = folder.path().string(), .fault = late}, "rank 0");
+  const test::ScopedSwapFault scope(late);
+  ParameterStore store(context, {.home = Pool::file, .folder = folder.path().string()}, "rank 0");
   const size_t number = store.add(100, DType::f32).value();
   store.open();
   store.begin_update(number, Pool::device, /*reads=*/false);

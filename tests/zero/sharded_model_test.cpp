@@ -7,6 +7,7 @@
 
 #include "support/message_of.h"
 #include "support/small_units.h"
+#include "support/swap_fault.h"
 #include "support/temp_folder.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -130,12 +131,13 @@ TEST(ShardedModel, counts_how_long_a_pass_waits_for_parameters_in_files) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return call.result;
   };
+  const test::ScopedSwapFault scope(late);
   for (const int ranks : {1, 2})
     run_ranks(ranks, [&](Communicator& group, const Context& context) {
       ThreeUnits units;
-      ShardedModel model(context, group, units,
-                         {.policy = Policy::stage(3),
-                          .offload_param = {.home = Pool::file, .folder = folder.path().string(), .fault = late}});
+      ShardedModel model(
+          context, group, units,
+          {.policy = Policy::stage(3), .offload_param = {.home = Pool::file, .folder = folder.path().string()}});
       model.load(InitialState(1));
       model.settle();
       const StateTimes before = model.times();

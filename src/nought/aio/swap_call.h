@@ -17,4 +17,7 @@ struct SwapCall {
 /// Sees what the system says of a read or write, and returns what is believed.
 using SwapFault = std::function<int64_t(const SwapCall&)>;
 
+/// The seam of tests: every SwapSpace that is made from now on has this fault. Returns the one before.
+SwapFault exchange_swap_fault(SwapFault fault);
+
 }  // namespace nought

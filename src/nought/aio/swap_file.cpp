@@ -6,6 +6,7 @@
 #include <chrono>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include <unistd.h>
 
@@ -28,6 +29,29 @@ Tensor aligned(Memory& memory, const Shape& shape, DType dtype, Category categor
 
 // --- SwapSpace ---
 
+namespace {
+
+struct Seam {
+  std::mutex mutex;
+  SwapFault fault;
+};
+Seam& seam() {
+  static Seam seam;
+  return seam;
+}
+
+SwapFault present_fault() {
+  std::lock_guard lock(seam().mutex);
+  return seam().fault;
+}
+
+}  // namespace
+
+SwapFault exchange_swap_fault(SwapFault fault) {
+  std::lock_guard lock(seam().mutex);
+  return std::exchange(seam().fault, std::move(fault));
+}
+
 struct SwapSpace::State {
   /// One direction.
   struct Queue {
@@ -41,7 +65,7 @@ struct SwapSpace::State {
   const std::filesystem::path folder;
   const std::string owner;
   const AioOptions options;
-  const SwapFault fault;
+  const SwapFault fault = present_fault();
   AioBackend backend = AioBackend::threads;
   std::string note;
   Tensor room;
@@ -52,13 +76,8 @@ struct SwapSpace::State {
   double seconds = 0;                           // in which some were
   std::exception_ptr failure;
 
-  State(std::shared_ptr<Memory> of, std::filesystem::path where, std::string whose, const AioOptions& chosen,
-        SwapFault seen)
-      : memory(std::move(of)),
-        folder(std::move(where)),
-        owner(std::move(whose)),
-        options(chosen),
-        fault(std::move(seen)) {}
+  State(std::shared_ptr<Memory> of, std::filesystem::path where, std::string whose, const AioOptions& chosen)
+      : memory(std::move(of)), folder(std::move(where)), owner(std::move(whose)), options(chosen) {}
   void open();
   void make_lanes(AioBackend by);
   Queue& queue(bool write) { return queues[write ? 1 : 0]; }
@@ -134,9 +153,8 @@ void SwapSpace::State::carry_out(OpenSwap& file, const std::vector<SwapPart>& pa
 }
 
 SwapSpace::SwapSpace(std::shared_ptr<Memory> memory, std::filesystem::path folder, std::string owner,
-                     AioOptions options, SwapFault fault)
-    : state_(
-          std::make_shared<State>(std::move(memory), std::move(folder), std::move(owner), options, std::move(fault))) {
+                     AioOptions options)
+    : state_(std::make_shared<State>(std::move(memory), std::move(folder), std::move(owner), options)) {
   state_->open();
 }
 

@@ -38,8 +38,7 @@ class SwapSpace {
  public:
   /// `folder` must exist; `owner` names the rank in messages: "rank 3". ConfigError for options that are out of range,
   /// IoError if io_uring is asked for and the system refuses it.
-  SwapSpace(std::shared_ptr<Memory> memory, std::filesystem::path folder, std::string owner, AioOptions options = {},
-            SwapFault fault = nullptr);
+  SwapSpace(std::shared_ptr<Memory> memory, std::filesystem::path folder, std::string owner, AioOptions options = {});
   ~SwapSpace();
   SwapSpace(const SwapSpace&) = delete;
   SwapSpace& operator=(const SwapSpace&) = delete;

@@ -13,7 +13,7 @@ FileGradients::FileGradients(const Context& context, DType dtype, const OffloadO
     : context_(context),
       host_(host_context(context)),
       dtype_(dtype),
-      space_(std::make_shared<SwapSpace>(context.memory, options.folder, owner, options.aio, options.fault)),
+      space_(std::make_shared<SwapSpace>(context.memory, options.folder, owner, options.aio)),
       adder_(context.memory->is_virtual() ? Stream::Kind::run_inline : Stream::Kind::worker, "gradients") {
   if (!device_is_host()) {
     down_ = context_.memory->device().make_stream("gradients down");

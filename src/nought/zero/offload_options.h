@@ -8,7 +8,6 @@
 #include <string>
 
 #include "nought/aio/options.h"
-#include "nought/aio/swap_call.h"
 #include "nought/tensor/pool.h"
 
 namespace nought {
@@ -26,7 +25,6 @@ struct OffloadOptions {
   int64_t buffers = kLeastBuffers;             // of sub_group elements, as DeepSpeed counts them
   static constexpr int64_t kLeastBuffers = 4;  // parameter, gradient and two states
   AioOptions aio = {};
-  SwapFault fault = nullptr;  // for tests: see SwapSpace
   /// Segments may be updated beside the backward pass as their gradients become final, where states are offloaded.
   bool early = false;
   /// Given: every update after so many is put off by one step, and computed beside the step between.
@@ -65,7 +63,6 @@ struct ParameterHome {
   int64_t buffer_size = 100'000'000;  // elements; a larger Unit fills several
   int64_t in_memory = 0;              // with files: so many elements stay in memory, the first segments that fit
   AioOptions aio = {};
-  SwapFault fault = nullptr;  // for tests: see SwapSpace
 };
 
 }  // namespace nought

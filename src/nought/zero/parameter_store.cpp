@@ -11,7 +11,7 @@ namespace nought {
 ParameterStore::ParameterStore(const Context& context, const ParameterHome& options, const std::string& owner)
     : context_(context), host_(host_context(context)), options_(options), in_memory_(options.in_memory) {
   if (options_.home == Pool::file)
-    space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio, options_.fault);
+    space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio);
   if (device_is_host()) return;
   up_ = context_.memory->device().make_stream("parameters up");
   down_ = context_.memory->device().make_stream("parameters down");

@@ -13,7 +13,7 @@ StateStore::StateStore(const Context& context, Pool pool, const OffloadOptions& 
                        std::shared_ptr<SwapSpace> space)
     : context_(context), pool_(pool), options_(options), space_(std::move(space)) {
   if (in_file() && !space_)
-    space_ = std::make_shared<SwapSpace>(context_.memory, options_.folder, owner, options_.aio, options_.fault);
+    space_ = std::make_shared<SwapSpace>(context_.memory, options_.folder, owner, options_.aio);
 }
 
 size_t StateStore::add(const std::vector<StateRow>& rows, bool stays) {
