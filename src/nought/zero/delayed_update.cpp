@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "nought/base/timing.h"
-#include "nought/zero/host_context.h"
+#include "nought/offload/host_context.h"
 #include "nought/zero/placement.h"
 #include "nought/zero/sharded_optimizer.h"
 

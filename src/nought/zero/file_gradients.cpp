@@ -4,7 +4,7 @@
 
 #include "nought/base/math.h"
 #include "nought/base/timing.h"
-#include "nought/zero/host_context.h"
+#include "nought/offload/host_context.h"
 
 namespace nought {
 

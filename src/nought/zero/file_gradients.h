@@ -16,7 +16,7 @@
 #include "nought/kernels/kernels.h"
 #include "nought/zero/offload_options.h"
 #include "nought/zero/partition.h"
-#include "nought/zero/state_traffic.h"
+#include "nought/offload/state_traffic.h"
 
 namespace nought {
 

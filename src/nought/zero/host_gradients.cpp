@@ -1,6 +1,6 @@
 #include "nought/zero/host_gradients.h"
 
-#include "nought/zero/host_context.h"
+#include "nought/offload/host_context.h"
 
 namespace nought {
 

@@ -13,7 +13,7 @@
 #include "nought/aio/swap_file.h"
 #include "nought/kernels/kernels.h"
 #include "nought/zero/offload_options.h"
-#include "nought/zero/state_traffic.h"
+#include "nought/offload/state_traffic.h"
 
 namespace nought {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "nought/zero/host_context.h"
+#include "nought/offload/host_context.h"
 #include "nought/zero/placement.h"
 
 namespace nought {

@@ -30,7 +30,7 @@
 #include "nought/zero/state.h"
 #include "nought/zero/state_store.h"
 #include "nought/zero/state_tiles.h"
-#include "nought/zero/state_traffic.h"
+#include "nought/offload/state_traffic.h"
 #include "nought/zero/tile_gradients.h"
 #include "nought/zero/update_transfers.h"
 

@@ -1,4 +1,4 @@
-#include "nought/zero/host_context.h"
+#include "nought/offload/host_context.h"
 
 namespace nought {
 
