@@ -50,7 +50,7 @@ struct Stored {
   }
   std::vector<float> brought(size_t room, Interval elements) {
     const Tensor into = store.device_room(elements.size(), DType::f32, Category::parameters);
-    context.stream->wait(store.bring(numbers[room], elements, into).event);
+    context.stream->wait(store.bring(numbers[room], elements, into));
     return context.to_host<float>(into);
   }
 
@@ -130,7 +130,7 @@ TEST(ParameterStore, gaps_are_zero_wherever_an_update_is_made) {
       store.begin_update(number, where, /*reads=*/false);
       store.end_update(number);
       const Tensor into = store.device_room(64, DType::f32, Category::parameters);
-      context.stream->wait(store.bring(number, {0, 64}, into).event);
+      context.stream->wait(store.bring(number, {0, 64}, into));
       const std::vector<float> values = context.to_host<float>(into);
       for (const size_t gap : {10, 11, 60, 63}) EXPECT_EQ(values[gap], 0);
     }
@@ -172,7 +172,7 @@ TEST(ParameterStore, counts_how_long_files_took_and_how_long_they_were_waited_fo
   EXPECT_GE(written.waited, 0.02) << "for the write";
   const Tensor into = store.device_room(100, DType::f32, Category::parameters);
   const auto arrival = store.bring(number, {0, 100}, into);
-  while (!arrival.event.ready()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // other work
+  while (!arrival.ready()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // other work
   store.await(arrival);
   const StateTimes hidden = store.times() - written;
   EXPECT_GE(hidden.on_way, 0.03);

@@ -1,182 +1,77 @@
 #include "nought/zero/parameter_store.h"
 
-#include <algorithm>
-
-#include "nought/base/math.h"
-#include "nought/base/timing.h"
-#include "nought/offload/host_context.h"
+#include <utility>
 
 namespace nought {
 
 ParameterStore::ParameterStore(const Context& context, const ParameterHome& options, const std::string& owner)
-    : context_(context), host_(host_context(context)), options_(options), in_memory_(options.in_memory) {
-  if (options_.home == Pool::file)
-    space_ = std::make_unique<SwapSpace>(context_.memory, options_.folder, owner, options_.aio);
-  if (device_is_host()) return;
-  up_ = context_.memory->device().make_stream("parameters up");
-  down_ = context_.memory->device().make_stream("parameters down");
-}
+    : context_(context),
+      options_(options),
+      in_memory_(options.in_memory),
+      pool_(context, {.tier = {options.home, options.folder, options.aio},
+                      .what = "parameters",
+                      .category = Category::parameters,
+                      .owner = owner}) {}
 
 std::optional<size_t> ParameterStore::add(int64_t numel, DType dtype, std::vector<Interval> gaps) {
-  bool to_file = options_.home == Pool::file;
-  if (to_file && numel <= in_memory_) {
+  Pool pool = options_.home;
+  if (pool == Pool::file && numel <= in_memory_) {
     in_memory_ -= numel;
-    to_file = false;
+    pool = Pool::host;
   }
-  if (!to_file && device_is_host()) return std::nullopt;
-  Room& room = rooms_.emplace_back(Room{.dtype = dtype, .numel = numel, .gaps = std::move(gaps)});
-  if (to_file) {
-    room.offset = file_bytes_;
-    file_bytes_ += round_up(numel * size_of(dtype), kSwapGrid);
-    in_files_ += numel;
-  } else {
-    room.host = Tensor::zeros(*context_.memory, {numel}, dtype, Category::parameters, Pool::host);
-  }
-  return rooms_.size() - 1;
-}
-
-void ParameterStore::open() {
-  if (space_) file_ = std::make_unique<SwapFile>(*space_, "parameters", file_bytes_, Category::parameters);
-}
-
-Tensor ParameterStore::device_room(int64_t numel, DType dtype, Category category) const {
-  if (space_ && device_is_host()) return aligned(*context_.memory, {numel}, dtype, category, Pool::device);
-  return context_.empty({numel}, dtype, category);
-}
-
-Tensor ParameterStore::host_room(const Room& room, int64_t numel) const {
-  return aligned(*context_.memory, {numel}, room.dtype, Category::parameters, Pool::host);
-}
-
-ParameterStore::Arrival ParameterStore::bring(size_t number, Interval elements, const Tensor& into) {
-  Room& room = rooms_[number];
-  const int64_t offset = room.offset + elements.begin * size_of(room.dtype);
-  if (!room.host && device_is_host()) return {file_->read(offset, into)};
-  Arrival arrival;
-  up_->wait(context_.stream->record());  // what was in the room before
-  if (room.host) {
-    arrival.staging = room.host.flat(elements.begin, elements.end);
-    up_->wait(room.written);
-  } else {
-    make_way(kArrivals - 1);
-    arrival.staging = host_room(room, elements.size());
-    up_->wait(file_->read(offset, arrival.staging));
-  }
-  copy(arrival.staging, into, *up_);
-  arrival.event = room.brought = up_->record();
-  if (!room.host) arriving_.push_back(arrival);
-  bytes_up_ += into.bytes();
-  return arrival;
-}
-
-void ParameterStore::make_way(size_t under_way) {
-  for (; arriving_.size() > under_way; arriving_.pop_front()) wait_on_host(arriving_.front().event);
-}
-
-void ParameterStore::await(const Arrival& arrival) {
-  waited_ += seconds_of([&] { context_.stream->wait(arrival.event); });
-}
-
-void ParameterStore::wait_on_host(const Event& event) {
-  waited_ += seconds_of([&] { event.wait(); });
+  if (pool == Pool::host && context_.memory->device().is_host()) return std::nullopt;
+  if (pool == Pool::file) in_files_ += numel;
+  rooms_.push_back({.numel = numel, .dtype = dtype, .gaps = std::move(gaps)});
+  return pool_.add(numel, dtype, pool);
 }
 
 void ParameterStore::begin_update(size_t number, Pool where, bool reads) {
   Room& room = rooms_[number];
   if (room.updates++ > 0) return;
-  make_way(0);
-  land(number);
+  pool_.settle_brought();
+  pool_.land(number);
   const bool on_device = where == Pool::device;
-  if (!on_device && room.host) {
-    wait_on_host(room.brought);  // readers of what is overwritten
-    room.values = room.host;
+  if (!on_device && !pool_.in_file(number)) {
+    room.values = pool_.held(number);
     return;
   }
-  while (writing_.size() >= kWrites) land(writing_.front());
-  if (on_device) {
-    room.values = device_room(room.numel, room.dtype, Category::parameters);
-    if (reads) room.read = bring(number, {0, room.numel}, room.values).event;
-  } else {
-    room.values = host_room(room, room.numel);
-    if (reads) room.read = file_->read(room.offset, room.values);
+  pool_.settle(UnderWay::kMost - 1);
+  room.values = on_device ? pool_.device_room(room.numel, room.dtype, Category::parameters)
+                          : pool_.host_room(room.numel, room.dtype);
+  if (reads) {
+    room.read = pool_.bring(number, {0, room.numel}, room.values);
+    return;
   }
-  if (!reads) clear_gaps(room);
-}
-
-void ParameterStore::clear_gaps(const Room& room) const {
-  const Context& where = room.values.on_host() ? host_ : context_;
-  for (const Interval& gap : room.gaps) where.zero(room.values.flat(gap.begin, gap.end));
+  const Context& there = room.values.on_host() ? pool_.host() : context_;
+  for (const Interval& gap : room.gaps) there.zero(room.values.flat(gap.begin, gap.end));
 }
 
 Tensor ParameterStore::updating(size_t number) {
   const Room& room = rooms_[number];
   if (room.updates == 0) return {};
   if (room.values.on_host()) {
-    wait_on_host(room.read);
+    pool_.wait(room.read);
   } else {
-    await({room.read});
+    pool_.await(room.read);
   }
   return room.values;
-}
-
-void ParameterStore::copy_down(const Tensor& from, const Tensor& to) {
-  down_->wait(context_.stream->record());
-  copy(from, to, *down_);
-  bytes_down_ += from.bytes();
 }
 
 void ParameterStore::end_update(size_t number) {
   Room& room = rooms_[number];
   require(room.updates > 0, "an update of parameters ends that has not begun");
   if (--room.updates > 0) return;
-  const bool is_home = room.host && room.values.on_host();
-  if (is_home) {
-    room.values = {};
-    return;
-  }
-  if (room.host) {
-    down_->wait(room.brought);
-    copy_down(room.values, room.host);
-    room.written = down_->record();
-  } else if (room.values.on_host()) {
-    room.written = file_->write(room.offset, room.values);
-  } else {
-    room.staging = host_room(room, room.numel);
-    copy_down(room.values, room.staging);
-    room.written = file_->write({{room.offset, room.staging}}, down_->record());
-  }
-  writing_.push_back(number);
-}
-
-void ParameterStore::land(size_t number) {
-  const auto found = std::find(writing_.begin(), writing_.end(), number);
-  if (found == writing_.end()) return;
-  writing_.erase(found);
-  Room& room = rooms_[number];
-  wait_on_host(room.written);
-  room.values = room.staging = {};
-}
-
-void ParameterStore::land_all() {
-  while (!writing_.empty()) land(writing_.front());
+  const Tensor values = std::exchange(room.values, {});
+  const bool is_home = values.on_host() && !pool_.in_file(number);
+  if (!is_home) pool_.write(number, values);
 }
 
 std::string ParameterStore::note() const {
-  if (!space_) return {};
+  if (options_.home != Pool::file) return {};
   if (in_files_ == 0)
     return fmt::format("no parameters of this rank are in files: offload_param.max_in_cpu = {} holds them all",
                        options_.in_memory);
-  const std::string why = space_->note().empty() ? "" : fmt::format(" ({})", space_->note());
-  return fmt::format("{} parameters of this rank are in a file in {}, by {}{}", in_files_, options_.folder,
-                     name_of(space_->backend()), why);
+  return fmt::format("{} parameters of this rank are in a file in {}", in_files_, pool_.drive());
 }
-
-StateTraffic ParameterStore::traffic() const {
-  StateTraffic traffic{.down = bytes_down_, .up = bytes_up_};
-  if (space_) traffic.read = space_->traffic().read, traffic.written = space_->traffic().written;
-  return traffic;
-}
-
-StateTimes ParameterStore::times() const { return {space_ ? space_->traffic().seconds : 0, waited_}; }
 
 }  // namespace nought

@@ -131,7 +131,7 @@ void Residency::gather(Buffers& held, bool exact) const {
     held.gather = ShardGather(context_, {&mesh_.secondary()}, held.secondary, held.gathered, 0);
   } else {
     held.gather = ShardGather(context_, held.wire, held.home ? held.fetched : held.stored, held.gathered,
-                              codes ? weight_bits_ : 0, held.fetch.event);
+                              codes ? weight_bits_ : 0, held.fetch);
   }
 }
 
@@ -252,7 +252,7 @@ void Residency::arrive(size_t unit) {
   while (std::any_of(exchanges_.begin(), exchanges_.end(), holds)) land_oldest();
   for (Buffers& held : states_[unit].segments) {
     if (held.home) {
-      const TimedScope scope(held.fetch.event.ready() ? nullptr : held.ranks->timeline(), TraceEventKind::wait, "wait");
+      const TimedScope scope(held.fetch.ready() ? nullptr : held.ranks->timeline(), TraceEventKind::wait, "wait");
       store_->await(held.fetch);
       store_->land(*held.home);
     }

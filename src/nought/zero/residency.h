@@ -102,7 +102,7 @@ class Residency {
     std::optional<size_t> home;  // its number in the store
     Tensor stored;               // without: the shard, or the whole
     Tensor fetched;              // with: the shard on the device, until it is gathered
-    ParameterStore::Arrival fetch;
+    Event fetch;
     Tensor gathered;  // the whole, while leased or on its way
     WireRanks wire;
     ShardGather gather;       // while it is on its way
