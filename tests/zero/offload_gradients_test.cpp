@@ -186,8 +186,8 @@ struct Reductions {
   }
   /// Of what counts in the norm.
   double square_of(SegmentIndex at) {
-    if (const auto number = reducer.number_in_file(at))
-      return context.to_host<double>(reducer.files()->square(*number)).front();
+    if (const auto number = reducer.stored(at))
+      return context.to_host<double>(reducer.store()->square(*number)).front();
     const Unit& unit = *units[at.unit];
     const Segment& segment = unit.segments()[at.segment];
     const Mesh mesh(ranks);

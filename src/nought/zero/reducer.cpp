@@ -23,10 +23,10 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
       wire_(options.codes.gradient_bits > 0 ? options.dtype : options.wire),
       codes_(options.codes),
       overlap_(options.overlap) {
-  if (options.home == Pool::host && !context_.memory->device().is_host() && !has_replicas())
-    host_ = std::make_unique<HostGradients>(context_);
-  if (options.home == Pool::file && !has_replicas())
-    files_ = std::make_unique<FileGradients>(context_, dtype_, options.offload,
+  const bool stay = options.home == Pool::device || (options.home == Pool::host && context_.memory->device().is_host());
+  if (!stay && !has_replicas())
+    store_ = std::make_unique<GradientStore>(context_, dtype_,
+                                             OffloadTier{options.home, options.offload.folder, options.offload.aio},
                                              fmt::format("rank {}", mesh_.world().rank()));
   std::vector<SharedSegment> shared;
   for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) {
@@ -39,14 +39,14 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
     state.policy = options.policy.for_ranks(ranks.size());
     state.gaps = gaps_in(unit, at.segment, partition.padded());
     shards_ |= state.policy.shard_gradients;
-    if (files_ && !unit.has_copy() && !unit.is_copy() && (state.policy.shard_gradients || ranks.size() == 1))
-      state.file = files_->add(partition.shard(), counted_for_all(segment, partition, mesh_));
-    if (state.file) {
+    const bool is_alone = store_ && store_->in_file() && ranks.size() == 1;
+    if (store_ && !unit.has_copy() && !unit.is_copy() && (state.policy.shard_gradients || is_alone))
+      state.stored = store_->add(partition.shard(), counted_for_all(segment, partition, mesh_));
+    if (in_file(state)) {
       state.whole.written.assign(unit.parameters().size(), false);
     } else if (state.policy.shard_gradients) {
-      const bool hosted = host_ && !unit.has_copy() && !unit.is_copy();
-      state.shard = hosted ? host_->make(partition.shard(), dtype_)
-                           : context_.zeros({partition.shard()}, dtype_, Category::gradients);
+      state.shard = state.stored ? store_->pool().held(*state.stored)
+                                 : context_.zeros({partition.shard()}, dtype_, Category::gradients);
     } else {
       state.whole = {context_.zeros({partition.padded()}, dtype_, Category::gradients),
                      std::vector<bool>(unit.parameters().size(), false)};
@@ -54,7 +54,7 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
     shared.push_back({partition, &ranks, unit.tile_of() != nullptr});
     states_.push_back(std::move(state));
   }
-  if (files_) files_->open();
+  if (store_) store_->open();
   buckets_ = make_buckets(shared, options.bucket, BucketOrder::backward);
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket)
     for (size_t place = 0; place < buckets_[bucket].members().size(); ++place) {
@@ -74,7 +74,7 @@ size_t Reducer::place_of(SegmentIndex at) const {
 Reducer::MicroBatch Reducer::begin_micro_batch(bool last) const {
   MicroBatch begun;
   begun.last_ = last;
-  if (files_) begun.begun_.assign(states_.size(), false);
+  if (store_) begun.begun_.assign(states_.size(), false);
   if (!shards_) return begun;
   for (const State& state : states_)
     begun.wholes_.push_back({{}, std::vector<bool>(state.unit->parameters().size(), false)});
@@ -210,15 +210,15 @@ void Reducer::reduce_whole(State& state) {
 
 void Reducer::reduce_to_shard(State& state, Whole& whole, bool last) {
   const Tensor sent = to_wire(std::exchange(whole.values, {}));
-  const bool direct = !state.shard_begun && wire_ == dtype_ && !is_hosted(state) && !state.file;
+  const bool direct = !state.shard_begun && wire_ == dtype_ && !state.stored;
   const int64_t numel = state.partition.shard();
-  const Tensor sum = direct       ? state.shard
-                     : state.file ? files_->device_room(numel, wire_)
-                                  : context_.empty({numel}, wire_, Category::gradients);
+  const Tensor sum = direct         ? state.shard
+                     : state.stored ? store_->pool().device_room(numel, wire_, Category::gradients)
+                                    : context_.empty({numel}, wire_, Category::gradients);
   const FlightSubject subject(*state.ranks, state.unit->name());
   Flight flight{.ranks = state.ranks, .event = {}, .sent = sent, .landings = {}};
   begin_reduction(flight, state, sum);
-  if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun, state.file, last});
+  if (!direct) flight.landings.push_back({sum, state.shard, state.shard_begun, state.stored, last});
   if (last) flight.last = {place_of(state.at)};
   if (!has_replicas()) flight.final = flight.last;
   send(std::move(flight));
@@ -273,7 +273,7 @@ void Reducer::send_bucket(Filling filling) {
       } else if (state.policy.shard_gradients && rank == ranks.rank()) {
         const std::vector<size_t>& last = filling.last;
         const bool is_last = std::find(last.begin(), last.end(), bucket.members()[place]) != last.end();
-        flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true), state.file, is_last});
+        flight.landings.push_back({part, state.shard, std::exchange(state.shard_begun, true), state.stored, is_last});
       } else if (!state.policy.shard_optimizer || rank == ranks.rank()) {
         const Interval owned = state.partition.owned(rank);
         flight.landings.push_back({part, state.whole.values.flat(owned.begin, owned.end)});
@@ -314,11 +314,9 @@ void Reducer::land(const Flight& flight) {
   if (flight.coded) flight.coded->land();
   flight.ranks->wait(flight.event, *context_.stream);
   Event arrival;
-  for (const auto& [from, into, add, file, last] : flight.landings) {
-    if (file) {
-      arrival = files_->take(*file, from, add, last);
-    } else if (host_ && into.on_host()) {
-      arrival = host_->take(from, into, add);
+  for (const auto& [from, into, add, stored, last] : flight.landings) {
+    if (stored) {
+      arrival = store_->take(*stored, from, add, last);
     } else if (add) {
       context_.run(AddTo{.x = from, .into = into});
     } else {
@@ -342,8 +340,7 @@ void Reducer::land_all() {
   while (!flights_.empty()) land_oldest();
   while (!crossings_.empty()) land_oldest_crossing();
   for (State& state : states_) state.ranks->wait(state.reduction, *context_.stream);
-  if (host_) host_->settle();
-  if (files_) files_->settle();
+  if (store_) store_->pool().settle();
 }
 
 void Reducer::finish_step() {
@@ -359,10 +356,10 @@ void Reducer::finish_step() {
   for (size_t i = states_.size(); i-- > 0;) {
     const State& state = states_[i];
     if (!state.policy.shard_gradients) continue;
-    if (!state.shard_begun && state.file) {
-      files_->take(*state.file, context_.zeros({state.partition.shard()}, dtype_, Category::gradients), /*add=*/false,
-                   /*last=*/true);
-    } else if (!state.shard_begun && is_hosted(state)) {
+    if (!state.shard_begun && in_file(state)) {
+      store_->take(*state.stored, context_.zeros({state.partition.shard()}, dtype_, Category::gradients),
+                   /*add=*/false, /*last=*/true);
+    } else if (!state.shard_begun && state.stored) {
       std::memset(state.shard.raw(), 0, static_cast<size_t>(state.shard.bytes()));
     } else if (!state.shard_begun) {
       context_.zero(state.shard);
@@ -379,7 +376,7 @@ void Reducer::settle() {
 
 Tensor Reducer::owned(SegmentIndex at) const {
   const State& state = states_[place_of(at)];
-  if (state.file) return files_->whole(*state.file);
+  if (in_file(state)) return store_->whole(*state.stored);
   if (state.policy.shard_gradients) return state.shard;
   const Interval own = state.partition.owned(state.ranks->rank());
   return state.whole.values.flat(own.begin, own.end);
@@ -394,7 +391,7 @@ Tensor Reducer::own(SegmentIndex at) {
 
 Tensor Reducer::reduced(SegmentIndex at) const {
   const State& state = states_[place_of(at)];
-  return state.policy.shard_optimizer || state.file ? owned(at) : state.whole.values;
+  return state.policy.shard_optimizer || in_file(state) ? owned(at) : state.whole.values;
 }
 
 void Reducer::reset() {
@@ -402,14 +399,14 @@ void Reducer::reset() {
     std::fill(state.whole.written.begin(), state.whole.written.end(), false);
     state.shard_begun = state.finished = state.landed = state.in_place = state.crossed = false;
     state.reduction = state.arrival = {};
-    if (!state.file) continue;
+    if (!state.stored) continue;
     // What a step that was given up has left.
     state.whole.values = {};
     state.whole.early = {};
     state.coming.reset();
     state.open = 0;
   }
-  if (files_) files_->reset();
+  if (store_) store_->reset();
 }
 
 }  // namespace nought

@@ -9,9 +9,9 @@
 // Replicas add in a second hop what the ranks of each have summed: every rank its shard, once in a step, when the last
 // micro-batch has been added to it (arXiv 2205.00119, section 3.3).
 //
-// Beside a device, the sums of shards may be kept on the host, where they flow as Units finish (HostGradients). They
-// may be kept in a file, too (FileGradients), and then also the whole gradients of segments that one rank has for
-// itself: those come back for each micro-batch, which adds to them.
+// The sums of shards may be kept on the host beside a device, or in a file, where they flow as Units finish
+// (GradientStore). In a file are then also the whole gradients of segments that one rank has for itself: those come
+// back for each micro-batch, which adds to them.
 //
 // Gradients accumulate in one dtype and may travel in another: then they are rounded to it before they are sent, the
 // sum is taken in fp32 and rounded once, and what arrives is converted back. With gradient sharding they may travel as
@@ -26,8 +26,8 @@
 
 #include "nought/comm/mesh.h"
 #include "nought/zero/buckets.h"
-#include "nought/zero/file_gradients.h"
-#include "nought/zero/host_gradients.h"
+#include "nought/zero/gradient_store.h"
+#include "nought/zero/offload_options.h"
 #include "nought/zero/own_tensor.h"
 #include "nought/zero/policy.h"
 #include "nought/zero/shard_wire.h"
@@ -87,18 +87,16 @@ class Reducer {
   /// The summed gradients that the optimizer of this policy reads: the whole buffer at stage 0, else owned().
   Tensor reduced(SegmentIndex at) const;
   DType dtype() const { return dtype_; }
-  /// Null if no gradients are in files.
-  FileGradients* files() const { return files_.get(); }
-  /// The segment's number there, whose room has what reduced() has; nothing if its gradients are elsewhere.
-  std::optional<size_t> number_in_file(SegmentIndex at) const { return states_[place_of(at)].file; }
+  /// Null if all gradients stay on the device.
+  GradientStore* store() const { return store_.get(); }
+  /// The segment's number there, whose room has what reduced() has; nothing if its gradients are on the device.
+  std::optional<size_t> stored(SegmentIndex at) const { return states_[place_of(at)].stored; }
   /// Where each rank keeps its own: what this rank has formed, whole. Clears what the step has left out.
   Tensor own(SegmentIndex at);
   /// Ends the step: the next micro-batch starts from nothing.
   void reset();
   /// What codes of gradients have lost on this rank so far (WireOptions::feedback), which checkpoints keep.
   std::vector<OwnTensor> errors() const;
-  /// That came from the device to the host.
-  int64_t bytes_down() const { return host_ ? host_->bytes() : 0; }
   /// The gradients are read until the event: what writes them next waits for it.
   void keep_until(const Event& read) { read_ = read; }
 
@@ -123,8 +121,8 @@ class Reducer {
     Whole whole;                                        // all micro-batches add to it; unused with gradient sharding
     Tensor shard;                                       // permanent, with gradient sharding, unless it is in a file
     bool shard_begun = false;                           // it has, or the file
-    std::optional<size_t> file = {};                    // its number there
-    std::optional<FileGradients::Arrival> coming = {};  // its whole gradients, from there
+    std::optional<size_t> stored = {};                  // its number in the store
+    std::optional<GradientStore::Arrival> coming = {};  // its whole gradients, from there
     int open = 0;                                       // micro-batches that have begun to add to these
     bool finished = false;                              // the reduction of the step's last micro-batch has begun
     bool landed = false;                                // and what it brought is there
@@ -138,8 +136,8 @@ class Reducer {
   struct Landing {
     Tensor from, into;
     bool add = false;
-    std::optional<size_t> file = {};  // its number there, in place of `into`
-    bool last = false;                // of the step
+    std::optional<size_t> stored = {};  // its number in the store, in place of `into`
+    bool last = false;                  // of the step
   };
   /// A reduction under way. It keeps what is sent until it lands, so that what is alive depends on the program alone,
   /// never on the wire.
@@ -193,9 +191,9 @@ class Reducer {
   void begin_reduction(Flight& flight, const State& state, const Tensor& sum);
   WireRanks wire_ranks(const Bucket& bucket) const;
   void make_errors();
-  bool is_hosted(const State& state) const { return host_ && state.shard && state.shard.on_host(); }
+  bool in_file(const State& state) const { return state.stored && store_->in_file(); }
   /// Its whole gradients are in a file.
-  static bool swaps_whole(const State& state) { return state.file && !state.policy.shard_gradients; }
+  static bool swaps_whole(const State& state) { return state.stored && !state.policy.shard_gradients; }
   bool has_replicas() const { return mesh_.group(Group::replicas).size() > 1; }
   /// `sum`, which is that of this replica's ranks when `reduced` is done, becomes the one over all replicas.
   Event over_replicas(const Event& reduced, const Tensor& sum) const;
@@ -221,8 +219,7 @@ class Reducer {
   std::map<const Communicator*, Filling> filling_;
   std::vector<State> states_;  // one for each trained segment
   Event read_;
-  std::unique_ptr<HostGradients> host_;  // null if all are kept on the device, or in a file
-  std::unique_ptr<FileGradients> files_;
+  std::unique_ptr<GradientStore> store_;  // null if all are kept on the device
   std::deque<Flight> flights_;
   std::deque<Flight> crossings_;  // between replicas, of what travels in buffers of its own
 };

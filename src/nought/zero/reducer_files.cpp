@@ -12,9 +12,7 @@ Tensor Reducer::early_part(const State& state, Whole& whole, Interval range, boo
     if (part.range == range) return part.values;
   Tensor values;
   if (accumulate) {  // earlier micro-batches have written to it: it is in the file
-    const FileGradients::Arrival arrival = files_->bring(*state.file, range);
-    files_->await(arrival);
-    values = arrival.into;
+    values = store_->await(store_->bring(*state.stored, range));
   } else {
     values = context_.empty({range.size()}, dtype_, Category::gradients);
   }
@@ -23,27 +21,26 @@ Tensor Reducer::early_part(const State& state, Whole& whole, Interval range, boo
 }
 
 Tensor Reducer::take_up(State& state) {
-  files_->settle(/*under_way=*/1);  // one is written while another one is added to
-  if (!state.shard_begun) return files_->device_room(state.partition.padded(), dtype_);
-  const FileGradients::Arrival arrival = state.coming ? *std::exchange(state.coming, {}) : files_->bring(*state.file);
+  store_->pool().settle(UnderWay::kMost - 1);  // one is written while another one is added to
+  if (!state.shard_begun) return store_->pool().device_room(state.partition.padded(), dtype_, Category::gradients);
+  const GradientStore::Arrival arrival = state.coming ? *std::exchange(state.coming, {}) : store_->bring(*state.stored);
   for (size_t next = place_of(state.at); next-- > 0;) {
     State& below = states_[next];
     if (!swaps_whole(below) || !below.shard_begun || below.whole.values) continue;
-    if (overlap_ && !below.coming) below.coming = files_->bring(*below.file);
+    if (overlap_ && !below.coming) below.coming = store_->bring(*below.stored);
     break;
   }
-  files_->await(arrival);
-  return arrival.into;
+  return store_->await(arrival);
 }
 
 void Reducer::put_back(State& state, bool last) {
   clear_unwritten(state, state.whole);
   if (last) add_parts(state, state.whole);
   const Tensor values = std::exchange(state.whole.values, {});
-  const Event written = files_->take(*state.file, values, /*add=*/false, last);
+  const Event written = store_->take(*state.stored, values, /*add=*/false, last);
   state.shard_begun = true;
   if (last) state.finished = state.landed = true, state.arrival = written;
-  if (!overlap_) files_->settle();
+  if (!overlap_) store_->pool().settle();
 }
 
 void Reducer::finish_swapped(MicroBatch& of, size_t place) {

@@ -32,14 +32,14 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
   const bool moves = offload_.home != Pool::device;
   store_ = std::make_unique<StateStore>(context_, moves ? context_.memory->host_pool() : Pool::device, offload_,
                                         fmt::format("rank {}", mesh_.world().rank()),
-                                        reducer_.files() ? reducer_.files()->space() : nullptr);
+                                        reducer_.store() ? reducer_.store()->pool().space() : nullptr);
   if (moves && !context_.memory->device().is_host()) {
     local_ = host_context(context_);
     transfers_ = std::make_unique<UpdateTransfers>(context_, store_->places());
   }
-  if (const FileGradients* const files = reducer_.files()) {
+  if (const GradientStore* const gradients = reducer_.store(); gradients && gradients->in_file()) {
     require(offload_.gradients() == Pool::file, "gradients are in files, but what updates them expects them in memory");
-    gradients_ = std::make_unique<TileGradients>(context_, *files, reducer_.dtype(), store_->places());
+    gradients_ = std::make_unique<TileGradients>(context_, gradients->pool(), reducer_.dtype(), store_->places());
   }
   const std::vector<SegmentIndex> segments = segments_of(units_, /*trainable=*/true);
   for (int64_t stay = staying_tiles(segments, dtype); const SegmentIndex at : segments) {
@@ -119,13 +119,16 @@ std::vector<TrainedPiece> ShardedOptimizer::pieces_of(const SegmentState& state)
 StateTraffic ShardedOptimizer::traffic() const {
   const SwapTraffic files = store_->traffic();
   StateTraffic traffic{.read = files.read, .written = files.written};
-  if (transfers_) traffic.down = transfers_->bytes_down() + reducer_.bytes_down(), traffic.up = transfers_->bytes_up();
-  traffic.down += gradient_traffic().down, traffic.up += gradient_traffic().up;
+  if (transfers_) traffic.down = transfers_->bytes_down(), traffic.up = transfers_->bytes_up();
+  if (const GradientStore* const gradients = reducer_.store()) {
+    const StateTraffic moved = gradients->pool().traffic();
+    traffic.down += moved.down, traffic.up += moved.up;
+  }
   return traffic;
 }
 
 StateTimes ShardedOptimizer::times() const {
-  return {store_->traffic().seconds, waited_ + (reducer_.files() ? reducer_.files()->waited() : 0)};
+  return {store_->traffic().seconds, waited_ + (reducer_.store() ? reducer_.store()->pool().times().waited : 0)};
 }
 
 Tensor ShardedOptimizer::owned_sums_of_squares() {
@@ -135,18 +138,10 @@ Tensor ShardedOptimizer::owned_sums_of_squares() {
     const auto [begin, end] = state.counted;
     if (state.counted.empty()) continue;
     const auto unit = static_cast<int64_t>(state.at.unit);
-    if (const std::optional<size_t> number = reducer_.number_in_file(state.at)) {
-      context_.copy(reducer_.files()->square(*number), sum);
-      context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
-      continue;
-    }
-    const Tensor mine = reducer_.owned(state.at).flat(begin, end);
-    if (transfers_ && mine.on_host()) {
-      const Tensor on_host = workspace(mine, {1}, DType::f64);
-      local_.run(SumSquares{.x = mine, .out = on_host});
-      context_.copy(on_host, sum);
+    if (const std::optional<size_t> number = reducer_.stored(state.at)) {
+      context_.copy(reducer_.store()->square(*number), sum);
     } else {
-      context_.run(SumSquares{.x = mine, .out = sum});
+      context_.run(SumSquares{.x = reducer_.owned(state.at).flat(begin, end), .out = sum});
     }
     context_.run(AddTo{.x = sum, .into = sums.flat(unit, unit + 1)});
   }
@@ -212,7 +207,7 @@ void ShardedOptimizer::walk(std::span<const SegmentState* const> segments, const
 
 void ShardedOptimizer::fetch_gradients(const Tile& tile) const {
   if (reads_gradients(tile.state))
-    return gradients_->fetch(tile.place, *reducer_.number_in_file(tile.state.at), tile.of->pieces,
+    return gradients_->fetch(tile.place, *reducer_.stored(tile.state.at), tile.of->pieces,
                              tile.state.scope.begin);
   const Tensor gradients = gradients_of(tile.state);
   UpdateTransfers* const moved = transfers(tile);

@@ -151,7 +151,7 @@ class ShardedOptimizer {
   /// What the updates, loads and checkpoints so far have moved, but for what Residency moves.
   StateTraffic traffic() const;
   /// That of gradients in files beside the passes, which is a part of it.
-  StateTraffic gradient_traffic() const { return reducer_.files() ? reducer_.files()->traffic() : StateTraffic{}; }
+  StateTraffic gradient_traffic() const { return gradients_ ? reducer_.store()->pool().traffic() : StateTraffic{}; }
   /// How long that took.
   StateTimes times() const;
 
@@ -281,7 +281,7 @@ class ShardedOptimizer {
   void fetch_gradients(const Tile& tile) const;
   /// True if they are in a file, from which the update reads them.
   bool reads_gradients(const SegmentState& state) const {
-    return gradients_ && beside_ != Beside::step && reducer_.number_in_file(state.at);
+    return gradients_ && beside_ != Beside::step && reducer_.stored(state.at);
   }
   /// The piece's gradient, where the update is made; after fetch_gradients().
   Tensor gradient_of(const Tile& tile, const TrainedPiece& piece) const;

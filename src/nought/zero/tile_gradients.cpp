@@ -6,7 +6,7 @@
 
 namespace nought {
 
-TileGradients::TileGradients(const Context& context, const FileGradients& files, DType dtype, size_t places)
+TileGradients::TileGradients(const Context& context, const OffloadPool& files, DType dtype, size_t places)
     : context_(context), files_(files), dtype_(dtype), places_(places) {}
 
 void TileGradients::end() {
@@ -22,21 +22,17 @@ void TileGradients::hold() {
 void TileGradients::fetch(size_t place, size_t number, std::span<const TrainedPiece> pieces, int64_t first) {
   hold();
   // Pieces follow one another in the tile, and most of them in the file: one read takes these.
-  std::vector<Interval> stretches;
-  std::vector<Tensor> into;
+  std::vector<OffloadPool::Part> parts;
   int64_t begin = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    const Interval here{pieces[i].piece.in_segment.begin - first, pieces[i].piece.in_segment.end - first};
-    if (!stretches.empty() && stretches.back().end == here.begin) {
-      stretches.back().end = here.end;
-    } else {
-      stretches.push_back(here);
+    const int64_t here = pieces[i].piece.in_segment.begin - first;
+    if (parts.empty() || parts.back().first + parts.back().tensor.numel() != here) {
+      parts.push_back({number, here, {}});
       begin = pieces[i].in_tile.begin;
-      into.emplace_back();
     }
-    into.back() = at(place, {begin, pieces[i].in_tile.end});
+    parts.back().tensor = at(place, {begin, pieces[i].in_tile.end});
   }
-  places_[place].read = files_.read(number, stretches, into);
+  places_[place].read = files_.read(parts);
 }
 
 double TileGradients::arrive(size_t place) {

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "nought/zero/file_gradients.h"
+#include "nought/offload/offload_pool.h"
 #include "nought/zero/state_tiles.h"
 
 namespace nought {
@@ -12,7 +12,7 @@ namespace nought {
 class TileGradients {
  public:
   /// places: how many tiles are under way at once.
-  TileGradients(const Context& context, const FileGradients& files, DType dtype, size_t places);
+  TileGradients(const Context& context, const OffloadPool& files, DType dtype, size_t places);
 
   /// Begins a walk over tiles of at most so many elements.
   void begin(int64_t most) { most_ = most; }
@@ -20,8 +20,8 @@ class TileGradients {
   /// Takes the rooms of all places now; after begin().
   void hold();
 
-  /// Starts reading the gradients of a tile's pieces; `first` is the element of the segment that is the first in the
-  /// file's room `number`.
+  /// Starts reading the gradients of a tile's pieces; `first` is the element of the segment that is the first in
+  /// slot `number` of the pool.
   void fetch(size_t place, size_t number, std::span<const TrainedPiece> pieces, int64_t first);
   /// Waits for them. Returns the seconds that it took.
   double arrive(size_t place);
@@ -34,7 +34,7 @@ class TileGradients {
     Event read;
   };
   Context context_;
-  const FileGradients& files_;
+  const OffloadPool& files_;
   DType dtype_;
   std::vector<Place> places_;
   int64_t most_ = 0;

@@ -1,0 +1,71 @@
+// GradientStore: sums of gradients that live on the host beside a device, or in a file of this rank, between the
+// backward pass of their Unit and the update (ZeRO-Infinity, arXiv 2104.07857).
+//
+// Design goals: what is added, and in which order, is what memory of the device would add. The sums leave behind the
+// backward pass, which OffloadPool bounds. Squares are summed as the last micro-batch is added, so that no norm reads a
+// file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nought/offload/offload_pool.h"
+#include "nought/zero/partition.h"
+
+namespace nought {
+
+class GradientStore {
+ public:
+  /// owner: the name of this rank in messages about its file.
+  GradientStore(const Context& context, DType dtype, const OffloadTier& tier, const std::string& owner);
+
+  /// Makes room for so many elements, of which `counted` count in the norm; returns its number. A file has nothing
+  /// there before the first take(), the host zeros.
+  size_t add(int64_t numel, Interval counted);
+  /// All rooms are added.
+  void open();
+  bool in_file() const { return pool_.tier().pool == Pool::file; }
+
+  /// Adds what the compute stream has left in `from`, a tensor of the device, to the sum, or makes that the sum. last:
+  /// it is then that of the step. The Event is done when it is there. Waits first if others are on their way.
+  Event take(size_t number, const Tensor& from, bool add, bool last);
+
+  /// The sum on its way back to the device, for what adds to it there.
+  struct Arrival {
+    Tensor into;
+    Event event = {};
+  };
+  Arrival bring(size_t number) { return bring(number, {0, rooms_[number].numel}); }
+  Arrival bring(size_t number, Interval elements);
+  /// The compute stream goes on when it is there.
+  Tensor await(const Arrival& arrival);
+  /// The whole sum, where the host computes.
+  Tensor whole(size_t number) const { return pool_.values(number); }
+  /// The sum of squares of what counts of the step's sum, f64 [1], where the host computes.
+  Tensor square(size_t number);
+  /// A step ends.
+  void reset();
+
+  /// For the rest: room for tensors that travel, reads of an update, figures.
+  OffloadPool& pool() { return pool_; }
+  const OffloadPool& pool() const { return pool_; }
+
+ private:
+  struct Room {
+    int64_t numel = 0;
+    Interval counted = {};
+    bool squared = false;  // the sum of squares is known
+  };
+  Tensor square_of(size_t number) const {
+    const auto at = static_cast<int64_t>(number);
+    return squares_.flat(at, at + 1);
+  }
+
+  Context context_;
+  DType dtype_;
+  std::vector<Room> rooms_;  // by slot of the pool
+  Tensor squares_;           // f64, one for each room
+  OffloadPool pool_;         // the last member: its thread uses the others
+};
+
+}  // namespace nought
