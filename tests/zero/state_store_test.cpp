@@ -19,7 +19,7 @@ class Store : public testing::Test {
   }
   /// Three tiles of two rows.
   std::unique_ptr<StateStore> make(const OffloadOptions& options) {
-    auto store = std::make_unique<StateStore>(context_, Pool::device, options, "rank 0");
+    auto store = std::make_unique<StateStore>(context_, options, "rank 0");
     for (int64_t tile = 0; tile < 3; ++tile)
       EXPECT_EQ(store->add({{.numel = 100 + tile}, {.dtype = DType::bf16, .numel = 3}}), static_cast<size_t>(tile));
     store->open();

@@ -19,7 +19,7 @@ void ShardedOptimizer::prepare_delay() {
                          "an update of Lamb or Muon cannot be put off: it needs norms or matrices of whole parameters, "
                          "for which ranks talk to each other; use another optimizer, or switch "
                          "training.delayed_update off");
-  require<ConfigError>(!transfers_ || offload_.ratio == 1,
+  require<ConfigError>(!by_host_ || offload_.ratio == 1,
                        "an update of states of which a part stays on the device (ratio {}) cannot be put off: set "
                        "offload_optimizer.ratio to 1, or switch training.delayed_update off",
                        offload_.ratio);
@@ -28,13 +28,13 @@ void ShardedOptimizer::prepare_delay() {
 
 void ShardedOptimizer::make_worker() {
   if (worker_) return;
-  const bool on_device = !transfers_ && !context_.memory->device().is_host();
+  const bool on_device = !by_host_ && !context_.memory->device().is_host();
   worker_context_ = host_context(context_);
   if (on_device) worker_context_ = {context_.memory, context_.kernels, context_.memory->device().make_stream("update")};
   const bool is_thread = !on_device && !context_.memory->is_virtual();
   worker_ = std::make_unique<Stream>(is_thread ? Stream::Kind::worker : Stream::Kind::run_inline, "update");
   // The cores of a device that is the host are at work; beside another one they are free.
-  if (is_thread && !transfers_) worker_->submit(use_one_openmp_thread);
+  if (is_thread && !by_host_) worker_->submit(use_one_openmp_thread);
 }
 
 void ShardedOptimizer::wait_beside() {
@@ -48,7 +48,7 @@ void ShardedOptimizer::make_room_for_delay() {
     if (state.held) continue;
     const DType dtype = reducer_.dtype();
     const Shape shape{state.scope.size()};
-    state.held = transfers_ ? Tensor::zeros(*context_.memory, shape, dtype, Category::gradients, Pool::host)
+    state.held = by_host_ ? Tensor::zeros(*context_.memory, shape, dtype, Category::gradients, Pool::host)
                             : context_.zeros(shape, dtype, Category::gradients);
     state.next = context_.zeros(shape, residency_.dtype(state.at), Category::parameters);
   }
@@ -62,44 +62,43 @@ void ShardedOptimizer::delay(double lr, double gradient_scale) {
   require(!pending_, "an update is put off while another one is pending");
   for (const SegmentState& state : states_) {
     const Tensor gradients = reducer_.reduced(state.at);
-    if (transfers_ && gradients.on_host()) {
+    if (by_host_ && gradients.on_host()) {
       local_.copy(gradients, state.held);
-    } else if (transfers_) {
-      arrived_ = transfers_->bring(gradients, state.held);
+    } else if (by_host_) {
+      arrived_ = store_->copies().down(gradients, state.held, {context_.stream->record()});
     } else {
       context_.copy(gradients, state.held);
     }
   }
-  if (transfers_) reducer_.keep_until(arrived_);
+  if (by_host_) reducer_.keep_until(arrived_);
   pending_ = {lr, gradient_scale};
   ++updates_;
 }
 
 void ShardedOptimizer::hold_rooms(const Walk& walk) {
   store_->hold(walk.uses);
-  if (transfers_) transfers_->begin(walk.most);
-  if (gradients_ && beside_ == Beside::backward) gradients_->begin(walk.most), gradients_->hold();
+  transfers_->begin(walk.most);
+  if (reads_files_ && beside_ == Beside::backward) transfers_->hold(TileTransfers::Room::gradients, reducer_.dtype());
   bool narrow_states = options_.state_block > 0 || options_.state_dtype != DType::f32, narrow_parameters = false;
   size_t states = 0;
   for (const Tile& tile : walk.tiles) {
     const DType updated = tile.of->keeps_masters ? tile.of->rows[0].dtype : tile.parameter.dtype();
     narrow_parameters |= updated != DType::f32;
-    if (transfers_ && updated != tile.parameter.dtype())
-      transfers_->hold(UpdateTransfers::Room::parameters, tile.parameter.dtype());
+    if (by_host_ && updated != tile.parameter.dtype())
+      transfers_->hold(TileTransfers::Room::parameters, tile.parameter.dtype());
     for (const TrainedPiece& piece : tile.of->pieces) states = std::max(states, piece.states.size());
   }
   const size_t rooms = (narrow_states ? states : 0) + (narrow_parameters ? 1 : 0);
   const int64_t stretch = std::min(round_up(kStretch, std::max<int64_t>(options_.state_block, 1)), walk.most);
   for (size_t i = 0; i < rooms; ++i)
     held_rooms_.push_back(Tensor::empty(*context_.memory, {stretch}, DType::f32, Category::workspace,
-                                        transfers_ ? Pool::host : Pool::device));
+                                        by_host_ ? Pool::host : Pool::device));
 }
 
 void ShardedOptimizer::release_rooms() {
   store_->release();
   held_rooms_.clear();
-  if (gradients_) gradients_->end();
-  if (transfers_) transfers_->end();
+  transfers_->end();
 }
 
 void ShardedOptimizer::start() {

@@ -20,13 +20,13 @@ ShardedOptimizer::Squares ShardedOptimizer::make_squares(const SegmentState& sta
   const Shape shape{static_cast<int64_t>(2 * state.parameters.size())};
   const Tensor zeros = context_.zeros(shape, DType::f64, Category::workspace);
   return {zeros,
-          transfers_ ? Tensor::zeros(*local_.memory, shape, DType::f64, Category::workspace, Pool::host) : zeros};
+          by_host_ ? Tensor::zeros(*local_.memory, shape, DType::f64, Category::workspace, Pool::host) : zeros};
 }
 
 void ShardedOptimizer::add_squares(const Tile& tile, const TrainedPiece& piece, const Tensor& directions,
                                    const Squares& sums) const {
   if (piece.rank != tile.state.ranks->rank()) return;
-  const Tensor direction = local(tile, piece, UpdateTransfers::Room::directions, directions);
+  const Tensor direction = local(tile, piece, TileTransfers::Room::directions, directions);
   const Tensor mine = sums_of(piece, transfers(tile) ? sums.on_host : sums.on_device);
   context_of(mine).run(SumSquares{.x = tile.master(piece), .out = mine.flat(0, 1)});
   context_of(mine).run(SumSquares{.x = direction, .out = mine.flat(1, 2)});
@@ -41,10 +41,10 @@ ShardedOptimizer::Squares ShardedOptimizer::sum_squares(const SegmentState& stat
     if (units_[state.at.unit]->segments()[state.at.segment].cut_along.has(axis))
       groups.push_back(&ranks_along(axis, mesh_));
   const Tensor& sums = mine.on_device;
-  if (transfers_) context_.run(AddTo{.x = context_.on_device(mine.on_host), .into = sums});  // each sum is in one
+  if (by_host_) context_.run(AddTo{.x = context_.on_device(mine.on_host), .into = sums});  // each sum is in one
   for (Communicator* group : groups)
     if (group->size() > 1) group->wait(group->all_reduce(sums), *context_.stream);
-  return {sums, transfers_ ? context_.on_host(sums) : sums};
+  return {sums, by_host_ ? context_.on_host(sums) : sums};
 }
 
 /// p -= lr * trust ratio * direction, where the ratio is of norms over the whole parameter.
@@ -94,18 +94,18 @@ void ShardedOptimizer::apply(const SegmentState& state, const Tensor& directions
   walk(
       state, {masters, masters},
       [&](const Tile& tile) {
-        UpdateTransfers* const moved = transfers(tile);
+        TileTransfers* const moved = transfers(tile);
         if (!moved) return;
         for_directed(tile, [&](const TrainedPiece& piece) {
           moved->down(tile.state.part(piece, directions),
-                      local(tile, piece, UpdateTransfers::Room::directions, directions), tile.place);
+                      local(tile, piece, TileTransfers::Room::directions, directions), tile.place);
         });
       },
       [&](const Tile& tile) {
         for_directed(tile, [&](const TrainedPiece& piece) {
           UpdateSpan span;
           span.parameter = tile.master(piece), span.parameter_copy = parameter_copy(tile, piece);
-          const Tensor direction = local(tile, piece, UpdateTransfers::Room::directions, directions);
+          const Tensor direction = local(tile, piece, TileTransfers::Room::directions, directions);
           ApplyDirection op = make(tile, piece);
           in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
             op.parameter = stretch.parameter;

@@ -21,7 +21,7 @@ bool ShardedOptimizer::may_be_early(const SegmentState& state) const {
 
 void ShardedOptimizer::begin_early(double lr, double gradient_scale) {
   abandon_early();
-  const bool pays = (offload_.home == Pool::file || transfers_) && (!transfers_ || offload_.ratio == 1);
+  const bool pays = (offload_.home == Pool::file || by_host_) && (!by_host_ || offload_.ratio == 1);
   if (!offload_.early || !pays || delays() || pending_) return;
   std::vector<const SegmentState*> eligible;
   for (const SegmentState& state : states_)
@@ -36,10 +36,10 @@ void ShardedOptimizer::begin_early(double lr, double gradient_scale) {
   number_ = updates_ + 1;
   beside_ = Beside::backward;
   hold_rooms(plan_walk(eligible, {}));
-  if (!transfers_) return;
+  if (!by_host_) return;
   for (const SegmentState* state : eligible)
     if (!reads_gradients(*state) && !gradients_of(*state).on_host())
-      transfers_->hold(UpdateTransfers::Room::gradients, reducer_.dtype());
+      transfers_->hold(TileTransfers::Room::gradients, reducer_.dtype());
 }
 
 void ShardedOptimizer::update_early() {
@@ -54,7 +54,7 @@ void ShardedOptimizer::update_early() {
     done_ = worker_->submit([this, walk, before, last = done_] {
       last.wait();  // throws what it threw
       if (early_->stopped) return;
-      if (transfers_) transfers_->follow(before);
+      transfers_->follow(before);
       run(
           *walk, [&](const Tile& tile) { fetch_gradients(tile); }, [&](const Tile& tile) { update_early(tile); });
     });

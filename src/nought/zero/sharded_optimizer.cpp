@@ -30,17 +30,16 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
       residency_(residency) {
   require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
   const bool moves = offload_.home != Pool::device;
-  store_ = std::make_unique<StateStore>(context_, moves ? context_.memory->host_pool() : Pool::device, offload_,
-                                        fmt::format("rank {}", mesh_.world().rank()),
-                                        reducer_.store() ? reducer_.store()->pool().space() : nullptr);
-  if (moves && !context_.memory->device().is_host()) {
-    local_ = host_context(context_);
-    transfers_ = std::make_unique<UpdateTransfers>(context_, store_->places());
-  }
-  if (const GradientStore* const gradients = reducer_.store(); gradients && gradients->in_file()) {
-    require(offload_.gradients() == Pool::file, "gradients are in files, but what updates them expects them in memory");
-    gradients_ = std::make_unique<TileGradients>(context_, gradients->pool(), reducer_.dtype(), store_->places());
-  }
+  GradientStore* const gradients = reducer_.store();
+  store_ = std::make_unique<StateStore>(context_, offload_, fmt::format("rank {}", mesh_.world().rank()),
+                                        gradients ? gradients->pool().space() : nullptr);
+  by_host_ = moves && !context_.memory->device().is_host();
+  if (by_host_) local_ = host_context(context_);
+  reads_files_ = gradients && gradients->in_file();
+  require(!reads_files_ || offload_.gradients() == Pool::file,
+          "gradients are in files, but what updates them expects them in memory");
+  transfers_ = std::make_unique<TileTransfers>(context_, by_host_ ? &store_->copies() : nullptr,
+                                               reads_files_ ? &gradients->pool() : nullptr, store_->places());
   const std::vector<SegmentIndex> segments = segments_of(units_, /*trainable=*/true);
   for (int64_t stay = staying_tiles(segments, dtype); const SegmentIndex at : segments) {
     SegmentState& state = states_.emplace_back(make_state(at, dtype, stay));
@@ -92,10 +91,10 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
                   .state_block = options_.state_block,
                   .most = offload_.home == Pool::device ? 0 : offload_.sub_group,
                   .cuts_pieces = !std::holds_alternative<LambOptions>(options_.method),
-                  .stay = transfers_ && residency_.elsewhere(at) ? 0 : stay,
+                  .stay = by_host_ && residency_.elsewhere(at) ? 0 : stay,
                   .staying_masters = dtype != DType::f32 && options_.master_weights};
   // What the host updates beside a device it keeps itself: nothing but gradients flows down.
-  if (transfers_ || rules.staying_masters) rules.masters = options_.master_weights ? DType::f32 : residency_.dtype(at);
+  if (by_host_ || rules.staying_masters) rules.masters = options_.master_weights ? DType::f32 : residency_.dtype(at);
   state.tiles = make_tiles(pieces_of(state), state.scope, rules);
   return state;
 }
@@ -118,8 +117,10 @@ std::vector<TrainedPiece> ShardedOptimizer::pieces_of(const SegmentState& state)
 
 StateTraffic ShardedOptimizer::traffic() const {
   const SwapTraffic files = store_->traffic();
-  StateTraffic traffic{.read = files.read, .written = files.written};
-  if (transfers_) traffic.down = transfers_->bytes_down(), traffic.up = transfers_->bytes_up();
+  StateTraffic traffic{.down = store_->copies().bytes_down(),
+                       .up = store_->copies().bytes_up(),
+                       .read = files.read,
+                       .written = files.written};
   if (const GradientStore* const gradients = reducer_.store()) {
     const StateTraffic moved = gradients->pool().traffic();
     traffic.down += moved.down, traffic.up += moved.up;
@@ -177,14 +178,13 @@ double ShardedOptimizer::run(Walk& walk, const std::function<void(const Tile&)>&
   waited += store_->run(
       walk.uses,
       [&](size_t i) {
-        if (UpdateTransfers* moved = transfers(tiles[i])) moved->free_place(tiles[i].place);
+        transfers_->free_place(tiles[i].place);
         if (writes && is_first(i)) begin_update(tiles[i].state, walk.rows.reads != 0);
         fetch(tiles[i]);
       },
       [&](size_t i, const std::vector<Tensor>& tensors) {
         Tile& tile = tiles[i];
-        if (UpdateTransfers* moved = transfers(tile)) moved->arrive(tile.place);
-        if (gradients_) waited += gradients_->arrive(tile.place);
+        waited += transfers_->arrive(tile.place);
         tile.rows = &tensors;
         if (alone) tile.parameter = parameter_of(tile.state);
         work(tile);
@@ -198,34 +198,33 @@ void ShardedOptimizer::walk(std::span<const SegmentState* const> segments, const
                             const std::function<void(const Tile&)>& fetch,
                             const std::function<void(const Tile&)>& work) const {
   Walk walk = plan_walk(segments, rows);
-  if (transfers_) transfers_->begin(walk.most);
-  if (gradients_) gradients_->begin(walk.most);
+  transfers_->begin(walk.most);
   waited_ += run(walk, fetch, work);
-  if (gradients_) gradients_->end();
-  if (transfers_) transfers_->end();
+  transfers_->end();
 }
 
 void ShardedOptimizer::fetch_gradients(const Tile& tile) const {
   if (reads_gradients(tile.state))
-    return gradients_->fetch(tile.place, *reducer_.stored(tile.state.at), tile.of->pieces,
-                             tile.state.scope.begin);
+    return transfers_->read(*reducer_.stored(tile.state.at), tile.of->pieces, tile.state.scope.begin, reducer_.dtype(),
+                            tile.place);
   const Tensor gradients = gradients_of(tile.state);
-  UpdateTransfers* const moved = transfers(tile);
+  TileTransfers* const moved = transfers(tile);
   if (!moved || gradients.on_host()) return;
   for (const TrainedPiece& piece : tile.of->pieces)
     moved->down(tile.state.part(piece, gradients),
-                moved->room(tile.place, UpdateTransfers::Room::gradients, piece.in_tile, gradients.dtype()),
+                moved->room(tile.place, TileTransfers::Room::gradients, piece.in_tile, gradients.dtype()),
                 tile.place);
 }
 
 Tensor ShardedOptimizer::gradient_of(const Tile& tile, const TrainedPiece& piece) const {
-  if (reads_gradients(tile.state)) return gradients_->at(tile.place, piece.in_tile);
-  return local(tile, piece, UpdateTransfers::Room::gradients, gradients_of(tile.state));
+  if (reads_gradients(tile.state))
+    return transfers_->room(tile.place, TileTransfers::Room::gradients, piece.in_tile, reducer_.dtype());
+  return local(tile, piece, TileTransfers::Room::gradients, gradients_of(tile.state));
 }
 
-Tensor ShardedOptimizer::local(const Tile& tile, const TrainedPiece& piece, UpdateTransfers::Room room,
+Tensor ShardedOptimizer::local(const Tile& tile, const TrainedPiece& piece, TileTransfers::Room room,
                                const Tensor& scoped) const {
-  UpdateTransfers* const moved = transfers(tile);
+  TileTransfers* const moved = transfers(tile);
   return moved && !scoped.on_host() ? moved->room(tile.place, room, piece.in_tile, scoped.dtype())
                                     : tile.state.part(piece, scoped);
 }
@@ -233,12 +232,12 @@ Tensor ShardedOptimizer::local(const Tile& tile, const TrainedPiece& piece, Upda
 void ShardedOptimizer::begin_update(const SegmentState& state, bool reads) const {
   const std::vector<StateTile>& tiles = state.tiles;
   const auto stays = [](const StateTile& tile) { return tile.stays; };
-  const bool by_host = transfers_ && std::none_of(tiles.begin(), tiles.end(), stays);
+  const bool by_host = by_host_ && std::none_of(tiles.begin(), tiles.end(), stays);
   residency_.begin_update(state.at, by_host ? Pool::host : Pool::device, reads && !state.keeps_masters());
 }
 
 void ShardedOptimizer::end_update(const SegmentState& state) const {
-  if (transfers_ && residency_.elsewhere(state.at)) transfers_->join();  // some tiles may have been sent up
+  if (by_host_ && residency_.elsewhere(state.at)) transfers_->join();  // some tiles may have been sent up
   residency_.end_update(state.at);
 }
 
@@ -251,11 +250,11 @@ Tensor ShardedOptimizer::parameter_of(const SegmentState& state) const {
 Tensor ShardedOptimizer::parameter_copy(const Tile& tile, const TrainedPiece& piece) const {
   const bool differs = !transfers(tile) || tile.master(piece).dtype() != tile.parameter.dtype();
   if (!tile.of->keeps_masters || !differs) return {};
-  return local(tile, piece, UpdateTransfers::Room::parameters, tile.parameter);
+  return local(tile, piece, TileTransfers::Room::parameters, tile.parameter);
 }
 
 void ShardedOptimizer::send_parameter(const Tile& tile, const TrainedPiece& piece) const {
-  UpdateTransfers* const moved = transfers(tile);
+  TileTransfers* const moved = transfers(tile);
   if (!moved) return;
   const Tensor copy = parameter_copy(tile, piece), into = tile.state.part(piece, tile.parameter);
   if (!tile.parameter.on_host()) return moved->up(copy ? copy : tile.master(piece), into, tile.place);
@@ -264,7 +263,7 @@ void ShardedOptimizer::send_parameter(const Tile& tile, const TrainedPiece& piec
 
 Tensor ShardedOptimizer::workspace(const Tensor& beside, const Shape& shape, DType dtype) const {
   return Tensor::empty(*context_.memory, shape, dtype, Category::workspace,
-                       transfers_ && beside.on_host() ? Pool::host : Pool::device);
+                       by_host_ && beside.on_host() ? Pool::host : Pool::device);
 }
 
 std::vector<Tensor> ShardedOptimizer::stretch_rooms(const Tensor& beside, size_t rooms, int64_t numel) const {
@@ -347,11 +346,11 @@ void ShardedOptimizer::update_piece(const Tile& tile, const TrainedPiece& piece,
     in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval) { update_by(method, context, stretch); });
     return send_parameter(tile, piece);
   }
-  const Tensor direction = local(tile, piece, UpdateTransfers::Room::directions, directions);
+  const Tensor direction = local(tile, piece, TileTransfers::Room::directions, directions);
   in_f32(tile, piece, span, [&](const UpdateSpan& stretch, Interval where) {
     direction_by(method, context, stretch, direction.flat(where.begin, where.end));
   });
-  if (UpdateTransfers* moved = transfers(tile)) moved->up(direction, tile.state.part(piece, directions), tile.place);
+  if (TileTransfers* moved = transfers(tile)) moved->up(direction, tile.state.part(piece, directions), tile.place);
 }
 
 void ShardedOptimizer::update_directed(const SegmentState& state, double lr, double gradient_scale) {

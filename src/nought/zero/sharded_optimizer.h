@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "nought/comm/mesh.h"
+#include "nought/offload/state_traffic.h"
 #include "nought/optim/optimizer.h"
 #include "nought/zero/own_tensor.h"
 #include "nought/zero/reducer.h"
@@ -30,9 +31,7 @@
 #include "nought/zero/state.h"
 #include "nought/zero/state_store.h"
 #include "nought/zero/state_tiles.h"
-#include "nought/offload/state_traffic.h"
-#include "nought/zero/tile_gradients.h"
-#include "nought/zero/update_transfers.h"
+#include "nought/zero/tile_transfers.h"
 
 namespace nought {
 
@@ -151,7 +150,7 @@ class ShardedOptimizer {
   /// What the updates, loads and checkpoints so far have moved, but for what Residency moves.
   StateTraffic traffic() const;
   /// That of gradients in files beside the passes, which is a part of it.
-  StateTraffic gradient_traffic() const { return gradients_ ? reducer_.store()->pool().traffic() : StateTraffic{}; }
+  StateTraffic gradient_traffic() const { return reads_files_ ? reducer_.store()->pool().traffic() : StateTraffic{}; }
   /// How long that took.
   StateTimes times() const;
 
@@ -281,17 +280,19 @@ class ShardedOptimizer {
   void fetch_gradients(const Tile& tile) const;
   /// True if they are in a file, from which the update reads them.
   bool reads_gradients(const SegmentState& state) const {
-    return gradients_ && beside_ != Beside::step && reducer_.stored(state.at);
+    return reads_files_ && beside_ != Beside::step && reducer_.stored(state.at);
   }
   /// The piece's gradient, where the update is made; after fetch_gradients().
   Tensor gradient_of(const Tile& tile, const TrainedPiece& piece) const;
   /// The piece's part of a tensor over the scope, where the update is made: brought by fetch, or to be sent by send().
-  Tensor local(const Tile& tile, const TrainedPiece& piece, UpdateTransfers::Room room, const Tensor& scoped) const;
+  Tensor local(const Tile& tile, const TrainedPiece& piece, TileTransfers::Room room, const Tensor& scoped) const;
   /// Where the update writes parameters beside masters; undefined if it does not.
   Tensor parameter_copy(const Tile& tile, const TrainedPiece& piece) const;
   void send_parameter(const Tile& tile, const TrainedPiece& piece) const;
   /// What crosses for the tile; null if its update is made where gradients and parameters are.
-  UpdateTransfers* transfers(const Tile& tile) const { return tile.of->stays ? nullptr : transfers_.get(); }
+  TileTransfers* transfers(const Tile& tile) const {
+    return by_host_ && !tile.of->stays ? transfers_.get() : nullptr;
+  }
   /// What the update of values computes with that are on the host, or on the device.
   const Context& context_of(const Tensor& values) const {
     if (beside_ != Beside::nothing) return worker_context_;
@@ -344,8 +345,9 @@ class ShardedOptimizer {
   Reducer& reducer_;
   Residency& residency_;
   std::unique_ptr<StateStore> store_;
-  std::unique_ptr<UpdateTransfers> transfers_;  // null unless updates of a device are made by the host
-  std::unique_ptr<TileGradients> gradients_;    // null unless the reducer keeps gradients in a file
+  std::unique_ptr<TileTransfers> transfers_;
+  bool by_host_ = false;      // updates of a device are made by the host
+  bool reads_files_ = false;  // the reducer keeps gradients in a file
   std::vector<SegmentState> states_;            // one for each trained segment
   mutable double waited_ = 0;
   int64_t updates_ = 0, number_ = 0;  // that were made; that of the one which is computed, from 1 on

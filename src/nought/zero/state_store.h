@@ -1,18 +1,16 @@
 // StateStore: where the tiles of masters and optimizer states are between updates: in memory, or in a file of this rank
 // from which they are read and to which they are written while others are updated.
 //
-// It knows rows of bytes, and neither parameters nor optimizers.
+// It knows rows of values, and neither parameters nor optimizers.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "nought/aio/swap_file.h"
-#include "nought/kernels/kernels.h"
+#include "nought/offload/offload_pool.h"
 #include "nought/zero/offload_options.h"
 #include "nought/zero/state_tiles.h"
 
@@ -20,16 +18,15 @@ namespace nought {
 
 class StateStore {
  public:
-  /// pool: where tiles are in memory, which is the device, or the host where it has no access to the device. owner: the
-  /// name of this rank in messages about its file. space: given if this rank has other files in the folder.
-  StateStore(const Context& context, Pool pool, const OffloadOptions& options, const std::string& owner,
+  /// owner: the name of this rank in messages about its file. space: given if this rank has other files in the folder.
+  StateStore(const Context& context, const OffloadOptions& options, const std::string& owner,
              std::shared_ptr<SwapSpace> space = nullptr);
 
   /// Makes room for a tile, and returns its number. The rows are zero, but those in a file must be written before they
   /// are read. stays: it is on the device, whatever the home of the others.
   size_t add(const std::vector<StateRow>& rows, bool stays = false);
   /// All tiles are added.
-  void open();
+  void open() { pool_.open(); }
 
   /// Rows by bits: 1 << row.
   using RowSet = uint64_t;
@@ -50,38 +47,32 @@ class StateStore {
   size_t places() const { return static_cast<size_t>(options_.tiles()); }
 
   /// Elements of one row of a tile: a view, or what was read from the file.
-  Tensor read(size_t tile, size_t row, Interval elements);
+  Tensor read(size_t tile, size_t row, Interval elements) const { return pool_.values(tiles_[tile][row], elements); }
   /// A line for the user on the file and on what reads and writes it; "" without one.
-  std::string note() const;
-  /// Bytes that went from and to the file so far.
-  SwapTraffic traffic() const { return space_ ? space_->traffic() : SwapTraffic{}; }
+  std::string note() const { return in_file() ? "optimizer states are in files in " + pool_.drive() : ""; }
+  /// What went from and to all files of this rank's folder so far.
+  SwapTraffic traffic() const { return pool_.space() ? pool_.space()->traffic() : SwapTraffic{}; }
+  /// For what crosses between the device and the host in an update.
+  DeviceCopies& copies() { return pool_.copies(); }
 
  private:
-  struct Row {
-    DType dtype;
-    int64_t numel = 0, offset = 0;  // in the file
-    Tensor resident = {};           // unless it is in the file
-    int64_t bytes() const { return numel * size_of(dtype); }
-  };
-  using Rows = std::vector<Row>;
+  using Slots = std::vector<OffloadPool::Slot>;  // by row
   /// Room for one tile that comes from the file.
   struct Place {
     Tensor room;
     Event read, written;
   };
   std::vector<Place> make_places(std::span<const Use> uses) const;
-  std::vector<Tensor> rows_in(const Place& place, const Rows& rows) const;
-  static std::vector<SwapPart> parts(const Rows& rows, RowSet chosen, const std::vector<Tensor>& tensors);
+  /// A tile's rows at a place: the place's room, or where they stay.
+  std::vector<Tensor> rows_in(const Place& place, const Slots& slots) const;
+  std::vector<OffloadPool::Part> parts(const Slots& slots, RowSet chosen, const std::vector<Tensor>& rows) const;
   bool in_file() const { return options_.home == Pool::file; }
 
   Context context_;
-  Pool pool_;
   OffloadOptions options_;
-  std::shared_ptr<SwapSpace> space_;
-  std::unique_ptr<SwapFile> file_;
-  std::vector<Rows> tiles_;
+  OffloadPool pool_;
+  std::vector<Slots> tiles_;
   std::vector<Place> held_;
-  int64_t file_bytes_ = 0;
 };
 
 }  // namespace nought
