@@ -7,27 +7,30 @@
 // part of it, which SavedInputs knows. Its calls come from one thread.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "nought/aio/swap_file.h"
 #include "nought/autograd/recompute_options.h"
-#include "nought/kernels/kernels.h"
+#include "nought/offload/offload_pool.h"
 
 namespace nought {
 
 class InputFiles {
  public:
   /// owner: the name of this rank in messages about its files.
-  InputFiles(std::shared_ptr<Memory> memory, const RecomputeOptions& options, const std::string& owner);
+  InputFiles(const Context& context, const RecomputeOptions& options, const std::string& owner)
+      : options_{.tier = {options.pool, options.folder, options.aio},
+                 .what = "saved inputs",
+                 .category = Category::activations,
+                 .owner = owner,
+                 .space = std::make_shared<SwapSpace>(context.memory, options.folder, owner, options.aio)} {}
 
   struct Input;
   /// A file with a stretch for each input of a forward pass. Another pass gets it when this one, and all that it kept,
   /// are gone.
   struct Room {
-    std::unique_ptr<SwapFile> file;
+    OffloadPool pool;                               // of one slot
     int64_t stride = 0;                             // bytes from one stretch to the next
     std::vector<std::weak_ptr<Input>> inputs = {};  // in the order of the pass
   };
@@ -41,35 +44,22 @@ class InputFiles {
   };
 
   /// For a pass that keeps `count` inputs of at most so many bytes. IoError if the drive has no room for a new file.
-  std::shared_ptr<Room> room_for(int64_t count, int64_t bytes);
-  /// Room on the device that a file is written from, and read into, without another copy where the device is the host.
-  Tensor device_room(int64_t numel, DType dtype) const;
+  std::shared_ptr<Room> room_for(const Context& context, int64_t count, int64_t bytes);
   /// Begins to write a tensor of the device behind what the compute stream has been given. Nobody may change it.
   std::shared_ptr<Input> keep(const Context& context, const std::shared_ptr<Room>& room, const Tensor& x);
   /// Its elements on the device, [numel]. Begins to read the input that was kept before it, if somebody still wants it.
   Tensor take(const Context& context, Input& input);
 
   /// So far.
-  SwapTraffic traffic() const { return space_.traffic(); }
+  SwapTraffic traffic() const { return options_.space->traffic(); }
 
  private:
-  /// A copy or a write that is under way, and what it reads.
-  struct UnderWay {
-    Event done;
-    Tensor from;
-  };
-  static constexpr size_t kWrites = 2;
-  bool device_is_host() const { return memory_->device().is_host(); }
-  Tensor host_room(int64_t numel, DType dtype) const;
-  void begin_read(Input& input) const;
-  /// Waits until at most so many writes are under way.
-  void settle(size_t under_way);
+  static void begin_read(Input& input);
 
-  std::shared_ptr<Memory> memory_;
-  SwapSpace space_;
+  OffloadPool::Options options_;
   std::vector<std::shared_ptr<Room>> rooms_;  // as many as there were passes whose inputs were kept at one time
-  std::deque<UnderWay> writes_;               // the oldest first
-  UnderWay copied_;                           // to a device that the host has no access to
+  UnderWay writes_;
+  UnderWay copied_;  // to a device that the host has no access to
 };
 
 }  // namespace nought

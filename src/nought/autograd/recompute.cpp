@@ -76,9 +76,9 @@ Tensor restored(const Context& context, const Tensor& all, const Kind& kind, con
 SavedInputs::Pass SavedInputs::begin(const Context& context, int64_t count, const Tensor& x) {
   const Kind kind = kind_of(x, options_, ranks_);
   if (options_.pool == Pool::file) {
-    if (!files_) files_ = std::make_shared<InputFiles>(context.memory, options_, owner_);
+    if (!files_) files_ = std::make_shared<InputFiles>(context, options_, owner_);
     Pass pass(*this);
-    pass.in_file_ = files_->room_for(count, kind.kept() * size_of(kind.kept_dtype()));
+    pass.in_file_ = files_->room_for(context, count, kind.kept() * size_of(kind.kept_dtype()));
     return pass;
   }
   Pass pass(*this);
@@ -108,7 +108,7 @@ SavedInputs::Kept SavedInputs::Pass::keep_in_file(const Context& context, const 
   const Kind kind = kind_of(x, options_, ranks_);
   Tensor kept = x.flat(0, x.numel());
   if (options_.fp8 || ranks_ != nullptr) {
-    kept = files_->device_room(kind.kept(), kind.kept_dtype());
+    kept = in_file_->pool.device_room(kind.kept(), kind.kept_dtype(), Category::activations);
     kind.keep_own(context, x, ranks_, kept);
   }
   return [files = files_, input = files_->keep(context, in_file_, kept), kind, shape = x.shape(),
@@ -131,10 +131,10 @@ SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& 
   return [kept, on_device, kind, shape = x.shape(), ranks = ranks_, returning = returning_](const Context& on) {
     Tensor back = kept;
     if (!on_device) {
-      for (; returning->size() >= kReturns; returning->pop_front()) returning->front().done.wait();
+      returning->settle(UnderWay::kMost - 1);
       back = on.empty(kept.shape(), kept.dtype());
       on.copy(kept, back);
-      if (!on.stream->runs_inline()) returning->push_back({on.stream->record(), kept});
+      if (!on.stream->runs_inline()) returning->add(on.stream->record(), {kept});
     }
     return restored(on, ranks == nullptr ? back : gathered(on, back, *ranks), kind, shape);
   };

@@ -1,7 +1,6 @@
 // SavedInputs: where the inputs of recomputed Units are kept between the passes.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,15 +23,6 @@ class SavedInputs {
   explicit SavedInputs(const RecomputeOptions& options, Communicator* ranks = nullptr, std::string owner = "this rank")
       : options_(options), ranks_(options.partitioned ? ranks : nullptr), owner_(std::move(owner)) {}
 
-  /// A copy from the host to a device, and what it reads: that stays until the calling thread has waited, so that what
-  /// is in memory follows from the order of calls.
-  struct Return {
-    Event done;
-    Tensor from;
-  };
-  /// Those under way, the oldest first. The host runs ahead of the device: there are kReturns of them at most.
-  using Returning = std::deque<Return>;
-  static constexpr size_t kReturns = 2;
   /// Gives x back when it is called, on the device.
   using Kept = std::function<Tensor(const Context&)>;
   /// One forward pass.
@@ -49,7 +39,7 @@ class SavedInputs {
 
     RecomputeOptions options_;
     Communicator* ranks_;
-    std::shared_ptr<Returning> returning_;
+    std::shared_ptr<UnderWay> returning_;
     Tensor room_;  // [count, ...], if contiguous
     int64_t used_ = 0;
     std::shared_ptr<InputFiles> files_;  // null unless they are in files, and
@@ -67,7 +57,8 @@ class SavedInputs {
   RecomputeOptions options_;
   Communicator* ranks_;  // null unless partitioned
   std::string owner_;
-  std::shared_ptr<Returning> returning_ = std::make_shared<Returning>();
+  /// From the host to a device, behind which the host runs ahead.
+  std::shared_ptr<UnderWay> returning_ = std::make_shared<UnderWay>();
   std::vector<Tensor> rooms_;          // if contiguous: as many as there were passes whose inputs were kept at one time
   std::shared_ptr<InputFiles> files_;  // if they are in files: from the first pass on
 };
