@@ -21,7 +21,7 @@ class SavedInputsInFiles : public testing::Test {
  protected:
   RecomputeOptions in_files() const {
     RecomputeOptions options = Recompute::full;
-    options.pool = Pool::file, options.folder = folder_.path().string();
+    options.tier.pool = Pool::file, options.tier.folder = folder_.path().string();
     return options;
   }
   test::TempFolder folder_;
@@ -133,7 +133,7 @@ TEST_F(SavedInputsInFiles, have_the_bits_of_those_on_the_device_with_fp8_and_sha
           std::vector<std::vector<float>> back;
           for (const Pool pool : {Pool::device, Pool::file}) {
             RecomputeOptions options = in_files();
-            options.pool = pool, options.fp8 = fp8, options.partitioned = true;
+            options.tier.pool = pool, options.fp8 = fp8, options.partitioned = true;
             SavedInputs saved(options, &world);
             SavedInputs::Pass pass = saved.begin(context, 2, x);
             const SavedInputs::Kept first = pass.keep(context, x), second = pass.keep(context, x);
@@ -153,7 +153,7 @@ TEST_F(SavedInputsInFiles, have_the_bits_of_those_on_the_device_with_fp8_and_sha
 
 TEST_F(SavedInputsInFiles, that_find_no_folder_say_whose_they_are) {
   RecomputeOptions options = in_files();
-  options.folder += "/missing";
+  options.tier.folder += "/missing";
   const Context context = Context::cpu();
   SavedInputs saved(options, nullptr, "rank 3");
   EXPECT_THAT(test::message_of<IoError>([&] { saved.begin(context, 1, numbers(context, 0)); }),

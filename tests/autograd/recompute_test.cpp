@@ -11,7 +11,7 @@ namespace {
 
 RecomputeOptions options_of(Pool pool, bool contiguous, int64_t checkpoints = 0) {
   RecomputeOptions options = Recompute::full;
-  options.pool = pool, options.contiguous = contiguous, options.checkpoints = checkpoints;
+  options.tier.pool = pool, options.contiguous = contiguous, options.checkpoints = checkpoints;
   return options;
 }
 

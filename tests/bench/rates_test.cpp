@@ -14,7 +14,7 @@ namespace {
 
 RunPlan plan_of(const std::string& folder) {
   RunPlan plan;
-  plan.layout.sharding.offload_optimizer = {.home = Pool::file, .folder = folder};
+  plan.layout.sharding.offload_optimizer = {.tier = {Pool::file, folder}};
   return plan;
 }
 

@@ -23,7 +23,7 @@ TEST(ResolveAio, keys_have_no_effect_and_say_so_where_nothing_is_offloaded_to_fi
                           "RUN.json: deepspeed.aio.single_submit = true has no effect: nothing is offloaded to files",
                           "RUN.json: deepspeed.aio.overlap_events = false has no effect: nothing is offloaded to "
                           "files"));
-  EXPECT_EQ(plan_of(with(R"("block_size": 65536)")).layout.sharding.offload_optimizer.aio, AioOptions());
+  EXPECT_EQ(plan_of(with(R"("block_size": 65536)")).layout.sharding.offload_optimizer.tier.aio, AioOptions());
   EXPECT_THAT(plan_of(R"({"training": {"aio_backend": "threads"}})").warnings,
               ElementsAre("RUN.json: training.aio_backend = threads has no effect: nothing is offloaded to files"));
 }

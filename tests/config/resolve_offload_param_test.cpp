@@ -25,22 +25,22 @@ TEST(ResolveOffloadParam, the_device_is_the_default_and_auto_at_every_stage) {
        {"{}", R"({"stage": 2, "offload_param": {"device": "none"}})", R"({"offload_param": {"device": "auto"}})",
         R"({"stage": 3, "offload_param": {"device": null, "nvme_path": null, "buffer_count": 7, "max_in_cpu": 5}})"}) {
     const RunPlan plan = plan_of_zero(zero);
-    EXPECT_EQ(plan.layout.sharding.offload_param.home, Pool::device) << zero;
+    EXPECT_EQ(plan.layout.sharding.offload_param.tier.pool, Pool::device) << zero;
     EXPECT_THAT(plan.warnings, IsEmpty()) << zero;
   }
 }
 
 TEST(ResolveOffloadParam, to_the_host_makes_no_copy_on_a_cpu_and_says_so) {
   const RunPlan plan = plan_of_zero(R"({"stage": 3, "offload_param": {"device": "cpu", "pin_memory": true}})");
-  EXPECT_EQ(plan.layout.sharding.offload_param.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_param.tier.pool, Pool::host);
   EXPECT_THAT(plan.warnings, ElementsAre(AllOf(HasSubstr("offload_param.device = \"cpu\" has no effect"),
                                                HasSubstr("no copy is made"))));
 }
 
 TEST(ResolveOffloadParam, files_have_deepspeeds_defaults_and_every_key_counts) {
-  const ParameterHome home = plan_of_zero(nvme("")).layout.sharding.offload_param;
-  EXPECT_EQ(home.home, Pool::file);
-  EXPECT_EQ(home.folder, "/fast");
+  const ParameterOffload home = plan_of_zero(nvme("")).layout.sharding.offload_param;
+  EXPECT_EQ(home.tier.pool, Pool::file);
+  EXPECT_EQ(home.tier.folder, "/fast");
   EXPECT_EQ(home.buffers, 5);
   EXPECT_EQ(home.buffer_size, 100'000'000);
   EXPECT_EQ(home.in_memory, 1'000'000'000);
@@ -79,7 +79,7 @@ TEST(ResolveOffloadParam, what_is_missing_unknown_or_too_small_is_refused_in_one
 TEST(ResolveOffloadParam, the_section_aio_counts_for_its_files) {
   const RunPlan plan =
       test::plan_of(R"({"deepspeed": {"aio": {"queue_depth": 32}, "zero_optimization": )" + nvme("") + "}}");
-  EXPECT_EQ(plan.layout.sharding.offload_param.aio.queue_depth, 32);
+  EXPECT_EQ(plan.layout.sharding.offload_param.tier.aio.queue_depth, 32);
   EXPECT_THAT(plan.warnings, IsEmpty());
 }
 

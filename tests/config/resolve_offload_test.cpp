@@ -26,14 +26,14 @@ TEST(ResolveOffload, the_device_is_the_default_and_auto) {
                            R"({"offload_optimizer": {"device": "auto"}, "sub_group_size": "auto"})",
                            R"({"offload_optimizer": {"device": null, "nvme_path": null, "pin_memory": true}})"}) {
     const RunPlan plan = plan_of_zero(zero);
-    EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::device) << zero;
+    EXPECT_EQ(plan.layout.sharding.offload_optimizer.tier.pool, Pool::device) << zero;
     EXPECT_THAT(plan.warnings, IsEmpty()) << zero;
   }
 }
 
 TEST(ResolveOffload, to_the_host_makes_no_copy_on_a_cpu_and_says_so) {
   const RunPlan plan = plan_of_zero(R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})");
-  EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_optimizer.tier.pool, Pool::host);
   EXPECT_THAT(plan.warnings, ElementsAre(AllOf(HasSubstr("offload_optimizer.device = \"cpu\" has no effect"),
                                                HasSubstr("no copy is made"))));
 }
@@ -43,8 +43,8 @@ TEST(ResolveOffload, files_are_taken_at_every_stage) {
     std::string zero = nvme("");
     zero.replace(zero.find("1"), 1, stage);
     const RunPlan plan = plan_of_zero(zero);
-    EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::file);
-    EXPECT_EQ(plan.layout.sharding.offload_optimizer.folder, "/fast");
+    EXPECT_EQ(plan.layout.sharding.offload_optimizer.tier.pool, Pool::file);
+    EXPECT_EQ(plan.layout.sharding.offload_optimizer.tier.folder, "/fast");
     EXPECT_EQ(plan.layout.sharding.offload_optimizer.tiles(), 1);
     EXPECT_THAT(plan.warnings, IsEmpty());
   }
@@ -95,8 +95,8 @@ TEST(ResolveOffload, the_section_aio_counts_beside_files_alone) {
     return test::plan_of(R"({"deepspeed": {"aio": {"queue_depth": 32, "thread_count": 2}, "zero_optimization": )" +
                          zero + "}}");
   };
-  EXPECT_EQ(plan(nvme("")).layout.sharding.offload_optimizer.aio.queue_depth, 32);
-  EXPECT_EQ(plan(nvme("")).layout.sharding.offload_optimizer.aio.intra_op_parallelism, 2);
+  EXPECT_EQ(plan(nvme("")).layout.sharding.offload_optimizer.tier.aio.queue_depth, 32);
+  EXPECT_EQ(plan(nvme("")).layout.sharding.offload_optimizer.tier.aio.intra_op_parallelism, 2);
   EXPECT_THAT(plan(nvme("")).warnings, IsEmpty());
   EXPECT_EQ(plan("{}").warnings.size(), 2u);
 }
@@ -216,10 +216,10 @@ TEST(ResolveOffload, beside_a_gpu_the_host_is_a_home) {
   const RunPlan plan = plan_on(text, /*on_gpu=*/true);
   EXPECT_TRUE(plan.layout.on_gpu());
   EXPECT_TRUE(plan.warnings.empty()) << plan.warnings.front();
-  EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_optimizer.tier.pool, Pool::host);
   EXPECT_EQ(plan.layout.sharding.offload_optimizer.sub_group, 5000);
   EXPECT_EQ(plan.layout.sharding.offload_optimizer.ratio, 0.5);
-  EXPECT_EQ(plan.layout.sharding.offload_param.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_param.tier.pool, Pool::host);
   EXPECT_EQ(test::value_of(plan, "device"), "cuda");
   EXPECT_EQ(test::value_of(plan, "offload_optimizer"), "cpu");
   EXPECT_EQ(test::value_of(plan, "offload_param"), "cpu");
@@ -236,13 +236,13 @@ TEST(ResolveOffload, older_names_mean_the_same) {
   const std::string both = R"("cpu_offload": true, "cpu_offload_params": true)";
   const RunPlan plan = plan_on(run(3, both), /*on_gpu=*/true);
   EXPECT_THAT(plan.warnings, IsEmpty());
-  EXPECT_EQ(plan.layout.sharding.offload_optimizer.home, Pool::host);
-  EXPECT_EQ(plan.layout.sharding.offload_param.home, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_optimizer.tier.pool, Pool::host);
+  EXPECT_EQ(plan.layout.sharding.offload_param.tier.pool, Pool::host);
   EXPECT_THAT(test::reason_of(plan, "offload_param"), HasSubstr("cpu_offload_params"));
   EXPECT_THAT(plan_on(run(3, both), /*on_gpu=*/false).warnings,
               ElementsAre(AllOf(HasSubstr("cpu_offload_params = true"), HasSubstr("no copy")),
                           AllOf(HasSubstr("cpu_offload = true"), HasSubstr("no copy"))));
-  EXPECT_EQ(plan_on(run(2, both), /*on_gpu=*/true).layout.sharding.offload_param.home, Pool::device);
+  EXPECT_EQ(plan_on(run(2, both), /*on_gpu=*/true).layout.sharding.offload_param.tier.pool, Pool::device);
   EXPECT_THAT(plan_on(run(2, both), /*on_gpu=*/true).warnings, ElementsAre(HasSubstr("below stage 3")));
   EXPECT_THAT(message_of<ConfigError>(
                   [&] { plan_on(run(2, R"("cpu_offload": true, "offload_optimizer": {"device": "none"})"), true); }),

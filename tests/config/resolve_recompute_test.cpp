@@ -48,7 +48,7 @@ TEST(ResolveRecompute, checkpoints_are_those_of_deepspeed_where_recompute_is_ful
                        "contiguous_memory_optimization": true}}})";
   const RunPlan full = plan_of(R"({"training": {"recompute": "full"}, )" + std::string(section));
   EXPECT_EQ(full.layout.recompute.checkpoints, 4);
-  EXPECT_EQ(full.layout.recompute.pool, Pool::host);
+  EXPECT_EQ(full.layout.recompute.tier.pool, Pool::host);
   EXPECT_TRUE(full.layout.recompute.contiguous);
   const RunPlan none = plan_of("{" + std::string(section));
   EXPECT_EQ(none.layout.recompute, RecomputeOptions());
@@ -78,13 +78,14 @@ constexpr const char* kStatesInFiles =
     R"("zero_optimization": {"offload_optimizer": {"device": "nvme", "nvme_path": "/fast"}}, "aio": {"queue_depth": 3})";
 
 TEST(ResolveRecompute, inputs_of_blocks_are_where_one_of_two_keys_says) {
-  EXPECT_EQ(plan_with_inputs("").layout.recompute.pool, Pool::device);
+  EXPECT_EQ(plan_with_inputs("").layout.recompute.tier.pool, Pool::device);
   EXPECT_EQ(reason_of(plan_with_inputs(""), "offload_inputs"), "default of training.offload_inputs");
   const RunPlan host = plan_with_inputs(R"(, "offload_inputs": "host")"), cpu = plan_with_inputs("", kCpuCheckpointing);
   EXPECT_EQ(host.layout.recompute, cpu.layout.recompute);
-  EXPECT_EQ(host.layout.recompute.pool, Pool::host);
+  EXPECT_EQ(host.layout.recompute.tier.pool, Pool::host);
   EXPECT_EQ(reason_of(cpu, "offload_inputs"), "deepspeed: activation_checkpointing.cpu_checkpointing");
-  EXPECT_EQ(plan_with_inputs(R"(, "offload_inputs": "host")", kCpuCheckpointing).layout.recompute.pool, Pool::host);
+  EXPECT_EQ(plan_with_inputs(R"(, "offload_inputs": "host")", kCpuCheckpointing).layout.recompute.tier.pool,
+            Pool::host);
   for (const char* other : {"device", "file"})
     EXPECT_THAT(error_of(fmt::format(R"({{"training": {{"recompute": "full", "offload_inputs": "{}"}},
                                       "deepspeed": {{{}}}}})",
@@ -99,15 +100,15 @@ TEST(ResolveRecompute, inputs_of_blocks_are_where_one_of_two_keys_says) {
 
 TEST(ResolveRecompute, inputs_of_blocks_go_to_files_beside_others_of_the_rank) {
   const RunPlan states = plan_with_inputs(R"(, "offload_inputs": "file")", kStatesInFiles);
-  EXPECT_EQ(states.layout.recompute.pool, Pool::file);
-  EXPECT_EQ(states.layout.recompute.folder, "/fast");
-  EXPECT_EQ(states.layout.recompute.aio.queue_depth, 3);
+  EXPECT_EQ(states.layout.recompute.tier.pool, Pool::file);
+  EXPECT_EQ(states.layout.recompute.tier.folder, "/fast");
+  EXPECT_EQ(states.layout.recompute.tier.aio.queue_depth, 3);
   EXPECT_EQ(reason_of(states, "offload_inputs"), "training.offload_inputs, beside optimizer states in /fast");
   const RunPlan parameters = plan_with_inputs(R"(, "offload_inputs": "file")",
                                               R"("activation_checkpointing": {"cpu_checkpointing": false,
            "contiguous_memory_optimization": true},
            "zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/drive"}})");
-  EXPECT_EQ(parameters.layout.recompute.folder, "/drive");
+  EXPECT_EQ(parameters.layout.recompute.tier.folder, "/drive");
   EXPECT_FALSE(parameters.layout.recompute.contiguous);
   EXPECT_THAT(parameters.warnings, testing::Contains(HasSubstr("contiguous_memory_optimization has no effect")));
   EXPECT_THAT(error_of(R"({"training": {"recompute": "full", "offload_inputs": "file"}})"),
@@ -116,7 +117,7 @@ TEST(ResolveRecompute, inputs_of_blocks_go_to_files_beside_others_of_the_rank) {
 
 TEST(ResolveRecompute, inputs_of_blocks_stay_where_nothing_is_computed_from_them_again) {
   const RunPlan none = plan_of(R"({"training": {"recompute": "selective", "offload_inputs": "file"}})");
-  EXPECT_EQ(none.layout.recompute.pool, Pool::device);
+  EXPECT_EQ(none.layout.recompute.tier.pool, Pool::device);
   EXPECT_THAT(none.warnings, ElementsAre(HasSubstr("offload_inputs has no effect: recompute is selective")));
 }
 

@@ -36,14 +36,14 @@ TrainingResult run_on(int ranks, int stage, const Moves& moves) {
 class CudaOffload : public ::testing::Test {
  protected:
   OffloadOptions to(Pool pool) const {
-    OffloadOptions options{.home = pool, .sub_group = 700};
+    OffloadOptions options{.tier = {pool}, .sub_group = 700};
     if (pool != Pool::file) return options;
-    options.folder = folder_.path().string(), options.aio.backend = AioBackend::threads;
+    options.tier.folder = folder_.path().string(), options.tier.aio.backend = AioBackend::threads;
     options.reads_ahead = options.writes_behind = true, options.buffers = 12;
     return options;
   }
-  ParameterHome parameters_in(Pool pool) const {
-    return {.home = pool, .folder = folder_.path().string(), .buffers = 2, .aio = {.backend = AioBackend::threads}};
+  ParameterOffload parameters_in(Pool pool) const {
+    return {.tier = {pool, folder_.path().string(), {.backend = AioBackend::threads}}, .buffers = 2};
   }
   void expect_same_bits(int ranks, int stage, const Moves& moves, const Moves& stays = {}) {
     // Stages 2 and 3 add up shards, in the same order.
@@ -82,11 +82,11 @@ TEST_F(CudaOffload, of_gradients_and_inputs_changes_no_bit) {
   files.sharding.offload_optimizer = to(Pool::file);
   files.sharding.offload_optimizer.gradients_in_file = true;
   files.recompute = Recompute::full;
-  files.recompute.pool = Pool::file, files.recompute.folder = folder_.path().string();
+  files.recompute.tier.pool = Pool::file, files.recompute.tier.folder = folder_.path().string();
   expect_same_bits(2, 2, files);
   Moves host;
   host.recompute = Recompute::full;
-  host.recompute.pool = Pool::host;
+  host.recompute.tier.pool = Pool::host;
   expect_same_bits(1, 2, host);
 }
 

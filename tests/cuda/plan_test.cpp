@@ -116,18 +116,15 @@ INSTANTIATE_TEST_SUITE_P(Families, CudaPlan, ::testing::Values("llama", "gpt2", 
 class CudaOffloadPlan : public ::testing::Test {
  protected:
   OffloadOptions to(Pool pool) const {
-    OffloadOptions options{.home = pool, .sub_group = 900};
+    OffloadOptions options{.tier = {pool}, .sub_group = 900};
     if (pool != Pool::file) return options;
-    options.folder = folder_.path().string(), options.aio.backend = AioBackend::threads;
+    options.tier.folder = folder_.path().string(), options.tier.aio.backend = AioBackend::threads;
     options.reads_ahead = options.writes_behind = true, options.buffers = 12;
     return options;
   }
-  ParameterHome parameters_in(Pool pool) const {
-    return {.home = pool,
-            .folder = folder_.path().string(),
-            .buffers = 2,
-            .buffer_size = 5'000,
-            .aio = {.backend = AioBackend::threads}};
+  ParameterOffload parameters_in(Pool pool) const {
+    return {
+        .tier = {pool, folder_.path().string(), {.backend = AioBackend::threads}}, .buffers = 2, .buffer_size = 5'000};
   }
   static void expect_planned(const Layout& layout, std::string_view what) {
     SCOPED_TRACE(fmt::format("{}: {} ranks, {}", what, layout.ranks, layout.str()));
@@ -165,7 +162,7 @@ TEST_F(CudaOffloadPlan, what_passes_the_host_does_not_grow_with_the_passes) {
     layout.accumulation = accumulation;
     if (inputs) {
       layout.recompute = Recompute::full;
-      layout.recompute.pool = Pool::host;
+      layout.recompute.tier.pool = Pool::host;
     } else {
       layout.sharding.offload_param = parameters_in(Pool::file);
     }
@@ -183,12 +180,12 @@ TEST_F(CudaOffloadPlan, is_the_ledger_with_gradients_and_inputs_elsewhere) {
   files.sharding.offload_optimizer = to(Pool::file);
   files.sharding.offload_optimizer.gradients_in_file = true;
   files.recompute = Recompute::full;
-  files.recompute.pool = Pool::file, files.recompute.folder = folder_.path().string();
+  files.recompute.tier.pool = Pool::file, files.recompute.tier.folder = folder_.path().string();
   expect_planned(files, "gradients and inputs in files");
   Layout host = layout_on_gpu(2, 3);
   host.sharding.offload_optimizer = to(Pool::host);
   host.recompute = Recompute::full;
-  host.recompute.pool = Pool::host;
+  host.recompute.tier.pool = Pool::host;
   expect_planned(host, "inputs on the host");
 }
 

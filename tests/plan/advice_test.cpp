@@ -77,7 +77,7 @@ TEST(Advice, long_rows_may_have_their_mlps_in_tiles) {
   Layout layout = on(1), tiled = on(1), full = on(1);
   for (Layout* each : {&layout, &tiled, &full}) each->micro_batch = 1, each->seq_length = 8192;
   layout.recompute.mode = tiled.recompute.mode = full.recompute.mode = Recompute::full;
-  layout.recompute.pool = tiled.recompute.pool = Pool::host;  // no other change is left
+  layout.recompute.tier.pool = tiled.recompute.tier.pool = Pool::host;  // no other change is left
   tiled.recompute.mlp_tiles = 0;
   const int64_t budget = predict(small_model(), tiled).memory.peak_total;
   EXPECT_LT(budget, predict(small_model(), layout).memory.peak_total);
@@ -93,7 +93,8 @@ int64_t peak_of(const Layout& layout) { return predict(small_model(), layout).me
 TEST(Advice, validations_follow_the_micro_batch_unless_their_size_was_given) {
   Layout layout = on(1), smallest = on(1);
   layout.recompute.mode = smallest.recompute.mode = Recompute::full;
-  layout.recompute.pool = smallest.recompute.pool = Pool::host;  // so that nothing but batches is left to change
+  layout.recompute.tier.pool = smallest.recompute.tier.pool =
+      Pool::host;  // so that nothing but batches is left to change
   layout.evaluation_rows = 8, layout.evaluation_follows = true;
   smallest.micro_batch = smallest.evaluation_rows = 1, smallest.accumulation = 8;
   const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = peak_of(smallest)});
@@ -129,7 +130,7 @@ TEST(Advice, suggestions_with_the_same_number_are_one) {
 
 TEST(Advice, states_move_to_files_where_nothing_else_is_enough) {
   Layout layout = on(1), moved = on(1);
-  moved.sharding.offload_optimizer.home = Pool::file;
+  moved.sharding.offload_optimizer.tier.pool = Pool::file;
   layout.micro_batch = moved.micro_batch = 1;
   const std::string to_files = "zero_optimization.offload_optimizer.device nvme";
   const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = peak_of(moved)});
@@ -143,14 +144,14 @@ TEST(Advice, states_move_to_files_where_nothing_else_is_enough) {
 TEST(Advice, inputs_of_blocks_move_to_files_last) {
   Layout layout = on(1);
   layout.micro_batch = 1;
-  layout.recompute = Recompute::full, layout.recompute.pool = Pool::host;
+  layout.recompute = Recompute::full, layout.recompute.tier.pool = Pool::host;
   layout.recompute.mlp_tiles = 0, layout.recompute.unit_tiles = 2;  // nothing else is left
   layout = layout.at_zero_stage(3);
-  layout.sharding.offload_optimizer.home = layout.sharding.offload_param.home = Pool::file;
+  layout.sharding.offload_optimizer.tier.pool = layout.sharding.offload_param.tier.pool = Pool::file;
   layout.sharding.offload_optimizer.gradients_in_file = true;
   const auto ram_of = [](const Layout& of) { return predict(small_model(), of).memory.ram_peak; };
   Layout moved = layout;
-  moved.recompute.pool = Pool::file;
+  moved.recompute.tier.pool = Pool::file;
   ASSERT_LT(ram_of(moved), ram_of(layout));
   const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.host = ram_of(moved)});
   ASSERT_EQ(all.size(), 1u);
@@ -162,16 +163,16 @@ TEST(Advice, gradients_that_the_run_keeps_in_memory_stay_there_when_all_else_mov
   const auto with_all_in_files = [](bool gradients_stay) {
     Layout layout = on(1);
     layout.micro_batch = 1, layout.seq_length = 128, layout.gradients_stay = gradients_stay;
-    layout.recompute = Recompute::full, layout.recompute.pool = Pool::host, layout.recompute.mlp_tiles = 2;
+    layout.recompute = Recompute::full, layout.recompute.tier.pool = Pool::host, layout.recompute.mlp_tiles = 2;
     Layout moved = layout.at_zero_stage(3);
-    moved.sharding.offload_optimizer.home = moved.sharding.offload_param.home = Pool::file;
+    moved.sharding.offload_optimizer.tier.pool = moved.sharding.offload_param.tier.pool = Pool::file;
     moved.sharding.offload_optimizer.gradients_in_file = !gradients_stay;
     const std::vector<Advice> all = changes_that_fit(small_model(), layout, {.device = peak_of(moved)});
     return all.empty() ? OffloadOptions{} : all.back().prediction.layout.sharding.offload_optimizer;
   };
   EXPECT_EQ(with_all_in_files(/*gradients_stay=*/false).gradients(), Pool::file);
   const OffloadOptions kept = with_all_in_files(/*gradients_stay=*/true);
-  EXPECT_EQ(kept.home, Pool::file);
+  EXPECT_EQ(kept.tier.pool, Pool::file);
   EXPECT_NE(kept.gradients(), Pool::file);
 }
 

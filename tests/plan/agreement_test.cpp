@@ -33,7 +33,7 @@ std::vector<Combination> combinations() {
   const std::array<std::string, 5> families{"llama", "gpt2", "mixtral", "qwen2", "deepseek_v2"};
   RecomputeOptions grouped = Recompute::full, hosted = Recompute::full;
   grouped.checkpoints = 2, grouped.contiguous = true;
-  hosted.pool = Pool::host;
+  hosted.tier.pool = Pool::host;
   int i = 0;
   for (const int ranks : {1, 2, 3, 4})
     for (const int stage : {0, 1, 2, 3})
@@ -55,7 +55,7 @@ std::vector<Combination> combinations() {
 /// The number of one of the five ways to recompute.
 int way_of(const RecomputeOptions& recompute) {
   return static_cast<int>(recompute.mode) + static_cast<int>(recompute.checkpoints) +
-         (recompute.pool == Pool::host ? 1 : 0);
+         (recompute.tier.pool == Pool::host ? 1 : 0);
 }
 
 /// At least `least` of them are large enough in each category to say something.
@@ -169,14 +169,13 @@ TEST(Agreement, holds_with_optimizer_states_in_files) {
                                  .gradient_dtype = i % 4 == 3 ? DType::f32 : DType::bf16},
                     .wire = Wire::threads};
       if (muon) layout.sharding.optimizer.method = MuonOptions{};
-      layout.sharding.offload_optimizer = {.home = Pool::file,
-                                           .folder = folder.path().string(),
-                                           .sub_group = i % 3 == 0 ? 100'000 : OffloadOptions::kMostElements,
-                                           .reads_ahead = i % 2 == 0,
-                                           .writes_behind = i % 3 == 0,
-                                           .buffers = 12,
-                                           .aio = {.backend = AioBackend::threads},
-                                           .ratio = i % 3 == 0 ? 0.6 : 1};
+      layout.sharding.offload_optimizer = {
+          .tier = {Pool::file, folder.path().string(), {.backend = AioBackend::threads}},
+          .sub_group = i % 3 == 0 ? 100'000 : OffloadOptions::kMostElements,
+          .reads_ahead = i % 2 == 0,
+          .writes_behind = i % 3 == 0,
+          .buffers = 12,
+          .ratio = i % 3 == 0 ? 0.6 : 1};
       SCOPED_TRACE(fmt::format("{}, {}, muon {}", family, layout.str(), muon));
       const ModelConfig config = model_of(family);
       const Prediction predicted = predict(config, layout);
@@ -209,14 +208,13 @@ TEST(Agreement, holds_with_parameters_in_files) {
                       .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16, .overlap = i % 4 != 1},
                       .wire = Wire::threads,
                       .evaluation_rows = i == 2 ? 3 : 0};
-        layout.sharding.offload_param = {.home = Pool::file,
-                                         .folder = folder.path().string(),
+        layout.sharding.offload_param = {.tier = {Pool::file, folder.path().string()},
                                          .buffers = 1 + i % 4,
                                          .buffer_size = 500'000,
                                          .in_memory = i % 5 == 3 ? 300'000 : 0};
         if (states)
           layout.sharding.offload_optimizer = {
-              .home = Pool::file, .folder = folder.path().string(), .reads_ahead = true, .buffers = 8};
+              .tier = {Pool::file, folder.path().string()}, .reads_ahead = true, .buffers = 8};
         SCOPED_TRACE(fmt::format("{}, {}, {} ranks", family, layout.str(), ranks));
         const ModelConfig config = model_of(family);
         const Prediction predicted = predict(config, layout);
@@ -255,15 +253,14 @@ TEST(Agreement, holds_with_gradients_in_files) {
                                    .wire_dtype = DType::bf16,
                                    .reduce_bucket = i % 4 == 2 ? 1'200'000 : 0},
                       .wire = Wire::threads};
-        layout.sharding.offload_optimizer = {.home = Pool::file,
-                                             .folder = folder.path().string(),
+        layout.sharding.offload_optimizer = {.tier = {Pool::file, folder.path().string()},
                                              .sub_group = i % 3 == 0 ? 100'000 : OffloadOptions::kMostElements,
                                              .reads_ahead = true,
                                              .writes_behind = i % 2 == 0,
                                              .buffers = 12,
                                              .early = i % 2 == 1 && !all,
                                              .gradients_in_file = true};
-        if (all) layout.sharding.offload_param = {.home = Pool::file, .folder = folder.path().string(), .buffers = 2};
+        if (all) layout.sharding.offload_param = {.tier = {Pool::file, folder.path().string()}, .buffers = 2};
         SCOPED_TRACE(fmt::format("{}, {}, {} ranks, {}", family, layout.str(), ranks, i));
         const ModelConfig config = model_of(family);
         const Prediction predicted = predict(config, layout);
@@ -300,13 +297,11 @@ TEST(Agreement, holds_with_updates_beside_passes) {
                       .wire = Wire::threads};
         OffloadOptions& offload = layout.sharding.offload_optimizer;
         if (in_files)
-          offload = {.home = Pool::file,
-                     .folder = folder.path().string(),
+          offload = {.tier = {Pool::file, folder.path().string(), {.backend = AioBackend::threads}},
                      .sub_group = i % 3 == 0 ? 100'000 : OffloadOptions::kMostElements,
                      .reads_ahead = i % 2 == 0,
                      .writes_behind = true,
-                     .buffers = 12,
-                     .aio = {.backend = AioBackend::threads}};
+                     .buffers = 12};
         offload.early = !delayed;
         if (delayed) offload.delay_after = 0;
         SCOPED_TRACE(fmt::format("{}, {}, delayed {}, files {}", family, layout.str(), delayed, in_files));

@@ -30,7 +30,7 @@ Layout in_tiles(int64_t tiles) {
                 .zero_stage = 3,
                 .seq_length = 128,
                 .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16}};
-  layout.recompute.mode = Recompute::full, layout.recompute.pool = Pool::host, layout.recompute.unit_tiles = tiles;
+  layout.recompute.mode = Recompute::full, layout.recompute.tier.pool = Pool::host, layout.recompute.unit_tiles = tiles;
   return layout;
 }
 

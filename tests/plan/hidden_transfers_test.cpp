@@ -113,9 +113,9 @@ struct Hidden {
 
 struct WaitingRun {
   WaitingRun(Communicator& ranks, const Context& context, const OffloadOptions& offload,
-             const ParameterHome& parameters)
+             const ParameterOffload& parameters)
       : store(context, ranks, model,
-              {.policy = Policy::stage(parameters.home == Pool::file ? 3 : 0),
+              {.policy = Policy::stage(parameters.tier.pool == Pool::file ? 3 : 0),
                .dtype = DType::bf16,
                .gradient_dtype = DType::bf16,
                .offload_optimizer = offload,
@@ -140,7 +140,7 @@ struct WaitingRun {
 };
 
 /// rate: of the drive, in B/s.
-Hidden hidden_with(const OffloadOptions& offload, const ParameterHome& parameters, SlowDrive& drive, double rate) {
+Hidden hidden_with(const OffloadOptions& offload, const ParameterOffload& parameters, SlowDrive& drive, double rate) {
   Hidden hidden;
   const test::ScopedSwapFault scope(drive.fault());
   run_ranks(1, [&](Communicator& ranks, const Context& context) {
@@ -174,10 +174,10 @@ Hidden hidden_with(const OffloadOptions& offload, const ParameterHome& parameter
 class HiddenTransfers : public testing::Test {
  protected:
   OffloadOptions files() const {
-    return {.home = Pool::file, .folder = folder_.path().string(), .aio = {.backend = AioBackend::threads}};
+    return {.tier = {Pool::file, folder_.path().string(), {.backend = AioBackend::threads}}};
   }
-  ParameterHome parameters() const {
-    return {.home = Pool::file, .folder = folder_.path().string(), .aio = {.backend = AioBackend::threads}};
+  ParameterOffload parameters() const {
+    return {.tier = {Pool::file, folder_.path().string(), {.backend = AioBackend::threads}}};
   }
   test::TempFolder folder_;
 };
@@ -203,7 +203,7 @@ TEST_F(HiddenTransfers, are_four_fifths_of_what_the_model_hides) {
       OffloadOptions offload = files();
       offload.early = each.early, offload.gradients_in_file = each.gradients;
       if (each.delayed) offload.delay_after = 0;
-      hidden = hidden_with(offload, each.parameters ? parameters() : ParameterHome{}, drive, rate);
+      hidden = hidden_with(offload, each.parameters ? parameters() : ParameterOffload{}, drive, rate);
     }
     fmt::print("{}: {:.0f} ms move, {:.0f} ms of them can be hidden, {:.0f}% of these are\n", each.name,
                1000 * hidden.on_way, 1000 * hidden.predicted, 100 * hidden.measured / hidden.predicted);

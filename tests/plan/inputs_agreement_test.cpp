@@ -42,9 +42,9 @@ TEST(InputsAgreement, holds_to_the_byte_in_memory_and_in_files) {
                   .recompute = of.recompute,
                   .sharding = {.dtype = DType::bf16, .gradient_dtype = DType::bf16},
                   .wire = Wire::threads};
-    layout.recompute.pool = Pool::file, layout.recompute.folder = folder.path().string();
+    layout.recompute.tier.pool = Pool::file, layout.recompute.tier.folder = folder.path().string();
     if (of.parameters == Pool::file)
-      layout.sharding.offload_param = {.home = Pool::file, .folder = folder.path().string(), .buffers = 2};
+      layout.sharding.offload_param = {.tier = {Pool::file, folder.path().string()}, .buffers = 2};
     SCOPED_TRACE(fmt::format("{} on {} ranks", layout.str(), layout.ranks));
     const ModelConfig config = test::model_of("llama", /*least_layers=*/4);
     const std::vector<Prediction> predicted = predict_places(config, layout);
@@ -77,7 +77,7 @@ TEST(InputsAgreement, memory_does_not_grow_with_the_blocks) {
   Layout layout{.micro_batch = 4, .seq_length = 128, .recompute = Recompute::full, .wire = Wire::threads};
   const auto activations = [&](Pool pool, int64_t blocks) {
     const ModelConfig config = test::model_of("llama", /*least_layers=*/blocks);
-    layout.recompute.pool = pool, layout.recompute.folder = "/nowhere";
+    layout.recompute.tier.pool = pool, layout.recompute.tier.folder = "/nowhere";
     return predict(config, layout).memory.peak[static_cast<size_t>(Category::activations)];
   };
   EXPECT_EQ(activations(Pool::file, 12), activations(Pool::file, 6));

@@ -35,7 +35,7 @@ Prediction prediction_with(const OffloadOptions& options) {
 }
 
 double seconds_with(bool ahead, bool behind, int64_t buffers) {
-  const OffloadOptions options{.home = Pool::file, .reads_ahead = ahead, .writes_behind = behind, .buffers = buffers};
+  const OffloadOptions options{.tier = {Pool::file}, .reads_ahead = ahead, .writes_behind = behind, .buffers = buffers};
   return step_time(small_model(), prediction_with(options), kRates).seconds();
 }
 
@@ -49,7 +49,7 @@ TEST(StepTime, transfers_are_hidden_behind_the_update_as_far_as_the_tiles_in_mem
 }
 
 TEST(StepTime, what_no_update_moves_is_hidden_behind_the_passes) {
-  Prediction prediction = prediction_with({.home = Pool::file});
+  Prediction prediction = prediction_with({.tier = {Pool::file}});
   prediction.by_update = {};
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, kRates).seconds(), 18);
   prediction.states.read += 30;  // 6 s beyond the 9 s
@@ -57,7 +57,7 @@ TEST(StepTime, what_no_update_moves_is_hidden_behind_the_passes) {
 }
 
 TEST(StepTime, an_update_beside_passes_hides_its_files_there_too) {
-  OffloadOptions options{.home = Pool::file, .early = true};
+  OffloadOptions options{.tier = {Pool::file}, .early = true};
   // 12 s of passes, 8 of them backward, and 6 of the update; 4 s of reads and 5 s of writes.
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction_with(options), kRates).seconds(), 18);
   Prediction more = prediction_with(options);
@@ -65,12 +65,12 @@ TEST(StepTime, an_update_beside_passes_hides_its_files_there_too) {
   EXPECT_DOUBLE_EQ(step_time(small_model(), more, kRates).seconds(), 18 + 19 - 14);
   more.layout.recompute.mode = Recompute::full;
   EXPECT_DOUBLE_EQ(step_time(small_model(), more, kRates).seconds(), 18 + 19 - 15);
-  more.layout.sharding.offload_optimizer = {.home = Pool::file, .delay_after = 40};
+  more.layout.sharding.offload_optimizer = {.tier = {Pool::file}, .delay_after = 40};
   EXPECT_DOUBLE_EQ(step_time(small_model(), more, kRates).seconds(), 18 + 19 - 18);
 }
 
 TEST(StepTime, gradients_in_files_are_hidden_behind_the_passes_before_states_are) {
-  Prediction prediction = prediction_with({.home = Pool::file, .early = true});
+  Prediction prediction = prediction_with({.tier = {Pool::file}, .early = true});
   prediction.of_gradients = {.read = 0, .written = 40};  // 10 s of the 12
   prediction.states = prediction.states + prediction.of_gradients;
   const StepTime time = step_time(small_model(), prediction, kRates);
@@ -177,7 +177,7 @@ TEST(StepTime, says_how_far_repeated_measurements_were_apart) {
 
 TEST(StepTime, the_table_has_a_row_for_each_part_and_its_json_the_numbers) {
   StepTime time =
-      step_time(small_model(), prediction_with({.home = Pool::file, .reads_ahead = true, .buffers = 8}), kRates);
+      step_time(small_model(), prediction_with({.tier = {Pool::file}, .reads_ahead = true, .buffers = 8}), kRates);
   time.note = "something is left out";
   const std::string text = to_text(time);
   for (const char* part :
@@ -190,7 +190,7 @@ TEST(StepTime, the_table_has_a_row_for_each_part_and_its_json_the_numbers) {
 }
 
 TEST(StepTime, efficiency_is_of_what_crosses_at_the_rate_of_its_home) {
-  Prediction prediction = prediction_with({.home = Pool::file});
+  Prediction prediction = prediction_with({.tier = {Pool::file}});
   Layout& layout = prediction.layout;
   layout.micro_batch = 2, layout.seq_length = 8, layout.accumulation = 4, layout.recompute.mode = Recompute::full;
   const std::vector<CrossingPart> parts = step_time(small_model(), prediction, kRates).crossing;
@@ -200,7 +200,7 @@ TEST(StepTime, efficiency_is_of_what_crosses_at_the_rate_of_its_home) {
   EXPECT_DOUBLE_EQ(parts[1].bandwidth, 2 / (1 / 5.0 + 1 / 4.0));
   EXPECT_DOUBLE_EQ(parts[1].intensity, 16);  // 64 tokens of a step
   EXPECT_DOUBLE_EQ(parts[2].intensity, 24 * 64);
-  layout.sharding.offload_param.home = Pool::file;
+  layout.sharding.offload_param.tier.pool = Pool::file;
   EXPECT_DOUBLE_EQ(step_time(small_model(), prediction, kRates).crossing[0].efficiency, 80.0 / 180);
 }
 

@@ -75,7 +75,7 @@ TEST(UnevenRanks, lamb_with_states_in_files_is_planned_for_each_rank) {
   Layout layout{.ranks = kRanks, .zero_stage = 2, .micro_batch = 1, .seq_length = 64, .wire = Wire::threads};
   layout.sharding.dtype = layout.sharding.gradient_dtype = DType::bf16;
   layout.sharding.optimizer.method = LambOptions{};
-  layout.sharding.offload_optimizer = {.home = Pool::file, .folder = folder.path().string(), .sub_group = 100'000};
+  layout.sharding.offload_optimizer = {.tier = {Pool::file, folder.path().string()}, .sub_group = 100'000};
   layout.sharding.policy = Policy::stage(layout.zero_stage);
   const ModelConfig config = test::model_of("llama");
   std::vector<RankMemory> measured(kRanks);

@@ -117,8 +117,8 @@ inline std::vector<Measurement> measure_places(const ModelConfig& config, const 
     apply(layout.freezing, decoder);
     const ShardedModel::Options options = layout.sharding_options();
     ShardedModel model(context, mesh, decoder, options);
-    if (options.offload_optimizer.home == Pool::file ||
-        options.offload_param.home == Pool::file) {  // a file has nothing before it is written
+    if (options.offload_optimizer.tier.pool == Pool::file ||
+        options.offload_param.tier.pool == Pool::file) {  // a file has nothing before it is written
       model.load(InitialState(1));
       context.memory->ledger().reset_peaks();
     }

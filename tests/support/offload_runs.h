@@ -28,7 +28,7 @@ struct Way {
   DType dtype = DType::f32;
   bool guarded = false;
   OffloadOptions offload = {};
-  ParameterHome parameters = {};
+  ParameterOffload parameters = {};
   std::optional<DType> wire = {};
   int micro_batches = 1;
   int replicas = 1;         // that `ranks` are shared out over
@@ -39,8 +39,8 @@ struct Way {
     return fmt::format(
         "{} ranks, stage {}, {}, in the {} pool{}, tiles of {}, {} at once, {} of them moved, parameters in the {} "
         "pool",
-        ranks, stage, name_of(dtype), name_of(offload.home), guarded ? " of the guarded device" : "", offload.sub_group,
-        offload.tiles(), offload.ratio, name_of(parameters.home));
+        ranks, stage, name_of(dtype), name_of(offload.tier.pool), guarded ? " of the guarded device" : "",
+        offload.sub_group, offload.tiles(), offload.ratio, name_of(parameters.tier.pool));
   }
 };
 
@@ -89,13 +89,10 @@ struct Training {
         walks_back(way.walks_back),
         policy(Policy::stage(way.stage).for_ranks(way.ranks / way.replicas)),
         residency(context, mesh, policy, dtype, 0, units, way.parameters),
-        reducer(context, mesh,
-                {.policy = policy,
-                 .dtype = dtype,
-                 .wire = way.wire.value_or(dtype),
-                 .home = way.offload.gradients(),
-                 .offload = way.offload},
-                units),
+        reducer(
+            context, mesh,
+            {.policy = policy, .dtype = dtype, .wire = way.wire.value_or(dtype), .tier = way.offload.gradient_tier()},
+            units),
         optimizer(context, mesh, dtype, options, units, residency, reducer, way.offload) {
     optimizer.load(Start(), 0);
     exchange();
@@ -208,30 +205,28 @@ inline std::map<std::string, std::vector<float>> train(const Way& way, const Opt
 
 class Offload : public testing::Test {
  protected:
-  OffloadOptions to_host(int64_t sub_group) const { return {.home = Pool::host, .sub_group = sub_group}; }
+  OffloadOptions to_host(int64_t sub_group) const { return {.tier = {Pool::host}, .sub_group = sub_group}; }
   OffloadOptions to_file(int64_t sub_group, int64_t buffers = 12) const {
-    return {.home = Pool::file,
-            .folder = folder_.path().string(),
+    return {.tier = {Pool::file, folder_.path().string(), {.backend = AioBackend::threads}},
             .sub_group = sub_group,
             .reads_ahead = buffers >= 8,
             .writes_behind = buffers >= 12,
-            .buffers = buffers,
-            .aio = {.backend = AioBackend::threads}};
+            .buffers = buffers};
   }
   static OffloadOptions with_gradients(OffloadOptions options, bool early = false) {
     options.gradients_in_file = true, options.early = early;
     return options;
   }
 
-  ParameterHome parameters_in_file() const {
-    return {.home = Pool::file, .folder = folder_.path().string(), .aio = {.backend = AioBackend::threads}};
+  ParameterOffload parameters_in_file() const {
+    return {.tier = {Pool::file, folder_.path().string(), {.backend = AioBackend::threads}}};
   }
   /// All homes of parameters beside all homes of states.
   std::vector<Way> ways_of_parameters(int ranks, DType dtype) const {
-    const ParameterHome host{.home = Pool::host};
+    const ParameterOffload host{.tier = {Pool::host}};
     std::vector<Way> ways;
     for (const bool guarded : {false, true})
-      for (const ParameterHome& home : {host, parameters_in_file()})
+      for (const ParameterOffload& home : {host, parameters_in_file()})
         for (const OffloadOptions& states : {OffloadOptions{}, to_host(100), to_file(333)})
           ways.push_back({ranks, 3, dtype, guarded, states, home});
     return ways;

@@ -1,4 +1,5 @@
-// ScopedSwapFault: what the reads and writes of swap files seem to return, to all SwapSpaces that are made while it lives.
+// ScopedSwapFault: what the reads and writes of swap files seem to return, to all SwapSpaces that are made while it
+// lives.
 #pragma once
 
 #include <utility>

@@ -78,7 +78,7 @@ std::string TrainingCase::str() const {
                      guarded ? ", on the guarded device" : "",
                      fp8.scaling != Fp8Scaling::none ? fmt::format(", fp8 {}", name_of(fp8.scaling)) : "",
                      freezing.empty() ? "" : ", partly frozen", recompute.str(),
-                     name_of(settings.offload_optimizer.home), name_of(settings.offload_param.home));
+                     name_of(settings.offload_optimizer.tier.pool), name_of(settings.offload_param.tier.pool));
 }
 
 Batch rows_of(Memory& memory, const ModelConfig& model, const Rows& rows, int64_t step, int64_t micro_batch,

@@ -135,7 +135,7 @@ TEST(CodedDecoder, stages_recomputation_and_homes_of_parameters_change_no_bit) {
         SCOPED_TRACE(each.str());
         expect_same_bits(each.run(), first);
       }
-      each.settings.offload_param = {.home = Pool::file, .folder = folder.path().string()};
+      each.settings.offload_param = {.tier = {Pool::file, folder.path().string()}};
       SCOPED_TRACE(each.str());
       expect_same_bits(each.run(), first);
     }
@@ -175,7 +175,7 @@ TEST(CodedDecoder, next_tokens_have_the_logits_of_the_whole_sequence) {
 TEST(CodedDecoder, a_checkpoint_holds_the_values_and_gives_them_back_at_any_stage_and_number_of_ranks) {
   const test::TempFolder folder, drive;
   TrainingCase saves = coded(configs().front(), {.sizes = {.replicate = 2, .shard = 2}, .stage = 3});
-  saves.settings.offload_param = {.home = Pool::file, .folder = drive.path().string()};
+  saves.settings.offload_param = {.tier = {Pool::file, drive.path().string()}};
   saves.steps.end = 0, saves.saved = folder.path().string();
   const test::WholeTensors saved = saves.run().weights;
   for (const int stage : {0, 3})

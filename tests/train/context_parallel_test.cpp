@@ -113,7 +113,7 @@ TEST_P(ContextParallel, every_rank_generates_what_one_rank_does) {
 /// In fp32 and in 16 bits, on the CPU and on the guarded device, whose kernels run late and give the CPU's bits.
 TEST_P(ContextParallel, recomputation_and_inputs_on_the_host_change_no_bit) {
   RecomputeOptions on_host{Recompute::full}, contiguous{Recompute::full};
-  on_host.pool = contiguous.pool = Pool::host;
+  on_host.tier.pool = contiguous.tier.pool = Pool::host;
   contiguous.contiguous = true, contiguous.checkpoints = 1;
   for (const ContextMethod method : kContextMethods)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {

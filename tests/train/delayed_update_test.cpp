@@ -31,7 +31,7 @@ using test::WholeTensors;
 TrainingCase sgd(std::optional<int64_t> delay_after) {
   return {.model = test::small_model("grouped_heads"),
           .settings = {.optimizer = {.method = SgdOptions{}},
-                       .offload_optimizer = {.home = Pool::host, .delay_after = delay_after}},
+                       .offload_optimizer = {.tier = {Pool::host}, .delay_after = delay_after}},
           .rows = {.of_step = 1, .length = 8, .learnable = true},
           .accumulation = 1,
           .lr = 0.1,
@@ -120,12 +120,10 @@ class DelayedRuns : public testing::Test {
     return each;
   }
   OffloadOptions files(int64_t sub_group = 1000) const {
-    return {.home = Pool::file,
-            .folder = folder_.path().string(),
+    return {.tier = {Pool::file, folder_.path().string(), {.backend = AioBackend::threads}},
             .sub_group = sub_group,
             .reads_ahead = true,
-            .buffers = 8,
-            .aio = {.backend = AioBackend::threads}};
+            .buffers = 8};
   }
   test::TempFolder folder_;
 };
@@ -199,7 +197,7 @@ TEST_F(DelayedRuns, updates_beside_the_backward_pass_have_the_bits_of_updates_af
     for (int stage = 0; stage <= (of == 1 ? 0 : 3); ++stage)
       for (const bool guarded : {false, true}) {
         const bool tied = (stage + guarded) % 2 == 0;
-        OffloadOptions offload = guarded ? OffloadOptions{.home = Pool::host, .sub_group = 1000} : files();
+        OffloadOptions offload = guarded ? OffloadOptions{.tier = {Pool::host}, .sub_group = 1000} : files();
         TrainingCase late = unclipped(sharded(of, stage), offload, tied ? "qk_norms" : "grouped_heads");
         late.guarded = guarded;
         TrainingCase early = late;

@@ -91,7 +91,7 @@ TEST(Frozen, stages_homes_and_replicas_of_one_rank_agree_bit_for_bit) {
       if (dtype == DType::f32) continue;
       // Some frozen segments stay in memory.
       TrainingCase in_files = each, replicas = each;
-      in_files.settings.offload_param = {.home = Pool::file, .folder = folder.path().string(), .in_memory = 3000};
+      in_files.settings.offload_param = {.tier = {Pool::file, folder.path().string()}, .in_memory = 3000};
       SCOPED_TRACE(str(in_files));
       expect_same_bits(in_files.run(), first);
       replicas.mesh.sizes = {.replicate = 2};
@@ -270,7 +270,7 @@ TEST(FrozenCheckpoint, resumes_bit_for_bit_at_any_stage_and_number_of_ranks) {
     TrainingCase other = whole;
     for (const int stage : {0, 3}) {
       other.mesh.stage = stage;
-      if (stage == 3) other.settings.offload_param = {.home = Pool::file, .folder = drive.path().string()};
+      if (stage == 3) other.settings.offload_param = {.tier = {Pool::file, drive.path().string()}};
       SCOPED_TRACE(str(other));
       expect_same_bits(test::resumed_at(2, whole, other), expected, 2);
     }

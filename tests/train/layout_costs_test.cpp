@@ -76,7 +76,7 @@ TEST(Memory, the_peak_of_a_device_falls_by_the_states_that_the_host_holds) {
       return found;
     };
     const auto [all, states, none] = peaks();
-    each.settings.offload_optimizer = {.home = Pool::host, .sub_group = 100'000};
+    each.settings.offload_optimizer = {.tier = {Pool::host}, .sub_group = 100'000};
     const auto [device, left, host] = peaks();
     EXPECT_EQ(none, 0);
     EXPECT_EQ(device, all - states) << ranks;

@@ -109,7 +109,7 @@ TEST(Layouts, recompute_changes_no_bit) {
       for (const Pool pool : {Pool::device, Pool::host}) {
         ways.emplace_back(Recompute::full);
         ways.back().checkpoints = checkpoints;
-        ways.back().pool = pool;
+        ways.back().tier.pool = pool;
         ways.back().contiguous = (checkpoints == 1) == (pool == Pool::host);
       }
     const TrainingResult plain = base.run();
@@ -127,7 +127,7 @@ TEST(Layouts, a_device_that_runs_late_and_that_the_host_cannot_read_gives_the_sa
   TrainingCase half = learning().in(DType::f16), kept = learning(), packed = learning().in(DType::bf16),
                delayed = packed, current = packed;
   half.scaler = LossScaler({.initial_power = 22, .scale_window = 8}), half.steps = {0, 8};
-  kept.accumulation = 2, kept.recompute = Recompute::full, kept.recompute.pool = Pool::host;
+  kept.accumulation = 2, kept.recompute = Recompute::full, kept.recompute.tier.pool = Pool::host;
   packed.model.tie_word_embeddings = true;
   packed.settings.gradient_dtype = DType::f32, packed.settings.wire_dtype = DType::bf16;
   packed.settings.reduce_bucket = packed.settings.gather_bucket = 40'000;
@@ -148,9 +148,8 @@ TEST(Layouts, a_device_that_runs_late_and_that_the_host_cannot_read_gives_the_sa
 /// the guarded device; in a file beside either device. Then parameters live elsewhere too, or they alone.
 TEST(Layouts, where_optimizer_states_and_parameters_live_changes_no_bit) {
   const test::TempFolder folder;
-  const OffloadOptions host{.home = Pool::host, .sub_group = 5000};
-  const OffloadOptions file{.home = Pool::file,
-                            .folder = folder.path().string(),
+  const OffloadOptions host{.tier = {Pool::host}, .sub_group = 5000};
+  const OffloadOptions file{.tier = {Pool::file, folder.path().string()},
                             .sub_group = 20'000,
                             .reads_ahead = true,
                             .writes_behind = true,
@@ -175,14 +174,14 @@ TEST(Layouts, where_optimizer_states_and_parameters_live_changes_no_bit) {
       }
       each.guarded = false, each.settings.offload_optimizer = {}, each.mesh.stage = 3;
       const TrainingResult whole = each.run();
-      const ParameterHome on_host{.home = Pool::host};
+      const ParameterOffload on_host{.tier = {Pool::host}};
       // Buffers for one Unit, for two, and for all.
-      const ParameterHome in_file{.home = Pool::file,
-                                  .folder = folder.path().string(),
-                                  .buffers = 1 + turn % 3,
-                                  .buffer_size = turn % 3 == 2 ? 1'000'000 : 20'000,
-                                  .in_memory = turn % 2 == 0 ? 30'000 : 0,
-                                  .aio = {.backend = turn % 2 == 0 ? AioBackend::threads : AioBackend::automatic}};
+      const ParameterOffload in_file{.tier = {Pool::file,
+                                              folder.path().string(),
+                                              {.backend = turn % 2 == 0 ? AioBackend::threads : AioBackend::automatic}},
+                                     .buffers = 1 + turn % 3,
+                                     .buffer_size = turn % 3 == 2 ? 1'000'000 : 20'000,
+                                     .in_memory = turn % 2 == 0 ? 30'000 : 0};
       each.recompute = turn % 2 == 0 ? Recompute::full : Recompute::none;
       for (const auto& [states, home, guarded] :
            {std::tuple(host, on_host, true), {OffloadOptions{}, in_file, false}, {file, in_file, turn % 2 == 0}}) {

@@ -20,12 +20,11 @@ class OffloadRuns : public testing::Test {
   /// Options of a run whose states are in files.
   TrainingCase states_in_files(TrainingCase each) const {
     each.settings.offload_optimizer = {
-        .home = Pool::file, .folder = folder_.path().string(), .sub_group = 700, .reads_ahead = true, .buffers = 8};
+        .tier = {Pool::file, folder_.path().string()}, .sub_group = 700, .reads_ahead = true, .buffers = 8};
     return each;
   }
   TrainingCase parameters_in_files(TrainingCase each, int64_t in_memory = 500) const {
-    each.settings.offload_param = {
-        .home = Pool::file, .folder = folder_.path().string(), .buffers = 2, .in_memory = in_memory};
+    each.settings.offload_param = {.tier = {Pool::file, folder_.path().string()}, .buffers = 2, .in_memory = in_memory};
     return each;
   }
   TrainingCase all_in_files(const TrainingCase& each) const { return parameters_in_files(states_in_files(each)); }
@@ -129,7 +128,7 @@ TEST_F(OffloadRuns, inputs_of_recomputed_blocks_in_files_change_no_bit_on_any_me
     saving.recompute = recompute;
     SCOPED_TRACE(saving.str());
     const TrainingResult expected = saving.run();
-    saving.recompute.pool = Pool::file, saving.recompute.folder = folder_.path().string();
+    saving.recompute.tier.pool = Pool::file, saving.recompute.tier.folder = folder_.path().string();
     saving.guarded = guarded;
     expect_same_bits(saving.run(), expected);
   }
@@ -172,7 +171,7 @@ class GuardedOffload : public OffloadRuns {
     return {.model = small_model("qk_norms", layout.layers()), .mesh = layout, .steps = {0, 2}};
   }
   TrainingCase on_host(TrainingCase each) const {
-    each.settings.offload_optimizer = {.home = Pool::host, .sub_group = 700};
+    each.settings.offload_optimizer = {.tier = {Pool::host}, .sub_group = 700};
     return each;
   }
   TrainingCase in_files(const TrainingCase& each) const {
@@ -199,7 +198,7 @@ TEST_F(GuardedOffload, changes_no_bit_of_ranks_that_share_matrices) {
       expect_guarded(states, expected);
       if (layout.stage < 3) continue;
       TrainingCase beside = states;
-      beside.settings.offload_param.home = Pool::host;
+      beside.settings.offload_param.tier.pool = Pool::host;
       expect_guarded(beside, expected);
       expect_guarded(parameters_in_files(states, 0), expected);
     }

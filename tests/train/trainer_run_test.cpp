@@ -93,8 +93,8 @@ TEST(TrainerRun, updates_that_are_put_off_go_on_bit_for_bit_behind_saves_and_are
       RunPlan plan = plan_in(folder);
       plan.layout.sharding.offload_optimizer.delay_after = 1;
       if (in_files)
-        plan.layout.sharding.offload_optimizer.home = Pool::file,
-        plan.layout.sharding.offload_optimizer.folder = folder.path().string();
+        plan.layout.sharding.offload_optimizer.tier.pool = Pool::file,
+        plan.layout.sharding.offload_optimizer.tier.folder = folder.path().string();
       return plan;
     };
     const TempFolder whole_folder, folder;

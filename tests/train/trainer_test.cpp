@@ -135,7 +135,7 @@ TEST(Trainer, an_optimizer_from_outside_trains_resumes_elsewhere_and_has_the_wei
   EXPECT_THAT(manifest.str(), HasSubstr("own AdamW"));
   fs::remove_all(last);  // from checkpoint-3 on, at another stage, with the states in a file
   plan.layout.zero_stage = 3;
-  plan.layout.sharding.offload_optimizer = {.home = Pool::file, .folder = folder.path().string()};
+  plan.layout.sharding.offload_optimizer = {.tier = {Pool::file, folder.path().string()}};
   const ToldRun resumed = told_by(plan, 2, StartMode::resume);
   EXPECT_EQ(resumed.steps.front().step, 4);
   EXPECT_TRUE(exported_by(resumed) == built_in);

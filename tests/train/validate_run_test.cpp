@@ -44,21 +44,21 @@ TEST(ValidateRun, makes_the_output_folder_and_leaves_nothing_else_behind) {
 TEST(ValidateRun, a_folder_for_files_of_states_or_parameters_is_made_where_its_parent_is_there) {
   const TempFolder folder;
   RunPlan plan = plan_in(folder);
-  plan.layout.sharding.offload_optimizer = {.home = Pool::file, .folder = folder.path().string()};
+  plan.layout.sharding.offload_optimizer = {.tier = {Pool::file, folder.path().string()}};
   EXPECT_EQ(refusal(plan), "");
-  plan.layout.sharding.offload_param = {.home = Pool::file, .folder = (folder / "nowhere/swap").string()};
+  plan.layout.sharding.offload_param = {.tier = {Pool::file, (folder / "nowhere/swap").string()}};
   EXPECT_EQ(refusal(plan), fmt::format("zero_optimization.offload_param.nvme_path {} is no folder: create it, or name "
                                        "another",
                                        (folder / "nowhere/swap").string()));
   EXPECT_FALSE(fs::exists(folder / "nowhere"));
   for (const char* made : {"swap", "out/offload"}) {
-    plan.layout.sharding.offload_param.folder = (folder / made).string();
+    plan.layout.sharding.offload_param.tier.folder = (folder / made).string();
     EXPECT_EQ(message_of<Error>([&] { validate_run(plan, StartMode::fresh, kDryRun); }), "");
     EXPECT_FALSE(fs::exists(folder / made));
     EXPECT_EQ(refusal(plan), "");
     EXPECT_TRUE(fs::is_directory(folder / made));
   }
-  plan.layout.sharding.offload_optimizer.folder = folder.write("file", "").string();
+  plan.layout.sharding.offload_optimizer.tier.folder = folder.write("file", "").string();
   EXPECT_THAT(refusal(plan), HasSubstr("zero_optimization.offload_optimizer.nvme_path"));
 }
 

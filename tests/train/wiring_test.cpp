@@ -47,9 +47,8 @@ TEST(Wiring, a_run_with_states_and_parameters_in_files_is_the_same_run_and_resum
   const RunPlan plain = plan_for(folder);
   RunPlan offloaded = plain;
   offloaded.layout.zero_stage = 3;
-  offloaded.layout.sharding.offload_optimizer = {
-      .home = Pool::file, .folder = drive.path().string(), .sub_group = 1000};
-  offloaded.layout.sharding.offload_param = {.home = Pool::file, .folder = drive.path().string()};
+  offloaded.layout.sharding.offload_optimizer = {.tier = {Pool::file, drive.path().string()}, .sub_group = 1000};
+  offloaded.layout.sharding.offload_param = {.tier = {Pool::file, drive.path().string()}};
   const test::ToldRun whole = run(plain, 2);
   EXPECT_EQ(run(offloaded, 2).losses(), whole.losses());
   offloaded.save_steps = 4;

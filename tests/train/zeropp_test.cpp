@@ -79,7 +79,7 @@ TEST(ZeroPlusPlus, codes_are_the_same_whenever_they_are_sent) {
   TrainingCase in_turn = plain, in_files = plain;
   in_turn.settings.overlap = false;
   const test::TempFolder folder;
-  in_files.settings.offload_param = {.home = Pool::file, .folder = folder.path().string()};
+  in_files.settings.offload_param = {.tier = {Pool::file, folder.path().string()}};
   in_files.settings.offload_param.in_memory = 0;
   for (const TrainingCase& each : {plain, in_turn, in_files}) expect_same_bits(each.run(), expected);
 }

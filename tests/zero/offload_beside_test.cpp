@@ -59,7 +59,7 @@ TEST_F(Offload, exactly_one_update_is_pending_and_its_parameters_are_seen_when_i
       for (int step = 0; step < 4; ++step) run.update(step), ordinary.push_back(run.all());
     });
     home.delay_after = 2;
-    with_training({1, 0, DType::bf16, home.home == Pool::host, home}, {}, [&](Training& run) {
+    with_training({1, 0, DType::bf16, home.tier.pool == Pool::host, home}, {}, [&](Training& run) {
       const auto parameters = [&](const std::map<std::string, std::vector<float>>& all) {
         return std::vector{all.at("embedding"), all.at("block.0"), all.at("block.1")};
       };
@@ -140,7 +140,7 @@ TEST_F(Offload, changes_no_bit_of_early_updates_of_replicas) {
 TEST_F(Offload, segments_are_updated_before_the_update_and_none_behind_a_gradient_that_is_not_finite) {
   for (OffloadOptions home : {to_host(100), to_file(100)}) {
     home.early = true;
-    with_training({1, 0, DType::bf16, home.home == Pool::host, home}, {}, [&](Training& run) {
+    with_training({1, 0, DType::bf16, home.tier.pool == Pool::host, home}, {}, [&](Training& run) {
       const auto states = [&] {
         auto all = run.all();
         for (const auto& unit : run.units) all.erase(unit->name());

@@ -75,7 +75,7 @@ TEST_F(Offload, of_everything_changes_no_bit_of_fp16_whoever_reads_and_writes_th
       way.guarded = turn / 2 % 2 == 0;
       way.offload = with_gradients(to_file(333)), way.parameters = parameters_in_file();
       const AioBackend backend = turn % 3 == 0 ? AioBackend::threads : AioBackend::automatic;
-      way.offload.aio.backend = way.parameters.aio.backend = backend;
+      way.offload.tier.aio.backend = way.parameters.tier.aio.backend = backend;
       SCOPED_TRACE(fmt::format("{}, {}, by {}", name, way.str(), name_of(backend)));
       EXPECT_EQ(outcome_of(way, options), expected);
       way.offload.gradients_in_file = false;
@@ -159,8 +159,7 @@ struct Reductions {
   static Reducer::Options options(bool in_file, const std::string& folder, DType dtype) {
     Reducer::Options options{.policy = Policy::stage(2), .dtype = dtype, .wire = dtype};
     if (!in_file) return options;
-    options.home = Pool::file;
-    options.offload = {.home = Pool::file, .folder = folder, .aio = {.backend = AioBackend::threads}};
+    options.tier = {Pool::file, folder, {.backend = AioBackend::threads}};
     return options;
   }
   void write(Reducer::MicroBatch& of, size_t unit, size_t parameter, double value, bool early = false) {

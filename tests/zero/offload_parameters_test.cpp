@@ -43,7 +43,7 @@ TEST_F(Offload, of_parameters_without_masters_changes_no_bit) {
 /// Gradients flow down and new parameters stay on the host; without states there, what the device has made flows down.
 /// A file of parameters is written, and read for no update of masters. Each lease takes what the rank keeps up.
 TEST_F(Offload, of_parameters_moves_each_once_in_an_update_and_once_in_a_lease) {
-  const ParameterHome host{.home = Pool::host};
+  const ParameterOffload host{.tier = {Pool::host}};
   for (const int ranks : {1, 2})
     for (const auto& [states, home, guarded] : {std::tuple(to_host(100), host, true),
                                                 {OffloadOptions{}, host, true},
@@ -55,7 +55,7 @@ TEST_F(Offload, of_parameters_moves_each_once_in_an_update_and_once_in_a_lease) 
       with_training(way, {}, [&](Training& run) {
         int64_t kept = 0;
         for (const SegmentIndex at : segments_of(run.units, true)) kept += 2 * run.residency.kept(at).size();
-        const bool to_file = way.parameters.home == Pool::file, by_host = way.offload.home == Pool::host;
+        const bool to_file = way.parameters.tier.pool == Pool::file, by_host = way.offload.tier.pool == Pool::host;
         // The padding of shards flows down with them.
         const int64_t gradients = by_host ? (ranks == 1 ? 2 * trained_elements(run) : kept) : 0;
         StateTraffic before = run.residency.traffic() + run.optimizer.traffic();
@@ -74,7 +74,7 @@ TEST_F(Offload, of_parameters_moves_each_once_in_an_update_and_once_in_a_lease) 
 }
 
 TEST_F(Offload, of_parameters_leaves_none_on_the_device_between_leases) {
-  const ParameterHome host{.home = Pool::host};
+  const ParameterOffload host{.tier = {Pool::host}};
   for (const auto& [home, guarded] :
        {std::pair(host, true), {parameters_in_file(), true}, {parameters_in_file(), false}})
     for (const int ranks : {1, 2})
@@ -88,11 +88,11 @@ TEST_F(Offload, of_parameters_leaves_none_on_the_device_between_leases) {
         EXPECT_EQ(on_device(), 0);
         int64_t bytes = 0;
         for (const SegmentIndex at : segments_of(run.units, true))
-          bytes += round_up(2 * run.residency.kept(at).size(), home.home == Pool::file ? kSwapGrid : 64);
-        EXPECT_EQ(ledger.current(Category::parameters, home.home), bytes);
+          bytes += round_up(2 * run.residency.kept(at).size(), home.tier.pool == Pool::file ? kSwapGrid : 64);
+        EXPECT_EQ(ledger.current(Category::parameters, home.tier.pool), bytes);
         run.residency.lease(1);
         // What a file is read into begins at a page.
-        const bool aligns = ranks == 1 && home.home == Pool::file && !guarded;
+        const bool aligns = ranks == 1 && home.tier.pool == Pool::file && !guarded;
         EXPECT_EQ(on_device(), 2 * run.residency.partition({1, 0}).padded() + (aligns ? 4096 : 0));
         run.residency.release(1);
         EXPECT_EQ(on_device(), 0);
@@ -110,13 +110,13 @@ TEST_F(Offload, of_parameters_takes_stage_3_where_ranks_share) {
 /// Some tiles are updated on the device beside the host's, which both write the parameters' home.
 NOUGHT_SIZE(medium);
 TEST_F(Offload, of_parameters_changes_no_bit_of_updates_that_are_shared_or_put_off) {
-  const ParameterHome host{.home = Pool::host};
+  const ParameterOffload host{.tier = {Pool::host}};
   int turn = 0;
   for (const DType dtype : {DType::f32, DType::bf16})
     for (const int ranks : {1, 2, 4}) {
       const auto expected = train({.ranks = ranks, .stage = 3, .dtype = dtype}, {});
       for (const bool guarded : {false, true})
-        for (const ParameterHome& home : {host, parameters_in_file()}) {
+        for (const ParameterOffload& home : {host, parameters_in_file()}) {
           if (++turn % 5 < 2) continue;  // every home, dtype and rank count, but not each by each
           OffloadOptions shared = turn / 2 % 2 == 0 ? to_host(100) : to_file(100), late = shared, early = shared;
           shared.ratio = 0.5, late.delay_after = 1, early.early = true;

@@ -67,7 +67,7 @@ TEST_F(Offload, changes_no_bit_whatever_share_of_the_tiles_stays_on_the_device) 
       for (const double ratio : {0.0, 0.3, 0.8}) {
         Way way{ranks, stage, dtype, turn % 3 != 0, turn % 2 == 0 ? to_host(100) : to_file(100)};
         way.offload.ratio = ratio;
-        if (stage == 3) way.parameters.home = Pool::host;
+        if (stage == 3) way.parameters.tier.pool = Pool::host;
         SCOPED_TRACE(fmt::format("{}, {}", name, way.str()));
         EXPECT_EQ(train(way, options), expected);
         ++turn;
@@ -214,7 +214,7 @@ TEST_F(Offload, every_state_that_is_kept_is_visited) {
 
 TEST_F(Offload, names_the_rank_and_the_folder_that_is_not_there) {
   OffloadOptions offload = to_file(100);
-  offload.folder += "/nowhere";
+  offload.tier.folder += "/nowhere";
   EXPECT_THAT(
       test::message_of<IoError>([&] { with_training({.offload = offload}, {}, [](Training&) {}); }),
       testing::AllOf(testing::HasSubstr("rank 0"), testing::HasSubstr("nowhere"), testing::HasSubstr("nvme_path")));

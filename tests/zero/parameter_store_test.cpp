@@ -33,7 +33,7 @@ const std::array kPlaces{Place{Pool::host, true}, Place{Pool::file, true}, Place
 struct Stored {
   Stored(const Place& place, int rooms)
       : context(test::contexts_of(1, place.guarded).front()),
-        store(context, {.home = place.home, .folder = folder.path().string()}, "rank 0") {
+        store(context, {.tier = {place.home, folder.path().string()}}, "rank 0") {
     for (int i = 0; i < rooms; ++i) numbers.push_back(store.add(kNumel, DType::f32).value());
     store.open();
   }
@@ -123,7 +123,7 @@ TEST(ParameterStore, gaps_are_zero_wherever_an_update_is_made) {
     for (const Pool where : update_places(place)) {
       const test::TempFolder folder;
       const Context context = test::contexts_of(1, place.guarded).front();
-      ParameterStore store(context, {.home = place.home, .folder = folder.path().string()}, "rank 0");
+      ParameterStore store(context, {.tier = {place.home, folder.path().string()}}, "rank 0");
       const size_t number = store.add(64, DType::f32, {{10, 12}, {60, 64}}).value();
       store.open();
       context.run(Fill{.x = context.empty({64}, DType::f32, Category::parameters), .value = 7});  // freed at once
@@ -140,7 +140,7 @@ TEST(ParameterStore, the_first_rooms_that_fit_stay_in_memory) {
   for (const bool guarded : {false, true}) {
     const test::TempFolder folder;
     const Context context = test::contexts_of(1, guarded).front();
-    ParameterStore store(context, {.home = Pool::file, .folder = folder.path().string(), .in_memory = 250}, "rank 0");
+    ParameterStore store(context, {.tier = {Pool::file, folder.path().string()}, .in_memory = 250}, "rank 0");
     std::vector<bool> has_room;
     for (const int64_t numel : {100, 200, 150, 1}) has_room.push_back(store.add(numel, DType::bf16).has_value());
     store.open();
@@ -160,7 +160,7 @@ TEST(ParameterStore, counts_how_long_files_took_and_how_long_they_were_waited_fo
     return call.result;
   };
   const test::ScopedSwapFault scope(late);
-  ParameterStore store(context, {.home = Pool::file, .folder = folder.path().string()}, "rank 0");
+  ParameterStore store(context, {.tier = {Pool::file, folder.path().string()}}, "rank 0");
   const size_t number = store.add(100, DType::f32).value();
   store.open();
   store.begin_update(number, Pool::device, /*reads=*/false);
@@ -185,8 +185,7 @@ TEST(ParameterStore, counts_how_long_files_took_and_how_long_they_were_waited_fo
 
 TEST(ParameterStore, says_where_all_fits_into_memory) {
   const test::TempFolder folder;
-  ParameterStore store(Context::cpu(), {.home = Pool::file, .folder = folder.path().string(), .in_memory = 99},
-                       "rank 0");
+  ParameterStore store(Context::cpu(), {.tier = {Pool::file, folder.path().string()}, .in_memory = 99}, "rank 0");
   EXPECT_FALSE(store.add(99, DType::f32));
   store.open();
   EXPECT_EQ(store.note(), "no parameters of this rank are in files: offload_param.max_in_cpu = 99 holds them all");
@@ -194,7 +193,7 @@ TEST(ParameterStore, says_where_all_fits_into_memory) {
 
 TEST(ParameterStore, names_the_rank_and_what_the_file_holds_where_it_fails) {
   const Context context = Context::cpu();
-  ParameterStore store(context, {.home = Pool::file, .folder = "/nowhere"}, "rank 3");
+  ParameterStore store(context, {.tier = {Pool::file, "/nowhere"}}, "rank 3");
   store.add(5, DType::f32);
   EXPECT_THAT(test::message_of<IoError>([&] { store.open(); }),
               testing::AllOf(testing::HasSubstr("rank 3 for parameters in /nowhere"), testing::HasSubstr("nvme_path")));

@@ -249,7 +249,7 @@ TEST(Residency, what_is_frozen_is_gathered_as_all_else_and_never_exchanged) {
 
 /// Residency of Units of 1000 elements each, whose home is elsewhere and where each rank has written what it keeps.
 struct Elsewhere {
-  Elsewhere(Communicator& ranks, const Context& context, const ParameterHome& home)
+  Elsewhere(Communicator& ranks, const Context& context, const ParameterOffload& home)
       : ranks(ranks), context(context), residency(context, ranks, Policy::stage(3), DType::f32, 0, units, home) {
     for (size_t unit = 0; unit < units.size(); ++unit) {
       const SegmentIndex at{unit, 0};
@@ -285,7 +285,7 @@ TEST(Residency, a_lease_brings_what_lives_elsewhere) {
   for (const auto& [home, guarded] : {std::pair(Pool::host, true), {Pool::file, true}, {Pool::file, false}})
     for (const int size : {1, 2, 3})
       run_ranks(test::contexts_of(size, guarded), [&, home = home](Communicator& ranks, const Context& context) {
-        Elsewhere rank(ranks, context, {.home = home, .folder = folder.path().string()});
+        Elsewhere rank(ranks, context, {.tier = {home, folder.path().string()}});
         Residency& residency = rank.residency;
         EXPECT_TRUE(residency.moves());
         residency.prefetch(2);
@@ -314,7 +314,7 @@ TEST(Residency, units_are_fetched_ahead_while_there_are_buffers) {
   for (const auto& [size, buffers, ahead] : {std::tuple(1, 6, 3), {2, 3, 3}, {2, 1, 1}, {1, 1, 0}})
     run_ranks(size, [&, buffers = buffers, ahead = ahead](Communicator& ranks, const Context& context) {
       Elsewhere rank(ranks, context,
-                     {.home = Pool::file, .folder = folder.path().string(), .buffers = buffers, .buffer_size = 512});
+                     {.tier = {Pool::file, folder.path().string()}, .buffers = buffers, .buffer_size = 512});
       Residency& residency = rank.residency;
       size_t unit = 0;
       while (residency.fetch_ahead(unit)) ++unit;

@@ -68,7 +68,7 @@ TEST(ShardedModel, a_rank_loads_what_it_keeps_and_all_see_the_whole) {
         ShardedModel model(context, group, units,
                            {.policy = Policy::stage(stage),
                             .training = training,
-                            .offload_param = {.home = home, .folder = folder.path().string()}});
+                            .offload_param = {.tier = {home, folder.path().string()}}});
         const CountingSource source;
         model.load(source);
         if (!training) {  // parameters alone, no states
@@ -91,7 +91,7 @@ TEST(ShardedModel, refuses_another_home_of_parameters_below_stage_3_on_one_rank_
     ThreeUnits units;
     EXPECT_THAT(test::message_of<ConfigError>([&] {
                   const ShardedModel model(Context::reference(), *self, units,
-                                           {.policy = Policy::stage(2), .offload_param = {.home = home}});
+                                           {.policy = Policy::stage(2), .offload_param = {.tier = {home}}});
                 }),
                 testing::HasSubstr("at ZeRO stage 3 alone"));
   }
@@ -108,7 +108,7 @@ TEST(ShardedModel, files_are_read_ahead_of_what_is_gathered) {
         ShardedModel model(context, group, units,
                            {.policy = Policy::stage(3),
                             .overlap = overlap,
-                            .offload_param = {.home = Pool::file, .folder = folder.path().string(), .buffers = 2}});
+                            .offload_param = {.tier = {Pool::file, folder.path().string()}, .buffers = 2}});
         model.load(InitialState(1));
         const auto elements = [&](size_t unit) { return model.residency().kept({unit, 0}).size(); };
         const auto reads = [&, before = model.traffic().read] { return (model.traffic().read - before) / 4; };
@@ -135,9 +135,8 @@ TEST(ShardedModel, counts_how_long_a_pass_waits_for_parameters_in_files) {
   for (const int ranks : {1, 2})
     run_ranks(ranks, [&](Communicator& group, const Context& context) {
       ThreeUnits units;
-      ShardedModel model(
-          context, group, units,
-          {.policy = Policy::stage(3), .offload_param = {.home = Pool::file, .folder = folder.path().string()}});
+      ShardedModel model(context, group, units,
+                         {.policy = Policy::stage(3), .offload_param = {.tier = {Pool::file, folder.path().string()}}});
       model.load(InitialState(1));
       model.settle();
       const StateTimes before = model.times();

@@ -10,12 +10,10 @@ namespace {
 class Store : public testing::Test {
  protected:
   OffloadOptions file(bool ahead, bool behind) const {
-    return {.home = Pool::file,
-            .folder = folder_.path().string(),
+    return {.tier = {Pool::file, folder_.path().string(), {.backend = AioBackend::threads}},
             .reads_ahead = ahead,
             .writes_behind = behind,
-            .buffers = 12,
-            .aio = {.backend = AioBackend::threads}};
+            .buffers = 12};
   }
   /// Three tiles of two rows.
   std::unique_ptr<StateStore> make(const OffloadOptions& options) {
@@ -84,7 +82,7 @@ TEST_F(Store, has_as_many_places_as_its_buffers_allow) {
     EXPECT_EQ(make(options)->places(), places) << buffers;
   }
   EXPECT_EQ(make(file(true, false))->places(), 2u);
-  EXPECT_EQ(make(options)->note(), fmt::format("optimizer states are in files in {}, by threads", options.folder));
+  EXPECT_EQ(make(options)->note(), fmt::format("optimizer states are in files in {}, by threads", options.tier.folder));
   EXPECT_EQ(make({})->note(), "");
 }
 

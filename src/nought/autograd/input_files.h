@@ -20,11 +20,11 @@ class InputFiles {
  public:
   /// owner: the name of this rank in messages about its files.
   InputFiles(const Context& context, const RecomputeOptions& options, const std::string& owner)
-      : options_{.tier = {options.pool, options.folder, options.aio},
+      : options_{.tier = options.tier,
                  .what = "saved inputs",
                  .category = Category::activations,
                  .owner = owner,
-                 .space = std::make_shared<SwapSpace>(context.memory, options.folder, owner, options.aio)} {}
+                 .space = std::make_shared<SwapSpace>(context.memory, options.tier.folder, owner, options.tier.aio)} {}
 
   struct Input;
   /// A file with a stretch for each input of a forward pass. Another pass gets it when this one, and all that it kept,

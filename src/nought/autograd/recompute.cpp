@@ -13,8 +13,8 @@ std::string RecomputeOptions::str() const {
   std::string text = fmt::format("{} recompute", name_of(mode));
   if (checkpoints > 0) text += fmt::format(", {} checkpoint{}", checkpoints, checkpoints == 1 ? "" : "s");
   if (interval > 1) text += fmt::format(" of {} blocks at once", interval);
-  if (pool == Pool::host) text += ", inputs on the host";
-  if (pool == Pool::file) text += ", inputs in files";
+  if (tier.pool == Pool::host) text += ", inputs on the host";
+  if (tier.pool == Pool::file) text += ", inputs in files";
   if (contiguous) text += ", contiguous";
   if (fp8) text += ", inputs in MXFP8";
   if (partitioned) text += ", inputs shared out over tensor ranks";
@@ -75,7 +75,7 @@ Tensor restored(const Context& context, const Tensor& all, const Kind& kind, con
 
 SavedInputs::Pass SavedInputs::begin(const Context& context, int64_t count, const Tensor& x) {
   const Kind kind = kind_of(x, options_, ranks_);
-  if (options_.pool == Pool::file) {
+  if (options_.tier.pool == Pool::file) {
     if (!files_) files_ = std::make_shared<InputFiles>(context, options_, owner_);
     Pass pass(*this);
     pass.in_file_ = files_->room_for(context, count, kind.kept() * size_of(kind.kept_dtype()));
@@ -93,12 +93,13 @@ Tensor SavedInputs::free_room(const Context& context, int64_t elements, DType dt
   if (const auto found = std::find_if(rooms_.begin(), rooms_.end(), fits); found != rooms_.end()) return *found;
   const auto unused = std::find_if(rooms_.begin(), rooms_.end(), [](const Tensor& room) { return room.unique(); });
   if (unused != rooms_.end()) rooms_.erase(unused);  // before the larger one is asked for
-  return rooms_.emplace_back(Tensor::empty(*context.memory, {elements}, dtype, Category::activations, options_.pool));
+  return rooms_.emplace_back(
+      Tensor::empty(*context.memory, {elements}, dtype, Category::activations, options_.tier.pool));
 }
 
 Tensor SavedInputs::Pass::room_for(const Context& context, int64_t elements, DType dtype) {
   if (!options_.contiguous)
-    return Tensor::empty(*context.memory, {elements}, dtype, Category::activations, options_.pool);
+    return Tensor::empty(*context.memory, {elements}, dtype, Category::activations, options_.tier.pool);
   require((used_ + 1) * elements <= room_.numel(), "more inputs are kept than begin() was told");
   ++used_;
   return room_.flat((used_ - 1) * elements, used_ * elements);
@@ -120,7 +121,7 @@ SavedInputs::Kept SavedInputs::Pass::keep_in_file(const Context& context, const 
 
 SavedInputs::Kept SavedInputs::Pass::keep(const Context& context, const Tensor& x) {
   if (files_) return keep_in_file(context, x);
-  const bool on_device = options_.pool == Pool::device;
+  const bool on_device = options_.tier.pool == Pool::device;
   if (!options_.contiguous && !options_.fp8 && on_device && ranks_ == nullptr) return [x](const Context&) { return x; };
   const Kind kind = kind_of(x, options_, ranks_);
   const Tensor kept = room_for(context, kind.kept(), kind.kept_dtype());

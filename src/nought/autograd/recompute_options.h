@@ -6,9 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "nought/aio/options.h"
 #include "nought/base/math.h"
-#include "nought/tensor/pool.h"
+#include "nought/offload/tier.h"
 
 namespace nought {
 
@@ -30,9 +29,7 @@ struct RecomputeOptions {
   // Full recompute alone heeds these.
   int64_t checkpoints = 0;   // how many inputs are kept in a pass through a stack of Units; 0: every Unit's
   int64_t interval = 0;      // or so many neighbours run again from one input; 0: as `checkpoints` says
-  Pool pool = Pool::device;  // it holds the kept inputs
-  std::string folder = {};   // of their files, if that is Pool::file; it exists
-  AioOptions aio = {};       // how these are read and written
+  OffloadTier tier = {};     // it holds the kept inputs
   bool contiguous = false;   // they lie in one block that stays, rather than in blocks of their own
   bool partitioned = false;  // each of the ranks that have the same inputs keeps a part of them
   bool fp8 = false;          // they are kept as MXFP8 (EncodeMxfp8): what runs again reads rounded inputs

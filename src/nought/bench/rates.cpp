@@ -66,14 +66,14 @@ MachineRates measure_rates(Communicator& ranks, const RunPlan& plan) {
   rates.flops = measure_product_rate(context, plan.layout.sharding.dtype);
   rates.memory = measure_memory(context);
   measure_collectives(ranks, context, rates);
-  const bool states = plan.layout.sharding.offload_optimizer.home == Pool::file;
-  if (states || plan.layout.sharding.offload_param.home == Pool::file) {
+  const bool states = plan.layout.sharding.offload_optimizer.tier.pool == Pool::file;
+  if (states || plan.layout.sharding.offload_param.tier.pool == Pool::file) {
     try {
       const std::string& folder =
-          states ? plan.layout.sharding.offload_optimizer.folder : plan.layout.sharding.offload_param.folder;
-      const SwapRates files =
-          measure_swap(*context.memory, folder,
-                       states ? plan.layout.sharding.offload_optimizer.aio : plan.layout.sharding.offload_param.aio);
+          states ? plan.layout.sharding.offload_optimizer.tier.folder : plan.layout.sharding.offload_param.tier.folder;
+      const SwapRates files = measure_swap(
+          *context.memory, folder,
+          states ? plan.layout.sharding.offload_optimizer.tier.aio : plan.layout.sharding.offload_param.tier.aio);
       rates.read = files.read.median(), rates.write = files.write.median();
     } catch (const Error& error) {
       rates.note = fmt::format("files are left out: {}", error.what());

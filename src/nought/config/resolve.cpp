@@ -280,8 +280,8 @@ void Resolver::resolve_output() {
   resolve_delayed_update();
   resolve_early_update();
   resolve_gradient_home();
-  resolve_aio(/*to_files=*/plan_.layout.sharding.offload_optimizer.home == Pool::file ||
-              plan_.layout.sharding.offload_param.home == Pool::file);
+  resolve_aio(/*to_files=*/plan_.layout.sharding.offload_optimizer.tier.pool == Pool::file ||
+              plan_.layout.sharding.offload_param.tier.pool == Pool::file);
   const auto budget = training("device_memory", t.device_memory);
   if (budget.given) plan_.device_memory = parse_bytes(note("device_memory", budget), budget.place);
   const auto ram = training("host_memory", t.host_memory);

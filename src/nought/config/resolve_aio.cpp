@@ -50,13 +50,14 @@ void Resolver::resolve_aio(bool to_files) {
     block.value = round_up(block.value, kSwapGrid);
     block.reason += fmt::format(", rounded up to a multiple of {}", kSwapGrid);
   }
-  plan_.layout.sharding.offload_optimizer.aio = plan_.layout.sharding.offload_param.aio = plan_.layout.recompute.aio = {
-      .block_size = note("aio.block_size", block),
-      .queue_depth = static_cast<int>(note("aio.queue_depth", within(depth, kMostSwapDepth))),
-      .intra_op_parallelism = static_cast<int>(note("aio.intra_op_parallelism", within(threads, kMostSwapThreads))),
-      .single_submit = note("aio.single_submit", single),
-      .overlap_events = note("aio.overlap_events", overlap),
-      .backend = backend.value};
+  plan_.layout.sharding.offload_optimizer.tier.aio = plan_.layout.sharding.offload_param.tier.aio =
+      plan_.layout.recompute.tier.aio = {
+          .block_size = note("aio.block_size", block),
+          .queue_depth = static_cast<int>(note("aio.queue_depth", within(depth, kMostSwapDepth))),
+          .intra_op_parallelism = static_cast<int>(note("aio.intra_op_parallelism", within(threads, kMostSwapThreads))),
+          .single_submit = note("aio.single_submit", single),
+          .overlap_events = note("aio.overlap_events", overlap),
+          .backend = backend.value};
   plan_.resolved.push_back({"aio_backend", std::string(enum_name(backend.value)), backend.reason});
 }
 

@@ -117,7 +117,7 @@ void Resolver::check_compression() {
       plan_.layout.data_ranks() != plan_.layout.ranks || plan_.layout.replicas > 1 || plan_.layout.expert_ranks > 1,
       "where ranks differ in more than their samples, or form replicas: leave tp_size, cp_size, sp_size, "
       "pp_size, ep_size and dp_replicate_size at 1");
-  refuse_if(plan_.layout.sharding.offload_optimizer.home != Pool::device ||
+  refuse_if(plan_.layout.sharding.offload_optimizer.tier.pool != Pool::device ||
                 plan_.layout.sharding.offload_optimizer.delay_after,
             "with offload_optimizer or training.delayed_update: remove them");
   plan_.resolved.push_back(

@@ -69,9 +69,9 @@ void Resolver::check_local_steps(const std::string& place) const {
                        place);
   refuse(plan_.layout.sharding.dtype != DType::f32 && !plan_.layout.sharding.optimizer.master_weights,
          "16-bit weights without fp32 masters", "an outer step is smaller than their rounding; keep masters");
-  refuse(plan_.layout.sharding.offload_optimizer.home == Pool::file, "optimizer states in files",
+  refuse(plan_.layout.sharding.offload_optimizer.tier.pool == Pool::file, "optimizer states in files",
          "keep them in memory (offload_optimizer.device none or cpu)");
-  refuse(plan_.layout.sharding.offload_param.home == Pool::file, "parameters in files",
+  refuse(plan_.layout.sharding.offload_param.tier.pool == Pool::file, "parameters in files",
          "keep them in memory (offload_param.device none or cpu)");
   refuse(plan_.layout.sharding.offload_optimizer.delay_after.has_value(), "training.delayed_update",
          "the update that is pending when workers meet would be lost; switch it off");
@@ -104,7 +104,7 @@ void Resolver::resolve_async() {
   refuse(plan_.loss_scale.has_value(), "fp16, whose scale goes down when a step is skipped");
   refuse(plan_.on_nonfinite == OnNonfinite::skip, "training.on_nonfinite = \"skip\"");
   refuse(plan_.spiky_loss_factor > 0, "training.spiky_loss_factor");
-  refuse(plan_.layout.sharding.offload_optimizer.home != Pool::device, "offload_optimizer");
+  refuse(plan_.layout.sharding.offload_optimizer.tier.pool != Pool::device, "offload_optimizer");
   refuse(plan_.layout.sharding.wire_dtype != plan_.layout.sharding.gradient_dtype, "communication_data_type");
   refuse(plan_.layout.fp8.scaling != Fp8Scaling::none, "fp8, whose scales all ranks agree on in every step");
   refuse(plan_.log_straggler, "training.log_straggler");

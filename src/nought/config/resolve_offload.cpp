@@ -59,7 +59,7 @@ void Resolver::resolve_offload() {
     return offload_to_files();
   }
   if (device.value == "cpu") {
-    plan_.layout.sharding.offload_optimizer.home = Pool::host;
+    plan_.layout.sharding.offload_optimizer.tier.pool = Pool::host;
     if (plan_.layout.on_gpu()) return offload_beside_gpu(device);
     warn_of_host_memory(device);
   }
@@ -107,8 +107,8 @@ void Resolver::offload_to_files() {
   const DsOffloadOptimizer& section = ds_.zero_optimization.offload_optimizer;
   OffloadOptions& options = plan_.layout.sharding.offload_optimizer;
   const std::string path = "zero_optimization.offload_optimizer.";
-  options.home = Pool::file;
-  options.folder = note("nvme_path", offload_folder(path, section.nvme_path, "the optimizer's states"));
+  options.tier.pool = Pool::file;
+  options.tier.folder = note("nvme_path", offload_folder(path, section.nvme_path, "the optimizer's states"));
 
   options.sub_group = elements_of_tile();
 
@@ -159,7 +159,7 @@ void Resolver::resolve_gradient_home() {
   require<ConfigError>(home.value == "auto" || home.value == "device" || home.value == "file",
                        "{} = \"{}\": expected \"auto\", \"device\" or \"file\"", home.place, home.value);
   const std::string why_not =
-      options.home != Pool::file  ? "no optimizer states are in files: set offload_optimizer.device to \"nvme\""
+      options.tier.pool != Pool::file ? "no optimizer states are in files: set offload_optimizer.device to \"nvme\""
       : options.ratio < 1         ? "tiles that stay on the device read them there (offload_optimizer.ratio is below 1)"
       : options.delay_after       ? "a delayed update has set those of the step before aside in memory"
       : plan_.layout.replicas > 1 ? "replicas add theirs to them when a step ends"
@@ -168,9 +168,9 @@ void Resolver::resolve_gradient_home() {
           : "";
   require<ConfigError>(home.value != "file" || why_not.empty(), "{} = \"file\": {}", home.place, why_not);
   plan_.layout.gradients_stay = home.value == "device";
-  if (options.home != Pool::file) return;
-  const ParameterHome& parameters = plan_.layout.sharding.offload_param;
-  const bool all = parameters.home == Pool::file && parameters.in_memory == 0;
+  if (options.tier.pool != Pool::file) return;
+  const ParameterOffload& parameters = plan_.layout.sharding.offload_param;
+  const bool all = parameters.tier.pool == Pool::file && parameters.in_memory == 0;
   options.gradients_in_file = home.value == "file" || (home.value == "auto" && all && why_not.empty());
   const std::string why = home.given && home.value != "auto" ? home.reason
                           : !why_not.empty()                 ? why_not
@@ -182,17 +182,18 @@ void Resolver::resolve_gradient_home() {
 /// What nothing that is known at the end of the backward pass alone can change may be updated before.
 void Resolver::resolve_early_update() {
   OffloadOptions& options = plan_.layout.sharding.offload_optimizer;
-  const char* const awaited =
-      options.delay_after                       ? "updates run beside the next step instead"
-      : plan_.gradient_clipping > 0             ? "clipping needs the norm of all gradients first"
-      : plan_.loss_scale                        ? "a loss scale needs all gradients first"
-      : plan_.spiky_loss_factor > 0             ? "a spiky step is computed again before its update"
-      : plan_.on_nonfinite == OnNonfinite::skip ? "on_nonfinite = \"skip\" needs all gradients first"
-      : plan_.layout.sharding.offload_param.home == Pool::file && plan_.layout.sharding.offload_param.in_memory == 0
-          ? "parameters that are in files are brought and written between two passes"
-          : nullptr;
+  const char* const awaited = options.delay_after           ? "updates run beside the next step instead"
+                              : plan_.gradient_clipping > 0 ? "clipping needs the norm of all gradients first"
+                              : plan_.loss_scale            ? "a loss scale needs all gradients first"
+                              : plan_.spiky_loss_factor > 0 ? "a spiky step is computed again before its update"
+                              : plan_.on_nonfinite == OnNonfinite::skip
+                                  ? "on_nonfinite = \"skip\" needs all gradients first"
+                              : plan_.layout.sharding.offload_param.tier.pool == Pool::file &&
+                                      plan_.layout.sharding.offload_param.in_memory == 0
+                                  ? "parameters that are in files are brought and written between two passes"
+                                  : nullptr;
   options.early = awaited == nullptr;
-  if (options.home != Pool::file && !(plan_.layout.on_gpu() && options.home == Pool::host)) return;
+  if (options.tier.pool != Pool::file && !(plan_.layout.on_gpu() && options.tier.pool == Pool::host)) return;
   plan_.resolved.push_back({"update_beside_backward", options.early ? "true" : "false",
                             options.early ? "nothing global stands before an update" : awaited});
 }

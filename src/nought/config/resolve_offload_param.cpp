@@ -21,7 +21,7 @@ void Resolver::resolve_offload_param() {
     plan_.resolved.push_back({"offload_param", "nvme", device.reason});
     return parameters_to_files();
   }
-  plan_.layout.sharding.offload_param.home = Pool::host;
+  plan_.layout.sharding.offload_param.tier.pool = Pool::host;
   if (plan_.layout.on_gpu()) {
     plan_.resolved.push_back({"offload_param", "cpu", device.reason});
     note_pin_memory("offload_param.pin_memory", path, section.pin_memory);
@@ -32,9 +32,9 @@ void Resolver::resolve_offload_param() {
 void Resolver::parameters_to_files() {
   const DsOffloadParam& section = ds_.zero_optimization.offload_param;
   const std::string path = "zero_optimization.offload_param.";
-  ParameterHome& options = plan_.layout.sharding.offload_param;
-  options.home = Pool::file;
-  options.folder = note("offload_param.nvme_path", offload_folder(path, section.nvme_path, "the parameters"));
+  ParameterOffload& options = plan_.layout.sharding.offload_param;
+  options.tier.pool = Pool::file;
+  options.tier.folder = note("offload_param.nvme_path", offload_folder(path, section.nvme_path, "the parameters"));
   const auto number = [&](const std::string& key, const Setting<int64_t>& setting, int64_t least) {
     const auto value = section_value("deepspeed." + path + key, setting);
     require_at_least(value, least);

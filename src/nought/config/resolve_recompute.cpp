@@ -59,7 +59,7 @@ void Resolver::resolve_checkpoints() {
   resolve_input_home();
   if (used("contiguous_memory_optimization", section.contiguous_memory_optimization.value)) {
     const auto contiguous = deepspeed(path + "contiguous_memory_optimization", true);
-    if (plan_.layout.recompute.pool == Pool::file)
+    if (plan_.layout.recompute.tier.pool == Pool::file)
       warn(fmt::format("{} has no effect: inputs in files lie one behind the other already", contiguous.place));
     else
       plan_.layout.recompute.contiguous = note("contiguous_memory", contiguous);
@@ -96,17 +96,19 @@ void Resolver::resolve_input_home() {
                        name_of(plan_.layout.recompute.mode)));
     return;
   }
-  plan_.layout.recompute.pool = home.value == "file" ? Pool::file : home.value == "host" ? Pool::host : Pool::device;
-  if (plan_.layout.recompute.pool == Pool::file) {
-    const bool states = plan_.layout.sharding.offload_optimizer.home == Pool::file;
-    require<ConfigError>(states || plan_.layout.sharding.offload_param.home == Pool::file,
+  plan_.layout.recompute.tier.pool = home.value == "file"   ? Pool::file
+                                     : home.value == "host" ? Pool::host
+                                                            : Pool::device;
+  if (plan_.layout.recompute.tier.pool == Pool::file) {
+    const bool states = plan_.layout.sharding.offload_optimizer.tier.pool == Pool::file;
+    require<ConfigError>(states || plan_.layout.sharding.offload_param.tier.pool == Pool::file,
                          "{} = \"file\": no folder is known, as nothing else is in files: set offload_optimizer.device "
                          "or offload_param.device of zero_optimization to \"nvme\", with an nvme_path",
                          home.place);
-    plan_.layout.recompute.folder =
-        states ? plan_.layout.sharding.offload_optimizer.folder : plan_.layout.sharding.offload_param.folder;
-    home.reason +=
-        fmt::format(", beside {} in {}", states ? "optimizer states" : "parameters", plan_.layout.recompute.folder);
+    plan_.layout.recompute.tier.folder =
+        states ? plan_.layout.sharding.offload_optimizer.tier.folder : plan_.layout.sharding.offload_param.tier.folder;
+    home.reason += fmt::format(", beside {} in {}", states ? "optimizer states" : "parameters",
+                               plan_.layout.recompute.tier.folder);
   }
   note("offload_inputs", home);
 }

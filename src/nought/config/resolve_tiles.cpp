@@ -29,7 +29,8 @@ void Resolver::resolve_unit_tiles() {
                        "{}: Lamb and Muon update a matrix by what all of it is, and a tile is not; write another "
                        "training.optim, or remove it",
                        tiles.place);
-  if (plan_.layout.token_ranks() == plan_.layout.replicas && plan_.layout.sharding.offload_param.home == Pool::device)
+  if (plan_.layout.token_ranks() == plan_.layout.replicas &&
+      plan_.layout.sharding.offload_param.tier.pool == Pool::device)
     warn(fmt::format("{} has no effect: no ranks share out parameters and gradients, and no parameters are offloaded",
                      tiles.place));
 }

@@ -73,7 +73,7 @@ int64_t Resolver::secondary_ranks() {
       "{} = {}: {} rank{} that share out parameters cannot be divided by it; the nearest size that can "
       "is {}",
       size.place, size.value, ranks, ranks == 1 ? "" : "s", nearest_divisor(ranks, size.value));
-  require<ConfigError>(plan_.layout.sharding.offload_param.home != Pool::file,
+  require<ConfigError>(plan_.layout.sharding.offload_param.tier.pool != Pool::file,
                        "{} = {}: it keeps in memory what zero_optimization.offload_param keeps in files: choose one of "
                        "the two",
                        size.place, size.value);

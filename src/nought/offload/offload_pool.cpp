@@ -135,8 +135,8 @@ Tensor OffloadPool::held(Slot slot) {
 Tensor OffloadPool::values(Slot slot, Interval elements) const {
   const Room& room = rooms_[slot];
   if (room.values) return room.values.flat(elements.begin, elements.end);
-  const Tensor values = Tensor::empty(*context_.memory, {elements.size()}, room.dtype, Category::workspace,
-                                      context_.memory->host_pool());
+  const Tensor values =
+      Tensor::empty(*context_.memory, {elements.size()}, room.dtype, Category::workspace, context_.memory->host_pool());
   file_->read(offset_of(room, elements.begin), values).wait();
   return values;
 }

@@ -32,7 +32,7 @@ struct Candidate {
            (evaluates ? 1 : 0) +
            (recompute == 0                                  ? 0
             : layout.recompute.mode == Recompute::selective ? 1
-            : layout.recompute.pool == Pool::device         ? 4
+            : layout.recompute.tier.pool == Pool::device    ? 4
                                                             : 5);
   }
   bool contains(const Candidate& other) const {
@@ -49,9 +49,9 @@ std::vector<RecomputeOptions> recompute_steps(const RecomputeOptions& from) {
     steps.push_back(from);
     steps.back().mode = mode;
   }
-  if (from.pool == Pool::device) {
+  if (from.tier.pool == Pool::device) {
     steps.push_back(steps.back());
-    steps.back().pool = Pool::host;
+    steps.back().tier.pool = Pool::host;
   }
   return steps;
 }
@@ -98,7 +98,7 @@ std::string describe(const Candidate& candidate) {
   const Layout& layout = candidate.layout;
   if (candidate.stages > 0) parts.push_back(fmt::format("zero_optimization.stage {}", layout.zero_stage));
   if (candidate.recompute > 0) parts.push_back(fmt::format("training.recompute {}", name_of(layout.recompute.mode)));
-  if (candidate.recompute > 0 && layout.recompute.pool == Pool::host)
+  if (candidate.recompute > 0 && layout.recompute.tier.pool == Pool::host)
     parts.push_back("activation_checkpointing.cpu_checkpointing true");
   if (candidate.tiles) parts.push_back("training.tiled_mlp true");
   if (candidate.halvings > 0)
@@ -131,7 +131,7 @@ std::optional<Prediction> prediction_that_fits(const ModelConfig& config, Candid
 std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layout, const MemoryBudgets& budgets) {
   if (layout.recompute.unit_tiles > 1 || layout.fp8.scaling != Fp8Scaling::none ||
       gives_direction(layout.sharding.optimizer.method) ||
-      (layout.shard_ranks() * layout.context_ranks == 1 && layout.sharding.offload_param.home == Pool::device))
+      (layout.shard_ranks() * layout.context_ranks == 1 && layout.sharding.offload_param.tier.pool == Pool::device))
     return {};
   const std::vector<RecomputeOptions> steps = recompute_steps(layout.recompute);
   for (size_t step = 0; step < steps.size(); step += std::max<size_t>(steps.size() - 1, 1)) {
@@ -152,7 +152,7 @@ std::vector<Advice> tiles_that_fit(const ModelConfig& config, const Layout& layo
 /// memory say otherwise.
 void move_gradients(Layout& layout) {
   OffloadOptions& options = layout.sharding.offload_optimizer;
-  options.gradients_in_file = !layout.gradients_stay && options.home == Pool::file && options.ratio == 1 &&
+  options.gradients_in_file = !layout.gradients_stay && options.tier.pool == Pool::file && options.ratio == 1 &&
                               !options.delay_after && layout.replicas == 1;
 }
 
@@ -164,21 +164,22 @@ struct Move {
 };
 constexpr Move kMoves[] = {
     {"zero_optimization.offload_optimizer.device nvme",
-     [](const Layout& layout) { return layout.sharding.offload_optimizer.home == Pool::file; },
-     [](Layout& layout) { layout.sharding.offload_optimizer.home = Pool::file; }},
+     [](const Layout& layout) { return layout.sharding.offload_optimizer.tier.pool == Pool::file; },
+     [](Layout& layout) { layout.sharding.offload_optimizer.tier.pool = Pool::file; }},
     {"zero_optimization.offload_param.device nvme (stage 3, max_in_cpu 0)",
-     [](const Layout& layout) { return layout.sharding.offload_param.home == Pool::file; },
+     [](const Layout& layout) { return layout.sharding.offload_param.tier.pool == Pool::file; },
      [](Layout& layout) {
-       layout.zero_stage = 3, layout.sharding.offload_param.home = Pool::file;
+       layout.zero_stage = 3, layout.sharding.offload_param.tier.pool = Pool::file;
        move_gradients(layout);
      }},
     {"training.recompute full with training.offload_inputs file",
-     [](const Layout& layout) { return layout.recompute.pool == Pool::file; },
+     [](const Layout& layout) { return layout.recompute.tier.pool == Pool::file; },
      [](Layout& layout) {
        const ShardedModel::Options& states = layout.sharding;
-       layout.recompute.mode = Recompute::full, layout.recompute.pool = Pool::file;
-       layout.recompute.folder = (states.offload_optimizer.home == Pool::file ? states.offload_optimizer.folder
-                                                                              : states.offload_param.folder);
+       layout.recompute.mode = Recompute::full, layout.recompute.tier.pool = Pool::file;
+       layout.recompute.tier.folder =
+           (states.offload_optimizer.tier.pool == Pool::file ? states.offload_optimizer.tier.folder
+                                                             : states.offload_param.tier.folder);
        layout.recompute.contiguous = false;  // they are in files
      }},
 };

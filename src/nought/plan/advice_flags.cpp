@@ -26,9 +26,9 @@ Ways ways_of_batch(const Layout& to) {
 /// A run that says gradient_checkpointing has that one undone.
 Ways ways_of_recompute(const Layout& to) {
   Settings settings{fmt::format("training.recompute={}", name_of(to.recompute.mode))};
-  if (to.recompute.pool == Pool::host)
+  if (to.recompute.tier.pool == Pool::host)
     settings.emplace_back("deepspeed.activation_checkpointing.cpu_checkpointing=true");
-  if (to.recompute.pool == Pool::file) settings.emplace_back("training.offload_inputs=file");
+  if (to.recompute.tier.pool == Pool::file) settings.emplace_back("training.offload_inputs=file");
   Settings undone{"training.gradient_checkpointing=null"};
   undone.insert(undone.end(), settings.begin(), settings.end());
   return {settings, undone};
@@ -48,13 +48,14 @@ std::vector<Ways> changes_between(const Layout& from, const Layout& to, const st
   };
   add(to.zero_stage != from.zero_stage, {{fmt::format("deepspeed.zero_optimization.stage={}", to.zero_stage)}});
   const auto moves = [&](Pool before, Pool after) { return after == Pool::file && before != Pool::file; };
-  add(moves(from.sharding.offload_optimizer.home, to.sharding.offload_optimizer.home),
+  add(moves(from.sharding.offload_optimizer.tier.pool, to.sharding.offload_optimizer.tier.pool),
       ways_of_files("offload_optimizer", folder));
-  if (moves(from.sharding.offload_param.home, to.sharding.offload_param.home)) {
+  if (moves(from.sharding.offload_param.tier.pool, to.sharding.offload_param.tier.pool)) {
     changes.push_back(ways_of_files("offload_param", folder));
     changes.push_back({{"deepspeed.zero_optimization.offload_param.max_in_cpu=0"}});
   }
-  add(to.recompute.mode != from.recompute.mode || to.recompute.pool != from.recompute.pool, ways_of_recompute(to));
+  add(to.recompute.mode != from.recompute.mode || to.recompute.tier.pool != from.recompute.tier.pool,
+      ways_of_recompute(to));
   add(to.recompute.mlp_tiles != from.recompute.mlp_tiles, {{"training.tiled_mlp=auto"}});
   add(to.recompute.unit_tiles != from.recompute.unit_tiles,
       {{fmt::format("training.memory_centric_tiling={}", to.recompute.unit_tiles)}});

@@ -170,7 +170,7 @@ Prediction rehearse(const ModelConfig& config, const Layout& layout, const Rehea
 
 bool they_differ(const Layout& layout) {
   return layout.zero_stage > 0 && layout.shard_ranks() * layout.context_ranks > 1 &&
-         layout.sharding.offload_optimizer.home != Pool::device &&
+         layout.sharding.offload_optimizer.tier.pool != Pool::device &&
          std::holds_alternative<LambOptions>(layout.sharding.optimizer.method);
 }
 

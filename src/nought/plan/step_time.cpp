@@ -41,14 +41,14 @@ std::vector<CrossingPart> crossing(const ModelConfig& config, const Layout& layo
           {std::move(name), std::move(home), intensity, bandwidth, efficiency(intensity, bandwidth, rates.flops)});
   };
   const auto tokens = static_cast<double>(layout.micro_batch * layout.seq_length / layout.context_ranks);
-  const bool in_files = layout.sharding.offload_optimizer.home == Pool::file;
+  const bool in_files = layout.sharding.offload_optimizer.tier.pool == Pool::file;
   const double both = rates.read > 0 && rates.write > 0 ? 2 / (1 / rates.read + 1 / rates.write) : 0;
-  const bool read = layout.sharding.offload_param.home == Pool::file;
+  const bool read = layout.sharding.offload_param.tier.pool == Pool::file;
   add("parameters, gradients", read ? "files" : "memory", parameters_intensity(tokens),
       read ? rates.read : rates.memory);
   add("optimizer states", in_files ? "files" : "memory",
       optimizer_intensity(tokens * static_cast<double>(layout.accumulation)), in_files ? both : rates.memory);
-  const bool kept = layout.recompute.pool == Pool::file;
+  const bool kept = layout.recompute.tier.pool == Pool::file;
   if (layout.recompute.mode == Recompute::full)
     add("saved inputs", kept ? "files" : "memory", checkpoints_intensity(static_cast<double>(config.hidden_size), 1),
         kept ? both : rates.memory);

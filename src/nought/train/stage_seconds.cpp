@@ -59,8 +59,8 @@ Batch random_rows(const RunPlan& plan, int64_t vocabulary, Memory& memory) {
 std::vector<double> measure(const ModelConfig& config, const RunPlan& plan, const Mesh& mesh, const Context& context,
                             Timeline& timeline) {
   RecomputeOptions recompute = plan.layout.recompute;
-  recompute.unit_tiles = 1;                                         // seconds are those of whole Units
-  if (recompute.pool == Pool::file) recompute.pool = Pool::device;  // and drives have no part in them
+  recompute.unit_tiles = 1;                                                   // seconds are those of whole Units
+  if (recompute.tier.pool == Pool::file) recompute.tier.pool = Pool::device;  // and drives have no part in them
   Decoder decoder(config, recompute, plan.layout.fp8, ModelRanks(mesh, plan.layout.sequence_parallel));
   apply(plan.layout.freezing, decoder);
   ShardedModel::Options options = plan.layout.sharding_options();

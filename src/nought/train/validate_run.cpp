@@ -112,9 +112,9 @@ void check_offload_folders(const Folders& folders, const RunPlan& plan) {
                      folder.string());
     folders.check(fmt::format("zero_optimization.{}.nvme_path", section).c_str(), folder);
   };
-  check("offload_optimizer", plan.layout.sharding.offload_optimizer.home,
-        plan.layout.sharding.offload_optimizer.folder);
-  check("offload_param", plan.layout.sharding.offload_param.home, plan.layout.sharding.offload_param.folder);
+  check("offload_optimizer", plan.layout.sharding.offload_optimizer.tier.pool,
+        plan.layout.sharding.offload_optimizer.tier.folder);
+  check("offload_param", plan.layout.sharding.offload_param.tier.pool, plan.layout.sharding.offload_param.tier.folder);
 }
 
 /// The updates of an epoch of this data. Throws what the Trainer's sampler would throw.

@@ -49,7 +49,7 @@ void ShardedOptimizer::make_room_for_delay() {
     const DType dtype = reducer_.dtype();
     const Shape shape{state.scope.size()};
     state.held = by_host_ ? Tensor::zeros(*context_.memory, shape, dtype, Category::gradients, Pool::host)
-                            : context_.zeros(shape, dtype, Category::gradients);
+                          : context_.zeros(shape, dtype, Category::gradients);
     state.next = context_.zeros(shape, residency_.dtype(state.at), Category::parameters);
   }
 }

@@ -19,8 +19,7 @@ Tensor sums_of(const TrainedPiece& piece, const Tensor& sums) {
 ShardedOptimizer::Squares ShardedOptimizer::make_squares(const SegmentState& state) const {
   const Shape shape{static_cast<int64_t>(2 * state.parameters.size())};
   const Tensor zeros = context_.zeros(shape, DType::f64, Category::workspace);
-  return {zeros,
-          by_host_ ? Tensor::zeros(*local_.memory, shape, DType::f64, Category::workspace, Pool::host) : zeros};
+  return {zeros, by_host_ ? Tensor::zeros(*local_.memory, shape, DType::f64, Category::workspace, Pool::host) : zeros};
 }
 
 void ShardedOptimizer::add_squares(const Tile& tile, const TrainedPiece& piece, const Tensor& directions,

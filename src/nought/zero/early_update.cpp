@@ -21,7 +21,7 @@ bool ShardedOptimizer::may_be_early(const SegmentState& state) const {
 
 void ShardedOptimizer::begin_early(double lr, double gradient_scale) {
   abandon_early();
-  const bool pays = (offload_.home == Pool::file || by_host_) && (!by_host_ || offload_.ratio == 1);
+  const bool pays = (offload_.tier.pool == Pool::file || by_host_) && (!by_host_ || offload_.ratio == 1);
   if (!offload_.early || !pays || delays() || pending_) return;
   std::vector<const SegmentState*> eligible;
   for (const SegmentState& state : states_)

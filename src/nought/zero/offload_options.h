@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <string>
 
-#include "nought/aio/options.h"
-#include "nought/tensor/pool.h"
+#include "nought/offload/tier.h"
 
 namespace nought {
 
@@ -17,14 +15,12 @@ struct OffloadOptions {
   /// memory.
   static constexpr int64_t kMostElements = int64_t{4} << 20;
 
-  Pool home = Pool::device;
-  std::string folder = {};                     // of the files, if the home is Pool::file; it exists
+  OffloadTier tier = {};
   int64_t sub_group = kMostElements;           // elements of a tile
   bool reads_ahead = false;                    // the next tile is read while one is updated
   bool writes_behind = false;                  // the last one is written meanwhile
   int64_t buffers = kLeastBuffers;             // of sub_group elements, as DeepSpeed counts them
   static constexpr int64_t kLeastBuffers = 4;  // parameter, gradient and two states
-  AioOptions aio = {};
   /// Segments may be updated beside the backward pass as their gradients become final, where states are offloaded.
   bool early = false;
   /// Given: every update after so many is put off by one step, and computed beside the step between.
@@ -37,32 +33,32 @@ struct OffloadOptions {
   int64_t staying(int64_t tiles) const { return static_cast<int64_t>((1 - ratio) * static_cast<double>(tiles)); }
 
   /// True if no tile stays on the device: beside one that it can not touch, the host updates all.
-  bool updates_all() const { return home != Pool::device && ratio == 1; }
+  bool updates_all() const { return tier.pool != Pool::device && ratio == 1; }
 
   /// Where sums of gradients are that wait for the update. What is set aside for an update that is put off stays in
   /// memory.
   Pool gradients() const {
     if (!updates_all()) return Pool::device;
-    return home == Pool::file && gradients_in_file && !delay_after ? Pool::file : Pool::host;
+    return tier.pool == Pool::file && gradients_in_file && !delay_after ? Pool::file : Pool::host;
   }
+
+  OffloadTier gradient_tier() const { return {gradients(), tier.folder, tier.aio}; }
 
   /// How many tiles are in memory at once.
   int64_t tiles() const {
-    if (home == Pool::host) return 2;
-    return home == Pool::file ? std::min(tiles_asked_for(), buffers / kLeastBuffers) : 1;
+    if (tier.pool == Pool::host) return 2;
+    return tier.pool == Pool::file ? std::min(tiles_asked_for(), buffers / kLeastBuffers) : 1;
   }
   /// Of a file, with as many buffers as that takes.
   int64_t tiles_asked_for() const { return 1 + (reads_ahead ? 1 : 0) + (writes_behind ? 1 : 0); }
 };
 
 /// Where parameters are between the passes that read them, which takes parameter sharding (stage 3).
-struct ParameterHome {
-  Pool home = Pool::device;
-  std::string folder = {};            // of the file, if the home is Pool::file; it exists
+struct ParameterOffload {
+  OffloadTier tier = {};
   int64_t buffers = 5;                // of so many elements each: Units that are on their way to the device fill them
   int64_t buffer_size = 100'000'000;  // elements; a larger Unit fills several
   int64_t in_memory = 0;              // with files: so many elements stay in memory, the first segments that fit
-  AioOptions aio = {};
 };
 
 }  // namespace nought

@@ -4,17 +4,14 @@
 
 namespace nought {
 
-ParameterStore::ParameterStore(const Context& context, const ParameterHome& options, const std::string& owner)
+ParameterStore::ParameterStore(const Context& context, const ParameterOffload& options, const std::string& owner)
     : context_(context),
       options_(options),
       in_memory_(options.in_memory),
-      pool_(context, {.tier = {options.home, options.folder, options.aio},
-                      .what = "parameters",
-                      .category = Category::parameters,
-                      .owner = owner}) {}
+      pool_(context, {.tier = options.tier, .what = "parameters", .category = Category::parameters, .owner = owner}) {}
 
 std::optional<size_t> ParameterStore::add(int64_t numel, DType dtype, std::vector<Interval> gaps) {
-  Pool pool = options_.home;
+  Pool pool = options_.tier.pool;
   if (pool == Pool::file && numel <= in_memory_) {
     in_memory_ -= numel;
     pool = Pool::host;
@@ -67,7 +64,7 @@ void ParameterStore::end_update(size_t number) {
 }
 
 std::string ParameterStore::note() const {
-  if (options_.home != Pool::file) return {};
+  if (options_.tier.pool != Pool::file) return {};
   if (in_files_ == 0)
     return fmt::format("no parameters of this rank are in files: offload_param.max_in_cpu = {} holds them all",
                        options_.in_memory);

@@ -17,7 +17,7 @@ class ParameterStore {
  public:
   /// owner: the name of this rank in messages about its file. The home is the host or a file; the host only where it is
   /// not the device.
-  ParameterStore(const Context& context, const ParameterHome& options, const std::string& owner);
+  ParameterStore(const Context& context, const ParameterOffload& options, const std::string& owner);
 
   /// Makes room for so many elements, and returns its number; nothing if they are to stay on the device, since they
   /// stay in memory, and that is the device. The elements are zero, but those in a file must be written before they are
@@ -63,7 +63,7 @@ class ParameterStore {
   };
 
   Context context_;
-  ParameterHome options_;
+  ParameterOffload options_;
   int64_t in_memory_, in_files_ = 0;  // elements that may still stay there; that are there
   OffloadPool pool_;
   std::vector<Room> rooms_;  // by slot of the pool

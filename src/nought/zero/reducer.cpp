@@ -23,11 +23,10 @@ Reducer::Reducer(const Context& context, const Mesh& mesh, const Options& option
       wire_(options.codes.gradient_bits > 0 ? options.dtype : options.wire),
       codes_(options.codes),
       overlap_(options.overlap) {
-  const bool stay = options.home == Pool::device || (options.home == Pool::host && context_.memory->device().is_host());
+  const OffloadTier& tier = options.tier;
+  const bool stay = tier.pool == Pool::device || (tier.pool == Pool::host && context_.memory->device().is_host());
   if (!stay && !has_replicas())
-    store_ = std::make_unique<GradientStore>(context_, dtype_,
-                                             OffloadTier{options.home, options.offload.folder, options.offload.aio},
-                                             fmt::format("rank {}", mesh_.world().rank()));
+    store_ = std::make_unique<GradientStore>(context_, dtype_, tier, fmt::format("rank {}", mesh_.world().rank()));
   std::vector<SharedSegment> shared;
   for (const SegmentIndex at : segments_of(units, /*trainable=*/true)) {
     const Unit& unit = *units[at.unit];

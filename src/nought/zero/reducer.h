@@ -27,7 +27,6 @@
 #include "nought/comm/mesh.h"
 #include "nought/zero/buckets.h"
 #include "nought/zero/gradient_store.h"
-#include "nought/zero/offload_options.h"
 #include "nought/zero/own_tensor.h"
 #include "nought/zero/policy.h"
 #include "nought/zero/shard_wire.h"
@@ -42,10 +41,9 @@ class Reducer {
     DType wire = DType::f32;   // gradients travel in it
     bool overlap = true;       // reductions run beside the backward pass
     int64_t bucket = 0;        // elements that one collective takes; 0: those of one segment
-    /// Where shards of gradients are kept; host: beside a device that is none; file: as `offload` says. Those that
-    /// ranks of other stages or replicas add theirs to stay on the device.
-    Pool home = Pool::device;
-    OffloadOptions offload = {};
+    /// Where shards of gradients are kept; the host: beside a device that is none. Those that ranks of other stages or
+    /// replicas add theirs to stay on the device.
+    OffloadTier tier = {};
     /// How gradients travel to shards; `wire` counts where they are not coded.
     WireOptions codes = {};
   };

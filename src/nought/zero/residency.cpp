@@ -13,9 +13,9 @@ namespace {
 constexpr size_t kExchanges = 1;
 
 /// On a device that is the host, what lives there is a view: it stays.
-ParameterHome home_on(const Memory& memory, ParameterHome home) {
-  if (home.home == Pool::host && memory.device().is_host()) home.home = Pool::device;
-  if (home.home == Pool::host)  // one Unit is fetched while the one before it is gathered
+ParameterOffload home_on(const Memory& memory, ParameterOffload home) {
+  if (home.tier.pool == Pool::host && memory.device().is_host()) home.tier.pool = Pool::device;
+  if (home.tier.pool == Pool::host)  // one Unit is fetched while the one before it is gathered
     home.buffers = 2, home.buffer_size = std::numeric_limits<int64_t>::max();
   return home;
 }
@@ -23,14 +23,14 @@ ParameterHome home_on(const Memory& memory, ParameterHome home) {
 }  // namespace
 
 Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterHome& home, int weight_bits)
+                     const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& home, int weight_bits)
     : context_(context),
       mesh_(mesh),
       dtype_(dtype),
       weight_bits_(weight_bits),
       home_(home_on(*context.memory, home)),
       trained_(segments_of(units, /*trainable=*/true)) {
-  if (home_.home != Pool::device)
+  if (home_.tier.pool != Pool::device)
     store_ = std::make_unique<ParameterStore>(context_, home_, fmt::format("rank {}", mesh_.world().rank()));
   for (const auto& unit : units) {
     State state;
@@ -46,7 +46,7 @@ Residency::Residency(const Context& context, const Mesh& mesh, Policy policy, DT
       sharded_ |= held.policy.shard_parameters;
       require<ConfigError>(!store_ || held.policy.shard_parameters || held.ranks->size() == 1,
                            "parameters are kept in the {} pool at ZeRO stage 3 alone: below it every rank needs all",
-                           name_of(home_.home));
+                           name_of(home_.tier.pool));
       const int64_t numel = kept_elements(held);
       if (store_ && numel > 0) {
         const Interval kept = kept_of(held);
@@ -76,7 +76,7 @@ void Residency::make_secondary(const Segment& segment, Buffers& held) const {
   require<ConfigError>(!store_,
                        "a secondary partition of {} ranks keeps parameters on the device, which are to be kept in the "
                        "{} pool: choose one of the two",
-                       keepers.size(), name_of(home_.home));
+                       keepers.size(), name_of(home_.tier.pool));
   held.secondary = context_.zeros({held.partition.padded() / keepers.size()}, held.dtype, Category::parameters);
 }
 

@@ -37,7 +37,7 @@ class Residency {
   /// device takes parameter sharding wherever several ranks share a segment; ConfigError without. weight_bits: those of
   /// WireOptions.
   Residency(const Context& context, const Mesh& mesh, Policy policy, DType dtype, int64_t bucket,
-            const std::vector<std::unique_ptr<Unit>>& units, const ParameterHome& home = {}, int weight_bits = 0);
+            const std::vector<std::unique_ptr<Unit>>& units, const ParameterOffload& home = {}, int weight_bits = 0);
 
   /// Makes the Unit whole and keeps it so until release(); leases nest.
   void lease(size_t unit);
@@ -147,7 +147,7 @@ class Residency {
   Mesh mesh_;
   DType dtype_;
   int weight_bits_;
-  ParameterHome home_;
+  ParameterOffload home_;
   std::unique_ptr<ParameterStore> store_;  // of all that has another home
   bool sharded_ = false;
   std::vector<State> states_;          // one for each Unit

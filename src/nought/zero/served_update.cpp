@@ -12,7 +12,8 @@ void ShardedOptimizer::begin_serving() {
   require(!pending_ && beside_ == Beside::nothing, "servers begin while an update is pending");
   for (const SegmentState& state : states_)
     require<ConfigError>(!state.is_directed(), "servers cannot update by Lamb or Muon: ranks would talk to each other");
-  require<ConfigError>(!by_host_ && offload_.home == Pool::device, "servers cannot update states that are offloaded");
+  require<ConfigError>(!by_host_ && offload_.tier.pool == Pool::device,
+                       "servers cannot update states that are offloaded");
   make_room_for_delay();
   for (const SegmentState& state : states_) context_.copy(residency_.read(state.at, state.scope), state.next);
   beside_ = Beside::step;

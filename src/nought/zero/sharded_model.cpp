@@ -13,9 +13,9 @@ namespace {
 
 /// The policy of segments that several ranks share out, if there are such ranks.
 ShardedModel::Options for_ranks(ShardedModel::Options options, const Mesh& mesh) {
-  require<ConfigError>(options.offload_param.home == Pool::device || options.policy.shard_parameters,
+  require<ConfigError>(options.offload_param.tier.pool == Pool::device || options.policy.shard_parameters,
                        "parameters are kept in the {} pool at ZeRO stage 3 alone: below it every rank needs all",
-                       name_of(options.offload_param.home));
+                       name_of(options.offload_param.tier.pool));
   require<ConfigError>(options.codes.plain() || options.policy.shard_parameters,
                        "weights and gradients travel as codes at ZeRO stage 3 alone: raise the stage, or send values");
   const int ranks = std::max(mesh.group(Group::parameters).size(), mesh.group(Group::expert_parameters).size());
@@ -43,8 +43,7 @@ ShardedModel::ShardedModel(const Context& context, const Mesh& mesh, Model& mode
                                     .wire = options_.wire_dtype.value_or(options_.gradient_dtype),
                                     .overlap = options_.overlap,
                                     .bucket = options_.reduce_bucket,
-                                    .home = options_.offload_optimizer.gradients(),
-                                    .offload = options_.offload_optimizer,
+                                    .tier = options_.offload_optimizer.gradient_tier(),
                                     .codes = options_.codes};
   reducer_.emplace(context_, mesh_, reductions, model_.units());
   if (options_.codes.feedback) keep_for_rank([this] { return reducer_->errors(); });

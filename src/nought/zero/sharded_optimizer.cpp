@@ -11,7 +11,8 @@ namespace {
 
 /// On a device that is the host, what moves there is a view: it stays.
 OffloadOptions for_device(OffloadOptions options, const Memory& memory) {
-  if ((options.home == Pool::host && memory.device().is_host()) || options.ratio == 0) options.home = Pool::device;
+  if ((options.tier.pool == Pool::host && memory.device().is_host()) || options.ratio == 0)
+    options.tier.pool = Pool::device;
   return options;
 }
 
@@ -29,7 +30,7 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
       reducer_(reducer),
       residency_(residency) {
   require(dtype != DType::f64, "training runs in f32, bf16 or f16 with fp32 states, not in f64");
-  const bool moves = offload_.home != Pool::device;
+  const bool moves = offload_.tier.pool != Pool::device;
   GradientStore* const gradients = reducer_.store();
   store_ = std::make_unique<StateStore>(context_, offload_, fmt::format("rank {}", mesh_.world().rank()),
                                         gradients ? gradients->pool().space() : nullptr);
@@ -53,7 +54,7 @@ ShardedOptimizer::ShardedOptimizer(const Context& context, const Mesh& mesh, DTy
 }
 
 int64_t ShardedOptimizer::staying_tiles(const std::vector<SegmentIndex>& segments, DType dtype) const {
-  if (offload_.home == Pool::device || offload_.ratio == 1) return 0;
+  if (offload_.tier.pool == Pool::device || offload_.ratio == 1) return 0;
   int64_t tiles = 0;
   for (const SegmentIndex at : segments) tiles += static_cast<int64_t>(make_state(at, dtype, 0).tiles.size());
   return offload_.staying(tiles);
@@ -89,7 +90,7 @@ ShardedOptimizer::SegmentState ShardedOptimizer::make_state(SegmentIndex at, DTy
   state.counted = counted_for_all(unit.segments()[at.segment], residency_.partition(at), mesh_);
   TileRules rules{.states = options_.state_dtype,
                   .state_block = options_.state_block,
-                  .most = offload_.home == Pool::device ? 0 : offload_.sub_group,
+                  .most = offload_.tier.pool == Pool::device ? 0 : offload_.sub_group,
                   .cuts_pieces = !std::holds_alternative<LambOptions>(options_.method),
                   .stay = by_host_ && residency_.elsewhere(at) ? 0 : stay,
                   .staying_masters = dtype != DType::f32 && options_.master_weights};
@@ -212,8 +213,7 @@ void ShardedOptimizer::fetch_gradients(const Tile& tile) const {
   if (!moved || gradients.on_host()) return;
   for (const TrainedPiece& piece : tile.of->pieces)
     moved->down(tile.state.part(piece, gradients),
-                moved->room(tile.place, TileTransfers::Room::gradients, piece.in_tile, gradients.dtype()),
-                tile.place);
+                moved->room(tile.place, TileTransfers::Room::gradients, piece.in_tile, gradients.dtype()), tile.place);
 }
 
 Tensor ShardedOptimizer::gradient_of(const Tile& tile, const TrainedPiece& piece) const {

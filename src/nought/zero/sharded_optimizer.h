@@ -290,9 +290,7 @@ class ShardedOptimizer {
   Tensor parameter_copy(const Tile& tile, const TrainedPiece& piece) const;
   void send_parameter(const Tile& tile, const TrainedPiece& piece) const;
   /// What crosses for the tile; null if its update is made where gradients and parameters are.
-  TileTransfers* transfers(const Tile& tile) const {
-    return by_host_ && !tile.of->stays ? transfers_.get() : nullptr;
-  }
+  TileTransfers* transfers(const Tile& tile) const { return by_host_ && !tile.of->stays ? transfers_.get() : nullptr; }
   /// What the update of values computes with that are on the host, or on the device.
   const Context& context_of(const Tensor& values) const {
     if (beside_ != Beside::nothing) return worker_context_;
@@ -346,9 +344,9 @@ class ShardedOptimizer {
   Residency& residency_;
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<TileTransfers> transfers_;
-  bool by_host_ = false;      // updates of a device are made by the host
-  bool reads_files_ = false;  // the reducer keeps gradients in a file
-  std::vector<SegmentState> states_;            // one for each trained segment
+  bool by_host_ = false;              // updates of a device are made by the host
+  bool reads_files_ = false;          // the reducer keeps gradients in a file
+  std::vector<SegmentState> states_;  // one for each trained segment
   mutable double waited_ = 0;
   int64_t updates_ = 0, number_ = 0;  // that were made; that of the one which is computed, from 1 on
 

@@ -13,7 +13,7 @@ StateStore::StateStore(const Context& context, const OffloadOptions& options, co
                        std::shared_ptr<SwapSpace> space)
     : context_(context),
       options_(options),
-      pool_(context, {.tier = {options.home, options.folder, options.aio},
+      pool_(context, {.tier = options.tier,
                       .what = "optimizer states",
                       .category = Category::optimizer,
                       .owner = owner,
@@ -22,7 +22,7 @@ StateStore::StateStore(const Context& context, const OffloadOptions& options, co
 size_t StateStore::add(const std::vector<StateRow>& rows, bool stays) {
   Slots& added = tiles_.emplace_back();
   for (const StateRow& row : rows)
-    added.push_back(pool_.add(row.numel, row.dtype, stays ? Pool::device : options_.home));
+    added.push_back(pool_.add(row.numel, row.dtype, stays ? Pool::device : options_.tier.pool));
   return tiles_.size() - 1;
 }
 

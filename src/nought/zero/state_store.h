@@ -66,7 +66,7 @@ class StateStore {
   /// A tile's rows at a place: the place's room, or where they stay.
   std::vector<Tensor> rows_in(const Place& place, const Slots& slots) const;
   std::vector<OffloadPool::Part> parts(const Slots& slots, RowSet chosen, const std::vector<Tensor>& rows) const;
-  bool in_file() const { return options_.home == Pool::file; }
+  bool in_file() const { return options_.tier.pool == Pool::file; }
 
   Context context_;
   OffloadOptions options_;

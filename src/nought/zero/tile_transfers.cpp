@@ -19,9 +19,9 @@ void TileTransfers::end() {
 Tensor TileTransfers::room(size_t place, Room room, Interval elements, DType dtype) {
   Tensor& whole = places_[place].rooms[static_cast<size_t>(room)];
   if (!whole || whole.dtype() != dtype)
-    whole = gradients_ && room == Room::gradients ? gradients_->host_room(most_, dtype, Category::workspace)
-                                                  : Tensor::empty(*context_.memory, {most_}, dtype, Category::workspace,
-                                                                  context_.memory->host_pool());
+    whole = gradients_ && room == Room::gradients
+                ? gradients_->host_room(most_, dtype, Category::workspace)
+                : Tensor::empty(*context_.memory, {most_}, dtype, Category::workspace, context_.memory->host_pool());
   return whole.flat(elements.begin, elements.end);
 }
 
